@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+)
+
+var errShort = errors.New("truncated or overlong")
+
+// A decoder takes numbers and strings off a slice. After the first error it returns zeros and keeps the error.
+type decoder struct {
+	rest []byte
+	err  error
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if d.err != nil || n > uint64(len(d.rest)) {
+		d.err = errShort
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) byte() byte {
+	if b := d.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if d.err != nil || n <= 0 {
+		d.err = errShort
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.rest)
+	if d.err != nil || n <= 0 {
+		d.err = errShort
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) uint32() uint32 {
+	if b := d.take(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (d *decoder) uint64() uint64 {
+	if b := d.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+// bytes takes a byte string that is preceded by its length.
+func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
+
+// count takes a number of things that occupy at least size bytes each, so that a hostile count allocates nothing.
+func (d *decoder) count(size int) int {
+	n := d.uvarint()
+	if n > math.MaxInt32 || int(n) > len(d.rest)/size {
+		d.err = errShort
+		return 0
+	}
+	return int(n)
+}
+
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// The key of a claim is scope | week_start | event_id, and no two triples share a key:
+//
+//	+----------------------+-----------+------------------+--------+------------------+
+//	| scope, 00 as 00 FF   | 00 01     | week, 4 bytes BE | id tag | id               |
+//	+----------------------+-----------+------------------+--------+------------------+
+//	                                                      |<------- "tail" ---------->|
+//
+// Scope and week keep their order, so that a (scope, week) is one range: a Bucket. The id is kept as it came (tag 01),
+// or packed where its exact text can be told back: a lower-case UUID in 16 bytes (tag 02), an even number of at least
+// 16 lower-case hex digits in half their number (tag 03).
+const (
+	idRaw  = 0x01
+	idUUID = 0x02
+	idHex  = 0x03
+
+	minHexDigits = 16
+	uuidText     = 36
+)
+
+// A Bucket names all claims of a scope in a week.
+type Bucket struct {
+	Scope string
+	Week  weekbucket.Week
+}
+
+func (b Bucket) String() string { return fmt.Sprintf("%q %s", b.Scope, b.Week) }
+
+// AppendPrefix appends the bytes that the keys of all claims in the bucket, and no others, begin with.
+func (b Bucket) AppendPrefix(dst []byte) []byte {
+	for i := 0; i < len(b.Scope); i++ {
+		dst = append(dst, b.Scope[i])
+		if b.Scope[i] == 0 {
+			dst = append(dst, 0xFF)
+		}
+	}
+	dst = append(dst, 0x00, 0x01)
+	return b.Week.AppendKey(dst)
+}
+
+// AppendKey appends the key of the claim on id in bucket b.
+func (b Bucket) AppendKey(dst, id []byte) []byte {
+	return appendID(b.AppendPrefix(dst), id)
+}
+
+// ParseKey splits the key of a claim. The id is the exact bytes that the claim was made with.
+func ParseKey(key []byte) (b Bucket, id []byte, err error) {
+	b, tail, err := SplitKey(key)
+	if err != nil {
+		return Bucket{}, nil, err
+	}
+	if id, err = parseID(tail); err != nil {
+		return Bucket{}, nil, err
+	}
+	return b, id, nil
+}
+
+// SplitKey splits a key into its bucket and the tail that encodes the id; the tail is part of key.
+func SplitKey(key []byte) (b Bucket, tail []byte, err error) {
+	scope := make([]byte, 0, 64)
+	for i := 0; i < len(key); i++ {
+		if key[i] != 0 {
+			scope = append(scope, key[i])
+			continue
+		}
+		if i+1 == len(key) {
+			break
+		}
+		i++
+		switch key[i] {
+		case 0xFF:
+			scope = append(scope, 0)
+		case 0x01:
+			rest := key[i+1:]
+			if len(scope) == 0 || len(rest) < weekbucket.KeySize {
+				return Bucket{}, nil, fmt.Errorf("%w: claim key %x has no scope or no week", ErrDamaged, key)
+			}
+			week, err := weekbucket.FromKey(rest[:weekbucket.KeySize])
+			if err != nil {
+				return Bucket{}, nil, fmt.Errorf("%w: claim key %x: %w", ErrDamaged, key, err)
+			}
+			return Bucket{Scope: string(scope), Week: week}, rest[weekbucket.KeySize:], nil
+		default:
+			return Bucket{}, nil, fmt.Errorf("%w: claim key %x has a broken escape", ErrDamaged, key)
+		}
+	}
+	return Bucket{}, nil, fmt.Errorf("%w: claim key %x has no end of scope", ErrDamaged, key)
+}
+
+func appendID(dst, id []byte) []byte {
+	if len(id) == uuidText && isUUIDText(id) {
+		dst = append(dst, idUUID)
+		dst = appendUnhex(dst, id[0:8])
+		dst = appendUnhex(dst, id[9:13])
+		dst = appendUnhex(dst, id[14:18])
+		dst = appendUnhex(dst, id[19:23])
+		return appendUnhex(dst, id[24:36])
+	}
+	if len(id) >= minHexDigits && len(id)%2 == 0 && isLowerHex(id) {
+		return appendUnhex(append(dst, idHex), id)
+	}
+	return append(append(dst, idRaw), id...)
+}
+
+func parseID(tail []byte) ([]byte, error) {
+	if len(tail) < 2 {
+		return nil, fmt.Errorf("%w: claim key without an id", ErrDamaged)
+	}
+	packed := tail[1:]
+	var id []byte
+	switch tail[0] {
+	case idRaw:
+		id = bytes.Clone(packed)
+	case idUUID:
+		if len(packed) != 16 {
+			return nil, fmt.Errorf("%w: packed UUID of %d bytes", ErrDamaged, len(packed))
+		}
+		id = make([]byte, 0, uuidText)
+		for i, part := range [][]byte{packed[0:4], packed[4:6], packed[6:8], packed[8:10], packed[10:16]} {
+			if i > 0 {
+				id = append(id, '-')
+			}
+			id = hex.AppendEncode(id, part)
+		}
+	case idHex:
+		id = hex.AppendEncode(nil, packed)
+	default:
+		return nil, fmt.Errorf("%w: id tag %#x", ErrDamaged, tail[0])
+	}
+	// One id has one key: an encoding that we would not have written is damage.
+	if !bytes.Equal(appendID(nil, id), tail) {
+		return nil, fmt.Errorf("%w: id %q is not encoded as it would be written", ErrDamaged, id)
+	}
+	return id, nil
+}
+
+func isUUIDText(id []byte) bool {
+	return id[8] == '-' && id[13] == '-' && id[18] == '-' && id[23] == '-' &&
+		isLowerHex(id[0:8]) && isLowerHex(id[9:13]) && isLowerHex(id[14:18]) && isLowerHex(id[19:23]) && isLowerHex(id[24:36])
+}
+
+func isLowerHex(s []byte) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func appendUnhex(dst, digits []byte) []byte {
+	for i := 0; i < len(digits); i += 2 {
+		dst = append(dst, nibble(digits[i])<<4|nibble(digits[i+1]))
+	}
+	return dst
+}
+
+func nibble(c byte) byte {
+	if c >= 'a' {
+		return c - 'a' + 10
+	}
+	return c - '0'
+}

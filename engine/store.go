@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"context"
+	"io"
+)
+
+// A Store keeps what it is told and finds it again. The engine decides; a store maps one batch to one durable commit.
+//
+// Concurrency: Apply, TrimJournal, Drop and Close are called by one goroutine at a time (the engine's); everything
+// else from any number of goroutines, also while one of those runs. No method is called after Close.
+//
+// Errors: a store never ends the process. After a failed write or sync it is poisoned: that call, every wait for an
+// earlier batch that is not yet durable, and every later call that writes return an error that wraps the cause.
+// Damaged bytes give an error that wraps ErrDamaged, never a missing or another value. What is checked when a store
+// is opened, and what at the read that touches it, is the store's to state.
+type Store interface {
+	// Identity returns what the store was created with. It never changes while the store is open.
+	Identity() Identity
+
+	// LastSeq returns Batch.Seq of the newest batch that was found when the store was opened, 0 if there was none.
+	// Everything up to it was durable when the store's Open returned.
+	LastSeq() uint64
+
+	// Apply makes the batch visible to every read that begins after it returns, whole, and hands it on to be made
+	// durable. wait blocks until the batch and all batches before it would survive a power cut, or the store has
+	// failed; it is called exactly once for each batch, in the order of the batches, by one goroutine that need not
+	// be the caller of Apply. A crash keeps a prefix of the batches, each of them whole or not at all, and never less
+	// than what a wait has confirmed. Apply keeps no reference to the batch or its bytes after it has returned.
+	Apply(b *Batch) (wait func() error, err error)
+
+	// Claim returns the record kept under exactly this key; found is false if there is none. The record is the
+	// caller's own copy.
+	Claim(key []byte) (record []byte, found bool, err error)
+
+	// State returns the value kept under exactly this key, as a copy.
+	State(key []byte) (value []byte, found bool, err error)
+
+	// ScanState calls fn in key order for each state whose key begins with prefix, until fn returns an error, which
+	// is then returned. The slices are valid during the call only.
+	ScanState(prefix []byte, fn func(key, value []byte) error) error
+
+	// Buckets calls fn for each bucket that holds at least one claim, in key order. It costs a seek or so for each
+	// bucket, not a scan of the claims.
+	Buckets(fn func(Bucket) error) error
+
+	// Scan calls fn for each claim, in key order, as of one moment: that of the call to started, before which
+	// nothing is read and after which batches may be applied while the scan goes on. It stops with ctx. The slices
+	// are valid during the call only.
+	Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error
+
+	// Journal calls fn with Batch.Journal of each kept batch whose Seq is at least from, in the order of Seq. The
+	// slice is valid during the call only.
+	Journal(from uint64, fn func(seq uint64, entry []byte) error) error
+
+	// TrimJournal lets the store forget the journal entries of batches whose Seq is lower than below. It need not be
+	// durable on return and is never taken back by a later call with a smaller number.
+	TrimJournal(below uint64) error
+
+	// Drop removes all claims of the given buckets, with a cost that does not grow with their number where the store
+	// can. On return nothing of them is visible and the removal is durable. No batch that touches these buckets is
+	// applied after Drop was called. A crash at any point leaves each claim there or not, and Drop is called again.
+	Drop(buckets []Bucket) error
+
+	// Reclaim gives the disk space of dropped buckets back, as far as the store can, without holding up Apply for
+	// long. It runs in the background, returns when the space is back or ctx is done, and may be called again for
+	// the same buckets.
+	Reclaim(ctx context.Context, buckets []Bucket) error
+
+	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's claims.
+	Usage() (Usage, error)
+	BucketBytes(b Bucket) (uint64, error)
+
+	// WriteSidecar replaces a small named file beside the data, atomically and durably: after a crash it holds either
+	// the old or the new bytes. ReadSidecar returns its bytes, fs.ErrNotExist if there is none. The content carries
+	// its own checksum. Names are made of a-z, 0-9 and '-'.
+	WriteSidecar(name string, write func(io.Writer) error) error
+	ReadSidecar(name string) ([]byte, error)
+
+	// Backup writes a consistent, durable copy of the store, as of some moment during the call, to dir, which must
+	// not exist. It can be opened like the original and has an Identity with a higher Incarnation.
+	Backup(ctx context.Context, dir string) error
+
+	// Verify reads everything the store has and checks it against the store's own checksums. It calls report for
+	// each thing that is wrong and goes on where it can.
+	Verify(ctx context.Context, report func(problem string)) error
+
+	// Close waits for what runs in the background, flushes, leaves a record that the close was clean and releases
+	// the directory. It is safe on a poisoned store, and then leaves no such record.
+	Close() error
+}
+
+// An Identity tells one store from another.
+type Identity struct {
+	// UUID is random, made when the store was created, and kept by its backups.
+	UUID [16]byte
+	// Incarnation is higher in a backup than in the store it was copied from.
+	Incarnation uint64
+	// Seed keys the hashes of claims. It is random, so that ids cannot be chosen to collide, and constant.
+	Seed uint64
+}
+
+// A Batch is applied whole or not at all. Within a batch later writes win over earlier ones.
+type Batch struct {
+	// Seq numbers the batches of a store: 1, 2, 3, ... without a gap.
+	Seq uint64
+	// Claims are put, or removed, under their keys.
+	Claims []ClaimWrite
+	// State is put, or removed, beside the claims.
+	State []StateWrite
+	// Journal is kept until TrimJournal, also if it is empty. It tells the hashes of the claims that were put (see
+	// journal.go).
+	Journal []byte
+}
+
+// A ClaimWrite puts a claim's record, or removes the claim if Record is nil.
+type ClaimWrite struct {
+	Key    []byte
+	Record []byte
+}
+
+// A StateWrite puts a value, or removes the key if Value is nil. An empty value that is not nil is a value.
+type StateWrite struct {
+	Key   []byte
+	Value []byte
+}
+
+// Usage is what a store occupies and has written.
+type Usage struct {
+	// DiskBytes is the size of all files, sidecars and not yet deleted ones included.
+	DiskBytes uint64
+	// ReclaimableBytes estimates how much of that belongs to dropped buckets and is not back yet.
+	ReclaimableBytes uint64
+	// WrittenBytes is what was written to files since the store was opened: log, tables, rewriting, sidecars.
+	WrittenBytes uint64
+}

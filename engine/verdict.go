@@ -1,0 +1,69 @@
+package engine
+
+import "fmt"
+
+// A Verdict says who may handle an event. Its zero value means nothing and is never returned without an error.
+type Verdict uint8
+
+const (
+	_ Verdict = iota
+
+	// Claimed: nobody had the event. From TryClaim the claim is durable now; from Tx.TryClaim it becomes durable
+	// with the transaction, or never. The caller processes the event.
+	Claimed
+
+	// Duplicate: a durable claim exists, or the same batch or transaction claimed the event before. The caller skips
+	// it and acknowledges it. Result.Record is the first sighting.
+	Duplicate
+
+	// InFlight: another open transaction holds the event; nobody has won yet. The caller tries again later; it
+	// neither skips nor processes the event.
+	InFlight
+
+	// TooOld: the event's week is before the oldest week kept, so the engine cannot know.
+	TooOld
+
+	// TooNew: the event's time is further ahead of the clock than Options.AllowedSkew.
+	TooNew
+
+	// Failed: the engine could not decide; Result.Err says why. The caller does not acknowledge the event.
+	Failed
+)
+
+// Verdicts lists all verdicts in the order of their values, for those who label or count them.
+var Verdicts = [...]Verdict{Claimed, Duplicate, InFlight, TooOld, TooNew, Failed}
+
+// String returns the verdict's name in snake case, as it stands in metrics, spans and reports.
+func (v Verdict) String() string {
+	switch v {
+	case Claimed:
+		return "claimed"
+	case Duplicate:
+		return "duplicate"
+	case InFlight:
+		return "in_flight"
+	case TooOld:
+		return "too_old"
+	case TooNew:
+		return "too_new"
+	case Failed:
+		return "error"
+	}
+	return fmt.Sprintf("verdict(%d)", uint8(v))
+}
+
+// A Result is the engine's answer for one event.
+type Result struct {
+	Verdict Verdict
+
+	// Record is the claim that the verdict rests on: the one just made for Claimed, the first sighting for
+	// Duplicate, zero otherwise.
+	Record Record
+
+	// Err is set if and only if Verdict is Failed: an *EventError if the event cannot be judged as it is.
+	Err error
+}
+
+// First reports whether the caller is the one who handles the event. False has many reasons: look at the verdict
+// before acknowledging anything.
+func (r Result) First() bool { return r.Verdict == Claimed }

@@ -1,0 +1,35 @@
+package sidecar
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// PrepareDir makes sure that dir is a directory of the machine's file system that only its owner can write to. It
+// creates a missing one, with mode 0700 and durably. A symbolic link or a directory that others may write to is
+// refused with engine.ErrForeign.
+func PrepareDir(dir string) error {
+	info, err := os.Lstat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("hapax: creating the store's directory: %w", err)
+		}
+		return OS{}.SyncDir(filepath.Dir(dir))
+	case err != nil:
+		return fmt.Errorf("hapax: looking at the store's directory: %w", err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%w: %s is a symbolic link: give the directory itself", engine.ErrForeign, dir)
+	case !info.IsDir():
+		return fmt.Errorf("%w: %s is not a directory", engine.ErrForeign, dir)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%w: %s can be written by others (mode %v): chmod 0700 it", engine.ErrForeign, dir, info.Mode().Perm())
+	}
+	return nil
+}

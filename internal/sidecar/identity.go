@@ -1,0 +1,111 @@
+package sidecar
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// IdentityName is the file that makes a directory a store. It is written last when a store is created and read first
+// when one is opened:
+//
+//	+----------+-----------+------+------+-------------+--------+--------+
+//	| HAPAXSTO | format u32| kind | uuid | incarnation | seed   | CRC-32C|
+//	| 8        | 4         | 1    | 16   | 8           | 8      | 4      |
+//	+----------+-----------+------+------+-------------+--------+--------+
+//
+// Numbers are big endian. Whatever later formats add stands between seed and checksum: magic, format and a checksum at
+// the end stay where they are for ever, so that an older build can tell a newer store from a damaged one.
+const IdentityName = "HAPAX"
+
+// Format is the store format that this build writes, and the newest that it reads.
+const Format = 1
+
+const (
+	magic        = "HAPAXSTO"
+	identitySize = 8 + 4 + 1 + 16 + 8 + 8
+)
+
+// A Kind says which store wrote a directory. Its values are on disk for ever.
+type Kind byte
+
+const (
+	Pebble Kind = 'p'
+	Bolt   Kind = 'b'
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Pebble:
+		return "pebble"
+	case Bolt:
+		return "bolt"
+	}
+	return fmt.Sprintf("kind(%#x)", byte(k))
+}
+
+// WriteIdentity makes dir a store of the given kind, durably.
+func WriteIdentity(fsys FS, dir string, kind Kind, id engine.Identity) error {
+	return Write(fsys, dir, IdentityName, func(w io.Writer) error {
+		_, err := w.Write(encodeIdentity(kind, id))
+		return err
+	})
+}
+
+// ReadIdentity reads what WriteIdentity wrote. It returns fs.ErrNotExist if dir holds no store, engine.ErrNewerFormat
+// if a newer build wrote it, engine.ErrForeign if it is a store of another kind, engine.ErrDamaged if it cannot be
+// trusted. It changes nothing.
+func ReadIdentity(fsys FS, dir string, kind Kind) (engine.Identity, error) {
+	b, err := fsys.ReadFile(filepath.Join(dir, IdentityName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return engine.Identity{}, err
+	}
+	if err != nil {
+		return engine.Identity{}, fmt.Errorf("hapax: reading %s: %w", IdentityName, err)
+	}
+	id, err := decodeIdentity(b, kind)
+	if err != nil {
+		return engine.Identity{}, fmt.Errorf("hapax: %s in %s: %w", IdentityName, dir, err)
+	}
+	return id, nil
+}
+
+func encodeIdentity(kind Kind, id engine.Identity) []byte {
+	b := make([]byte, 0, identitySize+4)
+	b = append(b, magic...)
+	b = binary.BigEndian.AppendUint32(b, Format)
+	b = append(b, byte(kind))
+	b = append(b, id.UUID[:]...)
+	b = binary.BigEndian.AppendUint64(b, id.Incarnation)
+	b = binary.BigEndian.AppendUint64(b, id.Seed)
+	return Seal(b)
+}
+
+func decodeIdentity(b []byte, kind Kind) (engine.Identity, error) {
+	body, err := Unseal(b)
+	if err != nil {
+		return engine.Identity{}, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
+	}
+	if len(body) < identitySize || string(body[:8]) != magic {
+		return engine.Identity{}, engine.ErrForeign
+	}
+	if format := binary.BigEndian.Uint32(body[8:]); format > Format {
+		return engine.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", engine.ErrNewerFormat, format, Format)
+	} else if format == 0 || len(body) != identitySize {
+		return engine.Identity{}, fmt.Errorf("%w: format %d with %d bytes", engine.ErrDamaged, format, len(body))
+	}
+	if got := Kind(body[12]); got != kind {
+		return engine.Identity{}, fmt.Errorf("%w: it is a %s store, not %s", engine.ErrForeign, got, kind)
+	}
+	id := engine.Identity{
+		Incarnation: binary.BigEndian.Uint64(body[29:]),
+		Seed:        binary.BigEndian.Uint64(body[37:]),
+	}
+	copy(id.UUID[:], body[13:29])
+	return id, nil
+}

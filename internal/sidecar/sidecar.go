@@ -1,0 +1,87 @@
+// Package sidecar keeps the small files beside a store's data: its identity, the record of a clean close, snapshots.
+// It knows how a file is replaced so that a crash leaves the old or the new one, and how a store's identity is
+// written; both stores use it.
+package sidecar
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// An FS is the part of a file system that sidecars need.
+type FS interface {
+	// Create makes or truncates a file with mode 0600.
+	Create(path string) (File, error)
+	ReadFile(path string) ([]byte, error) // fs.ErrNotExist if absent
+	Rename(from, to string) error
+	Remove(path string) error
+	SyncDir(path string) error
+}
+
+// A File is written once, synced and closed.
+type File interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// tmpSuffix ends the name of a file that is being written. A crash may leave one; the next Write replaces it.
+const tmpSuffix = ".tmp"
+
+// Write replaces dir/name by what write writes: durably on return, and atomically.
+func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
+	path := filepath.Join(dir, name)
+	f, err := fsys.Create(path + tmpSuffix)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(path+tmpSuffix, path); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// Remove deletes dir/name, durably on return. It is no error if there is none.
+func Remove(fsys FS, dir, name string) error {
+	if err := fsys.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// ErrChecksum says that a sealed file's content is not what was written.
+var ErrChecksum = errors.New("checksum mismatch")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Seal appends the CRC-32C of b, so that Unseal can tell whether the bytes are whole.
+func Seal(b []byte) []byte {
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// Unseal returns what was sealed, or ErrChecksum.
+func Unseal(b []byte) ([]byte, error) {
+	n := len(b) - 4
+	if n < 0 || binary.BigEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli) {
+		return nil, ErrChecksum
+	}
+	return b[:n], nil
+}
+
+// OS is the machine's file system.
+type OS struct{}
+
+func (OS) Create(path string) (File, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+}
+func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
+func (OS) Rename(from, to string) error         { return os.Rename(from, to) }
+func (OS) Remove(path string) error             { return os.Remove(path) }
