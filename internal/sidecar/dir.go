@@ -11,9 +11,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// PrepareDir makes sure that dir is a directory of the machine's file system that only its owner can write to. It
-// creates a missing one, with mode 0700 and durably. A symbolic link or a directory that others may write to is
-// refused with engine.ErrForeign.
+// PrepareDir makes sure that dir is a directory of the machine's file system that not everybody can write to.
+// It creates a missing one, with mode 0700 and durably. A symbolic link and a world-writable directory are refused with
+// engine.ErrForeign.
 func PrepareDir(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
@@ -28,8 +28,8 @@ func PrepareDir(dir string) error {
 		return fmt.Errorf("%w: %s is a symbolic link: give the directory itself", engine.ErrForeign, dir)
 	case !info.IsDir():
 		return fmt.Errorf("%w: %s is not a directory", engine.ErrForeign, dir)
-	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%w: %s can be written by others (mode %v): chmod 0700 it", engine.ErrForeign, dir, info.Mode().Perm())
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o002 != 0:
+		return fmt.Errorf("%w: %s is world-writable (mode %v): chmod 0700 it", engine.ErrForeign, dir, info.Mode().Perm())
 	}
 	return nil
 }
