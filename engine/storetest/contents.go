@@ -1,0 +1,178 @@
+package storetest
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// contents is what a store holds, as plain maps. Values are never changed in place, so that copies may share them.
+type contents struct {
+	lastSeq uint64
+	claims  map[string][]byte
+	state   map[string][]byte
+	journal map[uint64][]byte
+	buckets map[engine.Bucket]int // number of claims
+}
+
+func newContents() *contents {
+	return &contents{
+		claims:  map[string][]byte{},
+		state:   map[string][]byte{},
+		journal: map[uint64][]byte{},
+		buckets: map[engine.Bucket]int{},
+	}
+}
+
+func (c *contents) clone() *contents {
+	return &contents{
+		lastSeq: c.lastSeq,
+		claims:  maps.Clone(c.claims),
+		state:   maps.Clone(c.state),
+		journal: maps.Clone(c.journal),
+		buckets: maps.Clone(c.buckets),
+	}
+}
+
+func (c *contents) apply(b *engine.Batch) {
+	for _, w := range b.Claims {
+		c.setClaim(w)
+	}
+	for _, w := range b.State {
+		if w.Value == nil {
+			delete(c.state, string(w.Key))
+		} else {
+			c.state[string(w.Key)] = w.Value
+		}
+	}
+	c.journal[b.Seq] = b.Journal
+	c.lastSeq = b.Seq
+}
+
+func (c *contents) setClaim(w engine.ClaimWrite) {
+	key, bucket := string(w.Key), bucketOf(w.Key)
+	_, had := c.claims[key]
+	switch {
+	case w.Record != nil && !had:
+		c.buckets[bucket]++
+	case w.Record == nil && had:
+		if c.buckets[bucket]--; c.buckets[bucket] == 0 {
+			delete(c.buckets, bucket)
+		}
+	}
+	if w.Record == nil {
+		delete(c.claims, key)
+	} else {
+		c.claims[key] = w.Record
+	}
+}
+
+// drop removes the claims of the buckets and returns their size.
+func (c *contents) drop(buckets []engine.Bucket) (size uint64) {
+	for _, b := range buckets {
+		for _, key := range sortedKeys(c.claims, string(b.AppendPrefix(nil))) {
+			size += uint64(len(key) + len(c.claims[key]))
+			c.setClaim(engine.ClaimWrite{Key: []byte(key)})
+		}
+	}
+	return size
+}
+
+func (c *contents) trim(below uint64) {
+	maps.DeleteFunc(c.journal, func(seq uint64, _ []byte) bool { return seq < below })
+}
+
+func (c *contents) size() (n uint64) {
+	for _, m := range []map[string][]byte{c.claims, c.state} {
+		for k, v := range m {
+			n += uint64(len(k) + len(v))
+		}
+	}
+	for _, v := range c.journal {
+		n += uint64(8 + len(v))
+	}
+	return n
+}
+
+// A history is what a store was told: the batches that are durable, and in order those that are not yet.
+type history struct {
+	view    *contents // everything applied
+	durable *contents
+	pending []*engine.Batch
+}
+
+func newHistory(c *contents) history { return history{view: c.clone(), durable: c.clone()} }
+
+// apply takes the batch over.
+func (h *history) apply(b *engine.Batch) {
+	h.view.apply(b)
+	h.pending = append(h.pending, b)
+}
+
+// confirm makes the batches up to seq durable.
+func (h *history) confirm(seq uint64) {
+	for len(h.pending) > 0 && h.pending[0].Seq <= seq {
+		h.durable.apply(h.pending[0])
+		h.pending = h.pending[1:]
+	}
+}
+
+// drop is durable at once, also against batches that are not.
+func (h *history) drop(buckets []engine.Bucket) (size uint64) {
+	h.durable.drop(buckets)
+	for _, b := range h.pending {
+		b.Claims = slices.DeleteFunc(b.Claims, func(w engine.ClaimWrite) bool {
+			return slices.Contains(buckets, bucketOf(w.Key))
+		})
+	}
+	return h.view.drop(buckets)
+}
+
+// survivors returns what a power cut leaves if the first keep of the pending batches happen to survive it.
+func (h *history) survivors(keep int) *contents {
+	c := h.durable.clone()
+	for _, b := range h.pending[:min(keep, len(h.pending))] {
+		c.apply(b)
+	}
+	return c
+}
+
+func bucketOf(key []byte) engine.Bucket {
+	b, _, err := engine.SplitKey(key)
+	if err != nil {
+		panic("storetest: a claim's key that the engine would not make: " + err.Error())
+	}
+	return b
+}
+
+func sortedKeys[V any](m map[string]V, prefix string) []string {
+	var keys []string
+	for k := range m {
+		if strings.HasPrefix(k, prefix) {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func sortedBuckets(m map[engine.Bucket]int) []engine.Bucket {
+	return slices.SortedFunc(maps.Keys(m), func(a, b engine.Bucket) int {
+		return bytes.Compare(a.AppendPrefix(nil), b.AppendPrefix(nil))
+	})
+}
+
+// cloneBatch copies everything; nil stays nil and empty stays empty.
+func cloneBatch(b *engine.Batch) *engine.Batch {
+	c := &engine.Batch{Seq: b.Seq, Journal: bytes.Clone(b.Journal)}
+	for _, w := range b.Claims {
+		c.Claims = append(c.Claims, engine.ClaimWrite{Key: bytes.Clone(w.Key), Record: bytes.Clone(w.Record)})
+	}
+	for _, w := range b.State {
+		c.State = append(c.State, engine.StateWrite{Key: bytes.Clone(w.Key), Value: bytes.Clone(w.Value)})
+	}
+	return c
+}

@@ -1,0 +1,104 @@
+package storetest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"sync"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A Disk holds the directories of Mem stores: it is what stays when a Mem is closed or loses power.
+type Disk struct {
+	mu   sync.Mutex // guards the images and every Mem of this disk; nobody's callback runs under it
+	dirs map[string]*image
+}
+
+// An image is a store in a directory.
+type image struct {
+	newer    bool // written by a newer build
+	identity engine.Identity
+	contents *contents
+	sidecars map[string][]byte
+	open     bool
+}
+
+func (i *image) clone(c *contents) *image {
+	return &image{newer: i.newer, identity: i.identity, contents: c, sidecars: maps.Clone(i.sidecars)}
+}
+
+// NewDisk returns an empty disk.
+func NewDisk() *Disk { return &Disk{dirs: map[string]*image{}} }
+
+// Open opens the store in dir. If there is none it is created, with the given identity or, if that is zero, a random
+// one. It fails with engine.ErrLocked while another Mem has dir open.
+func (d *Disk) Open(dir string, identity engine.Identity) (*Mem, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := d.dirs[dir]
+	switch {
+	case i == nil:
+		if identity == (engine.Identity{}) {
+			identity = randomIdentity()
+		}
+		i = &image{identity: identity, contents: newContents(), sidecars: map[string][]byte{}}
+		d.dirs[dir] = i
+	case i.open:
+		return nil, fmt.Errorf("storetest: opening %s: %w", dir, engine.ErrLocked)
+	case i.newer:
+		return nil, fmt.Errorf("storetest: opening %s: %w", dir, engine.ErrNewerFormat)
+	}
+	i.open = true
+	m := &Mem{
+		disk:    d,
+		dir:     dir,
+		image:   i,
+		lastSeq: i.contents.lastSeq,
+		history: newHistory(i.contents),
+		nextSeq: i.contents.lastSeq + 1,
+		calls:   map[Op]int{},
+		hooks:   map[Op]func(int) error{},
+		busy:    map[string]bool{},
+		reclaim: map[engine.Bucket]uint64{},
+		dropped: map[engine.Bucket]bool{},
+	}
+	m.nextWait = m.nextSeq
+	m.changed = sync.NewCond(&d.mu)
+	return m, nil
+}
+
+func (d *Disk) put(dir string, i *image) error {
+	if d.dirs[dir] != nil {
+		return fmt.Errorf("storetest: %s: %w", dir, fs.ErrExist)
+	}
+	d.dirs[dir] = i
+	return nil
+}
+
+func randomIdentity() (id engine.Identity) {
+	var seed [8]byte
+	_, err := rand.Read(seed[:])
+	_, err2 := rand.Read(id.UUID[:])
+	if err := errors.Join(err, err2); err != nil {
+		panic(err)
+	}
+	id.Incarnation = 1
+	id.Seed = binary.BigEndian.Uint64(seed[:])
+	return id
+}
+
+// fingerprint changes with every byte of the store in dir.
+func (d *Disk) fingerprint(dir string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var b bytes.Buffer
+	if i := d.dirs[dir]; i != nil {
+		fmt.Fprint(&b, i.newer, i.identity, i.contents, i.sidecars) // maps are printed in key order
+	}
+	return b.String()
+}
