@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 var errShort = errors.New("truncated or overlong")
@@ -63,6 +65,14 @@ func (d *decoder) uint64() uint64 {
 		return binary.BigEndian.Uint64(b)
 	}
 	return 0
+}
+
+func (d *decoder) week() weekbucket.Week {
+	week, err := weekbucket.FromKey(d.take(weekbucket.KeySize))
+	if err != nil {
+		d.err = errShort
+	}
+	return week
 }
 
 // bytes takes a byte string that is preceded by its length.

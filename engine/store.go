@@ -7,9 +7,9 @@ import (
 
 // A Store keeps what it is told and finds it again. The engine decides; a store maps one batch to one durable commit.
 //
-// Concurrency: Apply is called by one goroutine at a time. TrimJournal, Drop and Reclaim are called by one goroutine at
-// a time, which runs beside Apply and must not hold it up for long. Everything else is called from any number of
-// goroutines, also while those run. Close is called once, when no other call is under way, and no method after it.
+// Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal and Reclaim, each. They run beside
+// one another and must not hold up Apply for long. Everything else is called from any number of goroutines, also while
+// those run. Close is called once, when no other call is under way, and no method after it.
 //
 // Errors: a store never ends the process. After a failed write or sync it is poisoned: that call, every wait for an
 // earlier batch that is not yet durable, and every later call that writes return an error that wraps the cause.

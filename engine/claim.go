@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// MaxBatchEvents is the most events that are judged for one batch of the store. A longer TryClaimBatch is judged in
+// parts of this size, one after the other.
+const MaxBatchEvents = 8192
+
+// TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim is durable and stays,
+// whatever becomes of the work (at most once on failure). The error is that of Result.Err, for the verdict Failed.
+//
+// ctx is looked at until the event is handed over for judgement; after that the call waits for the verdict, so that no
+// claim is made without its caller being told.
+func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
+	events, results := [1]Event{ev}, [1]Result{}
+	err := e.judge(ctx, events[:], results[:])
+	if err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	return results[0], results[0].Err
+}
+
+// TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
+func (e *Engine) TryClaimDefault(ctx context.Context, ev Event) (Result, error) {
+	if err := e.inDefaultScope(&ev); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	return e.TryClaim(ctx, ev)
+}
+
+// TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for each. A repetition
+// within the batch is a Duplicate of its first occurrence. An event that cannot be judged is Failed by itself and
+// holds up no other. The claims are independent of one another: a crash may keep the first of them without the last.
+// With an error nothing was told for the whole batch: some claims may have been made.
+func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
+	results := make([]Result, len(events))
+	for at := 0; at < len(events); at += MaxBatchEvents {
+		end := min(at+MaxBatchEvents, len(events))
+		if err := e.judge(ctx, events[at:end], results[at:end]); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// TryClaimBatchDefault is TryClaimBatch in the configured default scope; the events' scopes are empty and stay so.
+func (e *Engine) TryClaimBatchDefault(ctx context.Context, events []Event) ([]Result, error) {
+	scoped := make([]Event, len(events))
+	for i, ev := range events {
+		if err := e.inDefaultScope(&ev); err != nil {
+			return nil, err
+		}
+		scoped[i] = ev
+	}
+	return e.TryClaimBatch(ctx, scoped)
+}
+
+func (e *Engine) inDefaultScope(ev *Event) error {
+	if e.opt.DefaultScope == "" {
+		return ErrNoDefaultScope
+	}
+	if ev.Scope != "" {
+		return &EventError{"scope", fmt.Sprintf("is %q in a default-scope form: leave it empty, or use the form that takes it", ev.Scope)}
+	}
+	ev.Scope = e.opt.DefaultScope
+	return nil
+}
+
+// A candidate is an event on its way to a verdict.
+type candidate struct {
+	event  *Event
+	result *Result // where the verdict goes
+	week   weekbucket.Week
+	hash   uint64
+	keyAt  int // key is arena[keyAt:keyEnd] of its request
+	keyEnd int
+	seen   time.Time
+}
+
+// judge fills results for own-commit claims.
+func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if e.opt.Observer != nil {
+		if done := e.opt.Observer.Claiming(ctx, events); done != nil {
+			defer func() { done(results) }()
+		}
+	}
+	err := e.judgeOwn(ctx, events, results)
+	if err != nil {
+		for i := range results {
+			results[i] = Result{Verdict: Failed, Err: err}
+		}
+	}
+	e.counters.count(results)
+	return err
+}
+
+func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.leave()
+	r := newRequest()
+	defer r.free()
+	if err := e.prepare(r, events, results); err != nil {
+		return err
+	}
+	if len(r.claims) == 0 {
+		return e.settle()
+	}
+	return e.submit(ctx, r)
+}
+
+// prepare answers what can be answered without the committer (malformed events, events too new, duplicates that are
+// in the cache or the store) and puts the rest into the request. It runs in the caller's goroutine, so that callers
+// look up side by side. Its answers rest on reads: the caller settles before they are told, or waits for the committer.
+func (e *Engine) prepare(r *request, events []Event, results []Result) error {
+	now := e.now()
+	for i := range events {
+		c, ok := e.newCandidate(r, &events[i], &results[i], now)
+		if !ok {
+			continue
+		}
+		rec, found, err := e.known(r.key(&c), &c)
+		if err != nil {
+			return err
+		}
+		if found {
+			results[i] = Result{Verdict: Duplicate, Record: rec}
+			continue
+		}
+		r.claims = append(r.claims, c)
+	}
+	return nil
+}
+
+// newCandidate checks an event; false means that its result is already told.
+func (e *Engine) newCandidate(r *request, ev *Event, res *Result, now time.Time) (candidate, bool) {
+	week, err := ev.check(e.opt.MaxIDBytes)
+	if err != nil {
+		*res = Result{Verdict: Failed, Err: err}
+		return candidate{}, false
+	}
+	if ev.Time.Sub(now) > e.opt.AllowedSkew {
+		*res = Result{Verdict: TooNew}
+		return candidate{}, false
+	}
+	if uint32(week) < e.oldest.Load() {
+		*res = Result{Verdict: TooOld}
+		return candidate{}, false
+	}
+	c := candidate{event: ev, result: res, week: week, keyAt: len(r.arena), seen: now}
+	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
+	c.keyEnd = len(r.arena)
+	c.hash = e.hash(r.key(&c))
+	return c, true
+}
+
+func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }
+
+// known looks a claim up: filter, then cache, then store. It finds claims that are visible, not only durable ones: an
+// answer that rests on it has to settle.
+func (e *Engine) known(key []byte, c *candidate) (Record, bool, error) {
+	if e.screen.certainlyNew(c.week, c.hash) {
+		return Record{}, false, nil
+	}
+	if rec, ok := e.recent.get(c.hash, key); ok {
+		e.counters.cacheHits.Add(1)
+		return rec, true, nil
+	}
+	epoch := e.recent.epoch()
+	rec, found, err := e.read(key)
+	if err != nil || !found {
+		return Record{}, false, err
+	}
+	if e.durable.at.Load() >= e.applying.Load() {
+		e.recent.addFound(c.hash, key, rec, epoch)
+	}
+	return rec, true, nil
+}
+
+// read asks the store for a claim. An error of the store stops the engine.
+func (e *Engine) read(key []byte) (Record, bool, error) {
+	e.counters.storeReads.Add(1)
+	b, found, err := e.store.Claim(key)
+	if err != nil {
+		return Record{}, false, e.stop(err)
+	}
+	if !found {
+		return Record{}, false, nil
+	}
+	rec, err := e.parse(b)
+	if err != nil {
+		return Record{}, false, e.stop(err)
+	}
+	return rec, true, nil
+}
+
+func (e *Engine) parse(b []byte) (Record, error) {
+	rec, topic, err := parseRecord(b)
+	if err != nil {
+		return Record{}, err
+	}
+	rec.Origin.Topic, err = e.names.name(topic)
+	return rec, err
+}
+
+// A request is something for the committer to do. Requests are reused.
+type request struct {
+	claims []candidate
+	arena  []byte // keys of the claims
+
+	tx      *Tx                  // the claims and writes of this transaction: all or nothing
+	control func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
+
+	err  error
+	done chan struct{} // receives one value when the answers are set and may be told
+}
+
+var requests = sync.Pool{New: func() any { return &request{done: make(chan struct{}, 1)} }}
+
+func newRequest() *request { return requests.Get().(*request) }
+
+func (r *request) free() {
+	clear(r.claims)
+	*r = request{claims: r.claims[:0], arena: r.arena[:0], done: r.done}
+	requests.Put(r)
+}
+
+func (r *request) key(c *candidate) []byte { return r.arena[c.keyAt:c.keyEnd] }
+
+// submit hands a request to the committer and waits for its answers.
+func (e *Engine) submit(ctx context.Context, r *request) error {
+	select {
+	case e.requests <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-r.done
+	return r.err
+}

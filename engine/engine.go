@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// An Engine decides who may handle an event. It is safe for use by any number of goroutines. Open makes one.
+//
+// Inside, one goroutine, the committer, decides in order and applies one batch of the store after the other; a second
+// one, the releaser, lets the answers go in the same order, each once the batch it rests on is durable. Nothing waits
+// for a transaction, and no lock is held during I/O or while a closure runs.
+type Engine struct {
+	store Store
+	opt   Options
+	seed  uint64
+
+	requests chan *request // to the committer
+	groups   chan *group   // from the committer to the releaser, in order
+
+	names  *names
+	screen *screen
+	recent *recent
+
+	// The committer's own; others use the atomics below.
+	seq       uint64          // of the last batch applied
+	decideOld weekbucket.Week // oldest week kept, as applied
+	sinceSnap uint64          // claims put since the last snapshot was begun
+
+	oldest   atomic.Uint32 // oldest week kept, durable
+	applying atomic.Uint64 // seq of the last batch handed to the store
+	applied  atomic.Uint64 // seq of the last batch visible to reads
+	durable  watermark     // seq of the last batch that is durable
+
+	tx    transactions
+	holds holds
+	snaps snapshots
+
+	drops   sync.Mutex // held by whoever raises the oldest week, until the claims are gone
+	reclaim reclaim
+
+	work     context.Context // done when the work behind is to stop
+	stopWork func()
+	behind   sync.WaitGroup
+
+	calls  sync.RWMutex // held for reading by every call that uses the store; Close takes it for writing
+	closed bool         // guarded by calls
+	loops  sync.WaitGroup
+
+	failure atomic.Pointer[error]
+	stopped chan struct{} // closed once failure is set
+
+	counters counters
+	source   FilterSource
+}
+
+// Identity returns the store's identity.
+func (e *Engine) Identity() Identity { return e.store.Identity() }
+
+// Err returns nil while the engine works, and an error that wraps ErrStopped and the cause once its store has failed.
+func (e *Engine) Err() error {
+	if f := e.failure.Load(); f != nil {
+		return *f
+	}
+	return nil
+}
+
+// stop ends all answering. The first cause stays.
+func (e *Engine) stop(cause error) error {
+	err := fmt.Errorf("%w: %w", ErrStopped, cause)
+	if e.failure.CompareAndSwap(nil, &err) {
+		close(e.stopped)
+		e.durable.fail()
+	}
+	return e.Err()
+}
+
+// enter begins a call that uses the store; leave ends it.
+func (e *Engine) enter() error {
+	e.calls.RLock()
+	if e.closed {
+		e.calls.RUnlock()
+		return ErrClosed
+	}
+	if err := e.Err(); err != nil {
+		e.calls.RUnlock()
+		return err
+	}
+	return nil
+}
+
+func (e *Engine) leave() { e.calls.RUnlock() }
+
+// now is the engine's time as it is kept in records.
+func (e *Engine) now() time.Time { return e.opt.Clock().UTC() }
+
+// settle waits until everything that a read may have seen until now is durable. Every answer that rests on a read
+// goes through it.
+func (e *Engine) settle() error {
+	if !e.durable.wait(e.applying.Load()) {
+		return e.Err()
+	}
+	return nil
+}
+
+// A watermark is a number that only rises, and can be waited for.
+type watermark struct {
+	at     atomic.Uint64
+	mu     sync.Mutex // guards failed and orders the waiters; nothing else happens under it
+	cond   sync.Cond
+	failed bool
+}
+
+func (w *watermark) init(at uint64) {
+	w.cond.L = &w.mu
+	w.at.Store(at)
+}
+
+func (w *watermark) raise(to uint64) {
+	w.mu.Lock()
+	w.at.Store(to)
+	w.mu.Unlock()
+	w.cond.Broadcast()
+}
+
+func (w *watermark) fail() {
+	w.mu.Lock()
+	w.failed = true
+	w.mu.Unlock()
+	w.cond.Broadcast()
+}
+
+// wait returns true once the mark is at least n, false if it never will be.
+func (w *watermark) wait(n uint64) bool {
+	if w.at.Load() >= n {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.at.Load() < n {
+		if w.failed {
+			return false
+		}
+		w.cond.Wait()
+	}
+	return true
+}

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A journal entry tells, for one batch, the hashes of the claims that it put or removed, so that filters and counts
+// can be brought up to date after a crash without a scan of the claims:
+//
+//	+-----------------+-------------+---------------+-----------+----------------+
+//	| count uvarint   | scope uvarint | week, 4 bytes | sign 1    | count hashes, 8 bytes each |   repeated
+//	+-----------------+-------------+---------------+-----------+----------------+
+//
+// scope is the scope's number in the table of names, sign is 1 for claims that were put and 0 for claims that were
+// removed, hashes are big endian: XXH3-64 of the claim's key under the store's seed.
+const (
+	journalRemoved = 0
+	journalPut     = 1
+)
+
+// bucketRef is a bucket with its scope's number.
+type bucketRef struct {
+	scope uint64
+	week  weekbucket.Week
+}
+
+// A journalWriter builds the entry of one batch. The zero value is ready.
+type journalWriter struct {
+	runs []journalRun
+	at   map[runID]int
+	last int
+}
+
+type runID struct {
+	bucketRef
+	sign byte
+}
+
+type journalRun struct {
+	runID
+	hashes []uint64
+}
+
+func (w *journalWriter) reset() {
+	w.runs = w.runs[:0]
+	clear(w.at)
+}
+
+func (w *journalWriter) add(ref bucketRef, sign byte, hash uint64) {
+	id := runID{ref, sign}
+	if len(w.runs) > 0 && w.runs[w.last].runID == id {
+		w.runs[w.last].hashes = append(w.runs[w.last].hashes, hash)
+		return
+	}
+	if w.at == nil {
+		w.at = make(map[runID]int)
+	}
+	i, ok := w.at[id]
+	if !ok {
+		i = len(w.runs)
+		if i < cap(w.runs) {
+			w.runs = w.runs[:i+1]
+			w.runs[i].runID, w.runs[i].hashes = id, w.runs[i].hashes[:0]
+		} else {
+			w.runs = append(w.runs, journalRun{runID: id})
+		}
+		w.at[id] = i
+	}
+	w.last = i
+	w.runs[i].hashes = append(w.runs[i].hashes, hash)
+}
+
+func (w *journalWriter) appendTo(dst []byte) []byte {
+	for i := range w.runs {
+		r := &w.runs[i]
+		dst = binary.AppendUvarint(dst, uint64(len(r.hashes)))
+		dst = binary.AppendUvarint(dst, r.scope)
+		dst = r.week.AppendKey(dst)
+		dst = append(dst, r.sign)
+		for _, h := range r.hashes {
+			dst = binary.BigEndian.AppendUint64(dst, h)
+		}
+	}
+	return dst
+}
+
+// readJournal calls fn for each hash in an entry.
+func readJournal(entry []byte, fn func(ref bucketRef, sign byte, hash uint64)) error {
+	d := decoder{rest: entry}
+	for len(d.rest) > 0 && d.err == nil {
+		n := d.count(8)
+		scope := d.uvarint()
+		week := d.week()
+		sign := d.byte()
+		hashes := d.take(8 * uint64(n))
+		if d.err != nil || n == 0 || sign > journalPut {
+			break
+		}
+		for ; len(hashes) > 0; hashes = hashes[8:] {
+			fn(bucketRef{scope, week}, sign, binary.BigEndian.Uint64(hashes))
+		}
+		if len(d.rest) == 0 {
+			return nil
+		}
+	}
+	if len(entry) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: journal entry of %d bytes", ErrDamaged, len(entry))
+}

@@ -1,0 +1,366 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// Lookup returns the claim on an event, if there is one that is durable and in a kept week.
+func (e *Engine) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec Record, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, false, err
+	}
+	key, week, err := e.lookupKey(scope, id, at)
+	if err != nil {
+		return Record{}, false, err
+	}
+	if err := e.enter(); err != nil {
+		return Record{}, false, err
+	}
+	defer e.leave()
+	if week < e.OldestWeek() {
+		return Record{}, false, nil
+	}
+	rec, found, err = e.read(key)
+	if err == nil {
+		err = e.settle()
+	}
+	return rec, found && err == nil, err
+}
+
+// Forget removes the claim on one event, durably on return, so that its next delivery is Claimed. It reports whether
+// there was one. A claim that an open transaction holds is ErrConflict.
+func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Time) (found bool, err error) {
+	key, week, err := e.lookupKey(scope, id, at)
+	if err != nil {
+		return false, err
+	}
+	hash := e.hash(key)
+	err = e.control(ctx, func(g *group) error {
+		if e.tx.reserved(key) {
+			return ErrConflict
+		}
+		if week < e.decideOld {
+			return nil
+		}
+		if _, found, err = e.read(key); err != nil || !found {
+			return err
+		}
+		ref := bucketRef{week: week}
+		if ref.scope, g.batch.State, err = e.names.ref(scope, g.batch.State); err != nil {
+			return err
+		}
+		g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key})
+		g.journal.add(ref, journalRemoved, hash)
+		g.after = append(g.after, func() { e.recent.forget(hash) })
+		e.screen.remove(ref, hash)
+		return nil
+	})
+	return found && err == nil, err
+}
+
+// lookupKey makes the key of a claim from what an operator knows of it.
+func (e *Engine) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
+	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
+	week, err := ev.check(LimitIDBytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	return Bucket{scope, week}.AppendKey(nil, id), week, nil
+}
+
+// Offset returns the next offset of a partition, as it is durable in the store.
+func (e *Engine) Offset(ctx context.Context, p Position) (o Offset, found bool, err error) {
+	err = e.Update(ctx, func(tx *Tx) error {
+		o, found, err = tx.Offset(p)
+		return err
+	}, Retries(3))
+	return o, found && err == nil, err
+}
+
+// A ScopeInfo is what the store holds of one scope in one week. Bytes are an estimate of the space on disk.
+type ScopeInfo struct {
+	Scope  string
+	Claims uint64
+	Bytes  uint64
+}
+
+// A WeekInfo is what the store holds of one week, scopes in order.
+type WeekInfo struct {
+	Week   weekbucket.Week
+	Claims uint64
+	Bytes  uint64
+	Scopes []ScopeInfo
+}
+
+// Weeks lists the kept weeks that hold claims, oldest first. While the counts are being rebuilt it is ErrRebuilding.
+func (e *Engine) Weeks(ctx context.Context) ([]WeekInfo, error) {
+	counts, err := e.currentCounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.enter(); err != nil {
+		return nil, err
+	}
+	defer e.leave()
+	weeks := make(map[weekbucket.Week]*WeekInfo)
+	for ref, c := range counts {
+		name, err := e.names.name(ref.scope)
+		if err != nil {
+			return nil, err
+		}
+		bytes, err := e.store.BucketBytes(Bucket{name, ref.week})
+		if err != nil {
+			return nil, e.stop(err)
+		}
+		w := weeks[ref.week]
+		if w == nil {
+			w = &WeekInfo{Week: ref.week}
+			weeks[ref.week] = w
+		}
+		w.Claims += c.claims
+		w.Bytes += bytes
+		w.Scopes = append(w.Scopes, ScopeInfo{name, c.claims, bytes})
+	}
+	list := make([]WeekInfo, 0, len(weeks))
+	for _, w := range weeks {
+		slices.SortFunc(w.Scopes, func(a, b ScopeInfo) int { return cmp.Compare(a.Scope, b.Scope) })
+		list = append(list, *w)
+	}
+	slices.SortFunc(list, func(a, b WeekInfo) int { return cmp.Compare(a.Week, b.Week) })
+	return list, nil
+}
+
+func (e *Engine) currentCounts(ctx context.Context) (counts map[bucketRef]count, err error) {
+	err = e.control(ctx, func(*group) error {
+		if !e.screen.trusted.Load() {
+			return ErrRebuilding
+		}
+		counts = e.screen.copyCounts()
+		return nil
+	})
+	return counts, err
+}
+
+// Backup writes a consistent copy of the store to dir, which must not exist, while claims go on. It holds everything
+// that was acknowledged before the call. Its identity has the same UUID and a higher incarnation; opened, it rebuilds
+// its filters by a scan.
+func (e *Engine) Backup(ctx context.Context, dir string) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.leave()
+	return e.store.Backup(ctx, dir)
+}
+
+// A scanned claim, with its key taken apart.
+type scanned struct {
+	ref  bucketRef
+	key  []byte
+	hash uint64
+	rec  Record
+}
+
+// beginScan scans the claims as they are after the last batch decided so far. begun runs in the committer at that
+// moment; fn is then called for each claim of a kept week, while claims go on.
+func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.work, cancel)() // Close does not wait for a scan
+	started, done, running := make(chan struct{}), make(chan error, 1), false
+	r := newRequest()
+	defer r.free()
+	r.control = func(*group) error {
+		running = true
+		go func() {
+			done <- e.store.Scan(ctx, func() { close(started) }, func(key, record []byte) error {
+				c, err := e.scanned(key, record)
+				if err != nil || c.ref.week < e.OldestWeek() {
+					return err
+				}
+				return fn(c)
+			})
+		}()
+		select {
+		case <-started:
+			begun()
+			return nil
+		case err := <-done:
+			running = false
+			return err
+		}
+	}
+	err := e.submit(ctx, r)
+	if running {
+		if err != nil {
+			cancel()
+		}
+		err = errors.Join(err, <-done)
+	}
+	return err
+}
+
+func (e *Engine) scanned(key, record []byte) (scanned, error) {
+	b, _, err := ParseKey(key)
+	if err != nil {
+		return scanned{}, err
+	}
+	rec, err := e.parse(record)
+	if err != nil {
+		return scanned{}, err
+	}
+	scope, ok := e.names.number(b.Scope)
+	if !ok {
+		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", ErrDamaged, b.Scope)
+	}
+	return scanned{bucketRef{scope, b.Week}, key, e.hash(key), rec}, nil
+}
+
+// A VerifyReport is what Verify found. The store is whole if there are no problems.
+type VerifyReport struct {
+	Claims   uint64
+	Problems []string // at most MaxProblems; more are counted
+	Total    int
+}
+
+// MaxProblems is the number of problems that a VerifyReport spells out.
+const MaxProblems = 100
+
+func (r *VerifyReport) add(format string, args ...any) {
+	r.Total++
+	if len(r.Problems) < MaxProblems {
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// Verify reads the whole store while claims go on, and checks every claim and record, the filters, the counts and
+// hashes of each bucket, and the store's own checksums. It takes as long as reading everything takes.
+func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
+	var report VerifyReport
+	want, got := map[bucketRef]count{}, map[bucketRef]count{}
+	trusted := false
+	err := e.beginScan(ctx, func() {
+		if trusted = e.screen.trusted.Load(); trusted {
+			want = e.screen.copyCounts()
+		}
+	}, func(c scanned) error {
+		n := got[c.ref]
+		got[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
+		report.Claims++
+		if trusted && e.screen.certainlyNew(c.ref.week, c.hash) && c.ref.week >= e.OldestWeek() {
+			report.add("the filter of %s denies the claim with key %x", c.ref.week, c.key)
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, ErrDamaged):
+		report.add("%v", err)
+	case err != nil:
+		return report, err
+	case trusted:
+		e.compareCounts(&report, want, got)
+	}
+	if err := e.enter(); err != nil {
+		return report, err
+	}
+	defer e.leave()
+	return report, e.store.Verify(ctx, func(problem string) { report.add("%s", problem) })
+}
+
+func (e *Engine) compareCounts(report *VerifyReport, want, got map[bucketRef]count) {
+	for ref := range got {
+		if _, ok := want[ref]; !ok {
+			want[ref] = count{}
+		}
+	}
+	for ref, w := range want {
+		if g := got[ref]; g != w && ref.week >= e.OldestWeek() {
+			name, _ := e.names.name(ref.scope)
+			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",
+				Bucket{name, ref.week}, w.claims, w.xor, g.claims, g.xor)
+		}
+	}
+}
+
+// counters counts what was told since the engine was opened.
+type counters struct {
+	verdicts   [len(Verdicts) + 1]atomic.Uint64
+	cacheHits  atomic.Uint64
+	storeReads atomic.Uint64
+}
+
+func (c *counters) count(results []Result) {
+	var n [len(Verdicts) + 1]uint64
+	for i := range results {
+		n[results[i].Verdict]++
+	}
+	for v, k := range n {
+		if k > 0 {
+			c.verdicts[v].Add(k)
+		}
+	}
+}
+
+// Stats are figures since the engine was opened, and of what it occupies now.
+type Stats struct {
+	// Verdicts counts the answers told, by verdict; what was told inside transactions counts when it is told.
+	Verdicts map[Verdict]uint64
+
+	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that the filter held for
+	// possible and the store had not.
+	FilterNegatives, FilterFalsePositives uint64
+	FilterBytes                           uint64
+	FilterSource                          FilterSource
+	// FilterRebuilding says that every event asks the store, because the filters are not back yet.
+	FilterRebuilding bool
+
+	CacheHits, StoreReads uint64
+
+	// SnapshotFailures counts snapshots of the filters that could not be written; the next open takes longer.
+	SnapshotFailures uint64
+	LastSnapshotErr  error
+
+	OpenTransactions int
+	Holds            int
+	Oldest           weekbucket.Week
+	Store            Usage
+}
+
+// Stats returns the figures. It asks the store for its sizes and takes no part in judging events.
+func (e *Engine) Stats() (Stats, error) {
+	if err := e.enter(); err != nil {
+		return Stats{}, err
+	}
+	defer e.leave()
+	s := Stats{
+		Verdicts:             make(map[Verdict]uint64, len(Verdicts)),
+		FilterNegatives:      e.screen.negatives.Load(),
+		FilterFalsePositives: e.screen.falsePositives.Load(),
+		FilterBytes:          e.screen.filterBytes(),
+		FilterSource:         e.source,
+		FilterRebuilding:     !e.screen.trusted.Load(),
+		CacheHits:            e.counters.cacheHits.Load(),
+		StoreReads:           e.counters.storeReads.Load(),
+		OpenTransactions:     e.tx.count(),
+		Holds:                len(e.Holds()),
+		Oldest:               e.OldestWeek(),
+	}
+	for _, v := range Verdicts {
+		s.Verdicts[v] = e.counters.verdicts[v].Load()
+	}
+	s.SnapshotFailures, s.LastSnapshotErr = e.snaps.failures()
+	var err error
+	s.Store, err = e.store.Usage()
+	return s, err
+}

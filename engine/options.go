@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Options configure an Engine. The zero value is safe and stated field by field.
+type Options struct {
+	// DefaultScope serves the short forms (TryClaimDefault and its like). Empty: these return ErrNoDefaultScope.
+	DefaultScope string
+
+	// RetentionWeeks is how many weeks before the current one are kept; their claims are found, older events are
+	// TooOld. 0 = DefaultRetentionWeeks; KeepAll = nothing expires. It decides where a new store begins and what
+	// DropExpired drops; a store that has dropped a week does not get it back by a higher number.
+	RetentionWeeks int
+
+	// AllowedSkew is how far an event's time may be ahead of the clock before it is TooNew. 0 = DefaultAllowedSkew;
+	// at most MaxAllowedSkew.
+	AllowedSkew time.Duration
+
+	// MaxIDBytes caps the length of an event id. 0 = DefaultMaxIDBytes; at most LimitIDBytes.
+	MaxIDBytes int
+
+	// MaxWeeksPerRun bounds how many weeks one DropExpired drops, so that a clock that runs ahead does not empty the
+	// store. 0 = DefaultMaxWeeksPerRun.
+	MaxWeeksPerRun int
+
+	// RecentClaims is the number of claims in the cache that answers for repeats that come soon, some 200 bytes each.
+	// 0 = DefaultRecentClaims; negative = no cache.
+	RecentClaims int
+
+	// ExpectedPerWeek sizes the filter of the first week of a new store, in claims; later weeks are sized from the
+	// count of the week before. A wrong guess costs memory or a little speed, never an answer. 0 =
+	// DefaultExpectedPerWeek.
+	ExpectedPerWeek uint64
+
+	// MaxFilterBytes caps the filter of one week; beyond it answers stay right and more of them ask the store. A
+	// filter needs 2 bytes for each claim. 0 = DefaultMaxFilterBytes.
+	MaxFilterBytes uint64
+
+	// Clock tells the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
+	Clock func() time.Time
+
+	// Observer is told what happens. nil = nobody.
+	Observer Observer
+}
+
+// What the zero values of Options stand for, and caps.
+const (
+	DefaultRetentionWeeks  = 4
+	KeepAll                = -1
+	DefaultAllowedSkew     = 24 * time.Hour
+	MaxAllowedSkew         = 10 * 365 * 24 * time.Hour
+	DefaultMaxWeeksPerRun  = 2
+	DefaultRecentClaims    = 1 << 16
+	DefaultExpectedPerWeek = 1 << 20
+	DefaultMaxFilterBytes  = 512 << 20
+
+	maxRetentionWeeks = 52 * 100
+)
+
+func (o Options) withDefaults() (Options, error) {
+	zero := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	zero(&o.RetentionWeeks, DefaultRetentionWeeks)
+	zero(&o.MaxIDBytes, DefaultMaxIDBytes)
+	zero(&o.MaxWeeksPerRun, DefaultMaxWeeksPerRun)
+	zero(&o.RecentClaims, DefaultRecentClaims)
+	if o.AllowedSkew == 0 {
+		o.AllowedSkew = DefaultAllowedSkew
+	}
+	if o.ExpectedPerWeek == 0 {
+		o.ExpectedPerWeek = DefaultExpectedPerWeek
+	}
+	if o.MaxFilterBytes == 0 {
+		o.MaxFilterBytes = DefaultMaxFilterBytes
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	refuse := func(field, why string) (Options, error) {
+		return Options{}, fmt.Errorf("hapax: Options.%s %s", field, why)
+	}
+	switch {
+	case o.DefaultScope != "" && strings.TrimSpace(o.DefaultScope) == "":
+		return refuse("DefaultScope", "is blank: name the consumer or leave it empty")
+	case len(o.DefaultScope) > MaxScopeBytes:
+		return refuse("DefaultScope", fmt.Sprintf("has more than %d bytes", MaxScopeBytes))
+	case o.RetentionWeeks < KeepAll || o.RetentionWeeks > maxRetentionWeeks:
+		return refuse("RetentionWeeks", fmt.Sprintf("is %d: give 1 to %d weeks, or KeepAll", o.RetentionWeeks, maxRetentionWeeks))
+	case o.AllowedSkew < 0 || o.AllowedSkew > MaxAllowedSkew:
+		return refuse("AllowedSkew", fmt.Sprintf("is %v: give a time up to %v", o.AllowedSkew, MaxAllowedSkew))
+	case o.MaxIDBytes < 0 || o.MaxIDBytes > LimitIDBytes:
+		return refuse("MaxIDBytes", fmt.Sprintf("is %d: give 1 to %d", o.MaxIDBytes, LimitIDBytes))
+	case o.MaxWeeksPerRun < 0:
+		return refuse("MaxWeeksPerRun", "is negative")
+	}
+	return o, nil
+}

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// screen holds what is known of the claims without asking the store: a filter for each week and the counts of each
+// bucket. The committer alone changes it; anybody may ask the filters.
+type screen struct {
+	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
+	making   sync.Mutex                                        // held to replace filters; no I/O under it
+	counts   map[bucketRef]*count                              // the committer's
+	claims   uint64                                            // the committer's: the sum of all counts
+	maxBytes uint64
+	first    uint64 // expected claims of the first week
+
+	// trusted says that the filters know every claim. Without it "certainly new" is not to be had from them, and
+	// counts are not complete.
+	trusted atomic.Bool
+
+	negatives      atomic.Uint64 // claims that the filter alone found new
+	falsePositives atomic.Uint64 // claims that the filter held for possible and the store had not
+}
+
+// A count is the number of claims in a bucket and the XOR of their hashes.
+type count struct {
+	claims uint64
+	xor    uint64
+}
+
+func newScreen(o Options) *screen {
+	s := &screen{counts: make(map[bucketRef]*count), maxBytes: o.MaxFilterBytes, first: o.ExpectedPerWeek}
+	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
+	return s
+}
+
+// certainlyNew reports that no claim with this hash was ever put, without I/O.
+func (s *screen) certainlyNew(week weekbucket.Week, hash uint64) bool {
+	if !s.trusted.Load() {
+		return false
+	}
+	f := (*s.filters.Load())[week]
+	return f == nil || !f.MayContain(hash)
+}
+
+// add sets the bits for a claim that is about to be put, and reports whether it is certainly new. The bits are set
+// before the batch is applied, so that whoever asks later than that does not miss it.
+func (s *screen) add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
+	return s.filter(week).Add(hash) && s.trusted.Load()
+}
+
+// put and remove keep the counts of claims that are in the batch.
+func (s *screen) put(ref bucketRef, hash uint64) { s.merge(ref, count{1, hash}) }
+
+func (s *screen) remove(ref bucketRef, hash uint64) { s.merge(ref, count{^uint64(0), hash}) }
+
+// merge adds to the count of a bucket; the number of claims wraps around, so that adding 2^64-1 takes one off.
+func (s *screen) merge(ref bucketRef, by count) {
+	c := s.counts[ref]
+	if c == nil {
+		c = new(count)
+		s.counts[ref] = c
+	}
+	c.claims += by.claims
+	c.xor ^= by.xor
+	s.claims += by.claims
+}
+
+// filter returns the week's filter; it makes one, sized from the count of the nearest week before that has one.
+func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
+	if f := (*s.filters.Load())[week]; f != nil {
+		return f
+	}
+	s.making.Lock()
+	defer s.making.Unlock()
+	old := *s.filters.Load()
+	if f := old[week]; f != nil {
+		return f
+	}
+	expected := s.first
+	if len(old) > 0 {
+		expected = s.lastCount(old, week)
+	}
+	f := bloom.New(bloom.Options{Expected: expected, MaxBytes: s.maxBytes})
+	filters := maps.Clone(old)
+	filters[week] = f
+	s.filters.Store(&filters)
+	return f
+}
+
+// lastCount is the number of claims in the latest week before week, 0 if there is none.
+func (s *screen) lastCount(filters map[weekbucket.Week]*bloom.Filter, week weekbucket.Week) uint64 {
+	var latest *bloom.Filter
+	var at weekbucket.Week
+	for w, f := range filters {
+		if w < week && (latest == nil || w > at) {
+			latest, at = f, w
+		}
+	}
+	if latest == nil {
+		return 0
+	}
+	return latest.Len()
+}
+
+// dropBefore forgets all weeks before oldest.
+func (s *screen) dropBefore(oldest weekbucket.Week) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	filters := maps.Clone(*s.filters.Load())
+	maps.DeleteFunc(filters, func(w weekbucket.Week, _ *bloom.Filter) bool { return w < oldest })
+	s.filters.Store(&filters)
+	maps.DeleteFunc(s.counts, func(ref bucketRef, c *count) bool {
+		if ref.week >= oldest {
+			return false
+		}
+		s.claims -= c.claims
+		return true
+	})
+}
+
+// copyCounts returns the counts as they are now.
+func (s *screen) copyCounts() map[bucketRef]count {
+	counts := make(map[bucketRef]count, len(s.counts))
+	for ref, c := range s.counts {
+		if *c != (count{}) {
+			counts[ref] = *c
+		}
+	}
+	return counts
+}
+
+// firstWeek is the lowest week that holds claims.
+func (s *screen) firstWeek() (first weekbucket.Week, any bool) {
+	for ref, c := range s.counts {
+		if c.claims > 0 && (!any || ref.week < first) {
+			first, any = ref.week, true
+		}
+	}
+	return first, any
+}
+
+// reset forgets everything. It is used while the screen is not trusted.
+func (s *screen) reset() {
+	s.making.Lock()
+	defer s.making.Unlock()
+	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
+	clear(s.counts)
+	s.claims = 0
+}
+
+// filterBytes is the memory that the filters occupy.
+func (s *screen) filterBytes() uint64 {
+	var n uint64
+	for _, f := range *s.filters.Load() {
+		n += f.Bytes()
+	}
+	return n
+}

@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// The first byte of a state key says whose it is. The values are on disk for ever.
+const (
+	stateHost   = 'h' // + the host's key: the host's value
+	stateOffset = 'o' // + a Position: an Offset
+	stateHold   = 'd' // + the hold's name: its time
+	stateName   = 'n' // + a scope or topic: its number (names.go)
+	stateMeta   = 'm' // + a name below
+)
+
+var (
+	keyOldest = []byte("moldest") // the oldest week kept, as in a key
+	keyDrop   = []byte("mdrop")   // buckets that were dropped and whose space may not be back
+)
+
+// A Position names a partition as a consumer group reads it.
+type Position struct {
+	Group     string
+	Topic     string
+	Partition int32
+}
+
+// An Offset is what a group knows of a partition: the next offset to read, and what that offset belongs to. Unknown
+// fields are left zero.
+type Offset struct {
+	Next        int64
+	LeaderEpoch int32
+	TopicID     [16]byte
+}
+
+func (p Position) check() error {
+	switch {
+	case p.Group == "" || len(p.Group) > MaxScopeBytes:
+		return &KeyError{"offset's group", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Group), MaxScopeBytes)}
+	case p.Topic == "" || len(p.Topic) > MaxTopicBytes:
+		return &KeyError{"offset's topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Topic), MaxTopicBytes)}
+	case p.Partition < 0:
+		return &KeyError{"offset's partition", "is negative"}
+	}
+	return nil
+}
+
+// A position on disk: group and topic with their lengths before them, partition in 4 bytes, big endian.
+func (p Position) stateKey() []byte {
+	b := appendBytes([]byte{stateOffset}, []byte(p.Group))
+	b = appendBytes(b, []byte(p.Topic))
+	return binary.BigEndian.AppendUint32(b, uint32(p.Partition))
+}
+
+func parsePosition(key []byte) (Position, error) {
+	d := decoder{rest: key}
+	d.byte()
+	p := Position{Group: string(d.bytes()), Topic: string(d.bytes()), Partition: int32(d.uint32())}
+	if d.err != nil || len(d.rest) != 0 || p.check() != nil {
+		return Position{}, fmt.Errorf("%w: offset key %x", ErrDamaged, key)
+	}
+	return p, nil
+}
+
+// An offset on disk: next and leader epoch as varints, the topic id in 16 bytes.
+func (o Offset) encode() []byte {
+	b := binary.AppendVarint(nil, o.Next)
+	b = binary.AppendVarint(b, int64(o.LeaderEpoch))
+	return append(b, o.TopicID[:]...)
+}
+
+func parseOffset(value []byte) (Offset, error) {
+	d := decoder{rest: value}
+	o := Offset{Next: d.varint()}
+	epoch := d.varint()
+	o.LeaderEpoch = int32(epoch)
+	copy(o.TopicID[:], d.take(16))
+	if d.err != nil || len(d.rest) != 0 || int64(o.LeaderEpoch) != epoch {
+		return Offset{}, fmt.Errorf("%w: offset %x", ErrDamaged, value)
+	}
+	return o, nil
+}
+
+// A hold on disk: Unix milliseconds as a varint.
+func encodeHold(t time.Time) []byte { return binary.AppendVarint(nil, t.UnixMilli()) }
+
+func parseHold(value []byte) (time.Time, error) {
+	d := decoder{rest: value}
+	t := time.UnixMilli(d.varint()).UTC()
+	_, err := weekbucket.Of(t)
+	if d.err != nil || len(d.rest) != 0 || err != nil {
+		return time.Time{}, fmt.Errorf("%w: hold %x", ErrDamaged, value)
+	}
+	return t, nil
+}
+
+// The dropped buckets on disk: their prefixes, each with its length before it.
+func encodeBuckets(buckets []Bucket) []byte {
+	b := []byte{}
+	for _, bucket := range buckets {
+		b = appendBytes(b, bucket.AppendPrefix(nil))
+	}
+	return b
+}
+
+func parseBuckets(value []byte) ([]Bucket, error) {
+	var buckets []Bucket
+	d := decoder{rest: value}
+	for len(d.rest) > 0 && d.err == nil {
+		b, tail, err := SplitKey(d.bytes())
+		if err != nil {
+			return nil, err
+		}
+		if len(tail) != 0 {
+			return nil, fmt.Errorf("%w: list of dropped buckets %x", ErrDamaged, value)
+		}
+		buckets = append(buckets, b)
+	}
+	if d.err != nil {
+		return nil, fmt.Errorf("%w: list of dropped buckets %x", ErrDamaged, value)
+	}
+	return buckets, nil
+}

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// transactions is what open transactions know of one another: which claims they hold, and which state keys were
+// written while they were open.
+//
+// Conflicts are found by backward validation (Kung and Robinson, "On optimistic methods for concurrency control",
+// 1981): a transaction reads the store as of its start, because a read of a key that was written since then fails; at
+// commit it loses if any key it has read was written since. The committer validates and applies one after the other,
+// so the order of commits is a serial order.
+type transactions struct {
+	engine *Engine
+	held   atomic.Int64 // number of reservations, so that nobody takes the lock when there are none
+
+	mu      sync.Mutex // guards all below; no I/O and no waiting under it
+	holders map[string]*Tx
+	open    map[*Tx]struct{}
+	written map[string]uint64 // state key to seq of the batch that wrote it last, as far as an open transaction needs
+	prune   int               // size of written at which it is pruned
+	floor   uint64            // transactions that began before this batch have lost: what was written since is forgotten
+}
+
+// maxWritten caps the memory for writes beside a transaction that stays open: beyond it that transaction loses.
+const maxWritten = 1 << 20
+
+func (t *transactions) init(e *Engine) {
+	t.engine = e
+	t.holders = make(map[string]*Tx)
+	t.open = make(map[*Tx]struct{})
+	t.written = make(map[string]uint64)
+	t.prune = 1024
+}
+
+func (t *transactions) begin(e *Engine, ctx context.Context) *Tx {
+	tx := &Tx{
+		e: e, ctx: ctx, live: true, req: newRequest(),
+		latest: make(map[string]int), reads: make(map[string]bool), claims: make(map[string]Record),
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tx.start = e.applied.Load()
+	t.open[tx] = struct{}{}
+	return tx
+}
+
+func (t *transactions) finish(tx *Tx) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, tx)
+}
+
+func (t *transactions) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.open)
+}
+
+// reserve takes the key for tx; false if another transaction holds it.
+func (t *transactions) reserve(key []byte, tx *Tx) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, taken := t.holders[string(key)]; taken {
+		return false
+	}
+	t.holders[string(key)] = tx
+	t.held.Add(1)
+	return true
+}
+
+func (t *transactions) release(key []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.holders, string(key))
+	t.held.Add(-1)
+}
+
+// reserved reports whether an open transaction holds the key.
+func (t *transactions) reserved(key []byte) bool {
+	if t.held.Load() == 0 {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, taken := t.holders[string(key)]
+	return taken
+}
+
+// changedSince reports whether the key may have been written by a batch after start.
+func (t *transactions) changedSince(key []byte, start uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return start < t.floor || t.written[string(key)] > start
+}
+
+// lost reports whether something that tx has read was written since it began.
+func (t *transactions) lost(tx *Tx) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(tx.reads) > 0 && tx.start < t.floor {
+		return true
+	}
+	for key := range tx.reads {
+		if t.written[key] > tx.start {
+			return true
+		}
+	}
+	return false
+}
+
+// wrote notes the writes of tx, which go into batch seq. It is called before that batch is applied, so that whoever
+// reads the new value also finds the note.
+func (t *transactions) wrote(tx *Tx, seq uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key := range tx.latest {
+		t.written[key] = seq
+	}
+	if len(t.written) >= t.prune {
+		t.forget()
+	}
+}
+
+// forget drops the notes that no open transaction needs. Transactions that open later begin after the last applied
+// batch.
+func (t *transactions) forget() {
+	from := t.engine.applied.Load()
+	if len(t.written) < maxWritten {
+		for tx := range t.open {
+			from = min(from, tx.start)
+		}
+	} else {
+		t.floor = from
+	}
+	for key, seq := range t.written {
+		if seq <= from {
+			delete(t.written, key)
+		}
+	}
+	t.prune = max(1024, 2*len(t.written))
+}

@@ -1,0 +1,450 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Caps on one transaction, which bound its batch and its memory. Reaching one is ErrLimit.
+const (
+	MaxHostKeyBytes   = 4 << 10
+	MaxHostValueBytes = 4 << 20
+	MaxTxBytes        = 32 << 20
+	MaxTxClaims       = 1 << 16
+)
+
+// An UpdateOption changes how Update runs.
+type UpdateOption func(*updateConfig)
+
+type updateConfig struct{ retries int }
+
+// Retries lets Update run its closure up to n times more when it loses against another writer (ErrConflict), after a
+// short random pause. The closure has to be safe to run again.
+func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
+
+// Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch of the store, or
+// none of it does: when Update returns nil it is durable; on any error, and if fn panics, nothing is applied and the
+// claims are free again (at least once on failure: the host needs a limit of attempts and a place for what never
+// succeeds).
+//
+// Transactions are serializable over claims, host keys and offsets, absent ones included. One that loses returns
+// ErrConflict with nothing applied. Nothing waits for another transaction, so that two of them cannot block each other;
+// fn runs under no lock, and may use the engine beside tx: an own-commit claim made inside it commits by itself.
+//
+// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for the outcome.
+func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOption) error {
+	var cfg updateConfig
+	for _, o := range options {
+		o(&cfg)
+	}
+	for attempt := 0; ; attempt++ {
+		err := e.updateOnce(ctx, fn)
+		if !errors.Is(err, ErrConflict) || attempt >= cfg.retries {
+			return err
+		}
+		if err := pause(ctx, time.Duration(rand.Int64N(int64(time.Millisecond)<<min(attempt, 6)))); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := e.enter(); err != nil {
+		return err
+	}
+	tx := e.tx.begin(e, ctx)
+	e.leave()
+	defer tx.end() // also if fn panics
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.commit(ctx)
+}
+
+// A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by several goroutines there.
+// Methods of a nil Tx, or of one whose closure has returned, return ErrNoTransaction and touch nothing.
+type Tx struct {
+	e   *Engine
+	ctx context.Context // of Update, for the observer only
+
+	start uint64 // every batch up to this one is visible to the transaction, and none that changes what it reads after
+
+	mu     sync.Mutex // guards all below; held during the transaction's own reads, never by the engine
+	live   bool
+	lost   error // ErrConflict once a read saw that the transaction cannot commit
+	bytes  int
+	req    *request          // claims, in the order they were made
+	writes []txWrite         // in the order they were made
+	latest map[string]int    // state key to index of its latest write
+	reads  map[string]bool   // state keys read from the store
+	claims map[string]Record // keys claimed by this transaction
+}
+
+type txWrite struct {
+	StateWrite
+	before int // index of the write to the same key before, -1 if none
+}
+
+// TryClaim judges one event as part of the transaction. Claimed becomes true when the transaction commits; until then
+// everybody else is told InFlight. If the transaction does not commit, the event can be claimed again.
+func (tx *Tx) TryClaim(ev Event) (Result, error) {
+	if err := tx.enter(); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	defer tx.leave()
+	events, results := []Event{ev}, make([]Result, 1)
+	if o := tx.e.opt.Observer; o != nil {
+		if done := o.Claiming(tx.ctx, events); done != nil {
+			defer func() { done(results) }()
+		}
+	}
+	err := tx.judge(&events[0], &results[0])
+	if err != nil {
+		results[0] = Result{Verdict: Failed, Err: err}
+	}
+	tx.e.counters.count(results)
+	return results[0], results[0].Err
+}
+
+// TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
+func (tx *Tx) TryClaimDefault(ev Event) (Result, error) {
+	if err := tx.enter(); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	err := tx.e.inDefaultScope(&ev)
+	tx.leave()
+	if err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	return tx.TryClaim(ev)
+}
+
+func (tx *Tx) judge(ev *Event, res *Result) error {
+	r := tx.req
+	mark := len(r.arena)
+	c, ok := tx.e.newCandidate(r, ev, res, tx.e.now())
+	if !ok {
+		return nil
+	}
+	key := r.key(&c)
+	keep, err := tx.judgeKey(key, &c, res)
+	if !keep {
+		r.arena = r.arena[:mark]
+	}
+	return err
+}
+
+// judgeKey tells the verdict for a key, and keeps the candidate if it is Claimed.
+func (tx *Tx) judgeKey(key []byte, c *candidate, res *Result) (keep bool, err error) {
+	e := tx.e
+	if rec, ok := tx.claims[string(key)]; ok {
+		*res = Result{Verdict: Duplicate, Record: rec}
+		return false, nil
+	}
+	if len(tx.req.claims) >= MaxTxClaims {
+		return false, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, MaxTxClaims)
+	}
+	if !e.tx.reserve(key, tx) {
+		*res = Result{Verdict: InFlight}
+		return false, nil
+	}
+	rec, found, err := e.known(key, c)
+	if err == nil && found {
+		err = e.settle() // the duplicate is told now, so what it rests on has to be durable now
+	}
+	if err != nil || found {
+		e.tx.release(key)
+		*res = Result{Verdict: Duplicate, Record: rec}
+		return false, err
+	}
+	ev := *c.event
+	ev.ID = nil // the key has it
+	c.event = &ev
+	c.result = nil
+	tx.req.claims = append(tx.req.claims, *c)
+	rec = Record{State: Done, FirstSeen: c.seen.Truncate(time.Millisecond), Origin: ev.Origin}
+	tx.claims[string(key)] = rec
+	*res = Result{Verdict: Claimed, Record: rec}
+	return true, nil
+}
+
+// Get returns the value under a key of the host's own, as the transaction sees it: its own writes, else the store as
+// it was when the transaction began. found tells an absent key from an empty value. ErrConflict means that the key has
+// been written since the transaction began; the transaction cannot commit any more.
+func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
+	if err := checkHostKey(key); err != nil {
+		return nil, false, err
+	}
+	return tx.get(hostKey(key))
+}
+
+// Put sets a key of the host's own.
+func (tx *Tx) Put(key, value []byte) error {
+	if err := checkHostKey(key); err != nil {
+		return err
+	}
+	if len(value) > MaxHostValueBytes {
+		return &KeyError{"host value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
+	}
+	return tx.write(hostKey(key), append([]byte{}, value...))
+}
+
+// Delete removes a key of the host's own; it is no error if there is none.
+func (tx *Tx) Delete(key []byte) error {
+	if err := checkHostKey(key); err != nil {
+		return err
+	}
+	return tx.write(hostKey(key), nil)
+}
+
+// Offset returns the next offset of a partition as the transaction sees it.
+func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
+	if err := p.check(); err != nil {
+		return Offset{}, false, err
+	}
+	value, found, err := tx.get(p.stateKey())
+	if err != nil || !found {
+		return Offset{}, false, err
+	}
+	o, err = parseOffset(value)
+	return o, err == nil, err
+}
+
+// SetOffset records the next offset to read of a partition. It commits with the claims and writes of the transaction.
+func (tx *Tx) SetOffset(p Position, o Offset) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if o.Next < 0 {
+		return &KeyError{"offset", fmt.Sprintf("is %d", o.Next)}
+	}
+	return tx.write(p.stateKey(), o.encode())
+}
+
+// SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
+func (tx *Tx) SetHold(name string, at time.Time) error {
+	if err := checkHold(name, at); err != nil {
+		return err
+	}
+	return tx.write(holdKey(name), encodeHold(at))
+}
+
+// ReleaseHold removes a hold; it is no error if there is none.
+func (tx *Tx) ReleaseHold(name string) error {
+	if err := checkHold(name, time.Unix(0, 0)); err != nil {
+		return err
+	}
+	return tx.write(holdKey(name), nil)
+}
+
+// A Savepoint is a point in a transaction that it can go back to.
+type Savepoint struct {
+	tx             *Tx
+	claims, writes int
+}
+
+// Savepoint marks this point of the transaction.
+func (tx *Tx) Savepoint() (Savepoint, error) {
+	if err := tx.enter(); err != nil {
+		return Savepoint{}, err
+	}
+	defer tx.leave()
+	return Savepoint{tx, len(tx.req.claims), len(tx.writes)}, nil
+}
+
+// RollbackTo undoes everything claimed and written since the savepoint was taken; what was before stays. Savepoints
+// taken since then are no longer valid.
+func (tx *Tx) RollbackTo(s Savepoint) error {
+	if err := tx.enter(); err != nil {
+		return err
+	}
+	defer tx.leave()
+	if s.tx != tx || s.claims > len(tx.req.claims) || s.writes > len(tx.writes) {
+		return &KeyError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
+	}
+	tx.undo(s.claims, s.writes)
+	return nil
+}
+
+// undo takes back all but the first claims and writes.
+func (tx *Tx) undo(claims, writes int) {
+	r := tx.req
+	for i := len(r.claims) - 1; i >= claims; i-- {
+		c := &r.claims[i]
+		key := r.key(c)
+		tx.e.tx.release(key)
+		delete(tx.claims, string(key))
+		r.arena = r.arena[:c.keyAt]
+	}
+	clear(r.claims[claims:])
+	r.claims = r.claims[:claims]
+	for i := len(tx.writes) - 1; i >= writes; i-- {
+		w := &tx.writes[i]
+		tx.bytes -= len(w.Key) + len(w.Value)
+		if w.before < 0 {
+			delete(tx.latest, string(w.Key))
+		} else {
+			tx.latest[string(w.Key)] = w.before
+		}
+	}
+	clear(tx.writes[writes:])
+	tx.writes = tx.writes[:writes]
+}
+
+func checkHostKey(key []byte) error {
+	if len(key) == 0 || len(key) > MaxHostKeyBytes {
+		return &KeyError{"host key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), MaxHostKeyBytes)}
+	}
+	return nil
+}
+
+func hostKey(key []byte) []byte { return append([]byte{stateHost}, key...) }
+
+// enter begins a method: the transaction is live and has not lost, the engine works, and tx.mu is held. leave ends it.
+func (tx *Tx) enter() error {
+	if tx == nil {
+		return ErrNoTransaction
+	}
+	tx.mu.Lock()
+	err := tx.lost
+	if !tx.live {
+		err = ErrNoTransaction
+	}
+	if err == nil {
+		err = tx.e.enter()
+	}
+	if err != nil {
+		tx.mu.Unlock()
+	}
+	return err
+}
+
+func (tx *Tx) leave() {
+	tx.e.leave()
+	tx.mu.Unlock()
+}
+
+func (tx *Tx) get(key []byte) ([]byte, bool, error) {
+	if err := tx.enter(); err != nil {
+		return nil, false, err
+	}
+	defer tx.leave()
+	if i, ok := tx.latest[string(key)]; ok {
+		v := tx.writes[i].Value
+		return append([]byte{}, v...), v != nil, nil
+	}
+	value, found, err := tx.e.store.State(key)
+	if err != nil {
+		return nil, false, tx.e.stop(err)
+	}
+	if tx.e.tx.changedSince(key, tx.start) {
+		tx.lost = ErrConflict
+		return nil, false, ErrConflict
+	}
+	tx.reads[string(key)] = true
+	return value, found, nil
+}
+
+func (tx *Tx) write(key, value []byte) error {
+	if err := tx.enter(); err != nil {
+		return err
+	}
+	defer tx.leave()
+	if tx.bytes+len(key)+len(value) > MaxTxBytes {
+		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, MaxTxBytes)
+	}
+	before := -1
+	if i, ok := tx.latest[string(key)]; ok {
+		before = i
+	}
+	tx.latest[string(key)] = len(tx.writes)
+	tx.writes = append(tx.writes, txWrite{StateWrite{key, value}, before})
+	tx.bytes += len(key) + len(value)
+	return nil
+}
+
+// commit hands the transaction to the committer and waits until it is durable.
+func (tx *Tx) commit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := tx.enter(); err != nil {
+		return err
+	}
+	defer tx.e.leave()
+	tx.live = false
+	tx.mu.Unlock()
+	if len(tx.req.claims) == 0 && len(tx.writes) == 0 {
+		return tx.e.settle() // what it read and told is durable
+	}
+	tx.req.tx = tx
+	return tx.e.submit(ctx, tx.req)
+}
+
+// end makes the transaction unusable and gives its reservations back.
+func (tx *Tx) end() {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.live = false
+	tx.undo(0, 0)
+	tx.e.tx.finish(tx)
+	tx.req.free()
+	tx.req = nil
+}
+
+// admitTx decides a transaction: either all of it goes into the group or nothing.
+func (e *Engine) admitTx(g *group, r *request) error {
+	tx := r.tx
+	if e.tx.lost(tx) {
+		return ErrConflict
+	}
+	if err := e.holds.admit(tx.writes); err != nil {
+		return err
+	}
+	for i := range r.claims {
+		c := &r.claims[i]
+		if c.week < e.decideOld {
+			return ErrWeekDropped
+		}
+		if _, found, err := e.decide(g, r.key(c), c); err != nil {
+			return err
+		} else if found {
+			return ErrConflict
+		}
+		if _, _, err := e.refs(g, c.event); err != nil {
+			return err
+		}
+	}
+	for i := range r.claims {
+		c := &r.claims[i]
+		if _, err := e.put(g, r.key(c), c); err != nil {
+			return e.stop(err) // cannot be: its names are known by now
+		}
+	}
+	for i := range tx.writes {
+		if w := tx.writes[i].StateWrite; tx.latest[string(w.Key)] == i {
+			g.batch.State = append(g.batch.State, w)
+			e.holds.noteWrite(w)
+		}
+	}
+	e.tx.wrote(tx, e.seq+1)
+	return nil
+}
