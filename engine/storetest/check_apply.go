@@ -1,0 +1,421 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// expectClaim checks one claim against a literal; "-" stands for no claim.
+func (e *env) expectClaim(b engine.Bucket, id, want string) {
+	e.Helper()
+	e.expect("Claim", e.s.Claim, string(key(b, id)), want)
+}
+
+// expectState checks one state against a literal; "-" stands for no value.
+func (e *env) expectState(key, want string) {
+	e.Helper()
+	e.expect("State", e.s.State, key, want)
+}
+
+func (e *env) expect(what string, get func([]byte) ([]byte, bool, error), key, want string) {
+	e.Helper()
+	v, found, err := get([]byte(key))
+	got := string(v)
+	if !found {
+		got = "-"
+	}
+	if err != nil || got != want {
+		e.Errorf("%s(%q) is %q, %v, want %q", what, key, short(got), err, short(want))
+	}
+}
+
+func appliedBatchIsVisible(e *env) {
+	b := bucket("a", week)
+	for i := 1; i <= 20; i++ {
+		e.apply(engine.Batch{
+			Claims:  numbered(b, 10*i, 10*i+10),
+			State:   []engine.StateWrite{set("last", fmt.Sprint(i)), set(fmt.Sprint("n", i), "x")},
+			Journal: fmt.Append(nil, "entry ", i),
+		})
+		e.expectClaim(b, fmt.Sprintf("id-%06d", 10*i), fmt.Sprintf("%v %d", b, 10*i))
+		e.expectClaim(b, fmt.Sprintf("id-%06d", 10*i+9), fmt.Sprintf("%v %d", b, 10*i+9))
+		e.expectState("last", fmt.Sprint(i))
+		e.check(fmt.Sprintf("batch %d applied, not waited for", i))
+	}
+	e.wait(len(e.waits))
+	e.check("all waited for")
+}
+
+// inEveryForm runs the check on what was just applied, on what was waited for, and on its final form.
+func (e *env) inEveryForm(check func()) {
+	e.Helper()
+	check()
+	e.check("applied")
+	e.wait(len(e.waits))
+	check()
+	e.check("waited for")
+	e.settle()
+	check()
+	e.check("settled")
+	e.reopen()
+	check()
+	e.check("opened again")
+}
+
+func laterWriteWins(e *env) {
+	b := bucket("a", week)
+	e.apply(engine.Batch{
+		Claims: []engine.ClaimWrite{
+			claim(b, "twice", "first"), claim(b, "other", "x"), claim(b, "twice", "second"),
+			claim(b, "removed", "x"), unclaim(b, "removed"),
+			unclaim(b, "put again"), claim(b, "put again", "x"),
+		},
+		State: []engine.StateWrite{
+			set("twice", "first"), set("other", "x"), set("twice", "second"),
+			set("removed", "x"), unset("removed"),
+			unset("put again"), set("put again", "x"),
+		},
+	})
+	e.inEveryForm(func() {
+		e.Helper()
+		e.expectClaim(b, "twice", "second")
+		e.expectClaim(b, "removed", "-")
+		e.expectClaim(b, "put again", "x")
+		e.expectState("twice", "second")
+		e.expectState("removed", "-")
+		e.expectState("put again", "x")
+	})
+	e.apply(engine.Batch{
+		Claims: []engine.ClaimWrite{claim(b, "twice", "third"), claim(b, "removed", "y")},
+		State:  []engine.StateWrite{set("twice", "third"), set("removed", "y")},
+	})
+	e.inEveryForm(func() {
+		e.Helper()
+		e.expectClaim(b, "twice", "third")
+		e.expectClaim(b, "removed", "y")
+		e.expectState("twice", "third")
+		e.expectState("removed", "y")
+	})
+}
+
+func nilValueRemoves(e *env) {
+	b := bucket("a", week)
+	e.claims(claim(b, "settled", "x"), claim(b, "stays", "x"))
+	e.state(set("settled", "x"), set("stays", "x"))
+	e.settle()
+	e.claims(claim(b, "fresh", "x"))
+	e.state(set("fresh", "x"))
+	e.apply(engine.Batch{
+		Claims: []engine.ClaimWrite{unclaim(b, "settled"), unclaim(b, "fresh"), unclaim(b, "never there")},
+		State:  []engine.StateWrite{unset("settled"), unset("fresh"), unset("never there")},
+	})
+	e.inEveryForm(func() {
+		e.Helper()
+		for _, id := range []string{"settled", "fresh", "never there"} {
+			e.expectClaim(b, id, "-")
+			e.expectState(id, "-")
+		}
+		e.expectClaim(b, "stays", "x")
+		e.expectState("stays", "x")
+	})
+}
+
+func emptyValueIsNotAbsent(e *env) {
+	b := bucket("a", week)
+	e.apply(engine.Batch{
+		Claims: []engine.ClaimWrite{{Key: key(b, "empty"), Record: []byte{}}},
+		State:  []engine.StateWrite{{Key: []byte("empty"), Value: []byte{}}},
+	})
+	e.inEveryForm(func() {
+		e.Helper()
+		e.expectClaim(b, "empty", "")
+		e.expectState("empty", "")
+		seen := 0
+		if err := e.s.ScanState([]byte("empty"), func(_, _ []byte) error { seen++; return nil }); err != nil || seen != 1 {
+			e.Errorf("ScanState shows the empty value %d times, %v", seen, err)
+		}
+	})
+	e.apply(engine.Batch{
+		Claims: []engine.ClaimWrite{{Key: key(b, "empty")}},
+		State:  []engine.StateWrite{{Key: []byte("empty")}},
+	})
+	e.inEveryForm(func() {
+		e.Helper()
+		e.expectClaim(b, "empty", "-")
+		e.expectState("empty", "-")
+	})
+}
+
+// Ids and scopes that a careless key would mix up.
+var (
+	trickyIDs = []string{
+		"b", "bc", "c", "bcd", "\x00", "\x00\x00", "\x01", "|", "||", "\xff", "\xff\xff", "b\x00", "b\x00\x01", "b|c", "B",
+		"0123456789abcdef", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef00",
+		"6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6BA7B810-9DAD-11D1-80B4-00C04FD430C8", "6ba7b8109dad11d180b400c04fd430c8",
+	}
+	trickyScopes = []string{"a", "ab", "abc", "a|", "a\x00", "a\x00\xff", "a\x00\x01", "a\xff", "A", "\x00", "\xff\xff"}
+)
+
+func fullKeyCompare(e *env) {
+	// Every second key is claimed; each of the others must be a stranger.
+	type one struct {
+		b  engine.Bucket
+		id string
+	}
+	var all []one
+	for _, scope := range trickyScopes {
+		for _, b := range []engine.Bucket{bucket(scope, week), bucket(scope, week+1)} {
+			for _, id := range trickyIDs {
+				all = append(all, one{b, id})
+			}
+		}
+	}
+	var batch engine.Batch
+	for i, c := range all {
+		if i%2 == 0 {
+			batch.Claims = append(batch.Claims, claim(c.b, c.id, fmt.Sprint("record ", i)))
+		}
+	}
+	e.apply(batch)
+	e.inEveryForm(func() {
+		e.Helper()
+		for i, c := range all {
+			want := "-"
+			if i%2 == 0 {
+				want = fmt.Sprint("record ", i)
+			}
+			e.expectClaim(c.b, c.id, want)
+		}
+	})
+}
+
+func claimsAndStateAreApart(e *env) {
+	b := bucket("a", week)
+	k := string(key(b, "x"))
+	e.claims(claim(b, "x", "a claim"))
+	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, "x", "a claim"); e.expectState(k, "-") })
+	e.state(set(k, "a state"))
+	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, "x", "a claim"); e.expectState(k, "a state") })
+	e.claims(unclaim(b, "x"))
+	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, "x", "-"); e.expectState(k, "a state") })
+}
+
+func largeKeysAndValues(e *env) {
+	b := bucket(string(noise(1, 255)), week)
+	id := string(noise(2, 1024))
+	e.apply(engine.Batch{
+		Claims:  []engine.ClaimWrite{claim(b, id, string(noise(3, 4096))), claim(b, id[:1023], "shorter")},
+		State:   []engine.StateWrite{set(string(noise(4, 2048)), string(noise(5, 1<<20)))},
+		Journal: noise(6, 1<<20),
+	})
+	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, id[:1023], "shorter") })
+}
+
+func applyKeepsNoReference(e *env) {
+	b := bucket("a", week)
+	for i := range 5 {
+		batch := engine.Batch{
+			Seq:     e.told.view.lastSeq + 1,
+			Claims:  numbered(b, i, i+3),
+			State:   []engine.StateWrite{set(fmt.Sprint("key", i), "value")},
+			Journal: []byte("journal"),
+		}
+		own := cloneBatch(&batch)
+		wait, err := e.s.Apply(&batch)
+		if err != nil {
+			e.Fatalf("Apply: %v", err)
+		}
+		for _, w := range batch.Claims {
+			scribble(w.Key)
+			scribble(w.Record)
+		}
+		scribble(batch.State[0].Key)
+		scribble(batch.State[0].Value)
+		scribble(batch.Journal)
+		clear(batch.Claims)
+		clear(batch.State)
+		batch.Seq = 1 << 40
+		e.told.apply(own)
+		e.entries[own.Seq] = own.Journal
+		e.waits = append(e.waits, wait)
+	}
+	e.inEveryForm(func() {})
+}
+
+func scribble(b []byte) {
+	for i := range b {
+		b[i] = '#'
+	}
+}
+
+func readsReturnCopies(e *env) {
+	b := bucket("a", week)
+	e.claims(claim(b, "x", "record"))
+	e.state(set("x", "value"))
+	for _, form := range []string{"fresh", "settled"} {
+		record, _, err := e.s.Claim(key(b, "x"))
+		value, _, err2 := e.s.State([]byte("x"))
+		if err != nil || err2 != nil {
+			e.Fatalf("reading: %v, %v", err, err2)
+		}
+		keptRecord, keptValue := record, value
+		e.claims(claim(b, "x", "RECORD"), claim(b, "y", "y"))
+		e.state(set("x", "VALUE"))
+		e.settle()
+		if string(keptRecord) != "record" || string(keptValue) != "value" {
+			e.Fatalf("%s: later batches changed what Claim and State had returned to %q and %q", form, keptRecord, keptValue)
+		}
+		e.claims(claim(b, "x", "record"))
+		e.state(set("x", "value"))
+		if form == "fresh" {
+			e.settle()
+		}
+		record, _, _ = e.s.Claim(key(b, "x"))
+		value, _, _ = e.s.State([]byte("x"))
+		scribble(record)
+		scribble(value)
+		e.expectClaim(b, "x", "record")
+		e.expectState("x", "value")
+	}
+}
+
+// concurrentReads runs every read beside batches: what was applied before a read began is seen by it.
+func concurrentReads(e *env) {
+	const batches = 120
+	b := bucket("a", week)
+	var applied atomic.Int64
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	problems := make(chan error, 100)
+	waits := make(chan func() error, batches)
+
+	number := func(v []byte) (n int64) { fmt.Sscan(string(v), &n); return n }
+	read := func(what string, f func(low int64) (int64, error)) {
+		wg.Go(func() {
+			for {
+				low := applied.Load()
+				seen, err := f(low)
+				if err == nil && seen < low {
+					err = fmt.Errorf("it has seen batch %d, but %d was applied before it began", seen, low)
+				}
+				if err != nil {
+					problems <- fmt.Errorf("%s: %w", what, err)
+					return
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(200 * time.Microsecond):
+				}
+			}
+		})
+	}
+	read("Claim", func(low int64) (int64, error) {
+		v, _, err := e.s.Claim(key(b, "newest"))
+		return number(v), err
+	})
+	read("Claim of an older one", func(low int64) (int64, error) {
+		if low == 0 {
+			return 0, nil
+		}
+		v, _, err := e.s.Claim(key(b, fmt.Sprint("of batch ", (low+1)/2)))
+		if number(v) != (low+1)/2 {
+			return 0, err
+		}
+		return low, err
+	})
+	read("State", func(low int64) (int64, error) {
+		v, _, err := e.s.State([]byte("newest"))
+		return number(v), err
+	})
+	read("ScanState", func(low int64) (seen int64, err error) {
+		err = e.s.ScanState([]byte("newest"), func(_, v []byte) error { seen = number(v); return nil })
+		return seen, err
+	})
+	read("Journal", func(low int64) (seen int64, err error) {
+		err = e.s.Journal(uint64(low), func(seq uint64, entry []byte) error {
+			if number(entry) != int64(seq) {
+				return fmt.Errorf("entry %d is %q", seq, entry)
+			}
+			seen = max(seen, int64(seq))
+			return nil
+		})
+		return seen, err
+	})
+	read("Buckets", func(low int64) (seen int64, err error) {
+		err = e.s.Buckets(func(engine.Bucket) error { seen++; return nil })
+		if seen == 1 { // from the first batch on
+			seen = low
+		}
+		return seen, err
+	})
+	read("Scan", func(low int64) (seen int64, err error) {
+		var last []byte
+		err = e.s.Scan(context.Background(), func() {}, func(key, record []byte) error {
+			if bytes.Compare(last, key) >= 0 {
+				return fmt.Errorf("key %x after %x", key, last)
+			}
+			last = append(last[:0], key...)
+			seen = max(seen, number(record))
+			return nil
+		})
+		return low, err // it need not see what is applied before started is called; it must be whole
+	})
+	read("Usage, BucketBytes, Verify", func(low int64) (int64, error) {
+		_, err := e.s.Usage()
+		if err == nil {
+			_, err = e.s.BucketBytes(b)
+		}
+		if err == nil {
+			err = e.s.Verify(context.Background(), func(problem string) { err = fmt.Errorf("reported %q", problem) })
+		}
+		_ = e.s.Identity()
+		_ = e.s.LastSeq()
+		return low, err
+	})
+	wg.Go(func() {
+		for wait := range waits {
+			if err := wait(); err != nil {
+				problems <- fmt.Errorf("wait: %w", err)
+			}
+		}
+	})
+
+	e.within(4*patience, "a writer beside readers", func() error {
+		defer wg.Wait()
+		defer close(stop)
+		defer close(waits)
+		for i := 1; i <= batches; i++ {
+			n := fmt.Append(nil, i)
+			batch := &engine.Batch{
+				Seq:     uint64(i),
+				Claims:  []engine.ClaimWrite{claim(b, "newest", string(n)), claim(b, fmt.Sprint("of batch ", i), string(n))},
+				State:   []engine.StateWrite{set("newest", string(n))},
+				Journal: n,
+			}
+			wait, err := e.s.Apply(batch)
+			if err != nil {
+				return err
+			}
+			applied.Store(int64(i))
+			waits <- wait
+			e.told.apply(batch)
+			e.entries[batch.Seq] = n
+			time.Sleep(100 * time.Microsecond)
+		}
+		return nil
+	})
+	e.told.confirm(batches)
+	select {
+	case err := <-problems:
+		e.Fatalf("%v", err)
+	default:
+	}
+	e.check("afterwards")
+}

@@ -1,0 +1,282 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// neighbours fills buckets around ("a", week) in settled and in fresh form, some with claims of both.
+func (e *env) neighbours() (all []engine.Bucket) {
+	e.Helper()
+	for _, scope := range []string{"\x00", "a", "ab", "a\x00", "a\xff", "b", "A"} {
+		for w := week - 1; w <= week+1; w++ {
+			all = append(all, bucket(scope, w))
+		}
+	}
+	all = append(all, bucket("a", weekbucket.Min), bucket("a", weekbucket.Max))
+	var settled, fresh engine.Batch
+	for i, b := range all {
+		if i%3 != 0 {
+			settled.Claims = append(settled.Claims, numbered(b, 0, 20)...)
+		}
+		if i%3 != 1 {
+			fresh.Claims = append(fresh.Claims, numbered(b, 10, 30)...)
+			fresh.Claims = append(fresh.Claims, claim(b, "\x00", "low"), claim(b, "\xff\xff\xff", "high"))
+		}
+	}
+	settled.State = []engine.StateWrite{set("state", "x"), set(string(all[4].AppendPrefix(nil)), "looks like a bucket")}
+	settled.Journal, fresh.Journal = []byte("settled"), []byte("fresh")
+	e.put(settled)
+	e.settle()
+	e.put(fresh)
+	return all
+}
+
+func dropRemovesExactly(e *env) {
+	all := e.neighbours()
+	for i, form := range []string{"in both forms", "settled", "fresh", "settled", "settled", "fresh"} {
+		b := all[[]int{4, 7, 3, 11, 22, 0}[i]]
+		e.drop(b)
+		e.check(fmt.Sprintf("dropped %v, %s", b, form))
+		if v, found, err := e.s.Claim(key(b, "id-000005")); found || err != nil {
+			e.Errorf("a claim of the dropped %v is still there: %q, %v", b, v, err)
+		}
+		if i%2 == 1 {
+			e.reopen()
+			e.check("opened again")
+		}
+	}
+	e.drop(all[1], all[14], bucket("nobody", week), all[16])
+	e.inEveryForm(func() {})
+	e.drop()
+	e.inEveryForm(func() {})
+}
+
+func dropOfScopesThatBeginAlike(e *env) {
+	var all []engine.Bucket
+	for _, scope := range trickyScopes {
+		all = append(all, bucket(scope, week), bucket(scope, week+1))
+	}
+	for i, b := range all {
+		if i == len(all)/2 {
+			e.settle()
+		}
+		e.claims(numbered(b, 0, 5)...)
+	}
+	for _, b := range all {
+		e.drop(b)
+		e.check(fmt.Sprintf("dropped %v", b))
+	}
+	e.reopen()
+	e.check("everything dropped")
+}
+
+func dropIsDurable(e *env) {
+	e.needCrash()
+	all := e.neighbours()
+	for i, unsynced := range []int{0, 100, 50} {
+		e.drop(all[3*i+4], all[3*i+5])
+		e.crash(unsynced)
+		e.check(fmt.Sprintf("after a drop and a crash that keeps %d %% of what was not synced", unsynced))
+	}
+}
+
+func dropIsNotUndone(e *env) {
+	e.needCrash()
+	for i, unsynced := range []int{0, 50, 100} {
+		b, other := bucket("a", week+weekbucket.Week(i)), bucket("b", week)
+		e.claims(numbered(b, 0, 10)...)
+		for j := range 6 {
+			e.apply(engine.Batch{
+				Claims:  append(numbered(b, 10*j, 10*j+20), numbered(other, 100*i+10*j, 100*i+10*j+10)...),
+				Journal: []byte("x"),
+			})
+		}
+		e.drop(b)
+		e.check("dropped before the sync")
+		e.crash(unsynced)
+		e.check(fmt.Sprintf("after a crash that keeps %d %% of what was not synced", unsynced))
+	}
+}
+
+func dropTwice(e *env) {
+	all := e.neighbours()
+	e.drop(all[4])
+	e.drop(all[4])
+	e.check("dropped twice")
+	e.drop(all[4], all[4])
+	e.settle()
+	e.drop(all[7], all[4], all[7])
+	e.check("dropped again")
+	e.reopen()
+	e.drop(all[4])
+	e.check("dropped after a reopen")
+	if e.h.CrashClone != nil {
+		e.crash(50)
+		e.drop(all[4])
+		e.check("dropped after a crash")
+	}
+}
+
+func applyDuringDrop(e *env) {
+	n := 1000
+	if testing.Short() {
+		n = 200
+	}
+	var old []engine.Bucket
+	for i := range 6 {
+		old = append(old, bucket(fmt.Sprint("scope ", i%3), week+weekbucket.Week(i/3)))
+		e.claims(numbered(old[i], 0, n)...)
+		if i == 3 {
+			e.settle()
+		}
+	}
+	dropped := make(chan error, 1)
+	begun := make(chan struct{})
+	s := e.s
+	go func() {
+		close(begun)
+		for _, b := range old {
+			if err := s.Drop([]engine.Bucket{b}); err != nil {
+				dropped <- err
+				return
+			}
+		}
+		dropped <- nil
+	}()
+	<-begun
+	for i := range 60 {
+		e.put(engine.Batch{
+			Claims:  numbered(bucket(fmt.Sprint("scope ", i%3), week+2), 10*i, 10*i+10),
+			State:   []engine.StateWrite{set("last", fmt.Sprint(i))},
+			Journal: []byte("x"),
+		})
+	}
+	e.within(patience, "Drop beside Apply", func() error { return <-dropped })
+	e.told.drop(old)
+	e.inEveryForm(func() {})
+}
+
+func reclaimReturns(e *env) {
+	old := bucket("a", week)
+	e.claims(noisy(old, 1, 2000)...)
+	e.claims(noisy(bucket("a", week+1), 2, 2000)...)
+	e.settle()
+	e.drop(old)
+	s := e.s
+	e.within(2*patience, "Reclaim beside Apply", func() error {
+		reclaimed := make(chan error, 1)
+		go func() { reclaimed <- s.Reclaim(context.Background(), []engine.Bucket{old}) }()
+		for i := range 20 {
+			e.put(engine.Batch{Claims: numbered(bucket("b", week), 10*i, 10*i+10)})
+		}
+		return <-reclaimed
+	})
+	e.check("reclaimed")
+	e.within(patience, "Reclaim of the same and of nothing", func() error {
+		return errors.Join(
+			s.Reclaim(context.Background(), []engine.Bucket{old, bucket("nobody", week)}),
+			s.Reclaim(context.Background(), nil))
+	})
+	e.inEveryForm(func() {})
+}
+
+func reclaimStopsWithContext(e *env) {
+	old := bucket("a", week)
+	e.claims(noisy(old, 1, 2000)...)
+	e.settle()
+	e.drop(old)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s := e.s
+	e.within(patience, "Reclaim with a cancelled context", func() error {
+		if err := s.Reclaim(ctx, []engine.Bucket{old}); err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	})
+	e.claims(claim(bucket("a", week+1), "x", "1"))
+	e.check("afterwards")
+	e.within(patience, "Reclaim after a cancelled one", func() error {
+		return s.Reclaim(context.Background(), []engine.Bucket{old})
+	})
+	e.check("afterwards")
+}
+
+// usageFollows writes bytes that do not compress, so that files cannot be smaller than them.
+func usageFollows(e *env) {
+	const size = 500_000
+	usage := func() engine.Usage {
+		e.Helper()
+		u, err := e.s.Usage()
+		if err != nil {
+			e.Fatalf("Usage: %v", err)
+		}
+		return u
+	}
+	grown := func(what string, before, after uint64) {
+		e.Helper()
+		if after < before+size*9/10 {
+			e.Errorf("%s was %d and is %d after %d random bytes", what, before, after, size)
+		}
+	}
+	before := usage()
+	e.state(set("x", string(noise(1, size))))
+	e.settle()
+	if e.h.Flush == nil {
+		before.WrittenBytes = 0 // counted since the store was opened
+	} else {
+		grown("WrittenBytes", before.WrittenBytes, usage().WrittenBytes)
+	}
+	grown("DiskBytes", before.DiskBytes, usage().DiskBytes)
+
+	before = usage()
+	e.state(set("y", string(noise(2, size))))
+	grown("WrittenBytes", before.WrittenBytes, usage().WrittenBytes)
+
+	e.reopen()
+	before = usage()
+	if before.WrittenBytes > size {
+		e.Errorf("WrittenBytes is %d when a store has just been opened", before.WrittenBytes)
+	}
+	e.writeSidecar("noise", noise(3, size))
+	grown("DiskBytes with a sidecar", before.DiskBytes, usage().DiskBytes)
+	grown("WrittenBytes with a sidecar", before.WrittenBytes, usage().WrittenBytes)
+	if u := usage(); u.ReclaimableBytes > u.DiskBytes {
+		e.Errorf("ReclaimableBytes is %d of %d", u.ReclaimableBytes, u.DiskBytes)
+	}
+}
+
+func bucketBytes(e *env) {
+	full, other, absent := bucket("a", week), bucket("b", week), bucket("c", week)
+	const n = 3000
+	e.claims(noisy(full, 1, n)...)
+	e.claims(noisy(other, 2, n)...)
+	e.settle()
+	size := func(b engine.Bucket) uint64 {
+		e.Helper()
+		n, err := e.s.BucketBytes(b)
+		if err != nil {
+			e.Fatalf("BucketBytes(%v): %v", b, err)
+		}
+		return n
+	}
+	const bytes = n * 100
+	for _, b := range []engine.Bucket{full, other} {
+		if got := size(b); got < bytes/2 || got > bytes*4 {
+			e.Errorf("BucketBytes is %d for %d random bytes in %v", got, bytes, b)
+		}
+	}
+	if got := size(absent); got > bytes/4 {
+		e.Errorf("BucketBytes is %d for a bucket without a claim", got)
+	}
+	e.drop(full)
+	if got := size(full); got > bytes/4 {
+		e.Errorf("BucketBytes is %d for a dropped bucket", got)
+	}
+}

@@ -1,0 +1,187 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+func reopenFindsEverything(e *env) {
+	b := bucket("a", week)
+	for round := range 4 {
+		for i := range 10 {
+			n := 100*round + 10*i
+			e.apply(engine.Batch{
+				Claims:  append(numbered(b, n, n+10), unclaim(b, fmt.Sprintf("id-%06d", n/2))),
+				State:   []engine.StateWrite{set("last", fmt.Sprint(n)), set(fmt.Sprint(n), "x"), unset(fmt.Sprint(n - 20))},
+				Journal: fmt.Append(nil, "entry of ", n),
+			})
+		}
+		e.reopen()
+		if got, want := e.s.LastSeq(), uint64(10*(round+1)); got != want {
+			e.Fatalf("LastSeq is %d, want %d", got, want)
+		}
+		e.expectClaim(b, fmt.Sprintf("id-%06d", 100*round+99), fmt.Sprintf("%v %d", b, 100*round+99))
+		e.expectState("last", fmt.Sprint(100*round+90))
+		e.check(fmt.Sprintf("reopened %d times", round+1))
+	}
+	e.reopen()
+	e.reopen()
+	e.check("reopened with nothing new")
+}
+
+func identitySurvivesReopen(e *env) {
+	id := e.s.Identity()
+	e.claims(claim(bucket("a", week), "x", "1"))
+	if got := e.s.Identity(); got != id {
+		e.Errorf("Identity was %v and is %v", id, got)
+	}
+	e.reopen()
+	e.reopen()
+	if got := e.s.Identity(); got != id {
+		e.Errorf("Identity was %v and is %v after a reopen", id, got)
+	}
+	e.needCrash()
+	e.crash(0)
+	if got := e.s.Identity(); got != id {
+		e.Errorf("Identity was %v and is %v after a crash", id, got)
+	}
+}
+
+func lastSeqIsWhatOpenFound(e *env) {
+	if got := e.s.LastSeq(); got != 0 {
+		e.Errorf("LastSeq of a new store is %d", got)
+	}
+	for range 3 {
+		e.state(set("x", "y"))
+	}
+	if got := e.s.LastSeq(); got != 0 {
+		e.Errorf("LastSeq has moved to %d while the store was open; it tells what Open has found", got)
+	}
+	e.reopen()
+	if got := e.s.LastSeq(); got != 3 {
+		e.Errorf("LastSeq is %d after 3 batches and a reopen", got)
+	}
+}
+
+// waitInOrder waits in another goroutine than Apply's, while batches go on.
+func waitInOrder(e *env) {
+	const batches = 100
+	waits := make(chan func() error, batches)
+	waited := make(chan error, 1)
+	go func() {
+		for wait := range waits {
+			if err := wait(); err != nil {
+				waited <- err
+				return
+			}
+		}
+		waited <- nil
+	}()
+	for i := range batches {
+		e.apply(engine.Batch{Claims: numbered(bucket("a", week), i, i+5), Journal: []byte("x")})
+		waits <- e.waits[0]
+		e.waits = nil
+	}
+	close(waits)
+	e.within(patience, "waiting for all batches", func() error { return <-waited })
+	e.told.confirm(batches)
+	e.check("all waited for")
+	e.needCrash()
+	e.crash(0)
+	e.check("after a crash")
+}
+
+func waitedForSurvives(e *env) {
+	e.needCrash()
+	b := bucket("a", week)
+	for round := range 3 {
+		for i := range 8 {
+			n := 100*round + 10*i
+			e.put(engine.Batch{
+				Claims:  append(numbered(b, n, n+10), unclaim(b, fmt.Sprintf("id-%06d", n/2))),
+				State:   []engine.StateWrite{set("last", fmt.Sprint(n)), unset(fmt.Sprint(n - 20)), set(fmt.Sprint(n), "")},
+				Journal: fmt.Append(nil, n),
+			})
+			if round == 1 && i == 4 {
+				e.settle()
+			}
+		}
+		e.crash(0)
+		e.expectState("last", fmt.Sprint(100*round+70))
+		e.check(fmt.Sprintf("after crash %d", round+1))
+	}
+}
+
+func emptyBatchIsDurable(e *env) {
+	e.needCrash()
+	e.put(engine.Batch{})
+	e.crash(0)
+	e.check("an empty batch as the first one")
+	e.claims(claim(bucket("a", week), "x", "1"))
+	e.put(engine.Batch{})
+	e.put(engine.Batch{Journal: []byte{}})
+	e.crash(0)
+	if got := e.s.LastSeq(); got != 4 {
+		e.Errorf("LastSeq is %d after 4 batches, the last two of them empty, and a crash", got)
+	}
+	e.check("empty batches after another one")
+}
+
+func crashKeepsAPrefix(e *env) {
+	e.needCrash()
+	b := bucket("a", week)
+	for round, unsynced := range []int{100, 0, 50, 25, 75} {
+		for i := range 12 {
+			n := 1000*round + 10*i
+			e.apply(engine.Batch{
+				Claims:  append(numbered(b, n, n+10), unclaim(b, fmt.Sprintf("id-%06d", n-5)), claim(b, "newest", fmt.Sprint(n))),
+				State:   []engine.StateWrite{set("newest", fmt.Sprint(n)), set(fmt.Sprint(n), "x")},
+				Journal: fmt.Append(nil, n),
+			})
+			if i == 5 {
+				e.wait(4)
+			}
+		}
+		e.crash(unsynced)
+		e.check(fmt.Sprintf("after a crash that keeps %d %% of what was not synced", unsynced))
+	}
+}
+
+// whatOpenFoundIsDurable: what a crash has left by chance is the truth once it was read.
+func whatOpenFoundIsDurable(e *env) {
+	e.needCrash()
+	b := bucket("a", week)
+	for _, unsynced := range []int{100, 50} {
+		for i := range 10 {
+			e.apply(engine.Batch{Claims: numbered(b, 10*i, 10*i+10), State: []engine.StateWrite{set("newest", fmt.Sprint(i))}})
+		}
+		e.crash(unsynced)
+		found := e.s.LastSeq()
+		e.crash(0)
+		if got := e.s.LastSeq(); got != found {
+			e.Fatalf("Open found batch %d, and after another crash batch %d", found, got)
+		}
+		e.check("after two crashes")
+	}
+}
+
+func lostNumbersAreUsedAgain(e *env) {
+	e.needCrash()
+	b := bucket("a", week)
+	for round := range 4 {
+		e.put(engine.Batch{Claims: []engine.ClaimWrite{claim(b, fmt.Sprint("kept", round), "x")}, Journal: []byte("kept")})
+		for i := range 5 {
+			e.apply(engine.Batch{
+				Claims:  []engine.ClaimWrite{claim(b, fmt.Sprint(round, i), fmt.Sprint("of round ", round))},
+				State:   []engine.StateWrite{set(fmt.Sprint(round, i), "x")},
+				Journal: fmt.Append(nil, "of round ", round),
+			})
+		}
+		e.crash(0)
+		e.check("after the crash")
+		e.put(engine.Batch{Claims: []engine.ClaimWrite{claim(b, "next", fmt.Sprint(round))}, Journal: fmt.Append(nil, "next ", round)})
+		e.reopen()
+		e.check("with new batches under the numbers of lost ones")
+	}
+}

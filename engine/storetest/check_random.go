@@ -1,0 +1,170 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+	"pgregory.net/rapid"
+)
+
+// randomRun compares the store with maps over random sequences of everything that may be done to it. It ends early on
+// a slow disk, but not while a failure is being reproduced.
+func randomRun(e *env) {
+	budget := 8 * time.Second
+	if testing.Short() {
+		budget = 2 * time.Second
+	}
+	end := time.Now().Add(budget)
+	failed := false
+	runs := 0
+	root := filepath.Dir(e.dir)
+	rapid.Check(e.test, func(t *rapid.T) {
+		if time.Now().After(end) && !failed {
+			return
+		}
+		runs++
+		done := false
+		dir := filepath.Join(root, fmt.Sprint("run-", runs))
+		defer func() {
+			failed = failed || !done
+			_ = os.RemoveAll(dir)
+		}()
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatalf("%v", err)
+		}
+		r := &run{env: &env{
+			reporter: t,
+			test:     e.test,
+			h:        e.h,
+			dir:      filepath.Join(dir, "store"),
+			told:     newHistory(newContents()),
+			entries:  map[uint64][]byte{},
+			gone:     map[engine.Bucket]bool{},
+		}, sidecars: map[string][]byte{}}
+		r.open()
+		defer r.shut()
+		t.Repeat(r.actions())
+		r.reopen()
+		r.check("at the end")
+		done = true
+	})
+}
+
+// A run is one random sequence.
+type run struct {
+	*env
+	sidecars map[string][]byte
+	backups  int
+}
+
+var (
+	randomScopes = rapid.SampledFrom([]string{"a", "ab", "a\x00", "a\xff"})
+	randomWeeks  = rapid.Uint32Range(0, 4)
+	randomIDs    = rapid.SampledFrom(append([]string{"1", "2", "3", "4", "5"}, trickyIDs...))
+	randomKeys   = rapid.SampledFrom([]string{"a", "a\x00", "ab", "b", "\xff", "\xff\xff", "\x00", "offset/1", "offset/2"})
+	randomShare  = rapid.SampledFrom([]int{0, 50, 100})
+)
+
+func (r *run) actions() map[string]func(*rapid.T) {
+	actions := map[string]func(*rapid.T){
+		"apply":   r.applyRandom,
+		"apply2":  r.applyRandom,
+		"apply3":  r.applyRandom,
+		"wait":    func(t *rapid.T) { r.wait(rapid.IntRange(0, len(r.waits)).Draw(t, "waits")) },
+		"drop":    r.dropRandom,
+		"trim":    func(t *rapid.T) { r.trim(rapid.Uint64Range(0, r.told.view.lastSeq+1).Draw(t, "below")) },
+		"settle":  func(*rapid.T) { r.settle() },
+		"reopen":  func(*rapid.T) { r.reopen() },
+		"sidecar": r.sidecarRandom,
+		"backup":  r.backupRandom,
+		"":        r.compareAll,
+	}
+	if r.h.CrashClone != nil {
+		actions["crash"] = r.crashRandom
+	}
+	return actions
+}
+
+func (r *run) bucket(t *rapid.T) engine.Bucket {
+	return bucket(randomScopes.Draw(t, "scope"), week+weekbucket.Week(randomWeeks.Draw(t, "week")))
+}
+
+func (r *run) applyRandom(t *rapid.T) {
+	r.reporter = t
+	var b engine.Batch
+	for range rapid.IntRange(0, 6).Draw(t, "claims") {
+		in := r.bucket(t)
+		if r.gone[in] {
+			continue // no batch touches a bucket after it was dropped
+		}
+		w := claim(in, randomIDs.Draw(t, "id"), fmt.Sprint("batch ", r.told.view.lastSeq+1))
+		if rapid.IntRange(0, 4).Draw(t, "remove") == 0 {
+			w.Record = nil
+		}
+		b.Claims = append(b.Claims, w)
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "states") {
+		w := set(randomKeys.Draw(t, "key"), fmt.Sprint("batch ", r.told.view.lastSeq+1))
+		switch rapid.IntRange(0, 4).Draw(t, "value") {
+		case 0:
+			w.Value = nil
+		case 1:
+			w.Value = []byte{}
+		}
+		b.State = append(b.State, w)
+	}
+	if n := rapid.IntRange(-1, 20).Draw(t, "journal"); n >= 0 {
+		b.Journal = noise(uint64(n), n)
+	}
+	r.apply(b)
+}
+
+func (r *run) dropRandom(t *rapid.T) {
+	r.reporter = t
+	var buckets []engine.Bucket
+	for range rapid.IntRange(1, 3).Draw(t, "buckets") {
+		buckets = append(buckets, r.bucket(t))
+	}
+	r.drop(buckets...)
+	if rapid.Bool().Draw(t, "reclaim") {
+		if err := r.s.Reclaim(context.Background(), buckets); err != nil {
+			t.Fatalf("Reclaim: %v", err)
+		}
+	}
+}
+
+func (r *run) crashRandom(t *rapid.T) {
+	r.reporter = t
+	r.crash(randomShare.Draw(t, "unsynced"))
+}
+
+func (r *run) sidecarRandom(t *rapid.T) {
+	r.reporter = t
+	name := rapid.SampledFrom([]string{"filter", "filter-1"}).Draw(t, "name")
+	r.sidecars[name] = noise(1, rapid.IntRange(0, 300).Draw(t, "size"))
+	r.writeSidecar(name, r.sidecars[name])
+}
+
+func (r *run) backupRandom(t *rapid.T) {
+	r.reporter = t
+	r.backups++
+	dir := r.backup(fmt.Sprint("backup-", r.backups))
+	r.onOther(dir, func(s engine.Store) {
+		r.expectCopy(s, r.told.view)
+		r.expectSuccessor(s.Identity(), r.s.Identity())
+	})
+}
+
+func (r *run) compareAll(t *rapid.T) {
+	r.reporter = t
+	r.check("compared with a map")
+	for _, name := range sortedKeys(r.sidecars, "") {
+		r.expectSidecar("compared with a map", name, r.sidecars[name])
+	}
+}

@@ -1,0 +1,276 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+func statePrefixScan(e *env) {
+	keys := []string{"a", "a\x00", "a/1", "a/2", "a/2/x", "a0", "b", "b\xff", "b\xff\xff", "b\xff\xff\x00", "c", "\xff", "\xff\xff", "\xff\xff\x01", "\x00"}
+	for i, k := range keys {
+		if i == len(keys)/2 {
+			e.settle()
+		}
+		e.state(set(k, "value of "+k))
+	}
+	e.inEveryForm(func() {
+		e.Helper()
+		for _, prefix := range []string{"", "a", "a/", "a/2", "a/2/x", "a/2/xy", "b\xff", "b\xff\xff", "\xff", "\xff\xff", "\xff\xff\xff", "\x00", "d"} {
+			var got, want []string
+			err := e.s.ScanState([]byte(prefix), func(k, v []byte) error {
+				if string(v) != "value of "+string(k) {
+					e.Errorf("ScanState shows %q under %q", v, k)
+				}
+				got = append(got, string(k))
+				return nil
+			})
+			for _, k := range keys {
+				if strings.HasPrefix(k, prefix) {
+					want = append(want, k)
+				}
+			}
+			slices.Sort(want)
+			if err != nil || !slices.Equal(got, want) {
+				e.Errorf("ScanState(%q) shows %q, %v, want %q", prefix, got, err, want)
+			}
+		}
+		calls := 0
+		err := e.s.ScanState([]byte("a"), func(_, _ []byte) error {
+			if calls++; calls == 2 {
+				return errStop
+			}
+			return nil
+		})
+		if !errors.Is(err, errStop) || calls != 2 {
+			e.Errorf("ScanState returned %v after %d calls, but the second call said %v", err, calls, errStop)
+		}
+	})
+}
+
+func bucketsInKeyOrder(e *env) {
+	list := func() (got []engine.Bucket) {
+		e.Helper()
+		if err := e.s.Buckets(func(b engine.Bucket) error { got = append(got, b); return nil }); err != nil {
+			e.Fatalf("Buckets: %v", err)
+		}
+		return got
+	}
+	expect := func(want ...engine.Bucket) func() {
+		return func() {
+			e.Helper()
+			if got := list(); !slices.Equal(got, want) {
+				e.Errorf("Buckets shows %v, want %v", got, want)
+			}
+		}
+	}
+	e.inEveryForm(expect())
+	// In key order: 0x00 in a scope sorts after its end, and before all other bytes.
+	want := []engine.Bucket{
+		bucket("\x00", week), bucket("a", weekbucket.Min), bucket("a", week), bucket("a", week+1), bucket("a", weekbucket.Max),
+		bucket("a\x00", week), bucket("ab", week), bucket("b", week-1), bucket("\xff", week),
+	}
+	for _, i := range []int{4, 0, 8, 2, 6, 1, 3, 5, 7} {
+		if i == 6 {
+			e.settle()
+		}
+		e.claims(claim(want[i], "x", "1"), claim(want[i], "y", "1"))
+	}
+	e.inEveryForm(expect(want...))
+
+	// One claim less is not the last one.
+	e.claims(unclaim(want[2], "x"), unclaim(want[8], "y"))
+	e.inEveryForm(expect(want...))
+	e.claims(unclaim(want[2], "y"), unclaim(want[8], "x"))
+	e.inEveryForm(expect(slices.Concat(want[:2], want[3:8])...))
+	e.claims(claim(want[2], "x", "2"))
+	e.inEveryForm(expect(want[:8]...))
+
+	calls := 0
+	err := e.s.Buckets(func(engine.Bucket) error { calls++; return errStop })
+	if !errors.Is(err, errStop) || calls != 1 {
+		e.Errorf("Buckets returned %v after %d calls, but the first call said %v", err, calls, errStop)
+	}
+}
+
+func bucketsCostsNoScan(e *env) {
+	n := 6000
+	if testing.Short() {
+		n = 2000
+	}
+	for i := range 5 {
+		e.claims(numbered(bucket("a", week+weekbucket.Week(i)), 0, n)...)
+	}
+	for _, form := range []string{"applied", "settled"} {
+		fastest := func(f func() error) time.Duration {
+			best := time.Hour
+			for range 7 {
+				begin := time.Now()
+				if err := f(); err != nil {
+					e.Fatalf("%v", err)
+				}
+				best = min(best, time.Since(begin))
+			}
+			return best
+		}
+		scan := fastest(func() error {
+			return e.s.Scan(context.Background(), func() {}, func(_, _ []byte) error { return nil })
+		})
+		buckets := fastest(func() error { return e.s.Buckets(func(engine.Bucket) error { return nil }) })
+		if buckets > scan/4 {
+			e.Errorf("%s: Buckets took %v for 5 buckets, a Scan of %d claims %v", form, buckets, 5*n, scan)
+		}
+		e.settle()
+	}
+}
+
+func scanInKeyOrder(e *env) {
+	e.within(patience, "Scan of an empty store", func() error {
+		begun := 0
+		err := e.s.Scan(context.Background(), func() { begun++ }, func(_, _ []byte) error { return errStop })
+		if err == nil && begun != 1 {
+			err = fmt.Errorf("started was called %d times", begun)
+		}
+		return err
+	})
+	for i, scope := range trickyScopes {
+		if i == len(trickyScopes)/2 {
+			e.settle()
+		}
+		for w := week; w < week+3; w++ {
+			var claims []engine.ClaimWrite
+			for _, id := range trickyIDs {
+				claims = append(claims, claim(bucket(scope, w), id, scope+id))
+			}
+			e.claims(claims...)
+		}
+	}
+	e.inEveryForm(func() {
+		e.Helper()
+		var got []string
+		err := e.s.Scan(context.Background(), func() {}, func(key, record []byte) error {
+			b, id, err := engine.ParseKey(key)
+			if err == nil && string(record) != b.Scope+string(id) {
+				err = fmt.Errorf("%v %q has the record %q", b, id, record)
+			}
+			got = append(got, string(key))
+			return err
+		})
+		if err != nil {
+			e.Errorf("Scan: %v", err)
+		}
+		if want := len(trickyScopes) * 3 * len(trickyIDs); len(got) != want || !slices.IsSorted(got) {
+			e.Errorf("Scan has shown %d claims, sorted: %v; want %d", len(got), slices.IsSorted(got), want)
+		}
+	})
+	calls := 0
+	err := e.s.Scan(context.Background(), func() {}, func(_, _ []byte) error {
+		if calls++; calls == 3 {
+			return errStop
+		}
+		return nil
+	})
+	if !errors.Is(err, errStop) || calls != 3 {
+		e.Errorf("Scan returned %v after %d calls, but the third call said %v", err, calls, errStop)
+	}
+}
+
+// scanSeesOneMoment changes everything while a scan stands at its first claim: with enough bytes that a file must grow.
+func scanSeesOneMoment(e *env) {
+	old, fresh := bucket("a", week), bucket("a", week+1)
+	e.claims(numbered(old, 0, 300)...)
+	e.settle()
+	e.claims(numbered(fresh, 0, 300)...)
+	for _, form := range []string{"while some is fresh", "while all is settled"} {
+		before := e.told.view.clone()
+		got := map[string][]byte{}
+		var order []string
+		begun := false
+		err := e.s.Scan(context.Background(), func() { begun = true }, func(key, record []byte) error {
+			if !begun {
+				e.Errorf("a claim was read before started was called")
+			}
+			if len(got) == 0 {
+				e.within(patience, "Apply while a scan is under way", func() error { return e.rewrite(old, fresh) })
+			}
+			got[string(key)] = append([]byte{}, record...)
+			order = append(order, string(key))
+			return nil
+		})
+		if err != nil {
+			e.Fatalf("Scan: %v", err)
+		}
+		var d differences
+		d.maps("claim", got, before.claims)
+		if d.String() != "" || !slices.IsSorted(order) {
+			e.Fatalf("%s: the scan has not seen what was there when it began: %s", form, d.String())
+		}
+		e.check("after the scan")
+		e.settle()
+	}
+}
+
+// rewrite removes, replaces and adds claims all over the two buckets, in batches that are waited for.
+func (e *env) rewrite(buckets ...engine.Bucket) error {
+	for _, b := range buckets {
+		for i := 0; i < 300; i += 30 {
+			batch := &engine.Batch{
+				Seq:   e.told.view.lastSeq + 1,
+				State: []engine.StateWrite{set(fmt.Sprint("ballast ", i), string(noise(uint64(i), 200_000)))},
+			}
+			for j := i; j < i+30; j++ {
+				id := fmt.Sprintf("id-%06d", j)
+				switch j % 3 {
+				case 0:
+					batch.Claims = append(batch.Claims, unclaim(b, id))
+				case 1:
+					batch.Claims = append(batch.Claims, claim(b, id, fmt.Sprint("replaced by ", batch.Seq)))
+				}
+				batch.Claims = append(batch.Claims, claim(b, fmt.Sprint(id, " added by ", batch.Seq), "new"))
+			}
+			wait, err := e.s.Apply(batch)
+			if err == nil {
+				err = wait()
+			}
+			if err != nil {
+				return err
+			}
+			e.told.apply(cloneBatch(batch))
+			e.told.confirm(batch.Seq)
+			e.entries[batch.Seq] = nil
+		}
+	}
+	return nil
+}
+
+func scanStopsWithContext(e *env) {
+	const n = 20_000
+	for i := range 4 {
+		e.claims(numbered(bucket("a", week), i*n/4, (i+1)*n/4)...)
+	}
+	for _, form := range []string{"applied", "settled"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		calls := 0
+		err := e.s.Scan(ctx, func() {}, func(_, _ []byte) error {
+			if calls++; calls == 10 {
+				cancel()
+			}
+			return nil
+		})
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			e.Errorf("%s: a cancelled Scan returned %v", form, err)
+		}
+		if calls >= n {
+			e.Errorf("%s: a Scan cancelled at claim 10 went on to claim %d", form, calls)
+		}
+		e.settle()
+	}
+}

@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A Harness tells the suite how to handle one kind of store. Only Open must be set; checks that need a function which
+// is nil are skipped, or use what is said there.
+//
+// A directory is a name that only the harness interprets; the store may keep it on a file system in memory.
+type Harness struct {
+	// Open opens the store in dir, and creates it if there is none. The parent of dir exists.
+	Open func(t testing.TB, dir string) (engine.Store, error)
+
+	// CrashClone copies what a power cut at this moment would leave of s, which is open in dir, to a directory of its
+	// own, and returns that. Of the bytes that were written but not synced about the given share, in percent,
+	// survives; a store that syncs all it writes may ignore it. s goes on. No call of s is under way, except that the
+	// suite also calls it from a WriteSidecar's write function.
+	CrashClone func(t testing.TB, s engine.Store, dir string, unsyncedPercent int) string
+
+	// Flush brings all that s holds in memory, or in a log, into the form in which it is kept for good. If it is nil,
+	// the suite closes and opens the store instead.
+	Flush func(t testing.TB, s engine.Store)
+
+	// FailWrites makes every write and sync of a file of s fail from now on. It returns the cause, which the errors
+	// of s must wrap.
+	FailWrites func(t testing.TB, s engine.Store) (cause error)
+
+	// MakeNewer makes the closed store in dir look as if a newer build had written it; undo takes that back. If it is
+	// nil, the format in the file HAPAX is raised.
+	MakeNewer func(t testing.TB, dir string) (undo func())
+
+	// Fingerprint returns a text that changes with every name and byte in dir. If it is nil, the files are hashed.
+	Fingerprint func(t testing.TB, dir string) string
+}
+
+func (h Harness) withDefaults() Harness {
+	if h.MakeNewer == nil {
+		h.MakeNewer = raiseFormat
+	}
+	if h.Fingerprint == nil {
+		h.Fingerprint = hashTree
+	}
+	return h
+}
+
+// raiseFormat relies on what the identity file promises for all formats: a magic of 8 bytes, the format as a big-endian
+// uint32, and at the end the CRC-32C of all before it.
+func raiseFormat(t testing.TB, dir string) (undo func()) {
+	t.Helper()
+	path := filepath.Join(dir, "HAPAX")
+	old, err := os.ReadFile(path)
+	if err != nil || len(old) < 16 {
+		t.Fatalf("reading the identity file: %d bytes, %v", len(old), err)
+	}
+	patched := append([]byte{}, old[:len(old)-4]...)
+	binary.BigEndian.PutUint32(patched[8:], binary.BigEndian.Uint32(patched[8:])+1)
+	patched = binary.BigEndian.AppendUint32(patched, crc32.Checksum(patched, crc32.MakeTable(crc32.Castagnoli)))
+	write := func(b []byte) {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatalf("writing the identity file: %v", err)
+		}
+	}
+	write(patched)
+	return func() { write(old) }
+}
+
+func hashTree(t testing.TB, dir string) string {
+	t.Helper()
+	h := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		fmt.Fprintf(h, "%q %d\n", path, len(content))
+		h.Write(content)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("hashing %s: %v", dir, err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}

@@ -1,0 +1,89 @@
+package storetest
+
+import "testing"
+
+// Run checks that the store which h opens keeps the contract of [engine.Store]. Each subtest's name is the fact that
+// it checks. The random run takes its seed from -rapid.seed and prints it when it fails; the others have none.
+func Run(t *testing.T, h Harness) {
+	h = h.withDefaults()
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) { c.run(newEnv(t, h)) })
+	}
+}
+
+var checks = []struct {
+	name string
+	run  func(e *env)
+}{
+	// Batches and the reads that find them.
+	{"AppliedBatchIsVisibleWholeToLaterReads", appliedBatchIsVisible},
+	{"LaterWriteInABatchWins", laterWriteWins},
+	{"NilValueRemoves", nilValueRemoves},
+	{"EmptyValueIsNotAbsent", emptyValueIsNotAbsent},
+	{"FullKeyCompare", fullKeyCompare},
+	{"ClaimsAndStateAreApart", claimsAndStateAreApart},
+	{"LargeKeysAndValues", largeKeysAndValues},
+	{"ApplyKeepsNoReferenceToTheBatch", applyKeepsNoReference},
+	{"ReadsReturnCopies", readsReturnCopies},
+	{"StatePrefixScan", statePrefixScan},
+	{"BucketsInKeyOrder", bucketsInKeyOrder},
+	{"BucketsCostsNoScanOfTheClaims", bucketsCostsNoScan},
+	{"ScanInKeyOrder", scanInKeyOrder},
+	{"ScanSeesOneMoment", scanSeesOneMoment},
+	{"ScanStopsWithContext", scanStopsWithContext},
+	{"ConcurrentReadsWhileApplying", concurrentReads},
+
+	// What is still there after a close and after a crash.
+	{"ReopenFindsEverythingWaitedFor", reopenFindsEverything},
+	{"IdentitySurvivesReopen", identitySurvivesReopen},
+	{"LastSeqIsWhatOpenFound", lastSeqIsWhatOpenFound},
+	{"WaitInOrder", waitInOrder},
+	{"WaitedForSurvivesACrash", waitedForSurvives},
+	{"WaitForAnEmptyBatchIsDurable", emptyBatchIsDurable},
+	{"CrashKeepsAPrefixOfBatches", crashKeepsAPrefix},
+	{"WhatOpenFoundIsDurable", whatOpenFoundIsDurable},
+	{"LostBatchNumbersAreUsedAgain", lostNumbersAreUsedAgain},
+
+	// The journal.
+	{"JournalFromInOrderWithEmptyEntries", journalFrom},
+	{"TrimJournalForgetsWhatIsBelow", trimForgets},
+	{"TrimJournalIsNotTakenBackByASmallerNumber", trimIsNotTakenBack},
+	{"TrimJournalKeepsLastSeq", trimKeepsLastSeq},
+
+	// Dropping buckets.
+	{"DropRemovesExactlyTheBuckets", dropRemovesExactly},
+	{"DropOfScopesThatBeginAlike", dropOfScopesThatBeginAlike},
+	{"DropIsDurable", dropIsDurable},
+	{"DropIsNotUndoneByAnUnsyncedBatch", dropIsNotUndone},
+	{"DropTwiceIsHarmless", dropTwice},
+	{"ApplyDuringDrop", applyDuringDrop},
+	{"ReclaimReturns", reclaimReturns},
+	{"ReclaimStopsWithContext", reclaimStopsWithContext},
+	{"UsageFollowsWhatIsWritten", usageFollows},
+	{"BucketBytesTellsFullFromEmpty", bucketBytes},
+
+	// Sidecars, backups, verification.
+	{"SidecarReplacedWhole", sidecarReplaced},
+	{"SidecarSurvivesACrash", sidecarSurvives},
+	{"SidecarHalfWrittenAtACrashIsTheOldOne", sidecarHalfWritten},
+	{"SidecarThatFailsLeavesTheOldOne", sidecarThatFails},
+	{"SidecarsWrittenAtOnceStayWhole", sidecarsWrittenAtOnce},
+	{"SidecarNamesDoNotTouchTheStore", sidecarNames},
+	{"ReadSidecarAbsentIsErrNotExist", sidecarAbsent},
+	{"BackupOpensWithHigherIncarnationAndSameUUID", backupOpens},
+	{"BackupAndOriginalGoTheirOwnWays", backupIsApart},
+	{"BackupDuringApply", backupDuringApply},
+	{"BackupRefusesADirectoryThatExists", backupRefusesExisting},
+	{"BackupStopsWithContext", backupStopsWithContext},
+	{"VerifyOfAHealthyStoreReportsNothing", verifyHealthy},
+
+	// Opening, closing, failing.
+	{"SecondOpenIsErrLocked", secondOpenIsErrLocked},
+	{"NewStoresAreDistinct", newStoresAreDistinct},
+	{"NewerFormatIsRefusedUntouched", newerFormatIsRefused},
+	{"FailedWriteConfirmsNothing", failedWriteConfirmsNothing},
+	{"PoisonedStoreRefusesToWrite", poisonedStoreRefuses},
+	{"PoisonedStoreCloses", poisonedStoreCloses},
+
+	{"RandomRunAgreesWithAMap", randomRun},
+}

@@ -1,0 +1,59 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// week is some week; its neighbours are week-1 and week+1.
+const week weekbucket.Week = 105684
+
+func bucket(scope string, w weekbucket.Week) engine.Bucket {
+	return engine.Bucket{Scope: scope, Week: w}
+}
+
+func key(b engine.Bucket, id string) []byte { return b.AppendKey(nil, []byte(id)) }
+
+func claim(b engine.Bucket, id, record string) engine.ClaimWrite {
+	return engine.ClaimWrite{Key: key(b, id), Record: []byte(record)}
+}
+
+func unclaim(b engine.Bucket, id string) engine.ClaimWrite { return engine.ClaimWrite{Key: key(b, id)} }
+
+func set(key, value string) engine.StateWrite {
+	return engine.StateWrite{Key: []byte(key), Value: []byte(value)}
+}
+
+func unset(key string) engine.StateWrite { return engine.StateWrite{Key: []byte(key)} }
+
+// numbered returns claims with the ids from-to, every one with a record of its own.
+func numbered(b engine.Bucket, from, to int) (claims []engine.ClaimWrite) {
+	for i := from; i < to; i++ {
+		claims = append(claims, claim(b, fmt.Sprintf("id-%06d", i), fmt.Sprintf("%v %d", b, i)))
+	}
+	return claims
+}
+
+// noise returns n bytes that do not compress, the same for the same seed.
+func noise(seed uint64, n int) []byte {
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// noisy returns n claims with ids and records that do not compress, of about 120 bytes each.
+func noisy(b engine.Bucket, seed uint64, n int) (claims []engine.ClaimWrite) {
+	bytes := noise(seed, n*100)
+	for i := range n {
+		part := bytes[i*100 : (i+1)*100]
+		id := append([]byte(fmt.Sprintf("%08x", i)), part[:20]...)
+		claims = append(claims, engine.ClaimWrite{Key: b.AppendKey(nil, id), Record: part[20:]})
+	}
+	return claims
+}
