@@ -168,8 +168,8 @@ type scanned struct {
 	rec  Record
 }
 
-// beginScan scans the claims as they are after the last batch decided so far. begun runs in the committer at that
-// moment; fn is then called for each claim of a kept week, while claims go on.
+// beginScan scans the claims as they are after the last batch decided so far. begun runs while the committer
+// stands still at that moment; fn is then called for each claim of a kept week, while claims go on.
 func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -184,7 +184,10 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 	r.control = func(*group) error {
 		running = true
 		go func() {
-			done <- e.store.Scan(ctx, func() { close(started) }, func(key, record []byte) error {
+			done <- e.store.Scan(ctx, func() {
+				begun() // the committer waits, and nothing was scanned yet
+				close(started)
+			}, func(key, record []byte) error {
 				c, err := e.scanned(key, record)
 				if err != nil || c.ref.week < e.OldestWeek() {
 					return err
@@ -194,7 +197,6 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 		}()
 		select {
 		case <-started:
-			begun()
 			return nil
 		case err := <-done:
 			running = false
