@@ -1,0 +1,34 @@
+# make test lint bench: nothing to remember. Tool versions are pinned in tools.env.
+include tools.env
+BIN := $(CURDIR)/bin
+export PATH := $(BIN):$(PATH)
+
+.PHONY: test race fuzz lint cross bench demo clean
+
+test:            ## all tests, on a machine with nothing but Go
+	go test ./...
+
+race:            ## all tests under the race detector (needs a C compiler)
+	go test -race ./...
+
+fuzz:            ## every fuzz target for a short time: make fuzz FUZZTIME=5m for longer
+	./.ci/fuzz $(FUZZTIME)
+
+lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT)
+	go vet ./...
+	$(BIN)/golangci-lint-$(GOLANGCI_LINT) run ./...
+
+$(BIN)/golangci-lint-$(GOLANGCI_LINT):
+	./.ci/install-lint $(BIN) $(GOLANGCI_LINT)
+
+cross:           ## the platforms that must build without cgo
+	./.ci/cross
+
+bench:           ## the figures of the README
+	go run ./cmd/dedupbench claims --n 2000000 --dup 0.05 --batch 1000 --baseline
+
+demo:
+	go run ./cmd/dedupbench demo
+
+clean:
+	rm -rf $(BIN)

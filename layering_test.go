@@ -1,0 +1,82 @@
+package hapax_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/hapax-dev/hapax"
+
+// rooms is the drawing of the packages in README.md: what each may import of this module, tests aside.
+var rooms = map[string][]string{
+	"":                 {},
+	"weekbucket":       {},
+	"bloom":            {},
+	"engine":           {"weekbucket", "bloom"},
+	"engine/storetest": {"engine", "weekbucket", "internal/sidecar"},
+	"internal/sidecar": {"engine"},
+	"engine/pebble":    {"engine", "weekbucket", "internal/sidecar"},
+	"engine/bolt":      {"engine", "weekbucket", "internal/sidecar"},
+	"telemetry":        {"engine", "weekbucket"},
+	"bench":            {"engine", "weekbucket", "engine/pebble", "engine/bolt"},
+	"cmd/dedupbench":   {"bench"},
+}
+
+func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {
+	for _, problem := range breaches(t, ".") {
+		t.Error(problem)
+	}
+}
+
+func TestPlantedImportIsSeen(t *testing.T) {
+	got := breaches(t, "testdata/planted")
+	if len(got) != 1 || !strings.Contains(got[0], "bloom imports engine") {
+		t.Fatalf("a bloom that imports the engine: %q", got)
+	}
+}
+
+// breaches lists the imports below root that the drawing does not allow, and packages that are not in it.
+func breaches(t *testing.T, root string) (problems []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		room := strings.TrimPrefix(filepath.ToSlash(rel), ".")
+		allowed, ok := rooms[room]
+		if !ok {
+			problems = append(problems, fmt.Sprintf("%s: package %s is not in the drawing", path, room))
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			imported := strings.Trim(spec.Path.Value, `"`)
+			if target, ours := strings.CutPrefix(imported, module+"/"); ours && !slices.Contains(allowed, target) {
+				problems = append(problems, fmt.Sprintf("%s: %s imports %s", path, room, target))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return problems
+}

@@ -1,0 +1,3 @@
+package bloom
+
+import _ "github.com/hapax-dev/hapax/engine"
