@@ -1,0 +1,347 @@
+package bolt
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta page. So the batch is
+// durable when Apply returns, and wait has nothing left to wait for. Any error is the end of all writing.
+func (s *Store) Apply(b *engine.Batch) (wait func() error, err error) {
+	err = s.update(func(w *writer) error {
+		if b.Seq != w.head.seq+1 {
+			return fmt.Errorf("batch %d after batch %d", b.Seq, w.head.seq)
+		}
+		w.head.seq = b.Seq
+		if err := w.claims(b.Claims); err != nil {
+			return err
+		}
+		if err := w.states(b.State); err != nil {
+			return err
+		}
+		return w.journal(b.Seq, b.Journal)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return durable, nil
+}
+
+func durable() error { return nil }
+
+// update runs fn in a transaction and commits it, with a new head. Whatever goes wrong fails the store.
+func (s *Store) update(fn func(w *writer) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if f := s.failure.Load(); f != nil {
+		return f.err
+	}
+	if err := s.transact(fn); err != nil {
+		return s.fail(err)
+	}
+	return nil
+}
+
+func (s *Store) transact(fn func(w *writer) error) error {
+	if s.clean {
+		if err := sidecar.Remove(s.o.files, s.dir, cleanName); err != nil {
+			return err
+		}
+		s.clean = false
+	}
+	if err := s.ready(s.txid.Load()); err != nil {
+		return err
+	}
+	if err := s.grow(); err != nil {
+		return err
+	}
+	tx, err := s.begin(true)
+	if err != nil {
+		return err
+	}
+	// From here on bbolt holds its lock: it must be given back, also after a panic.
+	w := &writer{tx: tx, base: s.momentOf(tx), txid: uint64(tx.ID())}
+	if err := guard(func() error { return w.run(s.txid.Load(), fn) }); err != nil {
+		return errors.Join(err, s.rollBack(tx))
+	}
+	s.txid.Store(w.txid)
+	s.seq = w.head.seq
+	stats := tx.Stats()
+	s.written.Add(uint64(stats.GetPageAlloc()) + uint64(s.pageSize)) // and the meta page
+	return nil
+}
+
+func (s *Store) rollBack(tx *bbolt.Tx) error {
+	if tx.DB() == nil {
+		return nil // Commit did it
+	}
+	return guard(func() error {
+		defer s.stuckOnPanic()
+		return tx.Rollback()
+	})
+}
+
+// grow makes room for a small batch. bbolt makes the rest, but keeps only the text of what goes wrong then.
+func (s *Store) grow() error {
+	newest, _, err := readMetas(s.file, s.pageSize)
+	if err != nil {
+		return err
+	}
+	info, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	step := growStep(size)
+	s.db.AllocSize = step
+	if size-int64(newest.highWater)*int64(s.pageSize) >= minGrowStep/2 || size+int64(step) > s.o.MaxFileBytes {
+		return nil
+	}
+	return errors.Join(s.file.Truncate(size+int64(step)), s.file.Sync())
+}
+
+// growStep is how much the file grows at a time: each time costs a sync, and each byte is one on the disk.
+func growStep(size int64) int { return int(min(max(size/8, minGrowStep), 16<<20)) }
+
+const minGrowStep = 128 << 10
+
+// A writer is one transaction. What was there before it is read by our own means, never through bbolt, which believes
+// every byte: each page on the way to a change is checked before bbolt takes it over.
+type writer struct {
+	tx   *bbolt.Tx
+	txid uint64
+	base *moment
+	head head
+}
+
+func (w *writer) run(last uint64, fn func(w *writer) error) (err error) {
+	if w.txid != last+1 {
+		return damaged("transaction %d follows on %d", w.txid, last)
+	}
+	w.base.txid = last
+	if w.head, err = w.base.head(); err != nil {
+		return err
+	}
+	w.head.txid = w.txid
+	if err := fn(w); err != nil {
+		return err
+	}
+	if err := putSealed(w.tx.Bucket(metaDir), metaSpace, headKey, w.head.encode(), nil); err != nil {
+		return err
+	}
+	return w.tx.Commit()
+}
+
+// A change puts entry[keySize:] under entry[:keySize], or removes that key.
+type change struct {
+	entry   []byte
+	keySize int
+	remove  bool
+}
+
+func (c *change) key() []byte { return c.entry[:c.keySize] }
+
+func (w *writer) claims(writes []engine.ClaimWrite) error {
+	order := lastWrites(len(writes), func(i int) []byte { return writes[i].Key })
+	size := 0
+	for _, i := range order {
+		size += len(writes[i].Key) + len(writes[i].Record) + sealSize
+	}
+	arena := make([]byte, 0, size)
+	changes := make([]change, 0, len(order))
+	var prefix []byte
+	var seed uint32
+	for _, i := range order {
+		key := writes[i].Key
+		if prefix == nil || !bytes.HasPrefix(key, prefix) {
+			if err := w.bucket(prefix, changes); err != nil {
+				return err
+			}
+			_, tail, err := engine.SplitKey(key)
+			if err != nil {
+				return err
+			}
+			prefix, changes = key[:len(key)-len(tail)], changes[:0]
+			seed = seedOf(claimSpace, prefix)
+		}
+		tail := key[len(prefix):]
+		if len(tail) == 0 {
+			return fmt.Errorf("claim key %x has no id", key)
+		}
+		from := len(arena)
+		arena = appendEntry(arena, seed, tail, writes[i].Record)
+		changes = append(changes, change{arena[from:len(arena):len(arena)], len(tail), writes[i].Record == nil})
+	}
+	return w.bucket(prefix, changes)
+}
+
+// bucket changes the claims under a prefix. A bucket without claims is removed.
+func (w *writer) bucket(prefix []byte, changes []change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	t, found, err := w.base.bucket(prefix)
+	if err != nil {
+		return err
+	}
+	name := sumKey(claimSpace, prefix)
+	before, summed, err := w.base.sum(name)
+	if err != nil {
+		return err
+	}
+	if found != summed && !w.base.unchecked {
+		return damaged("the bucket with prefix %x has no sum", prefix)
+	}
+	if !found {
+		t = tree{}
+	}
+	after, appending, err := tally(t, before, changes)
+	if err != nil {
+		return err
+	}
+	claims := w.tx.Bucket(claimsDir)
+	if after.count == 0 {
+		if found {
+			if err := claims.DeleteBucket(prefix); err != nil {
+				return err
+			}
+		}
+		return w.putSum(name, before, found, nil)
+	}
+	b, err := claims.CreateBucketIfNotExists(prefix)
+	if err != nil {
+		return err
+	}
+	if err := put(b, changes, appending); err != nil {
+		return err
+	}
+	return w.putSum(name, before, found, &after)
+}
+
+func (w *writer) states(writes []engine.StateWrite) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	seed := seedOf(stateSpace, nil)
+	var changes []change
+	for _, i := range lastWrites(len(writes), func(i int) []byte { return writes[i].Key }) {
+		key := stateKey(writes[i].Key)
+		changes = append(changes, change{appendEntry(nil, seed, key, writes[i].Value), len(key), writes[i].Value == nil})
+	}
+	return w.dir(stateDir, stateSpace, changes)
+}
+
+func (w *writer) journal(seq uint64, entry []byte) error {
+	key := journalKey(seq)
+	return w.dir(journalDir, journalSpace, []change{{appendEntry(nil, seedOf(journalSpace, nil), key, entry), len(key), false}})
+}
+
+// dir changes a top-level bucket of entries.
+func (w *writer) dir(dir []byte, space byte, changes []change) error {
+	t, err := w.base.dir(dir)
+	if err != nil {
+		return err
+	}
+	name := sumKey(space, nil)
+	before, found, err := w.base.sum(name)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return damaged("bucket %s has no sum", dir)
+	}
+	after, appending, err := tally(t, before, changes)
+	if err != nil {
+		return err
+	}
+	if err := put(w.tx.Bucket(dir), changes, appending); err != nil {
+		return err
+	}
+	return w.putSum(name, before, true, &after)
+}
+
+// tally tells what the sum of tree t, which may be the zero tree, will be after the changes, which are in key order.
+// appending says that all of them come after what is there.
+func tally(t tree, before sum, changes []change) (after sum, appending bool, err error) {
+	after = before
+	if t.at == nil {
+		for _, c := range changes {
+			if !c.remove {
+				after.add(c.entry)
+			}
+		}
+		return after, true, nil
+	}
+	err = with(t, func(c *cursor) error {
+		for i := range changes {
+			found, err := c.seek(changes[i].key())
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				appending = c.done()
+			}
+			if found {
+				after.remove(c.entry())
+			}
+			if !changes[i].remove {
+				after.add(changes[i].entry)
+			}
+		}
+		return nil
+	})
+	return after, appending, err
+}
+
+func put(b *bbolt.Bucket, changes []change, appending bool) error {
+	if appending {
+		b.FillPercent = fullPages
+	}
+	for i := range changes {
+		var err error
+		if c := &changes[i]; c.remove {
+			err = b.Delete(c.key())
+		} else {
+			err = b.Put(c.key(), c.entry[c.keySize:])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putSum replaces or removes a sum, and brings the head's sum of the sums along.
+func (w *writer) putSum(name []byte, before sum, existed bool, after *sum) error {
+	sums := w.tx.Bucket(sumsDir)
+	if existed {
+		w.head.sums.remove(appendEntry(nil, seedOf(sumSpace, nil), name, before.encode()))
+	}
+	if after == nil {
+		return sums.Delete(name)
+	}
+	return putSealed(sums, sumSpace, name, after.encode(), &w.head.sums)
+}
+
+// lastWrites returns the numbers of the writes that count, in key order: of those to the same key the last one.
+func lastWrites(n int, key func(i int) []byte) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		if c := bytes.Compare(key(a), key(b)); c != 0 {
+			return c
+		}
+		return cmp.Compare(b, a)
+	})
+	return slices.CompactFunc(order, func(a, b int) bool { return bytes.Equal(key(a), key(b)) })
+}

@@ -1,0 +1,165 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// Backup copies the store, as of the moment of the call, to dir. The copy has no free pages and full ones: it is the
+// smallest form of the store. Everything is checked on the way, and the copy has a record of a clean close. Sidecars
+// are not copied: they can be made again from the data. What an interrupted backup leaves is not taken for a store.
+func (s *Store) Backup(ctx context.Context, dir string) (err error) {
+	if _, err := os.Lstat(dir); err == nil {
+		return fmt.Errorf("hapax: backup: %s: %w", dir, fs.ErrExist)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("hapax: backup: %w", err)
+	}
+	if err := sidecar.PrepareDir(dir); err != nil {
+		return fmt.Errorf("hapax: backup: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			removeCopy(dir)
+			err = fmt.Errorf("hapax: backup: %w", err)
+		}
+	}()
+	lock, err := lockDir(dir, s.o.LockTimeout)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+
+	id := s.identity
+	id.Incarnation++
+	path := filepath.Join(dir, copyFileName)
+	if err := s.view(func(m *moment) error { return m.copyTo(ctx, path, s.o, id) }); err != nil {
+		return err
+	}
+	if err := attestCopy(dir, path, id); err != nil {
+		return err
+	}
+	if err := install(dir, copyFileName); err != nil {
+		return err
+	}
+	return sidecar.WriteIdentity(sidecar.OS{}, dir, sidecar.Bolt, id)
+}
+
+// removeCopy takes away what Backup made, as far as it can, and nothing else.
+func removeCopy(dir string) {
+	for _, name := range []string{sidecar.IdentityName, sidecar.IdentityName + ".tmp", fileName, copyFileName, cleanName, cleanName + ".tmp", lockName} {
+		os.Remove(filepath.Join(dir, name))
+	}
+	os.Remove(dir)
+}
+
+// copyTo writes everything that the moment has to a new file.
+func (m *moment) copyTo(ctx context.Context, path string, o Options, id engine.Identity) error {
+	h, err := m.head()
+	if err != nil {
+		return err
+	}
+	o.openFile = nil
+	b, err := newBuilder(path, o)
+	if err != nil {
+		return err
+	}
+	err = m.scan(ctx, func(prefix []byte, c *cursor) error {
+		return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
+	})
+	if err == nil {
+		err = m.copyDir(ctx, b, stateDir, stateSpace)
+	}
+	if err == nil {
+		err = m.copyDir(ctx, b, journalDir, journalSpace)
+	}
+	if err != nil {
+		return errors.Join(err, b.abort())
+	}
+	return b.finish(id, h.seq)
+}
+
+func (m *moment) copyDir(ctx context.Context, b *builder, dir []byte, space byte) error {
+	t, err := m.dir(dir)
+	if err != nil {
+		return err
+	}
+	name := sumKey(space, nil)
+	err = t.each(nil, func(c *cursor) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return b.put([][]byte{dir}, string(name), c.key(), c.value(), c.entry())
+	})
+	if err != nil {
+		return err
+	}
+	want, _, err := m.sum(name)
+	if err == nil && *b.sums[string(name)] != want && !m.unchecked {
+		err = damaged("bucket %s does not hold the %d entries that were written", dir, want.count)
+	}
+	return err
+}
+
+// attestCopy leaves the record of a clean close for the file at path.
+func attestCopy(dir, path string, id engine.Identity) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s := Store{file: f, dir: dir}
+	m, _, err := s.newestMoment()
+	if err != nil {
+		return err
+	}
+	h, err := m.head()
+	if err != nil {
+		return err
+	}
+	return writeClean(sidecar.OS{}, dir, f, id, h.seq, m.txid)
+}
+
+// Verify reads everything, as of one moment, and reports what Open would refuse after an unclean end.
+func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
+	id, err := sidecar.ReadIdentity(sidecar.OS{}, s.dir, sidecar.Bolt)
+	switch {
+	case err != nil:
+		report(err.Error())
+	case id != s.identity:
+		report(sidecar.IdentityName + " is not what it was when the store was opened")
+	}
+	for {
+		overtaken := false
+		err := s.view(func(m *moment) error {
+			newer, older, err := readMetas(s.file, s.pageSize)
+			switch {
+			case err != nil:
+				report(damaged("%w", err).Error())
+				return nil
+			case newer.txid == m.txid:
+				return m.check(ctx, newer.freelist, tell(report))
+			case older != nil && older.txid == m.txid:
+				return m.check(ctx, older.freelist, tell(report))
+			}
+			overtaken = true // by two transactions, since the view began
+			return ctx.Err()
+		})
+		if !overtaken || err != nil {
+			return err
+		}
+	}
+}
+
+func tell(report func(problem string)) func(error) error {
+	return func(err error) error {
+		report(err.Error())
+		return nil
+	}
+}

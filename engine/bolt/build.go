@@ -1,0 +1,101 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A builder writes a new file from entries that come in key order, each of them sealed: an empty store, or a backup.
+// Nobody reads the file before finish has returned.
+type builder struct {
+	db      *bbolt.DB
+	tx      *bbolt.Tx
+	pending int // bytes in tx
+	sums    map[string]*sum
+}
+
+// buildTxBytes is what one transaction of a builder holds.
+const buildTxBytes = 4 << 20
+
+func newBuilder(path string, o Options) (*builder, error) {
+	db, err := bbolt.Open(path, 0o600, o.bbolt())
+	if err != nil {
+		return nil, fmt.Errorf("hapax: creating %s: %w", path, err)
+	}
+	db.AllocSize = minGrowStep
+	b := &builder{db: db, sums: map[string]*sum{
+		string(sumKey(stateSpace, nil)):   {},
+		string(sumKey(journalSpace, nil)): {},
+	}}
+	if b.tx, err = db.Begin(true); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	for _, name := range topDirs {
+		if _, err := b.tx.CreateBucket(name); err != nil {
+			return nil, errors.Join(err, b.abort())
+		}
+	}
+	return b, nil
+}
+
+func (b *builder) abort() error { return errors.Join(b.tx.Rollback(), b.db.Close()) }
+
+// put adds an entry to the tree that has the sum named; dirs are the names of its buckets.
+func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) error {
+	if b.pending > buildTxBytes {
+		if err := b.tx.Commit(); err != nil {
+			return err
+		}
+		var err error
+		if b.tx, err = b.db.Begin(true); err != nil {
+			return err
+		}
+		b.db.AllocSize = growStep(b.tx.Size())
+		b.pending = 0
+	}
+	bucket := b.tx.Bucket(dirs[0])
+	for _, name := range dirs[1:] {
+		var err error
+		if bucket, err = bucket.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	bucket.FillPercent = fullPages
+	if b.sums[sumName] == nil {
+		b.sums[sumName] = new(sum)
+	}
+	b.sums[sumName].add(entry)
+	b.pending += len(entry) + elementSize
+	return bucket.Put(key, append([]byte(nil), value...))
+}
+
+// finish writes sums and head, syncs and closes the file.
+func (b *builder) finish(id engine.Identity, seq uint64) error {
+	h := head{uuid: id.UUID, incarnation: id.Incarnation, seq: seq, txid: uint64(b.tx.ID())}
+	sums := b.tx.Bucket(sumsDir)
+	for name, s := range b.sums {
+		if err := putSealed(sums, sumSpace, []byte(name), s.encode(), &h.sums); err != nil {
+			return errors.Join(err, b.abort())
+		}
+	}
+	if err := putSealed(b.tx.Bucket(metaDir), metaSpace, headKey, h.encode(), nil); err != nil {
+		return errors.Join(err, b.abort())
+	}
+	if err := b.tx.Commit(); err != nil {
+		return errors.Join(err, b.db.Close())
+	}
+	return b.db.Close()
+}
+
+// putSealed puts a small record with its checksum, and adds the entry to s.
+func putSealed(to *bbolt.Bucket, space byte, key, record []byte, s *sum) error {
+	entry := appendEntry(make([]byte, 0, len(key)+len(record)+sealSize), seedOf(space, nil), key, record)
+	if s != nil {
+		s.add(entry)
+	}
+	return to.Put(key, entry[len(key):])
+}

@@ -1,0 +1,104 @@
+package bolt
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+func TestStoreKeepsTheContract(t *testing.T) {
+	breakers := map[engine.Store]*breaker{}
+	storetest.Run(t, storetest.Harness{
+		Open: func(t testing.TB, dir string) (engine.Store, error) {
+			b := &breaker{}
+			s, err := Open(dir, b.options())
+			if err != nil {
+				return nil, err
+			}
+			breakers[s] = b
+			return s, nil
+		},
+		CrashClone: func(t testing.TB, _ engine.Store, dir string, _ int) string { return cloneOpen(t, dir) },
+		FailWrites: func(t testing.TB, s engine.Store) error { return breakers[s].fail(t) },
+	})
+}
+
+// cloneOpen copies a directory as a kill would leave it.
+func cloneOpen(t testing.TB, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "clone")
+	copyDir(t, dir, to)
+	return to
+}
+
+func copyDir(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(from, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(to, e.Name()), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A breaker takes bbolt's right to write away while the store is open: every write and truncation fails from then on,
+// as on a bad disk.
+type breaker struct {
+	file   *os.File
+	broken atomic.Bool
+}
+
+func (b *breaker) options() Options {
+	return Options{LockTimeout: shortLock, files: brokenFS{b: b}, openFile: func(path string, flag int, mode os.FileMode) (*os.File, error) {
+		f, err := os.OpenFile(path, flag, mode)
+		b.file = f
+		return f, err
+	}}
+}
+
+// fail puts a descriptor that may only read in the place of bbolt's.
+func (b *breaker) fail(t testing.TB) error {
+	t.Helper()
+	readOnly, err := os.Open(b.file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer readOnly.Close()
+	if err := syscall.Dup3(int(readOnly.Fd()), int(b.file.Fd()), syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	b.broken.Store(true)
+	return syscall.EBADF
+}
+
+type brokenFS struct {
+	sidecar.OS
+	b *breaker
+}
+
+func (f brokenFS) Create(path string) (sidecar.File, error) {
+	if f.b.broken.Load() {
+		return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EBADF}
+	}
+	file, err := f.OS.Create(path)
+	return file, err
+}
+
+var _ io.Writer

@@ -1,0 +1,127 @@
+package bolt
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// survey says whether dir is a store. If it is none, it must be one that create may make, or go on making:
+//
+//	claims.bolt.new is written | renamed to claims.bolt | HAPAX is written
+//
+// Nobody is told of the store before the last step. A claims.bolt without HAPAX is remade only if it holds no batch: a
+// store whose HAPAX was lost is not mistaken for a new one. survey changes nothing.
+func survey(dir string) (exists bool, err error) {
+	_, err = sidecar.ReadIdentity(sidecar.OS{}, dir, sidecar.Bolt)
+	if err == nil {
+		return true, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, fmt.Errorf("hapax: looking at the store's directory: %w", err)
+	}
+	for _, e := range entries {
+		switch name := e.Name(); name {
+		case lockName, newFileName, sidecar.IdentityName + ".tmp":
+		case "lost+found": // the directory may be the root of a file system
+		case fileName:
+			if err := unused(filepath.Join(dir, fileName)); err != nil {
+				return false, err
+			}
+		default:
+			return false, fmt.Errorf("%w: %s has no %s, but %s", engine.ErrForeign, dir, sidecar.IdentityName, name)
+		}
+	}
+	return false, nil
+}
+
+// unused returns an error unless the file is one that create has just made.
+func unused(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("hapax: opening the store: %w", err)
+	}
+	defer f.Close()
+	s := Store{file: f}
+	m, newest, err := s.newestMoment()
+	if err == nil {
+		err = m.check(context.Background(), newest.freelist, errFirst)
+	}
+	var h head
+	if err == nil {
+		h, err = m.head()
+	}
+	switch {
+	case errors.Is(err, engine.ErrNewerFormat):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: there is no %s beside it, and %w", engine.ErrForeign, sidecar.IdentityName, err)
+	case h.seq != 0:
+		return damaged("%s is missing, but there are %d batches", sidecar.IdentityName, h.seq)
+	}
+	return nil
+}
+
+// create makes a new store in dir.
+func create(dir string, o Options) error {
+	var random [24]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return fmt.Errorf("hapax: making an identity: %w", err)
+	}
+	id := engine.Identity{Incarnation: 1, Seed: binary.BigEndian.Uint64(random[16:])}
+	copy(id.UUID[:], random[:16])
+
+	path := filepath.Join(dir, newFileName)
+	if err := errors.Join(removeIfThere(path), removeIfThere(filepath.Join(dir, cleanName))); err != nil {
+		return err
+	}
+	b, err := newBuilder(path, o)
+	if err == nil {
+		err = b.finish(id, 0)
+	}
+	if err == nil {
+		err = install(dir, newFileName)
+	}
+	if err == nil {
+		err = sidecar.WriteIdentity(sidecar.OS{}, dir, sidecar.Bolt, id)
+	}
+	if err != nil {
+		return fmt.Errorf("hapax: creating the store: %w", err)
+	}
+	return nil
+}
+
+// install gives a complete file its name, durably.
+func install(dir, name string) error {
+	path := filepath.Join(dir, name)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path, filepath.Join(dir, fileName)); err != nil {
+		return err
+	}
+	return sidecar.OS{}.SyncDir(dir)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("hapax: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+package bolt
+
+import "time"
+
+const shortLock = 50 * time.Millisecond

@@ -1,0 +1,161 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/bits"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A meta page of bbolt, of which a file has two. A transaction writes the older one; the newer is the one that counts:
+//
+//	page header | magic u32 | version u32 | page size u32 | flags u32 | root u64 | sequence u64 |
+//	freelist u64 | high water u64 | txid u64 | FNV-1a 64 of all that |
+const (
+	metaSize    = 64
+	metaSumAt   = metaSize - 8
+	metaMagic   = 0xED0CDAED
+	metaVersion = 2
+
+	minPageSize = 1 << 10
+	maxPageSize = 1 << 24
+)
+
+type meta struct {
+	pageSize  int
+	root      uint64
+	freelist  uint64
+	highWater uint64
+	txid      uint64
+}
+
+var (
+	errNotBolt   = errors.New("not a bbolt file")
+	errNewerBolt = errors.New("written by a newer bbolt")
+	errBadMeta   = errors.New("meta page with a wrong checksum")
+)
+
+func parseMeta(b []byte) (meta, error) {
+	switch version := native.Uint32(b[4:]); {
+	case native.Uint32(b) != metaMagic:
+		return meta{}, errNotBolt
+	case !metaIntact(b):
+		return meta{}, errBadMeta
+	case version > metaVersion:
+		return meta{}, errNewerBolt
+	case version < metaVersion, native.Uint64(b[24:]) != 0:
+		return meta{}, errNotBolt
+	}
+	return meta{
+		pageSize:  int(native.Uint32(b[8:])),
+		root:      native.Uint64(b[16:]),
+		freelist:  native.Uint64(b[32:]),
+		highWater: native.Uint64(b[40:]),
+		txid:      native.Uint64(b[48:]),
+	}, nil
+}
+
+func metaIntact(b []byte) bool {
+	h := fnv.New64a()
+	h.Write(b[:metaSumAt])
+	return native.Uint64(b[metaSumAt:]) == h.Sum64()
+}
+
+// readMetas returns the meta that bbolt will take for the newer one, and the older one if it is valid.
+func readMetas(f io.ReaderAt, pageSize int) (newer meta, older *meta, err error) {
+	var ms [2]meta
+	var errs [2]error
+	for i := range ms {
+		b := make([]byte, metaSize)
+		if _, errs[i] = f.ReadAt(b, int64(i*pageSize)+pageHeader); errs[i] == nil {
+			ms[i], errs[i] = parseMeta(b)
+		}
+	}
+	switch {
+	case errs[0] != nil && errs[1] != nil:
+		return meta{}, nil, errors.Join(errs[0], errs[1])
+	case errs[0] != nil:
+		return ms[1], nil, nil
+	case errs[1] != nil:
+		return ms[0], nil, nil
+	case ms[0].txid > ms[1].txid:
+		return ms[0], &ms[1], nil
+	}
+	return ms[1], &ms[0], nil
+}
+
+// findPageSize reads the page size from whichever meta page is valid.
+func findPageSize(f io.ReaderAt) (int, error) {
+	b := make([]byte, metaSize)
+	var first error
+	for at := int64(0); at <= maxPageSize; at = max(2*at, minPageSize) {
+		if _, err := f.ReadAt(b, at+pageHeader); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errNotBolt
+			}
+			if first == nil {
+				first = err
+			}
+			break
+		}
+		m, err := parseMeta(b)
+		if err == nil {
+			if m.pageSize < minPageSize || m.pageSize > maxPageSize || bits.OnesCount(uint(m.pageSize)) != 1 {
+				return 0, damaged("the meta page says that pages have %d bytes", m.pageSize)
+			}
+			return m.pageSize, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if errors.Is(err, errNewerBolt) {
+			return 0, fmt.Errorf("%w: %s: %w", engine.ErrNewerFormat, fileName, err)
+		}
+	}
+	return 0, first
+}
+
+// examineMetas decides after an unclean end whether the meta pages may be believed. An invalid one can be what a power
+// cut left of a write that was never confirmed; then the other one counts, and nothing is missing. It cannot be that
+// if it is one bit away from valid, or if it lacks what old and new bytes have in common: then it was a whole page
+// that went bad, and with it would go a transaction that was confirmed.
+func examineMetas(f io.ReaderAt, pageSize int) (meta, error) {
+	newer, older, err := readMetas(f, pageSize)
+	if err != nil {
+		return meta{}, damaged("both meta pages: %w", err)
+	}
+	if older != nil {
+		if older.txid+1 != newer.txid {
+			return meta{}, damaged("the meta pages are of transactions %d and %d", older.txid, newer.txid)
+		}
+		if older.pageSize != newer.pageSize || newer.pageSize != pageSize {
+			return meta{}, damaged("the meta pages have page sizes %d and %d", older.pageSize, newer.pageSize)
+		}
+		return newer, nil
+	}
+	for i := range 2 {
+		b := make([]byte, metaSize)
+		if _, err := f.ReadAt(b, int64(i*pageSize)+pageHeader); err != nil {
+			return meta{}, damaged("meta page %d: %w", i, err)
+		}
+		if metaIntact(b) && native.Uint32(b) == metaMagic {
+			continue
+		}
+		if native.Uint32(b) != metaMagic || native.Uint32(b[4:]) != metaVersion ||
+			native.Uint32(b[8:]) != uint32(pageSize) || native.Uint32(b[12:]) != 0 {
+			return meta{}, damaged("meta page %d is not one", i)
+		}
+		for bit := range metaSize * 8 {
+			b[bit/8] ^= 1 << (bit % 8)
+			whole := metaIntact(b)
+			b[bit/8] ^= 1 << (bit % 8)
+			if whole {
+				return meta{}, damaged("meta page %d has a flipped bit", i)
+			}
+		}
+	}
+	return newer, nil
+}

@@ -1,0 +1,74 @@
+package bolt
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// Options of a store. The zero value of each field is its stated default.
+type Options struct {
+	// LockTimeout is how long Open waits for another process to leave the directory; 0 is one second.
+	LockTimeout time.Duration
+
+	// MaxFileBytes is the size that the file may reach; 0 is 16 GiB, or 512 MiB where addresses have 32 bits. A batch
+	// that needs more fails, and with it the store; opened again with a larger cap, it goes on. As much address space
+	// is reserved while the store is open, and no memory. (On Windows nothing is reserved, because there the file
+	// would grow to that size: an Apply whose file outgrows its mapping waits for the reads that are under way.)
+	MaxFileBytes int64
+
+	// For tests.
+	openFile  func(path string, flag int, mode os.FileMode) (*os.File, error) // how bbolt opens its file
+	files     sidecar.FS                                                      // for sidecars and CLEAN
+	unchecked bool                                                            // believe every byte
+}
+
+const (
+	defaultLockTimeout = time.Second
+	minFileBytes       = 1 << 20
+
+	// fullPages is how full pages are made where entries are appended in key order.
+	fullPages = 0.95
+)
+
+func (o *Options) check() error {
+	if o.LockTimeout == 0 {
+		o.LockTimeout = defaultLockTimeout
+	}
+	if o.files == nil {
+		o.files = sidecar.OS{}
+	}
+	limit, def := int64(1)<<46, int64(16)<<30
+	if strconv.IntSize == 32 {
+		limit, def = 1<<30, 512<<20
+	}
+	if o.MaxFileBytes == 0 {
+		o.MaxFileBytes = def
+	}
+	if o.LockTimeout < 0 {
+		return fmt.Errorf("hapax: bolt: LockTimeout is %v", o.LockTimeout)
+	}
+	if o.MaxFileBytes < minFileBytes || o.MaxFileBytes > limit {
+		return fmt.Errorf("hapax: bolt: MaxFileBytes is %d, not from %d to %d", o.MaxFileBytes, minFileBytes, limit)
+	}
+	return nil
+}
+
+func (o *Options) bbolt() *bbolt.Options {
+	b := &bbolt.Options{
+		Timeout:      o.LockTimeout,
+		FreelistType: bbolt.FreelistMapType,
+		MaxSize:      int(o.MaxFileBytes),
+		OpenFile:     o.openFile,
+	}
+	if runtime.GOOS != "windows" {
+		b.InitialMmapSize = int(o.MaxFileBytes)
+	}
+	return b
+}

@@ -1,0 +1,154 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// Claim returns a copy of the record under key.
+func (s *Store) Claim(key []byte) (record []byte, found bool, err error) {
+	_, tail, err := engine.SplitKey(key)
+	if err != nil {
+		return nil, false, err
+	}
+	err = s.view(func(m *moment) error {
+		t, exists, err := m.bucket(key[:len(key)-len(tail)])
+		if err != nil || !exists {
+			return err
+		}
+		record, found, err = t.get(tail)
+		return err
+	})
+	return record, found, err
+}
+
+// State returns a copy of the value under key.
+func (s *Store) State(key []byte) (value []byte, found bool, err error) {
+	err = s.view(func(m *moment) error {
+		t, err := m.dir(stateDir)
+		if err != nil {
+			return err
+		}
+		value, found, err = t.get(stateKey(key))
+		return err
+	})
+	return value, found, err
+}
+
+// ScanState calls fn for each state whose key begins with prefix, as of one moment.
+func (s *Store) ScanState(prefix []byte, fn func(key, value []byte) error) error {
+	from := stateKey(prefix)
+	return s.view(func(m *moment) error {
+		t, err := m.dir(stateDir)
+		if err != nil {
+			return err
+		}
+		err = t.each(from, func(c *cursor) error {
+			if !bytes.HasPrefix(c.key(), from) {
+				return errEnough
+			}
+			return fn(c.key()[1:], c.record())
+		})
+		return enough(err)
+	})
+}
+
+// Buckets calls fn for each bucket that holds a claim, at the cost of its share of the list of buckets.
+func (s *Store) Buckets(fn func(engine.Bucket) error) error {
+	return s.view(func(m *moment) error {
+		return m.buckets(func(prefix []byte, _ sum) error {
+			b, _, err := engine.SplitKey(prefix)
+			if err != nil {
+				return err
+			}
+			return fn(b)
+		})
+	})
+}
+
+// buckets calls fn for each bucket's prefix, in key order. It goes by the sums, which have checksums.
+func (m *moment) buckets(fn func(prefix []byte, s sum) error) error {
+	t, err := m.dir(sumsDir)
+	if err != nil {
+		return err
+	}
+	err = t.each([]byte{claimSpace}, func(c *cursor) error {
+		if c.key()[0] != claimSpace {
+			return errEnough
+		}
+		s, err := parseSum(c.record())
+		if err != nil {
+			return err
+		}
+		return fn(c.key()[1:], s)
+	})
+	return enough(err)
+}
+
+// Scan calls fn for each claim as of the moment of the call to started. Batches are applied meanwhile; the pages that
+// they replace are not used again before the scan has ended, so that the file may grow.
+func (s *Store) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
+	return s.view(func(m *moment) error {
+		started()
+		key := make([]byte, 0, 256)
+		return m.scan(ctx, func(prefix []byte, c *cursor) error {
+			key = append(append(key[:0], prefix...), c.key()...)
+			return fn(key, c.record())
+		})
+	})
+}
+
+// scan visits all claims in key order, and compares each bucket with its sum when it has seen it whole.
+func (m *moment) scan(ctx context.Context, fn func(prefix []byte, c *cursor) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return m.buckets(func(prefix []byte, want sum) error {
+		t, found, err := m.bucket(prefix)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return damaged("the bucket with prefix %x is missing", prefix)
+		}
+		var got sum
+		err = t.each(nil, func(c *cursor) error {
+			if got.count%1024 == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			got.add(c.entry())
+			return fn(prefix, c)
+		})
+		if err == nil && got != want && !m.unchecked {
+			err = damaged("the bucket with prefix %x holds %d claims that are not the %d that were written", prefix, got.count, want.count)
+		}
+		return err
+	})
+}
+
+// Journal calls fn for each kept entry from batch from on, as of one moment.
+func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
+	return s.view(func(m *moment) error {
+		t, err := m.dir(journalDir)
+		if err != nil {
+			return err
+		}
+		return t.each(journalKey(from), func(c *cursor) error {
+			return fn(binary.BigEndian.Uint64(c.key()), c.record())
+		})
+	})
+}
+
+// errEnough ends a walk early; fn's own errors are passed on as they are.
+var errEnough = errors.New("enough")
+
+func enough(err error) error {
+	if err == errEnough {
+		return nil
+	}
+	return err
+}
