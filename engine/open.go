@@ -215,7 +215,7 @@ func (e *Engine) rebuild(ctx context.Context) {
 			}
 			e.screen.dropBefore(e.decideOld)
 			e.screen.trusted.Store(true)
-			e.sinceSnap = max(e.screen.claims, snapshotEvery) // the next batch makes a snapshot
+			e.sinceSnap = max(e.screen.claims, e.opt.snapshotEvery) // the next batch makes a snapshot
 			return nil
 		})
 	}

@@ -45,6 +45,8 @@ type Options struct {
 
 	// Observer is told what happens. nil = nobody.
 	Observer Observer
+
+	snapshotEvery uint64 // 0 = defaultSnapshotEvery; set by tests
 }
 
 // What the zero values of Options stand for, and caps.
@@ -82,6 +84,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.snapshotEvery == 0 {
+		o.snapshotEvery = defaultSnapshotEvery
 	}
 	refuse := func(field, why string) (Options, error) {
 		return Options{}, fmt.Errorf("hapax: Options.%s %s", field, why)

@@ -36,10 +36,10 @@ const (
 	snapshotMagic   = "HXSCREEN"
 	snapshotVersion = 1
 
-	// snapshotEvery is the least number of claims between two snapshots; it rises with the store, because each one
-	// writes all filters.
-	snapshotEvery    = 1 << 20
-	snapshotFraction = 4 // at least total/4 claims between two
+	// defaultSnapshotEvery is the least number of claims between two snapshots; it rises with the store, because each
+	// one writes all filters.
+	defaultSnapshotEvery = 1 << 20
+	snapshotFraction     = 4 // at least total/4 claims between two
 )
 
 var snapshotNames = [2]string{"screen-0", "screen-1"}
@@ -66,7 +66,7 @@ type snapshots struct {
 
 // maybeSnapshot begins a snapshot if it is time. The committer calls it after a batch was applied.
 func (e *Engine) maybeSnapshot() {
-	if e.sinceSnap < max(snapshotEvery, e.screen.claims/snapshotFraction) || !e.screen.trusted.Load() || e.Err() != nil {
+	if e.sinceSnap < max(e.opt.snapshotEvery, e.screen.claims/snapshotFraction) || !e.screen.trusted.Load() || e.Err() != nil {
 		return
 	}
 	if !e.snaps.begin() {
