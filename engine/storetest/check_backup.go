@@ -89,7 +89,7 @@ func backupIsApart(e *env) {
 	e.settle()
 	e.onOther(dir, func(s engine.Store) {
 		e.expectCopy(s, copied)
-		wait, err := s.Apply(&engine.Batch{Seq: copied.lastSeq + 1, Claims: numbered(bucket("b", week), 200, 250)})
+		wait, err := s.Apply(&engine.Batch{Seq: s.LastSeq() + 1, Claims: numbered(bucket("b", week), 200, 250)})
 		if err == nil {
 			err = wait()
 		}
@@ -160,7 +160,7 @@ func backupDuringApply(e *env) {
 			}
 		}
 	}
-	e.within(patience, "Backup beside Apply", func() error { return <-backups })
+	e.within(e.h.patience, "Backup beside Apply", func() error { return <-backups })
 	for _, c := range copies {
 		e.onOther(c.dir, func(s engine.Store) {
 			n := s.LastSeq()
@@ -193,7 +193,7 @@ func backupStopsWithContext(e *env) {
 	cancel()
 	dir := e.dir + "-cancelled"
 	s := e.s
-	e.within(patience, "Backup with a cancelled context", func() error {
+	e.within(e.h.patience, "Backup with a cancelled context", func() error {
 		if err := s.Backup(ctx, dir); !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("it returned %w", err)
 		}

@@ -157,7 +157,7 @@ func applyDuringDrop(e *env) {
 			Journal: []byte("x"),
 		})
 	}
-	e.within(patience, "Drop beside Apply", func() error { return <-dropped })
+	e.within(e.h.patience, "Drop beside Apply", func() error { return <-dropped })
 	e.told.drop(old)
 	e.inEveryForm(func() {})
 }
@@ -169,7 +169,7 @@ func reclaimReturns(e *env) {
 	e.settle()
 	e.drop(old)
 	s := e.s
-	e.within(2*patience, "Reclaim beside Apply", func() error {
+	e.within(2*e.h.patience, "Reclaim beside Apply", func() error {
 		reclaimed := make(chan error, 1)
 		go func() { reclaimed <- s.Reclaim(context.Background(), []engine.Bucket{old}) }()
 		for i := range 20 {
@@ -178,7 +178,7 @@ func reclaimReturns(e *env) {
 		return <-reclaimed
 	})
 	e.check("reclaimed")
-	e.within(patience, "Reclaim of the same and of nothing", func() error {
+	e.within(e.h.patience, "Reclaim of the same and of nothing", func() error {
 		return errors.Join(
 			s.Reclaim(context.Background(), []engine.Bucket{old, bucket("nobody", week)}),
 			s.Reclaim(context.Background(), nil))
@@ -194,7 +194,7 @@ func reclaimStopsWithContext(e *env) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	s := e.s
-	e.within(patience, "Reclaim with a cancelled context", func() error {
+	e.within(e.h.patience, "Reclaim with a cancelled context", func() error {
 		if err := s.Reclaim(ctx, []engine.Bucket{old}); err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
@@ -202,7 +202,7 @@ func reclaimStopsWithContext(e *env) {
 	})
 	e.claims(claim(bucket("a", week+1), "x", "1"))
 	e.check("afterwards")
-	e.within(patience, "Reclaim after a cancelled one", func() error {
+	e.within(e.h.patience, "Reclaim after a cancelled one", func() error {
 		return s.Reclaim(context.Background(), []engine.Bucket{old})
 	})
 	e.check("afterwards")

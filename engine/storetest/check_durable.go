@@ -84,7 +84,7 @@ func waitInOrder(e *env) {
 		e.waits = nil
 	}
 	close(waits)
-	e.within(patience, "waiting for all batches", func() error { return <-waited })
+	e.within(e.h.patience, "waiting for all batches", func() error { return <-waited })
 	e.told.confirm(batches)
 	e.check("all waited for")
 	e.needCrash()

@@ -129,7 +129,7 @@ func failedWriteConfirmsNothing(e *env) {
 func (e *env) shutPoisoned() {
 	e.Helper()
 	s := e.s
-	e.within(patience, "Close of a poisoned store", func() error {
+	e.within(e.h.patience, "Close of a poisoned store", func() error {
 		_ = s.Close() // it may say that it failed
 		return nil
 	})

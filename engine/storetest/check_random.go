@@ -74,8 +74,6 @@ var (
 func (r *run) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"apply":   r.applyRandom,
-		"apply2":  r.applyRandom,
-		"apply3":  r.applyRandom,
 		"wait":    func(t *rapid.T) { r.wait(rapid.IntRange(0, len(r.waits)).Draw(t, "waits")) },
 		"drop":    r.dropRandom,
 		"trim":    func(t *rapid.T) { r.trim(rapid.Uint64Range(0, r.told.view.lastSeq+1).Draw(t, "below")) },
@@ -97,20 +95,35 @@ func (r *run) bucket(t *rapid.T) engine.Bucket {
 
 func (r *run) applyRandom(t *rapid.T) {
 	r.reporter = t
-	var b engine.Batch
+	for range rapid.IntRange(1, 8).Draw(t, "batches") {
+		r.apply(r.batch(t))
+	}
+}
+
+func (r *run) batch(t *rapid.T) (b engine.Batch) {
+	record := fmt.Sprint("batch ", r.told.view.lastSeq+1)
+	if keys := sortedKeys(r.told.view.claims, ""); len(keys) > 0 {
+		for range rapid.IntRange(0, 2).Draw(t, "changes") {
+			w := engine.ClaimWrite{Key: []byte(rapid.SampledFrom(keys).Draw(t, "key"))}
+			if rapid.Bool().Draw(t, "replace") {
+				w.Record = []byte(record)
+			}
+			b.Claims = append(b.Claims, w)
+		}
+	}
 	for range rapid.IntRange(0, 6).Draw(t, "claims") {
 		in := r.bucket(t)
 		if r.gone[in] {
 			continue // no batch touches a bucket after it was dropped
 		}
-		w := claim(in, randomIDs.Draw(t, "id"), fmt.Sprint("batch ", r.told.view.lastSeq+1))
+		w := claim(in, randomIDs.Draw(t, "id"), record)
 		if rapid.IntRange(0, 4).Draw(t, "remove") == 0 {
 			w.Record = nil
 		}
 		b.Claims = append(b.Claims, w)
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "states") {
-		w := set(randomKeys.Draw(t, "key"), fmt.Sprint("batch ", r.told.view.lastSeq+1))
+		w := set(randomKeys.Draw(t, "key"), record)
 		switch rapid.IntRange(0, 4).Draw(t, "value") {
 		case 0:
 			w.Value = nil
@@ -122,7 +135,7 @@ func (r *run) applyRandom(t *rapid.T) {
 	if n := rapid.IntRange(-1, 20).Draw(t, "journal"); n >= 0 {
 		b.Journal = noise(uint64(n), n)
 	}
-	r.apply(b)
+	return b
 }
 
 func (r *run) dropRandom(t *rapid.T) {

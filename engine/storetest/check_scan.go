@@ -132,7 +132,7 @@ func bucketsCostsNoScan(e *env) {
 }
 
 func scanInKeyOrder(e *env) {
-	e.within(patience, "Scan of an empty store", func() error {
+	e.within(e.h.patience, "Scan of an empty store", func() error {
 		begun := 0
 		err := e.s.Scan(context.Background(), func() { begun++ }, func(_, _ []byte) error { return errStop })
 		if err == nil && begun != 1 {
@@ -198,7 +198,7 @@ func scanSeesOneMoment(e *env) {
 				e.Errorf("a claim was read before started was called")
 			}
 			if len(got) == 0 {
-				e.within(patience, "Apply while a scan is under way", func() error { return e.rewrite(old, fresh) })
+				e.within(e.h.patience, "Apply while a scan is under way", func() error { return e.rewrite(old, fresh) })
 			}
 			got[string(key)] = append([]byte{}, record...)
 			order = append(order, string(key))

@@ -163,7 +163,7 @@ func sidecarsWrittenAtOnce(e *env) {
 			}
 		})
 	}
-	e.within(patience, "writing sidecars at once", func() error { wg.Wait(); return nil })
+	e.within(e.h.patience, "writing sidecars at once", func() error { wg.Wait(); return nil })
 	select {
 	case err := <-problems:
 		e.Fatalf("%v", err)

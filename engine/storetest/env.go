@@ -13,9 +13,6 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// patience is how long a call may take that has no reason to take long.
-const patience = 15 * time.Second
-
 var errStop = errors.New("stop here")
 
 // A reporter is what *testing.T and *rapid.T have in common.
@@ -40,6 +37,7 @@ type env struct {
 	trimmed uint64 // TrimJournal was called with this
 	hidden  uint64 // and since the store was opened with this
 	gone    map[engine.Bucket]bool
+	stuck   bool // a call is under way, so that the store cannot be closed
 }
 
 // newEnv opens a new store, which is closed when the test ends.
@@ -72,7 +70,7 @@ func (e *env) open() {
 // shut closes the store if it is open.
 func (e *env) shut() {
 	e.Helper()
-	if e.s == nil {
+	if e.s == nil || e.stuck {
 		return
 	}
 	s := e.s
@@ -206,7 +204,7 @@ func (e *env) within(d time.Duration, what string, f func() error) {
 			e.Fatalf("%s: %v", what, err)
 		}
 	case <-time.After(d):
-		e.s = nil // a call is under way: it cannot be closed
+		e.stuck = true
 		e.Fatalf("%s has not returned after %v", what, d)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -41,6 +42,8 @@ type Harness struct {
 
 	// Fingerprint returns a text that changes with every name and byte in dir. If it is nil, the files are hashed.
 	Fingerprint func(t testing.TB, dir string) string
+
+	patience time.Duration // how long a call may take that has no reason to take long
 }
 
 func (h Harness) withDefaults() Harness {
@@ -49,6 +52,9 @@ func (h Harness) withDefaults() Harness {
 	}
 	if h.Fingerprint == nil {
 		h.Fingerprint = hashTree
+	}
+	if h.patience == 0 {
+		h.patience = 15 * time.Second
 	}
 	return h
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // memHarness keeps Mem's directories on one disk, under names that only it knows.
-func memHarness() Harness {
-	disk := NewDisk()
+func memHarness() Harness { return memHarnessOn(NewDisk()) }
+
+func memHarnessOn(disk *Disk) Harness {
 	clones := 0
 	return Harness{
 		Open: func(t testing.TB, dir string) (engine.Store, error) {
@@ -22,7 +23,7 @@ func memHarness() Harness {
 			return m, nil
 		},
 		CrashClone: func(t testing.TB, s engine.Store, dir string, unsynced int) string {
-			m := s.(*Mem)
+			m := memOf(s)
 			image := m.crashImage(m.Unsynced() * unsynced / 100)
 			clones++
 			to := fmt.Sprint("clone-", clones)
@@ -35,7 +36,7 @@ func memHarness() Harness {
 		},
 		FailWrites: func(t testing.TB, s engine.Store) error {
 			err := errors.New("the disk is on fire")
-			s.(*Mem).Fail(err)
+			memOf(s).Fail(err)
 			return err
 		},
 		MakeNewer: func(t testing.TB, dir string) func() {
