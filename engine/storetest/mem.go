@@ -221,7 +221,7 @@ func (m *Mem) Journal(from uint64, fn func(seq uint64, entry []byte) error) erro
 
 // TrimJournal implements [engine.Store]. It becomes durable with the next batch that does.
 func (m *Mem) TrimJournal(below uint64) error {
-	defer m.exclusive("maintenance")()
+	defer m.exclusive("TrimJournal")()
 	if err := m.beginWrite(OpTrimJournal); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (m *Mem) TrimJournal(below uint64) error {
 
 // Drop implements [engine.Store]. One that fails has removed every other claim.
 func (m *Mem) Drop(buckets []engine.Bucket) error {
-	defer m.exclusive("maintenance")()
+	defer m.exclusive("Drop")()
 	err := m.beginWrite(OpDrop)
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -266,7 +266,7 @@ func (m *Mem) dropHalf(buckets []engine.Bucket) {
 
 // Reclaim implements [engine.Store].
 func (m *Mem) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
-	defer m.exclusive("maintenance")()
+	defer m.exclusive("Reclaim")()
 	if err := m.beginWrite(OpReclaim); err != nil {
 		return err
 	}
