@@ -1,0 +1,185 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"sort"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// A cleanRecord is written by Close when all else is done, and removed before the directory is changed again. It tells
+// the name and size of every file, and the checksum of every file that does not carry its own:
+//
+//	+----------+-------------+   for each file: +-------------+------+-------------+---------+   +--------+
+//	| HAPAXCLN | seq u64 BE  |                  | len uvarint | name | size u64 BE | crc u32 |   | CRC-32C|
+//	+----------+-------------+                  +-------------+------+-------------+---------+   +--------+
+//
+// crc is 0 for tables: each of their blocks is checked by the read that touches it.
+type cleanRecord struct {
+	seq   uint64
+	files []fileSum
+}
+
+type fileSum struct {
+	name string
+	size uint64
+	crc  uint32
+}
+
+const (
+	cleanName  = "hapax-clean"
+	cleanMagic = "HAPAXCLN"
+)
+
+func (r cleanRecord) encode() []byte {
+	b := append([]byte(nil), cleanMagic...)
+	b = binary.BigEndian.AppendUint64(b, r.seq)
+	for _, f := range r.files {
+		b = binary.AppendUvarint(b, uint64(len(f.name)))
+		b = append(b, f.name...)
+		b = binary.BigEndian.AppendUint64(b, f.size)
+		b = binary.BigEndian.AppendUint32(b, f.crc)
+	}
+	return sidecar.Seal(b)
+}
+
+var errNotClean = errors.New("not a record of a clean close")
+
+func decodeClean(b []byte) (r cleanRecord, err error) {
+	b, err = sidecar.Unseal(b)
+	if err != nil {
+		return r, err
+	}
+	if len(b) < len(cleanMagic)+8 || string(b[:len(cleanMagic)]) != cleanMagic {
+		return r, errNotClean
+	}
+	r.seq = binary.BigEndian.Uint64(b[len(cleanMagic):])
+	for b = b[len(cleanMagic)+8:]; len(b) > 0; {
+		n, k := binary.Uvarint(b)
+		if k <= 0 || n > uint64(len(b)-k) || uint64(len(b)-k)-n < 12 {
+			return r, errNotClean
+		}
+		b = b[k:]
+		r.files = append(r.files, fileSum{
+			name: string(b[:n]),
+			size: binary.BigEndian.Uint64(b[n:]),
+			crc:  binary.BigEndian.Uint32(b[n+8:]),
+		})
+		b = b[n+12:]
+	}
+	return r, nil
+}
+
+// sumFiles takes stock of the directory.
+func (d *disk) sumFiles() ([]fileSum, error) {
+	names, err := d.List(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	sort.Strings(names)
+	var files []fileSum
+	for _, name := range names {
+		if !inCleanRecord(name) {
+			continue
+		}
+		f := fileSum{name: name}
+		if isTable(name) {
+			info, err := d.Stat(d.path(name))
+			if err != nil {
+				return nil, err
+			}
+			f.size = uint64(info.Size())
+		} else if f.size, f.crc, err = checksum(d, d.path(name)); err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func checksum(fsys vfs.FS, path string) (size uint64, crc uint32, err error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	h := crc32.New(castagnoli)
+	n, err := io.Copy(h, f)
+	return uint64(n), h.Sum32(), err
+}
+
+// writeClean records that the directory is as it should be.
+func (d *disk) writeClean(seq uint64) error {
+	files, err := d.sumFiles()
+	if err != nil {
+		return err
+	}
+	return d.writeSealed(cleanName, cleanRecord{seq, files}.encode())
+}
+
+// checkClean compares the directory with the record of its clean close. found is false if there is no record.
+func (d *disk) checkClean() (seq uint64, found bool, err error) {
+	b, err := readFile(d, d.path(cleanName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, true, err
+	}
+	r, err := decodeClean(b)
+	if err != nil {
+		return 0, true, fmt.Errorf("%w: %s: %w", engine.ErrDamaged, cleanName, err)
+	}
+	files, err := d.sumFiles()
+	if err != nil {
+		return 0, true, err
+	}
+	found1 := make(map[string]fileSum, len(files))
+	for _, f := range files {
+		found1[f.name] = f
+	}
+	for _, want := range r.files {
+		got, ok := found1[want.name]
+		switch {
+		case !ok:
+			return 0, true, fmt.Errorf("%w: %s was there when the store was closed and is missing", engine.ErrDamaged, want.name)
+		case got != want:
+			return 0, true, fmt.Errorf("%w: %s is not as it was when the store was closed", engine.ErrDamaged, want.name)
+		}
+		delete(found1, want.name)
+	}
+	for name := range found1 {
+		return 0, true, fmt.Errorf("%w: %s was not there when the store was closed", engine.ErrDamaged, name)
+	}
+	return r.seq, true, nil
+}
+
+// inCleanRecord reports whether a file decides what is found in the store.
+func inCleanRecord(name string) bool {
+	return isPebbleFile(name) || name == sidecar.IdentityName || name == attestName
+}
+
+func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
+
+// isPebbleFile reports whether Pebble would take the file for one of its own; the lock, which is empty, apart.
+func isPebbleFile(name string) bool {
+	for _, prefix := range []string{manifestPrefix, "OPTIONS-", "marker.", "CURRENT", "REMOTE-OBJ-CATALOG", "temporary."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	for _, suffix := range []string{".log", ".sst", ".blob", ".dbtmp"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,205 @@
+package pebble
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// A store is created in an empty directory: creatingName first, then Pebble's files, then the identity, and then
+// creatingName goes. Where it stands without an identity, creation never finished, no store was ever handed out, and
+// what is there may be removed. Where there is neither, the files are not ours, or the identity was lost: refused.
+const (
+	creatingName = "hapax-creating"
+	lockName     = "LOCK"
+	tmpSuffix    = ".tmp"
+)
+
+// prepareDir makes sure that the directory exists, and returns the one name that it has in this process.
+func prepareDir(fsys vfs.FS, dir string) (string, error) {
+	if fsys != vfs.Default {
+		if err := fsys.MkdirAll(dir, 0o700); err != nil {
+			return "", fmt.Errorf("hapax: creating the store's directory: %w", err)
+		}
+		return dir, sidecars{newDisk(fsys, dir, hooks{})}.SyncDir(fsys.PathDir(dir))
+	}
+	if err := sidecar.PrepareDir(dir); err != nil {
+		return "", err
+	}
+	// A file lock is lost when the process closes any descriptor of the file: two names of one directory must not
+	// lead to two locks.
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("hapax: the store's directory: %w", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", fmt.Errorf("hapax: the store's directory: %w", err)
+	}
+	return dir, nil
+}
+
+// refuseForeign refuses, before anything is written, what is not ours or newer than we are. It decides nothing else:
+// who passes is looked at again under the lock.
+func (d *disk) refuseForeign() error {
+	_, err := sidecar.ReadIdentity(sidecars{d}, d.dir, sidecar.Pebble)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err = d.newborn()
+	return err
+}
+
+// newborn looks at a directory without an identity. It returns the files that an unfinished creation left, or
+// engine.ErrForeign.
+func (d *disk) newborn() (leftovers []string, err error) {
+	names, err := d.List(d.dir)
+	if err != nil {
+		return nil, fmt.Errorf("hapax: reading the store's directory: %w", err)
+	}
+	var begun bool
+	var foreign string
+	for _, name := range names {
+		switch {
+		case name == creatingName:
+			begun = true
+		case name == lockName, name == "lost+found":
+		case isPebbleFile(name), strings.HasSuffix(name, tmpSuffix), name == attestName, name == cleanName:
+			leftovers = append(leftovers, name)
+		default:
+			foreign = name
+		}
+	}
+	if foreign != "" {
+		return nil, fmt.Errorf("%w: %s holds %s and is no store", engine.ErrForeign, d.dir, foreign)
+	}
+	if !begun {
+		for _, name := range leftovers {
+			if name != creatingName+tmpSuffix {
+				return nil, fmt.Errorf("%w: %s holds %s but neither %s nor %s", engine.ErrForeign, d.dir, name,
+					sidecar.IdentityName, creatingName)
+			}
+		}
+	}
+	return leftovers, nil
+}
+
+// takeLock makes this store the only one that has the directory open, until the lock is closed.
+func (d *disk) takeLock() (io.Closer, error) {
+	lock, err := d.FS.Lock(d.path(lockName))
+	if err == nil {
+		return lock, nil
+	}
+	var path *os.PathError
+	var errno syscall.Errno
+	held := strings.Contains(err.Error(), "lock held by current process")
+	if errors.As(err, &errno) && !errors.As(err, &path) {
+		const sharingViolation = 32
+		held = held || errno == syscall.EAGAIN || errno == syscall.EACCES || runtime.GOOS == "windows" && errno == sharingViolation
+	}
+	if held {
+		return nil, fmt.Errorf("%w: %s", engine.ErrLocked, d.dir)
+	}
+	return nil, fmt.Errorf("hapax: locking %s: %w", d.dir, err)
+}
+
+// create makes the directory a store, or finishes what an earlier creation began.
+func (s *Store) create() error {
+	d := s.disk
+	leftovers, err := d.newborn()
+	if err != nil {
+		return err
+	}
+	if err := d.writeSealed(creatingName, sidecar.Seal(nil)); err != nil {
+		return fmt.Errorf("hapax: creating the store: %w", err)
+	}
+	for _, name := range leftovers {
+		if err := d.Remove(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("hapax: removing what an unfinished creation left: %w", err)
+		}
+	}
+	// The first log that Pebble writes is in an old form, which does not tell damage from a torn end.
+	for range 2 {
+		db, err := s.openPebble(false)
+		if err != nil {
+			return err
+		}
+		if err := d.fault.write(db.Close); err != nil {
+			return err
+		}
+	}
+	id, err := newIdentity()
+	if err != nil {
+		return err
+	}
+	if err := d.writeAttestation(attestation{manifest: d.durableManifest()}); err != nil {
+		return err
+	}
+	return d.finishCreation(id)
+}
+
+// finishCreation makes the store one that Open takes.
+func (d *disk) finishCreation(id engine.Identity) error {
+	if err := sidecar.WriteIdentity(sidecars{d}, d.dir, sidecar.Pebble, id); err != nil {
+		return err
+	}
+	if err := d.fault.get(); err != nil {
+		return err
+	}
+	return d.removeSidecar(creatingName)
+}
+
+// removeSidecar removes a file, durably on return.
+func (d *disk) removeSidecar(name string) error {
+	if err := sidecar.Remove(sidecars{d}, d.dir, name); err != nil {
+		return err
+	}
+	return d.fault.get()
+}
+
+func newIdentity() (id engine.Identity, err error) {
+	var b [24]byte
+	if _, err := io.ReadFull(rand.Reader, b[:]); err != nil {
+		return id, fmt.Errorf("hapax: making an identity: %w", err)
+	}
+	copy(id.UUID[:], b[:])
+	id.UUID[6] = id.UUID[6]&0x0F | 0x40 // version 4
+	id.UUID[8] = id.UUID[8]&0x3F | 0x80
+	id.Seed = binary.BigEndian.Uint64(b[16:])
+	return id, nil
+}
+
+// openPebble opens the directory, which is locked, with Pebble.
+func (s *Store) openPebble(readOnly bool) (*pebble.DB, error) {
+	d := s.disk
+	o := s.o.pebbleOptions(d)
+	o.ReadOnly = readOnly
+	var db *pebble.DB
+	err := d.fault.write(func() error {
+		opened, err := pebble.Open(d.dir, o)
+		if err == nil && d.fault.get() != nil {
+			return opened.Close() // nobody waits any more
+		}
+		db = opened
+		return err
+	})
+	switch {
+	case d.fault.get() != nil:
+		return nil, d.fault.get()
+	case err != nil:
+		return nil, d.asDamage("opening the store", err)
+	}
+	return db, nil
+}

@@ -1,0 +1,57 @@
+package pebble
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A cursor moves over a range. It runs in the goroutine of its caller, so that what is called for each key does too:
+// moving takes no lock that a failing Pebble could leave behind; closing does.
+type cursor struct {
+	it  *pebble.Iterator
+	err error
+}
+
+// iterate calls fn with a cursor on what span holds at this moment.
+func (s *Store) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
+	if err := s.fault.get(); err != nil {
+		return err
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
+	if err != nil {
+		return asRead(err)
+	}
+	c := &cursor{it: it}
+	defer s.closeCursor(c)
+	if err := fn(c); err != nil {
+		return err
+	}
+	if c.err == nil {
+		c.err = asRead(it.Error())
+	}
+	if failed := s.fault.get(); failed != nil {
+		return failed
+	}
+	return c.err
+}
+
+// do makes one move, and a panic, which is the work of damaged bytes, an error.
+func (c *cursor) do(move func() bool) (ok bool) {
+	if c.err != nil {
+		return false
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			c.err = fmt.Errorf("%w: pebble panicked: %v", engine.ErrDamaged, r)
+			ok = false
+		}
+	}()
+	return move()
+}
+
+// closeCursor closes the iterator, whose errors were told before.
+func (s *Store) closeCursor(c *cursor) {
+	_ = s.fault.read(c.it.Close)
+}

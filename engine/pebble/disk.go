@@ -1,0 +1,384 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// A disk is the store's directory as Pebble and the sidecars see it.
+//
+// Pebble meets a failed write with a panic, an endless retry or, where a log is rotated, with the unlock of an unlocked
+// mutex, which ends the process and cannot be recovered from. So it is not told: the first operation that fails to
+// change the directory poisons the store, and from then on the disk is a sink. Every change is reported as done,
+// nothing reaches the disk, and because the fault is set before Pebble hears of success, nothing that Pebble then
+// believes is passed on to a caller. What is on disk is what a crash at that moment would have left, and Pebble can be
+// closed in the ordinary way.
+//
+// Reads, and changes outside of the directory (a backup), fail as they would without it.
+type disk struct {
+	vfs.FS
+	dir   string
+	fault *fault
+	hooks hooks
+
+	dead       atomic.Bool
+	unreadable atomic.Bool  // a read failed for another reason than that there is nothing
+	changing   sync.RWMutex // held shared by every operation that changes the directory
+
+	written  atomic.Uint64
+	flushes  atomic.Uint64 // memory tables flushed
+	flushed  func()        // called after each flush
+
+	manifestMu sync.Mutex // guards what is known about MANIFESTs
+	manifest   position   // of the current MANIFEST: what is durable
+	synced     position   // of the MANIFEST that is being written
+	marked     string     // the MANIFEST that a marker names which is not durable yet
+}
+
+// A position is a length of a file that is durable.
+type position struct {
+	name string
+	size uint64
+}
+
+func newDisk(fsys vfs.FS, dir string, h hooks) *disk {
+	d := &disk{FS: fsys, dir: dir, fault: newFault(), hooks: h, flushed: func() {}}
+	d.fault.onFirst = func() { d.dead.Store(true) }
+	return d
+}
+
+func (d *disk) path(name string) string { return d.PathJoin(d.dir, name) }
+
+func (d *disk) holds(path string) bool { return d.PathDir(path) == d.dir }
+
+// change runs an operation that changes the directory, or swallows it. The error is not nil only if a test asked for it.
+func (d *disk) change(what, path string, op func() error) error {
+	d.changing.RLock()
+	defer d.changing.RUnlock()
+	if d.dead.Load() {
+		return nil
+	}
+	err := op()
+	if err == nil {
+		return nil
+	}
+	d.fault.set(fmt.Errorf("%s %s: %w", what, path, err))
+	if d.hooks.passErrorsOn {
+		return err
+	}
+	return nil
+}
+
+// drain waits until nothing is under way any more on a dead disk, and reports whether that is so.
+func (d *disk) drain(patience time.Duration) bool {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if d.changing.TryLock() {
+			d.changing.Unlock()
+			return true
+		}
+	}
+	return false
+}
+
+func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if !d.holds(path) {
+		return d.FS.Create(path, category)
+	}
+	return d.file("creating", path, func() (vfs.File, error) { return d.FS.Create(path, category) })
+}
+
+func (d *disk) OpenReadWrite(path string, category vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	if !d.holds(path) {
+		return d.FS.OpenReadWrite(path, category, o...)
+	}
+	return d.file("opening", path, func() (vfs.File, error) { return d.FS.OpenReadWrite(path, category, o...) })
+}
+
+func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if !d.holds(to) {
+		return d.FS.ReuseForWrite(from, to, category)
+	}
+	return d.file("reusing", to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, category) })
+}
+
+func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File, error) {
+	var f vfs.File
+	err := d.change(what, path, func() (err error) {
+		f, err = open()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		f = vfs.NewMemFile(nil) // never written to: the disk is dead
+	}
+	name := d.PathBase(path)
+	d.noteCreated(name)
+	return &diskFile{File: f, d: d, path: path, manifest: strings.HasPrefix(name, manifestPrefix)}, nil
+}
+
+func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := d.FS.Open(path, o...)
+	if err != nil {
+		if d.dead.Load() {
+			// What Pebble believes to have written may be missing. It would try again at once, for ever.
+			time.Sleep(deadRetry)
+		}
+		return nil, d.noteRead(err)
+	}
+	return &diskReader{f, d}, nil
+}
+
+func (d *disk) List(path string) ([]string, error) {
+	names, err := d.FS.List(path)
+	return names, d.noteRead(err)
+}
+
+func (d *disk) Stat(path string) (vfs.FileInfo, error) {
+	info, err := d.FS.Stat(path)
+	return info, d.noteRead(err)
+}
+
+// noteRead remembers that the file system refused to read, which is no damage.
+func (d *disk) noteRead(err error) error {
+	if err != nil && err != io.EOF && !errors.Is(err, fs.ErrNotExist) {
+		d.unreadable.Store(true)
+	}
+	return err
+}
+
+// deadRetry slows down what Pebble repeats on a dead disk until it is closed.
+const deadRetry = 20 * time.Millisecond
+
+func (d *disk) OpenDir(path string) (vfs.File, error) {
+	f, err := d.FS.OpenDir(path)
+	if err != nil || path != d.dir {
+		return f, d.noteRead(err)
+	}
+	return &diskDir{f, d}, nil
+}
+
+func (d *disk) Link(from, to string) error {
+	if !d.holds(to) {
+		return d.FS.Link(from, to)
+	}
+	return d.change("linking", to, func() error { return d.FS.Link(from, to) })
+}
+
+func (d *disk) Rename(from, to string) error {
+	if !d.holds(to) {
+		return d.FS.Rename(from, to)
+	}
+	return d.change("renaming to", to, func() error { return d.FS.Rename(from, to) })
+}
+
+// Remove fails like any other: a file that stays loses nothing.
+func (d *disk) Remove(path string) error {
+	if !d.holds(path) {
+		return d.FS.Remove(path)
+	}
+	d.changing.RLock()
+	defer d.changing.RUnlock()
+	if d.dead.Load() {
+		return nil
+	}
+	return d.FS.Remove(path)
+}
+
+// Lock is called by Pebble. The store has the lock already, and keeps it for as long as it lives.
+func (d *disk) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+// A diskReader is a file that was opened for reading.
+type diskReader struct {
+	vfs.File
+	d *disk
+}
+
+func (f *diskReader) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	return n, f.d.noteRead(err)
+}
+
+func (f *diskReader) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	return n, f.d.noteRead(err)
+}
+
+// A diskFile is a file of the directory that was opened for writing.
+type diskFile struct {
+	vfs.File
+	d        *disk
+	path     string
+	manifest bool
+	pos      uint64 // written to a MANIFEST; there is one writer
+}
+
+func (f *diskFile) Write(p []byte) (int, error) {
+	err := f.d.change("writing", f.path, func() error {
+		n, err := f.File.Write(p)
+		f.d.written.Add(uint64(n))
+		f.pos += uint64(n)
+		return err
+	})
+	return len(p), err
+}
+
+func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
+	err := f.d.change("writing", f.path, func() error {
+		n, err := f.File.WriteAt(p, off)
+		f.d.written.Add(uint64(n))
+		return err
+	})
+	return len(p), err
+}
+
+func (f *diskFile) Sync() error     { return f.sync(f.File.Sync) }
+func (f *diskFile) SyncData() error { return f.sync(f.File.SyncData) }
+
+func (f *diskFile) sync(sync func() error) error {
+	return f.d.change("syncing", f.path, func() error {
+		pos := f.pos
+		if err := sync(); err != nil {
+			return err
+		}
+		if f.manifest {
+			f.d.noteSynced(position{f.d.PathBase(f.path), pos})
+		}
+		return nil
+	})
+}
+
+func (f *diskFile) SyncTo(length int64) (full bool, err error) {
+	err = f.d.change("syncing", f.path, func() (err error) {
+		full, err = f.File.SyncTo(length)
+		return err
+	})
+	return full, err
+}
+
+func (f *diskFile) Close() error {
+	if f.d.dead.Load() {
+		_ = f.File.Close() // the descriptor goes in any case
+		return nil
+	}
+	return f.d.change("closing", f.path, f.File.Close)
+}
+
+// A diskDir is the directory, opened to be synced.
+type diskDir struct {
+	vfs.File
+	d *disk
+}
+
+func (f *diskDir) Sync() error {
+	return f.d.change("syncing", f.d.dir, func() error {
+		marked := f.d.pendingMark()
+		if err := f.File.Sync(); err != nil {
+			return err
+		}
+		f.d.noteMarked(marked)
+		return nil
+	})
+}
+
+// What follows keeps track of how much of which MANIFEST is durable, for attest.go. A MANIFEST becomes the current one
+// when a marker that names it is durable.
+
+const (
+	manifestPrefix = "MANIFEST-"
+	markerPrefix   = "marker.manifest."
+)
+
+func (d *disk) noteCreated(name string) {
+	if i := strings.LastIndexByte(name, '.'); strings.HasPrefix(name, markerPrefix) && i >= 0 {
+		d.manifestMu.Lock()
+		defer d.manifestMu.Unlock()
+		d.marked = name[i+1:]
+	}
+}
+
+func (d *disk) noteSynced(p position) {
+	d.manifestMu.Lock()
+	defer d.manifestMu.Unlock()
+	d.synced = p
+	if d.manifest.name == p.name {
+		d.manifest = p
+	}
+}
+
+func (d *disk) pendingMark() string {
+	d.manifestMu.Lock()
+	defer d.manifestMu.Unlock()
+	return d.marked
+}
+
+func (d *disk) noteMarked(name string) {
+	d.manifestMu.Lock()
+	defer d.manifestMu.Unlock()
+	if name != "" && d.synced.name == name {
+		d.manifest = d.synced
+	}
+}
+
+// durableManifest returns how much of the current MANIFEST is durable; its name is empty if nothing was written to one
+// since the disk was opened.
+func (d *disk) durableManifest() position {
+	d.manifestMu.Lock()
+	defer d.manifestMu.Unlock()
+	return d.manifest
+}
+
+// sidecars is the disk as package sidecar wants it.
+type sidecars struct{ *disk }
+
+var _ sidecar.FS = sidecars{}
+
+func (s sidecars) Create(path string) (sidecar.File, error) {
+	f, err := s.disk.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	if s.FS == vfs.Default {
+		// Pebble's files are as its umask wants them, in a directory that is ours alone; the identity holds the seed.
+		if err := os.Chmod(path, 0o600); err != nil && !s.dead.Load() {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func (s sidecars) ReadFile(path string) ([]byte, error) { return readFile(s.disk, path) }
+
+func (s sidecars) SyncDir(path string) error {
+	f, err := s.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func readFile(fsys vfs.FS, path string) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}

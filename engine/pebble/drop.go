@@ -1,0 +1,229 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// Dropping is one range delete for each bucket, all in one synced batch: it costs the same for ten claims and for ten
+// million. The space comes back later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without
+// reading it, and rewrites one that holds other buckets as well. docs/decisions tells why this and not Excise.
+
+// Drop implements engine.Store.
+func (s *Store) Drop(buckets []engine.Bucket) error {
+	if len(buckets) == 0 {
+		return s.fault.get()
+	}
+	p := s.db.NewBatch()
+	spans := spansOf(buckets)
+	for _, span := range spans {
+		must(p.DeleteRange(span.Start, span.End, nil))
+	}
+	if err := s.fault.write(func() error { return s.db.Apply(p, pebble.Sync) }); err != nil {
+		return fmt.Errorf("hapax: dropping %d buckets: %w", len(buckets), err)
+	}
+	s.spans.add(spans)
+	return nil
+}
+
+// Reclaim implements engine.Store.
+func (s *Store) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
+	spans := spansOf(buckets)
+	if len(spans) == 0 {
+		return s.fault.get()
+	}
+	// A tombstone in memory frees nothing.
+	if err := s.fault.write(s.db.Flush); err != nil {
+		return fmt.Errorf("hapax: flushing the removal of %d buckets: %w", len(buckets), err)
+	}
+	if err := s.settle(ctx, spans); err != nil {
+		return err
+	}
+	runs, err := s.runs(spans)
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		if err := s.compact(ctx, run); err != nil {
+			return err
+		}
+	}
+	if err := s.gone(ctx); err != nil {
+		return err
+	}
+	s.spans.remove(spans)
+	return nil
+}
+
+const (
+	// settleTime is how long Pebble may take to delete the tables that lie wholly in a dropped bucket.
+	settleTime = 2 * time.Second
+	settlePoll = 50 * time.Millisecond
+
+	// gapBytes is how much that is not dropped may lie between two ranges that are rewritten together: about a table.
+	gapBytes = 8 << 20
+)
+
+// settle waits until Pebble has deleted the tables that lie wholly in the spans.
+func (s *Store) settle(ctx context.Context, spans []pebble.KeyRange) error {
+	last := uint64(0)
+	for end := time.Now().Add(settleTime); time.Now().Before(end); {
+		held, err := s.held(spans)
+		if err != nil {
+			return err
+		}
+		if held == 0 {
+			return nil
+		}
+		if held != last {
+			last = held
+		}
+		if err := sleep(ctx, settlePoll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// held estimates the bytes of tables under the spans.
+func (s *Store) held(spans []pebble.KeyRange) (sum uint64, err error) {
+	for _, span := range spans {
+		n, err := s.estimate(span)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func (s *Store) estimate(span pebble.KeyRange) (n uint64, err error) {
+	err = s.fault.read(func() (err error) {
+		n, err = s.db.EstimateDiskUsage(span.Start, span.End)
+		return asRead(err)
+	})
+	return n, err
+}
+
+// runs joins the spans that still hold space where little lies between them.
+func (s *Store) runs(spans []pebble.KeyRange) (runs []pebble.KeyRange, err error) {
+	for _, span := range spans {
+		held, err := s.estimate(span)
+		if err != nil {
+			return nil, err
+		}
+		if held == 0 {
+			continue
+		}
+		if n := len(runs); n > 0 {
+			gap, err := s.estimate(pebble.KeyRange{Start: runs[n-1].End, End: span.Start})
+			if err != nil {
+				return nil, err
+			}
+			if gap < gapBytes {
+				runs[n-1].End = span.End
+				continue
+			}
+		}
+		runs = append(runs, span)
+	}
+	return runs, nil
+}
+
+// compact rewrites what lies in a range, and rests as long as that took, so that flushes and the compactions that
+// writing needs are not held up.
+func (s *Store) compact(ctx context.Context, span pebble.KeyRange) error {
+	begun := time.Now()
+	err := s.fault.write(func() error { return s.db.Compact(ctx, span.Start, span.End, false) })
+	if err != nil {
+		return fmt.Errorf("hapax: reclaiming the space of dropped buckets: %w", asRead(err))
+	}
+	return sleep(ctx, min(time.Since(begun), time.Second))
+}
+
+// gone waits until the files that nothing refers to any more are deleted.
+func (s *Store) gone(ctx context.Context) error {
+	for {
+		waiting, err := s.waitingFiles()
+		if err != nil || waiting == 0 {
+			return err
+		}
+		if err := sleep(ctx, settlePoll); err != nil {
+			return err
+		}
+	}
+}
+
+// waitingFiles is the size of the tables that are no longer part of the store and not deleted yet: they wait for
+// Pebble's next look, or for an iterator to be closed.
+func (s *Store) waitingFiles() (n uint64, err error) {
+	err = s.fault.read(func() error {
+		t := s.db.Metrics().Table
+		n = t.ZombieSize + t.ObsoleteSize
+		return nil
+	})
+	return n, err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// spansOf returns the buckets' ranges in order.
+func spansOf(buckets []engine.Bucket) []pebble.KeyRange {
+	spans := make([]pebble.KeyRange, 0, len(buckets))
+	for _, b := range buckets {
+		spans = append(spans, bucketSpan(b))
+	}
+	sort.Slice(spans, func(i, j int) bool { return bytes.Compare(spans[i].Start, spans[j].Start) < 0 })
+	return spans
+}
+
+// dropped remembers which ranges were dropped and not reclaimed since the store was opened.
+type dropped struct {
+	mu    sync.Mutex // guards spans
+	spans map[string]pebble.KeyRange
+}
+
+func (d *dropped) add(spans []pebble.KeyRange) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.spans == nil {
+		d.spans = make(map[string]pebble.KeyRange)
+	}
+	for _, span := range spans {
+		d.spans[string(span.Start)] = span
+	}
+}
+
+func (d *dropped) remove(spans []pebble.KeyRange) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, span := range spans {
+		delete(d.spans, string(span.Start))
+	}
+}
+
+func (d *dropped) list() []pebble.KeyRange {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	spans := make([]pebble.KeyRange, 0, len(d.spans))
+	for _, span := range d.spans {
+		spans = append(spans, span)
+	}
+	return spans
+}

@@ -1,0 +1,126 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A fault is the end of a store: set once, by the first failed write, and never taken back. It also is Pebble's logger,
+// whose Fatalf would end the process.
+type fault struct {
+	failed chan struct{} // closed when err is set
+
+	mu      sync.Mutex // guards the fields below
+	err     error
+	damage  error  // the first damage that Pebble met in the background
+	onFirst func() // runs once, before failed is closed: makes the disk a sink
+}
+
+func newFault() *fault { return &fault{failed: make(chan struct{})} }
+
+// set poisons the store.
+func (f *fault) set(cause error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return
+	}
+	f.err = fmt.Errorf("hapax: the store has failed, nothing more is written: %w", cause)
+	if f.onFirst != nil {
+		f.onFirst()
+	}
+	close(f.failed)
+}
+
+// get returns why the store is poisoned, nil if it is not.
+func (f *fault) get() error {
+	select {
+	case <-f.failed:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.err
+	default:
+		return nil
+	}
+}
+
+func (f *fault) noteDamage(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.damage == nil {
+		f.damage = err
+	}
+}
+
+// takeDamage returns what noteDamage was told first since the last call.
+func (f *fault) takeDamage() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.damage
+	f.damage = nil
+	return err
+}
+
+// write runs fn, which calls Pebble to write, so that the caller neither dies nor hangs with it: a panic, the end of
+// the goroutine by Fatalf and a poisoned store all come back as an error. If fn is still stuck then, it stays behind.
+func (f *fault) write(fn func() error) error {
+	return f.run(fn, func(cause error) error {
+		f.set(cause)
+		return f.get()
+	})
+}
+
+// read is write for functions that read only: a panic is the work of damaged bytes and poisons nothing.
+func (f *fault) read(fn func() error) error {
+	return f.run(fn, func(cause error) error {
+		return fmt.Errorf("%w: %w", engine.ErrDamaged, cause)
+	})
+}
+
+func (f *fault) run(fn func() error, ended func(cause error) error) error {
+	if err := f.get(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := errors.New("pebble gave up")
+		returned := false
+		defer func() {
+			if !returned {
+				if r := recover(); r != nil {
+					err = fmt.Errorf("pebble panicked: %v", r)
+					if cause, ok := r.(error); ok {
+						err = fmt.Errorf("pebble panicked: %w", cause)
+					}
+				}
+				err = ended(err)
+			}
+			done <- err
+		}()
+		err = fn()
+		returned = true
+	}()
+	select {
+	case err := <-done:
+		if failed := f.get(); failed != nil {
+			return failed
+		}
+		return err
+	case <-f.failed:
+		return f.get()
+	}
+}
+
+// Infof and Errorf drop what Pebble tells: its errors come back from calls and events.
+func (*fault) Infof(string, ...any)  {}
+func (*fault) Errorf(string, ...any) {}
+
+// Fatalf is how Pebble says that it cannot go on. If it returned, Pebble would go on and report success.
+func (f *fault) Fatalf(format string, args ...any) {
+	f.set(fmt.Errorf("pebble: "+format, args...))
+	runtime.Goexit()
+}

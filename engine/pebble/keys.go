@@ -1,0 +1,90 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// The keys in Pebble, for ever:
+//
+//	'c' claim key            -> record         claims, as the engine keys them
+//	'j' seq, 8 bytes BE      -> journal entry  one for each batch, until it is trimmed
+//	'l'                      -> seq            of the newest batch
+//	's' state key            -> value          state
+//	't'                      -> seq            the journal is kept from here on, absent before the first trim
+const (
+	claimSpace   = 'c'
+	journalSpace = 'j'
+	lastSeqKey   = 'l'
+	stateSpace   = 's'
+	trimKey      = 't'
+
+	seqSize = 8
+)
+
+func spaced(space byte, key []byte) []byte {
+	return append(append(make([]byte, 0, 1+len(key)), space), key...)
+}
+
+func journalKey(seq uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{journalSpace}, seq)
+}
+
+// successor returns the least key that is greater than all keys that begin with prefix, which is not all 0xFF.
+func successor(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}
+
+// bucketSpan is the range of the keys of a bucket's claims.
+func bucketSpan(b engine.Bucket) pebble.KeyRange {
+	start := b.AppendPrefix([]byte{claimSpace})
+	return pebble.KeyRange{Start: start, End: successor(start)}
+}
+
+// Every record of the log that is one of our batches begins with a promise, so that the log tells by itself what was
+// durable when it was written: whatever it promises to be durable and is not there any more was not torn off by a
+// crash, but damaged. It goes to the log alone:
+//
+//	+----+----+-------------+----------------+
+//	| H  | X  | seq u64 BE  | durable u64 BE |
+//	+----+----+-------------+----------------+
+//
+// durable is the newest batch that was durable then. A promise of its own, without a batch, has the seq of the newest
+// batch.
+const promiseSize = 2 + 2*seqSize
+
+func appendPromise(dst []byte, seq, durable uint64) []byte {
+	dst = append(dst, 'H', 'X')
+	dst = binary.BigEndian.AppendUint64(dst, seq)
+	return binary.BigEndian.AppendUint64(dst, durable)
+}
+
+// parsePromise finds the promise at the beginning of a record of the log: after a header of Pebble's (sequence number
+// and count), the kind of an entry for the log alone and its length.
+func parsePromise(record []byte) (durable uint64, ok bool) {
+	const header, logData = 12, 3
+	if len(record) < header+2+promiseSize {
+		return 0, false
+	}
+	p := record[header:]
+	if p[0] != logData || p[1] != promiseSize || p[2] != 'H' || p[3] != 'X' {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(p[4+seqSize:]), true
+}
+
+func parseSeq(b []byte) (uint64, error) {
+	if len(b) != seqSize {
+		return 0, fmt.Errorf("%w: batch number of %d bytes", engine.ErrDamaged, len(b))
+	}
+	return binary.BigEndian.Uint64(b), nil
+}

@@ -1,0 +1,127 @@
+package pebble
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	// DefaultCacheBytes keeps the filters and indexes of some hundred million claims at hand.
+	DefaultCacheBytes = 128 << 20
+
+	// DefaultMemTableBytes bounds how much log there is to replay after a kill: see BenchmarkReopenAfterKill.
+	DefaultMemTableBytes = 8 << 20
+
+	// maxMemTables is how many memory tables may wait for their flush before Apply waits for one.
+	maxMemTables = 3
+
+	// formatVersion is pinned, not "the newest": a later Pebble must not raise the format of a store behind our back.
+	// Raising it raises sidecar.Format, so that older builds of ours refuse the store.
+	formatVersion = pebble.FormatValueSeparation
+
+	filterBitsPerKey = 10
+	lastLevel        = 6
+)
+
+// Options configure a store. The zero value is safe; no option can lose data.
+type Options struct {
+	// FS is the file system, nil for the machine's own.
+	FS vfs.FS
+
+	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes.
+	CacheBytes int64
+
+	// MemTableBytes is the size at which claims in memory are written to a table, 0 for DefaultMemTableBytes. A larger
+	// one writes less and opens more slowly after a kill.
+	MemTableBytes uint64
+
+	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and damage runs.
+	SmallTables bool
+
+	test hooks
+}
+
+// hooks break a rule on purpose, so that a test can be seen to notice.
+type hooks struct {
+	acknowledgeUnsynced bool // wait does not wait
+	ignoreCleanRecord   bool // a clean-close record is removed unread
+	ignoreChecks        bool // nothing is checked before Pebble opens the directory
+	passErrorsOn        bool // Pebble sees the errors of the file system
+}
+
+func (o *Options) setDefaults() error {
+	switch {
+	case o.CacheBytes < 0:
+		return fmt.Errorf("hapax: Options.CacheBytes is %d", o.CacheBytes)
+	case o.CacheBytes == 0:
+		o.CacheBytes = DefaultCacheBytes
+	}
+	switch {
+	case o.MemTableBytes > 1<<30:
+		return fmt.Errorf("hapax: Options.MemTableBytes is %d, the cap is %d", o.MemTableBytes, 1<<30)
+	case o.MemTableBytes != 0:
+	case o.SmallTables:
+		o.MemTableBytes = 256 << 10
+	default:
+		o.MemTableBytes = DefaultMemTableBytes
+	}
+	return nil
+}
+
+// pebbleOptions are the settings under which Pebble keeps our promises; doc.go and docs/decisions say why.
+func (o *Options) pebbleOptions(d *disk) *pebble.Options {
+	p := &pebble.Options{
+		FS:                          d,
+		FormatMajorVersion:          formatVersion,
+		Comparer:                    pebble.DefaultComparer, // its prefix is the whole key: a table's filter serves Get
+		Logger:                      d.fault,
+		EventListener:               &pebble.EventListener{},
+		CacheSize:                   o.CacheBytes,
+		MemTableSize:                o.MemTableBytes,
+		MemTableStopWritesThreshold: maxMemTables,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               64 << 20,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+	}
+	// A read never writes: no compactions because of reads.
+	p.Experimental.ReadSamplingMultiplier = -1
+	p.EventListener.DataCorruption = func(info pebble.DataCorruptionInfo) { d.fault.noteDamage(info.Details) }
+	p.EventListener.BackgroundError = func(err error) {
+		if pebble.IsCorruptionError(err) {
+			d.fault.noteDamage(err)
+		}
+	}
+	p.EventListener.FlushEnd = func(info pebble.FlushInfo) {
+		if info.Err == nil {
+			d.flushes.Add(1)
+			d.flushed()
+		}
+	}
+	for i := range p.Levels {
+		l := &p.Levels[i]
+		l.BlockSize = 8 << 10
+		l.IndexBlockSize = 64 << 10
+		l.Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+		if i == lastLevel {
+			// Most bytes are here. Get does not ask the filters of the last level, so there are none.
+			l.BlockSize = 16 << 10
+			l.FilterPolicy = pebble.NoFilterPolicy
+			l.Compression = func() *sstable.CompressionProfile { return sstable.ZstdCompression }
+			continue
+		}
+		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
+	}
+	p.TargetFileSizes[0] = 4 << 20
+	if o.SmallTables {
+		for i := range p.TargetFileSizes {
+			p.TargetFileSizes[i] = 32 << 10
+		}
+		p.LBaseMaxBytes = 256 << 10
+	}
+	return p
+}
