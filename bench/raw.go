@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	bbolt "go.etcd.io/bbolt"
+
+	hapax "github.com/hapax-dev/hapax/engine/pebble"
+)
+
+// A rawStore is a store library without anything of ours around it: the yardstick for what the engine adds.
+type rawStore interface {
+	// put writes the pairs, blindly, in one batch that is durable on return. Any number of goroutines may call it.
+	put(pairs []rawPair) error
+	io.Closer
+}
+
+// A rawPair is what our stores would write for a claim.
+type rawPair struct{ key, value []byte }
+
+type rawPebble struct{ *pebble.DB }
+
+// openRawPebble opens Pebble with the settings that matter for speed as engine/pebble has them: memory tables, cache,
+// format, filters, compression and compactions.
+func openRawPebble(dir string) (rawStore, error) {
+	cache := pebble.NewCache(hapax.DefaultCacheBytes)
+	defer cache.Unref()
+	o := &pebble.Options{
+		FormatMajorVersion:          pebble.FormatValueSeparation,
+		Cache:                       cache,
+		MemTableSize:                hapax.DefaultMemTableBytes,
+		MemTableStopWritesThreshold: 3,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               64 << 20,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		Logger:                      silent{},
+	}
+	o.Experimental.ReadSamplingMultiplier = -1
+	o.TargetFileSizes[0] = 4 << 20
+	for i := range o.Levels {
+		l := &o.Levels[i]
+		l.BlockSize, l.IndexBlockSize = 8<<10, 64<<10
+		l.Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+		l.FilterPolicy = bloom.FilterPolicy(10)
+	}
+	last := &o.Levels[len(o.Levels)-1]
+	last.BlockSize, last.FilterPolicy = 16<<10, pebble.NoFilterPolicy
+	last.Compression = func() *sstable.CompressionProfile { return sstable.ZstdCompression }
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("opening the bare Pebble: %w", err)
+	}
+	return rawPebble{db}, nil
+}
+
+func (r rawPebble) put(pairs []rawPair) error {
+	b := r.NewBatch()
+	defer b.Close()
+	for _, p := range pairs {
+		if err := b.Set(p.key, p.value, nil); err != nil {
+			return err
+		}
+	}
+	return b.Commit(pebble.Sync)
+}
+
+// silent keeps Pebble's notes to itself.
+type silent struct{}
+
+func (silent) Infof(string, ...any)              {}
+func (silent) Errorf(string, ...any)             {}
+func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+type rawBolt struct{ *bbolt.DB }
+
+var rawBucket = []byte("claims")
+
+// openRawBolt opens bbolt as engine/bolt does.
+func openRawBolt(dir string) (rawStore, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	db, err := bbolt.Open(dir+"/raw.bolt", 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, InitialMmapSize: 16 << 30})
+	if err != nil {
+		return nil, fmt.Errorf("opening the bare bbolt: %w", err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket(rawBucket)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return rawBolt{db}, nil
+}
+
+func (r rawBolt) put(pairs []rawPair) error {
+	return r.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(rawBucket)
+		for _, p := range pairs {
+			if err := b.Put(p.key, p.value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

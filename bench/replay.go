@@ -1,0 +1,250 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// ReplayOptions configure Replay.
+type ReplayOptions struct {
+	Log         string    // path of the log
+	Store       StoreName // "" = Pebble
+	Dir         string    // of the store; "" = a temporary one, which is removed
+	Scope       string    // "" = DefaultScope
+	KeepWeeks   int       // weeks before the current one that are kept; 0 = all
+	Batch       int       // events judged by one call; 0 = DefaultBatch
+	SmallTables bool
+	Progress    Progress
+}
+
+// Defaults of several workloads.
+const (
+	DefaultScope = "bench"
+	DefaultBatch = 1000
+)
+
+// MaxRejectedRows is the number of rejected rows that a report spells out; all are counted.
+const MaxRejectedRows = 100
+
+// A ReplayReport is what became of the rows of a log: Records is the sum of the verdicts and of Rejected, InFlight and
+// Undecided.
+type ReplayReport struct {
+	Records   uint64 `json:"records"`
+	Claimed   uint64 `json:"claimed"`
+	Duplicate uint64 `json:"duplicate"`
+	TooOld    uint64 `json:"too_old"`
+	TooNew    uint64 `json:"too_new"`
+	// Rejected rows are no events; RejectedRows names the first of them.
+	Rejected uint64 `json:"rejected"`
+	// InFlight and Undecided rows were read and not decided; Undecided ones because the store failed.
+	InFlight  uint64 `json:"in_flight"`
+	Undecided uint64 `json:"undecided"`
+	// Weeks is the number of kept weeks that hold claims, of all scopes.
+	Weeks int `json:"weeks"`
+	// Seconds is from before the store was opened until it was closed.
+	Seconds      float64       `json:"seconds"`
+	BlankLines   uint64        `json:"blank_lines,omitempty"`
+	RejectedRows []RejectedRow `json:"rejected_rows,omitempty"`
+	Outcome
+}
+
+// A RejectedRow is a row of a log that is no event.
+type RejectedRow struct {
+	Line   int    `json:"line"`
+	Reason string `json:"reason"`
+}
+
+func (r RejectedRow) String() string { return fmt.Sprintf("line %d: %s", r.Line, r.Reason) }
+
+func (r *ReplayReport) reject(line int, reason string) {
+	r.Records++
+	r.Rejected++
+	if len(r.RejectedRows) < MaxRejectedRows {
+		r.RejectedRows = append(r.RejectedRows, RejectedRow{line, reason})
+	}
+}
+
+// Replay judges a log in its order.
+func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err error) {
+	defer func() { report.end(err) }()
+	if o.Batch < 0 || o.KeepWeeks < 0 {
+		return report, fmt.Errorf("%w: a batch of %d, %d weeks: give numbers from 0", ErrUsage, o.Batch, o.KeepWeeks)
+	}
+	log, err := openLog(o.Log)
+	if err != nil {
+		return report, err
+	}
+	defer log.close()
+	place, err := newPlace(o.Dir)
+	if err != nil {
+		return report, err
+	}
+	defer place.remove(&err)
+
+	start := time.Now()
+	defer func() { report.Seconds = time.Since(start).Seconds() }()
+	e, err := openEngine(o.Store, place.Dir, o.SmallTables, engine.Options{RetentionWeeks: retention(o.KeepWeeks)})
+	if err != nil {
+		return report, err
+	}
+	p := replay{ctx: ctx, e: e, log: log, report: &report, progress: o.Progress}
+	p.init(o)
+	err = p.run()
+	if err == nil {
+		report.Weeks, err = countWeeks(ctx, e)
+	}
+	report.BlankLines = log.blank
+	if cerr := e.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("closing the store: %w", cerr)
+	}
+	return report, err
+}
+
+func retention(keepWeeks int) int {
+	if keepWeeks == 0 {
+		return engine.KeepAll
+	}
+	return keepWeeks
+}
+
+// countWeeks waits for counts that are being rebuilt.
+func countWeeks(ctx context.Context, e *opened) (int, error) {
+	for {
+		weeks, err := e.Weeks(ctx)
+		if !errors.Is(err, engine.ErrRebuilding) {
+			return len(weeks), err
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// A replay is one run over a log.
+type replay struct {
+	ctx      context.Context
+	e        *opened
+	log      *logReader
+	report   *ReplayReport
+	progress Progress
+
+	scope, topic string
+	batch        int
+	events       []engine.Event
+	lines        []int
+	ids          []byte // arena of the events' ids
+}
+
+func (p *replay) init(o ReplayOptions) {
+	p.scope, p.batch = o.Scope, o.Batch
+	if p.scope == "" {
+		p.scope = DefaultScope
+	}
+	if p.batch == 0 {
+		p.batch = DefaultBatch
+	}
+	p.topic = filepath.Base(o.Log)
+	p.topic = p.topic[:min(len(p.topic), engine.MaxTopicBytes)]
+}
+
+func (p *replay) run() error {
+	for {
+		ev, err := p.log.next()
+		var bad *rowError
+		switch {
+		case errors.As(err, &bad):
+			p.report.reject(bad.Line, bad.Reason)
+			continue
+		case err != nil:
+			if jerr := p.judge(); jerr != nil {
+				return jerr
+			}
+			if err == io.EOF {
+				return nil
+			}
+			return fmt.Errorf("reading the log after line %d: %w", p.log.line, err)
+		}
+		p.add(ev)
+		if len(p.events) >= p.batch {
+			if err := p.judge(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *replay) add(ev row) {
+	at := len(p.ids)
+	p.ids = append(p.ids, ev.ID...)
+	p.events = append(p.events, engine.Event{
+		Scope: p.scope, ID: p.ids[at:len(p.ids):len(p.ids)], Time: ev.Time,
+		Origin: engine.Origin{Topic: p.topic, Offset: int64(ev.Line)},
+	})
+	p.lines = append(p.lines, ev.Line)
+}
+
+// judge judges the events read since the last time.
+func (p *replay) judge() error {
+	if len(p.events) == 0 {
+		return nil
+	}
+	defer func() { p.events, p.lines, p.ids = p.events[:0], p.lines[:0], p.ids[:0] }()
+	results, err := p.e.TryClaimBatch(p.ctx, p.events)
+	if err != nil {
+		p.report.Records += uint64(len(p.events))
+		p.report.Undecided += uint64(len(p.events))
+		return fmt.Errorf("judging lines %d to %d: %w", p.lines[0], p.lines[len(p.lines)-1], err)
+	}
+	for i := range results {
+		if err := p.count(p.lines[i], &results[i]); err != nil {
+			return err
+		}
+	}
+	p.progress.tell("replay", p.report.Records, 0)
+	return nil
+}
+
+// count takes a result into the report.
+func (p *replay) count(line int, res *engine.Result) error {
+	r := p.report
+	var refused *engine.EventError
+	switch {
+	case errors.As(res.Err, &refused):
+		r.reject(line, refused.Error())
+		return nil
+	case res.Err != nil:
+		r.Undecided++
+	case res.Verdict == engine.Claimed:
+		r.Claimed++
+	case res.Verdict == engine.Duplicate:
+		r.Duplicate++
+	case res.Verdict == engine.TooOld:
+		r.TooOld++
+	case res.Verdict == engine.TooNew:
+		r.TooNew++
+	default:
+		r.InFlight++
+	}
+	r.Records++
+	if res.Err != nil {
+		return fmt.Errorf("judging line %d: %w", line, res.Err)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/pebble"
+)
+
+// A StoreName selects the store of a run. The empty name is Pebble.
+type StoreName string
+
+// The stores there are.
+const (
+	Pebble StoreName = "pebble"
+	Bolt   StoreName = "bolt"
+)
+
+// A storeKind is what a run has to know of a store.
+type storeKind struct {
+	open func(dir string, smallTables bool) (engine.Store, error)
+	raw  func(dir string) (rawStore, error)
+	// holdsClaims reports whether claims are kept in the file of that name, as opposed to logs and sidecars.
+	holdsClaims func(file string) bool
+}
+
+var storeKinds = map[StoreName]storeKind{
+	Pebble: {
+		open: func(dir string, small bool) (engine.Store, error) {
+			return pebble.Open(dir, pebble.Options{SmallTables: small})
+		},
+		raw:         openRawPebble,
+		holdsClaims: func(file string) bool { return strings.HasSuffix(file, ".sst") },
+	},
+	Bolt: {
+		open: func(dir string, small bool) (engine.Store, error) {
+			if small {
+				return nil, fmt.Errorf("%w: %s has no tables to make small: leave --small-tables out", ErrUsage, Bolt)
+			}
+			return bolt.Open(dir, bolt.Options{})
+		},
+		raw:         openRawBolt,
+		holdsClaims: func(file string) bool { return strings.HasSuffix(file, ".bolt") },
+	},
+}
+
+func (n StoreName) kind() (storeKind, error) {
+	if n == "" {
+		n = Pebble
+	}
+	k, ok := storeKinds[n]
+	if !ok {
+		return storeKind{}, fmt.Errorf("%w: there is no store %q: choose %s or %s", ErrUsage, n, Pebble, Bolt)
+	}
+	return k, nil
+}
+
+// An opened engine, and the store under it for questions about sizes. The engine owns the store.
+type opened struct {
+	*engine.Engine
+	store engine.Store
+	kind  storeKind
+	dir   string
+}
+
+func openEngine(name StoreName, dir string, smallTables bool, opt engine.Options) (*opened, error) {
+	kind, err := name.kind()
+	if err != nil {
+		return nil, err
+	}
+	store, err := kind.open(dir, smallTables)
+	if err != nil {
+		return nil, fmt.Errorf("opening the store in %s: %w", dir, err)
+	}
+	e, err := engine.Open(store, opt)
+	if err != nil {
+		_ = store.Close() // the first error is the one that counts
+		return nil, fmt.Errorf("opening the engine on %s: %w", dir, err)
+	}
+	return &opened{Engine: e, store: store, kind: kind, dir: dir}, nil
+}
+
+// claimFileBytes is the size of the files that hold claims, as the file system tells it.
+func (o *opened) claimFileBytes() (uint64, error) { return fileBytes(o.dir, o.kind.holdsClaims) }
+
+// fileBytes sums the sizes of the files below dir whose names keep selects; nil selects all. A file that vanishes
+// meanwhile counts nothing.
+func fileBytes(dir string, keep func(name string) bool) (uint64, error) {
+	var sum uint64
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && (keep == nil || keep(d.Name())) {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				sum += uint64(info.Size())
+			}
+		}
+		if os.IsNotExist(err) && path != dir {
+			return nil
+		}
+		return err
+	})
+	return sum, err
+}
+
+// A place is the directory that a run keeps its store in.
+type place struct {
+	Dir       string
+	temporary string // to be removed, "" if the directory was given
+}
+
+// newPlace returns a place in the given directory, or in a new temporary one.
+func newPlace(dir string) (*place, error) {
+	if dir != "" {
+		return &place{Dir: dir}, nil
+	}
+	tmp, err := os.MkdirTemp("", "dedupbench-")
+	if err != nil {
+		return nil, fmt.Errorf("making a temporary directory: %w", err)
+	}
+	return &place{Dir: filepath.Join(tmp, "store"), temporary: tmp}, nil
+}
+
+// remove removes a temporary place and adds what goes wrong to err.
+func (p *place) remove(err *error) {
+	if p.temporary == "" {
+		return
+	}
+	if rerr := os.RemoveAll(p.temporary); rerr != nil && *err == nil {
+		*err = fmt.Errorf("removing the temporary directory: %w", rerr)
+	}
+}

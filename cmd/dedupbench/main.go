@@ -1,0 +1,97 @@
+// Command dedupbench replays logs, measures claims, drops weeks and kills processes, and says what came of it.
+//
+// Every command prints a table, or with --json one line of JSON as the last line of its standard output. Its exit
+// status is 0 if the run was completed and what it checks holds, 1 if not, and 2 if it could not be understood.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/hapax-dev/hapax/bench"
+)
+
+// cli is the command line. Each command is a struct of flags with a Run method.
+type cli struct {
+	JSON bool `help:"Print the report as one line of JSON, the last line of standard output." name:"json"`
+
+	Replay replayCmd `cmd:"" help:"Judge a log of events in its order."`
+}
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	if code, ran := bench.ChildMain(os.Args[1:]); ran {
+		os.Exit(code)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run does what the arguments say and returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var c cli
+	out := &output{stdout: stdout, stderr: stderr, json: slices.Contains(args, "--json")}
+	exited := -1
+	parser, err := kong.New(&c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
+		kong.Description("Replays logs, measures claims, drops weeks and kills processes, and says what came of it."),
+		kong.UsageOnError(), kong.Exit(func(code int) { exited = code }),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(out))
+	if err != nil {
+		panic(err) // the struct above is wrong
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 { // --help was asked for
+		return exited
+	}
+	if err != nil {
+		return out.refuse(err)
+	}
+	out.json = c.JSON
+	out.command, _, _ = strings.Cut(command.Command(), " ")
+	return out.exit(command.Run())
+}
+
+// exit says on stderr what went wrong, and returns the exit status.
+func (o *output) exit(err error) int {
+	o.progress.finish()
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, bench.ErrUsage):
+		fmt.Fprintf(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintf(o.stderr, "dedupbench %s: interrupted: the counts are those so far\n", o.command)
+	default:
+		fmt.Fprintf(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
+	}
+	return exitFailed
+}
+
+// refuse answers a command line that could not be understood.
+func (o *output) refuse(err error) int {
+	if o.json {
+		o.print(struct {
+			Error string `json:"error"`
+		}{err.Error()})
+	}
+	fmt.Fprintf(o.stderr, "dedupbench: %s: see dedupbench --help\n", oneLine(err))
+	return exitUsage
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/hapax-dev/hapax/bench"
+)
+
+// output is where a command's report goes.
+type output struct {
+	stdout, stderr io.Writer
+	json           bool
+	command        string
+	progress       bars
+}
+
+// report prints what a run returned, and returns its error.
+func report[R any](o *output, r R, err error) error {
+	o.progress.finish()
+	o.print(r)
+	return err
+}
+
+func (o *output) print(r any) {
+	if o.json {
+		line, err := json.Marshal(r)
+		if err != nil {
+			line = fmt.Appendf(nil, `{"error":%q}`, "the report cannot be printed: "+err.Error())
+		}
+		fmt.Fprintf(o.stdout, "%s\n", line)
+		return
+	}
+	w := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
+	printFields(w, "", reflect.ValueOf(r))
+	_ = w.Flush() // nobody to tell
+}
+
+// printFields prints a report's fields under the names of its JSON form, one on a line.
+func printFields(w io.Writer, indent string, v reflect.Value) {
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		name, rest, _ := strings.Cut(field.Tag.Get("json"), ",")
+		value := v.Field(i)
+		switch {
+		case field.Anonymous:
+			printFields(w, indent, value)
+		case name == "" || name == "-" || rest == "omitempty" && value.IsZero():
+		default:
+			printValue(w, indent+strings.ReplaceAll(name, "_", " "), indent, value)
+		}
+	}
+}
+
+func printValue(w io.Writer, name, indent string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			fmt.Fprintf(w, "%s\t-\n", name)
+			return
+		}
+		printValue(w, name, indent, v.Elem())
+	case reflect.Slice:
+		fmt.Fprintf(w, "%s\n", name)
+		for i := range v.Len() {
+			fmt.Fprintf(w, "%s  %v\n", indent, v.Index(i).Interface())
+		}
+	case reflect.Struct:
+		fmt.Fprintf(w, "%s\n", name)
+		printFields(w, indent+"  ", v)
+	case reflect.Float64:
+		fmt.Fprintf(w, "%s\t%s\n", name, number(v.Float()))
+	default:
+		fmt.Fprintf(w, "%s\t%v\n", name, v.Interface())
+	}
+}
+
+// number keeps what can be read of a figure.
+func number(f float64) string {
+	switch {
+	case f >= 1000 || f <= -1000:
+		return fmt.Sprintf("%.0f", f)
+	case f >= 10 || f <= -10:
+		return fmt.Sprintf("%.1f", f)
+	}
+	return fmt.Sprintf("%.4g", f)
+}
+
+// bars shows progress on a terminal.
+func (o *output) show() bench.Progress { return o.progress.on(o.stderr) }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/hapax-dev/hapax/bench"
+)
+
+// bars are progress bars, one for each stage of a run. They are shown on a terminal and nowhere else.
+type bars struct {
+	all   *mpb.Progress
+	stage string
+	bar   *mpb.Bar
+}
+
+// on returns what a run tells its progress to, nil if w is no terminal.
+func (b *bars) on(w io.Writer) bench.Progress {
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	b.all = mpb.New(mpb.WithOutput(f), mpb.WithWidth(40))
+	return b.tell
+}
+
+func (b *bars) tell(stage string, done, total uint64) {
+	if stage != b.stage {
+		b.end()
+		b.stage = stage
+		b.bar = b.all.AddBar(int64(total),
+			mpb.PrependDecorators(decor.Name(stage, decor.WCSyncSpaceR)),
+			mpb.AppendDecorators(decor.CurrentNoUnit("%d")))
+	}
+	if total > 0 {
+		b.bar.SetTotal(int64(total), false)
+	}
+	b.bar.SetCurrent(int64(done))
+}
+
+func (b *bars) end() {
+	if b.bar != nil {
+		b.bar.SetTotal(-1, true)
+		b.bar = nil
+	}
+}
+
+// finish leaves the bars as they are; nothing is drawn after it.
+func (b *bars) finish() {
+	if b.all != nil {
+		b.end()
+		b.all.Wait()
+		b.all = nil
+	}
+}
