@@ -116,8 +116,11 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 	if err := e.prepare(r, events, results); err != nil {
 		return err
 	}
-	if len(r.claims) == 0 {
+	if len(r.claims) == 0 && r.looked {
 		return e.settle()
+	}
+	if len(r.claims) == 0 {
+		return nil // malformed, too old, too new, or in the cache, which knows durable claims only
 	}
 	return e.submit(ctx, r)
 }
@@ -132,7 +135,7 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 		if !ok {
 			continue
 		}
-		rec, found, err := e.known(r.key(&c), &c)
+		rec, found, err := e.known(r, &c)
 		if err != nil {
 			return err
 		}
@@ -171,7 +174,8 @@ func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }
 
 // known looks a claim up: filter, then cache, then store. It finds claims that are visible, not only durable ones: an
 // answer that rests on it has to settle.
-func (e *Engine) known(key []byte, c *candidate) (Record, bool, error) {
+func (e *Engine) known(r *request, c *candidate) (Record, bool, error) {
+	key := r.key(c)
 	if e.screen.certainlyNew(c.week, c.hash) {
 		return Record{}, false, nil
 	}
@@ -179,6 +183,7 @@ func (e *Engine) known(key []byte, c *candidate) (Record, bool, error) {
 		e.counters.cacheHits.Add(1)
 		return rec, true, nil
 	}
+	r.looked = true
 	epoch := e.recent.epoch()
 	rec, found, err := e.read(key)
 	if err != nil || !found {
@@ -220,6 +225,7 @@ func (e *Engine) parse(b []byte) (Record, error) {
 type request struct {
 	claims []candidate
 	arena  []byte // keys of the claims
+	looked bool   // the store was asked: answers may rest on what is not durable yet
 
 	tx      *Tx                  // the claims and writes of this transaction: all or nothing
 	control func(g *group) error // runs in the committer, alone in its batch, with everything before it applied

@@ -12,10 +12,11 @@ type group struct {
 	journal journalWriter
 	records []byte // arena of the batch's records
 
-	requests []*request
-	claims   []newClaim       // put by this batch
-	pending  map[uint64]int32 // hash to index in claims, of claims put by this batch
-	after    []func()         // run by the releaser once the batch is durable, before anybody is told
+	requests   []*request
+	claims     []newClaim       // put by this batch
+	stateBytes int              // written by transactions
+	pending    map[uint64]int32 // hash to index in claims, of claims put by this batch
+	after      []func()         // run by the releaser once the batch is durable, before anybody is told
 
 	wait  func() error // the store's, nil if nothing was applied
 	since time.Time
@@ -30,8 +31,9 @@ type newClaim struct {
 }
 
 const (
-	maxGroupClaims = MaxBatchEvents
-	groupsAhead    = 2 // batches handed to the store and not yet durable; more only make the groups smaller
+	maxGroupClaims = MaxBatchEvents // a group is closed once it has so many claims, or
+	maxGroupBytes  = 4 << 20        // so many bytes of state
+	groupsAhead    = 2              // batches handed to the store and not yet durable; more only make the groups smaller
 )
 
 func newGroup() *group { return &group{pending: make(map[uint64]int32)} }
@@ -79,7 +81,7 @@ func (e *Engine) commitLoop(free <-chan *group) {
 func (e *Engine) gather(g *group, r *request) (control *request) {
 	for {
 		e.admit(g, r)
-		if len(g.claims) >= maxGroupClaims {
+		if len(g.claims) >= maxGroupClaims || g.stateBytes >= maxGroupBytes {
 			return nil
 		}
 		select {

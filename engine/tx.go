@@ -166,7 +166,7 @@ func (tx *Tx) judgeKey(key []byte, c *candidate, res *Result) (keep bool, err er
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
-	rec, found, err := e.known(key, c)
+	rec, found, err := e.known(tx.req, c)
 	if err == nil && found {
 		err = e.settle() // the duplicate is told now, so what it rests on has to be durable now
 	}
@@ -442,6 +442,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	for i := range tx.writes {
 		if w := tx.writes[i].StateWrite; tx.latest[string(w.Key)] == i {
 			g.batch.State = append(g.batch.State, w)
+			g.stateBytes += len(w.Key) + len(w.Value)
 			e.holds.noteWrite(w)
 		}
 	}
