@@ -27,13 +27,17 @@ func newNames() *names {
 
 // load takes one entry of the table as it is on disk.
 func (n *names) load(name string, value []byte) error {
-	ref, size := binary.Uvarint(value)
-	if size != len(value) || ref >= MaxNames {
+	d := decoder{rest: value}
+	ref := d.uvarint()
+	if d.err != nil || len(d.rest) != 0 || ref >= MaxNames {
 		return fmt.Errorf("%w: number of name %q is %x", ErrDamaged, name, value)
 	}
 	list := *n.list.Load()
 	for uint64(len(list)) <= ref {
 		list = append(list, "")
+	}
+	if list[ref] != "" {
+		return fmt.Errorf("%w: names %q and %q both have number %d", ErrDamaged, list[ref], name, ref)
 	}
 	list[ref] = name
 	n.refs[name] = ref
