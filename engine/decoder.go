@@ -35,7 +35,7 @@ func (d *decoder) byte() byte {
 
 func (d *decoder) uvarint() uint64 {
 	v, n := binary.Uvarint(d.rest)
-	if d.err != nil || n <= 0 {
+	if d.err != nil || !shortest(d.rest, n) {
 		d.err = errShort
 		return 0
 	}
@@ -45,13 +45,16 @@ func (d *decoder) uvarint() uint64 {
 
 func (d *decoder) varint() int64 {
 	v, n := binary.Varint(d.rest)
-	if d.err != nil || n <= 0 {
+	if d.err != nil || !shortest(d.rest, n) {
 		d.err = errShort
 		return 0
 	}
 	d.rest = d.rest[n:]
 	return v
 }
+
+// shortest reports whether b begins with a varint of n bytes, none of which it could do without. Only such are written.
+func shortest(b []byte, n int) bool { return n == 1 || n > 1 && b[n-1] != 0 }
 
 func (d *decoder) uint32() uint32 {
 	if b := d.take(4); b != nil {

@@ -58,9 +58,9 @@ func (p Position) stateKey() []byte {
 
 func parsePosition(key []byte) (Position, error) {
 	d := decoder{rest: key}
-	d.byte()
+	kind := d.byte()
 	p := Position{Group: string(d.bytes()), Topic: string(d.bytes()), Partition: int32(d.uint32())}
-	if d.err != nil || len(d.rest) != 0 || p.check() != nil {
+	if d.err != nil || kind != stateOffset || len(d.rest) != 0 || p.check() != nil {
 		return Position{}, fmt.Errorf("%w: offset key %x", ErrDamaged, key)
 	}
 	return p, nil
