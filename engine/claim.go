@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -111,8 +110,8 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		return err
 	}
 	defer e.leave()
-	r := newRequest()
-	defer r.free()
+	r := e.newRequest()
+	defer e.free(r)
 	if err := e.prepare(r, events, results); err != nil {
 		return err
 	}
@@ -221,7 +220,7 @@ func (e *Engine) parse(b []byte) (Record, error) {
 	return rec, err
 }
 
-// A request is something for the committer to do. Requests are reused.
+// A request is something for the committer to do. Requests are reused, within one engine.
 type request struct {
 	claims []candidate
 	arena  []byte // keys of the claims
@@ -234,14 +233,17 @@ type request struct {
 	done chan struct{} // receives one value when the answers are set and may be told
 }
 
-var requests = sync.Pool{New: func() any { return &request{done: make(chan struct{}, 1)} }}
+func (e *Engine) newRequest() *request {
+	if r, ok := e.spare.Get().(*request); ok {
+		return r
+	}
+	return &request{done: make(chan struct{}, 1)}
+}
 
-func newRequest() *request { return requests.Get().(*request) }
-
-func (r *request) free() {
+func (e *Engine) free(r *request) {
 	clear(r.claims)
 	*r = request{claims: r.claims[:0], arena: r.arena[:0], done: r.done}
-	requests.Put(r)
+	e.spare.Put(r)
 }
 
 func (r *request) key(c *candidate) []byte { return r.arena[c.keyAt:c.keyEnd] }

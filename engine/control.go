@@ -9,8 +9,8 @@ func (e *Engine) control(ctx context.Context, fn func(g *group) error) error {
 		return err
 	}
 	defer e.leave()
-	r := newRequest()
-	defer r.free()
+	r := e.newRequest()
+	defer e.free(r)
 	r.control = fn
 	return e.submit(ctx, r)
 }

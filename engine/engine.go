@@ -22,6 +22,7 @@ type Engine struct {
 
 	requests chan *request // to the committer
 	groups   chan *group   // from the committer to the releaser, in order
+	spare    sync.Pool     // of requests
 
 	names  *names
 	screen *screen

@@ -179,8 +179,8 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 	defer cancel()
 	defer context.AfterFunc(e.work, cancel)() // Close does not wait for a scan
 	started, done, running := make(chan struct{}), make(chan error, 1), false
-	r := newRequest()
-	defer r.free()
+	r := e.newRequest()
+	defer e.free(r)
 	r.control = func(*group) error {
 		running = true
 		go func() {

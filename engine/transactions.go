@@ -38,7 +38,7 @@ func (t *transactions) init(e *Engine) {
 
 func (t *transactions) begin(e *Engine, ctx context.Context) *Tx {
 	tx := &Tx{
-		e: e, ctx: ctx, live: true, req: newRequest(),
+		e: e, ctx: ctx, live: true, req: e.newRequest(),
 		latest: make(map[string]int), reads: make(map[string]bool), claims: make(map[string]Record),
 	}
 	t.mu.Lock()

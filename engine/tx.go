@@ -406,7 +406,7 @@ func (tx *Tx) end() {
 	tx.live = false
 	tx.undo(0, 0)
 	tx.e.tx.finish(tx)
-	tx.req.free()
+	tx.e.free(tx.req)
 	tx.req = nil
 }
 
