@@ -1,0 +1,409 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"pgregory.net/rapid"
+
+	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// The golden bytes below are described in docs/format.md. They are on disk for ever: a test that fails here means that
+// stores which exist can no longer be read. A new form gets a new version and a golden test of its own.
+
+const aWeek weekbucket.Week = 0x19cd4
+
+func wantBytes(t *testing.T, got []byte, want string) {
+	t.Helper()
+	if want = strings.ReplaceAll(want, " ", ""); hex.EncodeToString(got) != want {
+		t.Errorf("encoded as\n%x, the format is\n%s", got, want)
+	}
+}
+
+func TestGoldenKeys(t *testing.T) {
+	const week = "00019cd4"
+	for _, c := range []struct{ scope, id, want string }{
+		{"a", "bc", "61 0001" + week + "01 6263"},
+		{"ab", "c", "6162 0001" + week + "01 63"},
+		{"a|b", "c", "617c62 0001" + week + "01 63"},
+		{"a\x00b", "c", "61 00ff 62 0001" + week + "01 63"},
+		{"\x00", "\x00", "00ff 0001" + week + "01 00"},
+		{"\xff\x00\x01", "\xff", "ff 00ff 01 0001" + week + "01 ff"},
+		{"s", "01234567-89ab-cdef-0123-456789abcdef", "73 0001" + week + "02 0123456789abcdef0123456789abcdef"},
+		{"s", "01234567-89AB-cdef-0123-456789abcdef", "73 0001" + week + "01" + hex.EncodeToString([]byte("01234567-89AB-cdef-0123-456789abcdef"))},
+		{"s", "00ff00ff00ff00ff", "73 0001" + week + "03 00ff00ff00ff00ff"},
+		{"s", "0123456789abcdef0123456789abcdef", "73 0001" + week + "03 0123456789abcdef0123456789abcdef"},
+		{"s", "00ff00ff00ff00f", "73 0001" + week + "01" + hex.EncodeToString([]byte("00ff00ff00ff00f"))},
+		{"s", "00ff00ff00ff00", "73 0001" + week + "01" + hex.EncodeToString([]byte("00ff00ff00ff00"))},
+		{"s", "00ff00ff00ff00ff0", "73 0001" + week + "01" + hex.EncodeToString([]byte("00ff00ff00ff00ff0"))},
+		{"s", "00FF00ff00ff00ff", "73 0001" + week + "01" + hex.EncodeToString([]byte("00FF00ff00ff00ff"))},
+	} {
+		key := Bucket{c.scope, aWeek}.AppendKey(nil, []byte(c.id))
+		wantBytes(t, key, c.want)
+		if b, id, err := ParseKey(key); err != nil || b != (Bucket{c.scope, aWeek}) || string(id) != c.id {
+			t.Errorf("%q %q: told back as %q %q, %v", c.scope, c.id, b.Scope, id, err)
+		}
+	}
+	wantBytes(t, Bucket{"a\x00", aWeek}.AppendPrefix(nil), "61 00ff 0001 00019cd4")
+	wantBytes(t, Bucket{"a", weekbucket.Max}.AppendPrefix(nil), "61 0001 0007f5fa")
+}
+
+func TestGoldenHash(t *testing.T) {
+	key := Bucket{"a", aWeek}.AppendKey(nil, []byte("bc"))
+	e := &Engine{seed: 0x0123456789abcdef}
+	if got, want := e.hash(key), uint64(0xbea42bc78c4ab3e1); got != want {
+		t.Errorf("hash %016x, the format has %016x", got, want)
+	}
+	if got := xxh3.HashSeed(nil, 0); got != 0x2d06800538d394c2 { // the reference implementation's
+		t.Errorf("XXH3-64 of nothing is %016x", got)
+	}
+}
+
+func TestGoldenRecords(t *testing.T) {
+	for _, c := range []struct {
+		record Record
+		topic  uint64
+		want   string
+	}{
+		{Record{State: Done, FirstSeen: time.UnixMilli(0).UTC()}, 0, "01 00 00 00 00 00"},
+		{Record{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "01 00 02 05 01 d804"},
+		{Record{State: Done, Generation: 200, FirstSeen: time.UnixMilli(-1).UTC(), Origin: Origin{Partition: 3, Offset: -1}}, 128, "01 c801 01 8001 06 01"},
+		{Record{State: Done, FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 1,
+			"01 00 80f8c08b9767 01 feffffff0f feffffffffffffffff01"},
+	} {
+		b := appendRecord(nil, &c.record, c.topic)
+		wantBytes(t, b, c.want)
+		r, topic, err := parseRecord(b)
+		if err != nil || r != c.record || topic != c.topic {
+			t.Errorf("read back as %+v, topic %d, %v", r, topic, err)
+		}
+	}
+}
+
+func TestGoldenState(t *testing.T) {
+	wantBytes(t, hostKey([]byte("k\x00")), "68 6b00")
+	p := Position{Group: "g", Topic: "orders", Partition: 3}
+	wantBytes(t, p.stateKey(), "6f 01 67 06 6f7264657273 00000003")
+	if got, err := parsePosition(p.stateKey()); err != nil || got != p {
+		t.Errorf("position read back as %+v, %v", got, err)
+	}
+	o := Offset{Next: 8, LeaderEpoch: 2, TopicID: [16]byte{0: 1, 15: 0xff}}
+	wantBytes(t, o.encode(), "10 04 010000000000000000000000000000ff")
+	if got, err := parseOffset(o.encode()); err != nil || got != o {
+		t.Errorf("offset read back as %+v, %v", got, err)
+	}
+	wantBytes(t, Offset{Next: 300, LeaderEpoch: -1}.encode(), "d804 01 00000000000000000000000000000000")
+
+	at := time.UnixMilli(-300).UTC()
+	wantBytes(t, holdKey("lag"), "64 6c6167")
+	wantBytes(t, encodeHold(at), "d704")
+	if got, err := parseHold(encodeHold(at)); err != nil || !got.Equal(at) {
+		t.Errorf("hold read back as %v, %v", got, err)
+	}
+
+	wantBytes(t, keyOldest, "6d 6f6c64657374")
+	wantBytes(t, keyDrop, "6d 64726f70")
+	dropped := []Bucket{{"a", aWeek}, {"a\x00", aWeek + 1}}
+	wantBytes(t, encodeBuckets(dropped), "07 61 0001 00019cd4  09 61 00ff 0001 00019cd5")
+	if got, err := parseBuckets(encodeBuckets(dropped)); err != nil || fmt.Sprint(got) != fmt.Sprint(dropped) {
+		t.Errorf("buckets read back as %v, %v", got, err)
+	}
+}
+
+func TestGoldenNames(t *testing.T) {
+	n := newNames()
+	for i := range 130 {
+		ref, writes, err := n.ref(fmt.Sprint("name", i), nil)
+		if err != nil || ref != uint64(i) || len(writes) != 1 {
+			t.Fatal(ref, writes, err)
+		}
+		switch i {
+		case 0:
+			wantBytes(t, writes[0].Key, "6e 6e616d6530")
+			wantBytes(t, writes[0].Value, "00")
+		case 129:
+			wantBytes(t, writes[0].Value, "8101")
+		}
+	}
+	if _, writes, _ := n.ref("name7", nil); len(writes) != 0 {
+		t.Error("a known name is written again")
+	}
+}
+
+func TestGoldenJournalEntry(t *testing.T) {
+	var w journalWriter
+	one, two := bucketRef{1, aWeek}, bucketRef{300, aWeek + 1}
+	w.add(one, journalPut, 0x0102030405060708)
+	w.add(two, journalRemoved, 0xff)
+	w.add(one, journalPut, 2)
+	entry := w.appendTo(nil)
+	wantBytes(t, entry, "02 01 00019cd4 01 0102030405060708 0000000000000002"+"01 ac02 00019cd5 00 00000000000000ff")
+	var got []string
+	err := readJournal(entry, func(ref bucketRef, sign byte, hash uint64) { got = append(got, fmt.Sprint(ref, sign, hash)) })
+	want := []string{fmt.Sprint(one, 1, 0x0102030405060708), fmt.Sprint(one, 1, 2), fmt.Sprint(two, 0, 255)}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("read back as %v, %v", got, err)
+	}
+	w.reset()
+	if b := w.appendTo(nil); len(b) != 0 {
+		t.Errorf("an empty entry is %x", b)
+	}
+}
+
+// aSnapshot has one bucket and the filter of one week.
+func aSnapshot() *snapshot {
+	f := bloom.New(bloom.Options{Expected: 1})
+	f.Add(42)
+	return &snapshot{
+		identity: Identity{UUID: [16]byte{0: 1, 15: 0xff}, Incarnation: 2, Seed: 3},
+		seq:      0x1234,
+		counts:   map[bucketRef]count{{1, aWeek}: {300, 0x0102030405060708}},
+		filters:  map[weekbucket.Week]*bloom.Filter{aWeek: f},
+	}
+}
+
+func (s *snapshot) bytes(t testing.TB) []byte {
+	var b bytes.Buffer
+	if err := s.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestGoldenSnapshot(t *testing.T) {
+	s := aSnapshot()
+	header := s.header([]weekbucket.Week{aWeek})
+	wantBytes(t, header, "00000041"+
+		"485853435245454e 00000001 010000000000000000000000000000ff 0000000000000002 0000000000001234"+
+		"01 01 00019cd4 ac02 0102030405060708"+
+		"01 00019cd4"+"ef44d2ec")
+	if file := s.bytes(t); !bytes.Equal(file[:len(header)], header) ||
+		!bytes.Equal(file[len(header):], s.filters[aWeek].AppendSnapshot(nil)) {
+		t.Error("a snapshot is not its header and its filters, one after the other")
+	}
+	if snapshotNames != [2]string{"screen-0", "screen-1"} {
+		t.Error("snapshots are in", snapshotNames)
+	}
+}
+
+func TestSnapshotIsReadBackWhole(t *testing.T) {
+	s := aSnapshot()
+	for i := range 300 {
+		ref := bucketRef{uint64(i), aWeek + weekbucket.Week(i%5)}
+		s.counts[ref] = count{uint64(i) << 20, uint64(i) * 0x9e3779b97f4a7c15}
+		if s.filters[ref.week] == nil {
+			s.filters[ref.week] = bloom.New(bloom.Options{Expected: 100})
+		}
+		s.filters[ref.week].Add(uint64(i) * 0x9e3779b97f4a7c15)
+	}
+	got, weeks, body, err := readSnapshotHeader(s.bytes(t))
+	if err == nil {
+		err = got.readFilters(weeks, body)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.identity.Seed = s.identity.Seed // not kept: the store's own is used
+	if got.identity != s.identity || got.seq != s.seq || fmt.Sprint(got.counts) != fmt.Sprint(s.counts) || len(got.filters) != len(s.filters) {
+		t.Errorf("read back as %+v", got)
+	}
+	for week, f := range s.filters {
+		if !bytes.Equal(f.AppendSnapshot(nil), got.filters[week].AppendSnapshot(nil)) {
+			t.Errorf("filter of %s differs", week)
+		}
+	}
+}
+
+func TestDamagedSnapshotIsUnusableWhicheverByteIsDamaged(t *testing.T) {
+	whole := aSnapshot().bytes(t)
+	read := func(b []byte) error {
+		s, weeks, body, err := readSnapshotHeader(b)
+		if err != nil {
+			return err
+		}
+		return s.readFilters(weeks, body)
+	}
+	if err := read(whole); err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		for bit := range 8 {
+			b := bytes.Clone(whole)
+			b[i] ^= 1 << bit
+			if err := read(b); !errors.Is(err, errUnusable) {
+				t.Fatalf("bit %d of byte %d of %d flipped: %v", bit, i, len(whole), err)
+			}
+		}
+		if err := read(whole[:i]); !errors.Is(err, errUnusable) {
+			t.Fatalf("cut off at byte %d of %d: %v", i, len(whole), err)
+		}
+	}
+	if err := read(append(bytes.Clone(whole), 0)); !errors.Is(err, errUnusable) {
+		t.Fatal("with a byte too many:", err)
+	}
+}
+
+// hostile draws byte strings that mean something to the encoding, and other ones.
+func hostile(name string, least, most int) *rapid.Generator[string] {
+	pieces := []string{"\x00", "\x01", "\xff", "\x00\x01", "\x00\xff", "|", "a", "b", "bc", "\x00\x01\x00\x01\x9c\xd4",
+		"01234567-89ab-cdef-0123-456789abcdef", "0123456789ABCDEF", "0011223344556677", "f", "\xc3\x28"}
+	return rapid.Custom(func(t *rapid.T) string {
+		parts := rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 5).Draw(t, name)
+		s := strings.Join(parts, "")
+		if rapid.Bool().Draw(t, "any bytes") {
+			s += string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "bytes"))
+		}
+		if len(s) < least {
+			s += strings.Repeat("x", least-len(s))
+		}
+		return s[:min(len(s), most)]
+	})
+}
+
+type triple struct {
+	scope string
+	week  weekbucket.Week
+	id    string
+}
+
+func drawTriple(t *rapid.T) triple {
+	return triple{
+		hostile("scope", 1, MaxScopeBytes).Draw(t, "scope"),
+		rapid.SampledFrom([]weekbucket.Week{0, 1, 0xff, 0x100, aWeek, aWeek + 1, weekbucket.Max}).Draw(t, "week"),
+		hostile("id", 1, LimitIDBytes).Draw(t, "id"),
+	}
+}
+
+func (x triple) String() string { return fmt.Sprintf("(%q, %d, %q)", x.scope, x.week, x.id) }
+
+func (x triple) key() []byte { return Bucket{x.scope, x.week}.AppendKey(nil, []byte(x.id)) }
+
+func TestKeysAreInjectiveAndTellTheirTripleBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawTriple(t), drawTriple(t)
+		if rapid.Bool().Draw(t, "share") { // near misses: a|bc and ab|c, the same scope, the same id
+			joined := a.scope + a.id
+			cut := rapid.IntRange(1, len(joined)-1).Draw(t, "cut")
+			b = triple{joined[:cut], a.week, joined[cut:]}
+			if len(b.scope) > MaxScopeBytes {
+				b.scope = b.scope[:MaxScopeBytes]
+			}
+		}
+		if same := bytes.Equal(a.key(), b.key()); same != (a == b) {
+			t.Fatalf("%v and %v have keys %x and %x", a, b, a.key(), b.key())
+		}
+		bucket, id, err := ParseKey(a.key())
+		if got := (triple{bucket.Scope, bucket.Week, string(id)}); err != nil || got != a {
+			t.Fatalf("%v is told back as %v, %v", a, got, err)
+		}
+	})
+}
+
+func TestKeysSortByScopeThenWeekAndABucketIsOneRange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawTriple(t), drawTriple(t)
+		if rapid.Bool().Draw(t, "longer") {
+			b.scope = (a.scope + hostile("more", 1, 10).Draw(t, "more"))
+		}
+		if rapid.Bool().Draw(t, "same scope") {
+			b.scope = a.scope
+		}
+		want := cmp.Or(strings.Compare(a.scope, b.scope), cmp.Compare(a.week, b.week))
+		if got := bytes.Compare(a.key(), b.key()); want != 0 && got != want {
+			t.Fatalf("%v and %v compare as %d, their keys %x and %x as %d", a, b, want, a.key(), b.key(), got)
+		}
+		inside := bytes.HasPrefix(b.key(), Bucket{a.scope, a.week}.AppendPrefix(nil))
+		if inside != (want == 0) {
+			t.Fatalf("%v begins with the prefix of %v: %v", b, a, inside)
+		}
+	})
+}
+
+func TestIDsAreToldBackByteForByte(t *testing.T) {
+	for _, id := range []string{
+		"x", "\x00", "\xff", "\xff\xff\xff\xff", "|", "a|b", "\x00\x01", " ", "日本",
+		"01234567-89AB-CDEF-0123-456789ABCDEF", "{01234567-89ab-cdef-0123-456789abcdef}", "0123456789abcdef-0123-0123-456789abc",
+		"01234567-89ab-cdef-0123-456789abcdeg", "01234567_89ab_cdef_0123_456789abcdef",
+		"abcdefabcdefabcdefa", "ABCDEFABCDEFABCDEF", "00112233445566778", "001122334455667g", "0x11223344556677",
+		strings.Repeat("f", 36), strings.Repeat("0", LimitIDBytes), strings.Repeat("\xff", LimitIDBytes),
+	} {
+		b, got, err := ParseKey(Bucket{"s", aWeek}.AppendKey(nil, []byte(id)))
+		if err != nil || string(got) != id || b != (Bucket{"s", aWeek}) {
+			t.Errorf("%.60q is told back as %.60q, %v", id, got, err)
+		}
+	}
+}
+
+func TestAnIDHasOneKeyOnly(t *testing.T) {
+	b := Bucket{"s", aWeek}
+	for _, tail := range []string{
+		"\x0101234567-89ab-cdef-0123-456789abcdef", // would be packed as a UUID
+		"\x010011223344556677",                     // would be packed as hex
+		"\x03\x00\x11\x22",                         // too short to be packed
+		"\x02\x00",                                 // no UUID
+		"\x04abc", "\x00", "\x01", "",
+	} {
+		key := append(b.AppendPrefix(nil), tail...)
+		if _, id, err := ParseKey(key); !errors.Is(err, ErrDamaged) {
+			t.Errorf("tail %x is read as %q, %v", tail, id, err)
+		}
+	}
+}
+
+func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
+	rec := []byte{1, 0, 2, 5, 1, 0xd8, 0x04}
+	if _, _, err := parseRecord(rec); err != nil {
+		t.Fatal(err)
+	}
+	for _, long := range [][]byte{
+		{1, 0x80, 0, 2, 5, 1, 0xd8, 0x04},
+		{1, 0, 0x82, 0, 5, 1, 0xd8, 0x04},
+		{1, 0, 2, 5, 1, 0xd8, 0x84, 0x00},
+		{1, 0, 2, 5, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, // more than 64 bits
+	} {
+		if r, _, err := parseRecord(long); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%x is read as %+v, %v", long, r, err)
+		}
+	}
+}
+
+func TestRecordInAnUnknownStateIsANewerFormat(t *testing.T) {
+	if _, _, err := parseRecord([]byte{2, 0, 2, 5, 1, 0}); !errors.Is(err, ErrNewerFormat) {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedTableOfNamesIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		entries [][2]string
+	}{
+		{"a gap", [][2]string{{"a", "\x00"}, {"b", "\x02"}}},
+		{"no first name", [][2]string{{"a", "\x01"}}},
+		{"two names with one number", [][2]string{{"a", "\x00"}, {"b", "\x00"}}},
+		{"a name without a number", [][2]string{{"a", ""}}},
+		{"bytes behind the number", [][2]string{{"a", "\x00\x00"}}},
+		{"a number cut off", [][2]string{{"a", "\x80"}}},
+		{"a number too high", [][2]string{{"a", "\x80\x80\x04"}}},
+		{"an empty name", [][2]string{{"", "\x00"}}},
+		{"a number longer than need be", [][2]string{{"a", "\x80\x00"}}},
+	} {
+		n := newNames()
+		var err error
+		for _, e := range c.entries {
+			err = errors.Join(err, n.load(e[0], []byte(e[1])))
+		}
+		if err = errors.Join(err, n.check()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
