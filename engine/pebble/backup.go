@@ -102,4 +102,3 @@ func (b *Store) becomeBackup(ctx context.Context, of *Store, files map[string][]
 	}
 	return d.writeClean(b.lastSeq)
 }
-

@@ -31,10 +31,10 @@ const (
 // prepareDir makes sure that the directory exists, and returns the one name that it has in this process.
 func prepareDir(fsys vfs.FS, dir string) (string, error) {
 	if fsys != vfs.Default {
-		if err := fsys.MkdirAll(dir, 0o700); err != nil {
+		if err := makeDir(fsys, dir); err != nil {
 			return "", fmt.Errorf("hapax: creating the store's directory: %w", err)
 		}
-		return dir, sidecars{newDisk(fsys, dir, hooks{})}.SyncDir(fsys.PathDir(dir))
+		return dir, nil
 	}
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return "", err
@@ -49,6 +49,23 @@ func prepareDir(fsys vfs.FS, dir string) (string, error) {
 		return "", fmt.Errorf("hapax: the store's directory: %w", err)
 	}
 	return dir, nil
+}
+
+// makeDir makes a directory and its parents, durably.
+func makeDir(fsys vfs.FS, dir string) error {
+	if _, err := fsys.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := fsys.PathDir(dir)
+	if parent != dir {
+		if err := makeDir(fsys, parent); err != nil {
+			return err
+		}
+	}
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDir(fsys, parent)
 }
 
 // refuseForeign refuses, before anything is written, what is not ours or newer than we are. It decides nothing else:

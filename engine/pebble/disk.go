@@ -35,9 +35,9 @@ type disk struct {
 	unreadable atomic.Bool  // a read failed for another reason than that there is nothing
 	changing   sync.RWMutex // held shared by every operation that changes the directory
 
-	written  atomic.Uint64
-	flushes  atomic.Uint64 // memory tables flushed
-	flushed  func()        // called after each flush
+	written atomic.Uint64
+	flushes atomic.Uint64 // memory tables flushed
+	flushed func()        // called after each flush
 
 	manifestMu sync.Mutex // guards what is known about MANIFESTs
 	manifest   position   // of the current MANIFEST: what is durable
@@ -362,16 +362,14 @@ func (s sidecars) Create(path string) (sidecar.File, error) {
 
 func (s sidecars) ReadFile(path string) ([]byte, error) { return readFile(s.disk, path) }
 
-func (s sidecars) SyncDir(path string) error {
-	f, err := s.OpenDir(path)
+func (s sidecars) SyncDir(path string) error { return syncDir(s.disk, path) }
+
+func syncDir(fsys vfs.FS, path string) error {
+	f, err := fsys.OpenDir(path)
 	if err != nil {
 		return err
 	}
-	err = f.Sync()
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func readFile(fsys vfs.FS, path string) ([]byte, error) {

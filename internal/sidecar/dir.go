@@ -18,10 +18,10 @@ func PrepareDir(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := makeDir(filepath.Clean(dir)); err != nil {
 			return fmt.Errorf("hapax: creating the store's directory: %w", err)
 		}
-		return OS{}.SyncDir(filepath.Dir(dir))
+		return nil
 	case err != nil:
 		return fmt.Errorf("hapax: looking at the store's directory: %w", err)
 	case info.Mode()&fs.ModeSymlink != 0:
@@ -32,4 +32,18 @@ func PrepareDir(dir string) error {
 		return fmt.Errorf("%w: %s is world-writable (mode %v): chmod 0700 it", engine.ErrForeign, dir, info.Mode().Perm())
 	}
 	return nil
+}
+
+// makeDir makes dir and the parents it lacks, each of them durable before the next.
+func makeDir(dir string) error {
+	parent := filepath.Dir(dir)
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
+		if err := makeDir(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return OS{}.SyncDir(parent)
 }

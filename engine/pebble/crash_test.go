@@ -1,0 +1,205 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+const patienceInTests = 60 * time.Second
+
+// run applies batches from the store's next one to last, keeps a few of them unsynced, and notes in acked what was
+// acknowledged. It stops at the first error.
+func run(s *Store, last uint64, n int, acked *atomic.Uint64) error {
+	type pending struct {
+		seq  uint64
+		wait func() error
+	}
+	var queue []pending
+	settle := func(keep int) error {
+		for len(queue) > keep {
+			if err := queue[0].wait(); err != nil {
+				return err
+			}
+			acked.Store(queue[0].seq)
+			queue = queue[1:]
+		}
+		return nil
+	}
+	for seq := s.LastSeq() + 1; seq <= last; seq++ {
+		wait, err := s.Apply(batchOf(seq, n))
+		if err != nil {
+			return errors.Join(err, settle(0))
+		}
+		queue = append(queue, pending{seq, wait})
+		if err := settle(3); err != nil {
+			return err
+		}
+	}
+	return settle(0)
+}
+
+// prefixOf says which batch is the last one of the contents, which must be those of a prefix.
+func prefixOf(s *Store, n int) (uint64, error) {
+	got, err := contents(s)
+	if err != nil {
+		return 0, err
+	}
+	if !maps.Equal(got, model(s.LastSeq(), n)) {
+		return 0, fmt.Errorf("%d entries are not those of batches 1 to %d", len(got), s.LastSeq())
+	}
+	return s.LastSeq(), nil
+}
+
+// crashes applies batches and cuts the power at random moments; it returns how many acknowledged batches were missing.
+func crashes(t *testing.T, h hooks, seed uint64, rounds int) (lost int) {
+	const n = 20
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for _, kept := range []int{0, 50, 100} {
+		fsys := vfs.NewCrashableMem()
+		var acked atomic.Uint64
+		for round := range rounds {
+			s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, test: h})
+			if err != nil {
+				t.Fatalf("seed %d, %d %% kept, round %d: %v", seed, kept, round, err)
+			}
+			last, err := prefixOf(s, n)
+			if err != nil {
+				t.Fatalf("seed %d, %d %% kept, round %d: %v", seed, kept, round, err)
+			}
+			if last < acked.Load() {
+				lost++
+			}
+			acked.Store(last)
+			var crashed *vfs.MemFS
+			var told uint64
+			stop := last + 1 + uint64(rng.IntN(150))
+			crash := make(chan struct{})
+			go func() {
+				defer close(crash)
+				for acked.Load() < stop {
+					time.Sleep(100 * time.Microsecond)
+				}
+				told = acked.Load()
+				crashed = fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
+			}()
+			within(t, patienceInTests, "a run", func() {
+				if err := run(s, stop+100, n, &acked); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+				<-crash
+			})
+			mustClose(t, s)
+			fsys = crashed
+			acked.Store(told)
+		}
+	}
+	return lost
+}
+
+func TestAcknowledgedBatchesSurviveAPowerCut(t *testing.T) {
+	rounds := 12
+	if testing.Short() {
+		rounds = 4
+	}
+	for seed := range uint64(3) {
+		if lost := crashes(t, hooks{}, seed, rounds); lost != 0 {
+			t.Fatalf("seed %d: %d crashes lost acknowledged batches", seed, lost)
+		}
+	}
+}
+
+// The control: a store that does not wait is seen to lose.
+func TestAcknowledgingBeforeTheSyncIsSeenToLose(t *testing.T) {
+	if crashes(t, hooks{acknowledgeUnsynced: true}, 1, 12) == 0 {
+		t.Fatal("no acknowledged batch was lost without waiting for the sync: the crash test tests nothing")
+	}
+}
+
+func sweepWorkload(fsys vfs.FS, acked *atomic.Uint64) error {
+	s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(run(s, 40, 50, acked), s.TrimJournal(1), s.WriteSidecar("x", writeString("x"))); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return s.Close()
+}
+
+// Every operation of a workload fails once: whatever the store then says, no acknowledged batch is missing later, and
+// nothing hangs or dies.
+func TestAnyFailingOperationLosesNothing(t *testing.T) {
+	counted := &counter{at: -1}
+	var acked atomic.Uint64
+	if err := sweepWorkload(errorfs.Wrap(vfs.NewMem(), counted), &acked); err != nil {
+		t.Fatal(err)
+	}
+	ops := counted.n.Load()
+	step := max(1, ops/150)
+	if testing.Short() {
+		step = max(1, ops/20)
+	}
+	failed := 0
+	for at := int64(0); at < ops; at += step {
+		what := fmt.Sprintf("operation %d of %d", at, ops)
+		mem := vfs.NewMem()
+		inj := &counter{at: at}
+		acked.Store(0)
+		var err error
+		within(t, patienceInTests, what, func() { err = sweepWorkload(errorfs.Wrap(mem, inj), &acked) })
+		if err != nil {
+			failed++
+			if !errors.Is(err, errorfs.ErrInjected) {
+				t.Errorf("%s (%s): the error does not wrap the cause: %v", what, inj.op(), err)
+			}
+		}
+		within(t, patienceInTests, what+", reopened", func() {
+			s, err := Open("store", Options{FS: mem, SmallTables: true, CacheBytes: 1 << 20})
+			if err != nil {
+				t.Errorf("%s (%s): reopening: %v", what, inj.op(), err)
+				return
+			}
+			last, err := prefixOf(s, 50)
+			if err != nil || last < acked.Load() {
+				t.Errorf("%s (%s): batches to %d were acknowledged, %d are there: %v", what, inj.op(), acked.Load(), last, err)
+			}
+			mustClose(t, s)
+		})
+	}
+	t.Logf("%d operations, every %d. failed once, %d runs saw an error", ops, step, failed)
+}
+
+// counter counts operations and fails the one with the number at.
+type counter struct {
+	at   int64
+	n    atomic.Int64
+	what atomic.Value
+}
+
+func (c *counter) String() string { return "(counter)" }
+
+func (c *counter) MaybeError(op errorfs.Op) error {
+	if c.n.Add(1)-1 != c.at {
+		return nil
+	}
+	c.what.Store(fmt.Sprintf("kind %d on %s", op.Kind, op.Path))
+	return errorfs.ErrInjected
+}
+
+func (c *counter) op() any { return c.what.Load() }
+
+func writeString(content string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, content)
+		return err
+	}
+}
