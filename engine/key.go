@@ -97,16 +97,21 @@ func SplitKey(key []byte) (b Bucket, tail []byte, err error) {
 }
 
 func appendID(dst, id []byte) []byte {
-	if len(id) == uuidText && isUUIDText(id) {
-		dst = append(dst, idUUID)
-		dst = appendUnhex(dst, id[0:8])
-		dst = appendUnhex(dst, id[9:13])
-		dst = appendUnhex(dst, id[14:18])
-		dst = appendUnhex(dst, id[19:23])
-		return appendUnhex(dst, id[24:36])
+	if len(id) == uuidText && id[8] == '-' && id[13] == '-' && id[18] == '-' && id[23] == '-' {
+		packed, ok := append(dst, idUUID), true
+		for _, part := range [...][]byte{id[0:8], id[9:13], id[14:18], id[19:23], id[24:36]} {
+			if packed, ok = appendPacked(packed, part); !ok {
+				break
+			}
+		}
+		if ok {
+			return packed
+		}
 	}
-	if len(id) >= minHexDigits && len(id)%2 == 0 && isLowerHex(id) {
-		return appendUnhex(append(dst, idHex), id)
+	if len(id) >= minHexDigits && len(id)%2 == 0 {
+		if packed, ok := appendPacked(append(dst, idHex), id); ok {
+			return packed
+		}
 	}
 	return append(append(dst, idRaw), id...)
 }
@@ -143,30 +148,27 @@ func parseID(tail []byte) ([]byte, error) {
 	return id, nil
 }
 
-func isUUIDText(id []byte) bool {
-	return id[8] == '-' && id[13] == '-' && id[18] == '-' && id[23] == '-' &&
-		isLowerHex(id[0:8]) && isLowerHex(id[9:13]) && isLowerHex(id[14:18]) && isLowerHex(id[19:23]) && isLowerHex(id[24:36])
-}
-
-func isLowerHex(s []byte) bool {
-	for _, c := range s {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
+// appendPacked appends the bytes that an even number of lower-case hex digits stand for; false if they are not that.
+func appendPacked(dst, digits []byte) ([]byte, bool) {
+	for i := 0; i+1 < len(digits); i += 2 {
+		hi, lo := nibbles[digits[i]], nibbles[digits[i+1]]
+		if (hi|lo)&notHex != 0 {
+			return dst, false
 		}
+		dst = append(dst, hi<<4|lo)
 	}
-	return true
+	return dst, true
 }
 
-func appendUnhex(dst, digits []byte) []byte {
-	for i := 0; i < len(digits); i += 2 {
-		dst = append(dst, nibble(digits[i])<<4|nibble(digits[i+1]))
+// nibbles is the value of each lower-case hex digit, notHex for every other byte.
+var nibbles = func() (t [256]byte) {
+	for i := range t {
+		t[i] = notHex
 	}
-	return dst
-}
+	for i, c := range []byte("0123456789abcdef") {
+		t[c] = byte(i)
+	}
+	return t
+}()
 
-func nibble(c byte) byte {
-	if c >= 'a' {
-		return c - 'a' + 10
-	}
-	return c - '0'
-}
+const notHex = 0x80
