@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -123,6 +124,52 @@ func dropTwice(e *env) {
 	}
 }
 
+// crashWithinADrop makes clones while buckets are dropped; in each, Drop is called again.
+func crashWithinADrop(e *env) {
+	e.needAtomicClone()
+	all := e.neighbours()
+	var old []engine.Bucket
+	for i := range 7 {
+		old = append(old, all[3*i+1])
+	}
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	s := e.s
+	go func() {
+		close(begun)
+		ended <- errors.Join(s.Drop(old[:4]), s.Drop(old[4:]))
+	}()
+	<-begun
+	var clones []string
+	for len(clones) < 12 && len(ended) == 0 {
+		clones = append(clones, e.h.CrashClone(e.test, s, e.dir, 50*(len(clones)%3)))
+		time.Sleep(200 * time.Microsecond)
+	}
+	e.within(e.h.patience, "Drop", func() error { return <-ended })
+	before := e.told.view.clone()
+	e.told.drop(old)
+	for _, dir := range clones {
+		e.onOther(dir, func(s engine.Store) {
+			got, err := readAll(s)
+			if err != nil {
+				e.Fatalf("%v", err)
+			}
+			for _, b := range old {
+				for _, k := range sortedKeys(before.claims, string(b.AppendPrefix(nil))) {
+					if v, found := got.claims[k]; found && string(v) != string(before.claims[k]) {
+						e.Errorf("after a crash within a drop claim %q is %q", k, v)
+					}
+				}
+			}
+			if err := s.Drop(old); err != nil {
+				e.Fatalf("Drop after a crash within one: %v", err)
+			}
+			if diff := e.compare(s, e.told.view); diff != "" {
+				e.Errorf("dropped again after a crash within a drop: %s", diff)
+			}
+		})
+	}
+}
+
 func applyDuringDrop(e *env) {
 	n := 1000
 	if testing.Short() {
@@ -160,6 +207,89 @@ func applyDuringDrop(e *env) {
 	e.within(e.h.patience, "Drop beside Apply", func() error { return <-dropped })
 	e.told.drop(old)
 	e.inEveryForm(func() {})
+}
+
+// everythingBesideMaintenance runs Drop, Reclaim, TrimJournal, Apply and what reads everything at the same time.
+func everythingBesideMaintenance(e *env) {
+	const rounds = 8
+	stays := bucket("a", week+100)
+	e.claims(numbered(stays, 0, 50)...)
+	for i := range rounds {
+		e.claims(numbered(bucket("a", week+weekbucket.Week(i)), 0, 100)...)
+		if i == rounds/2 {
+			e.settle()
+		}
+	}
+	s, dir := e.s, e.dir
+	first := e.told.view.lastSeq
+	beside := []func(i int) error{
+		func(i int) error { return s.Drop([]engine.Bucket{bucket("a", week+weekbucket.Week(i))}) },
+		func(i int) error {
+			return s.Reclaim(context.Background(), []engine.Bucket{bucket("a", week+weekbucket.Week(max(0, i-1)))})
+		},
+		func(i int) error { return s.TrimJournal(uint64(i)) },
+		func(i int) error {
+			wait, err := s.Apply(&engine.Batch{Seq: first + uint64(i) + 1, Claims: numbered(stays, 50+10*i, 60+10*i)})
+			if err != nil {
+				return err
+			}
+			return wait()
+		},
+		func(int) error {
+			var problem error
+			err := s.Verify(context.Background(), func(p string) { problem = fmt.Errorf("reported %q", p) })
+			return errors.Join(err, problem)
+		},
+		func(int) error {
+			seen := 0
+			err := s.Scan(context.Background(), func() {}, func(k, _ []byte) error {
+				if bucketOf(k) == stays {
+					seen++
+				}
+				return nil
+			})
+			if err == nil && seen < 50 {
+				err = fmt.Errorf("a scan has seen %d of the claims that stay", seen)
+			}
+			return err
+		},
+		func(i int) error { return s.Backup(context.Background(), fmt.Sprint(dir, "-beside-", i)) },
+		func(i int) error { return s.WriteSidecar("filter", writerOf(noise(uint64(i), 1000))) },
+		func(int) error { _, err := s.Usage(); return err },
+		func(int) error { return s.Buckets(func(engine.Bucket) error { return nil }) },
+	}
+	for i := range rounds {
+		results := make(chan error, len(beside))
+		for _, f := range beside {
+			go func() { results <- f(i) }()
+		}
+		e.within(e.h.patience, "everything at the same time", func() (err error) {
+			for range beside {
+				err = errors.Join(err, <-results)
+			}
+			return err
+		})
+	}
+	for i := range rounds {
+		batch := &engine.Batch{Seq: first + uint64(i) + 1, Claims: numbered(stays, 50+10*i, 60+10*i)}
+		e.told.apply(batch)
+		e.told.confirm(batch.Seq)
+		e.told.drop([]engine.Bucket{bucket("a", week+weekbucket.Week(i))})
+	}
+	e.trimmed, e.hidden = rounds-1, rounds-1
+	e.expectSidecar("afterwards", "filter", noise(rounds-1, 1000))
+	e.inEveryForm(func() {})
+	for i := range rounds {
+		e.onOther(fmt.Sprint(dir, "-beside-", i), func(s engine.Store) {
+			n := int(s.LastSeq() - first)
+			for j := range 50 + 10*n + 10 {
+				_, found, err := s.Claim(key(stays, fmt.Sprintf("id-%06d", j)))
+				if err != nil || found != (j < 50+10*n) {
+					e.Fatalf("a backup that holds batch %d: claim %d is there: %v, %v", s.LastSeq(), j, found, err)
+				}
+			}
+		})
+	}
 }
 
 func reclaimReturns(e *env) {

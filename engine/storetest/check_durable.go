@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -184,4 +186,88 @@ func lostNumbersAreUsedAgain(e *env) {
 		e.reopen()
 		e.check("with new batches under the numbers of lost ones")
 	}
+}
+
+// crashAtAnyMoment makes clones while batches are applied and waited for.
+func crashAtAnyMoment(e *env) {
+	e.needAtomicClone()
+	const batches = 80
+	type cut struct {
+		dir                string
+		confirmed, applied uint64
+	}
+	var cuts []cut
+	var begun, confirmed atomic.Uint64
+	waits := make(chan func() error, batches)
+	waited := make(chan error, 1)
+	go func() {
+		var err error
+		for wait := range waits {
+			if err == nil {
+				if err = wait(); err == nil {
+					confirmed.Add(1)
+				}
+			}
+		}
+		waited <- err
+	}()
+	// The cloner goes on for as long as batches are applied; every tenth batch waits until it has seen a moment in
+	// which all is confirmed.
+	var cloned atomic.Uint64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	s, dir := e.s, e.dir
+	go func() {
+		defer close(stopped)
+		for i := 0; len(cuts) < 20; i++ {
+			c := cut{confirmed: confirmed.Load()}
+			c.dir = e.h.CrashClone(e.test, s, dir, 50*(i%3))
+			c.applied = begun.Load()
+			cuts = append(cuts, c)
+			cloned.Add(1)
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Microsecond):
+			}
+		}
+	}()
+	moments := map[uint64]*contents{0: e.told.view.clone()}
+	for i := range batches {
+		begun.Add(1)
+		e.apply(engine.Batch{
+			Claims:  append(numbered(bucket("a", week), 4*i, 4*i+4), unclaim(bucket("a", week), fmt.Sprintf("id-%06d", 4*i-3))),
+			State:   []engine.StateWrite{set("newest", fmt.Sprint(i))},
+			Journal: fmt.Append(nil, i),
+		})
+		waits <- e.waits[0]
+		e.waits = nil
+		moments[e.told.view.lastSeq] = e.told.view.clone()
+		if i%10 == 4 {
+			e.within(e.h.patience, "waiting for a batch and a clone", func() error {
+				for confirmed.Load() <= uint64(i) && len(waited) == 0 {
+					time.Sleep(50 * time.Microsecond)
+				}
+				for enough := cloned.Load() + 2; cloned.Load() < min(enough, 20); {
+					time.Sleep(50 * time.Microsecond)
+				}
+				return nil
+			})
+		}
+	}
+	close(waits)
+	e.within(e.h.patience, "waiting for all batches", func() error { return <-waited })
+	close(stop)
+	<-stopped
+	e.told.confirm(batches)
+	for _, c := range cuts {
+		e.onOther(c.dir, func(s engine.Store) {
+			n := s.LastSeq()
+			if n < c.confirmed || n > c.applied {
+				e.Errorf("the crash came after %d waits had returned and %d batches had begun; batch %d is found", c.confirmed, c.applied, n)
+			} else if diff := e.compare(s, moments[n]); diff != "" {
+				e.Errorf("after a crash that kept batch %d: %s", n, diff)
+			}
+		})
+	}
+	e.check("after all")
 }

@@ -3,6 +3,8 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -20,6 +22,26 @@ func secondOpenIsErrLocked(e *env) {
 	}
 	e.claims(claim(bucket("a", week), "y", "2"))
 	e.inEveryForm(func() {})
+}
+
+// closeLeavesNoGoroutine lets those pass that the first store starts for all.
+func closeLeavesNoGoroutine(e *env) {
+	e.neighbours()
+	e.shut()
+	before := runtime.NumGoroutine()
+	for range 3 {
+		e.open()
+		e.claims(numbered(bucket("a", week), 0, 10)...)
+		e.shut()
+	}
+	after := 0
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if after = runtime.NumGoroutine(); after <= before {
+			return
+		}
+	}
+	stacks := make([]byte, 1<<20)
+	e.Errorf("there were %d goroutines, and are %d after opening and closing three times\n%s", before, after, stacks[:runtime.Stack(stacks, true)])
 }
 
 func newStoresAreDistinct(e *env) {
@@ -177,4 +199,12 @@ func poisonedStoreCloses(e *env) {
 		_ = wait()
 	}
 	e.shutPoisoned()
+	// The disk may still be bad, but nobody else has the directory.
+	s, err := e.h.Open(e.test, e.dir)
+	if errors.Is(err, engine.ErrLocked) {
+		e.Errorf("opening a store that was closed after a failure: %v", err)
+	}
+	if err == nil {
+		_ = s.Close()
+	}
 }

@@ -16,7 +16,7 @@ import (
 // randomRun compares the store with maps over random sequences of everything that may be done to it. It ends early on
 // a slow disk, but not while a failure is being reproduced.
 func randomRun(e *env) {
-	budget := 8 * time.Second
+	budget := 5 * time.Second
 	if testing.Short() {
 		budget = 2 * time.Second
 	}

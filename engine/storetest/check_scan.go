@@ -101,9 +101,9 @@ func bucketsInKeyOrder(e *env) {
 }
 
 func bucketsCostsNoScan(e *env) {
-	n := 6000
+	n := 3000
 	if testing.Short() {
-		n = 2000
+		n = 1500
 	}
 	for i := range 5 {
 		e.claims(numbered(bucket("a", week+weekbucket.Week(i)), 0, n)...)

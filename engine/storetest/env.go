@@ -193,6 +193,13 @@ func (e *env) drop(buckets ...engine.Bucket) {
 	}
 }
 
+func (e *env) needAtomicClone() {
+	e.needCrash()
+	if !e.h.AtomicClone {
+		e.test.Skip("the harness has no AtomicClone")
+	}
+}
+
 // within fails the test if f takes too long or returns an error. f runs in a goroutine of its own.
 func (e *env) within(d time.Duration, what string, f func() error) {
 	e.Helper()

@@ -28,6 +28,10 @@ type Harness struct {
 	// suite also calls it from a WriteSidecar's write function.
 	CrashClone func(t testing.TB, s engine.Store, dir string, unsyncedPercent int) string
 
+	// AtomicClone says that CrashClone sees one moment of all files, so that it may be called, by one goroutine, at
+	// any time while calls of s are under way. Copying files one after the other is not that.
+	AtomicClone bool
+
 	// Flush brings all that s holds in memory, or in a log, into the form in which it is kept for good. If it is nil,
 	// the suite closes and opens the store instead.
 	Flush func(t testing.TB, s engine.Store)

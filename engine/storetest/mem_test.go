@@ -15,6 +15,7 @@ func memHarness() Harness { return memHarnessOn(NewDisk()) }
 func memHarnessOn(disk *Disk) Harness {
 	clones := 0
 	return Harness{
+		AtomicClone: true,
 		Open: func(t testing.TB, dir string) (engine.Store, error) {
 			m, err := disk.Open(dir, engine.Identity{})
 			if err != nil {

@@ -450,6 +450,9 @@ var mutants = []mutant{
 			i.contents.apply(half)
 		}
 	})},
+	{name: "wait returns before the last sync", caught: "CrashAtAnyMomentKeepsWhatWasConfirmed", wrap: func(s *broken) {
+		unconfirmed(s, func(b *engine.Batch) bool { return b.Seq%10 != 0 })
+	}},
 	{name: "what open found is lost by the next crash", caught: "WhatOpenFoundIsDurable", harness: func(h *Harness, d *Disk) {
 		older := map[string]history{}
 		open, clone := h.Open, h.CrashClone
@@ -641,6 +644,50 @@ var mutants = []mutant{
 			return s.Mem.Drop(buckets)
 		}
 	}},
+	{name: "drop writes its neighbour anew", caught: "CrashWithinADropLeavesEachClaimOrNot", wrap: func(s *broken) {
+		s.drop = func(buckets []engine.Bucket) error {
+			next := bucket(buckets[0].Scope, buckets[0].Week+1)
+			var durable *contents
+			s.locked(func() { durable = s.history.durable.clone(); s.history.durable.drop([]engine.Bucket{next}) })
+			time.Sleep(5 * time.Millisecond)
+			s.locked(func() { s.history.durable = durable })
+			return s.Mem.Drop(buckets)
+		}
+	}},
+	{name: "trim takes the place of a drop", caught: "EverythingBesideMaintenance", wrap: func(s *broken) {
+		dropping := false
+		s.drop = func(buckets []engine.Bucket) error {
+			s.locked(func() { dropping = true })
+			time.Sleep(5 * time.Millisecond)
+			var still bool
+			s.locked(func() { still, dropping = dropping, false })
+			if !still {
+				return nil
+			}
+			return s.Mem.Drop(buckets)
+		}
+		s.trim = func(below uint64) error {
+			time.Sleep(2 * time.Millisecond)
+			s.locked(func() { dropping = false })
+			return s.Mem.TrimJournal(below)
+		}
+	}},
+	{name: "verify beside a drop finds less than there was", caught: "EverythingBesideMaintenance", wrap: func(s *broken) {
+		s.verify = func(_ context.Context, report func(string)) error {
+			var before, after int
+			s.locked(func() { before = len(s.history.view.claims) })
+			time.Sleep(5 * time.Millisecond)
+			s.locked(func() { after = len(s.history.view.claims) })
+			if after < before {
+				report("claims are missing")
+			}
+			return nil
+		}
+		s.drop = func(buckets []engine.Bucket) error {
+			time.Sleep(2 * time.Millisecond)
+			return s.Mem.Drop(buckets)
+		}
+	}},
 	{name: "drop holds up Apply for ever", caught: "ApplyDuringDrop", wrap: func(s *broken) {
 		s.drop = func(buckets []engine.Bucket) error { select {} }
 	}},
@@ -817,6 +864,15 @@ var mutants = []mutant{
 				err = errors.New("resource temporarily unavailable")
 			}
 			return s, err
+		}
+	}},
+	{name: "a goroutine outlives the store", caught: "CloseLeavesNoGoroutine", wrap: func(s *broken) { go func() { select {} }() }},
+	{name: "lock kept after a failure", caught: "PoisonedStoreCloses", wrap: func(s *broken) {
+		s.close = func() error {
+			if s.failed != nil {
+				return s.failed
+			}
+			return s.Mem.Close()
 		}
 	}},
 	{name: "seed is constant", caught: "NewStoresAreDistinct", wrap: func(s *broken) {

@@ -43,6 +43,7 @@ var checks = []struct {
 	{"CrashKeepsAPrefixOfBatches", crashKeepsAPrefix},
 	{"WhatOpenFoundIsDurable", whatOpenFoundIsDurable},
 	{"LostBatchNumbersAreUsedAgain", lostNumbersAreUsedAgain},
+	{"CrashAtAnyMomentKeepsWhatWasConfirmed", crashAtAnyMoment},
 
 	// The journal.
 	{"JournalFromInOrderWithEmptyEntries", journalFrom},
@@ -56,7 +57,9 @@ var checks = []struct {
 	{"DropIsDurable", dropIsDurable},
 	{"DropIsNotUndoneByAnUnsyncedBatch", dropIsNotUndone},
 	{"DropTwiceIsHarmless", dropTwice},
+	{"CrashWithinADropLeavesEachClaimOrNot", crashWithinADrop},
 	{"ApplyDuringDrop", applyDuringDrop},
+	{"EverythingBesideMaintenance", everythingBesideMaintenance},
 	{"ReclaimReturns", reclaimReturns},
 	{"ReclaimStopsWithContext", reclaimStopsWithContext},
 	{"UsageFollowsWhatIsWritten", usageFollows},
@@ -79,6 +82,7 @@ var checks = []struct {
 
 	// Opening, closing, failing.
 	{"SecondOpenIsErrLocked", secondOpenIsErrLocked},
+	{"CloseLeavesNoGoroutine", closeLeavesNoGoroutine},
 	{"NewStoresAreDistinct", newStoresAreDistinct},
 	{"NewerFormatIsRefusedUntouched", newerFormatIsRefused},
 	{"FailedWriteConfirmsNothing", failedWriteConfirmsNothing},
