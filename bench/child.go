@@ -1,5 +1,169 @@
 package bench
 
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Work that is to be killed runs in a child: this program, started again. The parent sends it one line of JSON, the
+// order, and keeps the pipe open; a child whose parent is gone ends. What the child has to tell are lines on its
+// standard output, each written whole and only once it is true, so that what the parent has read by the time the child
+// is dead is what the child was told, or less. A child that cannot go on says "fail" and why.
+
+// childArg is the hidden command; the kind of child follows.
+const childArg = "child"
+
+var childKinds = map[string]func(order []byte, say *voice) error{
+	"kill":   killChild,
+	"reopen": reopenChild,
+	"demo":   demoChild,
+}
+
 // ChildMain runs a child process if the arguments ask for one; ran is false if they do not. A program that runs
 // workloads which kill a process calls it first thing in main.
-func ChildMain(args []string) (code int, ran bool) { return 0, false }
+func ChildMain(args []string) (code int, ran bool) {
+	if len(args) != 2 || args[0] != childArg {
+		return 0, false
+	}
+	say := &voice{w: os.Stdout}
+	in := bufio.NewReader(os.Stdin)
+	order, err := in.ReadBytes('\n')
+	if err != nil {
+		return 1, true // the parent is gone
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		os.Exit(1) // the parent is gone
+	}()
+	run := childKinds[args[1]]
+	if run == nil {
+		err = fmt.Errorf("there is no child %q", args[1])
+	} else {
+		err = run(order, say)
+	}
+	if err != nil {
+		say.line("fail %s", strings.Join(strings.Fields(err.Error()), " "))
+		return 1, true
+	}
+	say.line("done")
+	return 0, true
+}
+
+// A voice is how a child tells its parent what happened.
+type voice struct {
+	mu  sync.Mutex // held while a line is written
+	w   io.Writer
+	buf []byte
+}
+
+// line tells one line; it is with the operating system on return, and survives the death of the process.
+func (v *voice) line(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.buf = append(fmt.Appendf(v.buf[:0], format, args...), '\n')
+	if _, err := v.w.Write(v.buf); err != nil {
+		os.Exit(1) // the parent is gone
+	}
+}
+
+// A child is the parent's side. One goroutine uses it; kill may be called from any.
+type child struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	out    *bufio.Scanner
+	stderr bytes.Buffer
+	stop   func() bool // lets go of the context
+
+	mu     sync.Mutex // guards killed
+	killed bool
+}
+
+// startChild starts a child of the given kind. It is killed when ctx is done.
+func startChild(ctx context.Context, kind string, order any) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	line, err := json.Marshal(order)
+	if err != nil {
+		return nil, fmt.Errorf("writing a child's order: %w", err)
+	}
+	c := &child{cmd: exec.Command(self, childArg, kind)}
+	c.cmd.Stderr = &c.stderr
+	c.cmd.WaitDelay = 10 * time.Second
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("starting a child: %w", err)
+	}
+	stdout, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a child: %w", err)
+	}
+	c.out = bufio.NewScanner(stdout)
+	c.out.Buffer(nil, 1<<20)
+	c.out.Split(wholeLines)
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting a child: %w", err)
+	}
+	c.stop = context.AfterFunc(ctx, c.kill)
+	_, _ = c.stdin.Write(append(line, '\n')) // a child that is gone already is noticed when it is heard
+	return c, nil
+}
+
+// wholeLines is bufio.ScanLines without what follows the last line end: a dead child did not finish saying it.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
+}
+
+// kill ends the child as kill -9 does.
+func (c *child) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.killed {
+		c.killed = true
+		_ = c.cmd.Process.Kill() // it may be dead already
+	}
+}
+
+// hear calls heard for each line that the child says, until the child is dead, and reports whether it was killed
+// rather than done. An error of heard kills the child.
+func (c *child) hear(heard func(word, rest string) error) (killed bool, err error) {
+	done := false
+	for c.out.Scan() {
+		word, rest, _ := strings.Cut(c.out.Text(), " ")
+		switch {
+		case word == "done":
+			done = true
+		case word == "fail":
+			err = errors.Join(err, fmt.Errorf("the process that claims failed: %s", rest))
+		case err == nil:
+			if err = heard(word, rest); err != nil {
+				c.kill()
+			}
+		}
+	}
+	c.stop()
+	_ = c.stdin.Close()
+	werr := c.cmd.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && !c.killed && !done {
+		err = fmt.Errorf("the process that claims ended by itself (%v): %.2000s", werr, c.stderr.String())
+	}
+	return !done, err
+}

@@ -25,6 +25,7 @@ type cli struct {
 	JSON bool `help:"Print the report as one line of JSON, the last line of standard output." name:"json"`
 
 	Replay replayCmd `cmd:"" help:"Judge a log of events in its order."`
+	Kill   killCmd   `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
 }
 
 const (
