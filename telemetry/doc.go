@@ -1,0 +1,78 @@
+// Package telemetry says what an engine does, to Prometheus and OpenTelemetry.
+//
+// An Observer is made first, given to the engine, and told of it:
+//
+//	obs, err := telemetry.New(telemetry.Options{Registerer: registry, Namespace: "im2be"})
+//	eng, err := engine.Open(store, engine.Options{Observer: obs})
+//	stop := obs.Watch(eng)
+//
+// New registers everything or nothing. Watch adds the figures that only the engine knows; stop, or closing the engine,
+// ends them, and no scrape fails because of either. Close takes the metrics out of the registerer again.
+//
+// # Metrics
+//
+// Names begin with the namespace, if there is one: im2be_dedup_claims_total.
+//
+//	metric                                     kind       labels                      figure
+//	dedup_claims_total                         counter    consumer_scope_id, outcome  verdicts told
+//	dedup_scope_overflow_claims_total          counter                                verdicts counted under the scope _other
+//	dedup_claim_duration_seconds               histogram  call (single, batch)        time of one call that claims
+//	dedup_sync_duration_seconds                histogram                              time until a batch of the store was durable
+//	dedup_synced_claims_total                  counter                                claims in those batches
+//	dedup_figures_unavailable_total            counter                                scrapes in which the engine did not answer
+//
+//	while an engine is watched and open:
+//	dedup_engine_stopped                       gauge                                  1 once the store has failed
+//
+//	while it works, too:
+//	dedup_filter_negatives_total               counter                                events that the filter alone found new
+//	dedup_filter_false_positives_total         counter                                events that it wrongly held for possible
+//	dedup_filter_bytes                         gauge                                  memory of the filters
+//	dedup_filter_rebuilding                    gauge                                  1 while the filters are not back yet
+//	dedup_cache_hits_total                     counter                                duplicates found in the cache
+//	dedup_store_reads_total                    counter                                look-ups in the store
+//	dedup_store_written_bytes_total            counter                                bytes written to files
+//	dedup_store_bytes                          gauge      state (disk, reclaimable)   disk: all files; reclaimable is a part of it
+//	dedup_week_claims                          gauge      week_start                  claims of a kept week
+//	dedup_week_store_bytes                     gauge      week_start                  their bytes on disk, estimated
+//	dedup_snapshot_failures_total              counter                                snapshots of the filters that were not written
+//	dedup_open_transactions                    gauge                                  transactions whose closures run
+//	dedup_holds                                gauge                                  holds that keep weeks
+//	dedup_oldest_week_start_timestamp_seconds  gauge                                  Monday of the oldest week kept
+//
+// The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old, too_new, error. All six
+// of a scope are there, as 0, from the first verdict told in it. What is told inside a transaction counts when it is
+// told, also if the transaction does not commit: claimed may be more than the claims in the store. A call that ends
+// before anything is judged (its context is done, or it is a short form without a default scope) is not counted.
+// Counters of a watched engine count from its opening. Histograms have native and classic buckets, and the trace as
+// exemplar where a span is sampled.
+//
+// # Spans
+//
+// Names begin with the namespace and a dot, if there is one: im2be.dedup.try_claim. The parent is the span of the
+// context given to TryClaim, TryClaimBatch or Update.
+//
+//	span                   made for                    attributes
+//	dedup.try_claim        a call with one event, and  consumer.scope_id, event.id, event.week_start (the Monday),
+//	                       each event of a batch if    kafka.topic, kafka.partition, kafka.offset, dedup.outcome
+//	                       Options.SpanPerEvent
+//	dedup.try_claim_batch  any other batch             dedup.events, dedup.claimed, dedup.duplicate, dedup.in_flight,
+//	                                                   dedup.too_old, dedup.too_new, dedup.error; consumer.scope_id,
+//	                                                   kafka.topic and kafka.partition if all events share them
+//
+// The outcome error sets the status Error and records the error; a batch records the first one. Attributes are set
+// when the verdict is told, so that samplers do not see them, and only if the span records. Scopes, topics and ids are
+// cut at 1 KiB. Ids stand as given unless Options.EventIDs says otherwise.
+//
+// # Cost
+//
+// A call whose span does not record allocates what the provider's own Start allocates, and nothing with the no-op
+// provider. Counting allocates nothing once a scope has been seen, but for the exemplar of a sampled trace. Series are
+// bounded: 6 for each of at most Options.MaxScopes scopes and of _other and _invalid, 2 for each of at most
+// Options.MaxWeeks weeks and of _older, and some 80 more.
+//
+// A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks takes its turn among the
+// claims and asks the store for a size for each scope and week; it gets some 5 % of the time at most: it is asked less
+// often if it needs more. A scrape waits 2 seconds for each of the two; without an answer it goes without the figures
+// (those by week: with the last ones), and counts that.
+package telemetry

@@ -1,0 +1,175 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A figure is one that a scrape reads from engine.Stats.
+type figure struct {
+	name, help string
+	kind       prometheus.ValueType
+	value      func(s *engine.Stats) float64
+}
+
+// Counters count from the moment the engine was opened.
+var statFigures = []figure{
+	{"filter_negatives_total", "Events that the filter alone found new.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.FilterNegatives) }},
+	{"filter_false_positives_total", "Events that the filter held for possible and the store had not.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.FilterFalsePositives) }},
+	{"filter_bytes", "Memory of the filters.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.FilterBytes) }},
+	{"filter_rebuilding", "1 while every event asks the store, because the filters are not back yet.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return oneIf(s.FilterRebuilding) }},
+	{"cache_hits_total", "Duplicates found in the cache of recent claims.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.CacheHits) }},
+	{"store_reads_total", "Look-ups of claims in the store.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.StoreReads) }},
+	{"store_written_bytes_total", "Bytes written to files: log, tables, rewriting, sidecars.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.Store.WrittenBytes) }},
+	{"snapshot_failures_total", "Snapshots of the filters that could not be written; the next open takes longer.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.SnapshotFailures) }},
+	{"open_transactions", "Transactions whose closures run.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.OpenTransactions) }},
+	{"holds", "Holds that keep weeks from expiring.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.Holds) }},
+	{"oldest_week_start_timestamp_seconds", "Monday of the oldest week kept; events before it are too old.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.Oldest.Start().Unix()) }},
+}
+
+// figures are the metrics whose values are asked for by a scrape.
+type figures struct {
+	stats       []*prometheus.Desc // as statFigures
+	storeBytes  *prometheus.Desc
+	weekClaims  *prometheus.Desc
+	weekBytes   *prometheus.Desc
+	stopped     *prometheus.Desc
+	unavailable prometheus.Counter
+}
+
+func newFigures(namespace string) *figures {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, labels, nil)
+	}
+	f := &figures{
+		storeBytes: desc("store_bytes",
+			"Bytes of the store's files: disk is all of them, reclaimable the part of it that dropped weeks still occupy.", LabelState),
+		weekClaims: desc("week_claims", "Claims of a kept week.", LabelWeek),
+		weekBytes:  desc("week_store_bytes", "Bytes on disk of a kept week's claims, estimated.", LabelWeek),
+		stopped:    desc("engine_stopped", "1 once the store has failed and the engine gives no more verdicts."),
+		unavailable: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
+			Name: "figures_unavailable_total", Help: "Scrapes in which the engine did not give its figures."}),
+	}
+	for _, s := range statFigures {
+		f.stats = append(f.stats, desc(s.name, s.help))
+	}
+	return f
+}
+
+func (f *figures) describe(ch chan<- *prometheus.Desc) {
+	for _, d := range f.stats {
+		ch <- d
+	}
+	ch <- f.storeBytes
+	ch <- f.weekClaims
+	ch <- f.weekBytes
+	ch <- f.stopped
+	f.unavailable.Describe(ch)
+}
+
+// collector is the Observer as its registerer sees it: one collector, so that it is registered whole or not at all.
+type collector struct{ o *Observer }
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, p := range c.o.pushed {
+		p.Describe(ch)
+	}
+	c.o.pulled.describe(ch)
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range c.o.pushed {
+		p.Collect(ch)
+	}
+	if w := c.o.watch.Load(); w != nil {
+		c.o.collectEngine(ch, w)
+	}
+	c.o.pulled.unavailable.Collect(ch)
+}
+
+// collectEngine sends what the engine says. What it does not say is missing from the scrape and makes no other metric
+// fail.
+func (o *Observer) collectEngine(ch chan<- prometheus.Metric, w *watch) {
+	f := o.pulled
+	stats, err := w.stats.answer()
+	switch {
+	case errors.Is(err, engine.ErrClosed):
+		o.unwatch(w)
+		return
+	case errors.Is(err, errEnded):
+		return
+	case errors.Is(err, engine.ErrStopped):
+		ch <- prometheus.MustNewConstMetric(f.stopped, prometheus.GaugeValue, 1)
+		return
+	case err != nil:
+		f.unavailable.Inc()
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(f.stopped, prometheus.GaugeValue, 0)
+	for i, s := range statFigures {
+		ch <- prometheus.MustNewConstMetric(f.stats[i], s.kind, s.value(&stats))
+	}
+	ch <- prometheus.MustNewConstMetric(f.storeBytes, prometheus.GaugeValue, float64(stats.Store.DiskBytes), "disk")
+	ch <- prometheus.MustNewConstMetric(f.storeBytes, prometheus.GaugeValue, float64(stats.Store.ReclaimableBytes), "reclaimable")
+	if o.opt.MaxWeeks > 0 {
+		o.collectWeeks(ch, w)
+	}
+}
+
+func (o *Observer) collectWeeks(ch chan<- prometheus.Metric, w *watch) {
+	infos, err := w.latestWeeks()
+	if err != nil {
+		if !expected(err) {
+			o.pulled.unavailable.Inc()
+		}
+		return
+	}
+	send := func(label string, claims, bytes uint64) {
+		ch <- prometheus.MustNewConstMetric(o.pulled.weekClaims, prometheus.GaugeValue, float64(claims), label)
+		ch <- prometheus.MustNewConstMetric(o.pulled.weekBytes, prometheus.GaugeValue, float64(bytes), label)
+	}
+	if older := len(infos) - o.opt.MaxWeeks; older > 0 {
+		var claims, bytes uint64
+		for _, w := range infos[:older] {
+			claims += w.Claims
+			bytes += w.Bytes
+		}
+		send(OlderWeeks, claims, bytes)
+		infos = infos[older:]
+	}
+	for _, w := range infos {
+		send(w.Week.String(), w.Claims, w.Bytes)
+	}
+}
+
+// expected says that figures by week are missing for a reason that another metric, or the engine's end, tells.
+func expected(err error) bool {
+	for _, e := range []error{engine.ErrRebuilding, engine.ErrClosed, engine.ErrStopped, errEnded, context.Canceled} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,43 @@
+package telemetry
+
+import "go.opentelemetry.io/otel/attribute"
+
+// The attributes of spans. Dashboards and alerts are built on these names: they do not change.
+const (
+	AttrScope     = attribute.Key("consumer.scope_id")
+	AttrEventID   = attribute.Key("event.id")
+	AttrWeekStart = attribute.Key("event.week_start") // the Monday, as in 2025-05-05
+	AttrTopic     = attribute.Key("kafka.topic")
+	AttrPartition = attribute.Key("kafka.partition")
+	AttrOffset    = attribute.Key("kafka.offset")
+	AttrOutcome   = attribute.Key("dedup.outcome") // engine.Verdict.String
+
+	// Of the span of a batch. Beside AttrEvents it has one count for each verdict: "dedup." and its name.
+	AttrEvents      = attribute.Key("dedup.events")
+	attrCountPrefix = "dedup."
+)
+
+// The names of spans and of the tracer. Options.Namespace and a dot stand before the former.
+const (
+	SpanClaim      = "dedup.try_claim"
+	SpanClaimBatch = "dedup.try_claim_batch"
+
+	// Instrumentation is the name under which the tracer is asked for.
+	Instrumentation = "github.com/hapax-dev/hapax/telemetry"
+)
+
+// The labels of metrics, and the values that stand for many.
+const (
+	LabelScope   = "consumer_scope_id"
+	LabelOutcome = "outcome"
+	LabelCall    = "call"       // single, batch
+	LabelState   = "state"      // disk, reclaimable
+	LabelWeek    = "week_start" // the Monday, as in 2025-05-05
+
+	OtherScopes   = "_other"   // every scope beyond Options.MaxScopes
+	InvalidScopes = "_invalid" // scopes that the engine refuses: blank ones, and those that are too long
+	OlderWeeks    = "_older"   // the sum over the weeks before the newest Options.MaxWeeks
+)
+
+// What names of metrics begin with, after the namespace.
+const subsystem = "dedup"

@@ -1,0 +1,96 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Options configure an Observer. Registerer has to be given; the rest may be zero.
+type Options struct {
+	// Registerer takes the metrics. To tell several engines of one process apart, give each an Observer of its own
+	// with prometheus.WrapRegistererWith and a label.
+	Registerer prometheus.Registerer
+
+	// Namespace stands before the names of metrics (im2be_dedup_claims_total) and spans (im2be.dedup.try_claim).
+	// Empty: dedup_claims_total and dedup.try_claim. Letters, digits and '_', not beginning with a digit.
+	Namespace string
+
+	// MaxScopes caps how many scopes get a label value of their own, in the order in which they are first seen. The
+	// others are counted together as OtherScopes. 0 = DefaultMaxScopes.
+	MaxScopes int
+
+	// MaxWeeks caps how many weeks, the newest ones, get a label value of their own; the others are summed up as
+	// OlderWeeks. 0 = DefaultMaxWeeks; negative = no figures by week, and the engine is never asked for them.
+	MaxWeeks int
+
+	// WeeksEvery is how long figures by week are kept before a scrape asks the engine for them again, which takes the
+	// engine's committer for a moment and asks the store for a size for each scope and week. 0 = DefaultWeeksEvery.
+	WeeksEvery time.Duration
+
+	// TracerProvider is called for each call that claims, so that a provider registered late counts. If it returns
+	// nil, there are no spans. nil = otel.GetTracerProvider.
+	TracerProvider func() trace.TracerProvider
+
+	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch.
+	SpanPerEvent bool
+
+	// EventIDs says how ids stand in spans.
+	EventIDs EventIDs
+}
+
+// What the zero values of Options stand for.
+const (
+	DefaultMaxScopes  = 100
+	DefaultMaxWeeks   = 12
+	DefaultWeeksEvery = time.Minute
+)
+
+// EventIDs is how the ids of events stand in spans.
+type EventIDs uint8
+
+const (
+	// IDsAsGiven: text as it is, cut at 1 KiB; other bytes as 0x and hexadecimal digits.
+	IDsAsGiven EventIDs = iota
+
+	// IDsHashed: the first 32 hexadecimal digits of the id's SHA-256. Whoever can guess an id can recognize it.
+	IDsHashed
+
+	// IDsOmitted: not at all.
+	IDsOmitted
+)
+
+var namespaces = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.MaxScopes == 0 {
+		o.MaxScopes = DefaultMaxScopes
+	}
+	if o.MaxWeeks == 0 {
+		o.MaxWeeks = DefaultMaxWeeks
+	}
+	if o.WeeksEvery == 0 {
+		o.WeeksEvery = DefaultWeeksEvery
+	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider
+	}
+	switch {
+	case o.Registerer == nil:
+		return o, errors.New("telemetry: Options.Registerer is nil: give a registry; a new one that nobody reads, if only spans are wanted")
+	case o.Namespace != "" && !namespaces.MatchString(o.Namespace):
+		return o, fmt.Errorf("telemetry: Options.Namespace is %q: give letters, digits and '_', not beginning with a digit", o.Namespace)
+	case o.MaxScopes < 0:
+		return o, errors.New("telemetry: Options.MaxScopes is negative")
+	case o.WeeksEvery < 0:
+		return o, errors.New("telemetry: Options.WeeksEvery is negative")
+	case o.EventIDs > IDsOmitted:
+		return o, fmt.Errorf("telemetry: Options.EventIDs is %d: give IDsAsGiven, IDsHashed or IDsOmitted", o.EventIDs)
+	}
+	return o, nil
+}

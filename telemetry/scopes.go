@@ -1,0 +1,115 @@
+package telemetry
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// scopes finds the counters of a scope: without a lock and without looking a label up once the scope has been seen.
+type scopes struct {
+	claims   *prometheus.CounterVec
+	overflow prometheus.Counter
+	max      int
+
+	mu    sync.Mutex // orders the replacing of named
+	named atomic.Pointer[map[string]*outcomes]
+
+	other, invalid func() *outcomes // made when first needed
+}
+
+// The outcomes are the counters of one scope, by verdict.
+type outcomes struct {
+	counters [len(engine.Verdicts) + 1]prometheus.Counter
+	overflow bool // these stand for the scopes beyond the cap
+}
+
+func newScopes(claims *prometheus.CounterVec, overflow prometheus.Counter, limit int) *scopes {
+	s := &scopes{claims: claims, overflow: overflow, max: limit}
+	s.named.Store(&map[string]*outcomes{})
+	s.invalid = sync.OnceValue(func() *outcomes { return s.outcomes(InvalidScopes) })
+	s.other = sync.OnceValue(func() *outcomes {
+		o := s.outcomes(OtherScopes)
+		o.overflow = true
+		return o
+	})
+	return s
+}
+
+// outcomes makes the counters of all verdicts, so that each is there as 0 before it first counts.
+func (s *scopes) outcomes(label string) *outcomes {
+	o := &outcomes{}
+	for _, v := range engine.Verdicts {
+		o.counters[v] = s.claims.WithLabelValues(label, v.String())
+	}
+	return o
+}
+
+// count counts results, adding once for each verdict of each run of events of one scope.
+func (s *scopes) count(events []engine.Event, results []engine.Result) {
+	for at := 0; at < len(events); {
+		scope := events[at].Scope
+		var n [len(engine.Verdicts) + 1]int
+		end := at
+		for ; end < len(events) && events[end].Scope == scope; end++ {
+			n[verdict(&results[end])]++
+		}
+		o := s.get(scope)
+		for v, k := range n {
+			if k > 0 {
+				o.counters[v].Add(float64(k))
+			}
+		}
+		if o.overflow {
+			s.overflow.Add(float64(end - at))
+		}
+		at = end
+	}
+}
+
+func (s *scopes) get(scope string) *outcomes {
+	named := *s.named.Load()
+	if o := named[scope]; o != nil {
+		return o
+	}
+	switch {
+	case len(scope) > engine.MaxScopeBytes || strings.TrimSpace(scope) == "":
+		return s.invalid()
+	case len(named) >= s.max:
+		return s.other()
+	}
+	return s.add(scope)
+}
+
+func (s *scopes) add(scope string) *outcomes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	named := *s.named.Load()
+	if o := named[scope]; o != nil {
+		return o
+	}
+	if len(named) >= s.max {
+		return s.other()
+	}
+	scope = strings.Clone(scope) // it may be a part of something large
+	o := s.outcomes(text(scope))
+	named = maps.Clone(named)
+	named[scope] = o
+	s.named.Store(&named)
+	return o
+}
+
+// text is s if it is UTF-8, as labels and attributes have to be, else s in quotes with escapes.
+func text(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strconv.Quote(s)
+}

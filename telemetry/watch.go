@@ -1,0 +1,160 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// An Engine is what a scrape asks: *engine.Engine.
+type Engine interface {
+	Stats() (engine.Stats, error)
+	Weeks(ctx context.Context) ([]engine.WeekInfo, error)
+}
+
+// patience is how long a scrape waits for an answer of the engine. The rest of the process's metrics wait with it.
+const patience = 2 * time.Second
+
+// weeksShare bounds the time spent on figures by week: the next ones are asked for after that many times what the last
+// ones took, if that is more than Options.WeeksEvery.
+const weeksShare = 20
+
+// Watch lets scrapes ask the engine for its figures, from now until stop is called or the engine is closed, whichever
+// is first. It takes the place of an engine watched before. stop waits for a question under way; it may be called
+// before or after the engine is closed, and more than once.
+func (o *Observer) Watch(e Engine) (stop func()) {
+	w := newWatch(e, o.opt)
+	if old := o.watch.Swap(w); old != nil {
+		old.end()
+	}
+	return func() { o.unwatch(w) }
+}
+
+func (o *Observer) unwatch(w *watch) {
+	o.watch.CompareAndSwap(w, nil)
+	w.end()
+}
+
+// A watch asks one engine. Its questions run in goroutines of their own, at most one for each question, so that a
+// store that hangs does not hang the scrape; end waits for them.
+type watch struct {
+	cancel context.CancelFunc
+	stats  question[engine.Stats]
+	weeks  question[struct{}] // its answer goes to cache
+	cache  atomic.Pointer[weeks]
+	every  time.Duration
+}
+
+// The weeks are what was last answered.
+type weeks struct {
+	infos []engine.WeekInfo
+	err   error
+	next  time.Time // when to ask again
+}
+
+func newWatch(e Engine, opt Options) *watch {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watch{cancel: cancel, every: opt.WeeksEvery}
+	w.stats.ask = e.Stats
+	w.weeks.ask = func() (struct{}, error) {
+		begun := time.Now()
+		infos, err := e.Weeks(ctx)
+		now := time.Now()
+		w.cache.Store(&weeks{infos, err, now.Add(max(w.every, weeksShare*now.Sub(begun)))})
+		return struct{}{}, err
+	}
+	return w
+}
+
+func (w *watch) end() {
+	w.cancel()
+	w.stats.end()
+	w.weeks.end()
+}
+
+// latestWeeks returns the figures by week, asked for again if they are due. An answer that does not come in time
+// leaves the one before.
+func (w *watch) latestWeeks() ([]engine.WeekInfo, error) {
+	c := w.cache.Load()
+	if c == nil || !time.Now().Before(c.next) {
+		if _, err := w.weeks.answer(); err != nil && !errors.Is(err, errSlow) {
+			return nil, err
+		}
+		c = w.cache.Load()
+	}
+	if c == nil {
+		return nil, errSlow
+	}
+	return c.infos, c.err
+}
+
+var (
+	errSlow  = errors.New("telemetry: no answer from the engine in time")
+	errEnded = errors.New("telemetry: the engine is no longer watched")
+)
+
+// A question is asked by one goroutine at a time; who asks meanwhile gets the same answer.
+type question[T any] struct {
+	ask func() (T, error)
+
+	mu      sync.Mutex // guards the following; nothing is waited for under it
+	ended   bool
+	pending *asked[T] // nil if nobody asks
+}
+
+type asked[T any] struct {
+	done  chan struct{} // closed when the answer is there
+	value T
+	err   error
+}
+
+// answer waits for an answer for as long as patience allows.
+func (q *question[T]) answer() (T, error) {
+	a := q.pose()
+	var none T
+	if a == nil {
+		return none, errEnded
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+		return a.value, a.err
+	case <-timer.C:
+		return none, errSlow
+	}
+}
+
+func (q *question[T]) pose() *asked[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
+		return nil
+	}
+	if q.pending == nil {
+		a := &asked[T]{done: make(chan struct{})}
+		q.pending = a
+		go func() {
+			a.value, a.err = q.ask()
+			q.mu.Lock()
+			q.pending = nil
+			q.mu.Unlock()
+			close(a.done)
+		}()
+	}
+	return q.pending
+}
+
+func (q *question[T]) end() {
+	q.mu.Lock()
+	q.ended = true
+	a := q.pending
+	q.mu.Unlock()
+	if a != nil {
+		<-a.done
+	}
+}
