@@ -90,6 +90,7 @@ type Tx struct {
 	mu     sync.Mutex // guards all below; held during the transaction's own reads, never by the engine
 	live   bool
 	lost   error // ErrConflict once a read saw that the transaction cannot commit
+	told   bool  // of others' claims, which are as of now and not as of the start as reads are
 	bytes  int
 	req    *request          // claims, in the order they were made
 	writes []txWrite         // in the order they were made
@@ -120,6 +121,7 @@ func (tx *Tx) TryClaim(ev Event) (Result, error) {
 	if err != nil {
 		results[0] = Result{Verdict: Failed, Err: err}
 	}
+	tx.told = tx.told || results[0].Verdict == Duplicate || results[0].Verdict == TooOld
 	tx.e.counters.count(results)
 	return results[0], results[0].Err
 }
@@ -393,6 +395,9 @@ func (tx *Tx) commit(ctx context.Context) error {
 	tx.live = false
 	tx.mu.Unlock()
 	if len(tx.req.claims) == 0 && len(tx.writes) == 0 {
+		if tx.told && tx.e.tx.lost(tx) {
+			return ErrConflict
+		}
 		return tx.e.settle() // what it read and told is durable
 	}
 	tx.req.tx = tx
