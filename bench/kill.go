@@ -158,7 +158,7 @@ func (k *killing) life(ctx context.Context, report *KillReport) error {
 	if err != nil {
 		return err
 	}
-	plan := newKillPlan()
+	plan := newKillPlan(report.Kills)
 	silence := time.AfterFunc(maxSilence, c.kill)
 	defer silence.Stop()
 	if plan.early > 0 {
@@ -200,13 +200,15 @@ type killPlan struct {
 	late     time.Duration
 }
 
-func newKillPlan() killPlan {
-	switch rand.IntN(8) {
-	case 0, 1:
-		return killPlan{early: 1 + rand.N(150*time.Millisecond)}
-	case 2:
+// newKillPlan draws a plan; every other process gets to claim for a while.
+func newKillPlan(life int) killPlan {
+	draw := rand.IntN(4)
+	switch {
+	case life%2 == 0 || draw == 0:
+		return killPlan{verdicts: 600 + rand.Uint64N(3000), late: rand.N(5 * time.Millisecond)}
+	case draw == 1:
 		return killPlan{late: rand.N(10 * time.Millisecond)}
 	default:
-		return killPlan{verdicts: 200 + rand.Uint64N(3000), late: rand.N(5 * time.Millisecond)}
+		return killPlan{early: 1 + rand.N(150*time.Millisecond)}
 	}
 }

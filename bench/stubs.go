@@ -1,4 +1,3 @@
 package bench
 
-func reopenChild([]byte, *voice) error { return nil }
-func demoChild([]byte, *voice) error   { return nil }
+func demoChild([]byte, *voice) error { return nil }
