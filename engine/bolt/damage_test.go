@@ -1,0 +1,372 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// What a flipped bit did, when the store was opened and everything in it was read.
+type outcome int
+
+const (
+	refused  outcome = iota // Open said ErrDamaged
+	told                    // a read said ErrDamaged
+	harmless                // everything is as it was
+	silent                  // something else was read, and nothing was said
+)
+
+// sampleStore fills a store with about 5,000 claims in several buckets, has removed some again and dropped a bucket,
+// and returns it open.
+func sampleStore(t testing.TB, dir string) *Store {
+	t.Helper()
+	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
+	g := newClaims("v4")
+	for seq := uint64(1); seq <= 12; seq++ {
+		b := &engine.Batch{Seq: seq, Journal: make([]byte, 100), State: []engine.StateWrite{{Key: []byte("offset"), Value: fmt.Append(nil, seq)}}}
+		for i, n := range []int{300, 60, 50, 1} {
+			g.bucket = engine.Bucket{Scope: fmt.Sprintf("scope-%d", i%3), Week: 105000 + 1}
+			if i == 3 {
+				g.bucket.Week++
+			}
+			b.Claims = append(b.Claims, g.next(n)...)
+		}
+		b.State = append(b.State, engine.StateWrite{Key: fmt.Append(nil, "balance ", seq), Value: make([]byte, 200)})
+		if seq > 6 {
+			b.Claims = append(b.Claims, engine.ClaimWrite{Key: b.Claims[5].Key})
+		}
+		mustApply(t, s, b)
+	}
+	if err := s.TrimJournal(4); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drop([]engine.Bucket{{Scope: "scope-1", Week: 105001}}); err != nil {
+		t.Fatal(err)
+	}
+	// The newest transaction, and with it the newest meta page, holds one claim that can be missed.
+	g.bucket = engine.Bucket{Scope: "last", Week: 105001}
+	mustApply(t, s, &engine.Batch{Seq: 13, Claims: g.next(1)})
+	return s
+}
+
+// digest reads everything that a store has.
+func digest(s *Store) (uint64, error) {
+	h := fnv.New64a()
+	fmt.Fprintln(h, s.Identity(), s.LastSeq())
+	var keys [][]byte
+	err := errors.Join(
+		s.Buckets(func(b engine.Bucket) error { _, err := fmt.Fprintln(h, b); return err }),
+		s.Scan(context.Background(), func() {}, func(k, r []byte) error {
+			keys = append(keys, append([]byte(nil), k...))
+			_, err := fmt.Fprintf(h, "%x %x\n", k, r)
+			return err
+		}),
+		s.ScanState(nil, func(k, v []byte) error { _, err := fmt.Fprintf(h, "%x %x\n", k, v); return err }),
+		s.Journal(0, func(seq uint64, e []byte) error { _, err := fmt.Fprintf(h, "%d %x\n", seq, e); return err }),
+	)
+	for i := 0; i < len(keys) && err == nil; i += 97 {
+		var found bool
+		if _, found, err = s.Claim(keys[i]); err == nil && !found {
+			fmt.Fprintln(h, "missing", i)
+		}
+	}
+	return h.Sum64(), err
+}
+
+// observe opens dir and compares what it reads with want.
+func observe(t testing.TB, dir string, o Options, want uint64) outcome {
+	t.Helper()
+	done := time.AfterFunc(20*time.Second, func() { panic("a damaged store hangs: " + dir) })
+	defer done.Stop()
+	s, err := Open(dir, o)
+	if err != nil {
+		if !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("Open: %v", err)
+		}
+		return refused
+	}
+	got, err := digest(s)
+	closed := s.Close()
+	switch {
+	case err != nil && !errors.Is(err, engine.ErrDamaged):
+		t.Errorf("reading: %v", err)
+		return told
+	case err != nil:
+		return told
+	case closed != nil:
+		t.Errorf("Close: %v", closed)
+	case got != want:
+		return silent
+	}
+	return harmless
+}
+
+// sweep flips bits of the file name, one store for each, at the places that next tells, and counts the outcomes.
+func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(size, at int) int) (counts [4]int, where []int) {
+	t.Helper()
+	work := filepath.Join(t.TempDir(), "damaged")
+	copyDir(t, dir, work)
+	path := filepath.Join(work, name)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.LockTimeout = shortLock
+	for at := 0; at < len(whole); at = next(len(whole), at) {
+		for _, e := range others {
+			content, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Name() == name {
+				content = append([]byte(nil), whole...)
+				content[at] ^= 1 << (at % 8)
+			} else if e.Name() == fileName {
+				continue // not written to by a store that is only read
+			}
+			if err := os.WriteFile(filepath.Join(work, e.Name()), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, cleanName)); err != nil {
+			os.Remove(filepath.Join(work, cleanName))
+		}
+		what := observe(t, work, o, want)
+		counts[what]++
+		if what == silent {
+			where = append(where, at)
+		}
+		after, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what == refused && (len(after) != len(whole) || after[at] != whole[at]^1<<(at%8)) {
+			t.Errorf("a refused file was changed")
+		}
+	}
+	return counts, where
+}
+
+// every visits each page's header and elements densely and the rest sparsely, with a step that meets all bits.
+func every(step int) func(size, at int) int {
+	return func(_, at int) int { return at + step + at%3 }
+}
+
+func TestEachFlippedBitAfterACleanCloseIsFound(t *testing.T) {
+	dir, want := closedStore(t)
+	for name, step := range map[string]int{fileName: 5003, cleanName: 2, "HAPAX": 2} {
+		counts, where := sweep(t, dir, name, Options{}, want, every(step))
+		t.Logf("%s: refused %d, told %d, harmless %d, silent %d", name, counts[refused], counts[told], counts[harmless], counts[silent])
+		if counts[refused] == 0 || counts[told]+counts[harmless]+counts[silent] != 0 {
+			t.Errorf("%s: not every flip was refused: silent at %v", name, where)
+		}
+	}
+}
+
+// closedStore is sampleStore closed.
+func closedStore(t *testing.T) (dir string, want uint64) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "store")
+	s := sampleStore(t, dir)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, dir, Options{})
+	want, err := digest(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	return dir, want
+}
+
+// killedStore is what kill -9 leaves of sampleStore.
+func killedStore(t *testing.T) (dir string, want uint64) {
+	t.Helper()
+	open := filepath.Join(t.TempDir(), "store")
+	s := sampleStore(t, open)
+	dir = cloneOpen(t, open)
+	s.Close()
+	again := cloneOpen(t, dir)
+	s = mustOpen(t, again, Options{})
+	if s.LastSeq() != 13 {
+		t.Fatalf("LastSeq after a kill is %d, want 13", s.LastSeq())
+	}
+	want, err := digest(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	return dir, want
+}
+
+func TestEachFlippedBitAfterAKillIsFoundOrHarmless(t *testing.T) {
+	dir, want := killedStore(t)
+	counts, where := sweep(t, dir, fileName, Options{}, want, every(4001))
+	t.Logf("the file: refused %d, told %d, harmless %d, silent %d", counts[refused], counts[told], counts[harmless], counts[silent])
+	if counts[silent] != 0 || counts[refused] == 0 {
+		t.Errorf("silent at %v", where)
+	}
+	// The places where a flip would do most: meta pages and the first page of the tree.
+	pageSize := os.Getpagesize()
+	counts, where = sweep(t, dir, fileName, Options{}, want, func(size, at int) int {
+		switch {
+		case at%pageSize < 80 && at < 2*pageSize:
+			return at + 1
+		case at < 2*pageSize:
+			return (at/pageSize + 1) * pageSize
+		}
+		return size
+	})
+	t.Logf("the meta pages: refused %d, told %d, harmless %d, silent %d", counts[refused], counts[told], counts[harmless], counts[silent])
+	if counts[silent] != 0 {
+		t.Errorf("silent at %v", where)
+	}
+}
+
+func TestWithoutChecksumsAFlippedBitIsSilent(t *testing.T) {
+	dir, want := killedStore(t)
+	// In the middle of a random id or record: found by going through the file for a text that is one.
+	path := filepath.Join(dir, fileName)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := [4]int{}
+	for at, seen := 3*os.Getpagesize(), 0; at < len(content)-12 && seen < 40; at++ {
+		if string(content[at:at+12]) != "state+origin" {
+			continue
+		}
+		seen++
+		flipped := append([]byte(nil), content...)
+		flipped[at+3] ^= 0x10
+		if err := os.WriteFile(path, flipped, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		os.Remove(filepath.Join(dir, cleanName))
+		counts[observe(t, dir, Options{LockTimeout: shortLock, unchecked: true}, want)]++
+	}
+	if counts[silent] == 0 {
+		t.Fatalf("no flip was silent without checksums, so that the sweeps prove nothing: %v", counts)
+	}
+}
+
+// Whole pages that are gone, old, or cut off.
+func TestPagesThatAreZeroOldOrCutOffAreFound(t *testing.T) {
+	dir, want := killedStore(t)
+	content, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pageSize := os.Getpagesize()
+	try := func(what string, changed []byte, allowed ...outcome) {
+		t.Helper()
+		work := filepath.Join(t.TempDir(), "damaged")
+		copyDir(t, dir, work)
+		if err := os.WriteFile(filepath.Join(work, fileName), changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := observe(t, work, Options{LockTimeout: shortLock}, want)
+		for _, ok := range append(allowed, refused) {
+			if got == ok {
+				return
+			}
+		}
+		t.Errorf("%s: outcome %d", what, got)
+	}
+	for id := 0; id < len(content)/pageSize; id += 1 + id/4 {
+		zeroed := append([]byte(nil), content...)
+		clear(zeroed[id*pageSize : (id+1)*pageSize])
+		try(fmt.Sprint("page of zeros ", id), zeroed, harmless)
+	}
+	for _, n := range []int{0, 1, pageSize, 2 * pageSize, 5 * pageSize, len(content) / 3} {
+		try(fmt.Sprint("cut to ", n), content[:n])
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	s := mustOpen(t, empty, Options{})
+	s.Close()
+	other, err := os.ReadFile(filepath.Join(empty, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	try("another store's file", other)
+}
+
+// Damage that comes while the store is open, under the pages it has checked: reads and writes tell, nobody dies.
+func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
+	counts := [4]int{}
+	dir, want := closedStore(t)
+	content, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 16; at < len(content); at += 9001 {
+		work := filepath.Join(t.TempDir(), "work")
+		copyDir(t, dir, work)
+		s := mustOpen(t, work, Options{LockTimeout: shortLock})
+		f, err := os.OpenFile(filepath.Join(work, fileName), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{content[at] ^ 1<<(at%8)}, int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		got, err := digest(s)
+		switch {
+		case errors.Is(err, engine.ErrDamaged):
+			counts[told]++
+		case err != nil:
+			t.Errorf("byte %d: %v", at, err)
+		case got == want:
+			counts[harmless]++
+		default:
+			counts[silent]++
+			t.Errorf("byte %d: silent", at)
+		}
+		g := newClaims("v4")
+		g.rng.Uint64()
+		b := &engine.Batch{Seq: 14}
+		for i := range 3 {
+			g.bucket = engine.Bucket{Scope: fmt.Sprintf("scope-%d", i), Week: 105001}
+			b.Claims = append(b.Claims, g.next(100)...)
+		}
+		if _, err := s.Apply(b); err != nil && !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("byte %d: Apply: %v", at, err)
+		}
+		if err := s.Close(); err != nil && !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("byte %d: Close: %v", at, err)
+		}
+	}
+	t.Logf("told %d, harmless %d, silent %d", counts[told], counts[harmless], counts[silent])
+}
+
+// A file that is cut off makes its mapping fault.
+func TestFileCutUnderAnOpenStoreIsAnError(t *testing.T) {
+	for _, keep := range []int64{0, 2, 6} {
+		dir := filepath.Join(t.TempDir(), "store")
+		s := sampleStore(t, dir)
+		if err := os.Truncate(filepath.Join(dir, fileName), keep*int64(os.Getpagesize())); err != nil {
+			t.Fatal(err)
+		}
+		g := newClaims("v4")
+		if _, err := s.Apply(&engine.Batch{Seq: 14, Claims: g.next(100)}); !errors.Is(err, engine.ErrDamaged) || !errors.Is(err, ErrFailed) {
+			t.Errorf("%d pages: Apply: %v", keep, err)
+		}
+		if _, err := digest(s); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("%d pages: reading: %v", keep, err)
+		}
+		s.Close()
+	}
+}
