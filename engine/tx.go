@@ -164,18 +164,30 @@ func (tx *Tx) judgeKey(key []byte, c *candidate, res *Result) (keep bool, err er
 	if len(tx.req.claims) >= MaxTxClaims {
 		return false, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, MaxTxClaims)
 	}
-	if !e.tx.reserve(key, tx) {
-		*res = Result{Verdict: InFlight}
-		return false, nil
-	}
+	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
+	before := e.applying.Load()
 	rec, found, err := e.known(tx.req, c)
-	if err == nil && found {
-		err = e.settle() // the duplicate is told now, so what it rests on has to be durable now
+	if err == nil && !found {
+		if !e.tx.reserve(key, tx) {
+			*res = Result{Verdict: InFlight}
+			return false, nil
+		}
+		if e.applying.Load() != before {
+			rec, found, err = e.known(tx.req, c)
+		}
+		if err != nil || found {
+			e.tx.release(key)
+		}
 	}
-	if err != nil || found {
-		e.tx.release(key)
-		*res = Result{Verdict: Duplicate, Record: rec}
+	switch {
+	case err != nil:
 		return false, err
+	case found && e.durable.at.Load() < e.applying.Load() && e.tx.reserved(key):
+		*res = Result{Verdict: InFlight} // its winner is still committing: told without waiting for that
+		return false, nil
+	case found:
+		*res = Result{Verdict: Duplicate, Record: rec}
+		return false, e.settle() // it is told now, so what it rests on has to be durable now
 	}
 	ev := *c.event
 	ev.ID = nil // the key has it
