@@ -10,8 +10,8 @@ import (
 // engine.
 type Observer interface {
 	// Claiming is called before events are judged: by one call of TryClaim, by one of TryClaimBatch, or by one of
-	// Tx.TryClaim. The function that it returns, if not nil, is called with their results, in the same order. Neither
-	// may keep the slices or change them.
+	// Tx.TryClaim. The function that it returns, if not nil, is called with their results, in the same order. The events
+	// stay valid until then; neither may keep the slices after that, or change them.
 	Claiming(ctx context.Context, events []Event) (done func(results []Result))
 
 	// Synced is called when a batch of the store became durable, with the time from handing it to the store until

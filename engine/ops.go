@@ -339,12 +339,20 @@ type Stats struct {
 	Store            Usage
 }
 
-// Stats returns the figures. It asks the store for its sizes and takes no part in judging events.
+// Stats returns the figures. It asks the store for its sizes and takes no part in judging events. With an error, after
+// a failure or Close too, everything but Store is there.
 func (e *Engine) Stats() (Stats, error) {
+	s := e.stats()
 	if err := e.enter(); err != nil {
-		return Stats{}, err
+		return s, err
 	}
 	defer e.leave()
+	var err error
+	s.Store, err = e.store.Usage()
+	return s, err
+}
+
+func (e *Engine) stats() Stats {
 	s := Stats{
 		Verdicts:             make(map[Verdict]uint64, len(Verdicts)),
 		FilterNegatives:      e.screen.negatives.Load(),
@@ -362,7 +370,5 @@ func (e *Engine) Stats() (Stats, error) {
 		s.Verdicts[v] = e.counters.verdicts[v].Load()
 	}
 	s.SnapshotFailures, s.LastSnapshotErr = e.snaps.failures()
-	var err error
-	s.Store, err = e.store.Usage()
-	return s, err
+	return s
 }
