@@ -1,0 +1,92 @@
+package hapax_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/pebble"
+)
+
+// The two examples are the README's; TestReadmeShowsTheExamples holds them together.
+
+func Example() {
+	dir := must(os.MkdirTemp("", "hapax"))
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+
+	store, err := pebble.Open(filepath.Join(dir, "claims"), pebble.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.Open(store, engine.Options{DefaultScope: "billing", RetentionWeeks: 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close()
+
+	event := engine.Event{
+		ID:     []byte("7f1c0a52-2f0e-4a53-9d0c-0f6a1f6a2b11"), // the producer's
+		Time:   time.Now(),                                     // when it happened, the same on every delivery
+		Origin: engine.Origin{Topic: "payments", Partition: 3, Offset: 4711},
+	}
+	for range 2 {
+		r, err := eng.TryClaimDefault(ctx, event)
+		if err != nil {
+			log.Fatal(err) // not decided: do not acknowledge, try again
+		}
+		fmt.Println(r.Verdict)
+	}
+	// Output:
+	// claimed
+	// duplicate
+}
+
+func Example_withTheWork() {
+	dir := must(os.MkdirTemp("", "hapax"))
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	eng := must(engine.Open(must(pebble.Open(filepath.Join(dir, "claims"), pebble.Options{})), engine.Options{DefaultScope: "billing"}))
+	defer eng.Close()
+	event := engine.Event{ID: []byte("order-17"), Time: time.Now(), Origin: engine.Origin{Topic: "payments", Offset: 41}}
+
+	pay := func(tx *engine.Tx) error {
+		r, err := tx.TryClaimDefault(event)
+		if err != nil || r.Verdict != engine.Claimed {
+			return err
+		}
+		old, _, err := tx.Get([]byte("balance"))
+		if err != nil {
+			return err
+		}
+		sum, _ := strconv.Atoi(string(old))
+		if err := tx.Put([]byte("balance"), []byte(strconv.Itoa(sum+10))); err != nil {
+			return err
+		}
+		at := engine.Position{Group: "billing", Topic: "payments", Partition: 0}
+		return tx.SetOffset(at, engine.Offset{Next: event.Origin.Offset + 1})
+	}
+	for range 2 { // delivered twice, paid once
+		if err := eng.Update(ctx, pay, engine.Retries(3)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	_ = eng.Update(ctx, func(tx *engine.Tx) error {
+		balance, _, err := tx.Get([]byte("balance"))
+		fmt.Println(string(balance))
+		return err
+	})
+	// Output: 10
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
