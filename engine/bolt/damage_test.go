@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -368,5 +369,32 @@ func TestFileCutUnderAnOpenStoreIsAnError(t *testing.T) {
 			t.Errorf("%d pages: reading: %v", keep, err)
 		}
 		s.Close()
+	}
+}
+
+// A list of free pages with another page in it would not be missed by any read, but give a page in use away.
+func TestFlippedFreelistIsRefused(t *testing.T) {
+	dir, want := killedStore(t)
+	content, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pageSize := os.Getpagesize()
+	newest, _, err := readMetas(bytes.NewReader(content), pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := int(newest.freelist)*pageSize + 8
+	counts, _ := sweep(t, dir, fileName, Options{}, want, func(size, at int) int {
+		switch {
+		case at < from:
+			return from // byte 0, a page number without meaning, comes first
+		case at > from+60:
+			return size
+		}
+		return at + 1
+	})
+	if counts[refused] < 60 {
+		t.Errorf("%d of 61 flips were refused", counts[refused])
 	}
 }
