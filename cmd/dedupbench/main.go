@@ -27,6 +27,7 @@ type cli struct {
 	Replay replayCmd `cmd:"" help:"Judge a log of events in its order."`
 	Kill   killCmd   `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
 	Reopen reopenCmd `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
+	Claims claimsCmd `cmd:"" help:"Measure claims, beside the bare store library."`
 }
 
 const (
