@@ -23,10 +23,10 @@ func (e *env) neighbours() (all []engine.Bucket) {
 	var settled, fresh engine.Batch
 	for i, b := range all {
 		if i%3 != 0 {
-			settled.Claims = append(settled.Claims, numbered(b, 0, 20)...)
+			settled.Claims = append(settled.Claims, numbered(b, 0, 10)...)
 		}
 		if i%3 != 1 {
-			fresh.Claims = append(fresh.Claims, numbered(b, 10, 30)...)
+			fresh.Claims = append(fresh.Claims, numbered(b, 5, 15)...)
 			fresh.Claims = append(fresh.Claims, claim(b, "\x00", "low"), claim(b, "\xff\xff\xff", "high"))
 		}
 	}
@@ -338,7 +338,8 @@ func reclaimStopsWithContext(e *env) {
 	e.check("afterwards")
 }
 
-// usageFollows writes bytes that do not compress, so that files cannot be smaller than them.
+// usageFollows writes bytes that do not compress, so that files cannot be smaller than them. DiskBytes may fall while it
+// looks: files that are no longer needed go when the store likes.
 func usageFollows(e *env) {
 	const size = 500_000
 	usage := func() engine.Usage {
@@ -349,35 +350,29 @@ func usageFollows(e *env) {
 		}
 		return u
 	}
-	grown := func(what string, before, after uint64) {
+	atLeast := func(what string, got, want uint64) {
 		e.Helper()
-		if after < before+size*9/10 {
-			e.Errorf("%s was %d and is %d after %d random bytes", what, before, after, size)
+		if got < want*9/10 {
+			e.Errorf("%s is %d after %d random bytes", what, got, want)
 		}
 	}
 	before := usage()
 	e.state(set("x", string(noise(1, size))))
+	atLeast("WrittenBytes", usage().WrittenBytes-before.WrittenBytes, size)
 	e.settle()
-	if e.h.Flush == nil {
-		before.WrittenBytes = 0 // counted since the store was opened
-	} else {
-		grown("WrittenBytes", before.WrittenBytes, usage().WrittenBytes)
-	}
-	grown("DiskBytes", before.DiskBytes, usage().DiskBytes)
-
-	before = usage()
 	e.state(set("y", string(noise(2, size))))
-	grown("WrittenBytes", before.WrittenBytes, usage().WrittenBytes)
+	atLeast("DiskBytes", usage().DiskBytes, 2*size)
 
 	e.reopen()
 	before = usage()
 	if before.WrittenBytes > size {
 		e.Errorf("WrittenBytes is %d when a store has just been opened", before.WrittenBytes)
 	}
-	e.writeSidecar("noise", noise(3, size))
-	grown("DiskBytes with a sidecar", before.DiskBytes, usage().DiskBytes)
-	grown("WrittenBytes with a sidecar", before.WrittenBytes, usage().WrittenBytes)
-	if u := usage(); u.ReclaimableBytes > u.DiskBytes {
+	e.writeSidecar("noise", noise(3, 2*size))
+	u := usage()
+	atLeast("DiskBytes with a sidecar", u.DiskBytes, 4*size)
+	atLeast("WrittenBytes with a sidecar", u.WrittenBytes-before.WrittenBytes, 2*size)
+	if u.ReclaimableBytes > u.DiskBytes {
 		e.Errorf("ReclaimableBytes is %d of %d", u.ReclaimableBytes, u.DiskBytes)
 	}
 }

@@ -350,23 +350,19 @@ func (d *differences) maps(what string, got, want map[string][]byte) {
 	}
 }
 
-// points sees to it that single reads agree with the scans: on up to 200 keys of each kind, on keys that are longer or
+// points sees to it that single reads agree with the scans: on some 50 keys of each kind, on keys that are longer or
 // shorter by a byte, and on the claims' keys among the states.
 func (d *differences) points(s engine.Store, all *contents) {
 	claims, state := sortedKeys(all.claims, ""), sortedKeys(all.state, "")
-	for i, k := range claims {
-		if i >= 200 {
-			break
-		}
+	for i := 0; i < len(claims); i += 1 + len(claims)/50 {
+		k := claims[i]
 		d.point("Claim", s.Claim, k, all.claims)
 		d.point("Claim", s.Claim, k+"\x00", all.claims)
 		d.point("Claim", s.Claim, k[:len(k)-1], all.claims)
 		d.point("State", s.State, k, all.state)
 	}
-	for i, k := range state {
-		if i >= 200 {
-			break
-		}
+	for i := 0; i < len(state); i += 1 + len(state)/50 {
+		k := state[i]
 		d.point("State", s.State, k, all.state)
 		d.point("State", s.State, k+"\x00", all.state)
 		if len(k) > 1 {
