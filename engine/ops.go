@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -251,16 +252,24 @@ func (r *VerifyReport) add(format string, args ...any) {
 func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 	var report VerifyReport
 	want, got := map[bucketRef]count{}, map[bucketRef]count{}
+	// What is checked are the claims as they are when the scan begins, against counts, filters and oldest week of that
+	// moment: a drop may go on beside it.
+	var filters map[weekbucket.Week]*bloom.Filter
+	var oldest weekbucket.Week
 	trusted := false
 	err := e.beginScan(ctx, func() {
+		oldest = e.decideOld
 		if trusted = e.screen.trusted.Load(); trusted {
-			want = e.screen.copyCounts()
+			want, filters = e.screen.copyCounts(), *e.screen.filters.Load()
 		}
 	}, func(c scanned) error {
+		if c.ref.week < oldest {
+			return nil
+		}
 		n := got[c.ref]
 		got[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
 		report.Claims++
-		if trusted && e.screen.certainlyNew(c.ref.week, c.hash) && c.ref.week >= e.OldestWeek() {
+		if f := filters[c.ref.week]; trusted && (f == nil || !f.MayContain(c.hash)) {
 			report.add("the filter of %s denies the claim with key %x", c.ref.week, c.key)
 		}
 		return nil
