@@ -147,9 +147,10 @@ func (e *Engine) drop(ctx context.Context, until func() (weekbucket.Week, string
 		e.screen.dropBefore(week)
 		return nil
 	})
-	if err != nil || report.Weeks == 0 {
+	if err != nil {
 		return report, err
 	}
+	// Also if no week was dropped: an earlier call may have been cut off by its context between mark and removal.
 	buckets, err := e.removeDropped(ctx)
 	report.Buckets = len(buckets)
 	return report, err
