@@ -1,0 +1,862 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+func weekOf(t testing.TB, at time.Time) weekbucket.Week {
+	t.Helper()
+	w, err := weekbucket.Of(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func at(id string, when time.Time) engine.Event {
+	ev := event(id)
+	ev.Time = when
+	return ev
+}
+
+func weeksLater(n int) time.Time { return noon.AddDate(0, 0, 7*n) }
+
+// inWeeks are n events in each of the weeks from-to, counted from that of noon, in two scopes.
+func inWeeks(from, to, n int) (events []engine.Event) {
+	for w := from; w <= to; w++ {
+		for i := range n {
+			ev := at(fmt.Sprint("w", w, "-", i), weeksLater(w))
+			ev.Scope = []string{"billing", "mail"}[i%2]
+			events = append(events, ev)
+		}
+	}
+	return events
+}
+
+// openAt opens an empty store with a clock at noon, which stays with the test.
+func openAt(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem, *clock) {
+	t.Helper()
+	c := &clock{t: noon}
+	o.Clock = c.now
+	e, m := openMem(t, o)
+	return e, m, c
+}
+
+func wantOldest(t testing.TB, e *engine.Engine, weeksFromNoon int) {
+	t.Helper()
+	if got, want := e.OldestWeek(), weekOf(t, weeksLater(weeksFromNoon)); got != want {
+		t.Fatalf("oldest week kept is %s, want %s", got, want)
+	}
+}
+
+func wantDrop(t testing.TB, r engine.DropReport, err error, weeks, buckets int, heldBy string) {
+	t.Helper()
+	if err != nil || r.Weeks != weeks || r.Buckets != buckets || r.HeldBy != heldBy {
+		t.Fatalf("dropped %d weeks, %d buckets, held by %q, %v; want %d, %d, %q", r.Weeks, r.Buckets, r.HeldBy, err, weeks, buckets, heldBy)
+	}
+}
+
+func reclaimed(t testing.TB, e *engine.Engine) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := e.Reclaimed(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func bucketsOf(t testing.TB, m *storetest.Mem) (list []engine.Bucket) {
+	t.Helper()
+	if err := m.Buckets(func(b engine.Bucket) error { list = append(list, b); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestNewStoreBeginsWithTheWeeksOfItsRetention(t *testing.T) {
+	for _, c := range []struct {
+		retention int
+		now       time.Time
+		want      time.Time
+	}{
+		{0, noon, weeksLater(-4)},
+		{1, noon, weeksLater(-1)},
+		{52, noon, weeksLater(-52)},
+		{engine.KeepAll, noon, weekbucket.Min.Start()},
+		{4, weekbucket.Week(2).Start(), weekbucket.Min.Start()},
+		{1, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), time.Date(2026, 2, 23, 0, 0, 0, 0, time.UTC)},
+		{1, time.Date(2026, 3, 1, 23, 59, 59, 999e6, time.UTC), time.Date(2026, 2, 16, 0, 0, 0, 0, time.UTC)},
+	} {
+		e, m := openMem(t, engine.Options{RetentionWeeks: c.retention, Clock: (&clock{t: c.now}).now})
+		if got := e.OldestWeek(); got != weekOf(t, c.want) {
+			t.Errorf("retention %d at %v: oldest %s, want %s", c.retention, c.now, got, weekOf(t, c.want))
+		}
+		mark, found, err := m.CrashClone(0).State([]byte("moldest"))
+		if err != nil || !found || string(mark) != string(e.OldestWeek().AppendKey(nil)) {
+			t.Errorf("durable mark %x %v %v", mark, found, err)
+		}
+	}
+}
+
+func TestTooOldIsDecidedByTheMarkNotByTheClock(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 2})
+	edge := weekOf(t, weeksLater(-2)).Start()
+	wantVerdict(t, claim(t, e, at("before", edge.Add(-time.Millisecond))), engine.TooOld)
+	wantVerdict(t, claim(t, e, at("first", edge)), engine.Claimed)
+	c.set(weeksLater(100))
+	wantVerdict(t, claim(t, e, at("first", edge)), engine.Duplicate)
+	wantVerdict(t, claim(t, e, at("another", edge)), engine.Claimed)
+	c.set(weeksLater(-100))
+	wantVerdict(t, claim(t, e, at("first", edge)), engine.TooNew)
+	c.set(noon)
+	for _, retention := range []int{1, 52, engine.KeepAll} {
+		e := open(t, m.CrashClone(0), engine.Options{RetentionWeeks: retention, Clock: c.now})
+		wantOldest(t, e, -2)
+		wantVerdict(t, claim(t, e, at("first", edge)), engine.Duplicate)
+		wantVerdict(t, claim(t, e, at("before", edge.Add(-1))), engine.TooOld)
+		if err := e.Update(ctx, func(tx *engine.Tx) error {
+			r, err := tx.TryClaim(at("before", edge.Add(-1)))
+			wantVerdict(t, r, engine.TooOld)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDropExpiredDropsOldestFirstAndABoundedNumber(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	events := inWeeks(-4, 0, 10)
+	mustExpect(t, e, events, engine.Claimed)
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	c.set(weeksLater(5))
+	r, err = e.DropExpired(ctx)
+	wantDrop(t, r, err, 2, 4, "")
+	wantOldest(t, e, -2)
+	mustExpect(t, e, events[:20], engine.TooOld)
+	mustExpect(t, e, events[20:], engine.Duplicate)
+	verifyClean(t, e, 30)
+	if n := len(bucketsOf(t, m)); n != 6 {
+		t.Fatal(n, "buckets are left")
+	}
+	if w, err := e.Weeks(ctx); err != nil || len(w) != 3 || w[0].Week != e.OldestWeek() || w[0].Claims != 10 {
+		t.Fatal(w, err)
+	}
+	for _, id := range []string{"w-4-0", "w-3-0"} {
+		if _, found, err := e.Lookup(ctx, "billing", []byte(id), weeksLater(-4)); found || err != nil {
+			t.Fatal("a dropped claim is found:", err)
+		}
+	}
+	r, err = e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 3, 6, "")
+	wantOldest(t, e, 1)
+	mustExpect(t, e, events, engine.TooOld)
+	verifyClean(t, e, 0)
+	reclaimed(t, e)
+	if u := stats(t, e).Store; u.ReclaimableBytes != 0 {
+		t.Fatalf("%+v", u)
+	}
+	r, err = e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	e = open(t, m.CrashClone(0), engine.Options{Clock: c.now})
+	wantOldest(t, e, 1)
+	mustExpect(t, e, events, engine.TooOld)
+}
+
+func TestKeepAllDropsNothing(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: engine.KeepAll})
+	events := inWeeks(-200, -198, 2)
+	mustExpect(t, e, events, engine.Claimed)
+	c.set(weeksLater(1000))
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	r, err = e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	mustExpect(t, e, events, engine.Duplicate)
+}
+
+func TestClockJumpsDoNotEmptyTheStore(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	events := inWeeks(-4, 0, 4)
+	mustExpect(t, e, events, engine.Claimed)
+	c.set(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 2, 4, "")
+	mustExpect(t, e, events[8:], engine.Duplicate)
+	for _, back := range []time.Time{noon, weeksLater(-100), time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)} {
+		c.set(back)
+		r, err = e.DropExpired(ctx)
+		wantDrop(t, r, err, 0, 0, "")
+		wantOldest(t, e, -2)
+	}
+	c.set(noon)
+	mustExpect(t, e, events[8:], engine.Duplicate)
+	c.set(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))
+	if _, err := e.DropExpired(ctx); err == nil {
+		t.Fatal("a clock in the year 12000 is believed")
+	}
+	wantOldest(t, e, -2)
+	c.set(noon)
+	mustExpect(t, e, events[8:], engine.Duplicate)
+}
+
+func TestFutureEventMakesNoOtherWeekExpire(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 1, AllowedSkew: 300 * 24 * time.Hour})
+	mustExpect(t, e, inWeeks(-1, 0, 2), engine.Claimed)
+	wantVerdict(t, claim(t, e, at("future", weeksLater(40))), engine.Claimed)
+	wantVerdict(t, claim(t, e, at("too far", weeksLater(60))), engine.TooNew)
+	r, err := e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	mustExpect(t, e, inWeeks(-1, 0, 2), engine.Duplicate)
+}
+
+func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 2), engine.Claimed)
+	hold := func(name string, week int) {
+		t.Helper()
+		if err := e.SetHold(ctx, name, weeksLater(week)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold("slow", -1)
+	hold("slowest", -3)
+	hold("fast", 0)
+	c.set(weeksLater(50))
+	r, err := e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 1, 2, "slowest")
+	wantOldest(t, e, -3)
+
+	hold("slowest", -2) // moved
+	r, err = e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 1, 2, "slowest")
+	if _, err := e.DropWeek(ctx, e.OldestWeek()); !errors.Is(err, engine.ErrHeld) || !strings.Contains(err.Error(), "slowest") {
+		t.Fatal("a held week is dropped on request:", err)
+	}
+
+	boom := errors.New("boom")
+	err = e.Update(ctx, func(tx *engine.Tx) error { // rolled back
+		return errors.Join(tx.ReleaseHold("slowest"), tx.SetHold("new", weeksLater(-4)), boom)
+	})
+	if !errors.Is(err, boom) {
+		t.Fatal(err)
+	}
+	err = e.Update(ctx, func(tx *engine.Tx) error {
+		s, err := tx.Savepoint()
+		return errors.Join(err, tx.ReleaseHold("slowest"), tx.RollbackTo(s), tx.Put([]byte("k"), nil))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err = e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "slowest")
+
+	e = open(t, m.CrashClone(0), engine.Options{Clock: c.now}) // durable
+	want := []engine.Hold{{Name: "fast", At: weeksLater(0)}, {Name: "slow", At: weeksLater(-1)}, {Name: "slowest", At: weeksLater(-2)}}
+	if got := e.Holds(); !slices.EqualFunc(got, want, func(a, b engine.Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) }) {
+		t.Fatalf("holds after a crash: %v", got)
+	}
+	r, err = e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "slowest")
+	for i, name := range []string{"slowest", "slow", "fast"} {
+		if err := e.ReleaseHold(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		r, err = e.DropAllExpired(ctx)
+		wantDrop(t, r, err, []int{1, 1, 46}[i], []int{2, 2, 2}[i], []string{"slow", "fast", ""}[i])
+	}
+	if err := e.ReleaseHold(ctx, "nobody"); err != nil || len(e.Holds()) != 0 {
+		t.Fatal(err, e.Holds())
+	}
+}
+
+func TestHoldAtAWeeksEdgeKeepsThatWeek(t *testing.T) {
+	for _, c := range []struct {
+		at   time.Duration // from the start of week -2
+		want int
+	}{{-time.Nanosecond, -3}, {0, -2}, {7*24*time.Hour - time.Nanosecond, -2}, {7 * 24 * time.Hour, -1}} {
+		e, m, clk := openAt(t, engine.Options{RetentionWeeks: 4})
+		if err := e.SetHold(ctx, "edge", weekOf(t, weeksLater(-2)).Start().Add(c.at)); err != nil {
+			t.Fatal(err)
+		}
+		clk.set(weeksLater(50))
+		for _, e := range []*engine.Engine{e, open(t, m.CrashClone(0), engine.Options{Clock: clk.now})} {
+			if _, err := e.DropAllExpired(ctx); err != nil {
+				t.Fatal(err)
+			}
+			wantOldest(t, e, c.want)
+		}
+	}
+}
+
+func TestRefusedHoldsChangeNothing(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	var refused *engine.KeyError
+	for _, err := range []error{
+		e.SetHold(ctx, "", noon), e.SetHold(ctx, " ", noon), e.SetHold(ctx, strings.Repeat("x", 256), noon),
+		e.SetHold(ctx, "zero", time.Time{}), e.SetHold(ctx, "late", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)),
+		e.ReleaseHold(ctx, ""),
+	} {
+		if !errors.As(err, &refused) {
+			t.Error(err)
+		}
+	}
+	if h := e.Holds(); len(h) != 0 {
+		t.Error(h)
+	}
+}
+
+func TestDropWeekDropsTheOldestOnly(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-2, 0, 2), engine.Claimed)
+	week := func(n int) weekbucket.Week { return weekOf(t, weeksLater(n)) }
+	for _, w := range []weekbucket.Week{week(-1), week(0), week(1), week(-5), week(-3), weekbucket.Max, weekbucket.Min} {
+		if _, err := e.DropWeek(ctx, w); !errors.Is(err, engine.ErrNotOldestWeek) {
+			t.Errorf("dropping %s: %v", w, err)
+		}
+	}
+	wantOldest(t, e, -4)
+	r, err := e.DropWeek(ctx, week(-4)) // empty
+	wantDrop(t, r, err, 1, 0, "")
+	r, err = e.DropWeek(ctx, week(-2)) // the first with claims, and the empty one before it
+	wantDrop(t, r, err, 2, 2, "")
+	mustExpect(t, e, inWeeks(-2, -2, 2), engine.TooOld)
+	mustExpect(t, e, inWeeks(-1, 0, 2), engine.Duplicate)
+	if _, err := e.DropWeek(ctx, week(-2)); !errors.Is(err, engine.ErrNotOldestWeek) {
+		t.Error("twice:", err)
+	}
+	if err := e.SetHold(ctx, "h", weeksLater(0)); err != nil {
+		t.Fatal(err)
+	}
+	r, err = e.DropWeek(ctx, week(-1)) // the hold keeps later ones only
+	wantDrop(t, r, err, 1, 2, "")
+	if _, err = e.DropWeek(ctx, week(0)); !errors.Is(err, engine.ErrHeld) {
+		t.Error(err)
+	}
+	verifyClean(t, e, 2)
+}
+
+// afterDropCrash opens what a crash left of a drop of the weeks -4 and -3 and says what is not as it must be.
+func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error {
+	t.Helper()
+	e, err := engine.Open(m, engine.Options{RetentionWeeks: 4, Clock: (&clock{t: noon}).now})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	oldest := e.OldestWeek()
+	if oldest != weekOf(t, weeksLater(-4)) && oldest != weekOf(t, weeksLater(-2)) {
+		return fmt.Errorf("half a drop: oldest week is %s", oldest)
+	}
+	kept := 0
+	for _, ev := range events {
+		want := engine.Duplicate
+		if weekOf(t, ev.Time) < oldest {
+			want = engine.TooOld
+		} else {
+			kept++
+		}
+		if err := expect(e, []engine.Event{ev}, want); err != nil {
+			return err
+		}
+	}
+	end := time.Now().Add(10 * time.Second)
+	for left := true; left; time.Sleep(time.Millisecond) {
+		left = slices.ContainsFunc(bucketsOf(t, m), func(b engine.Bucket) bool { return b.Week < oldest })
+		if _, owed, _ := m.State([]byte("mdrop")); owed {
+			left = true
+		}
+		if time.Now().After(end) {
+			return errors.New("the drop is never finished")
+		}
+	}
+	reclaimed(t, e)
+	if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) != kept {
+		return fmt.Errorf("verify: %+v, %v; want %d claims", r, err, kept)
+	}
+	return expect(e, events[len(events)-10:], engine.Duplicate)
+}
+
+// crashesOf drops the weeks -4 and -3 and returns what a crash before each call of the store would leave.
+func crashesOf(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
+	t.Helper()
+	c := &clock{t: noon}
+	e := open(t, s, engine.Options{RetentionWeeks: 4, Clock: c.now})
+	events = inWeeks(-4, 0, 10)
+	mustExpect(t, e, events, engine.Claimed)
+	crashes = map[string]*storetest.Mem{}
+	var mu sync.Mutex
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpBuckets, storetest.OpState, storetest.OpDrop, storetest.OpReclaim} {
+		m.Before(op, func(call int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for keep := range 2 {
+				crashes[fmt.Sprintf("before %s %d, %d unsynced batches kept", op, call, keep)] = m.CrashClone(keep)
+			}
+			return nil
+		})
+	}
+	c.set(weeksLater(2))
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 2, 4, "")
+	reclaimed(t, e)
+	mu.Lock()
+	defer mu.Unlock()
+	for op := range map[storetest.Op]bool{storetest.OpApply: true, storetest.OpWait: true, storetest.OpDrop: true, storetest.OpReclaim: true} {
+		m.Before(op, nil)
+	}
+	crashes["after all"] = m.CrashClone(0)
+	return crashes, events
+}
+
+func TestDropInterruptedByACrashAtAnyStepIsFinishedAtOpen(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	crashes, events := crashesOf(t, m, m)
+	if len(crashes) < 20 {
+		t.Fatal("only", len(crashes), "steps")
+	}
+	for when, m := range crashes {
+		if err := afterDropCrash(t, m, events); err != nil {
+			t.Errorf("crash %s: %v", when, err)
+		}
+	}
+}
+
+func TestDropThatFailedHalfwayIsFinishedAtOpen(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	c := &clock{t: noon}
+	e := open(t, m, engine.Options{RetentionWeeks: 4, Clock: c.now})
+	events := inWeeks(-4, 0, 10)
+	mustExpect(t, e, events, engine.Claimed)
+	eio := errors.New("EIO")
+	m.FailAt(storetest.OpDrop, 1, eio)
+	c.set(weeksLater(2))
+	if _, err := e.DropExpired(ctx); !errors.Is(err, eio) || !errors.Is(err, engine.ErrStopped) {
+		t.Fatal(err)
+	}
+	if _, err := e.TryClaim(ctx, events[0]); !errors.Is(err, engine.ErrStopped) {
+		t.Fatal("a verdict after the store failed:", err)
+	}
+	if err := afterDropCrash(t, m.CrashClone(0), events); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The control of the two tests above: a store that loses the mark loses the rule.
+func TestDropWithoutADurableMarkIsSeen(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	lossy := &tampered{Mem: m}
+	lossy.apply = func(b *engine.Batch) (func() error, error) {
+		c := *b
+		if c.Seq > 1 {
+			c.State = slices.DeleteFunc(slices.Clone(b.State), func(w engine.StateWrite) bool { return string(w.Key) == "moldest" })
+		}
+		return m.Apply(&c)
+	}
+	crashes, events := crashesOf(t, m, lossy)
+	seen := 0
+	for _, m := range crashes {
+		if err := afterDropCrash(t, m, events); err != nil {
+			seen++
+		}
+	}
+	if seen == 0 {
+		t.Fatal("dropped claims were claimed again, and nobody noticed")
+	}
+}
+
+func TestDropThatWasCalledOffIsFinishedByTheNextOne(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
+	c.set(weeksLater(2))
+	given, cancel := context.WithCancel(ctx)
+	m.Before(storetest.OpBuckets, func(int) error { cancel(); return nil })
+	if _, err := e.DropExpired(given); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	wantOldest(t, e, -2)
+	if n := len(bucketsOf(t, m)); n != 10 {
+		t.Fatal(n, "buckets")
+	}
+	if _, err := e.DropExpired(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(bucketsOf(t, m)); n != 6 {
+		t.Fatal(n, "buckets: those of the dropped weeks are still there")
+	}
+	verifyClean(t, e, 12)
+}
+
+func TestTransactionThatClaimedInADroppedWeekFailsWhole(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	pos := engine.Position{Group: "g", Topic: "t", Partition: 0}
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		for _, ev := range []engine.Event{at("old", weeksLater(-4)), at("new", noon)} {
+			if r, err := tx.TryClaim(ev); err != nil || r.Verdict != engine.Claimed {
+				t.Error(r, err)
+			}
+		}
+		c.set(weeksLater(1))
+		if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 1 {
+			t.Error(r, err)
+		}
+		c.set(noon)
+		return errors.Join(tx.Put([]byte("k"), []byte("v")), tx.SetOffset(pos, engine.Offset{Next: 5}))
+	}, engine.Retries(3))
+	if !errors.Is(err, engine.ErrWeekDropped) {
+		t.Fatal(err)
+	}
+	if _, found, err := e.Offset(ctx, pos); found || err != nil {
+		t.Fatal("its offset is there:", err)
+	}
+	if err := e.Update(ctx, func(tx *engine.Tx) error {
+		if _, found, err := tx.Get([]byte("k")); found || err != nil {
+			t.Error("its write is there:", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantVerdict(t, claim(t, e, at("new", noon)), engine.Claimed)
+	wantVerdict(t, claim(t, e, at("old", weeksLater(-4))), engine.TooOld)
+}
+
+func TestWeeksBeginOnMondayInUTCEverywhere(t *testing.T) {
+	zone := func(name string) *time.Location {
+		l, err := time.LoadLocation(name)
+		if err != nil {
+			t.Skip("no time zones here: ", err)
+		}
+		return l
+	}
+	date := time.Date
+	e, m := openMem(t, engine.Options{RetentionWeeks: engine.KeepAll, AllowedSkew: engine.MaxAllowedSkew,
+		Clock: (&clock{t: date(2099, 6, 1, 0, 0, 0, 0, time.UTC)}).now})
+	for i, c := range []struct {
+		a, b time.Time
+		same bool
+	}{
+		{date(2026, 3, 1, 23, 59, 59, 999e6, time.UTC), date(2026, 3, 2, 0, 0, 0, 0, time.UTC), false},
+		{date(2026, 3, 2, 0, 0, 0, 0, time.UTC), date(2026, 3, 8, 23, 59, 59, 999999999, time.UTC), true},
+		{date(2026, 3, 1, 23, 30, 0, 0, time.UTC), date(2026, 2, 23, 0, 30, 0, 0, time.UTC), true},
+		// Sunday evening in New York is Monday in UTC; the clocks there change on 2026-03-08 and 2026-11-01.
+		{date(2026, 3, 8, 19, 59, 0, 0, zone("America/New_York")), date(2026, 3, 8, 20, 0, 0, 0, zone("America/New_York")), false},
+		{date(2026, 3, 8, 20, 0, 0, 0, zone("America/New_York")), date(2026, 3, 9, 0, 0, 0, 0, time.UTC), true},
+		{date(2026, 11, 1, 18, 59, 0, 0, zone("America/New_York")), date(2026, 11, 1, 19, 0, 0, 0, zone("America/New_York")), false},
+		// Monday morning in Berlin is Sunday in UTC, one hour or two.
+		{date(2026, 3, 30, 1, 59, 0, 0, zone("Europe/Berlin")), date(2026, 3, 30, 2, 0, 0, 0, zone("Europe/Berlin")), false},
+		{date(2026, 10, 26, 0, 59, 0, 0, zone("Europe/Berlin")), date(2026, 10, 26, 1, 0, 0, 0, zone("Europe/Berlin")), false},
+		{date(2026, 3, 30, 12, 0, 0, 0, zone("Pacific/Kiritimati")), date(2026, 3, 29, 22, 0, 0, 0, time.UTC), true},
+		{date(1, 1, 1, 0, 0, 0, 1, time.UTC), date(1, 1, 7, 23, 59, 59, 0, time.UTC), true},
+		{date(1, 1, 7, 23, 59, 59, 0, time.UTC), date(1, 1, 8, 0, 0, 0, 0, time.UTC), false},
+		{date(1969, 12, 28, 23, 59, 59, 999e6, time.UTC), date(1969, 12, 29, 0, 0, 0, 0, time.UTC), false},
+		{date(1969, 12, 31, 23, 59, 59, 999e6, time.UTC), date(1970, 1, 1, 0, 0, 0, 0, time.UTC), true},
+		{date(2099, 12, 27, 23, 59, 59, 999e6, time.UTC), date(2099, 12, 28, 0, 0, 0, 0, time.UTC), false},
+	} {
+		id := fmt.Sprint("edge", i)
+		wantVerdict(t, claim(t, e, at(id, c.a)), engine.Claimed)
+		want := map[bool]engine.Verdict{true: engine.Duplicate, false: engine.Claimed}[c.same]
+		if r := claim(t, e, at(id, c.b)); r.Verdict != want {
+			t.Errorf("%v after %v: %v", c.b, c.a, r.Verdict)
+		}
+	}
+	e2 := open(t, m.CrashClone(0), engine.Options{RetentionWeeks: engine.KeepAll})
+	verifyClean(t, e2, int(stats(t, e).Verdicts[engine.Claimed]))
+	var refused *engine.EventError
+	for _, when := range []time.Time{{}, date(0, 12, 31, 0, 0, 0, 0, time.UTC), date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		if r, err := e.TryClaim(ctx, at("x", when)); !errors.As(err, &refused) || r.Verdict != engine.Failed {
+			t.Errorf("%v: %v, %v", when, r.Verdict, err)
+		}
+	}
+}
+
+func TestClaimsGoOnDuringADropAndWhileSpaceComesBack(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
+	c.set(weeksLater(1))
+	reached, release := make(chan storetest.Op), map[storetest.Op]chan struct{}{}
+	for _, op := range []storetest.Op{storetest.OpDrop, storetest.OpReclaim} {
+		release[op] = make(chan struct{})
+		m.Before(op, func(call int) error {
+			if call == 1 {
+				reached <- op
+				<-release[op]
+			}
+			return nil
+		})
+	}
+	dropped := make(chan error, 1)
+	go func() {
+		r, err := e.DropExpired(ctx)
+		if r.Weeks != 1 {
+			err = errors.Join(err, fmt.Errorf("%+v", r))
+		}
+		dropped <- err
+	}()
+	for n, op := range []storetest.Op{storetest.OpDrop, storetest.OpReclaim} {
+		if got := <-reached; got != op {
+			t.Fatal(got)
+		}
+		wantVerdict(t, claim(t, e, at(fmt.Sprint("new", n), noon)), engine.Claimed)
+		wantVerdict(t, claim(t, e, at(fmt.Sprint("new", n), noon)), engine.Duplicate)
+		wantVerdict(t, claim(t, e, at("w-4-0", weeksLater(-4))), engine.TooOld)
+		wantVerdict(t, claim(t, e, at("w-3-0", weeksLater(-3))), engine.Duplicate)
+		if op == storetest.OpDrop {
+			close(release[op])
+			if err := <-dropped; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := e.Reclaimed(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal("the space is not back, but:", err)
+	}
+	c.set(weeksLater(2)) // the next drop does not wait for the space of this one
+	if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 1 || r.Buckets != 2 {
+		t.Fatal(r, err)
+	}
+	close(release[storetest.OpReclaim])
+	reclaimed(t, e)
+	if u := stats(t, e).Store; u.ReclaimableBytes != 0 {
+		t.Fatalf("%+v", u)
+	}
+	if _, owed, err := m.State([]byte("mdrop")); owed || err != nil {
+		t.Fatal("space is still owed:", err)
+	}
+	verifyClean(t, e, 14)
+}
+
+func TestSpaceThatIsOwedIsGivenBackAfterACrash(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
+	reached, release := make(chan bool, 9), make(chan struct{})
+	m.Before(storetest.OpReclaim, func(int) error { reached <- true; <-release; return nil })
+	c.set(weeksLater(1))
+	for i := range 2 {
+		if _, err := e.DropExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			<-reached
+		}
+		c.set(weeksLater(2))
+	}
+	crashed := m.CrashClone(0)
+	close(release)
+	var mu sync.Mutex
+	given := map[engine.Bucket]bool{}
+	s := &tampered{Mem: crashed, reclaim: func(_ context.Context, buckets []engine.Bucket) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, b := range buckets {
+			given[b] = true
+		}
+		return nil
+	}}
+	e2 := open(t, s, engine.Options{Clock: c.now})
+	eventually(t, "nothing is owed", func() bool { _, owed, _ := crashed.State([]byte("mdrop")); return !owed })
+	mu.Lock()
+	defer mu.Unlock()
+	if len(given) != 4 {
+		t.Fatalf("given back: %v", given)
+	}
+	verifyClean(t, e2, 12)
+}
+
+func TestFailureToGiveSpaceBackStopsTheEngine(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
+	eio := errors.New("EIO")
+	m.FailAt(storetest.OpReclaim, 1, eio)
+	c.set(weeksLater(1))
+	if _, err := e.DropExpired(ctx); err != nil && !errors.Is(err, eio) {
+		t.Fatal(err)
+	}
+	if err := e.Reclaimed(ctx); !errors.Is(err, eio) || !errors.Is(err, engine.ErrStopped) {
+		t.Fatal(err)
+	}
+}
+
+func TestVerifyBesideADropHasNothingToReport(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 50), engine.Claimed)
+	c.set(weeksLater(1))
+	m.HoldSyncs() // the mark is decided and not durable
+	dropped := make(chan error, 1)
+	go func() { _, err := e.DropExpired(ctx); dropped <- err }()
+	m.AwaitHeld()
+	verified := make(chan engine.VerifyReport, 1)
+	go func() {
+		r, err := e.Verify(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		verified <- r
+	}()
+	eventually(t, "the scan", func() bool { return m.Calls(storetest.OpScan) > 0 })
+	time.Sleep(20 * time.Millisecond)
+	m.ReleaseSyncs()
+	if err := <-dropped; err != nil {
+		t.Fatal(err)
+	}
+	if r := <-verified; r.Total != 0 {
+		t.Fatalf("%d problems: %.3q", r.Total, r.Problems)
+	}
+}
+
+func TestClaimsAndDropsAtOnce(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 256, AllowedSkew: 7 * 24 * time.Hour}.WithSnapshotEvery(100))
+	const weeks = 12
+	var now atomic.Int64
+	var taken sync.Map
+	var work sync.WaitGroup
+	var stop atomic.Bool
+	for g := range 4 {
+		work.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				w := int(now.Load())
+				ev := at(fmt.Sprint(i/3), weeksLater(w-(i+g)%4))
+				if g == 3 {
+					_ = e.Update(ctx, func(tx *engine.Tx) error {
+						r, err := tx.TryClaim(ev)
+						if err == nil && r.Verdict == engine.Duplicate {
+							return nil
+						}
+						return errors.Join(err, tx.Put([]byte("k"), []byte{byte(i)}))
+					})
+					continue
+				}
+				before := e.OldestWeek()
+				r, err := e.TryClaim(ctx, ev)
+				week := weekOf(t, ev.Time)
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case week < before && r.Verdict != engine.TooOld:
+					t.Errorf("%v in week %s, the oldest was %s", r.Verdict, week, before)
+				case r.Verdict == engine.Claimed:
+					if _, twice := taken.LoadOrStore(fmt.Sprint(week, string(ev.ID)), true); twice {
+						t.Errorf("%s in %s claimed twice", ev.ID, week)
+					}
+				}
+			}
+		})
+	}
+	for range 2 {
+		work.Go(func() {
+			for !stop.Load() {
+				if _, err := e.DropExpired(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+				if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+					t.Errorf("%+v %v", r, err)
+					return
+				}
+			}
+		})
+	}
+	for w := range weeks {
+		time.Sleep(25 * time.Millisecond)
+		now.Store(int64(w + 1))
+		c.set(weeksLater(w + 1))
+	}
+	stop.Store(true)
+	work.Wait()
+	if _, err := e.DropAllExpired(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantOldest(t, e, weeks-2)
+	r, err := e.Verify(ctx)
+	if err != nil || r.Total != 0 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	e2 := open(t, m.CrashClone(0), engine.Options{Clock: c.now})
+	awaitTrust(t, e2)
+	verifyClean(t, e2, int(r.Claims))
+}
+
+func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 1, 5, 10, 0, 0, 0, time.UTC))) // a Wednesday
+		var skew atomic.Int64
+		clock := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
+		m := storetest.NewMem(engine.Identity{})
+		e, err := engine.Open(m, engine.Options{RetentionWeeks: 1, MaxWeeksPerRun: 2, Clock: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		type run struct {
+			at time.Time
+			r  engine.DropReport
+		}
+		runs := make(chan run, 100)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- e.RunNightly(ctx, engine.DefaultNightly, func(r engine.DropReport, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				runs <- run{clock().UTC(), r}
+			})
+		}()
+		next := func(want time.Time, weeks int) {
+			t.Helper()
+			got := <-runs
+			if !got.at.Equal(want) || got.r.Weeks != weeks {
+				t.Fatalf("ran at %v and dropped %d weeks, want %v and %d", got.at, got.r.Weeks, want, weeks)
+			}
+		}
+		day := func(d int) time.Time { return time.Date(2000, 1, d, 3, 0, 0, 0, time.UTC) }
+		next(day(6), 0)
+		next(day(7), 0)
+		next(day(8), 0)
+		next(day(9), 0)
+		next(day(10), 1) // Monday
+
+		skew.Add(int64(5 * 7 * 24 * time.Hour)) // asleep for five weeks: runs within the hour, then each night
+		r := <-runs
+		if late := r.at.Sub(day(10).Add(5 * 7 * 24 * time.Hour)); late < 0 || late > time.Hour || r.r.Weeks != 2 {
+			t.Fatalf("after the jump ran at %v and dropped %d", r.at, r.r.Weeks)
+		}
+		next(day(11).AddDate(0, 0, 35), 2)
+		next(day(12).AddDate(0, 0, 35), 1)
+		next(day(13).AddDate(0, 0, 35), 0)
+
+		skew.Add(-int64(20 * 24 * time.Hour)) // back: the next night is the next one by the new clock
+		next(day(14).AddDate(0, 0, 15), 0)
+		next(day(15).AddDate(0, 0, 15), 0)
+		skew.Add(-int64(2 * time.Hour))
+		if r := <-runs; r.at.Sub(day(15).AddDate(0, 0, 15)) > 24*time.Hour {
+			t.Fatal("a night was left out:", r.at)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if err := e.RunNightly(ctx, 24*time.Hour, nil); err == nil || errors.Is(err, context.Canceled) {
+			t.Error("a time of day of 24h:", err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
