@@ -87,6 +87,7 @@ func (d *memoryDir) String() string { return "(when failing)" }
 
 func (m *memory) harness() storetest.Harness {
 	return storetest.Harness{
+		AtomicClone: true,
 		Open: func(_ testing.TB, dir string) (engine.Store, error) {
 			d := m.at(dir)
 			d.failing.Store(false)

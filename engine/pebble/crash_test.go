@@ -203,3 +203,5 @@ func writeString(content string) func(io.Writer) error {
 		return err
 	}
 }
+
+func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"sort"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,27 +64,25 @@ func (s *Store) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
 }
 
 const (
-	// settleTime is how long Pebble may take to delete the tables that lie wholly in a dropped bucket.
-	settleTime = 2 * time.Second
+	// settleTime is how long Pebble may take to delete another table that lies wholly in a dropped bucket.
+	settleTime = time.Second
 	settlePoll = 50 * time.Millisecond
 
 	// gapBytes is how much that is not dropped may lie between two ranges that are rewritten together: about a table.
 	gapBytes = 8 << 20
 )
 
-// settle waits until Pebble has deleted the tables that lie wholly in the spans.
+// settle waits for Pebble to delete the tables that lie wholly in the spans, as long as it is worth it and they become
+// fewer.
 func (s *Store) settle(ctx context.Context, spans []pebble.KeyRange) error {
-	last := uint64(0)
-	for end := time.Now().Add(settleTime); time.Now().Before(end); {
+	least, end := uint64(math.MaxUint64), time.Now().Add(settleTime)
+	for time.Now().Before(end) {
 		held, err := s.held(spans)
-		if err != nil {
+		if err != nil || held < gapBytes {
 			return err
 		}
-		if held == 0 {
-			return nil
-		}
-		if held != last {
-			last = held
+		if held < least {
+			least, end = held, time.Now().Add(settleTime)
 		}
 		if err := sleep(ctx, settlePoll); err != nil {
 			return err
@@ -183,14 +182,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// spansOf returns the buckets' ranges in order.
+// spansOf returns the buckets' ranges in order, each of them once.
 func spansOf(buckets []engine.Bucket) []pebble.KeyRange {
 	spans := make([]pebble.KeyRange, 0, len(buckets))
 	for _, b := range buckets {
 		spans = append(spans, bucketSpan(b))
 	}
-	sort.Slice(spans, func(i, j int) bool { return bytes.Compare(spans[i].Start, spans[j].Start) < 0 })
-	return spans
+	slices.SortFunc(spans, func(a, b pebble.KeyRange) int { return bytes.Compare(a.Start, b.Start) })
+	return slices.CompactFunc(spans, func(a, b pebble.KeyRange) bool { return bytes.Equal(a.Start, b.Start) })
 }
 
 // dropped remembers which ranges were dropped and not reclaimed since the store was opened.

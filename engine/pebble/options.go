@@ -119,9 +119,11 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 	p.TargetFileSizes[0] = 4 << 20
 	if o.SmallTables {
 		for i := range p.TargetFileSizes {
-			p.TargetFileSizes[i] = 32 << 10
+			p.TargetFileSizes[i] = 8 << 10
+			p.Levels[i].BlockSize = 1 << 10
+			p.Levels[i].IndexBlockSize = 1 << 10
 		}
-		p.LBaseMaxBytes = 256 << 10
+		p.LBaseMaxBytes = 64 << 10
 	}
 	return p
 }

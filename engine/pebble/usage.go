@@ -33,10 +33,22 @@ func (s *Store) Usage() (u engine.Usage, err error) {
 	if err != nil {
 		return u, err
 	}
-	u.ReclaimableBytes = held + waiting
+	u.ReclaimableBytes = min(held+waiting, u.DiskBytes)
 	u.WrittenBytes = s.disk.written.Load()
 	return u, nil
 }
 
-// BucketBytes implements engine.Store. Claims that are still in memory count as nothing.
-func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) { return s.estimate(bucketSpan(b)) }
+// BucketBytes implements engine.Store. Claims that are still in memory count as nothing, and so does what a dropped
+// bucket left in tables.
+func (s *Store) BucketBytes(b engine.Bucket) (n uint64, err error) {
+	span := bucketSpan(b)
+	empty := true
+	err = s.iterate(span, func(c *cursor) error {
+		empty = !c.do(c.it.First)
+		return nil
+	})
+	if err != nil || empty {
+		return 0, err
+	}
+	return s.estimate(span)
+}

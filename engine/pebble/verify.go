@@ -2,10 +2,164 @@ package pebble
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// Verify implements engine.Store.
+// Verify implements engine.Store. It checks every block of every table on the disk, not in the cache, the logs, the
+// MANIFEST and the small files, and then reads all claims, the state and the journal.
 func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
-	return fmt.Errorf("TODO")
+	v := verifier{s: s, ctx: ctx, report: report}
+	if err := v.files(); err != nil {
+		return err
+	}
+	if err := v.contents(); err != nil {
+		return err
+	}
+	if err := s.fault.takeDamage(); err != nil {
+		report(fmt.Sprintf("met in the background: %v", err))
+	}
+	return s.fault.get()
+}
+
+type verifier struct {
+	s      *Store
+	ctx    context.Context
+	report func(string)
+}
+
+func (v *verifier) files() error {
+	d := v.s.disk
+	names, err := d.List(d.dir)
+	if err != nil {
+		return fmt.Errorf("hapax: reading the store's directory: %w", err)
+	}
+	tables, err := v.tables()
+	if err != nil {
+		return err
+	}
+	names = append(slices.DeleteFunc(names, isTable), tables...)
+	slices.Sort(names)
+	for _, name := range names {
+		if err := v.ctx.Err(); err != nil {
+			return err
+		}
+		err := v.file(name)
+		// Pebble deletes and reuses files beside us.
+		if _, gone := d.Stat(d.path(name)); err != nil && !errors.Is(gone, fs.ErrNotExist) {
+			v.report(fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	return nil
+}
+
+// tables names the files of the tables that are part of the store: others are being written, or waiting to be deleted.
+func (v *verifier) tables() (names []string, err error) {
+	err = v.s.fault.read(func() error {
+		levels, err := v.s.db.SSTables()
+		for _, level := range levels {
+			for _, table := range level {
+				names = append(names, fmt.Sprintf("%06d.sst", uint64(table.BackingSSTNum)))
+			}
+		}
+		return asRead(err)
+	})
+	return slices.Compact(names), err
+}
+
+func (v *verifier) file(name string) error {
+	d := v.s.disk
+	switch {
+	case isTable(name):
+		return v.table(name)
+	case strings.HasSuffix(name, ".log"):
+		data, err := readFile(d, d.path(name))
+		if scan := scanLog(data, uint32(fileNumber(name))); err == nil && scan.proof {
+			err = fmt.Errorf("%w: unreadable at byte %d, which was durable", engine.ErrDamaged, scan.valid)
+		}
+		return err
+	case name == sidecar.IdentityName:
+		id, err := sidecar.ReadIdentity(sidecars{d}, d.dir, sidecar.Pebble)
+		if err == nil && id != v.s.id {
+			err = fmt.Errorf("%w: it has changed", engine.ErrDamaged)
+		}
+		return err
+	case name == attestName:
+		_, err := d.readAttestation()
+		return err
+	case name == d.durableManifest().name:
+		return d.checkManifest(d.durableManifest())
+	}
+	return nil
+}
+
+// table reads a whole table past the cache.
+func (v *verifier) table(name string) error {
+	d := v.s.disk
+	return d.fault.read(func() (err error) {
+		f, err := d.Open(d.path(name))
+		if err != nil {
+			return err
+		}
+		readable, err := sstable.NewSimpleReadable(f)
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		o := v.s.o.pebbleOptions(d)
+		o.EnsureDefaults()
+		r, err := sstable.NewReader(v.ctx, readable, o.MakeReaderOptions())
+		if err != nil {
+			return errors.Join(err, readable.Close())
+		}
+		return errors.Join(r.ValidateBlockChecksums(), r.Close())
+	})
+}
+
+// contents reads everything the way the engine does.
+func (v *verifier) contents() error {
+	parts := []struct {
+		what string
+		read func() error
+	}{
+		{"claims", func() error {
+			return v.s.Scan(v.ctx, nil, func(key, _ []byte) error {
+				if _, _, err := engine.ParseKey(key); err != nil {
+					v.report(err.Error())
+				}
+				return nil
+			})
+		}},
+		{"state", func() error {
+			return v.s.ScanState(nil, func(_, _ []byte) error { return v.ctx.Err() })
+		}},
+		{"journal", v.journal},
+	}
+	for _, part := range parts {
+		if err := part.read(); err != nil {
+			if v.ctx.Err() != nil {
+				return v.ctx.Err()
+			}
+			v.report(fmt.Sprintf("%s: %v", part.what, err))
+		}
+	}
+	return nil
+}
+
+// journal sees to it that no entry is missing between two that are there.
+func (v *verifier) journal() error {
+	next := uint64(0)
+	return v.s.Journal(0, func(seq uint64, _ []byte) error {
+		if next != 0 && seq != next {
+			v.report(fmt.Sprintf("journal: entry %d is missing", next))
+		}
+		next = seq + 1
+		return v.ctx.Err()
+	})
 }

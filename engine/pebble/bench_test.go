@@ -1,0 +1,273 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// randomBatch has n claims with 32-byte keys and 12-byte records, and a journal entry of their hashes.
+func randomBatch(rng *rand.Rand, n int) *engine.Batch {
+	b := &engine.Batch{Journal: make([]byte, 8*n), Claims: make([]engine.ClaimWrite, n)}
+	prefix := engine.Bucket{Scope: "orders", Week: week0}.AppendPrefix(nil)
+	for i := range b.Claims {
+		k := append(make([]byte, 0, 32), prefix...)
+		for len(k) < 32 {
+			k = binary.BigEndian.AppendUint64(k, rng.Uint64())
+		}
+		b.Claims[i] = engine.ClaimWrite{Key: k[:32], Record: []byte("record of 12")}
+		binary.BigEndian.PutUint64(b.Journal[8*i:], rng.Uint64())
+	}
+	return b
+}
+
+// BenchmarkApply writes durable batches of 1,000 claims, four of them in flight, and compares with Pebble alone.
+//
+//	go test ./engine/pebble -run - -bench Apply -benchtime 2000x -count 5
+func BenchmarkApply(b *testing.B) {
+	const n, inFlight = 1000, 4
+	b.Run("hapax", func(b *testing.B) {
+		s := mustOpen(b, nil, b.TempDir()+"/store", false)
+		defer s.Close()
+		r := rng(1)
+		var waits []func() error
+		for i := 0; b.Loop(); i++ {
+			batch := randomBatch(r, n)
+			batch.Seq = uint64(i + 1)
+			wait, err := s.Apply(batch)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if waits = append(waits, wait); len(waits) == inFlight {
+				if err := waits[0](); err != nil {
+					b.Fatal(err)
+				}
+				waits = waits[1:]
+			}
+		}
+		b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "claims/s")
+	})
+	b.Run("pebble", func(b *testing.B) {
+		o := Options{FS: vfs.Default}
+		if err := o.setDefaults(); err != nil {
+			b.Fatal(err)
+		}
+		dir := b.TempDir()
+		db, err := pebble.Open(dir, o.pebbleOptions(newDisk(vfs.Default, dir, hooks{})))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer db.Close()
+		r := rng(1)
+		var waits []*pebble.Batch
+		for b.Loop() {
+			batch := randomBatch(r, n)
+			p := db.NewBatch()
+			for _, c := range batch.Claims {
+				_ = p.Set(c.Key, c.Record, nil)
+			}
+			if err := db.ApplyNoSyncWait(p, pebble.Sync); err != nil {
+				b.Fatal(err)
+			}
+			if waits = append(waits, p); len(waits) == inFlight {
+				if err := waits[0].SyncWait(); err != nil {
+					b.Fatal(err)
+				}
+				waits = waits[1:]
+			}
+		}
+		b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "claims/s")
+	})
+}
+
+// BenchmarkClaim looks claims up that are there, and others that are not.
+func BenchmarkClaim(b *testing.B) {
+	s := mustOpen(b, nil, b.TempDir()+"/store", false)
+	defer s.Close()
+	var keys [][]byte
+	r := rng(1)
+	for seq := uint64(1); seq <= 300; seq++ {
+		batch := randomBatch(r, 1000)
+		batch.Seq = seq
+		mustApply(b, s, batch)
+		for _, c := range batch.Claims {
+			keys = append(keys, c.Key)
+		}
+	}
+	if err := s.db.Compact(context.Background(), []byte{0}, []byte{0xff}, false); err != nil {
+		b.Fatal(err)
+	}
+	for _, hit := range []bool{true, false} {
+		b.Run(fmt.Sprintf("found=%v", hit), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				k := keys[r.IntN(len(keys))]
+				if !hit {
+					k = append(bytes.Clone(k[:31]), byte(i), 'x')
+				}
+				if _, found, err := s.Claim(k); found != hit || err != nil {
+					b.Fatal(found, err)
+				}
+			}
+		})
+	}
+	b.Run("pebble", func(b *testing.B) {
+		for b.Loop() {
+			_, c, err := s.db.Get(spaced(claimSpace, keys[r.IntN(len(keys))]))
+			if err != nil {
+				b.Fatal(err)
+			}
+			c.Close()
+		}
+	})
+}
+
+// BenchmarkReopenAfterKill opens what a kill left with the most log that the memory tables allow.
+//
+//	go test ./engine/pebble -run - -bench Reopen -benchtime 3x
+func BenchmarkReopenAfterKill(b *testing.B) {
+	for _, mb := range []uint64{4, 8, 16, 32} {
+		b.Run(fmt.Sprintf("memtable=%dMB", mb), func(b *testing.B) {
+			fsys := vfs.NewCrashableMem()
+			s, err := Open("store", Options{FS: fsys, MemTableBytes: mb << 20})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			var killed *vfs.MemFS
+			most := int64(0)
+			r := rng(1)
+			for seq := uint64(1); seq <= 60*mb; seq++ {
+				batch := randomBatch(r, 1000)
+				batch.Seq = seq
+				mustApply(b, s, batch)
+				if n := int64(s.db.Metrics().WAL.Size); n > most && seq > 40*mb {
+					most, killed = n, fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)})
+				}
+			}
+			for b.Loop() {
+				b.StopTimer()
+				fsys := killed.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)})
+				b.StartTimer()
+				s, err := Open("store", Options{FS: fsys, MemTableBytes: mb << 20})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				mustClose(b, s)
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(most)/(1<<20), "log-MB")
+		})
+	}
+}
+
+// TestDroppedSpaceComesBack measures how long the space of the oldest of four weeks takes to come back. It runs when
+// HAPAX_DROP is set to the number of claims, such as 4000000.
+func TestDroppedSpaceComesBack(t *testing.T) {
+	total := 40_000
+	if v := os.Getenv("HAPAX_DROP"); v != "" {
+		if _, err := fmt.Sscan(v, &total); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, scopes := range []int{1, 200} {
+		t.Run(fmt.Sprintf("%d scopes", scopes), func(t *testing.T) { dropAndReclaim(t, total, scopes) })
+	}
+}
+
+func dropAndReclaim(t *testing.T, total, scopes int) {
+	s, err := Open(t.TempDir()+"/store", Options{SmallTables: total < 1_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	buckets := make([][]engine.Bucket, 4)
+	prefixes := make([][][]byte, 4)
+	for w := range buckets {
+		for i := range scopes {
+			b := engine.Bucket{Scope: fmt.Sprintf("scope%03d", i), Week: week0 + weekbucket.Week(w)}
+			buckets[w] = append(buckets[w], b)
+			prefixes[w] = append(prefixes[w], b.AppendPrefix(nil))
+		}
+	}
+	r := rng(1)
+	for seq := uint64(1); seq <= uint64(total/1000); seq++ {
+		b := &engine.Batch{Seq: seq, Journal: make([]byte, 100)}
+		w := int(seq-1) * 4 / (total / 1000)
+		for range 1000 {
+			k := append([]byte(nil), prefixes[w][r.IntN(scopes)]...)
+			k = append(k, 2)
+			k = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(k, r.Uint64()), r.Uint64())
+			b.Claims = append(b.Claims, engine.ClaimWrite{Key: k, Record: []byte("record of 12")})
+		}
+		mustApply(t, s, b)
+	}
+	if err := s.TrimJournal(uint64(total/1000) + 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 600 { // let the compactions that writing needs come to an end
+		if m := s.db.Metrics(); m.Compact.NumInProgress == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	tables := func() (n uint64) {
+		for name, size := range sizesOf(t, s) {
+			if isTable(name) {
+				n += size
+			}
+		}
+		return n
+	}
+	before := tables()
+	share := before / uint64(len(buckets))
+	begun := time.Now()
+	if err := s.Drop(buckets[0]); err != nil {
+		t.Fatal(err)
+	}
+	dropped := time.Since(begun)
+	if err := s.Reclaim(context.Background(), buckets[0]); err != nil {
+		t.Fatal(err)
+	}
+	took, after := time.Since(begun), tables()
+	left, err := s.held(spansOf(buckets[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d claims, %d scopes: the oldest week's share is %d of %d bytes; dropped in %v, space back in %v: %d bytes left in its ranges, tables %d",
+		total, scopes, share, before, dropped, took, left, after)
+	if after+share*95/100 > before {
+		t.Errorf("less than 95 %% came back")
+	}
+	if u, err := s.Usage(); err != nil || u.ReclaimableBytes != 0 {
+		t.Errorf("Usage after Reclaim: %+v, %v", u, err)
+	}
+}
+
+func sizesOf(t testing.TB, s *Store) map[string]uint64 {
+	t.Helper()
+	names, err := s.disk.List(s.disk.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := make(map[string]uint64)
+	for _, name := range names {
+		if info, err := s.disk.Stat(s.disk.path(name)); err == nil {
+			sizes[name] = uint64(info.Size())
+		}
+	}
+	return sizes
+}

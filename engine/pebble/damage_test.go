@@ -1,0 +1,355 @@
+package pebble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// filesOf reads a directory into memory.
+func filesOf(t testing.TB, fsys vfs.FS, dir string) map[string][]byte {
+	t.Helper()
+	names, err := fsys.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string][]byte)
+	for _, name := range names {
+		if files[name], err = readFile(fsys, fsys.PathJoin(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// diskOf is the reverse of filesOf, with one file changed.
+func diskOf(t testing.TB, files map[string][]byte, name string, content []byte) *vfs.MemFS {
+	t.Helper()
+	fsys := vfs.NewMem()
+	if err := fsys.MkdirAll("store", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for n, b := range files {
+		if n == name {
+			b = content
+		}
+		rewrite(t, fsys, "store/"+n, b)
+	}
+	return fsys
+}
+
+// An outcome is what became of a damaged byte.
+type outcome int
+
+const (
+	harmless outcome = iota // everything is there
+	detected                // engine.ErrDamaged at open or at a read
+	silent                  // something else is there, and nobody said so
+)
+
+// outcomeOf opens a damaged store and reads all of it.
+func outcomeOf(t *testing.T, what string, fsys vfs.FS, h hooks, want map[string]string) (o outcome) {
+	t.Helper()
+	within(t, patienceInTests, what, func() {
+		s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, test: h})
+		if err != nil {
+			o = refused(t, what, err)
+			return
+		}
+		defer s.Close() // it may complain about what it met
+		got, err := contents(s)
+		switch {
+		case err != nil:
+			o = refused(t, what, err)
+		case !maps.Equal(got, want):
+			o = silent
+		}
+	})
+	return o
+}
+
+func refused(t *testing.T, what string, err error) outcome {
+	t.Helper()
+	for _, typed := range []error{engine.ErrDamaged, engine.ErrForeign, engine.ErrNewerFormat} {
+		if errors.Is(err, typed) {
+			return detected
+		}
+	}
+	t.Errorf("%s: damage gives an untyped error: %v", what, err)
+	return detected
+}
+
+// A tally counts outcomes by kind of file.
+type tally map[string]*[3]int
+
+func (c tally) add(name string, o outcome) {
+	kind := name
+	switch {
+	case isTable(name):
+		kind = "table"
+	case strings.HasSuffix(name, ".log"):
+		kind = "log"
+	case strings.ContainsRune(name, '-') && isPebbleFile(name):
+		kind = name[:strings.IndexByte(name, '-')]
+	}
+	if c[kind] == nil {
+		c[kind] = new([3]int)
+	}
+	c[kind][o]++
+}
+
+func (c tally) report(t *testing.T) (silents int) {
+	t.Helper()
+	for _, kind := range slices.Sorted(maps.Keys(c)) {
+		n := c[kind]
+		t.Logf("%-20s %5d detected, %5d harmless, %d silent", kind, n[detected], n[harmless], n[silent])
+		silents += n[silent]
+	}
+	return silents
+}
+
+// damage flips bytes in every file and returns what became of each flip. Small files are flipped at all offsets up to
+// budget, the others at budget evenly spaced ones.
+func damage(t *testing.T, files map[string][]byte, budget int, h hooks, want map[string]string, only func(string) bool) tally {
+	t.Helper()
+	c := make(tally)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if only != nil && !only(name) {
+			continue
+		}
+		whole := files[name]
+		step := max(1, len(whole)/budget)
+		for off := 0; off < len(whole); off += step {
+			bad := slices.Clone(whole)
+			bad[off] ^= 1 << (off % 8)
+			what := fmt.Sprintf("%s, byte %d of %d", name, off, len(whole))
+			o := outcomeOf(t, what, diskOf(t, files, name, bad), h, want)
+			if o == silent && h == (hooks{}) {
+				t.Errorf("%s: silent", what)
+			}
+			c.add(name, o)
+		}
+	}
+	return c
+}
+
+// cleanStore is a cleanly closed store with many tables.
+func cleanStore(t *testing.T, last uint64, n int) (files map[string][]byte, want map[string]string) {
+	t.Helper()
+	fsys := vfs.NewMem()
+	s := mustOpen(t, fsys, "store", true)
+	for seq := uint64(1); seq <= last; seq++ {
+		mustApply(t, s, batchOf(seq, n))
+	}
+	mustClose(t, s)
+	return filesOf(t, fsys, "store"), model(last, n)
+}
+
+func tables(files map[string][]byte) (n int) {
+	for name := range files {
+		if isTable(name) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestFiftyThousandClaimsFillTwentySmallTables(t *testing.T) {
+	files, _ := cleanStore(t, 50, 1000)
+	if n := tables(files); n < 20 {
+		t.Fatalf("%d tables", n)
+	}
+}
+
+func TestAfterACleanCloseNoDamageIsSilent(t *testing.T) {
+	files, want := cleanStore(t, 12, 500)
+	budget := 40
+	if testing.Short() {
+		budget = 4
+	}
+	if n := tables(files); n < 20 {
+		t.Fatalf("%d tables", n)
+	}
+	if damage(t, files, budget, hooks{}, want, nil).report(t) != 0 {
+		t.Fatal("damage went unnoticed")
+	}
+}
+
+// The end of a table is where Pebble begins to read it: every byte of it.
+func TestNoByteOfATablesFooterAndIndexIsSilent(t *testing.T) {
+	files, want := cleanStore(t, 3, 100)
+	for name := range files {
+		if !isTable(name) {
+			continue
+		}
+		whole := files[name]
+		c := make(tally)
+		for off := max(0, len(whole)-800); off < len(whole); off++ {
+			for _, bits := range []byte{0x01, 0x02, 0x80, 0xFF} {
+				if testing.Short() && off%16 != 0 {
+					continue
+				}
+				bad := slices.Clone(whole)
+				bad[off] ^= bits
+				what := fmt.Sprintf("%s, byte %d of %d, bits %x", name, off, len(whole), bits)
+				c.add(name, outcomeOf(t, what, diskOf(t, files, name, bad), hooks{}, want))
+			}
+		}
+		if c.report(t) != 0 {
+			t.Fatal("damage went unnoticed")
+		}
+		return
+	}
+}
+
+// The control: without the record of the clean close, flips get through.
+func TestWithoutTheChecksDamageIsSeenToBeSilent(t *testing.T) {
+	files, want := cleanStore(t, 12, 500)
+	manifest := func(name string) bool { return strings.HasPrefix(name, manifestPrefix) }
+	if damage(t, files, 60, hooks{ignoreChecks: true, ignoreCleanRecord: true}, want, manifest).report(t) == 0 {
+		t.Fatal("no flip of the MANIFEST got through without our checks: the damage test tests nothing")
+	}
+}
+
+func TestMissingShortenedAndForeignFilesAreDamage(t *testing.T) {
+	files, want := cleanStore(t, 12, 500)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if name == lockName || name == cleanName { // without the record the store counts as killed, and is whole
+			continue
+		}
+		less := maps.Clone(files)
+		delete(less, name)
+		if o := outcomeOf(t, "without "+name, diskOf(t, less, "", nil), hooks{}, want); o != detected {
+			t.Errorf("without %s: outcome %d", name, o)
+		}
+		if n := len(files[name]); n > 0 {
+			for _, cut := range []int{0, n / 2, n - 1} {
+				what := fmt.Sprintf("%s cut to %d of %d bytes", name, cut, n)
+				if o := outcomeOf(t, what, diskOf(t, files, name, files[name][:cut]), hooks{}, want); o != detected {
+					t.Errorf("%s: outcome %d", what, o)
+				}
+			}
+		}
+	}
+	more := maps.Clone(files)
+	more["marker.manifest.999999.MANIFEST-000001"] = nil
+	if o := outcomeOf(t, "another marker", diskOf(t, more, "", nil), hooks{}, want); o != detected {
+		t.Errorf("another marker: outcome %d", o)
+	}
+}
+
+func TestDamageChangesNoByte(t *testing.T) {
+	files, _ := cleanStore(t, 12, 500)
+	for name := range files {
+		if !strings.HasPrefix(name, manifestPrefix) && name != cleanName {
+			continue
+		}
+		bad := slices.Clone(files[name])
+		bad[len(bad)/2] ^= 4
+		fsys := diskOf(t, files, name, bad)
+		before := fingerprint(t, fsys, "store")
+		if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, engine.ErrDamaged) {
+			t.Fatal(s, err)
+		}
+		if fingerprint(t, fsys, "store") != before {
+			t.Errorf("finding %s damaged changed the directory", name)
+		}
+	}
+}
+
+func TestVerifyNamesADamagedTable(t *testing.T) {
+	files, _ := cleanStore(t, 12, 500)
+	for name := range files {
+		if !isTable(name) {
+			continue
+		}
+		bad := slices.Clone(files[name])
+		bad[len(bad)/3] ^= 4
+		s := mustOpen(t, diskOf(t, files, name, bad), "store", true)
+		var problems []string
+		if err := s.Verify(context.Background(), func(p string) { problems = append(problems, p) }); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(problems, func(p string) bool { return strings.HasPrefix(p, name) }) {
+			t.Fatalf("%s is damaged, Verify reports %q", name, problems)
+		}
+		_ = s.Close()
+		return
+	}
+}
+
+// killedStore is what a kill leaves of a store at work: all that was written, and nothing else.
+func killedStore(t *testing.T, last uint64, n int, idle time.Duration) (files map[string][]byte, want map[string]string) {
+	t.Helper()
+	fsys := vfs.NewCrashableMem()
+	s := mustOpen(t, fsys, "store", true)
+	for seq := uint64(1); seq <= last; seq++ {
+		mustApply(t, s, batchOf(seq, n))
+	}
+	time.Sleep(idle)
+	files = filesOf(t, fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)}), "store")
+	mustClose(t, s)
+	return files, model(last, n)
+}
+
+// What an idle store had acknowledged is attested, in its log and beside it.
+func TestDamageAfterAKillOfAnIdleStoreIsNotSilent(t *testing.T) {
+	files, want := killedStore(t, 12, 500, 300*time.Millisecond)
+	budget := 60
+	if testing.Short() {
+		budget = 10
+	}
+	if damage(t, files, budget, hooks{}, want, func(name string) bool { return !isTable(name) }).report(t) != 0 {
+		t.Fatal("damage went unnoticed")
+	}
+}
+
+// A kill under load leaves a last piece that nothing attests: damage there looks like a torn end. It is never more than
+// the last batches, and what is left is a prefix. The package's documentation has the figure that this logs.
+func TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage(t *testing.T) {
+	const last, n = 60, 20
+	files, want := killedStore(t, last, n, 0)
+	var log string
+	for name := range files {
+		if strings.HasSuffix(name, ".log") {
+			log = max(log, name)
+		}
+	}
+	whole := files[log]
+	scan := scanLog(whole, uint32(fileNumber(log)))
+	end := int(scan.valid)
+	step := max(1, end/200)
+	if testing.Short() {
+		step = max(1, end/20)
+	}
+	silents, first, least := 0, end, uint64(last)
+	for off := 0; off < end; off += step {
+		bad := slices.Clone(whole)
+		bad[off] ^= 1 << (off % 8)
+		fsys := diskOf(t, files, log, bad)
+		s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20})
+		if err != nil {
+			refused(t, fmt.Sprint("byte ", off), err)
+			continue
+		}
+		if s.LastSeq() < last {
+			silents, first, least = silents+1, min(first, off), min(least, s.LastSeq())
+		}
+		if _, err := prefixOf(s, n); err != nil {
+			t.Errorf("byte %d: %v", off, err)
+		}
+		mustClose(t, s)
+	}
+	t.Logf("the log has %d bytes; flips of its last %d can take the batches after %d of %d away", end, end-first, least, len(want)/(n+1))
+	if least < last-2 {
+		t.Errorf("a flip took batches %d to %d away", least+1, last)
+	}
+}
