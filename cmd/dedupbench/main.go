@@ -28,6 +28,7 @@ type cli struct {
 	Kill   killCmd   `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
 	Reopen reopenCmd `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
 	Claims claimsCmd `cmd:"" help:"Measure claims, beside the bare store library."`
+	Drop   dropCmd   `cmd:"" help:"Drop the oldest week while claims go on, and watch the space come back."`
 }
 
 const (

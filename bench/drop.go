@@ -1,0 +1,364 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// DropOptions configure Drop.
+type DropOptions struct {
+	N        int // claims, spread over weeks and scopes as they come; 0 = DefaultDropClaims
+	Weeks    int // 0 = DefaultDropWeeks
+	Scopes   int // 0 = 1
+	Store    StoreName
+	Dir      string // of the store, which must be new; "" = a temporary one, which is removed
+	Seed     uint64
+	Progress Progress
+}
+
+// Defaults of Drop, and how long it waits for the space to come back.
+const (
+	DefaultDropClaims = 1_000_000
+	DefaultDropWeeks  = 4
+
+	reclaimLimit = 3 * time.Minute
+	enoughShare  = 0.95 // of the expected share
+	loadWarmUp   = time.Second
+)
+
+// A DropReport says what dropping the oldest week did, while claims went on.
+type DropReport struct {
+	// DropMS is how long DropWeek took: on its return the claims are gone, durably.
+	DropMS float64 `json:"drop_ms"`
+
+	// BytesBefore is what the claims occupied on disk before the drop, when the store had come to rest: the store's
+	// estimate over all weeks. BytesAfter is that less what came back, which is the smaller of two: by how much the
+	// files that hold claims have become smaller (and what was claimed meanwhile, by the store's estimate), and by how
+	// much the store's estimate for the dropped ranges has fallen. The first alone would count what a compaction
+	// frees besides, trimmed journal above all; the second alone would believe the store.
+	BytesBefore uint64 `json:"bytes_before"`
+	BytesAfter  uint64 `json:"bytes_after"`
+	// FilesBefore and FilesAfter are the sizes of the files that hold claims, and whatever else is in them.
+	FilesBefore uint64 `json:"claim_files_before"`
+	FilesAfter  uint64 `json:"claim_files_after"`
+
+	// ExpectedShare is the share of the claims that were in the dropped week, ReclaimedShare that of BytesBefore that
+	// came back, and ReclaimS the time from the beginning of the drop until 95 % of the expected share were back; -1
+	// if they did not come.
+	ExpectedShare  float64 `json:"expected_share"`
+	ReclaimedShare float64 `json:"reclaimed_share"`
+	ReclaimS       float64 `json:"reclaim_s"`
+
+	// LateVerdict is what a new event of the dropped week was told, and the repeat of a claimed one.
+	LateVerdict string `json:"late_verdict"`
+
+	// ClaimsDuring single claims were made from the drop until the space was back. MaxStallMS is the longest that one
+	// of them took, MaxStallBeforeMS that of one second of the same load before the drop.
+	ClaimsDuring     uint64  `json:"claims_during"`
+	MaxStallMS       float64 `json:"max_stall_ms"`
+	MaxStallBeforeMS float64 `json:"max_stall_before_ms"`
+
+	Claims      uint64  `json:"claims"`
+	Buckets     int     `json:"buckets_dropped"`
+	FillSeconds float64 `json:"fill_seconds"`
+	Note        string  `json:"note,omitempty"`
+	Outcome
+}
+
+// Drop fills a store, drops its oldest week, and watches the space come back while claims go on.
+func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
+	defer func() { report.end(err) }()
+	report.ReclaimS = -1
+	if o.N == 0 {
+		o.N = DefaultDropClaims
+	}
+	if o.Weeks == 0 {
+		o.Weeks = DefaultDropWeeks
+	}
+	if o.N < 0 || o.Weeks < 2 || o.Scopes < 0 {
+		return report, fmt.Errorf("%w: %d claims in %d weeks: give numbers from 1, and 2 weeks", ErrUsage, o.N, o.Weeks)
+	}
+	src, err := newSource(o.Seed, UUIDv4, o.Scopes, o.Weeks)
+	if err != nil {
+		return report, err
+	}
+	place, err := newPlace(o.Dir)
+	if err != nil {
+		return report, err
+	}
+	defer place.remove(&err)
+	run := dropping{DropOptions: o, ctx: ctx, source: src, dir: place.Dir, report: &report}
+	if err := run.fill(); err != nil {
+		return report, err
+	}
+	if err := run.measure(); err != nil {
+		return report, err
+	}
+	return report, run.verdict()
+}
+
+// dropping is a run of Drop.
+type dropping struct {
+	DropOptions
+	ctx    context.Context
+	source source
+	dir    string
+	report *DropReport
+
+	e     *opened
+	weeks []engine.WeekInfo // before the drop
+}
+
+// fill claims N events. It closes the store and opens it again, twice, so that the measurement begins with what a
+// running store is: the journal trimmed by the snapshots of the filters, and all claims in files.
+func (d *dropping) fill() error {
+	start := time.Now()
+	c := claiming{ClaimsOptions: ClaimsOptions{N: d.N, Seed: d.Seed}, ctx: d.ctx, source: d.source, report: &ClaimsReport{}, calls: newLatency()}
+	c.Progress = func(_ string, done, total uint64) { d.Progress.tell("fill", done, total) }
+	if err := c.setDefaults(); err != nil {
+		return err
+	}
+	for range 3 {
+		e, err := openEngine(d.Store, d.dir, false, d.source.options())
+		if err != nil {
+			return err
+		}
+		if c.report.Claimed == 0 {
+			_, err = c.judgeAll(e)
+		} else {
+			_, err = e.TryClaim(d.ctx, d.during(c.report.Claimed, 1<<40)) // a batch, so that closing makes a snapshot
+		}
+		if err = errors.Join(err, e.Close()); err != nil {
+			return err
+		}
+	}
+	d.report.Claims = c.report.Claimed
+	d.report.FillSeconds = time.Since(start).Seconds()
+	return nil
+}
+
+// during returns an event that is claimed beside the drop, in the current week and a scope of its own.
+func (d *dropping) during(caller uint64, n uint64) engine.Event {
+	ev, _ := d.source.event(1<<60|caller<<45|n, nil)
+	ev.Scope, ev.Time = duringScope, d.source.Latest.Start()
+	return ev
+}
+
+const duringScope = "during"
+
+func (d *dropping) measure() (err error) {
+	if d.e, err = openEngine(d.Store, d.dir, false, d.source.options()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.e.Close()) }()
+	if err := d.before(); err != nil {
+		return err
+	}
+	before := startLoad(d)
+	_ = sleep(d.ctx, loadWarmUp)
+	_, stall, err := before.stop()
+	if err != nil {
+		return err
+	}
+	d.report.MaxStallBeforeMS = millis(stall)
+
+	load := startLoad(d)
+	err = d.dropAndWatch()
+	claims, stall, lerr := load.stop()
+	d.report.ClaimsDuring, d.report.MaxStallMS = claims, millis(stall)
+	if err = errors.Join(err, lerr); err != nil {
+		return err
+	}
+	return d.late()
+}
+
+// before takes the sizes of a store at rest.
+func (d *dropping) before() (err error) {
+	d.Progress.tell("come to rest", 0, 0)
+	if err := comeToRest(d.ctx, d.e, restLimit); err != nil {
+		return err
+	}
+	if d.weeks, err = d.e.Weeks(d.ctx); err != nil {
+		return err
+	}
+	if len(d.weeks) != d.Weeks {
+		return fmt.Errorf("%d claims fell into %d of %d weeks: give more claims", d.N, len(d.weeks), d.Weeks)
+	}
+	var all uint64
+	for _, w := range d.weeks {
+		all += w.Claims
+		d.report.BytesBefore += w.Bytes
+	}
+	d.report.ExpectedShare = float64(d.weeks[0].Claims) / float64(all)
+	d.report.FilesBefore, err = d.e.claimFileBytes()
+	return err
+}
+
+// dropAndWatch drops the oldest week and looks at the sizes until the space is back and nothing more comes.
+func (d *dropping) dropAndWatch() error {
+	start := time.Now()
+	r, err := d.e.DropWeek(d.ctx, d.weeks[0].Week)
+	if err != nil {
+		return err
+	}
+	d.report.DropMS, d.report.Buckets = millis(time.Since(start)), r.Buckets
+	reclaimed := make(chan error, 1)
+	go func() { reclaimed <- d.e.Reclaimed(d.ctx) }()
+	for ended := false; !ended; {
+		d.Progress.tell("reclaim", 0, 0)
+		select {
+		case err := <-reclaimed:
+			if err != nil {
+				return err
+			}
+			ended = true
+		case <-time.After(20 * time.Millisecond):
+		}
+		took := time.Since(start)
+		if err := d.after(); err != nil {
+			return err
+		}
+		if d.report.ReclaimS < 0 && d.report.ReclaimedShare >= enoughShare*d.report.ExpectedShare {
+			d.report.ReclaimS = took.Seconds()
+		}
+		ended = ended || took > reclaimLimit
+	}
+	return nil
+}
+
+// after takes the sizes as they are now.
+func (d *dropping) after() (err error) {
+	r := d.report
+	if r.FilesAfter, err = d.e.claimFileBytes(); err != nil {
+		return err
+	}
+	made, err := d.e.store.BucketBytes(engine.Bucket{Scope: duringScope, Week: d.source.Latest})
+	if err != nil {
+		return err
+	}
+	held, err := d.held()
+	if err != nil {
+		return err
+	}
+	back := min(less(r.FilesBefore+made, r.FilesAfter), less(d.weeks[0].Bytes, held), r.BytesBefore)
+	r.BytesAfter = r.BytesBefore - back
+	if r.BytesBefore > 0 {
+		r.ReclaimedShare = float64(back) / float64(r.BytesBefore)
+	}
+	return nil
+}
+
+// held is the store's estimate of what the dropped week still occupies.
+func (d *dropping) held() (sum uint64, err error) {
+	for _, scope := range d.weeks[0].Scopes {
+		n, err := d.e.store.BucketBytes(engine.Bucket{Scope: scope.Scope, Week: d.weeks[0].Week})
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// less is a-b, 0 if that is negative.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+// late asks for events of the dropped week: a new one, and one that was claimed.
+func (d *dropping) late() error {
+	late := d.during(1, 1<<41)
+	late.Time = d.weeks[0].Week.Start()
+	res, err := d.e.TryClaim(d.ctx, late)
+	if err != nil {
+		return err
+	}
+	d.report.LateVerdict = res.Verdict.String()
+	repeat, found := d.claimedIn(d.weeks[0].Week)
+	if !found {
+		return nil
+	}
+	if res, err = d.e.TryClaim(d.ctx, repeat); err == nil && res.Verdict != engine.TooOld {
+		d.report.LateVerdict = res.Verdict.String()
+	}
+	return err
+}
+
+// claimedIn returns an event of a week that fill has claimed.
+func (d *dropping) claimedIn(week weekbucket.Week) (engine.Event, bool) {
+	for n := range uint64(d.N) {
+		if ev, _ := d.source.event(n, nil); week.Contains(ev.Time) {
+			return ev, true
+		}
+	}
+	return engine.Event{}, false
+}
+
+// verdict says what does not hold.
+func (d *dropping) verdict() error {
+	r := d.report
+	switch {
+	case r.LateVerdict != engine.TooOld.String():
+		return fmt.Errorf("%w: a late event of the dropped week was told %s: report it with the command line", ErrNotHeld, r.LateVerdict)
+	case r.ReclaimS >= 0:
+		return nil
+	case d.Store == Bolt:
+		r.Note = "a bolt file does not shrink: the pages of the dropped week are used again; a backup is a copy without them"
+		return nil
+	}
+	return fmt.Errorf("%w: %.1f %% of the space came back, %.1f %% were expected: report it with the command line",
+		ErrNotHeld, 100*r.ReclaimedShare, 100*r.ExpectedShare)
+}
+
+// A load claims one event after the other, from a few goroutines, with a breath between two claims.
+type load struct {
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+	claims atomic.Uint64
+	stall  [loadCallers]time.Duration
+	errs   [loadCallers]error
+}
+
+const (
+	loadCallers = 2
+	loadBreath  = time.Millisecond
+)
+
+var loadNumbers atomic.Uint64 // no two loads of a process claim the same event
+
+func startLoad(d *dropping) *load {
+	l := &load{}
+	ctx, cancel := context.WithCancel(d.ctx)
+	l.cancel = cancel
+	for g := range loadCallers {
+		l.all.Go(func() {
+			for ctx.Err() == nil && l.errs[g] == nil {
+				ev := d.during(0, loadNumbers.Add(1))
+				start := time.Now()
+				res, err := d.e.TryClaim(context.WithoutCancel(ctx), ev)
+				l.stall[g] = max(l.stall[g], time.Since(start))
+				if err == nil && res.Verdict != engine.Claimed {
+					err = fmt.Errorf("a new event was told %v during the drop", res.Verdict)
+				}
+				l.errs[g] = err
+				l.claims.Add(1)
+				_ = sleep(ctx, loadBreath)
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) stop() (claims uint64, stall time.Duration, err error) {
+	l.cancel()
+	l.all.Wait()
+	for _, s := range l.stall {
+		stall = max(stall, s)
+	}
+	return l.claims.Load(), stall, errors.Join(l.errs[:]...)
+}
