@@ -211,7 +211,7 @@ func applyDuringDrop(e *env) {
 
 // everythingBesideMaintenance runs Drop, Reclaim, TrimJournal, Apply and what reads everything at the same time.
 func everythingBesideMaintenance(e *env) {
-	const rounds = 8
+	const rounds = 4
 	stays := bucket("a", week+100)
 	e.claims(numbered(stays, 0, 50)...)
 	for i := range rounds {

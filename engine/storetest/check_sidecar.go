@@ -19,12 +19,16 @@ func (e *env) writeSidecar(name string, content []byte) {
 	}
 }
 
-// writerOf writes in two pieces.
+// writerOf writes in two pieces, and sees to it that the writer leaves them as they are, which io.Writer demands.
 func writerOf(content []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
-		half := len(content) / 2
-		_, err := w.Write(content[:half])
-		_, err2 := w.Write(content[half:])
+		own := bytes.Clone(content)
+		half := len(own) / 2
+		_, err := w.Write(own[:half])
+		_, err2 := w.Write(own[half:])
+		if !bytes.Equal(own, content) {
+			return errors.New("the sidecar's writer has changed the bytes it was given")
+		}
 		return errors.Join(err, err2)
 	}
 }

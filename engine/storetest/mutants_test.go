@@ -748,6 +748,13 @@ var mutants = []mutant{
 			})
 		}
 	}},
+	{name: "sidecar's writer changes the caller's bytes", caught: "SidecarReplacedWhole", wrap: func(s *broken) {
+		s.writeSidecar = func(name string, write func(io.Writer) error) error {
+			return s.Mem.WriteSidecar(name, func(w io.Writer) error {
+				return write(writerFunc(func(b []byte) { _, _ = w.Write(b); scribble(b) }))
+			})
+		}
+	}},
 	{name: "sidecar's directory entry not synced", caught: "SidecarSurvivesACrash", harness: onImage(func(_ *Mem, i *image, unsynced int) {
 		if unsynced == 0 {
 			clear(i.sidecars)
