@@ -1,9 +1,10 @@
+//go:build linux
+
 package bolt
 
 import (
-	"io"
+	"flag"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -14,6 +15,10 @@ import (
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
+	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
+		f.Value.Set("25")
+		defer f.Value.Set(f.DefValue)
+	}
 	breakers := map[engine.Store]*breaker{}
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB, dir string) (engine.Store, error) {
@@ -28,34 +33,6 @@ func TestStoreKeepsTheContract(t *testing.T) {
 		CrashClone: func(t testing.TB, _ engine.Store, dir string, _ int) string { return cloneOpen(t, dir) },
 		FailWrites: func(t testing.TB, s engine.Store) error { return breakers[s].fail(t) },
 	})
-}
-
-// cloneOpen copies a directory as a kill would leave it.
-func cloneOpen(t testing.TB, dir string) string {
-	t.Helper()
-	to := filepath.Join(t.TempDir(), "clone")
-	copyDir(t, dir, to)
-	return to
-}
-
-func copyDir(t testing.TB, from, to string) {
-	t.Helper()
-	if err := os.MkdirAll(to, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		content, err := os.ReadFile(filepath.Join(from, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(to, e.Name()), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // A breaker takes bbolt's right to write away while the store is open: every write and truncation fails from then on,
@@ -100,5 +77,3 @@ func (f brokenFS) Create(path string) (sidecar.File, error) {
 	file, err := f.OS.Create(path)
 	return file, err
 }
-
-var _ io.Writer

@@ -398,3 +398,128 @@ func TestFlippedFreelistIsRefused(t *testing.T) {
 		t.Errorf("%d of 61 flips were refused", counts[refused])
 	}
 }
+
+// overwrite changes the file of an open store wherever change finds something to change in a page.
+func overwrite(t *testing.T, dir string, change func(page []byte) bool) (changed int) {
+	t.Helper()
+	path := filepath.Join(dir, fileName)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := os.Getpagesize()
+	for at := 0; at+size <= len(content); at += size {
+		if change(content[at : at+size]) {
+			changed++
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(content, 0); err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+// Each key is found or said to be damaged; none is said to be absent, and no wrong record is returned.
+func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
+	for what, change := range map[string]func(page []byte) bool{
+		"a bit of each branch key": func(page []byte) bool {
+			if native.Uint16(page[8:]) != branchFlag || native.Uint64(page) < 2 {
+				return false
+			}
+			p := page0(page)
+			for i := 1; i < p.n; i++ {
+				p.key(i)[2] ^= 0x04
+			}
+			return true
+		},
+		"a bit of each record": func(page []byte) bool { return flipText(page, "state+origin", 2) },
+		"a bit of some ids":    func(page []byte) bool { return flipText(page, "state+origin", -3) },
+		"the number of entries": func(page []byte) bool {
+			if native.Uint16(page[8:]) != leafFlag || native.Uint16(page[10:]) < 20 {
+				return false
+			}
+			page[10] ^= 0x10
+			return true
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "store")
+		s := mustOpen(t, dir, Options{LockTimeout: shortLock})
+		g := newClaims("v4")
+		writes := g.next(3000)
+		mustApply(t, s, &engine.Batch{Seq: 1, Claims: writes})
+		if overwrite(t, dir, change) == 0 {
+			t.Errorf("%s: nothing to change", what)
+		}
+		found, damaged := 0, 0
+		for _, w := range writes {
+			record, ok, err := s.Claim(w.Key)
+			switch {
+			case errors.Is(err, engine.ErrDamaged):
+				damaged++
+			case err != nil || !ok || string(record) != string(w.Record):
+				t.Fatalf("%s: claim %x is %q, %v, %v", what, w.Key, record, ok, err)
+			default:
+				found++
+			}
+		}
+		if damaged == 0 {
+			t.Errorf("%s: no read was told", what)
+		}
+		if err := s.Close(); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("%s: Close: %v", what, err)
+		}
+	}
+}
+
+func page0(b []byte) *page {
+	return &page{buf: b, n: int(native.Uint16(b[10:])), leaf: native.Uint16(b[8:]) == leafFlag}
+}
+
+func flipText(page []byte, text string, at int) (changed bool) {
+	for from := 16; ; from++ {
+		i := bytes.Index(page[from:], []byte(text))
+		if i < 0 {
+			return changed
+		}
+		from += i
+		page[from+at] ^= 0x04
+		changed = true
+	}
+}
+
+// bbolt without a meta page would panic with its locks held: whoever comes next must not wait for them.
+func TestMetaPagesGoneUnderAnOpenStoreStopNobody(t *testing.T) {
+	for _, pages := range []int{1, 2} {
+		dir := filepath.Join(t.TempDir(), "store")
+		s := sampleStore(t, dir)
+		newest, _, err := readMetas(s.file, s.pageSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overwrite(t, dir, func(page []byte) bool {
+			gone := native.Uint16(page[8:]) == 0x04 && native.Uint32(page[16:]) == metaMagic &&
+				(pages == 2 || native.Uint64(page[16+48:]) == newest.txid)
+			if gone {
+				page[16+20] ^= 1
+			}
+			return gone
+		})
+		for range 2 {
+			if _, _, err := s.State([]byte("offset")); !errors.Is(err, engine.ErrDamaged) {
+				t.Errorf("%d meta pages gone: State: %v", pages, err)
+			}
+			if _, err := s.Apply(&engine.Batch{Seq: 14}); !errors.Is(err, engine.ErrDamaged) {
+				t.Errorf("%d meta pages gone: Apply: %v", pages, err)
+			}
+		}
+		s.Close()
+		if _, err := Open(dir, Options{LockTimeout: shortLock}); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("%d meta pages gone: Open: %v", pages, err)
+		}
+	}
+}

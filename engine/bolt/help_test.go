@@ -1,6 +1,8 @@
 package bolt
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,5 +28,33 @@ func mustApply(t testing.TB, s *Store, b *engine.Batch) {
 	}
 	if err != nil {
 		t.Fatalf("Apply of batch %d: %v", b.Seq, err)
+	}
+}
+
+// cloneOpen copies a directory as a kill would leave it.
+func cloneOpen(t testing.TB, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "clone")
+	copyDir(t, dir, to)
+	return to
+}
+
+func copyDir(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(from, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(to, e.Name()), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

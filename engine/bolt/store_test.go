@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -277,38 +276,6 @@ func TestAFullStoreFailsAndOpensAgain(t *testing.T) {
 		t.Errorf("LastSeq is %d, want %d", s.LastSeq(), seq-1)
 	}
 	mustApply(t, s, &engine.Batch{Seq: seq, Claims: g.next(1000)})
-}
-
-// The file system says no in the middle of a commit: RLIMIT_FSIZE, in a process of its own.
-func TestAFileSystemThatIsFullIsAnError(t *testing.T) {
-	if dir := os.Getenv("HAPAX_TEST_FULL"); dir != "" {
-		s := mustOpen(t, dir, Options{})
-		limit := syscall.Rlimit{Cur: 1 << 20, Max: 1 << 20}
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-			t.Skip(err)
-		}
-		g := newClaims("v4")
-		seq, err := uint64(0), error(nil)
-		for err == nil && seq < 50 {
-			seq++
-			_, err = s.Apply(&engine.Batch{Seq: seq, Claims: g.next(1000)})
-		}
-		_, again := s.Apply(&engine.Batch{Seq: seq + 1})
-		fmt.Printf("cause=%v typed=%v again=%v close=%v\n", errors.Is(err, syscall.EFBIG), errors.Is(err, ErrFailed), errors.Is(again, ErrFailed), s.Close())
-		return
-	}
-	dir := filepath.Join(t.TempDir(), "store")
-	cmd := exec.Command(os.Args[0], "-test.run=^TestAFileSystemThatIsFullIsAnError$", "-test.v")
-	cmd.Env = append(os.Environ(), "HAPAX_TEST_FULL="+dir)
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "typed=true again=true close=<nil>") {
-		t.Errorf("%v: %s", err, out)
-	}
-	s := mustOpen(t, dir, Options{})
-	if err := s.Verify(t.Context(), func(p string) { t.Error(p) }); err != nil {
-		t.Error(err)
-	}
-	s.Close()
 }
 
 func TestCloseRecordGoesBeforeTheFirstWrite(t *testing.T) {

@@ -1,0 +1,66 @@
+//go:build unix
+
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// The file system says no in the middle of a commit: RLIMIT_FSIZE, in a process of its own.
+func TestAFileSystemThatIsFullIsAnError(t *testing.T) {
+	if dir := os.Getenv("HAPAX_TEST_FULL"); dir != "" {
+		s := mustOpen(t, dir, Options{})
+		limit := syscall.Rlimit{Cur: 1 << 20, Max: 1 << 20}
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			t.Skip(err)
+		}
+		g := newClaims("v4")
+		seq, err := uint64(0), error(nil)
+		for err == nil && seq < 50 {
+			seq++
+			_, err = s.Apply(&engine.Batch{Seq: seq, Claims: g.next(1000)})
+		}
+		_, again := s.Apply(&engine.Batch{Seq: seq + 1})
+		fmt.Printf("cause=%v typed=%v again=%v close=%v\n", errors.Is(err, syscall.EFBIG), errors.Is(err, ErrFailed), errors.Is(again, ErrFailed), s.Close())
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "store")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestAFileSystemThatIsFullIsAnError$", "-test.v")
+	cmd.Env = append(os.Environ(), "HAPAX_TEST_FULL="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "typed=true again=true close=<nil>") {
+		t.Errorf("%v: %s", err, out)
+	}
+	s := mustOpen(t, dir, Options{})
+	if err := s.Verify(t.Context(), func(p string) { t.Error(p) }); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+}
+
+// A page that is mapped but not there is what a bad disk, or a file cut off, looks like to bbolt.
+func TestAFaultOfTheMappingIsAnError(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "mapped"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	mapped, err := syscall.Mmap(int(f.Fd()), 0, 2*os.Getpagesize(), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(mapped)
+	var sum byte
+	if err := guard(func() error { sum += mapped[os.Getpagesize()]; return nil }); !errors.Is(err, engine.ErrDamaged) {
+		t.Errorf("a fault gives %v, %d", err, sum)
+	}
+}
