@@ -144,10 +144,7 @@ func TestAnyFailingOperationLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ops := counted.n.Load()
-	step := max(1, ops/150)
-	if testing.Short() {
-		step = max(1, ops/20)
-	}
+	step := stepInTests(5)
 	failed := 0
 	for at := int64(0); at < ops; at += step {
 		what := fmt.Sprintf("operation %d of %d", at, ops)

@@ -94,7 +94,16 @@ func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, er
 	if !d.holds(path) {
 		return d.FS.Create(path, category)
 	}
-	return d.file("creating", path, func() (vfs.File, error) { return d.FS.Create(path, category) })
+	return d.file("creating", path, func() (vfs.File, error) {
+		if strings.HasPrefix(d.PathBase(path), markerPrefix) {
+			// Pebble syncs the directory once, with the marker in it: a power cut before that may leave the marker and
+			// not the MANIFEST that it names.
+			if err := syncDir(d.FS, d.dir); err != nil {
+				return nil, err
+			}
+		}
+		return d.FS.Create(path, category)
+	})
 }
 
 func (d *disk) OpenReadWrite(path string, category vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {

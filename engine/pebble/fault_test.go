@@ -1,0 +1,325 @@
+package pebble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+)
+
+// failing fails what matches while it is on.
+type failing struct {
+	on    atomic.Bool
+	match func(errorfs.Op) bool
+}
+
+func (f *failing) String() string { return "(failing)" }
+
+func (f *failing) MaybeError(op errorfs.Op) error {
+	if f.on.Load() && f.match(op) {
+		return errorfs.ErrInjected
+	}
+	return nil
+}
+
+func onLog(kinds ...errorfs.OpKind) func(errorfs.Op) bool {
+	return func(op errorfs.Op) bool {
+		for _, k := range kinds {
+			if op.Kind == k && strings.HasSuffix(op.Path, ".log") {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestEveryWaiterHearsOfAFailedLog(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		match func(errorfs.Op) bool
+	}{
+		{"write", onLog(errorfs.OpFileWrite)},
+		{"sync", onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo)},
+		{"create", onLog(errorfs.OpCreate, errorfs.OpReuseForWrite)},
+		{"everything", func(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.OpIsWrite }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			within(t, patienceInTests, "a store with a failing log", func() {
+				mem := vfs.NewMem()
+				inj := &failing{match: c.match}
+				const n = 500
+				s := mustOpen(t, errorfs.Wrap(mem, inj), "store", true)
+				for seq := uint64(1); seq <= 5; seq++ {
+					mustApply(t, s, batchOf(seq, n))
+				}
+				inj.on.Store(true)
+				var waits []func() error
+				var err error
+				for seq := uint64(6); err == nil && seq < 100; seq++ {
+					var wait func() error
+					if wait, err = s.Apply(batchOf(seq, n)); err == nil {
+						waits = append(waits, wait)
+					}
+				}
+				confirmed, failed := uint64(5), false
+				for _, wait := range waits {
+					switch err := wait(); {
+					case err == nil && failed:
+						t.Error("a batch is confirmed after one that failed")
+					case err == nil:
+						confirmed++
+					case !errors.Is(err, errorfs.ErrInjected):
+						t.Error(err)
+					default:
+						failed = true
+					}
+				}
+				if confirmed == 99 {
+					t.Error("nothing failed")
+				}
+				for what, err := range map[string]error{
+					"Apply":        func() error { _, err := s.Apply(batchOf(s.applied+1, 1)); return err }(),
+					"TrimJournal":  s.TrimJournal(2),
+					"Drop":         s.Drop([]engine.Bucket{{Scope: "scope0", Week: week0}}),
+					"Reclaim":      s.Reclaim(context.Background(), []engine.Bucket{{Scope: "scope0", Week: week0}}),
+					"WriteSidecar": s.WriteSidecar("x", writeString("x")),
+					"Backup":       s.Backup(context.Background(), "backup"),
+					"Close":        s.Close(),
+				} {
+					if !errors.Is(err, errorfs.ErrInjected) {
+						t.Errorf("%s on a poisoned store: %v", what, err)
+					}
+				}
+				s = mustOpen(t, mem, "store", true)
+				last, err := prefixOf(s, n)
+				if err != nil || last < confirmed {
+					t.Errorf("batches to %d were confirmed, %d are there: %v", confirmed, last, err)
+				}
+				mustClose(t, s)
+			})
+		})
+	}
+}
+
+// snapshots takes what a power cut just before operation at would leave.
+type snapshots struct {
+	fs   *vfs.MemFS
+	kept int
+	at   int64
+	n    atomic.Int64
+	got  *vfs.MemFS
+}
+
+func (c *snapshots) String() string { return "(snapshots)" }
+
+func (c *snapshots) MaybeError(errorfs.Op) error {
+	if c.n.Add(1)-1 == c.at {
+		c.got = c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: c.kept, RNG: rng(uint64(c.at))})
+	}
+	return nil
+}
+
+// everyCrash runs work on a copy of start, cuts the power before each step-th operation, and hands on what that leaves.
+func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), check func(what string, fsys *vfs.MemFS)) {
+	t.Helper()
+	clone := func() *vfs.MemFS { return start.CrashClone(vfs.CrashCloneCfg{}) }
+	count := &snapshots{at: -1}
+	work(errorfs.Wrap(clone(), count))
+	for _, kept := range []int{0, 50, 100} {
+		for at := int64(0); at < count.n.Load(); at += step {
+			mem := clone()
+			c := &snapshots{fs: mem, kept: kept, at: at}
+			what := fmt.Sprintf("power cut before operation %d of %d, %d %% kept", at, count.n.Load(), kept)
+			within(t, patienceInTests, what, func() {
+				work(errorfs.Wrap(mem, c))
+				if c.got != nil {
+					check(what, c.got)
+				}
+			})
+		}
+	}
+}
+
+// stepInTests is how many operations a sweep goes on at a time: one if HAPAX_SWEEP is set to all.
+func stepInTests(step int64) int64 {
+	switch {
+	case os.Getenv("HAPAX_SWEEP") == "all":
+		return 1
+	case testing.Short():
+		return step * 8
+	}
+	return step
+}
+
+func TestAPowerCutWhileCreatingLeavesNothingInTheWay(t *testing.T) {
+	work := func(fsys vfs.FS) {
+		s := mustOpen(t, fsys, "deep/store", true)
+		mustApply(t, s, batchOf(1, 5))
+		mustClose(t, s)
+	}
+	everyCrash(t, vfs.NewCrashableMem(), stepInTests(5), work, func(what string, fsys *vfs.MemFS) {
+		s, err := Open("deep/store", Options{FS: fsys, SmallTables: true})
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+		if _, err := prefixOf(s, 5); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		mustClose(t, s)
+	})
+}
+
+func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
+	const n = 200
+	start := vfs.NewCrashableMem()
+	s := mustOpen(t, start, "store", true)
+	for seq := uint64(1); seq <= 8; seq++ {
+		mustApply(t, s, batchOf(seq, n))
+	}
+	unclean := start.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	for name, start := range map[string]*vfs.MemFS{"closed": start, "killed": unclean} {
+		t.Run(name, func(t *testing.T) {
+			var acked atomic.Uint64
+			work := func(fsys vfs.FS) {
+				acked.Store(8)
+				s := mustOpen(t, fsys, "store", true)
+				mustApply(t, s, batchOf(9, n))
+				mustClose(t, s)
+			}
+			everyCrash(t, start, stepInTests(17), work, func(what string, fsys *vfs.MemFS) {
+				s, err := Open("store", Options{FS: fsys, SmallTables: true})
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+					return
+				}
+				if last, err := prefixOf(s, n); err != nil || last < 8 {
+					t.Errorf("%s: newest batch %d: %v", what, last, err)
+				}
+				mustClose(t, s)
+			})
+		})
+	}
+}
+
+func TestAnInterruptedBackupIsNoStore(t *testing.T) {
+	const n = 100
+	start := vfs.NewCrashableMem()
+	s := mustOpen(t, start, "store", true)
+	for seq := uint64(1); seq <= 5; seq++ {
+		mustApply(t, s, batchOf(seq, n))
+	}
+	mustClose(t, s)
+	whole := 0
+	work := func(fsys vfs.FS) {
+		s := mustOpen(t, fsys, "store", true)
+		if err := s.Backup(context.Background(), "backup"); err != nil {
+			t.Error(err)
+		}
+		mustClose(t, s)
+	}
+	everyCrash(t, start, stepInTests(11), work, func(what string, fsys *vfs.MemFS) {
+		if names, _ := fsys.List("backup"); len(names) == 0 {
+			return
+		}
+		s, err := Open("backup", Options{FS: fsys, SmallTables: true})
+		if err != nil {
+			if !errors.Is(err, engine.ErrForeign) && !errors.Is(err, engine.ErrDamaged) {
+				t.Errorf("%s: %v", what, err)
+			}
+			return
+		}
+		if last, err := prefixOf(s, n); err != nil || last != 5 {
+			t.Errorf("%s: the backup has %d batches: %v", what, last, err)
+		}
+		whole++
+		mustClose(t, s)
+	})
+	if whole == 0 {
+		t.Error("no backup was ever whole")
+	}
+}
+
+func TestADirectoryOfSomebodyElseIsRefusedUntouched(t *testing.T) {
+	for _, name := range []string{"photo.jpg", "000004.log", "MANIFEST-000001", "sidecar-filter", attestName} {
+		fsys := vfs.NewMem()
+		if err := fsys.MkdirAll("store", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, fsys, "store/"+name, []byte("mine"))
+		before := fingerprint(t, fsys, "store")
+		if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, engine.ErrForeign) {
+			t.Errorf("a directory with %s: %v, %v", name, s, err)
+		}
+		if fingerprint(t, fsys, "store") != before {
+			t.Errorf("a directory with %s was changed", name)
+		}
+	}
+}
+
+// A store that lost its identity is not taken for a creation that never finished, which may be wiped.
+func TestAStoreWithoutIdentityIsNotCreatedAnew(t *testing.T) {
+	files, _ := cleanStore(t, 2, 10)
+	delete(files, sidecar.IdentityName)
+	fsys := diskOf(t, files, "", nil)
+	if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, engine.ErrForeign) {
+		t.Fatal(s, err)
+	}
+}
+
+const lockChild = "HAPAX_PEBBLE_LOCK_CHILD"
+
+func TestOneProcessPerDirectory(t *testing.T) {
+	if dir := os.Getenv(lockChild); dir != "" {
+		if _, err := Open(dir, Options{}); errors.Is(err, engine.ErrLocked) {
+			fmt.Println("locked")
+		}
+		return
+	}
+	dir := t.TempDir() + "/store"
+	s := mustOpen(t, nil, dir, true)
+	if s, err := Open(dir, Options{}); !errors.Is(err, engine.ErrLocked) {
+		t.Fatal("the same process:", s, err)
+	}
+	link := t.TempDir()
+	if err := os.Symlink(dir[:len(dir)-len("/store")], link+"/link"); err == nil {
+		if s, err := Open(link+"/link/store", Options{}); !errors.Is(err, engine.ErrLocked) {
+			t.Fatal("another name of the directory:", s, err)
+		}
+	}
+	child := func() string {
+		cmd := exec.Command(os.Args[0], "-test.run=TestOneProcessPerDirectory")
+		cmd.Env = append(os.Environ(), lockChild+"="+dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatal(err, string(out))
+		}
+		return string(out)
+	}
+	if out := child(); !strings.Contains(out, "locked") {
+		t.Fatal("another process:", out)
+	}
+	mustClose(t, s)
+}
+
+func TestTheDirectoryIsOursAlone(t *testing.T) {
+	dir := t.TempDir() + "/a/store"
+	mustClose(t, mustOpen(t, nil, dir, true))
+	for path, want := range map[string]fs.FileMode{dir: 0o700, dir + "/" + sidecar.IdentityName: 0o600} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: mode %v, %v", path, info.Mode(), err)
+		}
+	}
+}
