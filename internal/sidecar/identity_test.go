@@ -1,0 +1,125 @@
+package sidecar
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+var someIdentity = engine.Identity{
+	UUID:        [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+	Incarnation: 0x1112131415161718,
+	Seed:        0x2122232425262728,
+}
+
+// goldenIdentity is for ever: an identity file that this build cannot read any more is a store lost.
+const goldenIdentity = "484150415853544f" + // HAPAXSTO
+	"00000001" + "70" + // format 1, pebble
+	"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
+	"fe18d0cb" // CRC-32C
+
+func golden(t testing.TB) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(goldenIdentity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestIdentityHasItsGoldenBytes(t *testing.T) {
+	if got := encodeIdentity(Pebble, someIdentity); !bytes.Equal(got, golden(t)) {
+		t.Fatalf("%x", got)
+	}
+	if got, err := decodeIdentity(golden(t), Pebble); err != nil || got != someIdentity {
+		t.Fatal(got, err)
+	}
+}
+
+func TestIdentityIsReadBack(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadIdentity(OS{}, dir, Bolt); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := WriteIdentity(OS{}, dir, Bolt, someIdentity); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadIdentity(OS{}, dir, Bolt); err != nil || got != someIdentity {
+		t.Fatal(got, err)
+	}
+	if _, err := ReadIdentity(OS{}, dir, Pebble); !errors.Is(err, engine.ErrForeign) {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, IdentityName))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatal(info.Mode(), err)
+	}
+}
+
+func TestEveryFlippedBitOfAnIdentityIsDamage(t *testing.T) {
+	for i := range 8 * len(golden(t)) {
+		b := golden(t)
+		b[i/8] ^= 1 << (i % 8)
+		if _, err := decodeIdentity(b, Pebble); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("bit %d: %v", i, err)
+		}
+	}
+	for n := range golden(t) {
+		if _, err := decodeIdentity(golden(t)[:n], Pebble); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("cut to %d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestWhatIsWholeButNotOursIsToldApart(t *testing.T) {
+	whole := golden(t)[:identitySize]
+	change := func(fn func(b []byte) []byte) []byte { return Seal(fn(bytes.Clone(whole))) }
+	for _, c := range []struct {
+		name string
+		b    []byte
+		want error
+	}{
+		{"newer, with more in it", change(func(b []byte) []byte {
+			binary.BigEndian.PutUint32(b[8:], Format+1)
+			return append(b, "what a later build adds"...)
+		}), engine.ErrNewerFormat},
+		{"another magic", change(func(b []byte) []byte { b[0] = 'X'; return b }), engine.ErrForeign},
+		{"too short", Seal([]byte("HAPAXSTO")), engine.ErrForeign},
+		{"format 0", change(func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 0); return b }), engine.ErrDamaged},
+		{"too long for its format", change(func(b []byte) []byte { return append(b, 0) }), engine.ErrDamaged},
+		{"an unknown kind", change(func(b []byte) []byte { b[12] = 'z'; return b }), engine.ErrForeign},
+	} {
+		if _, err := decodeIdentity(c.b, Pebble); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func FuzzIdentity(f *testing.F) {
+	f.Add(golden(f), true)
+	f.Add(golden(f)[:identitySize], true)
+	f.Add([]byte{}, false)
+	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
+		if seal {
+			b = Seal(bytes.Clone(b))
+		}
+		id, err := decodeIdentity(b, Pebble)
+		switch {
+		case err == nil:
+			if !bytes.Equal(encodeIdentity(Pebble, id), b) {
+				t.Fatalf("%x is not what would be written for %v", b, id)
+			}
+		case id != engine.Identity{}:
+			t.Fatal("an identity and an error")
+		case !errors.Is(err, engine.ErrDamaged) && !errors.Is(err, engine.ErrForeign) && !errors.Is(err, engine.ErrNewerFormat):
+			t.Fatal("an untyped error:", err)
+		}
+	})
+}

@@ -1,0 +1,208 @@
+package sidecar
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+func text(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, s)
+		return err
+	}
+}
+
+func TestWriteReplacesAFileOrLeavesTheOldOne(t *testing.T) {
+	dir := t.TempDir()
+	read := func() string {
+		t.Helper()
+		b, err := OS{}.ReadFile(filepath.Join(dir, "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for _, s := range []string{"old", "new"} {
+		if err := Write(OS{}, dir, "x", text(s)); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(); got != s {
+			t.Fatal(got)
+		}
+	}
+	mine := errors.New("the writer's")
+	err := Write(OS{}, dir, "x", func(w io.Writer) error { return errors.Join(text("half")(w), mine) })
+	if !errors.Is(err, mine) || read() != "new" {
+		t.Fatal(err, read())
+	}
+	if err := Write(OS{}, dir, "x", text("after a torn one")); err != nil || read() != "after a torn one" {
+		t.Fatal(err, read())
+	}
+}
+
+// failingFS notes the order of operations and fails the one that is named.
+type failingFS struct {
+	OS
+	fail string
+	done []string
+}
+
+var errFailed = errors.New("failed")
+
+func (f *failingFS) op(name string) error {
+	f.done = append(f.done, name)
+	if name == f.fail {
+		return errFailed
+	}
+	return nil
+}
+
+func (f *failingFS) Create(path string) (File, error) {
+	if err := f.op("create"); err != nil {
+		return nil, err
+	}
+	file, err := f.OS.Create(path)
+	return &failingFile{file, f}, err
+}
+
+func (f *failingFS) Rename(from, to string) error {
+	if err := f.op("rename"); err != nil {
+		return err
+	}
+	return f.OS.Rename(from, to)
+}
+
+func (f *failingFS) SyncDir(dir string) error {
+	if err := f.op("sync directory"); err != nil {
+		return err
+	}
+	return f.OS.SyncDir(dir)
+}
+
+type failingFile struct {
+	File
+	fs *failingFS
+}
+
+func (f *failingFile) Write(p []byte) (int, error) {
+	if err := f.fs.op("write"); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
+}
+
+func (f *failingFile) Sync() error {
+	if err := f.fs.op("sync"); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f *failingFile) Close() error {
+	if err := f.fs.op("close"); err != nil {
+		return errors.Join(err, f.File.Close())
+	}
+	return f.File.Close()
+}
+
+func TestAFailingStepOfAWriteIsToldAndKeepsTheOldFile(t *testing.T) {
+	steps := []string{"create", "write", "sync", "close", "rename", "sync directory"}
+	dir := t.TempDir()
+	if err := Write(OS{}, dir, "x", text("old")); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range steps {
+		f := &failingFS{fail: step}
+		if err := Write(f, dir, "x", text("new")); !errors.Is(err, errFailed) {
+			t.Errorf("%s fails: %v", step, err)
+		}
+		b, err := OS{}.ReadFile(filepath.Join(dir, "x"))
+		if want := step == "sync directory"; err != nil || (string(b) == "new") != want {
+			t.Errorf("%s fails: the file holds %q, %v", step, b, err)
+		}
+		for j := 0; j <= min(i, 2); j++ {
+			if f.done[j] != steps[j] {
+				t.Fatalf("the order is %q", f.done)
+			}
+		}
+	}
+}
+
+func TestRemoveOfNothingIsNoError(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(OS{}, dir, "x", text("x")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Remove(OS{}, dir, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := (OS{}).ReadFile(filepath.Join(dir, "x")); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
+func TestUnsealFindsEveryFlippedBit(t *testing.T) {
+	sealed := Seal([]byte("some bytes"))
+	if b, err := Unseal(sealed); err != nil || string(b) != "some bytes" {
+		t.Fatal(b, err)
+	}
+	for i := range 8 * len(sealed) {
+		bad := append([]byte{}, sealed...)
+		bad[i/8] ^= 1 << (i % 8)
+		if _, err := Unseal(bad); !errors.Is(err, ErrChecksum) {
+			t.Errorf("bit %d: %v", i, err)
+		}
+	}
+	if _, err := Unseal([]byte("abc")); !errors.Is(err, ErrChecksum) {
+		t.Fatal(err)
+	}
+}
+
+func TestPrepareDirMakesADirectoryThatIsOursAlone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes are those of Unix")
+	}
+	dir := filepath.Join(t.TempDir(), "a", "b", "store")
+	for range 2 {
+		if err := PrepareDir(dir); err != nil {
+			t.Fatal(err)
+		}
+		for d := dir; filepath.Base(d) != "001"; d = filepath.Dir(d) {
+			if info, err := os.Stat(d); err != nil || info.Mode().Perm() != 0o700 {
+				t.Fatal(d, info.Mode(), err)
+			}
+		}
+	}
+}
+
+func TestPrepareDirRefusesWhatOthersCanChange(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes are those of Unix")
+	}
+	dir := t.TempDir()
+	open := filepath.Join(dir, "open")
+	link := filepath.Join(dir, "link")
+	file := filepath.Join(dir, "file")
+	err := errors.Join(
+		os.Mkdir(open, 0o700), os.Chmod(open, 0o777),
+		os.Symlink(dir, link),
+		os.WriteFile(file, nil, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{open, link, file} {
+		if err := PrepareDir(path); !errors.Is(err, engine.ErrForeign) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
