@@ -257,6 +257,11 @@ func (e *Engine) release(g *group) {
 		for _, f := range g.after {
 			f()
 		}
+		for _, r := range g.requests {
+			if r.tx != nil && r.err == nil {
+				r.tx.durable()
+			}
+		}
 		e.durable.raise(g.seq)
 	}
 	for _, r := range g.requests {

@@ -90,6 +90,15 @@ func (t *transactions) reserved(key []byte) bool {
 	return taken
 }
 
+// winning reports whether a transaction that is committing holds the key: a claim that is found there is its own, and
+// not durable yet.
+func (t *transactions) winning(key []byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tx := t.holders[string(key)]
+	return tx != nil && tx.won.Load()
+}
+
 // changedSince reports whether the key may have been written by a batch after start.
 func (t *transactions) changedSince(key []byte, start uint64) bool {
 	t.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -84,6 +85,8 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error) error {
 type Tx struct {
 	e   *Engine
 	ctx context.Context // of Update, for the observer only
+
+	won atomic.Bool // admitted: its batch is on its way
 
 	start uint64 // every batch up to this one is visible to the transaction, and none that changes what it reads after
 
@@ -182,7 +185,7 @@ func (tx *Tx) judgeKey(key []byte, c *candidate, res *Result) (keep bool, err er
 	switch {
 	case err != nil:
 		return false, err
-	case found && e.durable.at.Load() < e.applying.Load() && e.tx.reserved(key):
+	case found && e.tx.winning(key):
 		*res = Result{Verdict: InFlight} // its winner is still committing: told without waiting for that
 		return false, nil
 	case found:
@@ -416,6 +419,16 @@ func (tx *Tx) commit(ctx context.Context) error {
 	return tx.e.submit(ctx, tx.req)
 }
 
+// durable gives the reservations back before anybody is told of the claims. The releaser calls it while commit waits.
+func (tx *Tx) durable() {
+	r := tx.req
+	for i := range r.claims {
+		tx.e.tx.release(r.key(&r.claims[i]))
+	}
+	clear(r.claims)
+	r.claims = r.claims[:0]
+}
+
 // end makes the transaction unusable and gives its reservations back.
 func (tx *Tx) end() {
 	tx.mu.Lock()
@@ -464,5 +477,6 @@ func (e *Engine) admitTx(g *group, r *request) error {
 		}
 	}
 	e.tx.wrote(tx, e.seq+1)
+	tx.won.Store(true)
 	return nil
 }
