@@ -1,0 +1,492 @@
+package engine_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+var (
+	histories = flag.Int("histories", 0, "histories for each linearizability test, 0 = a few")
+	seedFlag  = flag.Uint64("seed", 0, "seed of the first history, 0 = random")
+)
+
+// eachSeed runs fn with n seeds, and prints the seed of a run that fails.
+func eachSeed(t *testing.T, n int, fn func(t *testing.T, rnd *rand.Rand, seed uint64)) {
+	if *histories > 0 {
+		n = *histories
+	}
+	first := *seedFlag
+	if first == 0 {
+		first = rand.Uint64() | 1
+	}
+	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
+		fn(t, rand.New(rand.NewPCG(seed, 0)), seed)
+		if t.Failed() {
+			t.Logf("run it again with -run %s -seed %d", t.Name(), seed)
+		}
+	}
+}
+
+// The model of a set of claims: eight events, the first four of them in a week that may be dropped.
+type (
+	claimsState struct {
+		has     uint8 // a bit for each event
+		dropped bool
+	}
+	claimsInput struct {
+		op  string // claim, tryInTx, commit, forget, lookup, drop
+		bit uint8  // of the event, or of all claims of a commit
+	}
+	claimsOutput struct {
+		verdict engine.Verdict // of claim and tryInTx
+		found   bool           // of forget and lookup
+		err     error          // of commit and forget
+	}
+)
+
+const (
+	oldEvents  = uint8(0x0F)
+	testEvents = 8
+)
+
+func stepClaims(state, input, output any) (bool, any) {
+	s, in, out := state.(claimsState), input.(claimsInput), output.(claimsOutput)
+	has := s.has&in.bit != 0
+	tooOld := s.dropped && in.bit&oldEvents != 0
+	// While its week is being dropped, an event may look new inside a transaction, whose commit fails then.
+	open := !has && !tooOld || in.op == "tryInTx" && in.bit&oldEvents != 0
+	switch in.op {
+	case "claim", "tryInTx":
+		switch out.verdict {
+		case engine.Claimed:
+			if in.op == "claim" {
+				s.has |= in.bit
+			}
+			return open, s
+		case engine.Duplicate:
+			return has, s
+		case engine.InFlight: // that somebody holds it is checked beside
+			return open, s
+		case engine.TooOld:
+			return tooOld, s
+		}
+	case "commit":
+		switch {
+		case out.err == nil:
+			s.has |= in.bit
+			return !has && !tooOld, s
+		case errors.Is(out.err, engine.ErrWeekDropped):
+			return tooOld, s
+		case errors.Is(out.err, engine.ErrConflict):
+			return has, s
+		}
+	case "forget":
+		if errors.Is(out.err, engine.ErrConflict) {
+			return true, s // that somebody holds it is checked beside
+		}
+		s.has &^= in.bit
+		return out.err == nil && out.found == has, s
+	case "lookup":
+		return out.found == has, s
+	case "drop":
+		s.has &^= oldEvents
+		s.dropped = true
+		return out.err == nil, s
+	}
+	return false, s
+}
+
+var claimsModel = porcupine.Model{
+	Init: func() any { return claimsState{} },
+	Step: stepClaims,
+	DescribeOperation: func(input, output any) string {
+		return fmt.Sprintf("%+v -> %+v", input, output)
+	},
+}
+
+// A recorder collects a history. Times are those of one monotonic clock.
+type recorder struct {
+	begin time.Time
+	mu    sync.Mutex
+	ops   []porcupine.Operation
+	holds []holding
+}
+
+// A holding is the time in which a transaction may have held an event.
+type holding struct {
+	client     int
+	bit        uint8
+	from, till int64
+}
+
+func (r *recorder) now() int64 { return int64(time.Since(r.begin)) }
+
+func (r *recorder) do(client int, in claimsInput, fn func() claimsOutput) claimsOutput {
+	call := r.now()
+	out := fn()
+	r.add(porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: r.now()})
+	return out
+}
+
+func (r *recorder) add(op porcupine.Operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops = append(r.ops, op)
+}
+
+func (r *recorder) held(h holding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds = append(r.holds, h)
+}
+
+// check says whether the history is one of a set of claims, "" if it is.
+func (r *recorder) check() string {
+	for _, op := range r.ops {
+		in, out := op.Input.(claimsInput), op.Output.(claimsOutput)
+		if out.verdict != engine.InFlight && !(in.op == "forget" && out.err != nil) {
+			continue
+		}
+		explained := false
+		for _, h := range r.holds {
+			explained = explained || h.client != op.ClientId && h.bit == in.bit && h.from <= op.Return && h.till >= op.Call
+		}
+		if !explained {
+			return fmt.Sprintf("%+v told %+v, but no transaction had the event in its hands", in, out)
+		}
+	}
+	switch porcupine.CheckOperationsTimeout(claimsModel, r.ops, 20*time.Second) {
+	case porcupine.Illegal:
+		return "the history is not that of a set of claims"
+	case porcupine.Unknown:
+		return "the history took too long to check: make it shorter"
+	}
+	return ""
+}
+
+// A claimer is one goroutine of a history.
+type claimer struct {
+	*recorder
+	t      *testing.T
+	e      *engine.Engine
+	rnd    *rand.Rand
+	client int
+	oldest weekbucket.Week // the week of the old events
+}
+
+func bitEvent(i int) engine.Event {
+	ev := event(fmt.Sprint(i))
+	if 1<<i&oldEvents != 0 {
+		ev.Time = noon.AddDate(0, 0, -7*engine.DefaultRetentionWeeks)
+	}
+	return ev
+}
+
+func (c *claimer) verdict(r engine.Result, err error) claimsOutput {
+	if err != nil {
+		c.t.Errorf("claiming: %v", err)
+	}
+	return claimsOutput{verdict: r.Verdict}
+}
+
+func (c *claimer) step() {
+	i := c.rnd.IntN(testEvents)
+	bit, ev := uint8(1)<<i, bitEvent(i)
+	switch n := c.rnd.IntN(20); {
+	case n < 6:
+		c.do(c.client, claimsInput{"claim", bit}, func() claimsOutput { return c.verdict(c.e.TryClaim(ctx, ev)) })
+	case n < 14:
+		c.transaction()
+	case n < 17:
+		c.do(c.client, claimsInput{"forget", bit}, func() claimsOutput {
+			found, err := c.e.Forget(ctx, ev.Scope, ev.ID, ev.Time)
+			return claimsOutput{found: found, err: err}
+		})
+	case n < 19 || c.rnd.IntN(6) > 0:
+		c.do(c.client, claimsInput{"lookup", bit}, func() claimsOutput {
+			_, found, err := c.e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+			if err != nil {
+				c.t.Errorf("lookup: %v", err)
+			}
+			return claimsOutput{found: found}
+		})
+	default:
+		c.drop()
+	}
+}
+
+// drop drops the old events' week. Whoever comes second finds another one to be the oldest.
+func (c *claimer) drop() {
+	call := c.now()
+	_, err := c.e.DropWeek(ctx, c.oldest)
+	if err == nil {
+		c.add(porcupine.Operation{ClientId: c.client, Input: claimsInput{op: "drop"}, Call: call, Output: claimsOutput{}, Return: c.now()})
+	} else if !errors.Is(err, engine.ErrNotOldestWeek) {
+		c.t.Errorf("dropping: %v", err)
+	}
+}
+
+func (c *claimer) transaction() {
+	began := c.now()
+	var claimed uint8
+	var touched []uint8
+	var handedOver int64
+	err := c.e.Update(ctx, func(tx *engine.Tx) error {
+		for range 1 + c.rnd.IntN(3) {
+			i := c.rnd.IntN(testEvents)
+			bit := uint8(1) << i
+			if claimed&bit != 0 {
+				continue
+			}
+			touched = append(touched, bit)
+			s, err := tx.Savepoint()
+			if err != nil {
+				return err
+			}
+			out := c.do(c.client, claimsInput{"tryInTx", bit}, func() claimsOutput { return c.verdict(tx.TryClaim(bitEvent(i))) })
+			if out.verdict != engine.Claimed {
+				continue
+			}
+			if c.rnd.IntN(4) == 0 {
+				if err := tx.RollbackTo(s); err != nil {
+					return err
+				}
+				continue
+			}
+			claimed |= bit
+			if c.rnd.IntN(3) == 0 {
+				runtime.Gosched()
+			}
+		}
+		if c.rnd.IntN(3) == 0 {
+			return errBoom
+		}
+		handedOver = c.now()
+		return nil
+	})
+	ended := c.now()
+	for _, bit := range touched {
+		c.held(holding{c.client, bit, began, ended})
+	}
+	switch {
+	case errors.Is(err, errBoom), claimed == 0 && err == nil:
+	default:
+		c.add(porcupine.Operation{ClientId: c.client, Input: claimsInput{"commit", claimed}, Call: handedOver, Output: claimsOutput{err: err}, Return: ended})
+	}
+}
+
+// claimsHistory records what some clients are told that share one engine.
+func claimsHistory(t *testing.T, store engine.Store, rnd *rand.Rand, clients, steps int) *recorder {
+	e := open(t, store, engine.Options{RecentClaims: []int{-1, 1, 100}[rnd.IntN(3)]})
+	r := &recorder{begin: time.Now()}
+	var wg sync.WaitGroup
+	for client := range clients {
+		c := &claimer{recorder: r, t: t, e: e, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), client: client, oldest: e.OldestWeek()}
+		wg.Go(func() {
+			for range steps {
+				c.step()
+			}
+		})
+	}
+	wg.Wait()
+	if err := e.Close(); err != nil {
+		t.Errorf("closing: %v", err)
+	}
+	return r
+}
+
+// jitter makes the calls of a store take different times.
+func jitter(m *storetest.Mem, seed uint64) {
+	for i, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpClaim, storetest.OpDrop} {
+		m.Before(op, func(call int) error {
+			switch (uint64(call)*2654435761 + seed + uint64(i)) >> 3 % 5 {
+			case 0:
+				time.Sleep(20 * time.Microsecond)
+			case 1, 2:
+				runtime.Gosched()
+			}
+			return nil
+		})
+	}
+}
+
+func TestAnswersAreThoseOfOneSetOfClaims(t *testing.T) {
+	ops := 0
+	eachSeed(t, 60, func(t *testing.T, rnd *rand.Rand, seed uint64) {
+		m := storetest.NewMem(engine.Identity{})
+		jitter(m, seed)
+		r := claimsHistory(t, m, rnd, 2+rnd.IntN(5), 25)
+		if wrong := r.check(); wrong != "" {
+			t.Errorf("%s\n%s", wrong, describe(r.ops))
+		}
+		ops += len(r.ops)
+	})
+	t.Logf("%d operations", ops)
+}
+
+func describe(ops []porcupine.Operation) (s string) {
+	for _, op := range ops {
+		s += fmt.Sprintf("client %d [%d,%d] %+v -> %+v\n", op.ClientId, op.Call, op.Return, op.Input, op.Output)
+	}
+	return s
+}
+
+// denying is a store that now and then does not find what it has: the check must notice.
+type denying struct {
+	*storetest.Mem
+	mu    sync.Mutex
+	calls int
+}
+
+func (d *denying) Claim(key []byte) ([]byte, bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.calls++; d.calls%7 == 0 {
+		return nil, false, nil
+	}
+	return d.Mem.Claim(key)
+}
+
+func TestTheCheckOfHistoriesCatchesAStoreThatDenies(t *testing.T) {
+	eachSeed(t, 1, func(t *testing.T, rnd *rand.Rand, _ uint64) {
+		for range 50 {
+			if claimsHistory(t, &denying{Mem: storetest.NewMem(engine.Identity{})}, rnd, 4, 25).check() != "" {
+				return
+			}
+		}
+		t.Error("50 histories on a store that forgets claims passed the check")
+	})
+}
+
+// Transfers between accounts. The model is the balances; every transaction tells what it read and wrote.
+const accounts = 4
+
+type balances [accounts]int
+
+type transferInput struct{ from, to, amount int } // amount 0 only reads all
+
+type transferOutput struct{ read balances } // all accounts if amount is 0, otherwise from and to
+
+var transferModel = porcupine.Model{
+	Init: func() any { return balances{} },
+	Step: func(state, input, output any) (bool, any) {
+		s, in, out := state.(balances), input.(transferInput), output.(transferOutput)
+		if in.amount == 0 {
+			return out.read == s, s
+		}
+		ok := out.read[in.from] == s[in.from] && out.read[in.to] == s[in.to]
+		s[in.from] -= in.amount
+		s[in.to] += in.amount
+		return ok, s
+	},
+}
+
+func account(i int) []byte { return fmt.Appendf(nil, "account %d", i) }
+
+func readAccount(tx *engine.Tx, i int) (n int, err error) {
+	v, found, err := tx.Get(account(i))
+	if found && err == nil {
+		_, err = fmt.Sscan(string(v), &n)
+	}
+	return n, err
+}
+
+// transfer runs one transaction. If split is set it reads in one and writes in another transaction: what a store
+// without validation would do.
+func transfer(e *engine.Engine, in transferInput, split bool) (out transferOutput, err error) {
+	read := func(tx *engine.Tx) (err error) {
+		out = transferOutput{}
+		for i := range accounts {
+			if in.amount == 0 || i == in.from || i == in.to {
+				if out.read[i], err = readAccount(tx, i); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	write := func(tx *engine.Tx) error {
+		if in.amount == 0 {
+			return nil
+		}
+		return errors.Join(
+			tx.Put(account(in.from), fmt.Append(nil, out.read[in.from]-in.amount)),
+			tx.Put(account(in.to), fmt.Append(nil, out.read[in.to]+in.amount)))
+	}
+	if split {
+		err = e.Update(ctx, read, engine.Retries(100))
+		return out, errors.Join(err, e.Update(ctx, write))
+	}
+	return out, e.Update(ctx, func(tx *engine.Tx) error {
+		if err := read(tx); err != nil {
+			return err
+		}
+		runtime.Gosched()
+		return write(tx)
+	}, engine.Retries(1000))
+}
+
+func transfers(t *testing.T, rnd *rand.Rand, seed uint64, clients, steps int, split bool) (result porcupine.CheckResult, sum int) {
+	m := storetest.NewMem(engine.Identity{})
+	jitter(m, seed)
+	e := open(t, m, engine.Options{})
+	r := &recorder{begin: time.Now()}
+	var wg sync.WaitGroup
+	for client := range clients {
+		rnd := rand.New(rand.NewPCG(rnd.Uint64(), 2))
+		wg.Go(func() {
+			for range steps {
+				in := transferInput{from: rnd.IntN(accounts), amount: rnd.IntN(4)}
+				in.to = (in.from + 1 + rnd.IntN(accounts-1)) % accounts
+				call := r.now()
+				out, err := transfer(e, in, split)
+				if err != nil {
+					t.Errorf("transfer: %v", err)
+				}
+				r.add(porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: r.now()})
+			}
+		})
+	}
+	wg.Wait()
+	last, err := transfer(open(t, m.CrashClone(0), engine.Options{}), transferInput{}, false) // what was told is durable
+	if err != nil {
+		t.Errorf("reading all: %v", err)
+	}
+	now := r.now()
+	r.add(porcupine.Operation{ClientId: clients, Input: transferInput{}, Call: now, Output: last, Return: now + 1})
+	for _, n := range last.read {
+		sum += n
+	}
+	return porcupine.CheckOperationsTimeout(transferModel, r.ops, 20*time.Second), sum
+}
+
+func TestTransfersKeepTheSumAndHaveASerialOrder(t *testing.T) {
+	eachSeed(t, 20, func(t *testing.T, rnd *rand.Rand, seed uint64) {
+		if result, sum := transfers(t, rnd, seed, 6, 25, false); result != porcupine.Ok || sum != 0 {
+			t.Errorf("%v, and the sum is %d", result, sum)
+		}
+	})
+}
+
+func TestTheCheckOfTransfersCatchesMissingValidation(t *testing.T) {
+	eachSeed(t, 1, func(t *testing.T, rnd *rand.Rand, seed uint64) {
+		for range 20 {
+			if result, _ := transfers(t, rnd, seed, 6, 25, true); result == porcupine.Illegal {
+				return
+			}
+		}
+		t.Error("20 runs without validation passed the check")
+	})
+}
