@@ -335,7 +335,7 @@ func TestFiltersComeBackWhateverBecameOfTheSnapshots(t *testing.T) {
 func TestFlippedByteInASnapshotDoesNoHarm(t *testing.T) {
 	p := newPast(t)
 	newest, content := p.newest()
-	step := 1 + len(content)/150
+	step := 1 + len(content)/40
 	for i := 0; i < len(content); i += step {
 		m := p.CrashClone(0)
 		damaged := bytes.Clone(content)

@@ -1,0 +1,100 @@
+package engine_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// claimMany claims n random ids, the same for the same seed, in the week that lies weeks after that of noon.
+func claimMany(t testing.TB, e *engine.Engine, weeks int, seed uint64, n int, want engine.Verdict) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 0))
+	when := weeksLater(weeks)
+	for n > 0 {
+		events := make([]engine.Event, min(n, 8000))
+		for i := range events {
+			events[i] = at(fmt.Sprintf("%016x", r.Uint64()), when)
+		}
+		mustExpect(t, e, events, want)
+		n -= len(events)
+	}
+}
+
+func TestFalsePositivesStayBelowOnePercentAlsoFarBeyondTheExpectedLoad(t *testing.T) {
+	const expected = 5000
+	e, _, _ := openAt(t, engine.Options{ExpectedPerWeek: expected, RecentClaims: -1})
+	claimMany(t, e, 0, 0, expected, engine.Claimed)
+	for load, n := range []int{1: 0, 2: expected, 4: 2 * expected} {
+		if load == 0 || load == 3 {
+			continue
+		}
+		claimMany(t, e, 0, uint64(load), n, engine.Claimed)
+		before := stats(t, e)
+		claimMany(t, e, 0, uint64(100+load), 5000, engine.Claimed) // what each probe adds makes it harder only
+		s := stats(t, e)
+		wrong := s.FilterFalsePositives - before.FilterFalsePositives
+		if rate := float64(wrong) / 5000; rate > 0.01 {
+			t.Errorf("at %d times the expected load %.4f of new events ask the store", load, rate)
+		}
+		if wrong+s.FilterNegatives-before.FilterNegatives != 5000 {
+			t.Errorf("%d false positives and %d negatives of 5000", wrong, s.FilterNegatives-before.FilterNegatives)
+		}
+	}
+}
+
+func TestCappedFilterStillAnswersRight(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: 1024, RecentClaims: -1})
+	claimMany(t, e, 0, 1, 5000, engine.Claimed)
+	claimMany(t, e, 0, 1, 5000, engine.Duplicate)
+	if s := stats(t, e); s.FilterBytes > 1024 || s.FilterFalsePositives < 1000 {
+		t.Fatalf("%d bytes, %d false positives: the cap was not reached", s.FilterBytes, s.FilterFalsePositives)
+	}
+}
+
+func TestFilterIsSizedFromTheWeekBefore(t *testing.T) {
+	const n = 20000
+	e, m, c := openAt(t, engine.Options{ExpectedPerWeek: 100, RetentionWeeks: 10})
+	claimMany(t, e, -3, 1, n, engine.Claimed)
+	grown := func(e *engine.Engine, week int) uint64 {
+		t.Helper()
+		before := stats(t, e).FilterBytes
+		wantVerdict(t, claim(t, e, at("one", weeksLater(week))), engine.Claimed)
+		return stats(t, e).FilterBytes - before
+	}
+	if b := grown(e, -1); b < 2*n*9/10 || b > 2*n*11/10 {
+		t.Errorf("after a week of %d claims a filter has %d bytes", n, b)
+	}
+	if b := grown(e, 0); b > 4096 {
+		t.Errorf("after a week of one claim a filter has %d bytes", b)
+	}
+	if b := grown(e, -9); b > 4096 {
+		t.Errorf("before all others a filter has %d bytes", b)
+	}
+	e = open(t, m.CrashClone(0), engine.Options{ExpectedPerWeek: 100, Clock: c.now})
+	if b := grown(e, -2); b < 2*n*9/10 || b > 2*n*11/10 {
+		t.Errorf("after a crash, after a week of %d claims, a filter has %d bytes", n, b)
+	}
+}
+
+func TestHundredsOfNearlyEmptyWeeksCostLittleMemory(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: engine.KeepAll, ExpectedPerWeek: 1000})
+	var events []engine.Event
+	for w := range 800 {
+		for i := range 3 {
+			events = append(events, at(fmt.Sprint(i), weeksLater(-w)))
+		}
+	}
+	mustExpect(t, e, events, engine.Claimed)
+	mustExpect(t, e, events, engine.Duplicate)
+	if b := stats(t, e).FilterBytes; b > 800*4096 {
+		t.Fatalf("filters of 800 weeks have %d bytes", b)
+	}
+	e = open(t, m.CrashClone(0), engine.Options{ExpectedPerWeek: 1000, Clock: c.now})
+	if b := stats(t, e).FilterBytes; b > 800*4096 {
+		t.Fatalf("after a crash filters of 800 weeks have %d bytes", b)
+	}
+	verifyClean(t, e, len(events))
+}
