@@ -5,6 +5,7 @@ package bolt
 import (
 	"flag"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,7 +17,7 @@ import (
 
 func TestStoreKeepsTheContract(t *testing.T) {
 	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
-		f.Value.Set("25")
+		f.Value.Set(strconv.Itoa(max(25/sparse, 5)))
 		defer f.Value.Set(f.DefValue)
 	}
 	breakers := map[engine.Store]*breaker{}

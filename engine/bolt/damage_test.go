@@ -161,7 +161,7 @@ func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(siz
 
 // every visits each page's header and elements densely and the rest sparsely, with a step that meets all bits.
 func every(step int) func(size, at int) int {
-	return func(_, at int) int { return at + step + at%3 }
+	return func(_, at int) int { return at + step*sparse + at%3 }
 }
 
 func TestEachFlippedBitAfterACleanCloseIsFound(t *testing.T) {
@@ -224,7 +224,7 @@ func TestEachFlippedBitAfterAKillIsFoundOrHarmless(t *testing.T) {
 	counts, where = sweep(t, dir, fileName, Options{}, want, func(size, at int) int {
 		switch {
 		case at%pageSize < 80 && at < 2*pageSize:
-			return at + 1
+			return at + sparse
 		case at < 2*pageSize:
 			return (at/pageSize + 1) * pageSize
 		}
@@ -245,7 +245,7 @@ func TestWithoutChecksumsAFlippedBitIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts := [4]int{}
-	for at, seen := 3*os.Getpagesize(), 0; at < len(content)-12 && seen < 40; at++ {
+	for at, seen := 3*os.Getpagesize(), 0; at < len(content)-12 && seen < 40/sparse; at++ {
 		if string(content[at:at+12]) != "state+origin" {
 			continue
 		}
@@ -312,7 +312,7 @@ func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := 16; at < len(content); at += 9001 {
+	for at := 16; at < len(content); at += 9001 * sparse {
 		work := filepath.Join(t.TempDir(), "work")
 		copyDir(t, dir, work)
 		s := mustOpen(t, work, Options{LockTimeout: shortLock})
