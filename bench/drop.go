@@ -39,9 +39,9 @@ type DropReport struct {
 	DropMS float64 `json:"drop_ms"`
 
 	// BytesBefore is what the claims occupied on disk before the drop, when the store had come to rest: the store's
-	// estimate over all weeks. BytesAfter is that less what came back, which is the smaller of two: by how much the
+	// estimate over all weeks, but no more than the files have. BytesAfter is that less what came back, which is the smaller of two: by how much the
 	// files that hold claims have become smaller (and what was claimed meanwhile, by the store's estimate), and by how
-	// much the store's estimate for the dropped ranges has fallen. The first alone would count what a compaction
+	// much the store's estimate for the dropped ranges has fallen, in proportion. The first alone would count what a compaction
 	// frees besides, trimmed journal above all; the second alone would believe the store.
 	BytesBefore uint64 `json:"bytes_before"`
 	BytesAfter  uint64 `json:"bytes_after"`
@@ -112,8 +112,9 @@ type dropping struct {
 	dir    string
 	report *DropReport
 
-	e     *opened
-	weeks []engine.WeekInfo // before the drop
+	e        *opened
+	weeks    []engine.WeekInfo // before the drop
+	estimate uint64            // of the bytes of all weeks, before the drop: too high where ranges are small
 }
 
 // fill claims N events. It closes the store and opens it again, twice, so that the measurement begins with what a
@@ -194,10 +195,11 @@ func (d *dropping) before() (err error) {
 	var all uint64
 	for _, w := range d.weeks {
 		all += w.Claims
-		d.report.BytesBefore += w.Bytes
+		d.estimate += w.Bytes
 	}
 	d.report.ExpectedShare = float64(d.weeks[0].Claims) / float64(all)
 	d.report.FilesBefore, err = d.e.claimFileBytes()
+	d.report.BytesBefore = min(d.estimate, d.report.FilesBefore)
 	return err
 }
 
@@ -247,7 +249,8 @@ func (d *dropping) after() (err error) {
 	if err != nil {
 		return err
 	}
-	back := min(less(r.FilesBefore+made, r.FilesAfter), less(d.weeks[0].Bytes, held), r.BytesBefore)
+	fallen := float64(less(d.weeks[0].Bytes, held)) / float64(max(d.estimate, 1)) * float64(r.BytesBefore)
+	back := min(less(r.FilesBefore+made, r.FilesAfter), uint64(fallen), r.BytesBefore)
 	r.BytesAfter = r.BytesBefore - back
 	if r.BytesBefore > 0 {
 		r.ReclaimedShare = float64(back) / float64(r.BytesBefore)

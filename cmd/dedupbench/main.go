@@ -29,6 +29,7 @@ type cli struct {
 	Reopen reopenCmd `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
 	Claims claimsCmd `cmd:"" help:"Measure claims, beside the bare store library."`
 	Drop   dropCmd   `cmd:"" help:"Drop the oldest week while claims go on, and watch the space come back."`
+	Demo   demoCmd   `cmd:"" help:"See it: a real log, a consumer that is killed on the way, and nothing lost or claimed twice."`
 }
 
 const (

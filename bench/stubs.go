@@ -1,3 +1,0 @@
-package bench
-
-func demoChild([]byte, *voice) error { return nil }
