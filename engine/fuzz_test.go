@@ -119,6 +119,7 @@ func FuzzParseOffset(f *testing.F) {
 
 func FuzzParseHold(f *testing.F) {
 	f.Add([]byte{0xd7, 4})
+	f.Add([]byte{0xd7, 4, 0})
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, value []byte) {
 		decodes(t, value, func() error {
@@ -185,6 +186,9 @@ func FuzzReadSnapshot(f *testing.F) {
 	empty := &snapshot{identity: Identity{Incarnation: 1}, seq: 1}
 	f.Add(empty.bytes(f)[4:], true)
 	f.Add([]byte("HXSCREEN\x00\x00\x00\x01"), true)
+	fixed := empty.bytes(f)[4 : 4+8+4+16+8+8]
+	f.Add(append(bytes.Clone(fixed), "\xff\xff\xff\xff\x07"...), true)     // 2^31-1 counts
+	f.Add(append(bytes.Clone(fixed), "\x00\xff\xff\xff\xff\x07"...), true) // 2^31-1 weeks
 	f.Fuzz(func(t *testing.T, b []byte, isHeader bool) {
 		if isHeader { // give it a length and a checksum, or nothing behind these is ever reached
 			b = sealHeader(b)

@@ -273,6 +273,8 @@ func TestFiltersComeBackWhateverBecameOfTheSnapshots(t *testing.T) {
 	if foreign == nil {
 		t.Fatal("the other store has no snapshot")
 	}
+	copy(foreign[atSeq:atSeq+8], content[atSeq:]) // by its number it would fit
+	reseal(foreign)
 	stale := p.snapshots["screen-0"]
 	for _, c := range []struct {
 		what     string
