@@ -1,0 +1,88 @@
+package bloom
+
+import "testing"
+
+const benchKeys = 8 << 20
+
+func BenchmarkAdd(b *testing.B) {
+	f := New(Options{Expected: benchKeys})
+	n := uint64(0)
+	for b.Loop() {
+		if n%benchKeys == 0 && n > 0 {
+			b.StopTimer()
+			f = New(Options{Expected: benchKeys})
+			b.StartTimer()
+		}
+		f.Add(mix(n))
+		n++
+	}
+}
+
+func BenchmarkHit(b *testing.B) {
+	f := filled(Options{Expected: benchKeys}, benchKeys)
+	n := uint64(0)
+	for b.Loop() {
+		if !f.MayContain(mix(n % benchKeys)) {
+			b.Fatal("false negative")
+		}
+		n++
+	}
+}
+
+func BenchmarkMiss(b *testing.B) {
+	benchMiss(b, filled(Options{Expected: benchKeys}, benchKeys))
+}
+
+// The same keys in the seven layers of a filter that nobody told how many to
+// expect.
+func BenchmarkMissGrown(b *testing.B) {
+	benchMiss(b, filled(Options{}, benchKeys))
+}
+
+// fp/op is the share of misses that were answered "maybe".
+func benchMiss(b *testing.B, f *Filter) {
+	n, hits := uint64(benchKeys), 0
+	for b.Loop() {
+		if f.MayContain(mix(n)) {
+			hits++
+		}
+		n++
+	}
+	b.ReportMetric(float64(hits)/float64(b.N), "fp/op")
+}
+
+func filled(o Options, n uint64) *Filter {
+	f := New(o)
+	for i := range n {
+		f.Add(mix(i))
+	}
+	return f
+}
+
+// mix is the finalizer of SplitMix64: a bijection, so different i give
+// different hashes.
+func mix(i uint64) uint64 {
+	i += 0x9e3779b97f4a7c15
+	i = (i ^ i>>30) * 0xbf58476d1ce4e5b9
+	i = (i ^ i>>27) * 0x94d049bb133111eb
+	return i ^ i>>31
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	f := filled(Options{Expected: benchKeys}, benchKeys)
+	var buf []byte
+	b.SetBytes(int64(f.Bytes()))
+	for b.Loop() {
+		buf = f.AppendSnapshot(buf[:0])
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	snapshot := filled(Options{Expected: benchKeys}, benchKeys).AppendSnapshot(nil)
+	b.SetBytes(int64(len(snapshot)))
+	for b.Loop() {
+		if _, _, err := Open(snapshot); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+// Package bloom answers "certainly not seen", without I/O.
+//
+// A [Filter] is a set of 64-bit hashes that errs to one side only. A hash that
+// was added is always found; one that was not is found now and then (at 16
+// bits a key about once in 1,000). So "no" spares the caller a lookup, and
+// "maybe" sends it to the store that knows.
+//
+// # The caller's duty
+//
+// Pass hashes whose 64 bits are all well mixed, such as XXH64 of the key; the
+// filter does not hash again. If senders can choose keys, seed the hash, or
+// they can choose which keys collide. The high bits pick the block: filters
+// that share out the keys by hash must not do so by its high bits, or each
+// uses only a part of its blocks.
+//
+// # How it works
+//
+// A layer is an array of blocks of 512 bits, one cache line each. A hash picks
+// a block, and one bit in each of its eight 64-bit lanes; it may be there if
+// all eight are set. Bits are set by atomic OR and never cleared, so nobody
+// locks, and a copy of the words under load is a valid filter.
+//
+// When a layer has taken the keys it was made for, another at least twice as
+// large is put in front of it. New hashes go to the newest layer, and only if
+// no layer has them; questions ask all of them. The rates of false positives
+// add up, but few layers go a long way: seven hold the first 11 million keys
+// of a filter that starts at the smallest size.
+//
+// A key that is not there costs a probe a layer. Say how many you expect, last
+// week's count for instance, and it costs one.
+//
+// # Sources
+//
+// Blocks of one cache line: F. Putze, P. Sanders, J. Singler, "Cache-, Hash-
+// and Space-Efficient Bloom Filters", Journal of Experimental Algorithmics 14
+// (2009). One bit a lane, chosen by multiply-shift, and the eight constants:
+// the split-block Bloom filter of Apache Parquet,
+// https://parquet.apache.org/docs/file-format/bloomfilter/, there with lanes
+// of 32 bits. Chains of growing layers: P. S. Almeida, C. Baquero, N.
+// Preguiça, D. Hutchison, "Scalable Bloom Filters", Information Processing
+// Letters 101 (2007); unlike theirs, ours spend the same bits a key in every
+// layer.
+package bloom

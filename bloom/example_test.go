@@ -1,0 +1,27 @@
+package bloom_test
+
+import (
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/hapax-dev/hapax/bloom"
+)
+
+func Example() {
+	seen := bloom.New(bloom.Options{Expected: 1_000_000})
+	fmt.Println(seen.Add(xxhash.Sum64String("order-1"))) // certainly new
+	fmt.Println(seen.Add(xxhash.Sum64String("order-1"))) // maybe not: ask the store
+
+	restored, _, err := bloom.Open(seen.AppendSnapshot(nil))
+	if err != nil {
+		panic(err) // errors.Is(err, bloom.ErrCorrupt): rebuild from the store
+	}
+	fmt.Println(restored.MayContain(xxhash.Sum64String("order-1")))
+	fmt.Println(restored.MayContain(xxhash.Sum64String("order-2")))
+	// Output:
+	// true
+	// false
+	// true
+	// false
+}

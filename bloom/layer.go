@@ -1,0 +1,136 @@
+package bloom
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// A block is one cache line of eight lanes. A hash owns one bit of each lane
+// of one block, so that an answer costs one cache miss a layer.
+type block [lanes]uint64
+
+const (
+	lanes      = 8
+	blockBytes = 8 * lanes
+	blockBits  = 8 * blockBytes
+)
+
+// salts turn the low half of a hash into eight bit positions by
+// multiply-shift. They are the odd constants of Parquet's split-block filter,
+// and part of the snapshot's format.
+var salts = [lanes]uint32{
+	0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d,
+	0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
+}
+
+// bit returns the bit that h owns in a lane: the top six bits of a product
+// say which.
+func bit(h uint64, lane int) uint64 {
+	return 1 << (uint32(h) * salts[lane] >> 26)
+}
+
+// A layer is a filter of fixed size and a link to the one it succeeded. Bits
+// are set and never cleared, so a reader needs no lock and a copy taken under
+// load holds at least what was there when it began.
+type layer struct {
+	blocks []block
+	design uint64 // keys it is made for
+	older  *layer // nil for the first
+
+	// Every new hash changes added. On the same line as the fields above it
+	// made a lookup beside one adding goroutine take up to twice as long.
+	_     [blockBytes]byte
+	added atomic.Uint64
+}
+
+func newLayer(blocks, bitsPerKey uint64, older *layer) *layer {
+	return &layer{
+		blocks: make([]block, blocks),
+		design: blocks * keysPerBlock(bitsPerKey),
+		older:  older,
+	}
+}
+
+func keysPerBlock(bitsPerKey uint64) uint64 { return blockBits / bitsPerKey }
+
+// blocksFor rounds up, without overflow for any number of keys but 0.
+func blocksFor(keys, bitsPerKey uint64) uint64 {
+	return (keys-1)/keysPerBlock(bitsPerKey) + 1
+}
+
+// blockOf scales the hash to the number of blocks: its high bits decide.
+func (l *layer) blockOf(h uint64) *block {
+	i, _ := bits.Mul64(h, uint64(len(l.blocks)))
+	return &l.blocks[i]
+}
+
+func (l *layer) contains(h uint64) bool {
+	b := l.blockOf(h)
+	for i := range b {
+		if atomic.LoadUint64(&b[i])&bit(h, i) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// chainContains asks l and every older layer.
+func (l *layer) chainContains(h uint64) bool {
+	for ; l != nil; l = l.older {
+		if l.contains(h) {
+			return true
+		}
+	}
+	return false
+}
+
+// set sets the bits of h and reports whether any of them was not set before.
+func (l *layer) set(h uint64) bool {
+	b := l.blockOf(h)
+	var fresh uint64
+	for i := range b {
+		m := bit(h, i)
+		fresh |= m &^ atomic.OrUint64(&b[i], m)
+	}
+	return fresh != 0
+}
+
+func (l *layer) bytes() uint64 { return blockBytes * uint64(len(l.blocks)) }
+
+// chainLen counts l and all older layers.
+func (l *layer) chainLen() int {
+	n := 0
+	for ; l != nil; l = l.older {
+		n++
+	}
+	return n
+}
+
+// chainBytes is the size of l and of all older layers.
+func (l *layer) chainBytes() uint64 {
+	var n uint64
+	for ; l != nil; l = l.older {
+		n += l.bytes()
+	}
+	return n
+}
+
+// sampleBlocks bounds the work of fpRate.
+const sampleBlocks = 1 << 16
+
+// fpRate is the mean over blocks of the chance that eight random bits, one in
+// each lane, are all set. The mean of the fill alone would be too low: full
+// blocks count for more than empty ones make up.
+func (l *layer) fpRate() float64 {
+	step := (len(l.blocks)-1)/sampleBlocks + 1
+	sum, n := 0.0, 0
+	for i := 0; i < len(l.blocks); i += step {
+		p := 1.0
+		for lane := range lanes {
+			p *= float64(bits.OnesCount64(atomic.LoadUint64(&l.blocks[i][lane]))) / 64
+		}
+		sum += p
+		n++
+	}
+	return sum / float64(n)
+}

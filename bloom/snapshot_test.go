@@ -1,0 +1,296 @@
+package bloom
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// goldenFilter has two layers: one block that is full, and in front of it the
+// two blocks that its cap still allows.
+func goldenFilter() *Filter {
+	return filled(Options{Expected: 8, BitsPerKey: 64, MaxBytes: 192}, 12)
+}
+
+const goldenSnapshot = `
+	6861706178626c6d
+	01000000
+	02000000
+	4000000000000000
+	c000000000000000
+	0200000000000000 0400000000000000
+	0100000000000000 0800000000000000
+	0100000000080000 0400000000400000 0000008000000800 0000000080000002
+	0000000000004008 0000000000000900 0042000000000000 0040000001000000
+	4000000000200000 2000000000000002 0000180000000000 0004000004000000
+	0000008000001000 2008000000000000 0000002000080000 0040000000004000
+	0411004280021000 0012840001014400 3800000801108800 0000024420003008
+	5000100000000504 0002100000684080 c003208000480000 4014800800060200
+	14ddba8744ef61b0
+`
+
+// Snapshots are on disk: these bytes may never change, and must be read for
+// as long as the format version is 1.
+func TestSnapshotIsGolden(t *testing.T) {
+	want, err := hex.DecodeString(strings.Join(strings.Fields(goldenSnapshot), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := goldenFilter().AppendSnapshot(nil); !bytes.Equal(got, want) {
+		t.Errorf("snapshot is\n%x\nwant\n%x", got, want)
+	}
+	f, rest, err := Open(want)
+	if err != nil || len(rest) != 0 {
+		t.Fatalf("Open: %v, %d bytes over", err, len(rest))
+	}
+	for i := range uint64(12) {
+		if !f.MayContain(mix(i)) {
+			t.Errorf("hash %d is missing", i)
+		}
+	}
+	if f.Len() != 12 || f.Bytes() != 192 {
+		t.Errorf("len %d and %d bytes, want 12 and 192", f.Len(), f.Bytes())
+	}
+}
+
+func TestOpenedFilterGoesOnAsTheOneItWasTakenFrom(t *testing.T) {
+	for _, keys := range []uint64{0, 1, 2047, 2048, 2049, 9000, 20_000} {
+		f := filled(Options{BitsPerKey: 12, MaxBytes: 40 << 10}, keys)
+		opened, rest, err := Open(f.AppendSnapshot(nil))
+		if err != nil || len(rest) != 0 {
+			t.Fatalf("%d keys: %v, %d bytes over", keys, err, len(rest))
+		}
+		for i := range uint64(10_000) {
+			h := mix(keys/2 + i)
+			if a, b := f.Add(h), opened.Add(h); a != b {
+				t.Fatalf("%d keys: Add(%#x) = %v, and %v after Open", keys, h, a, b)
+			}
+		}
+		if !bytes.Equal(f.AppendSnapshot(nil), opened.AppendSnapshot(nil)) {
+			t.Errorf("%d keys: filters differ after the same adds", keys)
+		}
+		if f.Len() != opened.Len() || f.Bytes() != opened.Bytes() || f.Saturated() != opened.Saturated() {
+			t.Errorf("%d keys: len %d, bytes %d, saturated %v; opened %d, %d, %v", keys,
+				f.Len(), f.Bytes(), f.Saturated(), opened.Len(), opened.Bytes(), opened.Saturated())
+		}
+	}
+}
+
+// A snapshot may be taken between the Add that fills the newest layer and the
+// layer that follows, and then nobody is at work on that one any more.
+func TestFilterOpenedFullStillGrows(t *testing.T) {
+	f := filled(Options{}, 2047)
+	l := f.newest.Load()
+	l.added.Store(l.design)
+	opened, _, err := Open(f.AppendSnapshot(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened.Saturated() {
+		t.Error("saturated without a cap")
+	}
+	for i := range uint64(2048) {
+		opened.Add(mix(1<<32 + i))
+	}
+	old := opened.newest.Load().older
+	if old == nil || old.added.Load() > old.design*9/8 {
+		t.Errorf("%d keys, oldest layer %+v", opened.Len(), old)
+	}
+}
+
+func TestSnapshotsStandOneAfterAnother(t *testing.T) {
+	b := []byte("before")
+	sizes := []uint64{0, 5, 3000, 1}
+	for _, n := range sizes {
+		b = filled(Options{}, n).AppendSnapshot(b)
+	}
+	b = append(b, "after"...)
+
+	rest := b[len("before"):]
+	for _, n := range sizes {
+		var f *Filter
+		var err error
+		if f, rest, err = Open(rest); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(f.AppendSnapshot(nil), filled(Options{}, n).AppendSnapshot(nil)) {
+			t.Errorf("the filter of %d hashes came back different", n)
+		}
+	}
+	if string(b[:6]) != "before" || string(rest) != "after" {
+		t.Errorf("around them: %q and %q", b[:6], rest)
+	}
+}
+
+func TestOpenedFilterSharesNothingWithTheBytes(t *testing.T) {
+	b := goldenFilter().AppendSnapshot(nil)
+	f, _, err := Open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(b)
+	for i := range uint64(12) {
+		if !f.MayContain(mix(i)) {
+			t.Fatalf("hash %d went with the bytes", i)
+		}
+	}
+}
+
+func TestEveryFlippedBitIsRefused(t *testing.T) {
+	b := filled(Options{Expected: 100}, 500).AppendSnapshot(nil)
+	for _, follows := range []string{"", strings.Repeat("\x00", 4096), string(b)} {
+		b := append(bytes.Clone(b), follows...)
+		for i := range 8 * (len(b) - len(follows)) {
+			b[i/8] ^= 1 << (i % 8)
+			refused(t, b, "bit %d of byte %d flipped", i%8, i/8)
+			b[i/8] ^= 1 << (i % 8)
+		}
+	}
+}
+
+func TestEveryTornSnapshotIsRefused(t *testing.T) {
+	b := filled(Options{Expected: 100}, 500).AppendSnapshot(nil)
+	for n := range b {
+		refused(t, b[:n:n], "cut to %d of %d bytes", n, len(b))
+		torn := append(bytes.Clone(b[:n]), make([]byte, len(b)-n)...)
+		if !bytes.Equal(torn, b) {
+			refused(t, torn, "zeros from byte %d", n)
+		}
+	}
+}
+
+// The checksums of these are right: somebody made them so.
+func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
+	const version, layers, bitsPerKey, cap, newest = 8, 12, 16, 24, 32
+	put32 := func(at int, v uint32) []byte {
+		b := forged(0, 2, 1)
+		binary.LittleEndian.PutUint32(b[at:], v)
+		return b
+	}
+	put64 := func(at int, v uint64) []byte {
+		b := forged(0, 2, 1)
+		binary.LittleEndian.PutUint64(b[at:], v)
+		return b
+	}
+	tests := []struct {
+		name string
+		b    []byte // without the checksum
+	}{
+		{"magic", put64(0, 0)},
+		{"version 0", put32(version, 0)},
+		{"version 2", put32(version, 2)},
+		{"no bits per key", put64(bitsPerKey, 0)},
+		{"few bits per key", put64(bitsPerKey, minBitsPerKey-1)},
+		{"many bits per key", put64(bitsPerKey, maxBitsPerKey+1)},
+		{"no layers", forged(0)},
+		{"one layer of two", put32(layers, 1)},
+		{"more layers than there are", put32(layers, 3)},
+		{"more layers than there is room for", put32(layers, math.MaxUint32)},
+		{"one empty layer", forged(0, 0)},
+		{"an empty layer behind another", forged(0, 1, 0)},
+		{"layers of the same size", forged(0, 2, 2)},
+		{"a layer less than twice the one before", forged(0, 5, 3)},
+		{"layers in the wrong order", forged(0, 1, 2)},
+		{"a cap below the layers", forged(191, 2, 1)},
+		{"a cap below a block", forged(1, 1)},
+		{"one block more than there are", put64(newest, 3)},
+		{"64 MiB", put64(newest, 1<<20)},
+		{"2^63 blocks", put64(newest, 1<<63)},
+		{"2^58 blocks: no bytes at all, modulo 2^64", put64(newest, 1<<58)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := sum(tt.b)
+			followed := append(bytes.Clone(b), make([]byte, 2*blockBytes)...)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			refused(t, b, "alone")
+			refused(t, followed, "followed by zeros")
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > 16<<10 {
+				t.Errorf("allocated %d bytes for a snapshot of %d", n, len(b))
+			}
+		})
+	}
+	for _, b := range [][]byte{forged(0, 2, 1), forged(192, 2, 1), forged(64, 1), forged(0, 7, 3, 1)} {
+		if _, _, err := Open(sum(b)); err != nil {
+			t.Errorf("an honest one is refused: %v", err)
+		}
+	}
+}
+
+// forged returns a snapshot of empty layers, newest first, as it would be
+// written if they existed, without its checksum.
+func forged(maxBytes uint64, blocks ...uint64) []byte {
+	b := []byte(magic)
+	b = binary.LittleEndian.AppendUint32(b, formatVersion)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(blocks)))
+	b = binary.LittleEndian.AppendUint64(b, defaultBitsPerKey)
+	b = binary.LittleEndian.AppendUint64(b, maxBytes)
+	total := uint64(0)
+	for _, n := range blocks {
+		b = binary.LittleEndian.AppendUint64(b, n)
+		b = binary.LittleEndian.AppendUint64(b, 0)
+		total += n
+	}
+	return append(b, make([]byte, total*blockBytes)...)
+}
+
+func FuzzOpen(f *testing.F) {
+	golden := goldenFilter().AppendSnapshot(nil)
+	f.Add(golden)
+	f.Add(golden[:len(golden)-1])
+	f.Add(append(bytes.Clone(golden), golden...))
+	f.Add(New(Options{Expected: 1}).AppendSnapshot(nil))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		openOrRefuse(t, b)
+		openOrRefuse(t, sum(bytes.Clone(b))) // past the checksum
+		if len(b) >= sumBytes {
+			openOrRefuse(t, sum(bytes.Clone(b[:len(b)-sumBytes])))
+		}
+	})
+}
+
+// openOrRefuse checks that b either gives a filter that is exactly what b
+// says, or an ErrCorrupt and nothing else.
+func openOrRefuse(t *testing.T, b []byte) {
+	f, rest, err := Open(b)
+	if err != nil {
+		refused(t, b, "fuzz")
+		return
+	}
+	if taken := b[:len(b)-len(rest)]; !bytes.Equal(f.AppendSnapshot(nil), taken) {
+		t.Fatalf("opened from\n%x\nwritten as\n%x", taken, f.AppendSnapshot(nil))
+	}
+	f.Len()
+	f.Saturated()
+	if rate := f.EstimatedFPRate(); !(rate >= 0 && rate <= 1) {
+		t.Fatalf("rate %v", rate)
+	}
+	for i := range uint64(100) {
+		f.Add(mix(i))
+		if !f.MayContain(mix(i)) {
+			t.Fatalf("%#x is missing after its Add", mix(i))
+		}
+	}
+}
+
+func refused(t *testing.T, b []byte, format string, args ...any) {
+	t.Helper()
+	if f, rest, err := Open(b); !errors.Is(err, ErrCorrupt) || f != nil || rest != nil {
+		t.Fatalf(format+": filter %v, %d bytes over, error %v", append(args, f != nil, len(rest), err)...)
+	}
+}
+
+// sum appends the checksum that makes b a snapshot to Open's eye.
+func sum(b []byte) []byte {
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
