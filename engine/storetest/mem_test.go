@@ -235,3 +235,5 @@ func TestMemPanicsWhenItsCallerBreaksTheContract(t *testing.T) {
 		})
 	}
 }
+
+func TestEngineOnMemAgreesWithMaps(t *testing.T) { RunModel(t, memHarness()) }

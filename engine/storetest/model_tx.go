@@ -1,0 +1,256 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A modelTx is what a transaction has been told and has done.
+type modelTx struct {
+	claims  map[claimKey]engine.Origin
+	host    map[string]*string // nil is deleted
+	offsets map[int32]int64
+	saves   []modelSave
+
+	reads   map[string]bool // read from the store
+	changed map[string]bool // written by others since it began
+	told    bool            // of others' claims
+	lost    bool
+}
+
+type modelSave struct {
+	point engine.Savepoint
+	state *modelTx
+}
+
+func (x *modelTx) clone() *modelTx {
+	c := *x
+	c.claims, c.host, c.offsets = maps.Clone(x.claims), maps.Clone(x.host), maps.Clone(x.offsets)
+	return &c
+}
+
+var (
+	errModel   = errors.New("the closure fails")
+	modelPanic = "the closure panics"
+)
+
+// update runs a random transaction; inside it others may run.
+func (m *model) update(t *rapid.T) {
+	if len(m.open) == 3 {
+		return
+	}
+	x := &modelTx{
+		claims: map[claimKey]engine.Origin{}, host: map[string]*string{}, offsets: map[int32]int64{},
+		reads: map[string]bool{}, changed: map[string]bool{},
+	}
+	m.open = append(m.open, x)
+	end := ""
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p == modelPanic { //nolint:errorlint // a value that we threw
+				err = errModel
+			} else if p != nil {
+				panic(p)
+			}
+		}()
+		return m.e.Update(context.Background(), func(tx *engine.Tx) error {
+			for range rapid.IntRange(0, 8).Draw(t, "steps") {
+				m.step(t, tx, x)
+			}
+			end = rapid.SampledFrom([]string{"commit", "commit", "commit", "fail", "panic"}).Draw(t, "end")
+			switch end {
+			case "fail":
+				return errModel
+			case "panic":
+				panic(modelPanic)
+			}
+			return nil
+		})
+	}()
+	m.open = m.open[:len(m.open)-1]
+	for k := range x.claims {
+		delete(m.held, k)
+	}
+	if want := m.outcome(x, end); !errors.Is(err, want) || want == nil && err != nil {
+		m.Fatalf("the transaction ended with %v, want %v", err, want)
+	}
+	if err == nil {
+		m.commit(x)
+	}
+}
+
+func (m *model) outcome(x *modelTx, end string) error {
+	overtaken := slices.ContainsFunc(slices.Collect(maps.Keys(x.reads)), func(k string) bool { return x.changed[k] })
+	empty := len(x.claims)+len(x.host)+len(x.offsets) == 0
+	switch {
+	case end != "commit":
+		return errModel
+	case x.lost, overtaken && (!empty || x.told):
+		return engine.ErrConflict
+	}
+	for k := range x.claims {
+		if k.week < m.told.oldest {
+			return engine.ErrWeekDropped
+		}
+	}
+	return nil
+}
+
+func (m *model) commit(x *modelTx) {
+	maps.Copy(m.told.claims, x.claims)
+	written := map[string]bool{}
+	for k, v := range x.host {
+		written[k] = true
+		if v == nil {
+			delete(m.told.host, k)
+		} else {
+			m.told.host[k] = *v
+		}
+	}
+	for p, next := range x.offsets {
+		written[offsetName(p)] = true
+		m.told.offsets[p] = next
+	}
+	for _, outer := range m.open {
+		maps.Copy(outer.changed, written)
+	}
+}
+
+func offsetName(p int32) string { return "offset " + string('0'+p) }
+
+// step does one thing in a transaction.
+func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
+	key := rapid.SampledFrom(modelKeys[:3]).Draw(t, "key")
+	partition := rapid.Int32Range(0, 1).Draw(t, "partition")
+	var err error
+	switch rapid.SampledFrom([]string{"claim", "claim", "claim", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "outside", "inner"}).Draw(t, "do") {
+	case "claim":
+		m.claimIn(t, tx, x)
+		return
+	case "get":
+		m.get(tx, x, key)
+		return
+	case "offset":
+		m.offset(tx, x, partition)
+		return
+	case "put":
+		v := rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "value")
+		if err = tx.Put([]byte(key), []byte(v)); err == nil {
+			x.host[key] = &v
+		}
+	case "delete":
+		if err = tx.Delete([]byte(key)); err == nil {
+			x.host[key] = nil
+		}
+	case "setOffset":
+		if err = tx.SetOffset(modelPosition(partition), engine.Offset{Next: m.n}); err == nil {
+			x.offsets[partition] = m.n
+		}
+	case "save":
+		var s engine.Savepoint
+		if s, err = tx.Savepoint(); err == nil {
+			x.saves = append(x.saves, modelSave{s, x.clone()})
+		}
+	case "back":
+		err = m.back(t, tx, x)
+	case "outside":
+		rapid.SampledFrom([]func(*rapid.T){m.claim, m.batch, m.forget, m.hold, m.dropWeek, m.dropExpired}).Draw(t, "outside")(t)
+		return
+	case "inner":
+		m.update(t)
+		return
+	}
+	if x.lost != errors.Is(err, engine.ErrConflict) || !x.lost && err != nil {
+		m.Fatalf("a step of a transaction: %v", err)
+	}
+}
+
+func (m *model) claimIn(t *rapid.T, tx *engine.Tx, x *modelTx) {
+	ev, k := m.event(t)
+	r, err := tx.TryClaim(ev)
+	if x.lost {
+		if !errors.Is(err, engine.ErrConflict) {
+			m.Fatalf("claiming in a lost transaction: %v", err)
+		}
+		return
+	}
+	want, origin := m.expect(ev, k, x)
+	m.checkResult(r, err, want, origin, k)
+	x.told = x.told || want == engine.Duplicate || want == engine.TooOld
+	if want == engine.Claimed {
+		x.claims[k] = origin
+		m.held[k] = true
+	}
+}
+
+// reading says whether a read of the store succeeds.
+func (x *modelTx) reading(name string) bool {
+	x.lost = x.lost || x.changed[name]
+	if !x.lost {
+		x.reads[name] = true
+	}
+	return !x.lost
+}
+
+func (m *model) get(tx *engine.Tx, x *modelTx, key string) {
+	v, found, err := tx.Get([]byte(key))
+	want, there := m.told.host[key]
+	if own, ok := x.host[key]; ok && !x.lost {
+		if there = own != nil; there {
+			want = *own
+		} else {
+			want = ""
+		}
+	} else if !x.reading(key) {
+		if !errors.Is(err, engine.ErrConflict) {
+			m.Fatalf("reading %q, which was overtaken: %v", key, err)
+		}
+		return
+	}
+	if err != nil || found != there || string(v) != want {
+		m.Fatalf("key %q reads %q %v %v, want %q %v", key, v, found, err, want, there)
+	}
+}
+
+func (m *model) offset(tx *engine.Tx, x *modelTx, p int32) {
+	o, found, err := tx.Offset(modelPosition(p))
+	want, there := m.told.offsets[p]
+	if own, ok := x.offsets[p]; ok && !x.lost {
+		want, there = own, true
+	} else if !x.reading(offsetName(p)) {
+		if !errors.Is(err, engine.ErrConflict) {
+			m.Fatalf("reading offset %d, which was overtaken: %v", p, err)
+		}
+		return
+	}
+	if err != nil || found != there || o.Next != want {
+		m.Fatalf("offset %d reads %v %v %v, want %v %v", p, o.Next, found, err, want, there)
+	}
+}
+
+// back goes back to one of the savepoints, and keeps it.
+func (m *model) back(t *rapid.T, tx *engine.Tx, x *modelTx) error {
+	if len(x.saves) == 0 {
+		_, err := tx.Savepoint()
+		return err
+	}
+	i := rapid.IntRange(0, len(x.saves)-1).Draw(t, "savepoint")
+	if err := tx.RollbackTo(x.saves[i].point); err != nil {
+		return err
+	}
+	x.saves = x.saves[:i+1]
+	old := x.saves[i].state.clone()
+	for k := range x.claims {
+		if _, kept := old.claims[k]; !kept {
+			delete(m.held, k)
+		}
+	}
+	x.claims, x.host, x.offsets = old.claims, old.host, old.offsets
+	return nil
+}
