@@ -40,6 +40,9 @@ func open(t testing.TB, store engine.Store, o engine.Options) *engine.Engine {
 	if o.Clock == nil {
 		o.Clock = (&clock{t: noon}).now
 	}
+	if o.ExpectedPerWeek == 0 {
+		o.ExpectedPerWeek = 1000 // filters of the default size take longer to make than most tests
+	}
 	e, err := engine.Open(store, o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,322 @@
 package engine_test
 
-import "github.com/hapax-dev/hapax/engine/storetest"
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
 
 var allOps = []storetest.Op{
 	storetest.OpApply, storetest.OpWait, storetest.OpClaim, storetest.OpState, storetest.OpScanState, storetest.OpBuckets,
 	storetest.OpScan, storetest.OpJournal, storetest.OpTrimJournal, storetest.OpDrop, storetest.OpReclaim, storetest.OpUsage,
 	storetest.OpBucketBytes, storetest.OpWriteSidecar, storetest.OpReadSidecar, storetest.OpBackup, storetest.OpVerify,
+}
+
+// stopping are the operations whose failure stops the engine: it cannot judge, or cannot write, any more.
+var stopping = map[storetest.Op]bool{
+	storetest.OpApply: true, storetest.OpWait: true, storetest.OpClaim: true, storetest.OpState: true, storetest.OpBuckets: true,
+	storetest.OpDrop: true, storetest.OpReclaim: true, storetest.OpBucketBytes: true,
+}
+
+// A witness remembers what an engine has acknowledged.
+type witness struct {
+	mu        sync.Mutex
+	claimed   map[string]bool
+	forgotten map[string]bool // tried to, whether or not that was acknowledged
+	balance   string
+	oldest    bool // a drop was acknowledged
+	dropping  bool // a drop was tried
+	errs      []error
+}
+
+func (w *witness) note(err error, fn func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.errs = append(w.errs, err)
+		return
+	}
+	fn()
+}
+
+func oldEvent(id string) engine.Event {
+	ev := event(id)
+	ev.Time = noon.AddDate(0, 0, -7*engine.DefaultRetentionWeeks)
+	return ev
+}
+
+// work does a little of everything, some of it at once, and goes on after errors.
+func (w *witness) work(t *testing.T, e *engine.Engine) {
+	own := func(ev engine.Event) {
+		r, err := e.TryClaim(ctx, ev)
+		w.note(err, func() {
+			if r.Verdict == engine.Claimed || r.Verdict == engine.Duplicate {
+				w.claimed[string(ev.ID)] = true
+			}
+		})
+		if err != nil && r.Verdict != engine.Failed {
+			t.Errorf("told %v with error %v", r.Verdict, err)
+		}
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 4 {
+				own(event(fmt.Sprint("own", g, i)))
+				own(event(fmt.Sprint("shared", i)))
+			}
+		})
+	}
+	wg.Wait()
+	own(oldEvent("old"))
+	own(event("shared0")) // a duplicate
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		_, _, getErr := tx.Get([]byte("balance"))
+		_, err := tx.TryClaim(event("tx"))
+		return errors.Join(getErr, err, tx.Put([]byte("balance"), []byte("7")))
+	})
+	w.note(err, func() { w.balance = "7"; w.claimed["tx"] = true })
+	w.note(e.SetHold(ctx, "h", noon), func() {})
+	w.forgotten["own00"] = true
+	_, err = e.Forget(ctx, "billing", []byte("own00"), noon)
+	w.note(err, func() { delete(w.claimed, "own00") })
+	_, _, err = e.Lookup(ctx, "billing", []byte("tx"), noon)
+	w.note(err, func() {})
+	_, err = e.Weeks(ctx)
+	w.note(err, func() {})
+	w.dropping = true
+	_, err = e.DropWeek(ctx, e.OldestWeek())
+	w.note(err, func() { w.oldest = true })
+	w.note(e.Reclaimed(ctx), func() {})
+	_, err = e.Verify(ctx)
+	w.note(err, func() {})
+	w.note(e.Backup(ctx, "backup"), func() {})
+	_, err = e.Stats()
+	w.note(err, func() {})
+	own(event("last"))
+}
+
+// check opens what a crash leaves and looks for all that was acknowledged.
+func (w *witness) check(t *testing.T, m *storetest.Mem) {
+	e := open(t, m, engine.Options{})
+	for id := range w.claimed {
+		if id == "old" && w.dropping || w.forgotten[id] {
+			continue
+		}
+		ev := event(id)
+		if id == "old" {
+			ev = oldEvent(id)
+		}
+		if r := claim(t, e, ev); r.Verdict != engine.Duplicate {
+			t.Errorf("%q was acknowledged, and is %v after the crash", id, r.Verdict)
+		}
+	}
+	if w.balance != "" {
+		wantKept(t, e, map[string]string{"balance": w.balance})
+	}
+	if w.oldest {
+		wantVerdict(t, claim(t, e, oldEvent("old")), engine.TooOld)
+	}
+	for range 1000 { // until what opening began behind is done
+		if s, err := e.Stats(); err != nil || !s.FilterRebuilding {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+		t.Errorf("verifying: %+v, %v", r, err)
+	}
+	if err := e.Close(); err != nil {
+		t.Errorf("closing: %v", err)
+	}
+}
+
+// prepared returns a store in which something is already to be found.
+func prepared(t *testing.T) *storetest.Mem {
+	m := storetest.NewMem(engine.Identity{})
+	e := open(t, m, engine.Options{})
+	claim(t, e, event("first"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := m.Disk().Open("mem", engine.Identity{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestEveryFailingOperationOfTheStoreIsFailStop(t *testing.T) {
+	m := prepared(t)
+	e := open(t, m, engine.Options{RecentClaims: -1})
+	(&witness{claimed: map[string]bool{}, forgotten: map[string]bool{}}).work(t, e)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	swept := 0
+	for _, op := range allOps {
+		calls := m.Calls(op) // of a run without failures; the number varies a little
+		for n := 1; n <= calls; n++ {
+			failAt(t, op, n)
+			swept++
+		}
+	}
+	t.Logf("%d failures", swept)
+}
+
+func failAt(t *testing.T, op storetest.Op, n int) {
+	t.Run(fmt.Sprintf("%s-%d", op, n), func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		m := prepared(t)
+		cause := errors.New("the disk is on fire")
+		m.FailAt(op, n, cause)
+		hit := func() bool { return m.Calls(op) >= n }
+		w := &witness{claimed: map[string]bool{"first": true}, forgotten: map[string]bool{}}
+		e, err := engine.Open(m, engine.Options{RecentClaims: -1, ExpectedPerWeek: 1000, Clock: (&clock{t: noon}).now})
+		if err != nil {
+			if !errors.Is(err, cause) {
+				t.Errorf("opening: %v", err)
+			}
+			w.check(t, m.CrashClone(0))
+			if err := m.Close(); err != nil {
+				t.Errorf("closing the store after a failed opening: %v", err)
+			}
+			awaitGoroutines(t, before)
+			return
+		}
+		w.work(t, e)
+		failed := e.Err()
+		if failed != nil && (!errors.Is(failed, engine.ErrStopped) || !errors.Is(failed, cause)) {
+			t.Errorf("stopped with %v", failed)
+		}
+		if stopping[op] && hit() && failed == nil {
+			t.Error("the engine goes on")
+		}
+		for _, err := range w.errs {
+			stopped := errors.Is(err, engine.ErrStopped)
+			if !errors.Is(err, cause) || stopping[op] && !stopped {
+				t.Errorf("a caller was told %v", err)
+			}
+		}
+		if failed != nil {
+			if r, err := e.TryClaim(ctx, event("after")); r.Verdict != engine.Failed || !errors.Is(err, engine.ErrStopped) {
+				t.Errorf("after the failure: told %v, %v", r.Verdict, err)
+			}
+			if err := e.Update(ctx, func(*engine.Tx) error { t.Error("the closure runs"); return nil }); !errors.Is(err, engine.ErrStopped) {
+				t.Errorf("after the failure: Update: %v", err)
+			}
+		}
+		for keep := range m.Unsynced() + 1 {
+			w.check(t, m.CrashClone(keep))
+		}
+		if err := e.Close(); (err == nil) != (failed == nil) || failed != nil && !errors.Is(err, cause) {
+			t.Errorf("closing: %v", err)
+		}
+		awaitGoroutines(t, before)
+	})
+}
+
+// awaitGoroutines fails if there are more goroutines than before, and stay.
+func awaitGoroutines(t *testing.T, before int) {
+	t.Helper()
+	for range 200 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	buf := make([]byte, 1<<16)
+	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+}
+
+func TestAFailedSyncAnswersAllWaiters(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	m.HoldSyncs()
+	const n = 20
+	errs := make(chan error, n)
+	for i := range n {
+		go func() {
+			var err error
+			switch i % 4 {
+			case 0:
+				_, err = e.TryClaim(ctx, event("same"))
+			case 1:
+				_, err = e.TryClaimBatch(ctx, []engine.Event{event(fmt.Sprint(i)), event("same")})
+			case 2:
+				err = e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) })
+			case 3:
+				err = e.SetHold(ctx, fmt.Sprint(i), noon)
+			}
+			errs <- err
+		}()
+	}
+	m.AwaitHeld()
+	time.Sleep(10 * time.Millisecond)
+	cause := errors.New("no space left")
+	m.Fail(cause)
+	for range n {
+		select {
+		case err := <-errs:
+			if !errors.Is(err, engine.ErrStopped) || !errors.Is(err, cause) {
+				t.Errorf("told %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("somebody waits for ever")
+		}
+	}
+	after := open(t, m.CrashClone(0), engine.Options{})
+	wantVerdict(t, claim(t, after, event("same")), engine.Claimed)
+}
+
+// hasty is a store that says at once what is not yet true: that a batch is durable.
+type hasty struct{ *storetest.Mem }
+
+func (h hasty) Apply(b *engine.Batch) (func() error, error) {
+	_, err := h.Mem.Apply(b)
+	return func() error { return nil }, err
+}
+
+// lostAfterPowerCut counts the claims and transactions that were acknowledged and are not there after a power cut.
+func lostAfterPowerCut(t *testing.T, m *storetest.Mem, store engine.Store) (lost int) {
+	e := open(t, store, engine.Options{})
+	for i := range 5 {
+		wantVerdict(t, claim(t, e, event(fmt.Sprint("own", i))), engine.Claimed)
+		update(t, e, func(tx *engine.Tx) { wantTx(t, tx, event(fmt.Sprint("tx", i)), engine.Claimed) })
+	}
+	after := open(t, m.CrashClone(0), engine.Options{})
+	for i := range 5 {
+		for _, kind := range []string{"own", "tx"} {
+			if claim(t, after, event(fmt.Sprint(kind, i))).Verdict == engine.Claimed {
+				lost++
+			}
+		}
+	}
+	return lost
+}
+
+func TestAcknowledgedSurvivesAPowerCutAndTheCheckNoticesAStoreThatDoesNotSync(t *testing.T) {
+	honest := storetest.NewMem(engine.Identity{})
+	if lost := lostAfterPowerCut(t, honest, honest); lost != 0 {
+		t.Errorf("%d acknowledged claims are lost", lost)
+	}
+	m := storetest.NewMem(engine.Identity{})
+	if lost := lostAfterPowerCut(t, m, hasty{m}); lost == 0 {
+		t.Error("the check does not notice a store that does not sync")
+	}
+}
+
+func TestErrorsOfAStoppedEngineNameTheCauseOnce(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	m.FailAt(storetest.OpApply, 1, errBoom)
+	_, err := e.TryClaim(ctx, event("a"))
+	if !errors.Is(err, errBoom) || strings.Count(err.Error(), "boom") != 1 {
+		t.Error(err)
+	}
 }
