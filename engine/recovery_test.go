@@ -605,6 +605,23 @@ func TestCrashAtAnyMomentAroundSnapshotsLosesNothing(t *testing.T) {
 	}
 }
 
+func TestNoSnapshotIsAheadOfItsStore(t *testing.T) {
+	e, m := openMem(t, small)
+	m.HoldSyncs()
+	told := make(chan error, 1)
+	go func() { told <- expect(e, inWeeks(0, 0, 60), engine.Claimed) }()
+	m.AwaitHeld()
+	time.Sleep(30 * time.Millisecond)
+	if n := m.Calls(storetest.OpWriteSidecar); n > 0 {
+		t.Error("a snapshot knows claims that a power cut would take back")
+	}
+	m.ReleaseSyncs()
+	if err := <-told; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a snapshot", func() bool { return slices.Max(sl(e.Snapshots())) > 0 })
+}
+
 func TestSnapshotThatCannotBeWrittenIsCountedAndHarmless(t *testing.T) {
 	m := storetest.NewMem(engine.Identity{})
 	full := errors.New("no space")
