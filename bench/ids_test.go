@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+func TestIDsAreReproducibleAndDistinct(t *testing.T) {
+	for _, kind := range []IDKind{UUIDv4, UUIDv7, Text} {
+		a, err := newSource(7, kind, 3, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := a
+		b.names = nil
+		b.nameScopes()
+		other, _ := newSource(8, kind, 3, 4)
+		seen := make(map[string]bool)
+		for n := range uint64(10_000) {
+			x, _ := a.event(n, nil)
+			y, _ := b.event(n, nil)
+			z, _ := other.event(n, nil)
+			if !bytes.Equal(x.ID, y.ID) || x.Scope != y.Scope || !x.Time.Equal(y.Time) {
+				t.Fatalf("%s: event %d is %v and %v", kind, n, x, y)
+			}
+			if bytes.Equal(x.ID, z.ID) {
+				t.Fatalf("%s: event %d has id %s with both seeds", kind, n, x.ID)
+			}
+			if seen[string(x.ID)] {
+				t.Fatalf("%s: id %s comes twice", kind, x.ID)
+			}
+			seen[string(x.ID)] = true
+		}
+	}
+}
+
+func TestUUIDsAreOfTheirVersion(t *testing.T) {
+	for kind, version := range map[IDKind]uuid.Version{UUIDv4: 4, UUIDv7: 7} {
+		s, _ := newSource(1, kind, 1, 1)
+		last := ""
+		for n := range uint64(1000) {
+			id := string(s.appendID(nil, n*100))
+			u, err := uuid.Parse(id)
+			if err != nil || u.Version() != version || u.Variant() != uuid.RFC4122 || u.String() != id {
+				t.Fatalf("%s: %s: version %v, variant %v, %v", kind, id, u.Version(), u.Variant(), err)
+			}
+			if kind == UUIDv7 && id <= last {
+				t.Fatalf("%s comes after %s", id, last)
+			}
+			last = id
+		}
+	}
+}
+
+func TestEventsAreSpreadEvenly(t *testing.T) {
+	s, _ := newSource(1, UUIDv4, 5, 4)
+	const n = 40_000
+	weeks, scopes := map[weekbucket.Week]float64{}, map[string]float64{}
+	for i := range uint64(n) {
+		ev, _ := s.event(i, nil)
+		week, err := weekbucket.Of(ev.Time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		weeks[week] += 4.0 / n
+		scopes[ev.Scope] += 5.0 / n
+	}
+	if len(weeks) != 4 || len(scopes) != 5 {
+		t.Fatalf("%d weeks, %d scopes", len(weeks), len(scopes))
+	}
+	for w, share := range weeks {
+		if share < 0.95 || share > 1.05 {
+			t.Errorf("%s has %.3f of its share", w, share)
+		}
+	}
+	for scope, share := range scopes {
+		if share < 0.95 || share > 1.05 {
+			t.Errorf("%s has %.3f of its share", scope, share)
+		}
+	}
+}
+
+func TestTrafficRepeatsTheShareAskedFor(t *testing.T) {
+	for _, share := range []float64{0, 0.05, 0.5, 0.9} {
+		traffic := traffic{seed: 3, share: share}
+		const n = 100_000
+		seen := make([]bool, n)
+		var fresh, repeats, old float64
+		for range n {
+			before := traffic.fresh
+			k := traffic.next()
+			switch {
+			case !seen[k]:
+				fresh++
+			case before-k > recentWindow:
+				old++
+				fallthrough
+			default:
+				repeats++
+			}
+			seen[k] = true
+		}
+		if math.Abs(repeats/n-share) > 0.01 || uint64(fresh) != traffic.fresh {
+			t.Errorf("share %v: %v repeats, %v new, %d counted", share, repeats/n, fresh, traffic.fresh)
+		}
+		if share == 0.05 && (old < 0.2*repeats || old > 0.6*repeats) {
+			t.Errorf("%v of %v repeats are old", old, repeats)
+		}
+	}
+}
