@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
 	parser, err := kong.New(&c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
 		kong.Description("Replays logs, measures claims, drops weeks and kills processes, and says what came of it."),
-		kong.UsageOnError(), kong.Exit(func(code int) { exited = code }),
+		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(out))
 	if err != nil {
 		panic(err) // the struct above is wrong

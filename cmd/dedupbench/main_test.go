@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// asCommand tells the test's binary to be the command.
+const asCommand = "DEDUPBENCH_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// An outcome is how a run of the command ended.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// dedupbench runs the command in a process of its own.
+func dedupbench(t *testing.T, args ...string) outcome {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+t.TempDir())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if strings.Contains(stderr.String(), "goroutine ") {
+		t.Fatalf("%v: %s", args, stderr.String())
+	}
+	tmp := cmd.Env[len(cmd.Env)-1][len("TMPDIR="):]
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("%v: %s was left in the temporary directory", args, left[0].Name())
+	}
+	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// fields parses the last line of stdout.
+func (o outcome) fields(t *testing.T) map[string]any {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(o.stdout, "\n"), "\n")
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &fields); err != nil {
+		t.Fatalf("the last line is no JSON object: %v\nstdout %q\nstderr %q", err, o.stdout, o.stderr)
+	}
+	return fields
+}
+
+// want checks some fields.
+func want(t *testing.T, fields map[string]any, wanted map[string]any) {
+	t.Helper()
+	for name, w := range wanted {
+		if n, ok := w.(int); ok {
+			w = float64(n)
+		}
+		if got := fields[name]; got != w {
+			t.Errorf("%s is %v, want %v", name, got, w)
+		}
+	}
+}
+
+const log = "id,time,source\na,2025-05-04T13:40:18.110Z,x\nb,2025-05-05T00:00:00Z,x\na,2025-05-04T13:40:18.110Z,y\n,2025-05-04T13:40:18Z,x\na,2025-05-06T13:40:18.110Z,y\nc,2999-01-01T00:00:00Z,z\n"
+
+func write(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestReplay(t *testing.T) {
+	file := write(t, "log.csv", []byte(log))
+	for _, store := range []string{"pebble", "bolt"} {
+		dir := filepath.Join(t.TempDir(), "store")
+		first := dedupbench(t, "replay", "--json", "--keep-weeks", "0", file, "--store", store, "--dir", dir)
+		want(t, first.fields(t), map[string]any{"records": 6, "claimed": 3, "duplicate": 1, "too_old": 0, "too_new": 1, "rejected": 1, "weeks": 2, "error": nil})
+		again := dedupbench(t, "replay", file, "--batch=2", "--dir", dir, "--store", store, "--keep-weeks", "0", "--json")
+		want(t, again.fields(t), map[string]any{"records": 6, "claimed": 0, "duplicate": 4, "too_new": 1, "rejected": 1, "weeks": 2})
+		if first.code != 0 || again.code != 0 {
+			t.Errorf("exit status %d, then %d", first.code, again.code)
+		}
+		rows := again.fields(t)["rejected_rows"].([]any)
+		if row := rows[0].(map[string]any); len(rows) != 1 || row["line"] != 5.0 {
+			t.Errorf("rejected rows %v", rows)
+		}
+	}
+}
+
+func TestReplayTellsWhatIsTooOld(t *testing.T) {
+	o := dedupbench(t, "replay", write(t, "log.csv", []byte(log)), "--keep-weeks", "3", "--json")
+	want(t, o.fields(t), map[string]any{"records": 6, "claimed": 0, "duplicate": 0, "too_old": 4, "too_new": 1, "rejected": 1, "weeks": 0})
+}
+
+func TestReplayIsReadable(t *testing.T) {
+	o := dedupbench(t, "replay", write(t, "log.csv", []byte(log)), "--keep-weeks", "0")
+	if !strings.Contains(o.stdout, "claimed") || !strings.Contains(o.stdout, "line 5: no id") || strings.Contains(o.stdout, "{") {
+		t.Errorf("stdout %q", o.stdout)
+	}
+}
+
+func TestReplayOfATruncatedLogKeepsTheCounts(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	fmt.Fprintln(z, "id,time")
+	for i := range 5000 {
+		fmt.Fprintf(z, "%x,2025-05-04T13:40:18Z\n", uint32(i)*2654435761)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := dedupbench(t, "replay", write(t, "log.csv.gz", b.Bytes()[:b.Len()/2]), "--keep-weeks", "0", "--json")
+	f := o.fields(t)
+	claimed, _ := f["claimed"].(float64)
+	rejected, _ := f["rejected"].(float64)
+	if o.code != 1 || claimed < 100 || claimed+rejected != f["records"] || f["error"] == nil {
+		t.Errorf("exit status %d, %v", o.code, f)
+	}
+}
+
+func TestFailuresAreOneLineAndJSON(t *testing.T) {
+	file := write(t, "log.csv", []byte(log))
+	damaged := filepath.Join(t.TempDir(), "store")
+	if o := dedupbench(t, "replay", file, "--keep-weeks", "0", "--dir", damaged); o.code != 0 {
+		t.Fatal(o.stderr)
+	}
+	manifests, _ := filepath.Glob(filepath.Join(damaged, "MANIFEST-*"))
+	for _, path := range manifests {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 1
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name string
+		code int
+		args []string
+	}{
+		{"no file", 1, []string{"replay", "/does/not/exist.csv"}},
+		{"not a log", 1, []string{"replay", write(t, "x.csv", []byte("hello\n"))}},
+		{"not a store", 1, []string{"replay", file, "--dir", filepath.Dir(file)}},
+		{"damaged store", 1, []string{"replay", file, "--dir", damaged}},
+		{"unknown flag", 2, []string{"replay", file, "--nothing"}},
+		{"unknown store", 2, []string{"replay", file, "--store", "redis"}},
+		{"unknown command", 2, []string{"reply", file}},
+		{"no command", 2, nil},
+		{"bad share", 2, []string{"claims", "--dup", "1.5"}},
+		{"negative", 2, []string{"reopen", "--n", "-1"}},
+		{"bolt has no tables", 2, []string{"replay", file, "--store", "bolt", "--small-tables"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := dedupbench(t, append(tt.args, "--json")...)
+			if o.code != tt.code {
+				t.Errorf("exit status %d, want %d", o.code, tt.code)
+			}
+			if f := o.fields(t); f["error"] == nil || f["error"] == "" {
+				t.Errorf("fields %v", f)
+			}
+			if lines := strings.Count(strings.TrimSpace(o.stderr), "\n") + 1; lines != 1 || o.stderr == "" {
+				t.Errorf("stderr has %d lines: %s", lines, o.stderr)
+			}
+		})
+	}
+}
+
+func TestClaims(t *testing.T) {
+	o := dedupbench(t, "claims", "--n", "20000", "--dup", "0.2", "--baseline", "--scopes", "3", "--weeks", "2", "--ids", "uuidv7", "--json")
+	f := o.fields(t)
+	for _, name := range []string{"claims_per_s", "baseline_per_s", "ratio", "bytes_per_claim", "write_amplification", "heap_bytes", "p50_us", "p99_us", "p999_us"} {
+		if n, ok := f[name].(float64); !ok || n <= 0 {
+			t.Errorf("%s is %v", name, f[name])
+		}
+	}
+	want(t, f, map[string]any{"events": 40000, "fdatasync_us": nil})
+	if n, ok := f["filter_fp_rate"].(float64); !ok || n > 0.01 || o.code != 0 {
+		t.Errorf("exit status %d, filter_fp_rate %v", o.code, f["filter_fp_rate"])
+	}
+}
+
+func TestSingleClaims(t *testing.T) {
+	f := dedupbench(t, "claims", "--n", "300", "--single", "--goroutines", "8", "--store", "bolt", "--json").fields(t)
+	if n, ok := f["fdatasync_us"].(float64); !ok || n <= 0 || f["ratio"] != nil || f["baseline_per_s"] != nil {
+		t.Errorf("fields %v", f)
+	}
+}
+
+func TestDrop(t *testing.T) {
+	o := dedupbench(t, "drop", "--n", "60000", "--scopes", "2", "--json")
+	f := o.fields(t)
+	want(t, f, map[string]any{"late_verdict": "too_old", "buckets_dropped": 2, "claims": 60000})
+	for _, name := range []string{"drop_ms", "bytes_before", "bytes_after", "reclaimed_share", "reclaim_s", "claims_during", "max_stall_ms"} {
+		if n, ok := f[name].(float64); !ok || n <= 0 {
+			t.Errorf("%s is %v", name, f[name])
+		}
+	}
+	if share := f["expected_share"].(float64); share < 0.2 || share > 0.3 || o.code != 0 {
+		t.Errorf("exit status %d, expected_share %v: %s", o.code, share, o.stderr)
+	}
+}
+
+func TestReopen(t *testing.T) {
+	for _, store := range []string{"pebble", "bolt"} {
+		o := dedupbench(t, "reopen", "--n", "20000", "--store", store, "--json")
+		f := o.fields(t)
+		want(t, f, map[string]any{"lost": 0, "filter_source": "journal"})
+		if f["acked"].(float64) < 20000 || f["open_ms"].(float64) <= 0 || f["first_verdict_ms"].(float64) < f["open_ms"].(float64) || o.code != 0 {
+			t.Errorf("exit status %d, %v", o.code, f)
+		}
+	}
+}
+
+func TestKill(t *testing.T) {
+	o := dedupbench(t, "kill", "--kills", "2", "--mode", "work", "--json")
+	want(t, o.fields(t), map[string]any{"kills": 2, "lost": 0, "claimed_twice": 0, "state_mismatch": 0, "error": nil})
+	if o.code != 0 {
+		t.Error(o.stderr)
+	}
+}
+
+func TestDemo(t *testing.T) {
+	o := dedupbench(t, "demo", "--kills", "3", "--json")
+	f := o.fields(t)
+	want(t, f, map[string]any{"distinct": 51094, "claimed": 51094, "lost": 0, "claimed_twice": 0, "kills": 3})
+	if f["sent"].(float64) != 51094+f["duplicate"].(float64) || o.code != 0 {
+		t.Errorf("exit status %d, %v", o.code, f)
+	}
+	if inMemory := f["in_memory_map"].(map[string]any); inMemory["claimed_twice"].(float64) <= 0 {
+		t.Errorf("the map claimed nothing twice: %v", inMemory)
+	}
+}
