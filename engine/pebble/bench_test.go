@@ -174,7 +174,7 @@ func BenchmarkReopenAfterKill(b *testing.B) {
 // TestDroppedSpaceComesBack measures how long the space of the oldest of four weeks takes to come back. It runs when
 // HAPAX_DROP is set to the number of claims, such as 4000000.
 func TestDroppedSpaceComesBack(t *testing.T) {
-	total := 40_000
+	total := 12_000
 	if v := os.Getenv("HAPAX_DROP"); v != "" {
 		if _, err := fmt.Sscan(v, &total); err != nil {
 			t.Fatal(err)

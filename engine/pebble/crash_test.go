@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func crashes(t *testing.T, h hooks, seed uint64, rounds int) (lost int) {
 			acked.Store(last)
 			var crashed *vfs.MemFS
 			var told uint64
-			stop := last + 1 + uint64(rng.IntN(150))
+			stop := last + 1 + uint64(rng.IntN(60))
 			crash := make(chan struct{})
 			go func() {
 				defer close(crash)
@@ -92,7 +93,7 @@ func crashes(t *testing.T, h hooks, seed uint64, rounds int) (lost int) {
 				crashed = fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 			}()
 			within(t, patienceInTests, "a run", func() {
-				if err := run(s, stop+100, n, &acked); err != nil {
+				if err := run(s, stop+30, n, &acked); err != nil {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 				<-crash
@@ -106,11 +107,11 @@ func crashes(t *testing.T, h hooks, seed uint64, rounds int) (lost int) {
 }
 
 func TestAcknowledgedBatchesSurviveAPowerCut(t *testing.T) {
-	rounds := 12
-	if testing.Short() {
-		rounds = 4
+	seeds, rounds := uint64(2), 4
+	if os.Getenv("HAPAX_SWEEP") == "all" {
+		seeds, rounds = 20, 12
 	}
-	for seed := range uint64(3) {
+	for seed := range seeds {
 		if lost := crashes(t, hooks{}, seed, rounds); lost != 0 {
 			t.Fatalf("seed %d: %d crashes lost acknowledged batches", seed, lost)
 		}
@@ -119,7 +120,7 @@ func TestAcknowledgedBatchesSurviveAPowerCut(t *testing.T) {
 
 // The control: a store that does not wait is seen to lose.
 func TestAcknowledgingBeforeTheSyncIsSeenToLose(t *testing.T) {
-	if crashes(t, hooks{acknowledgeUnsynced: true}, 1, 12) == 0 {
+	if crashes(t, hooks{acknowledgeUnsynced: true}, 1, 4) == 0 {
 		t.Fatal("no acknowledged batch was lost without waiting for the sync: the crash test tests nothing")
 	}
 }
@@ -144,7 +145,7 @@ func TestAnyFailingOperationLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ops := counted.n.Load()
-	step := stepInTests(5)
+	step := stepInTests(13)
 	failed := 0
 	for at := int64(0); at < ops; at += step {
 		what := fmt.Sprintf("operation %d of %d", at, ops)

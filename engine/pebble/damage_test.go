@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -162,7 +163,18 @@ func tables(files map[string][]byte) (n int) {
 	return n
 }
 
+// samples is how many bytes of a file to flip: all that a test asks for if HAPAX_SWEEP is set to all.
+func samples(all int) int {
+	if os.Getenv("HAPAX_SWEEP") == "all" {
+		return all
+	}
+	return max(10, all/10)
+}
+
 func TestFiftyThousandClaimsFillTwentySmallTables(t *testing.T) {
+	if os.Getenv("HAPAX_SWEEP") != "all" {
+		t.Skip("TestAfterACleanCloseNoDamageIsSilent counts them for fewer claims; set HAPAX_SWEEP=all")
+	}
 	files, _ := cleanStore(t, 50, 1000)
 	if n := tables(files); n < 20 {
 		t.Fatalf("%d tables", n)
@@ -171,10 +183,7 @@ func TestFiftyThousandClaimsFillTwentySmallTables(t *testing.T) {
 
 func TestAfterACleanCloseNoDamageIsSilent(t *testing.T) {
 	files, want := cleanStore(t, 12, 500)
-	budget := 40
-	if testing.Short() {
-		budget = 4
-	}
+	budget := samples(40)
 	if n := tables(files); n < 20 {
 		t.Fatalf("%d tables", n)
 	}
@@ -192,11 +201,8 @@ func TestNoByteOfATablesFooterAndIndexIsSilent(t *testing.T) {
 		}
 		whole := files[name]
 		c := make(tally)
-		for off := max(0, len(whole)-800); off < len(whole); off++ {
-			for _, bits := range []byte{0x01, 0x02, 0x80, 0xFF} {
-				if testing.Short() && off%16 != 0 {
-					continue
-				}
+		for off := int64(max(0, len(whole)-800)); off < int64(len(whole)); off += stepInTests(7) {
+			for _, bits := range []byte{0x01, 0x02, 0x80, 0xFF}[:samples(40)/10] {
 				bad := slices.Clone(whole)
 				bad[off] ^= bits
 				what := fmt.Sprintf("%s, byte %d of %d, bits %x", name, off, len(whole), bits)
@@ -303,10 +309,7 @@ func killedStore(t *testing.T, last uint64, n int, idle time.Duration) (files ma
 // What an idle store had acknowledged is attested, in its log and beside it.
 func TestDamageAfterAKillOfAnIdleStoreIsNotSilent(t *testing.T) {
 	files, want := killedStore(t, 12, 500, 300*time.Millisecond)
-	budget := 60
-	if testing.Short() {
-		budget = 10
-	}
+	budget := samples(60)
 	if damage(t, files, budget, hooks{}, want, func(name string) bool { return !isTable(name) }).report(t) != 0 {
 		t.Fatal("damage went unnoticed")
 	}
@@ -326,10 +329,7 @@ func TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage(t *testing.T) {
 	whole := files[log]
 	scan := scanLog(whole, uint32(fileNumber(log)))
 	end := int(scan.valid)
-	step := max(1, end/200)
-	if testing.Short() {
-		step = max(1, end/20)
-	}
+	step := max(1, end/samples(200))
 	silents, first, least := 0, end, uint64(last)
 	for off := 0; off < end; off += step {
 		bad := slices.Clone(whole)

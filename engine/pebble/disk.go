@@ -366,7 +366,24 @@ func (s sidecars) Create(path string) (sidecar.File, error) {
 			return nil, err
 		}
 	}
-	return f, nil
+	return &sidecarFile{File: f}, nil
+}
+
+// A sidecarFile is an io.Writer, which may not change the bytes it is given; a vfs.File may.
+type sidecarFile struct {
+	vfs.File
+	buf []byte
+}
+
+func (f *sidecarFile) Write(p []byte) (n int, err error) {
+	const chunk = 256 << 10
+	for n < len(p) && err == nil {
+		f.buf = append(f.buf[:0], p[n:min(len(p), n+chunk)]...)
+		var k int
+		k, err = f.File.Write(f.buf)
+		n += k
+	}
+	return n, err
 }
 
 func (s sidecars) ReadFile(path string) ([]byte, error) { return readFile(s.disk, path) }

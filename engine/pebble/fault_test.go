@@ -167,7 +167,7 @@ func TestAPowerCutWhileCreatingLeavesNothingInTheWay(t *testing.T) {
 		mustApply(t, s, batchOf(1, 5))
 		mustClose(t, s)
 	}
-	everyCrash(t, vfs.NewCrashableMem(), stepInTests(5), work, func(what string, fsys *vfs.MemFS) {
+	everyCrash(t, vfs.NewCrashableMem(), stepInTests(23), work, func(what string, fsys *vfs.MemFS) {
 		s, err := Open("deep/store", Options{FS: fsys, SmallTables: true})
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -198,7 +198,7 @@ func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
 				mustApply(t, s, batchOf(9, n))
 				mustClose(t, s)
 			}
-			everyCrash(t, start, stepInTests(17), work, func(what string, fsys *vfs.MemFS) {
+			everyCrash(t, start, stepInTests(41), work, func(what string, fsys *vfs.MemFS) {
 				s, err := Open("store", Options{FS: fsys, SmallTables: true})
 				if err != nil {
 					t.Errorf("%s: %v", what, err)
@@ -229,7 +229,7 @@ func TestAnInterruptedBackupIsNoStore(t *testing.T) {
 		}
 		mustClose(t, s)
 	}
-	everyCrash(t, start, stepInTests(11), work, func(what string, fsys *vfs.MemFS) {
+	everyCrash(t, start, stepInTests(41), work, func(what string, fsys *vfs.MemFS) {
 		if names, _ := fsys.List("backup"); len(names) == 0 {
 			return
 		}
