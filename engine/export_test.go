@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"maps"
+
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -11,19 +13,20 @@ func (o Options) WithSnapshotEvery(n uint64) Options {
 	return o
 }
 
-// ForgetFilter takes away what the filter of a week knows, as no engine ever does: from then on the filter denies
-// claims that exist.
-func (e *Engine) ForgetFilter(w weekbucket.Week) {
+// ForgetFilter makes the filter of a week forget all, and LoseFilter the engine that there is one, as it never happens:
+// claims that exist are denied from then on.
+func (e *Engine) ForgetFilter(w weekbucket.Week) { e.setFilter(w, bloom.New(bloom.Options{})) }
+
+func (e *Engine) LoseFilter(w weekbucket.Week) { e.setFilter(w, nil) }
+
+func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
 	e.screen.making.Lock()
 	defer e.screen.making.Unlock()
-	filters := *e.screen.filters.Load()
-	rest := make(map[weekbucket.Week]*bloom.Filter, len(filters))
-	for week, f := range filters {
-		if week != w {
-			rest[week] = f
-		}
+	filters := maps.Clone(*e.screen.filters.Load())
+	if filters[w] = f; f == nil {
+		delete(filters, w)
 	}
-	e.screen.filters.Store(&rest)
+	e.screen.filters.Store(&filters)
 }
 
 // Snapshots returns up to which batch each of the two snapshots on disk knows the claims, 0 for none.

@@ -57,6 +57,7 @@ func TestLookupTellsTheFirstSighting(t *testing.T) {
 func TestLookupFindsOnlyWhatIsDurable(t *testing.T) {
 	e, m, _ := openAt(t, engine.Options{})
 	m.HoldSyncs()
+	defer m.ReleaseSyncs()
 	claimed := make(chan bool)
 	go func() { claim(t, e, event("a")); close(claimed) }()
 	m.AwaitHeld()
@@ -276,7 +277,7 @@ func TestVerifySeesAFilterThatDeniesAClaim(t *testing.T) {
 	if err != nil || r.Total != engine.MaxProblems || len(r.Problems) != engine.MaxProblems || !strings.Contains(r.Problems[0], "denies") {
 		t.Fatalf("%d problems, %v", r.Total, err)
 	}
-	e.ForgetFilter(weekOf(t, weeksLater(-1)))
+	e.LoseFilter(weekOf(t, weeksLater(-1)))
 	if r, err = e.Verify(ctx); err != nil || r.Total != 2*engine.MaxProblems || len(r.Problems) != engine.MaxProblems {
 		t.Fatalf("%d problems, %d spelt out, %v", r.Total, len(r.Problems), err)
 	}

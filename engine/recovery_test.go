@@ -387,17 +387,17 @@ func TestBackupDoesNotTrustTheSnapshotsOfItsOrigin(t *testing.T) {
 	}
 }
 
-// heldScan returns a store whose scans wait, once they have begun, until release is closed.
+// heldScan returns a store whose scans wait, once they have read a little, until release is closed.
 func heldScan(m *storetest.Mem, release <-chan struct{}) *tampered {
 	return &tampered{Mem: m, scan: func(ctx context.Context, started func(), fn func(key, record []byte) error) error {
-		var once sync.Once
+		read := 0
 		return m.Scan(ctx, started, func(key, record []byte) error {
-			once.Do(func() {
+			if read++; read == 10 {
 				select {
 				case <-release:
 				case <-ctx.Done():
 				}
-			})
+			}
 			return fn(key, record)
 		})
 	}}
@@ -466,6 +466,9 @@ func TestWeekDroppedDuringARebuildStaysDropped(t *testing.T) {
 	}
 	close(release)
 	awaitTrust(t, e)
+	if weeks, err := e.Weeks(ctx); err != nil || len(weeks) != 2 || weeks[0].Week < e.OldestWeek() {
+		t.Fatal(weeks, err)
+	}
 	kept := 0
 	for _, ev := range p.known {
 		want := engine.TooOld
@@ -476,6 +479,23 @@ func TestWeekDroppedDuringARebuildStaysDropped(t *testing.T) {
 		wantVerdict(t, claim(t, e, ev), want)
 	}
 	verifyClean(t, e, kept)
+}
+
+func TestClaimsMadeBeforeTheRebuildBeginsAreCountedOnce(t *testing.T) {
+	e, m := openMem(t, small)
+	mustExpect(t, e, inWeeks(0, 0, 60), engine.Claimed)
+	p := &past{Mem: m, e: e}
+	m = p.lost(t)
+	for i := range 50 {
+		scans := &tampered{Mem: m, journal: func(uint64, func(uint64, []byte) error) error { return nil }} // was trimmed
+		e := open(t, scans, small)
+		wantVerdict(t, claim(t, e, event(fmt.Sprint("early", i))), engine.Claimed)
+		awaitTrust(t, e)
+		verifyClean(t, e, 60+i+1)
+		m = m.Crash()
+		setSidecar(t, m, "screen-0", nil)
+		setSidecar(t, m, "screen-1", nil)
+	}
 }
 
 func TestCloseCutsOffARebuild(t *testing.T) {
