@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-const patienceInTests = 60 * time.Second
+const patienceInTests = 120 * time.Second
 
 // run applies batches from the store's next one to last, keeps a few of them unsynced, and notes in acked what was
 // acknowledged. It stops at the first error.
@@ -107,6 +107,7 @@ func crashes(t *testing.T, h hooks, seed uint64, rounds int) (lost int) {
 }
 
 func TestAcknowledgedBatchesSurviveAPowerCut(t *testing.T) {
+	t.Parallel()
 	seeds, rounds := uint64(2), 4
 	if os.Getenv("HAPAX_SWEEP") == "all" {
 		seeds, rounds = 20, 12
@@ -139,6 +140,7 @@ func sweepWorkload(fsys vfs.FS, acked *atomic.Uint64) error {
 // Every operation of a workload fails once: whatever the store then says, no acknowledged batch is missing later, and
 // nothing hangs or dies.
 func TestAnyFailingOperationLosesNothing(t *testing.T) {
+	t.Parallel()
 	counted := &counter{at: -1}
 	var acked atomic.Uint64
 	if err := sweepWorkload(errorfs.Wrap(vfs.NewMem(), counted), &acked); err != nil {

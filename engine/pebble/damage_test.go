@@ -182,6 +182,7 @@ func TestFiftyThousandClaimsFillTwentySmallTables(t *testing.T) {
 }
 
 func TestAfterACleanCloseNoDamageIsSilent(t *testing.T) {
+	t.Parallel()
 	files, want := cleanStore(t, 12, 500)
 	budget := samples(40)
 	if n := tables(files); n < 20 {
@@ -194,6 +195,7 @@ func TestAfterACleanCloseNoDamageIsSilent(t *testing.T) {
 
 // The end of a table is where Pebble begins to read it: every byte of it.
 func TestNoByteOfATablesFooterAndIndexIsSilent(t *testing.T) {
+	t.Parallel()
 	files, want := cleanStore(t, 3, 100)
 	for name := range files {
 		if !isTable(name) {
@@ -218,6 +220,7 @@ func TestNoByteOfATablesFooterAndIndexIsSilent(t *testing.T) {
 
 // The control: without the record of the clean close, flips get through.
 func TestWithoutTheChecksDamageIsSeenToBeSilent(t *testing.T) {
+	t.Parallel()
 	files, want := cleanStore(t, 12, 500)
 	manifest := func(name string) bool { return strings.HasPrefix(name, manifestPrefix) }
 	if damage(t, files, 60, hooks{ignoreChecks: true, ignoreCleanRecord: true}, want, manifest).report(t) == 0 {
@@ -226,6 +229,7 @@ func TestWithoutTheChecksDamageIsSeenToBeSilent(t *testing.T) {
 }
 
 func TestMissingShortenedAndForeignFilesAreDamage(t *testing.T) {
+	t.Parallel()
 	files, want := cleanStore(t, 12, 500)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if name == lockName || name == cleanName { // without the record the store counts as killed, and is whole
@@ -308,6 +312,7 @@ func killedStore(t *testing.T, last uint64, n int, idle time.Duration) (files ma
 
 // What an idle store had acknowledged is attested, in its log and beside it.
 func TestDamageAfterAKillOfAnIdleStoreIsNotSilent(t *testing.T) {
+	t.Parallel()
 	files, want := killedStore(t, 12, 500, 300*time.Millisecond)
 	budget := samples(60)
 	if damage(t, files, budget, hooks{}, want, func(name string) bool { return !isTable(name) }).report(t) != 0 {

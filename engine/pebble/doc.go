@@ -23,7 +23,7 @@
 //     unreadable place shows that it was not a torn end (chunks.go); all that was attested must be there (attest.go),
 //     as must every batch that the log itself promises to be durable (keys.go); the journal must have no gap.
 //
-// A damaged store gives [engine.ErrDamaged]. So does a MANIFEST, log or record that is cut off or missing.
+// A damaged store gives [engine.ErrDamaged]. So does a MANIFEST or record that is cut off or missing.
 //
 // # What is not
 //

@@ -15,7 +15,8 @@ import (
 
 // Dropping is one range delete for each bucket, all in one synced batch: it costs the same for ten claims and for ten
 // million. The space comes back later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without
-// reading it, and rewrites one that holds other buckets as well. docs/decisions tells why this and not Excise.
+// reading it, and rewrites one that holds other buckets as well. Pebble's Excise is no quicker where tables lie wholly in
+// a bucket, gives nothing back where they do not (it leaves virtual tables), and cannot be part of a batch.
 
 // Drop implements engine.Store.
 func (s *Store) Drop(buckets []engine.Bucket) error {

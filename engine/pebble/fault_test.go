@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -111,6 +112,32 @@ func TestEveryWaiterHearsOfAFailedLog(t *testing.T) {
 	}
 }
 
+const sinkChild = "HAPAX_PEBBLE_SINK_CHILD"
+
+// The control for disk.go: where Pebble hears that a new log cannot be created, the process ends.
+func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
+	if os.Getenv(sinkChild) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=TestWithoutTheSink")
+		cmd.Env = append(os.Environ(), sinkChild+"=1")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "fatal error") {
+			t.Fatalf("the process lives: the sink is not needed any more? %v, %.500s", err, out)
+		}
+		return
+	}
+	inj := &failing{match: onLog(errorfs.OpCreate, errorfs.OpReuseForWrite)}
+	s, err := Open("store", Options{FS: errorfs.Wrap(vfs.NewMem(), inj), SmallTables: true, test: hooks{passErrorsOn: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inj.on.Store(true)
+	for seq := uint64(1); seq < 100; seq++ {
+		if _, err := s.Apply(batchOf(seq, 500)); err != nil {
+			time.Sleep(5 * time.Second) // Apply does not wait for the end
+			return
+		}
+	}
+}
+
 // snapshots takes what a power cut just before operation at would leave.
 type snapshots struct {
 	fs   *vfs.MemFS
@@ -162,6 +189,7 @@ func stepInTests(step int64) int64 {
 }
 
 func TestAPowerCutWhileCreatingLeavesNothingInTheWay(t *testing.T) {
+	t.Parallel()
 	work := func(fsys vfs.FS) {
 		s := mustOpen(t, fsys, "deep/store", true)
 		mustApply(t, s, batchOf(1, 5))
@@ -181,6 +209,7 @@ func TestAPowerCutWhileCreatingLeavesNothingInTheWay(t *testing.T) {
 }
 
 func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
+	t.Parallel()
 	const n = 200
 	start := vfs.NewCrashableMem()
 	s := mustOpen(t, start, "store", true)
@@ -214,6 +243,7 @@ func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
 }
 
 func TestAnInterruptedBackupIsNoStore(t *testing.T) {
+	t.Parallel()
 	const n = 100
 	start := vfs.NewCrashableMem()
 	s := mustOpen(t, start, "store", true)
