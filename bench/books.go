@@ -87,14 +87,6 @@ func (b *books) wrong(format string, args ...any) {
 	}
 }
 
-// told is the number of acknowledged positions, repeats included.
-func (b *books) told() (sum uint64) {
-	for _, p := range b.parts {
-		sum += p.Told
-	}
-	return sum
-}
-
 // acked is the number of distinct events that were acknowledged.
 func (b *books) acked() uint64 { return uint64(len(b.claims)) }
 

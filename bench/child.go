@@ -162,8 +162,11 @@ func (c *child) hear(heard func(word, rest string) error) (killed bool, err erro
 	werr := c.cmd.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if werr == nil {
+		werr = errors.New("without a word")
+	}
 	if err == nil && !c.killed && !done {
-		err = fmt.Errorf("the process that claims ended by itself (%v): %.2000s", werr, c.stderr.String())
+		err = fmt.Errorf("the process that claims ended by itself: %w: %.2000s", werr, c.stderr.String())
 	}
 	return !done, err
 }

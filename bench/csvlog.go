@@ -87,7 +87,7 @@ func newLogReader(in io.Reader) (*logReader, error) {
 
 func (r *logReader) header() error {
 	l, err := r.readLine()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return errors.New("the file is empty: a log begins with a header line such as id,time,source")
 	}
 	if err != nil {
@@ -236,7 +236,7 @@ func (r *logReader) endLine(text []byte, err error) (line, error) {
 	}
 	r.line++
 	l := line{number: r.line, text: text}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		l.reason = "cut off: " + readError(err).Error()
 	}
 	l.text = bytes.TrimSuffix(bytes.TrimSuffix(l.text, []byte{'\n'}), []byte{'\r'})

@@ -105,7 +105,7 @@ func readDemoLog() ([]engine.Event, error) {
 	var events []engine.Event
 	for {
 		ev, err := log.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return events, nil
 		}
 		if err != nil {

@@ -27,6 +27,7 @@ type KillOptions struct {
 	Progress Progress
 
 	fault killFault
+	brief bool // kill after a tenth of the usual number of verdicts
 }
 
 // DefaultKills is the number of kills of a run.
@@ -159,6 +160,9 @@ func (k *killing) life(ctx context.Context, report *KillReport) error {
 		return err
 	}
 	plan := newKillPlan(report.Kills)
+	if k.brief {
+		plan.verdicts /= 10
+	}
 	silence := time.AfterFunc(maxSilence, c.kill)
 	defer silence.Stop()
 	if plan.early > 0 {

@@ -273,7 +273,7 @@ func (r *killRun) offset(p int) (uint64, error) {
 func told(results []engine.Result) error {
 	for i := range results {
 		if v := results[i].Verdict; v != engine.Claimed && v != engine.Duplicate {
-			return fmt.Errorf("verdict %v (%v)", v, results[i].Err)
+			return errors.Join(fmt.Errorf("an event was told %v", v), results[i].Err)
 		}
 	}
 	return nil

@@ -176,7 +176,7 @@ func (p *replay) run() error {
 			if jerr := p.judge(); jerr != nil {
 				return jerr
 			}
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return fmt.Errorf("reading the log after line %d: %w", p.log.line, err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hapax-dev/hapax/bench"
 )
@@ -22,7 +21,7 @@ func (c *demoCmd) Help() string {
 func (c *demoCmd) Run(ctx context.Context, out *output) error {
 	o := bench.DemoOptions{Store: c.Store, Kills: c.Kills, Dir: c.Dir}
 	if !out.json {
-		o.Tell = func(s string) { fmt.Fprintln(out.stdout, s) }
+		o.Tell = func(s string) { say(out.stdout, "%s\n", s) }
 	}
 	r, err := bench.Demo(ctx, o)
 	if out.json {
@@ -34,7 +33,7 @@ func (c *demoCmd) Run(ctx context.Context, out *output) error {
 
 // printDemo prints the two tables side by side.
 func printDemo(out *output, r *bench.DemoReport) {
-	fmt.Fprintf(out.stdout, "\n%-16s %12s %16s\n", "", "engine", "in-memory map")
+	say(out.stdout, "\n%-16s %12s %16s\n", "", "engine", "in-memory map")
 	for _, line := range []struct {
 		name string
 		of   func(*bench.DemoTable) uint64
@@ -46,7 +45,7 @@ func printDemo(out *output, r *bench.DemoReport) {
 		{"lost", func(t *bench.DemoTable) uint64 { return t.Lost }},
 		{"claimed twice", func(t *bench.DemoTable) uint64 { return t.ClaimedTwice }},
 	} {
-		fmt.Fprintf(out.stdout, "%-16s %12d %16d\n", line.name, line.of(&r.DemoTable), line.of(&r.Memory))
+		say(out.stdout, "%-16s %12d %16d\n", line.name, line.of(&r.DemoTable), line.of(&r.Memory))
 	}
-	fmt.Fprintf(out.stdout, "\n%d kills, %.1f s\n", r.Kills, r.Seconds)
+	say(out.stdout, "\n%d kills, %.1f s\n", r.Kills, r.Seconds)
 }

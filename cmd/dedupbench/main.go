@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -78,12 +77,12 @@ func (o *output) exit(err error) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, bench.ErrUsage):
-		fmt.Fprintf(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
+		say(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
 		return exitUsage
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(o.stderr, "dedupbench %s: interrupted: the counts are those so far\n", o.command)
+		say(o.stderr, "dedupbench %s: interrupted: the counts are those so far\n", o.command)
 	default:
-		fmt.Fprintf(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
+		say(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
 	}
 	return exitFailed
 }
@@ -95,7 +94,7 @@ func (o *output) refuse(err error) int {
 			Error string `json:"error"`
 		}{err.Error()})
 	}
-	fmt.Fprintf(o.stderr, "dedupbench: %s: see dedupbench --help\n", oneLine(err))
+	say(o.stderr, "dedupbench: %s: see dedupbench --help\n", oneLine(err))
 	return exitUsage
 }
 

@@ -13,14 +13,24 @@ import (
 	"testing"
 )
 
-// asCommand tells the test's binary to be the command.
-const asCommand = "DEDUPBENCH_TEST_AS_COMMAND"
+// command is the built command.
+var command string
 
+// TestMain builds the command, without the race detector: what it runs is tested with it elsewhere.
 func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
-		main()
+	dir, err := os.MkdirTemp("", "dedupbench-test-")
+	if err != nil {
+		panic(err)
 	}
-	os.Exit(m.Run())
+	command = filepath.Join(dir, "dedupbench.exe")
+	code := 1
+	if out, err := exec.Command("go", "build", "-o", command, ".").CombinedOutput(); err != nil {
+		_, _ = os.Stderr.Write(out)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 // An outcome is how a run of the command ended.
@@ -32,15 +42,12 @@ type outcome struct {
 // dedupbench runs the command in a process of its own.
 func dedupbench(t *testing.T, args ...string) outcome {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+t.TempDir())
+	tmp := t.TempDir()
+	cmd := exec.Command(command, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "TMP="+tmp)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = cmd.Run()
+	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -48,7 +55,6 @@ func dedupbench(t *testing.T, args ...string) outcome {
 	if strings.Contains(stderr.String(), "goroutine ") {
 		t.Fatalf("%v: %s", args, stderr.String())
 	}
-	tmp := cmd.Env[len(cmd.Env)-1][len("TMPDIR="):]
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
 		t.Errorf("%v: %s was left in the temporary directory", args, left[0].Name())
 	}

@@ -26,13 +26,16 @@ func report[R any](o *output, r R, err error) error {
 	return err
 }
 
+// say prints to where people or programs read; if they are gone, there is nobody to tell.
+func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+
 func (o *output) print(r any) {
 	if o.json {
 		line, err := json.Marshal(r)
 		if err != nil {
 			line = fmt.Appendf(nil, `{"error":%q}`, "the report cannot be printed: "+err.Error())
 		}
-		fmt.Fprintf(o.stdout, "%s\n", line)
+		say(o.stdout, "%s\n", line)
 		return
 	}
 	w := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
@@ -60,22 +63,22 @@ func printValue(w io.Writer, name, indent string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
-			fmt.Fprintf(w, "%s\t-\n", name)
+			say(w, "%s\t-\n", name)
 			return
 		}
 		printValue(w, name, indent, v.Elem())
 	case reflect.Slice:
-		fmt.Fprintf(w, "%s\n", name)
+		say(w, "%s\n", name)
 		for i := range v.Len() {
-			fmt.Fprintf(w, "%s  %v\n", indent, v.Index(i).Interface())
+			say(w, "%s  %v\n", indent, v.Index(i).Interface())
 		}
 	case reflect.Struct:
-		fmt.Fprintf(w, "%s\n", name)
+		say(w, "%s\n", name)
 		printFields(w, indent+"  ", v)
 	case reflect.Float64:
-		fmt.Fprintf(w, "%s\t%s\n", name, number(v.Float()))
+		say(w, "%s\t%s\n", name, number(v.Float()))
 	default:
-		fmt.Fprintf(w, "%s\t%v\n", name, v.Interface())
+		say(w, "%s\t%v\n", name, v.Interface())
 	}
 }
 
