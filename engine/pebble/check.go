@@ -20,7 +20,7 @@ func (s *Store) check() (clean bool, err error) {
 		return false, nil
 	}
 	if !s.o.test.ignoreCleanRecord {
-		_, clean, err := s.disk.checkClean()
+		clean, err := s.disk.checkClean()
 		if clean || err != nil {
 			return clean, err
 		}

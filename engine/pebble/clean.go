@@ -126,40 +126,40 @@ func (d *disk) writeClean(seq uint64) error {
 }
 
 // checkClean compares the directory with the record of its clean close. found is false if there is no record.
-func (d *disk) checkClean() (seq uint64, found bool, err error) {
+func (d *disk) checkClean() (found bool, err error) {
 	b, err := readFile(d, d.path(cleanName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
+		return false, nil
 	}
 	if err != nil {
-		return 0, true, err
+		return true, err
 	}
 	r, err := decodeClean(b)
 	if err != nil {
-		return 0, true, fmt.Errorf("%w: %s: %w", engine.ErrDamaged, cleanName, err)
+		return true, fmt.Errorf("%w: %s: %w", engine.ErrDamaged, cleanName, err)
 	}
 	files, err := d.sumFiles()
 	if err != nil {
-		return 0, true, err
+		return true, err
 	}
-	found1 := make(map[string]fileSum, len(files))
+	there := make(map[string]fileSum, len(files))
 	for _, f := range files {
-		found1[f.name] = f
+		there[f.name] = f
 	}
 	for _, want := range r.files {
-		got, ok := found1[want.name]
+		got, ok := there[want.name]
 		switch {
 		case !ok:
-			return 0, true, fmt.Errorf("%w: %s was there when the store was closed and is missing", engine.ErrDamaged, want.name)
+			return true, fmt.Errorf("%w: %s was there when the store was closed and is missing", engine.ErrDamaged, want.name)
 		case got != want:
-			return 0, true, fmt.Errorf("%w: %s is not as it was when the store was closed", engine.ErrDamaged, want.name)
+			return true, fmt.Errorf("%w: %s is not as it was when the store was closed", engine.ErrDamaged, want.name)
 		}
-		delete(found1, want.name)
+		delete(there, want.name)
 	}
-	for name := range found1 {
-		return 0, true, fmt.Errorf("%w: %s was not there when the store was closed", engine.ErrDamaged, name)
+	for name := range there {
+		return true, fmt.Errorf("%w: %s was not there when the store was closed", engine.ErrDamaged, name)
 	}
-	return r.seq, true, nil
+	return true, nil
 }
 
 // inCleanRecord reports whether a file decides what is found in the store.
