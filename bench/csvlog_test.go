@@ -24,7 +24,7 @@ func readAll(t *testing.T, in io.Reader) (rows []string, err error) {
 		switch {
 		case errors.As(err, &bad):
 			rows = append(rows, fmt.Sprintf("!%d", bad.Line))
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return rows, nil
 		case err != nil:
 			return rows, err
@@ -124,7 +124,7 @@ func FuzzLogNeverLosesALine(f *testing.F) {
 		last := ""
 		for line := 0; ; {
 			ev, err := r.next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			var bad *rowError

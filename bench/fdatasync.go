@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -15,8 +16,11 @@ func measureSync(dir string) (median time.Duration, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("measuring the disk: %w", err)
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
+	defer func() {
+		if cerr := errors.Join(f.Close(), os.Remove(f.Name())); err == nil && cerr != nil {
+			err = fmt.Errorf("measuring the disk: %w", cerr)
+		}
+	}()
 	if _, err = f.Write(make([]byte, size)); err == nil {
 		err = f.Sync()
 	}

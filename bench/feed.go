@@ -100,7 +100,7 @@ func (c *claiming) feedEngine(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if c.Profile != nil {
 		stop, err := c.Profile()
 		if err != nil {
@@ -165,12 +165,12 @@ func (c *claiming) addLogical(events []engine.Event, seen int64) (int64, error) 
 }
 
 // feedRaw feeds the bare store everything. Its keys and values are made while the clock stands still, too.
-func (c *claiming) feedRaw(dir string) error {
+func (c *claiming) feedRaw(dir string) (err error) {
 	raw, err := c.kind.raw(dir)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	done, now := uint64(0), time.Now()
 	var pairs []rawPair
 	_, err = c.portions(func(events []engine.Event) error {

@@ -62,13 +62,12 @@ func openRawPebble(dir string) (rawStore, error) {
 
 func (r rawPebble) put(pairs []rawPair) error {
 	b := r.NewBatch()
-	defer b.Close()
 	for _, p := range pairs {
 		if err := b.Set(p.key, p.value, nil); err != nil {
-			return err
+			return errors.Join(err, b.Close())
 		}
 	}
-	return b.Commit(pebble.Sync)
+	return errors.Join(b.Commit(pebble.Sync), b.Close())
 }
 
 // silent keeps Pebble's notes to itself.

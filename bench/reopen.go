@@ -86,12 +86,15 @@ func reopenChild(order []byte, say *voice) error {
 func (o *reopenOrder) claimBatch(e *opened, b uint64) error {
 	events := o.Source.batch(b*reopenBatch, reopenBatch)
 	results, err := e.TryClaimBatch(context.Background(), events)
+	if err != nil {
+		return err
+	}
 	for i := range results {
-		if v := results[i].Verdict; err == nil && v != engine.Claimed {
-			err = fmt.Errorf("a new event was told %v (%v)", v, results[i].Err)
+		if v := results[i].Verdict; v != engine.Claimed {
+			return errors.Join(fmt.Errorf("a new event was told %v", v), results[i].Err)
 		}
 	}
-	return err
+	return nil
 }
 
 // batch returns n events from a number on.

@@ -80,7 +80,7 @@ func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err erro
 	if err != nil {
 		return report, err
 	}
-	defer log.close()
+	defer func() { err = errors.Join(err, log.close()) }()
 	place, err := newPlace(o.Dir)
 	if err != nil {
 		return report, err
