@@ -40,8 +40,8 @@ type DropReport struct {
 
 	// BytesBefore is what the claims occupied on disk before the drop, when the store had come to rest: the store's
 	// estimate over all weeks, but no more than the files have. BytesAfter is that less what came back, which is the smaller of two: by how much the
-	// files that hold claims have become smaller (and what was claimed meanwhile, by the store's estimate), and by how
-	// much the store's estimate for the dropped ranges has fallen, in proportion. The first alone would count what a compaction
+	// files that hold claims have become smaller (and what was claimed meanwhile, by the store's estimate), and the
+	// dropped week's part of BytesBefore, as far as the store's estimate for its ranges has fallen. The first alone would count what a compaction
 	// frees besides, trimmed journal above all; the second alone would believe the store.
 	BytesBefore uint64 `json:"bytes_before"`
 	BytesAfter  uint64 `json:"bytes_after"`
@@ -249,8 +249,9 @@ func (d *dropping) after() (err error) {
 	if err != nil {
 		return err
 	}
-	fallen := float64(less(d.weeks[0].Bytes, held)) / float64(max(d.estimate, 1)) * float64(r.BytesBefore)
-	back := min(less(r.FilesBefore+made, r.FilesAfter), uint64(fallen), r.BytesBefore)
+	freed := float64(less(d.weeks[0].Bytes, held)) / float64(max(d.weeks[0].Bytes, 1))
+	dropped := r.ExpectedShare * float64(r.BytesBefore) // its claims are as long as the others
+	back := min(less(r.FilesBefore+made, r.FilesAfter), uint64(freed*dropped))
 	r.BytesAfter = r.BytesBefore - back
 	if r.BytesBefore > 0 {
 		r.ReclaimedShare = float64(back) / float64(r.BytesBefore)
