@@ -39,10 +39,11 @@ type DropReport struct {
 	DropMS float64 `json:"drop_ms"`
 
 	// BytesBefore is what the claims occupied on disk before the drop, when the store had come to rest: the store's
-	// estimate over all weeks, but no more than the files have. BytesAfter is that less what came back, which is the smaller of two: by how much the
-	// files that hold claims have become smaller (and what was claimed meanwhile, by the store's estimate), and the
-	// dropped week's part of BytesBefore, as far as the store's estimate for its ranges has fallen. The first alone would count what a compaction
-	// frees besides, trimmed journal above all; the second alone would believe the store.
+	// estimate over all weeks, but no more than the files have. BytesAfter is that less what came back, which is the
+	// smaller of two: by how much the files that hold claims have become smaller (and what was claimed meanwhile, by
+	// the store's estimate); and the dropped week's part of BytesBefore, as far as the store's estimate for its ranges
+	// has fallen. The first alone would count what a compaction frees besides, trimmed journal above all; the second
+	// alone would believe the store.
 	BytesBefore uint64 `json:"bytes_before"`
 	BytesAfter  uint64 `json:"bytes_after"`
 	// FilesBefore and FilesAfter are the sizes of the files that hold claims, and whatever else is in them.
