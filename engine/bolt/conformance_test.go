@@ -20,8 +20,14 @@ func TestStoreKeepsTheContract(t *testing.T) {
 		f.Value.Set(strconv.Itoa(max(25/sparse, 5)))
 		defer f.Value.Set(f.DefValue)
 	}
+	storetest.Run(t, harness())
+}
+
+func TestEngineOnBoltAgreesWithMaps(t *testing.T) { storetest.RunModel(t, harness()) }
+
+func harness() storetest.Harness {
 	breakers := map[engine.Store]*breaker{}
-	storetest.Run(t, storetest.Harness{
+	return storetest.Harness{
 		Open: func(t testing.TB, dir string) (engine.Store, error) {
 			b := &breaker{}
 			s, err := Open(dir, b.options())
@@ -33,7 +39,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 		},
 		CrashClone: func(t testing.TB, _ engine.Store, dir string, _ int) string { return cloneOpen(t, dir) },
 		FailWrites: func(t testing.TB, s engine.Store) error { return breakers[s].fail(t) },
-	})
+	}
 }
 
 // A breaker takes bbolt's right to write away while the store is open: every write and truncation fails from then on,

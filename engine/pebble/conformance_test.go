@@ -35,6 +35,8 @@ func TestBehavesAsEveryStoreMust(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) { storetest.Run(t, newMemory().harness()) })
 }
 
+func TestEngineOnPebbleAgreesWithMaps(t *testing.T) { storetest.RunModel(t, newMemory().harness()) }
+
 // open keeps a nil *Store from becoming an engine.Store that is not nil.
 func open(dir string, o Options) (engine.Store, error) {
 	s, err := Open(dir, o)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -20,18 +21,20 @@ import (
 
 // RunModel compares an engine on the store that h opens with maps, over random sequences of everything that a host may
 // do: claims, batches, transactions inside transactions, savepoints, failing closures, forgetting, holds, drops, a clock
-// that goes on, clean and unclean ends. -rapid.checks and -rapid.steps make it longer, a failure prints its -rapid.seed.
-// It ends early on a slow disk, but not while a failure is being reproduced.
+// that goes on, clean and unclean ends. It takes a few seconds; with -rapid.checks it takes as long as these need, and
+// -rapid.steps makes each longer. A failure prints its -rapid.seed, and reproducing it is never cut short.
 func RunModel(t *testing.T, h Harness) {
 	h = h.withDefaults()
-	budget := 8 * time.Second
+	budget := 4 * time.Second
 	if testing.Short() {
 		budget = 2 * time.Second
 	}
+	limited := true
+	flag.Visit(func(f *flag.Flag) { limited = limited && f.Name != "rapid.checks" })
 	end := time.Now().Add(budget)
 	failed, runs, root := false, 0, t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
-		if time.Now().After(end) && !failed {
+		if limited && time.Now().After(end) && !failed {
 			return
 		}
 		runs++
