@@ -1,0 +1,358 @@
+package hapax_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// The golden stores were written by the first build of each format and are never written again: what opens them is a
+// build that opens the stores of its users. A build of a new format adds its own beside them:
+//
+//	go test . -run TestGoldenStores -write-golden
+var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format, where there are none")
+
+var goldenKinds = map[string]func(dir string) (engine.Store, error){
+	"pebble": func(dir string) (engine.Store, error) { return pebble.Open(dir, pebble.Options{CacheBytes: 1 << 20}) },
+	"bolt":   func(dir string) (engine.Store, error) { return bolt.Open(dir, bolt.Options{}) },
+}
+
+func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
+	for kind, open := range goldenKinds {
+		if *writeGolden {
+			writeGoldenStore(t, goldenDir(sidecar.Format, kind), open)
+		}
+		for format := range sidecar.Format {
+			for _, c := range []struct {
+				name    string
+				without []string // files that are taken away first
+				source  engine.FilterSource
+			}{
+				{"as closed", nil, engine.FromSnapshot},
+				{"without the newest snapshot", []string{"*screen-1*"}, engine.FromSnapshot},
+				{"without snapshots", []string{"*screen-0*", "*screen-1*"}, engine.FromScan},
+			} {
+				t.Run(fmt.Sprintf("%s %d %s", kind, format+1, c.name), func(t *testing.T) {
+					dir := copyOfGolden(t, format+1, kind)
+					for _, pattern := range c.without {
+						removeOne(t, filepath.Join(dir, pattern))
+					}
+					checkGoldenStore(t, openGolden(t, dir, open), c.source)
+				})
+			}
+		}
+	}
+}
+
+func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
+	for kind, open := range goldenKinds {
+		for what, more := range map[string]string{"another number": "", "more in its identity": "what a later build adds"} {
+			t.Run(kind+" with "+what, func(t *testing.T) {
+				dir := copyOfGolden(t, sidecar.Format, kind)
+				raiseFormat(t, filepath.Join(dir, sidecar.IdentityName), more)
+				before := filesOf(t, dir)
+				if _, err := open(dir); !errors.Is(err, engine.ErrNewerFormat) {
+					t.Fatalf("opening it: %v", err)
+				}
+				if !maps.Equal(filesOf(t, dir), before) {
+					t.Fatal("it was changed")
+				}
+			})
+		}
+	}
+}
+
+// What is in a golden store of format 1: claims of two scopes in four weeks, the first of which was dropped, and two of
+// which were forgotten.
+var (
+	goldenScopes = []string{"billing", "push\x00eu"}
+	goldenWeeks  = []string{"2026-03-02", "2026-03-09", "2026-03-16", "2026-03-23"}
+	goldenNow    = time.Date(2026, 3, 29, 22, 20, 30, 456e6, time.UTC)
+	goldenHold   = engine.Hold{Name: "a lagging consumer", At: time.Date(2026, 3, 16, 0, 0, 0, 0, time.UTC)}
+
+	// How many are claimed of each scope and week, and which of week 1 and of week 3 were forgotten.
+	goldenClaims, goldenForgotten = 50, 7
+
+	goldenKeys = map[string]string{"balance": "1250", "a\x00key": "\x00\xff", "empty": ""}
+
+	goldenOffsets = map[engine.Position]engine.Offset{
+		{Group: "g", Topic: "payments", Partition: 0}: {Next: 4711, LeaderEpoch: 3, TopicID: [16]byte{1, 2, 3, 15: 16}},
+		{Group: "g", Topic: "pushes", Partition: 12}:  {Next: 1 << 40},
+	}
+)
+
+func goldenWeek(t *testing.T, week int) weekbucket.Week {
+	t.Helper()
+	start, err := time.Parse(time.DateOnly, goldenWeeks[week])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := weekbucket.Of(start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// goldenEvent is the i-th event of a scope and week. Its id has one of the forms that are kept in different ways.
+func goldenEvent(t *testing.T, scope string, week, i int) engine.Event {
+	t.Helper()
+	uuid := fmt.Sprintf("7f1c0a52-2f0e-4a53-9d0c-%012x", i)
+	id := []string{
+		uuid, strings.ToUpper(uuid), fmt.Sprintf("%032x", i+1), fmt.Sprint("order|", i), "\x00\xff" + string(rune(i)) + "\x00",
+	}[i%5]
+	return engine.Event{
+		Scope:  scope,
+		ID:     []byte(id),
+		Time:   goldenWeek(t, week).Start().Add(time.Duration(i*7*24) * time.Hour / time.Duration(goldenClaims)),
+		Origin: engine.Origin{Topic: []string{"payments", "pushes"}[i%2], Partition: int32(i % 3), Offset: int64(1000*week + i)},
+	}
+}
+
+// writeGoldenStore writes a store in two lives, so that there are two snapshots and the journal was trimmed.
+func writeGoldenStore(t *testing.T, dir string, open func(string) (engine.Store, error)) {
+	t.Helper()
+	if _, err := os.Stat(dir); err == nil {
+		t.Logf("%s is there and stays", dir)
+		return
+	}
+	ctx := context.Background()
+	claim := func(e *engine.Engine, week int) {
+		for _, scope := range goldenScopes {
+			var events []engine.Event
+			for i := range goldenClaims {
+				events = append(events, goldenEvent(t, scope, week, i))
+			}
+			results, err := e.TryClaimBatch(ctx, events)
+			if err != nil || slices.ContainsFunc(results, func(r engine.Result) bool { return r.Verdict != engine.Claimed }) {
+				t.Fatal(results, err)
+			}
+		}
+	}
+	forget := func(e *engine.Engine, week int) error {
+		ev := goldenEvent(t, goldenScopes[0], week, goldenForgotten)
+		_, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time)
+		return err
+	}
+
+	e := openGolden(t, dir, open)
+	claim(e, 0)
+	claim(e, 1)
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		return errors.Join(tx.Put([]byte("balance"), []byte("overwritten later")), tx.Put([]byte("deleted"), []byte("later")))
+	})
+	if err := errors.Join(err, e.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	e = openGolden(t, dir, open)
+	claim(e, 2)
+	err = e.Update(ctx, func(tx *engine.Tx) error {
+		for _, scope := range goldenScopes {
+			for i := range goldenClaims {
+				if r, err := tx.TryClaim(goldenEvent(t, scope, 3, i)); err != nil || r.Verdict != engine.Claimed {
+					return fmt.Errorf("%v: %w", r.Verdict, err)
+				}
+			}
+		}
+		errs := []error{tx.Delete([]byte("deleted")), tx.SetHold(goldenHold.Name, goldenHold.At)}
+		for key, value := range goldenKeys {
+			errs = append(errs, tx.Put([]byte(key), []byte(value)))
+		}
+		for at, next := range goldenOffsets {
+			errs = append(errs, tx.SetOffset(at, next))
+		}
+		return errors.Join(errs...)
+	})
+	_, dropErr := e.DropWeek(ctx, goldenWeek(t, 0))
+	if err := errors.Join(err, dropErr, forget(e, 1), forget(e, 3), e.Reclaimed(ctx), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkGoldenStore looks at everything that writeGoldenStore left, and goes on with it.
+func checkGoldenStore(t *testing.T, e *engine.Engine, source engine.FilterSource) {
+	ctx := context.Background()
+	stats, err := e.Stats()
+	if err != nil || stats.FilterSource != source {
+		t.Errorf("the filters came from %q, want %q: %v", stats.FilterSource, source, err)
+	}
+	if got, want := e.OldestWeek(), goldenWeek(t, 1); got != want {
+		t.Errorf("the oldest week is %v, want %v", got, want)
+	}
+	if holds := e.Holds(); len(holds) != 1 || holds[0].Name != goldenHold.Name || !holds[0].At.Equal(goldenHold.At) {
+		t.Errorf("the holds are %v", holds)
+	}
+	checkGoldenState(t, e)
+	kept := uint64((len(goldenWeeks)-1)*len(goldenScopes)*goldenClaims - 2)
+	checkGoldenCounts(t, e, kept)
+	if report, err := e.Verify(ctx); err != nil || report.Total != 0 || report.Claims != kept {
+		t.Errorf("Verify: %+v, %v; want %d claims", report, err, kept)
+	}
+	checkGoldenClaims(t, e)
+	if err := e.Close(); err != nil {
+		t.Error("closing it:", err)
+	}
+}
+
+func checkGoldenState(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	err := e.Update(context.Background(), func(tx *engine.Tx) error {
+		for key, want := range goldenKeys {
+			if got, found, err := tx.Get([]byte(key)); err != nil || !found || string(got) != want {
+				t.Errorf("key %q is %q %v, want %q: %v", key, got, found, want, err)
+			}
+		}
+		if got, found, err := tx.Get([]byte("deleted")); err != nil || found {
+			t.Errorf("a deleted key is %q: %v", got, err)
+		}
+		for at, want := range goldenOffsets {
+			if got, found, err := tx.Offset(at); err != nil || !found || got != want {
+				t.Errorf("the offset of %v is %v %v, want %v: %v", at, got, found, want, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func checkGoldenCounts(t *testing.T, e *engine.Engine, kept uint64) {
+	t.Helper()
+	weeks, err := e.Weeks(context.Background())
+	for deadline := time.Now().Add(10 * time.Second); errors.Is(err, engine.ErrRebuilding) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+		weeks, err = e.Weeks(context.Background())
+	}
+	claims := uint64(0)
+	for _, w := range weeks {
+		claims += w.Claims
+	}
+	if err != nil || len(weeks) != len(goldenWeeks)-1 || claims != kept {
+		t.Errorf("Weeks: %+v, %v; want %d claims", weeks, err, kept)
+	}
+}
+
+func checkGoldenClaims(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	for week := range goldenWeeks {
+		for _, scope := range goldenScopes {
+			for i := range goldenClaims {
+				ev := goldenEvent(t, scope, week, i)
+				want := engine.Result{Verdict: engine.Duplicate, Record: engine.Record{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin}}
+				again := ev
+				again.Origin = engine.Origin{Topic: "replay", Offset: int64(i)}
+				switch {
+				case week == 0:
+					want = engine.Result{Verdict: engine.TooOld}
+				case i == goldenForgotten && scope == goldenScopes[0] && week != 2:
+					want.Verdict, want.Record.Origin = engine.Claimed, again.Origin
+				}
+				rec, found, err := e.Lookup(context.Background(), ev.Scope, ev.ID, ev.Time)
+				if err != nil || found != (want.Verdict == engine.Duplicate) || found && rec != want.Record {
+					t.Errorf("%q %q of week %d is kept as %+v %v, want %+v: %v", ev.Scope, ev.ID, week, rec, found, want, err)
+				}
+				got, err := e.TryClaim(context.Background(), again)
+				if err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("%q %q of week %d, delivered again: %+v, want %+v: %v", ev.Scope, ev.ID, week, got, want, err)
+				}
+			}
+		}
+	}
+}
+
+func openGolden(t *testing.T, dir string, open func(string) (engine.Store, error)) *engine.Engine {
+	t.Helper()
+	s, err := open(dir)
+	if err != nil {
+		t.Fatal("opening the store:", err)
+	}
+	e, err := engine.Open(s, engine.Options{ExpectedPerWeek: 1, Clock: func() time.Time { return goldenNow }})
+	if err != nil {
+		t.Fatal("opening the engine:", errors.Join(err, s.Close()))
+	}
+	return e
+}
+
+func goldenDir(format int, kind string) string {
+	return filepath.Join("testdata", "golden", fmt.Sprint("format-", format), kind)
+}
+
+// copyOfGolden gives the files the modes that a checkout gives them.
+func copyOfGolden(t *testing.T, format int, kind string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), kind)
+	if err := os.Mkdir(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files := filesOf(t, goldenDir(format, kind))
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(to, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+// filesOf returns the content of every file below dir by its name.
+func filesOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		files[name] = string(content)
+		return err
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has %d files: %v", dir, len(files), err)
+	}
+	return files
+}
+
+func removeOne(t *testing.T, pattern string) {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s is %q: %v", pattern, found, err)
+	}
+	if err := os.Remove(found[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// raiseFormat relies on what the identity promises for all formats (docs/format.md).
+func raiseFormat(t *testing.T, path, more string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err = sidecar.Unseal(b); err != nil {
+		t.Fatal(err)
+	}
+	binary.BigEndian.PutUint32(b[8:], sidecar.Format+1)
+	if err := os.WriteFile(path, sidecar.Seal(append(b, more...)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
