@@ -14,6 +14,10 @@ import (
 // parts of this size, one after the other.
 const MaxBatchEvents = 8192
 
+// partEvents is how many events of a batch are prepared before they are handed over, so that the next ones are
+// prepared while these are decided and applied.
+const partEvents = 256
+
 // TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim is durable and stays,
 // whatever becomes of the work (at most once on failure). The error is that of Result.Err, for the verdict Failed.
 //
@@ -110,18 +114,38 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		return err
 	}
 	defer e.leave()
-	r := e.newRequest()
-	defer e.free(r)
-	if err := e.prepare(r, events, results); err != nil {
-		return err
+	var buf [MaxBatchEvents / partEvents]*request
+	parts := buf[:0]
+	unsettled := false // answers of the last parts rest on reads, and nothing was handed over after those
+	var err error
+	for at := 0; at < len(events) && err == nil; at += partEvents {
+		end := min(at+partEvents, len(events))
+		r := e.newRequest()
+		parts = append(parts, r)
+		err = e.prepare(r, events[at:end], results[at:end])
+		unsettled = unsettled || r.looked
+		if err == nil && len(r.claims) > 0 {
+			err = e.handOver(ctx, r)
+			unsettled = unsettled && !r.handed
+		}
 	}
-	if len(r.claims) == 0 && r.looked {
-		return e.settle()
+	for _, r := range parts {
+		if r.handed {
+			if failed := r.await(); err == nil {
+				err = failed
+			}
+		}
 	}
-	if len(r.claims) == 0 {
-		return nil // malformed, too old, too new, or in the cache, which knows durable claims only
+	if err == nil && unsettled {
+		err = e.settle()
 	}
-	return e.submit(ctx, r)
+	for _, r := range parts {
+		if err == nil {
+			e.recent.add(r.found, r.arena, r.epoch)
+		}
+		e.free(r)
+	}
+	return err
 }
 
 // prepare answers what can be answered without the committer (malformed events, events too new, duplicates that are
@@ -182,15 +206,14 @@ func (e *Engine) known(r *request, c *candidate) (Record, bool, error) {
 		e.counters.cacheHits.Add(1)
 		return rec, true, nil
 	}
-	r.looked = true
-	epoch := e.recent.epoch()
+	if !r.looked {
+		r.looked, r.epoch = true, e.recent.epoch()
+	}
 	rec, found, err := e.read(key)
 	if err != nil || !found {
 		return Record{}, false, err
 	}
-	if e.durable.at.Load() >= e.applying.Load() {
-		e.recent.addFound(c.hash, key, rec, epoch)
-	}
+	r.found = append(r.found, foundClaim{c.keyAt, c.keyEnd, c.hash, rec})
 	return rec, true, nil
 }
 
@@ -223,14 +246,17 @@ func (e *Engine) parse(b []byte) (Record, error) {
 // A request is something for the committer to do. Requests are reused, within one engine.
 type request struct {
 	claims []candidate
-	arena  []byte // keys of the claims
-	looked bool   // the store was asked: answers may rest on what is not durable yet
+	arena  []byte       // keys of the claims, and of those found
+	found  []foundClaim // in the store
+	looked bool         // the store was asked: answers may rest on what is not durable yet
+	epoch  uint64       // of the cache, from before that
 
 	tx      *Tx                  // the claims and writes of this transaction: all or nothing
 	control func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
 
-	err  error
-	done chan struct{} // receives one value when the answers are set and may be told
+	handed bool // to the committer
+	err    error
+	done   chan struct{} // receives one value when the answers are set and may be told
 }
 
 func (e *Engine) newRequest() *request {
@@ -242,19 +268,34 @@ func (e *Engine) newRequest() *request {
 
 func (e *Engine) free(r *request) {
 	clear(r.claims)
-	*r = request{claims: r.claims[:0], arena: r.arena[:0], done: r.done}
+	clear(r.found)
+	*r = request{claims: r.claims[:0], arena: r.arena[:0], found: r.found[:0], done: r.done}
 	e.spare.Put(r)
 }
 
 func (r *request) key(c *candidate) []byte { return r.arena[c.keyAt:c.keyEnd] }
 
-// submit hands a request to the committer and waits for its answers.
-func (e *Engine) submit(ctx context.Context, r *request) error {
+// handOver gives a request to the committer.
+func (e *Engine) handOver(ctx context.Context, r *request) error {
 	select {
 	case e.requests <- r:
+		r.handed = true
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// await waits for the answers to a request that was handed over.
+func (r *request) await() error {
 	<-r.done
 	return r.err
+}
+
+// submit hands a request to the committer and waits for its answers.
+func (e *Engine) submit(ctx context.Context, r *request) error {
+	if err := e.handOver(ctx, r); err != nil {
+		return err
+	}
+	return r.await()
 }

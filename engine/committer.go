@@ -6,53 +6,45 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A group is what one batch of the store carries and who waits for it.
+// A group is what one batch of the store carries and who waits for it. It is the committer's until it is handed over,
+// then the applier's, then the releaser's.
 type group struct {
 	batch   Batch
+	changes bool // the batch is to be applied
 	journal journalWriter
 	records []byte // arena of the batch's records
 
 	requests   []*request
-	claims     []newClaim       // put by this batch
-	stateBytes int              // written by transactions
-	pending    map[uint64]int32 // hash to index in claims, of claims put by this batch
-	after      []func()         // run by the releaser once the batch is durable, before anybody is told
+	claims     int      // put by this batch
+	stateBytes int      // written by transactions
+	after      []func() // run by the releaser once the batch is durable, before anybody is told
 
 	wait  func() error // the store's, nil if nothing was applied
 	since time.Time
-	seq   uint64
-}
-
-// A newClaim is a claim that its batch puts. Its key outlives the request.
-type newClaim struct {
-	key    string
-	hash   uint64
-	record Record
+	took  time.Duration // from since until it was durable
+	seq   uint64        // of the newest batch that the group's answers may rest on
 }
 
 const (
 	maxGroupClaims = MaxBatchEvents // a group is closed once it has so many claims, or
 	maxGroupBytes  = 4 << 20        // so many bytes of state
-	groupsAhead    = 2              // batches handed to the store and not yet durable; more only make the groups smaller
+	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
+	groups         = groupsAhead + 2
 )
 
-func newGroup() *group { return &group{pending: make(map[uint64]int32)} }
+func (g *group) full() bool { return g.claims >= maxGroupClaims || g.stateBytes >= maxGroupBytes }
 
 func (g *group) reset() {
 	clear(g.batch.Claims)
 	clear(g.batch.State)
-	clear(g.claims)
 	clear(g.requests)
 	clear(g.after)
-	clear(g.pending)
 	g.journal.reset()
 	*g = group{
 		batch:    Batch{Claims: g.batch.Claims[:0], State: g.batch.State[:0], Journal: g.batch.Journal[:0]},
 		journal:  g.journal,
 		records:  g.records[:0],
 		requests: g.requests[:0],
-		claims:   g.claims[:0],
-		pending:  g.pending,
 		after:    g.after[:0],
 	}
 }
@@ -60,43 +52,77 @@ func (g *group) reset() {
 // commitLoop is the committer. It ends when requests is closed.
 func (e *Engine) commitLoop(free <-chan *group) {
 	defer e.loops.Done()
-	defer close(e.groups)
+	defer close(e.batches)
 	for r := range e.requests {
-		g := <-free
-		if r.control == nil {
-			r = e.gather(g, r)
-			e.apply(g)
-			if r == nil {
+		for r != nil {
+			g := <-free
+			e.put.next()
+			if r.control == nil {
+				r = e.gather(g, r)
 				continue
 			}
-			g = <-free
+			e.applied.wait(e.seq) // false: the engine has stopped, which admitControl sees
+			e.admitControl(g, r)
+			e.hand(g)
+			r = nil
 		}
-		e.admitControl(g, r)
-		e.apply(g)
 	}
 }
 
-// gather admits the request and those that wait behind it, as far as they fit into one batch. A control request ends
-// the group: it is returned, not yet admitted.
+// gather admits the request and those that wait behind it, as far as they fit into one batch, and hands the group to
+// the applier; as long as that one is busy, more is admitted. A control request ends the group: it is returned, not
+// yet admitted.
 func (e *Engine) gather(g *group, r *request) (control *request) {
+	e.admit(g, r)
 	for {
-		e.admit(g, r)
-		if len(g.claims) >= maxGroupClaims || g.stateBytes >= maxGroupBytes {
-			return nil
+		requests, batches := e.requests, e.batches
+		if len(requests) > 0 && !g.full() {
+			batches = nil // first those that wait
 		}
+		if g.full() {
+			requests = nil
+		}
+		e.seal(g)
+		changes, claims := g.changes, g.claims
 		select {
-		case next, ok := <-e.requests:
-			if !ok {
-				return nil
-			}
-			if next.control != nil {
+		case batches <- g:
+			e.handed(changes, claims)
+			return nil
+		case next, ok := <-requests:
+			if !ok || next.control != nil {
+				e.hand(g)
 				return next
 			}
-			r = next
-		default:
-			return nil
+			e.admit(g, next)
 		}
 	}
+}
+
+// seal numbers the group's batch.
+func (e *Engine) seal(g *group) {
+	g.changes = (len(g.batch.Claims) > 0 || len(g.batch.State) > 0) && e.Err() == nil
+	g.seq = e.seq
+	if g.changes {
+		g.seq++
+		g.batch.Seq = g.seq
+	}
+}
+
+// hand gives the group to the applier.
+func (e *Engine) hand(g *group) {
+	e.seal(g)
+	changes, claims := g.changes, g.claims
+	e.batches <- g
+	e.handed(changes, claims)
+}
+
+func (e *Engine) handed(changes bool, claims int) {
+	if !changes {
+		return
+	}
+	e.seq++
+	e.sinceSnap += uint64(claims)
+	e.maybeSnapshot()
 }
 
 func (e *Engine) admitControl(g *group, r *request) {
@@ -131,7 +157,7 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 			*c.result = Result{Verdict: InFlight}
 			continue
 		}
-		rec, found, err := e.decide(g, key, c)
+		rec, found, err := e.decide(key, c)
 		if err != nil {
 			return err
 		}
@@ -139,7 +165,7 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 			*c.result = Result{Verdict: Duplicate, Record: rec}
 			continue
 		}
-		rec, err = e.put(g, key, c)
+		rec, err = e.claim(g, key, c)
 		if err != nil {
 			*c.result = Result{Verdict: Failed, Err: err}
 			continue
@@ -151,13 +177,13 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 
 // decide says whether the claim exists, in this group or before it, and marks it in the filter. It is the only place
 // in which an event is found to be new.
-func (e *Engine) decide(g *group, key []byte, c *candidate) (Record, bool, error) {
+func (e *Engine) decide(key []byte, c *candidate) (Record, bool, error) {
 	if e.screen.add(c.week, c.hash) {
 		e.screen.negatives.Add(1)
 		return Record{}, false, nil
 	}
-	if n := g.find(key, c.hash); n != nil {
-		return n.record, true, nil
+	if rec, found := e.put.find(key, c.hash); found {
+		return rec, true, nil
 	}
 	rec, found, err := e.read(key)
 	if err == nil && !found && e.screen.trusted.Load() {
@@ -166,25 +192,8 @@ func (e *Engine) decide(g *group, key []byte, c *candidate) (Record, bool, error
 	return rec, found, err
 }
 
-// find returns the claim that this group puts under the key.
-func (g *group) find(key []byte, hash uint64) *newClaim {
-	i, ok := g.pending[hash]
-	if !ok {
-		return nil
-	}
-	if g.claims[i].key == string(key) {
-		return &g.claims[i]
-	}
-	for i := range g.claims { // another key with the same 64-bit hash
-		if g.claims[i].key == string(key) {
-			return &g.claims[i]
-		}
-	}
-	return nil
-}
-
-// put adds a claim to the group. It fails, with no claim added, if scope or topic is one name too many.
-func (e *Engine) put(g *group, key []byte, c *candidate) (Record, error) {
+// claim puts a claim into the group. It fails, with no claim added, if scope or topic is one name too many.
+func (e *Engine) claim(g *group, key []byte, c *candidate) (Record, error) {
 	scope, topic, err := e.refs(g, c.event)
 	if err != nil {
 		return Record{}, err
@@ -193,10 +202,8 @@ func (e *Engine) put(g *group, key []byte, c *candidate) (Record, error) {
 	at := len(g.records)
 	g.records = appendRecord(g.records, &rec, topic)
 	g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
-	if _, ok := g.pending[c.hash]; !ok {
-		g.pending[c.hash] = int32(len(g.claims))
-	}
-	g.claims = append(g.claims, newClaim{string(key), c.hash, rec})
+	g.claims++
+	e.put.add(key, c.hash, rec)
 	ref := bucketRef{scope, c.week}
 	g.journal.add(ref, journalPut, c.hash)
 	e.screen.put(ref, c.hash)
@@ -212,27 +219,30 @@ func (e *Engine) refs(g *group, ev *Event) (scope, topic uint64, err error) {
 	return scope, topic, err
 }
 
-// apply hands the group's batch to the store and the group to the releaser.
-func (e *Engine) apply(g *group) {
-	if (len(g.batch.Claims) > 0 || len(g.batch.State) > 0) && e.Err() == nil {
-		g.batch.Seq = e.seq + 1
-		g.batch.Journal = g.journal.appendTo(g.batch.Journal)
-		g.since = time.Now()
-		e.applying.Store(g.batch.Seq)
-		wait, err := e.store.Apply(&g.batch)
-		if err != nil {
-			err = e.stop(err)
-			wait = func() error { return err }
-		} else {
-			e.seq = g.batch.Seq
-			e.applied.Store(e.seq)
-			e.sinceSnap += uint64(len(g.claims))
+// applyLoop is the applier. It ends when batches is closed.
+func (e *Engine) applyLoop() {
+	defer e.loops.Done()
+	defer close(e.groups)
+	for g := range e.batches {
+		if g.changes && e.Err() == nil {
+			e.apply(g)
 		}
-		g.wait = wait
+		e.groups <- g
 	}
-	g.seq = e.seq
-	e.maybeSnapshot()
-	e.groups <- g
+}
+
+// apply hands the group's batch to the store.
+func (e *Engine) apply(g *group) {
+	g.batch.Journal = g.journal.appendTo(g.batch.Journal)
+	g.since = time.Now()
+	e.applying.Store(g.batch.Seq)
+	wait, err := e.store.Apply(&g.batch)
+	if err != nil {
+		_ = e.stop(err) // the releaser tells it
+		return
+	}
+	g.wait = wait
+	e.applied.raise(g.batch.Seq)
 }
 
 // releaseLoop is the releaser. It ends when groups is closed.
@@ -253,6 +263,7 @@ func (e *Engine) release(g *group) {
 			err = e.stop(werr)
 		}
 	}
+	g.took = time.Since(g.since)
 	if err == nil {
 		for _, f := range g.after {
 			f()
@@ -273,9 +284,8 @@ func (e *Engine) release(g *group) {
 	if err != nil {
 		return
 	}
-	e.recent.add(g.claims)
 	if g.wait != nil && e.opt.Observer != nil {
-		e.opt.Observer.Synced(time.Since(g.since), len(g.claims))
+		e.opt.Observer.Synced(g.took, g.claims)
 	}
 }
 

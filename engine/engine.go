@@ -12,8 +12,9 @@ import (
 
 // An Engine decides who may handle an event. It is safe for use by any number of goroutines. Open makes one.
 //
-// Inside, one goroutine, the committer, decides in order and applies one batch of the store after the other; a second
-// one, the releaser, lets the answers go in the same order, each once the batch it rests on is durable. Nothing waits
+// Inside, one goroutine, the committer, decides in order; a second one, the applier, hands one batch after the other to
+// the store, while the next one is decided; a third one, the releaser, lets the answers go in the same order, each once
+// the batch it rests on is durable. Nothing waits
 // for a transaction, and no lock is held during I/O or while a closure runs.
 type Engine struct {
 	store Store
@@ -21,7 +22,8 @@ type Engine struct {
 	seed  uint64
 
 	requests chan *request // to the committer
-	groups   chan *group   // from the committer to the releaser, in order
+	batches  chan *group   // from the committer to the applier, in order
+	groups   chan *group   // from the applier to the releaser, in order
 	spare    sync.Pool     // of requests
 
 	names  *names
@@ -29,13 +31,14 @@ type Engine struct {
 	recent *recent
 
 	// The committer's own; others use the atomics below.
-	seq       uint64          // of the last batch applied
-	decideOld weekbucket.Week // oldest week kept, as applied
+	seq       uint64          // of the last batch handed to the applier
+	put       putClaims       // what the store may not show yet
+	decideOld weekbucket.Week // oldest week kept, as decided
 	sinceSnap uint64          // claims put since the last snapshot was begun
 
 	oldest   atomic.Uint32 // oldest week kept, durable
 	applying atomic.Uint64 // seq of the last batch handed to the store
-	applied  atomic.Uint64 // seq of the last batch visible to reads
+	applied  watermark     // seq of the last batch visible to reads
 	durable  watermark     // seq of the last batch that is durable
 
 	tx    transactions
@@ -76,6 +79,7 @@ func (e *Engine) stop(cause error) error {
 	err := fmt.Errorf("%w: %w", ErrStopped, cause)
 	if e.failure.CompareAndSwap(nil, &err) {
 		close(e.stopped)
+		e.applied.fail()
 		e.durable.fail()
 	}
 	return e.Err()

@@ -3,23 +3,29 @@ package engine
 import "testing"
 
 func TestClaimsWithTheSameHashAreToldApart(t *testing.T) {
-	g := newGroup()
+	var p putClaims
+	p.next()
 	for i, key := range []string{"a", "b", "c"} {
-		if _, ok := g.pending[7]; !ok {
-			g.pending[7] = int32(i)
+		if i == 2 {
+			p.next() // "a" and "b" were put by the group before
 		}
-		g.claims = append(g.claims, newClaim{key: key, hash: 7})
+		p.add([]byte(key), 7, Record{Generation: uint64(i)})
 	}
 	for i, key := range []string{"a", "b", "c"} {
-		if n := g.find([]byte(key), 7); n != &g.claims[i] {
-			t.Errorf("%q is found as %v", key, n)
+		if r, found := p.find([]byte(key), 7); !found || r.Generation != uint64(i) {
+			t.Errorf("%q is found as %v %v", key, r, found)
 		}
 	}
-	if n := g.find([]byte("d"), 7); n != nil {
-		t.Errorf("a key that is not there is found as %v", n)
+	if r, found := p.find([]byte("d"), 7); found {
+		t.Errorf("a key that is not there is found as %v", r)
+	}
+	p.next()
+	p.next()
+	if r, found := p.find([]byte("a"), 7); found {
+		t.Errorf("a claim of a group long applied is still held: %v", r)
 	}
 	c := newRecent(2)
-	c.add(g.claims[:1])
+	c.add([]foundClaim{{keyEnd: 1, hash: 7}}, []byte("a"), 0)
 	if _, found := c.get(7, []byte("b")); found {
 		t.Error("the cache takes a key for another one with its hash")
 	}

@@ -31,7 +31,7 @@ func Open(store Store, options Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: store, opt: opt, seed: store.Identity().Seed,
-		requests: make(chan *request, 64), groups: make(chan *group, groupsAhead),
+		requests: make(chan *request, 64), batches: make(chan *group), groups: make(chan *group, groupsAhead),
 		names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims),
 		seq: store.LastSeq(), stopped: make(chan struct{}),
 	}
@@ -47,14 +47,15 @@ func Open(store Store, options Options) (*Engine, error) {
 
 func (e *Engine) start() {
 	e.applying.Store(e.seq)
-	e.applied.Store(e.seq)
+	e.applied.init(e.seq)
 	e.durable.init(e.seq)
-	free := make(chan *group, groupsAhead+1)
+	free := make(chan *group, groups)
 	for range cap(free) {
-		free <- newGroup()
+		free <- new(group)
 	}
-	e.loops.Add(2)
+	e.loops.Add(3)
 	go e.commitLoop(free)
+	go e.applyLoop()
 	go e.releaseLoop(free)
 	if !e.screen.trusted.Load() {
 		e.goBehind(e.rebuild)

@@ -6,11 +6,20 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// recent is a cache of claims that are durable, by the hash of their key. A hit compares the full key.
+// recent is a cache of claims that are durable and were asked for again, by the hash of their key. A hit compares the
+// full key. A claim does not enter it when it is made: most are never asked for again, and taking each one cost more
+// than the looks into the store that it saved (docs/decisions/0010).
 type recent struct {
 	mu      sync.Mutex // guards all below; no I/O under it
 	lru     *simplelru.LRU[uint64, recentClaim]
 	forgets uint64 // how often a claim was forgotten
+}
+
+// A foundClaim is a claim that was found in the store; its key is in the arena of its request.
+type foundClaim struct {
+	keyAt, keyEnd int
+	hash          uint64
+	record        Record
 }
 
 type recentClaim struct {
@@ -42,22 +51,7 @@ func (c *recent) get(hash uint64, key []byte) (Record, bool) {
 	return Record{}, false
 }
 
-// add takes claims that became durable. Only the releaser calls it, in the order of the batches, so that a claim that
-// was forgotten later is removed after it was added.
-func (c *recent) add(claims []newClaim) {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range claims {
-		n := &claims[i]
-		c.lru.Add(n.hash, recentClaim{n.key, n.record})
-	}
-}
-
-// epoch and addFound take a claim that was found in the store: it is added only if nothing was forgotten since epoch
-// was read, which is to be done before the store is asked.
+// epoch is to be read before the store is asked for claims that are then added.
 func (c *recent) epoch() uint64 {
 	if c == nil {
 		return 0
@@ -67,17 +61,23 @@ func (c *recent) epoch() uint64 {
 	return c.forgets
 }
 
-func (c *recent) addFound(hash uint64, key []byte, r Record, epoch uint64) {
-	if c == nil {
+// add takes claims that were found in the store and are durable by now, unless a claim was forgotten since epoch.
+func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
+	if c == nil || len(found) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.forgets == epoch {
-		c.lru.Add(hash, recentClaim{string(key), r})
+	if c.forgets != epoch {
+		return
+	}
+	for i := range found {
+		f := &found[i]
+		c.lru.Add(f.hash, recentClaim{string(arena[f.keyAt:f.keyEnd]), f.record})
 	}
 }
 
+// forget removes a claim. The releaser calls it when the removal is durable, before anybody is told.
 func (c *recent) forget(hash uint64) {
 	if c == nil {
 		return

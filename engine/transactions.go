@@ -43,7 +43,7 @@ func (t *transactions) begin(e *Engine, ctx context.Context) *Tx {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tx.start = e.applied.Load()
+	tx.start = e.applied.at.Load()
 	t.open[tx] = struct{}{}
 	return tx
 }
@@ -137,7 +137,7 @@ func (t *transactions) wrote(tx *Tx, seq uint64) {
 // forget drops the notes that no open transaction needs. Transactions that open later begin after the last applied
 // batch.
 func (t *transactions) forget() {
-	from := t.engine.applied.Load()
+	from := t.engine.applied.at.Load()
 	if len(t.written) < maxWritten {
 		for tx := range t.open {
 			from = min(from, tx.start)

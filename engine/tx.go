@@ -151,6 +151,7 @@ func (tx *Tx) judge(ev *Event, res *Result) error {
 	}
 	key := r.key(&c)
 	keep, err := tx.judgeKey(key, &c, res)
+	r.found, r.looked = r.found[:0], false
 	if !keep {
 		r.arena = r.arena[:mark]
 	}
@@ -190,7 +191,11 @@ func (tx *Tx) judgeKey(key []byte, c *candidate, res *Result) (keep bool, err er
 		return false, nil
 	case found:
 		*res = Result{Verdict: Duplicate, Record: rec}
-		return false, e.settle() // it is told now, so what it rests on has to be durable now
+		if err := e.settle(); err != nil { // it is told now, so what it rests on has to be durable now
+			return false, err
+		}
+		e.recent.add(tx.req.found, tx.req.arena, tx.req.epoch)
+		return false, nil
 	}
 	ev := *c.event
 	ev.ID = nil // the key has it
@@ -454,7 +459,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 		if c.week < e.decideOld {
 			return ErrWeekDropped
 		}
-		if _, found, err := e.decide(g, r.key(c), c); err != nil {
+		if _, found, err := e.decide(r.key(c), c); err != nil {
 			return err
 		} else if found {
 			return ErrConflict
@@ -465,7 +470,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	}
 	for i := range r.claims {
 		c := &r.claims[i]
-		if _, err := e.put(g, r.key(c), c); err != nil {
+		if _, err := e.claim(g, r.key(c), c); err != nil {
 			return e.stop(err) // cannot be: its names are known by now
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -81,6 +82,38 @@ func (f *fault) read(fn func() error) error {
 	})
 }
 
+// lookUp is read in the caller's own goroutine: a second one and two switches cost as much as a look into a table. fn
+// takes no lock of Pebble's that a failure could leave held.
+func (f *fault) lookUp(fn func() error) (err error) {
+	if err := f.get(); err != nil {
+		return err
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: pebble panicked: %v", engine.ErrDamaged, r)
+		}
+		if failed := f.get(); failed != nil {
+			err = failed
+		}
+	}()
+	return fn()
+}
+
+// inLookUp reports whether the calling goroutine is inside lookUp: it is the host's, so it must not be ended.
+func inLookUp() bool {
+	pcs := make([]uintptr, 128)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	for {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, "(*fault).lookUp") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
 func (f *fault) run(fn func() error, ended func(cause error) error) error {
 	if err := f.get(); err != nil {
 		return err
@@ -121,6 +154,10 @@ func (*fault) Errorf(string, ...any) {}
 
 // Fatalf is how Pebble says that it cannot go on. If it returned, Pebble would go on and report success.
 func (f *fault) Fatalf(format string, args ...any) {
-	f.set(fmt.Errorf("pebble: "+format, args...))
+	err := fmt.Errorf("pebble: "+format, args...)
+	f.set(err)
+	if inLookUp() {
+		panic(err) // lookUp recovers it
+	}
 	runtime.Goexit()
 }

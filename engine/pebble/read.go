@@ -16,7 +16,7 @@ func (s *Store) State(key []byte) ([]byte, bool, error) { return s.get(stateSpac
 
 func (s *Store) get(space byte, key []byte) (value []byte, found bool, err error) {
 	k := spaced(space, key)
-	err = s.fault.read(func() error {
+	err = s.fault.lookUp(func() error {
 		v, closer, err := s.db.Get(k)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return nil

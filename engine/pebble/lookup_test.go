@@ -1,0 +1,31 @@
+package pebble
+
+import (
+	"errors"
+	"testing"
+)
+
+// Pebble ends the goroutine by Fatalf when a table that it is to read is not there. In a lookup that goroutine is the
+// host's: it gets an error and lives.
+func TestFatalfInALookUpIsAnErrorAndTheCallerLives(t *testing.T) {
+	f := newFault()
+	ended := errors.New("the caller's goroutine was ended")
+	returned := make(chan error, 1)
+	go func() {
+		err := ended
+		defer func() { returned <- err }()
+		err = f.lookUp(func() error {
+			f.Fatalf("no table %d", 7)
+			return nil
+		})
+	}()
+	if err := <-returned; err == nil || errors.Is(err, ended) || !errors.Is(err, f.get()) {
+		t.Fatalf("Fatalf in a lookup: %v", err)
+	}
+}
+
+func TestPanicInALookUpIsDamage(t *testing.T) {
+	if err := newFault().lookUp(func() error { panic("a block that is none") }); err == nil {
+		t.Fatal("a panic in a lookup is no error")
+	}
+}
