@@ -13,13 +13,15 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 )
 
-// The two examples are the README's; TestReadmeShowsTheExamples holds them together.
+// The examples are the README's: TestReadmeShowsTheExamples holds them together. The README leaves out the lines that
+// are said not to be in it.
 
 func Example() {
+	// Not in the README:
 	dir := must(os.MkdirTemp("", "hapax"))
 	defer os.RemoveAll(dir)
-	ctx := context.Background()
 
+	ctx := context.Background()
 	store, err := pebble.Open(filepath.Join(dir, "claims"), pebble.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -48,25 +50,33 @@ func Example() {
 }
 
 func Example_withTheWork() {
+	// Not in the README:
 	dir := must(os.MkdirTemp("", "hapax"))
 	defer os.RemoveAll(dir)
 	ctx := context.Background()
-	eng := must(engine.Open(must(pebble.Open(filepath.Join(dir, "claims"), pebble.Options{})), engine.Options{DefaultScope: "billing"}))
+	store := must(pebble.Open(filepath.Join(dir, "claims"), pebble.Options{}))
+	eng := must(engine.Open(store, engine.Options{DefaultScope: "billing"}))
 	defer eng.Close()
-	event := engine.Event{ID: []byte("order-17"), Time: time.Now(), Origin: engine.Origin{Topic: "payments", Offset: 41}}
 
+	event := engine.Event{ID: []byte("order-17"), Time: time.Now(), Origin: engine.Origin{Topic: "payments", Offset: 41}}
 	pay := func(tx *engine.Tx) error {
 		r, err := tx.TryClaimDefault(event)
-		if err != nil || r.Verdict != engine.Claimed {
-			return err
-		}
-		old, _, err := tx.Get([]byte("balance"))
 		if err != nil {
 			return err
 		}
-		sum, _ := strconv.Atoi(string(old))
-		if err := tx.Put([]byte("balance"), []byte(strconv.Itoa(sum+10))); err != nil {
-			return err
+		switch r.Verdict {
+		case engine.Claimed:
+			old, _, err := tx.Get([]byte("balance"))
+			if err != nil {
+				return err
+			}
+			sum, _ := strconv.Atoi(string(old))
+			if err := tx.Put([]byte("balance"), []byte(strconv.Itoa(sum+10))); err != nil {
+				return err
+			}
+		case engine.Duplicate: // no work, but the offset moves on
+		default: // in_flight: try again later; too_old, too_new: your policy
+			return fmt.Errorf("order-17 is %v", r.Verdict)
 		}
 		at := engine.Position{Group: "billing", Topic: "payments", Partition: 0}
 		return tx.SetOffset(at, engine.Offset{Next: event.Origin.Offset + 1})

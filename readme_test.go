@@ -1,0 +1,157 @@
+package hapax_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// leftOut begins the lines of an example that the README does not show, up to an empty line: where the directory comes
+// from.
+const leftOut = "\t// Not in the README:\n"
+
+func TestReadmeShowsTheExamples(t *testing.T) {
+	for _, problem := range drift(readme(t), source(t, "example_test.go")) {
+		t.Error(problem)
+	}
+}
+
+func TestDriftOfAnExampleIsSeen(t *testing.T) {
+	text, src := readme(t), source(t, "example_test.go")
+	for what, changed := range map[string]string{
+		"another line":    strings.Replace(src, "range 2", "range 3", 1),
+		"another example": src + "\nfunc Example_new() {\n\tmust(1, nil)\n}\n",
+	} {
+		if changed == src {
+			t.Fatal("nothing was changed:", what)
+		}
+		if len(drift(text, changed)) == 0 {
+			t.Error("not seen:", what)
+		}
+	}
+}
+
+// TestReadmeCommandsParse asks each dedupbench command line of the README for its help, which it gives only if it
+// understands all the rest.
+func TestReadmeCommandsParse(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "dedupbench")
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", name, "./cmd/dedupbench").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	parse := func(line string) error {
+		out, err := exec.Command(name, append(strings.Fields(line), "--help")...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("dedupbench %s: %w: %s", line, err, out)
+		}
+		return nil
+	}
+	lines := commands(readme(t))
+	if len(lines) < 2 {
+		t.Fatalf("command lines found: %q", lines)
+	}
+	for _, line := range lines {
+		if err := parse(line); err != nil {
+			t.Error(err)
+		}
+	}
+	if parse("claims --no-such-flag") == nil {
+		t.Error("a flag that does not exist is not seen")
+	}
+}
+
+func TestReadmeDrawsTheRooms(t *testing.T) {
+	drawn := map[string][]string{}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z/]+) +-> +([a-z/, ]+)$`).FindAllStringSubmatch(readme(t), -1) {
+		drawn[m[1]] = nil
+		if m[2] != "nothing" {
+			drawn[m[1]] = slices.Sorted(slices.Values(strings.Split(m[2], ", ")))
+		}
+	}
+	for room, allowed := range rooms {
+		if room == "" {
+			continue // the root holds no code
+		}
+		if got, ok := drawn[room]; !ok || !slices.Equal(got, slices.Sorted(slices.Values(allowed))) {
+			t.Errorf("README.md draws %s -> %v, layering_test.go allows %v", room, got, allowed)
+		}
+		delete(drawn, room)
+	}
+	if len(drawn) > 0 {
+		t.Errorf("README.md draws what is not there: %v", slices.Sorted(maps.Keys(drawn)))
+	}
+}
+
+func readme(t *testing.T) string { return source(t, "README.md") }
+
+func source(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(b), "\r\n", "\n")
+}
+
+// drift lists how the Go blocks of the README differ from the examples, one for one.
+func drift(text, src string) (problems []string) {
+	want, err := examples(src)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var got []string
+	for _, m := range regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n").FindAllStringSubmatch(text, -1) {
+		got = append(got, m[1])
+	}
+	if len(got) != len(want) {
+		return []string{fmt.Sprintf("README.md has %d Go blocks, example_test.go has %d examples", len(got), len(want))}
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			problems = append(problems, fmt.Sprintf("README.md shows\n%s\n\nand the example is\n%s", got[i], want[i]))
+		}
+	}
+	return problems
+}
+
+// examples returns the bodies of the Example functions in their order, as the README shows them.
+func examples(src string) (bodies []string, err error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "example_test.go", src, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	for _, decl := range file.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || !strings.HasPrefix(fn.Name.Name, "Example") {
+			continue
+		}
+		body := src[fset.Position(fn.Body.Lbrace).Offset+1 : fset.Position(fn.Body.Rbrace).Offset]
+		if before, rest, ok := strings.Cut(body, leftOut); ok {
+			_, after, _ := strings.Cut(rest, "\n\n")
+			body = before + after
+		}
+		bodies = append(bodies, strings.ReplaceAll(strings.Trim(body, "\n")[1:], "\n\t", "\n"))
+	}
+	return bodies, nil
+}
+
+// commands returns the arguments of each dedupbench command line of the README.
+func commands(text string) (lines []string) {
+	for _, m := range regexp.MustCompile("go run \\./cmd/dedupbench ([^`#|\n]+)").FindAllStringSubmatch(text, -1) {
+		lines = append(lines, strings.TrimSpace(m[1]))
+	}
+	return lines
+}
