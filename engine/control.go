@@ -5,6 +5,9 @@ import "context"
 // control runs fn in the committer, with everything before it applied, and waits until what fn put into the batch is
 // durable.
 func (e *Engine) control(ctx context.Context, fn func(g *group) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := e.enter(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -147,7 +148,7 @@ func (e *Engine) loadScreen() error {
 		e.source = FromJournal
 	default:
 		e.source = FromScan
-		return nil
+		return e.replayJournal(math.MaxUint64)
 	}
 	if err := e.replayJournal(after); err != nil {
 		return err
@@ -171,8 +172,8 @@ func (e *Engine) firstJournaled() (first uint64, err error) {
 	return first, err
 }
 
-// replayJournal takes the batches after the given one. A gap, here or before, means that acknowledged batches are
-// missing.
+// replayJournal takes the batches after the given one. A gap, here or before, or an end before the last batch means that
+// acknowledged batches are missing.
 func (e *Engine) replayJournal(after uint64) error {
 	last := uint64(0)
 	err := e.store.Journal(0, func(seq uint64, entry []byte) error {
@@ -193,7 +194,7 @@ func (e *Engine) replayJournal(after uint64) error {
 			e.sinceSnap++
 		})
 	})
-	if err == nil && e.seq > after && last != e.seq {
+	if err == nil && last != e.seq && (last != 0 || e.seq > after) {
 		err = fmt.Errorf("%w: the journal ends with batch %d, the store with %d", ErrDamaged, last, e.seq)
 	}
 	return err

@@ -68,7 +68,8 @@ type Store interface {
 	// the same buckets.
 	Reclaim(ctx context.Context, buckets []Bucket) error
 
-	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's claims.
+	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's claims, generously for
+	// small buckets that share their pages or blocks with others.
 	Usage() (Usage, error)
 	BucketBytes(b Bucket) (uint64, error)
 

@@ -451,7 +451,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	if e.tx.lost(tx) {
 		return ErrConflict
 	}
-	if err := e.holds.admit(tx.writes); err != nil {
+	if err := e.holds.admit(tx); err != nil {
 		return err
 	}
 	for i := range r.claims {

@@ -144,9 +144,15 @@ func (e *Engine) drop(ctx context.Context, until func() (weekbucket.Week, string
 		g.batch.State = append(g.batch.State, StateWrite{Key: keyOldest, Value: week.AppendKey(nil)})
 		e.decideOld = week
 		g.after = append(g.after, func() { e.setOldest(week) })
-		e.screen.dropBefore(week)
 		return nil
 	})
+	if err == nil && report.Weeks > 0 {
+		// Not before the mark is durable: until then the claims of these weeks are duplicates, not new.
+		err = e.control(context.WithoutCancel(ctx), func(*group) error {
+			e.screen.dropBefore(e.decideOld)
+			return nil
+		})
+	}
 	if err != nil {
 		return report, err
 	}
@@ -167,7 +173,15 @@ func (e *Engine) removeDropped(ctx context.Context) ([]Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	owed = append(owed, buckets...)
+	noted := make(map[Bucket]bool, len(owed)) // by a removal that was cut off
+	for _, b := range owed {
+		noted[b] = true
+	}
+	for _, b := range buckets {
+		if !noted[b] {
+			owed = append(owed, b)
+		}
+	}
 	if err := e.noteOwed(ctx, owed); err != nil {
 		return nil, err
 	}
@@ -354,18 +368,23 @@ func checkHold(name string, at time.Time) error {
 }
 
 // admit says whether the writes keep the number of holds within the cap.
-func (h *holds) admit(writes []txWrite) error {
+func (h *holds) admit(tx *Tx) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n := len(h.at)
-	for i := range writes {
-		if w := &writes[i]; w.Key[0] == stateHold && w.Value != nil {
-			if _, there := h.at[string(w.Key[1:])]; !there {
-				n++
-			}
+	for key, i := range tx.latest {
+		if key[0] != stateHold {
+			continue
+		}
+		_, there := h.at[key[1:]]
+		switch put := tx.writes[i].Value != nil; {
+		case put && !there:
+			n++
+		case !put && there:
+			n--
 		}
 	}
-	if n > MaxHolds {
+	if n > MaxHolds && n > len(h.at) {
 		return fmt.Errorf("%w: %d holds", ErrLimit, MaxHolds)
 	}
 	return nil
