@@ -168,7 +168,7 @@ func TestEveryTornSnapshotIsRefused(t *testing.T) {
 
 // The checksums of these are right: somebody made them so.
 func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
-	const version, layers, bitsPerKey, cap, newest = 8, 12, 16, 24, 32
+	const version, layers, bitsPerKey, capacity, newest = 8, 12, 16, 24, 32
 	put32 := func(at int, v uint32) []byte {
 		b := forged(0, 2, 1)
 		binary.LittleEndian.PutUint32(b[at:], v)

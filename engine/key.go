@@ -37,7 +37,7 @@ func (b Bucket) String() string { return fmt.Sprintf("%q %s", b.Scope, b.Week) }
 
 // AppendPrefix appends the bytes that the keys of all claims in the bucket, and no others, begin with.
 func (b Bucket) AppendPrefix(dst []byte) []byte {
-	for i := 0; i < len(b.Scope); i++ {
+	for i := range len(b.Scope) {
 		dst = append(dst, b.Scope[i])
 		if b.Scope[i] == 0 {
 			dst = append(dst, 0xFF)

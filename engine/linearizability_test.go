@@ -156,7 +156,7 @@ func (r *recorder) held(h holding) {
 func (r *recorder) check() string {
 	for _, op := range r.ops {
 		in, out := op.Input.(claimsInput), op.Output.(claimsOutput)
-		if out.verdict != engine.InFlight && !(in.op == "forget" && out.err != nil) {
+		if out.verdict != engine.InFlight && (in.op != "forget" || out.err == nil) {
 			continue
 		}
 		explained := false

@@ -17,6 +17,12 @@ type names struct {
 	mu   sync.RWMutex // guards refs; no I/O under it
 	refs map[string]uint64
 	list atomic.Pointer[[]string] // by number; only grows
+
+	last struct { // the committer's: what ref was asked for last, as most events have the scope and topic of the one before
+		name [2]string
+		ref  [2]uint64
+		turn int
+	}
 }
 
 func newNames() *names {
@@ -58,7 +64,13 @@ func (n *names) check() error {
 // ref returns the number of a name and, if the name is new, gives it one and appends the write that keeps it. Only the
 // committer calls it.
 func (n *names) ref(name string, writes []StateWrite) (uint64, []StateWrite, error) {
+	for i := range n.last.name {
+		if n.last.name[i] == name && name != "" {
+			return n.last.ref[i], writes, nil
+		}
+	}
 	if ref, ok := n.refs[name]; ok {
+		n.remember(name, ref)
 		return ref, writes, nil
 	}
 	old := *n.list.Load()
@@ -72,6 +84,11 @@ func (n *names) ref(name string, writes []StateWrite) (uint64, []StateWrite, err
 	n.mu.Unlock()
 	n.list.Store(&list)
 	return ref, append(writes, StateWrite{Key: append([]byte{stateName}, name...), Value: binary.AppendUvarint(nil, ref)}), nil
+}
+
+func (n *names) remember(name string, ref uint64) {
+	n.last.turn ^= 1
+	n.last.name[n.last.turn], n.last.ref[n.last.turn] = name, ref
 }
 
 // number returns the number of a name, if it has one.

@@ -120,7 +120,7 @@ func expect(e *engine.Engine, events []engine.Event, want engine.Verdict) error 
 	}
 	for i, r := range rs {
 		if r.Verdict != want {
-			return fmt.Errorf("event %d, %q of %v: %v (%v), want %v", i, events[i].ID, events[i].Time, r.Verdict, r.Err, want)
+			return fmt.Errorf("event %d, %q of %v: %v (%w), want %v", i, events[i].ID, events[i].Time, r.Verdict, r.Err, want)
 		}
 	}
 	return nil

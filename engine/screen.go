@@ -15,7 +15,9 @@ type screen struct {
 	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
 	making   sync.Mutex                                        // held to replace filters; no I/O under it
 	counts   map[bucketRef]*count                              // the committer's
-	claims   uint64                                            // the committer's: the sum of all counts
+	last     *count                                            // of lastRef, in counts; nil if it is to be looked up
+	lastRef  bucketRef
+	claims   uint64 // the committer's: the sum of all counts
 	maxBytes uint64
 	first    uint64 // expected claims of the first week
 
@@ -61,10 +63,13 @@ func (s *screen) remove(ref bucketRef, hash uint64) { s.merge(ref, count{^uint64
 
 // merge adds to the count of a bucket; the number of claims wraps around, so that adding 2^64-1 takes one off.
 func (s *screen) merge(ref bucketRef, by count) {
-	c := s.counts[ref]
-	if c == nil {
-		c = new(count)
-		s.counts[ref] = c
+	c := s.last
+	if c == nil || s.lastRef != ref {
+		if c = s.counts[ref]; c == nil {
+			c = new(count)
+			s.counts[ref] = c
+		}
+		s.last, s.lastRef = c, ref
 	}
 	c.claims += by.claims
 	c.xor ^= by.xor
@@ -115,6 +120,7 @@ func (s *screen) dropBefore(oldest weekbucket.Week) {
 	filters := maps.Clone(*s.filters.Load())
 	maps.DeleteFunc(filters, func(w weekbucket.Week, _ *bloom.Filter) bool { return w < oldest })
 	s.filters.Store(&filters)
+	s.last = nil
 	maps.DeleteFunc(s.counts, func(ref bucketRef, c *count) bool {
 		if ref.week >= oldest {
 			return false
@@ -136,13 +142,13 @@ func (s *screen) copyCounts() map[bucketRef]count {
 }
 
 // firstWeek is the lowest week that holds claims.
-func (s *screen) firstWeek() (first weekbucket.Week, any bool) {
+func (s *screen) firstWeek() (first weekbucket.Week, found bool) {
 	for ref, c := range s.counts {
-		if c.claims > 0 && (!any || ref.week < first) {
-			first, any = ref.week, true
+		if c.claims > 0 && (!found || ref.week < first) {
+			first, found = ref.week, true
 		}
 	}
-	return first, any
+	return first, found
 }
 
 // reset forgets everything. It is used while the screen is not trusted.
@@ -151,7 +157,7 @@ func (s *screen) reset() {
 	defer s.making.Unlock()
 	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
 	clear(s.counts)
-	s.claims = 0
+	s.claims, s.last = 0, nil
 }
 
 // filterBytes is the memory that the filters occupy.

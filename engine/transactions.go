@@ -36,7 +36,7 @@ func (t *transactions) init(e *Engine) {
 	t.prune = 1024
 }
 
-func (t *transactions) begin(e *Engine, ctx context.Context) *Tx {
+func (t *transactions) begin(ctx context.Context, e *Engine) *Tx {
 	tx := &Tx{
 		e: e, ctx: ctx, live: true, req: e.newRequest(),
 		latest: make(map[string]int), reads: make(map[string]bool), claims: make(map[string]Record),

@@ -71,7 +71,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	if err := e.enter(); err != nil {
 		return err
 	}
-	tx := e.tx.begin(e, ctx)
+	tx := e.tx.begin(ctx, e)
 	e.leave()
 	defer tx.end() // also if fn panics
 	if err := fn(tx); err != nil {

@@ -335,7 +335,7 @@ func TestPanicAndGoexitRollBack(t *testing.T) {
 				})
 			})
 			wg.Wait()
-			if name == "panic" && caught != errBoom {
+			if name == "panic" && caught != errBoom { //nolint:errorlint // the very value that was thrown
 				t.Errorf("the panic became %v", caught)
 			}
 			if m.Calls(storetest.OpApply) != before {

@@ -8,25 +8,25 @@ type Verdict uint8
 const (
 	_ Verdict = iota
 
-	// Claimed: nobody had the event. From TryClaim the claim is durable now; from Tx.TryClaim it becomes durable
-	// with the transaction, or never. The caller processes the event.
+	// Claimed says that nobody had the event. From TryClaim the claim is durable now; from Tx.TryClaim it becomes
+	// durable with the transaction, or never. The caller processes the event.
 	Claimed
 
-	// Duplicate: a durable claim exists, or the same batch or transaction claimed the event before. The caller skips
-	// it and acknowledges it. Result.Record is the first sighting.
+	// Duplicate says that a durable claim exists, or that the same batch or transaction claimed the event before. The
+	// caller skips it and acknowledges it. Result.Record is the first sighting.
 	Duplicate
 
-	// InFlight: another open transaction holds the event; nobody has won yet. The caller tries again later; it
+	// InFlight says that another open transaction holds the event; nobody has won yet. The caller tries again later; it
 	// neither skips nor processes the event.
 	InFlight
 
-	// TooOld: the event's week is before the oldest week kept, so the engine cannot know.
+	// TooOld says that the event's week is before the oldest week kept, so the engine cannot know.
 	TooOld
 
-	// TooNew: the event's time is further ahead of the clock than Options.AllowedSkew.
+	// TooNew says that the event's time is further ahead of the clock than Options.AllowedSkew.
 	TooNew
 
-	// Failed: the engine could not decide; Result.Err says why. The caller does not acknowledge the event.
+	// Failed says that the engine could not decide; Result.Err says why. The caller does not acknowledge the event.
 	Failed
 )
 

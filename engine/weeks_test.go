@@ -389,7 +389,7 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 	}
 	reclaimed(t, e)
 	if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) != kept {
-		return fmt.Errorf("verify: %d claims, %d problems, %v; want %d claims", r.Claims, r.Total, err, kept)
+		return fmt.Errorf("verify: %d claims, %d problems, %w; want %d claims", r.Claims, r.Total, err, kept)
 	}
 	return expect(e, events[len(events)-10:], engine.Duplicate)
 }

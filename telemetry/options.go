@@ -55,13 +55,13 @@ const (
 type EventIDs uint8
 
 const (
-	// IDsAsGiven: text as it is, cut at 1 KiB; other bytes as 0x and hexadecimal digits.
+	// IDsAsGiven shows text as it is, cut at 1 KiB; other bytes as 0x and hexadecimal digits.
 	IDsAsGiven EventIDs = iota
 
-	// IDsHashed: the first 32 hexadecimal digits of the id's SHA-256. Whoever can guess an id can recognize it.
+	// IDsHashed shows the first 32 hexadecimal digits of the id's SHA-256. Whoever can guess an id can recognize it.
 	IDsHashed
 
-	// IDsOmitted: not at all.
+	// IDsOmitted shows nothing of them.
 	IDsOmitted
 )
 

@@ -109,7 +109,7 @@ func outcome(s tracetest.SpanStub) string { return attr(s, telemetry.AttrOutcome
 func attr(s tracetest.SpanStub, key attribute.Key) string {
 	for _, kv := range s.Attributes {
 		if kv.Key == key {
-			return kv.Value.Emit()
+			return kv.Value.String()
 		}
 	}
 	return "(absent)"
@@ -238,7 +238,7 @@ func TestAttributesAreValidTextAndBounded(t *testing.T) {
 	ev.Origin.Topic = strings.Repeat("t", 5000)
 	claim(t, eng, ev, engine.Failed)
 	for _, kv := range spans.take()[0].Attributes {
-		if v := kv.Value.Emit(); len(v) > 1024 || v != strings.ToValidUTF8(v, "?") {
+		if v := kv.Value.String(); len(v) > 1024 || v != strings.ToValidUTF8(v, "?") {
 			t.Errorf("%s has %d bytes: %q", kv.Key, len(v), v)
 		}
 	}

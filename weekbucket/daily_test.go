@@ -9,8 +9,8 @@ import (
 
 func TestNextDailyIsStrictlyAfterNow(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
-	at := func(month time.Month, day, hour, min, sec, ns int) time.Time {
-		return time.Date(2025, month, day, hour, min, sec, ns, time.UTC)
+	at := func(month time.Month, day, hour, minute, sec, ns int) time.Time {
+		return time.Date(2025, month, day, hour, minute, sec, ns, time.UTC)
 	}
 	tests := []struct {
 		name string

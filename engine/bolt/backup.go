@@ -34,7 +34,7 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 
 	id := s.identity
 	id.Incarnation++
@@ -54,9 +54,9 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 // removeCopy takes away what Backup made, as far as it can, and nothing else.
 func removeCopy(dir string) {
 	for _, name := range []string{sidecar.IdentityName, sidecar.IdentityName + ".tmp", fileName, copyFileName, cleanName, cleanName + ".tmp", lockName} {
-		os.Remove(filepath.Join(dir, name))
+		_ = os.Remove(filepath.Join(dir, name))
 	}
-	os.Remove(dir)
+	_ = os.Remove(dir)
 }
 
 // copyTo writes everything that the moment has to a new file.
@@ -113,7 +113,7 @@ func attestCopy(dir, path string, id engine.Identity) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	s := Store{file: f, dir: dir}
 	m, _, err := s.newestMoment()
 	if err != nil {

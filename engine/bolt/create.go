@@ -53,7 +53,7 @@ func unused(path string) error {
 	if err != nil {
 		return fmt.Errorf("hapax: opening the store: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	s := Store{file: f}
 	m, newest, err := s.newestMoment()
 	if err == nil {

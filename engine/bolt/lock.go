@@ -22,12 +22,12 @@ func lockDir(dir string, timeout time.Duration) (*os.File, error) {
 		busy, err := tryLock(f)
 		switch {
 		case err != nil:
-			f.Close()
+			_ = f.Close()
 			return nil, fmt.Errorf("hapax: locking %s: %w", dir, err)
 		case !busy:
 			return f, nil
 		case time.Now().After(deadline):
-			f.Close()
+			_ = f.Close()
 			return nil, fmt.Errorf("%w: %s", engine.ErrLocked, dir)
 		}
 	}

@@ -78,9 +78,9 @@ func readMetas(f io.ReaderAt, pageSize int) (newer meta, older *meta, err error)
 	case errs[0] != nil && errs[1] != nil:
 		return meta{}, nil, errors.Join(errs[0], errs[1])
 	case errs[0] != nil:
-		return ms[1], nil, nil
+		return ms[1], nil, nil //nolint:nilerr // a torn meta page is what the other one is for
 	case errs[1] != nil:
-		return ms[0], nil, nil
+		return ms[0], nil, nil //nolint:nilerr // as above
 	case ms[0].txid > ms[1].txid:
 		return ms[0], &ms[1], nil
 	}

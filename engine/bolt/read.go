@@ -147,7 +147,7 @@ func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) er
 var errEnough = errors.New("enough")
 
 func enough(err error) error {
-	if err == errEnough {
+	if errors.Is(err, errEnough) {
 		return nil
 	}
 	return err

@@ -31,7 +31,7 @@ func (s *Store) TrimJournal(below uint64) error {
 
 func (s *Store) trimOnce(below uint64) (more bool, err error) {
 	// A look before: a transaction costs two syncs.
-	any := false
+	some := false
 	err = s.view(func(m *moment) error {
 		t, err := m.dir(journalDir)
 		if err != nil {
@@ -41,11 +41,11 @@ func (s *Store) trimOnce(below uint64) (more bool, err error) {
 			if err := c.first(); err != nil {
 				return err
 			}
-			any = !c.done() && binary.BigEndian.Uint64(c.key()) < below
+			some = !c.done() && binary.BigEndian.Uint64(c.key()) < below
 			return nil
 		})
 	})
-	if err != nil || !any {
+	if err != nil || !some {
 		return false, errOr(err, s.failed())
 	}
 	err = s.update(func(w *writer) error {

@@ -266,7 +266,7 @@ func (s *Store) view(fn func(m *moment) error) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }() // it only read
 	switch id := uint64(tx.ID()); {
 	case id < want && !s.o.unchecked:
 		return damaged("the meta page of transaction %d is gone, %d is the newest", want, id)

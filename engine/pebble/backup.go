@@ -74,25 +74,25 @@ func (s *Store) checkpoint(dir string) (map[string][]byte, error) {
 }
 
 // becomeBackup makes a checkpoint a cleanly closed store.
-func (b *Store) becomeBackup(ctx context.Context, of *Store, files map[string][]byte) (err error) {
-	if b.db, err = b.openPebble(false); err != nil {
+func (s *Store) becomeBackup(ctx context.Context, of *Store, files map[string][]byte) (err error) {
+	if s.db, err = s.openPebble(false); err != nil {
 		return err
 	}
-	if err := errors.Join(b.begin(), b.fault.write(func() error {
-		return errors.Join(b.db.Flush(), b.db.Close())
+	if err := errors.Join(s.begin(), s.fault.write(func() error {
+		return errors.Join(s.db.Flush(), s.db.Close())
 	})); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d := b.disk
+	d := s.disk
 	for name, content := range files {
 		if err := d.writeSealed(name, content); err != nil {
 			return err
 		}
 	}
-	if err := d.writeAttestation(attestation{b.lastSeq, b.currentManifest()}); err != nil {
+	if err := d.writeAttestation(attestation{s.lastSeq, s.currentManifest()}); err != nil {
 		return err
 	}
 	id := of.id
@@ -100,5 +100,5 @@ func (b *Store) becomeBackup(ctx context.Context, of *Store, files map[string][]
 	if err := sidecar.WriteIdentity(sidecars{d}, d.dir, sidecar.Pebble, id); err != nil {
 		return err
 	}
-	return d.writeClean(b.lastSeq)
+	return d.writeClean(s.lastSeq)
 }

@@ -138,7 +138,7 @@ func readSeq(db *pebble.DB, key byte) (uint64, error) {
 	if err != nil {
 		return 0, asRead(err)
 	}
-	defer closer.Close()
+	defer func() { _ = closer.Close() }()
 	return parseSeq(v)
 }
 

@@ -110,7 +110,7 @@ func checksum(fsys vfs.FS, path string) (size uint64, crc uint32, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	h := crc32.New(castagnoli)
 	n, err := io.Copy(h, f)
 	return uint64(n), h.Sum32(), err

@@ -161,7 +161,7 @@ func (d *disk) Stat(path string) (vfs.FileInfo, error) {
 
 // noteRead remembers that the file system refused to read, which is no damage.
 func (d *disk) noteRead(err error) error {
-	if err != nil && err != io.EOF && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, fs.ErrNotExist) {
 		d.unreadable.Store(true)
 	}
 	return err
@@ -403,6 +403,6 @@ func readFile(fsys vfs.FS, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	return io.ReadAll(f)
 }

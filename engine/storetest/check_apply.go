@@ -293,7 +293,7 @@ func concurrentReads(e *env) {
 	problems := make(chan error, 100)
 	waits := make(chan func() error, batches)
 
-	number := func(v []byte) (n int64) { fmt.Sscan(string(v), &n); return n }
+	number := func(v []byte) (n int64) { _, _ = fmt.Sscan(string(v), &n); return n }
 	read := func(what string, f func(low int64) (int64, error)) {
 		wg.Go(func() {
 			for {

@@ -16,7 +16,7 @@ func journalFrom(e *env) {
 	}
 	e.inEveryForm(func() {
 		e.Helper()
-		for from := uint64(0); from <= 10; from++ {
+		for from := range uint64(11) {
 			next := max(from, 1)
 			err := e.s.Journal(from, func(seq uint64, entry []byte) error {
 				if seq != next || !bytes.Equal(entry, entries[seq-1]) {

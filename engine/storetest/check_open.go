@@ -191,7 +191,7 @@ func poisonedStoreRefuses(e *env) {
 }
 
 func poisonedStoreCloses(e *env) {
-	e.failing()
+	_ = e.failing()
 	if wait, err := e.s.Apply(&engine.Batch{Seq: e.told.view.lastSeq + 1, Journal: []byte("x")}); err == nil {
 		e.waits = append(e.waits, wait)
 	}

@@ -177,7 +177,7 @@ func (r *run) sidecarRandom(t *rapid.T) {
 	r.writeSidecar(name, r.sidecars[name])
 }
 
-func (r *run) backupRandom(t *rapid.T) {
+func (r *run) backupRandom(*rapid.T) {
 	r.backups++
 	dir := r.backup(fmt.Sprint("backup-", r.backups))
 	r.onOther(dir, func(s engine.Store) {

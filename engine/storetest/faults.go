@@ -1,6 +1,9 @@
 package storetest
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // An Op names a method of a store, for counting and failing its calls. OpWait is the wait that Apply returns.
 type Op string
@@ -141,7 +144,7 @@ func (m *Mem) begin(op Op) error {
 		panic(fmt.Sprintf("storetest: %s after Close", op))
 	}
 	m.calls[op]++
-	call, hook, cut := m.calls[op], m.hooks[op], m.failed == ErrPowerCut
+	call, hook, cut := m.calls[op], m.hooks[op], errors.Is(m.failed, ErrPowerCut)
 	m.disk.mu.Unlock()
 	if cut {
 		return ErrPowerCut
@@ -171,7 +174,7 @@ func (m *Mem) beginWrite(op Op) error {
 
 // poison is called with disk.mu held. The first cause stays, unless the power is cut.
 func (m *Mem) poison(err error) {
-	if m.failed == nil || err == ErrPowerCut {
+	if m.failed == nil || errors.Is(err, ErrPowerCut) {
 		m.failed = err
 	}
 	m.changed.Broadcast()

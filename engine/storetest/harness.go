@@ -92,7 +92,7 @@ func hashTree(t testing.TB, dir string) string {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		fmt.Fprintf(h, "%q %d\n", path, len(content))
+		_, _ = fmt.Fprintf(h, "%q %d\n", path, len(content))
 		h.Write(content)
 		return err
 	})

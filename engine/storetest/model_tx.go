@@ -53,7 +53,7 @@ func (m *model) update(t *rapid.T) {
 	end := ""
 	err := func() (err error) {
 		defer func() {
-			if p := recover(); p == modelPanic { //nolint:errorlint // a value that we threw
+			if p := recover(); p == modelPanic {
 				err = errModel
 			} else if p != nil {
 				panic(p)

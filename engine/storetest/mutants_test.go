@@ -488,7 +488,7 @@ var mutants = []mutant{
 			s.close = func() error {
 				s.locked(func() {
 					for _, b := range lost[dir] {
-						if b.Seq == s.history.durable.lastSeq+1 && b.Seq > s.Mem.lastSeq+1 {
+						if b.Seq == s.history.durable.lastSeq+1 && b.Seq > s.lastSeq+1 {
 							s.history.durable.apply(b)
 						}
 					}

@@ -34,6 +34,7 @@ const (
 // A Kind says which store wrote a directory. Its values are on disk for ever.
 type Kind byte
 
+// The stores that there are.
 const (
 	Pebble Kind = 'p'
 	Bolt   Kind = 'b'

@@ -79,9 +79,16 @@ func Unseal(b []byte) ([]byte, error) {
 // OS is the machine's file system.
 type OS struct{}
 
+// Create makes a file that only its owner may read, or empties it.
 func (OS) Create(path string) (File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 }
+
+// ReadFile is os.ReadFile.
 func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
-func (OS) Rename(from, to string) error         { return os.Rename(from, to) }
-func (OS) Remove(path string) error             { return os.Remove(path) }
+
+// Rename is os.Rename.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove is os.Remove.
+func (OS) Remove(path string) error { return os.Remove(path) }
