@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -86,7 +87,11 @@ func openRawBolt(dir string) (rawStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	db, err := bbolt.Open(dir+"/raw.bolt", 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, InitialMmapSize: 16 << 30})
+	mapped := int64(16) << 30
+	if strconv.IntSize == 32 {
+		mapped = 512 << 20
+	}
+	db, err := bbolt.Open(dir+"/raw.bolt", 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, InitialMmapSize: int(mapped)})
 	if err != nil {
 		return nil, fmt.Errorf("opening the bare bbolt: %w", err)
 	}

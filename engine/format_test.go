@@ -149,7 +149,7 @@ func TestGoldenJournalEntry(t *testing.T) {
 	wantBytes(t, entry, "02 01 00019cd4 01 0102030405060708 0000000000000002"+"01 ac02 00019cd5 00 00000000000000ff")
 	var got []string
 	err := readJournal(entry, func(ref bucketRef, sign byte, hash uint64) { got = append(got, fmt.Sprint(ref, sign, hash)) })
-	want := []string{fmt.Sprint(one, 1, 0x0102030405060708), fmt.Sprint(one, 1, 2), fmt.Sprint(two, 0, 255)}
+	want := []string{fmt.Sprint(one, 1, uint64(0x0102030405060708)), fmt.Sprint(one, 1, 2), fmt.Sprint(two, 0, 255)}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("read back as %v, %v", got, err)
 	}
