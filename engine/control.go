@@ -18,8 +18,8 @@ func (e *Engine) control(ctx context.Context, fn func(g *group) error) error {
 	return e.submit(ctx, r)
 }
 
-// goBehind runs fn in a goroutine that Close cancels and waits for. It is called by the committer or between enter and
-// leave, so that Close has not begun to wait.
+// goBehind runs fn in a goroutine that Close cancels and waits for. It is called by the committer, or between enter and
+// leave: Close waits for both before it waits for what they began.
 func (e *Engine) goBehind(fn func(ctx context.Context)) {
 	e.behind.Add(1)
 	go func() {

@@ -251,9 +251,9 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	e.calls.Unlock()
-	e.behind.Wait()
 	close(e.requests)
-	e.loops.Wait()
+	e.loops.Wait() // before the work behind: the committer may begin a snapshot until it ends
+	e.behind.Wait()
 	if e.Err() == nil && e.screen.trusted.Load() && e.snaps.newest() != e.seq {
 		e.saveSnapshot(e.cut())
 	}

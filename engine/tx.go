@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,6 +99,8 @@ type Tx struct {
 	req    *request          // claims, in the order they were made
 	writes []txWrite         // in the order they were made
 	latest map[string]int    // state key to index of its latest write
+	serial uint64            // of the last savepoint
+	saved  []uint64          // serials of the savepoints that are valid, rising
 	reads  map[string]bool   // state keys read from the store
 	claims map[string]Record // keys claimed by this transaction
 }
@@ -280,6 +283,7 @@ func (tx *Tx) ReleaseHold(name string) error {
 // A Savepoint is a point in a transaction that it can go back to.
 type Savepoint struct {
 	tx             *Tx
+	serial         uint64
 	claims, writes int
 }
 
@@ -289,7 +293,9 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 		return Savepoint{}, err
 	}
 	defer tx.leave()
-	return Savepoint{tx, len(tx.req.claims), len(tx.writes)}, nil
+	tx.serial++
+	tx.saved = append(tx.saved, tx.serial)
+	return Savepoint{tx, tx.serial, len(tx.req.claims), len(tx.writes)}, nil
 }
 
 // RollbackTo undoes everything claimed and written since the savepoint was taken; what was before stays. Savepoints
@@ -299,9 +305,11 @@ func (tx *Tx) RollbackTo(s Savepoint) error {
 		return err
 	}
 	defer tx.leave()
-	if s.tx != tx || s.claims > len(tx.req.claims) || s.writes > len(tx.writes) {
+	at, valid := slices.BinarySearch(tx.saved, s.serial)
+	if s.tx != tx || !valid {
 		return &KeyError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
 	}
+	tx.saved = tx.saved[:at+1]
 	tx.undo(s.claims, s.writes)
 	return nil
 }

@@ -390,6 +390,12 @@ func TestTransactionThatIsNotLiveTouchesNothing(t *testing.T) {
 		_, _, err := tx.Get([]byte("k"))
 		return err
 	})
+	for m.Calls(storetest.OpBuckets) == 0 { // what Open began behind is under way,
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := e.DropExpired(ctx); err != nil { // and over
+		t.Fatal(err)
+	}
 	for kind, tx := range map[string]*engine.Tx{"nil": nil, "committed": finished, "failed": failed, "lost": lost} {
 		for name, use := range uses {
 			before := storeCalls(m)
@@ -802,4 +808,32 @@ func TestCloseDuringAClosureFailsTheTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantVerdict(t, claim(t, open(t, again, engine.Options{}), event("a")), engine.Claimed)
+}
+
+func TestSavepointThatWasRolledBackIsRefused(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		p0, _ := tx.Savepoint()
+		if err := tx.Put([]byte("a"), []byte("1")); err != nil {
+			return err
+		}
+		p1, _ := tx.Savepoint()
+		if err := tx.RollbackTo(p0); err != nil {
+			return err
+		}
+		if err := errors.Join(tx.Put([]byte("b"), []byte("2")), tx.Put([]byte("c"), []byte("3"))); err != nil {
+			return err
+		}
+		var wrong *engine.KeyError
+		if err := tx.RollbackTo(p1); !errors.As(err, &wrong) {
+			t.Errorf("going back to a savepoint that was undone: %v", err)
+		}
+		if _, found, err := tx.Get([]byte("c")); err != nil || !found {
+			t.Error("a refused rollback undid a write", err)
+		}
+		return tx.RollbackTo(p0) // it stays valid
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
