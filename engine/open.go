@@ -14,12 +14,9 @@ import (
 type FilterSource string
 
 const (
-	// FromSnapshot: from a snapshot and the journal of the batches after it.
-	FromSnapshot FilterSource = "snapshot+journal"
-	// FromJournal: from the journal of all batches; there was no snapshot yet.
-	FromJournal FilterSource = "journal"
-	// FromScan: from a scan of all claims, behind, while claims are answered through the store.
-	FromScan FilterSource = "scan"
+	FromSnapshot FilterSource = "snapshot+journal" // a snapshot and the journal of the batches after it
+	FromJournal  FilterSource = "journal"          // the journal of all batches; there was no snapshot yet
+	FromScan     FilterSource = "scan"             // a scan of all claims, behind, while claims are answered through the store
 )
 
 // Open starts an engine on a store. The engine owns the store from then on and closes it; if Open fails, the caller

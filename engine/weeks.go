@@ -91,8 +91,8 @@ func (e *Engine) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport
 		if !e.screen.trusted.Load() {
 			return 0, "", ErrRebuilding
 		}
-		first, any := e.screen.firstWeek()
-		if week == weekbucket.Max || week != e.decideOld && (!any || week != first) {
+		first, some := e.screen.firstWeek()
+		if week == weekbucket.Max || week != e.decideOld && (!some || week != first) {
 			return 0, "", fmt.Errorf("%w: %s is not it (weeks are kept from %s, the first that holds claims is %s)", ErrNotOldestWeek, week, e.decideOld, first)
 		}
 		if hold, ok := e.holds.lowest(); ok && hold.week() <= week {
@@ -417,11 +417,11 @@ func (h *holds) list() []Hold {
 	return list
 }
 
-func (h *holds) lowest() (lowest Hold, any bool) {
+func (h *holds) lowest() (lowest Hold, some bool) {
 	for _, hold := range h.list() {
-		if !any || hold.At.Before(lowest.At) {
-			lowest, any = hold, true
+		if !some || hold.At.Before(lowest.At) {
+			lowest, some = hold, true
 		}
 	}
-	return lowest, any
+	return lowest, some
 }

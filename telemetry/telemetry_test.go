@@ -211,7 +211,8 @@ func TestFiguresOfAWatchedEngine(t *testing.T) {
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "a"), engine.Claimed)
 	claim(t, eng, event("push", "a"), engine.Claimed)
-	claim(t, eng, event("billing", "a"), engine.Duplicate)
+	claim(t, eng, event("billing", "a"), engine.Duplicate) // from the store
+	claim(t, eng, event("billing", "a"), engine.Duplicate) // from the cache
 	last := event("billing", "a")
 	last.Time = noon.AddDate(0, 0, -7)
 	claim(t, eng, last, engine.Claimed)
