@@ -16,6 +16,7 @@ import (
 // smallest form of the store. Everything is checked on the way, and the copy has a record of a clean close. Sidecars
 // are not copied: they can be made again from the data. What an interrupted backup leaves is not taken for a store.
 func (s *Store) Backup(ctx context.Context, dir string) (err error) {
+	dir = filepath.Clean(dir) // what PrepareDir looks at
 	if _, err := os.Lstat(dir); err == nil {
 		return fmt.Errorf("hapax: backup: %s: %w", dir, fs.ErrExist)
 	} else if !errors.Is(err, fs.ErrNotExist) {

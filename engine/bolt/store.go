@@ -67,6 +67,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return nil, err
 	}
+	dir = filepath.Clean(dir) // what PrepareDir looked at
 	// Look before the lock file is made: a directory that is not ours stays as it is.
 	if _, err := survey(dir); err != nil {
 		return nil, err

@@ -191,18 +191,24 @@ func TestPrepareDirRefusesWhatOthersCanChange(t *testing.T) {
 	dir := t.TempDir()
 	open := filepath.Join(dir, "open")
 	link := filepath.Join(dir, "link")
+	dangling := filepath.Join(dir, "dangling")
 	file := filepath.Join(dir, "file")
 	err := errors.Join(
 		os.Mkdir(open, 0o700), os.Chmod(open, 0o777),
-		os.Symlink(dir, link),
+		os.Symlink(t.TempDir(), link),
+		os.Symlink(filepath.Join(dir, "missing"), dangling),
 		os.WriteFile(file, nil, 0o600),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{open, link, file} {
+	slash := string(filepath.Separator)
+	for _, path := range []string{open, link, link + slash, link + slash + ".", dangling, dangling + slash, file} {
 		if err := PrepareDir(path); !errors.Is(err, engine.ErrForeign) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+	if err := PrepareDir(""); err == nil {
+		t.Error("a directory without a name is accepted")
 	}
 }
