@@ -37,7 +37,7 @@ func openRawPebble(dir string) (rawStore, error) {
 		Cache:                       cache,
 		MemTableSize:                hapax.DefaultMemTableBytes,
 		MemTableStopWritesThreshold: 3,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       10,
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               64 << 20,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
@@ -52,8 +52,7 @@ func openRawPebble(dir string) (rawStore, error) {
 		l.FilterPolicy = bloom.FilterPolicy(10)
 	}
 	last := &o.Levels[len(o.Levels)-1]
-	last.BlockSize, last.FilterPolicy = 16<<10, pebble.NoFilterPolicy
-	last.Compression = func() *sstable.CompressionProfile { return sstable.ZstdCompression }
+	last.FilterPolicy = pebble.NoFilterPolicy
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("opening the bare Pebble: %w", err)

@@ -85,7 +85,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: maxMemTables,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       10, // random keys: each compaction rewrites all that is below
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               64 << 20,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
@@ -109,11 +109,8 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		l.BlockSize = 8 << 10
 		l.IndexBlockSize = 64 << 10
 		l.Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
-		if i == lastLevel {
-			// Most bytes are here. Get does not ask the filters of the last level, so there are none.
-			l.BlockSize = 16 << 10
+		if i == lastLevel { // Get does not ask the filters of the last level, so there are none
 			l.FilterPolicy = pebble.NoFilterPolicy
-			l.Compression = func() *sstable.CompressionProfile { return sstable.ZstdCompression }
 			continue
 		}
 		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
