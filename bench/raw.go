@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -25,11 +26,15 @@ type rawStore interface {
 // A rawPair is what our stores would write for a claim.
 type rawPair struct{ key, value []byte }
 
-type rawPebble struct{ *pebble.DB }
+type rawPebble struct {
+	*pebble.DB
+	fatal *fatal
+}
 
 // openRawPebble opens Pebble with the settings that matter for speed as engine/pebble has them: memory tables, cache,
 // format, filters, compression and compactions.
 func openRawPebble(dir string) (rawStore, error) {
+	failed := &fatal{}
 	cache := pebble.NewCache(hapax.DefaultCacheBytes)
 	defer cache.Unref()
 	o := &pebble.Options{
@@ -41,7 +46,7 @@ func openRawPebble(dir string) (rawStore, error) {
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               64 << 20,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		Logger:                      silent{},
+		Logger:                      failed,
 	}
 	o.Experimental.ReadSamplingMultiplier = -1
 	o.TargetFileSizes[0] = 4 << 20
@@ -57,10 +62,15 @@ func openRawPebble(dir string) (rawStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the bare Pebble: %w", err)
 	}
-	return rawPebble{db}, nil
+	return rawPebble{db, failed}, nil
 }
 
-func (r rawPebble) put(pairs []rawPair) error {
+func (r rawPebble) put(pairs []rawPair) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = r.fatal.note(cause)
+		}
+	}()
 	b := r.NewBatch()
 	for _, p := range pairs {
 		if err := b.Set(p.key, p.value, nil); err != nil {
@@ -70,12 +80,41 @@ func (r rawPebble) put(pairs []rawPair) error {
 	return errors.Join(b.Commit(pebble.Sync), b.Close())
 }
 
-// silent keeps Pebble's notes to itself.
-type silent struct{}
+// Close leaves a Pebble that has failed as it is: it would wait for itself.
+func (r rawPebble) Close() error {
+	if err := r.fatal.get(); err != nil {
+		return err
+	}
+	return r.DB.Close()
+}
 
-func (silent) Infof(string, ...any)              {}
-func (silent) Errorf(string, ...any)             {}
-func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+// fatal is Pebble's logger. It keeps notes to itself and remembers the first failure, of which put and Close tell.
+type fatal struct {
+	mu  sync.Mutex // guards err
+	err error
+}
+
+func (f *fatal) get() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+func (f *fatal) note(cause any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = fmt.Errorf("the bare Pebble has failed: %v", cause)
+	}
+	return f.err
+}
+
+func (*fatal) Infof(string, ...any)  {}
+func (*fatal) Errorf(string, ...any) {}
+
+// Fatalf must not return, or Pebble would report success. A failed commit is Fatalf in the goroutine of put, which
+// recovers.
+func (f *fatal) Fatalf(format string, args ...any) { panic(f.note(fmt.Sprintf(format, args...))) }
 
 type rawBolt struct{ *bbolt.DB }
 
