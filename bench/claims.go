@@ -19,7 +19,8 @@ type ClaimsOptions struct {
 	Weeks  int     // 0 = 1
 	Store  StoreName
 
-	// Goroutines is the number of callers, of the engine and of the bare store alike; 0 = DefaultGoroutines.
+	// Goroutines is the number of callers, of the engine and of the bare store alike; 0 = DefaultGoroutines: one
+	// consumer's loop beside one blind writer.
 	Goroutines int
 	// Single claims events one by one, Batch notwithstanding.
 	Single bool
@@ -39,7 +40,7 @@ type ClaimsOptions struct {
 // Defaults of Claims.
 const (
 	DefaultClaimEvents = 1_000_000
-	DefaultGoroutines  = 4
+	DefaultGoroutines  = 1
 )
 
 // A ClaimsReport says how fast events were judged, and what that cost. Rates count all events, repeats included, over

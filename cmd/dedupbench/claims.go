@@ -20,7 +20,7 @@ type claimsCmd struct {
 	Weeks      int          `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
 	Baseline   bool         `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the settings that our store uses."`
 	Single     bool         `help:"Claim events one by one, and measure the disk's own fdatasync beside it."`
-	Goroutines int          `help:"Callers at once." default:"4" placeholder:"N"`
+	Goroutines int          `help:"Callers at once, on both sides: 1 is one consumer's loop beside one blind writer." default:"1" placeholder:"N"`
 	Rounds     int          `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
 	Dir        string       `help:"Directory to make the stores in; they are removed. Without it: a temporary one." type:"path"`
 	Seed       uint64       `help:"Seed of the ids." default:"1"`
