@@ -30,7 +30,7 @@ type ClaimsOptions struct {
 	// baseline, one without.
 	Rounds int
 
-	Dir      string // for the stores, which are removed; "" = a temporary one
+	Dir      string // for the stores, which are removed; must be new; "" = a temporary one
 	Seed     uint64
 	Progress Progress
 	// Profile, if not nil, is called before the engine is fed, and what it returns after it.

@@ -81,7 +81,7 @@ func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err erro
 		return report, err
 	}
 	defer func() { err = errors.Join(err, log.close()) }()
-	place, err := newPlace(o.Dir)
+	place, err := placeAt(o.Dir)
 	if err != nil {
 		return report, err
 	}

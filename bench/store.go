@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -113,8 +114,22 @@ type place struct {
 	temporary string // to be removed, "" if the directory was given
 }
 
-// newPlace returns a place in the given directory, or in a new temporary one.
+// newPlace returns a place in the given directory, which must be new or empty, or in a new temporary one.
 func newPlace(dir string) (*place, error) {
+	if dir != "" {
+		switch entries, err := os.ReadDir(dir); {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w: give a new directory", ErrUsage, err)
+		case len(entries) > 0:
+			return nil, fmt.Errorf("%w: %s is not empty: give a new directory", ErrUsage, dir)
+		}
+	}
+	return placeAt(dir)
+}
+
+// placeAt is newPlace for a directory that may hold a store.
+func placeAt(dir string) (*place, error) {
 	if dir != "" {
 		return &place{Dir: dir}, nil
 	}

@@ -22,7 +22,7 @@ type claimsCmd struct {
 	Single     bool         `help:"Claim events one by one, and measure the disk's own fdatasync beside it."`
 	Goroutines int          `help:"Callers at once, on both sides: 1 is one consumer's loop beside one blind writer." default:"1" placeholder:"N"`
 	Rounds     int          `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
-	Dir        string       `help:"Directory to make the stores in; they are removed. Without it: a temporary one." type:"path"`
+	Dir        dirFlag      `help:"New directory to make the stores in; they are removed. Without it: a temporary one."`
 	Seed       uint64       `help:"Seed of the ids." default:"1"`
 	CPUProfile string       `help:"Write a CPU profile of the engine's part to this file." name:"cpuprofile" type:"path" placeholder:"FILE"`
 	MemProfile string       `help:"Write a heap profile to this file when the engine has seen everything." name:"memprofile" type:"path" placeholder:"FILE"`
@@ -38,7 +38,7 @@ func (c *claimsCmd) Run(ctx context.Context, out *output) error {
 	o := bench.ClaimsOptions{
 		N: c.N, Dup: c.Dup, Batch: c.Batch, IDs: c.IDs, Scopes: c.Scopes, Weeks: c.Weeks, Store: c.Store,
 		Goroutines: c.Goroutines, Single: c.Single, Baseline: c.Baseline, Rounds: c.Rounds,
-		Dir: c.Dir, Seed: c.Seed, Progress: out.show(),
+		Dir: string(c.Dir), Seed: c.Seed, Progress: out.show(),
 	}
 	if c.CPUProfile != "" || c.MemProfile != "" {
 		o.Profile = c.profile

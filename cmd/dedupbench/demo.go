@@ -8,8 +8,8 @@ import (
 
 type demoCmd struct {
 	storeFlag
-	Kills int    `help:"How often the consumer is killed." default:"6" placeholder:"N"`
-	Dir   string `help:"New directory of the store; kept. Without it: a temporary one." type:"path"`
+	Kills int     `help:"How often the consumer is killed." default:"6" placeholder:"N"`
+	Dir   dirFlag `help:"New directory of the store; kept. Without it: a temporary one."`
 }
 
 func (c *demoCmd) Help() string {
@@ -19,7 +19,7 @@ func (c *demoCmd) Help() string {
 }
 
 func (c *demoCmd) Run(ctx context.Context, out *output) error {
-	o := bench.DemoOptions{Store: c.Store, Kills: c.Kills, Dir: c.Dir}
+	o := bench.DemoOptions{Store: c.Store, Kills: c.Kills, Dir: string(c.Dir)}
 	if !out.json {
 		o.Tell = func(s string) { say(out.stdout, "%s\n", s) }
 	}

@@ -8,11 +8,11 @@ import (
 
 type dropCmd struct {
 	storeFlag
-	N      int    `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
-	Weeks  int    `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
-	Scopes int    `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
-	Dir    string `help:"New directory of the store; kept. Without it: a temporary one." type:"path"`
-	Seed   uint64 `help:"Seed of the ids." default:"1"`
+	N      int     `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
+	Weeks  int     `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
+	Scopes int     `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
+	Dir    dirFlag `help:"New directory of the store; kept. Without it: a temporary one."`
+	Seed   uint64  `help:"Seed of the ids." default:"1"`
 }
 
 func (c *dropCmd) Help() string {
@@ -22,7 +22,7 @@ func (c *dropCmd) Help() string {
 
 func (c *dropCmd) Run(ctx context.Context, out *output) error {
 	r, err := bench.Drop(ctx, bench.DropOptions{
-		N: c.N, Weeks: c.Weeks, Scopes: c.Scopes, Store: c.Store, Dir: c.Dir, Seed: c.Seed, Progress: out.show(),
+		N: c.N, Weeks: c.Weeks, Scopes: c.Scopes, Store: c.Store, Dir: string(c.Dir), Seed: c.Seed, Progress: out.show(),
 	})
 	return report(out, r, err)
 }

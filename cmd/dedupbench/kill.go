@@ -10,7 +10,7 @@ type killCmd struct {
 	storeFlag
 	Kills int            `help:"How often the process is killed." default:"20" placeholder:"N"`
 	Mode  bench.KillMode `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
-	Dir   string         `help:"New directory of the store; kept. Without it: a temporary one." type:"path"`
+	Dir   dirFlag        `help:"New directory of the store; kept. Without it: a temporary one."`
 	Seed  uint64         `help:"Seed of the log." default:"1"`
 }
 
@@ -22,7 +22,7 @@ func (c *killCmd) Help() string {
 
 func (c *killCmd) Run(ctx context.Context, out *output) error {
 	r, err := bench.Kill(ctx, bench.KillOptions{
-		Kills: c.Kills, Store: c.Store, Mode: c.Mode, Dir: c.Dir, Seed: c.Seed, Progress: out.show(),
+		Kills: c.Kills, Store: c.Store, Mode: c.Mode, Dir: string(c.Dir), Seed: c.Seed, Progress: out.show(),
 	})
 	return report(out, r, err)
 }

@@ -8,9 +8,9 @@ import (
 
 type reopenCmd struct {
 	storeFlag
-	N    int    `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
-	Dir  string `help:"New directory of the store; kept. Without it: a temporary one." type:"path"`
-	Seed uint64 `help:"Seed of the ids." default:"1"`
+	N    int     `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
+	Dir  dirFlag `help:"New directory of the store; kept. Without it: a temporary one."`
+	Seed uint64  `help:"Seed of the ids." default:"1"`
 }
 
 func (c *reopenCmd) Help() string {
@@ -19,6 +19,6 @@ func (c *reopenCmd) Help() string {
 }
 
 func (c *reopenCmd) Run(ctx context.Context, out *output) error {
-	r, err := bench.Reopen(ctx, bench.ReopenOptions{N: c.N, Store: c.Store, Dir: c.Dir, Seed: c.Seed, Progress: out.show()})
+	r, err := bench.Reopen(ctx, bench.ReopenOptions{N: c.N, Store: c.Store, Dir: string(c.Dir), Seed: c.Seed, Progress: out.show()})
 	return report(out, r, err)
 }
