@@ -408,3 +408,26 @@ func TestClosedEngineAnswersNothing(t *testing.T) {
 		}
 	}
 }
+
+// While one batch is being applied the next one is decided: the store does not show the first one's claims yet.
+func TestEventInABatchThatIsBeingAppliedIsClaimedOnce(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	claim(t, e, event("warm")) // what Open applies is over
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	m.Before(storetest.OpApply, func(int) error {
+		m.Before(storetest.OpApply, nil)
+		close(begun)
+		<-goOn
+		return nil
+	})
+	told := make(chan engine.Result, 2)
+	go func() { told <- claim(t, e, event("a")) }()
+	<-begun
+	go func() { told <- claim(t, e, event("a")) }()
+	time.Sleep(20 * time.Millisecond) // the second one is decided, or waits to be
+	close(goOn)
+	a, b := <-told, <-told
+	if a.Verdict+b.Verdict != engine.Claimed+engine.Duplicate {
+		t.Fatalf("told %v and %v", a.Verdict, b.Verdict)
+	}
+}

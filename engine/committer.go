@@ -14,10 +14,10 @@ type group struct {
 	journal journalWriter
 	records []byte // arena of the batch's records
 
-	requests   []*request
-	claims     int      // put by this batch
-	stateBytes int      // written by transactions
-	after      []func() // run by the releaser once the batch is durable, before anybody is told
+	requests []*request
+	claims   int      // put by this batch
+	bytes    int      // of keys and state
+	after    []func() // run by the releaser once the batch is durable, before anybody is told
 
 	wait  func() error // the store's, nil if nothing was applied
 	since time.Time
@@ -27,12 +27,12 @@ type group struct {
 
 const (
 	maxGroupClaims = MaxBatchEvents // a group is closed once it has so many claims, or
-	maxGroupBytes  = 4 << 20        // so many bytes of state
+	maxGroupBytes  = 4 << 20        // so many bytes of keys and state
 	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
 	groups         = groupsAhead + 2
 )
 
-func (g *group) full() bool { return g.claims >= maxGroupClaims || g.stateBytes >= maxGroupBytes }
+func (g *group) full() bool { return g.claims >= maxGroupClaims || g.bytes >= maxGroupBytes }
 
 func (g *group) reset() {
 	clear(g.batch.Claims)
@@ -121,7 +121,7 @@ func (e *Engine) handed(changes bool, claims int) {
 		return
 	}
 	e.seq++
-	e.sinceSnap += uint64(claims)
+	e.sinceSnap += uint64(claims) + 1 // the journal has an entry for each batch
 	e.maybeSnapshot()
 }
 
@@ -203,6 +203,7 @@ func (e *Engine) claim(g *group, key []byte, c *candidate) (Record, error) {
 	g.records = appendRecord(g.records, &rec, topic)
 	g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
 	g.claims++
+	g.bytes += len(key)
 	e.put.add(key, c.hash, rec)
 	ref := bucketRef{scope, c.week}
 	g.journal.add(ref, journalPut, c.hash)

@@ -52,9 +52,10 @@ type Engine struct {
 	stopWork func()
 	behind   sync.WaitGroup
 
-	calls  sync.RWMutex // held for reading by every call that uses the store; Close takes it for writing
-	closed bool         // guarded by calls
-	loops  sync.WaitGroup
+	calls   sync.RWMutex // held for reading by every call that uses the store; Close takes it for writing
+	closed  bool         // guarded by calls
+	closing atomic.Bool  // set before Close waits for calls, so that nobody queues behind it
+	loops   sync.WaitGroup
 
 	failure atomic.Pointer[error]
 	stopped chan struct{} // closed once failure is set
@@ -87,6 +88,9 @@ func (e *Engine) stop(cause error) error {
 
 // enter begins a call that uses the store; leave ends it.
 func (e *Engine) enter() error {
+	if e.closing.Load() {
+		return ErrClosed
+	}
 	e.calls.RLock()
 	if e.closed {
 		e.calls.RUnlock()

@@ -75,7 +75,7 @@ func (n *names) ref(name string, writes []StateWrite) (uint64, []StateWrite, err
 	}
 	old := *n.list.Load()
 	if len(old) >= MaxNames {
-		return 0, writes, fmt.Errorf("%w: %d distinct scopes and topics, cannot add %q", ErrLimit, len(old), name)
+		return 0, writes, fmt.Errorf("%w: %d distinct scopes and topics are in the store, which keeps them for ever; %q is one too many: give instances numbers that come again, or begin a new store", ErrLimit, len(old), name)
 	}
 	ref := uint64(len(old))
 	list := append(old, name)

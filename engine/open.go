@@ -240,7 +240,8 @@ func (e *Engine) finishDrops(ctx context.Context) {
 // still run fail with ErrClosed when they next touch the engine. Close returns the failure that stopped the engine, if
 // one did.
 func (e *Engine) Close() error {
-	e.stopWork() // before calls is taken: a scan holds it for reading until it is cut off
+	e.closing.Store(true)
+	e.stopWork() // before calls is taken: scans, verifications and backups hold it for reading until they are cut off
 	e.calls.Lock()
 	if e.closed {
 		e.calls.Unlock()

@@ -79,11 +79,24 @@ func (e *Engine) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekb
 
 // Offset returns the next offset of a partition, as it is durable in the store.
 func (e *Engine) Offset(ctx context.Context, p Position) (o Offset, found bool, err error) {
-	err = e.Update(ctx, func(tx *Tx) error {
-		o, found, err = tx.Offset(p)
-		return err
-	}, Retries(3))
-	return o, found && err == nil, err
+	if err := errors.Join(ctx.Err(), p.check()); err != nil {
+		return Offset{}, false, err
+	}
+	if err := e.enter(); err != nil {
+		return Offset{}, false, err
+	}
+	defer e.leave()
+	value, found, err := e.store.State(p.stateKey())
+	if err == nil && found {
+		o, err = parseOffset(value)
+	}
+	if err != nil {
+		return Offset{}, false, e.stop(err)
+	}
+	if err := e.settle(); err != nil {
+		return Offset{}, false, err
+	}
+	return o, found, nil
 }
 
 // A ScopeInfo is what the store holds of one scope in one week. Bytes are an estimate of the space on disk.
@@ -154,11 +167,23 @@ func (e *Engine) currentCounts(ctx context.Context) (counts map[bucketRef]count,
 // that was acknowledged before the call. Its identity has the same UUID and a higher incarnation; opened, it rebuilds
 // its filters by a scan.
 func (e *Engine) Backup(ctx context.Context, dir string) error {
+	return e.untilClose(ctx, func(ctx context.Context) error { return e.store.Backup(ctx, dir) })
+}
+
+// untilClose runs a long call of the store, which Close cuts off.
+func (e *Engine) untilClose(ctx context.Context, call func(ctx context.Context) error) error {
 	if err := e.enter(); err != nil {
 		return err
 	}
 	defer e.leave()
-	return e.store.Backup(ctx, dir)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.work, cancel)()
+	err := call(ctx)
+	if err != nil && e.work.Err() != nil {
+		return ErrClosed
+	}
+	return err
 }
 
 // A scanned claim, with its key taken apart.
@@ -282,11 +307,9 @@ func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 	case trusted:
 		e.compareCounts(&report, want, got)
 	}
-	if err := e.enter(); err != nil {
-		return report, err
-	}
-	defer e.leave()
-	return report, e.store.Verify(ctx, func(problem string) { report.add("%s", problem) })
+	return report, e.untilClose(ctx, func(ctx context.Context) error {
+		return e.store.Verify(ctx, func(problem string) { report.add("%s", problem) })
+	})
 }
 
 func (e *Engine) compareCounts(report *VerifyReport, want, got map[bucketRef]count) {
@@ -344,6 +367,7 @@ type Stats struct {
 
 	OpenTransactions int
 	Holds            int
+	Names            int // distinct scopes and topics seen, of MaxNames
 	Oldest           weekbucket.Week
 	Store            Usage
 }
@@ -373,6 +397,7 @@ func (e *Engine) stats() Stats {
 		StoreReads:           e.counters.storeReads.Load(),
 		OpenTransactions:     e.tx.count(),
 		Holds:                len(e.Holds()),
+		Names:                len(*e.names.list.Load()),
 		Oldest:               e.OldestWeek(),
 	}
 	for _, v := range Verdicts {

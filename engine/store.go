@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"time"
 )
 
 // A Store keeps what it is told and finds it again. The engine decides; a store maps one batch to one durable commit.
@@ -100,6 +101,13 @@ type Identity struct {
 	Incarnation uint64
 	// Seed keys the hashes of claims. It is random, so that ids cannot be chosen to collide, and constant.
 	Seed uint64
+}
+
+// Backup returns the identity of a backup that is made now. Its incarnation is higher, and another one for each backup,
+// also of one store: each may go its own way.
+func (id Identity) Backup() Identity {
+	id.Incarnation = max(id.Incarnation+1, uint64(time.Now().UnixNano()))
+	return id
 }
 
 // A Batch is applied whole or not at all. Within a batch later writes win over earlier ones.

@@ -168,8 +168,8 @@ func (tx *Tx) judgeKey(key []byte, c *candidate, res *Result) (keep bool, err er
 		*res = Result{Verdict: Duplicate, Record: rec}
 		return false, nil
 	}
-	if len(tx.req.claims) >= MaxTxClaims {
-		return false, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, MaxTxClaims)
+	if len(tx.req.claims) >= MaxTxClaims || len(tx.req.arena) > MaxTxBytes {
+		return false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(tx.req.claims), len(tx.req.arena))
 	}
 	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
 	before := e.applying.Load()
@@ -485,7 +485,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	for i := range tx.writes {
 		if w := tx.writes[i].StateWrite; tx.latest[string(w.Key)] == i {
 			g.batch.State = append(g.batch.State, w)
-			g.stateBytes += len(w.Key) + len(w.Value)
+			g.bytes += len(w.Key) + len(w.Value)
 			e.holds.noteWrite(w)
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,12 +50,14 @@ type DropReport struct {
 	// Weeks is the number of weeks by which it was raised, Buckets the number of (scope, week) that held claims.
 	Weeks   int
 	Buckets int
+	// Behind is the number of expired weeks that are left to later runs by the bound on weeks (see DropAllExpired).
+	Behind int
 	// HeldBy names the hold that kept an expired week from being dropped, "" if none did.
 	HeldBy string
 }
 
 // DropExpired drops the weeks that are past retention by the clock and kept by no hold, oldest first, at most
-// Options.MaxWeeksPerRun of them. On return their claims are gone, durably, and events of these weeks are TooOld. The
+// Options.MaxWeeksPerRun of them, counted from the first that holds claims. On return their claims are gone, durably, and events of these weeks are TooOld. The
 // disk space comes back behind (see Reclaimed). With KeepAll it does nothing.
 func (e *Engine) DropExpired(ctx context.Context) (DropReport, error) {
 	return e.dropExpired(ctx, e.opt.MaxWeeksPerRun)
@@ -70,17 +73,26 @@ func (e *Engine) dropExpired(ctx context.Context, most int) (DropReport, error) 
 	if e.opt.RetentionWeeks == KeepAll {
 		return DropReport{Oldest: e.OldestWeek()}, nil
 	}
-	return e.drop(ctx, func() (weekbucket.Week, string, error) {
+	behind := 0
+	report, err := e.drop(ctx, func() (weekbucket.Week, string, error) {
 		this, err := weekbucket.Of(e.now())
 		if err != nil {
 			return 0, "", fmt.Errorf("hapax: the clock: %w", err)
 		}
-		until := min(firstKept(this, e.opt.RetentionWeeks), e.decideOld+weekbucket.Week(min(most, int(weekbucket.Max-e.decideOld))))
+		kept, from := firstKept(this, e.opt.RetentionWeeks), e.decideOld
+		if first, some := e.screen.firstWeek(); some && e.screen.trusted.Load() {
+			from = max(from, min(first, kept)) // weeks without claims do not count
+		}
+		until := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
+		behind = int(kept) - int(until)
 		if hold, ok := e.holds.lowest(); ok && hold.week() < until {
+			behind = 0
 			return max(hold.week(), e.decideOld), hold.Name, nil
 		}
 		return until, "", nil
 	})
+	report.Behind = max(behind, 0)
+	return report, err
 }
 
 // DropWeek drops the oldest kept week that holds claims, whether it is expired or not, and with it the empty weeks
@@ -332,6 +344,9 @@ func (e *Engine) RunNightly(ctx context.Context, at time.Duration, report func(D
 		r, err := e.DropExpired(ctx)
 		if report != nil {
 			report(r, err)
+		}
+		if errors.Is(err, ErrClosed) || errors.Is(err, ErrStopped) {
+			return err
 		}
 	}
 }

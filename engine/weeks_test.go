@@ -863,3 +863,29 @@ func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
 		}
 	})
 }
+
+func TestRetentionSkipsWeeksWithoutClaims(t *testing.T) {
+	disk := storetest.NewDisk()
+	open1 := func(o engine.Options) *engine.Engine {
+		m, err := disk.Open("d", engine.Identity{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return open(t, m, o)
+	}
+	e := open1(engine.Options{RetentionWeeks: engine.KeepAll})
+	old := event("old")
+	old.Time = noon.AddDate(0, 0, -7*20)
+	claim(t, e, old)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open1(engine.Options{RetentionWeeks: 4})
+	r, err := e.DropExpired(ctx)
+	if err != nil || r.Buckets != 1 || r.Behind == 0 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if r, err = e.DropExpired(ctx); err != nil || r.Behind == 0 {
+		t.Fatalf("an empty store is to keep the bound: %+v %v", r, err)
+	}
+}

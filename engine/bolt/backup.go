@@ -37,8 +37,7 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	}
 	defer func() { _ = lock.Close() }()
 
-	id := s.identity
-	id.Incarnation++
+	id := s.identity.Backup()
 	path := filepath.Join(dir, copyFileName)
 	if err := s.view(func(m *moment) error { return m.copyTo(ctx, path, s.o, id) }); err != nil {
 		return err

@@ -95,8 +95,7 @@ func (s *Store) becomeBackup(ctx context.Context, of *Store, files map[string][]
 	if err := d.writeAttestation(attestation{s.lastSeq, s.currentManifest()}); err != nil {
 		return err
 	}
-	id := of.id
-	id.Incarnation++
+	id := of.id.Backup()
 	if err := sidecar.WriteIdentity(sidecars{d}, d.dir, sidecar.Pebble, id); err != nil {
 		return err
 	}

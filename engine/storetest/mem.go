@@ -359,7 +359,7 @@ func (m *Mem) Backup(ctx context.Context, dir string) error {
 		return m.poisoned(OpBackup)
 	}
 	i := m.image.clone(m.history.view.clone())
-	i.identity.Incarnation++
+	i.identity = i.identity.Backup()
 	return m.disk.put(dir, i)
 }
 
