@@ -27,7 +27,9 @@ func (c *demoCmd) Run(ctx context.Context, out *output) error {
 	if out.json {
 		return report(out, r, err)
 	}
-	printDemo(out, &r)
+	if err == nil || r.Sent > 0 {
+		printDemo(out, &r)
+	}
 	return err
 }
 
