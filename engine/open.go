@@ -13,6 +13,7 @@ import (
 // A FilterSource says where the filters came from when the engine was opened.
 type FilterSource string
 
+// What the filters came from.
 const (
 	FromSnapshot FilterSource = "snapshot+journal" // a snapshot and the journal of the batches after it
 	FromJournal  FilterSource = "journal"          // the journal of all batches; there was no snapshot yet

@@ -49,6 +49,13 @@ func backupOpens(e *env) {
 		e.Errorf("Backup has changed the identity from %v to %v", id, got)
 	}
 	var second string
+	e.onOther(e.backup("sister"), func(sister engine.Store) {
+		e.onOther(dir, func(s engine.Store) {
+			if sister.Identity().Incarnation == s.Identity().Incarnation {
+				e.Errorf("two backups have the incarnation %d", s.Identity().Incarnation)
+			}
+		})
+	})
 	e.onOther(dir, func(s engine.Store) {
 		e.expectSuccessor(s.Identity(), id)
 		e.expectCopy(s, e.told.view)

@@ -819,7 +819,7 @@ var mutants = []mutant{
 	}},
 
 	// Backups, verification.
-	{name: "backup has the same incarnation", caught: "BackupOpensWithHigherIncarnationAndSameUUID", wrap: onBackup(func(s *broken, i *image) { i.identity.Incarnation-- })},
+	{name: "backup has the same incarnation", caught: "BackupOpensWithHigherIncarnationAndSameUUID", wrap: onBackup(func(s *broken, i *image) { i.identity.Incarnation = s.Identity().Incarnation })},
 	{name: "backup has another UUID", caught: "BackupOpensWithHigherIncarnationAndSameUUID", wrap: onBackup(func(s *broken, i *image) { i.identity.UUID[0]++ })},
 	{name: "backup has another seed", caught: "BackupOpensWithHigherIncarnationAndSameUUID", wrap: onBackup(func(s *broken, i *image) { i.identity.Seed++ })},
 	{name: "backup without what is not synced", caught: "BackupOpensWithHigherIncarnationAndSameUUID", wrap: onBackup(func(s *broken, i *image) { i.contents = s.history.durable.clone() })},
