@@ -9,12 +9,12 @@
 // the keys (key.go), the records (record.go), the filters and their journal (screen.go, journal.go, snapshot.go), and
 // the order in which things happen:
 //
-//	callers ──prepare──▶ committer ──Apply──▶ store
-//	   ▲   filter, cache,   │ decides in order   │
-//	   │   store lookups    ▼                    ▼
-//	   └──── answers ──── releaser ◀──wait── durable
+//	callers ──prepare──▶ committer ──batch──▶ applier ──Apply──▶ store
+//	   ▲   filter, cache,   decides in order                      │
+//	   │   store lookups                                          ▼
+//	   └────────────────────── answers ──────── releaser ◀──wait── durable
 //
 // Reading the source: event.go and verdict.go say what goes in and out; claim.go is the way of an own-commit claim,
-// committer.go where it is decided; tx.go and transactions.go are transactions; weeks.go is retention; open.go is
+// committer.go and window.go where it is decided and applied; tx.go and transactions.go are transactions; weeks.go is retention; open.go is
 // recovery; store.go is the contract.
 package engine
