@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,6 +39,23 @@ func TestPlantedImportIsSeen(t *testing.T) {
 	got := breaches(t, "testdata/planted")
 	if len(got) != 1 || !strings.Contains(got[0], "bloom imports engine") {
 		t.Fatalf("a bloom that imports the engine: %q", got)
+	}
+}
+
+func TestEdgeBuildLinksNoPebbleAndNoTelemetry(t *testing.T) {
+	deps, err := exec.Command("go", "list", "-deps", "./engine/bolt").Output()
+	if err != nil {
+		t.Skip("the go command does not answer:", err)
+	}
+	if !strings.Contains(string(deps), "go.etcd.io/bbolt") {
+		t.Fatalf("bbolt is not among the packages that engine/bolt links:\n%s", deps)
+	}
+	for dep := range strings.Lines(string(deps)) {
+		for _, heavy := range []string{"cockroachdb/pebble", "prometheus", "opentelemetry", "franz-go"} {
+			if strings.Contains(dep, heavy) {
+				t.Errorf("an edge build links %s", strings.TrimSpace(dep))
+			}
+		}
 	}
 }
 
