@@ -41,6 +41,7 @@ func main() {
 		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -49,7 +50,8 @@ func main() {
 // run does what the arguments say and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var c cli
-	out := &output{stdout: stdout, stderr: stderr, json: slices.Contains(args, "--json")}
+	written := &checkedWriter{w: stdout}
+	out := &output{stdout: written, stderr: stderr, json: slices.Contains(args, "--json") || slices.Contains(args, "--json=true")}
 	exited := -1
 	parser, err := kong.New(&c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
 		kong.Description("Replays logs, measures claims, drops weeks and kills processes, and says what came of it."),
@@ -67,7 +69,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	out.json = c.JSON
 	out.command, _, _ = strings.Cut(command.Command(), " ")
-	return out.exit(command.Run())
+	code := out.exit(command.Run())
+	if written.err != nil {
+		say(stderr, "dedupbench %s: the report could not be written: %v\n", out.command, written.err)
+		return max(code, exitFailed)
+	}
+	return code
+}
+
+// A checkedWriter remembers the first error of its writer.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	if c.err == nil {
+		c.err = err
+	}
+	return n, err
 }
 
 // exit says on stderr what went wrong, and returns the exit status.

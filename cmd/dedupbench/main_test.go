@@ -260,3 +260,18 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the map claimed nothing twice: %v", inMemory)
 	}
 }
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestReportThatCannotBeWrittenFails(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log.csv")
+	if err := os.WriteFile(log, []byte("id,time\na,2026-01-01T00:00:00Z\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	if code := run(t.Context(), []string{"replay", log, "--json"}, fullDisk{}, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "could not be written") {
+		t.Fatalf("exit status %d, stderr %q", code, stderr.String())
+	}
+}
