@@ -27,7 +27,7 @@ type Options struct {
 	// store. 0 = DefaultMaxWeeksPerRun.
 	MaxWeeksPerRun int
 
-	// RecentClaims is the number of claims in the cache that answers for repeats that come soon, some 200 bytes each.
+	// RecentClaims is the number of claims in the cache of claims that were asked for again, some 200 bytes each.
 	// 0 = DefaultRecentClaims; negative = no cache.
 	RecentClaims int
 
