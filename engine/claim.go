@@ -89,6 +89,11 @@ type candidate struct {
 	seen   time.Time
 }
 
+// record is what is kept about the claim if the candidate wins.
+func (c *candidate) record() Record {
+	return Record{State: Done, FirstSeen: c.seen.Truncate(time.Millisecond), Origin: c.event.Origin}
+}
+
 // judge fills results for own-commit claims.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
 	if err := ctx.Err(); err != nil {

@@ -121,6 +121,10 @@ func TestDefaultScopeForms(t *testing.T) {
 		_, errs["TryClaimBatchDefault"] = e.TryClaimBatchDefault(ctx, []engine.Event{ev})
 		_ = e.Update(ctx, func(tx *engine.Tx) error {
 			_, errs["Tx.TryClaimDefault"] = tx.TryClaimDefault(ev)
+			_, errs["Tx.TryReclaimDefault"] = tx.TryReclaimDefault(ev, 0)
+			if _, err := tx.DeadLetterDefault(ev); !errors.Is(err, engine.ErrNotClaimed) {
+				errs["Tx.DeadLetterDefault"] = err
+			}
 			return nil
 		})
 		return own, errs

@@ -165,8 +165,8 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 			*c.result = Result{Verdict: Duplicate, Record: rec}
 			continue
 		}
-		rec, err = e.claim(g, key, c)
-		if err != nil {
+		rec = c.record()
+		if err := e.claim(g, key, c, &rec); err != nil {
 			*c.result = Result{Verdict: Failed, Err: err}
 			continue
 		}
@@ -182,8 +182,8 @@ func (e *Engine) decide(key []byte, c *candidate) (Record, bool, error) {
 		e.screen.negatives.Add(1)
 		return Record{}, false, nil
 	}
-	if rec, found := e.put.find(key, c.hash); found {
-		return rec, true, nil
+	if rec, put := e.put.find(key, c.hash); put {
+		return rec, rec.State != 0, nil
 	}
 	rec, found, err := e.read(key)
 	if err == nil && !found && e.screen.trusted.Load() {
@@ -192,32 +192,35 @@ func (e *Engine) decide(key []byte, c *candidate) (Record, bool, error) {
 	return rec, found, err
 }
 
-// claim puts a claim into the group. It fails, with no claim added, if scope or topic is one name too many.
-func (e *Engine) claim(g *group, key []byte, c *candidate) (Record, error) {
-	scope, topic, err := e.refs(g, c.event)
+// claim puts a claim with the given record into the group, or the record of one that is opened again. It fails, with
+// nothing added, if scope or topic is one name too many.
+func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
+	scope, topic, err := e.refs(g, c.event.Scope, rec.Origin.Topic)
 	if err != nil {
-		return Record{}, err
+		return err
 	}
-	rec := Record{State: Done, FirstSeen: c.seen.Truncate(time.Millisecond), Origin: c.event.Origin}
 	at := len(g.records)
-	g.records = appendRecord(g.records, &rec, topic)
+	g.records = appendRecord(g.records, rec, topic)
 	g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
 	g.claims++
 	g.bytes += len(key)
-	e.put.add(key, c.hash, rec)
+	e.put.add(key, c.hash, *rec)
+	if rec.reopened() {
+		return nil // it was counted, and its hash noted, when it was made
+	}
 	ref := bucketRef{scope, c.week}
 	g.journal.add(ref, journalPut, c.hash)
 	e.screen.put(ref, c.hash)
-	return rec, nil
+	return nil
 }
 
-// refs returns the numbers of an event's scope and topic.
-func (e *Engine) refs(g *group, ev *Event) (scope, topic uint64, err error) {
-	if scope, g.batch.State, err = e.names.ref(ev.Scope, g.batch.State); err != nil {
+// refs returns the numbers of a scope and a topic.
+func (e *Engine) refs(g *group, scope, topic string) (s, t uint64, err error) {
+	if s, g.batch.State, err = e.names.ref(scope, g.batch.State); err != nil {
 		return 0, 0, err
 	}
-	topic, g.batch.State, err = e.names.ref(ev.Origin.Topic, g.batch.State)
-	return scope, topic, err
+	t, g.batch.State, err = e.names.ref(topic, g.batch.State)
+	return s, t, err
 }
 
 // applyLoop is the applier. It ends when batches is closed.

@@ -22,6 +22,10 @@ var (
 	// of it was applied; run again, that claim is TooOld.
 	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")
 
+	// ErrNotClaimed says that a transaction was to dead-letter an event that it has not claimed, or whose claim it has
+	// rolled back. Nothing was changed.
+	ErrNotClaimed = errors.New("hapax: this transaction has not claimed the event: only the one that was told Claimed may dead-letter it")
+
 	// ErrNotOldestWeek says that a week other than the oldest kept one was to be dropped.
 	ErrNotOldestWeek = errors.New("hapax: only the oldest kept week may be dropped")
 

@@ -25,7 +25,7 @@ func TestClaimsWithTheSameHashAreToldApart(t *testing.T) {
 		t.Errorf("a claim of a group long applied is still held: %v", r)
 	}
 	c := newRecent(2)
-	c.add([]foundClaim{{keyEnd: 1, hash: 7}}, []byte("a"), 0)
+	c.add([]foundClaim{{keyEnd: 1, hash: 7, record: Record{State: Done}}}, []byte("a"), 0)
 	if _, found := c.get(7, []byte("b")); found {
 		t.Error("the cache takes a key for another one with its hash")
 	}

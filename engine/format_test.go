@@ -79,6 +79,8 @@ func TestGoldenRecords(t *testing.T) {
 		{Record{State: Done, Generation: 200, FirstSeen: time.UnixMilli(-1).UTC(), Origin: Origin{Partition: 3, Offset: -1}}, 128, "01 c801 01 8001 06 01"},
 		{Record{State: Done, FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 1,
 			"01 00 80f8c08b9767 01 feffffff0f feffffffffffffffff01"},
+		{Record{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "02 00 02 05 01 d804"},
+		{Record{State: DeadLettered, Generation: 1<<64 - 1, FirstSeen: time.UnixMilli(0).UTC()}, 0, "02 ffffffffffffffffff01 00 00 00 00"},
 	} {
 		b := appendRecord(nil, &c.record, c.topic)
 		wantBytes(t, b, c.want)
@@ -377,7 +379,7 @@ func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
 }
 
 func TestRecordInAnUnknownStateIsANewerFormat(t *testing.T) {
-	if _, _, err := parseRecord([]byte{2, 0, 2, 5, 1, 0}); !errors.Is(err, ErrNewerFormat) {
+	if _, _, err := parseRecord([]byte{3, 0, 2, 5, 1, 0}); !errors.Is(err, ErrNewerFormat) {
 		t.Fatal(err)
 	}
 }

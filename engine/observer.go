@@ -10,7 +10,7 @@ import (
 // engine.
 type Observer interface {
 	// Claiming is called before events are judged: by one call of TryClaim, by one of TryClaimBatch, or by one of
-	// Tx.TryClaim. The function that it returns, if not nil, is called with their results, in the same order. The events
+	// Tx.TryClaim or Tx.TryReclaim. The function that it returns, if not nil, is called with their results, in the same order. The events
 	// stay valid until then; neither may keep the slices after that, or change them.
 	Claiming(ctx context.Context, events []Event) (done func(results []Result))
 

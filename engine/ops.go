@@ -51,7 +51,8 @@ func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Ti
 		if week < e.decideOld {
 			return nil
 		}
-		if _, found, err = e.read(key); err != nil || !found {
+		var rec Record
+		if rec, found, err = e.read(key); err != nil || !found {
 			return err
 		}
 		ref := bucketRef{week: week}
@@ -62,6 +63,10 @@ func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Ti
 		g.journal.add(ref, journalRemoved, hash)
 		g.after = append(g.after, func() { e.recent.forget(hash) })
 		e.screen.remove(ref, hash)
+		e.put.add(key, hash, Record{})
+		if rec.State != Done {
+			e.tx.changed(key, e.seq+1)
+		}
 		return nil
 	})
 	return found && err == nil, err

@@ -3,19 +3,32 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 )
 
-// A State says how far the handling of a claimed event is. Today every claim is Done: whoever was told Claimed has, or
-// had, the event.
+// A State says how far the handling of a claimed event is. The values are on disk for ever.
 type State uint8
 
-// Done is the state of a claim that needs nothing more. Its value is on disk for ever.
-const Done State = 1
+const (
+	_ State = iota
 
+	// Done is the state of a claim that needs nothing more: whoever was told Claimed has, or had, the event. It never
+	// changes any more.
+	Done
+
+	// DeadLettered is the state of a claim whose event was put aside unhandled (Tx.DeadLetter). It may be opened again,
+	// once (Tx.TryReclaim).
+	DeadLettered
+)
+
+// String returns the state's name in snake case, as it stands in reports.
 func (s State) String() string {
-	if s == Done {
+	switch s {
+	case Done:
 		return "done"
+	case DeadLettered:
+		return "dead_lettered"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -25,10 +38,19 @@ type Record struct {
 	State State
 	// Generation counts how often the claim was opened again; 0 for its first life.
 	Generation uint64
-	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds.
+	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds. Opening the claim again
+	// does not change it.
 	FirstSeen time.Time
-	// Origin is the delivery that made the claim.
+	// Origin is the delivery that made the claim, also after it was opened again by another one.
 	Origin Origin
+}
+
+// reopened reports whether the claim was opened again since it was made.
+func (r *Record) reopened() bool { return r.Generation > 0 }
+
+// opens reports whether the claim may be opened again by whoever names this generation.
+func (r *Record) opens(generation uint64) bool {
+	return r.State == DeadLettered && r.Generation == generation && generation < math.MaxUint64
 }
 
 // The record on disk:
@@ -64,7 +86,7 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 		return Record{}, 0, fmt.Errorf("%w: claim record %x: %w", ErrDamaged, b, d.err)
 	case len(d.rest) != 0, int64(r.Origin.Partition) != partition:
 		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", ErrDamaged, b)
-	case r.State != Done:
+	case r.State != Done && r.State != DeadLettered:
 		return Record{}, 0, fmt.Errorf("%w: claim record with state %d", ErrNewerFormat, r.State)
 	}
 	return r, topic, nil

@@ -12,7 +12,8 @@ import (
 // Conflicts are found by backward validation (Kung and Robinson, "On optimistic methods for concurrency control",
 // 1981): a transaction reads the store as of its start, because a read of a key that was written since then fails; at
 // commit it loses if any key it has read was written since. The committer validates and applies one after the other,
-// so the order of commits is a serial order.
+// so the order of commits is a serial order. Claims are read as of now: one that is Done stays as it is, and a
+// dead-lettered one that a transaction was told of is a read as of that moment.
 type transactions struct {
 	engine *Engine
 	held   atomic.Int64 // number of reservations, so that nobody takes the lock when there are none
@@ -20,7 +21,7 @@ type transactions struct {
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
 	holders map[string]*Tx
 	open    map[*Tx]struct{}
-	written map[string]uint64 // state key to seq of the batch that wrote it last, as far as an open transaction needs
+	written map[string]uint64 // state or claim key to seq of the batch that wrote it last, as far as an open transaction needs
 	prune   int               // size of written at which it is pruned
 	floor   uint64            // transactions that began before this batch have lost: what was written since is forgotten
 }
@@ -39,7 +40,7 @@ func (t *transactions) init(e *Engine) {
 func (t *transactions) begin(ctx context.Context, e *Engine) *Tx {
 	tx := &Tx{
 		e: e, ctx: ctx, live: true, req: e.newRequest(),
-		latest: make(map[string]int), reads: make(map[string]bool), claims: make(map[string]Record),
+		latest: make(map[string]int), reads: make(map[string]uint64), claims: make(map[string]int),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,6 +107,9 @@ func (t *transactions) changedSince(key []byte, start uint64) bool {
 	return start < t.floor || t.written[string(key)] > start
 }
 
+// claimRead is the name under which the read of a claim is noted, among those of state keys.
+func claimRead(key []byte) string { return "c" + string(key) } // no state key begins with c (state.go)
+
 // lost reports whether something that tx has read was written since it began.
 func (t *transactions) lost(tx *Tx) bool {
 	t.mu.Lock()
@@ -113,15 +117,15 @@ func (t *transactions) lost(tx *Tx) bool {
 	if len(tx.reads) > 0 && tx.start < t.floor {
 		return true
 	}
-	for key := range tx.reads {
-		if t.written[key] > tx.start {
+	for key, at := range tx.reads {
+		if t.written[key] > at {
 			return true
 		}
 	}
 	return false
 }
 
-// wrote notes the writes of tx, which go into batch seq. It is called before that batch is applied, so that whoever
+// wrote notes the writes of tx, and the claims that it opens again, which go into batch seq. It is called before that batch is applied, so that whoever
 // reads the new value also finds the note.
 func (t *transactions) wrote(tx *Tx, seq uint64) {
 	t.mu.Lock()
@@ -129,6 +133,23 @@ func (t *transactions) wrote(tx *Tx, seq uint64) {
 	for key := range tx.latest {
 		t.written[key] = seq
 	}
+	for i := range tx.records {
+		if tx.records[i].reopened() {
+			t.written[claimRead(tx.req.key(&tx.req.claims[i]))] = seq
+		}
+	}
+	t.forgetSome()
+}
+
+// changed notes that batch seq removes a claim that was not Done, as wrote does.
+func (t *transactions) changed(key []byte, seq uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.written[claimRead(key)] = seq
+	t.forgetSome()
+}
+
+func (t *transactions) forgetSome() {
 	if len(t.written) >= t.prune {
 		t.forget()
 	}

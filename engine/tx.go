@@ -101,114 +101,16 @@ type Tx struct {
 	latest map[string]int    // state key to index of its latest write
 	serial uint64            // of the last savepoint
 	saved  []uint64          // serials of the savepoints that are valid, rising
-	reads  map[string]bool   // state keys read from the store
-	claims map[string]Record // keys claimed by this transaction
+	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
+	claims map[string]int    // keys claimed by this transaction, to their index in req.claims
+
+	records []Record // what commits, of each of req.claims
+	letters []int    // indices of those that were dead-lettered, in that order
 }
 
 type txWrite struct {
 	StateWrite
 	before int // index of the write to the same key before, -1 if none
-}
-
-// TryClaim judges one event as part of the transaction. Claimed becomes true when the transaction commits; until then
-// everybody else is told InFlight. If the transaction does not commit, the event can be claimed again.
-func (tx *Tx) TryClaim(ev Event) (Result, error) {
-	if err := tx.enter(); err != nil {
-		return Result{Verdict: Failed, Err: err}, err
-	}
-	defer tx.leave()
-	events, results := []Event{ev}, make([]Result, 1)
-	if o := tx.e.opt.Observer; o != nil {
-		if done := o.Claiming(tx.ctx, events); done != nil {
-			defer func() { done(results) }()
-		}
-	}
-	err := tx.judge(&events[0], &results[0])
-	if err != nil {
-		results[0] = Result{Verdict: Failed, Err: err}
-	}
-	tx.told = tx.told || results[0].Verdict == Duplicate || results[0].Verdict == TooOld
-	tx.e.counters.count(results)
-	return results[0], results[0].Err
-}
-
-// TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
-func (tx *Tx) TryClaimDefault(ev Event) (Result, error) {
-	if err := tx.enter(); err != nil {
-		return Result{Verdict: Failed, Err: err}, err
-	}
-	err := tx.e.inDefaultScope(&ev)
-	tx.leave()
-	if err != nil {
-		return Result{Verdict: Failed, Err: err}, err
-	}
-	return tx.TryClaim(ev)
-}
-
-func (tx *Tx) judge(ev *Event, res *Result) error {
-	r := tx.req
-	mark := len(r.arena)
-	c, ok := tx.e.newCandidate(r, ev, res, tx.e.now())
-	if !ok {
-		return nil
-	}
-	key := r.key(&c)
-	keep, err := tx.judgeKey(key, &c, res)
-	r.found, r.looked = r.found[:0], false
-	if !keep {
-		r.arena = r.arena[:mark]
-	}
-	return err
-}
-
-// judgeKey tells the verdict for a key, and keeps the candidate if it is Claimed.
-func (tx *Tx) judgeKey(key []byte, c *candidate, res *Result) (keep bool, err error) {
-	e := tx.e
-	if rec, ok := tx.claims[string(key)]; ok {
-		*res = Result{Verdict: Duplicate, Record: rec}
-		return false, nil
-	}
-	if len(tx.req.claims) >= MaxTxClaims || len(tx.req.arena) > MaxTxBytes {
-		return false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(tx.req.claims), len(tx.req.arena))
-	}
-	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
-	before := e.applying.Load()
-	rec, found, err := e.known(tx.req, c)
-	if err == nil && !found {
-		if !e.tx.reserve(key, tx) {
-			*res = Result{Verdict: InFlight}
-			return false, nil
-		}
-		if e.applying.Load() != before {
-			rec, found, err = e.known(tx.req, c)
-		}
-		if err != nil || found {
-			e.tx.release(key)
-		}
-	}
-	switch {
-	case err != nil:
-		return false, err
-	case found && e.tx.winning(key):
-		*res = Result{Verdict: InFlight} // its winner is still committing: told without waiting for that
-		return false, nil
-	case found:
-		*res = Result{Verdict: Duplicate, Record: rec}
-		if err := e.settle(); err != nil { // it is told now, so what it rests on has to be durable now
-			return false, err
-		}
-		e.recent.add(tx.req.found, tx.req.arena, tx.req.epoch)
-		return false, nil
-	}
-	ev := *c.event
-	ev.ID = nil // the key has it
-	c.event = &ev
-	c.result = nil
-	tx.req.claims = append(tx.req.claims, *c)
-	rec = Record{State: Done, FirstSeen: c.seen.Truncate(time.Millisecond), Origin: ev.Origin}
-	tx.claims[string(key)] = rec
-	*res = Result{Verdict: Claimed, Record: rec}
-	return true, nil
 }
 
 // Get returns the value under a key of the host's own, as the transaction sees it: its own writes, else the store as
@@ -282,10 +184,13 @@ func (tx *Tx) ReleaseHold(name string) error {
 
 // A Savepoint is a point in a transaction that it can go back to.
 type Savepoint struct {
-	tx             *Tx
-	serial         uint64
-	claims, writes int
+	tx     *Tx
+	serial uint64
+	at     progress
 }
+
+// progress is how much of what a transaction does is done.
+type progress struct{ claims, letters, writes int }
 
 // Savepoint marks this point of the transaction.
 func (tx *Tx) Savepoint() (Savepoint, error) {
@@ -295,10 +200,10 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 	defer tx.leave()
 	tx.serial++
 	tx.saved = append(tx.saved, tx.serial)
-	return Savepoint{tx, tx.serial, len(tx.req.claims), len(tx.writes)}, nil
+	return Savepoint{tx, tx.serial, progress{len(tx.req.claims), len(tx.letters), len(tx.writes)}}, nil
 }
 
-// RollbackTo undoes everything claimed and written since the savepoint was taken; what was before stays. Savepoints
+// RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken; what was before stays. Savepoints
 // taken since then are no longer valid.
 func (tx *Tx) RollbackTo(s Savepoint) error {
 	if err := tx.enter(); err != nil {
@@ -310,23 +215,27 @@ func (tx *Tx) RollbackTo(s Savepoint) error {
 		return &KeyError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
 	}
 	tx.saved = tx.saved[:at+1]
-	tx.undo(s.claims, s.writes)
+	tx.undo(s.at)
 	return nil
 }
 
-// undo takes back all but the first claims and writes.
-func (tx *Tx) undo(claims, writes int) {
+// undo takes back what was done since to.
+func (tx *Tx) undo(to progress) {
 	r := tx.req
-	for i := len(r.claims) - 1; i >= claims; i-- {
+	for _, i := range tx.letters[to.letters:] {
+		tx.records[i].State = Done
+	}
+	tx.letters = tx.letters[:to.letters]
+	for i := len(r.claims) - 1; i >= to.claims; i-- {
 		c := &r.claims[i]
 		key := r.key(c)
 		tx.e.tx.release(key)
 		delete(tx.claims, string(key))
 		r.arena = r.arena[:c.keyAt]
 	}
-	clear(r.claims[claims:])
-	r.claims = r.claims[:claims]
-	for i := len(tx.writes) - 1; i >= writes; i-- {
+	clear(r.claims[to.claims:])
+	r.claims, tx.records = r.claims[:to.claims], tx.records[:to.claims]
+	for i := len(tx.writes) - 1; i >= to.writes; i-- {
 		w := &tx.writes[i]
 		tx.bytes -= len(w.Key) + len(w.Value)
 		if w.before < 0 {
@@ -335,8 +244,8 @@ func (tx *Tx) undo(claims, writes int) {
 			tx.latest[string(w.Key)] = w.before
 		}
 	}
-	clear(tx.writes[writes:])
-	tx.writes = tx.writes[:writes]
+	clear(tx.writes[to.writes:])
+	tx.writes = tx.writes[:to.writes]
 }
 
 func checkHostKey(key []byte) error {
@@ -389,7 +298,7 @@ func (tx *Tx) get(key []byte) ([]byte, bool, error) {
 		tx.lost = ErrConflict
 		return nil, false, ErrConflict
 	}
-	tx.reads[string(key)] = true
+	tx.reads[string(key)] = tx.start
 	return value, found, nil
 }
 
@@ -447,7 +356,7 @@ func (tx *Tx) end() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	tx.live = false
-	tx.undo(0, 0)
+	tx.undo(progress{})
 	tx.e.tx.finish(tx)
 	tx.e.free(tx.req)
 	tx.req = nil
@@ -467,18 +376,19 @@ func (e *Engine) admitTx(g *group, r *request) error {
 		if c.week < e.decideOld {
 			return ErrWeekDropped
 		}
-		if _, found, err := e.decide(r.key(c), c); err != nil {
+		rec := &tx.records[i]
+		if now, found, err := e.decide(r.key(c), c); err != nil {
 			return err
-		} else if found {
+		} else if found != rec.reopened() || found && !now.opens(rec.Generation-1) {
 			return ErrConflict
 		}
-		if _, _, err := e.refs(g, c.event); err != nil {
+		if _, _, err := e.refs(g, c.event.Scope, rec.Origin.Topic); err != nil {
 			return err
 		}
 	}
 	for i := range r.claims {
 		c := &r.claims[i]
-		if _, err := e.claim(g, r.key(c), c); err != nil {
+		if err := e.claim(g, r.key(c), c, &tx.records[i]); err != nil {
 			return e.stop(err) // cannot be: its names are known by now
 		}
 	}

@@ -371,6 +371,8 @@ func TestTransactionThatIsNotLiveTouchesNothing(t *testing.T) {
 			_, err := tx.TryClaimDefault(ev)
 			return err
 		},
+		"TryReclaim":  func(tx *engine.Tx) error { _, err := tx.TryReclaim(event("a"), 0); return err },
+		"DeadLetter":  func(tx *engine.Tx) error { _, err := tx.DeadLetter(event("a")); return err },
 		"Get":         func(tx *engine.Tx) error { _, _, err := tx.Get([]byte("k")); return err },
 		"Put":         func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) },
 		"Delete":      func(tx *engine.Tx) error { return tx.Delete([]byte("k")) },

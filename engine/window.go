@@ -1,13 +1,13 @@
 package engine
 
-// putClaims are the claims of the group that is being decided and of the one before it, which the store may not show
-// yet. Older groups are applied: the applier takes a group only when it is done with the one before. It is the
+// putClaims are the claims put or removed by the group that is being decided and by the one before it, which the store
+// may not show yet. Older groups are applied: the applier takes a group only when it is done with the one before. It is the
 // committer's own.
 type putClaims struct {
 	now, before window
 }
 
-// A window holds the claims that one group puts.
+// A window holds the claims that one group puts or removes, each key once.
 type window struct {
 	keys   []byte // arena of the claims' keys
 	claims []putClaim
@@ -16,7 +16,7 @@ type window struct {
 
 type putClaim struct {
 	keyAt, keyEnd int
-	record        Record
+	record        Record // zero if it is removed
 }
 
 // next begins a new group.
@@ -30,9 +30,10 @@ func (p *putClaims) next() {
 	w.keys, w.claims = w.keys[:0], w.claims[:0]
 }
 
+// add notes that a claim is put; a zero record that it is removed.
 func (p *putClaims) add(key []byte, hash uint64, r Record) { p.now.add(key, hash, r) }
 
-// find returns the claim that one of the two groups puts under the key.
+// find returns the claim that one of the two groups puts under the key, a zero record if it removes it.
 func (p *putClaims) find(key []byte, hash uint64) (Record, bool) {
 	if r, found := p.now.find(key, hash); found {
 		return r, true

@@ -20,7 +20,7 @@ import (
 )
 
 // RunModel compares an engine on the store that h opens with maps, over random sequences of everything that a host may
-// do: claims, batches, transactions inside transactions, savepoints, failing closures, forgetting, holds, drops, a clock
+// do: claims, batches, transactions inside transactions, savepoints, dead letters and their replays, failing closures, forgetting, holds, drops, a clock
 // that goes on, clean and unclean ends. It takes a few seconds; with -rapid.checks it takes as long as these need, and
 // -rapid.steps makes each longer. A failure prints its -rapid.seed, and reproducing it is never cut short.
 func RunModel(t *testing.T, h Harness) {
@@ -68,7 +68,7 @@ func (k claimKey) String() string { return fmt.Sprintf("%q %v %q", k.scope, k.we
 
 // facts is what the model knows to be durable.
 type facts struct {
-	claims  map[claimKey]engine.Origin
+	claims  map[claimKey]engine.Record
 	host    map[string]string
 	offsets map[int32]int64
 	holds   map[string]weekbucket.Week
@@ -102,7 +102,7 @@ var modelStart = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 func newModel(rt *rapid.T, t *testing.T, h Harness, dir string) *model {
 	m := &model{T: rt, test: t, h: h, base: filepath.Dir(dir), dir: dir, clock: modelStart, held: map[claimKey]bool{}}
 	m.told = &facts{
-		claims: map[claimKey]engine.Origin{}, host: map[string]string{}, offsets: map[int32]int64{}, holds: map[string]weekbucket.Week{},
+		claims: map[claimKey]engine.Record{}, host: map[string]string{}, offsets: map[int32]int64{}, holds: map[string]weekbucket.Week{},
 		oldest: m.week() - engine.DefaultRetentionWeeks,
 	}
 	m.start()
@@ -180,41 +180,51 @@ func (m *model) event(t *rapid.T) (engine.Event, claimKey) {
 	return ev, claimKey{ev.Scope, week, string(ev.ID)}
 }
 
-// expect is the verdict of an event. tx is nil for an own-commit claim.
-func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx) (engine.Verdict, engine.Origin) {
+// expect is the verdict of an event. tx is nil for an own-commit claim; a claim that is dead-lettered with the
+// generation reopen, if that is not nil, is open.
+func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64) engine.Result {
 	if ev.Time.Sub(m.clock) > engine.DefaultAllowedSkew {
-		return engine.TooNew, engine.Origin{}
+		return engine.Result{Verdict: engine.TooNew}
 	}
 	if k.week < m.told.oldest {
-		return engine.TooOld, engine.Origin{}
+		return engine.Result{Verdict: engine.TooOld}
 	}
 	if tx != nil {
-		if o, ok := tx.claims[k]; ok {
-			return engine.Duplicate, o
+		if rec, ok := tx.claims[k]; ok {
+			return engine.Result{Verdict: engine.Duplicate, Record: rec}
 		}
 	}
-	if o, ok := m.told.claims[k]; ok {
-		return engine.Duplicate, o
+	rec, there := m.told.claims[k]
+	switch {
+	case there && (reopen == nil || rec.State != engine.DeadLettered || rec.Generation != *reopen):
+		return engine.Result{Verdict: engine.Duplicate, Record: rec}
+	case m.held[k]:
+		return engine.Result{Verdict: engine.InFlight}
+	case there:
+		rec.State = engine.Done
+		rec.Generation++
+		return engine.Result{Verdict: engine.Claimed, Record: rec}
 	}
-	if m.held[k] {
-		return engine.InFlight, engine.Origin{}
-	}
-	return engine.Claimed, ev.Origin
+	return engine.Result{Verdict: engine.Claimed, Record: m.newRecord(ev)}
 }
 
-func (m *model) checkResult(r engine.Result, err error, want engine.Verdict, origin engine.Origin, k claimKey) {
-	if err != nil || r.Verdict != want || r.Record.Origin != origin {
-		m.Fatalf("%v: told %v of %v, %v; want %v of %v", k, r.Verdict, r.Record.Origin, err, want, origin)
+func (m *model) newRecord(ev engine.Event) engine.Record {
+	return engine.Record{State: engine.Done, FirstSeen: m.clock, Origin: ev.Origin}
+}
+
+func (m *model) checkResult(r engine.Result, err error, want engine.Result, k claimKey) {
+	if err != nil || r != want {
+		m.Fatalf("%v: told %+v, %v; want %+v", k, r, err, want)
 	}
 }
 
 func (m *model) claim(t *rapid.T) {
 	ev, k := m.event(t)
-	want, origin := m.expect(ev, k, nil)
+	want := m.expect(ev, k, nil, nil)
 	r, err := m.e.TryClaim(context.Background(), ev)
-	m.checkResult(r, err, want, origin, k)
-	if want == engine.Claimed {
-		m.told.claims[k] = origin
+	m.checkResult(r, err, want, k)
+	if want.First() {
+		m.told.claims[k] = want.Record
 	}
 }
 
@@ -230,10 +240,10 @@ func (m *model) batch(t *rapid.T) {
 		m.Fatalf("a batch: %v", err)
 	}
 	for i, k := range keys {
-		want, origin := m.expect(events[i], k, nil)
-		m.checkResult(rs[i], rs[i].Err, want, origin, k)
-		if want == engine.Claimed {
-			m.told.claims[k] = origin
+		want := m.expect(events[i], k, nil, nil)
+		m.checkResult(rs[i], rs[i].Err, want, k)
+		if want.First() {
+			m.told.claims[k] = want.Record
 		}
 	}
 }
@@ -250,6 +260,11 @@ func (m *model) forget(t *rapid.T) {
 	}
 	if err != nil || found != there {
 		m.Fatalf("forgetting %v: %v %v, want %v", k, found, err, there)
+	}
+	if m.told.claims[k].State == engine.DeadLettered {
+		for _, x := range m.open {
+			x.changed[claimName(k)] = true
+		}
 	}
 	delete(m.told.claims, k)
 }
@@ -281,7 +296,7 @@ func (m *model) lowestHold() weekbucket.Week {
 
 func (m *model) raise(to weekbucket.Week) {
 	m.told.oldest = max(m.told.oldest, to)
-	maps.DeleteFunc(m.told.claims, func(k claimKey, _ engine.Origin) bool { return k.week < m.told.oldest })
+	maps.DeleteFunc(m.told.claims, func(k claimKey, _ engine.Record) bool { return k.week < m.told.oldest })
 }
 
 func (m *model) dropWeek(t *rapid.T) {
@@ -366,7 +381,7 @@ func (m *model) crash(t *rapid.T) {
 			answered <- k.id
 		})
 		m.gate.awaitApply(before)
-		now.claims[k] = ev.Origin
+		now.claims[k] = m.newRecord(ev)
 		if inTx {
 			now.host[key], now.offsets[9] = k.id, int64(i)
 		}
@@ -432,10 +447,10 @@ func (m *model) compare() {
 
 // difference tells how what the engine shows differs from f, "" if it does not.
 func (m *model) difference(f *facts) (d string) {
-	for k, origin := range f.claims {
+	for k, want := range f.claims {
 		r, found, err := m.e.Lookup(context.Background(), k.scope, []byte(k.id), k.week.Start())
-		if err != nil || !found || r.Origin != origin {
-			return fmt.Sprintf("claim %v is %v %v %v, want %v", k, r.Origin, found, err, origin)
+		if err != nil || !found || r != want {
+			return fmt.Sprintf("claim %v is %+v %v %v, want %+v", k, r, found, err, want)
 		}
 	}
 	if got := m.e.OldestWeek(); got != f.oldest {

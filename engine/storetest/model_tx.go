@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -13,7 +14,7 @@ import (
 
 // A modelTx is what a transaction has been told and has done.
 type modelTx struct {
-	claims  map[claimKey]engine.Origin
+	claims  map[claimKey]engine.Record
 	host    map[string]*string // nil is deleted
 	offsets map[int32]int64
 	saves   []modelSave
@@ -46,7 +47,7 @@ func (m *model) update(t *rapid.T) {
 		return
 	}
 	x := &modelTx{
-		claims: map[claimKey]engine.Origin{}, host: map[string]*string{}, offsets: map[int32]int64{},
+		claims: map[claimKey]engine.Record{}, host: map[string]*string{}, offsets: map[int32]int64{},
 		reads: map[string]bool{}, changed: map[string]bool{},
 	}
 	m.open = append(m.open, x)
@@ -105,6 +106,11 @@ func (m *model) outcome(x *modelTx, end string) error {
 func (m *model) commit(x *modelTx) {
 	maps.Copy(m.told.claims, x.claims)
 	written := map[string]bool{}
+	for k, rec := range x.claims {
+		if rec.Generation > 0 {
+			written[claimName(k)] = true
+		}
+	}
 	for k, v := range x.host {
 		written[k] = true
 		if v == nil {
@@ -124,14 +130,22 @@ func (m *model) commit(x *modelTx) {
 
 func offsetName(p int32) string { return "offset " + string('0'+p) }
 
+func claimName(k claimKey) string { return "claim " + k.String() }
+
 // step does one thing in a transaction.
 func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	key := rapid.SampledFrom(modelKeys[:3]).Draw(t, "key")
 	partition := rapid.Int32Range(0, 1).Draw(t, "partition")
 	var err error
-	switch rapid.SampledFrom([]string{"claim", "claim", "claim", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "outside", "inner"}).Draw(t, "do") {
+	switch rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "outside", "inner"}).Draw(t, "do") {
 	case "claim":
-		m.claimIn(t, tx, x)
+		m.claimIn(t, tx, x, false)
+		return
+	case "reclaim":
+		m.claimIn(t, tx, x, true)
+		return
+	case "letter":
+		m.letter(t, tx, x)
 		return
 	case "get":
 		m.get(tx, x, key)
@@ -171,21 +185,78 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	}
 }
 
-func (m *model) claimIn(t *rapid.T, tx *engine.Tx, x *modelTx) {
+// claimIn claims an event, or with replay set what is most likely a dead-lettered one.
+func (m *model) claimIn(t *rapid.T, tx *engine.Tx, x *modelTx, replay bool) {
 	ev, k := m.event(t)
-	r, err := tx.TryClaim(ev)
+	try, reopen := tx.TryClaim, (*uint64)(nil)
+	if replay {
+		ev, k = m.deadLettered(t, ev, k)
+		generation := m.told.claims[k].Generation + rapid.SampledFrom([]uint64{0, 0, 0, 1, ^uint64(0)}).Draw(t, "generation")
+		reopen = &generation
+		try = func(ev engine.Event) (engine.Result, error) { return tx.TryReclaim(ev, generation) }
+	}
+	r, err := try(ev)
 	if x.lost {
 		if !errors.Is(err, engine.ErrConflict) {
 			m.Fatalf("claiming in a lost transaction: %v", err)
 		}
 		return
 	}
-	want, origin := m.expect(ev, k, x)
-	m.checkResult(r, err, want, origin, k)
-	x.told = x.told || want == engine.Duplicate || want == engine.TooOld
-	if want == engine.Claimed {
-		x.claims[k] = origin
+	_, own := x.claims[k]
+	want := m.expect(ev, k, x, reopen)
+	m.checkResult(r, err, want, k)
+	x.told = x.told || want.Verdict == engine.Duplicate || want.Verdict == engine.TooOld
+	if want.First() {
+		x.claims[k] = want.Record
 		m.held[k] = true
+	}
+	if name := claimName(k); !own && want.Record.State == engine.DeadLettered && !x.reads[name] {
+		x.reads[name] = true
+		delete(x.changed, name) // it was read as it is now
+	}
+}
+
+// deadLettered picks an event with a dead-lettered claim; if there is none, it is the one given.
+func (m *model) deadLettered(t *rapid.T, ev engine.Event, k claimKey) (engine.Event, claimKey) {
+	var keys []claimKey
+	for k, rec := range m.told.claims {
+		if rec.State == engine.DeadLettered {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return ev, k
+	}
+	slices.SortFunc(keys, func(a, b claimKey) int { return cmp.Compare(a.String(), b.String()) })
+	k = rapid.SampledFrom(keys).Draw(t, "dead letter")
+	ev.Scope, ev.ID, ev.Time = k.scope, []byte(k.id), k.week.Start()
+	return ev, k
+}
+
+// letter dead-letters a claim of the transaction, or an event that it has not claimed.
+func (m *model) letter(t *rapid.T, tx *engine.Tx, x *modelTx) {
+	ev, k := m.event(t)
+	if own := slices.SortedFunc(maps.Keys(x.claims), func(a, b claimKey) int { return cmp.Compare(a.String(), b.String()) }); len(own) > 0 {
+		k = rapid.SampledFrom(own).Draw(t, "claim")
+		ev.Scope, ev.ID, ev.Time = k.scope, []byte(k.id), k.week.Start()
+	}
+	rec, err := tx.DeadLetter(ev)
+	want, claimed := x.claims[k]
+	switch {
+	case x.lost:
+		if !errors.Is(err, engine.ErrConflict) {
+			m.Fatalf("dead-lettering in a lost transaction: %v", err)
+		}
+	case !claimed:
+		if !errors.Is(err, engine.ErrNotClaimed) {
+			m.Fatalf("dead-lettering %v, which was not claimed: %v", k, err)
+		}
+	default:
+		want.State = engine.DeadLettered
+		x.claims[k] = want
+		if err != nil || rec != want {
+			m.Fatalf("dead-lettering %v: %+v, %v; want %+v", k, rec, err, want)
+		}
 	}
 }
 

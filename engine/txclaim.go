@@ -1,0 +1,192 @@
+package engine
+
+import "fmt"
+
+// TryClaim judges one event as part of the transaction. Claimed becomes true when the transaction commits; until then
+// everybody else is told InFlight. If the transaction does not commit, the event can be claimed again.
+func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) }
+
+// TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
+func (tx *Tx) TryClaimDefault(ev Event) (Result, error) {
+	if err := tx.inDefaultScope(&ev); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	return tx.TryClaim(ev)
+}
+
+// TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is DeadLettered with exactly
+// this generation is opened again: the verdict is Claimed, and the record that commits is Done with the next generation;
+// FirstSeen and Origin stay those of the first sighting. Of transactions that open a claim at once, one at most
+// commits: the others are told InFlight, or lose with ErrConflict. TryClaim goes on to tell
+// others Duplicate while it is open, as a durable claim exists. Every other existing claim is a Duplicate, and an event without a
+// claim is judged as by TryClaim, so that a generation that was made up gains nothing and loses nothing.
+func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
+	return tx.tryClaim(&ev, &generation)
+}
+
+// TryReclaimDefault is TryReclaim in the configured default scope; ev.Scope is empty.
+func (tx *Tx) TryReclaimDefault(ev Event, generation uint64) (Result, error) {
+	if err := tx.inDefaultScope(&ev); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	return tx.TryReclaim(ev, generation)
+}
+
+// DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into a dead-lettered one:
+// its event was not handled, was put aside, and may be opened again by TryReclaim with the generation of the record
+// that is returned, which is what commits. Doing it again changes nothing; going back to an earlier savepoint undoes it.
+// Without such a claim it is ErrNotClaimed.
+func (tx *Tx) DeadLetter(ev Event) (Record, error) {
+	if err := tx.enter(); err != nil {
+		return Record{}, err
+	}
+	defer tx.leave()
+	week, err := ev.check(tx.e.opt.MaxIDBytes)
+	if err != nil {
+		return Record{}, err
+	}
+	i, ok := tx.claims[string(Bucket{ev.Scope, week}.AppendKey(nil, ev.ID))]
+	if !ok {
+		return Record{}, ErrNotClaimed
+	}
+	rec := &tx.records[i]
+	if rec.State != DeadLettered {
+		rec.State = DeadLettered
+		tx.letters = append(tx.letters, i)
+	}
+	return *rec, nil
+}
+
+// DeadLetterDefault is DeadLetter in the configured default scope; ev.Scope is empty.
+func (tx *Tx) DeadLetterDefault(ev Event) (Record, error) {
+	if err := tx.inDefaultScope(&ev); err != nil {
+		return Record{}, err
+	}
+	return tx.DeadLetter(ev)
+}
+
+func (tx *Tx) inDefaultScope(ev *Event) error {
+	if err := tx.enter(); err != nil {
+		return err
+	}
+	defer tx.leave()
+	return tx.e.inDefaultScope(ev)
+}
+
+// tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not nil, is open.
+func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
+	if err := tx.enter(); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	defer tx.leave()
+	events, results := []Event{*ev}, make([]Result, 1)
+	if o := tx.e.opt.Observer; o != nil {
+		if done := o.Claiming(tx.ctx, events); done != nil {
+			defer func() { done(results) }()
+		}
+	}
+	err := tx.judge(&events[0], reopen, &results[0])
+	if err != nil {
+		results[0] = Result{Verdict: Failed, Err: err}
+	}
+	tx.told = tx.told || results[0].Verdict == Duplicate || results[0].Verdict == TooOld
+	tx.e.counters.count(results)
+	return results[0], results[0].Err
+}
+
+func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
+	r := tx.req
+	mark := len(r.arena)
+	c, ok := tx.e.newCandidate(r, ev, res, tx.e.now())
+	if !ok {
+		return nil
+	}
+	keep, err := tx.judgeKey(r.key(&c), &c, reopen, res)
+	r.found, r.looked = r.found[:0], false
+	if !keep {
+		r.arena = r.arena[:mark]
+	}
+	return err
+}
+
+// judgeKey tells the verdict for a key, and keeps the candidate if it is Claimed.
+func (tx *Tx) judgeKey(key []byte, c *candidate, reopen *uint64, res *Result) (keep bool, err error) {
+	e := tx.e
+	if i, ok := tx.claims[string(key)]; ok {
+		*res = Result{Verdict: Duplicate, Record: tx.records[i]}
+		return false, nil
+	}
+	if len(tx.req.claims) >= MaxTxClaims || len(tx.req.arena) > MaxTxBytes {
+		return false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(tx.req.claims), len(tx.req.arena))
+	}
+	// What is found from here on is as of this batch or a later one.
+	asOf := e.applied.at.Load()
+	rec, found, free, err := tx.reserve(key, c, reopen)
+	switch {
+	case err != nil:
+		return false, err
+	case free:
+		tx.keep(key, c, &rec, found)
+		*res = Result{Verdict: Claimed, Record: tx.records[len(tx.records)-1]}
+		return true, nil
+	case !found, e.tx.winning(key): // the latter's winner is still committing: told without waiting for that
+		*res = Result{Verdict: InFlight}
+		return false, nil
+	}
+	*res = Result{Verdict: Duplicate, Record: rec}
+	if err := e.settle(); err != nil { // it is told now, so what it rests on has to be durable now
+		return false, err
+	}
+	e.recent.add(tx.req.found, tx.req.arena, tx.req.epoch)
+	if rec.State != Done {
+		tx.readClaim(key, asOf)
+	}
+	return false, nil
+}
+
+// reserve looks a claim up, and takes its key for the transaction if there is none or it is to be opened again: free says
+// that it has the key now. Neither found nor free means that another transaction has it.
+func (tx *Tx) reserve(key []byte, c *candidate, reopen *uint64) (rec Record, found, free bool, err error) {
+	e := tx.e
+	open := func() bool { return err == nil && (!found || reopen != nil && rec.opens(*reopen)) }
+	before := e.applying.Load()
+	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
+	if rec, found, err = e.known(tx.req, c); !open() {
+		return rec, found, false, err
+	}
+	if !e.tx.reserve(key, tx) {
+		return Record{}, false, false, nil
+	}
+	if found || e.applying.Load() != before {
+		rec, found, err = e.known(tx.req, c)
+	}
+	if !open() {
+		e.tx.release(key)
+		return rec, found, false, err
+	}
+	return rec, found, true, nil
+}
+
+// keep takes a candidate that is Claimed: a new one, or the next life of the claim rec.
+func (tx *Tx) keep(key []byte, c *candidate, rec *Record, reopened bool) {
+	next := c.record()
+	if reopened {
+		next = *rec
+		next.State = Done
+		next.Generation++
+	}
+	ev := *c.event
+	ev.ID = nil // the key has it
+	c.event, c.result = &ev, nil
+	tx.claims[string(key)] = len(tx.req.claims)
+	tx.req.claims = append(tx.req.claims, *c)
+	tx.records = append(tx.records, next)
+}
+
+// readClaim notes that the transaction rests on a claim that may change.
+func (tx *Tx) readClaim(key []byte, asOf uint64) {
+	name := claimRead(key)
+	if _, ok := tx.reads[name]; !ok {
+		tx.reads[name] = asOf
+	}
+}
