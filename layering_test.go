@@ -25,6 +25,7 @@ var rooms = map[string][]string{
 	"engine/pebble":    {"engine", "weekbucket", "internal/sidecar"},
 	"engine/bolt":      {"engine", "weekbucket", "internal/sidecar"},
 	"telemetry":        {"engine", "weekbucket"},
+	"kafkaadapter":     {"engine", "weekbucket"},
 	"bench":            {"engine", "weekbucket", "engine/pebble", "engine/bolt"},
 	"cmd/dedupbench":   {"bench"},
 }

@@ -1,0 +1,50 @@
+package kafkaadapter
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/propagation"
+)
+
+const traceparent = "traceparent"
+
+// traced returns ctx with what p finds in r's headers, so that spans that begin in it continue the producer's trace; nil
+// is W3C trace context. It needs no SDK, and allocates nothing for a record that carries no such headers.
+func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record) context.Context {
+	if p == nil {
+		p = propagation.TraceContext{}
+	}
+	return p.Extract(ctx, carrierOf(r))
+}
+
+// A carrier is a record's headers as propagators read and write them.
+type carrier []kgo.RecordHeader
+
+var _ propagation.TextMapCarrier = (*carrier)(nil)
+
+// carrierOf returns the headers of r themselves: Set changes the record.
+func carrierOf(r *kgo.Record) *carrier { return (*carrier)(&r.Headers) }
+
+// Get returns the value of the last header of that name that has one.
+func (c *carrier) Get(name string) string { return string(lastHeader(*c, name)) }
+
+// Set replaces all headers of that name by one.
+func (c *carrier) Set(name, value string) {
+	kept := make(carrier, 0, len(*c)+1)
+	for _, h := range *c {
+		if h.Key != name {
+			kept = append(kept, h)
+		}
+	}
+	*c = append(kept, kgo.RecordHeader{Key: name, Value: []byte(value)})
+}
+
+// Keys returns the names of the headers.
+func (c *carrier) Keys() []string {
+	names := make([]string, len(*c))
+	for i, h := range *c {
+		names[i] = h.Key
+	}
+	return names
+}
