@@ -1,0 +1,68 @@
+package kafkaadapter
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const aTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+func TestTraceOfTheProducerGoesOn(t *testing.T) {
+	r := aRecord("traceparent", "00-00000000000000000000000000000001-0000000000000001-00", "traceparent", aTraceparent, "tracestate", "a=1")
+	sc := trace.SpanContextFromContext(traced(context.Background(), nil, r))
+	if sc.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" || sc.SpanID().String() != "b7ad6b7169203331" ||
+		!sc.IsSampled() || !sc.IsRemote() || sc.TraceState().String() != "a=1" {
+		t.Errorf("%+v", sc)
+	}
+}
+
+func TestRecordsWithoutATraceLeaveTheContextAsItIs(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	both := propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+	for name, r := range map[string]*kgo.Record{
+		"no headers":        aRecord(),
+		"others":            aRecord("message_id", "7"),
+		"malformed":         aRecord("traceparent", "00-zz"),
+		"in another case":   aRecord("Traceparent", aTraceparent),
+		"of a void version": aRecord("traceparent", "ff"+aTraceparent[2:]),
+	} {
+		if got := traced(ctx, nil, r); got != ctx {
+			t.Errorf("%s: %v", name, got)
+		}
+		if got := traced(ctx, both, r); got != ctx {
+			t.Errorf("%s, with baggage: %v", name, got)
+		}
+	}
+	r := aRecord("message_id", "7", "tenant", "x")
+	for name, p := range map[string]propagation.TextMapPropagator{"trace context": nil, "baggage too": both} {
+		if n := testing.AllocsPerRun(100, func() { traced(ctx, p, r) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func TestBaggageGoesOnWithItsPropagator(t *testing.T) {
+	ctx := traced(context.Background(), propagation.Baggage{}, aRecord("baggage", "tenant=7"))
+	if got := baggage.FromContext(ctx).Member("tenant").Value(); got != "7" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestCarrierReplacesHeaders(t *testing.T) {
+	r := aRecord("traceparent", "1", "x", "2", "traceparent", "3")
+	before := r.Headers
+	carrierOf(r).Set("traceparent", "4")
+	if got := carrierOf(r).Keys(); !slices.Equal(got, []string{"x", "traceparent"}) || carrierOf(r).Get("traceparent") != "4" {
+		t.Errorf("%q %v", got, r.Headers)
+	}
+	if string(before[0].Value) != "1" || string(before[1].Value) != "2" {
+		t.Errorf("headers that others hold were changed: %v", before)
+	}
+}
