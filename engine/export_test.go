@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"runtime"
 
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -27,6 +28,16 @@ func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
 		delete(filters, w)
 	}
 	e.screen.filters.Store(&filters)
+}
+
+// AwaitDecided waits until everything that was handed over before is decided.
+func (e *Engine) AwaitDecided() {
+	r := e.newRequest()
+	r.control = func(*group) error { return nil }
+	e.requests <- r
+	for len(e.requests) > 0 { // the committer takes one after the other
+		runtime.Gosched()
+	}
 }
 
 // Snapshots returns up to which batch each of the two snapshots on disk knows the claims, 0 for none.
