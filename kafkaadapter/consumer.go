@@ -1,0 +1,265 @@
+package kafkaadapter
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A Consumer reads topics as a member of a group and hands each event to the mode's handler. New makes one; Run runs it.
+// Several consumers of one process may share an engine: partitions then move between them. Members of a group that do
+// not share a store are stopped as soon as a partition moves (ErrForeignStore).
+type Consumer struct {
+	eng  *engine.Engine
+	mode Mode
+	opt  Options
+	m    *metrics
+	self string // metadata of our commits
+
+	secret []byte // seals dead letters; it never leaves the store
+
+	client *kgo.Client
+	admin  *kadm.Client
+
+	ran     atomic.Bool
+	closing atomic.Bool
+	fatal   chan error // the failure that ends Run
+
+	mu        sync.Mutex // guards what follows; no I/O under it
+	parts     map[topicPartition]*partition
+	stopped   map[topicPartition]*StopError
+	committed map[topicPartition]*commit // as fetched for the assignment that is being made
+	rejoining map[string]bool            // topics that are being forgotten and found again
+
+	behind sync.WaitGroup
+}
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }
+
+// New checks everything that can be checked without a broker. The engine stays the caller's; close it after Run.
+func New(eng *engine.Engine, mode Mode, options Options) (*Consumer, error) {
+	if eng == nil || mode == nil {
+		return nil, fmt.Errorf("%w: New needs an engine and a mode", ErrOption)
+	}
+	options.complete()
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	if err := mode.check(&options); err != nil {
+		return nil, err
+	}
+	if err := checkClient(options.Client); err != nil {
+		return nil, err
+	}
+	c := &Consumer{
+		eng: eng, mode: mode, opt: options, self: authorOf(eng.Identity()).metadata(),
+		fatal: make(chan error, 1), parts: make(map[topicPartition]*partition),
+		stopped: make(map[topicPartition]*StopError), committed: make(map[topicPartition]*commit), rejoining: make(map[string]bool),
+	}
+	var err error
+	c.m, err = newMetrics(c, options.Registerer)
+	return c, err
+}
+
+// Stopped lists the partitions of the present assignment that are not read, and why.
+func (c *Consumer) Stopped() (all []*StopError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.stopped {
+		all = append(all, e)
+	}
+	return all
+}
+
+// Run consumes until ctx ends, and then lets the handlers that run finish, for at most Options.ShutdownTimeout. It
+// returns nil after that; an error that wraps context.DeadlineExceeded if handlers had to be cut off; or what made
+// going on impossible: a failed store, a group that refuses this member. A partition that cannot be read does not end
+// Run (see Stopped). What was committed to the store is there in any case.
+func (c *Consumer) Run(ctx context.Context) (err error) {
+	if c.ran.Swap(true) {
+		return ErrRunning
+	}
+	if err := c.bind(ctx); err != nil {
+		return err
+	}
+	client, err := kgo.NewClient(c.clientOptions()...)
+	if err != nil {
+		return fmt.Errorf("hapax: making the Kafka client: %w", err)
+	}
+	c.client, c.admin = client, kadm.NewClient(client)
+	defer c.m.unregister()
+
+	polling, stopPolling := context.WithCancelCause(ctx)
+	defer stopPolling(nil)
+	c.behind.Go(func() { c.commitLoop(polling) })
+	c.behind.Go(func() {
+		select {
+		case err := <-c.fatal:
+			stopPolling(err)
+		case <-polling.Done():
+		}
+	})
+	c.lookForTopics(polling)
+	c.pollLoop(polling)
+	cause := context.Cause(polling)
+	stopPolling(cause)
+	c.client.AllowRebalance()
+	c.behind.Wait()
+	err = c.shutdown()
+	if ctx.Err() == nil { // it was not asked to end
+		return errors.Join(cause, err)
+	}
+	return err
+}
+
+// lookForTopics warns of topics that do not exist: the client waits for them without a word.
+func (c *Consumer) lookForTopics(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	details, err := c.admin.ListTopics(ctx, c.opt.Topics...)
+	if err != nil {
+		c.opt.Logger.Warn("the brokers cannot be asked for the topics; the client tries again", "group", c.opt.Group, "error", err)
+		return
+	}
+	for _, d := range details {
+		if d.Err != nil {
+			c.opt.Logger.Error("a topic cannot be consumed; the client waits for it", "topic", d.Topic, "error", d.Err)
+		}
+	}
+}
+
+// bind makes sure that no other group claims in the scope, unless that is wanted, and gets the store's secret.
+func (c *Consumer) bind(ctx context.Context) error {
+	return c.eng.Update(ctx, func(tx *engine.Tx) error {
+		if err := c.bindSecret(tx); err != nil {
+			return err
+		}
+		key := scopeKey(c.opt.Scope)
+		group, found, err := tx.Get(key)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return tx.Put(key, []byte(c.opt.Group))
+		case string(group) != c.opt.Group && !c.opt.SharedScope:
+			return fmt.Errorf("%w: scope %q belongs to group %q", ErrScopeShared, c.opt.Scope, group)
+		}
+		return nil
+	}, engine.Retries(10))
+}
+
+func (c *Consumer) bindSecret(tx *engine.Tx) (err error) {
+	var found bool
+	if c.secret, found, err = tx.Get(secretKey()); err != nil || found {
+		return err
+	}
+	c.secret = make([]byte, 32)
+	if _, err := rand.Read(c.secret); err != nil {
+		return err
+	}
+	return tx.Put(secretKey(), c.secret)
+}
+
+// fail ends Run.
+func (c *Consumer) fail(err error) {
+	select {
+	case c.fatal <- err:
+	default: // the first one counts
+	}
+}
+
+// shutdown lets the partitions end, commits their offsets to Kafka, and leaves the group. A static member stays in it,
+// and has its partitions back if it returns within the session timeout.
+func (c *Consumer) shutdown() error {
+	c.closing.Store(true)
+	c.client.AllowRebalance()
+	all := c.takeAll()
+	cut := c.drain(all, c.opt.ShutdownTimeout)
+	c.client.CloseAllowingRebalance()
+	all = c.takeAll() // assigned in the meantime: nothing of them was read
+	cut += c.drain(all, 0)
+	if cut > 0 {
+		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran: %w", cut, context.DeadlineExceeded)
+	}
+	return nil
+}
+
+func (c *Consumer) takeAll() (all []*partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for tp, p := range c.parts {
+		all = append(all, p)
+		delete(c.parts, tp)
+	}
+	clear(c.stopped)
+	return all
+}
+
+func (c *Consumer) partition(tp topicPartition) *partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parts[tp]
+}
+
+func (c *Consumer) partitions() []*partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*partition, 0, len(c.parts))
+	for _, p := range c.parts {
+		all = append(all, p)
+	}
+	return all
+}
+
+// stop takes a partition out of reading: nothing of it is fetched any more in this assignment.
+func (c *Consumer) stop(tp topicPartition, reason string, err error) {
+	e := &StopError{tp.topic, tp.partition, reason, err}
+	c.mu.Lock()
+	c.stopped[tp] = e
+	c.mu.Unlock()
+	c.m.stops.WithLabelValues(tp.topic, reason).Inc()
+	c.opt.Logger.Error("partition stopped", "topic", tp.topic, "partition", tp.partition, "reason", reason, "error", err)
+	if c.opt.OnStop != nil {
+		c.opt.OnStop(e)
+	}
+}
+
+// resumed takes back a stop whose reason is gone.
+func (c *Consumer) resumed(tp topicPartition) {
+	c.mu.Lock()
+	delete(c.stopped, tp)
+	c.mu.Unlock()
+	c.opt.Logger.Info("partition goes on", "topic", tp.topic, "partition", tp.partition)
+}
+
+// commitLoop commits the store's offsets to Kafka, for lag tools, and lets idle partitions move their holds.
+func (c *Consumer) commitLoop(ctx context.Context) {
+	t := time.NewTicker(c.opt.CommitInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		all := c.partitions()
+		c.commit(ctx, all)
+		for _, p := range all {
+			p.nudge()
+		}
+	}
+}

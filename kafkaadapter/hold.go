@@ -1,0 +1,96 @@
+package kafkaadapter
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// holdName is the name of the hold that keeps the weeks a partition still needs: kafka/<group>/<topic>/<partition>, with
+// a hash in the group's place if that is too long.
+func (p *partition) holdName() string {
+	name := fmt.Sprintf("kafka/%s/%s/%d", p.pos.Group, p.pos.Topic, p.pos.Partition)
+	if len(name) > engine.MaxHoldNameBytes {
+		sum := sha256.Sum256([]byte(name))
+		name = fmt.Sprintf("kafka/%x/%.100s/%d", sum[:16], p.pos.Topic, p.pos.Partition)
+	}
+	return name
+}
+
+// holdAtStart keeps every week until the first batch has told how late the partition's events are, unless an earlier
+// assignment has left its hold.
+func (p *partition) holdAtStart(tx *engine.Tx) error {
+	for _, h := range p.c.eng.Holds() {
+		if h.Name == p.holdName() {
+			p.setHold(h.At)
+			return nil
+		}
+	}
+	at := p.c.eng.OldestWeek().Start()
+	p.setHold(at)
+	return tx.SetHold(p.holdName(), at)
+}
+
+// hold moves the hold with a batch: to the partition's low mark, the lowest event time of the batch, less the allowed
+// lateness; if the partition is caught up, to now less the allowed lateness, which keeps nothing that would expire. The
+// hold stays when the consumer ends, so that no week goes that its unread records need.
+func (p *partition) hold(tx *engine.Tx, o *outcome) (err error) {
+	mark := time.UnixMilli(o.low)
+	switch {
+	case o.next >= p.stable.Load():
+		mark = time.Now()
+	case o.low == math.MaxInt64: // nothing in the batch had a time that counts
+		return nil
+	}
+	o.holdAt, err = p.moveHold(tx, mark)
+	return err
+}
+
+// moveHold writes the hold if that moves it into another week, and returns where to; the zero time if it stays.
+func (p *partition) moveHold(tx *engine.Tx, mark time.Time) (time.Time, error) {
+	at := mark.Add(-p.c.opt.AllowedLateness)
+	if sameWeek(at, p.heldAt()) {
+		return time.Time{}, nil
+	}
+	return at, tx.SetHold(p.holdName(), at)
+}
+
+// moveIdleHold moves the hold of a partition that is caught up and has nothing to do.
+func (p *partition) moveIdleHold() error {
+	if !p.caughtUp() || sameWeek(time.Now().Add(-p.c.opt.AllowedLateness), p.heldAt()) {
+		return nil
+	}
+	var at time.Time
+	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) (err error) {
+		if err = p.own(tx); err == nil {
+			at, err = p.moveHold(tx, time.Now())
+		}
+		return err
+	}, engine.Retries(10))
+	if err == nil && !at.IsZero() {
+		p.setHold(at)
+	}
+	return err
+}
+
+func sameWeek(a, b time.Time) bool {
+	wa, errA := weekbucket.Of(a)
+	wb, errB := weekbucket.Of(b)
+	return errA == nil && errB == nil && wa == wb
+}
+
+func (p *partition) heldAt() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holdAt
+}
+
+func (p *partition) setHold(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holdAt = at
+}

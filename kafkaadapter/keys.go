@@ -1,0 +1,84 @@
+package kafkaadapter
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// KeyPrefix begins the adapter's own keys among the host keys of the store.
+const KeyPrefix = "\x00hapax/kafka\x00"
+
+// The kinds of the adapter's keys, each followed by the partition:
+//
+//	kind | len(group) u16 | group | len(topic) u16 | topic | partition u32 | rest
+//
+// keyScope by the scope alone, keySecret by nothing. Integers are big endian.
+const (
+	keyOwner    = 'o' // who may commit for the partition, see owner
+	keyAttempts = 'a' // attempts at the record that is next, see attempts
+	keyLetter   = 'l' // a dead letter that is not published yet: rest = part u16
+	keyScope    = 's' // scope -> the group that claims in it
+	keySecret   = 'k' // what seals dead letters: 32 random bytes
+)
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(len(s))), s...)
+}
+
+func partitionKey(kind byte, p engine.Position) []byte {
+	key := append([]byte(KeyPrefix), kind)
+	key = appendText(appendText(key, p.Group), p.Topic)
+	return binary.BigEndian.AppendUint32(key, uint32(p.Partition))
+}
+
+func letterKey(p engine.Position, part int) []byte {
+	return binary.BigEndian.AppendUint16(partitionKey(keyLetter, p), uint16(part))
+}
+
+func secretKey() []byte { return append([]byte(KeyPrefix), keySecret) }
+
+func scopeKey(scope string) []byte { return append(append([]byte(KeyPrefix), keyScope), scope...) }
+
+// An owner says who may commit for a partition: every batch reads it, and taking the partition over or away changes it,
+// so that a batch of an old assignment is in conflict and is not applied. The zero token is nobody's; it is what a clean
+// end of an assignment leaves.
+type owner struct {
+	token [16]byte
+	width uint32 // the most records that a batch of this owner has held: what may have been under way when it died
+}
+
+// encode: version 1 | token 16 | width u32.
+func (o owner) encode() []byte {
+	return binary.BigEndian.AppendUint32(append([]byte{1}, o.token[:]...), o.width)
+}
+
+func parseOwner(b []byte) (o owner, err error) {
+	if len(b) != 21 || b[0] != 1 {
+		return o, fmt.Errorf("hapax: the owner of a partition is kept in %d bytes of an unknown form: a newer build wrote it, or something else writes keys that begin with kafkaadapter.KeyPrefix", len(b))
+	}
+	copy(o.token[:], b[1:])
+	o.width = binary.BigEndian.Uint32(b[17:])
+	return o, nil
+}
+
+// attempts counts the attempts at one record, the next one of its partition.
+type attempts struct {
+	offset int64
+	n      uint32
+}
+
+// encode: version 1 | offset u64 | n u32.
+func (a attempts) encode() []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{1}, uint64(a.offset)), a.n)
+}
+
+func parseAttempts(b []byte) (a attempts, err error) {
+	if len(b) != 13 || b[0] != 1 {
+		return a, fmt.Errorf("hapax: the attempts at a record are kept in %d bytes of an unknown form: a newer build wrote them, or something else writes keys that begin with kafkaadapter.KeyPrefix", len(b))
+	}
+	a.offset = int64(binary.BigEndian.Uint64(b[1:]))
+	a.n = binary.BigEndian.Uint32(b[9:])
+	return a, nil
+}
