@@ -17,8 +17,11 @@ const secondsBelow = 100_000_000_000
 // parseTime reads a time as Identify says. What it returns is in UTC and within the years 1 to 9999.
 func parseTime(b []byte) (time.Time, bool) {
 	var at time.Time
-	if len(b) <= 15 && allDigits(b) { // the year 9999 has 15 digits in milliseconds
-		n, _ := strconv.ParseInt(string(b), 10, 64)
+	if allDigits(b) {
+		n, err := strconv.ParseInt(string(b), 10, 64)
+		if err != nil {
+			return time.Time{}, false
+		}
 		at = sinceEpoch(n)
 	} else if len(b) == 8 && b[0] == 0 { // the high byte of each count up to the year 9999, and no digit
 		at = sinceEpoch(int64(binary.BigEndian.Uint64(b)))

@@ -46,6 +46,10 @@ func TestFirstRuleThatTellsAnIDIsTaken(t *testing.T) {
 		return func(*kgo.Record) ([]byte, time.Time, error) { return []byte(id), time.Time{}, nil }
 	}
 	const ce = "\x00\x02\x02/s\x017"
+	capitals := structuredRecord(`{"id":"7","source":"/s"}`)
+	capitals.Headers[0].Value = []byte("APPLICATION/CLOUDEVENTS+JSON ;charset=UTF-8")
+	bare := structuredRecord(`{"id":"7","source":"/s"}`)
+	bare.Headers[0].Value = []byte("application/cloudevents")
 	tests := []struct {
 		name string
 		o    Identify
@@ -75,6 +79,8 @@ func TestFirstRuleThatTellsAnIDIsTaken(t *testing.T) {
 		{"CloudEvents not asked for", Identify{IDHeaders: []string{"message_id"}},
 			structuredRecord("not JSON", "message_id", "m"), "m", IDHeader},
 		{"structured", Identify{}, structuredRecord(`{"id":"7","source":"/s"}`, "message_id", "m"), ce, IDCloudEventsStructured},
+		{"structured, in capitals", Identify{}, capitals, ce, IDCloudEventsStructured},
+		{"structured, without a format", Identify{}, bare, ce, IDCloudEventsStructured},
 		{"structured before headers", Identify{}, structuredRecord(`{"id":"7","source":"/s"}`, "ce_id", "8", "ce_source", "/s"), ce, IDCloudEventsStructured},
 		{"structured, names in their own case", Identify{}, structuredRecord(`{"id":"7","ID":"8","source":"/s","Source":1}`), ce, IDCloudEventsStructured},
 
@@ -273,6 +279,7 @@ func TestTimesAreReadInTheseForms(t *testing.T) {
 		{"253402300800000", ""},     // year 10000
 		{"1746619200123456", ""},    // microseconds
 		{"1746619200123456789", ""}, // nanoseconds
+		{"99999999999999999999", ""},
 		{long(-1), ""},
 		{long(1746619200123456), ""},
 		{"-1", ""},
@@ -337,6 +344,9 @@ func TestOptionsThatWouldLoseEventsAreRefused(t *testing.T) {
 }
 
 func TestRulesHaveNamesOfTheirOwn(t *testing.T) {
+	if int(IDRules[len(IDRules)-1]) != idRuleCount-1 || int(TimeRules[len(TimeRules)-1]) != timeRuleCount-1 {
+		t.Error("a table for a rule is too short or too long")
+	}
 	seen := map[string]bool{}
 	for i, r := range IDRules {
 		if int(r) != i+1 || strings.Contains(r.String(), "(") || seen[r.String()] {
