@@ -87,7 +87,7 @@ type Options struct {
 	// MaxBatch is the most records that one batch of the store carries; the adapter chooses between 1 and it by how long
 	// the handlers take. 1: each record alone. 0 = DefaultMaxBatch; at most LimitBatch.
 	MaxBatch int
-	// BatchTime is what one batch is aimed to take, handlers included, so that partitions can be given away soon.
+	// BatchTime is what the handlers of one batch are aimed to take together, so that partitions can be given away soon.
 	// 0 = 100 ms.
 	BatchTime time.Duration
 

@@ -2,12 +2,18 @@ package kafkaadapter
 
 import (
 	"context"
+	"time"
 )
 
 // handleClaimed runs the own-commit handler for what a batch has claimed. The claims are durable: whatever becomes of the
 // handlers, these events are not handled again.
 func (p *partition) handleClaimed(o *outcome) (goOn bool) {
 	mode := p.c.mode.(OwnCommit)
+	began := time.Now()
+	defer func() {
+		o.handling = time.Since(began)
+		p.c.m.handler.WithLabelValues(p.pos.Topic).Observe(o.handling.Seconds())
+	}()
 	for i, r := range o.claimed {
 		if p.ctx.Err() != nil {
 			p.lose(len(o.claimed)-i, r, context.Cause(p.ctx))

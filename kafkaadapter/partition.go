@@ -230,13 +230,14 @@ func (p *partition) didCommit(at kgo.EpochOffset) {
 // caughtUp reports whether the partition has been read to its last stable offset, as far as fetches told.
 func (p *partition) caughtUp() bool { return p.next >= p.stable.Load() }
 
-// A batchSize finds the number of records of a batch that takes about as long as aimed at.
+// A batchSize finds the number of records of a batch whose handlers take about as long as aimed at. The time to commit
+// does not count: where it is long, smaller batches would only need more of it.
 type batchSize struct {
 	n, most int
 	aim     time.Duration
 }
 
-// took notes how long a batch of n records took.
+// took notes how long the handlers of a batch of n records took.
 func (s *batchSize) took(n int, d time.Duration) {
 	switch {
 	case d > s.aim:

@@ -46,7 +46,7 @@ func (c *Consumer) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchP
 	switch {
 	case f.Err != nil && (ctx.Err() != nil || errors.Is(f.Err, context.Canceled)):
 	case f.Err != nil:
-		c.fetchFailed(ctx, tp, p, f.Err)
+		c.fetchFailed(ctx, tp, f.Err)
 	case p == nil: // stopped, or given away since it was fetched
 	case t.TopicID != [16]byte{} && p.topicID != [16]byte{} && t.TopicID != p.topicID:
 		c.reposition(ctx, tp, fmt.Errorf("records of another topic of that name: %w", ErrRecreated))
@@ -79,7 +79,7 @@ func (c *Consumer) waitForRoom(ctx context.Context) {
 
 // fetchFailed sorts an error of the client: those that it mends itself are logged; the others stop the partition or
 // end Run.
-func (c *Consumer) fetchFailed(ctx context.Context, tp topicPartition, p *partition, err error) {
+func (c *Consumer) fetchFailed(ctx context.Context, tp topicPartition, err error) {
 	var loss *kgo.ErrDataLoss
 	var session *kgo.ErrGroupSession
 	switch {

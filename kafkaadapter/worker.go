@@ -74,6 +74,7 @@ func (p *partition) work(recs []*kgo.Record) (goOn bool) {
 		if o.late && !p.handleClaimed(o) {
 			return false
 		}
+		p.size.took(n, o.handling)
 		if o.failed != nil && !p.wait(pause.attempt(p.tries.n)) || o.inFlight && !p.wait(pause.inFlight()) {
 			return false
 		}
@@ -128,7 +129,6 @@ func (p *partition) batch(recs []*kgo.Record, n int) (*outcome, error) {
 		return nil, err
 	}
 	took := time.Since(began)
-	p.size.took(n, took)
 	p.c.m.batch(p.pos.Topic, o, took)
 	p.next, p.epoch, p.tries, p.last = o.next, o.epoch, o.tries, o.failed
 	p.width = max(p.width, o.width)
