@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
-
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // MaxBatchEvents is the most events that are judged for one batch of the store. A longer TryClaimBatch is judged in
@@ -82,11 +80,9 @@ func (e *Engine) inDefaultScope(ev *Event) error {
 type candidate struct {
 	event  *Event
 	result *Result // where the verdict goes
-	week   weekbucket.Week
-	hash   uint64
-	keyAt  int // key is arena[keyAt:keyEnd] of its request
-	keyEnd int
-	seen   time.Time
+	place
+	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
+	seen            time.Time
 }
 
 // record is what is kept about the claim if the candidate wins.
@@ -163,7 +159,11 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 		if !ok {
 			continue
 		}
-		rec, found, err := e.known(r, &c)
+		rec, found, err := e.known(r, &c.place)
+		if err == nil && !found && c.event.LogTime {
+			e.addNear(r, &c)
+			rec, _, found, err = e.knownNear(r, &c)
+		}
 		if err != nil {
 			return err
 		}
@@ -191,10 +191,10 @@ func (e *Engine) newCandidate(r *request, ev *Event, res *Result, now time.Time)
 		*res = Result{Verdict: TooOld}
 		return candidate{}, false
 	}
-	c := candidate{event: ev, result: res, week: week, keyAt: len(r.arena), seen: now}
+	c := candidate{event: ev, result: res, place: place{week: week, keyAt: len(r.arena)}, seen: now}
 	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
-	c.hash = e.hash(r.key(&c))
+	c.hash = e.hash(r.key(&c.place))
 	return c, true
 }
 
@@ -202,12 +202,12 @@ func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }
 
 // known looks a claim up: filter, then cache, then store. It finds claims that are visible, not only durable ones: an
 // answer that rests on it has to settle.
-func (e *Engine) known(r *request, c *candidate) (Record, bool, error) {
-	key := r.key(c)
-	if e.screen.certainlyNew(c.week, c.hash) {
+func (e *Engine) known(r *request, p *place) (Record, bool, error) {
+	key := r.key(p)
+	if e.screen.certainlyNew(p.week, p.hash) {
 		return Record{}, false, nil
 	}
-	if rec, ok := e.recent.get(c.hash, key); ok {
+	if rec, ok := e.recent.get(p.hash, key); ok {
 		e.counters.cacheHits.Add(1)
 		return rec, true, nil
 	}
@@ -218,7 +218,7 @@ func (e *Engine) known(r *request, c *candidate) (Record, bool, error) {
 	if err != nil || !found {
 		return Record{}, false, err
 	}
-	r.found = append(r.found, foundClaim{c.keyAt, c.keyEnd, c.hash, rec})
+	r.found = append(r.found, foundClaim{p.keyAt, p.keyEnd, p.hash, rec})
 	return rec, true, nil
 }
 
@@ -251,7 +251,8 @@ func (e *Engine) parse(b []byte) (Record, error) {
 // A request is something for the committer to do. Requests are reused, within one engine.
 type request struct {
 	claims []candidate
-	arena  []byte       // keys of the claims, and of those found
+	arena  []byte       // keys of the claims, of their neighbours, and of those found
+	near   []place      // neighbours of the claims (neighbours.go)
 	found  []foundClaim // in the store
 	looked bool         // the store was asked: answers may rest on what is not durable yet
 	epoch  uint64       // of the cache, from before that
@@ -274,11 +275,9 @@ func (e *Engine) newRequest() *request {
 func (e *Engine) free(r *request) {
 	clear(r.claims)
 	clear(r.found)
-	*r = request{claims: r.claims[:0], arena: r.arena[:0], found: r.found[:0], done: r.done}
+	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], done: r.done}
 	e.spare.Put(r)
 }
-
-func (r *request) key(c *candidate) []byte { return r.arena[c.keyAt:c.keyEnd] }
 
 // handOver gives a request to the committer.
 func (e *Engine) handOver(ctx context.Context, r *request) error {

@@ -148,7 +148,7 @@ func (e *Engine) admit(g *group, r *request) {
 func (e *Engine) admitOwn(g *group, r *request) error {
 	for i := range r.claims {
 		c := &r.claims[i]
-		key := r.key(c)
+		key := r.key(&c.place)
 		if c.week < e.decideOld {
 			*c.result = Result{Verdict: TooOld}
 			continue
@@ -158,11 +158,19 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 			continue
 		}
 		rec, found, err := e.decide(key, c)
+		held := false
+		if err == nil && !found && c.nearEnd > c.nearAt {
+			rec, found, held, err = e.decideNear(r, c)
+		}
 		if err != nil {
 			return err
 		}
 		if found {
 			*c.result = Result{Verdict: Duplicate, Record: rec}
+			continue
+		}
+		if held {
+			*c.result = Result{Verdict: InFlight}
 			continue
 		}
 		rec = c.record()
@@ -182,14 +190,19 @@ func (e *Engine) decide(key []byte, c *candidate) (Record, bool, error) {
 		e.screen.negatives.Add(1)
 		return Record{}, false, nil
 	}
-	if rec, put := e.put.find(key, c.hash); put {
-		return rec, rec.State != 0, nil
-	}
-	rec, found, err := e.read(key)
+	rec, found, err := e.find(key, c.hash)
 	if err == nil && !found && e.screen.trusted.Load() {
 		e.screen.falsePositives.Add(1)
 	}
 	return rec, found, err
+}
+
+// find returns the claim that is in this group or before it, without a look at the filter.
+func (e *Engine) find(key []byte, hash uint64) (Record, bool, error) {
+	if rec, put := e.put.find(key, hash); put {
+		return rec, rec.State != 0, nil
+	}
+	return e.read(key)
 }
 
 // claim puts a claim with the given record into the group, or the record of one that is opened again. It fails, with

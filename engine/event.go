@@ -16,7 +16,8 @@ const (
 	MaxTopicBytes     = 255
 )
 
-// An Event is what the engine judges. Two deliveries are the same event if scope, id and the week of the time agree.
+// An Event is what the engine judges. Two deliveries are the same event if scope, id and the week of the time agree
+// (but see LogTime).
 type Event struct {
 	// Scope is the logical consumer. Empty in the ...Default forms only.
 	Scope string
@@ -24,6 +25,11 @@ type Event struct {
 	ID []byte
 	// Time is when the event happened, set by the producer and the same on every delivery; never the consumer's clock.
 	Time time.Time
+	// LogTime says that Time is not the producer's own but was given to the record on its way, so that the same event
+	// may come again with another one: a claim on scope and id in the week before or after is then a Duplicate too. It
+	// finds claims of kept weeks only, costs a little, and reaches a week far: it is no substitute for the producer's
+	// time. Where several of these weeks have a claim, the Duplicate shows one of them.
+	LogTime bool
 	// Origin is where this delivery came from. It is kept with the claim and decides nothing.
 	Origin Origin
 }

@@ -61,12 +61,17 @@ func (t *transactions) count() int {
 	return len(t.open)
 }
 
-// reserve takes the key for tx; false if another transaction holds it.
-func (t *transactions) reserve(key []byte, tx *Tx) bool {
+// reserve takes the key for tx; false if another transaction holds it, or the key of one of the places near.
+func (t *transactions) reserve(key []byte, tx *Tx, near []place) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, taken := t.holders[string(key)]; taken {
 		return false
+	}
+	for i := range near {
+		if holder := t.holders[string(tx.req.key(&near[i]))]; holder != nil && holder != tx {
+			return false
+		}
 	}
 	t.holders[string(key)] = tx
 	t.held.Add(1)
@@ -135,7 +140,7 @@ func (t *transactions) wrote(tx *Tx, seq uint64) {
 	}
 	for i := range tx.records {
 		if tx.records[i].reopened() {
-			t.written[claimRead(tx.req.key(&tx.req.claims[i]))] = seq
+			t.written[claimRead(tx.req.key(&tx.req.claims[i].place))] = seq
 		}
 	}
 	t.forgetSome()

@@ -228,10 +228,13 @@ func (tx *Tx) undo(to progress) {
 	tx.letters = tx.letters[:to.letters]
 	for i := len(r.claims) - 1; i >= to.claims; i-- {
 		c := &r.claims[i]
-		key := r.key(c)
+		key := r.key(&c.place)
 		tx.e.tx.release(key)
 		delete(tx.claims, string(key))
 		r.arena = r.arena[:c.keyAt]
+		if c.nearEnd > c.nearAt {
+			r.near = r.near[:c.nearAt]
+		}
 	}
 	clear(r.claims[to.claims:])
 	r.claims, tx.records = r.claims[:to.claims], tx.records[:to.claims]
@@ -345,7 +348,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 func (tx *Tx) durable() {
 	r := tx.req
 	for i := range r.claims {
-		tx.e.tx.release(r.key(&r.claims[i]))
+		tx.e.tx.release(r.key(&r.claims[i].place))
 	}
 	clear(r.claims)
 	r.claims = r.claims[:0]
@@ -377,10 +380,17 @@ func (e *Engine) admitTx(g *group, r *request) error {
 			return ErrWeekDropped
 		}
 		rec := &tx.records[i]
-		if now, found, err := e.decide(r.key(c), c); err != nil {
+		if now, found, err := e.decide(r.key(&c.place), c); err != nil {
 			return err
 		} else if found != rec.reopened() || found && !now.opens(rec.Generation-1) {
 			return ErrConflict
+		}
+		if !rec.reopened() {
+			if _, found, _, err := e.decideNear(r, c); err != nil {
+				return err
+			} else if found {
+				return ErrConflict
+			}
 		}
 		if _, _, err := e.refs(g, c.event.Scope, rec.Origin.Topic); err != nil {
 			return err
@@ -388,7 +398,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	}
 	for i := range r.claims {
 		c := &r.claims[i]
-		if err := e.claim(g, r.key(c), c, &tx.records[i]); err != nil {
+		if err := e.claim(g, r.key(&c.place), c, &tx.records[i]); err != nil {
 			return e.stop(err) // cannot be: its names are known by now
 		}
 	}

@@ -96,89 +96,124 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := tx.req
-	mark := len(r.arena)
+	mark, near := len(r.arena), len(r.near)
 	c, ok := tx.e.newCandidate(r, ev, res, tx.e.now())
 	if !ok {
 		return nil
 	}
-	keep, err := tx.judgeKey(r.key(&c), &c, reopen, res)
+	if ev.LogTime {
+		tx.e.addNear(r, &c)
+	}
+	keep, err := tx.judgeCandidate(&c, reopen, res)
 	r.found, r.looked = r.found[:0], false
 	if !keep {
-		r.arena = r.arena[:mark]
+		r.arena, r.near = r.arena[:mark], r.near[:near]
 	}
 	return err
 }
 
-// judgeKey tells the verdict for a key, and keeps the candidate if it is Claimed.
-func (tx *Tx) judgeKey(key []byte, c *candidate, reopen *uint64, res *Result) (keep bool, err error) {
-	e := tx.e
-	if i, ok := tx.claims[string(key)]; ok {
+// judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed.
+func (tx *Tx) judgeCandidate(c *candidate, reopen *uint64, res *Result) (keep bool, err error) {
+	e, r := tx.e, tx.req
+	if i, ok := tx.claims[string(r.key(&c.place))]; ok {
 		*res = Result{Verdict: Duplicate, Record: tx.records[i]}
 		return false, nil
 	}
-	if len(tx.req.claims) >= MaxTxClaims || len(tx.req.arena) > MaxTxBytes {
-		return false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(tx.req.claims), len(tx.req.arena))
-	}
 	// What is found from here on is as of this batch or a later one.
 	asOf := e.applied.at.Load()
-	rec, found, free, err := tx.reserve(key, c, reopen)
+	s, free, err := tx.reserve(c, reopen)
 	switch {
 	case err != nil:
 		return false, err
 	case free:
-		tx.keep(key, c, &rec, found)
+		tx.keep(c, &s)
 		*res = Result{Verdict: Claimed, Record: tx.records[len(tx.records)-1]}
 		return true, nil
-	case !found, e.tx.winning(key): // the latter's winner is still committing: told without waiting for that
+	case !s.found, e.tx.winning(r.key(&s.at)): // the latter's winner is still committing: told without waiting for that
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
-	*res = Result{Verdict: Duplicate, Record: rec}
+	*res = Result{Verdict: Duplicate, Record: s.rec}
+	if s.mine {
+		return false, nil
+	}
 	if err := e.settle(); err != nil { // it is told now, so what it rests on has to be durable now
 		return false, err
 	}
-	e.recent.add(tx.req.found, tx.req.arena, tx.req.epoch)
-	if rec.State != Done {
-		tx.readClaim(key, asOf)
+	e.recent.add(r.found, r.arena, r.epoch)
+	if s.rec.State != Done {
+		tx.readClaim(r.key(&s.at), asOf)
 	}
 	return false, nil
 }
 
+// A sight is what a look at the claims found.
+type sight struct {
+	rec         Record
+	at          place
+	found, mine bool // mine: the transaction's own, in a neighbouring week
+}
+
+// look looks for the claim on an event, in its own week and where else it counts.
+func (tx *Tx) look(c *candidate) (s sight, err error) {
+	s.at = c.place
+	if s.rec, s.found, err = tx.e.known(tx.req, &c.place); err != nil || s.found {
+		return s, err
+	}
+	for _, s.at = range tx.req.nearOf(c) {
+		if i, ok := tx.claims[string(tx.req.key(&s.at))]; ok {
+			s.rec, s.found, s.mine = tx.records[i], true, true
+			return s, nil
+		}
+	}
+	s.rec, s.at, s.found, err = tx.e.knownNear(tx.req, c)
+	return s, err
+}
+
 // reserve looks a claim up, and takes its key for the transaction if there is none or it is to be opened again: free says
 // that it has the key now. Neither found nor free means that another transaction has it.
-func (tx *Tx) reserve(key []byte, c *candidate, reopen *uint64) (rec Record, found, free bool, err error) {
-	e := tx.e
-	open := func() bool { return err == nil && (!found || reopen != nil && rec.opens(*reopen)) }
+func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
+	e, key := tx.e, tx.req.key(&c.place)
+	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
+		return err == nil && (!s.found || reopen != nil && s.rec.opens(*reopen) && s.at == c.place)
+	}
 	before := e.applying.Load()
 	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
-	if rec, found, err = e.known(tx.req, c); !open() {
-		return rec, found, false, err
+	if s, err = tx.look(c); !open() {
+		return s, false, err
 	}
-	if !e.tx.reserve(key, tx) {
-		return Record{}, false, false, nil
+	if n := len(tx.req.claims); n >= MaxTxClaims || len(tx.req.arena) > MaxTxBytes {
+		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(tx.req.arena))
 	}
-	if found || e.applying.Load() != before {
-		rec, found, err = e.known(tx.req, c)
+	near := tx.req.nearOf(c)
+	if s.found {
+		near = nil // what there is in its own week was decided when that was claimed
+	}
+	if !e.tx.reserve(key, tx, near) {
+		return sight{}, false, nil
+	}
+	if s.found || e.applying.Load() != before {
+		s, err = tx.look(c)
 	}
 	if !open() {
 		e.tx.release(key)
-		return rec, found, false, err
+		return s, false, err
 	}
-	return rec, found, true, nil
+	return s, true, nil
 }
 
-// keep takes a candidate that is Claimed: a new one, or the next life of the claim rec.
-func (tx *Tx) keep(key []byte, c *candidate, rec *Record, reopened bool) {
+// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found.
+func (tx *Tx) keep(c *candidate, s *sight) {
 	next := c.record()
-	if reopened {
-		next = *rec
+	if s.found {
+		next = s.rec
 		next.State = Done
 		next.Generation++
 	}
 	ev := *c.event
 	ev.ID = nil // the key has it
 	c.event, c.result = &ev, nil
-	tx.claims[string(key)] = len(tx.req.claims)
+	tx.claims[string(tx.req.key(&c.place))] = len(tx.req.claims)
 	tx.req.claims = append(tx.req.claims, *c)
 	tx.records = append(tx.records, next)
 }

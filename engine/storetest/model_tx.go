@@ -15,6 +15,7 @@ import (
 // A modelTx is what a transaction has been told and has done.
 type modelTx struct {
 	claims  map[claimKey]engine.Record
+	logTime map[claimKey]bool  // of those
 	host    map[string]*string // nil is deleted
 	offsets map[int32]int64
 	saves   []modelSave
@@ -48,7 +49,7 @@ func (m *model) update(t *rapid.T) {
 	}
 	x := &modelTx{
 		claims: map[claimKey]engine.Record{}, host: map[string]*string{}, offsets: map[int32]int64{},
-		reads: map[string]bool{}, changed: map[string]bool{},
+		logTime: map[claimKey]bool{}, reads: map[string]bool{}, changed: map[string]bool{},
 	}
 	m.open = append(m.open, x)
 	end := ""
@@ -78,29 +79,42 @@ func (m *model) update(t *rapid.T) {
 	for k := range x.claims {
 		delete(m.held, k)
 	}
-	if want := m.outcome(x, end); !errors.Is(err, want) || want == nil && err != nil {
-		m.Fatalf("the transaction ended with %v, want %v", err, want)
+	if want := m.outcome(x, end); !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }) {
+		m.Fatalf("the transaction ended with %v, want one of %v", err, want)
 	}
 	if err == nil {
 		m.commit(x)
 	}
 }
 
-func (m *model) outcome(x *modelTx, end string) error {
+// outcome are the errors of which a transaction ends with one.
+func (m *model) outcome(x *modelTx, end string) (errs []error) {
 	overtaken := slices.ContainsFunc(slices.Collect(maps.Keys(x.reads)), func(k string) bool { return x.changed[k] })
 	empty := len(x.claims)+len(x.host)+len(x.offsets) == 0
 	switch {
 	case end != "commit":
-		return errModel
+		return []error{errModel}
 	case x.lost, overtaken && (!empty || x.told):
-		return engine.ErrConflict
+		return []error{engine.ErrConflict}
 	}
-	for k := range x.claims {
+	for k, rec := range x.claims {
 		if k.week < m.told.oldest {
-			return engine.ErrWeekDropped
+			errs = append(errs, engine.ErrWeekDropped)
+			continue
+		}
+		if rec.Generation > 0 {
+			continue
+		}
+		for _, n := range near(engine.Event{LogTime: x.logTime[k]}, k) {
+			if _, claimed := m.told.claims[n]; claimed { // since it was found to be absent
+				errs = append(errs, engine.ErrConflict)
+			}
 		}
 	}
-	return nil
+	if len(errs) == 0 {
+		errs = []error{nil}
+	}
+	return errs
 }
 
 func (m *model) commit(x *modelTx) {
@@ -202,15 +216,15 @@ func (m *model) claimIn(t *rapid.T, tx *engine.Tx, x *modelTx, replay bool) {
 		}
 		return
 	}
-	_, own := x.claims[k]
-	want := m.expect(ev, k, x, reopen)
+	want, of := m.expect(ev, k, x, reopen)
+	_, own := x.claims[of]
 	m.checkResult(r, err, want, k)
 	x.told = x.told || want.Verdict == engine.Duplicate || want.Verdict == engine.TooOld
 	if want.First() {
-		x.claims[k] = want.Record
+		x.claims[k], x.logTime[k] = want.Record, ev.LogTime
 		m.held[k] = true
 	}
-	if name := claimName(k); !own && want.Record.State == engine.DeadLettered && !x.reads[name] {
+	if name := claimName(of); !own && want.Record.State == engine.DeadLettered && !x.reads[name] {
 		x.reads[name] = true
 		delete(x.changed, name) // it was read as it is now
 	}

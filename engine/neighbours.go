@@ -1,0 +1,80 @@
+package engine
+
+import "github.com/hapax-dev/hapax/weekbucket"
+
+// An event whose time is the log's (Event.LogTime) may come again with another time, and so in another week: sent again
+// shortly after Monday 00:00, it would be a new event. Its claim is made in its own week all the same, and a claim in
+// the week before or after counts as well. Whoever decides about such an event looks at all three:
+//
+//	prepare, TryClaim in a transaction   knownNear   filter, cache, store; most often the filters of all three deny it
+//	a transaction's reservation          reserve     fails if another one holds one of the three keys
+//	committer                            decideNear  what is put, store; finds the claims made since the look
+//
+// It reserves its own key alone: an event whose time is the producer's may be claimed beside it in the week before or
+// after, and a transaction that saw none there loses at its commit then. Two events with LogTime find each other,
+// whichever of the two comes first.
+
+// A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.
+type place struct {
+	week          weekbucket.Week
+	hash          uint64
+	keyAt, keyEnd int
+}
+
+func (r *request) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
+
+// nearOf are the places of a candidate's id in the weeks before and after, if claims there count.
+func (r *request) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
+
+// addNear gives a candidate its neighbouring places.
+func (e *Engine) addNear(r *request, c *candidate) {
+	c.nearAt = len(r.near)
+	if c.week > weekbucket.Min {
+		e.addPlace(r, c, c.week-1)
+	}
+	if c.week < weekbucket.Max {
+		e.addPlace(r, c, c.week+1)
+	}
+	c.nearEnd = len(r.near)
+}
+
+func (e *Engine) addPlace(r *request, c *candidate, week weekbucket.Week) {
+	p := place{week: week, keyAt: len(r.arena)}
+	r.arena = Bucket{c.event.Scope, week}.AppendKey(r.arena, c.event.ID)
+	p.keyEnd = len(r.arena)
+	p.hash = e.hash(r.key(&p))
+	r.near = append(r.near, p)
+}
+
+// knownNear looks for the claim on an event in the week before its own and in the one after, as known does.
+func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, found bool, err error) {
+	for i := c.nearAt; i < c.nearEnd; i++ {
+		at = r.near[i]
+		if uint32(at.week) < e.oldest.Load() {
+			continue // of a week that was dropped nothing is known
+		}
+		if rec, found, err = e.known(r, &at); err != nil || found {
+			return rec, at, found, err
+		}
+	}
+	return Record{}, place{}, false, nil
+}
+
+// decideNear says whether the claim exists in a neighbouring week, in this group or before it; if not, whether an open
+// transaction holds its key there.
+func (e *Engine) decideNear(r *request, c *candidate) (rec Record, found, held bool, err error) {
+	for i := c.nearAt; i < c.nearEnd; i++ {
+		p := &r.near[i]
+		if p.week < e.decideOld {
+			continue
+		}
+		key := r.key(p)
+		if !e.screen.certainlyNew(p.week, p.hash) {
+			if rec, found, err = e.find(key, p.hash); err != nil || found {
+				return rec, found, false, err
+			}
+		}
+		held = held || e.tx.reserved(key)
+	}
+	return Record{}, false, held, nil
+}
