@@ -102,18 +102,22 @@ type sealed struct {
 	Generation uint64
 }
 
-// newLetter makes the dead letter of r. If r is itself a replay that was judged as such, from is that replay: the letter
+// newLetter makes the dead letter of r. An event without an id or a time, or with an id that no engine takes, is left out
+// of it: the letter's replay is then judged like any record. If r is itself a replay that was judged as such, from is that replay: the letter
 // is then about the same event at its original position. If not, from is nil. The letter shares its bytes with r.
 //
 // The secret is the store's (see sealed.seal); without one (nil) a replay of the letter reopens nothing.
 func newLetter(r *kgo.Record, from *replay, f failure, secret []byte) *letter {
-	f.Event.BadTimes = 0
+	event, ok := judged(f.Event.ID, f.Event.Time, f.Event.IDRule, f.Event.TimeRule)
+	if !ok {
+		event = identity{} // no claim can be made on it, so there is none to reopen
+	}
 	l := &letter{
 		Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
 		Stamp:  stampOf(r),
 		Key:    r.Key, Value: r.Value, Headers: withoutOurs(r.Headers),
 		Reason: f.Reason, Attempts: f.Attempts,
-		sealed: sealed{Group: f.Group, Scope: f.Scope, Event: f.Event, Generation: f.Generation},
+		sealed: sealed{Group: f.Group, Scope: f.Scope, Event: event, Generation: f.Generation},
 		Store:  f.Store, Incarnation: f.Incarnation,
 	}
 	if f.Err != nil {

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -406,6 +407,43 @@ func TestLetterForgetsTimesThatCouldNotBeRead(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, l) {
 		t.Errorf("%+v, %v; want %+v", got, err, l)
 	}
+}
+
+// Whatever a record is, its letter can be read again: one that cannot would hold its partition for ever.
+func TestEveryLetterIsReadAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		some := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 40))
+		r := &kgo.Record{
+			Topic: rapid.String().Draw(t, "topic"), Partition: rapid.Int32().Draw(t, "partition"), Offset: rapid.Int64().Draw(t, "offset"),
+			Timestamp: time.UnixMilli(rapid.Int64().Draw(t, "timestamp")), Key: some.Draw(t, "key"), Value: some.Draw(t, "value"),
+			Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: rapid.Int8Range(-1, 1).Draw(t, "timestamp type")}),
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "headers") {
+			key := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"message_id", "ce_id", "timestamp", dltGroup})).Draw(t, "name")
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: key, Value: some.Draw(t, "header")})
+		}
+		f := failure{
+			Reason: letterReason(rapid.String().Draw(t, "reason")), Attempts: rapid.Uint32().Draw(t, "attempts"),
+			Group: rapid.String().Draw(t, "group"), Scope: rapid.String().Draw(t, "scope"),
+			Generation: rapid.Uint64().Draw(t, "generation"), Incarnation: rapid.Uint64().Draw(t, "incarnation"),
+			Event: identity{
+				ID:     make([]byte, rapid.SampledFrom([]int{0, 1, engine.LimitIDBytes, engine.LimitIDBytes + 1}).Draw(t, "id")),
+				Time:   time.Unix(rapid.Int64Range(-1<<37, 1<<38).Draw(t, "time"), rapid.Int64Range(0, 1e9-1).Draw(t, "nanoseconds")),
+				IDRule: IDRule(rapid.IntRange(0, idRuleCount).Draw(t, "id rule")), TimeRule: TimeRule(rapid.IntRange(0, timeRuleCount).Draw(t, "time rule")),
+			},
+		}
+		if text := rapid.String().Draw(t, "error"); text != "" {
+			f.Err = errors.New(text)
+		}
+		l := newLetter(r, nil, f, rapid.SampledFrom([][]byte{nil, aSecret}).Draw(t, "secret"))
+		got, err := parseLetter(appendLetter(nil, l))
+		if err != nil || !bytes.Equal(appendLetter(nil, got), appendLetter(nil, l)) {
+			t.Fatalf("%+v, %v; want %+v", got, err, l)
+		}
+		if !reflect.DeepEqual(got.record("t", SpringHeaders), l.record("t", SpringHeaders)) {
+			t.Fatalf("%+v; want %+v", got.record("t", SpringHeaders), l.record("t", SpringHeaders))
+		}
+	})
 }
 
 func TestLettersOfAnySizeComeBack(t *testing.T) {
