@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"reflect"
 	"runtime"
 	"slices"
@@ -187,6 +188,25 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 	l := newLetter(aRecord(), nil, failure{Err: errors.New(strings.Repeat("é", MaxLetterText))}, nil)
 	if len(l.Error) > MaxLetterText || len(l.Error) < MaxLetterText-8 {
 		t.Errorf("%d bytes of an error", len(l.Error))
+	}
+}
+
+// The comment of letter.record says how much larger the records of the dead-letter topic are.
+func TestHeadersTakeNoMoreThanIsSaid(t *testing.T) {
+	f := aFailure(identity{ID: []byte("7"), Time: aTime, IDRule: IDCloudEventsStructured, TimeRule: TimeCloudEvents})
+	f.Err = errors.New(strings.Repeat("x", 2*MaxLetterText))
+	f.Attempts, f.Generation, f.Incarnation = math.MaxUint32, math.MaxUint64, math.MaxUint64
+	r := &kgo.Record{Topic: "t", Partition: math.MaxInt32, Offset: math.MaxInt64, Timestamp: time.UnixMilli(math.MinInt64)}
+	l := newLetter(r, nil, f, aSecret)
+	l.ErrorType = strings.Repeat("x", maxErrorType)
+	for names, most := range map[LetterHeaders]int{NeutralHeaders: 4 << 10, SpringHeaders: 10 << 10, ConnectHeaders: 10 << 10} {
+		size := 0
+		for _, h := range l.record("t-dlt", names).Headers {
+			size += len(h.Key) + len(h.Value) + 2*3 // the lengths
+		}
+		if size > most || size < most/2 {
+			t.Errorf("%d: %d bytes, %d are said", names, size, most)
+		}
 	}
 }
 

@@ -59,8 +59,8 @@ const (
 // anew. Spring's kafka_dlt-* of a record that were not written by the adapter are replaced in the same way, if they are
 // asked for.
 //
-// The new headers have at most 4 KiB of errors, 1 KiB of names and the event id; with Spring's or Connect's names three
-// times that. The dead-letter topic has to take records that much larger (max.message.bytes) than the topic.
+// Beside the event id and the names of topic, group and scope the new headers take up to 4 KiB, with Spring's or Connect's
+// names up to 10 KiB: the dead-letter topic has to take records that are so much larger (max.message.bytes).
 //
 // The timestamp is left to the client: with the original one, retention could remove the letter before it is read.
 func (l *letter) record(topic string, names LetterHeaders) *kgo.Record {
