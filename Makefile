@@ -3,7 +3,7 @@ include tools.env
 BIN := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
 
-.PHONY: test race fuzz lint cross bench demo clean
+.PHONY: test race fuzz lint cross kafka-up kafka-down kafka-kill test-kafka bench demo clean
 
 test:            ## all tests, on a machine with nothing but Go
 	go test ./...
@@ -24,11 +24,23 @@ $(BIN)/golangci-lint-$(GOLANGCI_LINT):
 cross:           ## the platforms that must build without cgo
 	./.ci/cross
 
+kafka-up:        ## a real Apache Kafka on 127.0.0.1:9092; KAFKA_PORT=free for another port
+	./.ci/kafka/broker up
+
+kafka-down:      ## stops it and removes its data; KEEP=1 keeps them
+	./.ci/kafka/broker down
+
+kafka-kill:      ## SIGKILL; kafka-up starts it again on the same data
+	./.ci/kafka/broker kill
+
+test-kafka:      ## the tests that use a broker, against KAFKA_BROKERS or a real Kafka of their own: ARGS="-run Restart"
+	./.ci/test-kafka $(ARGS)
+
 bench:           ## the figures of the README
 	go run ./cmd/dedupbench claims --n 2000000 --dup 0.05 --batch 1000 --baseline
 
 demo:
 	go run ./cmd/dedupbench demo
 
-clean:
-	rm -rf $(BIN)
+clean: kafka-down
+	rm -rf $(BIN) .kafka

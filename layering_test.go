@@ -16,18 +16,19 @@ const module = "github.com/hapax-dev/hapax"
 
 // rooms is the drawing of the packages in README.md: what each may import of this module, tests aside.
 var rooms = map[string][]string{
-	"":                 {},
-	"weekbucket":       {},
-	"bloom":            {},
-	"engine":           {"weekbucket", "bloom"},
-	"engine/storetest": {"engine", "weekbucket", "internal/sidecar"},
-	"internal/sidecar": {"engine"},
-	"engine/pebble":    {"engine", "weekbucket", "internal/sidecar"},
-	"engine/bolt":      {"engine", "weekbucket", "internal/sidecar"},
-	"telemetry":        {"engine", "weekbucket"},
-	"kafkaadapter":     {"engine", "weekbucket"},
-	"bench":            {"engine", "weekbucket", "engine/pebble", "engine/bolt"},
-	"cmd/dedupbench":   {"bench"},
+	"":                   {},
+	"weekbucket":         {},
+	"bloom":              {},
+	"engine":             {"weekbucket", "bloom"},
+	"engine/storetest":   {"engine", "weekbucket", "internal/sidecar"},
+	"internal/sidecar":   {"engine"},
+	"internal/kafkatest": {},
+	"engine/pebble":      {"engine", "weekbucket", "internal/sidecar"},
+	"engine/bolt":        {"engine", "weekbucket", "internal/sidecar"},
+	"telemetry":          {"engine", "weekbucket"},
+	"kafkaadapter":       {"engine", "weekbucket"},
+	"bench":              {"engine", "weekbucket", "engine/pebble", "engine/bolt"},
+	"cmd/dedupbench":     {"bench"},
 }
 
 func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {

@@ -1,0 +1,163 @@
+// Package kafkatest gives tests a Kafka broker: the embedded one of franz-go, or the real one that the environment variable
+// KAFKA_BROKERS names. Tests are written once, for both.
+//
+// The embedded broker belongs to the test that started it. The real one is shared: topics and groups have names of their
+// own, and a test that kills it must not run beside others. What only the embedded one can do skips the test on the real one.
+//
+// Nothing here sleeps to wait for something: Until asks again until the condition holds or a generous time is over.
+// A test that must not reach that time on a busy machine does not fail either.
+package kafkatest
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Options say what the embedded broker is to be. The real one is what it is.
+type Options struct {
+	// Nodes is the number of brokers in the cluster, 1 unless set.
+	Nodes int
+	// Durable keeps the data in a directory of the test, so that the broker can be killed and revived. It is slower.
+	Durable bool
+}
+
+// A Broker is a Kafka cluster for one test. Its methods fail the test given to them, and are for the goroutine of that test.
+type Broker struct {
+	options Options
+	dir     string // where a durable embedded broker keeps its data
+	addrs   []string
+	real    bool
+
+	mu      sync.Mutex // guards cluster, which Revive replaces
+	cluster *kfake.Cluster
+}
+
+// Start gives a broker that answers. It ends with the test.
+func Start(t testing.TB, o Options) *Broker {
+	t.Helper()
+	b := &Broker{options: o}
+	if named := os.Getenv("KAFKA_BROKERS"); named != "" {
+		b.real, b.addrs = true, strings.Split(named, ",")
+		b.ping(t)
+		return b
+	}
+	if o.Durable {
+		b.dir = t.TempDir()
+	}
+	cluster, err := kfake.NewCluster(b.settings()...)
+	if err != nil {
+		t.Fatal("starting the embedded broker:", err)
+	}
+	b.cluster, b.addrs = cluster, cluster.ListenAddrs()
+	t.Cleanup(func() { b.embedded().Close() })
+	return b
+}
+
+// EmbeddedOnly skips the test where a real broker is to be used. It is for tests that bring an embedded one themselves.
+func EmbeddedOnly(t testing.TB) {
+	t.Helper()
+	if os.Getenv("KAFKA_BROKERS") != "" {
+		t.Skip("this test brings its own embedded broker; KAFKA_BROKERS asks for tests against a real one")
+	}
+}
+
+// settings are those of .ci/kafka/server.properties, as far as the embedded broker knows them.
+func (b *Broker) settings() []kfake.Opt {
+	o := []kfake.Opt{
+		kfake.NumBrokers(max(1, b.options.Nodes)),
+		kfake.GroupMinSessionTimeout(time.Second),
+		kfake.BrokerConfigs(map[string]string{
+			"group.consumer.session.timeout.ms":    "3000",
+			"group.consumer.heartbeat.interval.ms": "250",
+		}),
+	}
+	if b.dir != "" {
+		o = append(o, kfake.DataDir(b.dir))
+	}
+	return o
+}
+
+// Addrs are the addresses to give to a client.
+func (b *Broker) Addrs() []string { return b.addrs }
+
+// Real says whether this is a real Kafka.
+func (b *Broker) Real() bool { return b.real }
+
+// Cluster is the embedded broker, with all that it can do: faults, leaders that move, a look inside. On the real one the
+// test is skipped. Revive makes another cluster, without the faults of the old one.
+func (b *Broker) Cluster(t testing.TB) *kfake.Cluster {
+	t.Helper()
+	if b.real {
+		t.Skip("only the embedded broker can do this; KAFKA_BROKERS names a real one")
+	}
+	return b.embedded()
+}
+
+func (b *Broker) embedded() *kfake.Cluster {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cluster
+}
+
+// ClientOptions find the broker, and new topics and leaders quickly.
+func (b *Broker) ClientOptions() []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(b.addrs...),
+		kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.MetadataMaxAge(time.Second),
+	}
+}
+
+// Client is a client of this broker that is closed when the test ends. Its options come after ClientOptions.
+func (b *Broker) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append(b.ClientOptions(), o...)...)
+	if err != nil {
+		t.Fatal("making a client:", err)
+	}
+	t.Cleanup(c.CloseAllowingRebalance)
+	return c
+}
+
+// admin runs f with an administrator's client and a time limit.
+func (b *Broker) admin(t testing.TB, what string, f func(context.Context, *kadm.Client) error) {
+	t.Helper()
+	c, err := kgo.NewClient(b.ClientOptions()...)
+	if err != nil {
+		t.Fatal("making a client:", err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := f(ctx, kadm.NewClient(c)); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (b *Broker) ping(t testing.TB) {
+	t.Helper()
+	c := b.Client(t)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := c.Ping(ctx); err != nil {
+		t.Fatalf("no Kafka answers at KAFKA_BROKERS=%s (start one: make kafka-up): %v", strings.Join(b.addrs, ","), err)
+	}
+}
+
+var notInNames = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
+
+// Name is one for a topic, a group or a transactional id that nothing else has, with the test's name in it.
+func Name(t testing.TB) string {
+	name := notInNames.ReplaceAllString(t.Name(), "-")
+	return name[:min(len(name), 100)] + "-" + rand.Text()[:10]
+}

@@ -1,0 +1,113 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Consume polls n records. It fails the test at the first error of a poll.
+func Consume(t testing.TB, c *kgo.Client, n int) (records []*kgo.Record) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for len(records) < n {
+		fetches := c.PollRecords(ctx, n-len(records))
+		if err := fetches.Err(); err != nil {
+			t.Fatalf("after %d of %d records: %v", len(records), n, err)
+		}
+		records = append(records, fetches.Records()...)
+		c.AllowRebalance()
+	}
+	return records
+}
+
+// Committed is what a group has committed for a partition; false if nothing.
+func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (kadm.Offset, bool) {
+	t.Helper()
+	var o kadm.OffsetResponse
+	var ok bool
+	b.admin(t, "offsets of group "+group, func(ctx context.Context, a *kadm.Client) error {
+		all, err := a.FetchOffsets(ctx, group)
+		if err != nil {
+			return err
+		}
+		o, ok = all.Lookup(topic, partition)
+		return o.Err
+	})
+	return o.Offset, ok
+}
+
+// Commit sets the committed offset of a partition, as an administrator does while nobody consumes.
+func (b *Broker) Commit(t testing.TB, group string, o kadm.Offset) {
+	t.Helper()
+	b.admin(t, "committing for group "+group, func(ctx context.Context, a *kadm.Client) error {
+		var all kadm.Offsets = map[string]map[int32]kadm.Offset{}
+		all.Add(o)
+		return a.CommitAllOffsets(ctx, group, all)
+	})
+}
+
+// UntilCommitted waits until a group has committed that offset, or a later one, for a partition.
+func (b *Broker) UntilCommitted(t testing.TB, group, topic string, partition int32, next int64) {
+	t.Helper()
+	Until(t, "a commit of group "+group, func() bool {
+		o, ok := b.Committed(t, group, topic, partition)
+		return ok && o.At >= next
+	})
+}
+
+// UntilMembers waits until a group has n members, is stable, and they own all partitions of the topics among them. It knows
+// both group protocols.
+func (b *Broker) UntilMembers(t testing.TB, group string, n int, topics ...string) {
+	t.Helper()
+	Until(t, "members of group "+group, func() bool {
+		g := b.members(t, group)
+		if g.n != n || n > 0 && g.state != "Stable" {
+			return false
+		}
+		for _, topic := range topics {
+			if len(g.owned[topic]) < len(b.detail(t, topic).Partitions) {
+				return false // some are on their way from one member to another
+			}
+		}
+		return true
+	})
+}
+
+// members are those of one group.
+type members struct {
+	state string
+	n     int
+	owned kadm.TopicsSet
+}
+
+// members asks for a group of the newer protocol first: the embedded broker describes one as a classic group without members.
+func (b *Broker) members(t testing.TB, group string) (m members) {
+	t.Helper()
+	b.admin(t, "members of group "+group, func(ctx context.Context, a *kadm.Client) error {
+		next, err := a.DescribeConsumerGroups(ctx, group)
+		if err != nil {
+			return err
+		}
+		if g := next[group]; !errors.Is(g.Err, kerr.GroupIDNotFound) {
+			m = members{g.State, len(g.Members), g.AssignedPartitions()}
+			return g.Err
+		}
+		classic, err := a.DescribeGroups(ctx, group)
+		if err != nil {
+			return err
+		}
+		g := classic[group]
+		if errors.Is(g.Err, kerr.GroupIDNotFound) {
+			return nil // nobody was in it yet
+		}
+		m = members{g.State, len(g.Members), g.AssignedPartitions()}
+		return g.Err
+	})
+	return m
+}

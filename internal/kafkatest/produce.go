@@ -1,0 +1,88 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Records makes n records for a topic, one partition after the other. Key and value begin with the record's number, from 0;
+// the value is filled up to size bytes.
+func Records(topic string, partitions int32, n, size int, headers ...kgo.RecordHeader) []*kgo.Record {
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		value := fmt.Sprintf("%d ", i)
+		records[i] = &kgo.Record{
+			Topic:     topic,
+			Partition: int32(i) % partitions,
+			Key:       fmt.Appendf(nil, "key-%d", i),
+			Value:     []byte(value + strings.Repeat(".", max(0, size-len(value)))),
+			Headers:   headers,
+		}
+	}
+	return records
+}
+
+// Produce sends records to the partitions they name, in order, and returns when the broker has them all.
+func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
+	t.Helper()
+	if err := b.produce(t, patience, records); err != nil {
+		t.Fatal("producing:", err)
+	}
+}
+
+// TryProduce is Produce for a broker that may refuse or be away: it gives up after 5 s.
+func (b *Broker) TryProduce(t testing.TB, records ...*kgo.Record) error {
+	t.Helper()
+	return b.produce(t, 5*time.Second, records)
+}
+
+func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) error {
+	t.Helper()
+	c := b.producer(t, kgo.RecordDeliveryTimeout(d))
+	defer c.Close()
+	return c.ProduceSync(context.Background(), records...).FirstErr()
+}
+
+// ProduceTx sends records in one transaction and commits or aborts it. On return the transaction's markers are in the log:
+// a real broker writes them after it has answered.
+func (b *Broker) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) {
+	t.Helper()
+	c := b.producer(t, kgo.TransactionalID(Name(t)), kgo.RecordDeliveryTimeout(patience))
+	defer c.Close()
+	ctx := context.Background() // an end that is cut off has an unknown outcome
+	err := c.BeginTransaction()
+	if err == nil {
+		err = c.ProduceSync(ctx, records...).FirstErr()
+	}
+	if err := errors.Join(err, c.EndTransaction(ctx, kgo.TransactionEndTry(commit))); err != nil {
+		t.Fatal("producing in a transaction:", err)
+	}
+	for _, r := range records {
+		Until(t, "markers of the transaction", func() bool { l := b.Log(t, r.Topic, r.Partition); return l.Stable == l.End })
+	}
+}
+
+func (b *Broker) producer(t testing.TB, o ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append(append(b.ClientOptions(), kgo.RecordPartitioner(kgo.ManualPartitioner())), o...)...)
+	if err != nil {
+		t.Fatal("making a producer:", err)
+	}
+	return c
+}
+
+// FailProduce lets the embedded broker refuse all records of a topic with an error until heal is called. Clients try again
+// after an error that they may (kerr.NotEnoughReplicas), and give up at another one (kerr.PolicyViolation).
+func (b *Broker) FailProduce(t testing.TB, topic string, err *kerr.Error) (heal func()) {
+	t.Helper()
+	return b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: err, Count: -1}).Remove
+}

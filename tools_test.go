@@ -1,0 +1,27 @@
+package hapax_test
+
+import (
+	"regexp"
+	"testing"
+)
+
+// TestOneVersionOfKafka holds the places together that name it; each has to be readable for a tool of its own.
+func TestOneVersionOfKafka(t *testing.T) {
+	version := func(file, pattern string) string {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(source(t, file))
+		if m == nil {
+			t.Fatalf("%s does not match %s", file, pattern)
+		}
+		return m[1]
+	}
+	want := version("tools.env", `(?m)^KAFKA=(\S+)$`)
+	for file, pattern := range map[string]string{
+		".ci/kafka/pom.xml": `<kafka.version>(.*)</kafka.version>`,
+		"compose.yaml":      `image: apache/kafka:(\S+)`,
+		"README.md":         `Apache Kafka ([0-9.]+[0-9]) on 127`,
+	} {
+		if got := version(file, pattern); got != want {
+			t.Errorf("%s names Kafka %s, tools.env %s", file, got, want)
+		}
+	}
+}
