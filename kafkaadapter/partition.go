@@ -38,6 +38,8 @@ type partition struct {
 	queue     [][]*kgo.Record
 	queued    int
 	paused    bool
+	pausedAt  time.Time
+	slow      bool // its queue lasted for longer than pauseAfter
 	committed kgo.EpochOffset // what Kafka has
 	stored    kgo.EpochOffset // what the store has
 	handling  *kgo.Record     // what the handler has, for messages
@@ -137,8 +139,8 @@ func (p *partition) pop(n int) []*kgo.Record {
 		}
 	}
 	p.queued -= len(p.buf)
-	if p.paused && !p.full() {
-		p.paused = false
+	if p.paused && p.queued <= p.c.opt.MaxBatch/2 {
+		p.paused, p.slow = false, time.Since(p.pausedAt) > pauseAfter
 		p.c.client.ResumeFetchPartitions(map[string][]int32{p.pos.Topic: {p.pos.Partition}})
 	}
 	return p.buf
@@ -151,9 +153,15 @@ func (p *partition) pause() {
 	if p.paused || !p.full() {
 		return
 	}
-	p.paused = true
+	p.paused, p.pausedAt = true, time.Now()
 	p.c.client.PauseFetchPartitions(map[string][]int32{p.pos.Topic: {p.pos.Partition}})
 	p.c.m.paused.WithLabelValues(p.pos.Topic).Inc()
+}
+
+func (p *partition) isSlow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slow
 }
 
 // room reports whether the queue takes more.

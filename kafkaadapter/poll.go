@@ -10,9 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// pauseAfter is how long the poll loop waits for a full queue before it stops fetching that partition: a pause throws
-// away what the client has fetched of it, so that it is for partitions that are stuck, not for those that are busy.
-const pauseAfter = 50 * time.Millisecond
+// pauseAfter is how long the poll loop waits for a full queue before it stops fetching that partition. A pause throws
+// away what the client has fetched, and its end is seen by the fetch after the one that is under way, so that pauses are
+// for partitions that are stuck or slow, not for those that keep the machine busy. A partition that took longer than
+// this to empty its queue is paused at once the next time.
+const pauseAfter = time.Second
 
 // pollLoop hands what is fetched to the partitions' workers until ctx ends. It lets the group rebalance between any two
 // polls: workers are drained by the callbacks.
@@ -67,11 +69,11 @@ func (c *Consumer) waitForRoom(ctx context.Context) {
 		if len(full) == 0 {
 			return
 		}
-		if time.Since(began) > pauseAfter {
-			for _, p := range full {
+		waited := time.Since(began) > pauseAfter
+		for _, p := range full {
+			if waited || p.isSlow() {
 				p.pause()
 			}
-			return
 		}
 		time.Sleep(time.Millisecond)
 	}
