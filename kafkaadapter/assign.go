@@ -332,7 +332,7 @@ func (c *Consumer) drain(all []*partition, timeout time.Duration) (cut int) {
 	close(stopTimer)
 	<-over
 	if timeout > 0 {
-		c.commit(context.Background(), all)
+		c.commit(context.Background(), all) // an error is logged there
 	}
 	return cut
 }

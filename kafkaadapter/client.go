@@ -75,8 +75,8 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 }
 
 // commit commits the offsets that the store has to Kafka, with the store's identity. An error is logged and the next
-// commit tries again: nothing rests on it.
-func (c *Consumer) commit(ctx context.Context, all []*partition) {
+// commit tries again. It reports whether Kafka has all of them.
+func (c *Consumer) commit(ctx context.Context, all []*partition) bool {
 	offsets := make(map[string]map[int32]kgo.EpochOffset)
 	var changed []*partition
 	for _, p := range all {
@@ -91,7 +91,7 @@ func (c *Consumer) commit(ctx context.Context, all []*partition) {
 		offsets[p.pos.Topic][p.pos.Partition] = at
 	}
 	if len(changed) == 0 {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -107,11 +107,12 @@ func (c *Consumer) commit(ctx context.Context, all []*partition) {
 		if ctx.Err() == nil || !errors.Is(failed, context.Canceled) {
 			c.opt.Logger.Warn("committing to Kafka failed; the store has the offsets", "group", c.opt.Group, "error", failed)
 		}
-		return
+		return false
 	}
 	for _, p := range changed {
 		p.didCommit(offsets[p.pos.Topic][p.pos.Partition])
 	}
+	return true
 }
 
 // sign puts the store's identity beside each offset.

@@ -12,7 +12,7 @@ import (
 
 // What the zero values of Options stand for, and caps.
 const (
-	DefaultMaxBatch        = 2048
+	DefaultMaxBatch        = 512
 	LimitBatch             = 16 << 10
 	DefaultDrainTimeout    = 10 * time.Second
 	DefaultShutdownTimeout = 10 * time.Second
@@ -85,7 +85,8 @@ type Options struct {
 	Failed         FailedPolicy
 
 	// MaxBatch is the most records that one batch of the store carries; the adapter chooses between 1 and it by how long
-	// the handlers take. 1: each record alone. 0 = DefaultMaxBatch; at most LimitBatch.
+	// the handlers take. 1: each record alone. After a process died, as many records as its batches held are handled one
+	// by one, so that one that kills the process is found. 0 = DefaultMaxBatch; at most LimitBatch.
 	MaxBatch int
 	// BatchTime is what the handlers of one batch are aimed to take together, so that partitions can be given away soon.
 	// 0 = 100 ms.

@@ -183,7 +183,9 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 	case engine.Duplicate:
 		o.verdicts[engine.Duplicate]++
 		o.lower(&r)
-		o.notes = append(o.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, record: res.Record})
+		if p.log.Enabled(p.ctx, p.c.opt.DuplicateLevel.Level()) {
+			o.notes = append(o.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, record: res.Record})
+		}
 		return nil
 	case engine.InFlight:
 		o.inFlight = true

@@ -39,13 +39,14 @@ type partition struct {
 	queued    int
 	paused    bool
 	pausedAt  time.Time
-	slow      bool // its queue lasted for longer than pauseAfter
+	slow      bool            // its queue lasted for longer than pauseAfter
 	committed kgo.EpochOffset // what Kafka has
 	stored    kgo.EpochOffset // what the store has
 	handling  *kgo.Record     // what the handler has, for messages
 	holdAt    time.Time
 
 	// The worker's own.
+	signed  bool // Kafka's commit bears this store's identity
 	next    int64
 	epoch   int32
 	tries   attempts
@@ -72,7 +73,7 @@ func newPartition(c *Consumer, v *view) *partition {
 	p.stable.Store(v.end)
 	p.committed.Offset = -1
 	if v.committed != nil && v.committed.metadata == c.self {
-		p.committed.Offset = v.committed.offset
+		p.committed.Offset, p.signed = v.committed.offset, true
 	}
 	return p
 }
@@ -81,7 +82,9 @@ func (p *partition) tp() topicPartition { return topicPartition{p.pos.Topic, p.p
 
 // push hands records to the worker. It reports whether the queue is full.
 func (p *partition) push(recs []*kgo.Record, stable int64) (full bool) {
-	p.stable.Store(stable)
+	if stable >= 0 {
+		p.stable.Store(stable)
+	}
 	p.mu.Lock()
 	if len(recs) > 0 {
 		p.queue = append(p.queue, recs)
@@ -94,7 +97,7 @@ func (p *partition) push(recs []*kgo.Record, stable int64) (full bool) {
 }
 
 // full reports whether the worker has enough. p.mu is held.
-func (p *partition) full() bool { return p.queued >= 2*p.c.opt.MaxBatch }
+func (p *partition) full() bool { return p.queued >= p.c.queueLimit() }
 
 func (p *partition) nudge() {
 	select {
@@ -139,7 +142,7 @@ func (p *partition) pop(n int) []*kgo.Record {
 		}
 	}
 	p.queued -= len(p.buf)
-	if p.paused && p.queued <= p.c.opt.MaxBatch/2 {
+	if p.paused && p.queued <= p.c.queueLimit()/4 {
 		p.paused, p.slow = false, time.Since(p.pausedAt) > pauseAfter
 		p.c.client.ResumeFetchPartitions(map[string][]int32{p.pos.Topic: {p.pos.Partition}})
 	}

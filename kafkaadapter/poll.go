@@ -22,7 +22,7 @@ func (c *Consumer) pollLoop(ctx context.Context) {
 	defer c.client.AllowRebalance()
 	for ctx.Err() == nil {
 		c.waitForRoom(ctx)
-		fetches := c.client.PollRecords(ctx, 4*c.opt.MaxBatch)
+		fetches := c.client.PollRecords(ctx, 2*c.queueLimit())
 		if fetches.IsClientClosed() {
 			return
 		}
@@ -30,6 +30,9 @@ func (c *Consumer) pollLoop(ctx context.Context) {
 		c.client.AllowRebalance()
 	}
 }
+
+// queueLimit is the number of fetched records with which a partition's worker has enough to do.
+func (c *Consumer) queueLimit() int { return max(4*c.opt.MaxBatch, 512) }
 
 func (c *Consumer) dispatch(ctx context.Context, fetches kgo.Fetches) {
 	for i := range fetches {
@@ -118,7 +121,8 @@ func (c *Consumer) reposition(ctx context.Context, tp topicPartition, cause erro
 	}
 	v := views[0]
 	v.committed = nil // it was agreed on when the partition was assigned
-	if v.topicID != p.topicID && c.opt.Positions.Recreated != Stop {
+	if errors.Is(cause, kerr.UnknownTopicID) && (v.topicID == p.topicID || c.opt.Positions.Recreated != Stop) ||
+		v.topicID != p.topicID && c.opt.Positions.Recreated != Stop {
 		c.rejoin(tp.topic)
 		return
 	}

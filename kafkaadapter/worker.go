@@ -16,7 +16,7 @@ import (
 func (p *partition) run() {
 	defer close(p.done)
 	p.moved()
-	if !p.publish() { // what an earlier owner could not publish any more
+	if !p.sign() || !p.publish() { // what an earlier owner could not publish any more
 		return
 	}
 	for {
@@ -28,6 +28,20 @@ func (p *partition) run() {
 			return
 		}
 	}
+}
+
+// sign commits the position to Kafka with the store's identity before anything is handled, so that a later owner with
+// another store sees that the claims are not in it, even if this process dies at once.
+func (p *partition) sign() bool {
+	pauses := p.newPause()
+	for !p.signed {
+		if p.c.commit(p.ending, []*partition{p}) {
+			p.signed = true
+		} else if !p.wait(pauses.inFlight()) {
+			return false
+		}
+	}
+	return true
 }
 
 // width1 is the number of records for the next batch.
