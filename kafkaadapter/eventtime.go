@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/oklog/ulid/v2"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -58,6 +59,22 @@ const (
 	firstIDTime = 946_684_800_000   // 2000-01-01
 	afterIDTime = 4_102_444_800_000 // 2100-01-01
 )
+
+// An id that was made long before its record, or after it, looks like a UUIDv7 or a ULID and is none, such as a hash that
+// is written as a UUID: its time would put the event into a week that is refused.
+const (
+	idBeforeStamp = 366 * 24 * time.Hour
+	idAfterStamp  = 48 * time.Hour
+)
+
+// nearStamp reports whether the time of an id fits to the record's timestamp, if it has one.
+func nearStamp(at time.Time, r *kgo.Record) bool {
+	if r.Attrs.TimestampType() < 0 || r.Timestamp.UnixMilli() < 0 {
+		return true
+	}
+	ahead := at.Sub(r.Timestamp)
+	return ahead <= idAfterStamp && ahead >= -idBeforeStamp
+}
 
 // timeOfID reads the time from an id that is a UUIDv7 or a ULID; the rule is zero if it is neither.
 func timeOfID(id []byte) (time.Time, TimeRule) {

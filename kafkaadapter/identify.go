@@ -72,7 +72,8 @@ var (
 // delivery of it, which is then handled again.
 //
 // A ULID is 26 characters, not all of them digits; a UUIDv7 is the form with hyphens. Their times count from the year
-// 2000 to 2099, so that few ids of other kinds are taken for one; NoIDTime leaves them out.
+// 2000 to 2099, and not if they are more than two days after the record's timestamp or more than 366 days before it, so
+// that few ids of other kinds are taken for one; NoIDTime leaves them out.
 type Identify struct {
 	// IDHeaders are asked in this order. nil = those above; an empty list asks none.
 	IDHeaders []string
@@ -198,7 +199,8 @@ func (o *Identify) date(id *identity, r *kgo.Record, f *finding) bool {
 		return true
 	}
 	if !o.NoIDTime && f.rule != IDPosition {
-		if id.Time, id.TimeRule = timeOfID(f.id); id.TimeRule != 0 {
+		if at, rule := timeOfID(f.id); rule != 0 && nearStamp(at, r) {
+			id.Time, id.TimeRule = at, rule
 			return true
 		}
 	}

@@ -189,8 +189,8 @@ func TestRecreatedTopicHasOtherPositions(t *testing.T) {
 
 func TestFirstRuleThatTellsATimeIsTaken(t *testing.T) {
 	const (
-		v7   = "01970000-0000-7abc-8def-000000000000" // 2025-05-23T14:34:53.312Z
-		ulid = "01JW0000000000000000000000"           // five bits a letter: 1, 18, 28
+		v7   = "0196a000-0000-7abc-8def-000000000000" // 2025-05-05
+		ulid = "01JTG000000000000000000000"           // five bits a letter: 1, 18, 26, 16
 	)
 	at := func(s string) time.Time {
 		at, err := time.Parse(time.RFC3339Nano, s)
@@ -226,23 +226,26 @@ func TestFirstRuleThatTellsATimeIsTaken(t *testing.T) {
 		{"payload before headers", Identify{Payload: told(at("2025-05-01T02:00:00+02:00"))}, aRecord("ce_time", "x"), at(h), TimePayload, 0, false},
 		{"payload out of range", Identify{Payload: told(time.Unix(1e12, 0))}, aRecord("ce_time", h), at(h), TimeCloudEvents, 1, false},
 		{"payload without one", Identify{Payload: told(time.Time{})}, aRecord(), aTime, TimeRecord, 0, true},
-		{"UUIDv7", Identify{}, aRecord("id", v7), time.UnixMilli(0x019700000000).UTC(), TimeUUIDv7, 0, false},
-		{"UUIDv7 in capitals", Identify{}, aRecord("id", strings.ToUpper(v7)), time.UnixMilli(0x019700000000).UTC(), TimeUUIDv7, 0, false},
-		{"UUIDv7 of CloudEvents", Identify{PerTopic: true}, aRecord("ce_id", v7, "ce_source", "/s"), time.UnixMilli(0x019700000000).UTC(), TimeUUIDv7, 0, false},
+		{"UUIDv7", Identify{}, aRecord("id", v7), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 0, false},
+		{"UUIDv7 in capitals", Identify{}, aRecord("id", strings.ToUpper(v7)), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 0, false},
+		{"UUIDv7 of CloudEvents", Identify{PerTopic: true}, aRecord("ce_id", v7, "ce_source", "/s"), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 0, false},
 		{"UUIDv7 from the payload", Identify{Payload: func(*kgo.Record) ([]byte, time.Time, error) { return []byte(v7), time.Time{}, nil }},
-			aRecord(), time.UnixMilli(0x019700000000).UTC(), TimeUUIDv7, 0, false},
-		{"ULID", Identify{}, aRecord("id", ulid), time.UnixMilli(0x1<<40 | 0x12<<35 | 0x1c<<30).UTC(), TimeULID, 0, false},
-		{"ULID in small letters", Identify{}, aRecord("id", strings.ToLower(ulid)), time.UnixMilli(0x1<<40 | 0x12<<35 | 0x1c<<30).UTC(), TimeULID, 0, false},
+			aRecord(), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 0, false},
+		{"ULID", Identify{}, aRecord("id", ulid), time.UnixMilli(0x0196a0000000).UTC(), TimeULID, 0, false},
+		{"ULID in small letters", Identify{}, aRecord("id", strings.ToLower(ulid)), time.UnixMilli(0x0196a0000000).UTC(), TimeULID, 0, false},
 		{"ids have no times", Identify{NoIDTime: true}, aRecord("id", v7), aTime, TimeRecord, 0, true},
-		{"UUIDv4", Identify{}, aRecord("id", "01970000-0000-4abc-8def-000000000000"), aTime, TimeRecord, 0, true},
-		{"a UUID of another variant", Identify{}, aRecord("id", "01970000-0000-7abc-0def-000000000000"), aTime, TimeRecord, 0, true},
+		{"UUIDv4", Identify{}, aRecord("id", "0196a000-0000-4abc-8def-000000000000"), aTime, TimeRecord, 0, true},
+		{"a UUID of another variant", Identify{}, aRecord("id", "0196a000-0000-7abc-0def-000000000000"), aTime, TimeRecord, 0, true},
 		{"a UUIDv7 without hyphens may be any digest", Identify{}, aRecord("id", strings.ReplaceAll(v7, "-", "")), aTime, TimeRecord, 0, true},
 		{"a UUIDv7 of 1970", Identify{}, aRecord("id", "00000000-0001-7abc-8def-000000000000"), aTime, TimeRecord, 0, true},
 		{"a UUIDv7 of 2100", Identify{}, aRecord("id", "03bb2cc3-d800-7abc-8def-000000000000"), aTime, TimeRecord, 0, true},
-		{"a UUIDv7 of 2099", Identify{}, aRecord("id", "03bb2cc3-d7ff-7abc-8def-000000000000"), time.UnixMilli(afterIDTime - 1).UTC(), TimeUUIDv7, 0, false},
+		{"a UUIDv7 of 2099", Identify{}, aRecord("id", "03bb2cc3-d7ff-7abc-8def-000000000000"), aTime, TimeRecord, 0, true},
+		{"a UUIDv7 of three days ahead", Identify{}, aRecord("id", "0196ba00-0000-7abc-8def-000000000000"), aTime, TimeRecord, 0, true},
+		{"a UUIDv7 of two years ago", Identify{}, aRecord("id", "01880000-0000-7abc-8def-000000000000"), aTime, TimeRecord, 0, true},
+		{"a UUIDv7 of months ago", Identify{}, aRecord("id", "01900000-0000-7abc-8def-000000000000"), time.UnixMilli(0x019000000000).UTC(), TimeUUIDv7, 0, false},
 		{"a number of 26 digits is no ULID", Identify{}, aRecord("id", "01200000000000000000000042"), aTime, TimeRecord, 0, true},
-		{"a letter that ULIDs lack", Identify{}, aRecord("id", "01JW00000000000000000000U0"), aTime, TimeRecord, 0, true},
-		{"malformed, next rule", Identify{}, aRecord("id", v7, "ce_time", "yesterday", "timestamp", "x"), time.UnixMilli(0x019700000000).UTC(), TimeUUIDv7, 2, false},
+		{"a letter that ULIDs lack", Identify{}, aRecord("id", "01JTG00000000000000000000U"), aTime, TimeRecord, 0, true},
+		{"malformed, next rule", Identify{}, aRecord("id", v7, "ce_time", "yesterday", "timestamp", "x"), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 2, false},
 		{"malformed, next header", Identify{}, aRecord("id", "7", "ce_time", "0000-01-01T00:00:00Z", "timestamp", h), at(h), TimeHeader, 1, false},
 		{"record", Identify{}, aRecord("id", "7"), aTime, TimeRecord, 0, true},
 		{"position", Identify{}, aRecord(), aTime, TimeRecord, 0, false},
@@ -368,7 +371,7 @@ func TestRulesHaveNamesOfTheirOwn(t *testing.T) {
 
 func TestPlainIDIsNotCopied(t *testing.T) {
 	var o Identify
-	r := aRecord("trace", "x", "message_id", "01970000-0000-7abc-8def-000000000000")
+	r := aRecord("trace", "x", "message_id", "0196a000-0000-7abc-8def-000000000000")
 	if n := testing.AllocsPerRun(100, func() { _, _ = o.of(r, aTopicID) }); n != 0 {
 		t.Errorf("%v allocations for an id from a header", n)
 	}
@@ -474,7 +477,7 @@ func FuzzIdentify(f *testing.F) {
 }
 
 func BenchmarkIdentify(b *testing.B) {
-	const v7 = "01970000-0000-7abc-8def-000000000000"
+	const v7 = "0196a000-0000-7abc-8def-000000000000"
 	for _, bb := range []struct {
 		name string
 		r    *kgo.Record

@@ -229,7 +229,7 @@ func (o *outcome) identify(r *Record) (generation uint64, replayed bool, err err
 	o.tmRules[id.TimeRule]++
 	o.badTimes += id.BadTimes
 	r.identity = id
-	r.Event.ID, r.Event.Time = id.ID, id.Time
+	r.Event.ID, r.Event.Time, r.Event.LogTime = id.ID, id.Time, id.LogTime
 	return generation, replayed, nil
 }
 
