@@ -44,6 +44,9 @@ func checkClient(opts []kgo.Opt) error {
 			return fmt.Errorf("%w: Options.Client sets kgo.%s: %s", ErrOption, o.name, o.hint)
 		}
 	}
+	if acks, ok := probe.OptValue(kgo.RequiredAcks).(kgo.Acks); ok && acks != kgo.AllISRAcks() {
+		return fmt.Errorf("%w: Options.Client sets kgo.RequiredAcks below all replicas: a dead letter could be lost", ErrOption)
+	}
 	return nil
 }
 
