@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -126,6 +128,35 @@ func TestMembersOwnAllPartitionsAmongThem(t *testing.T) {
 	b.UntilMembers(t, group, 1, topic)
 }
 
+func TestUntilMembersWaitsForTheLastOne(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	cluster := b.Cluster(t)
+	topic, other, group := b.CreateTopic(t, 2, nil), b.CreateTopic(t, 2, nil), kafkatest.Name(t)
+	first := b.Client(t, member(group, topic)...)
+	// later does something when UntilMembers has asked in vain.
+	later := func(do func()) {
+		asked := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeGroups}, Count: -1, Observe: true})
+		go func() {
+			if err := asked.Wait(t.Context(), 2); err == nil {
+				do()
+			}
+		}()
+	}
+	expect := func(members, partitions int) {
+		t.Helper()
+		if g := cluster.GroupInfo(group); g == nil || len(g.Members) != members || g.NumAssigned() != partitions {
+			t.Errorf("the group is %+v", g)
+		}
+	}
+	b.UntilMembers(t, group, 1, topic)
+	later(func() { first.AddConsumeTopics(other) })
+	b.UntilMembers(t, group, 1, topic, other)
+	expect(1, 4)
+	later(func() { b.Client(t, append(member(group, topic), kgo.ConsumeTopics(topic, other))...) })
+	b.UntilMembers(t, group, 2, topic, other)
+	expect(2, 4)
+}
+
 func TestRestartKeepsTopicsRecordsAndCommits(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{Durable: true})
 	topic, group := b.CreateTopic(t, 1, nil), kafkatest.Name(t)
@@ -231,9 +262,9 @@ func TestFailedProduceHeals(t *testing.T) {
 
 func TestNamesAreUniqueAndLegal(t *testing.T) {
 	t.Run("odd/name, with a space"+strings.Repeat("x", 300), func(t *testing.T) {
-		b := kafkatest.Start(t, kafkatest.Options{})
-		if x, y := b.CreateTopic(t, 1, nil), b.CreateTopic(t, 1, nil); x == y {
-			t.Error("twice", x)
+		x, y := kafkatest.Name(t), kafkatest.Name(t)
+		if x == y || !regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`).MatchString(x) {
+			t.Errorf("names for topics: %s, %s", x, y)
 		}
 	})
 }
@@ -243,5 +274,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{Durable: true})
 	topic := b.CreateTopic(t, 1, nil)
 	b.Produce(t, kafkatest.Records(topic, 1, 1, 0)...)
-	kafkatest.Consume(t, b.Client(t, append(member(kafkatest.Name(t), topic), kgo.InstanceID("one"))...), 1)
+	c := b.Client(t, append(member(kafkatest.Name(t), topic), kgo.InstanceID("one"))...)
+	if n := c.PollFetches(t.Context()).NumRecords(); n != 1 { // and the rebalance is not allowed: the clean-up has to
+		t.Errorf("%d records", n)
+	}
 }
