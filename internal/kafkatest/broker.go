@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -129,7 +130,8 @@ func (b *Broker) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// admin runs f with an administrator's client and a time limit.
+// admin runs f with an administrator's client, and again as long as the broker says that it may do so: a real one looks for
+// its coordinators first.
 func (b *Broker) admin(t testing.TB, what string, f func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	c, err := kgo.NewClient(b.ClientOptions()...)
@@ -139,7 +141,11 @@ func (b *Broker) admin(t testing.TB, what string, f func(context.Context, *kadm.
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := f(ctx, kadm.NewClient(c)); err != nil {
+	within(patience, func() bool {
+		err = f(ctx, kadm.NewClient(c))
+		return !kerr.IsRetriable(err)
+	})
+	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }
