@@ -138,6 +138,9 @@ func (v *view) begin(p *Positions, atEnd bool) (beginning, error) {
 	b := beginning{kind: kind, way: disagreementOf(kind).way(p), epoch: -1}
 	switch b.way {
 	case TrustStore:
+		if v.store == nil {
+			return b, v.refuse(kind)
+		}
 		b.offset = v.store.Next // its epoch is not looked at: it may be what disagreed
 	case TrustKafka:
 		if v.committed == nil {

@@ -1,0 +1,203 @@
+package kafkaadapter
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+var (
+	aUUID    = [16]byte{0x0a, 0x0b, 15: 0x0f}
+	anID     = engine.Identity{UUID: aUUID, Incarnation: 3}
+	ourMark  = authorOf(anID).metadata()
+	olderRun = author{aUUID, 2}.metadata()
+	laterRun = author{aUUID, 4}.metadata()
+	foreign  = author{[16]byte{1}, 3}.metadata()
+)
+
+// at is the store's offset in the topic that the broker has.
+func at(next int64) *engine.Offset {
+	return &engine.Offset{Next: next, LeaderEpoch: 2, TopicID: aTopicID}
+}
+
+// look is a view of a log from 10 to 100.
+func look(store *engine.Offset, committed *commit) view {
+	return view{
+		topic: "in", partition: 1, id: anID, topicID: aTopicID, start: 10, end: 100, epochEnd: -1,
+		store: store, committed: committed,
+	}
+}
+
+func inTopic(v view, topicID [16]byte) view { v.topicID = topicID; return v }
+func epochUntil(v view, end int64) view     { v.epochEnd = end; return v }
+
+const refused = int64(-1)
+
+func TestWhereAPartitionBegins(t *testing.T) {
+	other := [16]byte{9}
+	mine := func(offset int64) *commit { return &commit{offset, 2, ourMark} }
+	theirs := func(offset int64) *commit { return &commit{offset, 2, "kgo-1234"} }
+	below, above := look(at(5), nil), look(at(101), mine(50))
+	recreated := inTopic(look(at(50), nil), other)
+	foreignView := look(at(50), &commit{60, 2, foreign})
+	empty, ahead, moved := look(nil, theirs(40)), look(at(50), mine(60)), look(at(50), theirs(40))
+	diverged := epochUntil(look(at(50), nil), 45)
+	for _, tt := range []struct {
+		name string
+		v    view
+		p    Positions
+		kind error
+		want int64 // refused, or where it begins
+	}{
+		{"the store agrees with its commit", look(at(50), mine(50)), Positions{}, nil, 50},
+		{"Kafka's commit is behind the store", look(at(50), mine(40)), Positions{}, nil, 50},
+		{"nothing is committed in Kafka", look(at(50), nil), Positions{}, nil, 50},
+		{"somebody else committed the same offset", look(at(50), theirs(50)), Positions{}, nil, 50},
+		{"the log's very start", look(at(10), nil), Positions{}, nil, 10},
+		{"the log's very end", look(at(100), nil), Positions{}, nil, 100},
+		{"nobody knows the partition", look(nil, nil), Positions{}, nil, 10},
+		{"the broker has no topic ids", inTopic(look(at(50), nil), [16]byte{}), Positions{}, nil, 50},
+		{"the store has no topic id", look(&engine.Offset{Next: 50}, nil), Positions{}, nil, 50},
+		{"the epoch ends at the offset", epochUntil(look(at(50), nil), 50), Positions{}, nil, 50},
+
+		{"below the log", below, Positions{}, ErrBelowLog, refused},
+		{"below the log, start over", below, Positions{BelowLog: StartOver}, ErrBelowLog, 10},
+		{"above the log", above, Positions{}, ErrAboveLog, refused},
+		{"above the log, start over", above, Positions{AboveLog: StartOver}, ErrAboveLog, 10},
+		{"above the log, trust Kafka", above, Positions{AboveLog: TrustKafka}, ErrAboveLog, 50},
+		{"above the log, trust Kafka, which has nothing", look(at(101), nil), Positions{AboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"above the log, trust Kafka, which is above too", look(at(102), mine(101)), Positions{AboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"above the log, trust Kafka, which is below", look(at(102), mine(9)), Positions{AboveLog: TrustKafka}, ErrAboveLog, refused},
+
+		{"recreated", recreated, Positions{}, ErrRecreated, refused},
+		{"recreated, start over", recreated, Positions{Recreated: StartOver}, ErrRecreated, 10},
+		{"recreated, trust Kafka", inTopic(look(at(50), mine(20)), other), Positions{Recreated: TrustKafka}, ErrRecreated, 20},
+		{"recreated, trust Kafka, which has nothing", recreated, Positions{Recreated: TrustKafka}, ErrRecreated, refused},
+
+		{"foreign store", foreignView, Positions{}, ErrForeignStore, refused},
+		{"foreign store at the same offset", look(at(50), &commit{50, 2, foreign}), Positions{}, ErrForeignStore, refused},
+		{"older incarnation", look(at(50), &commit{50, 2, olderRun}), Positions{}, ErrForeignStore, refused},
+		{"later incarnation", look(at(50), &commit{50, 2, laterRun}), Positions{}, ErrForeignStore, refused},
+		{"foreign store, this one is empty", look(nil, &commit{50, 2, foreign}), Positions{EmptyStore: StartOver}, ErrForeignStore, refused},
+		{"foreign store, trust the store", foreignView, Positions{ForeignStore: TrustStore}, ErrForeignStore, 50},
+		{"foreign store, trust Kafka", foreignView, Positions{ForeignStore: TrustKafka}, ErrForeignStore, 60},
+		{"foreign store, start over", foreignView, Positions{ForeignStore: StartOver}, ErrForeignStore, 10},
+		{"foreign store, trust the store, which is empty", look(nil, &commit{50, 2, foreign}), Positions{ForeignStore: TrustStore}, ErrForeignStore, refused},
+
+		{"empty store", empty, Positions{}, ErrEmptyStore, refused},
+		{"empty store that committed itself", look(nil, mine(40)), Positions{}, ErrEmptyStore, refused},
+		{"empty store, trust Kafka", empty, Positions{EmptyStore: TrustKafka}, ErrEmptyStore, 40},
+		{"empty store, start over", empty, Positions{EmptyStore: StartOver}, ErrEmptyStore, 10},
+		{"empty store, trust Kafka, which is below the log", look(nil, theirs(5)), Positions{EmptyStore: TrustKafka}, ErrBelowLog, refused},
+		{"empty store, trust Kafka, which is below the log, start over", look(nil, theirs(5)),
+			Positions{EmptyStore: TrustKafka, BelowLog: StartOver}, ErrBelowLog, 10},
+
+		{"Kafka ahead", ahead, Positions{}, ErrKafkaAhead, refused},
+		{"Kafka ahead, trust the store", ahead, Positions{KafkaAhead: TrustStore}, ErrKafkaAhead, 50},
+		{"Kafka ahead, trust Kafka", ahead, Positions{KafkaAhead: TrustKafka}, ErrKafkaAhead, 60},
+		{"moved back", moved, Positions{}, ErrMoved, refused},
+		{"moved ahead", look(at(50), theirs(60)), Positions{}, ErrMoved, refused},
+		{"moved, trust the store", moved, Positions{Moved: TrustStore}, ErrMoved, 50},
+		{"moved, trust Kafka", moved, Positions{Moved: TrustKafka}, ErrMoved, 40},
+		{"moved, trust Kafka, which is above the log", look(at(50), theirs(101)), Positions{Moved: TrustKafka}, ErrAboveLog, refused},
+
+		{"diverged", diverged, Positions{}, ErrLogDiverged, refused},
+		{"diverged, trust the store", diverged, Positions{LogDiverged: TrustStore}, ErrLogDiverged, 50},
+		{"diverged, start over", diverged, Positions{LogDiverged: StartOver}, ErrLogDiverged, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := tt.v.begin(&tt.p, false)
+			if tt.want != refused {
+				if err != nil || b.offset != tt.want {
+					t.Errorf("begins at %d, %v; want %d", b.offset, err, tt.want)
+				}
+				if tt.kind != nil && tt.kind != ErrLogDiverged && !errors.Is(b.kind, tt.kind) {
+					t.Errorf("the way on is for %v, want %v", b.kind, tt.kind)
+				}
+				return
+			}
+			var e *PositionError
+			if !errors.As(err, &e) || !errors.Is(err, tt.kind) {
+				t.Fatalf("begins at %d, %v; want %v", b.offset, err, tt.kind)
+			}
+			if field := disagreementOf(tt.kind).field; !strings.Contains(err.Error(), "Options.Positions: "+field+" = ") {
+				t.Errorf("the error does not name the ways on: %v", err)
+			}
+		})
+	}
+}
+
+func TestUnknownPartitionMayBeginAtTheEnd(t *testing.T) {
+	v := look(nil, nil)
+	if b, err := v.begin(&Positions{}, true); err != nil || b.offset != 100 {
+		t.Errorf("begins at %d, %v", b.offset, err)
+	}
+	v = look(at(50), nil)
+	if b, err := v.begin(&Positions{}, true); err != nil || b.offset != 50 {
+		t.Errorf("known to the store, it begins at %d, %v", b.offset, err)
+	}
+}
+
+func TestPositionErrorTellsBothSides(t *testing.T) {
+	v := look(at(50), &commit{60, 2, foreign})
+	_, err := v.begin(&Positions{}, false)
+	var e *PositionError
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	if *e != (PositionError{"in", 1, ErrForeignStore, 50, 60, 10, 100, foreign}) {
+		t.Errorf("%+v", e)
+	}
+	empty := look(nil, nil)
+	if e := empty.refuse(ErrBelowLog).(*PositionError); e.Store != -1 || e.Committed != -1 {
+		t.Errorf("what is not there is not -1: %+v", e)
+	}
+}
+
+// The ways that each comment in Positions names, and no others.
+func TestEachDisagreementHasItsWaysOn(t *testing.T) {
+	set := map[error]func(*Positions, WayOn){
+		ErrBelowLog:     func(p *Positions, w WayOn) { p.BelowLog = w },
+		ErrAboveLog:     func(p *Positions, w WayOn) { p.AboveLog = w },
+		ErrRecreated:    func(p *Positions, w WayOn) { p.Recreated = w },
+		ErrForeignStore: func(p *Positions, w WayOn) { p.ForeignStore = w },
+		ErrEmptyStore:   func(p *Positions, w WayOn) { p.EmptyStore = w },
+		ErrKafkaAhead:   func(p *Positions, w WayOn) { p.KafkaAhead = w },
+		ErrMoved:        func(p *Positions, w WayOn) { p.Moved = w },
+		ErrLogDiverged:  func(p *Positions, w WayOn) { p.LogDiverged = w },
+	}
+	allowed := map[error]string{
+		ErrBelowLog: "stop start_over", ErrAboveLog: "stop start_over trust_kafka", ErrRecreated: "stop start_over trust_kafka",
+		ErrForeignStore: "stop trust_store trust_kafka start_over", ErrEmptyStore: "stop trust_kafka start_over",
+		ErrKafkaAhead: "stop trust_store trust_kafka", ErrMoved: "stop trust_store trust_kafka", ErrLogDiverged: "stop trust_store start_over",
+	}
+	for kind, set := range set {
+		for w := Stop; w <= StartOver+1; w++ {
+			var p Positions
+			set(&p, w)
+			err := p.check()
+			want := strings.Contains(" "+allowed[kind]+" ", " "+w.String()+" ")
+			if (err == nil) != want || err != nil && !errors.Is(err, ErrOption) {
+				t.Errorf("%v = %v: %v", disagreementOf(kind).field, w, err)
+			}
+		}
+	}
+}
+
+func TestCommitMetadataIsGolden(t *testing.T) {
+	const want = "hapax:0a0b000000000000000000000000000f:3"
+	if ourMark != want {
+		t.Errorf("metadata %q, want %q", ourMark, want)
+	}
+	if a, ours := parseMetadata(want); !ours || a != authorOf(anID) {
+		t.Errorf("%+v, %v", a, ours)
+	}
+	for _, s := range []string{"", "kgo-1", "hapax:", "hapax:0a:3", "hapax:0a0b000000000000000000000000000f", "hapax:0a0b000000000000000000000000000f:",
+		"hapax:0a0b000000000000000000000000000f:-1", "hapax:zz0b000000000000000000000000000f:3", "x" + want} {
+		if a, ours := parseMetadata(s); ours || a != (author{}) {
+			t.Errorf("%q is taken for ours: %+v", s, a)
+		}
+	}
+}
