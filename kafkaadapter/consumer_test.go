@@ -2,65 +2,201 @@ package kafkaadapter
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"sync"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
-	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
+func traceOf(ctx context.Context) string {
+	if s := trace.SpanContextFromContext(ctx); s.IsValid() {
+		return s.TraceID().String()
+	}
+	return ""
+}
+
 func TestEachEventTakesEffectOnce(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "in"), kfake.SeedTopics(1, "in-dlt"))
-	if err != nil {
-		t.Fatal(err)
+	r := newRig(t, 3)
+	ids := numbered("e", 3000)
+	var recs []*kgo.Record
+	for i, id := range ids {
+		recs = append(recs, r.event(int32(i%3), id))
+		if i%3 == 0 {
+			recs = append(recs, r.event(0, id)) // within a batch
+		}
+		if i%5 == 0 {
+			recs = append(recs, r.event(int32((i+1)%3), ids[i/2])) // much later, on any partition
+		}
 	}
-	defer cluster.Close()
-	addrs := kgo.SeedBrokers(cluster.ListenAddrs()...)
-	producer, err := kgo.NewClient(addrs)
-	if err != nil {
-		t.Fatal(err)
+	r.Produce(t, recs...)
+	m := r.start(t, r.work(3, nil))
+	for p := range r.partitions {
+		r.untilStored(t, p, r.Log(t, r.topic, p).End)
 	}
-	defer producer.Close()
-	const n = 20000
-	for i := range n {
-		id := strconv.Itoa(i % (n / 2))
-		producer.Produce(context.Background(), &kgo.Record{Topic: "in", Key: []byte(id), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}}}, nil)
+	m.stop(t)
+	r.checkOnce(t, ids...)
+	if n := len(r.handled()); n < len(ids) {
+		t.Errorf("%d calls", n)
 	}
-	if err := producer.Flush(context.Background()); err != nil {
-		t.Fatal(err)
+}
+
+func TestOwnCommitClaimsBeforeTheHandler(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "a", "c", "d")
+	mode := OwnCommit{Handle: func(ctx context.Context, rec *Record) error {
+		if r.stored(t, 0) <= rec.Offset {
+			t.Errorf("%s is handled before its claim and offset are there", rec.Event.ID)
+		}
+		r.note(ctx, rec)
+		switch string(rec.Event.ID) {
+		case "b":
+			return errHandler
+		case "c":
+			panic("c")
+		}
+		return nil
+	}}
+	m := r.start(t, mode)
+	kafkatest.Until(t, "four calls", func() bool { return len(r.handled()) == 4 })
+	m.stop(t)
+	second := r.start(t, mode)
+	r.send(t, 0, "b", "e")
+	kafkatest.Until(t, "e", func() bool { return len(r.handled()) == 5 })
+	second.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) {
+		t.Errorf("handled %q", got)
 	}
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
-	if err != nil {
-		t.Fatal(err)
+	if n := strings.Count(m.logs.String(), "they are lost"); n != 2 {
+		t.Errorf("%d lost events are logged:\n%s", n, m.logs)
 	}
-	defer eng.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	var mu sync.Mutex
-	seen := map[string]int{}
-	c, err := New(eng, WithWork{
-		MaxAttempts: 3, DeadLetters: &DeadLetters{},
-		Handle: func(_ context.Context, tx *engine.Tx, rec *Record) error {
-			mu.Lock()
-			defer mu.Unlock()
-			seen[string(rec.Event.ID)]++
-			if len(seen) == n/2 {
-				cancel()
-			}
-			return tx.Put([]byte(fmt.Sprintf("count/%s", rec.Event.ID)), []byte{1})
-		},
-	}, Options{Group: "g", Topics: []string{"in"}, Client: []kgo.Opt{addrs}})
-	if err != nil {
-		t.Fatal(err)
+}
+
+func TestKafkaGetsOffsetsWithTheStoresIdentity(t *testing.T) {
+	r := newRig(t, 2)
+	r.send(t, 0, numbered("a", 10)...)
+	m := r.start(t, r.work(3, nil))
+	r.UntilCommitted(t, r.group, r.topic, 0, 10)
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != authorOf(r.eng.Identity()).metadata() {
+		t.Errorf("metadata %q", o.Metadata)
 	}
-	began := time.Now()
-	if err := c.Run(ctx); err != nil {
-		t.Fatal(err)
+	r.UntilCommitted(t, r.group, r.topic, 1, 0) // signed although nothing was there
+	r.send(t, 1, numbered("b", 5)...)
+	r.untilStored(t, 1, 5)
+	m.stop(t)
+	if o, _ := r.Committed(t, r.group, r.topic, 1); o.At != 5 {
+		t.Errorf("after the end Kafka has %d", o.At)
 	}
-	t.Log(time.Since(began), len(seen))
+}
+
+func TestKafkaIsSignedBeforeAnythingIsHandled(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	self := authorOf(r.eng.Identity()).metadata()
+	m := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+		if o, ok := r.Committed(t, r.group, r.topic, 0); !ok || o.Metadata != self || o.At != 0 {
+			t.Errorf("when the handler runs Kafka has %+v, %v", o, ok)
+		}
+		return nil
+	}))
+	r.untilStored(t, 0, 1)
+	m.stop(t)
+}
+
+func TestRestartGoesOnFromTheStore(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", 20)...)
+	m := r.start(t, r.work(3, nil))
+	r.untilStored(t, 0, 20)
+	m.stop(t)
+	back := r.offset(0, 7, authorOf(r.eng.Identity()).metadata())
+	r.Commit(t, r.group, back)
+	before := len(r.handled())
+	r.send(t, 0, "b")
+	m = r.start(t, r.work(3, nil))
+	r.untilStored(t, 0, 21)
+	m.stop(t)
+	if got := r.handledIDs()[before:]; !slices.Equal(got, []string{"b"}) {
+		t.Errorf("after the restart: %q", got)
+	}
+	if strings.Contains(m.logs.String(), "duplicate") {
+		t.Errorf("records were read again:\n%s", m.logs)
+	}
+}
+
+func TestRunsOnceOnly(t *testing.T) {
+	r := newRig(t, 1)
+	m := r.start(t, r.work(1, nil))
+	r.UntilMembers(t, r.group, 1)
+	if err := m.Run(t.Context()); !errors.Is(err, ErrRunning) {
+		t.Errorf("a second Run: %v", err)
+	}
+	m.stop(t)
+}
+
+func TestDuplicatesAreLoggedWithTheirFirstSighting(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "a")
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	want := "offset=2 id=a"
+	for _, line := range strings.Split(m.logs.String(), "\n") {
+		if strings.Contains(line, "duplicate skipped") && strings.Contains(line, want) &&
+			strings.Contains(line, "level=DEBUG") && strings.Contains(line, "first_origin="+r.topic+"/0@0") {
+			return
+		}
+	}
+	t.Errorf("no such line:\n%s", m.logs)
+}
+
+func TestTraceContextReachesTheHandler(t *testing.T) {
+	r := newRig(t, 1)
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	r.Produce(t, r.event(0, "a", kgo.RecordHeader{Key: "traceparent", Value: []byte("00-" + id + "-00f067aa0ba902b7-01")}), r.event(0, "b"))
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	if got := r.handled(); got[0].trace != id || got[1].trace != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestServerSideAssignment(t *testing.T) {
+	r := newRig(t, 4)
+	ids := numbered("a", 40)
+	for i, id := range ids {
+		r.send(t, int32(i%4), id)
+	}
+	server := func(o *Options) {
+		o.ServerSideAssignment = true
+		o.Client = r.ClientOptions()
+	}
+	a, b := r.start(t, r.work(1, nil), server), r.start(t, r.work(1, nil), server)
+	for p := range r.partitions {
+		r.untilStored(t, p, 10)
+	}
+	a.stop(t)
+	b.stop(t)
+	r.checkOnce(t, ids...)
+}
+
+func TestAbortedRecordsAreNotHandled(t *testing.T) {
+	r := newRig(t, 1)
+	r.ProduceTx(t, true, r.event(0, "a"), r.event(0, "b"))   // 0, 1, marker 2
+	r.ProduceTx(t, false, r.event(0, "no"), r.event(0, "c")) // 3, 4, marker 5
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 6)
+	r.UntilCommitted(t, r.group, r.topic, 0, 6)
+	r.send(t, 0, "c")
+	r.untilStored(t, 0, 7)
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("handled %q", got)
+	}
 }

@@ -1,0 +1,338 @@
+package kafkaadapter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// A rig is a broker, a topic with its dead-letter topic, a group, and a store in memory.
+type rig struct {
+	*kafkatest.Broker
+	topic, group string
+	partitions   int32
+	mem          *storetest.Mem
+	eng          *engine.Engine
+	reg          *prometheus.Registry
+
+	mu   sync.Mutex
+	runs []run
+}
+
+// A run is one call of a handler.
+type run struct {
+	id        string
+	partition int32
+	offset    int64
+	attempt   int
+	verdict   engine.Verdict
+	reopened  bool
+	trace     string
+}
+
+func newRig(t *testing.T, partitions int32) *rig {
+	t.Helper()
+	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{}), group: kafkatest.Name(t), partitions: partitions}
+	r.topic = r.CreateTopic(t, partitions, nil)
+	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
+	r.open(t, storetest.NewMem(engine.Identity{}))
+	return r
+}
+
+func (r *rig) open(t *testing.T, m *storetest.Mem) {
+	t.Helper()
+	r.mem, r.eng = m, openMem(t, m, engine.Options{})
+}
+
+// crash cuts the power of the store, and opens what survived.
+func (r *rig) crash(t *testing.T) {
+	t.Helper()
+	r.open(t, r.mem.Crash())
+}
+
+// event is a record with an id, for a partition of the topic.
+func (r *rig) event(partition int32, id string, headers ...kgo.RecordHeader) *kgo.Record {
+	return &kgo.Record{
+		Topic: r.topic, Partition: partition, Key: []byte("key-" + id), Value: []byte("value-" + id),
+		Headers: append([]kgo.RecordHeader{{Key: "id", Value: []byte(id)}}, headers...),
+	}
+}
+
+// send produces events with these ids to a partition.
+func (r *rig) send(t *testing.T, partition int32, ids ...string) {
+	t.Helper()
+	recs := make([]*kgo.Record, len(ids))
+	for i, id := range ids {
+		recs[i] = r.event(partition, id)
+	}
+	r.Produce(t, recs...)
+}
+
+// numbered are n ids.
+func numbered(prefix string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%s%d", prefix, i)
+	}
+	return ids
+}
+
+// note remembers a call of a handler.
+func (r *rig) note(ctx context.Context, rec *Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs = append(r.runs, run{string(rec.Event.ID), rec.Partition, rec.Offset, rec.Attempt, rec.Verdict, rec.Reopened, traceOf(ctx)})
+}
+
+// handled are the calls of handlers until now.
+func (r *rig) handled() []run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.runs)
+}
+
+func (r *rig) handledIDs() (ids []string) {
+	for _, x := range r.handled() {
+		ids = append(ids, x.id)
+	}
+	return ids
+}
+
+// work is a mode whose handler notes its calls, runs f if there is one, and counts its events in the store.
+func (r *rig) work(attempts int, f func(context.Context, *engine.Tx, *Record) error) WithWork {
+	return WithWork{MaxAttempts: attempts, DeadLetters: &DeadLetters{}, Handle: func(ctx context.Context, tx *engine.Tx, rec *Record) error {
+		r.note(ctx, rec)
+		if err := count(tx, string(rec.Event.ID)); err != nil {
+			return err
+		}
+		if f != nil {
+			return f(ctx, tx, rec)
+		}
+		return nil
+	}}
+}
+
+// failing is a handler that fails for these ids.
+func failing(err error, ids ...string) func(context.Context, *engine.Tx, *Record) error {
+	return func(_ context.Context, _ *engine.Tx, rec *Record) error {
+		if slices.Contains(ids, string(rec.Event.ID)) {
+			return err
+		}
+		return nil
+	}
+}
+
+var errHandler = errors.New("the handler cannot")
+
+func countKey(id string) []byte { return []byte("count/" + id) }
+
+func count(tx *engine.Tx, id string) error {
+	b, _, err := tx.Get(countKey(id))
+	if err != nil {
+		return err
+	}
+	n := uint64(0)
+	if len(b) == 8 {
+		n = binary.BigEndian.Uint64(b)
+	}
+	return tx.Put(countKey(id), binary.BigEndian.AppendUint64(nil, n+1))
+}
+
+// effects is how often an event took effect in the store.
+func (r *rig) effects(t *testing.T, id string) (n uint64) {
+	t.Helper()
+	if b := r.get(t, countKey(id)); len(b) == 8 {
+		n = binary.BigEndian.Uint64(b)
+	}
+	return n
+}
+
+func (r *rig) get(t *testing.T, key []byte) (value []byte) {
+	t.Helper()
+	err := r.eng.Update(context.Background(), func(tx *engine.Tx) (err error) {
+		value, _, err = tx.Get(key)
+		return err
+	}, engine.Retries(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// checkOnce fails the test for each event that did not take effect exactly once.
+func (r *rig) checkOnce(t *testing.T, ids ...string) {
+	t.Helper()
+	lost, more := 0, 0
+	for _, id := range ids {
+		switch n := r.effects(t, id); {
+		case n == 0:
+			lost++
+			t.Logf("%s is lost", id)
+		case n > 1:
+			more++
+			t.Logf("%s took effect %d times", id, n)
+		}
+	}
+	if lost+more > 0 {
+		t.Errorf("of %d events %d are lost and %d took effect more than once", len(ids), lost, more)
+	}
+}
+
+func (r *rig) position(partition int32) engine.Position {
+	return engine.Position{Group: r.group, Topic: r.topic, Partition: partition}
+}
+
+// stored is the store's offset of a partition, -1 if there is none.
+func (r *rig) stored(t *testing.T, partition int32) int64 {
+	t.Helper()
+	o, found, err := r.eng.Offset(context.Background(), r.position(partition))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found {
+		return -1
+	}
+	return o.Next
+}
+
+// untilStored waits for the store's offset of a partition.
+func (r *rig) untilStored(t *testing.T, partition int32, offset int64) {
+	t.Helper()
+	kafkatest.Until(t, fmt.Sprintf("offset %d of partition %d in the store", offset, partition), func() bool {
+		return r.stored(t, partition) >= offset
+	})
+}
+
+func (r *rig) attemptsAt(t *testing.T, partition int32) (a attempts) {
+	t.Helper()
+	if b := r.get(t, partitionKey(keyAttempts, r.position(partition))); b != nil {
+		var err error
+		if a, err = parseAttempts(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// letters polls n dead letters.
+func (r *rig) letters(t *testing.T, n int) []*kgo.Record {
+	t.Helper()
+	return kafkatest.Consume(t, r.Client(t, kgo.ConsumeTopics(r.topic+"-dlt"), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())), n)
+}
+
+func (r *rig) letterCount(t *testing.T) int64 {
+	t.Helper()
+	return r.Log(t, r.topic+"-dlt", 0).End
+}
+
+// A member is a consumer that runs.
+type member struct {
+	*Consumer
+	logs   *logs
+	stops  chan *StopError
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // valid once done is closed
+}
+
+// options are those of a member of the rig's group that does not wait for long.
+func (r *rig) options() Options {
+	return Options{
+		Group: r.group, Topics: []string{r.topic}, FirstBackoff: time.Millisecond, LongestBackoff: 5 * time.Millisecond,
+		CommitInterval: 20 * time.Millisecond,
+		Client: append(r.ClientOptions(), kgo.FetchMaxWait(50*time.Millisecond), kgo.HeartbeatInterval(100*time.Millisecond),
+			kgo.SessionTimeout(6*time.Second), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })),
+	}
+}
+
+// start runs a consumer until stop, or the end of the test.
+func (r *rig) start(t *testing.T, mode Mode, change ...func(*Options)) *member {
+	t.Helper()
+	m := &member{logs: &logs{}, stops: make(chan *StopError, 100), done: make(chan struct{})}
+	o := r.options()
+	o.Logger = slog.New(slog.NewTextHandler(m.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	o.OnStop = func(e *StopError) { m.stops <- e }
+	for _, f := range change {
+		f(&o)
+	}
+	var err error
+	if m.Consumer, err = New(r.eng, mode, o); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	go func() {
+		defer close(m.done)
+		m.err = m.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-m.done
+		if t.Failed() {
+			t.Logf("a member's log:\n%s", m.logs)
+		}
+	})
+	return m
+}
+
+// stop ends the consumer and fails the test if it has something to say.
+func (m *member) stop(t *testing.T) {
+	t.Helper()
+	m.cancel()
+	<-m.done
+	if m.err != nil {
+		t.Errorf("Run: %v\n%s", m.err, m.logs)
+	}
+}
+
+// stopped waits for the next partition that stops.
+func (m *member) stoppedOne(t *testing.T) *StopError {
+	t.Helper()
+	select {
+	case e := <-m.stops:
+		return e
+	case <-m.done:
+		t.Fatalf("Run ended: %v\n%s", m.err, m.logs)
+	case <-time.After(90 * time.Second):
+		t.Fatalf("no partition stops\n%s", m.logs)
+	}
+	return nil
+}
+
+// logs keep what was logged.
+type logs struct {
+	mu  sync.Mutex
+	all []byte
+}
+
+func (l *logs) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, b...)
+	return len(b), nil
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.all)
+}
+
+// offset is a commit to Kafka by somebody.
+func (r *rig) offset(partition int32, at int64, metadata string) kadm.Offset {
+	return kadm.Offset{Topic: r.topic, Partition: partition, At: at, LeaderEpoch: -1, Metadata: metadata}
+}
