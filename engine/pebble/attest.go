@@ -126,7 +126,7 @@ func (s *Store) attest() {
 			if now == done {
 				break
 			}
-			if idle && s.promise(now.seq) != nil || s.disk.writeAttestation(now) != nil {
+			if idle && s.promise(now.seq) != nil || s.attestNow() != nil {
 				return // poisoned
 			}
 			done, wrote = now, time.Now()
@@ -135,6 +135,13 @@ func (s *Store) attest() {
 			}
 		}
 	}
+}
+
+// attestNow attests what is durable at this moment.
+func (s *Store) attestNow() error {
+	s.attesting.Lock()
+	defer s.attesting.Unlock()
+	return s.disk.writeAttestation(attestation{s.durable.Load(), s.disk.durableManifest()})
 }
 
 // promise writes to the log alone that all batches up to seq are durable, for chunks.go to find. It need not be durable

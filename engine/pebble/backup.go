@@ -58,6 +58,10 @@ func (s *Store) backup(ctx context.Context, dir string) error {
 func (s *Store) checkpoint(dir string) (map[string][]byte, error) {
 	s.maintenance.Lock()
 	defer s.maintenance.Unlock()
+	// A checkpoint takes the tables first and then the log, with what was written to it meanwhile: a run that is ingested
+	// in between would be missing, and its packed batches as well.
+	s.ingest.Lock()
+	defer s.ingest.Unlock()
 	names, err := s.disk.List(s.disk.dir)
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func open(dir string, o Options) (engine.Store, error) {
 
 func flush(t testing.TB, s engine.Store) {
 	t.Helper()
-	if err := s.(*Store).db.Flush(); err != nil {
+	if err := s.(*Store).sealAll(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +129,7 @@ func (m *memory) makeNewer(t testing.TB, dir string) (undo func()) {
 		t.Fatal(err)
 	}
 	newer := slices.Clone(old[:len(old)-4])
-	binary.BigEndian.PutUint32(newer[8:], sidecar.Format+1)
+	binary.BigEndian.PutUint32(newer[8:], sidecar.Pebble.Format()+1)
 	rewrite(t, fsys, fsys.PathJoin(dir, sidecar.IdentityName), sidecar.Seal(newer))
 	return func() { rewrite(t, fsys, fsys.PathJoin(dir, sidecar.IdentityName), old) }
 }

@@ -203,6 +203,9 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, error) {
 	d := s.disk
 	o := s.o.pebbleOptions(d)
 	o.ReadOnly = readOnly
+	if !readOnly {
+		s.runOptions = runOptions(o)
+	}
 	var db *pebble.DB
 	err := d.fault.write(func() error {
 		opened, err := pebble.Open(d.dir, o)

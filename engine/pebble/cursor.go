@@ -16,20 +16,30 @@ type cursor struct {
 
 // iterate calls fn with a cursor on what span holds at this moment.
 func (s *Store) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
-	if err := s.fault.get(); err != nil {
+	c, err := s.newCursor(span)
+	if err != nil {
 		return err
+	}
+	return s.use(c, fn)
+}
+
+// newCursor returns a cursor on what span holds at this moment, for use.
+func (s *Store) newCursor(span pebble.KeyRange) (*cursor, error) {
+	if err := s.fault.get(); err != nil {
+		return nil, err
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
 	if err != nil {
-		return asRead(err)
+		return nil, asRead(err)
 	}
-	c := &cursor{it: it}
+	return &cursor{it: it}, nil
+}
+
+// use calls fn with a cursor and closes it.
+func (s *Store) use(c *cursor, fn func(*cursor) error) error {
 	defer s.closeCursor(c)
 	if err := fn(c); err != nil {
 		return err
-	}
-	if c.err == nil {
-		c.err = asRead(it.Error())
 	}
 	if failed := s.fault.get(); failed != nil {
 		return failed
@@ -48,7 +58,10 @@ func (c *cursor) do(move func() bool) (ok bool) {
 			ok = false
 		}
 	}()
-	return move()
+	if ok = move(); !ok {
+		c.err = asRead(c.it.Error())
+	}
+	return ok
 }
 
 // closeCursor closes the iterator, whose errors were told before.

@@ -3,6 +3,7 @@ package pebble
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Dropping is one range delete for each bucket, all in one synced batch: it costs the same for ten claims and for ten
-// million. The space comes back later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without
+// Dropping is one range delete for each bucket, all in one synced batch, with a note for the claims that are not in tables
+// yet: it costs the same for ten claims and for ten million. The space comes back later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without
 // reading it, and rewrites one that holds other buckets as well. Pebble's Excise is no quicker where tables lie wholly in
 // a bucket, gives nothing back where they do not (it leaves virtual tables), and cannot be part of a batch.
 
@@ -23,16 +24,40 @@ func (s *Store) Drop(buckets []engine.Bucket) error {
 	if len(buckets) == 0 {
 		return s.fault.get()
 	}
-	p := s.db.NewBatch()
+	if err := s.raiseFormat(); err != nil {
+		return err
+	}
 	spans := spansOf(buckets)
+	s.ingest.Lock()
+	defer s.ingest.Unlock()
+	p := s.db.NewBatch()
 	for _, span := range spans {
 		must(p.DeleteRange(span.Start, span.End, nil))
 	}
+	prefixes := s.noteDrops(p, spans)
 	if err := s.fault.write(func() error { return s.db.Apply(p, pebble.Sync) }); err != nil {
 		return fmt.Errorf("hapax: dropping %d buckets: %w", len(buckets), err)
 	}
+	s.unsealed.drop(prefixes)
 	s.spans.add(spans)
 	return nil
+}
+
+// noteDrops adds to the batch that drops the spans what the next open has to know: which packed batches, all up to the
+// newest one, have claims that are dropped. It returns the prefixes of the buckets that memory knows. The caller holds
+// ingest.
+func (s *Store) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []string) {
+	seq := s.unsealed.newest()
+	for _, span := range spans {
+		prefix := string(span.Start[1:])
+		if !s.unsealed.knows(prefix) {
+			continue
+		}
+		must(p.Set(spaced(dropSpace, span.Start[1:]), binary.BigEndian.AppendUint64(nil, seq), nil))
+		s.dropNotes[prefix] = seq
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes
 }
 
 // Reclaim implements engine.Store.

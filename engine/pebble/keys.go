@@ -10,17 +10,23 @@ import (
 
 // The keys in Pebble, for ever:
 //
-//	'c' claim key            -> record         claims, as the engine keys them
+//	'c' claim key            -> record         claims, as the engine keys them, once they are in tables
+//	'd' prefix of a bucket   -> seq            it was dropped after that batch: packed batches up to it have claims of it
+//	'f'                      -> seq            packed batches are kept from here on, absent before the first were removed
 //	'j' seq, 8 bytes BE      -> journal entry  one for each batch, until it is trimmed
 //	'l'                      -> seq            of the newest batch
+//	'p' seq, 8 bytes BE      -> packed batch   claims that are not in tables yet (packed.go)
 //	's' state key            -> value          state
 //	't'                      -> seq            the journal is kept from here on, absent before the first trim
 const (
-	claimSpace   = 'c'
-	journalSpace = 'j'
-	lastSeqKey   = 'l'
-	stateSpace   = 's'
-	trimKey      = 't'
+	claimSpace    = 'c'
+	dropSpace     = 'd'
+	packedFromKey = 'f'
+	journalSpace  = 'j'
+	lastSeqKey    = 'l'
+	packedSpace   = 'p'
+	stateSpace    = 's'
+	trimKey       = 't'
 
 	seqSize = 8
 )
@@ -31,6 +37,10 @@ func spaced(space byte, key []byte) []byte {
 
 func journalKey(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{journalSpace}, seq)
+}
+
+func packedKey(seq uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{packedSpace}, seq)
 }
 
 // successor returns the least key that is greater than all keys that begin with prefix, which is not all 0xFF.

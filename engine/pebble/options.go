@@ -16,7 +16,10 @@ const (
 	// DefaultMemTableBytes bounds how much log there is to replay after a kill, twice: once to check, once for good. On
 	// a machine with four times more to do than it has cores that took 0.5 s for 8 MB and 1.4 s for 16 MB
 	// (BenchmarkReopenAfterKill).
-	DefaultMemTableBytes = 8 << 20
+	DefaultMemTableBytes = 64 << 20
+
+	// DefaultPendingBytes is room for some 300,000 claims on UUIDs.
+	DefaultPendingBytes = 16 << 20
 
 	// maxMemTables is how many memory tables may wait for their flush before Apply waits for one.
 	maxMemTables = 3
@@ -37,12 +40,19 @@ type Options struct {
 	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes.
 	CacheBytes int64
 
-	// MemTableBytes is the size at which claims in memory are written to a table, 0 for DefaultMemTableBytes. A larger
-	// one writes less and opens more slowly after a kill.
+	// PendingBytes is the memory for claims at which they are written to tables, 0 for DefaultPendingBytes. While that
+	// goes on as many more are taken, and sorting takes a third of it: count it two and a half times.
+	PendingBytes uint64
+
+	// MemTableBytes is the size of one of Pebble's memory tables, 0 for DefaultMemTableBytes; it has up to four for a
+	// moment, one as a rule. They hold the journal, so that it should be a few times PendingBytes: what is in tables
+	// when a memory table is full need not be written. A larger one opens more slowly after a kill.
 	MemTableBytes uint64
 
 	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and damage runs.
 	SmallTables bool
+
+	runBytes int // see seal.go
 
 	test hooks
 }
@@ -53,6 +63,11 @@ type hooks struct {
 	ignoreCleanRecord   bool // a clean-close record is removed unread
 	ignoreChecks        bool // nothing is checked before Pebble opens the directory
 	passErrorsOn        bool // Pebble sees the errors of the file system
+	sealUnsynced        bool // claims go to tables before their batches are durable
+	sealDropped         bool // a bucket that is dropped while its claims are sealed does not matter
+	forgetFirst         bool // packed batches are removed before their claims are in tables
+	forgetDrops         bool // drops are not noted for the packed batches
+	backupBeside        bool // a backup may be taken while claims are sealed
 }
 
 func (o *Options) setDefaults() error {
@@ -70,6 +85,19 @@ func (o *Options) setDefaults() error {
 		o.MemTableBytes = 256 << 10
 	default:
 		o.MemTableBytes = DefaultMemTableBytes
+	}
+	o.runBytes = runBytes
+	if o.SmallTables {
+		o.runBytes = 8 << 10
+	}
+	switch {
+	case o.PendingBytes > 1<<30:
+		return fmt.Errorf("hapax: Options.PendingBytes is %d, the cap is %d", o.PendingBytes, 1<<30)
+	case o.PendingBytes != 0:
+	case o.SmallTables:
+		o.PendingBytes = 64 << 10
+	default:
+		o.PendingBytes = DefaultPendingBytes
 	}
 	return nil
 }
@@ -116,6 +144,9 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
 	}
 	p.TargetFileSizes[0] = 4 << 20
+	// Where a range delete in memory covers a run that is ingested, it is flushed first: then the log holds our batches
+	// alone.
+	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
 	if o.SmallTables {
 		for i := range p.TargetFileSizes {
 			p.TargetFileSizes[i] = 8 << 10

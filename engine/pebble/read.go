@@ -1,15 +1,21 @@
 package pebble
 
 import (
-	"context"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
 )
 
-// Claim implements engine.Store.
-func (s *Store) Claim(key []byte) ([]byte, bool, error) { return s.get(claimSpace, key) }
+// Claim implements engine.Store. What is not in memory at this moment was in tables before.
+func (s *Store) Claim(key []byte) ([]byte, bool, error) {
+	if err := s.fault.get(); err != nil {
+		return nil, false, err
+	}
+	if record, known := s.unsealed.get(key); known {
+		return record, record != nil, nil
+	}
+	return s.get(claimSpace, key)
+}
 
 // State implements engine.Store.
 func (s *Store) State(key []byte) ([]byte, bool, error) { return s.get(stateSpace, key) }
@@ -48,42 +54,6 @@ func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) er
 			return err
 		}
 		return fn(seq, it.Value())
-	})
-}
-
-// Buckets implements engine.Store. It seeks from bucket to bucket.
-func (s *Store) Buckets(fn func(engine.Bucket) error) error {
-	return s.iterate(prefixSpan([]byte{claimSpace}), func(c *cursor) error {
-		for ok := c.do(c.it.First); ok; {
-			b, _, err := engine.SplitKey(c.it.Key()[1:])
-			if err != nil {
-				return err
-			}
-			if err := fn(b); err != nil {
-				return err
-			}
-			next := bucketSpan(b).End
-			ok = c.do(func() bool { return c.it.SeekGE(next) })
-		}
-		return nil
-	})
-}
-
-// Scan implements engine.Store.
-func (s *Store) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
-	return s.iterate(prefixSpan([]byte{claimSpace}), func(c *cursor) error {
-		if started != nil {
-			started()
-		}
-		for ok := c.do(c.it.First); ok; ok = c.do(c.it.Next) {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := fn(c.it.Key()[1:], c.it.Value()); err != nil {
-				return err
-			}
-		}
-		return ctx.Err()
 	})
 }
 

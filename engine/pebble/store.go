@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/sidecar"
@@ -30,8 +31,24 @@ type Store struct {
 	durable    atomic.Uint64 // the newest batch that would survive a power cut
 	unsynced   chan *commit  // in the order of the batches
 	progress   chan struct{} // something became durable
+	synced     chan struct{} // the same, for who seals
 	stop       chan struct{}
 	background sync.WaitGroup
+
+	unsealed   *unsealed
+	seals      chan *table   // frozen tables, one at a time
+	sealed     chan struct{} // closed when seals is closed and nothing is being sealed any more
+	runOptions sstable.WriterOptions
+	packed     []byte // Apply's
+
+	// ingest is held while claims go from the journal into tables, and by what must not come in between: a drop, a
+	// backup. It guards the fields below.
+	ingest     sync.Mutex
+	packedFrom uint64            // packed batches are kept from here on
+	dropNotes  map[string]uint64 // what is under dropSpace
+
+	attesting sync.Mutex  // held while an attestation is written
+	raised    atomic.Bool // the identity has this build's format
 
 	// maintenance is held by what trims the journal or writes sidecars, and by a backup while it copies both.
 	maintenance sync.Mutex
@@ -70,7 +87,11 @@ func Open(dir string, o Options) (*Store, error) {
 		fault:    d.fault,
 		unsynced: make(chan *commit, maxUnsynced),
 		progress: make(chan struct{}, 1),
+		synced:   make(chan struct{}, 1),
 		stop:     make(chan struct{}),
+		unsealed: newUnsealed(o.PendingBytes),
+		seals:    make(chan *table, 1),
+		sealed:   make(chan struct{}),
 	}
 	if s.lock, err = d.takeLock(); err != nil {
 		return nil, err
@@ -82,6 +103,7 @@ func Open(dir string, o Options) (*Store, error) {
 	s.background.Add(2)
 	go s.sync()
 	go s.attest()
+	go s.seal()
 	return s, nil
 }
 
@@ -111,10 +133,21 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
+	if err := s.removeRuns(); err != nil {
+		return err
+	}
+	format, err := sidecar.ReadFormat(sidecars{d}, d.dir)
+	if err != nil {
+		return err
+	}
+	s.raised.Store(format == sidecar.Pebble.Format())
 	if s.db, err = s.openPebble(false); err != nil {
 		return err
 	}
-	if err = s.begin(); err != nil {
+	if err = s.begin(); err == nil {
+		err = s.loadPacked()
+	}
+	if err != nil {
 		_ = s.fault.write(s.db.Close)
 	}
 	return err
@@ -162,10 +195,18 @@ func (s *Store) LastSeq() uint64 { return s.lastSeq }
 func (s *Store) Close() error {
 	close(s.unsynced)
 	close(s.stop)
+	var err error
 	if s.fault.get() == nil {
 		s.background.Wait()
+		err = s.sealAll()
 	}
-	err := s.closeClean()
+	close(s.seals)
+	if s.fault.get() == nil {
+		<-s.sealed
+	}
+	if err == nil {
+		err = s.closeClean()
+	}
 	if err != nil && s.fault.get() != nil {
 		s.closePoisoned()
 	}
@@ -174,9 +215,6 @@ func (s *Store) Close() error {
 
 func (s *Store) closeClean() error {
 	err := s.fault.write(func() error {
-		if err := s.db.Flush(); err != nil {
-			return fmt.Errorf("hapax: flushing the store: %w", err)
-		}
 		if err := s.db.Close(); err != nil {
 			return fmt.Errorf("hapax: closing the store: %w", err)
 		}

@@ -38,17 +38,20 @@ func (s *Store) Usage() (u engine.Usage, err error) {
 	return u, nil
 }
 
-// BucketBytes implements engine.Store. Claims that are still in memory count as nothing, and so does what a dropped
-// bucket left in tables.
-func (s *Store) BucketBytes(b engine.Bucket) (n uint64, err error) {
-	span := bucketSpan(b)
-	empty := true
-	err = s.iterate(span, func(c *cursor) error {
-		empty = !c.do(c.it.First)
-		return nil
+// BucketBytes implements engine.Store. Claims that are not in tables yet count with what the journal keeps for them, and
+// what a dropped bucket left in tables as nothing.
+func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
+	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
+	some := false
+	err := s.claims(span, func(tables []*table, _ moment, c *cursor) (err error) {
+		if some = s.unsealed.holdsSome(tables, prefix); !some && c.do(c.it.First) {
+			some, err = s.seen(tables, prefix, c)
+		}
+		return err
 	})
-	if err != nil || empty {
+	if err != nil || !some {
 		return 0, err
 	}
-	return s.estimate(span)
+	n, err := s.estimate(span)
+	return n + s.unsealed.bytesOf(prefix), err
 }

@@ -25,16 +25,28 @@ func (s *Store) Apply(b *engine.Batch) (wait func() error, err error) {
 	if b.Seq != s.applied+1 {
 		return nil, fmt.Errorf("hapax: batch %d applied after batch %d", b.Seq, s.applied)
 	}
+	if err := s.raiseFormat(); err != nil {
+		return nil, err
+	}
+	if s.unsealed.full() {
+		if err := s.makeRoom(); err != nil {
+			return nil, err
+		}
+	}
 	c := &commit{seq: b.Seq, batch: s.pack(b), done: make(chan error, 1)}
 	if err := s.fault.write(func() error { return s.db.ApplyNoSyncWait(c.batch, pebble.Sync) }); err != nil {
 		s.fault.set(err) // visible or not, durable or not: nobody knows
 		return nil, s.fault.get()
 	}
 	s.applied = b.Seq
+	s.unsealed.apply(b.Seq, b.Claims)
 	select {
 	case s.unsynced <- c:
 	case <-s.fault.failed:
 		return nil, s.fault.get()
+	}
+	if s.unsealed.full() {
+		s.freeze()
 	}
 	if s.o.test.acknowledgeUnsynced {
 		return func() error { return nil }, nil
@@ -70,6 +82,10 @@ func (s *Store) sync() {
 			continue
 		}
 		s.durable.Store(c.seq)
+		select {
+		case s.synced <- struct{}{}:
+		default:
+		}
 		c.done <- nil
 		_ = c.batch.Close()
 		s.noteProgress()
@@ -78,10 +94,8 @@ func (s *Store) sync() {
 
 // pack makes one batch of Pebble's.
 func (s *Store) pack(b *engine.Batch) *pebble.Batch {
-	size := 64 + promiseSize + len(b.Journal)
-	for i := range b.Claims {
-		size += 8 + len(b.Claims[i].Key) + len(b.Claims[i].Record)
-	}
+	s.packed = appendPacked(s.packed[:0], b.Claims)
+	size := 96 + promiseSize + len(b.Journal) + len(s.packed)
 	for i := range b.State {
 		size += 8 + len(b.State[i].Key) + len(b.State[i].Value)
 	}
@@ -91,12 +105,8 @@ func (s *Store) pack(b *engine.Batch) *pebble.Batch {
 	must(p.LogData(appendPromise(nil, b.Seq, s.durable.Load()), nil))
 	must(p.Set([]byte{lastSeqKey}, seq[:], nil))
 	put(p, journalSpace, seq[:], b.Journal)
-	for i := range b.Claims {
-		if w := &b.Claims[i]; w.Record == nil {
-			remove(p, claimSpace, w.Key)
-		} else {
-			put(p, claimSpace, w.Key, w.Record)
-		}
+	if len(b.Claims) > 0 {
+		put(p, packedSpace, seq[:], s.packed)
 	}
 	for i := range b.State {
 		if w := &b.State[i]; w.Value == nil {
@@ -106,6 +116,24 @@ func (s *Store) pack(b *engine.Batch) *pebble.Batch {
 		}
 	}
 	return p
+}
+
+// raiseFormat makes a store of an older format one of this build's, before the first thing that an older build would
+// misread is written.
+func (s *Store) raiseFormat() error {
+	if s.raised.Load() {
+		return nil
+	}
+	s.maintenance.Lock()
+	defer s.maintenance.Unlock()
+	if err := sidecar.WriteIdentity(sidecars{s.disk}, s.disk.dir, sidecar.Pebble, s.id); err != nil {
+		return fmt.Errorf("hapax: raising the format of the store: %w", err)
+	}
+	if err := s.fault.get(); err != nil {
+		return err
+	}
+	s.raised.Store(true)
+	return nil
 }
 
 func put(p *pebble.Batch, space byte, key, value []byte) {

@@ -23,8 +23,11 @@ import (
 // the end stay where they are for ever, so that an older build can tell a newer store from a damaged one.
 const IdentityName = "HAPAX"
 
-// Format is the store format that this build writes, and the newest that it reads.
-const Format = 1
+// The store formats that this build writes, and the newest that it reads.
+const (
+	pebbleFormat = 2 // 2: claims are in packed batches before they are in tables
+	boltFormat   = 1
+)
 
 const (
 	magic        = "HAPAXSTO"
@@ -39,6 +42,14 @@ const (
 	Pebble Kind = 'p'
 	Bolt   Kind = 'b'
 )
+
+// Format is the store format of this kind that this build writes, and the newest that it reads.
+func (k Kind) Format() uint32 {
+	if k == Bolt {
+		return boltFormat
+	}
+	return pebbleFormat
+}
 
 func (k Kind) String() string {
 	switch k {
@@ -76,10 +87,22 @@ func ReadIdentity(fsys FS, dir string, kind Kind) (engine.Identity, error) {
 	return id, nil
 }
 
+// ReadFormat returns the format of a store that ReadIdentity accepts.
+func ReadFormat(fsys FS, dir string) (uint32, error) {
+	b, err := fsys.ReadFile(filepath.Join(dir, IdentityName))
+	if err != nil {
+		return 0, fmt.Errorf("hapax: reading %s: %w", IdentityName, err)
+	}
+	if len(b) < identitySize {
+		return 0, fmt.Errorf("hapax: %s in %s: %w", IdentityName, dir, engine.ErrDamaged)
+	}
+	return binary.BigEndian.Uint32(b[8:]), nil
+}
+
 func encodeIdentity(kind Kind, id engine.Identity) []byte {
 	b := make([]byte, 0, identitySize+4)
 	b = append(b, magic...)
-	b = binary.BigEndian.AppendUint32(b, Format)
+	b = binary.BigEndian.AppendUint32(b, kind.Format())
 	b = append(b, byte(kind))
 	b = append(b, id.UUID[:]...)
 	b = binary.BigEndian.AppendUint64(b, id.Incarnation)
@@ -95,13 +118,19 @@ func decodeIdentity(b []byte, kind Kind) (engine.Identity, error) {
 	if len(body) < identitySize || string(body[:8]) != magic {
 		return engine.Identity{}, engine.ErrForeign
 	}
-	if format := binary.BigEndian.Uint32(body[8:]); format > Format {
-		return engine.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", engine.ErrNewerFormat, format, Format)
-	} else if format == 0 || len(body) != identitySize {
-		return engine.Identity{}, fmt.Errorf("%w: format %d with %d bytes", engine.ErrDamaged, format, len(body))
+	format := binary.BigEndian.Uint32(body[8:])
+	newer := func(than uint32) error {
+		return fmt.Errorf("%w: format %d, this build reads up to %d", engine.ErrNewerFormat, format, than)
 	}
-	if got := Kind(body[12]); got != kind {
+	switch got := Kind(body[12]); {
+	case format > max(pebbleFormat, boltFormat): // what stands behind may mean anything
+		return engine.Identity{}, newer(kind.Format())
+	case format == 0 || len(body) != identitySize:
+		return engine.Identity{}, fmt.Errorf("%w: format %d with %d bytes", engine.ErrDamaged, format, len(body))
+	case got != kind:
 		return engine.Identity{}, fmt.Errorf("%w: it is a %s store, not %s", engine.ErrForeign, got, kind)
+	case format > kind.Format():
+		return engine.Identity{}, newer(kind.Format())
 	}
 	id := engine.Identity{
 		Incarnation: binary.BigEndian.Uint64(body[29:]),

@@ -19,15 +19,35 @@ var someIdentity = engine.Identity{
 	Seed:        0x2122232425262728,
 }
 
-// goldenIdentity is for ever: an identity file that this build cannot read any more is a store lost.
-const goldenIdentity = "484150415853544f" + // HAPAXSTO
-	"00000001" + "70" + // format 1, pebble
-	"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-	"fe18d0cb" // CRC-32C
+// The golden identities are for ever: an identity file that this build cannot read any more is a store lost. The last of
+// a kind is what this build writes.
+var goldenIdentities = []struct {
+	kind  Kind
+	bytes string
+}{
+	{Pebble, "484150415853544f" + // HAPAXSTO
+		"00000001" + "70" + // format 1, pebble
+		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
+		"fe18d0cb"}, // CRC-32C
+	{Bolt, "484150415853544f" +
+		"00000001" + "62" + // format 1, bolt
+		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
+		"fba59950"},
+	{Pebble, "484150415853544f" +
+		"00000002" + "70" + // format 2, pebble
+		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
+		"7d054cb8"},
+}
 
+// golden is the newest identity of Pebble's.
 func golden(t testing.TB) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(goldenIdentity)
+	return unhex(t, goldenIdentities[len(goldenIdentities)-1].bytes)
+}
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +55,29 @@ func golden(t testing.TB) []byte {
 }
 
 func TestIdentityHasItsGoldenBytes(t *testing.T) {
-	if got := encodeIdentity(Pebble, someIdentity); !bytes.Equal(got, golden(t)) {
-		t.Fatalf("%x", got)
+	newest := map[Kind][]byte{}
+	for _, g := range goldenIdentities {
+		newest[g.kind] = unhex(t, g.bytes)
+		if got, err := decodeIdentity(newest[g.kind], g.kind); err != nil || got != someIdentity {
+			t.Errorf("%s: %v, %v", g.bytes, got, err)
+		}
 	}
-	if got, err := decodeIdentity(golden(t), Pebble); err != nil || got != someIdentity {
-		t.Fatal(got, err)
+	for kind, want := range newest {
+		if got := encodeIdentity(kind, someIdentity); !bytes.Equal(got, want) {
+			t.Errorf("%s: %x", kind, got)
+		}
+	}
+}
+
+// A format that only the other kind of store has is a newer one.
+func TestAFormatOfTheOtherKindIsNewer(t *testing.T) {
+	b := golden(t)[:identitySize]
+	b[12] = byte(Bolt)
+	if _, err := decodeIdentity(Seal(b), Bolt); !errors.Is(err, engine.ErrNewerFormat) {
+		t.Fatal(err)
+	}
+	if _, err := decodeIdentity(golden(t), Bolt); !errors.Is(err, engine.ErrForeign) {
+		t.Fatal("another kind, of a newer format:", err)
 	}
 }
 
@@ -87,7 +125,7 @@ func TestWhatIsWholeButNotOursIsToldApart(t *testing.T) {
 		want error
 	}{
 		{"newer, with more in it", change(func(b []byte) []byte {
-			binary.BigEndian.PutUint32(b[8:], Format+1)
+			binary.BigEndian.PutUint32(b[8:], Pebble.Format()+1)
 			return append(b, "what a later build adds"...)
 		}), engine.ErrNewerFormat},
 		{"another magic", change(func(b []byte) []byte { b[0] = 'X'; return b }), engine.ErrForeign},

@@ -1,0 +1,248 @@
+package pebble
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/maphash"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A table is the claims of a row of batches that are in the journal and not in Pebble's tables yet: exactly what their
+// batches wrote, removals included, the newest write of each key. It is in memory alone, and the journal of packed
+// batches (packed.go) gives it back when the store is opened.
+//
+// The bytes stand one after the other in an arena that only grows, so that whoever has a slice of it may read on beside
+// the writer. An entry is
+//
+//	+-------------------+--------------------+--------------------------------------+------+--------+
+//	| bucket no uvarint | tail len uvarint   | record len + 1 uvarint, 0 = removed  | tail | record |
+//	+-------------------+--------------------+--------------------------------------+------+--------+
+//
+// and slots, by linear probing, lead from a hash of bucket and tail to the newest entry of a key: 32 bits of hash, then
+// the entry's offset + 1, 0 = empty. That is 35 bytes of entry and 11 to 21 of slots for a claim on a UUID.
+//
+// Whoever uses a table holds unsealed.mu.
+type table struct {
+	seed    maphash.Seed
+	arena   []byte
+	slots   []uint64
+	keys    int // distinct keys, removed ones included
+	buckets []tableBucket
+	index   map[string]uint32 // of buckets by their prefix
+
+	last  uint64        // the newest batch in it
+	drops int           // how often a bucket of it was dropped
+	done  chan struct{} // closed once all of a frozen table is in Pebble's tables
+}
+
+// A tableBucket is what a table knows of a bucket.
+type tableBucket struct {
+	prefix  string
+	live    int    // keys with a record
+	removed int    // keys without
+	bytes   uint64 // of all entries, also of those that newer ones replaced
+	// below is the length of the arena when the bucket was dropped: entries before it are gone.
+	below uint32
+}
+
+const (
+	minSlots = 1 << 10
+	// slotBytes is what a key costs in slots, at worst, on average between two doublings.
+	slotBytes = 16
+)
+
+// newTable returns an empty table with room for as much as like holds, which may be nil.
+func newTable(seed maphash.Seed, like *table) *table {
+	t := &table{seed: seed, index: make(map[string]uint32), done: make(chan struct{})}
+	slots := minSlots
+	if like != nil {
+		slots = len(like.slots)
+		t.arena = make([]byte, 0, len(like.arena))
+	}
+	t.slots = make([]uint64, slots)
+	return t
+}
+
+// size is about how many bytes of memory the table occupies.
+func (t *table) size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) }
+
+// splitPrefix splits a claim's key into the prefix of its bucket and the tail. A key that no engine made is all prefix.
+func splitPrefix(key []byte) (prefix, tail []byte) {
+	for at := 0; ; {
+		i := bytes.IndexByte(key[at:], 0)
+		if i < 0 || at+i+1 >= len(key) {
+			return key, nil
+		}
+		at += i + 2
+		switch key[at-1] {
+		case 0xFF:
+		case 0x01:
+			if len(key)-at < weekbucket.KeySize {
+				return key, nil
+			}
+			return key[:at+weekbucket.KeySize], key[at+weekbucket.KeySize:]
+		default:
+			return key, nil
+		}
+	}
+}
+
+// bucket returns the number of a bucket, a new one if need be.
+func (t *table) bucket(prefix []byte) uint32 {
+	if b, ok := t.index[string(prefix)]; ok {
+		return b
+	}
+	b := uint32(len(t.buckets))
+	t.buckets = append(t.buckets, tableBucket{prefix: string(prefix)})
+	t.index[t.buckets[b].prefix] = b
+	return b
+}
+
+func (t *table) hash(bucket uint32, tail []byte) uint32 {
+	const odd = 0x9E3779B97F4A7C15
+	return uint32((maphash.Bytes(t.seed, tail) ^ uint64(bucket)*odd) >> 16)
+}
+
+// put writes the record of a key, or its removal if record is nil.
+func (t *table) put(bucket uint32, tail, record []byte) {
+	if 4*t.keys >= 3*len(t.slots) {
+		t.grow()
+	}
+	off := len(t.arena)
+	t.arena = appendEntry(t.arena, bucket, tail, record)
+	b := &t.buckets[bucket]
+	b.bytes += uint64(len(t.arena) - off)
+	tag := t.hash(bucket, tail)
+	slot, found := t.find(bucket, tail, tag)
+	if found {
+		b.count(t.entry(uint32(t.slots[slot])-1), -1)
+	} else {
+		t.keys++
+	}
+	b.count(t.entry(uint32(off)), 1)
+	t.slots[slot] = uint64(tag)<<32 | uint64(off+1)
+}
+
+// count counts an entry that is there now, or not any more.
+func (b *tableBucket) count(e entry, n int) {
+	switch {
+	case e.off < b.below:
+	case e.record == nil:
+		b.removed += n
+	default:
+		b.live += n
+	}
+}
+
+// find returns the slot of a key, or the one that it would get.
+func (t *table) find(bucket uint32, tail []byte, tag uint32) (slot int, found bool) {
+	mask := len(t.slots) - 1
+	for i := int(tag) & mask; ; i = (i + 1) & mask {
+		s := t.slots[i]
+		if s == 0 {
+			return i, false
+		}
+		if uint32(s>>32) != tag {
+			continue
+		}
+		if e := t.entry(uint32(s) - 1); e.bucket == bucket && bytes.Equal(e.tail, tail) {
+			return i, true
+		}
+	}
+}
+
+func (t *table) grow() {
+	old := t.slots
+	t.slots = make([]uint64, 2*len(old))
+	mask := len(t.slots) - 1
+	for _, s := range old {
+		if s == 0 {
+			continue
+		}
+		i := int(s>>32) & mask
+		for t.slots[i] != 0 {
+			i = (i + 1) & mask
+		}
+		t.slots[i] = s
+	}
+}
+
+// get returns what the table says of a key: nothing (known is false), its removal (record is nil) or its record, which
+// is part of the arena.
+func (t *table) get(key []byte) (record []byte, known bool) {
+	if t.keys == 0 {
+		return nil, false
+	}
+	prefix, tail := splitPrefix(key)
+	bucket, ok := t.index[string(prefix)]
+	if !ok {
+		return nil, false
+	}
+	slot, found := t.find(bucket, tail, t.hash(bucket, tail))
+	if !found {
+		return nil, false
+	}
+	e := t.entry(uint32(t.slots[slot]) - 1)
+	if e.off < t.buckets[bucket].below {
+		return nil, false
+	}
+	return e.record, true
+}
+
+// drop forgets all claims of a bucket.
+func (t *table) drop(prefix string) {
+	i, ok := t.index[prefix]
+	if !ok {
+		return
+	}
+	b := &t.buckets[i]
+	b.below, b.live, b.removed, b.bytes = uint32(len(t.arena)), 0, 0, 0
+	t.drops++
+}
+
+// An entry is one of an arena. Its slices are parts of it; record is nil for a removal.
+type entry struct {
+	bucket       uint32
+	off, end     uint32
+	tail, record []byte
+}
+
+func (t *table) entry(off uint32) entry { return entryAt(t.arena, off) }
+
+func appendEntry(dst []byte, bucket uint32, tail, record []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(bucket))
+	dst = binary.AppendUvarint(dst, uint64(len(tail)))
+	dst = binary.AppendUvarint(dst, recordLength(record))
+	return append(append(dst, tail...), record...)
+}
+
+// recordLength is the length that stands before a record: one more than it has, and 0 for a removal.
+func recordLength(record []byte) uint64 {
+	if record == nil {
+		return 0
+	}
+	return uint64(len(record)) + 1
+}
+
+func entryAt(arena []byte, off uint32) entry {
+	at := int(off)
+	next := func() int {
+		if b := arena[at]; b < 0x80 { // nearly always
+			at++
+			return int(b)
+		}
+		v, n := binary.Uvarint(arena[at:])
+		at += n
+		return int(v)
+	}
+	bucket, tail, record := next(), next(), next()
+	e := entry{bucket: uint32(bucket), off: off, tail: arena[at : at+tail : at+tail]}
+	at += tail
+	if record > 0 {
+		e.record = arena[at : at+record-1 : at+record-1]
+		at += record - 1
+	}
+	e.end = uint32(at)
+	return e
+}
