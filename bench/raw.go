@@ -31,6 +31,14 @@ type rawPebble struct {
 	fatal *fatal
 }
 
+func rawMemTable() uint64 {
+	if v := os.Getenv("RAWMEM"); v != "" {
+		n, _ := strconv.Atoi(v)
+		return uint64(n) << 20
+	}
+	return 8 << 20
+}
+
 // openRawPebble opens Pebble with the settings that matter for speed as engine/pebble has them: memory tables, cache,
 // format, filters, compression and compactions.
 func openRawPebble(dir string) (rawStore, error) {
@@ -40,7 +48,7 @@ func openRawPebble(dir string) (rawStore, error) {
 	o := &pebble.Options{
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		Cache:                       cache,
-		MemTableSize:                hapax.DefaultMemTableBytes,
+		MemTableSize:                rawMemTable(),
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       10,
 		L0StopWritesThreshold:       64,

@@ -215,7 +215,7 @@ func dropAndReclaim(t *testing.T, total, scopes int) {
 	if err := s.TrimJournal(uint64(total/1000) + 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.db.Flush(); err != nil {
+	if err := s.sealAll(); err != nil {
 		t.Fatal(err)
 	}
 	for range 600 { // let the compactions that writing needs come to an end

@@ -50,29 +50,30 @@ func sameBucket(prefix, key []byte) bool {
 	return len(own) == len(prefix)
 }
 
-var errPacked = errors.New("a packed batch is truncated or overlong")
+var errPacked = errors.New("a packed batch is not as it would be written")
 
 // eachPacked calls run for each run, and claim for each of its claims unless run says to skip them. Record is nil for a
 // removal. The slices are parts of b.
 func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, record []byte)) error {
 	d := unpacker{rest: b}
+	var last []byte
 	for len(d.rest) > 0 && !d.bad {
 		n := d.uvarint()
 		prefix := d.take(d.uvarint())
-		if n == 0 || d.bad {
+		own, rest := splitPrefix(prefix)
+		if d.bad || n == 0 || len(own) < len(prefix) || last != nil && bytes.Equal(last, prefix) {
 			d.bad = true
 			break
 		}
+		last = prefix
 		skip := run(prefix)
-		for ; n > 0 && !d.bad; n-- {
-			tail, record := d.uvarint(), d.uvarint()
-			t := d.take(tail)
-			var r []byte
-			if record > 0 {
-				r = d.take(record - 1)
+		for ; n > 0; n-- {
+			tail, record := d.claim()
+			if d.bad = d.bad || rest == nil && len(tail) > 0; d.bad {
+				break
 			}
-			if !d.bad && !skip {
-				claim(t, r)
+			if !skip {
+				claim(tail, record)
 			}
 		}
 	}
@@ -96,6 +97,15 @@ func (d *unpacker) uvarint() uint64 {
 	}
 	d.rest = d.rest[n:]
 	return v
+}
+
+func (d *unpacker) claim() (tail, record []byte) {
+	t, r := d.uvarint(), d.uvarint()
+	tail = d.take(t)
+	if r > 0 {
+		record = d.take(r - 1)
+	}
+	return tail, record
 }
 
 // take returns n bytes, never nil unless it fails.

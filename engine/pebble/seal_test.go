@@ -1,0 +1,627 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A gate holds one operation back, the first that match selects while it is shut, and those after it.
+type gate struct {
+	match   func(errorfs.Op) bool
+	shut    atomic.Bool
+	reached chan struct{} // takes one
+	open    chan struct{} // closed to let go
+}
+
+func newGate(match func(errorfs.Op) bool) *gate {
+	return &gate{match: match, reached: make(chan struct{}, 1), open: make(chan struct{})}
+}
+
+func (g *gate) String() string { return "(gate)" }
+
+func (g *gate) MaybeError(op errorfs.Op) error {
+	if g.shut.Load() && g.match(op) {
+		select {
+		case g.reached <- struct{}{}:
+		default:
+		}
+		<-g.open
+	}
+	return nil
+}
+
+func (g *gate) letGo() {
+	g.shut.Store(false)
+	close(g.open)
+}
+
+// atRun selects the sync of a run: it is written, and not ingested.
+func atRun(op errorfs.Op) bool {
+	return strings.Contains(op.Path, runPrefix) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData)
+}
+
+const smallPending = 16 << 10
+
+func openSmall(t testing.TB, fsys vfs.FS, h hooks) *Store {
+	t.Helper()
+	s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending, test: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustSealAll(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.sealAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fill applies batches of n claims until a table is frozen, and returns the newest.
+func fill(t testing.TB, s *Store, seq uint64, n int) uint64 {
+	t.Helper()
+	for frozen := false; !frozen; seq++ {
+		before := s.unsealed.active
+		mustApply(t, s, batchOf(seq, n))
+		frozen = s.unsealed.active != before
+	}
+	return seq - 1
+}
+
+func claimsOf(t testing.TB, s *Store) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	err := s.Scan(context.Background(), nil, func(k, v []byte) error { m[string(k)] = string(v); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A history is a workload that writes, overwrites, removes and drops, and knows what is there after each batch.
+type history struct {
+	batches []*engine.Batch         // 1, 2, ...
+	drops   map[int][]engine.Bucket // after the batch with that number
+}
+
+// newHistory makes n batches. Each week that is dropped is not touched after that.
+func newHistory(seed uint64, n int) *history {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	h := &history{drops: map[int][]engine.Bucket{}}
+	oldest := 0
+	for seq := 1; seq <= n; seq++ {
+		b := &engine.Batch{Seq: uint64(seq), Journal: []byte{byte(seq)}}
+		for range 30 {
+			key := claimKey(fmt.Sprint("scope", rng.IntN(2)), oldest+rng.IntN(2), uint64(rng.IntN(400)))
+			w := engine.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "%d of batch %d", rng.IntN(100), seq)}
+			if rng.IntN(4) == 0 {
+				w.Record = nil
+			}
+			b.Claims = append(b.Claims, w)
+		}
+		h.batches = append(h.batches, b)
+		if rng.IntN(9) == 0 {
+			w := week0 + weekbucket.Week(oldest)
+			h.drops[seq] = []engine.Bucket{{Scope: "scope0", Week: w}, {Scope: "scope1", Week: w}}
+			oldest++
+		}
+	}
+	return h
+}
+
+// claims is what is there after batches 1 to last and the drops before batch last + 1, if all, or before batch last.
+func (h *history) claims(last uint64, all bool) map[string]string {
+	m := map[string]string{}
+	for i, b := range h.batches[:last] {
+		for _, w := range b.Claims {
+			if w.Record == nil {
+				delete(m, string(w.Key))
+			} else {
+				m[string(w.Key)] = string(w.Record)
+			}
+		}
+		if seq := i + 1; all || seq < int(last) {
+			for _, gone := range h.drops[seq] {
+				maps.DeleteFunc(m, func(k, _ string) bool { return bytes.HasPrefix([]byte(k), gone.AppendPrefix(nil)) })
+			}
+		}
+	}
+	return m
+}
+
+// play applies the history from where the store stands, keeps some batches unsynced, and notes what was confirmed and
+// dropped.
+func (h *history) play(s *Store, acked *atomic.Uint64) error {
+	var waits []func() error
+	settle := func(keep int) error {
+		for len(waits) > keep {
+			if err := waits[0](); err != nil {
+				return err
+			}
+			acked.Add(1)
+			waits = waits[1:]
+		}
+		return nil
+	}
+	acked.Store(s.LastSeq())
+	for seq := int(s.LastSeq()) + 1; seq <= len(h.batches); seq++ {
+		wait, err := s.Apply(h.batches[seq-1])
+		if err != nil {
+			return err
+		}
+		waits = append(waits, wait)
+		if err := settle(3); err != nil {
+			return err
+		}
+		if gone := h.drops[seq]; gone != nil {
+			if err := s.Drop(gone); err != nil {
+				return err
+			}
+		}
+	}
+	return settle(0)
+}
+
+// check opens what a crash has left, and looks for a prefix of the history: at once, after everything was sealed, and
+// after another opening. Then it plays the rest.
+func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
+	o := Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending, test: broken}
+	s, err := Open("store", o)
+	if err != nil {
+		return err
+	}
+	last := s.LastSeq()
+	if last < acked {
+		err = fmt.Errorf("%d batches were confirmed, %d are there", acked, last)
+	}
+	var found map[string]string
+	look := func(when string) {
+		got, buckets := map[string]string{}, map[engine.Bucket]bool{}
+		serr := s.Scan(context.Background(), nil, func(k, v []byte) error { got[string(k)] = string(v); return nil })
+		berr := s.Buckets(func(b engine.Bucket) error { buckets[b] = true; return nil })
+		switch {
+		case serr != nil || berr != nil:
+			err = errors.Join(err, serr, berr)
+		case found == nil && !maps.Equal(got, h.claims(last, true)) && !maps.Equal(got, h.claims(last, false)):
+			err = errors.Join(err, fmt.Errorf("%s: %d claims are not those after batch %d", when, len(got), last))
+		case found != nil && !maps.Equal(got, found):
+			err = errors.Join(err, fmt.Errorf("%s: %d claims, there were %d", when, len(got), len(found)))
+		}
+		want := map[engine.Bucket]bool{}
+		for k := range got {
+			b, _, _ := engine.SplitKey([]byte(k))
+			want[b] = true
+			if record, there, cerr := s.Claim([]byte(k)); cerr != nil || !there || string(record) != got[k] {
+				err = errors.Join(err, fmt.Errorf("%s: a scan has %q, a look %q: %w", when, got[k], record, cerr))
+			}
+		}
+		if !maps.Equal(buckets, want) {
+			err = errors.Join(err, fmt.Errorf("%s: buckets are %v, want %v", when, buckets, want))
+		}
+		found = got
+	}
+	look("opened")
+	err = errors.Join(err, s.sealAll())
+	look("sealed")
+	err = errors.Join(err, s.Close())
+	if err != nil {
+		return err
+	}
+	if s, err = Open("store", o); err != nil {
+		return err
+	}
+	look("opened again")
+	if gone := h.drops[int(last)]; gone != nil { // as the engine does
+		err = errors.Join(err, s.Drop(gone))
+	}
+	var again atomic.Uint64
+	err = errors.Join(err, h.play(s, &again))
+	found, last = nil, uint64(len(h.batches))
+	look("played to its end")
+	return errors.Join(err, s.Close())
+}
+
+// sealCrashes cuts the power at operations of a workload that seals again and again, and returns what is wrong then.
+func sealCrashes(t *testing.T, seed uint64, step int64, broken hooks) (problems []string) {
+	t.Helper()
+	h := newHistory(seed, 60)
+	var acked atomic.Uint64
+	workload := func(fsys vfs.FS) {
+		acked.Store(0)
+		s := openSmall(t, fsys, broken)
+		if err := h.play(s, &acked); err != nil {
+			t.Error(err)
+		}
+		mustClose(t, s)
+	}
+	start := vfs.NewCrashableMem()
+	mustClose(t, openSmall(t, start, hooks{}))
+	everyCrashNoting(t, start, step, &acked, workload, func(what string, fsys *vfs.MemFS, acked uint64) {
+		if err := h.check(fsys, acked, broken); err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", what, err))
+		}
+	})
+	return problems
+}
+
+// everyCrashNoting is everyCrash that tells what was confirmed when the power was cut.
+func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.Uint64, work func(vfs.FS),
+	check func(what string, fsys *vfs.MemFS, acked uint64)) {
+	t.Helper()
+	clone := func() *vfs.MemFS { return start.CrashClone(vfs.CrashCloneCfg{}) }
+	count := &noting{snapshots: snapshots{at: -1}, acked: acked}
+	work(errorfs.Wrap(clone(), count))
+	for i, kept := range []int{0, 50, 100} {
+		for at := step * int64(i) / 3; at < count.n.Load(); at += step {
+			mem := clone()
+			c := &noting{snapshots: snapshots{fs: mem, kept: kept, at: at}, acked: acked}
+			what := fmt.Sprintf("power cut before operation %d of %d, %d %% kept", at, count.n.Load(), kept)
+			within(t, patienceInTests, what, func() {
+				work(errorfs.Wrap(mem, c))
+				if c.got != nil {
+					check(what, c.got, c.told)
+				}
+			})
+		}
+	}
+}
+
+// noting is snapshots that remember what was confirmed.
+type noting struct {
+	snapshots
+	acked *atomic.Uint64
+	told  uint64
+}
+
+func (c *noting) MaybeError(op errorfs.Op) error {
+	if c.n.Load() == c.at {
+		c.told = c.acked.Load()
+	}
+	return c.snapshots.MaybeError(op)
+}
+
+func TestAPowerCutWhileSealingLeavesAPrefix(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2) {
+		for _, problem := range sealCrashes(t, seed, stepInTests(17), hooks{}) {
+			t.Errorf("seed %d: %s", seed, problem)
+		}
+	}
+}
+
+// The controls: each rule of sealing, broken, is seen to lose or to bring back.
+func TestBrokenSealingIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]hooks{
+		"packed batches removed before the claims are in tables": {forgetFirst: true},
+		"drops not noted for the packed batches":                 {forgetDrops: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(20) {
+				if len(sealCrashes(t, seed, 29, broken)) > 0 {
+					return
+				}
+			}
+			t.Error("nothing was lost and nothing came back: the crash test tests nothing")
+		})
+	}
+}
+
+// Claims are in tables at once, batches in the log when it is synced. While it is not, nothing is sealed.
+func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		mem := vfs.NewCrashableMem()
+		g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
+		s := openSmall(t, errorfs.Wrap(mem, g), hooks{sealUnsynced: broken})
+		const n = 20
+		mustApply(t, s, batchOf(1, n))
+		g.shut.Store(true)
+		var waits []func() error
+		var frozen *table
+		for seq := uint64(2); frozen == nil; seq++ {
+			active := s.unsealed.active
+			wait, err := s.Apply(batchOf(seq, n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			waits = append(waits, wait)
+			if s.unsealed.active != active {
+				frozen = active
+			}
+		}
+		if broken {
+			<-frozen.done
+		}
+		crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+		g.letGo()
+		for _, wait := range waits {
+			if err := wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		<-frozen.done
+		mustClose(t, s)
+		s = openSmall(t, crashed, hooks{})
+		_, err := prefixOf(s, n)
+		if broken != (err != nil) {
+			t.Errorf("sealed before the sync: %v; what is left is a prefix: %v", broken, err)
+		}
+		mustClose(t, s)
+	}
+}
+
+// A bucket that is dropped while its claims are on their way into a table is gone from there, from the journal, and
+// from memory.
+func TestADropDuringASealIsNotUndone(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		broken        hooks
+		sealed, crash bool // seen to be undone once sealed, and after a power cut right after the drop
+	}{
+		{"as it is", hooks{}, false, false},
+		{"the run is not written again", hooks{sealDropped: true}, true, false},
+		{"the drop is not noted", hooks{forgetDrops: true}, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			g := newGate(atRun)
+			s := openSmall(t, errorfs.Wrap(mem, g), c.broken)
+			g.shut.Store(true)
+			frozen := s.unsealed.active
+			last := fill(t, s, 1, 20)
+			<-g.reached
+			gone := []engine.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
+			if err := s.Drop(gone); err != nil {
+				t.Fatal(err)
+			}
+			want := model(last, 20)
+			maps.DeleteFunc(want, func(k, _ string) bool {
+				return strings.HasPrefix(k, "claim "+string(gone[0].AppendPrefix(nil))) ||
+					strings.HasPrefix(k, "claim "+string(gone[1].AppendPrefix(nil)))
+			})
+			assertContents(t, s, want)
+			crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+			g.letGo()
+			<-frozen.done
+			isUndone := func(when string, s *Store, expected bool) {
+				t.Helper()
+				got, err := contents(s)
+				if err != nil || maps.Equal(got, want) == expected {
+					t.Errorf("%s: undone is not %v: %v", when, expected, err)
+				}
+			}
+			isUndone("sealed", s, c.sealed)
+			mustClose(t, s)
+			s = openSmall(t, crashed, c.broken)
+			isUndone("after a power cut", s, c.crash)
+			mustSealAll(t, s)
+			isUndone("after a power cut, sealed", s, c.crash)
+			mustClose(t, s)
+		})
+	}
+}
+
+// A backup that is taken while a seal would go on has everything up to its newest batch.
+func TestABackupDuringASealIsWhole(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		mem := vfs.NewMem()
+		g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "backup/") })
+		s := openSmall(t, errorfs.Wrap(mem, g), hooks{backupBeside: broken})
+		const n = 20
+		mustApply(t, s, batchOf(1, n))
+		g.shut.Store(true)
+		done := make(chan error, 1)
+		go func() { done <- s.Backup(context.Background(), "backup") }()
+		<-g.reached // Pebble has taken stock of its tables, and not copied the log
+		frozen := s.unsealed.active
+		last := fill(t, s, 2, n)
+		if broken {
+			<-frozen.done
+		}
+		mustApply(t, s, batchOf(last+1, n)) // with it the log has all that was written before
+		g.letGo()
+		within(t, patienceInTests, "a backup", func() {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		mustClose(t, s)
+		b, err := Open("backup", Options{FS: mem, SmallTables: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = prefixOf(b, n)
+		if broken != (err != nil) {
+			t.Errorf("beside a seal: %v; the backup is a prefix: %v", broken, err)
+		}
+		mustClose(t, b)
+	}
+}
+
+// While a seal goes on, the next table fills up to its limit, and then Apply waits.
+func TestWhatIsNotSealedIsBounded(t *testing.T) {
+	g := newGate(atRun)
+	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+	const n = 20
+	g.shut.Store(true)
+	last := fill(t, s, 1, n)
+	<-g.reached
+	for !s.unsealed.full() {
+		last++
+		mustApply(t, s, batchOf(last, n))
+	}
+	if size := s.unsealed.active.size(); size > smallPending+smallPending/4 {
+		t.Errorf("the active table has %d bytes, its limit is %d", size, smallPending)
+	}
+	frozen := s.unsealed.sealing()
+	applied := make(chan error, 1)
+	go func() {
+		wait, err := s.Apply(batchOf(last+1, n))
+		select {
+		case <-frozen.done:
+		default:
+			t.Error("Apply has not waited for the seal")
+		}
+		if err == nil {
+			err = wait()
+		}
+		applied <- err
+	}()
+	for range 1000 {
+		runtime.Gosched() // so that an Apply that does not wait is seen to return
+	}
+	g.letGo()
+	within(t, patienceInTests, "Apply after the seal", func() {
+		if err := <-applied; err != nil {
+			t.Error(err)
+		}
+	})
+	assertContents(t, s, model(last+1, n))
+	mustClose(t, s)
+}
+
+// A scan goes on beside batches and seals, and shows none of it.
+func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
+	s := openSmall(t, vfs.NewMem(), hooks{})
+	defer mustClose(t, s)
+	last := fill(t, s, 1, 20)
+	mustSealAll(t, s)
+	last++
+	mustApply(t, s, batchOf(last, 20))
+	before := claimsOf(t, s)
+	got := map[string]string{}
+	err := s.Scan(context.Background(), func() {
+		for range 2 {
+			last = fill(t, s, last+1, 20)
+			mustSealAll(t, s)
+		}
+		b := batchOf(last+1, 20)
+		for i := range b.Claims { // and removes what was there
+			b.Claims = append(b.Claims, engine.ClaimWrite{Key: batchOf(1, 20).Claims[i].Key})
+		}
+		mustApply(t, s, b)
+		mustSealAll(t, s)
+	}, func(k, v []byte) error { got[string(k)] = string(v); return nil })
+	if err != nil || !maps.Equal(got, before) {
+		t.Fatalf("%d claims, %d were there: %v", len(got), len(before), err)
+	}
+	if len(claimsOf(t, s)) == len(before) {
+		t.Fatal("nothing has changed: the test tests nothing")
+	}
+}
+
+// A bucket whose claims were all removed is empty, wherever the claims and the removals are.
+func TestABucketIsEmptyOnceItsClaimsAreRemoved(t *testing.T) {
+	kept, emptied := engine.Bucket{Scope: "scope0", Week: week0}, engine.Bucket{Scope: "scope1", Week: week0}
+	for _, where := range []string{"tables and memory", "the frozen table and memory", "memory", "tables"} {
+		t.Run(where, func(t *testing.T) {
+			g := newGate(atRun)
+			s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+			defer mustClose(t, s)
+			put, remove := &engine.Batch{Seq: 1}, &engine.Batch{Seq: 2}
+			for i := range uint64(10) {
+				for _, scope := range []string{kept.Scope, emptied.Scope} {
+					put.Claims = append(put.Claims, engine.ClaimWrite{Key: claimKey(scope, 0, i), Record: []byte("r")})
+				}
+				remove.Claims = append(remove.Claims, engine.ClaimWrite{Key: claimKey(emptied.Scope, 0, i)})
+			}
+			remove.Claims = append(remove.Claims, engine.ClaimWrite{Key: claimKey(kept.Scope, 0, 3)})
+			mustApply(t, s, put)
+			switch where {
+			case "tables and memory":
+				mustSealAll(t, s)
+			case "the frozen table and memory":
+				g.shut.Store(true)
+				s.freeze()
+				<-g.reached
+			}
+			mustApply(t, s, remove)
+			if where == "tables" {
+				mustSealAll(t, s)
+			}
+			var got []engine.Bucket
+			if err := s.Buckets(func(b engine.Bucket) error { got = append(got, b); return nil }); err != nil {
+				t.Error(err)
+			}
+			if !slices.Equal(got, []engine.Bucket{kept}) {
+				t.Errorf("the buckets are %v", got)
+			}
+			if n, err := s.BucketBytes(emptied); err != nil || n != 0 {
+				t.Errorf("the empty bucket has %d bytes: %v", n, err)
+			}
+			if n, err := s.BucketBytes(kept); err != nil || n == 0 {
+				t.Errorf("the other bucket has %d bytes: %v", n, err)
+			}
+			if g.shut.Load() {
+				g.letGo()
+			}
+		})
+	}
+}
+
+// What a clean close leaves has no packed batches: everything is in tables.
+func TestACleanCloseSeals(t *testing.T) {
+	mem := vfs.NewMem()
+	s := openSmall(t, mem, hooks{})
+	for seq := uint64(1); seq <= 5; seq++ {
+		mustApply(t, s, batchOf(seq, 10))
+	}
+	mustClose(t, s)
+	s = openSmall(t, mem, hooks{})
+	defer mustClose(t, s)
+	if s.unsealed.active.keys != 0 {
+		t.Errorf("%d claims came back from the journal", s.unsealed.active.keys)
+	}
+	assertContents(t, s, model(5, 10))
+	for _, name := range slices.Sorted(maps.Keys(filesOf(t, mem, "store"))) {
+		if strings.HasPrefix(name, runPrefix) {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// A kill leaves at most two tables' worth of packed batches, and what a kill leaves of a run goes.
+func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	g := newGate(atRun)
+	s := openSmall(t, errorfs.Wrap(mem, g), hooks{})
+	g.shut.Store(true)
+	last := fill(t, s, 1, 20)
+	<-g.reached
+	for range 3 {
+		last++
+		mustApply(t, s, batchOf(last, 20))
+	}
+	killed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)})
+	g.letGo()
+	mustClose(t, s)
+	s = openSmall(t, killed, hooks{})
+	defer mustClose(t, s)
+	assertContents(t, s, model(last, 20))
+	if frozen := s.unsealed.sealing(); frozen != nil {
+		<-frozen.done
+	}
+	mustSealAll(t, s)
+	assertContents(t, s, model(last, 20))
+	for name := range filesOf(t, killed, "store") {
+		if strings.HasPrefix(name, runPrefix) {
+			t.Errorf("%s is left", name)
+		}
+	}
+}

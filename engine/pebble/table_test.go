@@ -1,0 +1,211 @@
+package pebble
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// someKeys are keys that a table has to tell apart: of engines, and of nobody.
+func someKeys() (keys [][]byte) {
+	for _, scope := range []string{"a", "ab", "a\x00", "\x00", "a\xff"} {
+		for week := range 2 {
+			for i := range uint64(20) {
+				keys = append(keys, claimKey(scope, week, i))
+			}
+			prefix, _ := splitPrefix(claimKey(scope, week, 0))
+			keys = append(keys, prefix, append(bytes.Clone(prefix), 0), append(bytes.Clone(prefix), 0, 1))
+		}
+	}
+	for _, foreign := range []string{"a", "a\x00", "a\x00\x01", "a\x00\x01abc", "\x00", "\x00\x01", "a\x00\x02b", "ab"} {
+		keys = append(keys, []byte(foreign))
+	}
+	return keys
+}
+
+func TestAPrefixIsThatOfTheBucket(t *testing.T) {
+	for _, scope := range []string{"a", "a\x00b", "\x00", "\xff\x00\x01", "long scope"} {
+		key := claimKey(scope, 1, 7)
+		b, tail, err := engine.SplitKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefix, own := splitPrefix(key)
+		if !bytes.Equal(prefix, b.AppendPrefix(nil)) || !bytes.Equal(own, tail) {
+			t.Errorf("%x is split into %x and %x", key, prefix, own)
+		}
+	}
+}
+
+// A random run of writes, removals, drops and freezes against a map, and a moment in it that does not change.
+func TestTablesAgreeWithAMap(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		u := newUnsealed(1 << 20)
+		keys := someKeys()
+		want := map[string]string{} // "-" is a removal
+		var old *sorted
+		var oldWant map[string]string
+		for seq := uint64(1); seq <= 60; seq++ {
+			var claims []engine.ClaimWrite
+			for range 1 + rng.IntN(40) {
+				key := keys[rng.IntN(len(keys))]
+				w := engine.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "record %d", rng.IntN(1000))}
+				want[string(key)] = string(w.Record)
+				switch rng.IntN(8) {
+				case 0:
+					w.Record = nil
+					want[string(key)] = "-"
+				case 1:
+					w.Record = []byte{}
+					want[string(key)] = ""
+				}
+				claims = append(claims, w)
+			}
+			u.apply(seq, claims)
+			switch rng.IntN(12) {
+			case 0:
+				prefix, _ := splitPrefix(keys[rng.IntN(len(keys))])
+				u.drop([]string{string(prefix)})
+				maps.DeleteFunc(want, func(k, _ string) bool {
+					own, _ := splitPrefix([]byte(k))
+					return bytes.Equal(own, prefix)
+				})
+			case 1:
+				u.freeze() // the first time: nobody seals it
+			case 2:
+				_ = u.hold(func(tables []*table) error { old = momentOf(tables).sorted(); return nil })
+				oldWant = maps.Clone(want)
+			}
+			agree(t, u, keys, want)
+		}
+		if old != nil && !maps.Equal(asMap(t, old), oldWant) {
+			t.Fatalf("seed %d: a moment has changed", seed)
+		}
+	}
+}
+
+func agree(t *testing.T, u *unsealed, keys [][]byte, want map[string]string) {
+	t.Helper()
+	some := map[string]bool{}
+	for _, key := range keys {
+		record, known := u.get(key)
+		w, there := want[string(key)]
+		if got := string(record); known != there || known && (record == nil) != (w == "-") || record != nil && got != w {
+			t.Fatalf("%x is %q %v, want %q %v", key, record, known, w, there)
+		}
+		prefix, _ := splitPrefix(key)
+		some[string(prefix)] = some[string(prefix)] || there && w != "-"
+	}
+	_ = u.hold(func(tables []*table) error {
+		if got := asMap(t, momentOf(tables).sorted()); !maps.Equal(got, want) {
+			t.Fatalf("sorted: %q, want %q", got, want)
+		}
+		return nil
+	})
+	var tables []*table
+	_ = u.hold(func(held []*table) error { tables = held; return nil })
+	for prefix, want := range some {
+		if got := u.holdsSome(tables, prefix); got != want {
+			t.Fatalf("bucket %x holds some: %v, want %v", prefix, got, want)
+		}
+	}
+}
+
+// asMap sees to the order.
+func asMap(t *testing.T, s *sorted) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	var last []byte
+	for _, r := range s.refs {
+		key := s.appendKey(nil, r)
+		if last != nil && bytes.Compare(last, key) >= 0 {
+			t.Fatalf("%x comes after %x", key, last)
+		}
+		last = key
+		m[string(key[1:])] = "-"
+		if record := s.entry(r).record; record != nil {
+			m[string(key[1:])] = string(record)
+		}
+	}
+	return m
+}
+
+func TestATableGrows(t *testing.T) {
+	u := newUnsealed(1 << 30)
+	const n = 20_000
+	for i := range uint64(n) {
+		u.apply(i+1, []engine.ClaimWrite{{Key: claimKey("a", 0, i), Record: fmt.Append(nil, i)}})
+	}
+	for i := range uint64(n) {
+		if record, known := u.get(claimKey("a", 0, i)); !known || string(record) != fmt.Sprint(i) {
+			t.Fatal(i, record, known)
+		}
+	}
+	if u.active.keys != n || u.active.buckets[0].live != n {
+		t.Fatal(u.active.keys, u.active.buckets)
+	}
+}
+
+// unpack is the reverse of appendPacked.
+func unpack(b []byte) (claims []engine.ClaimWrite, err error) {
+	var prefix []byte
+	err = eachPacked(b, func(p []byte) bool { prefix = p; return false }, func(tail, record []byte) {
+		claims = append(claims, engine.ClaimWrite{Key: slices.Concat(prefix, tail), Record: record})
+	})
+	return claims, err
+}
+
+// The packed form is for ever.
+func TestGoldenPacked(t *testing.T) {
+	a, b := engine.Bucket{Scope: "a", Week: 105684}, engine.Bucket{Scope: "\x00", Week: 105685}
+	claims := []engine.ClaimWrite{
+		{Key: a.AppendKey(nil, []byte("bc")), Record: []byte{1, 2, 3}},
+		{Key: a.AppendKey(nil, []byte("7f1c0a52-2f0e-4a53-9d0c-0f6a1f6a2b11")), Record: nil},
+		{Key: b.AppendKey(nil, []byte("x")), Record: []byte{}},
+		{Key: a.AppendKey(nil, []byte("y")), Record: []byte{9}},
+	}
+	const golden = "02" + "07" + "61000100019cd4" + // two claims of a
+		"03" + "04" + "016263" + "010203" +
+		"11" + "00" + "027f1c0a522f0e4a539d0c0f6a1f6a2b11" +
+		"01" + "08" + "00ff000100019cd5" + // one of b
+		"02" + "01" + "0178" +
+		"01" + "07" + "61000100019cd4" + // and one of a
+		"02" + "02" + "0179" + "09"
+	packed := appendPacked(nil, claims)
+	if hex.EncodeToString(packed) != golden {
+		t.Fatalf("%x", packed)
+	}
+	if got, err := unpack(packed); err != nil || fmt.Sprint(got) != fmt.Sprint(claims) {
+		t.Fatal(got, err)
+	}
+	for n := 1; n < len(packed); n++ {
+		if got, err := unpack(packed[:n]); err == nil && len(got) == len(claims) {
+			t.Errorf("cut to %d bytes: %v", n, got)
+		}
+	}
+}
+
+func FuzzPacked(f *testing.F) {
+	var claims []engine.ClaimWrite
+	for i, key := range someKeys() {
+		claims = append(claims, engine.ClaimWrite{Key: key, Record: bytes.Repeat([]byte{'r'}, i%3)})
+	}
+	f.Add(appendPacked(nil, claims))
+	f.Add(appendPacked(nil, batchOf(1, 10).Claims))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		claims, err := unpack(b)
+		if err != nil {
+			return
+		}
+		if again := appendPacked(nil, claims); !bytes.Equal(again, b) {
+			t.Fatalf("%x is taken, %x would be written", b, again)
+		}
+	})
+}
