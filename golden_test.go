@@ -34,12 +34,16 @@ var goldenKinds = map[string]func(dir string) (engine.Store, error){
 	"bolt":   func(dir string) (engine.Store, error) { return bolt.Open(dir, bolt.Options{}) },
 }
 
+// goldenFormats are the formats that this build writes.
+var goldenFormats = map[string]int{"pebble": int(sidecar.Pebble.Format()), "bolt": int(sidecar.Bolt.Format())}
+
 func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
 	for kind, open := range goldenKinds {
+		newest := goldenFormats[kind]
 		if *writeGolden {
-			writeGoldenStore(t, goldenDir(sidecar.Format, kind), open)
+			writeGoldenStore(t, goldenDir(newest, kind), open)
 		}
-		for format := range sidecar.Format {
+		for format := range newest {
 			for _, c := range []struct {
 				name    string
 				without []string // files that are taken away first
@@ -65,7 +69,7 @@ func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
 	for kind, open := range goldenKinds {
 		for what, more := range map[string]string{"another number": "", "more in its identity": "what a later build adds"} {
 			t.Run(kind+" with "+what, func(t *testing.T) {
-				dir := copyOfGolden(t, sidecar.Format, kind)
+				dir := copyOfGolden(t, goldenFormats[kind], kind)
 				raiseFormat(t, filepath.Join(dir, sidecar.IdentityName), more)
 				before := filesOf(t, dir)
 				if _, err := open(dir); !errors.Is(err, engine.ErrNewerFormat) {
@@ -79,7 +83,38 @@ func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
 	}
 }
 
-// What is in a golden store of format 1: claims of two scopes in four weeks, the first of which was dropped, and two of
+// A store of an older format keeps it until something is written that an older build would misread: who only looks at it
+// may go back to the older build.
+func TestAnOlderFormatStaysUntilTheFirstClaim(t *testing.T) {
+	const older = 1
+	open := goldenKinds["pebble"]
+	dir := copyOfGolden(t, older, "pebble")
+	formatIs := func(want uint32) {
+		t.Helper()
+		if got, err := sidecar.ReadFormat(sidecar.OS{}, dir); err != nil || got != want {
+			t.Fatalf("the format is %d, want %d: %v", got, want, err)
+		}
+	}
+	s, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	formatIs(older)
+	checkGoldenStore(t, openGolden(t, dir, open), engine.FromSnapshot)
+	formatIs(sidecar.Pebble.Format())
+	e := openGolden(t, dir, open)
+	if report, err := e.Verify(context.Background()); err != nil || report.Total != 0 {
+		t.Error(report, err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is in a golden store of format 1 or 2: claims of two scopes in four weeks, the first of which was dropped, and two of
 // which were forgotten.
 var (
 	goldenScopes = []string{"billing", "push\x00eu"}
@@ -351,7 +386,7 @@ func raiseFormat(t *testing.T, path, more string) {
 	if b, err = sidecar.Unseal(b); err != nil {
 		t.Fatal(err)
 	}
-	binary.BigEndian.PutUint32(b[8:], sidecar.Format+1)
+	binary.BigEndian.PutUint32(b[8:], binary.BigEndian.Uint32(b[8:])+1)
 	if err := os.WriteFile(path, sidecar.Seal(append(b, more...)), 0o644); err != nil {
 		t.Fatal(err)
 	}

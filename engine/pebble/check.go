@@ -118,8 +118,41 @@ func (s *Store) checkContent(durable uint64) (err error) {
 		if last < durable {
 			return fmt.Errorf("%w: the newest batch is %d, %d was durable", engine.ErrDamaged, last, durable)
 		}
-		return checkJournal(db, max(floor, 1), last)
+		if err := checkJournal(db, max(floor, 1), last); err != nil {
+			return err
+		}
+		return checkPacked(db, last)
 	})
+}
+
+// checkPacked sees to it that what claims are not in tables can be read, before anything is changed.
+func checkPacked(db *pebble.DB, last uint64) (err error) {
+	from, err := readSeq(db, packedFromKey)
+	if err != nil {
+		return err
+	}
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: packedKey(from), UpperBound: []byte{packedSpace + 1}})
+	if err != nil {
+		return asRead(err)
+	}
+	defer func() {
+		if cerr := it.Close(); err == nil {
+			err = asRead(cerr)
+		}
+	}()
+	for ok := it.First(); ok; ok = it.Next() {
+		seq, err := parseSeq(it.Key()[1:])
+		if err != nil {
+			return err
+		}
+		if seq > last {
+			return fmt.Errorf("%w: packed batch %d, the newest batch is %d", engine.ErrDamaged, seq, last)
+		}
+		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {
+			return fmt.Errorf("packed batch %d: %w", seq, err)
+		}
+	}
+	return asRead(it.Error())
 }
 
 // readSeqs returns the number of the newest batch and that from which on the journal is kept.

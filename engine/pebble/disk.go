@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -404,5 +405,11 @@ func readFile(fsys vfs.FS, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	return io.ReadAll(f)
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	_, err = b.ReadFrom(f)
+	return b.Bytes(), err
 }

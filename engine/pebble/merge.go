@@ -42,10 +42,10 @@ func (s *Store) Scan(ctx context.Context, started func(), fn func(key, record []
 
 // merge calls fn for each claim that is in memory or behind c, in key order. Where both know a key, memory is right.
 func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
-	var key []byte
+	var key, record []byte
 	ok := c.do(c.it.First)
 	for _, r := range m.refs {
-		key = m.appendKey(key[:0], r)
+		key, record = m.at(key[:0], r)
 		order := 1
 		for ; ok; ok = c.do(c.it.Next) {
 			if order = bytes.Compare(c.it.Key(), key); order >= 0 {
@@ -58,7 +58,7 @@ func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
 		if c.err != nil {
 			return c.err
 		}
-		if record := m.entry(r).record; record != nil {
+		if record != nil {
 			if err := fn(key[1:], record); err != nil {
 				return err
 			}

@@ -13,13 +13,13 @@ const (
 	// DefaultCacheBytes keeps the filters and indexes of some hundred million claims at hand.
 	DefaultCacheBytes = 128 << 20
 
-	// DefaultMemTableBytes bounds how much log there is to replay after a kill, twice: once to check, once for good. On
-	// a machine with four times more to do than it has cores that took 0.5 s for 8 MB and 1.4 s for 16 MB
-	// (BenchmarkReopenAfterKill).
-	DefaultMemTableBytes = 64 << 20
-
-	// DefaultPendingBytes is room for some 300,000 claims on UUIDs.
+	// DefaultPendingBytes is room for some 320,000 claims on UUIDs.
 	DefaultPendingBytes = 16 << 20
+
+	// DefaultMemTableBytes is room for the log of twice DefaultPendingBytes, of which sealed claims leave nothing when it
+	// is flushed. It bounds how much log there is to replay after a kill, twice: once to check, once for good. Pebble
+	// lays out as much disk for each of its logs.
+	DefaultMemTableBytes = 32 << 20
 
 	// maxMemTables is how many memory tables may wait for their flush before Apply waits for one.
 	maxMemTables = 3
@@ -41,12 +41,12 @@ type Options struct {
 	CacheBytes int64
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for DefaultPendingBytes. While that
-	// goes on as many more are taken, and sorting takes a third of it: count it two and a half times.
+	// goes on as many more are taken, and sorting takes a third of it: it is needed two and a half times.
 	PendingBytes uint64
 
-	// MemTableBytes is the size of one of Pebble's memory tables, 0 for DefaultMemTableBytes; it has up to four for a
-	// moment, one as a rule. They hold the journal, so that it should be a few times PendingBytes: what is in tables
-	// when a memory table is full need not be written. A larger one opens more slowly after a kill.
+	// MemTableBytes is the size of one of Pebble's memory tables, 0 for DefaultMemTableBytes. There is one as a rule, and
+	// up to three while writing outruns the disk. They hold the log of claims that are pending: with less than twice
+	// PendingBytes more of it is written twice.
 	MemTableBytes uint64
 
 	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and damage runs.

@@ -33,6 +33,9 @@ const (
 	// runBytes is the size at which the next table of a run is begun; a quarter where a bucket ends.
 	runBytes = 8 << 20
 
+	// flushPart is which part of a memory table is flushed after a seal: the rest is for what comes meanwhile.
+	flushPart = 3
+
 	runPrefix = "hapax-run-"
 )
 
@@ -91,7 +94,20 @@ func (s *Store) sealTable(t *table) error {
 		return err
 	}
 	s.unsealed.sealed()
-	return nil
+	return s.flushSoon()
+}
+
+// flushSoon has Pebble's memory table flushed in the background, if it is worth it. Right after a seal most of what is in
+// it is packed batches that were removed, which are not written. It also bounds the log that is read after a kill.
+func (s *Store) flushSoon() error {
+	if s.logged.Load() < s.o.MemTableBytes/flushPart {
+		return nil
+	}
+	s.logged.Store(0)
+	return s.fault.write(func() error {
+		_, err := s.db.AsyncFlush()
+		return err
+	})
 }
 
 // awaitDurable waits until a batch would survive a power cut.
@@ -153,8 +169,8 @@ func (w *runWriter) add(claims *sorted, r ref) error {
 			return err
 		}
 	}
-	w.key = claims.appendKey(w.key[:0], r)
-	record := claims.entry(r).record
+	key, record := claims.at(w.key[:0], r)
+	w.key = key
 	w.size += len(w.key) + len(record)
 	if record == nil {
 		return w.w.Delete(w.key)

@@ -39,7 +39,8 @@ type Store struct {
 	seals      chan *table   // frozen tables, one at a time
 	sealed     chan struct{} // closed when seals is closed and nothing is being sealed any more
 	runOptions sstable.WriterOptions
-	packed     []byte // Apply's
+	packed     []byte        // Apply's
+	logged     atomic.Uint64 // bytes of batches since a seal had the memory table flushed
 
 	// ingest is held while claims go from the journal into tables, and by what must not come in between: a drop, a
 	// backup. It guards the fields below.

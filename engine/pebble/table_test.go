@@ -124,13 +124,13 @@ func asMap(t *testing.T, s *sorted) map[string]string {
 	m := map[string]string{}
 	var last []byte
 	for _, r := range s.refs {
-		key := s.appendKey(nil, r)
+		key, record := s.at(nil, r)
 		if last != nil && bytes.Compare(last, key) >= 0 {
 			t.Fatalf("%x comes after %x", key, last)
 		}
 		last = key
 		m[string(key[1:])] = "-"
-		if record := s.entry(r).record; record != nil {
+		if record != nil {
 			m[string(key[1:])] = string(record)
 		}
 	}

@@ -166,11 +166,12 @@ type moment []frame
 type frame struct {
 	arena   []byte
 	buckets []tableBucket
+	keys    int // about as many as it has entries
 	drops   int
 }
 
 func (t *table) frame() frame {
-	return frame{t.arena[:len(t.arena):len(t.arena)], slices.Clone(t.buckets), t.drops}
+	return frame{t.arena[:len(t.arena):len(t.arena)], slices.Clone(t.buckets), t.keys, t.drops}
 }
 
 func momentOf(tables []*table) (at moment) {
@@ -200,6 +201,11 @@ func (m moment) sorted() *sorted {
 	for i, p := range s.prefixes {
 		rank[p] = uint32(i)
 	}
+	keys := 0
+	for _, f := range m {
+		keys += f.keys
+	}
+	s.refs = make([]ref, 0, keys)
 	for i, f := range m {
 		ranks := make([]uint32, len(f.buckets))
 		for j := range f.buckets {
@@ -262,8 +268,9 @@ func (s *sorted) compare(a, b ref) int {
 	return cmp.Compare(b.off, a.off)
 }
 
-// appendKey appends the key in Pebble of what r leads to.
-func (s *sorted) appendKey(dst []byte, r ref) []byte {
+// at returns what r leads to: its key in Pebble, appended to dst, and its record, nil if it was removed.
+func (s *sorted) at(dst []byte, r ref) (key, record []byte) {
+	e := s.entry(r)
 	dst = append(append(dst, claimSpace), s.prefixes[r.place>>1]...)
-	return append(dst, s.entry(r).tail...)
+	return append(dst, e.tail...), e.record
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/sidecar"
@@ -140,6 +141,7 @@ func (v *verifier) contents() error {
 			return v.s.ScanState(nil, func(_, _ []byte) error { return v.ctx.Err() })
 		}},
 		{"journal", v.journal},
+		{"packed batches", v.packed},
 	}
 	for _, part := range parts {
 		if err := part.read(); err != nil {
@@ -160,6 +162,16 @@ func (v *verifier) journal() error {
 			v.report(fmt.Sprintf("journal: entry %d is missing", next))
 		}
 		next = seq + 1
+		return v.ctx.Err()
+	})
+}
+
+// packed reads the claims that are not in tables yet, as the next open would.
+func (v *verifier) packed() error {
+	return v.s.each(prefixSpan([]byte{packedSpace}), func(it *pebble.Iterator) error {
+		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {
+			v.report(fmt.Sprintf("packed batch %x: %v", it.Key()[1:], err))
+		}
 		return v.ctx.Err()
 	})
 }

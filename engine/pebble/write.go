@@ -39,6 +39,7 @@ func (s *Store) Apply(b *engine.Batch) (wait func() error, err error) {
 		return nil, s.fault.get()
 	}
 	s.applied = b.Seq
+	s.logged.Add(uint64(c.batch.Len()))
 	s.unsealed.apply(b.Seq, b.Claims)
 	select {
 	case s.unsynced <- c:

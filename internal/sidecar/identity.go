@@ -118,19 +118,17 @@ func decodeIdentity(b []byte, kind Kind) (engine.Identity, error) {
 	if len(body) < identitySize || string(body[:8]) != magic {
 		return engine.Identity{}, engine.ErrForeign
 	}
-	format := binary.BigEndian.Uint32(body[8:])
-	newer := func(than uint32) error {
-		return fmt.Errorf("%w: format %d, this build reads up to %d", engine.ErrNewerFormat, format, than)
-	}
-	switch got := Kind(body[12]); {
-	case format > max(pebbleFormat, boltFormat): // what stands behind may mean anything
-		return engine.Identity{}, newer(kind.Format())
+	format, got := binary.BigEndian.Uint32(body[8:]), Kind(body[12])
+	foreign := fmt.Errorf("%w: it is a %s store, not %s", engine.ErrForeign, got, kind)
+	switch {
+	case got != kind && len(body) == identitySize && format > 0 && format <= got.Format():
+		return engine.Identity{}, foreign
+	case format > kind.Format(): // what stands behind it may mean anything
+		return engine.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", engine.ErrNewerFormat, format, kind.Format())
 	case format == 0 || len(body) != identitySize:
 		return engine.Identity{}, fmt.Errorf("%w: format %d with %d bytes", engine.ErrDamaged, format, len(body))
 	case got != kind:
-		return engine.Identity{}, fmt.Errorf("%w: it is a %s store, not %s", engine.ErrForeign, got, kind)
-	case format > kind.Format():
-		return engine.Identity{}, newer(kind.Format())
+		return engine.Identity{}, foreign
 	}
 	id := engine.Identity{
 		Incarnation: binary.BigEndian.Uint64(body[29:]),
