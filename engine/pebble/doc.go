@@ -6,6 +6,19 @@
 // A batch is one record of Pebble's log: claims, state, journal entry and batch number, whole or not at all. Apply
 // hands it over; a goroutine of the store waits for the syncs in the order of the batches.
 //
+// # Claims before they are in tables
+//
+// A claim is no key of its own in Pebble's log and memory table: random keys there are what writing costs most. The
+// claims of a batch are one packed value, and a table in memory has them for reading (table.go). When it is full it is
+// frozen, sorted, and ingested as tables of Pebble's; then the packed values are removed (seal.go). Opening a store after
+// a kill reads the packed values that are left.
+//
+// # Memory
+//
+// Options.CacheBytes for blocks; 2.5 times Options.PendingBytes (about 50 bytes for each claim) for claims that are not in
+// tables; Options.MemTableBytes for Pebble's memory table, three of them at most. With the defaults 128, 40 and 32 to 96
+// MiB. When claims come faster than they can be sorted and written, Apply waits.
+//
 // Pebble meets a failed write with a panic, an endless retry, or the unlock of an unlocked mutex (where a log is
 // rotated), which no recover catches. So it never hears of one: after the first failed write the disk under it becomes
 // a sink, and the store is poisoned before Pebble hears of success (disk.go). What is on disk then is what a crash at
@@ -41,7 +54,7 @@
 //
 // # Dropping
 //
-// Drop is a range delete for each bucket in one synced batch. Reclaim lets Pebble delete the tables that lie wholly in
+// Drop is a range delete for each bucket in one synced batch, with a note where claims of it are packed. Reclaim lets Pebble delete the tables that lie wholly in
 // a dropped bucket and then rewrites, with pauses, those that hold others as well. EstimateDiskUsage counts by blocks:
 // a reclaimed bucket between kept ones may show a block or so that is its neighbours'. With 4 M claims over four weeks
 // the oldest week's space was back after 0.6 s (one scope) and 5.1 s (200 scopes), on two busy cores:
@@ -50,7 +63,8 @@
 //
 // # Reading on
 //
-// store.go opens and closes; create.go makes a directory a store; keys.go and chunks.go draw what is on disk; write.go,
-// read.go and drop.go are the store's work; verify.go and backup.go the operator's. HAPAX_SWEEP=all makes the tests
+// store.go opens and closes; create.go makes a directory a store; keys.go, packed.go and chunks.go draw what is on disk;
+// write.go, read.go and drop.go are the store's work, table.go, unsealed.go, seal.go and merge.go what becomes of claims;
+// verify.go and backup.go the operator's. HAPAX_SWEEP=all makes the tests
 // sweep every operation and more bytes.
 package pebble

@@ -83,6 +83,9 @@ func (s *Store) sealTable(t *table) error {
 	}
 	if len(paths) > 0 {
 		err := s.fault.write(func() error { return s.db.Ingest(context.Background(), paths) })
+		if pebble.IsCorruptionError(err) {
+			return asRead(err)
+		}
 		if err != nil {
 			return err
 		}

@@ -625,3 +625,63 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 		}
 	}
 }
+
+// From the removal of the packed batches on the MANIFEST alone knows of a run. It is attested before: damage to its end,
+// which looks like a torn one, is not silent, also right after the seal.
+func TestAManifestThatLostARunIsDamaged(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	s := openSmall(t, mem, hooks{})
+	frozen := s.unsealed.active
+	last := fill(t, s, 1, 20) + 1
+	<-frozen.done
+	mustApply(t, s, batchOf(last, 20)) // with it the log has the removal
+	files := filesOf(t, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)}), "store")
+	mustClose(t, s)
+	var manifest string
+	for name := range files {
+		if strings.HasPrefix(name, manifestPrefix) {
+			manifest = max(manifest, name)
+		}
+	}
+	whole := files[manifest]
+	c := make(tally)
+	for off := len(whole) - 120; off < len(whole); off += 7 {
+		bad := slices.Clone(whole)
+		bad[off] ^= 4
+		what := fmt.Sprintf("%s, byte %d of %d", manifest, off, len(whole))
+		c.add(manifest, outcomeOf(t, what, diskOf(t, files, manifest, bad), hooks{}, model(last, 20)))
+		c.add(manifest, outcomeOf(t, what+", cut", diskOf(t, files, manifest, whole[:off]), hooks{}, model(last, 20)))
+	}
+	if c.report(t) != 0 {
+		t.Error("a run was lost and nobody said so")
+	}
+}
+
+// A packed batch that is none is found before anything is changed.
+func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
+	for what, bad := range map[string]struct {
+		seq   uint64
+		value []byte
+	}{
+		"cut short":   {2, appendPacked(nil, batchOf(2, 3).Claims)[:40]},
+		"of no batch": {9, appendPacked(nil, batchOf(9, 3).Claims)},
+	} {
+		mem := vfs.NewCrashableMem()
+		s := openSmall(t, mem, hooks{})
+		for seq := uint64(1); seq <= 3; seq++ {
+			mustApply(t, s, batchOf(seq, 3))
+		}
+		if err := s.db.Set(packedKey(bad.seq), bad.value, nil); err != nil {
+			t.Fatal(err)
+		}
+		killed := mem.CrashClone(vfs.CrashCloneCfg{})
+		mustClose(t, s)
+		before := fingerprint(t, killed, "store")
+		if _, err := Open("store", Options{FS: killed, SmallTables: true}); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if fingerprint(t, killed, "store") != before {
+			t.Errorf("%s: the store was changed", what)
+		}
+	}
+}
