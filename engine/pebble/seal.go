@@ -149,7 +149,10 @@ func (s *Store) writeRun(t *table) (paths []string, drops int, err error) {
 		}
 		return w.cut()
 	})
-	return w.paths, f.drops, err
+	if err != nil {
+		return nil, 0, err // who writes may still be at it
+	}
+	return w.paths, f.drops, nil
 }
 
 // A runWriter writes claims in key order to one file after the other.
