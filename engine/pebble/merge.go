@@ -9,25 +9,28 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// claims calls fn with what memory and Pebble's tables under span hold at one moment. fn runs under no lock.
-func (s *Store) claims(span pebble.KeyRange, fn func(tables []*table, at moment, c *cursor) error) error {
+// claims calls fn with the tables in memory, the newer first, and with what Pebble's tables have under span, all of one
+// moment. look is called in that moment, under the lock of the tables; fn is called under none.
+func (s *Store) claims(span pebble.KeyRange, look func(tables []*table), fn func(tables []*table, c *cursor) error) error {
 	var tables []*table
-	var at moment
 	var c *cursor
 	err := s.unsealed.hold(func(held []*table) (err error) {
-		tables, at = held, momentOf(held)
+		tables = held
+		look(held)
 		c, err = s.newCursor(span)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return s.use(c, func(c *cursor) error { return fn(tables, at, c) })
+	return s.use(c, func(c *cursor) error { return fn(tables, c) })
 }
 
 // Scan implements engine.Store. It sorts what is in memory first.
 func (s *Store) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
-	return s.claims(prefixSpan([]byte{claimSpace}), func(_ []*table, at moment, c *cursor) error {
+	var at moment
+	freeze := func(tables []*table) { at = momentOf(tables) }
+	return s.claims(prefixSpan([]byte{claimSpace}), freeze, func(_ []*table, c *cursor) error {
 		if started != nil {
 			started()
 		}
@@ -77,9 +80,10 @@ func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
 
 // Buckets implements engine.Store. It seeks from bucket to bucket.
 func (s *Store) Buckets(fn func(engine.Bucket) error) error {
-	var found []string
-	err := s.claims(prefixSpan([]byte{claimSpace}), func(tables []*table, at moment, c *cursor) error {
-		for _, prefix := range at.prefixes() {
+	var found, unsealed []string
+	look := func(tables []*table) { unsealed = prefixesOf(tables) }
+	err := s.claims(prefixSpan([]byte{claimSpace}), look, func(tables []*table, c *cursor) error {
+		for _, prefix := range unsealed {
 			if s.unsealed.holdsSome(tables, prefix) {
 				found = append(found, prefix)
 			}

@@ -74,15 +74,23 @@ func (m *unsealed) full() bool {
 }
 
 // freeze makes room for a new active table, and returns the frozen one: nil if there is one that is not sealed yet, or
-// nothing to freeze.
+// nothing to freeze. Only Apply, or who runs instead of it, calls it.
 func (m *unsealed) freeze() *table {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.frozen != nil || m.active.last == 0 {
+	if m.sealing() != nil || m.newestActive() == 0 {
 		return nil
 	}
-	m.frozen, m.active = m.active, newTable(m.seed, m.active)
+	next := newTable(m.seed, m.active) // some megabytes, zeroed: not under the lock
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frozen, m.active = m.active, next
 	return m.frozen
+}
+
+// newestActive returns the newest batch in the active table, 0 if there is none.
+func (m *unsealed) newestActive() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.active.last
 }
 
 // sealing returns the frozen table, nil if there is none.
@@ -235,6 +243,16 @@ func (m moment) prefixes() (all []string) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// prefixesOf returns those of all buckets that the tables know.
+func prefixesOf(tables []*table) (all []string) {
+	for _, t := range tables {
+		for i := range t.buckets {
+			all = append(all, t.buckets[i].prefix)
+		}
+	}
+	return all
 }
 
 func head(tail []byte) uint64 {

@@ -43,7 +43,7 @@ func (s *Store) Usage() (u engine.Usage, err error) {
 func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
 	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
 	some := false
-	err := s.claims(span, func(tables []*table, _ moment, c *cursor) (err error) {
+	err := s.claims(span, func([]*table) {}, func(tables []*table, c *cursor) (err error) {
 		if some = s.unsealed.holdsSome(tables, prefix); !some && c.do(c.it.First) {
 			some, err = s.seen(tables, prefix, c)
 		}
