@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"time"
 
@@ -27,7 +28,7 @@ type outcome struct {
 	width  uint32
 	holdAt time.Time // where the hold moved to, zero if it stayed
 
-	marked   bool  // the attempt at the next record is stored
+	marked   bool  // the attempt at the next record is stored, and its handler has not run
 	failed   error // why the record after the prefix did not go through
 	inFlight bool  // it is held by another transaction
 	letter   bool  // the last record of the prefix became a dead letter, which waits to be published
@@ -320,7 +321,7 @@ func (o *outcome) attempted(r *Record, err error) error {
 	o.failed = err
 	n := uint32(r.Attempt)
 	if errors.As(err, new(*permanentError)) {
-		n = max(n, uint32(o.p.c.mode.(WithWork).MaxAttempts))
+		n = max(n, uint32(min(o.p.c.mode.(WithWork).MaxAttempts, math.MaxUint32)))
 	}
 	o.tries, o.marked = attempts{offset: r.Offset, n: n}, false
 	o.notes = append(o.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})

@@ -15,6 +15,7 @@ import (
 // run is the partition's worker.
 func (p *partition) run() {
 	defer close(p.done)
+	defer p.unmark()
 	p.moved()
 	if !p.sign() || !p.publish() { // what an earlier owner could not publish any more
 		return
@@ -136,7 +137,7 @@ func (p *partition) batch(recs []*kgo.Record, n int) (*outcome, error) {
 	var o *outcome
 	began := time.Now()
 	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
-		o = &outcome{p: p, tx: tx, next: p.next, epoch: p.epoch, tries: p.tries, began: time.Now(), low: math.MaxInt64}
+		o = &outcome{p: p, tx: tx, next: p.next, epoch: p.epoch, tries: p.tries, marked: p.marked, began: time.Now(), low: math.MaxInt64}
 		return o.judge(recs[:n], peek)
 	}, engine.Retries(8))
 	if err != nil {
@@ -181,6 +182,28 @@ func (p *partition) mark(rec *kgo.Record) error {
 	return err
 }
 
+// unmark takes the mark back from an attempt that the worker's end left undone. An attempt that was cut off keeps it: by
+// then nothing of this owner commits.
+func (p *partition) unmark() {
+	if !p.marked || p.ctx.Err() != nil {
+		return
+	}
+	tries := attempts{offset: p.tries.offset, n: p.tries.n - 1}
+	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
+		if err := p.own(tx); err != nil {
+			return err
+		}
+		key := partitionKey(keyAttempts, p.pos)
+		if tries.n == 0 {
+			return tx.Delete(key)
+		}
+		return tx.Put(key, tries.encode())
+	}, engine.Retries(100))
+	if err != nil && !isEnd(err) {
+		p.log.Warn("an attempt that did not begin stays counted", "offset", tries.offset, "error", err)
+	}
+}
+
 // own fails if the partition has another owner by now. The read is part of the transaction: an owner that comes before
 // the transaction commits is a conflict.
 func (p *partition) own(tx *engine.Tx) error {
@@ -194,7 +217,7 @@ func (p *partition) own(tx *engine.Tx) error {
 // exhausted reports whether n attempts are all that are allowed.
 func (p *partition) exhausted(n uint32) bool {
 	m, ok := p.c.mode.(WithWork)
-	return ok && n >= uint32(m.MaxAttempts)
+	return ok && uint64(n) >= uint64(m.MaxAttempts)
 }
 
 // A pause makes the times between attempts: bounded, exponential, jittered.

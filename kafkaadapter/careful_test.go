@@ -1,0 +1,93 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// died leaves the store as an owner of the partition does that died.
+func (r *rig) died(t *testing.T, partition int32) {
+	t.Helper()
+	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
+		return tx.Put(partitionKey(keyOwner, r.position(partition)), owner{[16]byte{1}, firstWidth}.encode())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rounds is how many batches a member has made, those without a record included.
+func (m *member) rounds(t *testing.T, topic string) uint64 {
+	t.Helper()
+	var out dto.Metric
+	if err := m.m.batchSize.WithLabelValues(topic).(prometheus.Histogram).Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.GetHistogram().GetSampleCount()
+}
+
+func TestAttemptThatDidNotBeginDoesNotCount(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "c")
+	r.died(t, 0)
+	var m *member
+	m = r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+		p := m.partition(topicPartition{r.topic, 0})
+		m.cancel()
+		<-p.ending.Done() // from here on no other record is begun
+		return nil
+	}))
+	<-m.done
+	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+		t.Errorf("attempts %+v are kept of a record whose handler never ran", a)
+	}
+	r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 3)
+	r.checkOnce(t, "a", "b", "c")
+	if n := r.letterCount(t); n != 0 {
+		t.Errorf("%d dead letters of handlers that never failed", n)
+	}
+}
+
+func TestWaitingForAnotherTransactionIsNoAttempt(t *testing.T) {
+	r := newRig(t, 1)
+	r.died(t, 0)
+	held, let, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	r.send(t, 0, "a")
+	at := kafkatest.Consume(t, r.Client(t, kgoFrom(r.topic)...), 1)[0].Timestamp
+	go func() {
+		done <- r.eng.Update(context.Background(), func(tx *engine.Tx) error {
+			res, err := tx.TryClaim(engine.Event{Scope: r.group, ID: []byte("a"), Time: at, Origin: engine.Origin{Topic: "elsewhere"}})
+			if err != nil || res.Verdict != engine.Claimed {
+				t.Errorf("the other transaction: %v, %v", res.Verdict, err)
+			}
+			close(held)
+			<-let
+			return errHandler
+		})
+	}()
+	<-held
+	m := r.start(t, r.work(3, nil))
+	kafkatest.Until(t, "some rounds", func() bool { return m.rounds(t, r.topic) >= 8 })
+	close(let)
+	if err := <-done; !errors.Is(err, errHandler) {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 1)
+	r.checkOnce(t, "a")
+	if runs := r.handled(); len(runs) != 1 || runs[0].attempt != 1 {
+		t.Errorf("handled as %+v, want one first attempt", runs)
+	}
+}
+
+func kgoFrom(topic string) []kgo.Opt {
+	return []kgo.Opt{kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())}
+}
