@@ -22,11 +22,19 @@ const (
 // An UpdateOption changes how Update runs.
 type UpdateOption func(*updateConfig)
 
-type updateConfig struct{ retries int }
+type updateConfig struct {
+	retries int
+	lazy    bool
+}
 
 // Retries lets Update run its closure up to n times more when it loses against another writer (ErrConflict), after a
 // short random pause. The closure has to be safe to run again.
 func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
+
+// DurableAtCommit lets a transaction tell Duplicate inside its closure before the claim that it rests on is durable; it is
+// when Update returns nil, because the transaction's own batch comes after it. It saves a wait for each such answer. The
+// closure must not do anything outside the transaction for the sake of a Duplicate, such as acknowledging the event.
+func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = true } }
 
 // Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch of the store, or
 // none of it does: when Update returns nil it is durable; on any error, and if fn panics, nothing is applied and the
@@ -44,7 +52,7 @@ func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...U
 		o(&cfg)
 	}
 	for attempt := 0; ; attempt++ {
-		err := e.updateOnce(ctx, fn)
+		err := e.updateOnce(ctx, fn, cfg.lazy)
 		if !errors.Is(err, ErrConflict) || attempt >= cfg.retries {
 			return err
 		}
@@ -65,7 +73,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error) error {
+func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, lazy bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -73,6 +81,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error) error {
 		return err
 	}
 	tx := e.tx.begin(ctx, e)
+	tx.lazy = lazy
 	e.leave()
 	defer tx.end() // also if fn panics
 	if err := fn(tx); err != nil {
@@ -86,6 +95,8 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error) error {
 type Tx struct {
 	e   *Engine
 	ctx context.Context // of Update, for the observer only
+
+	lazy bool // see DurableAtCommit
 
 	won atomic.Bool // admitted: its batch is on its way
 

@@ -137,10 +137,12 @@ func (tx *Tx) judgeCandidate(c *candidate, reopen *uint64, res *Result) (keep bo
 	if s.mine {
 		return false, nil
 	}
-	if err := e.settle(); err != nil { // it is told now, so what it rests on has to be durable now
-		return false, err
+	if !tx.lazy { // it is told now, so what it rests on has to be durable now
+		if err := e.settle(); err != nil {
+			return false, err
+		}
+		e.recent.add(r.found, r.arena, r.epoch)
 	}
-	e.recent.add(r.found, r.arena, r.epoch)
 	if s.rec.State != Done {
 		tx.readClaim(r.key(&s.at), asOf)
 	}

@@ -36,6 +36,7 @@ type WithWork struct {
 	// Handle handles a record inside the transaction of its batch. It is undone alone if it fails; it may run again
 	// after a conflict, a failure or a crash. See OwnCommit.Handle for the context and the order.
 	// Host keys that begin with KeyPrefix belong to the adapter.
+	// What tx tells is final when it commits: see engine.DurableAtCommit.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error
 	// DeadLetters is where records go that cannot be handled. Needed.
 	DeadLetters *DeadLetters

@@ -139,7 +139,7 @@ func (p *partition) batch(recs []*kgo.Record, n int) (*outcome, error) {
 	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
 		o = &outcome{p: p, tx: tx, next: p.next, epoch: p.epoch, tries: p.tries, marked: p.marked, began: time.Now(), low: math.MaxInt64}
 		return o.judge(recs[:n], peek)
-	}, engine.Retries(8))
+	}, engine.Retries(8), engine.DurableAtCommit())
 	if err != nil {
 		return nil, err
 	}
