@@ -302,13 +302,11 @@ func (o *outcome) handle(r *Record, sp engine.Savepoint, n uint32) error {
 			o.reopened++
 		}
 		return nil
-	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrClosed), errors.Is(err, engine.ErrStopped):
-		return err
 	case o.p.ctx.Err() != nil:
 		return context.Cause(o.p.ctx)
 	}
 	if err := o.tx.RollbackTo(sp); err != nil {
-		return err
+		return err // this transaction is in conflict, or the engine has ended: not the handler's fault
 	}
 	if errors.Is(err, engine.ErrLimit) && o.done > 0 {
 		return errCut // it may have been the transaction that was full: it gets one of its own

@@ -58,11 +58,12 @@ func (p *partition) idle() {
 // work handles records until all of them are committed. It reports whether the worker goes on.
 func (p *partition) work(recs []*kgo.Record) (goOn bool) {
 	pause := p.newPause()
+	most, conflicts := len(recs), 0
 	for len(recs) > 0 {
 		if p.isEnding() {
 			return false
 		}
-		n := len(recs)
+		n := min(len(recs), most)
 		if p.careful > 0 {
 			n = 1
 			if err := p.mark(recs[0]); err != nil {
@@ -72,13 +73,22 @@ func (p *partition) work(recs []*kgo.Record) (goOn bool) {
 		o, err := p.batch(recs, n)
 		switch {
 		case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrWeekDropped):
+			most = max(1, n/2) // a shorter batch reads less, for a shorter time
+			if conflicts++; conflicts == 20 {
+				p.log.Warn("a batch is in conflict again and again; it is tried on", "offset", recs[0].Offset, "error", err,
+					"hint", "does the handler write, beside tx, what it has read through tx?")
+			}
 			if !p.wait(pause.inFlight()) {
 				return false
 			}
 			continue
+		case errors.Is(err, engine.ErrLimit) && n > 1: // what the adapter writes itself has to fit into it too
+			most = n / 2
+			continue
 		case err != nil:
 			return p.failed(err)
 		}
+		most, conflicts = 2*most, 0
 		if o.done > 0 {
 			pause.reset()
 		}
