@@ -29,6 +29,12 @@ var rooms = map[string][]string{
 	"kafkaadapter":       {"engine", "weekbucket"},
 	"bench":              {"engine", "weekbucket", "engine/pebble", "engine/bolt"},
 	"cmd/dedupbench":     {"bench"},
+
+	"examples/owncommit":   {"engine", "engine/pebble", "kafkaadapter"},
+	"examples/withwork":    {"engine", "engine/pebble", "kafkaadapter"},
+	"examples/balances":    {"engine", "engine/pebble", "kafkaadapter", "telemetry"},
+	"examples/cloudevents": {"engine", "engine/pebble", "kafkaadapter"},
+	"examples/replay":      {},
 }
 
 func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {
@@ -58,6 +64,29 @@ func TestEdgeBuildLinksNoPebbleAndNoTelemetry(t *testing.T) {
 				t.Errorf("an edge build links %s", strings.TrimSpace(dep))
 			}
 		}
+	}
+}
+
+func TestLibrariesLinkNoPluginsAndNoTelemetrySDK(t *testing.T) {
+	linked := func(packages ...string) (found []string) {
+		deps, err := exec.Command("go", append([]string{"list", "-deps"}, packages...)...).Output()
+		if err != nil {
+			t.Skip("the go command does not answer:", err)
+		}
+		for dep := range strings.Lines(string(deps)) {
+			for _, part := range []string{"franz-go/plugin/", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"} {
+				if strings.HasPrefix(strings.TrimPrefix(dep, "github.com/twmb/"), part) {
+					found = append(found, strings.TrimSpace(dep))
+				}
+			}
+		}
+		return found
+	}
+	if found := linked("./kafkaadapter", "./telemetry", "./engine/pebble"); len(found) > 0 {
+		t.Errorf("the libraries link %q: that is the host's choice", found)
+	}
+	if found := linked("./examples/balances"); len(found) < 5 {
+		t.Errorf("the example links %q only: what is looked for has other names", found)
 	}
 }
 

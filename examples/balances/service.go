@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/plugin/kotel"
+	"github.com/twmb/franz-go/plugin/kprom"
+	"github.com/twmb/franz-go/plugin/kslog"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/telemetry"
+)
+
+// A service consumes transfers and answers for balances. What it tells of itself goes to what it is given: there are no
+// globals.
+type service struct {
+	eng      *engine.Engine
+	consumer *kafkaadapter.Consumer
+	accounts accounts
+	registry *prometheus.Registry
+	end      []func()
+}
+
+// A config is what a service needs from outside.
+type config struct {
+	group, topic string
+	client       []kgo.Opt
+	log          *slog.Logger
+	traces       trace.TracerProvider
+}
+
+// newService opens the engine on a store, which the service owns from then on, and wires up the telemetry: the engine's
+// own (telemetry), the adapter's (Options.Registerer), and the client's (kprom, kotel, kslog).
+func newService(store engine.Store, c config) (s *service, err error) {
+	s = &service{registry: prometheus.NewRegistry(), accounts: accounts{c.traces.Tracer("balances")}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	observer, err := telemetry.New(telemetry.Options{
+		Registerer:     s.registry,
+		TracerProvider: func() trace.TracerProvider { return c.traces },
+	})
+	if err != nil {
+		return s, errors.Join(err, store.Close())
+	}
+	s.end = append(s.end, observer.Close)
+	if s.eng, err = engine.Open(store, engine.Options{RetentionWeeks: 4, Observer: observer}); err != nil {
+		return s, errors.Join(err, store.Close())
+	}
+	s.end = append(s.end, observer.Watch(s.eng))
+	s.consumer, err = kafkaadapter.New(s.eng, kafkaadapter.WithWork{
+		Handle:      s.accounts.book,
+		MaxAttempts: 5,
+		DeadLetters: &kafkaadapter.DeadLetters{},
+	}, kafkaadapter.Options{
+		Group:          c.group,
+		Topics:         []string{c.topic},
+		Client:         append(c.client, s.clientTelemetry(c)...),
+		Logger:         c.log,
+		DuplicateLevel: slog.LevelInfo,
+		Registerer:     s.registry,
+	})
+	return s, err
+}
+
+func (s *service) clientTelemetry(c config) []kgo.Opt {
+	spans := kotel.NewTracer(kotel.TracerProvider(c.traces), kotel.TracerPropagator(propagation.TraceContext{}), kotel.ConsumerGroup(c.group))
+	return []kgo.Opt{
+		kgo.WithLogger(kslog.New(c.log)),
+		kgo.WithHooks(kprom.NewMetrics("kafka_client", kprom.Registry(s.registry))),
+		kgo.WithHooks(kotel.NewKotel(kotel.WithTracer(spans)).Hooks()...),
+	}
+}
+
+// run consumes until ctx ends; every night it drops the weeks that are past retention.
+func (s *service) run(ctx context.Context) error {
+	nights, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_ = s.eng.RunNightly(nights, engine.DefaultNightly, nil)
+	}()
+	return s.consumer.Run(ctx)
+}
+
+// close closes the engine and with it the store.
+func (s *service) close() (err error) {
+	if s.eng != nil {
+		err = s.eng.Close()
+	}
+	for i := len(s.end) - 1; i >= 0; i-- {
+		s.end[i]()
+	}
+	return err
+}
+
+// ServeHTTP answers /balance?account=x and /metrics.
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/metrics":
+		promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	case "/balance":
+		n, err := s.balance(r.Context(), r.URL.Query().Get("account"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, n)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (s *service) balance(ctx context.Context, account string) (n int64, err error) {
+	err = s.eng.Update(ctx, func(tx *engine.Tx) (err error) {
+		n, err = s.accounts.balance(tx, account)
+		return err
+	}, engine.Retries(10))
+	return n, err
+}

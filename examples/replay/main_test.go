@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter"
+)
+
+func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	topic, group := b.CreateTopic(t, 1, nil), kafkatest.Name(t)
+	letters := topic + "-dlt"
+	b.CreateNamed(t, letters, 2, nil)
+	event := func(id string) *kgo.Record {
+		return &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte("v" + id), Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}}}
+	}
+	b.Produce(t, event("1"), event("2"), event("3"), &kgo.Record{Topic: letters, Value: []byte("no letter")})
+	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eng.Close()
+
+	broken := func(rec *kafkaadapter.Record) error {
+		if string(rec.Event.ID) == "2" {
+			return nil
+		}
+		return errors.New("broken")
+	}
+	consume(t, b, eng, group, topic, 3, broken)
+	kafkatest.Consume(t, b.Client(t, kgo.ConsumeTopics(letters), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), 3)
+	send := func(as string, want counted) {
+		t.Helper()
+		if n, err := replay(t.Context(), letters, as, b.ClientOptions()...); n != want || err != nil {
+			t.Fatalf("replayed %+v, want %+v (%v)", n, want, err)
+		}
+	}
+	first, second := kafkatest.Name(t), kafkatest.Name(t)
+	send(first, counted{sent: 2, left: 1})
+	send(first, counted{}) // it is known how far the first came
+
+	var handled []string
+	mended := func(rec *kafkaadapter.Record) error {
+		if rec.Reopened && string(rec.Value) == "v"+string(rec.Event.ID) {
+			handled = append(handled, string(rec.Event.ID))
+		}
+		return nil
+	}
+	send(second, counted{sent: 2, left: 1}) // everything again
+	consume(t, b, eng, group, topic, 7, mended)
+	if slices.Sort(handled); !slices.Equal(handled, []string{"1", "3"}) {
+		t.Errorf("handled as replays: %q", handled)
+	}
+}
+
+// consume runs a consumer until it has come to an offset of the topic's only partition.
+func consume(t *testing.T, b *kafkatest.Broker, eng *engine.Engine, group, topic string, to int64, handle func(*kafkaadapter.Record) error) {
+	t.Helper()
+	c, err := kafkaadapter.New(eng, kafkaadapter.WithWork{
+		Handle:      func(_ context.Context, _ *engine.Tx, rec *kafkaadapter.Record) error { return handle(rec) },
+		DeadLetters: &kafkaadapter.DeadLetters{}, MaxAttempts: 1,
+	}, kafkaadapter.Options{Group: group, Topics: []string{topic}, Client: b.ClientOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	b.UntilCommitted(t, group, topic, 0, to)
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}

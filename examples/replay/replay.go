@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// originalTopic is the header of a dead letter that names the topic of its record.
+const originalTopic = "hapax_dlt_original_topic"
+
+// A counted replay: letters that were sent back, and records that are no dead letters and were left.
+type counted struct {
+	sent, left int
+}
+
+// replay sends the dead letters of a topic back to the topics they came from: all that were there when it began and that
+// an earlier replay of the same group has not sent. How far it came is committed in Kafka after the letters are sent, so
+// that a replay that was cut off sends some of them again; the consumer handles each once nevertheless.
+func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n counted, err error) {
+	cl, err := kgo.NewClient(append(client,
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // a log may end in markers of transactions
+	)...)
+	if err != nil {
+		return n, err
+	}
+	defer cl.Close()
+	admin := kadm.NewClient(cl)
+	from, to, err := open(ctx, admin, topic, group)
+	if err != nil {
+		return n, err
+	}
+	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
+	for len(to) > 0 {
+		fetches := cl.PollRecords(ctx, 1000)
+		if err := fetches.Err(); err != nil {
+			return n, err
+		}
+		var next kadm.Offsets
+		for _, rec := range fetches.Records() {
+			end, wanted := to[rec.Partition]
+			if !wanted {
+				continue // it came after the replay began
+			}
+			if err := sendBack(ctx, cl, rec, &n); err != nil {
+				return n, fmt.Errorf("letter %s/%d@%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+			next.AddOffset(topic, rec.Partition, rec.Offset+1, -1)
+			if rec.Offset+1 >= end {
+				delete(to, rec.Partition)
+			}
+		}
+		if err := admin.CommitAllOffsets(ctx, group, next); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// open finds from where and up to where to read, for those partitions that have letters.
+func open(ctx context.Context, admin *kadm.Client, topic, group string) (from map[int32]kgo.Offset, to map[int32]int64, err error) {
+	starts, err := admin.ListStartOffsets(ctx, topic)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	ends, err := admin.ListCommittedOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	done, err := admin.FetchOffsetsForTopics(ctx, group, topic)
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // the first replay of this group
+		return nil, nil, err
+	}
+	from, to = map[int32]kgo.Offset{}, map[int32]int64{}
+	ends.Each(func(end kadm.ListedOffset) {
+		at := starts[topic][end.Partition].Offset
+		if o, ok := done.Lookup(topic, end.Partition); ok {
+			at = max(at, o.At)
+		}
+		if at < end.Offset {
+			from[end.Partition], to[end.Partition] = kgo.NewOffset().At(at), end.Offset
+		}
+	})
+	return from, to, nil
+}
+
+// sendBack sends a letter to the topic it came from. Its headers stay as they are: by them the consumer knows the replay.
+func sendBack(ctx context.Context, cl *kgo.Client, rec *kgo.Record, n *counted) error {
+	if rec.Attrs.IsControl() {
+		return nil
+	}
+	back := &kgo.Record{Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
+	for _, h := range rec.Headers {
+		if h.Key == originalTopic {
+			back.Topic = string(h.Value)
+		}
+	}
+	if back.Topic == "" {
+		n.left++
+		return nil
+	}
+	if back.Topic == rec.Topic {
+		return errors.New("it would be sent to the topic it is in")
+	}
+	if err := cl.ProduceSync(ctx, back).FirstErr(); err != nil {
+		return err
+	}
+	n.sent++
+	return nil
+}

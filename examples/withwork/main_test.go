@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+func TestEachTextIsCountedOnce(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	topic := b.CreateTopic(t, 1, nil)
+	letters := topic + "-dlt"
+	b.CreateNamed(t, letters, 1, nil)
+	text := func(id, text string) *kgo.Record {
+		return &kgo.Record{Topic: topic, Value: []byte(text), Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}}
+	}
+	b.Produce(t, text("1", "to be or"), text("1", "to be or"), text("2", "\xff"), text("3", "not to be"))
+	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eng.Close()
+
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- consume(ctx, eng, topic, b.ClientOptions()...) }()
+	b.UntilCommitted(t, "withwork", topic, 0, 4)
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if letter := kafkatest.Consume(t, b.Client(t, kgo.ConsumeTopics(letters), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), 1)[0]; string(letter.Value) != "\xff" {
+		t.Errorf("dead letter %q", letter.Value)
+	}
+	err = eng.Update(t.Context(), func(tx *engine.Tx) error {
+		for word, want := range map[string]int64{"to": 2, "be": 2, "or": 1, "not": 1} {
+			if n, err := words(tx, []byte(word)); n != want || err != nil {
+				t.Errorf("%q was counted %d times, want %d (%v)", word, n, want, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
