@@ -152,6 +152,10 @@ func (r *recorder) held(h holding) {
 	r.holds = append(r.holds, h)
 }
 
+// undecided is what check says of a history whose order could not be searched in time. Long stalls of the machine put
+// many operations beside one another, and the search is exponential in that: it is no finding by itself.
+const undecided = "the history took too long to check"
+
 // check says whether the history is one of a set of claims, "" if it is.
 func (r *recorder) check() string {
 	for _, op := range r.ops {
@@ -167,11 +171,11 @@ func (r *recorder) check() string {
 			return fmt.Sprintf("%+v told %+v, but no transaction had the event in its hands", in, out)
 		}
 	}
-	switch porcupine.CheckOperationsTimeout(claimsModel, r.ops, 20*time.Second) {
+	switch porcupine.CheckOperationsTimeout(claimsModel, r.ops, 5*time.Second) {
 	case porcupine.Illegal:
 		return "the history is not that of a set of claims"
 	case porcupine.Unknown:
-		return "the history took too long to check: make it shorter"
+		return undecided
 	}
 	return ""
 }
@@ -323,17 +327,25 @@ func jitter(m *storetest.Mem, seed uint64) {
 }
 
 func TestAnswersAreThoseOfOneSetOfClaims(t *testing.T) {
-	ops := 0
+	ops, all, open := 0, 0, 0
 	eachSeed(t, 60, func(t *testing.T, rnd *rand.Rand, seed uint64) {
 		m := storetest.NewMem(engine.Identity{})
 		jitter(m, seed)
-		r := claimsHistory(t, m, rnd, 2+rnd.IntN(5), 25)
-		if wrong := r.check(); wrong != "" {
-			t.Errorf("%s\n%s", wrong, describe(r.ops))
+		r := claimsHistory(t, m, rnd, 2+rnd.IntN(3), 20)
+		switch wrong := r.check(); wrong {
+		case "":
+		case undecided:
+			open++
+		default:
+			t.Errorf("%s\n%s%s", wrong, describe(r.ops), wrong) // at the end, too: reports cut long texts
 		}
 		ops += len(r.ops)
+		all++
 	})
-	t.Logf("%d operations", ops)
+	t.Logf("%d operations in %d histories, %d of them undecided", ops, all, open)
+	if open > 1+all/5 {
+		t.Errorf("%d of %d histories are undecided: make them shorter", open, all)
+	}
 }
 
 func describe(ops []porcupine.Operation) (s string) {
@@ -362,7 +374,7 @@ func (d *denying) Claim(key []byte) ([]byte, bool, error) {
 func TestTheCheckOfHistoriesCatchesAStoreThatDenies(t *testing.T) {
 	eachSeed(t, 1, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		for range 50 {
-			if claimsHistory(t, &denying{Mem: storetest.NewMem(engine.Identity{})}, rnd, 4, 25).check() != "" {
+			if r := claimsHistory(t, &denying{Mem: storetest.NewMem(engine.Identity{})}, rnd, 4, 25); r.check() != "" && r.check() != undecided {
 				return
 			}
 		}
@@ -469,15 +481,22 @@ func transfers(t *testing.T, rnd *rand.Rand, seed uint64, clients, steps int, sp
 	for _, n := range last.read {
 		sum += n
 	}
-	return porcupine.CheckOperationsTimeout(transferModel, r.ops, 20*time.Second), sum
+	return porcupine.CheckOperationsTimeout(transferModel, r.ops, 5*time.Second), sum
 }
 
 func TestTransfersKeepTheSumAndHaveASerialOrder(t *testing.T) {
+	open := 0
 	eachSeed(t, 20, func(t *testing.T, rnd *rand.Rand, seed uint64) {
-		if result, sum := transfers(t, rnd, seed, 6, 25, false); result != porcupine.Ok || sum != 0 {
+		switch result, sum := transfers(t, rnd, seed, 4, 20, false); {
+		case result == porcupine.Illegal || sum != 0:
 			t.Errorf("%v, and the sum is %d", result, sum)
+		case result == porcupine.Unknown:
+			open++
 		}
 	})
+	if open > 5 {
+		t.Errorf("%d histories are undecided: make them shorter", open)
+	}
 }
 
 func TestTheCheckOfTransfersCatchesMissingValidation(t *testing.T) {
