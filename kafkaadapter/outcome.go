@@ -72,7 +72,7 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 			continue
 		}
 		err := o.one(rec, i == 0)
-		if errors.Is(err, errCut) {
+		if errors.Is(err, errCut) || o.done > 0 && stops(err) {
 			break
 		}
 		if err != nil {
@@ -84,11 +84,12 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 			break
 		}
 	}
-	if o.done == len(recs) && peek == nil {
-		o.marked = false
-	}
 	return o.seal(recs, peek)
 }
+
+// stops reports whether an error is one that stops the partition before the record: the records before it commit, and
+// it is met again as the first of the next batch.
+func stops(err error) bool { return errors.Is(err, ErrUndecodable) || errors.Is(err, ErrNoTopicID) }
 
 // seal writes what the batch has to say of the partition itself.
 func (o *outcome) seal(recs []*kgo.Record, peek *kgo.Record) error {
@@ -173,7 +174,7 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 	res, err := o.claim(&r, generation, replayed)
 	r.Verdict = res.Verdict
 	if err != nil {
-		if stop := o.cannotJudge(&r, err, first); stop != nil {
+		if done, stop := o.cannotJudge(&r, err, first); done || stop != nil {
 			return stop
 		}
 	}
@@ -241,23 +242,24 @@ func (o *outcome) claim(r *Record, generation uint64, replayed bool) (engine.Res
 	return o.tx.TryClaim(r.Event)
 }
 
-// cannotJudge says what to do when the engine has no verdict: nil means that the record is handled without a claim.
-func (o *outcome) cannotJudge(r *Record, err error, first bool) error {
+// cannotJudge says what to do when the engine has no verdict: done that nothing more is to be done, neither done nor an
+// error that the record is handled without a claim.
+func (o *outcome) cannotJudge(r *Record, err error, first bool) (done bool, stop error) {
 	var event *engine.EventError
 	switch {
 	case errors.As(err, &event):
 		if o.p.c.opt.Failed == FailOpen {
-			return nil
+			return false, nil
 		}
-		return o.bury(r, letterUndecodable, err, false)
+		return true, o.bury(r, letterUndecodable, err, false)
 	case errors.Is(err, engine.ErrLimit) && !first:
-		return errCut // the transaction may be full: it gets one of its own
+		return true, errCut // the transaction may be full: it gets one of its own
 	case errors.Is(err, engine.ErrLimit) && o.p.c.opt.Failed == FailOpen:
-		return nil
+		return false, nil
 	case errors.Is(err, engine.ErrLimit) && o.p.c.withWork():
-		return o.attempted(r, err)
+		return true, o.attempted(r, err)
 	}
-	return err
+	return true, err
 }
 
 // lower keeps the lowest event time of the batch.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -27,7 +28,6 @@ type rig struct {
 	partitions   int32
 	mem          *storetest.Mem
 	eng          *engine.Engine
-	reg          *prometheus.Registry
 
 	mu   sync.Mutex
 	runs []run
@@ -243,6 +243,7 @@ func (r *rig) letterCount(t *testing.T) int64 {
 type member struct {
 	*Consumer
 	logs   *logs
+	reg    *prometheus.Registry
 	stops  chan *StopError
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -262,9 +263,10 @@ func (r *rig) options() Options {
 // start runs a consumer until stop, or the end of the test.
 func (r *rig) start(t *testing.T, mode Mode, change ...func(*Options)) *member {
 	t.Helper()
-	m := &member{logs: &logs{}, stops: make(chan *StopError, 100), done: make(chan struct{})}
+	m := &member{logs: &logs{}, reg: prometheus.NewRegistry(), stops: make(chan *StopError, 100), done: make(chan struct{})}
 	o := r.options()
 	o.Logger = slog.New(slog.NewTextHandler(m.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	o.Registerer = m.reg
 	o.OnStop = func(e *StopError) { m.stops <- e }
 	for _, f := range change {
 		f(&o)
@@ -277,7 +279,9 @@ func (r *rig) start(t *testing.T, mode Mode, change ...func(*Options)) *member {
 	m.cancel = cancel
 	go func() {
 		defer close(m.done)
-		m.err = m.Run(ctx)
+		if m.err = m.Run(ctx); m.err != nil {
+			fmt.Fprintf(m.logs, "Run ended: %v\n", m.err)
+		}
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -335,4 +339,27 @@ func (l *logs) String() string {
 // offset is a commit to Kafka by somebody.
 func (r *rig) offset(partition int32, at int64, metadata string) kadm.Offset {
 	return kadm.Offset{Topic: r.topic, Partition: partition, At: at, LeaderEpoch: -1, Metadata: metadata}
+}
+
+// metric adds up the values of a metric, the counts of a histogram, for series that have all of these label values.
+func (m *member) metric(t *testing.T, name string, labels ...string) (sum float64) {
+	t.Helper()
+	families, err := m.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "dedup_kafka_"+name {
+			continue
+		}
+		for _, x := range f.GetMetric() {
+			has := func(value string) bool {
+				return slices.ContainsFunc(x.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value })
+			}
+			if !slices.ContainsFunc(labels, func(value string) bool { return !has(value) }) {
+				sum += x.GetCounter().GetValue() + x.GetGauge().GetValue() + float64(x.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
 }

@@ -16,7 +16,6 @@ import (
 func (p *partition) run() {
 	defer close(p.done)
 	defer p.unmark()
-	p.moved()
 	if !p.sign() || !p.publish() { // what an earlier owner could not publish any more
 		return
 	}
@@ -93,19 +92,23 @@ func (p *partition) work(recs []*kgo.Record) (goOn bool) {
 			pause.reset()
 		}
 		recs = recs[o.done:]
+		if o.late && !p.handleClaimed(o) { // before the letter: what is claimed must not wait for the broker
+			return false
+		}
 		if o.letter && !p.publish() {
 			return false
 		}
-		if o.late && !p.handleClaimed(o) {
-			return false
-		}
 		p.size.took(n, o.handling)
-		if o.failed != nil && !p.wait(pause.attempt(p.tries.n)) || o.inFlight && !p.wait(pause.inFlight()) {
+		if p.isTriedAgain(o) && !p.wait(pause.attempt(p.tries.n)) || o.inFlight && !p.wait(pause.inFlight()) {
 			return false
 		}
 	}
 	return true
 }
+
+// isTriedAgain reports whether the record after the batch has failed and is handled once more. If not, there is nothing
+// to wait for before it becomes a dead letter.
+func (p *partition) isTriedAgain(o *outcome) bool { return o.failed != nil && !p.exhausted(p.tries.n) }
 
 // failed ends the worker after an error that no further try will mend.
 func (p *partition) failed(err error) (goOn bool) {

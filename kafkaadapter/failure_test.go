@@ -1,0 +1,327 @@
+package kafkaadapter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+func TestFailingRecordIsUndoneAlone(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "poison", "c", "d")
+	m := r.start(t, r.work(3, failing(errHandler, "poison")))
+	r.untilStored(t, 0, 5)
+	m.stop(t)
+	r.checkOnce(t, "a", "b", "c", "d")
+	if n := r.effects(t, "poison"); n != 0 {
+		t.Errorf("the failed record took effect %d times", n)
+	}
+	var tries []int
+	for _, x := range r.handled() {
+		if x.id == "poison" {
+			tries = append(tries, x.attempt)
+		}
+	}
+	if !slices.Equal(tries, []int{1, 2, 3}) {
+		t.Errorf("attempts %v", tries)
+	}
+	if got := slices.Compact(r.handledIDs()); !slices.Equal(got, []string{"a", "b", "poison", "c", "d"}) {
+		t.Errorf("order %q", got)
+	}
+	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+		t.Errorf("attempts are still kept: %+v", a)
+	}
+	if dead := r.letters(t, 1)[0]; string(dead.Value) != "value-poison" {
+		t.Errorf("dead letter %q", dead.Value)
+	}
+}
+
+func TestPrefixOfAFailedBatchIsKept(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "poison", "c")
+	m := r.start(t, r.work(1000, failing(errHandler, "poison")), func(o *Options) {
+		o.FirstBackoff, o.LongestBackoff = time.Hour, time.Hour
+	})
+	r.untilStored(t, 0, 2)
+	kafkatest.Until(t, "a stored attempt", func() bool { return r.attemptsAt(t, 0) == attempts{2, 1} })
+	if r.effects(t, "a") != 1 || r.effects(t, "b") != 1 || r.stored(t, 0) != 2 {
+		t.Errorf("offset %d, effects %d and %d", r.stored(t, 0), r.effects(t, "a"), r.effects(t, "b"))
+	}
+	m.stop(t) // the back-off does not hold it up
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "poison"}) {
+		t.Errorf("handled %q: it is not waited for", got)
+	}
+}
+
+func TestAttemptsSurviveARestart(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "poison")
+	mode := r.work(4, failing(errHandler, "poison"))
+	slow := func(o *Options) { o.FirstBackoff, o.LongestBackoff = time.Hour, time.Hour }
+	for n := range uint32(3) {
+		m := r.start(t, mode, slow)
+		kafkatest.Until(t, "an attempt", func() bool { return r.attemptsAt(t, 0).n == n+1 })
+		m.stop(t)
+	}
+	m := r.start(t, mode, slow)
+	r.letters(t, 1)
+	r.untilStored(t, 0, 1)
+	m.stop(t)
+	var tries []int
+	for _, x := range r.handled() {
+		tries = append(tries, x.attempt)
+	}
+	if !slices.Equal(tries, []int{1, 2, 3, 4}) {
+		t.Errorf("attempts %v", tries)
+	}
+}
+
+// The back-offs are an hour: a record that is not tried again does not wait for one.
+func TestLastAttemptIsNotFollowedByABackOff(t *testing.T) {
+	for name, err := range map[string]error{"limit": errHandler, "permanent": Permanent(errHandler)} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			attempts := 1
+			if name == "permanent" {
+				attempts = 1000
+			}
+			r.send(t, 0, "poison", "a")
+			m := r.start(t, r.work(attempts, failing(err, "poison")), func(o *Options) {
+				o.FirstBackoff, o.LongestBackoff = time.Hour, time.Hour
+			})
+			r.untilStored(t, 0, 2)
+			m.stop(t)
+			if got := r.handledIDs(); !slices.Equal(got, []string{"poison", "a"}) {
+				t.Errorf("handled %q", got)
+			}
+			r.letters(t, 1)
+		})
+	}
+}
+
+func TestPanicIsAFailedAttempt(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "poison", "b")
+	m := r.start(t, r.work(2, func(_ context.Context, _ *engine.Tx, rec *Record) error {
+		if string(rec.Event.ID) == "poison" {
+			panic("no such thing")
+		}
+		return nil
+	}))
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	r.checkOnce(t, "a", "b")
+	dead := values(t, r.letters(t, 1)[0])
+	if !strings.Contains(dead[dltError], "no such thing") || dead[dltAttempts] != "2" || dead[dltErrorType] != "*kafkaadapter.PanicError" {
+		t.Errorf("dead letter %q", dead)
+	}
+	if !strings.Contains(m.logs.String(), "failure_test.go") {
+		t.Error("the log does not show where it panicked")
+	}
+}
+
+func TestEachRecordAlone(t *testing.T) {
+	r := newRig(t, 1)
+	ids := numbered("a", 20)
+	r.send(t, 0, ids...)
+	m := r.start(t, r.work(1, func(_ context.Context, _ *engine.Tx, rec *Record) error {
+		if next := r.stored(t, 0); next != rec.Offset {
+			t.Errorf("record %d is handled when the store is at %d", rec.Offset, next)
+		}
+		return nil
+	}), func(o *Options) { o.MaxBatch = 1 })
+	r.untilStored(t, 0, 20)
+	m.stop(t)
+	r.checkOnce(t, ids...)
+}
+
+// The process dies in the handler: the store is what survived, and nothing more of the old run reaches it.
+func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
+	r := newRig(t, 1)
+	ids := numbered("a", 10)
+	r.send(t, 0, ids[:5]...)
+	r.send(t, 0, "deadly")
+	r.send(t, 0, ids[5:]...)
+	const limit = 3
+	lives := 0
+	for ; r.letterCount(t) == 0 && lives < 20; lives++ {
+		died, release := make(chan struct{}), make(chan struct{})
+		var once atomic.Bool
+		m := r.start(t, r.work(limit, func(_ context.Context, _ *engine.Tx, rec *Record) error {
+			if string(rec.Event.ID) == "deadly" {
+				if once.CompareAndSwap(false, true) {
+					close(died)
+				}
+				<-release
+			}
+			return nil
+		}), func(o *Options) { o.ShutdownTimeout = time.Millisecond })
+		for dead := false; !dead && r.letterCount(t) == 0; {
+			select {
+			case <-died:
+				dead = true
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if r.letterCount(t) > 0 {
+			r.untilStored(t, 0, 11)
+			close(release)
+			m.stop(t)
+			break
+		}
+		old := r.eng
+		r.crash(t) // the old engine's store is dead
+		close(release)
+		m.cancel()
+		<-m.done
+		_ = old.Close() // it says that its store died
+	}
+	if lives > limit+1 {
+		t.Errorf("it took %d lives, %d attempts are allowed", lives, limit)
+	}
+	r.checkOnce(t, ids...)
+	calls := 0
+	for _, x := range r.handled() {
+		if x.id == "deadly" {
+			calls++
+		}
+	}
+	if calls < limit || calls > limit+1 { // the first run did not know that it had to store attempts first
+		t.Errorf("%d calls, %d attempts are allowed", calls, limit)
+	}
+	dead := values(t, r.letters(t, 1)[0])
+	if dead["id"] != "deadly" || dead[dltAttempts] != fmt.Sprint(limit) || !strings.Contains(dead[dltError], "may have died") {
+		t.Errorf("dead letter %q", dead)
+	}
+}
+
+func TestAfterACrashEachAttemptIsStoredBeforeItsHandler(t *testing.T) {
+	r := newRig(t, 1)
+	ids := numbered("a", 100)
+	r.send(t, 0, ids...)
+	r.died(t, 0)
+	before := 0
+	m := r.start(t, r.work(1, func(ctx context.Context, _ *engine.Tx, rec *Record) error {
+		if r.attemptsAt(t, 0) == (attempts{rec.Offset, 1}) {
+			before++
+		} else if rec.Offset < firstWidth {
+			t.Errorf("record %d is handled, and its attempt is not stored", rec.Offset)
+		}
+		return nil
+	}))
+	r.untilStored(t, 0, 100)
+	m.stop(t)
+	r.checkOnce(t, ids...)
+	if before != firstWidth {
+		t.Errorf("%d records were handled one by one, the batches held %d", before, firstWidth)
+	}
+	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+		t.Errorf("attempts are still kept: %+v", a)
+	}
+	for _, x := range r.handled() {
+		if x.attempt != 1 {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+// hold claims an event in a transaction that stays open until release is called, and is then undone.
+func (r *rig) hold(t *testing.T, id string) (release func()) {
+	t.Helper()
+	held, end, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.eng.Update(context.Background(), func(tx *engine.Tx) error {
+			_, err := tx.TryClaim(engine.Event{
+				Scope: r.group, ID: []byte(id), Time: time.Now(), Origin: engine.Origin{Topic: "x"},
+			})
+			close(held)
+			<-end
+			if err == nil {
+				err = errHandler
+			}
+			return err
+		})
+	}()
+	<-held
+	release = func() { close(end); <-done }
+	return release
+}
+
+func TestRecordInFlightElsewhereIsJudgedAgain(t *testing.T) {
+	for _, unclean := range []bool{false, true} {
+		t.Run(fmt.Sprintf("unclean=%v", unclean), func(t *testing.T) {
+			r := newRig(t, 1)
+			if unclean {
+				r.died(t, 0)
+			}
+			release := r.hold(t, "held")
+			r.send(t, 0, "a", "b", "held", "c")
+			m := r.start(t, r.work(2, nil))
+			r.untilStored(t, 0, 2)
+			r.send(t, 0, numbered("x", 3)...)
+			kafkatest.Until(t, "rounds of judging", func() bool { return m.rounds(t, r.topic) > 8 })
+			if n := r.stored(t, 0); n != 2 || r.effects(t, "a") != 1 || r.effects(t, "c") != 0 {
+				t.Errorf("the store is at %d", n)
+			}
+			release()
+			r.untilStored(t, 0, 7)
+			m.stop(t)
+			r.checkOnce(t, "a", "b", "held", "c", "x0", "x1", "x2")
+			if n := r.letterCount(t); n != 0 {
+				t.Errorf("%d dead letters: being judged again is no attempt", n)
+			}
+			for _, x := range r.handled() {
+				if x.attempt != 1 {
+					t.Errorf("%+v", x)
+				}
+			}
+		})
+	}
+}
+
+func TestConflictingTransactionRunsAgain(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "c")
+	var conflicts atomic.Int32
+	m := r.start(t, r.work(1, func(_ context.Context, tx *engine.Tx, rec *Record) error {
+		if _, _, err := tx.Get([]byte("balance")); err != nil {
+			return err
+		}
+		if string(rec.Event.ID) == "b" && conflicts.Add(1) <= 20 {
+			err := r.eng.Update(context.Background(), func(other *engine.Tx) error {
+				return other.Put([]byte("balance"), []byte{byte(conflicts.Load())})
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	}))
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	r.checkOnce(t, "a", "b", "c")
+	if n := r.letterCount(t); n != 0 || conflicts.Load() < 21 {
+		t.Errorf("%d dead letters after %d tries", n, conflicts.Load())
+	}
+}
+
+func TestFailedStoreEndsRun(t *testing.T) {
+	r := newRig(t, 1)
+	m := r.start(t, r.work(1, nil))
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	r.mem.Fail(errHandler)
+	r.send(t, 0, "b")
+	<-m.done
+	if m.err == nil || !strings.Contains(m.err.Error(), errHandler.Error()) {
+		t.Errorf("Run: %v", m.err)
+	}
+}
