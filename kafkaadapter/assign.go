@@ -202,6 +202,7 @@ func (c *Consumer) begin(ctx context.Context, v *view) (b beginning, err error) 
 		c.opt.Logger.Warn("store and Kafka disagreed on a position; going on as configured", "topic", v.topic, "partition", v.partition,
 			"why", b.kind, "way", b.way.String(), "offset", b.offset, "error", v.refuse(b.kind))
 	}
+	p.moved() // before others see it, who commit what they see
 	c.mu.Lock()
 	c.parts[tp] = p
 	delete(c.stopped, tp)

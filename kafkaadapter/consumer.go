@@ -93,6 +93,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.ran.Swap(true) {
 		return ErrRunning
 	}
+	defer c.m.unregister()
 	if err := c.bind(ctx); err != nil {
 		return err
 	}
@@ -101,7 +102,6 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("hapax: making the Kafka client: %w", err)
 	}
 	c.client, c.admin = client, kadm.NewClient(client)
-	defer c.m.unregister()
 
 	polling, stopPolling := context.WithCancelCause(ctx)
 	defer stopPolling(nil)
