@@ -1,0 +1,279 @@
+package kafkaadapter
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// consumed has a consumer read a0..a9 of partition 0 and b0..b9 of partition 1.
+func consumed(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t, 2)
+	r.send(t, 0, numbered("a", 10)...)
+	r.send(t, 1, numbered("b", 10)...)
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 10)
+	r.untilStored(t, 1, 10)
+	m.stop(t)
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.At != 10 {
+		t.Fatalf("Kafka has %+v", o)
+	}
+	return r
+}
+
+// checkStops starts a consumer: partition 0 stops for that reason, partition 1 goes on.
+func (r *rig) checkStops(t *testing.T, kind error) {
+	t.Helper()
+	r.send(t, 1, "on")
+	m := r.start(t, r.work(1, nil))
+	e := m.stoppedOne(t)
+	if e.Partition != 0 || e.Reason != "position" || !errors.Is(e, kind) || !errors.As(e, new(*PositionError)) {
+		t.Errorf("stopped: %v, want %v", e, kind)
+	}
+	kafkatest.Until(t, "the other partition", func() bool { return r.effects(t, "on") == 1 })
+	if m.metric(t, "partition_stopped", "0", "position") != 1 {
+		t.Error("the metric does not tell")
+	}
+	m.stop(t)
+}
+
+// checkWayOn starts a consumer with a way on and checks what it handles of partition 0, after another record was sent.
+func (r *rig) checkWayOn(t *testing.T, p Positions, want ...string) {
+	t.Helper()
+	before := len(r.handled())
+	last := "last-" + kafkatest.Name(t)
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Positions = p })
+	r.send(t, 0, last)
+	kafkatest.Until(t, "the last record", func() bool { return r.effects(t, last) == 1 })
+	r.untilStored(t, 0, r.Log(t, r.topic, 0).End)
+	m.stop(t)
+	var got []string
+	for _, x := range r.handled()[before:] {
+		if x.partition == 0 {
+			got = append(got, x.id)
+		}
+	}
+	if want = append(want, last); !slices.Equal(got, want) {
+		t.Errorf("%+v: handled %q, want %q", p, got, want)
+	}
+	r.checkOnce(t, want...)
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != authorOf(r.eng.Identity()).metadata() || o.At != r.stored(t, 0) {
+		t.Errorf("Kafka has %+v", o)
+	}
+}
+
+func TestRecordsRemovedWhileStopped(t *testing.T) {
+	r := consumed(t)
+	r.send(t, 0, numbered("c", 5)...)
+	r.DeleteRecords(t, r.topic, 0, 13)
+	r.checkStops(t, ErrBelowLog)
+	r.checkWayOn(t, Positions{BelowLog: StartOver}, "c3", "c4")
+}
+
+func TestRetentionRemovesWhatWasNotRead(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", 3)...)
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	r.send(t, 0, numbered("b", 3)...)
+	r.Expire(t, r.topic)
+	r.send(t, 0, "c")
+	m = r.start(t, r.work(1, nil))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrBelowLog) {
+		t.Errorf("stopped: %v", e)
+	}
+	m.stop(t)
+	r.checkWayOn(t, Positions{BelowLog: StartOver}, "c")
+}
+
+// Fetching is paused meanwhile, so that the client has not got what is removed.
+func TestRecordsRemovedWhileRunning(t *testing.T) {
+	for name, way := range map[string]WayOn{"stop": Stop, "start over": StartOver} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			r.send(t, 0, "a")
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Positions.BelowLog = way })
+			r.untilStored(t, 0, 1)
+			only := map[string][]int32{r.topic: {0}}
+			m.client.PauseFetchPartitions(only)
+			r.send(t, 0, numbered("b", 9)...)
+			r.DeleteRecords(t, r.topic, 0, 8)
+			m.client.ResumeFetchPartitions(only)
+			if way == Stop {
+				if e := m.stoppedOne(t); !errors.Is(e, ErrBelowLog) {
+					t.Errorf("stopped: %v", e)
+				}
+			} else {
+				r.untilStored(t, 0, 10)
+			}
+			m.stop(t)
+			got := r.handledIDs()
+			if want := []string{"a", "b7", "b8"}; way == StartOver && !slices.Equal(got[max(0, len(got)-2):], want[1:]) {
+				t.Errorf("handled %q", got)
+			}
+		})
+	}
+}
+
+func TestStoreAheadOfTheLog(t *testing.T) {
+	r := consumed(t)
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+		return tx.SetOffset(r.position(0), engine.Offset{Next: 99, LeaderEpoch: -1, TopicID: r.TopicID(t, r.topic)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.checkStops(t, ErrAboveLog)
+	r.send(t, 0, "c")
+	r.checkWayOn(t, Positions{AboveLog: TrustKafka}, "c")
+}
+
+func TestTopicRecreatedWhileStopped(t *testing.T) {
+	r := consumed(t)
+	r.RecreateTopic(t, r.topic, 2, nil)
+	r.send(t, 0, "a3", "c0") // a3 was handled in the topic's first life
+	m := r.start(t, r.work(1, nil))
+	for range 2 {
+		if e := m.stoppedOne(t); !errors.Is(e, ErrRecreated) {
+			t.Errorf("stopped: %v", e)
+		}
+	}
+	m.stop(t)
+	r.checkWayOn(t, Positions{Recreated: StartOver}, "c0")
+}
+
+func TestTopicRecreatedWhileRunning(t *testing.T) {
+	for name, way := range map[string]WayOn{"stop": Stop, "start over": StartOver} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // the client takes its time to tell
+			r := newRig(t, 1)
+			r.send(t, 0, numbered("a", 3)...)
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Positions.Recreated = way })
+			r.untilStored(t, 0, 3)
+			r.RecreateTopic(t, r.topic, 1, nil)
+			r.send(t, 0, "c0")
+			if way == Stop {
+				if e := m.stoppedOne(t); !errors.Is(e, ErrRecreated) {
+					t.Errorf("stopped: %v", e)
+				}
+			} else {
+				kafkatest.Until(t, "the new topic's record", func() bool { return r.effects(t, "c0") == 1 })
+			}
+			m.stop(t)
+		})
+	}
+}
+
+func TestTopicDeletedWhileRunning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 1)
+	r.DeleteTopic(t, r.topic)
+	if e := m.stoppedOne(t); e.Reason != "topic_gone" {
+		t.Errorf("stopped: %v", e)
+	}
+	m.stop(t)
+}
+
+func TestForeignStore(t *testing.T) {
+	for name, tt := range map[string]struct {
+		way  WayOn
+		want []string
+	}{
+		"trust Kafka": {TrustKafka, []string{"c"}},
+		"start over":  {StartOver, append(numbered("a", 10), "c")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := consumed(t)
+			r.send(t, 0, "c")
+			r.Commit(t, r.group, r.offset(1, 10, "")) // whose position anybody may have
+			r.open(t, storetest.NewMem(engine.Identity{}))
+			m := r.start(t, r.work(1, nil))
+			kinds := map[int32]error{0: ErrForeignStore, 1: ErrEmptyStore}
+			for range 2 {
+				e := m.stoppedOne(t)
+				if !errors.Is(e, kinds[e.Partition]) {
+					t.Errorf("stopped: %v", e)
+				}
+			}
+			m.stop(t)
+			r.checkWayOn(t, Positions{ForeignStore: tt.way}, tt.want...)
+		})
+	}
+}
+
+func TestEmptyStoreWithACommittedGroup(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", 5)...)
+	r.Commit(t, r.group, r.offset(0, 3, "kgo-1"))
+	m := r.start(t, r.work(1, nil))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrEmptyStore) {
+		t.Errorf("stopped: %v", e)
+	}
+	m.stop(t)
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.At != 3 || o.Metadata != "kgo-1" {
+		t.Errorf("a stopped partition's commit was changed: %+v", o)
+	}
+	r.checkWayOn(t, Positions{EmptyStore: TrustKafka}, "a3", "a4")
+}
+
+func TestRestoredStoreIsBehindKafka(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", 5)...)
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 5)
+	m.stop(t)
+	self := authorOf(r.eng.Identity()).metadata()
+	r.send(t, 0, "b", "c")
+	r.Commit(t, r.group, r.offset(0, 6, self))
+	m = r.start(t, r.work(1, nil))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrKafkaAhead) {
+		t.Errorf("stopped: %v", e)
+	}
+	m.stop(t)
+	r.checkWayOn(t, Positions{KafkaAhead: TrustStore}, "b", "c")
+}
+
+func TestOffsetResetByAnAdministrator(t *testing.T) {
+	r := consumed(t)
+	r.Commit(t, r.group, r.offset(0, 4, ""))
+	r.checkStops(t, ErrMoved)
+	r.checkWayOn(t, Positions{Moved: TrustKafka}) // from 4 on all are duplicates
+	r.Commit(t, r.group, r.offset(0, 4, ""))
+	r.checkWayOn(t, Positions{Moved: TrustStore})
+}
+
+func TestPartitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b")
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Start = Latest })
+	r.UntilCommitted(t, r.group, r.topic, 0, 2)
+	r.send(t, 0, "c")
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, []string{"c"}) {
+		t.Errorf("handled %q", got)
+	}
+}
+
+// A topic that appears later is consumed, and said to be missing until then.
+func TestTopicThatComesLater(t *testing.T) {
+	r := newRig(t, 1)
+	later := &kgo.Record{Topic: r.topic + "-later", Headers: []kgo.RecordHeader{{Key: "id", Value: []byte("a")}}}
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Topics = append(o.Topics, later.Topic) })
+	r.UntilMembers(t, r.group, 1, r.topic)
+	r.CreateNamed(t, later.Topic, 1, nil)
+	r.Produce(t, later)
+	kafkatest.Until(t, "its record", func() bool { return r.effects(t, "a") == 1 })
+	m.stop(t)
+}
