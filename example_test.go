@@ -9,14 +9,65 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
 // The examples are the README's: TestReadmeShowsTheExamples holds them together. The README leaves out the lines that
 // are said not to be in it.
 
 func Example() {
+	// Not in the README:
+	dir := must(os.MkdirTemp("", "hapax"))
+	defer os.RemoveAll(dir)
+	brokers, ctx, end := payments("billing", "payments")
+	defer end()
+
+	store, err := pebble.Open(filepath.Join(dir, "billing"), pebble.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close()
+
+	pay := func(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
+		amount, err := strconv.Atoi(string(rec.Value))
+		if err != nil {
+			return kafkaadapter.Permanent(err) // no further attempt mends it: a dead letter at once
+		}
+		old, _, err := tx.Get(rec.Key)
+		if err != nil {
+			return err
+		}
+		balance, _ := strconv.Atoi(string(old)) // 0 if there is none
+		return tx.Put(rec.Key, []byte(strconv.Itoa(balance+amount)))
+	}
+	consumer, err := kafkaadapter.New(eng,
+		kafkaadapter.WithWork{Handle: pay, MaxAttempts: 5, DeadLetters: &kafkaadapter.DeadLetters{}},
+		kafkaadapter.Options{Group: "billing", Topics: []string{"payments"}, Client: []kgo.Opt{kgo.SeedBrokers(brokers...)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := consumer.Run(ctx); err != nil { // until ctx ends
+		log.Fatal(err)
+	}
+	_ = eng.Update(context.Background(), func(tx *engine.Tx) error {
+		balance, _, err := tx.Get([]byte("alice"))
+		fmt.Println("alice", string(balance))
+		return err
+	})
+	// Output: alice 15
+}
+
+func Example_claims() {
 	// Not in the README:
 	dir := must(os.MkdirTemp("", "hapax"))
 	defer os.RemoveAll(dir)
@@ -92,6 +143,36 @@ func Example_withTheWork() {
 		return err
 	})
 	// Output: 10
+}
+
+// payments starts a broker with a topic of three payments, one of which was sent twice. The context ends once the group
+// has read them all.
+func payments(group, topic string) (brokers []string, ctx context.Context, end func()) {
+	cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic, topic+"-dlt")))
+	client := must(kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic(topic)))
+	for id, amount := range []string{"10", "10", "5"} {
+		r := &kgo.Record{Key: []byte("alice"), Value: []byte(amount), Headers: []kgo.RecordHeader{{Key: "message_id", Value: fmt.Append(nil, id/2)}}}
+		if err := client.ProduceSync(context.Background(), r).FirstErr(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		again := time.NewTicker(10 * time.Millisecond)
+		defer again.Stop()
+		for range again.C {
+			offsets, err := kadm.NewClient(client).FetchOffsets(ctx, group)
+			if o, ok := offsets.Lookup(topic, 0); ctx.Err() != nil || err == nil && ok && o.At == 3 {
+				stop()
+				return
+			}
+		}
+	}()
+	return cluster.ListenAddrs(), ctx, func() {
+		stop()
+		client.Close()
+		cluster.Close()
+	}
 }
 
 func must[T any](v T, err error) T {
