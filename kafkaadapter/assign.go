@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,14 +56,24 @@ func (c *Consumer) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	if c.closing.Load() {
 		return nil, errors.New("hapax: the consumer is shutting down")
 	}
-	views, err := c.views(ctx, offsets)
-	if err != nil {
+	views, err := c.views(ctx, offsets, kerr.IsRetriable)
+	switch {
+	case errors.Is(err, engine.ErrStopped), errors.Is(err, engine.ErrClosed):
+		c.fail(err)
+		return nil, err
+	case err != nil:
 		c.opt.Logger.Warn("an assignment cannot be looked up, joining again", "group", c.opt.Group, "error", err)
 		return nil, err
 	}
 	for _, v := range views {
 		tp := topicPartition{v.topic, v.partition}
 		only := map[string][]int32{v.topic: {v.partition}}
+		if v.err != nil { // others go on
+			c.client.PauseFetchPartitions(only)
+			c.stopForNow(tp, reasonOf(v.err), v.err, v.topicID)
+			offsets[v.topic][v.partition] = kgo.NewOffset().AtStart()
+			continue
+		}
 		b, err := c.begin(ctx, v)
 		switch {
 		case errors.As(err, new(*PositionError)):
@@ -80,68 +92,71 @@ func (c *Consumer) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	return offsets, nil
 }
 
-// views looks up what the broker says of the partitions.
-func (c *Consumer) views(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (views []*view, err error) {
-	topics := make([]string, 0, len(offsets))
-	for t := range offsets {
-		topics = append(topics, t)
-	}
+// lookUpTime bounds one look at the brokers. A leader that is away must not hold up the partitions of others.
+const lookUpTime = 5 * time.Second
+
+// views looks up what the broker says of the partitions. It asks again for a while if an error is said to pass. What
+// cannot be told of one partition is its view's error; the error returned is one of the engine or of the whole cluster.
+func (c *Consumer) views(ctx context.Context, offsets map[string]map[int32]kgo.Offset, passes func(error) bool) (views []*view, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause *= 2 { // leaders may be moving
-		if views, err = c.viewsOnce(ctx, topics, offsets); err == nil || pause > 2*time.Second || !kerr.IsRetriable(err) {
+		views, err = c.viewsOnce(ctx, offsets)
+		again := err != nil && passes(err)
+		for _, v := range views {
+			again = again || v.err != nil && passes(v.err)
+		}
+		if !again || pause > time.Second {
 			return views, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return views, err
 		case <-time.After(pause):
 		}
 	}
 }
 
-func (c *Consumer) viewsOnce(ctx context.Context, topics []string, offsets map[string]map[int32]kgo.Offset) (views []*view, err error) {
-	details, err := c.admin.ListTopics(ctx, topics...)
-	if err == nil {
-		err = details.Error()
+func (c *Consumer) viewsOnce(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (views []*view, err error) {
+	topics := slices.Collect(maps.Keys(offsets))
+	epochs, err := c.epochs(ctx, offsets)
+	if err != nil {
+		return nil, err
 	}
+	details, err := c.admin.ListTopics(ctx, topics...)
 	if err != nil {
 		return nil, fmt.Errorf("looking up topics: %w", err)
 	}
-	starts, err := c.admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("looking up where the logs start: %w", err)
-	}
-	ends, err := c.admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("looking up where the logs end: %w", err)
-	}
-	epochs, err := c.epochEnds(ctx, offsets)
-	if err != nil {
-		return nil, err
+	starts, startErr := c.admin.ListStartOffsets(ctx, topics...)
+	ends, endErr := c.admin.ListEndOffsets(ctx, topics...)
+	var epochEnds kadm.OffsetsForLeaderEpochs
+	var epochErr error
+	if len(epochs) > 0 {
+		epochEnds, epochErr = c.admin.OffsetForLeaderEpoch(ctx, epochs)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for topic, partitions := range offsets {
 		for partition := range partitions {
-			v := &view{topic: topic, partition: partition, id: c.eng.Identity(), topicID: details[topic].ID, epochEnd: -1}
-			if e, ok := epochs[topic][partition]; ok && e.Err == nil {
-				v.epochEnd = e.EndOffset
-			}
-			if v.start, err = listed(starts, topic, partition); err == nil {
-				v.end, err = listed(ends, topic, partition)
-			}
-			if err != nil {
-				return nil, err
-			}
+			v := &view{topic: topic, partition: partition, id: c.eng.Identity(), topicID: details[topic].ID, err: details[topic].Err, epochEnd: -1}
 			v.committed = c.committed[topicPartition{topic, partition}]
+			if v.err == nil {
+				v.start, v.err = listed(starts, startErr, topic, partition)
+			}
+			if v.err == nil {
+				v.end, v.err = listed(ends, endErr, topic, partition)
+			}
+			if _, asked := epochs[topic][partition]; asked && v.err == nil {
+				v.epochEnd, v.err = epochEnd(epochEnds, epochErr, topic, partition)
+			}
 			views = append(views, v)
 		}
 	}
 	return views, nil
 }
 
-// epochEnds asks where the leader epochs end in which the store read last: if the store has read further, what it read is
-// not in the log any more.
-func (c *Consumer) epochEnds(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kadm.OffsetsForLeaderEpochs, error) {
+// epochs are the leader epochs in which the store read last.
+func (c *Consumer) epochs(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kadm.OffsetForLeaderEpochRequest, error) {
 	req := make(kadm.OffsetForLeaderEpochRequest)
 	for topic, partitions := range offsets {
 		for partition := range partitions {
@@ -154,23 +169,33 @@ func (c *Consumer) epochEnds(ctx context.Context, offsets map[string]map[int32]k
 			}
 		}
 	}
-	if len(req) == 0 {
-		return nil, nil
-	}
-	ends, err := c.admin.OffsetForLeaderEpoch(ctx, req)
-	if err != nil {
-		return nil, fmt.Errorf("looking up leader epochs: %w", err)
-	}
-	return ends, nil
+	return req, nil
 }
 
-func listed(offsets kadm.ListedOffsets, topic string, partition int32) (int64, error) {
-	o, ok := offsets.Lookup(topic, partition)
-	if !ok {
-		return 0, fmt.Errorf("%s/%d: the broker lists no offset: %w", topic, partition, kerr.UnknownTopicOrPartition)
+// epochEnd is where a leader epoch ends: if the store has read further, what it read is not in the log any more. -1 if
+// the broker does not know.
+func epochEnd(ends kadm.OffsetsForLeaderEpochs, err error, topic string, partition int32) (int64, error) {
+	e, ok := ends[topic][partition]
+	switch {
+	case !ok && err != nil:
+		return -1, fmt.Errorf("looking up leader epochs: %w", err)
+	case !ok, e.Err != nil && !kerr.IsRetriable(e.Err): // a broker that cannot tell
+		return -1, nil
+	case e.Err != nil:
+		return -1, fmt.Errorf("looking up leader epochs: %s/%d: %w", topic, partition, e.Err)
 	}
-	if o.Err != nil {
-		return 0, fmt.Errorf("%s/%d: %w", topic, partition, o.Err)
+	return e.EndOffset, nil
+}
+
+func listed(offsets kadm.ListedOffsets, err error, topic string, partition int32) (int64, error) {
+	o, ok := offsets.Lookup(topic, partition)
+	if ok {
+		err = o.Err
+	} else if err == nil {
+		err = kerr.UnknownTopicOrPartition
+	}
+	if err != nil {
+		return 0, fmt.Errorf("looking up where the log of %s/%d starts and ends: %w", topic, partition, err)
 	}
 	return o.Offset, nil
 }
@@ -206,6 +231,7 @@ func (c *Consumer) begin(ctx context.Context, v *view) (b beginning, err error) 
 	c.mu.Lock()
 	c.parts[tp] = p
 	delete(c.stopped, tp)
+	delete(c.again, tp)
 	c.mu.Unlock()
 	go p.run()
 	return b, nil
@@ -268,6 +294,7 @@ func (c *Consumer) remove(tp topicPartition) *partition {
 	p := c.parts[tp]
 	delete(c.parts, tp)
 	delete(c.stopped, tp)
+	delete(c.again, tp)
 	return p
 }
 

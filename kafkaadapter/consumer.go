@@ -37,6 +37,7 @@ type Consumer struct {
 	mu        sync.Mutex // guards what follows; no I/O under it
 	parts     map[topicPartition]*partition
 	stopped   map[topicPartition]*StopError
+	again     map[topicPartition]*again  // those of stopped that are looked at again
 	committed map[topicPartition]*commit // as fetched for the assignment that is being made
 	rejoining map[string]bool            // topics that are being forgotten and found again
 
@@ -68,7 +69,7 @@ func New(eng *engine.Engine, mode Mode, options Options) (*Consumer, error) {
 	c := &Consumer{
 		eng: eng, mode: mode, opt: options, self: authorOf(eng.Identity()).metadata(),
 		fatal: make(chan error, 1), parts: make(map[topicPartition]*partition),
-		stopped: make(map[topicPartition]*StopError), committed: make(map[topicPartition]*commit), rejoining: make(map[string]bool),
+		stopped: make(map[topicPartition]*StopError), again: make(map[topicPartition]*again), committed: make(map[topicPartition]*commit), rejoining: make(map[string]bool),
 	}
 	var err error
 	c.m, err = newMetrics(c, options.Registerer)
@@ -206,6 +207,7 @@ func (c *Consumer) takeAll() (all []*partition) {
 		delete(c.parts, tp)
 	}
 	clear(c.stopped)
+	clear(c.again)
 	return all
 }
 
@@ -230,6 +232,7 @@ func (c *Consumer) stop(tp topicPartition, reason string, err error) {
 	e := &StopError{tp.topic, tp.partition, reason, err}
 	c.mu.Lock()
 	c.stopped[tp] = e
+	delete(c.again, tp)
 	c.mu.Unlock()
 	c.m.stops.WithLabelValues(tp.topic, reason).Inc()
 	c.opt.Logger.Error("partition stopped", "topic", tp.topic, "partition", tp.partition, "reason", reason, "error", err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // pauseAfter is how long the poll loop waits for a full queue before it stops fetching that partition. A pause throws
@@ -22,11 +24,14 @@ func (c *Consumer) pollLoop(ctx context.Context) {
 	defer c.client.AllowRebalance()
 	for ctx.Err() == nil {
 		c.waitForRoom(ctx)
-		fetches := c.client.PollRecords(ctx, 2*c.queueLimit())
+		until, cancel := context.WithTimeout(ctx, c.lookEvery())
+		fetches := c.client.PollRecords(until, 2*c.queueLimit())
+		cancel()
 		if fetches.IsClientClosed() {
 			return
 		}
 		c.dispatch(ctx, fetches)
+		c.lookAgain(ctx)
 		c.client.AllowRebalance()
 	}
 }
@@ -50,7 +55,11 @@ func (c *Consumer) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchP
 	p := c.partition(tp)
 	switch {
 	case f.Err != nil && (ctx.Err() != nil || errors.Is(f.Err, context.Canceled)):
+	case f.Err != nil && t.Topic == "" && errors.Is(f.Err, context.DeadlineExceeded): // time to look again
 	case f.Err != nil:
+		if p != nil && len(f.Records) > 0 { // they came before the error, and do not come again
+			p.push(f.Records, -1)
+		}
 		c.fetchFailed(ctx, tp, f.Err)
 	case p == nil: // stopped, or given away since it was fetched
 	case t.TopicID != [16]byte{} && p.topicID != [16]byte{} && t.TopicID != p.topicID:
@@ -98,6 +107,8 @@ func (c *Consumer) fetchFailed(ctx context.Context, tp topicPartition, err error
 		c.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
 	case errors.As(err, &session):
 		c.opt.Logger.Warn("the group session ended and is begun again", "group", c.opt.Group, "error", err)
+	case tp.topic != "" && !errors.As(err, new(*kerr.Error)):
+		c.unreadable(ctx, tp, err)
 	default:
 		c.opt.Logger.Warn("fetching failed; the client tries again", "topic", tp.topic, "partition", tp.partition, "error", err)
 	}
@@ -111,18 +122,33 @@ func (c *Consumer) reposition(ctx context.Context, tp topicPartition, cause erro
 	if p == nil {
 		return
 	}
-	only := map[string][]int32{tp.topic: {tp.partition}}
-	c.client.PauseFetchPartitions(only)
+	c.client.PauseFetchPartitions(map[string][]int32{tp.topic: {tp.partition}})
 	c.drain([]*partition{p}, c.opt.DrainTimeout) // what was fetched before is judged to the end of its batch
-	views, err := c.views(ctx, map[string]map[int32]kgo.Offset{tp.topic: {tp.partition: {}}})
-	if err != nil {
-		c.stop(tp, reasonOf(err), fmt.Errorf("%w; looking it up: %w", cause, err))
+	c.takeUp(ctx, tp, p.topicID, cause, func(err error) bool {
+		return kerr.IsRetriable(err) && !errors.Is(err, kerr.UnknownTopicOrPartition) // the client has waited long enough
+	})
+}
+
+// takeUp looks a paused partition up and goes on with it where the store is, or where the way on that is configured
+// leads. topicID is the topic that the client reads under that name.
+func (c *Consumer) takeUp(ctx context.Context, tp topicPartition, topicID [16]byte, cause error, passes func(error) bool) {
+	offsets := map[string]map[int32]kgo.Offset{tp.topic: {tp.partition: {}}}
+	views, err := c.views(ctx, offsets, passes)
+	if err == nil {
+		err = views[0].err
+	}
+	switch {
+	case errors.Is(err, engine.ErrStopped), errors.Is(err, engine.ErrClosed):
+		c.fail(err)
+		return
+	case err != nil:
+		c.stopForNow(tp, reasonOf(err), fmt.Errorf("%w; looking it up: %w", cause, err), topicID)
 		return
 	}
 	v := views[0]
 	v.committed = nil // it was agreed on when the partition was assigned
-	if errors.Is(cause, kerr.UnknownTopicID) && (v.topicID == p.topicID || c.opt.Positions.Recreated != Stop) ||
-		v.topicID != p.topicID && c.opt.Positions.Recreated != Stop {
+	if errors.Is(cause, kerr.UnknownTopicID) && (v.topicID == topicID || c.opt.Positions.Recreated != Stop) ||
+		v.topicID != topicID && c.opt.Positions.Recreated != Stop {
 		c.rejoin(tp.topic)
 		return
 	}
@@ -134,15 +160,27 @@ func (c *Consumer) reposition(ctx context.Context, tp topicPartition, cause erro
 		c.fail(err)
 	default:
 		c.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{tp.topic: {tp.partition: {Epoch: -1, Offset: b.offset}}})
-		c.client.ResumeFetchPartitions(only)
+		c.client.ResumeFetchPartitions(map[string][]int32{tp.topic: {tp.partition}})
 	}
+}
+
+// unreadable stops a partition whose data the client cannot read. The client may go on behind it: so nothing more is
+// taken from it, and the partition is read again from the store's position later.
+func (c *Consumer) unreadable(ctx context.Context, tp topicPartition, cause error) {
+	p := c.remove(tp)
+	if p == nil {
+		return
+	}
+	c.client.PauseFetchPartitions(map[string][]int32{tp.topic: {tp.partition}})
+	c.drain([]*partition{p}, c.opt.DrainTimeout)
+	c.stopForNow(tp, "unreadable", cause, p.topicID)
 }
 
 func reasonOf(err error) string {
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return "topic_gone"
 	}
-	return "position"
+	return "unreachable"
 }
 
 // rejoin makes the client forget a topic and find it again: it keeps asking for a topic that was created again by its

@@ -112,6 +112,7 @@ type view struct {
 	end       int64    // of the log, one after its last record
 	committed *commit  // nil: nothing is committed in Kafka
 	epochEnd  int64    // where the epoch ends that the store read last, -1 if that is not known
+	err       error    // why the broker could not be asked; the rest is not known then
 }
 
 // A commit is what Kafka keeps for the group.
