@@ -255,6 +255,14 @@ func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), err
 }
 
+// maxPreallocate is how much disk is laid out for a log at once. Pebble asks for a memory table's worth: a store of a few
+// claims would occupy that some times over.
+const maxPreallocate = 8 << 20
+
+func (f *diskFile) Preallocate(offset, length int64) error {
+	return f.File.Preallocate(offset, min(length, maxPreallocate))
+}
+
 func (f *diskFile) Sync() error     { return f.sync(f.File.Sync) }
 func (f *diskFile) SyncData() error { return f.sync(f.File.SyncData) }
 

@@ -17,8 +17,7 @@ const (
 	DefaultPendingBytes = 16 << 20
 
 	// DefaultMemTableBytes is room for the log of twice DefaultPendingBytes, of which sealed claims leave nothing when it
-	// is flushed. It bounds how much log there is to replay after a kill, twice: once to check, once for good. Pebble
-	// lays out as much disk for each of its logs.
+	// is flushed. It bounds how much log there is to replay after a kill, twice: once to check, once for good.
 	DefaultMemTableBytes = 32 << 20
 
 	// maxMemTables is how many memory tables may wait for their flush before Apply waits for one.
