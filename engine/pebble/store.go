@@ -49,7 +49,8 @@ type Store struct {
 	dropNotes  map[string]uint64 // what is under dropSpace
 
 	attesting sync.Mutex  // held while an attestation is written
-	raised    atomic.Bool // the identity has this build's format
+	raising   sync.Mutex  // held while the identity is written again
+	raised    atomic.Bool // it has this build's format
 
 	// maintenance is held by what trims the journal or writes sidecars, and by a backup while it copies both.
 	maintenance sync.Mutex

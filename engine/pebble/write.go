@@ -125,8 +125,8 @@ func (s *Store) raiseFormat() error {
 	if s.raised.Load() {
 		return nil
 	}
-	s.maintenance.Lock()
-	defer s.maintenance.Unlock()
+	s.raising.Lock()
+	defer s.raising.Unlock()
 	if err := sidecar.WriteIdentity(sidecars{s.disk}, s.disk.dir, sidecar.Pebble, s.id); err != nil {
 		return fmt.Errorf("hapax: raising the format of the store: %w", err)
 	}
