@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -41,7 +42,7 @@ func (p *partition) holdAtStart(tx *engine.Tx) error {
 func (p *partition) hold(tx *engine.Tx, o *outcome) (err error) {
 	mark := time.UnixMilli(o.low)
 	switch {
-	case o.next >= p.stable.Load():
+	case p.caughtUp(o.next):
 		mark = time.Now()
 	case o.low == math.MaxInt64: // nothing in the batch had a time that counts
 		return nil
@@ -61,8 +62,11 @@ func (p *partition) moveHold(tx *engine.Tx, mark time.Time) (time.Time, error) {
 
 // moveIdleHold moves the hold of a partition that is caught up and has nothing to do.
 func (p *partition) moveIdleHold() error {
-	if !p.caughtUp() || sameWeek(time.Now().Add(-p.c.opt.AllowedLateness), p.heldAt()) {
+	if sameWeek(time.Now().Add(-p.c.opt.AllowedLateness), p.heldAt()) {
 		return nil
+	}
+	if err := p.askForEnd(); err != nil || !p.caughtUp(p.next) {
+		return err
 	}
 	var at time.Time
 	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) (err error) {
@@ -73,6 +77,22 @@ func (p *partition) moveIdleHold() error {
 	}, engine.Retries(10))
 	if err == nil && !at.IsZero() {
 		p.setHold(at)
+	}
+	return err
+}
+
+// askForEnd asks the broker where the log ends if the last word on that is old: an idle partition is told nothing.
+func (p *partition) askForEnd() error {
+	if p.isFresh() || time.Since(p.askedAt) < freshFor {
+		return nil
+	}
+	p.askedAt = time.Now()
+	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
+	defer cancel()
+	ends, err := p.c.admin.ListCommittedOffsets(ctx, p.pos.Topic)
+	end, err := listed(ends, err, p.pos.Topic, p.pos.Partition)
+	if err == nil {
+		p.told(end)
 	}
 	return err
 }

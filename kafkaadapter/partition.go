@@ -31,7 +31,8 @@ type partition struct {
 	done   chan struct{} // closed when the worker has ended
 	wake   chan struct{} // something is in the queue, or it is time to look around
 
-	stable  atomic.Int64 // last stable offset that a fetch told
+	stable  atomic.Int64 // last stable offset that the broker told
+	toldAt  atomic.Int64 // when it did, Unix nanoseconds
 	nextOut atomic.Int64 // next, for those who look on
 
 	mu        sync.Mutex // guards what follows
@@ -46,7 +47,8 @@ type partition struct {
 	holdAt    time.Time
 
 	// The worker's own.
-	signed  bool // Kafka's commit bears this store's identity
+	askedAt time.Time // when the broker was asked last for the log's end
+	signed  bool      // Kafka's commit bears this store's identity
 	next    int64
 	epoch   int32
 	tries   attempts
@@ -70,7 +72,7 @@ func newPartition(c *Consumer, v *view) *partition {
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.ending, p.end = context.WithCancel(p.ctx)
-	p.stable.Store(v.end)
+	p.told(v.end)
 	p.committed.Offset = -1
 	if v.committed != nil && v.committed.metadata == c.self {
 		p.committed.Offset, p.signed = v.committed.offset, true
@@ -83,7 +85,7 @@ func (p *partition) tp() topicPartition { return topicPartition{p.pos.Topic, p.p
 // push hands records to the worker. It reports whether the queue is full.
 func (p *partition) push(recs []*kgo.Record, stable int64) (full bool) {
 	if stable >= 0 {
-		p.stable.Store(stable)
+		p.told(stable)
 	}
 	p.mu.Lock()
 	if len(recs) > 0 {
@@ -238,8 +240,20 @@ func (p *partition) didCommit(at kgo.EpochOffset) {
 	p.committed = at
 }
 
-// caughtUp reports whether the partition has been read to its last stable offset, as far as fetches told.
-func (p *partition) caughtUp() bool { return p.next >= p.stable.Load() }
+// told notes the last stable offset.
+func (p *partition) told(stable int64) {
+	p.stable.Store(stable)
+	p.toldAt.Store(time.Now().UnixNano())
+}
+
+// freshFor is how long the broker's word on the end of the log counts. A partition that could not be fetched for weeks
+// must not be taken for one that is caught up.
+const freshFor = time.Minute
+
+func (p *partition) isFresh() bool { return time.Since(time.Unix(0, p.toldAt.Load())) < freshFor }
+
+// caughtUp reports whether next is the last stable offset, as the broker told not long ago.
+func (p *partition) caughtUp(next int64) bool { return next >= p.stable.Load() && p.isFresh() }
 
 // A batchSize finds the number of records of a batch whose handlers take about as long as aimed at. The time to commit
 // does not count: where it is long, smaller batches would only need more of it.

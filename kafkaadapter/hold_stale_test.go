@@ -1,0 +1,78 @@
+package kafkaadapter
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// detached is a partition at offset 1 that this consumer owns and that has no worker.
+func (r *rig) detached(t *testing.T) *partition {
+	t.Helper()
+	c, err := New(r.eng, r.work(2, nil), r.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.client = r.Client(t)
+	c.admin = kadm.NewClient(c.client)
+	v := &view{topic: r.topic, end: 1}
+	p := newPartition(c, v)
+	t.Cleanup(func() { p.cancel(nil) })
+	err = r.eng.Update(context.Background(), func(tx *engine.Tx) error {
+		return p.takeOver(tx, v, beginning{offset: 1, epoch: -1})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// aged makes what the partition was told of its log old.
+func (p *partition) aged() {
+	p.toldAt.Store(time.Now().Add(-time.Hour).UnixNano())
+	p.askedAt = time.Time{}
+}
+
+func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "unread")
+	p := r.detached(t)
+	weeksAgo := time.Now().AddDate(0, 0, -28)
+	p.setHold(weeksAgo)
+	p.aged()
+	if err := p.moveIdleHold(); err != nil {
+		t.Fatal(err)
+	}
+	if at := p.heldAt(); !at.Equal(weeksAgo) {
+		t.Errorf("the hold moved to %v, past what is unread", at)
+	}
+	p.next = 2
+	if err := p.moveIdleHold(); err != nil {
+		t.Fatal(err)
+	}
+	if at := p.heldAt(); at.Equal(weeksAgo) {
+		t.Error("the hold stays although all is read")
+	}
+}
+
+func TestBatchFetchedLongAgoIsNotCaughtUp(t *testing.T) {
+	r := newRig(t, 1)
+	p := r.detached(t)
+	p.aged()
+	weeksAgo := time.Now().AddDate(0, 0, -28)
+	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
+		o := &outcome{p: p, tx: tx, next: 1, low: weeksAgo.UnixMilli()}
+		err := p.hold(tx, o)
+		if at := o.holdAt; !at.IsZero() && at.After(weeksAgo) {
+			t.Errorf("the hold moved to %v, past the batch's events", at)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
