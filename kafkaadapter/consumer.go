@@ -95,7 +95,10 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		return ErrRunning
 	}
 	defer c.m.unregister()
-	if err := c.bind(ctx); err != nil {
+	switch err := c.bind(ctx); {
+	case err != nil && errors.Is(err, ctx.Err()):
+		return nil // it was asked to end before it began
+	case err != nil:
 		return err
 	}
 	client, err := kgo.NewClient(c.clientOptions()...)
