@@ -53,6 +53,7 @@ func checkClient(opts []kgo.Opt) error {
 func (c *Consumer) clientOptions() []kgo.Opt {
 	opts := append([]kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond)}, c.opt.Client...) // a resumed partition waits for it
 	opts = append(opts,
+		kgo.WithHooks(newClient{c}),
 		kgo.ConsumerGroup(c.opt.Group),
 		kgo.ConsumeTopics(c.opt.Topics...),
 		kgo.DisableAutoCommit(),

@@ -101,11 +101,9 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	case err != nil:
 		return err
 	}
-	client, err := kgo.NewClient(c.clientOptions()...)
-	if err != nil {
+	if _, err := kgo.NewClient(c.clientOptions()...); err != nil { // it calls OnNewClient
 		return fmt.Errorf("hapax: making the Kafka client: %w", err)
 	}
-	c.client, c.admin = client, kadm.NewClient(client)
 
 	polling, stopPolling := context.WithCancelCause(ctx)
 	defer stopPolling(nil)
@@ -128,6 +126,16 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		return errors.Join(cause, err)
 	}
 	return err
+}
+
+// A newClient takes the client over when it is made and before it joins the group: its callbacks may come before
+// kgo.NewClient has returned it.
+type newClient struct{ c *Consumer }
+
+var _ kgo.HookNewClient = newClient{}
+
+func (n newClient) OnNewClient(client *kgo.Client) {
+	n.c.client, n.c.admin = client, kadm.NewClient(client)
 }
 
 // lookForTopics warns of topics that do not exist: the client waits for them without a word.
