@@ -87,7 +87,7 @@ func (p *partition) work(recs []*kgo.Record) (goOn bool) {
 		case err != nil:
 			return p.failed(err)
 		}
-		most, conflicts = 2*most, 0
+		most, conflicts = min(2*most, LimitBatch), 0
 		if o.done > 0 {
 			pause.reset()
 		}
