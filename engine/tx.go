@@ -45,7 +45,9 @@ func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = tr
 // ErrConflict with nothing applied. Nothing waits for another transaction, so that two of them cannot block each other;
 // fn runs under no lock, and may use the engine beside tx: an own-commit claim made inside it commits by itself.
 //
-// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for the outcome.
+// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for the outcome. If it
+// ends while fn runs, the transaction ends then: what it has claimed is free for others, and its methods return
+// ErrNoTransaction, whenever fn returns.
 func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOption) error {
 	var cfg updateConfig
 	for _, o := range options {
@@ -84,8 +86,13 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, lazy boo
 	tx.lazy = lazy
 	e.leave()
 	defer tx.end() // also if fn panics
+	stop := context.AfterFunc(ctx, tx.end)
+	defer stop()
 	if err := fn(tx); err != nil {
 		return err
+	}
+	if !stop() {
+		return ctx.Err()
 	}
 	return tx.commit(ctx)
 }
@@ -365,10 +372,13 @@ func (tx *Tx) durable() {
 	r.claims = r.claims[:0]
 }
 
-// end makes the transaction unusable and gives its reservations back.
+// end makes the transaction unusable and gives its reservations back. Doing it again changes nothing.
 func (tx *Tx) end() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	if tx.req == nil {
+		return
+	}
 	tx.live = false
 	tx.undo(progress{})
 	tx.e.tx.finish(tx)

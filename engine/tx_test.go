@@ -839,3 +839,35 @@ func TestSavepointThatWasRolledBackIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A closure that does not end holds nothing up for longer than its context allows.
+func TestTransactionEndsWithItsContext(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ev := event("a")
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		if r, err := tx.TryClaim(ev); err != nil || r.Verdict != engine.Claimed {
+			t.Fatal(r.Verdict, err)
+		}
+		if r, err := e.TryClaim(t.Context(), ev); err != nil || r.Verdict != engine.InFlight {
+			t.Errorf("while it is open: %v, %v", r.Verdict, err)
+		}
+		cancel()
+		for over := time.Now().Add(time.Minute); ; runtime.Gosched() {
+			r, err := e.TryClaim(t.Context(), ev)
+			if err != nil || r.Verdict != engine.InFlight || time.Now().After(over) {
+				if r.Verdict != engine.Claimed {
+					t.Errorf("after its context has ended: %v, %v", r.Verdict, err)
+				}
+				break
+			}
+		}
+		if err := tx.Put([]byte("k"), []byte("v")); !errors.Is(err, engine.ErrNoTransaction) {
+			t.Errorf("it writes on: %v", err)
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Update: %v", err)
+	}
+}
