@@ -330,10 +330,12 @@ func (l *logs) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// String returns the newest lines.
 func (l *logs) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return string(l.all)
+	const most = 8 << 10
+	return string(l.all[max(0, len(l.all)-most):])
 }
 
 // offset is a commit to Kafka by somebody.

@@ -1,0 +1,303 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// traffic produces events on all partitions, one in five of them again, until it is ended; it tells their ids then.
+func (r *rig) traffic(t *testing.T) (end func() []string) {
+	t.Helper()
+	c := r.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	ctx, cancel := context.WithCancel(t.Context())
+	var ids []string
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			var recs []*kgo.Record
+			for range 20 {
+				id := fmt.Sprintf("e%d", len(ids))
+				ids = append(ids, id)
+				recs = append(recs, r.event(int32(len(ids))%r.partitions, id))
+				if len(ids)%5 == 0 {
+					recs = append(recs, r.event(rand.Int32N(r.partitions), ids[rand.IntN(len(ids))]))
+				}
+			}
+			if err := c.ProduceSync(context.Background(), recs...).FirstErr(); err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond): // the machine has others to serve
+			}
+		}
+	}()
+	return func() []string {
+		cancel()
+		<-done
+		return ids
+	}
+}
+
+// A gap is the longest time without a handled record.
+type gap struct {
+	mu      sync.Mutex
+	last    time.Time
+	longest time.Duration
+}
+
+func (g *gap) tick() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); !g.last.IsZero() {
+		g.longest = max(g.longest, now.Sub(g.last))
+	}
+	g.last = time.Now()
+}
+
+func (g *gap) take() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d := g.longest
+	g.longest = 0
+	return d
+}
+
+// Members of one process that share a store join, leave and stall under load.
+func TestMembersOfOneProcessExchangePartitions(t *testing.T) {
+	const rounds = 20
+	r := newRig(t, 6)
+	var g gap
+	var stall atomic.Bool
+	over := make(chan struct{})
+	mode := r.work(5, func(ctx context.Context, _ *engine.Tx, rec *Record) error {
+		g.tick()
+		if rec.Offset%97 == 13 {
+			return errHandler // and is tried again, perhaps by another member
+		}
+		if stall.CompareAndSwap(true, false) {
+			select {
+			case <-ctx.Done(): // it is cut off
+				return ctx.Err()
+			case <-over: // its partition stayed
+			}
+		}
+		return nil
+	})
+	mode.Handle = failingOnce(mode.Handle)
+	drain := func(o *Options) {
+		o.DrainTimeout, o.Logger = 50*time.Millisecond, slog.New(slog.DiscardHandler)
+	}
+	end := r.traffic(t)
+	members := []*member{r.start(t, mode, drain)}
+	r.UntilMembers(t, r.group, 1, r.topic)
+	var gaps []time.Duration
+	for i := range rounds {
+		before := len(r.handled())
+		stall.Store(i%5 == 4)
+		if len(members) == 3 || len(members) > 1 && i%2 == 1 {
+			victim := rand.IntN(len(members))
+			members[victim].cancel()
+			<-members[victim].done
+			if err := members[victim].err; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("round %d: %v", i, err)
+			}
+			members = slices.Delete(members, victim, victim+1)
+		} else {
+			members = append(members, r.start(t, mode, drain, func(o *Options) { o.ShutdownTimeout = 50 * time.Millisecond }))
+		}
+		kafkatest.Until(t, "progress", func() bool { return len(r.handled()) > before+100 })
+		gaps = append(gaps, g.take().Round(time.Millisecond))
+	}
+	stall.Store(false)
+	close(over)
+	ids := end()
+	for p := range r.partitions {
+		r.untilStored(t, p, r.Log(t, r.topic, p).End)
+	}
+	for _, m := range members {
+		m.stop(t)
+	}
+	r.checkOnce(t, ids...)
+	if n := r.letterCount(t); n > 0 {
+		t.Errorf("%d dead letters: %v", n, values(t, r.letters(t, 1)[0]))
+	}
+	t.Logf("%d events, %d rounds; longest time without a handled record, by round: %v", len(ids), rounds, gaps)
+}
+
+// failingOnce lets a record that fails succeed at its second attempt.
+func failingOnce(f func(context.Context, *engine.Tx, *Record) error) func(context.Context, *engine.Tx, *Record) error {
+	return func(ctx context.Context, tx *engine.Tx, rec *Record) error {
+		err := f(ctx, tx, rec)
+		if rec.Attempt > 1 && errors.Is(err, errHandler) {
+			return nil
+		}
+		return err
+	}
+}
+
+// stuck is a mode whose handler blocks for one id until release, whatever its context says, and then goes on.
+func (r *rig) stuck(id string) (mode WithWork, began, release chan struct{}, verdict chan error) {
+	began, release, verdict = make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var once atomic.Bool
+	mode = r.work(5, func(ctx context.Context, tx *engine.Tx, rec *Record) error {
+		if string(rec.Event.ID) == id && once.CompareAndSwap(false, true) {
+			close(began)
+			<-release
+			err := tx.Put([]byte("zombie"), []byte("was here"))
+			verdict <- err
+			return err
+		}
+		return nil
+	})
+	return mode, began, release, verdict
+}
+
+func TestStuckHandlerIsFenced(t *testing.T) {
+	r := newRig(t, 2)
+	mode, began, release, verdict := r.stuck("b")
+	drain := func(o *Options) { o.DrainTimeout = 20 * time.Millisecond }
+	first := r.start(t, mode, drain, func(o *Options) { o.ShutdownTimeout = time.Millisecond })
+	r.UntilMembers(t, r.group, 1, r.topic)
+	for p := range r.partitions { // one of the partitions moves
+		r.send(t, p, fmt.Sprint("warm", p))
+		r.untilStored(t, p, 1)
+	}
+	assigned := func(m *member) (all []int32) {
+		for _, p := range m.partitions() {
+			all = append(all, p.pos.Partition)
+		}
+		return all
+	}
+	// The handler is stuck on a partition that the group is about to move: both are tried, since the group chooses.
+	r.send(t, 0, "a", "b", "c")
+	<-began
+	second := r.start(t, mode, drain)
+	kafkatest.Until(t, "the second member's partition", func() bool { return len(assigned(second)) == 1 })
+	if slices.Contains(assigned(second), 0) {
+		r.untilStored(t, 0, 4) // handled by the second one
+	} else {
+		first.cancel() // the first one is cut off, and leaves
+		<-first.done
+		if !errors.Is(first.err, context.DeadlineExceeded) {
+			t.Errorf("Run of a member whose handler is stuck: %v", first.err)
+		}
+		r.untilStored(t, 0, 4)
+	}
+	offset := r.stored(t, 0)
+	close(release)
+	if err := <-verdict; !errors.Is(err, engine.ErrNoTransaction) {
+		t.Errorf("a cut off handler writes: %v", err)
+	}
+	first.cancel()
+	<-first.done
+	r.send(t, 0, "d")
+	r.untilStored(t, 0, offset+1)
+	second.stop(t)
+	if r.get(t, []byte("zombie")) != nil {
+		t.Error("a batch of an old assignment committed")
+	}
+	r.checkOnce(t, "a", "b", "c", "d", "warm0", "warm1")
+	if !strings.Contains(first.logs.String(), "a handler still runs") {
+		t.Errorf("nobody is told why:\n%s", first.logs)
+	}
+}
+
+// After the callback returned nothing of the old assignment commits: this is the store's word, with the batch at its most
+// advanced, when everything but the commit is done.
+func TestNothingCommitsAfterARevoke(t *testing.T) {
+	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
+		"revoked": func(c *Consumer, lost map[string][]int32) { c.revoked(lost) },
+		"lost":    func(c *Consumer, lost map[string][]int32) { c.lost(lost) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			mode, began, release, verdict := r.stuck("b")
+			m := r.start(t, mode, func(o *Options) { o.DrainTimeout, o.ShutdownTimeout = time.Millisecond, time.Millisecond })
+			r.send(t, 0, "a", "b")
+			<-began
+			p := m.partition(topicPartition{r.topic, 0})
+			give(m.Consumer, map[string][]int32{r.topic: {0}})
+			before := r.stored(t, 0)
+			close(release)
+			<-verdict
+			<-p.done
+			if now := r.stored(t, 0); now != before || r.get(t, []byte("zombie")) != nil {
+				t.Errorf("the store went from %d to %d", before, now)
+			}
+			if p.ctx.Err() == nil {
+				t.Error("the handler's context goes on")
+			}
+		})
+	}
+}
+
+func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
+	r := newRig(t, 1)
+	mode, began, release, verdict := r.stuck("b")
+	m := r.start(t, mode, func(o *Options) { o.DrainTimeout = time.Minute })
+	r.send(t, 0, "a", "b")
+	<-began
+	p := m.partition(topicPartition{r.topic, 0})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.revoked(map[string][]int32{r.topic: {0}})
+	}()
+	<-p.ending.Done()
+	close(release)
+	if err := <-verdict; err != nil {
+		t.Error(err)
+	}
+	<-done
+	r.checkOnce(t, "a", "b")
+	if n := r.stored(t, 0); n != 2 {
+		t.Errorf("the store is at %d", n)
+	}
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.At != 2 {
+		t.Errorf("Kafka has %d when the partition is given away", o.At)
+	}
+}
+
+func TestMembersWithAStoreEachStop(t *testing.T) {
+	r := newRig(t, 2)
+	r.send(t, 0, numbered("a", 5)...)
+	r.send(t, 1, numbered("b", 5)...)
+	first := r.start(t, r.work(1, nil))
+	r.UntilCommitted(t, r.group, r.topic, 0, 5)
+	r.UntilCommitted(t, r.group, r.topic, 1, 5)
+	shared := r.eng
+	r.open(t, storetest.NewMem(engine.Identity{}))
+	second := r.start(t, r.work(1, nil))
+	if e := second.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
+		t.Errorf("stopped: %v", e)
+	}
+	if n := len(first.Stopped()); n != 0 {
+		t.Errorf("the first member has %d stopped partitions", n)
+	}
+	second.stop(t)
+	r.eng = shared
+	r.send(t, 0, "c")
+	r.send(t, 1, "d")
+	r.untilStored(t, 0, 6)
+	r.untilStored(t, 1, 6)
+	first.stop(t)
+	r.checkOnce(t, append(numbered("a", 5), "c", "d")...)
+}

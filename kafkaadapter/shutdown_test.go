@@ -1,0 +1,158 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+func TestShutdownLetsTheHandlerFinish(t *testing.T) {
+	r := newRig(t, 1)
+	mode, began, release, verdict := r.stuck("a")
+	m := r.start(t, mode, func(o *Options) { o.ShutdownTimeout = time.Minute })
+	r.send(t, 0, "a", "b")
+	<-began
+	p := m.partition(topicPartition{r.topic, 0})
+	m.cancel()
+	<-p.ending.Done()
+	if p.ctx.Err() != nil {
+		t.Error("the handler's context has ended already")
+	}
+	close(release)
+	if err := <-verdict; err != nil {
+		t.Error(err)
+	}
+	m.stop(t)
+	if r.effects(t, "a") != 1 || r.stored(t, 0) != int64(len(r.handled())) {
+		t.Errorf("the store is at %d after %q", r.stored(t, 0), r.handledIDs())
+	}
+	r.UntilMembers(t, r.group, 0)
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.At != r.stored(t, 0) {
+		t.Errorf("Kafka has %d", o.At)
+	}
+}
+
+func TestHandlerThatWillNotEndIsCutOff(t *testing.T) {
+	r := newRig(t, 1)
+	mode, began, release, verdict := r.stuck("b")
+	m := r.start(t, mode, func(o *Options) { o.ShutdownTimeout, o.MaxBatch = 20*time.Millisecond, 1 })
+	r.send(t, 0, "a", "b")
+	<-began
+	m.cancel()
+	<-m.done
+	if !errors.Is(m.err, context.DeadlineExceeded) {
+		t.Errorf("Run: %v", m.err)
+	}
+	r.UntilMembers(t, r.group, 0) // it has left all the same
+	close(release)
+	<-verdict
+	again := r.start(t, r.work(5, nil))
+	r.untilStored(t, 0, 2)
+	again.stop(t)
+	r.checkOnce(t, "a", "b")
+	if r.get(t, []byte("zombie")) != nil {
+		t.Error("what was cut off has committed")
+	}
+}
+
+func TestOwnCommitCountsWhatIsCutOff(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "c")
+	began, release := make(chan struct{}), make(chan struct{})
+	m := r.start(t, OwnCommit{Handle: func(ctx context.Context, rec *Record) error {
+		r.note(ctx, rec)
+		close(began)
+		<-ctx.Done()
+		<-release
+		return ctx.Err()
+	}}, func(o *Options) { o.ShutdownTimeout = 20 * time.Millisecond })
+	<-began
+	claimed := r.stored(t, 0)
+	p := m.partition(topicPartition{r.topic, 0})
+	m.cancel()
+	<-m.done
+	close(release)
+	<-p.done
+	if !errors.Is(m.err, context.DeadlineExceeded) || claimed == 0 {
+		t.Errorf("Run: %v, the store is at %d", m.err, claimed)
+	}
+	if n := strings.Count(m.logs.String(), "they are lost"); n == 0 || claimed > 1 && n != 2 {
+		t.Errorf("of %d claimed events it is said %d times that they are lost:\n%s", claimed, n, m.logs)
+	}
+}
+
+func TestStaticMemberKeepsItsPlace(t *testing.T) {
+	r := newRig(t, 2)
+	static := func(o *Options) {
+		o.InstanceID = "one"
+		o.Client = append(o.Client, kgo.SessionTimeout(30*time.Second))
+	}
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil), static)
+	r.untilStored(t, 0, 1)
+	r.UntilMembers(t, r.group, 1, r.topic)
+	m.stop(t)
+	r.UntilMembers(t, r.group, 1, r.topic) // it is gone, and has its partitions
+	r.send(t, 0, "b")
+	m = r.start(t, r.work(1, nil), static)
+	r.untilStored(t, 0, 2)
+	r.UntilMembers(t, r.group, 1, r.topic)
+	m.stop(t)
+	r.checkOnce(t, "a", "b")
+	a := kadm.NewClient(r.Client(t))
+	if _, err := a.LeaveGroup(t.Context(), kadm.LeaveGroup(r.group).InstanceIDs("one")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSecondConsumerWithOneInstanceIDEndsTheFirst(t *testing.T) {
+	r := newRig(t, 1)
+	static := func(o *Options) { o.InstanceID = "one" }
+	first := r.start(t, r.work(1, nil), static)
+	r.UntilMembers(t, r.group, 1, r.topic)
+	second := r.start(t, r.work(1, nil), static)
+	<-first.done
+	if first.err == nil || !strings.Contains(first.err.Error(), `Options.InstanceID "one"`) {
+		t.Errorf("Run: %v", first.err)
+	}
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	second.stop(t)
+}
+
+func TestRunThatCannotBeginGivesItsMetricsBack(t *testing.T) {
+	r := newRig(t, 1)
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Scope = "mine" })
+	r.UntilMembers(t, r.group, 1, r.topic)
+	m.stop(t)
+	other := r.start(t, r.work(1, nil), func(o *Options) { o.Group, o.Scope = "another", "mine" })
+	<-other.done
+	if !errors.Is(other.err, ErrScopeShared) {
+		t.Errorf("Run: %v", other.err)
+	}
+	for _, m := range []*member{m, other} {
+		if families, err := m.reg.Gather(); err != nil || len(families) > 0 {
+			t.Errorf("%d metrics stay, %v", len(families), err)
+		}
+	}
+}
+
+func TestConsumerLeavesNoGoroutines(t *testing.T) {
+	kafkatest.NoGoroutines(t, "hapax/kafkaadapter.(*", "franz-go/pkg/kgo")
+	r := newRig(t, 2)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 1)
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("handled %q", got)
+	}
+}
