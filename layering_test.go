@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"engine/bolt":        {"engine", "weekbucket", "internal/sidecar"},
 	"telemetry":          {"engine", "weekbucket"},
 	"kafkaadapter":       {"engine", "weekbucket"},
-	"bench":              {"engine", "weekbucket", "engine/pebble", "engine/bolt"},
+	"bench":              {"engine", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter"},
 	"cmd/dedupbench":     {"bench"},
 
 	"examples/owncommit":   {"engine", "engine/pebble", "kafkaadapter"},

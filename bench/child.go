@@ -24,9 +24,10 @@ import (
 const childArg = "child"
 
 var childKinds = map[string]func(order []byte, say *voice) error{
-	"kill":   killChild,
-	"reopen": reopenChild,
-	"demo":   demoChild,
+	"kill":    killChild,
+	"reopen":  reopenChild,
+	"consume": consumeChild,
+	"claims":  claimsChild,
 }
 
 // ChildMain runs a child process if the arguments ask for one; ran is false if they do not. A program that runs
@@ -51,13 +52,15 @@ func ChildMain(args []string) (code int, ran bool) {
 	} else {
 		err = run(order, say)
 	}
-	if err != nil {
-		say.line("fail %s", strings.Join(strings.Fields(err.Error()), " "))
+	if err = withHint(err); err != nil {
+		say.line("fail %s", oneLine(err))
 		return 1, true
 	}
 	say.line("done")
 	return 0, true
 }
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // A voice is how a child tells its parent what happened.
 type voice struct {
@@ -144,18 +147,22 @@ func (c *child) kill() {
 // rather than done. An error of heard kills the child.
 func (c *child) hear(heard func(word, rest string) error) (killed bool, err error) {
 	done := false
+	var fails []error
 	for c.out.Scan() {
 		word, rest, _ := strings.Cut(c.out.Text(), " ")
 		switch {
 		case word == "done":
 			done = true
 		case word == "fail":
-			err = errors.Join(err, fmt.Errorf("the process that claims failed: %s", rest))
+			fails = append(fails, errors.New(rest))
 		case err == nil:
 			if err = heard(word, rest); err != nil {
 				c.kill()
 			}
 		}
+	}
+	if len(fails) > 0 {
+		err = several(err, fmt.Errorf("its process failed: %w", several(fails...)))
 	}
 	c.stop()
 	_ = c.stdin.Close()
@@ -166,7 +173,7 @@ func (c *child) hear(heard func(word, rest string) error) (killed bool, err erro
 		werr = errors.New("without a word")
 	}
 	if err == nil && !c.killed && !done {
-		err = fmt.Errorf("the process that claims ended by itself: %w: %.2000s", werr, c.stderr.String())
+		err = fmt.Errorf("its process ended by itself: %w: %.2000s", werr, c.stderr.String())
 	}
 	return !done, err
 }

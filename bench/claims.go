@@ -88,7 +88,7 @@ type ClaimsReport struct {
 
 // Claims measures how fast events are judged, and how fast the bare store library would have written them down.
 func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err error) {
-	defer func() { report.end(err) }()
+	defer report.end(&err)
 	if err := o.setDefaults(); err != nil {
 		return report, err
 	}

@@ -7,72 +7,77 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"strconv"
-	"strings"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
 
 //go:embed data/openstack_changes.csv.gz
-var demoLog []byte
+var recordedLog []byte
 
 // DemoOptions configure Demo.
 type DemoOptions struct {
-	Store StoreName
-	Kills int    // 0 = DefaultDemoKills
-	Dir   string // of the store, which must be new; "" = a temporary one, which is removed
+	Brokers []string // nil = one inside this process
+	N       int      // records, repeats included; 0 = DefaultDemoRecords
+	Store   StoreName
+	Kills   int    // of each consumer; 0 = DefaultDemoKills
+	Dir     string // of the store, which must be new; "" = a temporary one, which is removed
 	// Tell, if not nil, is told what happens, in a sentence each.
-	Tell func(sentence string)
+	Tell     func(sentence string)
+	Progress Progress
 }
 
-// DefaultDemoKills is the number of kills of the demonstration.
-const DefaultDemoKills = 6
+// Defaults of Demo. The whole recorded log is part of DefaultDemoRecords records, less of it of fewer.
+const (
+	DefaultDemoRecords = 1_000_000
+	DefaultDemoKills   = 5
 
-// A DemoReport is what became of a real log whose consumer was killed on the way, with the engine and with a map in
-// the consumer's memory.
+	demoRepeats    = 0.2
+	demoPartitions = 4
+	demoBatch      = 512     // a killed consumer goes on record by record for as many, so that one that kills it is found
+	demoWeeks      = 30 * 52 // kept: the recorded log begins in 2010
+)
+
+// A DemoReport is what became of the events of a topic whose consumer was killed on the way: through the adapter, and
+// beside it what one would do without it, killed as often at the same points of the way.
 type DemoReport struct {
 	DemoTable
 	Kills   int     `json:"kills"`
 	Seconds float64 `json:"seconds"`
-	// Memory is the same with a map, killed at the same records.
-	Memory DemoTable `json:"in_memory_map"`
+	// MemorySet claims in a set in the consumer's memory before it handles. AtLeastOnce handles everything it is sent. Both
+	// commit their offsets after the handler.
+	MemorySet   DemoTable `json:"in_memory_set"`
+	AtLeastOnce DemoTable `json:"at_least_once"`
 	Outcome
 }
 
-// A DemoTable tells records from events. Sent = Claimed + Duplicate.
+// A DemoTable tells what became of events.
 type DemoTable struct {
-	// Sent counts the records that the consumer got, those included that came again after a kill.
-	Sent uint64 `json:"sent"`
-	// Distinct is the number of events in the log.
+	// Sent records are in the topic, repeats included; Distinct is the number of events among them.
+	Sent     uint64 `json:"sent"`
 	Distinct uint64 `json:"distinct"`
-	// Claimed and Duplicate count the verdicts: as the consumer told, but claims of the engine as they were committed,
-	// because a consumer may be killed between the commit and the telling.
-	Claimed   uint64 `json:"claimed"`
-	Duplicate uint64 `json:"duplicate"`
-	// Lost events of the log were sent and never handled, which is known when the consumer came to the end of the log;
-	// those claimed twice were handled more than once.
+	// Handled events took effect: through the adapter, in the business state that committed; otherwise in a file that the
+	// handler writes. Lost ones did not; those handled twice took effect more than once.
+	Handled      uint64 `json:"handled"`
 	Lost         uint64 `json:"lost"`
-	ClaimedTwice uint64 `json:"claimed_twice"`
+	HandledTwice uint64 `json:"handled_twice"`
+	// ConsumeSeconds are from the first start of the consumer until it had read everything.
+	ConsumeSeconds float64 `json:"consume_seconds"`
 }
 
-// Demo has a bundled log judged by a consumer that is killed several times on the way, and looks at every event
-// afterwards: handled once, lost, or handled twice. Then it does the same with a map in the consumer's memory.
+// Demo produces a million events with repeats and has them consumed by a process that is killed several times on the way;
+// then it looks at every event: handled once, lost, or handled twice. The same is done by two consumers without the
+// adapter.
 func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
-	defer func() { report.end(err) }()
-	if o.Kills == 0 {
-		o.Kills = DefaultDemoKills
-	}
-	if o.Kills < 1 || o.Kills > maxDemoKills {
-		return report, fmt.Errorf("%w: %d kills: give 1 to %d", ErrUsage, o.Kills, maxDemoKills)
-	}
-	if o.Tell == nil {
-		o.Tell = func(string) {}
-	}
+	defer report.end(&err)
 	start := time.Now()
 	defer func() { report.Seconds = time.Since(start).Seconds() }()
-	events, err := readDemoLog()
+	if err := o.complete(); err != nil {
+		return report, err
+	}
+	log, err := newDemoLog(o.N)
 	if err != nil {
 		return report, err
 	}
@@ -81,25 +86,85 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 		return report, err
 	}
 	defer place.remove(&err)
-	run := demonstration{DemoOptions: o, ctx: ctx, dir: place.Dir, events: events, at: killPoints(len(events), o.Kills)}
-	if err := run.withEngine(&report); err != nil {
+	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
+		return report, fmt.Errorf("making the directory of the store: %w", err)
+	}
+	b, err := openBroker(ctx, o.Brokers)
+	if err != nil {
 		return report, err
 	}
-	if err := run.withMap(&report); err != nil {
+	defer b.close()
+	p, err := b.produce(ctx, log, demoPartitions, o.Progress)
+	if err != nil {
 		return report, err
 	}
-	if report.Lost+report.ClaimedTwice > 0 {
-		return report, fmt.Errorf("%w: %d lost, %d claimed twice: run again with --dir to keep the store, and report it",
-			ErrNotHeld, report.Lost, report.ClaimedTwice)
+	defer p.remove(&err)
+	o.tellProduced(p)
+	run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{N: o.N, Store: o.Store, Progress: o.Progress}, produced: p, dir: place.Dir}, o, nil}
+	if err := run.all(ctx, &report); err != nil {
+		return report, err
+	}
+	if report.Lost+report.HandledTwice > 0 {
+		return report, fmt.Errorf("%w: %d lost, %d handled twice: run again with --dir to keep the store, and report it",
+			ErrNotHeld, report.Lost, report.HandledTwice)
 	}
 	return report, nil
 }
 
 const maxDemoKills = 100
 
-// readDemoLog reads the bundled log. An event's offset is its position.
-func readDemoLog() ([]engine.Event, error) {
-	log, err := newLogReader(bytes.NewReader(demoLog))
+func (o *DemoOptions) complete() error {
+	if o.N == 0 {
+		o.N = DefaultDemoRecords
+	}
+	if o.Kills == 0 {
+		o.Kills = DefaultDemoKills
+	}
+	if o.Kills < 1 || o.Kills > maxDemoKills || o.N < 2*o.Kills*leastPerKill {
+		return fmt.Errorf("%w: %d kills, %d records: give 1 to %d kills, and %d records for each", ErrUsage, o.Kills, o.N, maxDemoKills, 2*leastPerKill)
+	}
+	if _, err := o.Store.kind(); err != nil {
+		return err
+	}
+	if o.Tell == nil {
+		o.Tell = func(string) {}
+	}
+	return nil
+}
+
+func (o *DemoOptions) tellProduced(p *produced) {
+	where := "an embedded broker"
+	if p.broker.embedded == nil {
+		where = "the brokers"
+	}
+	o.Tell(fmt.Sprintf("%s records of %s events are in a topic of %d partitions on %s (%.1f s): %s rows of a real log, the others generated.",
+		thousands(uint64(o.N)), thousands(p.distinct), demoPartitions, where, p.took.Seconds(), thousands(uint64(len(p.log.rows)))))
+}
+
+// newDemoLog mixes the recorded log with generated events.
+func newDemoLog(n int) (*topicLog, error) {
+	events, err := readRecordedLog()
+	if err != nil {
+		return nil, err
+	}
+	src, err := newSource(1, UUIDv4, 1, 1)
+	if err != nil {
+		return nil, err
+	}
+	log := &topicLog{source: src, N: n}
+	rows := len(events)
+	if n < DefaultDemoRecords {
+		rows = int(int64(rows) * int64(n) / DefaultDemoRecords)
+	}
+	if err := log.addRecorded(events, rows); err != nil {
+		return nil, err
+	}
+	return log, log.repeatsOf(demoRepeats)
+}
+
+// readRecordedLog reads the bundled log.
+func readRecordedLog() ([]engine.Event, error) {
+	log, err := newLogReader(bytes.NewReader(recordedLog))
 	if err != nil {
 		return nil, fmt.Errorf("reading the bundled log: %w", err)
 	}
@@ -112,171 +177,83 @@ func readDemoLog() ([]engine.Event, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the bundled log: %w", err)
 		}
-		events = append(events, engine.Event{
-			Scope: "demo", ID: bytes.Clone(ev.ID), Time: ev.Time,
-			Origin: engine.Origin{Topic: demoTopic, Offset: int64(len(events))},
-		})
+		events = append(events, engine.Event{Scope: DefaultScope, ID: bytes.Clone(ev.ID), Time: ev.Time})
 	}
 }
 
-// killPoints draws a position from each of n equal parts of the log.
-func killPoints(records, n int) []uint64 {
-	at := make([]uint64, n)
-	for i := range at {
-		part := records / (n + 1)
-		at[i] = uint64((i+1)*part - rand.IntN(part/2))
-	}
-	return at
-}
-
+// A demonstration is a run of Demo.
 type demonstration struct {
-	DemoOptions
-	ctx    context.Context
-	dir    string
-	events []engine.Event
-	at     []uint64 // positions after which the consumer is killed
+	kafkaRun
+	o     DemoOptions
+	kills []float64 // as parts of the way
 }
 
-// withEngine lets the consumer claim, count and commit its offset in transactions of the engine.
-func (d *demonstration) withEngine(report *DemoReport) error {
-	d.Tell(fmt.Sprintf("The consumer claims %d records with the engine (%s), and is killed on the way.", len(d.events), d.Store))
-	books, err := d.consume(demoOrder{Store: d.Store, Dir: d.dir}, &report.Kills)
-	report.DemoTable = books.table(d.events, err == nil)
-	if err != nil {
-		return err
+func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
+	for _, k := range drawKills(killScale, d.o.Kills, false) {
+		d.kills = append(d.kills, float64(k.Here)/killScale)
 	}
-	// What counts is what the store holds in the end, not what was told on the way.
-	report.Claimed, report.Lost, report.ClaimedTwice, err = d.inspect()
-	report.Sent = report.Claimed + report.Duplicate
-	return err
-}
-
-// withMap does the same with a map that dies with the consumer; its offset survives, as a broker's would.
-func (d *demonstration) withMap(report *DemoReport) error {
-	d.Tell("The same with a map in the consumer's memory.")
-	var kills int
-	books, err := d.consume(demoOrder{Map: true}, &kills)
-	report.Memory = books.table(d.events, err == nil)
-	return err
-}
-
-// consume runs consumers until the log is done; each is killed behind the next position.
-func (d *demonstration) consume(order demoOrder, kills *int) (*demoBooks, error) {
-	slack := uint64(demoSlack)
-	if order.Map {
-		slack = 0
-	}
-	b := &demoBooks{}
-	for {
-		order.From, order.Wait = b.next, uint64(len(d.events))
-		if *kills < len(d.at) {
-			order.Wait = d.at[*kills] + slack
+	for _, c := range []struct {
+		kind  consumerKind
+		tell  string
+		table *DemoTable
+	}{
+		{adapterWork, "A consumer with Hapax: claim, work and offset commit together.", &report.DemoTable},
+		{memorySet, "The same topic and the same kills with a set in the consumer's memory, which claims before the handler runs.", &report.MemorySet},
+		{atLeastOnce, "And with a plain consumer that commits after the handler: at least once.", &report.AtLeastOnce},
+	} {
+		d.o.Tell(c.tell)
+		*c.table = DemoTable{Sent: uint64(d.N), Distinct: d.distinct}
+		killed, err := d.consumer(ctx, c.kind, c.table)
+		if c.kind == adapterWork {
+			report.Kills = killed
 		}
-		c, err := startChild(d.ctx, "demo", order)
 		if err != nil {
-			return b, err
+			return err
 		}
-		killed, err := c.hear(func(word, rest string) error {
-			if err := b.take(word, rest); err != nil {
-				return err
-			}
-			if *kills < len(d.at) && b.next >= d.at[*kills] {
-				c.kill()
-			}
-			return nil
-		})
-		switch {
-		case d.ctx.Err() != nil:
-			return b, d.ctx.Err()
-		case err != nil:
-			return b, err
-		case !killed:
-			return b, nil
-		}
-		*kills++
-		d.Tell(fmt.Sprintf("  killed (SIGKILL) after record %d; started again", b.next))
 	}
-}
-
-// demoSlack is how many records a consumer may be ahead of its killer before it waits for it.
-const demoSlack = 20 * demoChunk
-
-// demoBooks are what consumers have told: "told n cdc..." for the records from n on.
-type demoBooks struct {
-	next uint64   // the first record without a verdict
-	told []byte   // verdicts in the order in which they were told
-	of   []uint64 // the records that they belong to
-}
-
-func (b *demoBooks) take(word, rest string) error {
-	first, letters, ok := strings.Cut(rest, " ")
-	from, err := strconv.ParseUint(first, 10, 64)
-	if word != "told" || !ok || err != nil {
-		return fmt.Errorf("the consumer said %q %q", word, rest)
-	}
-	for i := range len(letters) {
-		b.told = append(b.told, letters[i])
-		b.of = append(b.of, from+uint64(i))
-	}
-	b.next = max(b.next, from+uint64(len(letters)))
 	return nil
 }
 
-// table counts what was told. Only of a log that was read to its end can it be said what was lost.
-func (b *demoBooks) table(events []engine.Event, ended bool) DemoTable {
-	claims := make(map[string]int)
-	for i := range events {
-		claims[demoKey(&events[i])] = 0
+const killScale = 1 << 40
+
+// consumer runs one consumer to the end of the topic and counts what it did.
+func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *DemoTable) (killed int, err error) {
+	start := time.Now()
+	c := consuming{order: d.order(kind), way: uint64(d.N), stage: string(kind), progress: d.Progress, tell: d.o.Tell}
+	c.order.Weeks, c.order.Batch = demoWeeks, demoBatch
+	if kind == adapterWork {
+		c.way = d.distinct
+	} else {
+		c.order.Effects = filepath.Join(d.dir, groupNames[kind])
 	}
-	t := DemoTable{Sent: uint64(len(b.told)), Distinct: uint64(len(claims))}
-	for i, verdict := range b.told {
-		if verdict == 'd' {
-			t.Duplicate++
-			continue
+	c.kills = d.killsOn(c.way)
+	err = c.run(ctx)
+	t.ConsumeSeconds = time.Since(start).Seconds()
+	if err != nil {
+		return c.killed, err
+	}
+	if kind == adapterWork {
+		check, err := checkState(ctx, &c.order, d.produced, d.Progress)
+		if err == nil && check.mismatches > 0 {
+			err = fmt.Errorf("%w: %d state mismatches (first %s): run again with --dir to keep the store, and report it", ErrNotHeld, check.mismatches, check.first)
 		}
-		t.Claimed++
-		claims[demoKey(&events[b.of[i]])]++
+		t.Handled, t.HandledTwice = check.handled()
+		t.Lost = less(t.Distinct, t.Handled)
+		return c.killed, err
 	}
-	for _, n := range claims {
-		switch {
-		case n == 0 && ended:
-			t.Lost++
-		case n > 1:
-			t.ClaimedTwice++
-		}
-	}
-	return t
+	handled, err := readEffects(c.order.Effects, d.log)
+	t.Handled, t.HandledTwice = handled.handled()
+	t.Lost = less(t.Distinct, t.Handled)
+	return c.killed, errors.Join(err, os.Remove(c.order.Effects))
 }
 
-// inspect looks every event up in the store: the claim, and how often its work was done.
-func (d *demonstration) inspect() (claimed, lost, twice uint64, err error) {
-	e, err := openEngine(d.Store, d.dir, false, engine.Options{RetentionWeeks: engine.KeepAll})
-	if err != nil {
-		return 0, 0, 0, err
+// killsOn places the kills on a way, which is longer for a consumer that counts repeats.
+func (d *demonstration) killsOn(way uint64) []kill {
+	kills := drawKills(way, len(d.kills), false)
+	for i := range kills {
+		slack := kills[i].Wait - kills[i].Here
+		kills[i].Here = 1 + uint64(d.kills[i]*float64(way))
+		kills[i].Wait = min(kills[i].Here+slack, way-1)
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	seen := make(map[string]bool)
-	for i := range d.events {
-		ev := &d.events[i]
-		if seen[demoKey(ev)] {
-			continue
-		}
-		seen[demoKey(ev)] = true
-		_, found, err := e.Lookup(d.ctx, ev.Scope, ev.ID, ev.Time)
-		if err != nil {
-			return claimed, lost, twice, err
-		}
-		count, err := demoCount(d.ctx, e, ev)
-		if err != nil {
-			return claimed, lost, twice, err
-		}
-		claimed += count
-		if !found || count == 0 {
-			lost++
-		}
-		if count > 1 {
-			twice++
-		}
-	}
-	return claimed, lost, twice, nil
+	return kills
 }

@@ -31,6 +31,9 @@ const (
 	reclaimLimit = 3 * time.Minute
 	enoughShare  = 0.95 // of the expected share
 	loadWarmUp   = time.Second
+
+	// leastDropped is the number of bytes in the dropped week below which a missing share says nothing.
+	leastDropped = 4 << 20
 )
 
 // A DropReport says what dropping the oldest week did, while claims went on.
@@ -75,7 +78,7 @@ type DropReport struct {
 
 // Drop fills a store, drops its oldest week, and watches the space come back while claims go on.
 func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
-	defer func() { report.end(err) }()
+	defer report.end(&err)
 	report.ReclaimS = -1
 	if o.N == 0 {
 		o.N = DefaultDropClaims
@@ -315,6 +318,9 @@ func (d *dropping) verdict() error {
 	case d.Store == Bolt:
 		r.Note = "a bolt file does not shrink: the pages of the dropped week are used again; a backup is a copy without them"
 		return nil
+	case uint64(r.ExpectedShare*float64(r.BytesBefore)) < leastDropped:
+		r.Note = fmt.Sprintf("too few claims to judge what came back: sizes are known to a block or a file; give claims of %d MiB a week", leastDropped>>20)
+		return nil
 	}
 	return fmt.Errorf("%w: %.1f %% of the space came back, %.1f %% were expected: report it with the command line",
 		ErrNotHeld, 100*r.ReclaimedShare, 100*r.ExpectedShare)
@@ -365,5 +371,5 @@ func (l *load) stop() (claims uint64, stall time.Duration, err error) {
 	for _, s := range l.stall {
 		stall = max(stall, s)
 	}
-	return l.claims.Load(), stall, errors.Join(l.errs[:]...)
+	return l.claims.Load(), stall, several(l.errs[:]...)
 }

@@ -1,6 +1,11 @@
 package bench
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+)
 
 var (
 	// ErrUsage says that a run was asked for something that cannot be.
@@ -16,11 +21,40 @@ type Outcome struct {
 	Error string `json:"error,omitempty"`
 }
 
-// end notes the error that a run ended with.
-func (o *Outcome) end(err error) {
-	if err != nil && o.Error == "" {
-		o.Error = err.Error()
+// end notes the error that a run ended with, and adds what to do about it.
+func (o *Outcome) end(err *error) {
+	*err = withHint(*err)
+	if *err != nil && o.Error == "" {
+		o.Error = (*err).Error()
 	}
+}
+
+// withHint adds what to do to an error that does not say it.
+func withHint(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("%w: free space in that directory and run again, or give another one with --dir", err)
+	}
+	return err
+}
+
+// several makes one error, of one line, of those of several workers: that of the first of them, and how many more
+// there are. Workers that only stopped because of another one count last.
+func several(errs ...error) error {
+	var first error
+	more := -1
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			continue
+		case first == nil, errors.Is(first, context.Canceled) && !errors.Is(err, context.Canceled):
+			first = err
+		}
+		more++
+	}
+	if more > 0 {
+		return fmt.Errorf("%w (and %d more)", first, more)
+	}
+	return first
 }
 
 // Progress is told how far a stage of a run has come; total is 0 where that is not known. A nil Progress is told

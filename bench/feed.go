@@ -56,7 +56,10 @@ func (c *claiming) inBatches(n int, do func(caller, from, to int) error) (time.D
 	}
 	all.Wait()
 	took := time.Since(start)
-	return took, errors.Join(c.ctx.Err(), errors.Join(errs...))
+	if err := c.ctx.Err(); err != nil {
+		return took, err
+	}
+	return took, several(errs...)
 }
 
 // callers are the goroutines that call the engine, each with its own counts.

@@ -54,7 +54,7 @@ type KillReport struct {
 // Kill lets a process claim, kills it at random points, and starts it again on the same store, until it was killed as
 // often as asked for. The last process sends everything once more, looks at all of it, verifies the store and ends.
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
-	defer func() { report.end(err) }()
+	defer report.end(&err)
 	if o.Kills == 0 {
 		o.Kills = DefaultKills
 	}

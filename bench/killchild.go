@@ -101,7 +101,7 @@ func (r *killRun) claim() error {
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return several(errs...)
 }
 
 // checkWhole looks at everything once more, when all has been sent twice.

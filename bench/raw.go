@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 
@@ -38,7 +39,7 @@ const rawMemTableBytes = 8 << 20
 // openRawPebble opens Pebble with the settings that matter for speed as engine/pebble has them: cache, format, filters,
 // compression and compactions. Memory tables have the size that is best for it.
 func openRawPebble(dir string) (rawStore, error) {
-	failed := &fatal{}
+	failed := &fatal{failed: make(chan struct{})}
 	cache := pebble.NewCache(hapax.DefaultCacheBytes)
 	defer cache.Unref()
 	o := &pebble.Options{
@@ -69,10 +70,24 @@ func openRawPebble(dir string) (rawStore, error) {
 	return rawPebble{db, failed}, nil
 }
 
-func (r rawPebble) put(pairs []rawPair) (err error) {
+// put leaves the writing to a goroutine of its own, which ends if Pebble fails in it, or waits for ever if Pebble has
+// failed in one of its own.
+func (r rawPebble) put(pairs []rawPair) error {
+	done := make(chan error, 1)
+	go func() { done <- r.write(pairs) }()
+	select {
+	case err := <-done:
+		return err
+	case <-r.fatal.failed:
+		return r.fatal.err
+	}
+}
+
+func (r rawPebble) write(pairs []rawPair) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = r.fatal.note(cause)
+			r.fatal.note(cause)
+			err = r.fatal.err
 		}
 	}()
 	b := r.NewBatch()
@@ -86,39 +101,37 @@ func (r rawPebble) put(pairs []rawPair) (err error) {
 
 // Close leaves a Pebble that has failed as it is: it would wait for itself.
 func (r rawPebble) Close() error {
-	if err := r.fatal.get(); err != nil {
-		return err
+	select {
+	case <-r.fatal.failed:
+		return r.fatal.err
+	default:
+		return r.DB.Close()
 	}
-	return r.DB.Close()
 }
 
 // fatal is Pebble's logger. It keeps notes to itself and remembers the first failure, of which put and Close tell.
 type fatal struct {
-	mu  sync.Mutex // guards err
-	err error
+	once   sync.Once
+	failed chan struct{} // closed at the first failure
+	err    error         // set before failed is closed
 }
 
-func (f *fatal) get() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err
-}
-
-func (f *fatal) note(cause any) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
+func (f *fatal) note(cause any) {
+	f.once.Do(func() {
 		f.err = fmt.Errorf("the bare Pebble has failed: %v", cause)
-	}
-	return f.err
+		close(f.failed)
+	})
 }
 
 func (*fatal) Infof(string, ...any)  {}
 func (*fatal) Errorf(string, ...any) {}
 
-// Fatalf must not return, or Pebble would report success. A failed commit is Fatalf in the goroutine of put, which
-// recovers.
-func (f *fatal) Fatalf(format string, args ...any) { panic(f.note(fmt.Sprintf(format, args...))) }
+// Fatalf must not return, or Pebble would report success. It ends the goroutine that has failed: one of put's, or one of
+// Pebble's own.
+func (f *fatal) Fatalf(format string, args ...any) {
+	f.note(fmt.Sprintf(format, args...))
+	runtime.Goexit()
+}
 
 type rawBolt struct{ *bbolt.DB }
 

@@ -109,7 +109,7 @@ func (s *source) batch(from, n uint64) []engine.Event {
 
 // Reopen lets a process claim, kills it, opens its store and looks every acknowledged claim up.
 func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err error) {
-	defer func() { report.end(err) }()
+	defer report.end(&err)
 	if o.N == 0 {
 		o.N = DefaultReopenClaims
 	}
@@ -223,7 +223,7 @@ func (r *reopening) lookAll(ctx context.Context, e *opened) error {
 	}
 	all.Wait()
 	r.report.Lost = lost.Load()
-	return errors.Join(errs...)
+	return several(errs...)
 }
 
 func (r *reopening) look(ctx context.Context, e *opened, batches []uint64) (lost uint64, err error) {

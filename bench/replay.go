@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -40,7 +42,7 @@ type ReplayReport struct {
 	Duplicate uint64 `json:"duplicate"`
 	TooOld    uint64 `json:"too_old"`
 	TooNew    uint64 `json:"too_new"`
-	// Rejected rows are no events; RejectedRows names the first of them.
+	// Rejected rows are no events; RejectedRows names the first of them, in the order of their lines.
 	Rejected uint64 `json:"rejected"`
 	// InFlight and Undecided rows were read and not decided; Undecided ones because the store failed.
 	InFlight  uint64 `json:"in_flight"`
@@ -51,6 +53,8 @@ type ReplayReport struct {
 	Seconds      float64       `json:"seconds"`
 	BlankLines   uint64        `json:"blank_lines,omitempty"`
 	RejectedRows []RejectedRow `json:"rejected_rows,omitempty"`
+	// RejectedRowsLeftOut is the number of later rejected rows that the list does not name.
+	RejectedRowsLeftOut uint64 `json:"rejected_rows_left_out,omitempty"`
 	Outcome
 }
 
@@ -62,17 +66,19 @@ type RejectedRow struct {
 
 func (r RejectedRow) String() string { return fmt.Sprintf("line %d: %s", r.Line, r.Reason) }
 
+// reject counts a row. What the engine refuses is known a batch later than what cannot be read.
 func (r *ReplayReport) reject(line int, reason string) {
 	r.Records++
 	r.Rejected++
-	if len(r.RejectedRows) < MaxRejectedRows {
-		r.RejectedRows = append(r.RejectedRows, RejectedRow{line, reason})
-	}
+	at, _ := slices.BinarySearchFunc(r.RejectedRows, line, func(row RejectedRow, line int) int { return cmp.Compare(row.Line, line) })
+	r.RejectedRows = slices.Insert(r.RejectedRows, at, RejectedRow{line, reason})
+	r.RejectedRows = r.RejectedRows[:min(len(r.RejectedRows), MaxRejectedRows)]
+	r.RejectedRowsLeftOut = r.Rejected - uint64(len(r.RejectedRows))
 }
 
 // Replay judges a log in its order.
 func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err error) {
-	defer func() { report.end(err) }()
+	defer report.end(&err)
 	if o.Batch < 0 || o.KeepWeeks < 0 {
 		return report, fmt.Errorf("%w: a batch of %d, %d weeks: give numbers from 0", ErrUsage, o.Batch, o.KeepWeeks)
 	}
@@ -96,8 +102,9 @@ func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err erro
 	p := replay{ctx: ctx, e: e, log: log, report: &report, progress: o.Progress}
 	p.init(o)
 	err = p.run()
-	if err == nil {
-		report.Weeks, err = countWeeks(ctx, e)
+	weeks, werr := keptWeeks(ctx, e) // also of a log that was not read to its end
+	if report.Weeks = len(weeks); err == nil {
+		err = werr
 	}
 	report.BlankLines = log.blank
 	if cerr := e.Close(); err == nil && cerr != nil {
@@ -113,15 +120,15 @@ func retention(keepWeeks int) int {
 	return keepWeeks
 }
 
-// countWeeks waits for counts that are being rebuilt.
-func countWeeks(ctx context.Context, e *opened) (int, error) {
+// keptWeeks lists the weeks, also after ctx has ended; but it does not wait then for counts that are being rebuilt.
+func keptWeeks(ctx context.Context, e *opened) ([]engine.WeekInfo, error) {
 	for {
-		weeks, err := e.Weeks(ctx)
+		weeks, err := e.Weeks(context.WithoutCancel(ctx))
 		if !errors.Is(err, engine.ErrRebuilding) {
-			return len(weeks), err
+			return weeks, err
 		}
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 }

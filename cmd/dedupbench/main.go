@@ -1,4 +1,5 @@
-// Command dedupbench replays logs, measures claims, drops weeks and kills processes, and says what came of it.
+// Command dedupbench replays logs, measures claims, drops weeks, consumes topics and kills processes, and says what came
+// of it.
 //
 // Every command prints a table, or with --json one line of JSON as the last line of its standard output. Its exit
 // status is 0 if the run was completed and what it checks holds, 1 if not, and 2 if it could not be understood.
@@ -28,7 +29,8 @@ type cli struct {
 	Reopen reopenCmd `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
 	Claims claimsCmd `cmd:"" help:"Measure claims, beside the bare store library."`
 	Drop   dropCmd   `cmd:"" help:"Drop the oldest week while claims go on, and watch the space come back."`
-	Demo   demoCmd   `cmd:"" help:"See it: a real log, a consumer that is killed on the way, and nothing lost or claimed twice."`
+	Kafka  kafkaCmd  `cmd:"" help:"Consume a topic through the adapter: killed on the way, or measured beside a plain loop."`
+	Demo   demoCmd   `cmd:"" help:"See it: a topic with repeats, a consumer that is killed on the way, and nothing lost or handled twice."`
 }
 
 const (
@@ -54,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &output{stdout: written, stderr: stderr, json: slices.Contains(args, "--json") || slices.Contains(args, "--json=true")}
 	exited := -1
 	parser, err := kong.New(&c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
-		kong.Description("Replays logs, measures claims, drops weeks and kills processes, and says what came of it."),
+		kong.Description("Replays logs, measures claims, drops weeks, consumes topics and kills processes, and says what came of it."),
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(out))
 	if err != nil {

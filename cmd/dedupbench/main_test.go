@@ -250,14 +250,48 @@ func TestKill(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
-	o := dedupbench(t, "demo", "--kills", "3", "--json")
+	o := dedupbench(t, "demo", "--n", "20000", "--kills", "2", "--json")
 	f := o.fields(t)
-	want(t, f, map[string]any{"distinct": 51094, "claimed": 51094, "lost": 0, "claimed_twice": 0, "kills": 3})
-	if f["sent"].(float64) != 51094+f["duplicate"].(float64) || o.code != 0 {
-		t.Errorf("exit status %d, %v", o.code, f)
+	want(t, f, map[string]any{"sent": 20000, "lost": 0, "handled_twice": 0, "kills": 2, "error": nil})
+	if f["handled"] != f["distinct"] || f["distinct"].(float64) < 15000 || o.code != 0 {
+		t.Errorf("exit status %d, %v: %s", o.code, f, o.stderr)
 	}
-	if inMemory := f["in_memory_map"].(map[string]any); inMemory["claimed_twice"].(float64) <= 0 {
-		t.Errorf("the map claimed nothing twice: %v", inMemory)
+	for _, other := range []string{"in_memory_set", "at_least_once"} {
+		if twice := f[other].(map[string]any)["handled_twice"].(float64); twice <= 0 {
+			t.Errorf("%s handled nothing twice: %v", other, f)
+		}
+	}
+}
+
+func TestKafkaWithKills(t *testing.T) {
+	for _, mode := range []string{"work", "own"} {
+		o := dedupbench(t, "kafka", "--n", "20000", "--mode", mode, "--kills", "2", "--partitions", "3", "--json")
+		f := o.fields(t)
+		want(t, f, map[string]any{"produced": 20000, "handled_twice": 0, "state_mismatch": 0, "kills": 2, "ratio": nil, "claims_per_s": nil, "error": nil})
+		if lost, risk := f["lost"].(float64), f["at_risk"].(float64); lost > risk || mode == "work" && lost != 0 || o.code != 0 {
+			t.Errorf("exit status %d, %v: %s", o.code, f, o.stderr)
+		}
+	}
+}
+
+func TestKafkaRates(t *testing.T) {
+	for _, mode := range []string{"work", "own"} {
+		o := dedupbench(t, "kafka", "--n", "10000", "--mode", mode, "--partitions", "3", "--json")
+		f := o.fields(t)
+		want(t, f, map[string]any{"lost": 0, "handled_twice": 0, "state_mismatch": 0, "kills": 0})
+		for _, rate := range []string{"records_per_s", "raw_records_per_s", "claims_per_s", "ratio"} {
+			if v, ok := f[rate].(float64); !ok || v <= 0 {
+				t.Errorf("mode %s: %s is %v", mode, rate, f[rate])
+			}
+		}
+	}
+}
+
+func TestOffsetFirstIsSeenToLose(t *testing.T) {
+	o := dedupbench(t, "kafka", "--n", "20000", "--mode", "work", "--kills", "3", "--partitions", "3", "--control", "offset-first", "--json")
+	f := o.fields(t)
+	if f["lost"].(float64) <= 0 || f["error"] == nil || o.code == 0 {
+		t.Errorf("exit status %d, %v", o.code, f)
 	}
 }
 

@@ -44,6 +44,15 @@ func (b *bars) tell(stage string, done, total uint64) {
 	b.bar.SetCurrent(int64(done))
 }
 
+// tell prints a sentence, above the bars if there are any.
+func (o *output) tell(sentence string) {
+	if o.progress.all != nil {
+		say(o.progress.all, "%s\n", sentence)
+		return
+	}
+	say(o.stdout, "%s\n", sentence)
+}
+
 func (b *bars) end() {
 	if b.bar != nil {
 		b.bar.SetTotal(-1, true)

@@ -1,0 +1,41 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/hapax-dev/hapax/kafkaadapter"
+)
+
+// A claimsOrder has a process claim all events of a log, in their order, without a broker: what the engine alone takes
+// for them. There are as many callers as the topic has partitions, each with batches of the size that the adapter makes
+// at most, and every batch is durable. Events are made while the clock stands still.
+type claimsOrder struct {
+	Log   topicLog
+	Parts int
+	Store StoreName
+	Dir   string
+}
+
+// claimsChild says "measured …".
+func claimsChild(order []byte, say *voice) error {
+	var o claimsOrder
+	if err := json.Unmarshal(order, &o); err != nil {
+		return err
+	}
+	o.Log.nameScopes()
+	run := claiming{
+		ClaimsOptions: ClaimsOptions{N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: o.Parts},
+		ctx:           context.Background(), source: o.Log.source, report: &ClaimsReport{}, calls: newLatency(),
+	}
+	run.Progress = func(_ string, done, _ uint64) { say.line("at %d", done) }
+	e, err := openEngine(o.Store, o.Dir, false, run.source.options())
+	if err != nil {
+		return err
+	}
+	if _, err := run.judgeAll(e); err != nil {
+		return err
+	}
+	say.line("measured %s", &measurement{Seconds: run.engineTime.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed})
+	return e.Close()
+}

@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A consumerKind is how a consumer decides what it handles, and when it says that it has.
+type consumerKind string
+
+const (
+	adapterOwn  consumerKind = "own"           // the adapter, own-commit
+	adapterWork consumerKind = "work"          // the adapter, with the work
+	rawLoop     consumerKind = "raw"           // polls and does nothing: the ceiling
+	atLeastOnce consumerKind = "at least once" // handles everything, then commits
+	memorySet   consumerKind = "in-memory set" // the same, but for what is in a set in its memory; it claims there first
+	offsetFirst consumerKind = "offset first"  // commits, then claims and works in one transaction: the rule broken
+)
+
+// A consumeOrder is what the process of a consumer is told. It consumes until it has read to the topic's ends, is a
+// static member of its group, and says
+//
+//	from n      it goes on from there (see gateOrder)
+//	here        it has come to the point of the kill
+//	at n        how far it has come
+//	measured …  see measurement, if nothing is to kill it
+type consumeOrder struct {
+	Kind         consumerKind
+	Seeds        []string
+	Topic, Group string
+	Ends         []int64
+	Limit        uint64 // the numbers of events are below it
+
+	Store StoreName
+	Dir   string
+	Weeks int // of retention
+	Batch int // the most records of one batch; 0 = the adapter's default
+
+	Effects  string // the file to write what is handled to
+	Returned string // the file that grows by a byte with each return of a handler
+	Measure  bool   // count in memory what is handled, and take the time
+
+	gateOrder
+}
+
+func (o *consumeOrder) hasStore() bool {
+	return o.Kind == adapterOwn || o.Kind == adapterWork || o.Kind == offsetFirst
+}
+
+// A consuming is one consumer's way through a topic, over all its lives.
+type consuming struct {
+	order    consumeOrder
+	kills    []kill
+	way      uint64 // its length, in what the gate counts
+	stage    string
+	progress Progress
+	tell     func(sentence string) // nil: nobody
+	began    func(from uint64) error
+
+	killed   int
+	measured measurement
+}
+
+// run starts the consumer, kills it as planned, starts it again, and returns when it has come to the end.
+func (c *consuming) run(ctx context.Context) error {
+	for {
+		k := never
+		if c.killed < len(c.kills) {
+			k = c.kills[c.killed]
+		}
+		killed, err := c.life(ctx, k)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("consumer %q: %w", c.order.Kind, err)
+		case !killed && k != never:
+			return fmt.Errorf("consumer %q came to the end before its kill %d", c.order.Kind, c.killed+1)
+		case !killed:
+			return nil
+		}
+		c.killed++
+	}
+}
+
+// life is one process, from its start to its end.
+func (c *consuming) life(ctx context.Context, k kill) (killed bool, err error) {
+	order := c.order
+	order.gateOrder = k.gateOrder
+	child, err := startChild(ctx, "consume", &order)
+	if err != nil {
+		return false, err
+	}
+	silence := time.AfterFunc(maxSilence, child.kill)
+	defer silence.Stop()
+	at, meant := uint64(0), false
+	killed, err = child.hear(func(word, rest string) error {
+		n, _ := strconv.ParseUint(rest, 10, 64)
+		switch word {
+		case "measured":
+			return c.measured.parse(rest)
+		case "here":
+			meant = true
+			time.AfterFunc(k.after, child.kill)
+			return nil
+		case "from":
+			if c.began != nil {
+				if err := c.began(n); err != nil {
+					return err
+				}
+			}
+		case "at":
+		default:
+			return fmt.Errorf("a consumer said %q %q", word, rest)
+		}
+		if n > at {
+			silence.Reset(maxSilence)
+			at = n
+		}
+		c.progress.tell(c.stage, n, c.way)
+		return nil
+	})
+	switch {
+	case err == nil && killed && !meant && ctx.Err() == nil:
+		err = fmt.Errorf("it has not come further than %d of %d for %v", at, c.way, maxSilence)
+	case err == nil && killed && c.tell != nil && ctx.Err() == nil:
+		c.tell(fmt.Sprintf("  killed (SIGKILL) behind %s of %s, and started again", thousands(at), thousands(c.way)))
+	}
+	return killed, err
+}
+
+// thousands writes a number with a comma in each thousand.
+func thousands(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	var b strings.Builder
+	for i := range len(s) {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// A measurement is what a consumer says that nothing has killed.
+type measurement struct {
+	// Seconds are from the first fetched record to the last one's offset.
+	Seconds float64
+	// Handled events, those of them that were handled again, and what the engine holds.
+	Handled, Twice, Claims uint64
+}
+
+func (m *measurement) String() string {
+	return fmt.Sprintf("%g %d %d %d", m.Seconds, m.Handled, m.Twice, m.Claims)
+}
+
+func (m *measurement) parse(s string) error {
+	if _, err := fmt.Sscan(s, &m.Seconds, &m.Handled, &m.Twice, &m.Claims); err != nil {
+		return fmt.Errorf("a consumer has measured %q: %w", s, err)
+	}
+	return nil
+}

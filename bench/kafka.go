@@ -1,0 +1,276 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// KafkaMode is how the consumer of a Kafka run uses the adapter.
+type KafkaMode string
+
+// The modes: claim and offset commit before the handler runs, or all of it together. The empty mode is KafkaWork.
+const (
+	KafkaOwn  KafkaMode = "own"
+	KafkaWork KafkaMode = "work"
+)
+
+// KafkaControl breaks a rule on purpose, so that one can see the books notice.
+type KafkaControl string
+
+// OffsetFirst puts a loop in the adapter's place that commits the offset of what it has polled, and then claims and works
+// in one transaction: whatever a kill finds in between is lost.
+const OffsetFirst KafkaControl = "offset-first"
+
+// KafkaOptions configure Kafka.
+type KafkaOptions struct {
+	Brokers    []string // nil = one inside this process
+	N          int      // records produced, repeats included; 0 = DefaultKafkaRecords
+	Dup        float64  // share of them that repeat an earlier event (see topicLog)
+	Partitions int      // 0 = DefaultKafkaPartitions
+	Mode       KafkaMode
+	Kills      int // 0 = none, and rates are taken
+	Control    KafkaControl
+	Store      StoreName
+	Dir        string // of the store, which must be new; "" = a temporary one, which is removed
+	Seed       uint64
+	Progress   Progress
+}
+
+// Defaults of Kafka, and the most partitions.
+const (
+	DefaultKafkaRecords    = 1_000_000
+	DefaultKafkaPartitions = 8
+	maxPartitions          = 1000
+)
+
+// A KafkaReport says what became of the events of a topic.
+type KafkaReport struct {
+	// Produced records were sent, repeats included; Distinct is the number of events among them.
+	Produced uint64 `json:"produced"`
+	Distinct uint64 `json:"distinct"`
+	// Handled events took effect. With kills: in mode work, those whose counter in the business state, as it was
+	// committed, is at least 1; in mode own, those that the handler has written to a file as it started. Without kills
+	// handlers count in memory.
+	Handled uint64 `json:"handled"`
+	// Lost is Distinct less Handled, once the topic was read to its end.
+	Lost uint64 `json:"lost"`
+	// AtRisk counts the events that were claimed and whose handler had not returned at a kill, as the store and the
+	// handlers' file told after it: the most that mode own may lose. Always 0 in mode work.
+	AtRisk uint64 `json:"at_risk"`
+	// HandledTwice counts the events that took effect more than once.
+	HandledTwice uint64 `json:"handled_twice"`
+	// StateMismatch counts disagreements. With kills, in mode work: of claims, counters, sums of partitions and offsets,
+	// looked at event by event. Otherwise: by how much the number of claims differs from Handled and AtRisk.
+	StateMismatch uint64 `json:"state_mismatch"`
+	Kills         int    `json:"kills"`
+
+	// Rates, null with kills. Each is of a process of its own, one after the other, over the same topic, with the client's
+	// defaults, from the first fetched record to the last one: RecordsPerS of the adapter with a handler that only
+	// counts in memory, until the store has the last offset; RawRecordsPerS of a plain loop that polls and counts.
+	// ClaimsPerS is the engine alone on the same events, in durable batches of the adapter's size, by a caller for
+	// each partition. Ratio is RecordsPerS over RawRecordsPerS.
+	RecordsPerS    *float64 `json:"records_per_s"`
+	RawRecordsPerS *float64 `json:"raw_records_per_s"`
+	ClaimsPerS     *float64 `json:"claims_per_s"`
+	Ratio          *float64 `json:"ratio"`
+
+	ProduceSeconds float64 `json:"produce_seconds"`
+	ConsumeSeconds float64 `json:"consume_seconds"`
+	Seconds        float64 `json:"seconds"`
+	Outcome
+
+	firstWrong string
+}
+
+// Kafka produces events with repeats and has them consumed through the adapter, by a process that may be killed on the
+// way, and looks at what became of every event.
+func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) {
+	defer report.end(&err)
+	start := time.Now()
+	defer func() { report.Seconds = time.Since(start).Seconds() }()
+	if err := o.complete(); err != nil {
+		return report, err
+	}
+	src, err := newSource(o.Seed, UUIDv4, 1, 1)
+	if err != nil {
+		return report, err
+	}
+	place, err := newPlace(o.Dir)
+	if err != nil {
+		return report, err
+	}
+	defer place.remove(&err)
+	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
+		return report, fmt.Errorf("making the directory of the stores: %w", err)
+	}
+	b, err := openBroker(ctx, o.Brokers)
+	if err != nil {
+		return report, err
+	}
+	defer b.close()
+	p, err := b.produce(ctx, &topicLog{source: src, N: o.N, Dup: o.Dup}, o.Partitions, o.Progress)
+	if err != nil {
+		return report, err
+	}
+	defer p.remove(&err)
+	report.Produced, report.Distinct, report.ProduceSeconds = uint64(o.N), p.distinct, p.took.Seconds()
+	run := kafkaRun{KafkaOptions: o, produced: p, dir: place.Dir, report: &report}
+	if err := run.all(ctx); err != nil {
+		return report, err
+	}
+	return report, report.broken(&o)
+}
+
+func (o *KafkaOptions) complete() error {
+	if o.N == 0 {
+		o.N = DefaultKafkaRecords
+	}
+	if o.Partitions == 0 {
+		o.Partitions = DefaultKafkaPartitions
+	}
+	if o.Mode == "" {
+		o.Mode = KafkaWork
+	}
+	if _, err := o.Store.kind(); err != nil {
+		return err
+	}
+	switch {
+	case o.N < 1 || o.Partitions < 1 || o.Partitions > maxPartitions || o.Kills < 0:
+		return fmt.Errorf("%w: %d records on %d partitions, %d kills: give numbers from 1, and up to %d partitions", ErrUsage, o.N, o.Partitions, o.Kills, maxPartitions)
+	case !(o.Dup >= 0 && o.Dup < 1):
+		return fmt.Errorf("%w: a share of repeats of %v: give one from 0 to below 1", ErrUsage, o.Dup)
+	case o.Mode != KafkaOwn && o.Mode != KafkaWork:
+		return fmt.Errorf("%w: there is no mode %q: choose %s or %s", ErrUsage, o.Mode, KafkaOwn, KafkaWork)
+	case o.Control != "" && (o.Control != OffsetFirst || o.Mode != KafkaWork || o.Kills == 0):
+		return fmt.Errorf("%w: control %q: the only one is %s, in mode %s, with kills", ErrUsage, o.Control, OffsetFirst, KafkaWork)
+	case float64(o.N)*(1-o.Dup) < float64(o.Kills*leastPerKill):
+		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
+	}
+	return nil
+}
+
+// broken says what does not hold. Mode own may lose what was at risk.
+func (r *KafkaReport) broken(o *KafkaOptions) error {
+	if r.Lost <= r.AtRisk && r.HandledTwice+r.StateMismatch == 0 {
+		return nil
+	}
+	again := "run again with --dir to keep the store, and report it"
+	if o.Control != "" {
+		again = "the control " + string(o.Control) + " breaks the rule on purpose"
+	}
+	first := ""
+	if r.firstWrong != "" {
+		first = " (first " + r.firstWrong + ")"
+	}
+	return fmt.Errorf("%w: %d lost, %d of them at risk, %d handled twice, %d state mismatches%s: %s",
+		ErrNotHeld, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, first, again)
+}
+
+// kafkaRun is a run of Kafka.
+type kafkaRun struct {
+	KafkaOptions
+	*produced
+	dir    string
+	report *KafkaReport
+}
+
+// all consumes, with kills or with a clock.
+func (k *kafkaRun) all(ctx context.Context) error {
+	switch {
+	case k.Kills == 0:
+		return k.measure(ctx)
+	case k.Mode == KafkaOwn:
+		return k.killOwn(ctx)
+	default:
+		return k.killWork(ctx)
+	}
+}
+
+// order is that of a consumer of the run's topic.
+func (k *kafkaRun) order(kind consumerKind) consumeOrder {
+	return consumeOrder{
+		Kind: kind, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(groupNames[kind]), Ends: k.ends, Limit: k.log.limit(),
+		Store: k.Store, Dir: filepath.Join(k.dir, "store"), Weeks: k.log.options().RetentionWeeks,
+	}
+}
+
+var groupNames = map[consumerKind]string{
+	adapterOwn: "own", adapterWork: "work", rawLoop: "raw", atLeastOnce: "plain", memorySet: "set", offsetFirst: "control",
+}
+
+// consume runs a consumer to the end of the topic, with the run's kills.
+func (k *kafkaRun) consume(ctx context.Context, c *consuming) error {
+	start := time.Now()
+	c.stage, c.progress = "consume", k.Progress
+	err := c.run(ctx)
+	k.report.Kills, k.report.ConsumeSeconds = c.killed, time.Since(start).Seconds()
+	return err
+}
+
+// killWork kills a consumer whose claims, state and offsets are to commit together, and reads its store.
+func (k *kafkaRun) killWork(ctx context.Context) error {
+	c := consuming{order: k.order(adapterWork), way: k.distinct}
+	if k.Control == OffsetFirst {
+		c = consuming{order: k.order(offsetFirst), way: uint64(k.N)}
+	}
+	c.kills = drawKills(c.way, k.Kills, true)
+	if err := k.consume(ctx, &c); err != nil {
+		return err
+	}
+	check, err := checkState(ctx, &c.order, k.produced, k.Progress)
+	if err != nil {
+		return err
+	}
+	r := k.report
+	r.Handled, r.HandledTwice = check.handled()
+	r.StateMismatch, r.firstWrong = check.mismatches, check.first
+	r.Lost = less(r.Distinct, r.Handled)
+	return nil
+}
+
+// killOwn kills a consumer whose claims commit before its handlers run, and reads what the handlers wrote.
+func (k *kafkaRun) killOwn(ctx context.Context) error {
+	c := consuming{order: k.order(adapterOwn), way: k.distinct, kills: drawKills(k.distinct, k.Kills, true)}
+	c.order.Effects = filepath.Join(k.dir, "handled")
+	c.order.Returned = filepath.Join(k.dir, "returned")
+	r := k.report
+	c.began = func(claims uint64) error { // the handlers of the life before are dead
+		returned, err := fileSize(c.order.Returned)
+		r.AtRisk = less(claims, returned)
+		return err
+	}
+	err := k.consume(ctx, &c)
+	if err != nil {
+		return err
+	}
+	handled, err := readEffects(c.order.Effects, k.log)
+	if err != nil {
+		return err
+	}
+	returned, err := fileSize(c.order.Returned)
+	if err != nil {
+		return err
+	}
+	r.Handled, r.HandledTwice = handled.handled()
+	r.Lost = less(r.Distinct, r.Handled)
+	r.StateMismatch = apart(r.Distinct, returned+r.AtRisk)
+	return nil
+}
+
+// fileSize is 0 for a file that is not there.
+func fileSize(path string) (uint64, error) {
+	info, err := os.Stat(path)
+	if os.IsNotExist(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return uint64(info.Size()), nil
+}
+
+// apart is by how much a and b differ.
+func apart(a, b uint64) uint64 { return less(a, b) + less(b, a) }

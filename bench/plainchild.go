@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A plainConsumer is one without the adapter: a loop of the client library that polls, handles and commits.
+type plainConsumer struct {
+	consumeOrder
+	client *kgo.Client
+	gate   gate
+	next   []int64 // by partition
+	told   time.Time
+
+	effects *effects
+	seen    map[uint64]bool // memorySet
+	e       *opened         // offsetFirst
+	first   firstFetch
+	memory  memoryTally
+}
+
+// plainPoll is the most records that are handled for one commit.
+const plainPoll = 1000
+
+func (o *consumeOrder) plainOptions(first *firstFetch) []kgo.Opt {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(o.Seeds...), kgo.ConsumerGroup(o.Group), kgo.InstanceID(instance), kgo.ConsumeTopics(o.Topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(first),
+	}
+	if o.Kind != rawLoop { // it commits as the library does unasked
+		opts = append(opts, kgo.DisableAutoCommit())
+	}
+	return opts
+}
+
+func (o consumeOrder) consumePlain(say *voice) (err error) {
+	c := &plainConsumer{consumeOrder: o, gate: gate{gateOrder: o.gateOrder, say: say}}
+	if c.client, err = kgo.NewClient(o.plainOptions(&c.first)...); err != nil {
+		return err
+	}
+	defer c.client.Close()
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	c.gate.open(sum(c.next))
+	for !c.atEnd() {
+		fetches := c.client.PollRecords(context.Background(), c.atOnce())
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		if err := c.take(fetches.Records()); err != nil {
+			return err
+		}
+		if time.Since(c.told) > tellEvery {
+			c.told = time.Now()
+			say.line("at %d", sum(c.next))
+		}
+	}
+	return c.finish(say)
+}
+
+const tellEvery = 100 * time.Millisecond
+
+// prepare looks up where the group stands, and opens what the kind of consumer needs.
+func (c *plainConsumer) prepare() error {
+	if err := c.lookUp(); err != nil {
+		return err
+	}
+	if c.Measure {
+		c.memory = newMemoryTally(c.Limit)
+	}
+	if c.Kind == memorySet {
+		c.seen = make(map[uint64]bool)
+	}
+	var err error
+	switch {
+	case c.hasStore():
+		c.e, err = c.openStore()
+	case c.Effects != "":
+		c.effects, err = openEffects(c.Effects)
+	}
+	return err
+}
+
+// lookUp finds the offsets that the group has committed.
+func (c *plainConsumer) lookUp() error {
+	c.next = make([]int64, len(c.Ends))
+	committed, err := kadm.NewClient(c.client).FetchOffsets(context.Background(), c.Group)
+	if errors.Is(err, kerr.GroupIDNotFound) { // it is new
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking up the group's offsets: %w", err)
+	}
+	committed.Each(func(o kadm.OffsetResponse) {
+		if o.Topic == c.Topic && o.At > 0 {
+			c.next[o.Partition] = o.At
+		}
+	})
+	return nil
+}
+
+// openStore opens the engine of a consumer's store.
+func (o *consumeOrder) openStore() (*opened, error) {
+	return openEngine(o.Store, o.Dir, false, engine.Options{RetentionWeeks: o.Weeks})
+}
+
+func (c *plainConsumer) atOnce() int {
+	if c.Kind == rawLoop {
+		return 0 // whatever there is
+	}
+	return plainPoll
+}
+
+func (c *plainConsumer) atEnd() bool {
+	for p, end := range c.Ends {
+		if c.next[p] < end {
+			return false
+		}
+	}
+	return true
+}
+
+// take handles what a poll has brought, and commits it before or after.
+func (c *plainConsumer) take(recs []*kgo.Record) error {
+	if c.Kind == offsetFirst {
+		if err := c.client.CommitRecords(context.Background(), recs...); err != nil {
+			return err
+		}
+		defer c.advance(recs)
+		return c.workOff(recs)
+	}
+	for _, r := range recs {
+		if err := c.handle(r); err != nil {
+			return err
+		}
+	}
+	if c.Kind != rawLoop {
+		if err := c.client.CommitRecords(context.Background(), recs...); err != nil {
+			return err
+		}
+	}
+	c.advance(recs)
+	return nil
+}
+
+func (c *plainConsumer) advance(recs []*kgo.Record) {
+	for _, r := range recs {
+		c.next[r.Partition] = r.Offset + 1
+	}
+}
+
+func (c *plainConsumer) handle(r *kgo.Record) error {
+	number, err := numberOf(r, c.Limit)
+	if err != nil {
+		return err
+	}
+	if c.Measure {
+		c.memory.add(number)
+		return nil
+	}
+	c.gate.pass()
+	if c.Kind == memorySet {
+		if c.seen[number] {
+			return nil
+		}
+		c.seen[number] = true
+	}
+	return c.effects.add(number, idOf(r))
+}
+
+// workOff claims the records and does their work in one transaction of the engine.
+func (c *plainConsumer) workOff(recs []*kgo.Record) error {
+	return c.e.Update(context.Background(), func(tx *engine.Tx) error {
+		for _, r := range recs {
+			number, err := numberOf(r, c.Limit)
+			if err != nil {
+				return err
+			}
+			c.gate.pass()
+			ev, err := eventOf(r)
+			if err != nil {
+				return err
+			}
+			res, err := tx.TryClaim(ev)
+			if err == nil && res.Verdict == engine.Claimed {
+				err = addToState(tx, r.Partition, number)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// eventOf reads the event from a record's headers.
+func eventOf(r *kgo.Record) (ev engine.Event, err error) {
+	ev = engine.Event{Scope: DefaultScope, ID: idOf(r), Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}}
+	for i := range r.Headers {
+		if r.Headers[i].Key == timeHeader {
+			err = ev.Time.UnmarshalText(r.Headers[i].Value)
+		}
+	}
+	return ev, err
+}
+
+func (c *plainConsumer) finish(say *voice) error {
+	if c.Measure {
+		m := measurement{Seconds: c.first.since()}
+		m.Handled, _ = c.memory.handled()
+		say.line("measured %s", &m)
+	}
+	if c.effects != nil {
+		return c.effects.close()
+	}
+	if c.e != nil {
+		return c.e.Close()
+	}
+	return nil
+}
