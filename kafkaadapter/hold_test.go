@@ -1,0 +1,145 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// heldWeek is the week that a partition's hold keeps; false if there is no hold.
+func (r *rig) heldWeek(t *testing.T, partition int32) (weekbucket.Week, bool) {
+	t.Helper()
+	for _, h := range r.eng.Holds() {
+		if h.Name == fmt.Sprintf("kafka/%s/%s/%d", r.group, r.topic, partition) {
+			return weekOf(t, h.At), true
+		}
+	}
+	return 0, false
+}
+
+func weekOf(t *testing.T, at time.Time) weekbucket.Week {
+	t.Helper()
+	w, err := weekbucket.Of(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// lagging starts a consumer with a backlog of two records: one of three weeks ago is handled, the next one is stuck.
+func lagging(t *testing.T) (r *rig, m *member, old time.Time, release chan struct{}) {
+	t.Helper()
+	r = newRig(t, 1)
+	old = time.Now().AddDate(0, 0, -21)
+	r.Produce(t, r.dated("a", old), r.dated("b", time.Now()), r.dated("c", time.Now()))
+	mode, began, release, _ := r.stuck("b")
+	m = r.start(t, mode, func(o *Options) { o.MaxBatch, o.AllowedLateness = 1, time.Hour })
+	<-began
+	return r, m, old, release
+}
+
+func TestLaggingPartitionHoldsExpiryBack(t *testing.T) {
+	r, m, old, release := lagging(t)
+	if w, ok := r.heldWeek(t, 0); !ok || w != weekOf(t, old.Add(-time.Hour)) {
+		t.Errorf("week %v is held, %v; the partition's low mark is %v", w, ok, old)
+	}
+	if age := m.metric(t, "hold_age_seconds", "0"); age < 20*24*3600 {
+		t.Errorf("hold_age_seconds is %v", age)
+	}
+	if lag := m.metric(t, "lag_records", "0"); lag != 2 {
+		t.Errorf("lag_records is %v", lag)
+	}
+	_, err := r.eng.DropWeek(context.Background(), weekOf(t, old))
+	if !errors.Is(err, engine.ErrHeld) {
+		t.Errorf("the week of the low mark may be dropped: %v", err)
+	}
+	close(release)
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+}
+
+func TestCaughtUpPartitionHoldsNothingBack(t *testing.T) {
+	r, m, old, release := lagging(t)
+	close(release)
+	r.untilStored(t, 0, 3)
+	kafkatest.Until(t, "the hold to move", func() bool {
+		w, ok := r.heldWeek(t, 0)
+		return ok && w >= weekOf(t, time.Now().Add(-2*time.Hour))
+	})
+	kafkatest.Until(t, "the metric to move", func() bool { return m.metric(t, "hold_age_seconds", "0") < 15*24*3600 })
+	if _, err := r.eng.DropWeek(context.Background(), weekOf(t, old)); errors.Is(err, engine.ErrHeld) {
+		t.Errorf("a caught up partition holds back: %v", err)
+	}
+	m.stop(t)
+}
+
+func TestPartitionWithoutRecordsHoldsNothingBack(t *testing.T) {
+	r := newRig(t, 1)
+	m := r.start(t, r.work(1, nil))
+	kafkatest.Until(t, "the hold to move", func() bool {
+		w, ok := r.heldWeek(t, 0)
+		return ok && w >= weekOf(t, time.Now().Add(-8*24*time.Hour))
+	})
+	m.stop(t)
+}
+
+// The hold stays, so that no week goes that unread records need, and the next run begins with it.
+func TestHoldOutlivesTheConsumer(t *testing.T) {
+	r, m, _, release := lagging(t)
+	held, _ := r.heldWeek(t, 0)
+	p := m.partition(topicPartition{r.topic, 0})
+	go m.cancel()
+	<-p.ending.Done()
+	p.cancel(ErrFenced) // b is not handled
+	close(release)
+	<-m.done
+	if w, ok := r.heldWeek(t, 0); !ok || w != held {
+		t.Errorf("week %v is held, %v; while it ran %v", w, ok, held)
+	}
+	mode, began, release, _ := r.stuck("b")
+	m = r.start(t, mode)
+	<-began
+	if w, ok := r.heldWeek(t, 0); !ok || w != held {
+		t.Errorf("in the next run week %v is held, %v; before %v", w, ok, held)
+	}
+	close(release)
+	m.stop(t)
+}
+
+func TestNewPartitionHoldsEverythingUntilItsFirstBatch(t *testing.T) {
+	r := newRig(t, 1)
+	r.Produce(t, r.dated("a", time.Now()), r.dated("b", time.Now()))
+	mode, began, release, _ := r.stuck("a")
+	m := r.start(t, mode, func(o *Options) { o.MaxBatch = 1 })
+	<-began
+	if w, ok := r.heldWeek(t, 0); !ok || w != r.eng.OldestWeek() {
+		t.Errorf("week %v is held, %v, the oldest is %v", w, ok, r.eng.OldestWeek())
+	}
+	close(release)
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+}
+
+func TestControlRecordsCountAsCaughtUp(t *testing.T) {
+	r := newRig(t, 1)
+	r.ProduceTx(t, true, r.dated("a", time.Now().AddDate(0, 0, -21)))
+	r.ProduceTx(t, false, []*kgo.Record{r.event(0, "no")}...)
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 4)
+	kafkatest.Until(t, "the hold to move", func() bool {
+		w, ok := r.heldWeek(t, 0)
+		return ok && w >= weekOf(t, time.Now().Add(-8*24*time.Hour))
+	})
+	if lag := m.metric(t, "lag_records", "0"); lag != 0 {
+		t.Errorf("lag_records is %v", lag)
+	}
+	m.stop(t)
+}

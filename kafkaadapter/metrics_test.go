@@ -1,0 +1,81 @@
+package kafkaadapter
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+func TestMetricsAreWellFormedAndTell(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "a", "poison", "c")
+	m := r.start(t, r.work(2, failing(errHandler, "poison")))
+	r.untilStored(t, 0, 5)
+	kafkatest.Until(t, "the dead letter", func() bool { return m.metric(t, "dead_letters_total") == 1 })
+	kafkatest.Until(t, "the newest figures", func() bool { return m.metric(t, "records_total", "duplicate") == 1 })
+	for _, tt := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"records_total", []string{"claimed"}, 3},
+		{"records_total", []string{"duplicate"}, 1},
+		{"failed_attempts_total", nil, 2},
+		{"dead_letters_total", []string{"attempts"}, 1},
+		{"lost_total", nil, 0},
+		{"fenced_total", nil, 0},
+		{"partition_stopped", nil, 0},
+		{"lag_records", nil, 0},
+	} {
+		kafkatest.Until(t, tt.name, func() bool { return m.metric(t, tt.name, tt.labels...) >= tt.want })
+		if got := m.metric(t, tt.name, tt.labels...); got != tt.want {
+			t.Errorf("%s%v is %v, want %v", tt.name, tt.labels, got, tt.want)
+		}
+	}
+	for _, name := range []string{"batch_records", "handler_seconds", "commit_seconds"} {
+		if m.metric(t, name) == 0 {
+			t.Errorf("%s has no sample", name)
+		}
+	}
+	problems, err := testutil.GatherAndLint(m.reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	families, err := m.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "dedup_kafka_") {
+			t.Errorf("%s", f.GetName())
+		}
+		for _, x := range f.GetMetric() {
+			if !slices.ContainsFunc(x.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "group" && l.GetValue() == r.group }) {
+				t.Errorf("%s has no group", f.GetName())
+			}
+		}
+	}
+	m.stop(t)
+}
+
+func TestTwoConsumersOfAGroupShareARegistryByTheirInstance(t *testing.T) {
+	eng, reg := memEngine(t), prometheus.NewRegistry()
+	o := someOptions()
+	o.Registerer = reg
+	for _, tt := range []struct {
+		instance string
+		fails    bool
+	}{{"one", false}, {"two", false}, {"one", true}} {
+		o.InstanceID = tt.instance
+		_, err := New(eng, OwnCommit{Handle: ignoreOwn}, o)
+		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "InstanceID") {
+			t.Errorf("%s: %v", tt.instance, err)
+		}
+	}
+}
