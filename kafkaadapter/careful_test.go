@@ -38,13 +38,15 @@ func TestAttemptThatDidNotBeginDoesNotCount(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "c")
 	r.died(t, 0)
-	var m *member
-	m = r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+	started := make(chan *member, 1)
+	m := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+		m := <-started
 		p := m.partition(topicPartition{r.topic, 0})
 		m.cancel()
 		<-p.ending.Done() // from here on no other record is begun
 		return nil
 	}))
+	started <- m
 	<-m.done
 	if a := r.attemptsAt(t, 0); a != (attempts{}) {
 		t.Errorf("attempts %+v are kept of a record whose handler never ran", a)
