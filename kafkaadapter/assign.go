@@ -254,17 +254,22 @@ func (p *partition) takeOver(tx *engine.Tx, v *view, b beginning) error {
 	if err := tx.Put(partitionKey(keyOwner, p.pos), owner{p.token, p.width}.encode()); err != nil {
 		return err
 	}
-	if p.tries, err = readAttempts(tx, p.pos); err != nil {
-		return err
-	}
 	p.next, p.epoch = b.offset, b.epoch
+	// A commit ahead of the store means a store that lost its end: after a way back nothing is handled before it is gone.
+	p.signed = p.signed && v.committed != nil && v.committed.offset <= b.offset
 	if v.store != nil && v.store.Next == b.offset && v.store.TopicID == p.topicID {
-		return p.holdAtStart(tx)
+		if p.tries, err = readAttempts(tx, p.pos); err != nil {
+			return err
+		}
+		return p.holdAtStart(tx, true)
 	}
 	if err := tx.SetOffset(p.pos, engine.Offset{Next: b.offset, LeaderEpoch: b.epoch, TopicID: p.topicID}); err != nil {
 		return err
 	}
-	return p.holdAtStart(tx)
+	if err := tx.Delete(partitionKey(keyAttempts, p.pos)); err != nil { // they were at another record
+		return err
+	}
+	return p.holdAtStart(tx, false)
 }
 
 func newToken() (t [16]byte, err error) {

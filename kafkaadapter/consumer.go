@@ -125,7 +125,12 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	if ctx.Err() == nil { // it was not asked to end
 		return errors.Join(cause, err)
 	}
-	return err
+	select {
+	case failed := <-c.fatal: // while it ended
+		return errors.Join(failed, err)
+	default:
+		return err
+	}
 }
 
 // A newClient takes the client over when it is made and before it joins the group: its callbacks may come before
@@ -201,6 +206,7 @@ func (c *Consumer) shutdown() error {
 	c.client.AllowRebalance()
 	all := c.takeAll()
 	cut := c.drain(all, c.opt.ShutdownTimeout)
+	c.leave()
 	c.client.CloseAllowingRebalance()
 	all = c.takeAll() // assigned in the meantime: nothing of them was read
 	cut += c.drain(all, 0)
@@ -208,6 +214,18 @@ func (c *Consumer) shutdown() error {
 		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran: %w", cut, context.DeadlineExceeded)
 	}
 	return nil
+}
+
+// leaveTime is how long the brokers may take to let the member go. One that does not answer must not keep the process;
+// it forgets the member after the session timeout.
+const leaveTime = 3 * time.Second
+
+func (c *Consumer) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := c.client.LeaveGroupContext(ctx); err != nil {
+		c.opt.Logger.Warn("leaving the group failed; it forgets the member after the session timeout", "group", c.opt.Group, "error", err)
+	}
 }
 
 func (c *Consumer) takeAll() (all []*partition) {

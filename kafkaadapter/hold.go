@@ -23,10 +23,10 @@ func (p *partition) holdName() string {
 }
 
 // holdAtStart keeps every week until the first batch has told how late the partition's events are, unless an earlier
-// assignment has left its hold.
-func (p *partition) holdAtStart(tx *engine.Tx) error {
+// assignment has left its hold and this one goes on from there.
+func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
 	for _, h := range p.c.eng.Holds() {
-		if h.Name == p.holdName() {
+		if goesOn && h.Name == p.holdName() {
 			p.setHold(h.At)
 			return nil
 		}

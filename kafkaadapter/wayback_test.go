@@ -1,0 +1,82 @@
+package kafkaadapter
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// takenOver is the partition as an assignment takes it over, without a worker.
+func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
+	t.Helper()
+	c, err := New(r.eng, r.work(2, nil), r.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.topic = r.topic
+	if v.committed != nil {
+		v.committed.metadata = c.self
+	}
+	p := newPartition(c, v)
+	t.Cleanup(func() { p.cancel(nil) })
+	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.takeOver(tx, v, b) }); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestWayBackBeginsAnew(t *testing.T) {
+	r := newRig(t, 1)
+	pos := r.position(0)
+	recent := time.Now().AddDate(0, 0, -7)
+	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
+		if err := tx.Put(partitionKey(keyAttempts, pos), attempts{offset: 0, n: 2}.encode()); err != nil {
+			return err
+		}
+		p := &partition{pos: pos}
+		if err := tx.SetHold(p.holdName(), recent); err != nil {
+			return err
+		}
+		return tx.SetOffset(pos, engine.Offset{Next: 100, LeaderEpoch: -1})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 100}, end: 10}
+	p := r.takenOver(t, before, beginning{offset: 0, epoch: -1, way: StartOver, kind: ErrAboveLog})
+	if p.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
+		t.Errorf("%+v: attempts at a record of the log that was", p.tries)
+	}
+	if at := p.heldAt(); !at.Before(recent) {
+		t.Errorf("weeks before %v may go, and what is in them is read again", at)
+	}
+	if p.signed {
+		t.Error("Kafka's commit is ahead of the store, and events are handled before it is moved: the next start would take the store for one that lost its end")
+	}
+}
+
+func TestAssignmentThatGoesOnKeepsAttemptsAndHold(t *testing.T) {
+	r := newRig(t, 1)
+	pos := r.position(0)
+	recent := time.Now().AddDate(0, 0, -7).Truncate(time.Second).UTC()
+	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
+		if err := tx.Put(partitionKey(keyAttempts, pos), attempts{offset: 100, n: 2}.encode()); err != nil {
+			return err
+		}
+		p := &partition{pos: pos}
+		if err := tx.SetHold(p.holdName(), recent); err != nil {
+			return err
+		}
+		return tx.SetOffset(pos, engine.Offset{Next: 100, LeaderEpoch: -1})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 90}, end: 200}
+	p := r.takenOver(t, v, beginning{offset: 100, epoch: -1})
+	if p.tries != (attempts{100, 2}) || !p.heldAt().Equal(recent) || !p.signed {
+		t.Errorf("attempts %+v, hold %v, signed %v", p.tries, p.heldAt(), p.signed)
+	}
+}
