@@ -325,3 +325,15 @@ func TestFailedStoreEndsRun(t *testing.T) {
 		t.Errorf("Run: %v", m.err)
 	}
 }
+
+// The size of the next batch doubles after each one, also after one in which nothing was done.
+func TestRecordMayFailVeryOften(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b")
+	r.start(t, r.work(80, failing(errHandler, "a")), func(o *Options) {
+		o.FirstBackoff, o.LongestBackoff = time.Microsecond, time.Microsecond
+	})
+	r.untilStored(t, 0, 2)
+	r.checkOnce(t, "b")
+	r.letters(t, 1)
+}
