@@ -1,0 +1,188 @@
+package simulation
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// An audit compares what a store holds with what the world knows, before a consumer runs on it. It reads past the store
+// that refuses, and its findings count only if the power stayed on.
+type audit struct {
+	w     *world
+	eng   *engine.Engine
+	store engine.Store
+	off   *atomic.Bool
+
+	offsets [partitions]int64
+	claims  map[string]claim
+	counts  map[string]int64
+}
+
+// A claim is what the audit has found in the store.
+type claim struct {
+	bucket engine.Bucket
+	state  engine.State
+}
+
+// run checks the promises that hold at every restart.
+func (a *audit) run() {
+	steps := []func() error{a.readClaims, a.readOffsets, a.readCounts, a.checkOrigins}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			if !a.off.Load() {
+				a.w.violate("reading the store after a restart: %v", err)
+			}
+			return
+		}
+	}
+	a.checkEffects()
+	a.checkCoupling()
+}
+
+func (a *audit) readClaims() error {
+	a.claims = make(map[string]claim)
+	return a.store.Scan(context.Background(), func() {}, func(key, record []byte) error {
+		bucket, id, err := engine.ParseKey(key)
+		if err != nil {
+			return err
+		}
+		if _, twice := a.claims[string(id)]; twice {
+			a.w.violate("%s is claimed in two weeks", id)
+		}
+		a.claims[string(id)] = claim{bucket, engine.State(record[0])}
+		return nil
+	})
+}
+
+// readOffsets reads the offsets, which never go back.
+func (a *audit) readOffsets() error {
+	for p := range a.offsets {
+		o, _, err := a.eng.Offset(context.Background(), position(p))
+		if err != nil {
+			return err
+		}
+		a.offsets[p] = o.Next
+		if o.Next < a.w.floor[p] {
+			a.w.violate("partition %d went back from %d to %d", p, a.w.floor[p], o.Next)
+		}
+		a.w.floor[p] = o.Next
+	}
+	return nil
+}
+
+// readCounts reads how often each event took effect, and compares the accounts with that.
+func (a *audit) readCounts() error {
+	var want, got [accounts]int64
+	a.counts = make(map[string]int64)
+	err := a.scan(countPrefix, func(id string, n int64) error {
+		a.counts[id] = n
+		e := a.w.event([]byte(id))
+		want[e.account] += n * e.amount
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = a.scan(accountPrefix, func(name string, n int64) error {
+		i, err := strconv.Atoi(name)
+		got[i] = n
+		return err
+	})
+	if err == nil && got != want {
+		a.w.violate("the accounts are %v, their events come to %v", got, want)
+	}
+	return err
+}
+
+// scan reads the numbers that handlers have put under keys with a prefix.
+func (a *audit) scan(prefix string, fn func(name string, n int64) error) error {
+	const hostKind = 'h' // the first byte of the keys under which the engine keeps those of the host
+	whole := append([]byte{hostKind}, prefix...)
+	return a.store.ScanState(whole, func(key, value []byte) error {
+		return fn(string(key[len(whole):]), number(value))
+	})
+}
+
+// checkEffects: an event is claimed if and only if it took effect, once; or it is dead-lettered, and then its handler
+// always fails.
+func (a *audit) checkEffects() {
+	for _, e := range a.w.events {
+		c, claimed := a.claims[e.id]
+		n := a.counts[e.id]
+		switch {
+		case n > 1:
+			a.w.violate("%s took effect %d times", e.id, n)
+		case e.poison != healthy && n != 0:
+			a.w.violate("%s took effect although its handler fails", e.id)
+		case e.poison != healthy && claimed && c.state != engine.DeadLettered:
+			a.w.violate("%s is claimed, has no effect and is no dead letter", e.id)
+		case e.poison == healthy && claimed && c.state != engine.Done:
+			a.w.violate("%s is a dead letter although its handler succeeds", e.id)
+		case e.poison == healthy && claimed && n == 0:
+			a.w.violate("%s is claimed and has no effect", e.id)
+		case !claimed && n != 0:
+			a.w.violate("%s took effect and is not claimed", e.id)
+		}
+	}
+}
+
+// checkOrigins looks up some claims through the engine: whoever made one has an offset beyond it.
+func (a *audit) checkOrigins() error {
+	left := 20
+	for id, c := range a.claims {
+		if left--; left < 0 {
+			break
+		}
+		rec, found, err := a.eng.Lookup(context.Background(), c.bucket.Scope, []byte(id), c.bucket.Week.Start())
+		if err != nil {
+			return err
+		}
+		if next := a.offsets[rec.Origin.Partition]; !found || rec.State != c.state || rec.Origin.Offset >= next {
+			a.w.violate("%s is claimed: %v, %v by %v, whose next offset is %d", id, found, rec.State, rec.Origin, next)
+		}
+	}
+	return nil
+}
+
+// checkCoupling: everything below the store's offsets has been judged.
+func (a *audit) checkCoupling() {
+	for p, next := range a.offsets {
+		if next > int64(len(a.w.log[p])) {
+			a.w.violate("partition %d is at %d of %d", p, next, len(a.w.log[p]))
+			return
+		}
+		for offset, e := range a.w.log[p][:next] {
+			if _, claimed := a.claims[e.id]; !claimed {
+				a.w.violate("partition %d is at %d, and its record %d, %s, has left no trace", p, next, offset, e.id)
+			}
+		}
+	}
+}
+
+// finish checks what holds when everything is handled: each event has taken effect or is a dead letter that the broker
+// has.
+func (a *audit) finish() {
+	a.run()
+	letters, err := a.w.letters()
+	if err != nil {
+		a.w.violate("reading the dead letters: %v", err)
+	}
+	for p, end := range a.w.ends() {
+		if a.offsets[p] != end {
+			a.w.violate("partition %d is at %d of %d", p, a.offsets[p], end)
+		}
+	}
+	for _, e := range a.w.events {
+		switch n := letters[e.id]; {
+		case e.poison == healthy && a.counts[e.id] != 1:
+			a.w.violate("%s took effect %d times in the end", e.id, a.counts[e.id])
+		case e.poison != healthy && n == 0:
+			a.w.violate("%s is a dead letter that was not published", e.id)
+		case e.poison == healthy && n != 0:
+			a.w.violate("%s was published as a dead letter although its handler succeeds", e.id)
+		}
+	}
+}

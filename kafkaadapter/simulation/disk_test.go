@@ -1,0 +1,70 @@
+package simulation
+
+import (
+	"math/rand/v2"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+// A disk is what stays when a machine ends.
+type disk interface {
+	// open opens the store that is on the disk. The power is cut inside the store, if the disk can.
+	open(p *power) (engine.Store, error)
+	// crash is the disk that a power cut at this moment leaves, with so many percent of what is not synced. The store
+	// that is open goes on, on a disk that nobody will look at again.
+	crash(keep int, rng *rand.Rand) disk
+}
+
+// A memDisk holds a storetest.Mem, whose batches survive as a prefix.
+type memDisk struct {
+	disk *storetest.Disk
+	mem  *storetest.Mem // nil: not open
+}
+
+const memDir = "mem"
+
+func newMemDisk() *memDisk { return &memDisk{disk: storetest.NewDisk()} }
+
+func (d *memDisk) open(*power) (_ engine.Store, err error) {
+	d.mem, err = d.disk.Open(memDir, engine.Identity{})
+	return d.mem, err
+}
+
+func (d *memDisk) crash(keep int, _ *rand.Rand) disk {
+	after := d.mem.CrashClone((d.mem.Unsynced()*keep + 50) / 100)
+	if err := after.Close(); err != nil {
+		panic(err) // nothing can fail there
+	}
+	return &memDisk{disk: after.Disk()}
+}
+
+// A pebbleDisk is the crash file system with a real store on it.
+type pebbleDisk struct{ fs *vfs.MemFS }
+
+func newPebbleDisk() *pebbleDisk { return &pebbleDisk{vfs.NewCrashableMem()} }
+
+func (d *pebbleDisk) open(p *power) (engine.Store, error) {
+	o := pebble.Options{FS: errorfs.Wrap(d.fs, ticker{p}), CacheBytes: 64 << 10, MemTableBytes: 64 << 10, SmallTables: true}
+	return pebble.Open("store", o)
+}
+
+func (d *pebbleDisk) crash(keep int, rng *rand.Rand) disk {
+	return &pebbleDisk{d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rng})}
+}
+
+// A ticker lets the power see each change that is about to be made to a file system. It injects no error.
+type ticker struct{ p *power }
+
+func (ticker) String() string { return "(ticker)" }
+
+func (t ticker) MaybeError(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+		t.p.tick(atDisk)
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+// Package simulation runs whole consumers on machines whose power is cut again and again: an embedded broker, the real
+// client, the adapter, the engine and a store on a disk that loses what was not synced, all in one process and in virtual
+// time. Between two cuts it looks at the store, and in the end at everything.
+//
+// A seed decides what is produced, which handlers fail, where the power is cut and what survives. It does not decide the
+// order in which goroutines run, so a failure need not come back at its first repetition.
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+var (
+	duration = flag.Duration("simulate.duration", 0, "cut the power for that long, instead of the usual number of times")
+	from     = flag.Uint64("simulate.seed", 1, "the first seed")
+)
+
+// fewestCuts is what a run of the test has to come to.
+func fewestCuts() int {
+	if raced {
+		return 400
+	}
+	return 2000
+}
+
+const cutsPerRun = 40
+
+// A report is what came out of one run.
+type report struct {
+	seed       uint64
+	store      string
+	violations []string
+	tally
+}
+
+// simulate lives cutsPerRun lives on one disk, and then one until everything is handled.
+func simulate(t *testing.T, seed uint64, onPebble bool, m mutant) (r report) {
+	r = report{seed: seed, store: "memory"}
+	synctest.Test(t, func(t *testing.T) {
+		var d disk = newMemDisk()
+		if onPebble {
+			r.store, d = "Pebble", newPebbleDisk()
+		}
+		w, err := newWorld(seed, d, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.close()
+		for i := 0; i < cutsPerRun && !w.violated(); i++ {
+			if err := w.produce(5 + w.pick(45)); err != nil {
+				t.Fatal(err)
+			}
+			w.oneLife(onPebble)
+			time.Sleep(w.downtime())
+		}
+		if !w.violated() {
+			w.lastLife()
+		}
+		r.violations, r.tally = w.violations, w.tally
+	})
+	return r
+}
+
+// oneLife cuts the power of a machine at a moment of its own, or now and then stops it in an orderly way.
+func (w *world) oneLife(onPebble bool) {
+	if w.chance(5) {
+		w.tally.clean++
+		w.live(newPower(atIdle, -1), stopped)
+		return
+	}
+	moments := []struct {
+		moment
+		latest int
+	}{{atApply, 40}, {atApply, 40}, {atSync, 60}, {atSync, 60}, {atHandler, 40}, {atHandler, 40}, {atWire, 40}, {atIdle, 0}}
+	if onPebble {
+		moments[0].moment, moments[0].latest = atDisk, 120
+		moments[2].moment, moments[2].latest = atDisk, 40
+	}
+	k := moments[w.pick(len(moments))]
+	w.live(newPower(k.moment, 1+w.pick(k.latest+1)), cutWhenIdle)
+}
+
+// downtime is how long it takes until the power is back: mostly within the group's patience, sometimes hours.
+func (w *world) downtime() time.Duration {
+	if w.chance(20) {
+		return w.upTo(5 * time.Hour)
+	}
+	return w.upTo(5 * time.Second)
+}
+
+// lastLife handles everything that is left, and looks at the whole.
+func (w *world) lastLife() {
+	w.live(newPower(atIdle, -1), stoppedLater)
+	if w.violated() {
+		return
+	}
+	p := newPower(atIdle, -1)
+	s, err := w.disk.open(p)
+	if err != nil {
+		w.violate("opening the store in the end: %v", err)
+		return
+	}
+	eng, err := engine.Open(s, engine.Options{})
+	if err != nil {
+		w.violate("opening the engine in the end: %v", err)
+		return
+	}
+	a := audit{w: w, eng: eng, store: s, off: &p.off}
+	a.finish()
+	if err := eng.Close(); err != nil {
+		w.violate("closing the engine in the end: %v", err)
+	}
+}
+
+// A campaign is runs with one seed after the other, several at a time.
+type campaign struct {
+	mu   sync.Mutex // guards what follows
+	next uint64
+	all  []report
+}
+
+// run simulates until more says that it is enough.
+func (c *campaign) run(t *testing.T, more func(cuts int) bool) {
+	for {
+		c.mu.Lock()
+		seed, cuts, failed := c.next, c.cuts(), t.Failed()
+		c.next++
+		c.mu.Unlock()
+		if failed || !more(cuts) {
+			return
+		}
+		r := simulate(t, seed, seed%4 == 0, nil)
+		for _, v := range r.violations {
+			t.Errorf("seed %d, on %s, after %d power cuts: %s", r.seed, r.store, r.total(), v)
+		}
+		c.mu.Lock()
+		c.all = append(c.all, r)
+		c.mu.Unlock()
+	}
+}
+
+func (c *campaign) cuts() (n int) {
+	for i := range c.all {
+		n += c.all[i].total()
+	}
+	return n
+}
+
+func (c *campaign) String() string {
+	cuts := make(map[string]map[moment]int)
+	var sum tally
+	for _, r := range c.all {
+		if cuts[r.store] == nil {
+			cuts[r.store] = make(map[moment]int)
+		}
+		for m, n := range r.cuts {
+			cuts[r.store][m] += n
+		}
+		sum.clean += r.clean
+		sum.records += r.records
+		sum.events += r.events
+		sum.poisoned += r.poisoned
+		sum.handled += r.handled
+	}
+	return fmt.Sprintf("%d power cuts %v, %d orderly stops; %d records of %d events, %d of which always fail; %d calls of handlers; seeds %d to %d",
+		c.cuts(), cuts, sum.clean, sum.records, sum.events, sum.poisoned, sum.handled, *from, c.next-1)
+}
+
+func TestEachEventTakesEffectOnceThroughPowerCuts(t *testing.T) {
+	began := time.Now()
+	more := func(cuts int) bool { return cuts < fewestCuts() }
+	if *duration > 0 {
+		more = func(int) bool { return time.Since(began) < *duration }
+	}
+	c := &campaign{next: *from}
+	t.Run("seeds", func(t *testing.T) {
+		for i := range min(4, runtime.GOMAXPROCS(0)) {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				c.run(t, more)
+			})
+		}
+	})
+	t.Logf("%v in %v", c, time.Since(began).Round(time.Millisecond))
+	if *duration == 0 && !t.Failed() && c.cuts() < fewestCuts() {
+		t.Errorf("%d power cuts, want at least %d", c.cuts(), fewestCuts())
+	}
+}
+
+// The control: what breaks the protocol is seen within a few seeds.
+func TestBrokenProtocolsAreCaught(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		mutant
+	}{{"durable before the sync", noSync}, {"offset before the batch", offsetFirst}} {
+		t.Run(c.name, func(t *testing.T) {
+			const seeds = 10
+			for seed := *from; seed < *from+seeds; seed++ {
+				if r := simulate(t, seed, false, c.mutant); len(r.violations) > 0 {
+					t.Logf("seed %d, after %d power cuts: %s", seed, r.total(), r.violations[0])
+					return
+				}
+			}
+			t.Fatalf("%d seeds have seen nothing wrong: the simulation tests nothing", seeds)
+		})
+	}
+}

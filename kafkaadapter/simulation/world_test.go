@@ -1,0 +1,260 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+const (
+	group       = "simulation"
+	topic       = "in"
+	deadTopic   = "in-dlt"
+	partitions  = 3
+	accounts    = 4
+	maxAttempts = 20 // above what failures of handlers that recover and deaths in them come to
+)
+
+// An event is what a producer says happened, however often it says so.
+type event struct {
+	id      string
+	account int
+	amount  int64
+	at      time.Time // zero: the records' own timestamps, which differ
+	poison  poison
+	hiccups int // how often its handler will still fail before it does not
+}
+
+// A poison says how the handler of an event always fails.
+type poison uint8
+
+const (
+	healthy poison = iota
+	failing
+	panicking
+	permanent
+)
+
+// A world is all that machines come and go in: a broker, a producer, and what is known of the events. It lives in one
+// bubble of testing/synctest.
+type world struct {
+	seed    uint64
+	network *kfake.VirtualNetwork
+	cluster *kfake.Cluster
+	out     *kgo.Client // the producer
+
+	disk     disk
+	mutate   mutant
+	promised atomic.Uint64
+
+	mu         sync.Mutex // guards what follows
+	rng        *rand.Rand
+	events     []*event
+	byID       map[string]*event
+	log        [partitions][]*event // by offset
+	floor      [partitions]int64    // offsets seen in the store at a restart
+	violations []string
+	tally      tally
+}
+
+// A tally is what a run has come to.
+type tally struct {
+	cuts                             map[moment]int
+	clean, records, events, poisoned int
+	handled                          int // calls of the handler
+}
+
+func (t *tally) total() (n int) {
+	for _, k := range t.cuts {
+		n += k
+	}
+	return n
+}
+
+func newWorld(seed uint64, d disk, m mutant) (*world, error) {
+	w := &world{
+		seed: seed, disk: d, mutate: m, network: new(kfake.VirtualNetwork),
+		rng: rand.New(rand.NewPCG(seed, 7)), byID: make(map[string]*event), tally: tally{cuts: make(map[moment]int)},
+	}
+	var err error
+	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
+		kfake.SeedTopics(partitions, topic), kfake.SeedTopics(1, deadTopic))
+	if err != nil {
+		return nil, err
+	}
+	w.out, err = kgo.NewClient(w.client(w.network.DialContext, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	return w, err
+}
+
+func (w *world) client(dial func(context.Context, string, string) (net.Conn, error), more ...kgo.Opt) []kgo.Opt {
+	return append([]kgo.Opt{
+		kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(dial), kgo.ProducerLinger(0),
+		kgo.DisableClientMetrics(), kgo.ProducerBatchCompression(kgo.NoCompression()), // they only take time
+		kgo.MetadataMinAge(10 * time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }),
+	}, more...)
+}
+
+func (w *world) close() {
+	w.out.Close()
+	w.cluster.Close()
+}
+
+// violate notes that a promise was broken.
+func (w *world) violate(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violations = append(w.violations, fmt.Sprintf(format, args...))
+}
+
+func (w *world) violated() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.violations) > 0
+}
+
+// chance is true in so many of 100 cases.
+func (w *world) chance(percent int) bool { return w.pick(100) < percent }
+
+func (w *world) pick(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.IntN(n)
+}
+
+// upTo is a time from 0 to d.
+func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.pick(int(d) + 1)) }
+
+// produce sends n records: new events and repeats of recent and old ones, some of them side by side.
+func (w *world) produce(n int) error {
+	var sent []*event
+	var records []*kgo.Record
+	for range n {
+		e := w.newOrAgain(sent)
+		r := &kgo.Record{
+			Topic: topic, Partition: int32(w.pick(partitions)), Value: []byte(strconv.FormatInt(e.amount, 10)),
+			Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(e.id)}},
+		}
+		if !e.at.IsZero() {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "event_time", Value: []byte(e.at.Format(time.RFC3339))})
+		}
+		sent, records = append(sent, e), append(records, r)
+	}
+	if err := w.out.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, r := range records {
+		if int64(len(w.log[r.Partition])) != r.Offset {
+			return fmt.Errorf("record of %s got offset %d, want %d", sent[i].id, r.Offset, len(w.log[r.Partition]))
+		}
+		w.log[r.Partition] = append(w.log[r.Partition], sent[i])
+	}
+	w.tally.records += n
+	return nil
+}
+
+func (w *world) newOrAgain(sent []*event) *event {
+	switch k := w.pick(100); {
+	case k < 15 && len(sent) > 0:
+		return sent[len(sent)-1]
+	case k < 25 && len(sent) > 0:
+		return sent[w.pick(len(sent))]
+	case k < 35 && len(w.events) > 0:
+		return w.events[w.pick(len(w.events))]
+	}
+	return w.newEvent()
+}
+
+func (w *world) newEvent() *event {
+	e := &event{account: w.pick(accounts), amount: int64(1 + w.pick(1000))}
+	e.id = fmt.Sprintf("event-%d", len(w.events))
+	if w.chance(30) {
+		e.id = uuid.NewSHA1(uuid.NameSpaceOID, []byte(e.id)).String()
+	}
+	if w.chance(60) {
+		e.at = time.Now().Add(-w.upTo(48 * time.Hour)).UTC().Truncate(time.Second)
+	}
+	switch {
+	case w.chance(2):
+		e.poison = poison(1 + w.pick(int(permanent)))
+		w.tally.poisoned++
+	case w.chance(6):
+		e.hiccups = 1 + w.pick(2)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+	w.byID[e.id] = e
+	w.tally.events++
+	return e
+}
+
+func (w *world) event(id []byte) *event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.byID[string(id)]
+}
+
+// hiccup says whether the handler of e fails this time.
+func (w *world) hiccup(e *event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.hiccups == 0 {
+		return false
+	}
+	e.hiccups--
+	return true
+}
+
+// ends are the offsets after the last records.
+func (w *world) ends() (ends [partitions]int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for p := range ends {
+		ends[p] = int64(len(w.log[p]))
+	}
+	return ends
+}
+
+func position(p int) engine.Position {
+	return engine.Position{Group: group, Topic: topic, Partition: int32(p)}
+}
+
+// letters counts the dead letters of each event that the broker has.
+func (w *world) letters() (map[string]int, error) {
+	c, err := kgo.NewClient(w.client(w.network.DialContext, kgo.ConsumeTopics(deadTopic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	found := make(map[string]int)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // virtual: nothing more comes
+		fetches := c.PollFetches(ctx)
+		cancel()
+		n := 0
+		fetches.EachRecord(func(r *kgo.Record) {
+			n++
+			for _, h := range r.Headers {
+				if h.Key == "id" {
+					found[string(h.Value)]++
+				}
+			}
+		})
+		if n == 0 {
+			return found, nil
+		}
+	}
+}
