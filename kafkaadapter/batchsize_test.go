@@ -33,8 +33,8 @@ func TestBatchSizeFollowsTheHandlers(t *testing.T) {
 func TestPausesGrowWithinBounds(t *testing.T) {
 	p := &partition{c: &Consumer{opt: Options{FirstBackoff: 100 * time.Millisecond, LongestBackoff: time.Second}}}
 	s := p.newPause()
-	for n, want := range map[uint32]time.Duration{0: 100, 1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 6: 1000, 1 << 31: 1000} {
-		want *= time.Millisecond
+	for n, ms := range map[uint32]int{0: 100, 1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 6: 1000, 1 << 31: 1000} {
+		want := time.Duration(ms) * time.Millisecond
 		jitter := false
 		first := s.attempt(n)
 		for range 50 {

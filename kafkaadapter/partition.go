@@ -82,8 +82,8 @@ func newPartition(c *Consumer, v *view) *partition {
 
 func (p *partition) tp() topicPartition { return topicPartition{p.pos.Topic, p.pos.Partition} }
 
-// push hands records to the worker. It reports whether the queue is full.
-func (p *partition) push(recs []*kgo.Record, stable int64) (full bool) {
+// push hands records to the worker.
+func (p *partition) push(recs []*kgo.Record, stable int64) {
 	if stable >= 0 {
 		p.told(stable)
 	}
@@ -92,10 +92,8 @@ func (p *partition) push(recs []*kgo.Record, stable int64) (full bool) {
 		p.queue = append(p.queue, recs)
 		p.queued += len(recs)
 	}
-	full = p.full()
 	p.mu.Unlock()
 	p.nudge()
-	return full
 }
 
 // full reports whether the worker has enough. p.mu is held.

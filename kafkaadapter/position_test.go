@@ -113,7 +113,7 @@ func TestWhereAPartitionBegins(t *testing.T) {
 				if err != nil || b.offset != tt.want {
 					t.Errorf("begins at %d, %v; want %d", b.offset, err, tt.want)
 				}
-				if tt.kind != nil && tt.kind != ErrLogDiverged && !errors.Is(b.kind, tt.kind) {
+				if tt.kind != nil && !errors.Is(tt.kind, ErrLogDiverged) && !errors.Is(b.kind, tt.kind) {
 					t.Errorf("the way on is for %v, want %v", b.kind, tt.kind)
 				}
 				return
@@ -151,7 +151,7 @@ func TestPositionErrorTellsBothSides(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	empty := look(nil, nil)
-	if e := empty.refuse(ErrBelowLog).(*PositionError); e.Store != -1 || e.Committed != -1 {
+	if err := empty.refuse(ErrBelowLog); !errors.As(err, &e) || e.Store != -1 || e.Committed != -1 {
 		t.Errorf("what is not there is not -1: %+v", e)
 	}
 }

@@ -249,6 +249,21 @@ func TestNothingCommitsAfterARevoke(t *testing.T) {
 	}
 }
 
+// Another owner in the store is enough: nobody has to tell this member.
+func TestPartitionOfAnotherOwnerIsLeftAlone(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 1)
+	r.died(t, 0) // whoever it was, it is the owner now
+	r.send(t, 0, "b")
+	kafkatest.Until(t, "the fence", func() bool { return m.metric(t, "fenced_total") == 1 })
+	if n := r.stored(t, 0); n != 1 || r.effects(t, "b") != 0 {
+		t.Errorf("the store is at %d", n)
+	}
+	m.stop(t)
+}
+
 func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
 	r := newRig(t, 1)
 	mode, began, release, verdict := r.stuck("b")

@@ -138,9 +138,11 @@ func TestRunThatCannotBeginGivesItsMetricsBack(t *testing.T) {
 	if !errors.Is(other.err, ErrScopeShared) {
 		t.Errorf("Run: %v", other.err)
 	}
-	for _, m := range []*member{m, other} {
-		if families, err := m.reg.Gather(); err != nil || len(families) > 0 {
-			t.Errorf("%d metrics stay, %v", len(families), err)
+	for group, m := range map[string]*member{r.group: m, "another": other} {
+		o := r.options()
+		o.Group, o.Registerer = group, m.reg
+		if _, err := New(r.eng, r.work(1, nil), o); err != nil {
+			t.Errorf("group %s: the next consumer cannot use the registry: %v", group, err)
 		}
 	}
 }
