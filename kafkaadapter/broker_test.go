@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -19,6 +20,9 @@ func TestKilledBrokerComesBack(t *testing.T) {
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 50)
 	r.Kill(t)
+	kafkatest.Until(t, "the end of the group session", func() bool {
+		return strings.Contains(m.logs.String(), "the group session ended")
+	})
 	r.Revive(t)
 	r.send(t, 0, after...)
 	r.untilStored(t, 0, 100)
