@@ -65,8 +65,9 @@
 // still a duplicate.
 //
 // A partition that stops does not end Run, and others go on: see Consumer.Stopped, Options.OnStop and the metric
-// dedup_kafka_partition_stopped. A stop lasts for the assignment; only one for a dead letter that cannot be published ends
-// by itself, once the broker takes the letter.
+// dedup_kafka_partition_stopped. A stop for a PositionError or for ErrUndecodable lasts for the assignment. One whose
+// reason may pass ends by itself: a dead letter that cannot be published, a partition that the broker tells nothing of,
+// data that the client cannot read.
 //
 // # Dead letters
 //
