@@ -113,10 +113,11 @@ func (p *partition) isTriedAgain(o *outcome) bool { return o.failed != nil && !p
 // failed ends the worker after an error that no further try will mend.
 func (p *partition) failed(err error) (goOn bool) {
 	switch {
-	case isEnd(err) || p.ctx.Err() != nil:
+	case p.ctx.Err() != nil:
 	case errors.Is(err, ErrFenced):
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 		p.log.Warn("a batch was dropped: the partition has another owner by now")
+	case isEnd(err):
 	case errors.Is(err, ErrUndecodable), errors.Is(err, ErrNoTopicID):
 		p.c.halt(p.tp(), "undecodable", err)
 	default:
