@@ -158,7 +158,7 @@ func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafk
 		c.memory.add(number)
 		return nil
 	}
-	err := addToState(tx, rec.Record.Partition, number)
+	err := addToState(tx, rec.Partition, number)
 	c.gate.pass()
 	return err
 }

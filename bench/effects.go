@@ -82,7 +82,7 @@ func readEffects(path string, log *topicLog) (t tally, err error) {
 			ok = err == nil && n < log.limit()
 		}
 		if ok {
-			ev, _ := log.event(n, arena[:0])
+			ev := log.event(n, arena[:0])
 			want = appendEffect(want[:0], n, ev.ID)
 			ok = bytes.Equal(line, want)
 		}

@@ -143,7 +143,7 @@ func (c *stateCheck) claims(ctx context.Context) error {
 func (c *stateCheck) look(ctx context.Context, numbers []uint64) error {
 	var arena []byte
 	for _, n := range numbers {
-		ev, _ := c.produced.log.event(n, arena[:0])
+		ev := c.produced.log.event(n, arena[:0])
 		rec, found, err := c.e.Lookup(ctx, DefaultScope, ev.ID, ev.Time)
 		if err != nil {
 			return err

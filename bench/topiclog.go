@@ -80,11 +80,12 @@ func (l *topicLog) each(fn func(number uint64) error) error {
 }
 
 // event returns the event of a number. Its id may be appended to arena.
-func (l *topicLog) event(number uint64, arena []byte) (engine.Event, []byte) {
+func (l *topicLog) event(number uint64, arena []byte) engine.Event {
 	if number < uint64(len(l.known)) {
-		return l.known[number], arena
+		return l.known[number]
 	}
-	return l.source.event(number-uint64(len(l.known)), arena)
+	ev, _ := l.source.event(number-uint64(len(l.known)), arena)
+	return ev
 }
 
 // The form of a record: the id and the time in headers that the adapter looks for unasked; a value that begins with the
@@ -98,7 +99,7 @@ const (
 // record makes the next record.
 func (s *sequence) record() *kgo.Record {
 	number, repeat := s.next()
-	ev, _ := s.log.event(number, make([]byte, 0, 36))
+	ev := s.log.event(number, make([]byte, 0, 36))
 	h := mix(s.log.Seed ^ mix(number))
 	key := h
 	if draw := mix(h ^ uint64(s.position)); repeat && draw%4 == 0 {

@@ -246,6 +246,21 @@ func (c *Consumer) partition(tp topicPartition) *partition {
 	return c.parts[tp]
 }
 
+// whileAssigned runs fn if p is what the client fetches for. A pause or a stop that comes late must not hit the next
+// assignment of the same partition. fn may be called under p.mu; it does not block.
+func (c *Consumer) whileAssigned(p *partition, fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.parts[p.tp()] == p {
+		fn()
+	}
+}
+
+func (c *Consumer) isAssigned(p *partition) (yes bool) {
+	c.whileAssigned(p, func() { yes = true })
+	return yes
+}
+
 func (c *Consumer) partitions() []*partition {
 	c.mu.Lock()
 	defer c.mu.Unlock()

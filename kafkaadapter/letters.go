@@ -138,7 +138,7 @@ func (p *partition) deliver(l *letter) bool {
 		cancel()
 		switch {
 		case err == nil:
-			if stopped {
+			if stopped && p.c.isAssigned(p) {
 				p.c.resumed(p.tp())
 			}
 			return true
@@ -149,8 +149,9 @@ func (p *partition) deliver(l *letter) bool {
 		if stopped {
 			p.log.Error("a dead letter still cannot be published", "error", err)
 		} else {
-			stopped = true
-			p.c.stop(p.tp(), "dead_letter", err)
+			if stopped = p.c.isAssigned(p); stopped {
+				p.c.stop(p.tp(), "dead_letter", err)
+			}
 		}
 		if !p.wait(pauses.NextBackOff()) {
 			return false

@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -83,13 +84,16 @@ func (m OwnCommit) check(o *Options) error {
 	if m.Handle == nil {
 		return ErrNoHandler
 	}
+	if m.DeadLetters != nil {
+		return m.DeadLetters.check(o)
+	}
 	if m.DeadLetters == nil && (o.TooOld == DeadLetter || o.TooNew == DeadLetter) {
 		return fmt.Errorf("%w: a policy is DeadLetter, and OwnCommit.DeadLetters is nil", ErrOption)
 	}
 	return nil
 }
 
-func (m WithWork) check(*Options) error {
+func (m WithWork) check(o *Options) error {
 	switch {
 	case m.Handle == nil:
 		return ErrNoHandler
@@ -97,6 +101,16 @@ func (m WithWork) check(*Options) error {
 		return ErrNoDeadLetters
 	case m.MaxAttempts < 1:
 		return ErrNoAttemptLimit
+	}
+	return m.DeadLetters.check(o)
+}
+
+// check refuses dead-letter topics that the consumer reads itself: what cannot be told from others would go round in them.
+func (d *DeadLetters) check(o *Options) error {
+	for _, topic := range o.Topics {
+		if to := d.topic(topic); to == "" || slices.Contains(o.Topics, to) {
+			return fmt.Errorf("%w: the dead-letter topic of %q is %q, which is empty or consumed as well", ErrOption, topic, to)
+		}
 	}
 	return nil
 }

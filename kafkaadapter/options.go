@@ -3,11 +3,14 @@ package kafkaadapter
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // What the zero values of Options stand for, and caps.
@@ -154,6 +157,10 @@ func (o *Options) check() error {
 	switch {
 	case o.Group == "":
 		return fmt.Errorf("%w: Options.Group is empty", ErrOption)
+	case len(o.Group) > engine.MaxTopicBytes:
+		return fmt.Errorf("%w: Options.Group has %d bytes, the cap is %d", ErrOption, len(o.Group), engine.MaxTopicBytes)
+	case strings.TrimSpace(o.Scope) == "" || len(o.Scope) > engine.MaxScopeBytes:
+		return fmt.Errorf("%w: Options.Scope %q is blank or has more than %d bytes: no event could be claimed", ErrOption, o.Scope, engine.MaxScopeBytes)
 	case len(o.Topics) == 0:
 		return fmt.Errorf("%w: Options.Topics is empty", ErrOption)
 	case o.MaxBatch < 1 || o.MaxBatch > LimitBatch:

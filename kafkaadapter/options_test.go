@@ -165,3 +165,28 @@ func TestSecretIsTheStores(t *testing.T) {
 		t.Errorf("secrets %x", secrets)
 	}
 }
+
+func TestOptionsThatWouldBuryEverythingAreRefused(t *testing.T) {
+	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = eng.Close() })
+	same := &DeadLetters{Topic: func(topic string) string { return topic }}
+	handle := func(context.Context, *engine.Tx, *Record) error { return nil }
+	for name, c := range map[string]struct {
+		mode Mode
+		set  func(*Options)
+	}{
+		"blank scope":                      {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: &DeadLetters{}}, func(o *Options) { o.Scope = " " }},
+		"long scope":                       {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: &DeadLetters{}}, func(o *Options) { o.Scope = strings.Repeat("s", 256) }},
+		"long group":                       {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: &DeadLetters{}}, func(o *Options) { o.Group = strings.Repeat("g", 256) }},
+		"dead letters to the topic itself": {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: same}, func(*Options) {}},
+	} {
+		o := Options{Group: "g", Topics: []string{"in"}, Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}}
+		c.set(&o)
+		if _, err := New(eng, c.mode, o); !errors.Is(err, ErrOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

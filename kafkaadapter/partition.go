@@ -144,7 +144,7 @@ func (p *partition) pop(n int) []*kgo.Record {
 	p.queued -= len(p.buf)
 	if p.paused && p.queued <= p.c.queueLimit()/4 {
 		p.paused, p.slow = false, time.Since(p.pausedAt) > pauseAfter
-		p.c.client.ResumeFetchPartitions(map[string][]int32{p.pos.Topic: {p.pos.Partition}})
+		p.c.whileAssigned(p, func() { p.c.client.ResumeFetchPartitions(map[string][]int32{p.pos.Topic: {p.pos.Partition}}) })
 	}
 	return p.buf
 }
@@ -157,7 +157,7 @@ func (p *partition) pause() {
 		return
 	}
 	p.paused, p.pausedAt = true, time.Now()
-	p.c.client.PauseFetchPartitions(map[string][]int32{p.pos.Topic: {p.pos.Partition}})
+	p.c.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(map[string][]int32{p.pos.Topic: {p.pos.Partition}}) })
 	p.c.m.paused.WithLabelValues(p.pos.Topic).Inc()
 }
 

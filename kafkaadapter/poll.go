@@ -108,7 +108,7 @@ func (c *Consumer) fetchFailed(ctx context.Context, tp topicPartition, err error
 	case errors.As(err, &session):
 		c.opt.Logger.Warn("the group session ended and is begun again", "group", c.opt.Group, "error", err)
 	case tp.topic != "" && !errors.As(err, new(*kerr.Error)):
-		c.unreadable(ctx, tp, err)
+		c.unreadable(tp, err)
 	default:
 		c.opt.Logger.Warn("fetching failed; the client tries again", "topic", tp.topic, "partition", tp.partition, "error", err)
 	}
@@ -166,7 +166,7 @@ func (c *Consumer) takeUp(ctx context.Context, tp topicPartition, topicID [16]by
 
 // unreadable stops a partition whose data the client cannot read. The client may go on behind it: so nothing more is
 // taken from it, and the partition is read again from the store's position later.
-func (c *Consumer) unreadable(ctx context.Context, tp topicPartition, cause error) {
+func (c *Consumer) unreadable(tp topicPartition, cause error) {
 	p := c.remove(tp)
 	if p == nil {
 		return

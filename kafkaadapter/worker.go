@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -16,6 +17,17 @@ import (
 func (p *partition) run() {
 	defer close(p.done)
 	defer p.unmark()
+	returned := false
+	defer func() {
+		if !returned {
+			p.c.fail(fmt.Errorf("hapax: %s: a handler ended its goroutine (runtime.Goexit, as t.FailNow does)", p.tp()))
+		}
+	}()
+	p.judgeAll()
+	returned = true
+}
+
+func (p *partition) judgeAll() {
 	if !p.sign() || !p.publish() { // what an earlier owner could not publish any more
 		return
 	}
