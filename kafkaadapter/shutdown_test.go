@@ -147,6 +147,18 @@ func TestRunThatCannotBeginGivesItsMetricsBack(t *testing.T) {
 	}
 }
 
+func TestRunThatIsEndedBeforeItBeginsIsNoFailure(t *testing.T) {
+	c, err := New(memEngine(t), OwnCommit{Handle: ignoreOwn}, someOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Run(ctx); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 func TestConsumerLeavesNoGoroutines(t *testing.T) {
 	kafkatest.NoGoroutines(t, "hapax/kafkaadapter.(*", "franz-go/pkg/kgo")
 	r := newRig(t, 2)
