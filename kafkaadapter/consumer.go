@@ -208,6 +208,7 @@ func (c *Consumer) shutdown() error {
 	cut := c.drain(all, c.opt.ShutdownTimeout)
 	c.leave()
 	c.client.CloseAllowingRebalance()
+	c.client.AllowRebalance() // Close leaves once more, behind, and polls what is fetched: the leaving would wait for ever
 	all = c.takeAll() // assigned in the meantime: nothing of them was read
 	cut += c.drain(all, 0)
 	if cut > 0 {
