@@ -23,15 +23,19 @@ var (
 	from     = flag.Uint64("simulate.seed", 1, "the first seed")
 )
 
-// fewestCuts is what a run of the test has to come to.
-func fewestCuts() int {
-	if raced {
-		return 400
-	}
-	return 2000
+// A scale is how much a test does. The race detector makes it slow, Pebble above all, which then checks itself.
+type scale struct {
+	cuts   int    // what the test has to come to, at least
+	perRun int    // lives on one disk
+	pebble uint64 // one seed of so many is for Pebble
 }
 
-const cutsPerRun = 40
+func scaled() scale {
+	if raced {
+		return scale{cuts: 400, perRun: 20, pebble: 8}
+	}
+	return scale{cuts: 2000, perRun: 40, pebble: 4}
+}
 
 // A report is what came out of one run.
 type report struct {
@@ -41,7 +45,7 @@ type report struct {
 	tally
 }
 
-// simulate lives cutsPerRun lives on one disk, and then one until everything is handled.
+// simulate lives a number of lives on one disk, and then one until everything is handled.
 func simulate(t *testing.T, seed uint64, onPebble bool, m mutant) (r report) {
 	r = report{seed: seed, store: "memory"}
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +58,7 @@ func simulate(t *testing.T, seed uint64, onPebble bool, m mutant) (r report) {
 			t.Fatal(err)
 		}
 		defer w.close()
-		for i := 0; i < cutsPerRun && !w.violated(); i++ {
+		for i := 0; i < scaled().perRun && !w.violated(); i++ {
 			if err := w.produce(5 + w.pick(45)); err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +141,7 @@ func (c *campaign) run(t *testing.T, more func(cuts int) bool) {
 		if failed || !more(cuts) {
 			return
 		}
-		r := simulate(t, seed, seed%4 == 0, nil)
+		r := simulate(t, seed, seed%scaled().pebble == 0, nil)
 		for _, v := range r.violations {
 			t.Errorf("seed %d, on %s, after %d power cuts: %s", r.seed, r.store, r.total(), v)
 		}
@@ -176,7 +180,7 @@ func (c *campaign) String() string {
 
 func TestEachEventTakesEffectOnceThroughPowerCuts(t *testing.T) {
 	began := time.Now()
-	more := func(cuts int) bool { return cuts < fewestCuts() }
+	more := func(cuts int) bool { return cuts < scaled().cuts }
 	if *duration > 0 {
 		more = func(int) bool { return time.Since(began) < *duration }
 	}
@@ -190,8 +194,8 @@ func TestEachEventTakesEffectOnceThroughPowerCuts(t *testing.T) {
 		}
 	})
 	t.Logf("%v in %v", c, time.Since(began).Round(time.Millisecond))
-	if *duration == 0 && !t.Failed() && c.cuts() < fewestCuts() {
-		t.Errorf("%d power cuts, want at least %d", c.cuts(), fewestCuts())
+	if *duration == 0 && !t.Failed() && c.cuts() < scaled().cuts {
+		t.Errorf("%d power cuts, want at least %d", c.cuts(), scaled().cuts)
 	}
 }
 
