@@ -80,6 +80,8 @@ func (c *Consumer) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 			c.client.PauseFetchPartitions(only)
 			c.stop(tp, "position", err)
 			b.offset = v.end
+		case ctx.Err() != nil: // the group session ended meanwhile: its successor begins anew
+			return nil, ctx.Err()
 		case err != nil:
 			c.fail(err)
 			return nil, err
