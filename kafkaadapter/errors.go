@@ -54,8 +54,9 @@ var (
 	// restored backup). What that one claimed is not here. Ways on: TrustStore, TrustKafka, StartOver.
 	ErrForeignStore = errors.New("hapax: another store processed the partition: members of a group that exchange partitions have to share one store")
 
-	// ErrEmptyStore says that the group has a committed offset and the store knows nothing of the partition: a lost disk,
-	// or a group that was run without Hapax. Ways on: TrustKafka, StartOver.
+	// ErrEmptyStore says that the group has a committed offset and the store knows nothing of the partition: a group that
+	// was run without Hapax, or a store that was lost before it had committed (later it is ErrForeignStore).
+	// Ways on: TrustKafka, StartOver.
 	ErrEmptyStore = errors.New("hapax: the group has committed offsets, and the store knows nothing of the partition")
 
 	// ErrKafkaAhead says that the group's committed offset, committed by this very store, is ahead of the store's: the
