@@ -209,7 +209,7 @@ func (c *Consumer) shutdown() error {
 	c.leave()
 	c.client.CloseAllowingRebalance()
 	c.client.AllowRebalance() // Close leaves once more, behind, and polls what is fetched: the leaving would wait for ever
-	all = c.takeAll() // assigned in the meantime: nothing of them was read
+	all = c.takeAll()         // assigned in the meantime: nothing of them was read
 	cut += c.drain(all, 0)
 	if cut > 0 {
 		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran: %w", cut, context.DeadlineExceeded)
