@@ -31,7 +31,7 @@ func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
 			return nil
 		}
 	}
-	at := p.c.eng.OldestWeek().Start()
+	at := holdable(p.c.eng.OldestWeek().Start())
 	p.setHold(at)
 	return tx.SetHold(p.holdName(), at)
 }
@@ -53,7 +53,7 @@ func (p *partition) hold(tx *engine.Tx, o *outcome) (err error) {
 
 // moveHold writes the hold if that moves it into another week, and returns where to; the zero time if it stays.
 func (p *partition) moveHold(tx *engine.Tx, mark time.Time) (time.Time, error) {
-	at := mark.Add(-p.c.opt.AllowedLateness)
+	at := holdable(mark.Add(-p.c.opt.AllowedLateness))
 	if sameWeek(at, p.heldAt()) {
 		return time.Time{}, nil
 	}
@@ -95,6 +95,17 @@ func (p *partition) askForEnd() error {
 		p.told(end)
 	}
 	return err
+}
+
+// firstHoldable is the start of the second week there is: a hold cannot be at the zero time, which is in the first.
+var firstHoldable = time.Date(1, 1, 8, 0, 0, 0, 0, time.UTC)
+
+// holdable returns at, or the first time that a hold can have.
+func holdable(at time.Time) time.Time {
+	if at.Before(firstHoldable) {
+		return firstHoldable
+	}
+	return at
 }
 
 func sameWeek(a, b time.Time) bool {
