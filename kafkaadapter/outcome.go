@@ -321,7 +321,7 @@ func (o *outcome) attempted(r *Record, err error) error {
 	o.failed = err
 	n := uint32(r.Attempt)
 	if errors.As(err, new(*permanentError)) {
-		n = max(n, uint32(min(o.p.c.mode.(WithWork).MaxAttempts, math.MaxUint32)))
+		n = max(n, uint32(min(uint64(o.p.c.mode.(WithWork).MaxAttempts), math.MaxUint32)))
 	}
 	o.tries, o.marked = attempts{offset: r.Offset, n: n}, false
 	o.notes = append(o.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})
