@@ -94,7 +94,7 @@ func (c *plainConsumer) prepare() error {
 // lookUp finds the offsets that the group has committed.
 func (c *plainConsumer) lookUp() error {
 	c.next = make([]int64, len(c.Ends))
-	committed, err := kadm.NewClient(c.client).FetchOffsets(context.Background(), c.Group)
+	committed, err := c.committed()
 	if errors.Is(err, kerr.GroupIDNotFound) { // it is new
 		return nil
 	}
@@ -107,6 +107,19 @@ func (c *plainConsumer) lookUp() error {
 		}
 	})
 	return nil
+}
+
+// committed asks for the group's offsets. A broker that has never had a group makes their topic first, and is asked again
+// until it has.
+func (c *plainConsumer) committed() (offsets kadm.OffsetResponses, err error) {
+	for range 60 {
+		offsets, err = kadm.NewClient(c.client).FetchOffsets(context.Background(), c.Group)
+		if err == nil || !kerr.IsRetriable(err) {
+			break
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	return offsets, err
 }
 
 // openStore opens the engine of a consumer's store.
