@@ -121,6 +121,7 @@ func (k *killing) all(ctx context.Context, report *KillReport) error {
 		}
 		report.Kills++
 	}
+	k.Progress.tell("kill", uint64(report.Kills), uint64(k.Kills))
 	k.Progress.tell("send all again", 0, 0)
 	c, err := startChild(ctx, "kill", k.order(true))
 	if err != nil {

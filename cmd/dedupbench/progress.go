@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/cwriter"
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/hapax-dev/hapax/bench"
@@ -20,14 +21,15 @@ type bars struct {
 // on returns what a run tells its progress to, nil if w is no terminal.
 func (b *bars) on(w io.Writer) bench.Progress {
 	f, ok := w.(*os.File)
-	if !ok {
+	if !ok || !cwriter.IsTerminal(int(f.Fd())) {
 		return nil
 	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return nil
-	}
-	b.all = mpb.New(mpb.WithOutput(f), mpb.WithWidth(40))
+	b.draw(f)
 	return b.tell
+}
+
+func (b *bars) draw(w io.Writer, options ...mpb.ContainerOption) {
+	b.all = mpb.New(append(options, mpb.WithOutput(w), mpb.WithWidth(40))...)
 }
 
 func (b *bars) tell(stage string, done, total uint64) {
@@ -53,9 +55,10 @@ func (o *output) tell(sentence string) {
 	say(o.stdout, "%s\n", sentence)
 }
 
+// end leaves the bar of a stage as it is. A bar that did not come to its total would be waited for forever otherwise.
 func (b *bars) end() {
 	if b.bar != nil {
-		b.bar.SetTotal(-1, true)
+		b.bar.Abort(false)
 		b.bar = nil
 	}
 }
