@@ -78,16 +78,18 @@ func (e *Engine) inDefaultScope(ev *Event) error {
 
 // A candidate is an event on its way to a verdict.
 type candidate struct {
-	event  *Event
-	result *Result // where the verdict goes
+	event  *Event  // own-commit only: the caller's
+	result *Result // own-commit only: where the verdict goes
+	scope  string
 	place
 	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
 	seen            time.Time
+	before          int32 // in a transaction: see claimIndex
 }
 
-// record is what is kept about the claim if the candidate wins.
-func (c *candidate) record() Record {
-	return Record{State: Done, FirstSeen: c.seen.Truncate(time.Millisecond), Origin: c.event.Origin}
+// newRecord is what is kept about a claim that is made now.
+func newRecord(origin Origin, seen time.Time) Record {
+	return Record{State: Done, FirstSeen: seen.Truncate(time.Millisecond), Origin: origin}
 }
 
 // judge fills results for own-commit claims.
@@ -160,8 +162,8 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 			continue
 		}
 		rec, found, err := e.known(r, &c.place)
-		if err == nil && !found && c.event.LogTime {
-			e.addNear(r, &c)
+		if err == nil && !found && events[i].LogTime {
+			e.addNear(r, &c, &events[i])
 			rec, _, found, err = e.knownNear(r, &c)
 		}
 		if err != nil {
@@ -171,6 +173,7 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 			results[i] = Result{Verdict: Duplicate, Record: rec}
 			continue
 		}
+		c.event, c.result = &events[i], &results[i]
 		r.claims = append(r.claims, c)
 	}
 	return nil
@@ -191,7 +194,7 @@ func (e *Engine) newCandidate(r *request, ev *Event, res *Result, now time.Time)
 		*res = Result{Verdict: TooOld}
 		return candidate{}, false
 	}
-	c := candidate{event: ev, result: res, place: place{week: week, keyAt: len(r.arena)}, seen: now}
+	c := candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now}
 	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
 	c.hash = e.hash(r.key(&c.place))
@@ -258,6 +261,8 @@ type request struct {
 	epoch  uint64       // of the cache, from before that
 
 	tx      *Tx                  // the claims and writes of this transaction: all or nothing
+	index   claimIndex           // a transaction's, of its claims
+	records []Record             // a transaction's: what commits, of each of its claims
 	control func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
 
 	handed bool // to the committer
@@ -275,7 +280,9 @@ func (e *Engine) newRequest() *request {
 func (e *Engine) free(r *request) {
 	clear(r.claims)
 	clear(r.found)
-	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], done: r.done}
+	clear(r.records)
+	r.index.reset()
+	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], index: r.index, records: r.records[:0], done: r.done}
 	e.spare.Put(r)
 }
 

@@ -173,7 +173,7 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 			*c.result = Result{Verdict: InFlight}
 			continue
 		}
-		rec = c.record()
+		rec = newRecord(c.event.Origin, c.seen)
 		if err := e.claim(g, key, c, &rec); err != nil {
 			*c.result = Result{Verdict: Failed, Err: err}
 			continue
@@ -208,7 +208,7 @@ func (e *Engine) find(key []byte, hash uint64) (Record, bool, error) {
 // claim puts a claim with the given record into the group, or the record of one that is opened again. It fails, with
 // nothing added, if scope or topic is one name too many.
 func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
-	scope, topic, err := e.refs(g, c.event.Scope, rec.Origin.Topic)
+	scope, topic, err := e.refs(g, c.scope, rec.Origin.Topic)
 	if err != nil {
 		return err
 	}

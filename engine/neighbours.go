@@ -27,20 +27,20 @@ func (r *request) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
 func (r *request) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
 
 // addNear gives a candidate its neighbouring places.
-func (e *Engine) addNear(r *request, c *candidate) {
+func (e *Engine) addNear(r *request, c *candidate, ev *Event) {
 	c.nearAt = len(r.near)
 	if c.week > weekbucket.Min {
-		e.addPlace(r, c, c.week-1)
+		e.addPlace(r, ev, c.week-1)
 	}
 	if c.week < weekbucket.Max {
-		e.addPlace(r, c, c.week+1)
+		e.addPlace(r, ev, c.week+1)
 	}
 	c.nearEnd = len(r.near)
 }
 
-func (e *Engine) addPlace(r *request, c *candidate, week weekbucket.Week) {
+func (e *Engine) addPlace(r *request, ev *Event, week weekbucket.Week) {
 	p := place{week: week, keyAt: len(r.arena)}
-	r.arena = Bucket{c.event.Scope, week}.AppendKey(r.arena, c.event.ID)
+	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
 	p.keyEnd = len(r.arena)
 	p.hash = e.hash(r.key(&p))
 	r.near = append(r.near, p)

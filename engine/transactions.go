@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
 )
 
 // transactions is what open transactions know of one another: which claims they hold, and which state keys were
@@ -18,8 +20,8 @@ type transactions struct {
 	engine *Engine
 	held   atomic.Int64 // number of reservations, so that nobody takes the lock when there are none
 
-	mu      sync.Mutex // guards all below; no I/O and no waiting under it
-	holders map[string]*Tx
+	mu      sync.Mutex           // guards all below; no I/O and no waiting under it
+	holders map[xxh3.Uint128]*Tx // see hold
 	open    map[*Tx]struct{}
 	written map[string]uint64 // state or claim key to seq of the batch that wrote it last, as far as an open transaction needs
 	prune   int               // size of written at which it is pruned
@@ -31,7 +33,7 @@ const maxWritten = 1 << 20
 
 func (t *transactions) init(e *Engine) {
 	t.engine = e
-	t.holders = make(map[string]*Tx)
+	t.holders = make(map[xxh3.Uint128]*Tx)
 	t.open = make(map[*Tx]struct{})
 	t.written = make(map[string]uint64)
 	t.prune = 1024
@@ -40,7 +42,7 @@ func (t *transactions) init(e *Engine) {
 func (t *transactions) begin(ctx context.Context, e *Engine) *Tx {
 	tx := &Tx{
 		e: e, ctx: ctx, live: true, req: e.newRequest(),
-		latest: make(map[string]int), reads: make(map[string]uint64), claims: make(map[string]int),
+		latest: make(map[string]int), reads: make(map[string]uint64),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,28 +63,49 @@ func (t *transactions) count() int {
 	return len(t.open)
 }
 
+// hold is what a key is held under: a hash of 128 bits, so that no key has to be copied. Keys that share one, which no
+// two do but by a chance of 2^-128, would only keep each other InFlight: a reservation says that nobody has won yet.
+func (t *transactions) hold(key []byte) xxh3.Uint128 { return xxh3.Hash128Seed(key, t.engine.seed) }
+
 // reserve takes the key for tx; false if another transaction holds it, or the key of one of the places near.
 func (t *transactions) reserve(key []byte, tx *Tx, near []place) bool {
+	hold := t.hold(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, taken := t.holders[string(key)]; taken {
+	if _, taken := t.holders[hold]; taken {
 		return false
 	}
 	for i := range near {
-		if holder := t.holders[string(tx.req.key(&near[i]))]; holder != nil && holder != tx {
+		if holder := t.holders[t.hold(tx.req.key(&near[i]))]; holder != nil && holder != tx {
 			return false
 		}
 	}
-	t.holders[string(key)] = tx
+	t.holders[hold] = tx
 	t.held.Add(1)
 	return true
 }
 
-func (t *transactions) release(key []byte) {
+// unreserve takes a reservation back that became no claim.
+func (t *transactions) unreserve(key []byte) {
+	hold := t.hold(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.holders, string(key))
+	delete(t.holders, hold)
 	t.held.Add(-1)
+}
+
+// release gives back the reservations of a transaction's claims, from the given one on.
+func (t *transactions) release(r *request, from int) {
+	claims := r.claims[from:]
+	if len(claims) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range claims {
+		delete(t.holders, t.hold(r.key(&claims[i].place)))
+	}
+	t.held.Add(-int64(len(claims)))
 }
 
 // reserved reports whether an open transaction holds the key.
@@ -90,18 +113,20 @@ func (t *transactions) reserved(key []byte) bool {
 	if t.held.Load() == 0 {
 		return false
 	}
+	hold := t.hold(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, taken := t.holders[string(key)]
+	_, taken := t.holders[hold]
 	return taken
 }
 
 // winning reports whether a transaction that is committing holds the key: a claim that is found there is its own, and
 // not durable yet.
 func (t *transactions) winning(key []byte) bool {
+	hold := t.hold(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tx := t.holders[string(key)]
+	tx := t.holders[hold]
 	return tx != nil && tx.won.Load()
 }
 
@@ -138,8 +163,8 @@ func (t *transactions) wrote(tx *Tx, seq uint64) {
 	for key := range tx.latest {
 		t.written[key] = seq
 	}
-	for i := range tx.records {
-		if tx.records[i].reopened() {
+	for i := range tx.req.records {
+		if tx.req.records[i].reopened() {
 			t.written[claimRead(tx.req.key(&tx.req.claims[i].place))] = seq
 		}
 	}

@@ -120,10 +120,8 @@ type Tx struct {
 	serial uint64            // of the last savepoint
 	saved  []uint64          // serials of the savepoints that are valid, rising
 	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
-	claims map[string]int    // keys claimed by this transaction, to their index in req.claims
 
-	records []Record // what commits, of each of req.claims
-	letters []int    // indices of those that were dead-lettered, in that order
+	letters []int // indices of the claims that were dead-lettered, in that order
 }
 
 type txWrite struct {
@@ -241,21 +239,20 @@ func (tx *Tx) RollbackTo(s Savepoint) error {
 func (tx *Tx) undo(to progress) {
 	r := tx.req
 	for _, i := range tx.letters[to.letters:] {
-		tx.records[i].State = Done
+		r.records[i].State = Done
 	}
 	tx.letters = tx.letters[:to.letters]
+	tx.e.tx.release(r, to.claims)
 	for i := len(r.claims) - 1; i >= to.claims; i-- {
 		c := &r.claims[i]
-		key := r.key(&c.place)
-		tx.e.tx.release(key)
-		delete(tx.claims, string(key))
+		r.index.remove(c)
 		r.arena = r.arena[:c.keyAt]
 		if c.nearEnd > c.nearAt {
 			r.near = r.near[:c.nearAt]
 		}
 	}
 	clear(r.claims[to.claims:])
-	r.claims, tx.records = r.claims[:to.claims], tx.records[:to.claims]
+	r.claims, r.records = r.claims[:to.claims], r.records[:to.claims]
 	for i := len(tx.writes) - 1; i >= to.writes; i-- {
 		w := &tx.writes[i]
 		tx.bytes -= len(w.Key) + len(w.Value)
@@ -365,9 +362,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 // durable gives the reservations back before anybody is told of the claims. The releaser calls it while commit waits.
 func (tx *Tx) durable() {
 	r := tx.req
-	for i := range r.claims {
-		tx.e.tx.release(r.key(&r.claims[i].place))
-	}
+	tx.e.tx.release(r, 0)
 	clear(r.claims)
 	r.claims = r.claims[:0]
 }
@@ -400,7 +395,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 		if c.week < e.decideOld {
 			return ErrWeekDropped
 		}
-		rec := &tx.records[i]
+		rec := &r.records[i]
 		if now, found, err := e.decide(r.key(&c.place), c); err != nil {
 			return err
 		} else if found != rec.reopened() || found && !now.opens(rec.Generation-1) {
@@ -413,13 +408,13 @@ func (e *Engine) admitTx(g *group, r *request) error {
 				return ErrConflict
 			}
 		}
-		if _, _, err := e.refs(g, c.event.Scope, rec.Origin.Topic); err != nil {
+		if _, _, err := e.refs(g, c.scope, rec.Origin.Topic); err != nil {
 			return err
 		}
 	}
 	for i := range r.claims {
 		c := &r.claims[i]
-		if err := e.claim(g, r.key(&c.place), c, &tx.records[i]); err != nil {
+		if err := e.claim(g, r.key(&c.place), c, &r.records[i]); err != nil {
 			return e.stop(err) // cannot be: its names are known by now
 		}
 	}

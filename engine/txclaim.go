@@ -45,11 +45,12 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	i, ok := tx.claims[string(Bucket{ev.Scope, week}.AppendKey(nil, ev.ID))]
+	key := Bucket{ev.Scope, week}.AppendKey(nil, ev.ID)
+	i, ok := tx.req.claimed(key, tx.e.hash(key))
 	if !ok {
 		return Record{}, ErrNotClaimed
 	}
-	rec := &tx.records[i]
+	rec := &tx.req.records[i]
 	if rec.State != DeadLettered {
 		rec.State = DeadLettered
 		tx.letters = append(tx.letters, i)
@@ -79,19 +80,18 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	defer tx.leave()
-	events, results := []Event{*ev}, make([]Result, 1)
+	var res Result
 	if o := tx.e.opt.Observer; o != nil {
-		if done := o.Claiming(tx.ctx, events); done != nil {
-			defer func() { done(results) }()
+		if done := o.Claiming(tx.ctx, []Event{*ev}); done != nil {
+			defer func() { done([]Result{res}) }()
 		}
 	}
-	err := tx.judge(&events[0], reopen, &results[0])
-	if err != nil {
-		results[0] = Result{Verdict: Failed, Err: err}
+	if err := tx.judge(ev, reopen, &res); err != nil {
+		res = Result{Verdict: Failed, Err: err}
 	}
-	tx.told = tx.told || results[0].Verdict == Duplicate || results[0].Verdict == TooOld
-	tx.e.counters.count(results)
-	return results[0], results[0].Err
+	tx.told = tx.told || res.Verdict == Duplicate || res.Verdict == TooOld
+	tx.e.counters.verdicts[res.Verdict].Add(1)
+	return res, res.Err
 }
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
@@ -102,9 +102,9 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 		return nil
 	}
 	if ev.LogTime {
-		tx.e.addNear(r, &c)
+		tx.e.addNear(r, &c, ev)
 	}
-	keep, err := tx.judgeCandidate(&c, reopen, res)
+	keep, err := tx.judgeCandidate(&c, ev.Origin, reopen, res)
 	r.found, r.looked = r.found[:0], false
 	if !keep {
 		r.arena, r.near = r.arena[:mark], r.near[:near]
@@ -113,10 +113,10 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 }
 
 // judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed.
-func (tx *Tx) judgeCandidate(c *candidate, reopen *uint64, res *Result) (keep bool, err error) {
+func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *Result) (keep bool, err error) {
 	e, r := tx.e, tx.req
-	if i, ok := tx.claims[string(r.key(&c.place))]; ok {
-		*res = Result{Verdict: Duplicate, Record: tx.records[i]}
+	if i, ok := r.claimed(r.key(&c.place), c.hash); ok {
+		*res = Result{Verdict: Duplicate, Record: r.records[i]}
 		return false, nil
 	}
 	// What is found from here on is as of this batch or a later one.
@@ -126,8 +126,8 @@ func (tx *Tx) judgeCandidate(c *candidate, reopen *uint64, res *Result) (keep bo
 	case err != nil:
 		return false, err
 	case free:
-		tx.keep(c, &s)
-		*res = Result{Verdict: Claimed, Record: tx.records[len(tx.records)-1]}
+		tx.keep(c, origin, &s)
+		*res = Result{Verdict: Claimed, Record: r.records[len(r.records)-1]}
 		return true, nil
 	case !s.found, e.tx.winning(r.key(&s.at)): // the latter's winner is still committing: told without waiting for that
 		*res = Result{Verdict: InFlight}
@@ -163,8 +163,8 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 		return s, err
 	}
 	for _, s.at = range tx.req.nearOf(c) {
-		if i, ok := tx.claims[string(tx.req.key(&s.at))]; ok {
-			s.rec, s.found, s.mine = tx.records[i], true, true
+		if i, ok := tx.req.claimed(tx.req.key(&s.at), s.at.hash); ok {
+			s.rec, s.found, s.mine = tx.req.records[i], true, true
 			return s, nil
 		}
 	}
@@ -198,26 +198,24 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 		s, err = tx.look(c)
 	}
 	if !open() {
-		e.tx.release(key)
+		e.tx.unreserve(key)
 		return s, false, err
 	}
 	return s, true, nil
 }
 
 // keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found.
-func (tx *Tx) keep(c *candidate, s *sight) {
-	next := c.record()
+func (tx *Tx) keep(c *candidate, origin Origin, s *sight) {
+	next := newRecord(origin, c.seen)
 	if s.found {
 		next = s.rec
 		next.State = Done
 		next.Generation++
 	}
-	ev := *c.event
-	ev.ID = nil // the key has it
-	c.event, c.result = &ev, nil
-	tx.claims[string(tx.req.key(&c.place))] = len(tx.req.claims)
-	tx.req.claims = append(tx.req.claims, *c)
-	tx.records = append(tx.records, next)
+	r := tx.req
+	r.index.add(c, len(r.claims))
+	r.claims = append(r.claims, *c)
+	r.records = append(r.records, next)
 }
 
 // readClaim notes that the transaction rests on a claim that may change.

@@ -220,9 +220,11 @@ func (o *outcome) identify(r *Record) (generation uint64, replayed bool, err err
 	if err != nil && !errors.Is(err, ErrNoID) {
 		return 0, false, err
 	}
-	if rep, ok := replayOf(r.Record); ok && rep.reopens(r.Record, id, opt.Group, opt.Scope, o.p.c.secret) {
-		r.replay, id, err = &rep, rep.Event, nil
-		generation, replayed = rep.Generation, true
+	if isLetter(r.Record) {
+		if rep, ok := replayOf(r.Record); ok && rep.reopens(r.Record, id, opt.Group, opt.Scope, o.p.c.secret) {
+			r.replay, id, err = &rep, rep.Event, nil
+			generation, replayed = rep.Generation, true
+		}
 	}
 	if err != nil {
 		return 0, false, err
@@ -337,9 +339,7 @@ func (p *partition) lastError(n uint32) error {
 
 // call runs a handler; its panic is an error.
 func (p *partition) call(r *Record, fn func(ctx context.Context) error) (err error) {
-	p.mu.Lock()
-	p.handling = r.Record
-	p.mu.Unlock()
+	p.handling.Store(r.Record)
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{v, debug.Stack()}

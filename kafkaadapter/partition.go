@@ -35,6 +35,8 @@ type partition struct {
 	toldAt  atomic.Int64 // when it did, Unix nanoseconds
 	nextOut atomic.Int64 // next, for those who look on
 
+	handling atomic.Pointer[kgo.Record] // what the handler has or had last, for messages
+
 	mu        sync.Mutex // guards what follows
 	queue     [][]*kgo.Record
 	queued    int
@@ -43,7 +45,6 @@ type partition struct {
 	slow      bool            // its queue lasted for longer than pauseAfter
 	committed kgo.EpochOffset // what Kafka has
 	stored    kgo.EpochOffset // what the store has
-	handling  *kgo.Record     // what the handler has, for messages
 	holdAt    time.Time
 
 	// The worker's own.
@@ -189,11 +190,8 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	}
 	p.cancel(ErrFenced)
 	if !ended && waited > 0 {
-		p.mu.Lock()
-		rec := p.handling
-		p.mu.Unlock()
 		args := []any{"waited", waited, "hint", "handlers have to end, or to watch their context, within the timeout"}
-		if rec != nil {
+		if rec := p.handling.Load(); rec != nil {
 			args = append(args, "offset", rec.Offset)
 		}
 		p.log.Error("a handler still runs; its work is dropped, and the record is handled again by the next owner", args...)

@@ -37,11 +37,14 @@ type replay struct {
 	Seal []byte
 }
 
+// isLetter reports whether r has a header that every dead letter has.
+func isLetter(r *kgo.Record) bool { return string(lastHeader(r.Headers, dltVersion)) == dltVersion1 }
+
 // replayOf reads the headers of a dead letter from r. It is false if there are none, and if they are incomplete or not of
 // the form that letter.record writes. Of a header that is there more than once the last one counts. The id is a part of
 // the record.
 func replayOf(r *kgo.Record) (replay, bool) {
-	if string(lastHeader(r.Headers, dltVersion)) != dltVersion1 {
+	if !isLetter(r) {
 		return replay{}, false
 	}
 	h := headerReader{headers: r.Headers}
