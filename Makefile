@@ -42,5 +42,6 @@ bench:           ## the figures of the README
 demo:
 	go run ./cmd/dedupbench demo
 
-clean: kafka-down
+clean:
+	[ ! -d .kafka ] || ./.ci/kafka/broker down
 	rm -rf $(BIN) .kafka
