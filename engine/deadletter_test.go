@@ -371,12 +371,14 @@ func TestReplaysAtOnceOpenEachGenerationOnce(t *testing.T) {
 func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	deadLetter(t, e, event("a"))
-	reached, goOn := make(chan struct{}), make(chan struct{})
+	reached, forgetting := make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(forgetting) })
+	t.Cleanup(goOn)
 	blocked := m.Calls(storetest.OpApply) + 1
 	m.Before(storetest.OpApply, func(call int) error {
 		if call == blocked {
 			close(reached)
-			<-goOn
+			<-forgetting
 		}
 		return nil
 	})
@@ -387,11 +389,8 @@ func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
 		wantReclaim(t, tx, event("a"), 0, engine.Claimed, 1)
 		mustPut(t, tx, "opened", "yes")
 		wg.Go(func() { // most likely the commit is decided first; it loses in either case
-			for range 1000 {
-				runtime.Gosched()
-			}
-			e.AwaitDecided()
-			close(goOn)
+			e.AwaitTaken()
+			goOn()
 		})
 		return nil
 	})

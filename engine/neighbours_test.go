@@ -273,6 +273,77 @@ func TestNeighbouringWeekThatWasDroppedDoesNotCount(t *testing.T) {
 	})
 }
 
+func TestNeighboursAreFoundThroughTheStoreWhileFiltersAreRebuilt(t *testing.T) {
+	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
+		o := small
+		o.RetentionWeeks = 3
+		e, m, c := openAt(t, o)
+		for _, weeks := range []int{-3, -1} {
+			wantVerdict(t, claim(t, e, stamped(fmt.Sprint(weeks), weeks)), engine.Claimed)
+		}
+		mustExpect(t, e, inWeeks(0, 0, 20), engine.Claimed)
+		release, reached, dropping := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		goOn, scanOn := sync.OnceFunc(func() { close(dropping) }), sync.OnceFunc(func() { close(release) })
+		m = (&past{Mem: m, e: e}).lost(t)
+		scans := heldScan(m, release)
+		scans.journal = func(uint64, func(uint64, []byte) error) error { return nil } // was trimmed
+		o.Clock = c.now
+		e = open(t, scans, o)
+		t.Cleanup(func() { goOn(); scanOn() })
+		if !stats(t, e).FilterRebuilding {
+			t.Fatal("the filters are there")
+		}
+		wantVerdict(t, judge(e, stamped("-1", 0)), engine.Duplicate)
+		wantVerdict(t, judge(e, stamped("-3", -2)), engine.Duplicate)
+		c.set(weeksLater(1))
+		m.Before(storetest.OpDrop, func(int) error {
+			close(reached)
+			<-dropping
+			return nil
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if r, err := e.DropExpired(ctx); err != nil || r.Buckets != 1 {
+				t.Errorf("%+v %v", r, err)
+			}
+		})
+		<-reached // the week is dropped, and its claims are still there
+		wantVerdict(t, judge(e, stamped("-3", -2)), engine.Claimed)
+		wantVerdict(t, judge(e, stamped("-1", -2)), engine.Duplicate)
+		goOn()
+		wg.Wait()
+		scanOn()
+		awaitTrust(t, e)
+		verifyClean(t, e, 22)
+	})
+}
+
+func TestNeighbourThatIsCommittingIsInFlight(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	done := make(chan error, 1)
+	m.HoldSyncs()
+	t.Cleanup(m.ReleaseSyncs)
+	go func() {
+		done <- e.Update(ctx, func(tx *engine.Tx) error {
+			_, err := tx.TryClaim(stamped("a", -1))
+			return err
+		})
+	}()
+	m.AwaitHeld()
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		wantTx(t, tx, stamped("a", 0), engine.InFlight) // a Duplicate would have to wait
+		return errBoom
+	})
+	if !errors.Is(err, errBoom) {
+		t.Error(err)
+	}
+	m.ReleaseSyncs()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	wantVerdict(t, claim(t, e, stamped("a", 0)), engine.Duplicate)
+}
+
 func TestNeighboursEndWhereTheWeeksEnd(t *testing.T) {
 	for _, week := range []weekbucket.Week{weekbucket.Min, weekbucket.Max} {
 		c := &clock{t: week.Start().Add(time.Hour)}
