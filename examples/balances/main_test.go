@@ -50,7 +50,7 @@ func TestEachTransferIsBookedOnce(t *testing.T) {
 	for partition := range int32(3) {
 		b.UntilCommitted(t, s.group, topic, partition, b.Log(t, topic, partition).End)
 	}
-	kafkatest.Consume(t, b.Client(t, kgo.ConsumeTopics(topic+"-dlt"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), 1)
+	b.ConsumeTopic(t, topic+"-dlt", 1)
 	for account, balance := range want {
 		if got := get(s, "/balance?account="+account); got != fmt.Sprintln(balance) {
 			t.Errorf("balance of %s is %s, want %d", account, got, balance)

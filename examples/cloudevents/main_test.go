@@ -39,19 +39,13 @@ func TestAnEventIsTheSameInBothModes(t *testing.T) {
 	}
 	defer eng.Close()
 	var out bytes.Buffer
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- consume(ctx, eng, &out, topic, b.ClientOptions()...) }()
-	b.UntilCommitted(t, "cloudevents", topic, 0, 5)
-	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.RunUntilCommitted(t, "cloudevents", topic, 0, 5, func(ctx context.Context) error {
+		return consume(ctx, eng, &out, topic, b.ClientOptions()...)
+	})
 	if want := fmt.Sprintf("%s binary /house/1\n%s binary /house/2\n", at, at); out.String() != want {
 		t.Errorf("printed\n%swant\n%s", out.String(), want)
 	}
-	letters := b.Client(t, kgo.ConsumeTopics(topic+"-dlt"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if letter := kafkatest.Consume(t, letters, 1)[0]; string(letter.Value) != "no event" {
+	if letter := b.ConsumeTopic(t, topic+"-dlt", 1)[0]; string(letter.Value) != "no event" {
 		t.Errorf("dead letter %q", letter.Value)
 	}
 }

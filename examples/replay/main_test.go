@@ -36,7 +36,7 @@ func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
 		return errors.New("broken")
 	}
 	consume(t, b, eng, group, topic, 3, broken)
-	kafkatest.Consume(t, b.Client(t, kgo.ConsumeTopics(letters), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), 3)
+	b.ConsumeTopic(t, letters, 3)
 	send := func(as string, want counted) {
 		t.Helper()
 		if n, err := replay(t.Context(), letters, as, b.ClientOptions()...); n != want || err != nil {
@@ -71,12 +71,5 @@ func consume(t *testing.T, b *kafkatest.Broker, eng *engine.Engine, group, topic
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	b.UntilCommitted(t, group, topic, 0, to)
-	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.RunUntilCommitted(t, group, topic, 0, to, c.Run)
 }

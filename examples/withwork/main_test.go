@@ -26,15 +26,10 @@ func TestEachTextIsCountedOnce(t *testing.T) {
 	}
 	defer eng.Close()
 
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- consume(ctx, eng, topic, b.ClientOptions()...) }()
-	b.UntilCommitted(t, "withwork", topic, 0, 4)
-	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if letter := kafkatest.Consume(t, b.Client(t, kgo.ConsumeTopics(letters), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), 1)[0]; string(letter.Value) != "\xff" {
+	b.RunUntilCommitted(t, "withwork", topic, 0, 4, func(ctx context.Context) error {
+		return consume(ctx, eng, topic, b.ClientOptions()...)
+	})
+	if letter := b.ConsumeTopic(t, letters, 1)[0]; string(letter.Value) != "\xff" {
 		t.Errorf("dead letter %q", letter.Value)
 	}
 	err = eng.Update(t.Context(), func(tx *engine.Tx) error {

@@ -26,6 +26,34 @@ func Consume(t testing.TB, c *kgo.Client, n int) (records []*kgo.Record) {
 	return records
 }
 
+// ConsumeTopic polls n records of a topic from its beginning, with a client of its own.
+func (b *Broker) ConsumeTopic(t testing.TB, topic string, n int) []*kgo.Record {
+	t.Helper()
+	return Consume(t, b.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), n)
+}
+
+// RunUntilCommitted runs a consumer until its group has committed that offset, or a later one, for a partition. Then it
+// ends the consumer's context and waits for it. A consumer that ends by itself, or with an error, fails the test.
+func (b *Broker) RunUntilCommitted(t testing.TB, group, topic string, partition int32, next int64, run func(context.Context) error) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	Until(t, "a commit of group "+group, func() bool {
+		select {
+		case err := <-done:
+			t.Fatalf("the consumer ended before its group had committed %d: %v", next, err)
+		default:
+		}
+		return b.committedTo(t, group, topic, partition, next)
+	})
+	stop()
+	if err := <-done; err != nil {
+		t.Fatalf("the consumer failed when it was to end: %v", err)
+	}
+}
+
 // Committed is what a group has committed for a partition; false if nothing.
 func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (kadm.Offset, bool) {
 	t.Helper()
@@ -58,10 +86,13 @@ func (b *Broker) Commit(t testing.TB, group string, o kadm.Offset) {
 // UntilCommitted waits until a group has committed that offset, or a later one, for a partition.
 func (b *Broker) UntilCommitted(t testing.TB, group, topic string, partition int32, next int64) {
 	t.Helper()
-	Until(t, "a commit of group "+group, func() bool {
-		o, ok := b.Committed(t, group, topic, partition)
-		return ok && o.At >= next
-	})
+	Until(t, "a commit of group "+group, func() bool { return b.committedTo(t, group, topic, partition, next) })
+}
+
+func (b *Broker) committedTo(t testing.TB, group, topic string, partition int32, next int64) bool {
+	t.Helper()
+	o, ok := b.Committed(t, group, topic, partition)
+	return ok && o.At >= next
 }
 
 // UntilMembers waits until a group has n members, is stable, and they own all partitions of the topics among them. It knows
