@@ -27,23 +27,28 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
 	return p
 }
 
-func TestWayBackBeginsAnew(t *testing.T) {
-	r := newRig(t, 1)
-	pos := r.position(0)
-	recent := time.Now().AddDate(0, 0, -7)
+// leave puts into the store what an assignment that came to offset 100 would have left.
+func (r *rig) leave(t *testing.T, tried attempts, held time.Time) {
+	t.Helper()
+	p := &partition{pos: r.position(0)}
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		if err := tx.Put(partitionKey(keyAttempts, pos), attempts{offset: 0, n: 2}.encode()); err != nil {
+		if err := tx.Put(partitionKey(keyAttempts, p.pos), tried.encode()); err != nil {
 			return err
 		}
-		p := &partition{pos: pos}
-		if err := tx.SetHold(p.holdName(), recent); err != nil {
+		if err := tx.SetHold(p.holdName(), held); err != nil {
 			return err
 		}
-		return tx.SetOffset(pos, engine.Offset{Next: 100, LeaderEpoch: -1})
+		return tx.SetOffset(p.pos, engine.Offset{Next: 100, LeaderEpoch: -1})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestWayBackBeginsAnew(t *testing.T) {
+	r := newRig(t, 1)
+	recent := time.Now().AddDate(0, 0, -7)
+	r.leave(t, attempts{offset: 0, n: 2}, recent)
 	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 100}, end: 10}
 	p := r.takenOver(t, before, beginning{offset: 0, epoch: -1, way: StartOver, kind: ErrAboveLog})
 	if p.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
@@ -59,21 +64,8 @@ func TestWayBackBeginsAnew(t *testing.T) {
 
 func TestAssignmentThatGoesOnKeepsAttemptsAndHold(t *testing.T) {
 	r := newRig(t, 1)
-	pos := r.position(0)
 	recent := time.Now().AddDate(0, 0, -7).Truncate(time.Second).UTC()
-	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		if err := tx.Put(partitionKey(keyAttempts, pos), attempts{offset: 100, n: 2}.encode()); err != nil {
-			return err
-		}
-		p := &partition{pos: pos}
-		if err := tx.SetHold(p.holdName(), recent); err != nil {
-			return err
-		}
-		return tx.SetOffset(pos, engine.Offset{Next: 100, LeaderEpoch: -1})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.leave(t, attempts{offset: 100, n: 2}, recent)
 	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 90}, end: 200}
 	p := r.takenOver(t, v, beginning{offset: 100, epoch: -1})
 	if p.tries != (attempts{100, 2}) || !p.heldAt().Equal(recent) || !p.signed {
