@@ -81,34 +81,25 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	if err != nil {
 		return report, err
 	}
-	place, err := newPlace(o.Dir)
-	if err != nil {
-		return report, err
+	stage := staging{Brokers: o.Brokers, Dir: o.Dir, Log: log, Partitions: demoPartitions, Progress: o.Progress}
+	err = stage.with(ctx, func(dir string, p *produced) error {
+		o.tellProduced(p)
+		run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{N: o.N, Store: o.Store, Progress: o.Progress}, produced: p, dir: dir}, o, nil}
+		if err := run.all(ctx, &report); err != nil {
+			return err
+		}
+		return report.broken()
+	})
+	return report, err
+}
+
+// broken says what does not hold of the consumer through the adapter.
+func (r *DemoReport) broken() error {
+	if r.Lost+r.HandledTwice == 0 {
+		return nil
 	}
-	defer place.remove(&err)
-	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
-		return report, fmt.Errorf("making the directory of the store: %w", err)
-	}
-	b, err := openBroker(ctx, o.Brokers)
-	if err != nil {
-		return report, err
-	}
-	defer b.close()
-	p, err := b.produce(ctx, log, demoPartitions, o.Progress)
-	if err != nil {
-		return report, err
-	}
-	defer p.remove(&err)
-	o.tellProduced(p)
-	run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{N: o.N, Store: o.Store, Progress: o.Progress}, produced: p, dir: place.Dir}, o, nil}
-	if err := run.all(ctx, &report); err != nil {
-		return report, err
-	}
-	if report.Lost+report.HandledTwice > 0 {
-		return report, fmt.Errorf("%w: %d lost, %d handled twice: run again with --dir to keep the store, and report it",
-			ErrNotHeld, report.Lost, report.HandledTwice)
-	}
-	return report, nil
+	return fmt.Errorf("%w: %d lost, %d handled twice: run again with --dir to keep the store, and report it",
+		ErrNotHeld, r.Lost, r.HandledTwice)
 }
 
 const maxDemoKills = 100

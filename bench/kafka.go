@@ -98,30 +98,16 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 	if err != nil {
 		return report, err
 	}
-	place, err := newPlace(o.Dir)
-	if err != nil {
-		return report, err
-	}
-	defer place.remove(&err)
-	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
-		return report, fmt.Errorf("making the directory of the stores: %w", err)
-	}
-	b, err := openBroker(ctx, o.Brokers)
-	if err != nil {
-		return report, err
-	}
-	defer b.close()
-	p, err := b.produce(ctx, &topicLog{source: src, N: o.N, Dup: o.Dup}, o.Partitions, o.Progress)
-	if err != nil {
-		return report, err
-	}
-	defer p.remove(&err)
-	report.Produced, report.Distinct, report.ProduceSeconds = uint64(o.N), p.distinct, p.took.Seconds()
-	run := kafkaRun{KafkaOptions: o, produced: p, dir: place.Dir, report: &report}
-	if err := run.all(ctx); err != nil {
-		return report, err
-	}
-	return report, report.broken(&o)
+	stage := staging{Brokers: o.Brokers, Dir: o.Dir, Log: &topicLog{source: src, N: o.N, Dup: o.Dup}, Partitions: o.Partitions, Progress: o.Progress}
+	err = stage.with(ctx, func(dir string, p *produced) error {
+		report.Produced, report.Distinct, report.ProduceSeconds = uint64(o.N), p.distinct, p.took.Seconds()
+		run := kafkaRun{KafkaOptions: o, produced: p, dir: dir, report: &report}
+		if err := run.all(ctx); err != nil {
+			return err
+		}
+		return report.broken(&o)
+	})
+	return report, err
 }
 
 func (o *KafkaOptions) complete() error {

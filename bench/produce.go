@@ -3,11 +3,45 @@ package bench
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// A staging is what a run over a topic begins with.
+type staging struct {
+	Brokers    []string // nil: one inside this process
+	Dir        string   // see newPlace
+	Log        *topicLog
+	Partitions int
+	Progress   Progress
+}
+
+// with makes the directory of the run's stores and a topic that holds the log, and calls do with both. Then it removes what
+// is not to stay.
+func (s *staging) with(ctx context.Context, do func(dir string, p *produced) error) (err error) {
+	place, err := newPlace(s.Dir)
+	if err != nil {
+		return err
+	}
+	defer place.remove(&err)
+	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
+		return fmt.Errorf("making the directory of the stores: %w", err)
+	}
+	b, err := openBroker(ctx, s.Brokers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	p, err := b.produce(ctx, s.Log, s.Partitions, s.Progress)
+	if err != nil {
+		return err
+	}
+	defer p.remove(&err)
+	return do(place.Dir, p)
+}
 
 // A produced topic holds a whole log.
 type produced struct {
