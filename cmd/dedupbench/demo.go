@@ -7,11 +7,10 @@ import (
 )
 
 type demoCmd struct {
-	storeFlag
+	newStoreFlags
 	brokersFlag
-	N     int     `help:"Records, repeats included." default:"1000000" placeholder:"N"`
-	Kills int     `help:"How often each consumer is killed." default:"5" placeholder:"N"`
-	Dir   dirFlag `help:"New directory of the store; kept. Without it: a temporary one."`
+	N     int `help:"Records, repeats included." default:"1000000" placeholder:"N"`
+	Kills int `help:"How often each consumer is killed." default:"5" placeholder:"N"`
 }
 
 func (c *demoCmd) Help() string {

@@ -7,12 +7,11 @@ import (
 )
 
 type dropCmd struct {
-	storeFlag
-	N      int     `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
-	Weeks  int     `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
-	Scopes int     `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
-	Dir    dirFlag `help:"New directory of the store; kept. Without it: a temporary one."`
-	Seed   uint64  `help:"Seed of the ids." default:"1"`
+	newStoreFlags
+	N      int    `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
+	Weeks  int    `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
+	Scopes int    `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
+	Seed   uint64 `help:"Seed of the ids." default:"1"`
 }
 
 func (c *dropCmd) Help() string {

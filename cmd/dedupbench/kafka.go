@@ -6,13 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/bench"
 )
 
-// brokersFlag is shared by the commands that need a broker.
-type brokersFlag struct {
-	Brokers []string `help:"Kafka brokers, host:port. Without it: one inside this process." placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
-}
-
 type kafkaCmd struct {
-	storeFlag
+	newStoreFlags
 	brokersFlag
 	N          int                `help:"Records produced, repeats included, of 200 bytes each." default:"1000000" placeholder:"N"`
 	Dup        float64            `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2" placeholder:"SHARE"`
@@ -20,7 +15,6 @@ type kafkaCmd struct {
 	Mode       bench.KafkaMode    `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
 	Kills      int                `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0" placeholder:"N"`
 	Control    bench.KafkaControl `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
-	Dir        dirFlag            `help:"New directory of the stores; kept. Without it: a temporary one."`
 	Seed       uint64             `help:"Seed of the events." default:"1"`
 }
 

@@ -7,10 +7,9 @@ import (
 )
 
 type killCmd struct {
-	storeFlag
+	newStoreFlags
 	Kills int            `help:"How often the process is killed." default:"20" placeholder:"N"`
 	Mode  bench.KillMode `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
-	Dir   dirFlag        `help:"New directory of the store; kept. Without it: a temporary one."`
 	Seed  uint64         `help:"Seed of the log." default:"1"`
 }
 

@@ -7,10 +7,9 @@ import (
 )
 
 type reopenCmd struct {
-	storeFlag
-	N    int     `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
-	Dir  dirFlag `help:"New directory of the store; kept. Without it: a temporary one."`
-	Seed uint64  `help:"Seed of the ids." default:"1"`
+	newStoreFlags
+	N    int    `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
+	Seed uint64 `help:"Seed of the ids." default:"1"`
 }
 
 func (c *reopenCmd) Help() string {

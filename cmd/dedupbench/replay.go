@@ -6,11 +6,6 @@ import (
 	"github.com/hapax-dev/hapax/bench"
 )
 
-// storeFlag is shared by all commands.
-type storeFlag struct {
-	Store bench.StoreName `help:"Store to use: ${enum}." enum:"pebble,bolt" default:"pebble"`
-}
-
 type replayCmd struct {
 	storeFlag
 	File        string   `arg:"" help:"Log with a header line and columns id and time (RFC 3339), plain or gzip'd."`
