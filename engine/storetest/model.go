@@ -20,9 +20,10 @@ import (
 )
 
 // RunModel compares an engine on the store that h opens with maps, over random sequences of everything that a host may
-// do: claims, batches, transactions inside transactions, savepoints, dead letters and their replays, failing closures, forgetting, holds, drops, a clock
-// that goes on, clean and unclean ends. It takes a few seconds; with -rapid.checks it takes as long as these need, and
-// -rapid.steps makes each longer. A failure prints its -rapid.seed, and reproducing it is never cut short.
+// do: claims, batches, transactions inside transactions, savepoints, dead letters and their replays, failing closures,
+// forgetting, holds, drops, a clock that goes on, clean and unclean ends. It takes a few seconds; with -rapid.checks it
+// takes as long as these need, and -rapid.steps makes each longer. A failure prints its -rapid.seed, and reproducing it is
+// never cut short.
 func RunModel(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	budget := 4 * time.Second
@@ -168,142 +169,6 @@ func (m *model) tick(t *rapid.T) {
 	m.reopen() // the clock of an engine stands still
 }
 
-func (m *model) event(t *rapid.T) (engine.Event, claimKey) {
-	week := m.week() + weekbucket.Week(rapid.IntRange(0, 7).Draw(t, "week")) - 5
-	m.n++
-	ev := engine.Event{
-		Scope:   rapid.SampledFrom([]string{"a", "ab", "a\x00"}).Draw(t, "scope"),
-		ID:      []byte(rapid.SampledFrom([]string{"1", "2", "3", "\x00", "00112233445566778899aabbccddeeff", "00112233-4455-6677-8899-aabbccddeeff"}).Draw(t, "id")),
-		Time:    week.Start().Add(time.Duration(rapid.IntRange(0, 7*24-1).Draw(t, "hour")) * time.Hour),
-		LogTime: rapid.IntRange(0, 2).Draw(t, "log time") == 0,
-		Origin:  engine.Origin{Topic: rapid.SampledFrom([]string{"t", "u"}).Draw(t, "topic"), Offset: m.n},
-	}
-	return ev, claimKey{ev.Scope, week, string(ev.ID)}
-}
-
-// near are the weeks before and after, for an event whose time is the log's.
-func near(ev engine.Event, k claimKey) []claimKey {
-	if !ev.LogTime {
-		return nil
-	}
-	return []claimKey{{k.scope, k.week - 1, k.id}, {k.scope, k.week + 1, k.id}}
-}
-
-// isNear reports whether this is the record of a claim in a week near that counts.
-func (m *model) isNear(ev engine.Event, k claimKey, rec engine.Record) bool {
-	return slices.ContainsFunc(near(ev, k), func(n claimKey) bool {
-		there, ok := m.told.claims[n]
-		return ok && there == rec
-	})
-}
-
-// expect is the verdict of an event, and the claim that it is a duplicate of. tx is nil for an own-commit claim; a claim
-// that is dead-lettered with the generation reopen, if that is not nil, is open.
-func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64) (r engine.Result, of claimKey) {
-	if ev.Time.Sub(m.clock) > engine.DefaultAllowedSkew {
-		return engine.Result{Verdict: engine.TooNew}, k
-	}
-	if k.week < m.told.oldest {
-		return engine.Result{Verdict: engine.TooOld}, k
-	}
-	own := map[claimKey]engine.Record{}
-	if tx != nil {
-		own = tx.claims
-	}
-	inFlight := m.held[k]
-	rec, there := m.told.claims[k]
-	open := there && reopen != nil && rec.State == engine.DeadLettered && rec.Generation == *reopen
-	if mine, ok := own[k]; ok {
-		return engine.Result{Verdict: engine.Duplicate, Record: mine}, k
-	}
-	if there && !open {
-		return engine.Result{Verdict: engine.Duplicate, Record: rec}, k
-	}
-	if !there {
-		for _, claims := range []map[claimKey]engine.Record{own, m.told.claims} {
-			for _, n := range near(ev, k) {
-				if rec, ok := claims[n]; ok {
-					return engine.Result{Verdict: engine.Duplicate, Record: rec}, n
-				}
-				inFlight = inFlight || m.held[n]
-			}
-		}
-	}
-	if inFlight {
-		return engine.Result{Verdict: engine.InFlight}, k
-	}
-	if !there {
-		return engine.Result{Verdict: engine.Claimed, Record: m.newRecord(ev)}, k
-	}
-	rec.State = engine.Done
-	rec.Generation++
-	return engine.Result{Verdict: engine.Claimed, Record: rec}, k
-}
-
-func (m *model) newRecord(ev engine.Event) engine.Record {
-	return engine.Record{State: engine.Done, FirstSeen: m.clock, Origin: ev.Origin}
-}
-
-func (m *model) checkResult(r engine.Result, err error, want engine.Result, k claimKey) {
-	if err != nil || r != want {
-		m.Fatalf("%v: told %+v, %v; want %+v", k, r, err, want)
-	}
-}
-
-func (m *model) claim(t *rapid.T) {
-	ev, k := m.event(t)
-	want, _ := m.expect(ev, k, nil, nil)
-	r, err := m.e.TryClaim(context.Background(), ev)
-	m.checkResult(r, err, want, k)
-	if want.First() {
-		m.told.claims[k] = want.Record
-	}
-}
-
-func (m *model) batch(t *rapid.T) {
-	var events []engine.Event
-	var keys []claimKey
-	for range rapid.IntRange(0, 8).Draw(t, "events") {
-		ev, k := m.event(t)
-		events, keys = append(events, ev), append(keys, k)
-	}
-	rs, err := m.e.TryClaimBatch(context.Background(), events)
-	if err != nil {
-		m.Fatalf("a batch: %v", err)
-	}
-	for i, k := range keys {
-		want, _ := m.expect(events[i], k, nil, nil)
-		if rs[i].Verdict == engine.Duplicate && m.isNear(events[i], k, rs[i].Record) {
-			want.Record = rs[i].Record // of several claims any: it may have been found before this one was made
-		}
-		m.checkResult(rs[i], rs[i].Err, want, k)
-		if want.First() {
-			m.told.claims[k] = want.Record
-		}
-	}
-}
-
-func (m *model) forget(t *rapid.T) {
-	ev, k := m.event(t)
-	_, there := m.told.claims[k]
-	found, err := m.e.Forget(context.Background(), ev.Scope, ev.ID, ev.Time)
-	if m.held[k] {
-		if !errors.Is(err, engine.ErrConflict) {
-			m.Fatalf("forgetting %v, which is held: %v", k, err)
-		}
-		return
-	}
-	if err != nil || found != there {
-		m.Fatalf("forgetting %v: %v %v, want %v", k, found, err, there)
-	}
-	if m.told.claims[k].State == engine.DeadLettered {
-		for _, x := range m.open {
-			x.changed[claimName(k)] = true
-		}
-	}
-	delete(m.told.claims, k)
-}
-
 func (m *model) hold(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "hold")
 	week := m.week() + weekbucket.Week(rapid.IntRange(0, 8).Draw(t, "week")) - 6
@@ -383,68 +248,6 @@ func (m *model) backup() {
 	m.start()
 }
 
-// crash hands over some claims and transactions whose batches do not get durable, cuts the power, and goes on with
-// what is found: all that was told, and of the rest a prefix, each whole or not at all.
-func (m *model) crash(t *rapid.T) {
-	if err := m.e.Reclaimed(context.Background()); err != nil {
-		m.Fatalf("waiting for what runs behind: %v", err)
-	}
-	// Whatever opening began behind is done when a transaction of ours is the next batch.
-	var steps []*facts
-	var wg sync.WaitGroup
-	answered := make(chan string, 8)
-	m.gate.hold()
-	now := m.told.clone()
-	for i := range rapid.IntRange(0, 2).Draw(t, "unsynced") {
-		ev := engine.Event{Scope: "crash", ID: fmt.Appendf(nil, "%d-%d", m.n, i), Time: m.clock, Origin: engine.Origin{Topic: "t", Offset: m.n}}
-		k := claimKey{ev.Scope, m.week(), string(ev.ID)}
-		if k.week < m.told.oldest {
-			break
-		}
-		key := fmt.Sprint("crash", i)
-		inTx := rapid.Bool().Draw(t, "in a transaction")
-		before := m.gate.applied()
-		wg.Go(func() {
-			if inTx {
-				_ = m.e.Update(context.Background(), func(tx *engine.Tx) error {
-					_, err := tx.TryClaim(ev)
-					return errors.Join(err, tx.Put([]byte(key), ev.ID), tx.SetOffset(modelPosition(9), engine.Offset{Next: int64(i)}))
-				})
-			} else {
-				_, _ = m.e.TryClaim(context.Background(), ev)
-			}
-			answered <- k.id
-		})
-		m.gate.awaitApply(before)
-		now.claims[k] = m.newRecord(ev)
-		if inTx {
-			now.host[key], now.offsets[9] = k.id, int64(i)
-		}
-		steps = append(steps, now.clone())
-	}
-	m.n++
-	select {
-	case id := <-answered:
-		m.Fatalf("%q was answered before it was durable", id)
-	case <-time.After(time.Millisecond):
-	}
-	to := m.h.CrashClone(m.test, m.gate.Store, m.dir, randomShare.Draw(t, "survives"))
-	m.gate.release()
-	wg.Wait()
-	m.shut()
-	m.dir = to
-	m.start()
-	for i := len(steps) - 1; i >= 0; i-- {
-		if m.difference(steps[i]) == "" {
-			m.told = steps[i]
-			return
-		}
-	}
-	if d := m.difference(m.told); d != "" {
-		m.Fatalf("after a crash: %s; %d batches were not durable, and it is not a prefix of them either", d, len(steps))
-	}
-}
-
 func modelPosition(partition int32) engine.Position {
 	return engine.Position{Group: "g", Topic: "t", Partition: partition}
 }
@@ -516,52 +319,3 @@ func (m *model) difference(f *facts) (d string) {
 }
 
 var modelKeys = []string{"k", "l", "k\x00", "crash0", "crash1"}
-
-// A gate is a store whose waits can be held back before they reach it, so that no call of it is under way meanwhile.
-type gate struct {
-	engine.Store
-	mu      sync.Mutex
-	changed *sync.Cond
-	held    bool
-	applies int
-}
-
-func (g *gate) Apply(b *engine.Batch) (func() error, error) {
-	wait, err := g.Store.Apply(b)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.applies++
-	g.changed.Broadcast()
-	return func() error {
-		g.mu.Lock()
-		for g.held {
-			g.changed.Wait()
-		}
-		g.mu.Unlock()
-		return wait()
-	}, err
-}
-
-func (g *gate) applied() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.applies
-}
-
-func (g *gate) awaitApply(more int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.applies <= more {
-		g.changed.Wait()
-	}
-}
-
-func (g *gate) hold()    { g.set(true) }
-func (g *gate) release() { g.set(false) }
-
-func (g *gate) set(held bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.held = held
-	g.changed.Broadcast()
-}
