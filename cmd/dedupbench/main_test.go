@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hapax-dev/hapax/bench"
 )
 
 // command is the built command.
@@ -140,7 +142,7 @@ func TestReplayOfATruncatedLogKeepsTheCounts(t *testing.T) {
 	f := o.fields(t)
 	claimed, _ := f["claimed"].(float64)
 	rejected, _ := f["rejected"].(float64)
-	if o.code != 1 || claimed < 100 || claimed+rejected != f["records"] || f["error"] == nil {
+	if o.code != 1 || claimed < 100 || claimed+rejected != f["records"] || f["weeks"] != 1.0 || f["error"] == nil {
 		t.Errorf("exit status %d, %v", o.code, f)
 	}
 }
@@ -192,6 +194,19 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 				t.Errorf("stderr has %d lines: %s", lines, o.stderr)
 			}
 		})
+	}
+}
+
+func TestErrorOfSeveralLinesIsToldInOne(t *testing.T) {
+	for name, tell := range map[string]func(*output, error) int{"a run": (*output).exit, "a command line": (*output).refuse} {
+		for _, first := range []error{errors.New("a"), bench.ErrUsage} {
+			var stderr bytes.Buffer
+			o := &output{stderr: &stderr, command: "replay"}
+			tell(o, errors.Join(first, errors.New("b\r\n\tc")))
+			if told := stderr.String(); strings.Count(told, "\n") != 1 || !strings.Contains(told, first.Error()+" b c") {
+				t.Errorf("%s: told %q", name, told)
+			}
+		}
 	}
 }
 
