@@ -113,7 +113,7 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 		Group: c.Group, Topics: []string{c.Topic}, Scope: DefaultScope, InstanceID: instance, MaxBatch: c.Batch,
 		Client:     []kgo.Opt{kgo.SeedBrokers(c.Seeds...), kgo.WithHooks(&c.first)},
 		Logger:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Registerer: c.metrics,
+		Registerer: keeping{c.metrics},
 		OnStop:     func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) },
 	}
 }
@@ -226,6 +226,11 @@ func (c *adapterConsumer) finish() error {
 	}
 	return c.e.Close()
 }
+
+// A keeping registerer still has the adapter's counts when Run has returned, which is when they are final.
+type keeping struct{ prometheus.Registerer }
+
+func (keeping) Unregister(prometheus.Collector) bool { return true }
 
 // committed is how many events were handled in batches that the adapter has committed.
 func (c *adapterConsumer) committed() (n uint64, err error) {

@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// The books have to notice what a consumer loses and what it handles twice. One that does both on purpose would have to
+// be wrong at the right moment; so these are right, and what they are given is crooked.
+const (
+	lostEvent  = 3 // the store has a claim on it that nobody handled: it is lost
+	twiceEvent = 5 // is in the topic again as an event of the week before: it is handled twice
+)
+
+// crooked has a run over a topic of one partition on such a store; again puts twiceEvent into the topic again.
+func crooked(t *testing.T, mode KafkaMode, again bool, run func(k *kafkaRun) error) *KafkaReport {
+	t.Helper()
+	log := wholeLog(t, 300)
+	log.Dup = 0.2
+	r := &KafkaReport{}
+	stage := staging{Dir: filepath.Join(t.TempDir(), "run"), Log: log, Partitions: 1}
+	err := stage.with(t.Context(), func(dir string, p *produced) error {
+		if again {
+			sendAgain(t, p)
+		}
+		r.Distinct = p.distinct
+		k := &kafkaRun{KafkaOptions: KafkaOptions{N: log.N, Partitions: 1, Mode: mode}, produced: p, dir: dir, report: r}
+		o := k.order(adapterWork)
+		plant(t, &o, func(tx *engine.Tx) error {
+			_, err := tx.TryClaim(log.event(lostEvent, nil))
+			return err
+		})
+		return run(k)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func sendAgain(t *testing.T, p *produced) {
+	t.Helper()
+	seq := p.log.begin()
+	var rec *kgo.Record
+	for seq.events() <= twiceEvent {
+		rec = seq.record()
+	}
+	rec.Topic = p.Name
+	for i := range rec.Headers {
+		if rec.Headers[i].Key == timeHeader {
+			rec.Headers[i].Value = p.log.event(twiceEvent, nil).Time.AddDate(0, 0, -7).AppendFormat(nil, "2006-01-02T15:04:05Z07:00")
+		}
+	}
+	if err := p.broker.client.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	p.ends[0]++
+}
+
+// wantBooks checks what a report counts, and whether it says that it does not hold.
+func wantBooks(t *testing.T, r *KafkaReport, lost, risk, twice, mismatches uint64, held bool) {
+	t.Helper()
+	if r.Handled != r.Distinct-lost || r.Lost != lost || r.AtRisk != risk || r.HandledTwice != twice || r.StateMismatch != mismatches {
+		t.Errorf("%d of %d handled, %d lost, %d at risk, %d twice, %d mismatches; want %d lost, %d at risk, %d twice, %d mismatches",
+			r.Handled, r.Distinct, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, lost, risk, twice, mismatches)
+	}
+	if err := r.broken(&KafkaOptions{}); (err == nil) != held || !held && !errors.Is(err, ErrNotHeld) {
+		t.Errorf("judged as %v", err)
+	}
+}
+
+func TestReportHoldsIfNothingIsLostBeyondTheRiskAndNothingElseIsWrong(t *testing.T) {
+	for _, tt := range []struct {
+		r    KafkaReport
+		held bool
+	}{
+		{KafkaReport{}, true},
+		{KafkaReport{Lost: 2, AtRisk: 2}, true},
+		{KafkaReport{Lost: 3, AtRisk: 2}, false},
+		{KafkaReport{HandledTwice: 1}, false},
+		{KafkaReport{StateMismatch: 1}, false},
+	} {
+		if err := tt.r.broken(&KafkaOptions{}); (err == nil) != tt.held || !tt.held && !errors.Is(err, ErrNotHeld) {
+			t.Errorf("%+v is judged as %v", tt.r, err)
+		}
+	}
+}
+
+func TestBooksOfModeWork(t *testing.T) {
+	t.Parallel()
+	r := crooked(t, KafkaWork, true, func(k *kafkaRun) error { return k.killWork(t.Context()) })
+	wantBooks(t, r, 1, 0, 1, 1, false) // the claim of the lost event has no counter
+	if r.firstWrong == "" {
+		t.Error("the mismatch is not told")
+	}
+}
+
+func TestBooksOfModeOwn(t *testing.T) {
+	t.Parallel()
+	killOwn := func(k *kafkaRun) error { return k.killOwn(t.Context()) }
+	wantBooks(t, crooked(t, KafkaOwn, false, killOwn), 1, 1, 0, 0, true) // it was at risk
+	wantBooks(t, crooked(t, KafkaOwn, true, killOwn), 1, 1, 1, 1, false) // a handler too many has returned
+	unclaimed := func(k *kafkaRun) error {
+		if err := os.WriteFile(filepath.Join(k.dir, "returned"), []byte{'.'}, 0o600); err != nil {
+			return err
+		}
+		return k.killOwn(t.Context())
+	}
+	wantBooks(t, crooked(t, KafkaOwn, false, unclaimed), 1, 0, 0, 0, false) // the claim's handler has returned, they say
+}
+
+func TestBooksOfRates(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []KafkaMode{KafkaOwn, KafkaWork} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := crooked(t, mode, true, func(k *kafkaRun) error { return k.measure(t.Context()) })
+			wantBooks(t, r, 1, 0, 1, 2, false) // claims: of the lost event, and of the one of the week before
+		})
+	}
+}
+
+func TestBooksOfTheDemo(t *testing.T) {
+	t.Parallel()
+	crooked(t, KafkaWork, true, func(k *kafkaRun) error {
+		d := demonstration{kafkaRun: *k}
+		table := DemoTable{Distinct: k.distinct}
+		if _, err := d.consumer(t.Context(), adapterWork, &table); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("a mismatch is told as %v", err)
+		}
+		wantTable(t, adapterWork, &table, 1, 1)
+		for kind, twice := range map[consumerKind]uint64{memorySet: 0, atLeastOnce: repeated(k.log)} {
+			table := DemoTable{Distinct: k.distinct + 1} // one is not in the topic
+			if _, err := d.consumer(t.Context(), kind, &table); err != nil {
+				t.Error(err)
+			}
+			wantTable(t, kind, &table, 1, twice)
+		}
+		return nil
+	})
+	for _, table := range []DemoTable{{}, {Lost: 1}, {HandledTwice: 1}} {
+		if err := (&DemoReport{DemoTable: table}).broken(); (err == nil) != (table == DemoTable{}) {
+			t.Errorf("%+v is judged as %v", table, err)
+		}
+	}
+}
+
+func wantTable(t *testing.T, kind consumerKind, d *DemoTable, lost, twice uint64) {
+	t.Helper()
+	if d.Handled != d.Distinct-lost || d.Lost != lost || d.HandledTwice != twice {
+		t.Errorf("%s: %+v; want %d lost, %d twice", kind, d, lost, twice)
+	}
+}
+
+// repeated is how many events are in the log more than once, or are twiceEvent.
+func repeated(log *topicLog) (events uint64) {
+	times := make([]int, log.limit())
+	times[twiceEvent]++
+	seq := log.begin()
+	for range log.N {
+		n, _ := seq.next()
+		times[n]++
+	}
+	for _, n := range times {
+		if n > 1 {
+			events++
+		}
+	}
+	return events
+}
