@@ -179,11 +179,24 @@ func (d *disk) OpenDir(path string) (vfs.File, error) {
 	return &diskDir{f, d}, nil
 }
 
+// Link copies where the file system has no hard links, durably. A disk that fails shows in the copy.
 func (d *disk) Link(from, to string) error {
+	if err := d.link(from, to); err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return vfs.Copy(d, from, to)
+}
+
+func (d *disk) link(from, to string) error {
 	if !d.holds(to) {
 		return d.FS.Link(from, to)
 	}
-	return d.change("linking", to, func() error { return d.FS.Link(from, to) })
+	d.changing.RLock()
+	defer d.changing.RUnlock()
+	if d.dead.Load() {
+		return nil
+	}
+	return d.FS.Link(from, to)
 }
 
 func (d *disk) Rename(from, to string) error {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -700,6 +701,52 @@ func TestAManifestThatLostARunIsDamaged(t *testing.T) {
 	}
 	if c.report(t) != 0 {
 		t.Error("a run was lost and nobody said so")
+	}
+}
+
+// linkless is a file system without hard links, as on some network and removable disks.
+type linkless struct{ err error }
+
+func (linkless) String() string { return "(linkless)" }
+
+func (l linkless) MaybeError(op errorfs.Op) error {
+	if op.Kind == errorfs.OpLink {
+		return &os.LinkError{Op: "link", Old: op.Path, Err: l.err}
+	}
+	return nil
+}
+
+// Where there are no hard links, runs are copied into the store, and backups out of it.
+func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
+	for _, err := range []error{syscall.EPERM, syscall.ENOTSUP, syscall.EXDEV} {
+		t.Run(err.Error(), func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			s := openSmall(t, errorfs.Wrap(mem, linkless{err}), hooks{})
+			const n = 20
+			frozen := s.unsealed.active
+			last := fill(t, s, 1, n) + 1
+			select {
+			case <-frozen.done:
+			case <-s.fault.failed:
+				t.Fatal(s.fault.get())
+			}
+			mustApply(t, s, batchOf(last, n)) // with it the log has the removal of the packed batches
+			if err := s.Backup(context.Background(), "backup"); err != nil {
+				t.Fatal(err)
+			}
+			crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+			mustClose(t, s)
+			for _, dir := range []string{"store", "backup"} {
+				s, err := Open(dir, Options{FS: crashed, SmallTables: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if found, err := prefixOf(s, n); err != nil || found != last {
+					t.Errorf("%s: %d of %d batches: %v", dir, found, last, err)
+				}
+				mustClose(t, s)
+			}
+		})
 	}
 }
 
