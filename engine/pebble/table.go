@@ -30,6 +30,7 @@ type table struct {
 	keys    int // distinct keys, removed ones included
 	buckets []tableBucket
 	index   map[string]uint32 // of buckets by their prefix
+	owned   uint64            // bytes of buckets and index
 
 	last  uint64        // the newest batch in it
 	drops int           // how often a bucket of it was dropped
@@ -50,6 +51,8 @@ const (
 	minSlots = 1 << 10
 	// slotBytes is what a key costs in slots, at worst, on average between two doublings.
 	slotBytes = 16
+	// bucketBytes is what a bucket costs beside its prefix, in the list and in the index, with room for both to grow.
+	bucketBytes = 128
 )
 
 // newTable returns an empty table with room for as much as like holds, which may be nil.
@@ -65,7 +68,7 @@ func newTable(seed maphash.Seed, like *table) *table {
 }
 
 // size is about how many bytes of memory the table occupies.
-func (t *table) size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) }
+func (t *table) size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) + t.owned }
 
 // splitPrefix splits a claim's key into the prefix of its bucket and the tail. A key that no engine made is all prefix.
 func splitPrefix(key []byte) (prefix, tail []byte) {
@@ -96,6 +99,7 @@ func (t *table) bucket(prefix []byte) uint32 {
 	b := uint32(len(t.buckets))
 	t.buckets = append(t.buckets, tableBucket{prefix: string(prefix)})
 	t.index[t.buckets[b].prefix] = b
+	t.owned += bucketBytes + uint64(len(prefix))
 	return b
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -150,6 +151,22 @@ func TestATableGrows(t *testing.T) {
 	}
 	if u.active.keys != n || u.active.buckets[0].live != n {
 		t.Fatal(u.active.keys, u.active.buckets)
+	}
+}
+
+// What a table knows of buckets is memory, too: many scopes with a claim or two each fill it sooner.
+func TestBucketsCountForTheSizeOfATable(t *testing.T) {
+	const limit = 1 << 20
+	u := newUnsealed(limit)
+	scope, prefixes := strings.Repeat("s", 240), 0
+	for i := uint64(1); !u.full(); i++ {
+		key := claimKey(fmt.Sprint(scope, i), 0, i)
+		prefix, _ := splitPrefix(key)
+		prefixes += len(prefix)
+		u.apply(i, []engine.ClaimWrite{{Key: key, Record: []byte("r")}})
+	}
+	if prefixes > limit {
+		t.Errorf("a table of %d bytes has %d bytes of prefixes", limit, prefixes)
 	}
 }
 
