@@ -13,9 +13,18 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
+// A backup begins on a stage, a directory in the store's own, where tables are linked and only what is left of the log is
+// copied: that takes no longer than some milliseconds, in which nothing can be sealed. From there it goes to where it
+// belongs, which may be another disk and take hours, beside whatever else is done.
+const stageName = "hapax-backup.tmp"
+
+// errNoLinks is that there can be no stage. Pebble does not copy where it may not link.
+var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
+
 // Backup implements engine.Store. Tables are linked where the file system can, and then keep their space until the
-// backup goes, too. The copy is opened and closed once, and only after that becomes a store: whatever an interrupted
-// backup leaves is refused by Open.
+// backup goes, too. Where it has no hard links, the tables are copied while nothing is sealed, and Apply waits once memory
+// is full. The copy is opened and closed once, and only after that becomes a store: whatever an interrupted backup
+// leaves is refused by Open.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	fsys := s.disk.FS
 	if _, err := fsys.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +43,9 @@ func (s *Store) backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	sidecars, err := s.checkpoint(dir)
+	s.backingUp.Lock() // there is one stage
+	defer s.backingUp.Unlock()
+	sidecars, err := s.copyTo(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -52,6 +63,43 @@ func (s *Store) backup(ctx context.Context, dir string) error {
 		return err
 	}
 	return errors.Join(b.becomeBackup(ctx, s, sidecars), b.release())
+}
+
+// copyTo makes Pebble's files in dir and returns the sidecars that go with them.
+func (s *Store) copyTo(ctx context.Context, dir string) (map[string][]byte, error) {
+	stage := s.disk.path(stageName)
+	if err := s.disk.RemoveAll(stage); err != nil {
+		return nil, err
+	}
+	sidecars, err := s.checkpoint(stage)
+	if errors.Is(err, errNoLinks) {
+		return s.checkpoint(dir)
+	}
+	if err == nil {
+		err = s.disk.fromStage(ctx, stage, dir)
+	}
+	return sidecars, errors.Join(err, s.disk.RemoveAll(stage))
+}
+
+// fromStage links or copies what is on a stage, durably.
+func (d *disk) fromStage(ctx context.Context, stage, dir string) error {
+	dir, err := prepareDir(d.FS, dir)
+	if err != nil {
+		return err
+	}
+	names, err := d.List(stage)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := d.Link(d.PathJoin(stage, name), d.PathJoin(dir, name)); err != nil {
+			return err
+		}
+	}
+	return syncDir(d.FS, dir)
 }
 
 // checkpoint makes Pebble's files and returns the sidecars that go with them: the journal has what they lack.

@@ -179,10 +179,15 @@ func (d *disk) OpenDir(path string) (vfs.File, error) {
 	return &diskDir{f, d}, nil
 }
 
-// Link copies where the file system has no hard links, durably. A disk that fails shows in the copy.
+// Link copies where the file system has no hard links, durably, but to a stage, which is for links alone. A disk that
+// fails shows in the copy.
 func (d *disk) Link(from, to string) error {
-	if err := d.link(from, to); err == nil || errors.Is(err, fs.ErrExist) {
+	err := d.link(from, to)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrExist):
 		return err
+	case d.PathBase(d.PathDir(to)) == stageName:
+		return errNoLinks
 	}
 	return vfs.Copy(d, from, to)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -260,6 +261,10 @@ func TestAnInterruptedBackupIsNoStore(t *testing.T) {
 		mustClose(t, s)
 	}
 	everyCrash(t, start, stepInTests(41), work, func(what string, fsys *vfs.MemFS) {
+		mustClose(t, mustOpen(t, fsys, "store", true))
+		if names, err := fsys.List("store"); err != nil || slices.Contains(names, stageName) {
+			t.Errorf("%s: the stage is left: %v", what, err)
+		}
 		if names, _ := fsys.List("backup"); len(names) == 0 {
 			return
 		}

@@ -222,15 +222,15 @@ func (s *Store) removeRun(paths []string) error {
 	return nil
 }
 
-// removeRuns removes what an interrupted sealing left.
-func (s *Store) removeRuns() error {
+// removeLeftovers removes what an interrupted sealing or backup left.
+func (s *Store) removeLeftovers() error {
 	names, err := s.disk.List(s.disk.dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, runPrefix) {
-			if err := s.disk.Remove(s.disk.path(name)); err != nil {
+		if strings.HasPrefix(name, runPrefix) || strings.HasPrefix(name, stageName) {
+			if err := s.disk.RemoveAll(s.disk.path(name)); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -432,7 +433,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 func TestABackupDuringASealIsWhole(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewMem()
-		g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "backup/") })
+		g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.Contains(op.Path, stageName) })
 		s := openSmall(t, errorfs.Wrap(mem, g), hooks{backupBeside: broken})
 		const n = 20
 		mustApply(t, s, batchOf(1, n))
@@ -463,6 +464,69 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 		}
 		mustClose(t, b)
 	}
+}
+
+// elsewhere is a file system of which the directory "backup" is another disk, that takes its time over the first table.
+type elsewhere struct {
+	vfs.FS
+	reached, open chan struct{}
+	once          sync.Once
+}
+
+func isElsewhere(path string) bool { return strings.HasPrefix(path, "backup/") }
+
+func (e *elsewhere) Link(from, to string) error {
+	if isElsewhere(from) != isElsewhere(to) {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: syscall.EXDEV}
+	}
+	return e.FS.Link(from, to)
+}
+
+func (e *elsewhere) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if isElsewhere(path) && isTable(path) {
+		e.once.Do(func() {
+			close(e.reached)
+			<-e.open
+		})
+	}
+	return e.FS.Create(path, c)
+}
+
+// Tables are copied to another disk, which may take hours. Claims go on meanwhile, and so do seals.
+func TestABackupToAnotherDiskHoldsNobodyUp(t *testing.T) {
+	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
+	s := openSmall(t, fsys, hooks{})
+	const n = 20
+	last := fill(t, s, 1, n)
+	mustSealAll(t, s)
+	done := make(chan error, 1)
+	go func() { done <- s.Backup(context.Background(), "backup") }()
+	<-fsys.reached
+	within(t, patienceInTests, "claims beside a backup", func() {
+		for range 3 {
+			last = fill(t, s, last+1, n)
+			mustSealAll(t, s)
+		}
+		if err := s.TrimJournal(2); err != nil {
+			t.Error(err)
+		}
+	})
+	close(fsys.open)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if names, err := fsys.List("store"); err != nil || slices.Contains(names, stageName) {
+		t.Errorf("the stage is left: %v", err)
+	}
+	mustClose(t, s)
+	b, err := Open("backup", Options{FS: fsys, SmallTables: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := prefixOf(b, n); err != nil || found == 0 {
+		t.Errorf("the backup has %d batches: %v", found, err)
+	}
+	mustClose(t, b)
 }
 
 // While a seal goes on, the next table fills up to its limit, and then Apply waits.

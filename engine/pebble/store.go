@@ -56,6 +56,8 @@ type Store struct {
 	maintenance sync.Mutex
 	trimmed     atomic.Uint64
 
+	backingUp sync.Mutex // held by a backup from beginning to end
+
 	spans dropped
 }
 
@@ -135,7 +137,7 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	if err := s.removeRuns(); err != nil {
+	if err := s.removeLeftovers(); err != nil {
 		return err
 	}
 	format, err := sidecar.ReadFormat(sidecars{d}, d.dir)
