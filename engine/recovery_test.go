@@ -501,8 +501,15 @@ func TestClaimsMadeBeforeTheRebuildBeginsAreCountedOnce(t *testing.T) {
 func TestCloseCutsOffARebuild(t *testing.T) {
 	p := newPast(t)
 	m := p.lost(t)
-	e := open(t, heldScan(m, nil), small)
+	begun := make(chan struct{})
+	e := open(t, &tampered{Mem: m, scan: func(ctx context.Context, started func(), _ func(key, record []byte) error) error {
+		started()
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	}}, small)
 	mustExpect(t, e, p.known, engine.Duplicate)
+	<-begun
 	closed := make(chan error, 1)
 	go func() { closed <- e.Close() }()
 	select {

@@ -482,6 +482,29 @@ func TestDropWithoutADurableMarkIsSeen(t *testing.T) {
 	}
 }
 
+func TestTheOldestWeekIsToldWhenItsMarkIsDurable(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	events := inWeeks(-4, 0, 4)
+	mustExpect(t, e, events, engine.Claimed)
+	c.set(weeksLater(2))
+	m.HoldSyncs()
+	dropped := make(chan error, 1)
+	go func() {
+		_, err := e.DropExpired(ctx)
+		dropped <- err
+	}()
+	m.AwaitHeld()
+	told := e.OldestWeek()
+	m.ReleaseSyncs()
+	if err := <-dropped; err != nil {
+		t.Fatal(err)
+	}
+	wantOldest(t, e, -2)
+	if want := weekOf(t, weeksLater(-4)); told != want {
+		t.Errorf("a power cut would still have taken it back: %s was told, want %s", told, want)
+	}
+}
+
 func TestDropThatWasCalledOffIsFinishedByTheNextOne(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
