@@ -28,6 +28,9 @@ func (s *Store) newCursor(span pebble.KeyRange) (*cursor, error) {
 	if err := s.fault.get(); err != nil {
 		return nil, err
 	}
+	if s.opening != nil {
+		s.opening()
+	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
 	if err != nil {
 		return nil, asRead(err)

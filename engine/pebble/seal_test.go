@@ -601,6 +601,33 @@ func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
 	}
 }
 
+// A scan opens its iterator in the moment in which it looks at memory: nothing can be applied or sealed in between.
+func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
+	s := openSmall(t, vfs.NewMem(), hooks{})
+	defer mustClose(t, s)
+	mustApply(t, s, batchOf(1, 20))
+	looked, opened := false, 0
+	s.opening = func() {
+		opened++
+		if s.unsealed.mu.TryLock() {
+			s.unsealed.mu.Unlock()
+			t.Error("batches may be applied and sealed where the iterator is opened")
+		}
+		if !looked {
+			t.Error("the iterator is opened before memory was looked at")
+		}
+	}
+	look := func([]*table) { looked = true }
+	err := s.claims(prefixSpan([]byte{claimSpace}), look, func([]*table, *cursor) error { return nil })
+	err = errors.Join(err, s.Scan(context.Background(), nil, func(_, _ []byte) error { return nil }),
+		s.Buckets(func(engine.Bucket) error { return nil }))
+	_, berr := s.BucketBytes(engine.Bucket{Scope: "scope0", Week: week0})
+	s.opening = nil
+	if err = errors.Join(err, berr); err != nil || opened != 4 {
+		t.Fatalf("%d iterators: %v", opened, err)
+	}
+}
+
 // Scans beside batches and seals show whole batches, and none before those that they do not show.
 func TestScansBesideSealsShowAPrefix(t *testing.T) {
 	s := openSmall(t, vfs.NewMem(), hooks{})

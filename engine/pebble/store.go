@@ -59,6 +59,8 @@ type Store struct {
 	backingUp sync.Mutex // held by a backup from beginning to end
 
 	spans dropped
+
+	opening func() // a test's: called where an iterator is opened, if it is not nil
 }
 
 var _ engine.Store = (*Store)(nil)
