@@ -40,11 +40,11 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 }
 
 func (s *Store) backup(ctx context.Context, dir string) error {
+	s.backingUp.Lock() // there is one stage
+	defer s.backingUp.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.backingUp.Lock() // there is one stage
-	defer s.backingUp.Unlock()
 	sidecars, err := s.copyTo(ctx, dir)
 	if err != nil {
 		return err

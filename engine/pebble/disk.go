@@ -186,7 +186,7 @@ func (d *disk) Link(from, to string) error {
 	switch {
 	case err == nil, errors.Is(err, fs.ErrExist):
 		return err
-	case d.PathBase(d.PathDir(to)) == stageName:
+	case d.PathDir(to) == d.path(stageName):
 		return errNoLinks
 	}
 	return vfs.Copy(d, from, to)

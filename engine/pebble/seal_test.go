@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hapax-dev/hapax/engine"
@@ -426,6 +427,44 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 			isUndone("after a power cut, sealed", s, c.crash)
 			mustClose(t, s)
 		})
+	}
+}
+
+// The note of a drop stays until the last packed batch that it is about is gone: the frozen table's are before others.
+func TestADropIsNotedForBothTables(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	g := newGate(atRun)
+	s := openSmall(t, errorfs.Wrap(mem, g), hooks{})
+	const n = 20
+	g.shut.Store(true)
+	frozen := s.unsealed.active
+	last := fill(t, s, 1, n)
+	<-g.reached
+	for range 2 {
+		last++
+		mustApply(t, s, batchOf(last, n))
+	}
+	gone := []engine.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
+	if err := s.Drop(gone); err != nil {
+		t.Fatal(err)
+	}
+	g.letGo()
+	<-frozen.done
+	mustApply(t, s, &engine.Batch{Seq: last + 1}) // with it the log has the removal of the frozen table's batches
+	want := claimsOf(t, s)
+	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	s = openSmall(t, crashed, hooks{})
+	defer mustClose(t, s)
+	if got := claimsOf(t, s); len(want) == 0 || !maps.Equal(got, want) {
+		t.Errorf("%d claims after a power cut, there were %d", len(got), len(want))
+	}
+	mustSealAll(t, s)
+	err := s.each(prefixSpan([]byte{dropSpace}), func(it *pebble.Iterator) error {
+		return fmt.Errorf("the note %x stays when nothing needs it any more", it.Key())
+	})
+	if err != nil || len(s.dropNotes) != 0 {
+		t.Error(err, s.dropNotes)
 	}
 }
 
