@@ -667,6 +667,38 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	}
 }
 
+// At no step of a seal is a claim neither in memory nor in tables: it would be told to be new.
+func TestClaimsAreThereAllThroughASeal(t *testing.T) {
+	for step, match := range map[string]func(errorfs.Op) bool{
+		"the run is written": atRun,
+		"it becomes a table": func(op errorfs.Op) bool { return op.Kind == errorfs.OpLink },
+		"the MANIFEST has it": func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileSync && strings.Contains(op.Path, manifestPrefix)
+		},
+		"it is attested": func(op errorfs.Op) bool { return op.Kind == errorfs.OpRename && strings.Contains(op.Path, attestName) },
+		"its file goes":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpRemove && strings.Contains(op.Path, runPrefix) },
+	} {
+		t.Run(step, func(t *testing.T) {
+			g := newGate(match)
+			s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+			defer mustClose(t, s)
+			defer g.letGo()
+			const n = 20
+			g.shut.Store(true)
+			last := fill(t, s, 1, n)
+			within(t, patienceInTests, "a seal", func() { <-g.reached })
+			for seq := uint64(1); seq <= last; seq++ {
+				for _, w := range batchOf(seq, n).Claims {
+					if record, found, err := s.Claim(w.Key); err != nil || !found || !bytes.Equal(record, w.Record) {
+						t.Fatalf("a claim of batch %d: %q, %v, %v", seq, record, found, err)
+					}
+				}
+			}
+			assertContents(t, s, model(last, n))
+		})
+	}
+}
+
 // Scans beside batches and seals show whole batches, and none before those that they do not show.
 func TestScansBesideSealsShowAPrefix(t *testing.T) {
 	s := openSmall(t, vfs.NewMem(), hooks{})
