@@ -430,6 +430,59 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 	}
 }
 
+// While claims become a table a drop waits: the table would be newer than it.
+func TestADropWaitsForAnIngest(t *testing.T) {
+	g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpLink })
+	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+	defer mustClose(t, s)
+	g.shut.Store(true)
+	frozen := s.unsealed.active
+	fill(t, s, 1, 20)
+	<-g.reached
+	gone := []engine.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
+	dropped := make(chan error, 1)
+	go func() { dropped <- s.Drop(gone) }()
+	for i := 0; i < 10_000 && len(dropped) == 0; i++ {
+		runtime.Gosched() // so that a drop that does not wait is seen to return
+	}
+	if len(dropped) != 0 {
+		t.Error("Drop has not waited")
+	}
+	g.letGo()
+	if err := <-dropped; err != nil {
+		t.Fatal(err)
+	}
+	<-frozen.done
+	for key := range claimsOf(t, s) {
+		if b, _, err := engine.SplitKey([]byte(key)); err != nil || slices.Contains(gone, b) {
+			t.Fatalf("a claim of %v is back: %v", b, err)
+		}
+	}
+}
+
+// A seal that fails fails the store, also where the disk takes what is written: nobody waits for room for ever.
+func TestASealThatFailsIsTold(t *testing.T) {
+	inj := &failing{match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpOpen && strings.Contains(op.Path, runPrefix) }}
+	mem := vfs.NewMem()
+	s := openSmall(t, errorfs.Wrap(mem, inj), hooks{})
+	const n = 20
+	inj.on.Store(true)
+	var acked atomic.Uint64
+	within(t, patienceInTests, "a store that cannot seal", func() {
+		if err := run(s, 1000, n, &acked); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("after %d batches: %v", acked.Load(), err)
+		}
+		if err := s.Close(); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	s = openSmall(t, mem, hooks{})
+	defer mustClose(t, s)
+	if last, err := prefixOf(s, n); err != nil || last < acked.Load() {
+		t.Errorf("batches to %d were confirmed, %d are there: %v", acked.Load(), last, err)
+	}
+}
+
 // The note of a drop stays until the last packed batch that it is about is gone: the frozen table's are before others.
 func TestADropIsNotedForBothTables(t *testing.T) {
 	mem := vfs.NewCrashableMem()
