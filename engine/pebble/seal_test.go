@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -29,6 +30,7 @@ type gate struct {
 	shut    atomic.Bool
 	reached chan struct{} // takes one
 	open    chan struct{} // closed to let go
+	then    error         // what was held back then meets
 }
 
 func newGate(match func(errorfs.Op) bool) *gate {
@@ -44,6 +46,7 @@ func (g *gate) MaybeError(op errorfs.Op) error {
 		default:
 		}
 		<-g.open
+		return g.then
 	}
 	return nil
 }
@@ -483,6 +486,28 @@ func TestASealThatFailsIsTold(t *testing.T) {
 	}
 }
 
+// A seal that waits for batches to be durable ends when they cannot be.
+func TestNoSealWaitsForAFailedLog(t *testing.T) {
+	g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
+	g.then = errorfs.ErrInjected
+	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+	g.shut.Store(true)
+	for seq := uint64(1); s.unsealed.sealing() == nil; seq++ {
+		if _, err := s.Apply(batchOf(seq, 20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-g.reached
+	g.letGo()
+	within(t, patienceInTests, "a seal of batches that are not durable", func() {
+		<-s.fault.failed
+		if err := s.Close(); !errors.Is(err, errorfs.ErrInjected) {
+			t.Error(err)
+		}
+		<-s.sealed
+	})
+}
+
 // The note of a drop stays until the last packed batch that it is about is gone: the frozen table's are before others.
 func TestADropIsNotedForBothTables(t *testing.T) {
 	mem := vfs.NewCrashableMem()
@@ -619,6 +644,29 @@ func TestABackupToAnotherDiskHoldsNobodyUp(t *testing.T) {
 		t.Errorf("the backup has %d batches: %v", found, err)
 	}
 	mustClose(t, b)
+}
+
+// A backup that is called off leaves nothing where it went to, and nothing in the store.
+func TestABackupThatIsCalledOffLeavesNothing(t *testing.T) {
+	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
+	s := openSmall(t, fsys, hooks{})
+	defer mustClose(t, s)
+	fill(t, s, 1, 20)
+	mustSealAll(t, s)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Backup(ctx, "backup") }()
+	<-fsys.reached
+	cancel()
+	close(fsys.open)
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for _, dir := range []string{"backup", s.disk.path(stageName)} {
+		if _, err := fsys.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
 }
 
 // While a seal goes on, the next table fills up to its limit, and then Apply waits.
