@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -56,6 +57,102 @@ func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-committed; err != nil {
+		t.Error(err)
+	}
+}
+
+// committing begins a transaction that claims a, and holds it up in the given operation of the store until goOn.
+func committing(t *testing.T, m *storetest.Mem, e *engine.Engine, op storetest.Op) (goOn func()) {
+	t.Helper()
+	reached, held, ended := make(chan struct{}, 10), make(chan struct{}), make(chan error, 1)
+	m.Before(op, func(int) error {
+		reached <- struct{}{}
+		<-held
+		return nil
+	})
+	go func() {
+		ended <- e.Update(ctx, func(tx *engine.Tx) error {
+			_, err := tx.TryClaim(event("a"))
+			return err
+		})
+	}()
+	<-reached
+	return func() {
+		t.Helper()
+		close(held)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// errAgain ends a transaction that is to be tried again.
+var errAgain = errors.New("again")
+
+// told begins a transaction that claims a, and returns what it is told and how it ends.
+func told(e *engine.Engine, options ...engine.UpdateOption) (verdict <-chan engine.Verdict, ended <-chan error) {
+	v, end := make(chan engine.Verdict, 1), make(chan error, 1)
+	go func() {
+		end <- e.Update(ctx, func(tx *engine.Tx) error {
+			r, err := tx.TryClaim(event("a"))
+			v <- r.Verdict
+			if r.Verdict == engine.InFlight {
+				return errAgain
+			}
+			return err
+		}, options...)
+	}()
+	return v, end
+}
+
+func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	e := open(t, m, engine.Options{})
+	goOn := committing(t, m, e, storetest.OpWait) // what it claims shows, and is not durable
+	v, ended := told(e)
+	if got := <-v; got != engine.InFlight {
+		t.Errorf("told %v of what is not durable", got)
+	}
+	if err := <-ended; err != errAgain {
+		t.Error(err)
+	}
+	v, ended = told(e, engine.DurableAtCommit())
+	if got := <-v; got != engine.Duplicate {
+		t.Errorf("told %v, to be durable at commit", got)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("Update returned %v before what it told was durable", err)
+	default:
+	}
+	goOn()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDurableAtCommitWaitsUntilACommitShows(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	e := open(t, m, engine.Options{})
+	goOn := committing(t, m, e, storetest.OpApply) // it is decided, and does not show
+	early, ended := told(e)
+	if got := <-early; got != engine.InFlight {
+		t.Errorf("told %v of what does not show", got)
+	}
+	if err := <-ended; err != errAgain {
+		t.Error(err)
+	}
+	v, ended := told(e, engine.DurableAtCommit())
+	select {
+	case got := <-v:
+		t.Errorf("told %v before the commit shows", got)
+	case <-time.After(50 * time.Millisecond): // it waits, or is about to
+	}
+	goOn()
+	if got := <-v; got != engine.Duplicate {
+		t.Errorf("told %v once the commit shows", got)
+	}
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }

@@ -127,7 +127,23 @@ func (t *transactions) winning(key []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tx := t.holders[hold]
-	return tx != nil && tx.won.Load()
+	return tx != nil && tx.won.Load() > 0
+}
+
+// winner returns the batch of a committing transaction that holds the key of a candidate, or one near, 0 if there is none.
+func (t *transactions) winner(r *request, c *candidate) (seq uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if tx := t.holders[t.hold(r.key(&c.place))]; tx != nil {
+		seq = tx.won.Load()
+	}
+	near := r.nearOf(c)
+	for i := range near {
+		if tx := t.holders[t.hold(r.key(&near[i]))]; tx != nil {
+			seq = max(seq, tx.won.Load())
+		}
+	}
+	return seq
 }
 
 // changedSince reports whether the key may have been written by a batch after start.

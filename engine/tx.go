@@ -105,7 +105,7 @@ type Tx struct {
 
 	lazy bool // see DurableAtCommit
 
-	won atomic.Bool // admitted: its batch is on its way
+	won atomic.Uint64 // the batch that it is in, once it is admitted; 0 before
 
 	start uint64 // every batch up to this one is visible to the transaction, and none that changes what it reads after
 
@@ -426,6 +426,6 @@ func (e *Engine) admitTx(g *group, r *request) error {
 		}
 	}
 	e.tx.wrote(tx, e.seq+1)
-	tx.won.Store(true)
+	tx.won.Store(e.seq + 1)
 	return nil
 }

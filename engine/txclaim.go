@@ -122,6 +122,12 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 	// What is found from here on is as of this batch or a later one.
 	asOf := e.applied.at.Load()
 	s, free, err := tx.reserve(c, reopen)
+	if err == nil && !free && !s.found && tx.lazy {
+		if seq := e.tx.winner(r, c); seq > 0 && e.applied.wait(seq) { // it shows in a moment, and is durable before this transaction
+			asOf = e.applied.at.Load()
+			s, free, err = tx.reserve(c, reopen)
+		}
+	}
 	switch {
 	case err != nil:
 		return false, err
@@ -129,7 +135,7 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 		tx.keep(c, origin, &s)
 		*res = Result{Verdict: Claimed, Record: r.records[len(r.records)-1]}
 		return true, nil
-	case !s.found, e.tx.winning(r.key(&s.at)): // the latter's winner is still committing: told without waiting for that
+	case !s.found, e.tx.winning(r.key(&s.at)) && !(tx.lazy && s.rec.State == Done): // told without waiting for the winner
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}

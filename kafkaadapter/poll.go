@@ -25,7 +25,7 @@ func (c *Consumer) pollLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.waitForRoom(ctx)
 		until, cancel := context.WithTimeout(ctx, c.lookEvery())
-		fetches := c.client.PollRecords(until, 2*c.queueLimit())
+		fetches := c.client.PollFetches(until)
 		cancel()
 		if fetches.IsClientClosed() {
 			return

@@ -111,7 +111,7 @@ func (p *partition) work(recs []*kgo.Record) (goOn bool) {
 			return false
 		}
 		p.size.took(n, o.handling)
-		if p.isTriedAgain(o) && !p.wait(pause.attempt(p.tries.n)) || o.inFlight && !p.wait(pause.inFlight()) {
+		if p.isTriedAgain(o) && !p.wait(pause.attempt(p.tries.n)) || o.inFlight && o.done == 0 && !p.wait(pause.inFlight()) {
 			return false
 		}
 	}
