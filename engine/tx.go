@@ -210,10 +210,10 @@ type progress struct{ claims, letters, writes int }
 
 // Savepoint marks this point of the transaction.
 func (tx *Tx) Savepoint() (Savepoint, error) {
-	if err := tx.enter(); err != nil {
+	if err := tx.lock(); err != nil {
 		return Savepoint{}, err
 	}
-	defer tx.leave()
+	defer tx.mu.Unlock()
 	tx.serial++
 	tx.saved = append(tx.saved, tx.serial)
 	return Savepoint{tx, tx.serial, progress{len(tx.req.claims), len(tx.letters), len(tx.writes)}}, nil
@@ -277,6 +277,18 @@ func hostKey(key []byte) []byte { return append([]byte{stateHost}, key...) }
 
 // enter begins a method: the transaction is live and has not lost, the engine works, and tx.mu is held. leave ends it.
 func (tx *Tx) enter() error {
+	err := tx.lock()
+	if err != nil {
+		return err
+	}
+	if err = tx.e.enter(); err != nil {
+		tx.mu.Unlock()
+	}
+	return err
+}
+
+// lock is enter for a method that needs nothing of the engine; unlocking tx.mu ends it.
+func (tx *Tx) lock() error {
 	if tx == nil {
 		return ErrNoTransaction
 	}
@@ -284,9 +296,6 @@ func (tx *Tx) enter() error {
 	err := tx.lost
 	if !tx.live {
 		err = ErrNoTransaction
-	}
-	if err == nil {
-		err = tx.e.enter()
 	}
 	if err != nil {
 		tx.mu.Unlock()

@@ -153,38 +153,40 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 		return nil
 	}
 	p := o.p
-	r := Record{Record: rec, Attempt: 1}
+	r := p.newRecord(rec)
 	n := o.attemptsAt(rec)
 	if n > 0 && !p.marked {
 		r.Attempt = int(n) + 1
 	} else if n > 0 {
 		r.Attempt = int(n)
 	}
-	generation, replayed, err := o.identify(&r)
+	generation, replayed, err := o.identify(r)
 	switch {
 	case errors.Is(err, ErrNoTopicID):
 		return err // it is not the record's fault
 	case err != nil:
-		return o.bury(&r, letterUndecodable, err, false)
+		return o.bury(r, letterUndecodable, err, false)
 	}
-	sp, err := o.tx.Savepoint()
-	if err != nil {
-		return err
+	var sp engine.Savepoint
+	if p.c.withWork() { // nothing else is rolled back
+		if sp, err = o.tx.Savepoint(); err != nil {
+			return err
+		}
 	}
-	res, err := o.claim(&r, generation, replayed)
+	res, err := o.claim(r, generation, replayed)
 	r.Verdict = res.Verdict
 	if err != nil {
-		if done, stop := o.cannotJudge(&r, err, first); done || stop != nil {
+		if done, stop := o.cannotJudge(r, err, first); done || stop != nil {
 			return stop
 		}
 	}
 	switch res.Verdict {
 	case engine.Claimed:
 		r.Reopened = res.Record.Generation > 0
-		o.lower(&r)
+		o.lower(r)
 	case engine.Duplicate:
 		o.verdicts[engine.Duplicate]++
-		o.lower(&r)
+		o.lower(r)
 		if p.log.Enabled(p.ctx, p.c.opt.DuplicateLevel.Level()) {
 			o.notes = append(o.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, record: res.Record})
 		}
@@ -193,14 +195,25 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 		o.inFlight = true
 		return errCut
 	case engine.TooOld:
-		return o.policy(&r, p.c.opt.TooOld, letterTooOld, sp, n)
+		return o.policy(r, p.c.opt.TooOld, letterTooOld, sp, n)
 	case engine.TooNew:
-		return o.policy(&r, p.c.opt.TooNew, letterTooNew, sp, n)
+		return o.policy(r, p.c.opt.TooNew, letterTooNew, sp, n)
 	case engine.Failed:
 		o.unclaim++
 		o.notes = append(o.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, err: err, policy: "process"})
 	}
-	return o.handle(&r, sp, n)
+	return o.handle(r, sp, n)
+}
+
+// newRecord returns a record for a handler. They are made a few at a time; each is used once, as handlers may keep it.
+func (p *partition) newRecord(rec *kgo.Record) *Record {
+	if len(p.spare) == 0 {
+		p.spare = make([]Record, 16)
+	}
+	r := &p.spare[0]
+	p.spare = p.spare[1:]
+	r.Record, r.Attempt = rec, 1
+	return r
 }
 
 // attemptsAt is the number of attempts at the record that are stored.

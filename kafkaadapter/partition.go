@@ -59,6 +59,7 @@ type partition struct {
 	width   uint32
 	size    batchSize
 	buf     []*kgo.Record
+	spare   []Record // see newRecord
 }
 
 func newPartition(c *Consumer, v *view) *partition {
