@@ -30,12 +30,14 @@ func (w *wire) options(o *Options) {
 
 func (w *wire) untilFailed(t *testing.T, m *member) {
 	t.Helper()
-	kafkatest.Until(t, "connections that fail", func() bool { return w.failed.Load() >= 10 })
-	select {
-	case <-m.done:
-		t.Fatalf("Run ended: %v", m.err)
-	default:
-	}
+	kafkatest.Until(t, "connections that fail", func() bool {
+		select {
+		case <-m.done:
+			t.Fatalf("Run ended: %v", m.err)
+		default:
+		}
+		return w.failed.Load() >= 10
+	})
 }
 
 func TestRunGoesOnWhileNoBrokerCanBeReached(t *testing.T) {
