@@ -26,6 +26,14 @@ var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
 // is full. The copy is opened and closed once, and only after that becomes a store: whatever an interrupted backup
 // leaves is refused by Open.
 func (s *Store) Backup(ctx context.Context, dir string) error {
+	// From before the look at dir: two backups to one place must not both find nothing there, as the one that fails removes
+	// what is in it.
+	select {
+	case s.backingUp <- struct{}{}:
+		defer func() { <-s.backingUp }()
+	case <-ctx.Done():
+		return fmt.Errorf("hapax: backup to %s: %w", dir, ctx.Err())
+	}
 	fsys := s.disk.FS
 	if _, err := fsys.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
@@ -40,8 +48,6 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 }
 
 func (s *Store) backup(ctx context.Context, dir string) error {
-	s.backingUp.Lock() // there is one stage
-	defer s.backingUp.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}

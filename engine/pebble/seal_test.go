@@ -669,6 +669,55 @@ func TestABackupThatIsCalledOffLeavesNothing(t *testing.T) {
 	}
 }
 
+// Of two backups to one place the later one fails, and takes nothing from the other.
+func TestTwoBackupsToOnePlace(t *testing.T) {
+	for range 5 {
+		fsys := vfs.NewMem()
+		s := openSmall(t, fsys, hooks{})
+		fill(t, s, 1, 20)
+		done := make(chan error, 2)
+		for range 2 {
+			go func() { done <- s.Backup(context.Background(), "backup") }()
+		}
+		if a, b := <-done, <-done; (a == nil) == (b == nil) || !errors.Is(errors.Join(a, b), fs.ErrExist) {
+			t.Errorf("one is to fail, as there is a directory: %v; %v", a, b)
+		}
+		mustClose(t, s)
+		b, err := Open("backup", Options{FS: fsys, SmallTables: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := prefixOf(b, 20); err != nil || found == 0 {
+			t.Errorf("the backup has %d batches: %v", found, err)
+		}
+		mustClose(t, b)
+	}
+}
+
+func TestABackupThatWaitsForAnotherCanBeCalledOff(t *testing.T) {
+	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
+	s := openSmall(t, fsys, hooks{})
+	defer mustClose(t, s)
+	letGo := sync.OnceFunc(func() { close(fsys.open) })
+	defer letGo()
+	fill(t, s, 1, 20)
+	mustSealAll(t, s)
+	done := make(chan error, 1)
+	go func() { done <- s.Backup(context.Background(), "backup") }()
+	<-fsys.reached
+	within(t, patienceInTests, "the end of a backup that is called off", func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := s.Backup(ctx, "another"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	letGo()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // While a seal goes on, the next table fills up to its limit, and then Apply waits.
 func TestWhatIsNotSealedIsBounded(t *testing.T) {
 	g := newGate(atRun)

@@ -56,7 +56,7 @@ type Store struct {
 	maintenance sync.Mutex
 	trimmed     atomic.Uint64
 
-	backingUp sync.Mutex // held by a backup from beginning to end
+	backingUp chan struct{} // has a value while a backup goes on, from beginning to end: there is one stage
 
 	spans dropped
 
@@ -98,6 +98,8 @@ func Open(dir string, o Options) (*Store, error) {
 		unsealed: newUnsealed(o.PendingBytes),
 		seals:    make(chan *table, 1),
 		sealed:   make(chan struct{}),
+
+		backingUp: make(chan struct{}, 1),
 	}
 	if s.lock, err = d.takeLock(); err != nil {
 		return nil, err
