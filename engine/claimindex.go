@@ -2,7 +2,10 @@ package engine
 
 // A claimIndex finds the claims of a transaction by their hash: the latest one with that hash, and from it, by
 // candidate.before, those made before it.
-type claimIndex struct{ latest map[uint64]int32 }
+type claimIndex struct {
+	latest map[uint64]int32
+	most   int // claims that were in it at once
+}
 
 // none ends a chain of claims that share a hash.
 const none = -1
@@ -31,6 +34,7 @@ func (x *claimIndex) add(c *candidate, i int) {
 		c.before = before
 	}
 	x.latest[c.hash] = int32(i)
+	x.most = max(x.most, len(x.latest))
 }
 
 // remove takes the claim out that was added last.
@@ -43,8 +47,9 @@ func (x *claimIndex) remove(c *candidate) {
 }
 
 func (x *claimIndex) reset() {
-	if len(x.latest) > maxKeptIndex {
+	if x.most > maxKeptIndex {
 		x.latest = nil
 	}
+	x.most = 0
 	clear(x.latest)
 }

@@ -36,3 +36,23 @@ func TestClaimsThatShareAHash(t *testing.T) {
 		t.Errorf("%d hashes are left of no claims", len(r.index.latest))
 	}
 }
+
+// A transaction that was rolled back has taken its claims out again, and the map is as large as ever.
+func TestALargeIndexIsNotKept(t *testing.T) {
+	for n, kept := range map[int]bool{maxKeptIndex: true, maxKeptIndex + 1: false} {
+		for _, rolledBack := range []bool{false, true} {
+			var x claimIndex
+			claims := make([]candidate, n)
+			for i := range claims {
+				claims[i].hash = uint64(i)
+				x.add(&claims[i], i)
+			}
+			for i := n - 1; rolledBack && i >= 0; i-- {
+				x.remove(&claims[i])
+			}
+			if x.reset(); (x.latest != nil) != kept || len(x.latest) > 0 {
+				t.Errorf("of %d claims, rolled back: %v, the index is kept: %v, with %d", n, rolledBack, x.latest != nil, len(x.latest))
+			}
+		}
+	}
+}
