@@ -15,27 +15,39 @@ import (
 // Backup copies the store, as of the moment of the call, to dir. The copy has no free pages and full ones: it is the
 // smallest form of the store. Everything is checked on the way, and the copy has a record of a clean close. Sidecars
 // are not copied: they can be made again from the data. What an interrupted backup leaves is not taken for a store.
-func (s *Store) Backup(ctx context.Context, dir string) (err error) {
+func (s *Store) Backup(ctx context.Context, dir string) error {
 	dir = filepath.Clean(dir) // what PrepareDir looks at
 	if _, err := os.Lstat(dir); err == nil {
 		return fmt.Errorf("hapax: backup: %s: %w", dir, fs.ErrExist)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("hapax: backup: %w", err)
 	}
-	if err := sidecar.PrepareDir(dir); err != nil {
+	if err := s.backupTo(ctx, dir); err != nil {
 		return fmt.Errorf("hapax: backup: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			removeCopy(dir)
-			err = fmt.Errorf("hapax: backup: %w", err)
-		}
-	}()
+	return nil
+}
+
+// backupTo is Backup to a place where nothing was a moment ago. What another backup has put there since then stays.
+func (s *Store) backupTo(ctx context.Context, dir string) (err error) {
+	if err := sidecar.PrepareDir(dir); err != nil {
+		return err
+	}
 	lock, err := lockDir(dir, s.o.LockTimeout)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
+	if entries, err := os.ReadDir(dir); err != nil {
+		return err
+	} else if len(entries) > 1 { // the lock is one
+		return fmt.Errorf("%s: %w", dir, fs.ErrExist)
+	}
+	defer func() {
+		if err != nil {
+			removeCopy(dir)
+		}
+	}()
 
 	id := s.identity.Backup()
 	path := filepath.Join(dir, copyFileName)

@@ -367,6 +367,45 @@ func TestBackupIsCompact(t *testing.T) {
 	}
 }
 
+// Of two backups to one place the later one fails, and takes nothing from the other.
+func TestABackupThatComesSecondLeavesTheFirst(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
+	defer s.Close()
+	seq := newClaims("v4").fill(t, s, 0, 100)
+	to := filepath.Join(t.TempDir(), "backup")
+	if err := s.Backup(context.Background(), to); err != nil {
+		t.Fatal(err)
+	}
+	var first engine.Identity
+	intact := func() {
+		t.Helper()
+		c := mustOpen(t, to, Options{})
+		defer c.Close()
+		if first == (engine.Identity{}) {
+			first = c.Identity()
+		}
+		if c.LastSeq() != seq || c.Identity() != first {
+			t.Errorf("the backup is at batch %d of %d, and is %v, not %v", c.LastSeq(), seq, c.Identity(), first)
+		}
+	}
+	intact()
+	if err := s.backupTo(context.Background(), to); !errors.Is(err, fs.ErrExist) { // it has seen nothing there
+		t.Error(err)
+	}
+	intact()
+	lock, err := lockDir(to, 0) // the first one is at it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.backupTo(context.Background(), to); !errors.Is(err, engine.ErrLocked) {
+		t.Error(err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	intact()
+}
+
 // The bytes on disk of the small encodings.
 func TestEncodingsStayWhatTheyAre(t *testing.T) {
 	h := head{uuid: [16]byte{1, 2}, incarnation: 3, seq: 4, txid: 5, sums: sum{6, 7, 8}}
