@@ -113,7 +113,7 @@ func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T
 	if got := <-v; got != engine.InFlight {
 		t.Errorf("told %v of what is not durable", got)
 	}
-	if err := <-ended; err != errAgain {
+	if err := <-ended; !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
 	v, ended = told(e, engine.DurableAtCommit())
@@ -139,7 +139,7 @@ func TestDurableAtCommitWaitsUntilACommitShows(t *testing.T) {
 	if got := <-early; got != engine.InFlight {
 		t.Errorf("told %v of what does not show", got)
 	}
-	if err := <-ended; err != errAgain {
+	if err := <-ended; !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
 	v, ended := told(e, engine.DurableAtCommit())

@@ -135,7 +135,7 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 		tx.keep(c, origin, &s)
 		*res = Result{Verdict: Claimed, Record: r.records[len(r.records)-1]}
 		return true, nil
-	case !s.found, e.tx.winning(r.key(&s.at)) && !(tx.lazy && s.rec.State == Done): // told without waiting for the winner
+	case !s.found, e.tx.winning(r.key(&s.at)) && (!tx.lazy || s.rec.State != Done): // told without waiting for the winner
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
