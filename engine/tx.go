@@ -42,8 +42,8 @@ func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = tr
 // succeeds).
 //
 // Transactions are serializable over claims, host keys and offsets, absent ones included. One that loses returns
-// ErrConflict with nothing applied. Nothing waits for another transaction, so that two of them cannot block each other;
-// fn runs under no lock, and may use the engine beside tx: an own-commit claim made inside it commits by itself.
+// ErrConflict with nothing applied. Nothing waits for a transaction that is open, so that two of them cannot block each
+// other; fn runs under no lock, and may use the engine beside tx: an own-commit claim made inside it commits by itself.
 //
 // ctx is looked at before fn runs and before the commit is handed over; after that Update waits for the outcome. If it
 // ends while fn runs, the transaction ends then: what it has claimed is free for others, and its methods return

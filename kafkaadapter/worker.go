@@ -111,9 +111,21 @@ func (p *partition) work(recs []*kgo.Record) (goOn bool) {
 			return false
 		}
 		p.size.took(n, o.handling)
-		if p.isTriedAgain(o) && !p.wait(pause.attempt(p.tries.n)) || o.inFlight && o.done == 0 && !p.wait(pause.inFlight()) {
+		if !p.rest(o, pause) {
 			return false
 		}
+	}
+	return true
+}
+
+// rest pauses before the records that a batch has left are judged again; false if the assignment ends. A batch that was
+// cut short by an event in flight has taken its time to commit, if it had anything to commit: the next one is made at once.
+func (p *partition) rest(o *outcome, s *pause) bool {
+	switch {
+	case p.isTriedAgain(o):
+		return p.wait(s.attempt(p.tries.n))
+	case o.inFlight && o.done == 0:
+		return p.wait(s.inFlight())
 	}
 	return true
 }

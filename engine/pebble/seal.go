@@ -229,7 +229,7 @@ func (s *Store) removeLeftovers() error {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, runPrefix) || strings.HasPrefix(name, stageName) {
+		if strings.HasPrefix(name, runPrefix) || name == stageName {
 			if err := s.disk.RemoveAll(s.disk.path(name)); err != nil {
 				return err
 			}
