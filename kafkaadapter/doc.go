@@ -126,6 +126,7 @@
 //	dedup_kafka_commit_seconds           histogram  topic                     time to judge and commit a batch, without handlers
 //	dedup_kafka_lag_records              gauge      topic, partition          from the store's offset to the last stable offset
 //	dedup_kafka_hold_age_seconds         gauge      topic, partition          how far back the partition keeps weeks
+//	dedup_kafka_batch_age_seconds        gauge      topic, partition          how long the present batch has been under way; grows while a handler hangs
 //	dedup_kafka_partition_stopped        gauge      topic, partition, reason  1 for each partition that is assigned and not read
 //
 // # Logs

@@ -123,8 +123,8 @@ func (m *metrics) batch(topic string, o *outcome, took time.Duration) {
 
 // gauges are looked up when they are asked for, from the partitions that are assigned then.
 type gauges struct {
-	c                       *Consumer
-	lag, holdAge, isStopped *prometheus.Desc
+	c                                 *Consumer
+	lag, holdAge, batchAge, isStopped *prometheus.Desc
 }
 
 func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
@@ -134,6 +134,7 @@ func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
 	return &gauges{c,
 		desc("lag_records", "Records between the store's offset and the last stable offset, as of the last fetch.", "topic", "partition"),
 		desc("hold_age_seconds", "How far back the weeks reach that the partition keeps from expiring; expiry is held back where that is more than the retention.", "topic", "partition"),
+		desc("batch_age_seconds", "How long the present batch has been under way, its handlers included; 0 between batches. It grows while a handler hangs.", "topic", "partition"),
 		desc("partition_stopped", "1 for each partition that is assigned and not read, by reason.", "topic", "partition", "reason"),
 	}
 }
@@ -142,6 +143,7 @@ func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.lag
 	ch <- g.holdAge
+	ch <- g.batchAge
 	ch <- g.isStopped
 }
 
@@ -150,6 +152,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range g.c.partitions() {
 		n := strconv.Itoa(int(p.pos.Partition))
 		ch <- prometheus.MustNewConstMetric(g.lag, prometheus.GaugeValue, float64(max(0, p.stable.Load()-p.nextOut.Load())), p.pos.Topic, n)
+		ch <- prometheus.MustNewConstMetric(g.batchAge, prometheus.GaugeValue, p.batchAge().Seconds(), p.pos.Topic, n)
 		if at := p.heldAt(); !at.IsZero() {
 			ch <- prometheus.MustNewConstMetric(g.holdAge, prometheus.GaugeValue, time.Since(at).Seconds(), p.pos.Topic, n)
 		}

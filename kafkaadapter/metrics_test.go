@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -77,5 +78,34 @@ func TestTwoConsumersOfAGroupShareARegistryByTheirInstance(t *testing.T) {
 		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "InstanceID") {
 			t.Errorf("%s: %v", tt.instance, err)
 		}
+	}
+}
+
+func TestHandlerThatHangsShowsInTheAgeOfItsBatch(t *testing.T) {
+	own := func(r *rig) (mode Mode, began, release chan struct{}) {
+		began, release = make(chan struct{}), make(chan struct{})
+		return OwnCommit{Handle: func(context.Context, *Record) error {
+			close(began)
+			<-release
+			return nil
+		}}, began, release
+	}
+	work := func(r *rig) (Mode, chan struct{}, chan struct{}) {
+		mode, began, release, _ := r.stuck("a")
+		return mode, began, release
+	}
+	for name, mode := range map[string]func(*rig) (Mode, chan struct{}, chan struct{}){"own": own, "work": work} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			hanging, began, release := mode(r)
+			m := r.start(t, hanging)
+			r.send(t, 0, "a")
+			<-began
+			first := m.metric(t, "batch_age_seconds")
+			kafkatest.Until(t, "the batch to grow older", func() bool { return m.metric(t, "batch_age_seconds") > first })
+			close(release)
+			kafkatest.Until(t, "the end of the batch", func() bool { return m.metric(t, "batch_age_seconds") == 0 })
+			m.stop(t)
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 func (p *partition) handleClaimed(o *outcome) (goOn bool) {
 	mode := p.c.mode.(OwnCommit)
 	began := time.Now()
+	defer p.under(began)()
 	defer func() {
 		o.handling = time.Since(began)
 		p.c.m.handler.WithLabelValues(p.pos.Topic).Observe(o.handling.Seconds())

@@ -34,6 +34,7 @@ type partition struct {
 	stable  atomic.Int64 // last stable offset that the broker told
 	toldAt  atomic.Int64 // when it did, Unix nanoseconds
 	nextOut atomic.Int64 // next, for those who look on
+	batchAt atomic.Int64 // when the present batch or its handlers began, Unix nanoseconds; 0 between batches
 
 	handling atomic.Pointer[kgo.Record] // what the handler has or had last, for messages
 
@@ -235,6 +236,20 @@ func (p *partition) didCommit(at kgo.EpochOffset) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.committed = at
+}
+
+// under notes that a batch, or what comes of it, is under way since began. The function that it returns ends that.
+func (p *partition) under(began time.Time) (over func()) {
+	p.batchAt.Store(began.UnixNano())
+	return func() { p.batchAt.Store(0) }
+}
+
+// batchAge is how long the present batch has been under way.
+func (p *partition) batchAge() time.Duration {
+	if at := p.batchAt.Load(); at != 0 {
+		return max(0, time.Since(time.Unix(0, at)))
+	}
+	return 0
 }
 
 // told notes the last stable offset.

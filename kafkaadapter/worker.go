@@ -174,6 +174,7 @@ func (p *partition) batch(recs []*kgo.Record, n int) (*outcome, error) {
 	}
 	var o *outcome
 	began := time.Now()
+	defer p.under(began)()
 	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
 		o = &outcome{p: p, tx: tx, next: p.next, epoch: p.epoch, tries: p.tries, marked: p.marked, began: time.Now(), low: math.MaxInt64}
 		return o.judge(recs[:n], peek)
