@@ -66,9 +66,7 @@ func TestReplayOfADeadLetterIsHandledOnce(t *testing.T) {
 	r.untilStored(t, 0, 7)
 	r.send(t, 0, "c")
 	r.untilStored(t, 0, 8)
-	if n := m.metric(t, "reopened_total"); n != 1 {
-		t.Errorf("%v are counted as reopened", n)
-	}
+	m.counts(t, 1, "reopened_total")
 	m.stop(t)
 	again := r.handled()[calls:]
 	if len(again) != 2 || again[0].id != "poison" || again[0].offset != 4 || !again[0].reopened || again[1].reopened {
@@ -135,9 +133,8 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 	if all := m.Stopped(); len(all) != 1 || all[0] != e {
 		t.Errorf("Stopped tells %v", all)
 	}
-	if m.metric(t, "partition_stopped", "0", "dead_letter") != 1 || m.metric(t, "stops_total", "dead_letter") != 1 {
-		t.Error("the metrics do not tell")
-	}
+	m.counts(t, 1, "partition_stopped", "0", "dead_letter")
+	m.counts(t, 1, "stops_total", "dead_letter")
 	r.send(t, 1, "other") // others go on
 	r.untilStored(t, 1, 1)
 	if n := r.stored(t, 0); n != 6 {
@@ -150,9 +147,7 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
 	r.untilStored(t, 0, 11)
 	kafkatest.Until(t, "the end of the stop", func() bool { return len(m.Stopped()) == 0 && m.metric(t, "partition_stopped") == 0 })
-	if n := m.metric(t, "dead_letters_total", "attempts"); n != 1 {
-		t.Errorf("%v dead letters are counted", n)
-	}
+	m.counts(t, 1, "dead_letters_total", "attempts")
 	m.stop(t)
 	r.checkOnce(t, append(ids, "other")...)
 	if string(r.letters(t, 1)[0].Value) != "value-poison" || r.letterCount(t) != 1 {

@@ -365,3 +365,12 @@ func (m *member) metric(t *testing.T, name string, labels ...string) (sum float6
 	}
 	return sum
 }
+
+// counts fails the test unless a metric comes to this value. Metrics tell of a batch a moment after its commit.
+func (m *member) counts(t *testing.T, want float64, name string, labels ...string) {
+	t.Helper()
+	kafkatest.Until(t, fmt.Sprintf("%s%v to be %v", name, labels, want), func() bool { return m.metric(t, name, labels...) >= want })
+	if got := m.metric(t, name, labels...); got != want {
+		t.Errorf("%s%v is %v, want %v", name, labels, got, want)
+	}
+}
