@@ -84,7 +84,7 @@ type candidate struct {
 	place
 	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
 	seen            time.Time
-	before          int32 // in a transaction: see claimIndex
+	lock            lockName // in a transaction only: what it is reserved under
 }
 
 // newRecord is what is kept about a claim that is made now.
@@ -261,7 +261,6 @@ type request struct {
 	epoch  uint64       // of the cache, from before that
 
 	tx      *Tx                  // the claims and writes of this transaction: all or nothing
-	index   claimIndex           // a transaction's, of its claims
 	records []Record             // a transaction's: what commits, of each of its claims
 	control func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
 
@@ -281,8 +280,7 @@ func (e *Engine) free(r *request) {
 	clear(r.claims)
 	clear(r.found)
 	clear(r.records)
-	r.index.reset()
-	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], index: r.index, records: r.records[:0], done: r.done}
+	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], done: r.done}
 	e.spare.Put(r)
 }
 

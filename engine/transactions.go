@@ -18,10 +18,10 @@ import (
 // dead-lettered one that a transaction was told of is a read as of that moment.
 type transactions struct {
 	engine *Engine
-	held   atomic.Int64 // number of reservations, so that nobody takes the lock when there are none
+	any    atomic.Bool // there are reservations, so that nobody takes the lock when there are none
 
-	mu      sync.Mutex           // guards all below; no I/O and no waiting under it
-	holders map[xxh3.Uint128]*Tx // see hold
+	mu      sync.Mutex // guards all below; no I/O and no waiting under it
+	claims  reservations
 	open    map[*Tx]struct{}
 	written map[string]uint64 // state or claim key to seq of the batch that wrote it last, as far as an open transaction needs
 	prune   int               // size of written at which it is pruned
@@ -33,7 +33,6 @@ const maxWritten = 1 << 20
 
 func (t *transactions) init(e *Engine) {
 	t.engine = e
-	t.holders = make(map[xxh3.Uint128]*Tx)
 	t.open = make(map[*Tx]struct{})
 	t.written = make(map[string]uint64)
 	t.prune = 1024
@@ -63,35 +62,32 @@ func (t *transactions) count() int {
 	return len(t.open)
 }
 
-// hold is what a key is held under: a hash of 128 bits, so that no key has to be copied. Keys that share one, which no
-// two do but by a chance of 2^-128, would only keep each other InFlight: a reservation says that nobody has won yet.
-func (t *transactions) hold(key []byte) xxh3.Uint128 { return xxh3.Hash128Seed(key, t.engine.seed) }
+func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.engine.seed) }
 
-// reserve takes the key for tx; false if another transaction holds it, or the key of one of the places near.
-func (t *transactions) reserve(key []byte, tx *Tx, near []place) bool {
-	hold := t.hold(key)
+// reserve takes a claim for tx, as the one with the given index: free says so. If it is taken, or a claim in one of the places
+// near is, it returns that reservation.
+func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (taken reservation, free bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, taken := t.holders[hold]; taken {
-		return false
-	}
 	for i := range near {
-		if holder := t.holders[t.hold(tx.req.key(&near[i]))]; holder != nil && holder != tx {
-			return false
+		if r := t.claims.get(t.lockName(tx.req.key(&near[i]))); r.tx != nil {
+			return r, false
 		}
 	}
-	t.holders[hold] = tx
-	t.held.Add(1)
-	return true
+	if taken = t.claims.add(reservation{c.lock, tx, index}); taken.tx != nil {
+		return taken, false
+	}
+	if t.claims.n == 1 {
+		t.any.Store(true)
+	}
+	return reservation{}, true
 }
 
 // unreserve takes a reservation back that became no claim.
-func (t *transactions) unreserve(key []byte) {
-	hold := t.hold(key)
+func (t *transactions) unreserve(c *candidate) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.holders, hold)
-	t.held.Add(-1)
+	t.remove(c.lock)
 }
 
 // release gives back the reservations of a transaction's claims, from the given one on.
@@ -103,43 +99,39 @@ func (t *transactions) release(r *request, from int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range claims {
-		delete(t.holders, t.hold(r.key(&claims[i].place)))
+		t.remove(claims[i].lock)
 	}
-	t.held.Add(-int64(len(claims)))
+}
+
+// remove takes a reservation back. t.mu is held.
+func (t *transactions) remove(name lockName) {
+	if t.claims.remove(name); t.claims.n == 0 {
+		t.any.Store(false)
+	}
 }
 
 // reserved reports whether an open transaction holds the key.
 func (t *transactions) reserved(key []byte) bool {
-	if t.held.Load() == 0 {
-		return false
-	}
-	hold := t.hold(key)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, taken := t.holders[hold]
-	return taken
+	return t.any.Load() && t.holder(t.lockName(key)).tx != nil
 }
 
-// winning reports whether a transaction that is committing holds the key: a claim that is found there is its own, and
-// not durable yet.
-func (t *transactions) winning(key []byte) bool {
-	hold := t.hold(key)
+// holder returns who holds a claim; its tx is nil if nobody does.
+func (t *transactions) holder(name lockName) reservation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tx := t.holders[hold]
-	return tx != nil && tx.won.Load() > 0
+	return t.claims.get(name)
 }
 
 // winner returns the batch of a committing transaction that holds the key of a candidate, or one near, 0 if there is none.
 func (t *transactions) winner(r *request, c *candidate) (seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if tx := t.holders[t.hold(r.key(&c.place))]; tx != nil {
+	if tx := t.claims.get(c.lock).tx; tx != nil {
 		seq = tx.won.Load()
 	}
 	near := r.nearOf(c)
 	for i := range near {
-		if tx := t.holders[t.hold(r.key(&near[i]))]; tx != nil {
+		if tx := t.claims.get(t.lockName(r.key(&near[i]))).tx; tx != nil {
 			seq = max(seq, tx.won.Load())
 		}
 	}

@@ -246,7 +246,6 @@ func (tx *Tx) undo(to progress) {
 	tx.e.tx.release(r, to.claims)
 	for i := len(r.claims) - 1; i >= to.claims; i-- {
 		c := &r.claims[i]
-		r.index.remove(c)
 		r.arena = r.arena[:c.keyAt]
 		if c.nearEnd > c.nearAt {
 			r.near = r.near[:c.nearAt]

@@ -46,14 +46,14 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 		return Record{}, err
 	}
 	key := Bucket{ev.Scope, week}.AppendKey(nil, ev.ID)
-	i, ok := tx.req.claimed(key, tx.e.hash(key))
+	own := tx.e.tx.holder(tx.e.tx.lockName(key))
+	rec, ok := tx.own(own, key)
 	if !ok {
 		return Record{}, ErrNotClaimed
 	}
-	rec := &tx.req.records[i]
 	if rec.State != DeadLettered {
 		rec.State = DeadLettered
-		tx.letters = append(tx.letters, i)
+		tx.letters = append(tx.letters, own.claim)
 	}
 	return *rec, nil
 }
@@ -101,6 +101,7 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	if !ok {
 		return nil
 	}
+	c.lock = tx.e.tx.lockName(r.key(&c.place))
 	if ev.LogTime {
 		tx.e.addNear(r, &c, ev)
 	}
@@ -115,10 +116,6 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 // judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed.
 func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *Result) (keep bool, err error) {
 	e, r := tx.e, tx.req
-	if i, ok := r.claimed(r.key(&c.place), c.hash); ok {
-		*res = Result{Verdict: Duplicate, Record: r.records[i]}
-		return false, nil
-	}
 	// What is found from here on is as of this batch or a later one.
 	asOf := e.applied.at.Load()
 	s, free, err := tx.reserve(c, reopen)
@@ -132,17 +129,17 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 	case err != nil:
 		return false, err
 	case free:
-		tx.keep(c, origin, &s)
-		*res = Result{Verdict: Claimed, Record: r.records[len(r.records)-1]}
+		res.Verdict = Claimed
+		tx.keep(c, origin, &s, &res.Record)
 		return true, nil
-	case !s.found, e.tx.winning(r.key(&s.at)) && (!tx.lazy || s.rec.State != Done): // told without waiting for the winner
+	case s.mine:
+		*res = Result{Verdict: Duplicate, Record: s.rec}
+		return false, nil
+	case !s.found, s.winning && (!tx.lazy || s.rec.State != Done): // told without waiting for the winner
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
 	*res = Result{Verdict: Duplicate, Record: s.rec}
-	if s.mine {
-		return false, nil
-	}
 	if !tx.lazy { // it is told now, so what it rests on has to be durable now
 		if err := e.settle(); err != nil {
 			return false, err
@@ -157,71 +154,100 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 
 // A sight is what a look at the claims found.
 type sight struct {
-	rec         Record
-	at          place
-	found, mine bool // mine: the transaction's own, in a neighbouring week
+	rec     Record
+	at      place
+	found   bool
+	mine    bool // it is the transaction's own
+	winning bool // it is that of a transaction that is committing, and not durable yet
 }
 
 // look looks for the claim on an event, in its own week and where else it counts.
 func (tx *Tx) look(c *candidate) (s sight, err error) {
 	s.at = c.place
-	if s.rec, s.found, err = tx.e.known(tx.req, &c.place); err != nil || s.found {
+	if s.rec, s.found, err = tx.e.known(tx.req, &c.place); err == nil && !s.found && c.nearEnd > c.nearAt {
+		s.rec, s.at, s.found, err = tx.e.knownNear(tx.req, c)
+	}
+	if err != nil || !s.found {
 		return s, err
 	}
-	for _, s.at = range tx.req.nearOf(c) {
-		if i, ok := tx.req.claimed(tx.req.key(&s.at), s.at.hash); ok {
-			s.rec, s.found, s.mine = tx.req.records[i], true, true
-			return s, nil
-		}
+	key := tx.req.key(&s.at)
+	holder := tx.e.tx.holder(tx.e.tx.lockName(key))
+	if rec, ok := tx.own(holder, key); ok { // which it has opened again
+		s.rec, s.mine = *rec, true
 	}
-	s.rec, s.at, s.found, err = tx.e.knownNear(tx.req, c)
-	return s, err
+	s.winning = !s.mine && holder.tx != nil && holder.tx.won.Load() > 0
+	return s, nil
+}
+
+// own returns the record of the claim that is reserved, if it is one that the transaction has made, under that key.
+func (tx *Tx) own(r reservation, key []byte) (rec *Record, ok bool) {
+	if r.tx != tx || r.claim == len(tx.req.claims) || string(tx.req.key(&tx.req.claims[r.claim].place)) != string(key) {
+		return nil, false
+	}
+	return &tx.req.records[r.claim], true
 }
 
 // reserve looks a claim up, and takes its key for the transaction if there is none or it is to be opened again: free says
 // that it has the key now. Neither found nor free means that another transaction has it.
 func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
-	e, key := tx.e, tx.req.key(&c.place)
+	e, r := tx.e, tx.req
 	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
-		return err == nil && (!s.found || reopen != nil && s.rec.opens(*reopen) && s.at == c.place)
+		return err == nil && (!s.found || reopen != nil && !s.mine && s.rec.opens(*reopen) && s.at == c.place)
 	}
 	before := e.applying.Load()
 	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
 	if s, err = tx.look(c); !open() {
 		return s, false, err
 	}
-	if n := len(tx.req.claims); n >= MaxTxClaims || len(tx.req.arena) > MaxTxBytes {
-		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(tx.req.arena))
+	if n := len(r.claims); n >= MaxTxClaims || len(r.arena) > MaxTxBytes {
+		if s = tx.taken(e.tx.holder(c.lock), c, nil); s.found {
+			return s, false, nil
+		}
+		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.arena))
 	}
-	near := tx.req.nearOf(c)
+	near := r.nearOf(c)
 	if s.found {
 		near = nil // what there is in its own week was decided when that was claimed
 	}
-	if !e.tx.reserve(key, tx, near) {
-		return sight{}, false, nil
+	if taken, free := e.tx.reserve(c, tx, len(r.claims), near); !free {
+		return tx.taken(taken, c, near), false, nil
 	}
 	if s.found || e.applying.Load() != before {
 		s, err = tx.look(c)
 	}
 	if !open() {
-		e.tx.unreserve(key)
+		e.tx.unreserve(c)
 		return s, false, err
 	}
 	return s, true, nil
 }
 
-// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found.
-func (tx *Tx) keep(c *candidate, origin Origin, s *sight) {
-	next := newRecord(origin, c.seen)
+// taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or nothing.
+func (tx *Tx) taken(by reservation, c *candidate, near []place) (s sight) {
+	s.at = c.place
+	rec, ok := tx.own(by, tx.req.key(&s.at))
+	for i := 0; !ok && i < len(near); i++ {
+		s.at = near[i]
+		rec, ok = tx.own(by, tx.req.key(&s.at))
+	}
+	if !ok {
+		return sight{}
+	}
+	s.rec, s.found, s.mine = *rec, true, true
+	return s
+}
+
+// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found. told gets its record.
+func (tx *Tx) keep(c *candidate, origin Origin, s *sight, told *Record) {
+	*told = newRecord(origin, c.seen)
 	if s.found {
-		next = s.rec
-		next.State = Done
-		next.Generation++
+		*told = s.rec
+		told.State = Done
+		told.Generation++
 	}
 	r := tx.req
-	r.index.add(c, len(r.claims))
 	r.claims = append(r.claims, *c)
-	r.records = append(r.records, next)
+	r.records = append(r.records, *told)
 }
 
 // readClaim notes that the transaction rests on a claim that may change.

@@ -1,0 +1,88 @@
+package engine
+
+import "github.com/zeebo/xxh3"
+
+// A lockName is what a claim is reserved under: a hash of 128 bits of its key, so that no key has to be copied. Keys that
+// share one, which no two do but by a chance of 2^-128, would only keep each other InFlight: a reservation says that
+// nobody has won yet.
+type lockName = xxh3.Uint128
+
+// reservations are the claims that open transactions hold, and which claim of which transaction each is: an open-addressed
+// hash table with linear probing and deletion by shifting back (Knuth, The Art of Computer Programming, vol. 3, 6.4,
+// algorithm R). Its keys are hashes already. The zero value is empty.
+type reservations struct {
+	slots []reservation // a power of two of them, at most half of them taken
+	n     int
+}
+
+type reservation struct {
+	name  lockName
+	tx    *Tx // nil: the slot is free
+	claim int // index of it
+}
+
+// Fewer slots than these are kept for ever; more are given back once none is taken.
+const (
+	minReservations  = 1 << 8
+	keptReservations = 1 << 17
+)
+
+// at is the slot in which a name is, or the free one in which it would be. There has to be a free one.
+func (s *reservations) at(name lockName) int {
+	i := s.home(name)
+	for s.slots[i].tx != nil && s.slots[i].name != name {
+		i = s.next(i)
+	}
+	return i
+}
+
+func (s *reservations) home(name lockName) int { return int(name.Lo) & (len(s.slots) - 1) }
+
+func (s *reservations) next(i int) int { return (i + 1) & (len(s.slots) - 1) }
+
+// get returns the reservation; its tx is nil if there is none.
+func (s *reservations) get(name lockName) reservation {
+	if s.n == 0 {
+		return reservation{}
+	}
+	return s.slots[s.at(name)]
+}
+
+// add makes the reservation unless there is one under its name, which it returns; the tx of that is nil if there was none.
+func (s *reservations) add(r reservation) (other reservation) {
+	if 2*(s.n+1) > len(s.slots) {
+		s.grow()
+	}
+	i := s.at(r.name)
+	if s.slots[i].tx != nil {
+		return s.slots[i]
+	}
+	s.slots[i] = r
+	s.n++
+	return reservation{}
+}
+
+func (s *reservations) grow() {
+	old := s.slots
+	s.slots = make([]reservation, max(2*len(old), minReservations))
+	for _, r := range old {
+		if r.tx != nil {
+			s.slots[s.at(r.name)] = r
+		}
+	}
+}
+
+// remove takes the reservation out; there has to be one.
+func (s *reservations) remove(name lockName) {
+	free := s.at(name)
+	for i := s.next(free); s.slots[i].tx != nil; i = s.next(i) {
+		// What stands behind the free slot moves into it, unless its home is behind the free slot, too.
+		if mask := len(s.slots) - 1; (i-s.home(s.slots[i].name))&mask >= (i-free)&mask {
+			s.slots[free], free = s.slots[i], i
+		}
+	}
+	s.slots[free] = reservation{}
+	if s.n--; s.n == 0 && len(s.slots) > keptReservations {
+		s.slots = nil
+	}
+}

@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// Names are chosen so that many share a home, and chains wrap around the end of the table.
+func TestReservationsAreThoseOfAMap(t *testing.T) {
+	const names, steps = 2 * minReservations, 200_000
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var tx [3]Tx
+	var table reservations
+	want := make(map[lockName]reservation)
+	grown := 0
+	for step := range steps {
+		n := rnd.Uint64N(names)
+		// A few homes, the last of the table among them, for all; the table grows and is emptied in turns.
+		name := lockName{Lo: n%7*uint64(minReservations)/7 - 2, Hi: n}
+		if emptying := step/5000%2 == 1; emptying || rnd.IntN(3) == 0 {
+			if _, ok := want[name]; ok {
+				table.remove(name)
+				delete(want, name)
+			}
+		} else {
+			r := reservation{name, &tx[rnd.IntN(len(tx))], step}
+			other := table.add(r)
+			if had := want[name]; other != had {
+				t.Fatalf("step %d: adding found %v, not %v", step, other, had)
+			}
+			if other.tx == nil {
+				want[name] = r
+			}
+		}
+		grown = max(grown, len(table.slots))
+		if table.n != len(want) {
+			t.Fatalf("step %d: %d reservations, not %d", step, table.n, len(want))
+		}
+		if got := table.get(name); got != want[name] {
+			t.Fatalf("step %d: %v, not %v", step, got, want[name])
+		}
+		if step%97 == 0 {
+			for n := range uint64(names) {
+				name := lockName{Lo: n%7*uint64(minReservations)/7 - 2, Hi: n}
+				if got := table.get(name); got != want[name] {
+					t.Fatalf("step %d: name %d is reserved by %v, not %v", step, n, got, want[name])
+				}
+			}
+		}
+	}
+	if grown <= minReservations {
+		t.Error("the table never grew")
+	}
+}
+
+func TestALargeEmptyTableOfReservationsIsGivenBack(t *testing.T) {
+	var tx Tx
+	for n, kept := range map[uint64]bool{keptReservations / 2: true, keptReservations/2 + 1: false} {
+		var table reservations
+		for i := range n {
+			table.add(reservation{lockName{Lo: i}, &tx, 0})
+		}
+		for i := range n {
+			table.remove(lockName{Lo: i})
+		}
+		if (table.slots != nil) != kept || table.n != 0 {
+			t.Errorf("after %d reservations %d slots are kept, %d taken", n, len(table.slots), table.n)
+		}
+		if other := table.add(reservation{lockName{Lo: 1}, &tx, 0}); other.tx != nil {
+			t.Error("a name is taken in an empty table")
+		}
+	}
+}
