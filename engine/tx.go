@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,7 +120,7 @@ type Tx struct {
 	writes []txWrite         // in the order they were made
 	latest map[string]int    // state key to index of its latest write
 	serial uint64            // of the last savepoint
-	saved  []uint64          // serials of the savepoints that are valid, rising
+	undone []serials         // savepoints that are not valid any more, rising
 	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
 
 	letters []int // indices of the claims that were dead-lettered, in that order
@@ -206,6 +207,9 @@ type Savepoint struct {
 	at     progress
 }
 
+// serials are those after the first one, up to the last one.
+type serials struct{ after, last uint64 }
+
 // progress is how much of what a transaction does is done.
 type progress struct{ claims, letters, writes int }
 
@@ -216,7 +220,6 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 	}
 	defer tx.mu.Unlock()
 	tx.serial++
-	tx.saved = append(tx.saved, tx.serial)
 	return Savepoint{tx, tx.serial, progress{len(tx.req.claims), len(tx.letters), len(tx.writes)}}, nil
 }
 
@@ -227,13 +230,29 @@ func (tx *Tx) RollbackTo(s Savepoint) error {
 		return err
 	}
 	defer tx.leave()
-	at, valid := slices.BinarySearch(tx.saved, s.serial)
-	if s.tx != tx || !valid {
+	if s.tx != tx || !tx.valid(s.serial) {
 		return &KeyError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
 	}
-	tx.saved = tx.saved[:at+1]
+	tx.invalidate(s.serial)
 	tx.undo(s.at)
 	return nil
+}
+
+// valid reports whether no rollback went back behind the savepoint.
+func (tx *Tx) valid(serial uint64) bool {
+	i, _ := slices.BinarySearchFunc(tx.undone, serial, func(u serials, serial uint64) int { return cmp.Compare(u.last, serial) })
+	return i == len(tx.undone) || serial <= tx.undone[i].after
+}
+
+// invalidate makes all savepoints invalid that were taken after the given one.
+func (tx *Tx) invalidate(after uint64) {
+	n := len(tx.undone)
+	for n > 0 && tx.undone[n-1].after >= after {
+		n--
+	}
+	if tx.undone = tx.undone[:n]; after < tx.serial {
+		tx.undone = append(tx.undone, serials{after, tx.serial})
+	}
 }
 
 // undo takes back what was done since to.
