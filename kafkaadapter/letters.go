@@ -26,7 +26,7 @@ func (o *outcome) bury(r *Record, why letterReason, cause error, claimed bool) e
 	id := c.eng.Identity()
 	f := failure{
 		Reason: why, Err: cause, Attempts: o.attemptsAt(r.Record), Group: c.opt.Group, Scope: r.Event.Scope,
-		Event: r.identity, Store: id.UUID, Incarnation: id.Incarnation,
+		Event: r.identity(), Store: id.UUID, Incarnation: id.Incarnation,
 	}
 	if claimed {
 		rec, err := o.tx.DeadLetter(r.Event)

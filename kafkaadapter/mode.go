@@ -73,8 +73,14 @@ type Record struct {
 	// Reopened says that this is the replay of a dead letter.
 	Reopened bool
 
-	identity identity
+	idRule   IDRule // zero if the record has no event that can be told
+	timeRule TimeRule
 	replay   *replay // it is one, whose event this is
+}
+
+// identity is what the record is judged by, but for BadTimes; zero if it has none that can be used.
+func (r *Record) identity() identity {
+	return identity{ID: r.Event.ID, Time: r.Event.Time, LogTime: r.Event.LogTime, IDRule: r.idRule, TimeRule: r.timeRule}
 }
 
 func (m OwnCommit) deadLetters() *DeadLetters { return m.DeadLetters }

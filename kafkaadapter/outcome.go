@@ -90,10 +90,11 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 	return o.seal(recs, peek)
 }
 
-// touch reads a little of every header of all records. They were decoded a while ago, and what identifies them is out of the
+// touch reads a little of all records and their headers. They were decoded a while ago, and what identifies them is out of the
 // processor's caches by now: read one after the other here, with nothing between, they are waited for together.
 func touch(recs []*kgo.Record) (read byte) {
 	for _, r := range recs {
+		read += byte(r.Offset)
 		for i := range r.Headers {
 			if h := &r.Headers[i]; len(h.Key) > 0 && len(h.Value) > 0 {
 				read += h.Key[0] + h.Value[0]
@@ -189,7 +190,12 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 			return err
 		}
 	}
-	res, err := o.claim(r, generation, replayed)
+	var res engine.Result
+	if replayed {
+		res, err = o.tx.TryReclaim(r.Event, generation)
+	} else {
+		res, err = o.tx.TryClaim(r.Event)
+	}
 	r.Verdict = res.Verdict
 	if err != nil {
 		if done, stop := o.cannotJudge(r, err, first); done || stop != nil {
@@ -221,16 +227,18 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 	return o.handle(r, sp, n)
 }
 
-// newRecord returns a record for a handler. They are made a few at a time; each is used once, as handlers may keep it.
+// newRecord returns a record to be judged. They are made a few at a time.
 func (p *partition) newRecord(rec *kgo.Record) *Record {
 	if len(p.spare) == 0 {
 		p.spare = make([]Record, 16)
 	}
 	r := &p.spare[0]
-	p.spare = p.spare[1:]
-	r.Record, r.Attempt = rec, 1
+	*r = Record{Record: rec, Attempt: 1}
 	return r
 }
+
+// giveAway takes what newRecord has returned last out of use: handlers may keep it.
+func (p *partition) giveAway() { p.spare = p.spare[1:] }
 
 // attemptsAt is the number of attempts at the record that are stored.
 func (o *outcome) attemptsAt(rec *kgo.Record) uint32 {
@@ -261,16 +269,9 @@ func (o *outcome) identify(r *Record) (generation uint64, replayed bool, err err
 	o.idRules[id.IDRule]++
 	o.tmRules[id.TimeRule]++
 	o.badTimes += id.BadTimes
-	r.identity = id
+	r.idRule, r.timeRule = id.IDRule, id.TimeRule
 	r.Event.ID, r.Event.Time, r.Event.LogTime = id.ID, id.Time, id.LogTime
 	return generation, replayed, nil
-}
-
-func (o *outcome) claim(r *Record, generation uint64, replayed bool) (engine.Result, error) {
-	if replayed {
-		return o.tx.TryReclaim(r.Event, generation)
-	}
-	return o.tx.TryClaim(r.Event)
 }
 
 // cannotJudge says what to do when the engine has no verdict: done that nothing more is to be done, neither done nor an
@@ -315,6 +316,7 @@ func (o *outcome) policy(r *Record, policy Policy, why letterReason, sp engine.S
 
 // handle runs the handler with the work, or notes the record for it.
 func (o *outcome) handle(r *Record, sp engine.Savepoint, n uint32) error {
+	o.p.giveAway()
 	work, ok := o.p.c.mode.(WithWork)
 	if !ok {
 		o.verdicts[r.Verdict]++

@@ -13,6 +13,9 @@ const traceparent = "traceparent"
 // is W3C trace context. It needs no SDK, and allocates nothing for a record that carries no such headers.
 func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record) context.Context {
 	if p == nil {
+		if lastHeader(r.Headers, traceparent) == nil {
+			return ctx
+		}
 		p = propagation.TraceContext{}
 	}
 	return p.Extract(ctx, carrierOf(r))
