@@ -249,7 +249,7 @@ func lastHeader(headers []kgo.RecordHeader, name string) []byte {
 // shared are headers that events have in common: as an id, each would make nearly every event a duplicate.
 var shared = []string{
 	"ce_source", "ce_type", "ce_specversion", "ce_subject", "ce_time", "ce_datacontenttype", "ce_dataschema",
-	contentType, traceparent, "tracestate", "baggage",
+	contentType, traceparent, "tracestate", baggageHeader,
 }
 
 // validate refuses options that cannot work or would lose events.

@@ -147,9 +147,6 @@ func (o *Options) complete() {
 	if o.DuplicateLevel == nil {
 		o.DuplicateLevel = slog.LevelDebug
 	}
-	if o.Propagator == nil {
-		o.Propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
-	}
 }
 
 // check refuses what cannot work. It is called on completed options.

@@ -7,16 +7,22 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-const traceparent = "traceparent"
+const (
+	traceparent   = "traceparent"
+	baggageHeader = "baggage"
+)
+
+// w3c is what Options.Propagator is if it is nil.
+var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
 // traced returns ctx with what p finds in r's headers, so that spans that begin in it continue the producer's trace; nil
-// is W3C trace context. It needs no SDK, and allocates nothing for a record that carries no such headers.
+// is w3c. It needs no SDK, and allocates nothing for a record that carries no such headers.
 func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record) context.Context {
 	if p == nil {
-		if lastHeader(r.Headers, traceparent) == nil {
+		if lastHeader(r.Headers, traceparent) == nil && lastHeader(r.Headers, baggageHeader) == nil {
 			return ctx
 		}
-		p = propagation.TraceContext{}
+		p = w3c
 	}
 	return p.Extract(ctx, carrierOf(r))
 }

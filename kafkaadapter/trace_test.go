@@ -48,10 +48,12 @@ func TestRecordsWithoutATraceLeaveTheContextAsItIs(t *testing.T) {
 	}
 }
 
-func TestBaggageGoesOnWithItsPropagator(t *testing.T) {
-	ctx := traced(context.Background(), propagation.Baggage{}, aRecord("baggage", "tenant=7"))
-	if got := baggage.FromContext(ctx).Member("tenant").Value(); got != "7" {
-		t.Errorf("%q", got)
+func TestBaggageGoesOn(t *testing.T) {
+	for name, p := range map[string]propagation.TextMapPropagator{"its own": propagation.Baggage{}, "nil": nil} {
+		ctx := traced(context.Background(), p, aRecord("baggage", "tenant=7"))
+		if got := baggage.FromContext(ctx).Member("tenant").Value(); got != "7" {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
 
