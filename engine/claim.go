@@ -262,6 +262,8 @@ type request struct {
 
 	tx      *Tx                  // the claims and writes of this transaction: all or nothing
 	records []Record             // a transaction's: what commits, of each of its claims
+	refs    []int                // a transaction's: index of the claim that a reservation is for, or unclaimed
+	ahead   []expected           // a transaction's: see Tx.Prefetch
 	control func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
 
 	handed bool // to the committer
@@ -280,7 +282,8 @@ func (e *Engine) free(r *request) {
 	clear(r.claims)
 	clear(r.found)
 	clear(r.records)
-	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], done: r.done}
+	clear(r.ahead)
+	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], refs: r.refs[:0], ahead: r.ahead[:0], done: r.done}
 	e.spare.Put(r)
 }
 

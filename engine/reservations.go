@@ -7,8 +7,7 @@ import "github.com/zeebo/xxh3"
 // nobody has won yet.
 type lockName = xxh3.Uint128
 
-// reservations are the claims that open transactions hold, and which claim of which transaction each is: an open-addressed
-// hash table with linear probing and deletion by shifting back (Knuth, The Art of Computer Programming, vol. 3, 6.4,
+// reservations are the claims that open transactions hold: an open-addressed hash table with linear probing and deletion by shifting back (Knuth, The Art of Computer Programming, vol. 3, 6.4,
 // algorithm R). Its keys are hashes already. The zero value is empty.
 type reservations struct {
 	slots []reservation // a power of two of them, at most half of them taken
@@ -16,9 +15,9 @@ type reservations struct {
 }
 
 type reservation struct {
-	name  lockName
-	tx    *Tx // nil: the slot is free
-	claim int // index of it
+	name lockName
+	tx   *Tx // nil: the slot is free
+	ref  int // of its transaction's claim, see request.refs
 }
 
 // Fewer slots than these are kept for ever; more are given back once none is taken.

@@ -124,6 +124,7 @@ type Tx struct {
 	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
 
 	letters []int // indices of the claims that were dead-lettered, in that order
+	next    int   // index in req.ahead of the event that is expected next
 }
 
 type txWrite struct {
@@ -211,7 +212,7 @@ type Savepoint struct {
 type serials struct{ after, last uint64 }
 
 // progress is how much of what a transaction does is done.
-type progress struct{ claims, letters, writes int }
+type progress struct{ claims, keys, near, letters, writes int }
 
 // Savepoint marks this point of the transaction.
 func (tx *Tx) Savepoint() (Savepoint, error) {
@@ -220,7 +221,8 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 	}
 	defer tx.mu.Unlock()
 	tx.serial++
-	return Savepoint{tx, tx.serial, progress{len(tx.req.claims), len(tx.letters), len(tx.writes)}}, nil
+	r := tx.req
+	return Savepoint{tx, tx.serial, progress{len(r.claims), len(r.arena), len(r.near), len(tx.letters), len(tx.writes)}}, nil
 }
 
 // RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken; what was before stays. Savepoints
@@ -262,16 +264,11 @@ func (tx *Tx) undo(to progress) {
 		r.records[i].State = Done
 	}
 	tx.letters = tx.letters[:to.letters]
+	tx.expectNothing()
 	tx.e.tx.release(r, to.claims)
-	for i := len(r.claims) - 1; i >= to.claims; i-- {
-		c := &r.claims[i]
-		r.arena = r.arena[:c.keyAt]
-		if c.nearEnd > c.nearAt {
-			r.near = r.near[:c.nearAt]
-		}
-	}
 	clear(r.claims[to.claims:])
 	r.claims, r.records = r.claims[:to.claims], r.records[:to.claims]
+	r.arena, r.near = r.arena[:to.keys], r.near[:to.near]
 	for i := len(tx.writes) - 1; i >= to.writes; i-- {
 		w := &tx.writes[i]
 		tx.bytes -= len(w.Key) + len(w.Value)
@@ -376,6 +373,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 	}
 	defer tx.e.leave()
 	tx.live = false
+	tx.expectNothing()
 	tx.mu.Unlock()
 	if len(tx.req.claims) == 0 && len(tx.writes) == 0 {
 		if tx.told && tx.e.tx.lost(tx) {

@@ -46,14 +46,14 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 		return Record{}, err
 	}
 	key := Bucket{ev.Scope, week}.AppendKey(nil, ev.ID)
-	own := tx.e.tx.holder(tx.e.tx.lockName(key))
-	rec, ok := tx.own(own, key)
+	i, ok := tx.own(tx.e.tx.holder(tx.e.tx.lockName(key)), key)
 	if !ok {
 		return Record{}, ErrNotClaimed
 	}
+	rec := &tx.req.records[i]
 	if rec.State != DeadLettered {
 		rec.State = DeadLettered
-		tx.letters = append(tx.letters, own.claim)
+		tx.letters = append(tx.letters, i)
 	}
 	return *rec, nil
 }
@@ -96,6 +96,14 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := tx.req
+	if reopen == nil {
+		if x := tx.expects(ev); x != nil {
+			x.open = false
+			res.Verdict = Claimed
+			tx.keep(&x.candidate, x.ref, ev.Origin, &sight{}, &res.Record)
+			return nil
+		}
+	}
 	mark, near := len(r.arena), len(r.near)
 	c, ok := tx.e.newCandidate(r, ev, res, tx.e.now())
 	if !ok {
@@ -130,7 +138,7 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 		return false, err
 	case free:
 		res.Verdict = Claimed
-		tx.keep(c, origin, &s, &res.Record)
+		tx.keep(c, len(r.refs)-1, origin, &s, &res.Record)
 		return true, nil
 	case s.mine:
 		*res = Result{Verdict: Duplicate, Record: s.rec}
@@ -172,23 +180,24 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 	}
 	key := tx.req.key(&s.at)
 	holder := tx.e.tx.holder(tx.e.tx.lockName(key))
-	if rec, ok := tx.own(holder, key); ok { // which it has opened again
-		s.rec, s.mine = *rec, true
+	if i, ok := tx.own(holder, key); ok { // which it has opened again
+		s.rec, s.mine = tx.req.records[i], true
 	}
 	s.winning = !s.mine && holder.tx != nil && holder.tx.won.Load() > 0
 	return s, nil
 }
 
-// own returns the record of the claim that is reserved, if it is one that the transaction has made, under that key.
-func (tx *Tx) own(r reservation, key []byte) (rec *Record, ok bool) {
-	if r.tx != tx || r.claim == len(tx.req.claims) || string(tx.req.key(&tx.req.claims[r.claim].place)) != string(key) {
-		return nil, false
+// own returns the index of the claim that is reserved, if it is one that the transaction has made, under that key.
+func (tx *Tx) own(r reservation, key []byte) (i int, ok bool) {
+	if r.tx != tx {
+		return 0, false
 	}
-	return &tx.req.records[r.claim], true
+	i = tx.req.refs[r.ref]
+	return i, i != unclaimed && string(tx.req.key(&tx.req.claims[i].place)) == string(key)
 }
 
-// reserve looks a claim up, and takes its key for the transaction if there is none or it is to be opened again: free says
-// that it has the key now. Neither found nor free means that another transaction has it.
+// reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened again: free says that
+// it has it now, under the last of its refs. Neither found nor free means that another transaction has it.
 func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
 	e, r := tx.e, tx.req
 	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
@@ -199,19 +208,27 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 	if s, err = tx.look(c); !open() {
 		return s, false, err
 	}
-	if n := len(r.claims); n >= MaxTxClaims || len(r.arena) > MaxTxBytes {
-		if s = tx.taken(e.tx.holder(c.lock), c, nil); s.found {
-			return s, false, nil
-		}
-		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.arena))
-	}
 	near := r.nearOf(c)
 	if s.found {
 		near = nil // what there is in its own week was decided when that was claimed
 	}
-	if taken, free := e.tx.reserve(c, tx, len(r.claims), near); !free {
-		return tx.taken(taken, c, near), false, nil
+	full := len(r.claims) >= MaxTxClaims || len(r.arena) > MaxTxBytes
+	var taken reservation
+	if full {
+		taken = e.tx.holder(c.lock)
+	} else {
+		taken, free = e.tx.reserve(c, tx, len(r.refs), near)
 	}
+	switch {
+	case taken.tx == tx && r.refs[taken.ref] == unclaimed: // it was expected, and not now
+		tx.expectNothing()
+		return tx.reserve(c, reopen)
+	case taken.tx != nil:
+		return tx.taken(taken, c, near), false, nil
+	case full:
+		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(r.claims), len(r.arena))
+	}
+	r.refs = append(r.refs, unclaimed)
 	if s.found || e.applying.Load() != before {
 		s, err = tx.look(c)
 	}
@@ -225,20 +242,21 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 // taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or nothing.
 func (tx *Tx) taken(by reservation, c *candidate, near []place) (s sight) {
 	s.at = c.place
-	rec, ok := tx.own(by, tx.req.key(&s.at))
+	claim, ok := tx.own(by, tx.req.key(&s.at))
 	for i := 0; !ok && i < len(near); i++ {
 		s.at = near[i]
-		rec, ok = tx.own(by, tx.req.key(&s.at))
+		claim, ok = tx.own(by, tx.req.key(&s.at))
 	}
 	if !ok {
 		return sight{}
 	}
-	s.rec, s.found, s.mine = *rec, true, true
+	s.rec, s.found, s.mine = tx.req.records[claim], true, true
 	return s
 }
 
-// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found. told gets its record.
-func (tx *Tx) keep(c *candidate, origin Origin, s *sight, told *Record) {
+// keep takes a candidate that is Claimed, whose reservation has the given ref: a new one, or the next life of the claim that
+// was found. told gets its record.
+func (tx *Tx) keep(c *candidate, ref int, origin Origin, s *sight, told *Record) {
 	*told = newRecord(origin, c.seen)
 	if s.found {
 		*told = s.rec
@@ -246,6 +264,7 @@ func (tx *Tx) keep(c *candidate, origin Origin, s *sight, told *Record) {
 		told.Generation++
 	}
 	r := tx.req
+	r.refs[ref] = len(r.claims)
 	r.claims = append(r.claims, *c)
 	r.records = append(r.records, *told)
 }

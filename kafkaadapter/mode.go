@@ -75,6 +75,7 @@ type Record struct {
 
 	idRule   IDRule // zero if the record has no event that can be told
 	timeRule TimeRule
+	given    bool    // to a handler
 	replay   *replay // it is one, whose event this is
 }
 

@@ -70,11 +70,16 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 		if i > 0 && (o.handling > o.p.c.opt.BatchTime || o.p.isEnding()) {
 			break
 		}
+		if i%lookAhead == 0 {
+			if err := o.look(recs[i:min(i+lookAhead, len(recs))]); err != nil {
+				return err
+			}
+		}
 		if rec.Offset < o.next { // read again after a seek: it is done
 			o.done++
 			continue
 		}
-		err := o.one(rec, i == 0)
+		err := o.one(&o.p.ahead[i%lookAhead], i == 0)
 		if errors.Is(err, errCut) || o.done > 0 && stops(err) {
 			break
 		}
@@ -164,26 +169,62 @@ func (o *outcome) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
 	return o.tx.Put(partitionKey(keyAttempts, p.pos), o.tries.encode())
 }
 
-// one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
-func (o *outcome) one(rec *kgo.Record, first bool) error {
-	if isControl(rec) {
+// lookAhead is the number of records that are identified, and looked up, before the first of them is judged.
+const lookAhead = 32
+
+// A sighting is a record that was identified and is still to be judged.
+type sighting struct {
+	*Record    // nil for a control record
+	generation uint64
+	replayed   bool
+	badTimes   int
+	err        error
+}
+
+// look identifies the records that are judged next, and tells the transaction of them.
+func (o *outcome) look(recs []*kgo.Record) error {
+	p := o.p
+	p.events = p.events[:0]
+	for i, rec := range recs {
+		s := &p.ahead[i]
+		p.spareRecord(s.Record)
+		if *s = (sighting{}); isControl(rec) {
+			continue
+		}
+		s.Record = p.newRecord(rec)
+		if s.err = o.identify(s); s.err == nil && !s.replayed {
+			p.events = append(p.events, s.Event)
+		}
+	}
+	if len(p.events) < 2 {
 		return nil
 	}
-	p := o.p
-	r := p.newRecord(rec)
+	return o.tx.Prefetch(p.events)
+}
+
+// one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
+func (o *outcome) one(s *sighting, first bool) error {
+	r, p := s.Record, o.p
+	if r == nil {
+		return nil
+	}
+	rec := r.Record
 	n := o.attemptsAt(rec)
 	if n > 0 && !p.marked {
 		r.Attempt = int(n) + 1
 	} else if n > 0 {
 		r.Attempt = int(n)
 	}
-	generation, replayed, err := o.identify(r)
-	switch {
+	switch err := s.err; {
 	case errors.Is(err, ErrNoTopicID):
 		return err // it is not the record's fault
 	case err != nil:
 		return o.bury(r, letterUndecodable, err, false)
 	}
+	o.idRules[r.idRule]++
+	o.tmRules[r.timeRule]++
+	o.badTimes += s.badTimes
+	var err error
 	var sp engine.Savepoint
 	if p.c.withWork() { // nothing else is rolled back
 		if sp, err = o.tx.Savepoint(); err != nil {
@@ -191,8 +232,8 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 		}
 	}
 	var res engine.Result
-	if replayed {
-		res, err = o.tx.TryReclaim(r.Event, generation)
+	if s.replayed {
+		res, err = o.tx.TryReclaim(r.Event, s.generation)
 	} else {
 		res, err = o.tx.TryClaim(r.Event)
 	}
@@ -230,15 +271,23 @@ func (o *outcome) one(rec *kgo.Record, first bool) error {
 // newRecord returns a record to be judged. They are made a few at a time.
 func (p *partition) newRecord(rec *kgo.Record) *Record {
 	if len(p.spare) == 0 {
-		p.spare = make([]Record, 16)
+		made := make([]Record, lookAhead)
+		for i := range made {
+			p.spare = append(p.spare, &made[i])
+		}
 	}
-	r := &p.spare[0]
+	r := p.spare[len(p.spare)-1]
+	p.spare = p.spare[:len(p.spare)-1]
 	*r = Record{Record: rec, Attempt: 1}
 	return r
 }
 
-// giveAway takes what newRecord has returned last out of use: handlers may keep it.
-func (p *partition) giveAway() { p.spare = p.spare[1:] }
+// spareRecord takes back a record that was given to no handler: handlers may keep theirs.
+func (p *partition) spareRecord(r *Record) {
+	if r != nil && !r.given {
+		p.spare = append(p.spare, r)
+	}
+}
 
 // attemptsAt is the number of attempts at the record that are stored.
 func (o *outcome) attemptsAt(rec *kgo.Record) uint32 {
@@ -249,29 +298,27 @@ func (o *outcome) attemptsAt(rec *kgo.Record) uint32 {
 }
 
 // identify finds the event of a record: for the replay of a dead letter, the one it was; otherwise by the chain.
-func (o *outcome) identify(r *Record) (generation uint64, replayed bool, err error) {
-	opt := &o.p.c.opt
+func (o *outcome) identify(s *sighting) error {
+	r, opt := s.Record, &o.p.c.opt
 	r.Event.Scope = opt.Scope
 	r.Event.Origin = engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
 	id, err := opt.Identify.of(r.Record, o.p.topicID)
 	if err != nil && !errors.Is(err, ErrNoID) {
-		return 0, false, err
+		return err
 	}
 	if isLetter(r.Record) {
 		if rep, ok := replayOf(r.Record); ok && rep.reopens(r.Record, id, opt.Group, opt.Scope, o.p.c.secret) {
 			r.replay, id, err = &rep, rep.Event, nil
-			generation, replayed = rep.Generation, true
+			s.generation, s.replayed = rep.Generation, true
 		}
 	}
 	if err != nil {
-		return 0, false, err
+		return err
 	}
-	o.idRules[id.IDRule]++
-	o.tmRules[id.TimeRule]++
-	o.badTimes += id.BadTimes
+	s.badTimes = id.BadTimes
 	r.idRule, r.timeRule = id.IDRule, id.TimeRule
 	r.Event.ID, r.Event.Time, r.Event.LogTime = id.ID, id.Time, id.LogTime
-	return generation, replayed, nil
+	return nil
 }
 
 // cannotJudge says what to do when the engine has no verdict: done that nothing more is to be done, neither done nor an
@@ -316,7 +363,7 @@ func (o *outcome) policy(r *Record, policy Policy, why letterReason, sp engine.S
 
 // handle runs the handler with the work, or notes the record for it.
 func (o *outcome) handle(r *Record, sp engine.Savepoint, n uint32) error {
-	o.p.giveAway()
+	r.given = true
 	work, ok := o.p.c.mode.(WithWork)
 	if !ok {
 		o.verdicts[r.Verdict]++

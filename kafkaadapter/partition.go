@@ -60,7 +60,9 @@ type partition struct {
 	width   uint32
 	size    batchSize
 	buf     []*kgo.Record
-	spare   []Record // see newRecord
+	ahead   [lookAhead]sighting
+	events  []engine.Event // of those ahead
+	spare   []*Record      // see newRecord
 }
 
 func newPartition(c *Consumer, v *view) *partition {
