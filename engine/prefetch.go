@@ -68,7 +68,7 @@ func (e *Engine) expect(r *request, ev *Event, now time.Time) (x expected) {
 	return x
 }
 
-// expects returns what Prefetch has reserved for the event, if it is the next one; nil if it has to be judged.
+// expects returns what Prefetch has prepared for the event, if it is the next one.
 func (tx *Tx) expects(ev *Event) *expected {
 	r := tx.req
 	if tx.next == len(r.ahead) {
@@ -79,8 +79,8 @@ func (tx *Tx) expects(ev *Event) *expected {
 		return nil
 	}
 	tx.next++
-	if !x.open || uint32(x.week) < tx.e.oldest.Load() {
-		return nil
+	if uint32(x.week) < tx.e.oldest.Load() {
+		return nil // it was dropped since
 	}
 	return x
 }

@@ -96,22 +96,26 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := tx.req
-	if reopen == nil {
-		if x := tx.expects(ev); x != nil {
-			x.open = false
-			res.Verdict = Claimed
-			tx.keep(&x.candidate, x.ref, ev.Origin, &sight{}, &res.Record)
+	mark, near := len(r.arena), len(r.near)
+	var c candidate
+	x := tx.expects(ev)
+	switch {
+	case x != nil && x.open && reopen == nil:
+		x.open = false
+		res.Verdict = Claimed
+		tx.keep(&x.candidate, x.ref, ev.Origin, &sight{}, &res.Record)
+		return nil
+	case x != nil && !x.logTime:
+		c = x.candidate
+	default:
+		ok := false
+		if c, ok = tx.e.newCandidate(r, ev, res, tx.e.now()); !ok {
 			return nil
 		}
-	}
-	mark, near := len(r.arena), len(r.near)
-	c, ok := tx.e.newCandidate(r, ev, res, tx.e.now())
-	if !ok {
-		return nil
-	}
-	c.lock = tx.e.tx.lockName(r.key(&c.place))
-	if ev.LogTime {
-		tx.e.addNear(r, &c, ev)
+		c.lock = tx.e.tx.lockName(r.key(&c.place))
+		if ev.LogTime {
+			tx.e.addNear(r, &c, ev)
+		}
 	}
 	keep, err := tx.judgeCandidate(&c, ev.Origin, reopen, res)
 	r.found, r.looked = r.found[:0], false

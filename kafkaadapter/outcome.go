@@ -95,11 +95,15 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 	return o.seal(recs, peek)
 }
 
-// touch reads a little of all records and their headers. They were decoded a while ago, and what identifies them is out of the
-// processor's caches by now: read one after the other here, with nothing between, they are waited for together.
+// touch reads a little of all records: headers, for those identify them, and values, for handlers. They were decoded a while
+// ago and are out of the processor's caches by now; read one after the other, with nothing between, they are waited for
+// together.
 func touch(recs []*kgo.Record) (read byte) {
 	for _, r := range recs {
 		read += byte(r.Offset)
+		if len(r.Value) > 0 {
+			read += r.Value[0]
+		}
 		for i := range r.Headers {
 			if h := &r.Headers[i]; len(h.Key) > 0 && len(h.Value) > 0 {
 				read += h.Key[0] + h.Value[0]
