@@ -182,8 +182,11 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 	if err != nil || !s.found {
 		return s, err
 	}
-	key := tx.req.key(&s.at)
-	holder := tx.e.tx.holder(tx.e.tx.lockName(key))
+	key, lock := tx.req.key(&s.at), c.lock
+	if s.at != c.place {
+		lock = tx.e.tx.lockName(key)
+	}
+	holder := tx.e.tx.holder(lock)
 	if i, ok := tx.own(holder, key); ok { // which it has opened again
 		s.rec, s.mine = tx.req.records[i], true
 	}
