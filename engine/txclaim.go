@@ -76,10 +76,10 @@ func (tx *Tx) inDefaultScope(ev *Event) error {
 
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not nil, is open.
 func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
-	if err := tx.enter(); err != nil {
+	if err := tx.lock(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
 	}
-	defer tx.leave()
+	defer tx.mu.Unlock()
 	var res Result
 	if o := tx.e.opt.Observer; o != nil {
 		if done := o.Claiming(tx.ctx, []Event{*ev}); done != nil {
@@ -95,19 +95,26 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 }
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
-	r := tx.req
-	mark, near := len(r.arena), len(r.near)
-	var c candidate
 	x := tx.expects(ev)
-	switch {
-	case x != nil && x.open && reopen == nil:
+	if x != nil && x.open && reopen == nil {
+		if err := tx.e.works(); err != nil {
+			return err
+		}
 		x.open = false
 		res.Verdict = Claimed
 		tx.keep(&x.candidate, x.ref, ev.Origin, &sight{}, &res.Record)
 		return nil
-	case x != nil && !x.logTime:
+	}
+	if err := tx.e.enter(); err != nil {
+		return err
+	}
+	defer tx.e.leave()
+	r := tx.req
+	mark, near := len(r.arena), len(r.near)
+	var c candidate
+	if x != nil && !x.logTime {
 		c = x.candidate
-	default:
+	} else {
 		ok := false
 		if c, ok = tx.e.newCandidate(r, ev, res, tx.e.now()); !ok {
 			return nil
