@@ -255,6 +255,13 @@ func (c *claimer) transaction() {
 				continue
 			}
 			touched = append(touched, bit)
+			if c.rnd.IntN(2) == 0 {
+				other := c.rnd.IntN(testEvents)
+				touched = append(touched, uint8(1)<<other)
+				if err := tx.Prefetch([]engine.Event{bitEvent(i), bitEvent(other)}); err != nil {
+					return err
+				}
+			}
 			s, err := tx.Savepoint()
 			if err != nil {
 				return err

@@ -430,8 +430,13 @@ func judgeSomehow(e *engine.Engine, rnd *rand.Rand, ev engine.Event) (first bool
 				r = rs[0]
 			}
 		case 2:
-			fail := rnd.IntN(3) == 0
+			fail, ahead := rnd.IntN(3) == 0, rnd.IntN(2) == 0
 			err = e.Update(ctx, func(tx *engine.Tx) (err error) {
+				if ahead {
+					if err := tx.Prefetch([]engine.Event{ev}); err != nil {
+						return err
+					}
+				}
 				if r, err = tx.TryClaim(ev); err == nil && fail {
 					err = errBoom
 				}

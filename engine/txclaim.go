@@ -96,7 +96,7 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	x := tx.expects(ev)
-	if x != nil && x.open && reopen == nil {
+	if x != nil && x.open { // there is nothing to reopen
 		if err := tx.e.works(); err != nil {
 			return err
 		}

@@ -1,0 +1,257 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+func mustPrefetch(t testing.TB, tx *engine.Tx, events ...engine.Event) {
+	t.Helper()
+	if err := tx.Prefetch(events); err != nil {
+		t.Fatalf("prefetching: %v", err)
+	}
+}
+
+// What is prefetched is held from then on, and free again when it turns out that it is not claimed.
+func TestPrefetchedClaimsAreHeldUntilTheyAreMadeOrNot(t *testing.T) {
+	a, b, c := event("a"), event("b"), event("c")
+	ways := map[string]func(t *testing.T, tx *engine.Tx){
+		"the end of the transaction": func(*testing.T, *engine.Tx) {},
+		"the next one":               func(t *testing.T, tx *engine.Tx) { mustPrefetch(t, tx) },
+		"another claim of it":        func(t *testing.T, tx *engine.Tx) { wantTx(t, tx, c, engine.Claimed) },
+	}
+	for name, end := range ways {
+		t.Run(name, func(t *testing.T) {
+			e, _ := openMem(t, engine.Options{})
+			update(t, e, func(tx *engine.Tx) {
+				s, _ := tx.Savepoint()
+				mustPrefetch(t, tx, event("x"), event("y"))
+				for _, id := range []string{"x", "y"} {
+					wantVerdict(t, claim(t, e, event(id)), engine.InFlight)
+				}
+				if err := tx.RollbackTo(s); err != nil {
+					t.Fatal(err)
+				}
+				for _, id := range []string{"x", "y"} {
+					wantVerdict(t, claim(t, e, event(id)), engine.Claimed)
+				}
+				mustPrefetch(t, tx, a, b, c)
+				wantTx(t, tx, a, engine.Claimed)
+				wantVerdict(t, claim(t, e, b), engine.InFlight)
+				end(t, tx)
+				if name != "the end of the transaction" {
+					wantVerdict(t, claim(t, e, b), engine.Claimed)
+				}
+			})
+			wantVerdict(t, claim(t, e, a), engine.Duplicate)
+			want := engine.Claimed
+			if name != "the end of the transaction" {
+				want = engine.Duplicate
+			}
+			wantVerdict(t, claim(t, e, b), want)
+		})
+	}
+}
+
+func TestWhatOthersHoldOrHaveIsNotPrefetched(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	a, b, c := event("a"), event("b"), event("c")
+	wantVerdict(t, claim(t, e, a), engine.Claimed)
+	update(t, e, func(tx *engine.Tx) {
+		update(t, e, func(other *engine.Tx) {
+			mustPrefetch(t, other, b)
+			mustPrefetch(t, tx, a, b, c, c)
+			wantTx(t, other, b, engine.Claimed)
+			wantTx(t, other, c, engine.InFlight)
+			wantTx(t, tx, a, engine.Duplicate)
+			wantTx(t, tx, b, engine.InFlight)
+		})
+		wantTx(t, tx, c, engine.Claimed)
+		wantTx(t, tx, c, engine.Duplicate)
+		wantTx(t, tx, b, engine.Duplicate) // committed by now
+	})
+}
+
+// Whoever waits for an event that a batch was to hold and did not come to need not wait until that is durable.
+func TestPrefetchedClaimsAreFreeWhileTheTransactionCommits(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	update(t, e, func(other *engine.Tx) {
+		looked := false
+		m.Before(storetest.OpApply, func(int) error {
+			if r, err := other.TryClaim(event("b")); !looked && (err != nil || r.Verdict != engine.Claimed) {
+				t.Error("while the other one commits:", r.Verdict, err)
+			}
+			looked = true
+			return nil
+		})
+		update(t, e, func(tx *engine.Tx) {
+			mustPrefetch(t, tx, event("a"), event("b"))
+			wantTx(t, tx, event("a"), engine.Claimed)
+		})
+		m.Before(storetest.OpApply, nil)
+		if !looked {
+			t.Error("nothing was applied")
+		}
+	})
+}
+
+// A week that is dropped after the look ahead is as dropped as before it.
+func TestPrefetchedClaimOfAWeekThatIsDroppedIsTooOld(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	old := event("old")
+	old.Time = noon.AddDate(0, 0, -14)
+	wantVerdict(t, claim(t, e, old), engine.Claimed)
+	late := old
+	late.ID = []byte("late")
+	update(t, e, func(tx *engine.Tx) {
+		mustPrefetch(t, tx, late, event("a"))
+		for week, _ := weekbucket.Of(old.Time); e.OldestWeek() <= week; {
+			if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantTx(t, tx, late, engine.TooOld)
+		wantTx(t, tx, event("a"), engine.Claimed)
+	})
+}
+
+func TestPrefetchNeedsATransaction(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	var kept *engine.Tx
+	update(t, e, func(tx *engine.Tx) { kept = tx })
+	for _, tx := range []*engine.Tx{nil, kept} {
+		if err := tx.Prefetch([]engine.Event{event("a")}); !errors.Is(err, engine.ErrNoTransaction) {
+			t.Error(err)
+		}
+	}
+	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
+}
+
+func TestPrefetchKeepsToTheCapOfClaims(t *testing.T) {
+	e, _ := openMem(t, engine.Options{ExpectedPerWeek: engine.MaxTxClaims})
+	ev := func(i int) engine.Event { return event(fmt.Sprint(i)) }
+	update(t, e, func(tx *engine.Tx) {
+		var chunk []engine.Event
+		for i := range engine.MaxTxClaims {
+			if i%1000 == 0 {
+				chunk = chunk[:0]
+				for j := range 1000 {
+					chunk = append(chunk, ev(i+j))
+				}
+				mustPrefetch(t, tx, chunk...)
+			}
+			wantTx(t, tx, ev(i), engine.Claimed)
+		}
+		if r, err := tx.TryClaim(ev(engine.MaxTxClaims)); !errors.Is(err, engine.ErrLimit) || r.Verdict != engine.Failed {
+			t.Error("a claim beyond the cap:", r, err)
+		}
+		wantTx(t, tx, ev(7), engine.Duplicate)
+	})
+}
+
+// A twin does everything but prefetch, and is told the same.
+func TestPrefetchChangesNoVerdict(t *testing.T) {
+	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand, _ uint64) {
+		ahead, _ := openMem(t, engine.Options{})
+		plain, _ := openMem(t, engine.Options{})
+		twins := []*engine.Engine{ahead, plain}
+		pick := func() engine.Event {
+			ev := event(fmt.Sprintf("%d", rnd.IntN(40)))
+			ev.Time = ev.Time.AddDate(0, 0, -7*rnd.IntN(2))
+			ev.LogTime = rnd.IntN(5) == 0
+			if rnd.IntN(20) == 0 {
+				ev.Time = ev.Time.AddDate(1, 0, 0) // too new
+			}
+			return ev
+		}
+		for range 6 {
+			var told [2][]engine.Verdict
+			seed, fails := rnd.Uint64(), rnd.IntN(4) == 0
+			plan := make([]engine.Event, 30)
+			for i := range plan {
+				plan[i] = pick()
+			}
+			for twin, e := range twins {
+				rnd := rand.New(rand.NewPCG(seed, 0))
+				hint := rand.New(rand.NewPCG(seed, 1))
+				err := e.Update(ctx, func(tx *engine.Tx) error {
+					points := []engine.Savepoint{}
+					tell := func(r engine.Result, err error) {
+						if err != nil {
+							t.Fatal(err)
+						}
+						told[twin] = append(told[twin], r.Verdict)
+					}
+					for i, ev := range plan {
+						if n := hint.IntN(12); twin == 0 && n > 0 && hint.IntN(3) == 0 {
+							expected := append([]engine.Event{}, plan[i:min(i+n, len(plan))]...)
+							if hint.IntN(6) == 0 { // wrongly
+								hint.Shuffle(len(expected), func(i, j int) { expected[i], expected[j] = expected[j], expected[i] })
+							}
+							mustPrefetch(t, tx, expected...)
+						}
+						switch rnd.IntN(12) {
+						case 0: // something else in between
+							tell(tx.TryClaim(plan[rnd.IntN(len(plan))]))
+						case 1:
+							tell(tx.TryReclaim(plan[rnd.IntN(len(plan))], uint64(rnd.IntN(2))))
+						case 2:
+							if _, err := tx.DeadLetter(plan[rnd.IntN(len(plan))]); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
+								t.Fatal(err)
+							}
+						case 3:
+							if len(points) > 0 {
+								points = points[:rnd.IntN(len(points))+1]
+								if err := tx.RollbackTo(points[len(points)-1]); err != nil {
+									t.Fatal(err)
+								}
+							}
+						}
+						p, err := tx.Savepoint()
+						if err != nil {
+							t.Fatal(err)
+						}
+						points = append(points, p)
+						tell(tx.TryClaim(ev))
+					}
+					if fails {
+						return errBoom
+					}
+					return nil
+				})
+				if err != nil && !errors.Is(err, errBoom) {
+					t.Fatal(err)
+				}
+			}
+			if fmt.Sprint(told[0]) != fmt.Sprint(told[1]) {
+				t.Fatalf("told with prefetching, and without:\n%v\n%v", told[0], told[1])
+			}
+			for i := range 40 { // all is committed alike, and nothing is held any more
+				for week := range 2 {
+					ev := event(fmt.Sprint(i))
+					at := ev.Time.AddDate(0, 0, -7*week)
+					with, found, err := ahead.Lookup(ctx, ev.Scope, ev.ID, at)
+					without, alsoFound, alsoErr := plain.Lookup(ctx, ev.Scope, ev.ID, at)
+					if with != without || found != alsoFound || err != nil || alsoErr != nil {
+						t.Fatalf("event %d: %v %v with prefetching, %v %v without; %v, %v", i, with, found, without, alsoFound, err, alsoErr)
+					}
+				}
+			}
+		}
+		for i := range 80 {
+			for week := range 2 {
+				ev := event(fmt.Sprint(i))
+				ev.Time = ev.Time.AddDate(0, 0, -7*week)
+				if r := claim(t, ahead, ev); r.Verdict == engine.InFlight {
+					t.Fatalf("event %d is held by nobody", i)
+				}
+			}
+		}
+	})
+}
