@@ -113,6 +113,23 @@ func TestStaticMemberKeepsItsPlace(t *testing.T) {
 	}
 }
 
+func TestStaticMemberReturnsToTheServersAssignment(t *testing.T) {
+	r := newRig(t, 1)
+	server := func(o *Options) {
+		o.ServerSideAssignment, o.InstanceID = true, "one"
+		o.Client = r.ClientOptions()
+	}
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil), server)
+	r.untilStored(t, 0, 1)
+	m.stop(t)
+	r.send(t, 0, "b")
+	m = r.start(t, r.work(1, nil), server)
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	r.checkOnce(t, "a", "b")
+}
+
 func TestSecondConsumerWithOneInstanceIDEndsTheFirst(t *testing.T) {
 	r := newRig(t, 1)
 	static := func(o *Options) { o.InstanceID = "one" }
