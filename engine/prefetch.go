@@ -37,12 +37,12 @@ func (tx *Tx) Prefetch(events []Event) error {
 	before := e.applying.Load()
 	for i := range r.ahead {
 		x := &r.ahead[i]
-		x.open = x.open && e.screen.certainlyNew(x.week, x.hash)
+		x.open = x.open && e.certainlyNew(r, &x.candidate)
 	}
 	e.tx.reserveAhead(tx)
 	if e.applying.Load() != before { // what was claimed between look and reservation shows in the filter
 		for i := range r.ahead {
-			if x := &r.ahead[i]; x.open && !e.screen.certainlyNew(x.week, x.hash) {
+			if x := &r.ahead[i]; x.open && !e.certainlyNew(r, &x.candidate) {
 				e.tx.unreserve(&x.candidate)
 				x.open = false
 			}
@@ -62,10 +62,23 @@ func (e *Engine) expect(r *request, ev *Event, now time.Time) (x expected) {
 	r.arena = append(r.arena, ev.ID...)
 	x.idEnd = len(r.arena)
 	x.time, x.logTime = ev.Time, ev.LogTime
-	x.open = !ev.LogTime // neighbouring weeks have to be looked at
+	if ev.LogTime {
+		e.addNear(r, &x.candidate, ev)
+	}
 	x.ref = len(r.refs)
 	r.refs = append(r.refs, unclaimed)
 	return x
+}
+
+// certainlyNew reports that no claim was ever put that counts for the candidate, without I/O.
+func (e *Engine) certainlyNew(r *request, c *candidate) bool {
+	near := r.nearOf(c)
+	for i := range near {
+		if !e.screen.certainlyNew(near[i].week, near[i].hash) {
+			return false
+		}
+	}
+	return e.screen.certainlyNew(c.week, c.hash)
 }
 
 // expects returns what Prefetch has prepared for the event, if it is the next one.
@@ -83,6 +96,18 @@ func (tx *Tx) expects(ev *Event) *expected {
 		return nil // it was dropped since
 	}
 	return x
+}
+
+// expectNoNeighbour has the expected events of this id judged when they come, if claims in other weeks count for them: the
+// transaction has just made one that Prefetch did not see.
+func (tx *Tx) expectNoNeighbour(id []byte) {
+	r := tx.req
+	for i := tx.next; i < len(r.ahead); i++ {
+		if x := &r.ahead[i]; x.open && x.logTime && string(r.arena[x.idAt:x.idEnd]) == string(id) {
+			tx.e.tx.unreserve(&x.candidate)
+			x.open = false
+		}
+	}
 }
 
 // expectNothing forgets what Prefetch was told, and gives back what it has reserved and nobody has claimed.

@@ -69,13 +69,18 @@ func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(k
 func (t *transactions) reserve(c *candidate, tx *Tx, ref int, near []place) (taken reservation, free bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i := range near {
-		if r := t.claims.get(t.lockName(tx.req.key(&near[i]))); r.tx != nil {
-			return r, false
-		}
+	if taken = t.near(tx.req, near); taken.tx == nil {
+		taken = t.add(reservation{c.lock, tx, ref})
 	}
-	taken = t.add(reservation{c.lock, tx, ref})
 	return taken, taken.tx == nil
+}
+
+// near returns a reservation of one of the places; its tx is nil if there is none. t.mu is held.
+func (t *transactions) near(r *request, near []place) (taken reservation) {
+	for i := 0; i < len(near) && taken.tx == nil; i++ {
+		taken = t.claims.get(t.lockName(r.key(&near[i])))
+	}
+	return taken
 }
 
 // reserveAhead takes those of the transaction's expected claims that are open, as far as nobody has taken them.
@@ -84,7 +89,7 @@ func (t *transactions) reserveAhead(tx *Tx) {
 	defer t.mu.Unlock()
 	for i := range tx.req.ahead {
 		if x := &tx.req.ahead[i]; x.open {
-			x.open = t.add(reservation{x.lock, tx, x.ref}).tx == nil
+			x.open = t.near(tx.req, tx.req.nearOf(&x.candidate)).tx == nil && t.add(reservation{x.lock, tx, x.ref}).tx == nil
 		}
 	}
 }

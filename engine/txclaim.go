@@ -112,7 +112,7 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := tx.req
 	mark, near := len(r.arena), len(r.near)
 	var c candidate
-	if x != nil && !x.logTime {
+	if x != nil {
 		c = x.candidate
 	} else {
 		ok := false
@@ -126,7 +126,9 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	}
 	keep, err := tx.judgeCandidate(&c, ev.Origin, reopen, res)
 	r.found, r.looked = r.found[:0], false
-	if !keep {
+	if keep {
+		tx.expectNoNeighbour(ev.ID)
+	} else {
 		r.arena, r.near = r.arena[:mark], r.near[:near]
 	}
 	return err
