@@ -260,11 +260,10 @@ type request struct {
 	looked bool         // the store was asked: answers may rest on what is not durable yet
 	epoch  uint64       // of the cache, from before that
 
-	tx      *Tx                  // the claims and writes of this transaction: all or nothing
-	records []Record             // a transaction's: what commits, of each of its claims
-	refs    []int                // a transaction's: index of the claim that a reservation is for, or unclaimed
-	ahead   []expected           // a transaction's: see Tx.Prefetch
-	control func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
+	tx       *Tx                  // the claims and writes of this transaction: all or nothing
+	records  []Record             // a transaction's: what commits, of each of its claims
+	expected []expected           // of Tx.Prefetch only
+	control  func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
 
 	handed bool // to the committer
 	err    error
@@ -282,8 +281,8 @@ func (e *Engine) free(r *request) {
 	clear(r.claims)
 	clear(r.found)
 	clear(r.records)
-	clear(r.ahead)
-	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], refs: r.refs[:0], ahead: r.ahead[:0], done: r.done}
+	clear(r.expected)
+	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], expected: r.expected[:0], done: r.done}
 	e.spare.Put(r)
 }
 

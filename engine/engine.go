@@ -86,14 +86,6 @@ func (e *Engine) stop(cause error) error {
 	return e.Err()
 }
 
-// works says why the engine is of no use any more, if it is so.
-func (e *Engine) works() error {
-	if e.closing.Load() {
-		return ErrClosed
-	}
-	return e.Err()
-}
-
 // enter begins a call that uses the store; leave ends it.
 func (e *Engine) enter() error {
 	if e.closing.Load() {

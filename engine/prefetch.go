@@ -2,71 +2,57 @@ package engine
 
 import "time"
 
-// unclaimed stands in request.refs for a reservation of which no claim was made, or not yet.
-const unclaimed = -1
-
 // An expected event is one that Prefetch was told of.
 type expected struct {
-	candidate
-	idAt, idEnd int // the id, in the request's arena
+	candidate       // keys are in the arena of tx.ahead
+	idAt, idEnd int // the id, in the same arena
 	time        time.Time
+	topic       string
 	logTime     bool
-	ref         int
-	open        bool // the claim is reserved, and was not made yet
+	ok          bool // it can be judged
+	new         bool // the filters knew no claim on it, as of tx.before
 }
 
 // Prefetch says which events TryClaim will be asked about next, in this order, so that part of the work is done for all of
-// them at once: as far as memory tells that an event is new, and nobody holds it, its claim is reserved now. TryClaim tells
-// the same as without it; the first sighting is now, and others are told InFlight from now on. TryClaim of something else
-// may come in between. What was reserved and not claimed is free again after the next Prefetch, a rollback or the end of
-// the transaction. A few dozen events at once are enough. Prefetch keeps nothing of events.
+// them at once: keys and hashes are made, and the filters are asked. It holds nothing, changes no verdict, and keeps nothing
+// of events; TryClaim of something else may come in between. The first sighting of what is claimed is now. A few dozen
+// events at once are enough.
 func (tx *Tx) Prefetch(events []Event) error {
 	if err := tx.enter(); err != nil {
 		return err
 	}
 	defer tx.leave()
-	tx.expectNothing()
-	e, r := tx.e, tx.req
-	if len(r.claims)+len(events) > MaxTxClaims || len(r.arena) > MaxTxBytes {
-		return nil // TryClaim says so when it comes to it
+	e := tx.e
+	if tx.ahead == nil {
+		tx.ahead = e.newRequest()
 	}
+	r := tx.ahead
+	clear(r.expected)
+	r.expected, r.arena, r.near, tx.next = r.expected[:0], r.arena[:0], r.near[:0], 0
 	now := e.now()
 	for i := range events {
-		r.ahead = append(r.ahead, e.expect(r, &events[i], now))
+		r.expected = append(r.expected, e.expect(r, &events[i], now))
 	}
-	before := e.applying.Load()
-	for i := range r.ahead {
-		x := &r.ahead[i]
-		x.open = x.open && e.certainlyNew(r, &x.candidate)
-	}
-	e.tx.reserveAhead(tx)
-	if e.applying.Load() != before { // what was claimed between look and reservation shows in the filter
-		for i := range r.ahead {
-			if x := &r.ahead[i]; x.open && !e.certainlyNew(r, &x.candidate) {
-				e.tx.unreserve(&x.candidate)
-				x.open = false
-			}
-		}
+	tx.before = e.applying.Load()
+	for i := range r.expected {
+		x := &r.expected[i]
+		x.new = x.ok && e.certainlyNew(r, &x.candidate)
 	}
 	return nil
 }
 
-// expect prepares an event for TryClaim; open says that it may be reserved.
 func (e *Engine) expect(r *request, ev *Event, now time.Time) (x expected) {
 	var told Result
-	if x.candidate, x.open = e.newCandidate(r, ev, &told, now); !x.open {
-		return x
+	if x.candidate, x.ok = e.newCandidate(r, ev, &told, now); x.ok {
+		x.lock = e.tx.lockName(r.key(&x.place))
+		if ev.LogTime {
+			e.addNear(r, &x.candidate, ev)
+		}
 	}
-	x.lock = e.tx.lockName(r.key(&x.place))
+	x.scope, x.time, x.topic, x.logTime = ev.Scope, ev.Time, ev.Origin.Topic, ev.LogTime
 	x.idAt = len(r.arena)
 	r.arena = append(r.arena, ev.ID...)
 	x.idEnd = len(r.arena)
-	x.time, x.logTime = ev.Time, ev.LogTime
-	if ev.LogTime {
-		e.addNear(r, &x.candidate, ev)
-	}
-	x.ref = len(r.refs)
-	r.refs = append(r.refs, unclaimed)
 	return x
 }
 
@@ -81,44 +67,38 @@ func (e *Engine) certainlyNew(r *request, c *candidate) bool {
 	return e.screen.certainlyNew(c.week, c.hash)
 }
 
-// expects returns what Prefetch has prepared for the event, if it is the next one.
+// expects returns what Prefetch has prepared, if this is the event that comes next.
 func (tx *Tx) expects(ev *Event) *expected {
-	r := tx.req
-	if tx.next == len(r.ahead) {
+	if tx.ahead == nil || tx.next == len(tx.ahead.expected) {
 		return nil
 	}
-	x := &r.ahead[tx.next]
-	if string(r.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.scope != ev.Scope || x.logTime != ev.LogTime {
+	x := &tx.ahead.expected[tx.next]
+	if string(tx.ahead.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.logTime != ev.LogTime ||
+		x.scope != ev.Scope || x.topic != ev.Origin.Topic {
 		return nil
 	}
 	tx.next++
-	if uint32(x.week) < tx.e.oldest.Load() {
-		return nil // it was dropped since
+	if !x.ok || uint32(x.week) < tx.e.oldest.Load() {
+		return nil
 	}
 	return x
 }
 
-// expectNoNeighbour has the expected events of this id judged when they come, if claims in other weeks count for them: the
-// transaction has just made one that Prefetch did not see.
-func (tx *Tx) expectNoNeighbour(id []byte) {
-	r := tx.req
-	for i := tx.next; i < len(r.ahead); i++ {
-		if x := &r.ahead[i]; x.open && x.logTime && string(r.arena[x.idAt:x.idEnd]) == string(id) {
-			tx.e.tx.unreserve(&x.candidate)
-			x.open = false
-		}
+// take makes an expected candidate one of the transaction's own request.
+func (tx *Tx) take(x *expected) candidate {
+	r, c := tx.req, x.candidate
+	c.place = r.take(tx.ahead, &x.place)
+	c.nearAt = len(r.near)
+	for _, p := range tx.ahead.nearOf(&x.candidate) {
+		r.near = append(r.near, r.take(tx.ahead, &p))
 	}
+	c.nearEnd = len(r.near)
+	return c
 }
 
-// expectNothing forgets what Prefetch was told, and gives back what it has reserved and nobody has claimed.
-func (tx *Tx) expectNothing() {
-	r := tx.req
-	for i := range r.ahead {
-		if r.ahead[i].open {
-			tx.e.tx.releaseAhead(r.ahead[i:])
-			break
-		}
-	}
-	clear(r.ahead)
-	r.ahead, tx.next = r.ahead[:0], 0
+// take copies a place, and its key, from another request.
+func (r *request) take(from *request, p *place) place {
+	at := len(r.arena)
+	r.arena = append(r.arena, from.key(p)...)
+	return place{week: p.week, hash: p.hash, keyAt: at, keyEnd: len(r.arena)}
 }

@@ -18,85 +18,83 @@ func mustPrefetch(t testing.TB, tx *engine.Tx, events ...engine.Event) {
 	}
 }
 
-// What is prefetched is held from then on, and free again when it turns out that it is not claimed.
-func TestPrefetchedClaimsAreHeldUntilTheyAreMadeOrNot(t *testing.T) {
-	a, b, c := event("a"), event("b"), event("c")
-	ways := map[string]func(t *testing.T, tx *engine.Tx){
-		"the end of the transaction": func(*testing.T, *engine.Tx) {},
-		"the next one":               func(t *testing.T, tx *engine.Tx) { mustPrefetch(t, tx) },
-		"another claim of it":        func(t *testing.T, tx *engine.Tx) { wantTx(t, tx, c, engine.Claimed) },
-	}
-	for name, end := range ways {
-		t.Run(name, func(t *testing.T) {
-			e, _ := openMem(t, engine.Options{})
-			update(t, e, func(tx *engine.Tx) {
-				s, _ := tx.Savepoint()
-				mustPrefetch(t, tx, event("x"), event("y"))
-				for _, id := range []string{"x", "y"} {
-					wantVerdict(t, claim(t, e, event(id)), engine.InFlight)
-				}
-				if err := tx.RollbackTo(s); err != nil {
-					t.Fatal(err)
-				}
-				for _, id := range []string{"x", "y"} {
-					wantVerdict(t, claim(t, e, event(id)), engine.Claimed)
-				}
-				mustPrefetch(t, tx, a, b, c)
-				wantTx(t, tx, a, engine.Claimed)
-				wantVerdict(t, claim(t, e, b), engine.InFlight)
-				end(t, tx)
-				if name != "the end of the transaction" {
-					wantVerdict(t, claim(t, e, b), engine.Claimed)
-				}
-			})
-			wantVerdict(t, claim(t, e, a), engine.Duplicate)
-			want := engine.Claimed
-			if name != "the end of the transaction" {
-				want = engine.Duplicate
-			}
-			wantVerdict(t, claim(t, e, b), want)
-		})
-	}
-}
-
-func TestWhatOthersHoldOrHaveIsNotPrefetched(t *testing.T) {
+// What others claim after the look ahead is theirs.
+func TestPrefetchHoldsNothing(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	a, b, c := event("a"), event("b"), event("c")
-	wantVerdict(t, claim(t, e, a), engine.Claimed)
 	update(t, e, func(tx *engine.Tx) {
+		mustPrefetch(t, tx, a, b, c, c)
+		wantVerdict(t, claim(t, e, a), engine.Claimed)
 		update(t, e, func(other *engine.Tx) {
-			mustPrefetch(t, other, b)
-			mustPrefetch(t, tx, a, b, c, c)
 			wantTx(t, other, b, engine.Claimed)
-			wantTx(t, other, c, engine.InFlight)
 			wantTx(t, tx, a, engine.Duplicate)
 			wantTx(t, tx, b, engine.InFlight)
 		})
 		wantTx(t, tx, c, engine.Claimed)
 		wantTx(t, tx, c, engine.Duplicate)
 		wantTx(t, tx, b, engine.Duplicate) // committed by now
+		wantVerdict(t, claim(t, e, c), engine.InFlight)
 	})
+	wantVerdict(t, claim(t, e, c), engine.Duplicate)
 }
 
-// Whoever waits for an event that a batch was to hold and did not come to need not wait until that is durable.
-func TestPrefetchedClaimsAreFreeWhileTheTransactionCommits(t *testing.T) {
-	e, m := openMem(t, engine.Options{})
-	update(t, e, func(other *engine.Tx) {
-		looked := false
-		m.Before(storetest.OpApply, func(int) error {
-			if r, err := other.TryClaim(event("b")); !looked && (err != nil || r.Verdict != engine.Claimed) {
-				t.Error("while the other one commits:", r.Verdict, err)
+// Prefetch is a hint: what it was told does not stand for what TryClaim is given.
+func TestPrefetchedEventIsCheckedAsAnyOther(t *testing.T) {
+	e, _ := openMem(t, engine.Options{RetentionWeeks: engine.KeepAll})
+	blank, far := event("blank"), event("far")
+	blank.Origin.Topic = ""
+	far.Time = noon.AddDate(1, 0, 0)
+	update(t, e, func(tx *engine.Tx) {
+		mustPrefetch(t, tx, event("blank"), engine.Event{}, far, event("a"))
+		for _, ev := range []engine.Event{blank, {}, far, {}} {
+			if r, err := tx.TryClaim(ev); r.Verdict != engine.TooNew && (r.Verdict != engine.Failed || !errors.As(err, new(*engine.EventError))) {
+				t.Errorf("%+v: %v %v", ev, r.Verdict, err)
 			}
-			looked = true
+		}
+		wantTx(t, tx, event("a"), engine.Claimed)
+	})
+	verifyClean(t, e, 1)
+}
+
+// A store that panics while a claim is looked at again leaves nothing held.
+func TestClaimThatPanickedIsFree(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	ev := event("a")
+	deadLetter(t, e, ev)
+	update(t, e, func(tx *engine.Tx) {
+		first := true
+		m.Before(storetest.OpClaim, func(int) error {
+			if !first {
+				panic("boom")
+			}
+			first = false
 			return nil
 		})
-		update(t, e, func(tx *engine.Tx) {
-			mustPrefetch(t, tx, event("a"), event("b"))
-			wantTx(t, tx, event("a"), engine.Claimed)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = tx.TryReclaim(ev, 0)
+			t.Error("no panic")
+		}()
+		m.Before(storetest.OpClaim, nil)
+	})
+	replay(t, e, ev, 0, engine.Claimed)
+}
+
+// A repetition is a Duplicate of the transaction's own claim, whatever others hold in the week before.
+func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	ev, near := event("a"), event("a")
+	ev.LogTime = true
+	near.Time = near.Time.AddDate(0, 0, -7)
+	update(t, e, func(tx *engine.Tx) {
+		wantTx(t, tx, ev, engine.Claimed)
+		err := e.Update(ctx, func(other *engine.Tx) error {
+			wantTx(t, other, near, engine.Claimed)
+			wantTx(t, tx, ev, engine.Duplicate)
+			return errBoom
 		})
-		m.Before(storetest.OpApply, nil)
-		if !looked {
-			t.Error("nothing was applied")
+		if !errors.Is(err, errBoom) {
+			t.Fatal(err)
 		}
 	})
 }

@@ -7,23 +7,23 @@ import "github.com/zeebo/xxh3"
 // nobody has won yet.
 type lockName = xxh3.Uint128
 
-// reservations are the claims that open transactions hold: an open-addressed hash table with linear probing and deletion by shifting back (Knuth, The Art of Computer Programming, vol. 3, 6.4,
-// algorithm R). Its keys are hashes already. The zero value is empty.
+// reservations are the claims that open transactions hold: an open-addressed hash table with linear probing and deletion by
+// shifting back (Knuth, The Art of Computer Programming, vol. 3, 6.4, algorithm R). Its keys are hashes already. The zero
+// value is empty.
 type reservations struct {
 	slots []reservation // a power of two of them, at most half of them taken
 	n     int
 }
 
 type reservation struct {
-	name lockName
-	tx   *Tx // nil: the slot is free
-	ref  int // of its transaction's claim, see request.refs
+	name  lockName
+	tx    *Tx // nil: the slot is free
+	claim int // index of it, among those of its transaction
 }
 
-// Fewer slots than these are kept for ever; more are given back once none is taken.
 const (
-	minReservations  = 1 << 8
-	keptReservations = 1 << 17
+	minReservations  = 1 << 8  // slots
+	keptReservations = 1 << 17 // more slots than these are given back once none is taken
 )
 
 // at is the slot in which a name is, or the free one in which it would be. There has to be a free one.

@@ -64,54 +64,27 @@ func (t *transactions) count() int {
 
 func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.engine.seed) }
 
-// reserve takes a claim for tx, under the given ref: free says so. If it is taken, or a claim in one of the places near is, it
-// returns that reservation.
-func (t *transactions) reserve(c *candidate, tx *Tx, ref int, near []place) (taken reservation, free bool) {
+// reserve takes a claim for tx, as the one with the given index: free says so. If it is taken, or a claim in one of the places
+// near is, it returns that reservation.
+func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (taken reservation, free bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if taken = t.near(tx.req, near); taken.tx == nil {
-		taken = t.add(reservation{c.lock, tx, ref})
+	if len(near) > 0 {
+		taken = t.claims.get(c.lock)
 	}
-	return taken, taken.tx == nil
-}
-
-// near returns a reservation of one of the places; its tx is nil if there is none. t.mu is held.
-func (t *transactions) near(r *request, near []place) (taken reservation) {
 	for i := 0; i < len(near) && taken.tx == nil; i++ {
-		taken = t.claims.get(t.lockName(r.key(&near[i])))
+		taken = t.claims.get(t.lockName(tx.req.key(&near[i])))
 	}
-	return taken
-}
-
-// reserveAhead takes those of the transaction's expected claims that are open, as far as nobody has taken them.
-func (t *transactions) reserveAhead(tx *Tx) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range tx.req.ahead {
-		if x := &tx.req.ahead[i]; x.open {
-			x.open = t.near(tx.req, tx.req.nearOf(&x.candidate)).tx == nil && t.add(reservation{x.lock, tx, x.ref}).tx == nil
-		}
+	if taken.tx == nil {
+		taken = t.claims.add(reservation{c.lock, tx, index})
 	}
-}
-
-// releaseAhead gives back the reservations of expected claims that were not made.
-func (t *transactions) releaseAhead(ahead []expected) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range ahead {
-		if x := &ahead[i]; x.open {
-			t.remove(x.lock)
-			x.open = false
-		}
+	if taken.tx != nil {
+		return taken, false
 	}
-}
-
-// add makes a reservation, or returns the one that there is. t.mu is held.
-func (t *transactions) add(r reservation) (taken reservation) {
-	if taken = t.claims.add(r); taken.tx == nil && t.claims.n == 1 {
+	if t.claims.n == 1 {
 		t.any.Store(true)
 	}
-	return taken
+	return reservation{}, true
 }
 
 // unreserve takes a reservation back that became no claim.

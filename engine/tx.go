@@ -124,7 +124,10 @@ type Tx struct {
 	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
 
 	letters []int // indices of the claims that were dead-lettered, in that order
-	next    int   // index in req.ahead of the event that is expected next
+
+	ahead  *request // what Prefetch has prepared; nil if there was none
+	next   int      // index of the event that is expected next
+	before uint64   // the batch that was being applied when the filters were asked
 }
 
 type txWrite struct {
@@ -264,7 +267,6 @@ func (tx *Tx) undo(to progress) {
 		r.records[i].State = Done
 	}
 	tx.letters = tx.letters[:to.letters]
-	tx.expectNothing()
 	tx.e.tx.release(r, to.claims)
 	clear(r.claims[to.claims:])
 	r.claims, r.records = r.claims[:to.claims], r.records[:to.claims]
@@ -373,7 +375,6 @@ func (tx *Tx) commit(ctx context.Context) error {
 	}
 	defer tx.e.leave()
 	tx.live = false
-	tx.expectNothing()
 	tx.mu.Unlock()
 	if len(tx.req.claims) == 0 && len(tx.writes) == 0 {
 		if tx.told && tx.e.tx.lost(tx) {
@@ -405,6 +406,10 @@ func (tx *Tx) end() {
 	tx.e.tx.finish(tx)
 	tx.e.free(tx.req)
 	tx.req = nil
+	if tx.ahead != nil {
+		tx.e.free(tx.ahead)
+		tx.ahead = nil
+	}
 }
 
 // admitTx decides a transaction: either all of it goes into the group or nothing.

@@ -76,10 +76,10 @@ func (tx *Tx) inDefaultScope(ev *Event) error {
 
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not nil, is open.
 func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
-	if err := tx.lock(); err != nil {
+	if err := tx.enter(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
 	}
-	defer tx.mu.Unlock()
+	defer tx.leave()
 	var res Result
 	if o := tx.e.opt.Observer; o != nil {
 		if done := o.Claiming(tx.ctx, []Event{*ev}); done != nil {
@@ -95,25 +95,12 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 }
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
-	x := tx.expects(ev)
-	if x != nil && x.open { // there is nothing to reopen
-		if err := tx.e.works(); err != nil {
-			return err
-		}
-		x.open = false
-		res.Verdict = Claimed
-		tx.keep(&x.candidate, x.ref, ev.Origin, &sight{}, &res.Record)
-		return nil
-	}
-	if err := tx.e.enter(); err != nil {
-		return err
-	}
-	defer tx.e.leave()
 	r := tx.req
 	mark, near := len(r.arena), len(r.near)
 	var c candidate
+	x := tx.expects(ev)
 	if x != nil {
-		c = x.candidate
+		c = tx.take(x)
 	} else {
 		ok := false
 		if c, ok = tx.e.newCandidate(r, ev, res, tx.e.now()); !ok {
@@ -124,26 +111,25 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 			tx.e.addNear(r, &c, ev)
 		}
 	}
-	keep, err := tx.judgeCandidate(&c, ev.Origin, reopen, res)
+	keep, err := tx.judgeCandidate(&c, x != nil && x.new, ev.Origin, reopen, res)
 	r.found, r.looked = r.found[:0], false
-	if keep {
-		tx.expectNoNeighbour(ev.ID)
-	} else {
+	if !keep {
 		r.arena, r.near = r.arena[:mark], r.near[:near]
 	}
 	return err
 }
 
-// judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed.
-func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *Result) (keep bool, err error) {
+// judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed. isNew says that the filters knew nothing of
+// it when Prefetch asked them.
+func (tx *Tx) judgeCandidate(c *candidate, isNew bool, origin Origin, reopen *uint64, res *Result) (keep bool, err error) {
 	e, r := tx.e, tx.req
 	// What is found from here on is as of this batch or a later one.
 	asOf := e.applied.at.Load()
-	s, free, err := tx.reserve(c, reopen)
+	s, free, err := tx.reserve(c, isNew, reopen)
 	if err == nil && !free && !s.found && tx.lazy {
 		if seq := e.tx.winner(r, c); seq > 0 && e.applied.wait(seq) { // it shows in a moment, and is durable before this transaction
 			asOf = e.applied.at.Load()
-			s, free, err = tx.reserve(c, reopen)
+			s, free, err = tx.reserve(c, false, reopen)
 		}
 	}
 	switch {
@@ -151,7 +137,7 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 		return false, err
 	case free:
 		res.Verdict = Claimed
-		tx.keep(c, len(r.refs)-1, origin, &s, &res.Record)
+		tx.keep(c, origin, &s, &res.Record)
 		return true, nil
 	case s.mine:
 		*res = Result{Verdict: Duplicate, Record: s.rec}
@@ -205,54 +191,49 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 
 // own returns the index of the claim that is reserved, if it is one that the transaction has made, under that key.
 func (tx *Tx) own(r reservation, key []byte) (i int, ok bool) {
-	if r.tx != tx {
-		return 0, false
-	}
-	i = tx.req.refs[r.ref]
-	return i, i != unclaimed && string(tx.req.key(&tx.req.claims[i].place)) == string(key)
+	i = r.claim
+	return i, r.tx == tx && i < len(tx.req.claims) && string(tx.req.key(&tx.req.claims[i].place)) == string(key)
 }
 
 // reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened again: free says that
-// it has it now, under the last of its refs. Neither found nor free means that another transaction has it.
-func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
+// it has it now. Neither found nor free means that another transaction has it.
+func (tx *Tx) reserve(c *candidate, isNew bool, reopen *uint64) (s sight, free bool, err error) {
 	e, r := tx.e, tx.req
 	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
 		return err == nil && (!s.found || reopen != nil && !s.mine && s.rec.opens(*reopen) && s.at == c.place)
 	}
-	before := e.applying.Load()
-	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
-	if s, err = tx.look(c); !open() {
-		return s, false, err
+	before := tx.before
+	if !isNew {
+		before = e.applying.Load()
+		// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
+		if s, err = tx.look(c); !open() {
+			return s, false, err
+		}
 	}
 	near := r.nearOf(c)
 	if s.found {
 		near = nil // what there is in its own week was decided when that was claimed
 	}
-	full := len(r.claims) >= MaxTxClaims || len(r.arena) > MaxTxBytes
-	var taken reservation
-	if full {
-		taken = e.tx.holder(c.lock)
-	} else {
-		taken, free = e.tx.reserve(c, tx, len(r.refs), near)
+	if n := len(r.claims); n >= MaxTxClaims || len(r.arena) > MaxTxBytes {
+		if s = tx.taken(e.tx.holder(c.lock), c, nil); s.found {
+			return s, false, nil
+		}
+		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.arena))
 	}
-	switch {
-	case taken.tx == tx && r.refs[taken.ref] == unclaimed: // it was expected, and not now
-		tx.expectNothing()
-		return tx.reserve(c, reopen)
-	case taken.tx != nil:
+	if taken, free := e.tx.reserve(c, tx, len(r.claims), near); !free {
 		return tx.taken(taken, c, near), false, nil
-	case full:
-		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(r.claims), len(r.arena))
 	}
-	r.refs = append(r.refs, unclaimed)
+	kept := false
+	defer func() { // also if the store panics, and the host recovers
+		if !kept {
+			e.tx.unreserve(c)
+		}
+	}()
 	if s.found || e.applying.Load() != before {
 		s, err = tx.look(c)
 	}
-	if !open() {
-		e.tx.unreserve(c)
-		return s, false, err
-	}
-	return s, true, nil
+	kept = open()
+	return s, kept, err
 }
 
 // taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or nothing.
@@ -270,9 +251,8 @@ func (tx *Tx) taken(by reservation, c *candidate, near []place) (s sight) {
 	return s
 }
 
-// keep takes a candidate that is Claimed, whose reservation has the given ref: a new one, or the next life of the claim that
-// was found. told gets its record.
-func (tx *Tx) keep(c *candidate, ref int, origin Origin, s *sight, told *Record) {
+// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found. told gets its record.
+func (tx *Tx) keep(c *candidate, origin Origin, s *sight, told *Record) {
 	*told = newRecord(origin, c.seen)
 	if s.found {
 		*told = s.rec
@@ -280,7 +260,6 @@ func (tx *Tx) keep(c *candidate, ref int, origin Origin, s *sight, told *Record)
 		told.Generation++
 	}
 	r := tx.req
-	r.refs[ref] = len(r.claims)
 	r.claims = append(r.claims, *c)
 	r.records = append(r.records, *told)
 }

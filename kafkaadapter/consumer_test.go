@@ -129,6 +129,33 @@ func TestRestartGoesOnFromTheStore(t *testing.T) {
 	}
 }
 
+// A handler may keep what it was given, whatever is judged after it.
+func TestHandlersKeepTheirRecords(t *testing.T) {
+	r := newRig(t, 1)
+	ids := numbered("e", 100)
+	var sent []string
+	for i, id := range ids {
+		sent = append(sent, id, ids[i/2], id) // repeats in between
+	}
+	r.send(t, 0, sent...)
+	var kept []*Record
+	var as []string
+	m := r.start(t, r.work(1, func(_ context.Context, _ *engine.Tx, rec *Record) error {
+		kept, as = append(kept, rec), append(as, string(rec.Event.ID))
+		return nil
+	}))
+	r.untilStored(t, 0, int64(len(sent)))
+	m.stop(t)
+	for i, rec := range kept {
+		if string(rec.Event.ID) != as[i] || string(rec.Value) != "value-"+as[i] || rec.Event.Origin.Offset != rec.Offset || rec.Verdict != engine.Claimed {
+			t.Errorf("the record of %s is %+v by now", as[i], rec)
+		}
+	}
+	if len(kept) != len(ids) {
+		t.Errorf("%d events of %d were handled", len(kept), len(ids))
+	}
+}
+
 func TestRunsOnceOnly(t *testing.T) {
 	r := newRig(t, 1)
 	m := r.start(t, r.work(1, nil))

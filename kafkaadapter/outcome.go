@@ -79,7 +79,8 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 			o.done++
 			continue
 		}
-		err := o.one(&o.p.ahead[i%lookAhead], i == 0)
+		s := &o.p.ahead[i%lookAhead]
+		err := o.one(s, i == 0)
 		if errors.Is(err, errCut) || o.done > 0 && stops(err) {
 			break
 		}
@@ -88,6 +89,7 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 		}
 		o.done++
 		o.next, o.epoch = rec.Offset+1, rec.LeaderEpoch
+		o.count(s)
 		if o.letter {
 			break
 		}
@@ -206,6 +208,15 @@ func (o *outcome) look(recs []*kgo.Record) error {
 	return o.tx.Prefetch(p.events)
 }
 
+// count counts how a record that is done was identified.
+func (o *outcome) count(s *sighting) {
+	if s.Record != nil && s.err == nil {
+		o.idRules[s.idRule]++
+		o.tmRules[s.timeRule]++
+		o.badTimes += s.badTimes
+	}
+}
+
 // one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
 func (o *outcome) one(s *sighting, first bool) error {
 	r, p := s.Record, o.p
@@ -225,9 +236,6 @@ func (o *outcome) one(s *sighting, first bool) error {
 	case err != nil:
 		return o.bury(r, letterUndecodable, err, false)
 	}
-	o.idRules[r.idRule]++
-	o.tmRules[r.timeRule]++
-	o.badTimes += s.badTimes
 	var err error
 	var sp engine.Savepoint
 	if p.c.withWork() { // nothing else is rolled back
