@@ -45,15 +45,19 @@ func TestPrefetchedEventIsCheckedAsAnyOther(t *testing.T) {
 	blank.Origin.Topic = ""
 	far.Time = noon.AddDate(1, 0, 0)
 	update(t, e, func(tx *engine.Tx) {
-		mustPrefetch(t, tx, event("blank"), engine.Event{}, far, event("a"))
-		for _, ev := range []engine.Event{blank, {}, far, {}} {
+		mustPrefetch(t, tx, engine.Event{}, far, event("blank"), event("a"))
+		for _, ev := range []engine.Event{{}, far, blank, {}} {
 			if r, err := tx.TryClaim(ev); r.Verdict != engine.TooNew && (r.Verdict != engine.Failed || !errors.As(err, new(*engine.EventError))) {
 				t.Errorf("%+v: %v %v", ev, r.Verdict, err)
 			}
 		}
-		wantTx(t, tx, event("a"), engine.Claimed)
+		elsewhere := event("a")
+		elsewhere.Scope = "elsewhere"
+		mustPrefetch(t, tx, event("a"))
+		wantTx(t, tx, elsewhere, engine.Claimed)
 	})
 	verifyClean(t, e, 1)
+	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 }
 
 // A store that panics while a claim is looked at again leaves nothing held.

@@ -273,9 +273,9 @@ func TestRecordInFlightElsewhereIsJudgedAgain(t *testing.T) {
 			}
 			release()
 			r.untilStored(t, 0, 7)
+			m.counts(t, 7, "ids_total", "header")
 			m.stop(t)
 			r.checkOnce(t, "a", "b", "held", "c", "x0", "x1", "x2")
-			m.counts(t, 7, "ids_total", "header")
 			if n := r.letterCount(t); n != 0 {
 				t.Errorf("%d dead letters: being judged again is no attempt", n)
 			}
