@@ -81,7 +81,8 @@ type Identify struct {
 	// Payload reads the id from a record that has none in its headers, and the event's time too if it can: a zero time
 	// leaves that to the other rules, any other goes before them. No id (and no error) leaves it to the position. An error
 	// or a panic is ErrBadPayload. It must give the same answer for the same record, changes nothing in the record, and
-	// may be called from several goroutines. The id may be a part of the record. nil = headers and position only.
+	// may be called from several goroutines, and for some records ahead of the one that is handled. The id may be a part of
+	// the record. nil = headers and position only.
 	Payload func(r *kgo.Record) (id []byte, at time.Time, err error)
 
 	// NoPosition makes a record that has no id ErrNoID. Otherwise its position (topic id, partition, offset) stands in

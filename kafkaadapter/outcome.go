@@ -80,7 +80,10 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 			continue
 		}
 		s := &o.p.ahead[i%lookAhead]
-		err := o.one(s, i == 0)
+		var err error
+		if !isControl(rec) {
+			err = o.one(s, i == 0)
+		}
 		if errors.Is(err, errCut) || o.done > 0 && stops(err) {
 			break
 		}
@@ -180,21 +183,22 @@ const lookAhead = 32
 
 // A sighting is a record that was identified and is still to be judged.
 type sighting struct {
-	*Record    // nil for a control record
+	*Record    // nil: see look
 	generation uint64
 	replayed   bool
 	badTimes   int
 	err        error
 }
 
-// look identifies the records that are judged next, and tells the transaction of them.
+// look identifies the records that are judged next, and has the transaction look ahead to them. Left out are control records,
+// and those that are done.
 func (o *outcome) look(recs []*kgo.Record) error {
 	p := o.p
 	p.events = p.events[:0]
 	for i, rec := range recs {
 		s := &p.ahead[i]
 		p.spareRecord(s.Record)
-		if *s = (sighting{}); isControl(rec) {
+		if *s = (sighting{}); isControl(rec) || rec.Offset < o.next {
 			continue
 		}
 		s.Record = p.newRecord(rec)
@@ -220,9 +224,6 @@ func (o *outcome) count(s *sighting) {
 // one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
 func (o *outcome) one(s *sighting, first bool) error {
 	r, p := s.Record, o.p
-	if r == nil {
-		return nil
-	}
 	rec := r.Record
 	n := o.attemptsAt(rec)
 	if n > 0 && !p.marked {
