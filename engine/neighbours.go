@@ -7,7 +7,7 @@ import "github.com/hapax-dev/hapax/weekbucket"
 // the week before or after counts as well. Whoever decides about such an event looks at all three:
 //
 //	prepare, TryClaim in a transaction   knownNear   filter, cache, store; most often the filters of all three deny it
-//	a transaction's reservation          reserve     fails if another one holds one of the three keys
+//	a transaction's reservation          reserve     fails if one of the three keys is held, by another or by itself
 //	committer                            decideNear  what is put, store; finds the claims made since the look
 //
 // It reserves its own key alone: an event whose time is the producer's may be claimed beside it in the week before or
