@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -231,7 +232,7 @@ func TestPrefetchChangesNoVerdict(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if fmt.Sprint(told[0]) != fmt.Sprint(told[1]) {
+			if !slices.Equal(told[0], told[1]) {
 				t.Fatalf("told with prefetching, and without:\n%v\n%v", told[0], told[1])
 			}
 			for i := range 40 { // all is committed alike, and nothing is held any more
