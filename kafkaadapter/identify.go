@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,8 +82,8 @@ type Identify struct {
 	// Payload reads the id from a record that has none in its headers, and the event's time too if it can: a zero time
 	// leaves that to the other rules, any other goes before them. No id (and no error) leaves it to the position. An error
 	// or a panic is ErrBadPayload. It must give the same answer for the same record, changes nothing in the record, and
-	// may be called from several goroutines, and for some records ahead of the one that is handled. The id may be a part of
-	// the record. nil = headers and position only.
+	// may be called from several goroutines, and for some records ahead of the one that is handled. The id is copied. nil =
+	// headers and position only.
 	Payload func(r *kgo.Record) (id []byte, at time.Time, err error)
 
 	// NoPosition makes a record that has no id ErrNoID. Otherwise its position (topic id, partition, offset) stands in
@@ -169,7 +170,7 @@ func (o *Identify) find(r *kgo.Record) (finding, error) {
 	if err != nil {
 		return finding{}, fmt.Errorf("%w: %w", ErrBadPayload, err)
 	}
-	f := finding{rule: IDPayload, id: id, at: at}
+	f := finding{rule: IDPayload, id: bytes.Clone(id), at: at} // the host may use its buffer again
 	if len(id) == 0 {
 		f.rule = IDPosition
 	}

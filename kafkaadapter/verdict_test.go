@@ -178,3 +178,35 @@ func TestSharedIDsAreOneEventUnlessPerTopic(t *testing.T) {
 		}
 	}
 }
+
+// Payload may tell each id in the same buffer.
+func TestIDsOutOfOneBufferAreDifferentEvents(t *testing.T) {
+	ids := numbered("e", 100)
+	for name, mode := range map[string]func(r *rig) Mode{
+		"work": func(r *rig) Mode { return r.work(1, nil) },
+		"own": func(r *rig) Mode {
+			return OwnCommit{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			recs := make([]*kgo.Record, len(ids))
+			for i, id := range ids {
+				recs[i] = &kgo.Record{Topic: r.topic, Value: []byte(id)}
+			}
+			r.Produce(t, recs...)
+			var buf []byte
+			m := r.start(t, mode(r), func(o *Options) {
+				o.Identify.Payload = func(rec *kgo.Record) ([]byte, time.Time, error) {
+					buf = append(buf[:0], rec.Value...)
+					return buf, time.Time{}, nil
+				}
+			})
+			r.untilStored(t, 0, int64(len(ids)))
+			m.stop(t)
+			if got := r.handledIDs(); !slices.Equal(got, ids) {
+				t.Errorf("%d events were handled: %q", len(got), got)
+			}
+		})
+	}
+}
