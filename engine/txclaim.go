@@ -168,25 +168,42 @@ type sight struct {
 	winning bool // it is that of a transaction that is committing, and not durable yet
 }
 
-// look looks for the claim on an event, in its own week and where else it counts.
+// look looks for the claim on an event, in its own week and where else it counts: among the transaction's own first.
 func (tx *Tx) look(c *candidate) (s sight, err error) {
 	s.at = c.place
-	if s.rec, s.found, err = tx.e.known(tx.req, &c.place); err == nil && !s.found && c.nearEnd > c.nearAt {
+	s.rec, s.found, err = tx.e.known(tx.req, &c.place)
+	if near := tx.req.nearOf(c); err == nil && !s.found && len(near) > 0 {
+		for _, s.at = range near {
+			if s.rec, s.found, _ = tx.held(s.at, tx.e.tx.lockName(tx.req.key(&s.at))); s.found {
+				s.mine = true
+				return s, nil
+			}
+		}
 		s.rec, s.at, s.found, err = tx.e.knownNear(tx.req, c)
 	}
 	if err != nil || !s.found {
 		return s, err
 	}
-	key, lock := tx.req.key(&s.at), c.lock
+	lock := c.lock
 	if s.at != c.place {
-		lock = tx.e.tx.lockName(key)
+		lock = tx.e.tx.lockName(tx.req.key(&s.at))
 	}
-	holder := tx.e.tx.holder(lock)
-	if i, ok := tx.own(holder, key); ok { // which it has opened again
-		s.rec, s.mine = tx.req.records[i], true
+	rec, mine, holder := tx.held(s.at, lock)
+	if mine { // which it has opened again
+		s.rec, s.mine = rec, true
 	}
-	s.winning = !s.mine && holder.tx != nil && holder.tx.won.Load() > 0
+	s.winning = !mine && holder != nil && holder.won.Load() > 0
 	return s, nil
+}
+
+// held returns who holds the claim in a place, nil for nobody, and its record if the transaction has made it itself.
+func (tx *Tx) held(at place, lock lockName) (rec Record, mine bool, holder *Tx) {
+	r := tx.e.tx.holder(lock)
+	i, mine := tx.own(r, tx.req.key(&at))
+	if mine {
+		rec = tx.req.records[i]
+	}
+	return rec, mine, r.tx
 }
 
 // own returns the index of the claim that is reserved, if it is one that the transaction has made, under that key.
