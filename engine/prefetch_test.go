@@ -96,6 +96,16 @@ func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
 		err := e.Update(ctx, func(other *engine.Tx) error {
 			wantTx(t, other, near, engine.Claimed)
 			wantTx(t, tx, ev, engine.Duplicate)
+			mustPrefetch(t, tx, ev)
+			wantTx(t, tx, ev, engine.Duplicate)
+			between := ev // others hold what is before it, the transaction itself what is after it
+			between.ID, between.LogTime = []byte("b"), false
+			wantTx(t, tx, between, engine.Claimed)
+			between.Time = between.Time.AddDate(0, 0, -14)
+			wantTx(t, other, between, engine.Claimed)
+			between.Time, between.LogTime = between.Time.AddDate(0, 0, 7), true
+			mustPrefetch(t, tx, between)
+			wantTx(t, tx, between, engine.Duplicate)
 			return errBoom
 		})
 		if !errors.Is(err, errBoom) {

@@ -72,8 +72,10 @@ func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (t
 	if len(near) > 0 {
 		taken = t.claims.get(c.lock)
 	}
-	for i := 0; i < len(near) && taken.tx == nil; i++ {
-		taken = t.claims.get(t.lockName(tx.req.key(&near[i])))
+	for i := 0; i < len(near) && taken.tx != tx; i++ { // its own comes before those of others
+		if r := t.claims.get(t.lockName(tx.req.key(&near[i]))); taken.tx == nil || r.tx == tx {
+			taken = r
+		}
 	}
 	if taken.tx == nil {
 		taken = t.claims.add(reservation{c.lock, tx, index})

@@ -173,9 +173,13 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 	s.at = c.place
 	s.rec, s.found, err = tx.e.known(tx.req, &c.place)
 	if near := tx.req.nearOf(c); err == nil && !s.found && len(near) > 0 {
+		if s.rec, s.mine, _ = tx.held(c.place, c.lock); s.mine {
+			s.found = true
+			return s, nil
+		}
 		for _, s.at = range near {
-			if s.rec, s.found, _ = tx.held(s.at, tx.e.tx.lockName(tx.req.key(&s.at))); s.found {
-				s.mine = true
+			if s.rec, s.mine, _ = tx.held(s.at, tx.e.tx.lockName(tx.req.key(&s.at))); s.mine {
+				s.found = true
 				return s, nil
 			}
 		}

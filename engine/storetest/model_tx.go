@@ -24,6 +24,13 @@ type modelTx struct {
 	changed map[string]bool // written by others since it began
 	told    bool            // of others' claims
 	lost    bool
+
+	ahead []modelEvent // what Prefetch was told and was not claimed yet
+}
+
+type modelEvent struct {
+	event engine.Event
+	key   claimKey
 }
 
 type modelSave struct {
@@ -151,7 +158,7 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	key := rapid.SampledFrom(modelKeys[:3]).Draw(t, "key")
 	partition := rapid.Int32Range(0, 1).Draw(t, "partition")
 	var err error
-	switch rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "outside", "inner"}).Draw(t, "do") {
+	switch rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "ahead", "outside", "inner"}).Draw(t, "do") {
 	case "claim":
 		m.claimIn(t, tx, x, false)
 		return
@@ -161,6 +168,8 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	case "letter":
 		m.letter(t, tx, x)
 		return
+	case "ahead":
+		err = m.lookAhead(t, tx, x)
 	case "get":
 		m.get(tx, x, key)
 		return
@@ -199,9 +208,24 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	}
 }
 
+// lookAhead has the transaction look ahead to some events. Claims in it are of these then, now and again of others.
+func (m *model) lookAhead(t *rapid.T, tx *engine.Tx, x *modelTx) error {
+	x.ahead = nil
+	var events []engine.Event
+	for range rapid.IntRange(1, 4).Draw(t, "ahead") {
+		ev, k := m.event(t)
+		x.ahead, events = append(x.ahead, modelEvent{ev, k}), append(events, ev)
+	}
+	return tx.Prefetch(events)
+}
+
 // claimIn claims an event, or with replay set what is most likely a dead-lettered one.
 func (m *model) claimIn(t *rapid.T, tx *engine.Tx, x *modelTx, replay bool) {
 	ev, k := m.event(t)
+	if len(x.ahead) > 0 && rapid.IntRange(0, 3).Draw(t, "expected") > 0 {
+		ev, k = x.ahead[0].event, x.ahead[0].key
+		x.ahead = x.ahead[1:]
+	}
 	try, reopen := tx.TryClaim, (*uint64)(nil)
 	if replay {
 		ev, k = m.deadLettered(t, ev, k)
