@@ -158,12 +158,9 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	key := rapid.SampledFrom(modelKeys[:3]).Draw(t, "key")
 	partition := rapid.Int32Range(0, 1).Draw(t, "partition")
 	var err error
-	switch rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "ahead", "outside", "inner"}).Draw(t, "do") {
-	case "claim":
-		m.claimIn(t, tx, x, false)
-		return
-	case "reclaim":
-		m.claimIn(t, tx, x, true)
+	switch do := rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "ahead", "outside", "inner"}).Draw(t, "do"); do {
+	case "claim", "reclaim":
+		m.claimIn(t, tx, x, do == "reclaim")
 		return
 	case "letter":
 		m.letter(t, tx, x)
