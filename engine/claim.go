@@ -254,7 +254,7 @@ func (e *Engine) parse(b []byte) (Record, error) {
 // A request is something for the committer to do. Requests are reused, within one engine.
 type request struct {
 	claims []candidate
-	arena  []byte       // keys of the claims, of their neighbours, and of those found
+	arena  []byte       // keys of the claims, of their neighbours, and of those found; for Prefetch ids, too
 	near   []place      // neighbours of the claims (neighbours.go)
 	found  []foundClaim // in the store
 	looked bool         // the store was asked: answers may rest on what is not durable yet

@@ -15,6 +15,6 @@
 //	   └────────────────────── answers ──────── releaser ◀──wait── durable
 //
 // Reading the source: event.go and verdict.go say what goes in and out; claim.go is the way of an own-commit claim,
-// committer.go and window.go where it is decided and applied; tx.go, txclaim.go and transactions.go are transactions; weeks.go is
-// retention; open.go is recovery; store.go is the contract.
+// committer.go and window.go where it is decided and applied; tx.go, txclaim.go, prefetch.go, transactions.go and
+// reservations.go are transactions; weeks.go is retention; open.go is recovery; store.go is the contract.
 package engine

@@ -43,7 +43,8 @@
 // position passes the markers of transactions. The poll loop hands what it fetched to a worker for each partition, and
 // stops fetching a partition whose worker has had enough to do for a while: what waits in memory is bounded by one fetch
 // (kgo.FetchMaxBytes, kgo.FetchMaxPartitionBytes) beside the one that the client holds, and a few batches for each
-// partition. The worker makes batches, and chooses their size by how long handlers take (Options.BatchTime). For each record
+// partition. The worker makes batches, and chooses their size by how long handlers take (Options.BatchTime). It identifies
+// some records at a time, ahead of the one that is handled, and holds nothing for those. For each record
 //
 //   - Identify finds the id and the time, or the sealed headers of a dead letter that was sent back do; one without is
 //     a dead letter at once, and stops its partition if there are no dead letters;

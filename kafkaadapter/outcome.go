@@ -100,9 +100,9 @@ func (o *outcome) judge(recs []*kgo.Record, peek *kgo.Record) error {
 	return o.seal(recs, peek)
 }
 
-// touch reads a little of all records: headers, for those identify them, and values, for handlers. They were decoded a while
-// ago and are out of the processor's caches by now; read one after the other, with nothing between, they are waited for
-// together.
+// touch reads a little of all records: of headers, which identify them, and of values, for handlers. They were decoded a
+// while ago and are out of the processor's caches by now; read one after the other, with nothing between, they are waited
+// for together.
 func touch(recs []*kgo.Record) (read byte) {
 	for _, r := range recs {
 		read += byte(r.Offset)
