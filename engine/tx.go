@@ -34,8 +34,8 @@ func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n 
 
 // DurableAtCommit lets a transaction tell Duplicate inside its closure before the claim that it rests on is durable; it is
 // when Update returns nil, because the transaction's own batch comes after it. It saves a wait for each such answer. What
-// another transaction is just committing is a Duplicate, too, once it shows, and not InFlight. The
-// closure must not do anything outside the transaction for the sake of a Duplicate, such as acknowledging the event.
+// another transaction is just committing is a Duplicate, too, once it shows, and not InFlight. The closure must not do
+// anything outside the transaction for the sake of a Duplicate, such as acknowledging the event.
 func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = true } }
 
 // Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch of the store, or

@@ -183,7 +183,7 @@ const lookAhead = 32
 
 // A sighting is a record that was identified and is still to be judged.
 type sighting struct {
-	*Record    // nil: see look
+	*Record    // nil for what look leaves out
 	generation uint64
 	replayed   bool
 	badTimes   int
