@@ -451,3 +451,20 @@ func judgeSomehow(e *engine.Engine, rnd *rand.Rand, ev engine.Event) (first bool
 		}
 	}
 }
+
+// Of a claim of its own and one that the store has in a week near, a transaction is told its own.
+func TestOwnClaimIsToldBeforeTheStores(t *testing.T) {
+	for name, weeks := range map[string]int{"in the same week": 0, "in the week before": -1} {
+		e, _ := openMem(t, engine.Options{})
+		stored, own, again := stamped("a", 1), from(stamped("a", weeks), 9), stamped("a", 0)
+		stored.LogTime, own.LogTime, again.LogTime = false, false, true
+		stored.Time, own.Time, again.Time = stored.Time.AddDate(0, 0, -14), own.Time.AddDate(0, 0, -14), again.Time.AddDate(0, 0, -14)
+		wantClaimed(t, e, from(stored, 8))
+		update(t, e, func(tx *engine.Tx) {
+			wantTx(t, tx, own, engine.Claimed)
+			if r, err := tx.TryClaim(again); err != nil || r.Verdict != engine.Duplicate || r.Record.Origin.Offset != 9 {
+				t.Errorf("%s: told %+v, %v", name, r, err)
+			}
+		})
+	}
+}
