@@ -28,6 +28,17 @@ func TestAskingGoesOnWhileTheBrokerIsNotReady(t *testing.T) {
 	}
 }
 
+func TestTopicIsMadeWhenABrokerIsBack(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	for _, err := range []*kerr.Error{kerr.InvalidReplicationFactor, kerr.RequestTimedOut} {
+		making := b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: err, Count: 3})
+		b.CreateTopic(t, 1, nil)
+		if making.Hits() < 3 {
+			t.Errorf("%v: asked %d times", err, making.Hits())
+		}
+	}
+}
+
 func TestUnknownGroupHasCommittedNothing(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	if o, ok := b.Committed(t, kafkatest.Name(t), b.CreateTopic(t, 1, nil), 0); ok {

@@ -11,6 +11,7 @@ package kafkatest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -130,8 +131,8 @@ func (b *Broker) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// admin runs f with an administrator's client, and again as long as the broker says that it may do so: a real one looks for
-// its coordinators first.
+// admin runs f with an administrator's client, and again as long as the broker says that it is not ready: a real one looks for
+// its coordinators first, and has nowhere to put a topic while the controller has missed its heartbeats.
 func (b *Broker) admin(t testing.TB, what string, f func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	c, err := kgo.NewClient(b.ClientOptions()...)
@@ -143,7 +144,7 @@ func (b *Broker) admin(t testing.TB, what string, f func(context.Context, *kadm.
 	defer cancel()
 	within(patience, func() bool {
 		err = f(ctx, kadm.NewClient(c))
-		return !kerr.IsRetriable(err)
+		return !kerr.IsRetriable(err) && !errors.Is(err, kerr.InvalidReplicationFactor)
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)

@@ -24,8 +24,13 @@ func (b *Broker) CreateNamed(t testing.TB, topic string, partitions int32, confi
 	for k, v := range configs {
 		set[k] = &v
 	}
+	again := false
 	b.admin(t, "creating topic "+topic, func(ctx context.Context, a *kadm.Client) error {
 		_, err := a.CreateTopic(ctx, partitions, 1, set, topic)
+		if again && errors.Is(err, kerr.TopicAlreadyExists) {
+			return nil // by the attempt before, whose answer was that it took too long
+		}
+		again = true
 		return err
 	})
 	if b.real {
