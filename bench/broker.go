@@ -32,8 +32,9 @@ func openBroker(ctx context.Context, seeds []string) (*broker, error) {
 		}
 		b.embedded, b.seeds = cluster, cluster.ListenAddrs()
 	}
-	// Its own partitioner is the client's default: a hash of the key.
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.seeds...), kgo.MaxBufferedRecords(maxUnsent))
+	// Its own partitioner is the client's default: a hash of the key. Nothing is compressed, which is the default of Kafka's
+	// own producer and not of this client: the values are bytes that do not compress.
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.seeds...), kgo.MaxBufferedRecords(maxUnsent), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		b.close()
 		return nil, fmt.Errorf("%w: brokers %s: %w", ErrUsage, strings.Join(b.seeds, ","), err)

@@ -51,9 +51,8 @@ type KafkaReport struct {
 	// Produced records were sent, repeats included; Distinct is the number of events among them.
 	Produced uint64 `json:"produced"`
 	Distinct uint64 `json:"distinct"`
-	// Handled events took effect. With kills: in mode work, those whose counter in the business state, as it was
-	// committed, is at least 1; in mode own, those that the handler has written to a file as it started. Without kills
-	// handlers count in memory.
+	// Handled events took effect: in mode work, those whose counter in the business state, as it was committed, is at
+	// least 1; in mode own, those that the handler has written to a file as it started.
 	Handled uint64 `json:"handled"`
 	// Lost is Distinct less Handled, once the topic was read to its end.
 	Lost uint64 `json:"lost"`
@@ -62,14 +61,15 @@ type KafkaReport struct {
 	AtRisk uint64 `json:"at_risk"`
 	// HandledTwice counts the events that took effect more than once.
 	HandledTwice uint64 `json:"handled_twice"`
-	// StateMismatch counts disagreements. With kills, in mode work: of claims, counters, sums of partitions and offsets,
-	// looked at event by event. Otherwise: by how much the number of claims differs from Handled and AtRisk.
+	// StateMismatch counts disagreements: in mode work, of claims, counters, sums of partitions and offsets, looked at
+	// event by event; in mode own, by how much the number of claims differs from Handled and AtRisk.
 	StateMismatch uint64 `json:"state_mismatch"`
 	Kills         int    `json:"kills"`
 
-	// Rates, null with kills. Each is of a process of its own, one after the other, over the same topic, with the client's
-	// defaults, from the first fetched record to the last one: RecordsPerS of the adapter with a handler that only
-	// counts in memory, until the store has the last offset; RawRecordsPerS of a plain loop that polls and counts.
+	// Rates, null with kills. Each is the median of three that are taken in turns, each of a process of its own with a
+	// store of its own, one after the other, over the same topic, with the client's defaults, from the first fetched record to the last one: RecordsPerS of the adapter with a handler that does
+	// nothing, until the store has the last offset; RawRecordsPerS of a plain loop that polls and counts. The counts
+	// above are of a consumer of their own, with a handler that works.
 	// ClaimsPerS is the engine alone on the same events, in durable batches of the adapter's size, by a caller for
 	// each partition. Ratio is RecordsPerS over RawRecordsPerS.
 	RecordsPerS    *float64 `json:"records_per_s"`
@@ -163,16 +163,17 @@ type kafkaRun struct {
 	report *KafkaReport
 }
 
-// all consumes, with kills or with a clock.
+// all consumes, with kills, or once more with a clock before.
 func (k *kafkaRun) all(ctx context.Context) error {
-	switch {
-	case k.Kills == 0:
-		return k.measure(ctx)
-	case k.Mode == KafkaOwn:
-		return k.killOwn(ctx)
-	default:
-		return k.killWork(ctx)
+	if k.Kills == 0 {
+		if err := k.rates(ctx); err != nil {
+			return err
+		}
 	}
+	if k.Mode == KafkaOwn {
+		return k.own(ctx)
+	}
+	return k.work(ctx)
 }
 
 // order is that of a consumer of the run's topic.
@@ -196,8 +197,8 @@ func (k *kafkaRun) consume(ctx context.Context, c *consuming) error {
 	return err
 }
 
-// killWork kills a consumer whose claims, state and offsets are to commit together, and reads its store.
-func (k *kafkaRun) killWork(ctx context.Context) error {
+// work runs a consumer whose claims, state and offsets are to commit together, and reads its store.
+func (k *kafkaRun) work(ctx context.Context) error {
 	c := consuming{order: k.order(adapterWork), way: k.distinct}
 	if k.Control == OffsetFirst {
 		c = consuming{order: k.order(offsetFirst), way: uint64(k.N)}
@@ -217,8 +218,8 @@ func (k *kafkaRun) killWork(ctx context.Context) error {
 	return nil
 }
 
-// killOwn kills a consumer whose claims commit before its handlers run, and reads what the handlers wrote.
-func (k *kafkaRun) killOwn(ctx context.Context) error {
+// own runs a consumer whose claims commit before its handlers run, and reads what the handlers wrote.
+func (k *kafkaRun) own(ctx context.Context) error {
 	c := consuming{order: k.order(adapterOwn), way: k.distinct, kills: drawKills(k.distinct, k.Kills, true)}
 	c.order.Effects = filepath.Join(k.dir, "handled")
 	c.order.Returned = filepath.Join(k.dir, "returned")

@@ -2,33 +2,26 @@ package bench
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A memoryTally counts in memory how often each event was handled, for runs that nothing kills: one atomic addition for
-// each call, so that the handler of a measured run does next to nothing.
-type memoryTally struct{ counts []atomic.Uint32 }
+// A memoryTally notes in memory which events a plain loop has read.
+type memoryTally []bool
 
-func newMemoryTally(limit uint64) memoryTally { return memoryTally{make([]atomic.Uint32, limit)} }
+func newMemoryTally(limit uint64) memoryTally { return make(memoryTally, limit) }
 
-func (t *memoryTally) add(number uint64) { t.counts[number].Add(1) }
+func (t memoryTally) add(number uint64) { t[number] = true }
 
-// handled counts the events that were handled, and those that were handled more than once.
-func (t *memoryTally) handled() (once, twice uint64) {
-	for i := range t.counts {
-		switch t.counts[i].Load() {
-		case 0:
-		case 1:
-			once++
-		default:
-			once++
-			twice++
+// handled counts the events that were read.
+func (t memoryTally) handled() (n uint64) {
+	for _, read := range t {
+		if read {
+			n++
 		}
 	}
-	return once, twice
+	return n
 }
 
 // A firstFetch is a hook of the client that takes the time at which the first records were there.

@@ -230,7 +230,7 @@ func eventOf(r *kgo.Record) (ev engine.Event, err error) {
 func (c *plainConsumer) finish(say *voice) error {
 	if c.Measure {
 		m := measurement{Seconds: c.first.since()}
-		m.Handled, _ = c.memory.handled()
+		m.Handled = c.memory.handled()
 		say.line("measured %s", &m)
 	}
 	if c.effects != nil {

@@ -157,8 +157,8 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 	now := e.now()
 	for i := range events {
-		c, ok := e.newCandidate(r, &events[i], &results[i], now)
-		if !ok {
+		var c candidate
+		if !e.newCandidate(r, &c, &events[i], &results[i], now) {
 			continue
 		}
 		rec, found, err := e.known(r, &c.place)
@@ -179,26 +179,26 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 	return nil
 }
 
-// newCandidate checks an event; false means that its result is already told.
-func (e *Engine) newCandidate(r *request, ev *Event, res *Result, now time.Time) (candidate, bool) {
+// newCandidate checks an event, and makes c its candidate; false means that its result is already told.
+func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, now time.Time) bool {
 	week, err := ev.check(e.opt.MaxIDBytes)
 	if err != nil {
 		*res = Result{Verdict: Failed, Err: err}
-		return candidate{}, false
+		return false
 	}
 	if ev.Time.Sub(now) > e.opt.AllowedSkew {
 		*res = Result{Verdict: TooNew}
-		return candidate{}, false
+		return false
 	}
 	if uint32(week) < e.oldest.Load() {
 		*res = Result{Verdict: TooOld}
-		return candidate{}, false
+		return false
 	}
-	c := candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now}
+	*c = candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now}
 	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
 	c.hash = e.hash(r.key(&c.place))
-	return c, true
+	return true
 }
 
 func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }

@@ -344,16 +344,20 @@ func (c *counters) count(results []Result) {
 	for i := range results {
 		n[results[i].Verdict]++
 	}
-	for v, k := range n {
-		if k > 0 {
-			c.verdicts[v].Add(k)
+	c.add(&n)
+}
+
+func (c *counters) add(verdicts *[len(Verdicts) + 1]uint64) {
+	for v, n := range verdicts {
+		if n > 0 {
+			c.verdicts[v].Add(n)
 		}
 	}
 }
 
 // Stats are figures since the engine was opened, and of what it occupies now.
 type Stats struct {
-	// Verdicts counts the answers told, by verdict; what was told inside transactions counts when it is told.
+	// Verdicts counts the answers told, by verdict; what was told inside a transaction counts when that ends.
 	Verdicts map[Verdict]uint64
 
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that the filter held for

@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // An expected event is one that Prefetch was told of.
 type expected struct {
@@ -28,10 +31,10 @@ func (tx *Tx) Prefetch(events []Event) error {
 	}
 	r := tx.ahead
 	clear(r.expected)
-	r.expected, r.arena, r.near, tx.next = r.expected[:0], r.arena[:0], r.near[:0], 0
+	r.expected, r.arena, r.near, tx.next = slices.Grow(r.expected[:0], len(events))[:len(events)], r.arena[:0], r.near[:0], 0
 	now := e.now()
 	for i := range events {
-		r.expected = append(r.expected, e.expect(r, &events[i], now))
+		e.expect(r, &r.expected[i], &events[i], now)
 	}
 	tx.before = e.applying.Load()
 	for i := range r.expected {
@@ -41,9 +44,9 @@ func (tx *Tx) Prefetch(events []Event) error {
 	return nil
 }
 
-func (e *Engine) expect(r *request, ev *Event, now time.Time) (x expected) {
+func (e *Engine) expect(r *request, x *expected, ev *Event, now time.Time) {
 	var told Result
-	if x.candidate, x.ok = e.newCandidate(r, ev, &told, now); x.ok {
+	if x.ok = e.newCandidate(r, &x.candidate, ev, &told, now); x.ok {
 		x.lock = e.tx.lockName(r.key(&x.place))
 		if ev.LogTime {
 			e.addNear(r, &x.candidate, ev)
@@ -53,7 +56,6 @@ func (e *Engine) expect(r *request, ev *Event, now time.Time) (x expected) {
 	x.idAt = len(r.arena)
 	r.arena = append(r.arena, ev.ID...)
 	x.idEnd = len(r.arena)
-	return x
 }
 
 // certainlyNew reports that no claim was ever put that counts for the candidate, without I/O.
@@ -85,15 +87,14 @@ func (tx *Tx) expects(ev *Event) *expected {
 }
 
 // take makes an expected candidate one of the transaction's own request.
-func (tx *Tx) take(x *expected) candidate {
-	r, c := tx.req, x.candidate
-	c.place = r.take(tx.ahead, &x.place)
+func (tx *Tx) take(c *candidate) {
+	r, near := tx.req, tx.ahead.nearOf(c)
+	c.place = r.take(tx.ahead, &c.place)
 	c.nearAt = len(r.near)
-	for _, p := range tx.ahead.nearOf(&x.candidate) {
-		r.near = append(r.near, r.take(tx.ahead, &p))
+	for i := range near {
+		r.near = append(r.near, r.take(tx.ahead, &near[i]))
 	}
 	c.nearEnd = len(r.near)
-	return c
 }
 
 // take copies a place, and its key, from another request.

@@ -134,6 +134,38 @@ func TestPrefetchedClaimOfAWeekThatIsDroppedIsTooOld(t *testing.T) {
 	})
 }
 
+// What was looked ahead to is claimed without the store, and not without an engine that works.
+func TestPrefetchedClaimNeedsAnEngineThatWorks(t *testing.T) {
+	for want, end := range map[error]func(*engine.Engine, *storetest.Mem){
+		engine.ErrClosed: func(e *engine.Engine, _ *storetest.Mem) {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+		engine.ErrStopped: func(e *engine.Engine, m *storetest.Mem) {
+			m.FailAt(storetest.OpClaim, 1, errors.New("broken"))
+			// It is read, so that nothing is applied that TryClaim would notice.
+			if _, err := e.TryClaim(ctx, event("b")); !errors.Is(err, engine.ErrStopped) {
+				t.Error(err)
+			}
+		},
+	} {
+		e, m := openMem(t, engine.Options{})
+		claim(t, e, event("b"))
+		err := e.Update(ctx, func(tx *engine.Tx) error {
+			mustPrefetch(t, tx, event("a"))
+			end(e, m)
+			if r, err := tx.TryClaim(event("a")); !errors.Is(err, want) || r.Verdict != engine.Failed {
+				t.Errorf("%v %v, want %v", r.Verdict, err, want)
+			}
+			return nil
+		})
+		if err == nil {
+			t.Error("it commits")
+		}
+	}
+}
+
 func TestPrefetchNeedsATransaction(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	var kept *engine.Tx

@@ -123,6 +123,8 @@ type Tx struct {
 	undone []serials         // savepoints that are not valid any more, rising
 	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
 
+	verdicts [len(Verdicts) + 1]uint64 // that it was told
+
 	letters []int // indices of the claims that were dead-lettered, in that order
 
 	ahead  *request // what Prefetch has prepared; nil if there was none
@@ -403,6 +405,7 @@ func (tx *Tx) end() {
 	}
 	tx.live = false
 	tx.undo(progress{})
+	tx.e.counters.add(&tx.verdicts)
 	tx.e.tx.finish(tx)
 	tx.e.free(tx.req)
 	tx.req = nil

@@ -76,10 +76,10 @@ func (tx *Tx) inDefaultScope(ev *Event) error {
 
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not nil, is open.
 func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
-	if err := tx.enter(); err != nil {
+	if err := tx.lock(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
 	}
-	defer tx.leave()
+	defer tx.mu.Unlock()
 	var res Result
 	if o := tx.e.opt.Observer; o != nil {
 		if done := o.Claiming(tx.ctx, []Event{*ev}); done != nil {
@@ -90,20 +90,27 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 		res = Result{Verdict: Failed, Err: err}
 	}
 	tx.told = tx.told || res.Verdict == Duplicate || res.Verdict == TooOld
-	tx.e.counters.verdicts[res.Verdict].Add(1)
+	tx.verdicts[res.Verdict]++
 	return res, res.Err
 }
 
 func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := tx.req
 	mark, near := len(r.arena), len(r.near)
-	var c candidate
 	x := tx.expects(ev)
+	if x != nil && x.new && tx.claimNew(x, ev.Origin, res) {
+		return nil
+	}
+	if err := tx.e.enter(); err != nil {
+		return err
+	}
+	defer tx.e.leave()
+	var c candidate
 	if x != nil {
-		c = tx.take(x)
+		c = x.candidate
+		tx.take(&c)
 	} else {
-		ok := false
-		if c, ok = tx.e.newCandidate(r, ev, res, tx.e.now()); !ok {
+		if !tx.e.newCandidate(r, &c, ev, res, tx.e.now()) {
 			return nil
 		}
 		c.lock = tx.e.tx.lockName(r.key(&c.place))
@@ -111,7 +118,7 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 			tx.e.addNear(r, &c, ev)
 		}
 	}
-	keep, err := tx.judgeCandidate(&c, x != nil && x.new, ev.Origin, reopen, res)
+	keep, err := tx.judgeCandidate(&c, ev.Origin, reopen, res)
 	r.found, r.looked = r.found[:0], false
 	if !keep {
 		r.arena, r.near = r.arena[:mark], r.near[:near]
@@ -119,17 +126,40 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	return err
 }
 
-// judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed. isNew says that the filters knew nothing of
-// it when Prefetch asked them.
-func (tx *Tx) judgeCandidate(c *candidate, isNew bool, origin Origin, reopen *uint64, res *Result) (keep bool, err error) {
+// claimNew claims an event of which the filters knew nothing when Prefetch asked them, if that still holds and nobody has it:
+// without a look at the store, and so without keeping the engine from being closed.
+func (tx *Tx) claimNew(x *expected, origin Origin, res *Result) bool {
+	e, r := tx.e, tx.req
+	n, mark, near := len(r.claims), len(r.arena), len(r.near)
+	if n >= MaxTxClaims || mark > MaxTxBytes || e.closing.Load() || e.Err() != nil {
+		return false
+	}
+	r.claims = append(r.claims, x.candidate)
+	c := &r.claims[n]
+	tx.take(c)
+	_, free := e.tx.reserve(c, tx, n, r.nearOf(c))
+	if free && e.applying.Load() == tx.before {
+		*res = Result{Verdict: Claimed, Record: newRecord(origin, c.seen)}
+		r.records = append(r.records, res.Record)
+		return true
+	}
+	if free {
+		e.tx.unreserve(c)
+	}
+	r.claims, r.arena, r.near = r.claims[:n], r.arena[:mark], r.near[:near]
+	return false
+}
+
+// judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed.
+func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *Result) (keep bool, err error) {
 	e, r := tx.e, tx.req
 	// What is found from here on is as of this batch or a later one.
 	asOf := e.applied.at.Load()
-	s, free, err := tx.reserve(c, isNew, reopen)
+	s, free, err := tx.reserve(c, reopen)
 	if err == nil && !free && !s.found && tx.lazy {
 		if seq := e.tx.winner(r, c); seq > 0 && e.applied.wait(seq) { // it shows in a moment, and is durable before this transaction
 			asOf = e.applied.at.Load()
-			s, free, err = tx.reserve(c, false, reopen)
+			s, free, err = tx.reserve(c, reopen)
 		}
 	}
 	switch {
@@ -218,18 +248,15 @@ func (tx *Tx) own(r reservation, key []byte) (i int, ok bool) {
 
 // reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened again: free says that
 // it has it now. Neither found nor free means that another transaction has it.
-func (tx *Tx) reserve(c *candidate, isNew bool, reopen *uint64) (s sight, free bool, err error) {
+func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
 	e, r := tx.e, tx.req
 	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
 		return err == nil && (!s.found || reopen != nil && !s.mine && s.rec.opens(*reopen) && s.at == c.place)
 	}
-	before := tx.before
-	if !isNew {
-		before = e.applying.Load()
-		// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
-		if s, err = tx.look(c); !open() {
-			return s, false, err
-		}
+	before := e.applying.Load()
+	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
+	if s, err = tx.look(c); !open() {
+		return s, false, err
 	}
 	near := r.nearOf(c)
 	if s.found {

@@ -17,23 +17,23 @@ const (
 	ceSource        = "ce_source"
 )
 
-// cloudEvent returns the identity of a CloudEvents event, and the time that its payload has; nothing (rule 0) if the
+// cloudEvent finds the identity of a CloudEvents event, and the time that its payload has; nothing (rule 0) if the
 // record is none, or has not both a source and an id.
-func cloudEvent(r *kgo.Record) (finding, error) {
+func cloudEvent(r *kgo.Record, f *finding) (err error) {
 	if kind := lastHeader(r.Headers, contentType); len(kind) >= len(cloudEventsType) {
 		if bytes.EqualFold(kind[:len(cloudEventsType)], []byte(cloudEventsType)) {
-			return structured(kind[len(cloudEventsType):], r.Value)
+			*f, err = structured(kind[len(cloudEventsType):], r.Value)
+			return err
 		}
 	}
 	id := lastHeader(r.Headers, CloudEventsID)
 	if id == nil {
-		return finding{}, nil
+		return nil
 	}
-	source := lastHeader(r.Headers, ceSource)
-	if source == nil {
-		return finding{}, nil
+	if source := lastHeader(r.Headers, ceSource); source != nil {
+		f.rule, f.id, f.source = IDCloudEvents, id, source
 	}
-	return finding{rule: IDCloudEvents, id: id, source: source}, nil
+	return nil
 }
 
 // structured reads an event from a payload whose content type is that of CloudEvents followed by suffix.

@@ -255,6 +255,19 @@ func TestLargeDeadLetterIsPublished(t *testing.T) {
 	}
 }
 
+// A record that nobody was given is used again: of the duplicate before it, nothing is left.
+func TestDeadLetterWithoutAnEventHasNoneOfAnother(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, append([]string{"a", "a"}, numbered("b", lookAhead-1)...)...)
+	r.Produce(t, &kgo.Record{Topic: r.topic, Value: []byte("no id")})
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Identify.NoPosition = true })
+	got := values(t, r.letters(t, 1)[0])
+	m.stop(t)
+	if _, ok := got[dltEventID]; ok || got[dltReason] != "undecodable" {
+		t.Errorf("dead letter %q", got)
+	}
+}
+
 // A handler may leave little room in the transaction: the dead letter gets one of its own.
 func TestDeadLetterThatFindsNoRoomWaitsForTheNextBatch(t *testing.T) {
 	r := newRig(t, 1)

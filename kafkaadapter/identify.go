@@ -128,8 +128,8 @@ type finding struct {
 
 // of tells the id and the time of the event in r; topicID is that of r's topic. An error wraps one of the errors above.
 func (o *Identify) of(r *kgo.Record, topicID [16]byte) (identity, error) {
-	f, err := o.find(r)
-	if err != nil {
+	var f finding
+	if err := o.find(r, &f); err != nil {
 		return identity{}, err
 	}
 	id := identity{IDRule: f.rule}
@@ -149,32 +149,34 @@ func (o *Identify) of(r *kgo.Record, topicID [16]byte) (identity, error) {
 	return id, nil
 }
 
-func (o *Identify) find(r *kgo.Record) (finding, error) {
+func (o *Identify) find(r *kgo.Record, f *finding) error {
 	names := o.IDHeaders
 	if names == nil {
 		names = defaultIDHeaders
 	}
 	for _, name := range names {
 		if name == CloudEventsID {
-			if f, err := cloudEvent(r); err != nil || f.rule != 0 {
-				return f, err
+			if err := cloudEvent(r, f); err != nil || f.rule != 0 {
+				return err
 			}
 		} else if id := lastHeader(r.Headers, name); id != nil {
-			return finding{rule: IDHeader, id: id}, nil
+			f.rule, f.id = IDHeader, id
+			return nil
 		}
 	}
 	if o.Payload == nil {
-		return finding{rule: IDPosition}, nil
+		f.rule = IDPosition
+		return nil
 	}
 	id, at, err := o.payload(r)
 	if err != nil {
-		return finding{}, fmt.Errorf("%w: %w", ErrBadPayload, err)
+		return fmt.Errorf("%w: %w", ErrBadPayload, err)
 	}
-	f := finding{rule: IDPayload, id: bytes.Clone(id), at: at} // the host may use its buffer again
+	*f = finding{rule: IDPayload, id: bytes.Clone(id), at: at} // the host may use its buffer again
 	if len(id) == 0 {
 		f.rule = IDPosition
 	}
-	return f, nil
+	return nil
 }
 
 // payload calls the host's function. A panic of it is an error, since the same record would otherwise end the process

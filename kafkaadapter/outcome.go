@@ -291,13 +291,14 @@ func (p *partition) newRecord(rec *kgo.Record) *Record {
 	}
 	r := p.spare[len(p.spare)-1]
 	p.spare = p.spare[:len(p.spare)-1]
-	*r = Record{Record: rec, Attempt: 1}
+	r.Record, r.Attempt = rec, 1
 	return r
 }
 
 // spareRecord takes back a record that was given to no handler: handlers may keep theirs.
 func (p *partition) spareRecord(r *Record) {
 	if r != nil && !r.given {
+		*r = Record{}
 		p.spare = append(p.spare, r)
 	}
 }
