@@ -41,7 +41,7 @@ type consumeOrder struct {
 
 	Effects  string // the file to write what is handled to
 	Returned string // the file that grows by a byte with each return of a handler
-	Measure  bool   // take the time; handlers do nothing, a loop without the adapter counts in memory
+	Measure  bool   // take the time, with a handler that does nothing
 
 	gateOrder
 }
@@ -149,7 +149,7 @@ func thousands(n uint64) string {
 type measurement struct {
 	// Seconds are from the first fetched record to the last one's offset.
 	Seconds float64
-	// Handled events, and what the engine holds.
+	// Handled events (of a plain loop: records), and what the engine holds.
 	Handled, Claims uint64
 }
 

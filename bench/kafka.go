@@ -62,16 +62,17 @@ type KafkaReport struct {
 	// HandledTwice counts the events that took effect more than once.
 	HandledTwice uint64 `json:"handled_twice"`
 	// StateMismatch counts disagreements: in mode work, of claims, counters, sums of partitions and offsets, looked at
-	// event by event; in mode own, by how much the number of claims differs from Handled and AtRisk.
+	// event by event; in mode own, by how much the number of events differs from those whose handler has returned, and
+	// AtRisk.
 	StateMismatch uint64 `json:"state_mismatch"`
 	Kills         int    `json:"kills"`
 
-	// Rates, null with kills. Each is the median of three that are taken in turns, each of a process of its own with a
-	// store of its own, one after the other, over the same topic, with the client's defaults, from the first fetched record to the last one: RecordsPerS of the adapter with a handler that does
-	// nothing, until the store has the last offset; RawRecordsPerS of a plain loop that polls and counts. The counts
-	// above are of a consumer of their own, with a handler that works.
-	// ClaimsPerS is the engine alone on the same events, in durable batches of the adapter's size, by a caller for
-	// each partition. Ratio is RecordsPerS over RawRecordsPerS.
+	// Rates, null with kills: the medians of three rounds. In a round the three are taken one after the other, each of a
+	// process of its own with a store of its own, over the same topic, with the client's defaults, from the first fetched
+	// record to the last one. RecordsPerS is of the adapter with a handler that does nothing, until the store has the
+	// last offset; RawRecordsPerS of a plain loop that only polls; ClaimsPerS of the engine alone on the same
+	// events, in durable batches of the adapter's size, by a caller for each partition. Ratio is RecordsPerS over
+	// RawRecordsPerS. The counts above are of one more consumer, whose handler works.
 	RecordsPerS    *float64 `json:"records_per_s"`
 	RawRecordsPerS *float64 `json:"raw_records_per_s"`
 	ClaimsPerS     *float64 `json:"claims_per_s"`
@@ -178,9 +179,13 @@ func (k *kafkaRun) all(ctx context.Context) error {
 
 // order is that of a consumer of the run's topic.
 func (k *kafkaRun) order(kind consumerKind) consumeOrder {
+	return k.orderIn(filepath.Join(k.dir, "store"), groupNames[kind], kind)
+}
+
+func (k *kafkaRun) orderIn(dir, group string, kind consumerKind) consumeOrder {
 	return consumeOrder{
-		Kind: kind, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(groupNames[kind]), Ends: k.ends, Limit: k.log.limit(),
-		Store: k.Store, Dir: filepath.Join(k.dir, "store"), Weeks: k.log.options().RetentionWeeks,
+		Kind: kind, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(group), Ends: k.ends, Limit: k.log.limit(),
+		Store: k.Store, Dir: dir, Weeks: k.log.options().RetentionWeeks,
 	}
 }
 

@@ -25,7 +25,7 @@ type plainConsumer struct {
 	seen    map[uint64]bool // memorySet
 	e       *opened         // offsetFirst
 	first   firstFetch
-	memory  memoryTally
+	read    uint64 // rawLoop: records
 }
 
 // plainPoll is the most records that are handled for one commit.
@@ -74,9 +74,6 @@ const tellEvery = 100 * time.Millisecond
 func (c *plainConsumer) prepare() error {
 	if err := c.lookUp(); err != nil {
 		return err
-	}
-	if c.Measure {
-		c.memory = newMemoryTally(c.Limit)
 	}
 	if c.Kind == memorySet {
 		c.seen = make(map[uint64]bool)
@@ -152,18 +149,18 @@ func (c *plainConsumer) take(recs []*kgo.Record) error {
 		defer c.advance(recs)
 		return c.workOff(recs)
 	}
+	if c.Kind == rawLoop {
+		c.read += uint64(len(recs))
+		c.advance(recs)
+		return nil
+	}
 	for _, r := range recs {
 		if err := c.handle(r); err != nil {
 			return err
 		}
 	}
-	if c.Kind != rawLoop {
-		if err := c.client.CommitRecords(context.Background(), recs...); err != nil {
-			return err
-		}
-	}
 	c.advance(recs)
-	return nil
+	return c.client.CommitRecords(context.Background(), recs...)
 }
 
 func (c *plainConsumer) advance(recs []*kgo.Record) {
@@ -176,10 +173,6 @@ func (c *plainConsumer) handle(r *kgo.Record) error {
 	number, err := numberOf(r, c.Limit)
 	if err != nil {
 		return err
-	}
-	if c.Measure {
-		c.memory.add(number)
-		return nil
 	}
 	c.gate.pass()
 	if c.Kind == memorySet {
@@ -229,9 +222,7 @@ func eventOf(r *kgo.Record) (ev engine.Event, err error) {
 
 func (c *plainConsumer) finish(say *voice) error {
 	if c.Measure {
-		m := measurement{Seconds: c.first.since()}
-		m.Handled = c.memory.handled()
-		say.line("measured %s", &m)
+		say.line("measured %s", &measurement{Seconds: c.first.since(), Handled: c.read})
 	}
 	if c.effects != nil {
 		return c.effects.close()

@@ -86,19 +86,23 @@ func (e *Engine) stop(cause error) error {
 	return e.Err()
 }
 
-// enter begins a call that uses the store; leave ends it.
-func (e *Engine) enter() error {
+// works returns nil while the engine is open and its store has not failed.
+func (e *Engine) works() error {
 	if e.closing.Load() {
 		return ErrClosed
+	}
+	return e.Err()
+}
+
+// enter begins a call that uses the store; leave ends it.
+func (e *Engine) enter() error {
+	if err := e.works(); err != nil {
+		return err
 	}
 	e.calls.RLock()
 	if e.closed {
 		e.calls.RUnlock()
 		return ErrClosed
-	}
-	if err := e.Err(); err != nil {
-		e.calls.RUnlock()
-		return err
 	}
 	return nil
 }

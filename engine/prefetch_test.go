@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -150,13 +152,18 @@ func TestPrefetchedClaimNeedsAnEngineThatWorks(t *testing.T) {
 			}
 		},
 	} {
-		e, m := openMem(t, engine.Options{})
+		judged := counting{}
+		e, m := openMem(t, engine.Options{Observer: judged})
 		claim(t, e, event("b"))
+		clear(judged)
 		err := e.Update(ctx, func(tx *engine.Tx) error {
 			mustPrefetch(t, tx, event("a"))
 			end(e, m)
 			if r, err := tx.TryClaim(event("a")); !errors.Is(err, want) || r.Verdict != engine.Failed {
 				t.Errorf("%v %v, want %v", r.Verdict, err, want)
+			}
+			if judged["a"] > 0 {
+				t.Error("what was not judged was observed")
 			}
 			return nil
 		})
@@ -164,6 +171,56 @@ func TestPrefetchedClaimNeedsAnEngineThatWorks(t *testing.T) {
 			t.Error("it commits")
 		}
 	}
+}
+
+// counting counts how often each id was observed.
+type counting map[string]int
+
+func (c counting) Claiming(_ context.Context, events []engine.Event) func([]engine.Result) {
+	for _, ev := range events {
+		c[string(ev.ID)]++
+	}
+	return nil
+}
+
+func (counting) Synced(time.Duration, int) {}
+
+// The cap of bytes is the same whether an event was looked ahead to or not.
+func TestPrefetchKeepsToTheCapOfBytes(t *testing.T) {
+	var caps [2]int
+	for i := range caps {
+		e, _ := openMem(t, engine.Options{MaxIDBytes: engine.LimitIDBytes})
+		update(t, e, func(tx *engine.Tx) {
+			for {
+				ev := event(fmt.Sprintf("%0*d", engine.LimitIDBytes, caps[i]))
+				if i == 1 {
+					mustPrefetch(t, tx, ev)
+				}
+				if r, err := tx.TryClaim(ev); errors.Is(err, engine.ErrLimit) {
+					return
+				} else if r.Verdict != engine.Claimed {
+					t.Fatal(r, err)
+				}
+				caps[i]++
+			}
+		})
+	}
+	if caps[0] != caps[1] {
+		t.Errorf("%d claims without, %d with a look ahead", caps[0], caps[1])
+	}
+}
+
+// The first sighting is the moment of the look ahead.
+func TestPrefetchedClaimIsSeenWhenItIsLookedAheadTo(t *testing.T) {
+	c := &clock{t: noon}
+	e, _ := openMem(t, engine.Options{Clock: c.now})
+	update(t, e, func(tx *engine.Tx) {
+		mustPrefetch(t, tx, event("a"))
+		c.set(noon.Add(time.Minute))
+		if r, err := tx.TryClaim(event("a")); err != nil || !r.Record.FirstSeen.Equal(noon) {
+			t.Error(r, err)
+		}
+	})
 }
 
 func TestPrefetchNeedsATransaction(t *testing.T) {

@@ -80,6 +80,9 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	defer tx.mu.Unlock()
+	if err := tx.e.works(); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
 	var res Result
 	if o := tx.e.opt.Observer; o != nil {
 		if done := o.Claiming(tx.ctx, []Event{*ev}); done != nil {
@@ -131,14 +134,17 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 func (tx *Tx) claimNew(x *expected, origin Origin, res *Result) bool {
 	e, r := tx.e, tx.req
 	n, mark, near := len(r.claims), len(r.arena), len(r.near)
-	if n >= MaxTxClaims || mark > MaxTxBytes || e.closing.Load() || e.Err() != nil {
+	if n >= MaxTxClaims || e.applying.Load() != tx.before {
 		return false
 	}
 	r.claims = append(r.claims, x.candidate)
 	c := &r.claims[n]
 	tx.take(c)
-	_, free := e.tx.reserve(c, tx, n, r.nearOf(c))
-	if free && e.applying.Load() == tx.before {
+	free := false
+	if len(r.arena) <= MaxTxBytes {
+		_, free = e.tx.reserve(c, tx, n, r.nearOf(c))
+	}
+	if free && e.applying.Load() == tx.before { // still: what has been committed meanwhile was given back before
 		*res = Result{Verdict: Claimed, Record: newRecord(origin, c.seen)}
 		r.records = append(r.records, res.Record)
 		return true

@@ -7,23 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A memoryTally notes in memory which events a plain loop has read.
-type memoryTally []bool
-
-func newMemoryTally(limit uint64) memoryTally { return make(memoryTally, limit) }
-
-func (t memoryTally) add(number uint64) { t[number] = true }
-
-// handled counts the events that were read.
-func (t memoryTally) handled() (n uint64) {
-	for _, read := range t {
-		if read {
-			n++
-		}
-	}
-	return n
-}
-
 // A firstFetch is a hook of the client that takes the time at which the first records were there.
 type firstFetch struct {
 	once sync.Once
