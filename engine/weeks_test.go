@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -419,11 +420,8 @@ func crashesOf(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[stri
 	reclaimed(t, e)
 	mu.Lock()
 	defer mu.Unlock()
-	for op := range map[storetest.Op]bool{storetest.OpApply: true, storetest.OpWait: true, storetest.OpDrop: true, storetest.OpReclaim: true} {
-		m.Before(op, nil)
-	}
 	crashes["after all"] = m.CrashClone(0)
-	return crashes, events
+	return maps.Clone(crashes), events // what the engine does behind still adds to the first one
 }
 
 func TestDropInterruptedByACrashAtAnyStepIsFinishedAtOpen(t *testing.T) {

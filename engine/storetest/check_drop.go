@@ -197,12 +197,14 @@ func applyDuringDrop(e *env) {
 		dropped <- nil
 	}()
 	<-begun
-	for i := range 60 {
+	over := false
+	for i := 0; i < 60 || i < 2000 && !over; i++ { // as long as it drops, within reason
 		e.put(engine.Batch{
 			Claims:  numbered(bucket(fmt.Sprint("scope ", i%3), week+2), 10*i, 10*i+10),
 			State:   []engine.StateWrite{set("last", fmt.Sprint(i))},
 			Journal: []byte("x"),
 		})
+		over = len(dropped) > 0
 	}
 	e.within(e.h.patience, "Drop beside Apply", func() error { return <-dropped })
 	e.told.drop(old)
