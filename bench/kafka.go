@@ -164,7 +164,7 @@ type kafkaRun struct {
 	report *KafkaReport
 }
 
-// all consumes, with kills, or once more with a clock before.
+// all takes the rates if nothing is to be killed, and then consumes for the books.
 func (k *kafkaRun) all(ctx context.Context) error {
 	if k.Kills == 0 {
 		if err := k.rates(ctx); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
 // The books have to notice what a consumer loses and what it handles twice. One that does both on purpose would have to
@@ -88,6 +89,17 @@ func TestReportHoldsIfNothingIsLostBeyondTheRiskAndNothingElseIsWrong(t *testing
 	} {
 		if err := tt.r.broken(&KafkaOptions{}); (err == nil) != tt.held || !tt.held && !errors.Is(err, ErrNotHeld) {
 			t.Errorf("%+v is judged as %v", tt.r, err)
+		}
+	}
+}
+
+// A consumer that is killed (SIGKILL) at random points loses nothing and handles nothing twice, on a real broker too.
+func TestKilledConsumerKeepsItsPromise(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	for _, mode := range []KafkaMode{KafkaWork, KafkaOwn} {
+		r, err := Kafka(t.Context(), KafkaOptions{Brokers: b.Addrs(), N: 20_000, Dup: 0.2, Mode: mode, Kills: 3})
+		if err != nil || r.Kills != 3 || r.HandledTwice+r.StateMismatch != 0 || r.Lost > r.AtRisk || mode == KafkaWork && r.Lost != 0 {
+			t.Errorf("mode %s: %+v %v", mode, r, err)
 		}
 	}
 }

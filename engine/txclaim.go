@@ -144,7 +144,8 @@ func (tx *Tx) claimNew(x *expected, origin Origin, res *Result) bool {
 	if len(r.arena) <= MaxTxBytes {
 		_, free = e.tx.reserve(c, tx, n, r.nearOf(c))
 	}
-	if free && e.applying.Load() == tx.before { // still: what has been committed meanwhile was given back before
+	// Once more: who has committed it since gave the reservation back after that batch was applied.
+	if free && e.applying.Load() == tx.before {
 		*res = Result{Verdict: Claimed, Record: newRecord(origin, c.seen)}
 		r.records = append(r.records, res.Record)
 		return true
