@@ -3,7 +3,7 @@ include tools.env
 BIN := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
 
-.PHONY: test race fuzz lint cross kafka-up kafka-down kafka-kill test-kafka bench demo clean
+.PHONY: test race fuzz lint cross edge kafka-up kafka-down kafka-kill test-kafka bench demo clean
 
 test:            ## all tests, on a machine with nothing but Go
 	go test ./...
@@ -24,6 +24,9 @@ $(BIN)/golangci-lint-$(GOLANGCI_LINT):
 cross:           ## the platforms that must build without cgo
 	./.ci/cross
 
+edge:            ## tests of an edge build for arm and arm64, under qemu-user
+	./.ci/edge
+
 kafka-up:        ## a real Apache Kafka on 127.0.0.1:9092; KAFKA_PORT=free for another port
 	./.ci/kafka/broker up
 
@@ -36,7 +39,7 @@ kafka-kill:      ## SIGKILL; kafka-up starts it again on the same data
 test-kafka:      ## the tests that use a broker, against KAFKA_BROKERS or a real Kafka of their own: ARGS="-run Restart"
 	./.ci/test-kafka $(ARGS)
 
-bench:           ## the figures of the README
+bench:           ## the first figure of docs/benchmarks.md
 	go run ./cmd/dedupbench claims --n 2000000 --dup 0.05 --batch 1000 --baseline
 
 demo:

@@ -11,10 +11,10 @@ import (
 
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
-// TestFailuresNameTheirTests holds docs/kafka.md to the source: each row names tests that are there, or says that there is
+// TestFailuresNameTheirTests holds docs/failures.md to the source: each row names tests that are there, or says that there is
 // none.
 func TestFailuresNameTheirTests(t *testing.T) {
-	rows, problems := failures(t, source(t, "docs/kafka.md"))
+	rows, problems := failures(t, source(t, "docs/failures.md"))
 	if rows < 40 {
 		t.Errorf("%d rows are found", rows)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // The examples are the README's: TestReadmeShowsTheExamples holds them together. The README leaves out the lines that
@@ -50,9 +51,15 @@ func Example() {
 		balance, _ := strconv.Atoi(string(old)) // 0 if there is none
 		return tx.Put(rec.Key, []byte(strconv.Itoa(balance+amount)))
 	}
-	consumer, err := kafkaadapter.New(eng,
-		kafkaadapter.WithWork{Handle: pay, MaxAttempts: 5, DeadLetters: &kafkaadapter.DeadLetters{}},
-		kafkaadapter.Options{Group: "billing", Topics: []string{"payments"}, Client: []kgo.Opt{kgo.SeedBrokers(brokers...)}})
+	consumer, err := kafkaadapter.New(eng, kafkaadapter.Options{
+		Group:  "billing",
+		Client: []kgo.Opt{kgo.SeedBrokers(brokers...)},
+		Routes: []kafkaadapter.Route{{
+			Topics:      []string{"payments"},
+			Mode:        kafkaadapter.Transactional{Handle: pay, MaxAttempts: 5},
+			DeadLetters: &deadletter.Options{},
+		}},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

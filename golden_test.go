@@ -58,7 +58,7 @@ func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
 					for _, pattern := range c.without {
 						removeOne(t, filepath.Join(dir, pattern))
 					}
-					checkGoldenStore(t, openGolden(t, dir, open), c.source)
+					checkGoldenStore(t, openGolden(t, dir, open), c.source, format+1 >= goldenWindows[kind])
 				})
 			}
 		}
@@ -86,12 +86,18 @@ func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
 // A store of an older format keeps it until something is written that an older build would misread: who only looks at it
 // may go back to the older build.
 func TestAnOlderFormatStaysUntilTheFirstClaim(t *testing.T) {
-	const older = 1
-	open := goldenKinds["pebble"]
-	dir := copyOfGolden(t, older, "pebble")
-	formatIs := func(want uint32) {
+	for kind, open := range goldenKinds {
+		for older := 1; older < goldenFormats[kind]; older++ {
+			t.Run(fmt.Sprint(kind, " ", older), func(t *testing.T) { checkRaised(t, kind, older, open) })
+		}
+	}
+}
+
+func checkRaised(t *testing.T, kind string, older int, open func(dir string) (engine.Store, error)) {
+	dir := copyOfGolden(t, older, kind)
+	formatIs := func(want int) {
 		t.Helper()
-		if got, err := sidecar.ReadFormat(sidecar.OS{}, dir); err != nil || got != want {
+		if got, err := sidecar.ReadFormat(sidecar.OS{}, dir); err != nil || int(got) != want {
 			t.Fatalf("the format is %d, want %d: %v", got, want, err)
 		}
 	}
@@ -103,8 +109,8 @@ func TestAnOlderFormatStaysUntilTheFirstClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	formatIs(older)
-	checkGoldenStore(t, openGolden(t, dir, open), engine.FromSnapshot)
-	formatIs(sidecar.Pebble.Format())
+	checkGoldenStore(t, openGolden(t, dir, open), engine.FromSnapshot, older >= goldenWindows[kind])
+	formatIs(goldenFormats[kind])
 	e := openGolden(t, dir, open)
 	if report, err := e.Verify(context.Background()); err != nil || report.Total != 0 {
 		t.Error(report, err)
@@ -114,8 +120,17 @@ func TestAnOlderFormatStaysUntilTheFirstClaim(t *testing.T) {
 	}
 }
 
-// What is in a golden store of format 1 or 2: claims of two scopes in four weeks, the first of which was dropped, and two of
-// which were forgotten.
+// goldenWindows are the first formats whose golden stores have a claim with a window.
+var goldenWindows = map[string]int{"pebble": 3, "bolt": 2}
+
+func goldenWindowed(t *testing.T) engine.Event {
+	ev := goldenEvent(t, goldenScopes[0], 3, 0)
+	ev.ID, ev.Window = []byte("windowed"), 36*time.Hour
+	return ev
+}
+
+// What is in a golden store: claims of two scopes in four weeks, the first of which was dropped, and two of which were
+// forgotten.
 var (
 	goldenScopes = []string{"billing", "push\x00eu"}
 	goldenWeeks  = []string{"2026-03-02", "2026-03-09", "2026-03-16", "2026-03-23"}
@@ -217,13 +232,16 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (engine.Store,
 		return errors.Join(errs...)
 	})
 	_, dropErr := e.DropWeek(ctx, goldenWeek(t, 0))
+	if r, err := e.TryClaim(ctx, goldenWindowed(t)); err != nil || r.Verdict != engine.Claimed {
+		t.Fatal(r, err)
+	}
 	if err := errors.Join(err, dropErr, forget(e, 1), forget(e, 3), e.Reclaimed(ctx), e.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // checkGoldenStore looks at everything that writeGoldenStore left, and goes on with it.
-func checkGoldenStore(t *testing.T, e *engine.Engine, source engine.FilterSource) {
+func checkGoldenStore(t *testing.T, e *engine.Engine, source engine.FilterSource, windowed bool) {
 	ctx := context.Background()
 	stats, err := e.Stats()
 	if err != nil || stats.FilterSource != source {
@@ -237,6 +255,14 @@ func checkGoldenStore(t *testing.T, e *engine.Engine, source engine.FilterSource
 	}
 	checkGoldenState(t, e)
 	kept := uint64((len(goldenWeeks)-1)*len(goldenScopes)*goldenClaims - 2)
+	if windowed {
+		kept++
+		ev := goldenWindowed(t)
+		want := engine.Record{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin, Window: ev.Window}
+		if r, err := e.TryClaim(ctx, ev); err != nil || r.Verdict != engine.Duplicate || r.Record != want {
+			t.Errorf("the claim with a window: %+v, %v; want %+v", r, err, want)
+		}
+	}
 	checkGoldenCounts(t, e, kept)
 	if report, err := e.Verify(ctx); err != nil || report.Total != 0 || report.Claims != kept {
 		t.Errorf("Verify: %+v, %v; want %d claims", report, err, kept)

@@ -14,27 +14,39 @@ import (
 
 const module = "github.com/hapax-dev/hapax"
 
-// rooms is the drawing of the packages in README.md: what each may import of this module, tests aside.
+// rooms is the drawing of the packages in docs/architecture.md: what each may import of this module, tests aside.
 var rooms = map[string][]string{
 	"":                   {},
 	"weekbucket":         {},
 	"bloom":              {},
-	"engine":             {"weekbucket", "bloom"},
+	"engine":             {"weekbucket", "bloom", "internal/entry", "internal/keyspace"},
+	"internal/entry":     {"internal/keyspace"},
+	"outbox":             {"engine", "internal/entry"},
+	"idempotency":        {"engine"},
+	"listener":           {"engine"},
+	"correlation":        {},
+	"internal/keyspace":  {},
 	"engine/storetest":   {"engine", "weekbucket", "internal/sidecar"},
 	"internal/sidecar":   {"engine"},
 	"internal/kafkatest": {},
 	"engine/pebble":      {"engine", "weekbucket", "internal/sidecar"},
 	"engine/bolt":        {"engine", "weekbucket", "internal/sidecar"},
 	"telemetry":          {"engine", "weekbucket"},
-	"kafkaadapter":       {"engine", "weekbucket"},
-	"bench":              {"engine", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter"},
-	"cmd/dedupbench":     {"bench"},
+	"kafkaadapter":       {"engine", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter"},
 
-	"examples/owncommit":   {"engine", "engine/pebble", "kafkaadapter"},
-	"examples/withwork":    {"engine", "engine/pebble", "kafkaadapter"},
-	"examples/balances":    {"engine", "engine/pebble", "kafkaadapter", "telemetry"},
-	"examples/cloudevents": {"engine", "engine/pebble", "kafkaadapter"},
-	"examples/replay":      {},
+	"kafkaadapter/deadletter": {"engine", "kafkaadapter/identify"},
+	"kafkaadapter/identify":   {"weekbucket", "correlation"},
+
+	"bench":          {"engine", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "telemetry"},
+	"cmd/dedupbench": {"bench"},
+
+	"examples/atmostonce":    {"engine", "engine/pebble", "kafkaadapter"},
+	"examples/transactional": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter"},
+	"examples/balances":      {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "telemetry"},
+	"examples/cloudevents":   {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify"},
+	"examples/replay":        {},
+	"examples/outbox":        {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "outbox"},
+	"examples/edge":          {"engine", "engine/bolt"},
 }
 
 func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {

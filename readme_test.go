@@ -41,9 +41,9 @@ func TestDriftOfAnExampleIsSeen(t *testing.T) {
 	}
 }
 
-// TestReadmeCommandsParse asks each dedupbench command line of the README for its help, which it gives only if it
+// TestCommandsOfThePagesParse asks each dedupbench command line of the pages for its help, which it gives only if it
 // understands all the rest.
-func TestReadmeCommandsParse(t *testing.T) {
+func TestCommandsOfThePagesParse(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "dedupbench")
 	if runtime.GOOS == "windows" {
 		name += ".exe"
@@ -58,7 +58,7 @@ func TestReadmeCommandsParse(t *testing.T) {
 		}
 		return nil
 	}
-	lines := commands(readme(t))
+	lines := commands(pages(t))
 	if len(lines) < 2 {
 		t.Fatalf("command lines found: %q", lines)
 	}
@@ -72,9 +72,9 @@ func TestReadmeCommandsParse(t *testing.T) {
 	}
 }
 
-func TestReadmeDrawsTheRooms(t *testing.T) {
+func TestArchitectureDrawsTheRooms(t *testing.T) {
 	drawn := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^([a-z/]+) +-> +([a-z/, ]+)$`).FindAllStringSubmatch(readme(t), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^([a-z/]+) +-> +([a-z/, ]+)$`).FindAllStringSubmatch(source(t, "docs/architecture.md"), -1) {
 		drawn[m[1]] = nil
 		if m[2] != "nothing" {
 			drawn[m[1]] = slices.Sorted(slices.Values(strings.Split(m[2], ", ")))
@@ -85,16 +85,34 @@ func TestReadmeDrawsTheRooms(t *testing.T) {
 			continue // the root holds no code
 		}
 		if got, ok := drawn[room]; !ok || !slices.Equal(got, slices.Sorted(slices.Values(allowed))) {
-			t.Errorf("README.md draws %s -> %v, layering_test.go allows %v", room, got, allowed)
+			t.Errorf("docs/architecture.md draws %s -> %v, layering_test.go allows %v", room, got, allowed)
 		}
 		delete(drawn, room)
 	}
 	if len(drawn) > 0 {
-		t.Errorf("README.md draws what is not there: %v", slices.Sorted(maps.Keys(drawn)))
+		t.Errorf("docs/architecture.md draws what is not there: %v", slices.Sorted(maps.Keys(drawn)))
 	}
 }
 
-func readme(t *testing.T) string { return source(t, "README.md") }
+// readme is the README with the page that continues its examples.
+func readme(t *testing.T) string {
+	t.Helper()
+	return source(t, "README.md") + source(t, "docs/getting-started.md")
+}
+
+// pages is the README with all pages of docs and CONTRIBUTING.md.
+func pages(t *testing.T) string {
+	t.Helper()
+	names, err := filepath.Glob("docs/*.md")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	text := source(t, "README.md") + source(t, "CONTRIBUTING.md")
+	for _, name := range names {
+		text += source(t, name)
+	}
+	return text
+}
 
 func source(t *testing.T, name string) string {
 	t.Helper()
@@ -116,11 +134,11 @@ func drift(text, src string) (problems []string) {
 		got = append(got, m[1])
 	}
 	if len(got) != len(want) {
-		return []string{fmt.Sprintf("README.md has %d Go blocks, example_test.go has %d examples", len(got), len(want))}
+		return []string{fmt.Sprintf("README.md and docs/getting-started.md have %d Go blocks, example_test.go has %d examples", len(got), len(want))}
 	}
 	for i := range want {
 		if got[i] != want[i] {
-			problems = append(problems, fmt.Sprintf("README.md shows\n%s\n\nand the example is\n%s", got[i], want[i]))
+			problems = append(problems, fmt.Sprintf("the README or docs/getting-started.md shows\n%s\n\nand the example is\n%s", got[i], want[i]))
 		}
 	}
 	return problems
@@ -148,10 +166,31 @@ func examples(src string) (bodies []string, err error) {
 	return bodies, nil
 }
 
-// commands returns the arguments of each dedupbench command line of the README.
+// commands returns the arguments of each dedupbench command line.
 func commands(text string) (lines []string) {
 	for _, m := range regexp.MustCompile("go run \\./cmd/dedupbench ([^`#|\n]+)").FindAllStringSubmatch(text, -1) {
 		lines = append(lines, strings.TrimSpace(m[1]))
 	}
 	return lines
+}
+
+// TestLinksOfThePagesLead checks each link of the pages to another file of the tree.
+func TestLinksOfThePagesLead(t *testing.T) {
+	names, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	n := 0
+	for _, name := range append(names, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+		for _, m := range link.FindAllStringSubmatch(source(t, name), -1) {
+			n++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", name, m[1], err)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("%d links are found", n)
+	}
 }

@@ -18,7 +18,7 @@ func TestOneVersionOfKafka(t *testing.T) {
 	for file, pattern := range map[string]string{
 		".ci/kafka/pom.xml": `<kafka.version>(.*)</kafka.version>`,
 		"compose.yaml":      `image: apache/kafka:(\S+)`,
-		"README.md":         `Apache Kafka ([0-9.]+[0-9]) on 127`,
+		"CONTRIBUTING.md":   `Apache Kafka ([0-9.]+[0-9]) on 127`,
 	} {
 		if got := version(file, pattern); got != want {
 			t.Errorf("%s names Kafka %s, tools.env %s", file, got, want)

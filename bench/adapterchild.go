@@ -8,13 +8,18 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // consumeChild is the process of a consumer.
@@ -29,7 +34,7 @@ func consumeChild(order []byte, say *voice) error {
 	return o.consumePlain(say)
 }
 
-// An adapterConsumer is what the adapter is for: a host with an engine and a handler.
+// An adapterConsumer is what the adapter is for: an application with an engine, a handler, and telemetry.
 type adapterConsumer struct {
 	consumeOrder
 	say  *voice
@@ -39,19 +44,35 @@ type adapterConsumer struct {
 	effects  *effects
 	returned io.WriteCloser
 	metrics  *prometheus.Registry
+	observer *observer
+	calls    []paddedCount // of the handler, by partition
 	first    firstFetch
 	seconds  float64 // until the end was reached
+	spread   float64 // when half was reached; 0 before
+}
+
+// A paddedCount has a cache line for itself, so that partitions do not slow one another down by counting.
+type paddedCount struct {
+	atomic.Uint64
+	_ [56]byte
 }
 
 func (o consumeOrder) consumeWithAdapter(say *voice) (err error) {
-	c := &adapterConsumer{consumeOrder: o, say: say, gate: gate{gateOrder: o.gateOrder, say: say}, metrics: prometheus.NewRegistry()}
-	if c.e, err = c.openStore(); err != nil {
+	c := &adapterConsumer{
+		consumeOrder: o, say: say, gate: gate{gateOrder: o.gateOrder, say: say}, metrics: prometheus.NewRegistry(),
+		calls: make([]paddedCount, len(o.Ends)),
+	}
+	if c.observer, err = newObserver(c.metrics); err != nil {
 		return err
 	}
+	if c.e, err = c.openStore(c.observer); err != nil {
+		return err
+	}
+	defer c.observer.Watch(c.e)()
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	adapter, err := kafkaadapter.New(c.e.Engine, c.mode(), c.options())
+	adapter, err := kafkaadapter.New(c.e.Engine, c.options())
 	if err != nil {
 		return err
 	}
@@ -64,6 +85,31 @@ func (o consumeOrder) consumeWithAdapter(say *voice) (err error) {
 		return cause
 	}
 	return c.finish()
+}
+
+// An observer is the telemetry that services have, with a tracer that records nothing, and counts conflicts.
+type observer struct {
+	*telemetry.Observer
+	conflicts atomic.Uint64
+}
+
+func newObserver(r prometheus.Registerer) (*observer, error) {
+	none := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	o, err := telemetry.New(telemetry.Options{Registerer: r, TracerProvider: func() trace.TracerProvider { return none }})
+	return &observer{Observer: o}, err
+}
+
+// Updating implements engine.Observer.
+func (o *observer) Updating(ctx context.Context) engine.TxObserver {
+	tx := o.Observer.Updating(ctx)
+	ended := tx.Ended
+	tx.Ended = func(s engine.TxSummary) {
+		if errors.Is(s.Err, engine.ErrConflict) {
+			o.conflicts.Add(1)
+		}
+		ended(s)
+	}
+	return tx
 }
 
 // prepare says how many events are claimed, and opens the files.
@@ -97,20 +143,27 @@ func (c *adapterConsumer) claims() (claims uint64, err error) {
 const mostAttempts = 1 << 20
 
 func (c *adapterConsumer) mode() kafkaadapter.Mode {
-	letters := &kafkaadapter.DeadLetters{}
 	if c.Kind == adapterOwn {
-		return kafkaadapter.OwnCommit{Handle: c.handleOwn, DeadLetters: letters}
+		return kafkaadapter.AtMostOnce{Handle: c.handleOwn}
 	}
-	return kafkaadapter.WithWork{Handle: c.handleWork, DeadLetters: letters, MaxAttempts: mostAttempts}
+	return kafkaadapter.Transactional{Handle: c.handleWork, MaxAttempts: mostAttempts}
 }
 
 func (c *adapterConsumer) options() kafkaadapter.Options {
 	return kafkaadapter.Options{
-		Group: c.Group, Topics: []string{c.Topic}, Scope: DefaultScope, InstanceID: instance, MaxBatch: c.Batch,
+		Group: c.Group,
+		Routes: []kafkaadapter.Route{{
+			Topics: []string{c.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: DefaultScope,
+			TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
+		}},
 		Client:     []kgo.Opt{kgo.SeedBrokers(c.Seeds...), kgo.WithHooks(&c.first)},
-		Logger:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Registerer: keeping{c.metrics},
-		OnStop:     func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) },
+		Membership: kafkaadapter.Membership{InstanceID: instance},
+		Batching:   kafkaadapter.Batching{MaxBatch: c.Batch},
+		Telemetry: kafkaadapter.Telemetry{
+			Logger:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Registerer: keeping{c.metrics},
+		},
+		Hooks: kafkaadapter.Hooks{OnStop: func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) }},
 	}
 }
 
@@ -134,45 +187,61 @@ func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 
 // handleOwn writes the event down as it starts, and a byte more as it returns.
 func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record) error {
+	c.calls[rec.Partition].Add(1)
 	if c.Measure {
-		return nil
+		return c.Workload.handle(nil, rec)
 	}
 	number := c.number(rec)
 	if err := c.effects.add(number, idOf(rec.Record)); err != nil {
 		return err
 	}
 	c.gate.pass()
+	if err := c.Workload.handle(nil, rec); err != nil {
+		return err
+	}
 	_, err := c.returned.Write([]byte{'.'})
 	return err
 }
 
-// handleWork counts the event in the transaction that claims it.
+// handleWork does the work of the event, and counts it, in the transaction that claims it.
 func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
+	c.calls[rec.Partition].Add(1)
 	if c.Measure {
-		return nil
+		return c.Workload.handle(tx, rec)
 	}
 	err := addToState(tx, rec.Partition, c.number(rec))
+	if err == nil {
+		err = c.Workload.handle(tx, rec)
+	}
 	c.gate.pass()
 	return err
 }
 
 var errAtEnd = errors.New("all is read")
 
-// watch ends the run when the store's offsets are at the topic's ends, and says how far it is until then.
+// watch ends the run when the store's offsets are at the topic's ends, and says how far it is until then. With a slow
+// partition 0 the others count.
 func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
+	from := 0
+	if c.Workload.Slow > 0 {
+		from = 1
+	}
 	var told time.Time
 	for range tick.C {
-		at, err := c.position(ctx)
+		next, err := c.positions(ctx)
+		at, end := sum(next[from:]), sum(c.Ends[from:])
 		switch {
 		case err != nil:
 			stop(err)
 			return
-		case at == sum(c.Ends):
+		case at == end && c.allBegun():
 			c.seconds = c.first.since()
 			stop(errAtEnd)
 			return
+		case c.spread == 0 && at >= end/2:
+			c.spread = spread(next[from:], c.Ends[from:])
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
@@ -181,25 +250,71 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 			}
 			c.say.line("at %d", at)
 		}
+		if c.Measure { // the end is soon enough
+			continue
+		}
+		if err := c.tellEffort(); err != nil {
+			stop(err)
+			return
+		}
 	}
 }
 
-// position is the sum of the next offsets that the store has.
-func (c *adapterConsumer) position(ctx context.Context) (at uint64, err error) {
-	for p := range c.Ends {
+// allBegun reports whether the handlers of all claims have begun. In mode own the offset commits before them, and an
+// orderly end takes back the claims that wait for theirs.
+func (c *adapterConsumer) allBegun() bool {
+	if c.Kind != adapterOwn || c.Workload.Slow > 0 { // the slow partition is left where it is
+		return true
+	}
+	begun := uint64(0)
+	for i := range c.calls {
+		begun += c.calls[i].Load()
+	}
+	s, err := c.e.Stats()
+	return err != nil || begun >= s.Verdicts[engine.Claimed]
+}
+
+func (c *adapterConsumer) tellEffort() error {
+	e := effort{Conflicts: c.observer.conflicts.Load()}
+	for p := range c.calls {
+		e.Calls += c.calls[p].Load()
+	}
+	return c.say.value("effort", e)
+}
+
+// positions are the next offsets that the store has, by partition.
+func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
+	next := make([]int64, len(c.Ends))
+	for p := range next {
 		o, _, err := c.e.Offset(ctx, engine.Position{Group: c.Group, Topic: c.Topic, Partition: int32(p)})
 		if err != nil {
-			return 0, err
+			return next, err
 		}
-		at += uint64(o.Next)
+		next[p] = o.Next
 	}
-	return at, nil
+	return next, nil
+}
+
+// spread is how many times as far the first partition is as the last one, each as a share of its records. A partition that has not
+// begun counts as if its first record were done.
+func spread(next, ends []int64) float64 {
+	least, most := 1.0, 0.0
+	for p, end := range ends {
+		if end > 0 {
+			share := float64(max(next[p], 1)) / float64(end)
+			least, most = min(least, share), max(most, share)
+		}
+	}
+	return most / least
 }
 
 // finish says what was measured: events by the adapter's count of those that it has handled and committed.
 func (c *adapterConsumer) finish() error {
+	if err := c.tellEffort(); err != nil {
+		return err
+	}
 	if c.Measure {
-		m := measurement{Seconds: c.seconds}
+		m := measurement{Seconds: c.seconds, Spread: c.spread}
 		var err error
 		if m.Claims, err = c.claims(); err != nil {
 			return err
@@ -207,7 +322,9 @@ func (c *adapterConsumer) finish() error {
 		if m.Handled, err = c.committed(); err != nil {
 			return err
 		}
-		c.say.line("measured %s", &m)
+		if err := c.say.value("measured", m); err != nil {
+			return err
+		}
 	}
 	if c.effects != nil {
 		if err := errors.Join(c.effects.close(), c.returned.Close()); err != nil {

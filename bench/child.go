@@ -63,7 +63,7 @@ func ChildMain(args []string) (code int, ran bool) {
 	return 0, true
 }
 
-// tune sets the Go runtime as docs/kafka.md advises for a busy consumer, unless the environment says something else. All
+// tune sets the Go runtime as docs/failures.md advises for a busy consumer, unless the environment says something else. All
 // children do it, whatever they measure.
 func tune() {
 	if os.Getenv("GOGC") == "" {
@@ -91,6 +91,15 @@ func (v *voice) line(format string, args ...any) {
 	if _, err := v.w.Write(v.buf); err != nil {
 		os.Exit(1) // the parent is gone
 	}
+}
+
+// value tells a word and a value as JSON.
+func (v *voice) value(word string, value any) error {
+	b, err := json.Marshal(value)
+	if err == nil {
+		v.line("%s %s", word, b)
+	}
+	return err
 }
 
 // A child is the parent's side. One goroutine uses it; kill may be called from any.

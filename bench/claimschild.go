@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
@@ -36,6 +37,6 @@ func claimsChild(order []byte, say *voice) error {
 	if _, err := run.judgeAll(e); err != nil {
 		return err
 	}
-	say.line("measured %s", &measurement{Seconds: run.engineTime.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed})
-	return e.Close()
+	m := measurement{Seconds: run.engineTime.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed}
+	return errors.Join(say.value("measured", m), e.Close())
 }

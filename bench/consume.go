@@ -2,10 +2,13 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // A consumerKind is how a consumer decides what it handles, and when it says that it has.
@@ -26,6 +29,7 @@ const (
 //	from n      it goes on from there (see gateOrder)
 //	here        it has come to the point of the kill
 //	at n        how far it has come
+//	effort …    see effort
 //	measured …  see measurement, if nothing is to kill it
 type consumeOrder struct {
 	Kind         consumerKind
@@ -41,13 +45,19 @@ type consumeOrder struct {
 
 	Effects  string // the file to write what is handled to
 	Returned string // the file that grows by a byte with each return of a handler
-	Measure  bool   // take the time, with a handler that does nothing
+	Measure  bool   // take the time, with nothing but the handler of the workload
 
+	Workload Workload // of the adapter
 	gateOrder
 }
 
 func (o *consumeOrder) hasStore() bool {
 	return o.Kind == adapterOwn || o.Kind == adapterWork || o.Kind == offsetFirst
+}
+
+// openStore opens the engine of a consumer's store.
+func (o *consumeOrder) openStore(observer engine.Observer) (*opened, error) {
+	return openEngine(o.Store, o.Dir, false, engine.Options{RetentionWeeks: o.Weeks, Observer: observer})
 }
 
 // A consuming is one consumer's way through a topic, over all its lives.
@@ -62,6 +72,7 @@ type consuming struct {
 
 	killed   int
 	measured measurement
+	effort   effort // over all lives
 }
 
 // run starts the consumer, kills it as planned, starts it again, and returns when it has come to the end.
@@ -97,11 +108,15 @@ func (c *consuming) life(ctx context.Context, k kill) (killed bool, err error) {
 	silence := time.AfterFunc(maxSilence, child.kill)
 	defer silence.Stop()
 	at, meant := uint64(0), false
+	var now effort
+	defer func() { c.effort.add(now) }()
 	killed, err = child.hear(func(word, rest string) error {
 		n, _ := strconv.ParseUint(rest, 10, 64)
 		switch word {
 		case "measured":
-			return c.measured.parse(rest)
+			return json.Unmarshal([]byte(rest), &c.measured)
+		case "effort":
+			return json.Unmarshal([]byte(rest), &now)
 		case "here":
 			meant = true
 			time.AfterFunc(k.after, child.kill)
@@ -127,7 +142,7 @@ func (c *consuming) life(ctx context.Context, k kill) (killed bool, err error) {
 	case err == nil && killed && !meant && ctx.Err() == nil:
 		err = fmt.Errorf("it has not come further than %d of %d for %v", at, c.way, maxSilence)
 	case err == nil && killed && c.tell != nil && ctx.Err() == nil:
-		c.tell(fmt.Sprintf("  killed (SIGKILL) behind %s of %s, and started again", thousands(at), thousands(c.way)))
+		c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
 	}
 	return killed, err
 }
@@ -151,15 +166,19 @@ type measurement struct {
 	Seconds float64
 	// Handled events (of a plain loop: records), and what the engine holds.
 	Handled, Claims uint64
+	// Spread is how many times as far the first partition has come as the last one, each as a share of its records, when
+	// half of all records are done. 0 of a plain loop.
+	Spread float64
 }
 
-func (m *measurement) String() string {
-	return fmt.Sprintf("%g %d %d", m.Seconds, m.Handled, m.Claims)
+// An effort is what one life of a consumer through the adapter has done. What it did in the last milliseconds before a
+// kill is not in it.
+type effort struct {
+	Calls     uint64 // of the handler
+	Conflicts uint64 // runs of transactions that lost against another one
 }
 
-func (m *measurement) parse(s string) error {
-	if _, err := fmt.Sscan(s, &m.Seconds, &m.Handled, &m.Claims); err != nil {
-		return fmt.Errorf("a consumer has measured %q: %w", s, err)
-	}
-	return nil
+func (e *effort) add(more effort) {
+	e.Calls += more.Calls
+	e.Conflicts += more.Conflicts
 }

@@ -31,6 +31,7 @@ type KafkaOptions struct {
 	Dup        float64  // share of them that repeat an earlier event (see topicLog)
 	Partitions int      // 0 = DefaultKafkaPartitions
 	Mode       KafkaMode
+	Workload   Workload
 	Kills      int // 0 = none, and rates are taken
 	Control    KafkaControl
 	Store      StoreName
@@ -65,18 +66,32 @@ type KafkaReport struct {
 	// event by event; in mode own, by how much the number of events differs from those whose handler has returned, and
 	// AtRisk.
 	StateMismatch uint64 `json:"state_mismatch"`
+	// BalancesWrong accounts do not have the balance that the events add up to, each moved once.
+	BalancesWrong uint64 `json:"balances_wrong"`
 	Kills         int    `json:"kills"`
+
+	// HandlerCalls and Conflicts are of the round of the rates below in which the handler was called most. With kills they are
+	// of all lives of the consumer, without the last milliseconds before each kill. Conflicts are batches, and
+	// other transactions of the adapter, that lost against another transaction and ran again.
+	HandlerCalls uint64 `json:"handler_calls"`
+	Conflicts    uint64 `json:"conflicts"`
 
 	// Rates, null with kills: the medians of three rounds. In a round the three are taken one after the other, each of a
 	// process of its own with a store of its own, over the same topic, with the client's defaults, from the first fetched
-	// record to the last one. RecordsPerS is of the adapter with a handler that does nothing, until the store has the
-	// last offset; RawRecordsPerS of a plain loop that only polls; ClaimsPerS of the engine alone on the same
+	// record to the last one. RecordsPerS is of the adapter with the handler of the workload and with telemetry, whose tracer
+	// records nothing, until the store has the last offset; RawRecordsPerS of a plain loop that only polls; ClaimsPerS of the engine alone on the same
 	// events, in durable batches of the adapter's size, by a caller for each partition. Ratio is RecordsPerS over
-	// RawRecordsPerS. The counts above are of one more consumer, whose handler works.
+	// RawRecordsPerS. The counts of events above are of one more consumer, which counts each event in its store as well.
 	RecordsPerS    *float64 `json:"records_per_s"`
 	RawRecordsPerS *float64 `json:"raw_records_per_s"`
 	ClaimsPerS     *float64 `json:"claims_per_s"`
 	Ratio          *float64 `json:"ratio"`
+	// PartitionSpread is how many times as far the first partition is as the last one when half of all records are done: the
+	// largest of the rounds.
+	PartitionSpread *float64 `json:"partition_spread"`
+	// BesideSlow is the rate of a partition beside one with a slow handler, as a share of its rate beside others like itself;
+	// null unless Workload.Slow is set.
+	BesideSlow *float64 `json:"beside_slow"`
 
 	ProduceSeconds float64 `json:"produce_seconds"`
 	ConsumeSeconds float64 `json:"consume_seconds"`
@@ -99,7 +114,8 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 	if err != nil {
 		return report, err
 	}
-	stage := staging{Brokers: o.Brokers, Dir: o.Dir, Log: &topicLog{source: src, N: o.N, Dup: o.Dup}, Partitions: o.Partitions, Progress: o.Progress}
+	log := &topicLog{source: src, N: o.N, Dup: o.Dup, Accounts: o.Workload.Accounts}
+	stage := staging{Brokers: o.Brokers, Dir: o.Dir, Log: log, Partitions: o.Partitions, Progress: o.Progress}
 	err = stage.with(ctx, func(dir string, p *produced) error {
 		report.Produced, report.Distinct, report.ProduceSeconds = uint64(o.N), p.distinct, p.took.Seconds()
 		run := kafkaRun{KafkaOptions: o, produced: p, dir: dir, report: &report}
@@ -111,7 +127,8 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 	return report, err
 }
 
-func (o *KafkaOptions) complete() error {
+// setDefaults replaces zero values by their defaults.
+func (o *KafkaOptions) setDefaults() {
 	if o.N == 0 {
 		o.N = DefaultKafkaRecords
 	}
@@ -121,6 +138,10 @@ func (o *KafkaOptions) complete() error {
 	if o.Mode == "" {
 		o.Mode = KafkaWork
 	}
+}
+
+func (o *KafkaOptions) complete() error {
+	o.setDefaults()
 	if _, err := o.Store.kind(); err != nil {
 		return err
 	}
@@ -135,13 +156,15 @@ func (o *KafkaOptions) complete() error {
 		return fmt.Errorf("%w: control %q: the only one is %s, in mode %s, with kills", ErrUsage, o.Control, OffsetFirst, KafkaWork)
 	case float64(o.N)*(1-o.Dup) < float64(o.Kills*leastPerKill):
 		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
+	case o.Workload.Slow > 0 && (o.Partitions < 2 || o.Kills > 0):
+		return fmt.Errorf("%w: a slow handler is measured beside others: give 2 partitions or more, and no kills", ErrUsage)
 	}
-	return nil
+	return o.Workload.complete(o.Mode)
 }
 
 // broken says what does not hold. Mode own may lose what was at risk.
 func (r *KafkaReport) broken(o *KafkaOptions) error {
-	if r.Lost <= r.AtRisk && r.HandledTwice+r.StateMismatch == 0 {
+	if r.Lost <= r.AtRisk && r.HandledTwice+r.StateMismatch+r.BalancesWrong == 0 {
 		return nil
 	}
 	again := "run again with --dir to keep the store, and report it"
@@ -152,8 +175,8 @@ func (r *KafkaReport) broken(o *KafkaOptions) error {
 	if r.firstWrong != "" {
 		first = " (first " + r.firstWrong + ")"
 	}
-	return fmt.Errorf("%w: %d lost, %d of them at risk, %d handled twice, %d state mismatches%s: %s",
-		ErrNotHeld, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, first, again)
+	return fmt.Errorf("%w: %d lost, %d of them at risk, %d handled twice, %d state mismatches, %d balances wrong%s: %s",
+		ErrNotHeld, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, r.BalancesWrong, first, again)
 }
 
 // kafkaRun is a run of Kafka.
@@ -183,8 +206,10 @@ func (k *kafkaRun) order(kind consumerKind) consumeOrder {
 }
 
 func (k *kafkaRun) orderIn(dir, group string, kind consumerKind) consumeOrder {
+	work := k.Workload
+	work.Slow = 0
 	return consumeOrder{
-		Kind: kind, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(group), Ends: k.ends, Limit: k.log.limit(),
+		Kind: kind, Workload: work, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(group), Ends: k.ends, Limit: k.log.limit(),
 		Store: k.Store, Dir: dir, Weeks: k.log.options().RetentionWeeks,
 	}
 }
@@ -198,7 +223,11 @@ func (k *kafkaRun) consume(ctx context.Context, c *consuming) error {
 	start := time.Now()
 	c.stage, c.progress = "consume", k.Progress
 	err := c.run(ctx)
-	k.report.Kills, k.report.ConsumeSeconds = c.killed, time.Since(start).Seconds()
+	r := k.report
+	r.Kills, r.ConsumeSeconds = c.killed, time.Since(start).Seconds()
+	if k.Kills > 0 {
+		r.HandlerCalls, r.Conflicts = c.effort.Calls, c.effort.Conflicts
+	}
 	return err
 }
 
@@ -218,7 +247,7 @@ func (k *kafkaRun) work(ctx context.Context) error {
 	}
 	r := k.report
 	r.Handled, r.HandledTwice = check.handled()
-	r.StateMismatch, r.firstWrong = check.mismatches, check.first
+	r.StateMismatch, r.BalancesWrong, r.firstWrong = check.mismatches, check.balancesWrong, check.first
 	r.Lost = less(r.Distinct, r.Handled)
 	return nil
 }

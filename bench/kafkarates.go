@@ -2,24 +2,33 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // rounds is how often each rate is taken, in turns, because other work on a machine comes and goes.
 const rounds = 3
 
-// rates takes the three rates: the median of each over the rounds.
+// A timing is taken in each round.
+type timing struct {
+	timed func(ctx context.Context, dir string) (measurement, error)
+	perS  [rounds]float64
+}
+
+// rates takes the rates: the median of each over the rounds.
 func (k *kafkaRun) rates(ctx context.Context) error {
-	var ours, raw, claims [rounds]float64
+	raw, claims, ours := &timing{timed: k.timedRaw}, &timing{timed: k.timedClaims}, &timing{timed: k.timedAdapter}
+	takes := []*timing{raw, claims, ours}
+	beside := &timing{timed: k.timedBesideSlow}
+	if k.Workload.Slow > 0 {
+		takes = append(takes, beside)
+	}
 	for i := range rounds {
 		dir := filepath.Join(k.dir, fmt.Sprintf("round-%d", i+1))
-		takes := []struct {
-			rate  *float64
-			timed func(context.Context, string) (measurement, error)
-		}{{&raw[i], k.timedRaw}, {&claims[i], k.timedClaims}, {&ours[i], k.timedAdapter}}
 		for j := range takes {
 			take := takes[(i+j)%len(takes)] // none comes always after the same one
 			m, err := take.timed(ctx, dir)
@@ -29,22 +38,35 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			*take.rate = float64(k.N) / m.Seconds
+			records := float64(k.N)
+			if take == beside {
+				records = float64(sum(k.ends[1:]))
+			}
+			take.perS[i] = records / m.Seconds
 		}
 	}
-	median := func(rates [rounds]float64) *float64 {
-		slices.Sort(rates[:])
-		return &rates[rounds/2]
-	}
 	r := k.report
-	r.RecordsPerS, r.RawRecordsPerS, r.ClaimsPerS = median(ours), median(raw), median(claims)
-	ratio := *r.RecordsPerS / *r.RawRecordsPerS
-	r.Ratio = &ratio
+	r.RecordsPerS, r.RawRecordsPerS, r.ClaimsPerS = ours.median(), raw.median(), claims.median()
+	r.Ratio = over(r.RecordsPerS, r.RawRecordsPerS)
+	if k.Workload.Slow > 0 {
+		without := *r.RecordsPerS * float64(sum(k.ends[1:])) / float64(k.N)
+		r.BesideSlow = over(beside.median(), &without)
+	}
 	return nil
 }
 
+func (t *timing) median() *float64 {
+	slices.Sort(t.perS[:])
+	return &t.perS[rounds/2]
+}
+
+func over(a, b *float64) *float64 {
+	ratio := *a / *b
+	return &ratio
+}
+
 func (k *kafkaRun) timedRaw(ctx context.Context, dir string) (measurement, error) {
-	m, err := k.timed(ctx, rawLoop, dir)
+	m, err := k.timed(ctx, rawLoop, dir, 0)
 	if all := sum(k.ends); err == nil && m.Handled != all {
 		err = fmt.Errorf("a plain loop has read %d of %d records: give brokers that keep them all", m.Handled, all)
 	}
@@ -60,23 +82,44 @@ func (k *kafkaRun) timedClaims(ctx context.Context, dir string) (measurement, er
 }
 
 func (k *kafkaRun) timedAdapter(ctx context.Context, dir string) (measurement, error) {
-	kind := adapterWork
-	if k.Mode == KafkaOwn {
-		kind = adapterOwn
-	}
-	m, err := k.timed(ctx, kind, dir)
+	m, err := k.timed(ctx, k.adapter(), dir, 0)
 	if err == nil && (m.Handled != k.distinct || m.Claims != k.distinct) {
 		err = fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
 	}
 	return m, err
 }
 
+// timedBesideSlow runs the adapter until all partitions but the slow one are at their ends.
+func (k *kafkaRun) timedBesideSlow(ctx context.Context, dir string) (measurement, error) {
+	return k.timed(ctx, k.adapter(), dir, k.Workload.Slow)
+}
+
+func (k *kafkaRun) adapter() consumerKind {
+	if k.Mode == KafkaOwn {
+		return adapterOwn
+	}
+	return adapterWork
+}
+
 // timed runs a consumer that nothing kills, in a group of its own.
-func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string) (measurement, error) {
-	order := k.orderIn(dir, groupNames[kind]+"-"+filepath.Base(dir), kind)
-	order.Measure = true
+func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slow time.Duration) (measurement, error) {
+	group := groupNames[kind] + "-" + filepath.Base(dir)
+	if slow > 0 {
+		group += "-slow"
+	}
+	order := k.orderIn(dir, group, kind)
+	order.Measure, order.Workload.Slow = true, slow
 	c := consuming{order: order, way: uint64(k.N), stage: string(kind), progress: k.Progress}
 	err := c.run(ctx)
+	r := k.report
+	if kind == k.adapter() && slow == 0 {
+		if c.effort.Calls >= r.HandlerCalls {
+			r.HandlerCalls, r.Conflicts = c.effort.Calls, c.effort.Conflicts
+		}
+		if s := c.measured.Spread; s > 0 && (r.PartitionSpread == nil || s > *r.PartitionSpread) {
+			r.PartitionSpread = &s
+		}
+	}
 	return c.measured, err
 }
 
@@ -88,7 +131,7 @@ func (k *kafkaRun) claimAlone(ctx context.Context, dir string) (m measurement, e
 	}
 	_, err = child.hear(func(word, rest string) error {
 		if word == "measured" {
-			return m.parse(rest)
+			return json.Unmarshal([]byte(rest), &m)
 		}
 		return nil
 	})

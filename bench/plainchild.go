@@ -81,7 +81,7 @@ func (c *plainConsumer) prepare() error {
 	var err error
 	switch {
 	case c.hasStore():
-		c.e, err = c.openStore()
+		c.e, err = c.openStore(nil)
 	case c.Effects != "":
 		c.effects, err = openEffects(c.Effects)
 	}
@@ -117,11 +117,6 @@ func (c *plainConsumer) committed() (offsets kadm.OffsetResponses, err error) {
 		time.Sleep(500 * time.Millisecond)
 	}
 	return offsets, err
-}
-
-// openStore opens the engine of a consumer's store.
-func (o *consumeOrder) openStore() (*opened, error) {
-	return openEngine(o.Store, o.Dir, false, engine.Options{RetentionWeeks: o.Weeks})
 }
 
 func (c *plainConsumer) atOnce() int {
@@ -222,7 +217,9 @@ func eventOf(r *kgo.Record) (ev engine.Event, err error) {
 
 func (c *plainConsumer) finish(say *voice) error {
 	if c.Measure {
-		say.line("measured %s", &measurement{Seconds: c.first.since(), Handled: c.read})
+		if err := say.value("measured", measurement{Seconds: c.first.since(), Handled: c.read}); err != nil {
+			return err
+		}
 	}
 	if c.effects != nil {
 		return c.effects.close()

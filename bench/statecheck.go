@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -20,10 +21,15 @@ type stateCheck struct {
 	counts []uint32 // by event
 	where  []int32  // the last partition that has counted it
 
-	mu         sync.Mutex // guards what follows
+	work *Workload // nil: no balances
+
+	mu         sync.Mutex       // guards what follows
+	truth      map[string]int64 // the balances of the accounts that are claimed to have been moved
 	looked     uint64
 	mismatches uint64
 	first      string
+
+	balancesWrong uint64
 }
 
 // stateStep is how many keys or events are looked at in one go.
@@ -32,11 +38,14 @@ const stateStep = 1000
 // checkState opens the store for it.
 func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Progress) (c *stateCheck, err error) {
 	c = &stateCheck{produced: p, group: o.Group, progress: progress}
+	if o.Workload.Handler == BalancesHandler {
+		c.work, c.truth = &o.Workload, make(map[string]int64)
+	}
 	c.counts, c.where = make([]uint32, p.log.limit()), make([]int32, p.log.limit())
 	if o.Kind == offsetFirst {
 		c.group = ""
 	}
-	if c.e, err = o.openStore(); err != nil {
+	if c.e, err = o.openStore(nil); err != nil {
 		return c, err
 	}
 	for partition := range p.ends {
@@ -46,6 +55,9 @@ func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Prog
 	}
 	if err == nil {
 		err = c.claims(ctx)
+	}
+	if err == nil && c.work != nil {
+		err = c.balances(ctx)
 	}
 	if cerr := c.e.Close(); err == nil {
 		err = cerr
@@ -154,6 +166,9 @@ func (c *stateCheck) look(ctx context.Context, numbers []uint64) error {
 		case found && rec.Origin.Partition != c.where[n]:
 			c.wrong("event %d: claimed on partition %d, counted on %d", n, rec.Origin.Partition, c.where[n])
 		}
+		if c.work != nil && (found || !c.work.PerPartition) {
+			c.pay(rec.Origin.Partition, c.produced.log.payment(n))
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,10 +177,57 @@ func (c *stateCheck) look(ctx context.Context, numbers []uint64) error {
 	return nil
 }
 
+// pay does to the true balances what an event is to do once, on the partition that has claimed it.
+func (c *stateCheck) pay(partition int32, p payment) {
+	from, to := c.work.account(partition, p.From), c.work.account(partition, p.To)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.truth[string(from)] -= p.Amount
+	c.truth[string(to)] += p.Amount
+}
+
+// balances compares the balance of each account with the true one.
+func (c *stateCheck) balances(ctx context.Context) error {
+	var accounts [][]byte
+	for p := range c.produced.ends {
+		for n := range c.work.Accounts {
+			accounts = append(accounts, c.work.account(int32(p), n))
+		}
+		if !c.work.PerPartition {
+			break
+		}
+	}
+	for some := range slices.Chunk(accounts, stateStep) {
+		err := c.e.Update(ctx, func(tx *engine.Tx) error {
+			for _, account := range some {
+				balance, err := readBalance(tx, account)
+				if err != nil {
+					return err
+				}
+				if want := c.truth[string(account)]; balance != want {
+					c.balancesWrong++
+					c.note("%s: the balance is %d, the events say %d", account, balance, want)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (c *stateCheck) wrong(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mismatches++; c.first == "" {
+	c.mismatches++
+	c.note(format, args...)
+}
+
+// note keeps the first of what is wrong.
+func (c *stateCheck) note(format string, args ...any) {
+	if c.first == "" {
 		c.first = fmt.Sprintf(format, args...)
 	}
 }

@@ -85,7 +85,7 @@ func wholeLog(t *testing.T, n int) *topicLog {
 // plant changes a consumer's store while nobody runs.
 func plant(t *testing.T, o *consumeOrder, change func(*engine.Tx) error) {
 	t.Helper()
-	e, err := o.openStore()
+	e, err := o.openStore(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -21,8 +21,9 @@ import (
 // Everything follows from the seed, the log and the position. Events are numbered as they appear.
 type topicLog struct {
 	source
-	N   int
-	Dup float64 // share of the generated records that repeat one
+	N        int
+	Dup      float64 // share of the generated records that repeat one
+	Accounts int     // that payments are between; 0 = 2
 
 	rows  []uint64       // the recorded log, as numbers of its events
 	known []engine.Event // its events; generated ones are numbered after them
@@ -88,32 +89,23 @@ func (l *topicLog) event(number uint64, arena []byte) engine.Event {
 	return ev
 }
 
-// The form of a record: the id and the time in headers that the adapter looks for unasked; a value that begins with the
-// event's number, by which the books count, and goes on with bytes that do not compress.
+// The id and the time of a record are in headers that the adapter looks for unasked; its value is the JSON of a payment.
 const (
-	idHeader   = "id"
+	idHeader   = "message_id"
 	timeHeader = "event_time"
-	valueBytes = 200
 )
 
 // record makes the next record.
 func (s *sequence) record() *kgo.Record {
 	number, repeat := s.next()
 	ev := s.log.event(number, make([]byte, 0, 36))
-	h := mix(s.log.Seed ^ mix(number))
-	key := h
-	if draw := mix(h ^ uint64(s.position)); repeat && draw%4 == 0 {
+	key := mix(s.log.Seed ^ mix(number))
+	if draw := mix(key ^ uint64(s.position)); repeat && draw%4 == 0 {
 		key = draw
-	}
-	value := make([]byte, 0, valueBytes+8)
-	value = binary.BigEndian.AppendUint64(value, number)
-	for len(value) < valueBytes {
-		h = mix(h)
-		value = binary.LittleEndian.AppendUint64(value, h)
 	}
 	return &kgo.Record{
 		Key:   strconv.AppendUint(nil, key, 36),
-		Value: value[:valueBytes],
+		Value: s.log.value(number),
 		Headers: []kgo.RecordHeader{
 			{Key: idHeader, Value: ev.ID},
 			{Key: timeHeader, Value: ev.Time.AppendFormat(nil, time.RFC3339Nano)},
@@ -121,10 +113,10 @@ func (s *sequence) record() *kgo.Record {
 	}
 }
 
-// numberOf tells which event a record is, if it is below limit.
+// numberOf returns the number of a record's event, which is below limit. It does not decode the rest of the value.
 func numberOf(r *kgo.Record, limit uint64) (uint64, error) {
-	if len(r.Value) == valueBytes {
-		if n := binary.BigEndian.Uint64(r.Value); n < limit {
+	if digits, ok := bytes.CutPrefix(r.Value, []byte(eventPrefix)); ok && len(r.Value) == valueBytes {
+		if n, err := strconv.ParseUint(string(digits[:eventDigits]), 16, 64); err == nil && n < limit {
 			return n, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/weekbucket"
 	"github.com/zeebo/xxh3"
 )
 
@@ -17,7 +18,8 @@ const MaxBatchEvents = 8192
 const partEvents = 256
 
 // TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim is durable and stays,
-// whatever becomes of the work (at most once on failure). The error is that of Result.Err, for the verdict Failed.
+// whatever becomes of the work (at most once on failure). The error is that of Result.Err, for the verdict Failed: then
+// no claim is made, unless the error wraps ErrOutcomeUnknown.
 //
 // ctx is looked at until the event is handed over for judgement; after that the call waits for the verdict, so that no
 // claim is made without its caller being told.
@@ -41,16 +43,33 @@ func (e *Engine) TryClaimDefault(ctx context.Context, ev Event) (Result, error) 
 // TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for each. A repetition
 // within the batch is a Duplicate of its first occurrence. An event that cannot be judged is Failed by itself and
 // holds up no other. The claims are independent of one another: a crash may keep the first of them without the last.
-// With an error nothing was told for the whole batch: some claims may have been made.
+//
+// It returns a result for each event also with an error. Results other than Failed are then as valid as without an
+// error: a Claimed event is durably claimed, and no other caller handles it. A Failed event may have been claimed if
+// the error wraps ErrOutcomeUnknown.
+//
+// ctx is looked at until the first part of the batch is handed over for judgement; after that the call waits for all
+// verdicts, whatever becomes of ctx.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
 	results := make([]Result, len(events))
 	for at := 0; at < len(events); at += MaxBatchEvents {
 		end := min(at+MaxBatchEvents, len(events))
 		if err := e.judge(ctx, events[at:end], results[at:end]); err != nil {
-			return nil, err
+			fail(results[end:], err)
+			return results, err
+		}
+		if end < len(events) {
+			ctx = context.WithoutCancel(ctx)
 		}
 	}
 	return results, nil
+}
+
+// fail makes all results Failed.
+func fail(results []Result, err error) {
+	for i := range results {
+		results[i] = Result{Verdict: Failed, Err: err}
+	}
 }
 
 // TryClaimBatchDefault is TryClaimBatch in the configured default scope; the events' scopes are empty and stay so.
@@ -85,16 +104,43 @@ type candidate struct {
 	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
 	seen            time.Time
 	lock            lockName // in a transaction only: what it is reserved under
+	fingerprint     string
+	again           bool         // there is a record, which is replaced
+	change          *leaseChange // of a leased claim, instead of a verdict
+}
+
+// takes reports whether the candidate can have the claim although it exists.
+func (c *candidate) takes(r *Record) bool {
+	return r.free(c.seen) && !r.conflicts(c.fingerprint, c.seen)
+}
+
+// answer is the result for a claim that exists and that the candidate does not take.
+func (c *candidate) answer(r *Record) Result {
+	switch {
+	case r.conflicts(c.fingerprint, c.seen):
+		return Result{Verdict: Mismatch, Record: *r}
+	case r.State == Leased:
+		return Result{Verdict: Pending, Record: *r}
+	}
+	return Result{Verdict: Duplicate, Record: *r}
 }
 
 // newRecord is what is kept about a claim that is made now.
-func newRecord(origin Origin, seen time.Time) Record {
-	return Record{State: Done, FirstSeen: seen.Truncate(time.Millisecond), Origin: origin}
+func newRecord(ev *Event, seen time.Time) Record {
+	r := Record{
+		State: Done, FirstSeen: seen.Truncate(time.Millisecond), Origin: ev.Origin,
+		Window: ev.Window.Truncate(time.Millisecond), Fingerprint: ev.Fingerprint,
+	}
+	if ev.Lease > 0 {
+		r.State, r.Owner, r.LeaseEnd = Leased, newOwner(), leaseEnd(seen, ev.Lease)
+	}
+	return r
 }
 
-// judge fills results for own-commit claims.
+// judge fills results for own-commit claims. With an error those that were not decided are Failed.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
 	if err := ctx.Err(); err != nil {
+		fail(results, err)
 		return err
 	}
 	if e.opt.Observer != nil {
@@ -102,25 +148,23 @@ func (e *Engine) judge(ctx context.Context, events []Event, results []Result) er
 			defer func() { done(results) }()
 		}
 	}
-	err := e.judgeOwn(ctx, events, results)
+	decided, err := e.judgeOwn(ctx, events, results)
 	if err != nil {
-		for i := range results {
-			results[i] = Result{Verdict: Failed, Err: err}
-		}
+		fail(results[decided:], err)
 	}
-	e.counters.count(results)
+	e.counters.countOwn(results)
 	return err
 }
 
-func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result) error {
+// judgeOwn returns how many events, from the first on, were decided durably: all of them if err is nil.
+func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result) (decided int, err error) {
 	if err := e.enter(); err != nil {
-		return err
+		return 0, err
 	}
 	defer e.leave()
 	var buf [MaxBatchEvents / partEvents]*request
 	parts := buf[:0]
 	unsettled := false // answers of the last parts rest on reads, and nothing was handed over after those
-	var err error
 	for at := 0; at < len(events) && err == nil; at += partEvents {
 		end := min(at+partEvents, len(events))
 		r := e.newRequest()
@@ -130,25 +174,33 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		if err == nil && len(r.claims) > 0 {
 			err = e.handOver(ctx, r)
 			unsettled = unsettled && !r.handed
+			ctx = context.Background() // its claims are made: the others are, too
 		}
 	}
-	for _, r := range parts {
-		if r.handed {
-			if failed := r.await(); err == nil {
-				err = failed
-			}
+	for i, r := range parts {
+		if !r.handed {
+			continue
+		}
+		switch failed := r.await(); {
+		case failed == nil:
+			decided = min((i+1)*partEvents, len(events)) // the answers before it are durable, too: see release
+		case err == nil:
+			err = failed
 		}
 	}
 	if err == nil && unsettled {
 		err = e.settle()
 	}
-	for _, r := range parts {
-		if err == nil {
+	if err == nil {
+		decided = len(events)
+	}
+	for i, r := range parts {
+		if i*partEvents < decided {
 			e.recent.add(r.found, r.arena, r.epoch)
 		}
 		e.free(r)
 	}
-	return err
+	return decided, err
 }
 
 // prepare answers what can be answered without the committer (malformed events, events too new, duplicates that are
@@ -162,7 +214,8 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 			continue
 		}
 		rec, found, err := e.known(r, &c.place)
-		if err == nil && !found && events[i].LogTime {
+		found = found && !c.takes(&rec)
+		if err == nil && !found && events[i].countsNear() {
 			e.addNear(r, &c, &events[i])
 			rec, _, found, err = e.knownNear(r, &c)
 		}
@@ -170,7 +223,7 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 			return err
 		}
 		if found {
-			results[i] = Result{Verdict: Duplicate, Record: rec}
+			results[i] = c.answer(&rec)
 			continue
 		}
 		c.event, c.result = &events[i], &results[i]
@@ -181,12 +234,15 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 
 // newCandidate checks an event, and makes c its candidate; false means that its result is already told.
 func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, now time.Time) bool {
-	week, err := ev.check(e.opt.MaxIDBytes)
+	week, err := ev.check(e.opt.MaxIDBytes, now)
+	if err == nil {
+		err = ev.checkWindow(e.opt.RetentionWeeks)
+	}
 	if err != nil {
 		*res = Result{Verdict: Failed, Err: err}
 		return false
 	}
-	if ev.Time.Sub(now) > e.opt.AllowedSkew {
+	if ev.when(now).Sub(now) > e.opt.AllowedSkew {
 		*res = Result{Verdict: TooNew}
 		return false
 	}
@@ -194,7 +250,7 @@ func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, 
 		*res = Result{Verdict: TooOld}
 		return false
 	}
-	*c = candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now}
+	*c = candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
 	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
 	c.hash = e.hash(r.key(&c.place))
@@ -217,7 +273,7 @@ func (e *Engine) known(r *request, p *place) (Record, bool, error) {
 	if !r.looked {
 		r.looked, r.epoch = true, e.recent.epoch()
 	}
-	rec, found, err := e.read(key)
+	rec, found, err := e.readKept(key, p.week)
 	if err != nil || !found {
 		return Record{}, false, err
 	}
@@ -225,8 +281,12 @@ func (e *Engine) known(r *request, p *place) (Record, bool, error) {
 	return rec, true, nil
 }
 
-// read asks the store for a claim. An error of the store stops the engine.
-func (e *Engine) read(key []byte) (Record, bool, error) {
+// read asks the store for a claim in the committer, which frees no name meanwhile. An error of the store stops the engine.
+func (e *Engine) read(key []byte) (Record, bool, error) { return e.readKept(key, weekbucket.Max) }
+
+// readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not found: the numbers in its
+// record may have other names already.
+func (e *Engine) readKept(key []byte, week weekbucket.Week) (Record, bool, error) {
 	e.counters.storeReads.Add(1)
 	b, found, err := e.store.Claim(key)
 	if err != nil {
@@ -236,6 +296,9 @@ func (e *Engine) read(key []byte) (Record, bool, error) {
 		return Record{}, false, nil
 	}
 	rec, err := e.parse(b)
+	if week < e.OldestWeek() {
+		return Record{}, false, nil
+	}
 	if err != nil {
 		return Record{}, false, e.stop(err)
 	}

@@ -350,7 +350,8 @@ func TestContextEndedBeforeClaimsNothing(t *testing.T) {
 	if r, err := e.TryClaim(over, event("a")); !errors.Is(err, context.Canceled) || r.Verdict != engine.Failed {
 		t.Errorf("told %v, %v", r, err)
 	}
-	if rs, err := e.TryClaimBatch(over, []engine.Event{event("a")}); !errors.Is(err, context.Canceled) || rs != nil {
+	if rs, err := e.TryClaimBatch(over, []engine.Event{event("a")}); !errors.Is(err, context.Canceled) || len(rs) != 1 ||
+		rs[0].Verdict != engine.Failed || !errors.Is(rs[0].Err, context.Canceled) {
 		t.Errorf("told %v, %v", rs, err)
 	}
 	err := e.Update(over, func(tx *engine.Tx) error { t.Error("the closure runs"); return nil })

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -17,8 +19,10 @@ type group struct {
 	requests []*request
 	claims   int      // put by this batch
 	bytes    int      // of keys and state
+	produced bool     // entries of the outbox are in the batch
 	after    []func() // run by the releaser once the batch is durable, before anybody is told
 
+	tried bool         // the batch was handed to the store
 	wait  func() error // the store's, nil if nothing was applied
 	since time.Time
 	took  time.Duration // from since until it was durable
@@ -138,47 +142,75 @@ func (e *Engine) admit(g *group, r *request) {
 	if r.err = e.Err(); r.err != nil {
 		return
 	}
-	if r.tx != nil {
-		r.err = e.admitTx(g, r)
-	} else {
+	if r.tx == nil {
 		r.err = e.admitOwn(g, r)
+		return
 	}
+	if r.err = e.admitTx(g, r); errors.Is(r.err, ErrConflict) { // it rests on nothing that has to be durable
+		r.tx.lostTo = e.pending(g)
+		g.requests = g.requests[:len(g.requests)-1]
+		r.done <- struct{}{}
+	}
+}
+
+// pending is the newest batch in which there is something: the group's own or the one before it.
+func (e *Engine) pending(g *group) uint64 {
+	if len(g.batch.Claims) > 0 || len(g.batch.State) > 0 {
+		return e.seq + 1
+	}
+	return e.seq
 }
 
 func (e *Engine) admitOwn(g *group, r *request) error {
 	for i := range r.claims {
 		c := &r.claims[i]
 		key := r.key(&c.place)
+		if c.change != nil {
+			if err := e.admitChange(g, r, c); err != nil {
+				return err
+			}
+			continue
+		}
 		if c.week < e.decideOld {
 			*c.result = Result{Verdict: TooOld}
 			continue
 		}
-		if e.tx.reserved(key) {
-			*c.result = Result{Verdict: InFlight}
-			continue
+		var old, rec Record
+		var there, found bool
+		var err error
+		held := e.tx.reserved(key)
+		if !held {
+			old, there, err = e.decide(key, c)
+			rec, found = old, there && !c.takes(&old)
 		}
-		rec, found, err := e.decide(key, c)
-		held := false
-		if err == nil && !found && c.nearEnd > c.nearAt {
+		if err == nil && !found && c.nearEnd > c.nearAt { // a claim in another week comes before a reservation
+			inFlight := held
 			rec, found, held, err = e.decideNear(r, c)
+			held = held || inFlight
 		}
 		if err != nil {
 			return err
 		}
 		if found {
-			*c.result = Result{Verdict: Duplicate, Record: rec}
+			*c.result = c.answer(&rec)
 			continue
 		}
 		if held {
 			*c.result = Result{Verdict: InFlight}
 			continue
 		}
-		rec = newRecord(c.event.Origin, c.seen)
+		rec = newRecord(c.event, c.seen)
+		if c.again = there; there {
+			rec.Generation = old.Generation + 1
+		}
 		if err := e.claim(g, key, c, &rec); err != nil {
 			*c.result = Result{Verdict: Failed, Err: err}
 			continue
 		}
-		*c.result = Result{Verdict: Claimed, Record: rec}
+		if there && old.State == DeadLettered {
+			e.tx.changed(key, e.seq+1)
+		}
+		*c.result = Result{Verdict: Claimed, Record: rec, Lease: newLease(c.event, &rec, c.seen)}
 	}
 	return nil
 }
@@ -205,10 +237,10 @@ func (e *Engine) find(key []byte, hash uint64) (Record, bool, error) {
 	return e.read(key)
 }
 
-// claim puts a claim with the given record into the group, or the record of one that is opened again. It fails, with
+// claim puts a claim with the given record into the group, or the record of its next life. It fails, with
 // nothing added, if scope or topic is one name too many.
 func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
-	scope, topic, err := e.refs(g, c.scope, rec.Origin.Topic)
+	scope, topic, err := e.refs(g, c.scope, rec.Origin.Topic, c.week)
 	if err != nil {
 		return err
 	}
@@ -216,9 +248,9 @@ func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	g.records = appendRecord(g.records, rec, topic)
 	g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
 	g.claims++
-	g.bytes += len(key)
+	g.bytes += len(key) + len(g.records) - at
 	e.put.add(key, c.hash, *rec)
-	if rec.reopened() {
+	if c.again {
 		return nil // it was counted, and its hash noted, when it was made
 	}
 	ref := bucketRef{scope, c.week}
@@ -227,12 +259,12 @@ func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	return nil
 }
 
-// refs returns the numbers of a scope and a topic.
-func (e *Engine) refs(g *group, scope, topic string) (s, t uint64, err error) {
-	if s, g.batch.State, err = e.names.ref(scope, g.batch.State); err != nil {
+// refs returns the numbers of a scope and a topic for a claim in a week.
+func (e *Engine) refs(g *group, scope, topic string, week weekbucket.Week) (s, t uint64, err error) {
+	if s, g.batch.State, err = e.names.ref(scope, week, g.batch.State); err != nil {
 		return 0, 0, err
 	}
-	t, g.batch.State, err = e.names.ref(topic, g.batch.State)
+	t, g.batch.State, err = e.names.ref(topic, week, g.batch.State)
 	return s, t, err
 }
 
@@ -252,6 +284,7 @@ func (e *Engine) applyLoop() {
 func (e *Engine) apply(g *group) {
 	g.batch.Journal = g.journal.appendTo(g.batch.Journal)
 	g.since = time.Now()
+	g.tried = true
 	e.applying.Store(g.batch.Seq)
 	wait, err := e.store.Apply(&g.batch)
 	if err != nil {
@@ -260,6 +293,11 @@ func (e *Engine) apply(g *group) {
 	}
 	g.wait = wait
 	e.applied.raise(g.batch.Seq)
+	for _, r := range g.requests {
+		if r.tx != nil {
+			r.tx.turn.end()
+		}
+	}
 }
 
 // releaseLoop is the releaser. It ends when groups is closed.
@@ -291,6 +329,12 @@ func (e *Engine) release(g *group) {
 			}
 		}
 		e.durable.raise(g.seq)
+		if g.produced {
+			e.outbox.durable()
+		}
+	}
+	if err != nil && g.tried {
+		err = fmt.Errorf("%w; %w", err, ErrOutcomeUnknown)
 	}
 	for _, r := range g.requests {
 		if err != nil && r.err == nil {

@@ -388,8 +388,8 @@ func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantReclaim(t, tx, event("a"), 0, engine.Claimed, 1)
 		mustPut(t, tx, "opened", "yes")
-		wg.Go(func() { // most likely the commit is decided first; it loses in either case
-			e.AwaitTaken()
+		wg.Go(func() { // the commit may be decided before; it loses in either case
+			e.AwaitTaken(1)
 			goOn()
 		})
 		return nil

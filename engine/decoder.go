@@ -56,6 +56,13 @@ func (d *decoder) varint() int64 {
 // shortest reports whether b begins with a varint of n bytes, none of which it could do without. Only such are written.
 func shortest(b []byte, n int) bool { return n == 1 || n > 1 && b[n-1] != 0 }
 
+func (d *decoder) uint16() uint16 {
+	if b := d.take(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
 func (d *decoder) uint32() uint32 {
 	if b := d.take(4); b != nil {
 		return binary.BigEndian.Uint32(b)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -14,8 +15,9 @@ import (
 //
 // Inside, one goroutine, the committer, decides in order; a second one, the applier, hands one batch after the other to
 // the store, while the next one is decided; a third one, the releaser, lets the answers go in the same order, each once
-// the batch it rests on is durable. Nothing waits
-// for a transaction, and no lock is held during I/O or while a closure runs.
+// the batch it rests on is durable. No verdict
+// waits for a transaction (members of the lane wait for a turn before they begin, lane.go), and no lock is held during I/O
+// or while a closure runs.
 type Engine struct {
 	store Store
 	opt   Options
@@ -26,9 +28,12 @@ type Engine struct {
 	groups   chan *group   // from the applier to the releaser, in order
 	spare    sync.Pool     // of requests
 
+	observations sync.Pool // of *observation
+
 	names  *names
 	screen *screen
 	recent *recent
+	sums   *sums
 
 	// The committer's own; others use the atomics below.
 	seq       uint64          // of the last batch handed to the applier
@@ -42,8 +47,11 @@ type Engine struct {
 	durable  watermark     // seq of the last batch that is durable
 
 	tx    transactions
+	lane  lane
 	holds holds
 	snaps snapshots
+
+	outbox outbox
 
 	drops   sync.Mutex // held by whoever raises the oldest week, until the claims are gone
 	reclaim reclaim
@@ -121,6 +129,14 @@ func (e *Engine) settle() error {
 	return nil
 }
 
+// settleContext is settle, which ends with ctx.
+func (e *Engine) settleContext(ctx context.Context) error {
+	if !e.durable.waitContext(ctx, e.applying.Load()) {
+		return cmp.Or(e.Err(), ctx.Err())
+	}
+	return nil
+}
+
 // A watermark is a number that only rises, and can be waited for.
 type watermark struct {
 	at     atomic.Uint64
@@ -149,14 +165,24 @@ func (w *watermark) fail() {
 }
 
 // wait returns true once the mark is at least n, false if it never will be.
-func (w *watermark) wait(n uint64) bool {
+func (w *watermark) wait(n uint64) bool { return w.waitContext(context.Background(), n) }
+
+// waitContext is wait, which returns false as well once ctx is done.
+func (w *watermark) waitContext(ctx context.Context, n uint64) bool {
 	if w.at.Load() >= n {
 		return true
+	}
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() {
+			w.mu.Lock() // no waiter is between its look at ctx and its wait
+			defer w.mu.Unlock()
+			w.cond.Broadcast()
+		})()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.at.Load() < n {
-		if w.failed {
+		if w.failed || ctx.Err() != nil {
 			return false
 		}
 		w.cond.Wait()

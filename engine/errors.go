@@ -18,13 +18,21 @@ var (
 	// (see Retries).
 	ErrConflict = errors.New("hapax: transaction conflict, nothing was applied: run it again")
 
+	// ErrPartOutdated says that a part of a transaction has read or claimed what the transaction has got since the part
+	// began. Nothing of the part was joined; it may be run again in a new part.
+	ErrPartOutdated = errors.New("hapax: the part is outdated, a part joined before it has written what it read or claimed: run it again in a new part")
+
 	// ErrWeekDropped says that a transaction claimed an event in a week that was dropped before it committed. Nothing
 	// of it was applied; run again, that claim is TooOld.
 	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")
 
-	// ErrNotClaimed says that a transaction was to dead-letter an event that it has not claimed, or whose claim it has
-	// rolled back. Nothing was changed.
-	ErrNotClaimed = errors.New("hapax: this transaction has not claimed the event: only the one that was told Claimed may dead-letter it")
+	// ErrNotClaimed says that there is no claim to dead-letter, because the transaction has not claimed the event or has
+	// rolled that back; or none to take back (Tx.Unclaim). Nothing was changed.
+	ErrNotClaimed = errors.New("hapax: the event is not claimed so: only the transaction that was told Claimed may dead-letter it, and only a claim with its own record is taken back")
+
+	// ErrLeaseLost says that a lease does not hold its claim any more: another caller has taken the claim over, it was
+	// finished or released already, or its week was dropped. Nothing was changed.
+	ErrLeaseLost = errors.New("hapax: the lease does not hold the claim any more: another caller may have handled the event, do not answer for it")
 
 	// ErrNotOldestWeek says that a week other than the oldest kept one was to be dropped.
 	ErrNotOldestWeek = errors.New("hapax: only the oldest kept week may be dropped")
@@ -42,9 +50,15 @@ var (
 	ErrClosed = errors.New("hapax: the engine is closed")
 
 	// ErrStopped says that the store failed and the engine has stopped for good: it gives no more verdicts and
-	// acknowledges nothing. Close it, mend the cause (it is wrapped) and open again: everything that was
-	// acknowledged is there.
+	// acknowledges nothing. Close it, remove the cause (it is wrapped) and open again: everything that was
+	// acknowledged is there. What a call that returned ErrStopped was to write is not there, unless the error wraps
+	// ErrOutcomeUnknown, too.
 	ErrStopped = errors.New("hapax: stopped after a store failure")
+
+	// ErrOutcomeUnknown says that the store failed while it wrote what a call had decided: a claim, or a whole
+	// transaction. It may be durable or not, as after a failed sync only a look at the disk can tell. It comes with
+	// ErrStopped. Close the engine, open the store again and look: run again, the event is a Duplicate or Claimed.
+	ErrOutcomeUnknown = errors.New("hapax: the store failed during the commit, its outcome is unknown: open the store again and look")
 
 	// ErrDamaged says that bytes of the store are not what was written. No byte was changed by finding out.
 	ErrDamaged = errors.New("hapax: the store is damaged: restore a backup, or start with an empty directory and decide which events to process again")

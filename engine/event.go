@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -12,12 +13,17 @@ import (
 const (
 	DefaultMaxIDBytes = 1024 // Options.MaxIDBytes = 0
 	LimitIDBytes      = 16 << 10
-	MaxScopeBytes     = 255
-	MaxTopicBytes     = 255
+	MaxArrivalWindow  = 53 * weekDuration // Event.Window of an event without a time
+	MaxLease          = 24 * time.Hour
+
+	MaxFingerprintBytes = 64
+	MaxDataBytes        = 256 << 10 // of a claim's result
+	MaxScopeBytes       = 255
+	MaxTopicBytes       = 255
 )
 
 // An Event is what the engine judges. Two deliveries are the same event if scope, id and the week of the time agree
-// (but see LogTime).
+// (but see ApproximateTime).
 type Event struct {
 	// Scope is the logical consumer. Empty in the ...Default forms only.
 	Scope string
@@ -25,11 +31,26 @@ type Event struct {
 	ID []byte
 	// Time is when the event happened, set by the producer and the same on every delivery; never the consumer's clock.
 	Time time.Time
-	// LogTime says that Time is not the producer's own but was given to the record on its way, so that the same event
+	// ApproximateTime says that Time is not the producer's own but was given to the record on its way, so that the same event
 	// may come again with another one: a claim on scope and id in the week before or after is then a Duplicate too. It
 	// finds claims of kept weeks only, costs a little, and reaches a week far: it is no substitute for the producer's
 	// time. Where several of these weeks have a claim, the Duplicate shows one of them.
-	LogTime bool
+	ApproximateTime bool
+	// Window is how long a claim on the event lasts, counted from its first sighting by the engine's clock: after that
+	// the event can be claimed again. 0 = as long as its week is kept. It is at least a millisecond, is kept in
+	// milliseconds, and is at most the retention.
+	//
+	// With a window Time may be zero. The event then has the time of its arrival, and a claim in any week that the window
+	// reaches back to, or in the week after, counts as well, so that a delivery on each side of Monday 00:00 is one
+	// event. Such a window is at most MaxArrivalWindow.
+	Window time.Duration
+	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of the caller that is told
+	// Claimed is the right to finish it with a result, and everybody else is told Pending. Once the lease has run out one
+	// other caller can take the claim over. 0 = the claim is done at once. At least a millisecond, at most MaxLease.
+	Lease time.Duration
+	// Fingerprint identifies what the event asks for, such as a hash of a request's payload: up to MaxFingerprintBytes, empty
+	// for none. It is kept with the claim, and an event with another one is a Mismatch.
+	Fingerprint string
 	// Origin is where this delivery came from. It is kept with the claim and decides nothing.
 	Origin Origin
 }
@@ -43,8 +64,24 @@ type Origin struct {
 
 func (o Origin) String() string { return fmt.Sprintf("%s/%d@%d", o.Topic, o.Partition, o.Offset) }
 
-// check says what is wrong with an event, nil if it can be judged, and its week.
-func (ev *Event) check(maxID int) (weekbucket.Week, error) {
+const weekDuration = 7 * 24 * time.Hour
+
+// arrives reports whether the event has the time of its arrival.
+func (ev *Event) arrives() bool { return ev.Time.IsZero() && ev.Window > 0 }
+
+// timed reports whether more than the existence of a claim decides about the event: the clock, or what it was made for.
+func (ev *Event) timed() bool { return ev.Window != 0 || ev.Lease != 0 || ev.Fingerprint != "" }
+
+// when returns the event's time if it arrives now.
+func (ev *Event) when(now time.Time) time.Time {
+	if ev.arrives() {
+		return now
+	}
+	return ev.Time
+}
+
+// check says what is wrong with an event that arrives now, nil if it can be judged, and its week.
+func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	switch {
 	case strings.TrimSpace(ev.Scope) == "":
 		return 0, &EventError{"scope", "is blank: name the logical consumer"}
@@ -54,16 +91,39 @@ func (ev *Event) check(maxID int) (weekbucket.Week, error) {
 		return 0, &EventError{"id", "is empty: give the producer's identifier"}
 	case len(ev.ID) > maxID:
 		return 0, &EventError{"id", fmt.Sprintf("has %d bytes, the cap is %d (Options.MaxIDBytes)", len(ev.ID), maxID)}
-	case ev.Time.IsZero():
-		return 0, &EventError{"time", "is zero: give the time the producer set"}
+	case ev.Time.IsZero() && !ev.arrives():
+		return 0, &EventError{"time", "is zero: give the time the producer set, or set Event.Window"}
 	case ev.Origin.Topic == "":
 		return 0, &EventError{"topic", "is empty: give the origin's topic"}
+	case len(ev.Fingerprint) > MaxFingerprintBytes:
+		return 0, &EventError{"fingerprint", fmt.Sprintf("has %d bytes, the cap is %d: give a hash", len(ev.Fingerprint), MaxFingerprintBytes)}
+	case ev.Lease != 0 && (ev.Lease < time.Millisecond || ev.Lease > MaxLease):
+		return 0, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v, or 0", ev.Lease, MaxLease)}
 	case len(ev.Origin.Topic) > MaxTopicBytes:
 		return 0, &EventError{"topic", fmt.Sprintf("has %d bytes, the cap is %d", len(ev.Origin.Topic), MaxTopicBytes)}
 	}
-	week, err := weekbucket.Of(ev.Time)
+	week, err := weekbucket.Of(ev.when(now))
 	if err != nil {
 		return 0, &EventError{"time", "is outside the years 1 to 9999"}
 	}
 	return week, nil
+}
+
+// checkWindow says what is wrong with the event's window in an engine that keeps so many weeks.
+func (ev *Event) checkWindow(retentionWeeks int) error {
+	longest := time.Duration(math.MaxInt64)
+	if retentionWeeks != KeepAll && retentionWeeks < int(longest/weekDuration) {
+		longest = time.Duration(retentionWeeks) * weekDuration
+	}
+	switch {
+	case ev.Window == 0:
+		return nil
+	case ev.Window < time.Millisecond:
+		return &EventError{"window", fmt.Sprintf("is %v: give at least a millisecond, or 0", ev.Window)}
+	case ev.Window > longest:
+		return &EventError{"window", fmt.Sprintf("is %v, longer than the retention of %v (Options.RetentionWeeks)", ev.Window, longest)}
+	case ev.arrives() && ev.Window > MaxArrivalWindow:
+		return &EventError{"window", fmt.Sprintf("is %v, the cap for an event without a time is %v: give the time the producer set", ev.Window, MaxArrivalWindow)}
+	}
+	return nil
 }

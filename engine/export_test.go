@@ -3,6 +3,8 @@ package engine
 import (
 	"maps"
 	"runtime"
+	"strings"
+	"time"
 
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -11,6 +13,12 @@ import (
 // WithSnapshotEvery makes the engine write a snapshot each n claims.
 func (o Options) WithSnapshotEvery(n uint64) Options {
 	o.snapshotEvery = n
+	return o
+}
+
+// WithSnapshotRetry makes the engine repeat a failed snapshot after the given time.
+func (o Options) WithSnapshotRetry(after time.Duration) Options {
+	o.snapshotRetry = after
 	return o
 }
 
@@ -30,15 +38,38 @@ func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
 	e.screen.filters.Store(&filters)
 }
 
-// AwaitTaken waits until what others are about to hand over has most likely arrived, and the committer has taken all
-// that arrived.
-func (e *Engine) AwaitTaken() {
-	for range 1000 {
-		runtime.Gosched()
+// AwaitTaken waits until n callers in tests wait for their answers, and the committer has decided all that it can: it
+// waits for something else.
+func (e *Engine) AwaitTaken(n int) {
+	for !e.taken(n) {
+		time.Sleep(100 * time.Microsecond)
 	}
-	for len(e.requests) > 0 {
-		runtime.Gosched()
+}
+
+// taken looks at the stacks of all goroutines: only they show that a goroutine has begun to wait.
+func (e *Engine) taken(n int) bool {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	waits := false // the committer waits for a batch to be applied, and takes no request meanwhile
+	for _, stack := range strings.Split(string(buf), "\n\n") {
+		state, _, _ := strings.Cut(stack, "]")
+		switch {
+		case strings.Contains(stack, "engine.(*request).await(") && strings.Contains(stack, "/engine_test."): // not work behind
+			n--
+		case strings.Contains(stack, "engine.(*Engine).commitLoop(") && (strings.Contains(state, "[run") || strings.Contains(state, "[syscall")):
+			return false
+		case strings.Contains(stack, "engine.(*Engine).commitLoop("):
+			waits = waits || strings.Contains(state, "[sync.Cond.Wait")
+		}
 	}
+	return n <= 0 && (waits || len(e.requests) == 0)
+}
+
+// SnapshotRunning reports whether a snapshot is being written: no other one begins until it is done.
+func (e *Engine) SnapshotRunning() bool {
+	e.snaps.mu.Lock()
+	defer e.snaps.mu.Unlock()
+	return e.snaps.running
 }
 
 // Snapshots returns up to which batch each of the two snapshots on disk knows the claims, 0 for none.
@@ -46,4 +77,32 @@ func (e *Engine) Snapshots() [2]uint64 {
 	e.snaps.mu.Lock()
 	defer e.snaps.mu.Unlock()
 	return e.snaps.seqs
+}
+
+// RecentWriteBytes returns the memory of recent writes, as it is counted.
+func (e *Engine) RecentWriteBytes() int {
+	e.tx.mu.Lock()
+	defer e.tx.mu.Unlock()
+	return e.tx.written.bytes
+}
+
+// ForgetSums empties the cache of sums, as if other keys had displaced them.
+func (e *Engine) ForgetSums() {
+	e.sums.mu.Lock()
+	defer e.sums.mu.Unlock()
+	e.sums.lru.Purge()
+}
+
+// SumBytes returns the memory that the cache of sums accounts for.
+func (e *Engine) SumBytes() int {
+	e.sums.mu.Lock()
+	defer e.sums.mu.Unlock()
+	return e.sums.bytes
+}
+
+// Reservations returns how many claims open transactions hold.
+func (e *Engine) Reservations() int {
+	e.tx.mu.Lock()
+	defer e.tx.mu.Unlock()
+	return e.tx.claims.n
 }

@@ -320,3 +320,65 @@ func TestErrorsOfAStoppedEngineNameTheCauseOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A store that fails during a commit leaves its outcome open: both outcomes occur, and the error says so. Every other
+// error says that nothing was applied.
+func TestOutcomeOfACommitIsUnknownAfterAFailedSync(t *testing.T) {
+	for kept, want := range []engine.Verdict{engine.Claimed, engine.Duplicate} {
+		e, m := openMem(t, engine.Options{})
+		m.HoldSyncs()
+		done := make(chan error, 2)
+		go func() {
+			done <- e.Update(ctx, func(tx *engine.Tx) error { _, err := tx.TryClaim(event("a")); return err })
+		}()
+		m.AwaitHeld()
+		crashed := m.CrashClone(kept)
+		m.Fail(errDisk)
+		if err := <-done; !errors.Is(err, engine.ErrOutcomeUnknown) || !errors.Is(err, engine.ErrStopped) || !errors.Is(err, errDisk) {
+			t.Errorf("Update returns %v", err)
+		}
+		for what, err := range map[string]error{
+			"Update":   e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) }),
+			"TryClaim": errOf(e.TryClaim(ctx, event("b"))),
+		} {
+			if !errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrOutcomeUnknown) {
+				t.Errorf("%s of a stopped engine returns %v", what, err)
+			}
+		}
+		wantVerdict(t, claim(t, open(t, crashed, engine.Options{}), event("a")), want)
+	}
+	e, m := openMem(t, engine.Options{})
+	m.FailAt(storetest.OpWait, 1, errDisk)
+	if _, err := e.TryClaim(ctx, event("a")); !errors.Is(err, engine.ErrOutcomeUnknown) {
+		t.Errorf("TryClaim returns %v", err)
+	}
+}
+
+// What waits behind the failed batch was not handed to the store: it has no effect, and its error says so.
+func TestCommitThatNeverReachedTheStoreHasAKnownOutcome(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	claim(t, e, event("first"))
+	begun, fail := make(chan struct{}), make(chan struct{})
+	m.Before(storetest.OpApply, func(int) error {
+		close(begun)
+		<-fail
+		return errDisk
+	})
+	errs := make(chan error, 2)
+	go func() { errs <- errOf(e.TryClaim(ctx, event("a"))) }()
+	<-begun
+	behind := make(chan error, 1)
+	go func() { behind <- errOf(e.TryClaim(ctx, event("b"))) }()
+	e.AwaitTaken(2)
+	close(fail)
+	if err := <-errs; !errors.Is(err, engine.ErrOutcomeUnknown) {
+		t.Errorf("the batch that failed returns %v", err)
+	}
+	if err := <-behind; !errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrOutcomeUnknown) {
+		t.Errorf("the batch behind it returns %v", err)
+	}
+}
+
+var errDisk = errors.New("the disk is on fire")
+
+func errOf[T any](_ T, err error) error { return err }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -80,6 +81,13 @@ func TestGoldenRecords(t *testing.T) {
 		{Record{State: Done, FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 1,
 			"01 00 80f8c08b9767 01 feffffff0f feffffffffffffffff01"},
 		{Record{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "02 00 02 05 01 d804"},
+		{Record{State: Done, Generation: 1, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond}, 5, "11 01 02 05 00 00 01"},
+		{Record{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Hour}, 5, "12 00 02 05 00 00 80dddb01"},
+		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Owner: 1 << 56, LeaseEnd: time.UnixMilli(-1).UTC()}, 5, "03 00 02 05 00 00 0100000000000000 01"},
+		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Owner: 2, LeaseEnd: time.UnixMilli(1).UTC(), Fingerprint: "fp"}, 5,
+			"33 00 02 05 00 00 01 0000000000000002 02 02 6670"},
+		{Record{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Fingerprint: "fp", Data: "data"}, 5, "71 00 02 05 00 00 01 02 6670 04 64617461"},
+		{Record{State: Released, Generation: 2, FirstSeen: time.UnixMilli(1).UTC()}, 5, "04 02 02 05 00 00"},
 		{Record{State: DeadLettered, Generation: 1<<64 - 1, FirstSeen: time.UnixMilli(0).UTC()}, 0, "02 ffffffffffffffffff01 00 00 00 00"},
 	} {
 		b := appendRecord(nil, &c.record, c.topic)
@@ -92,7 +100,9 @@ func TestGoldenRecords(t *testing.T) {
 }
 
 func TestGoldenState(t *testing.T) {
-	wantBytes(t, hostKey([]byte("k\x00")), "68 6b00")
+	wantBytes(t, join(applicationSpace, []byte("k\x00")), "68 6b00")
+	wantBytes(t, join(spacePrefix(keyspace.New("outbox/a-1")), []byte("k\x00")), "78 6f7574626f782f612d31 00 6b00")
+	wantBytes(t, EncodeInt64(-2), "fffffffffffffffe")
 	p := Position{Group: "g", Topic: "orders", Partition: 3}
 	wantBytes(t, p.stateKey(), "6f 01 67 06 6f7264657273 00000003")
 	if got, err := parsePosition(p.stateKey()); err != nil || got != p {
@@ -124,8 +134,8 @@ func TestGoldenState(t *testing.T) {
 func TestGoldenNames(t *testing.T) {
 	n := newNames()
 	for i := range 130 {
-		ref, writes, err := n.ref(fmt.Sprint("name", i), nil)
-		if err != nil || ref != uint64(i) || len(writes) != 1 {
+		ref, writes, err := n.ref(fmt.Sprint("name", i), aWeek, nil)
+		if err != nil || ref != uint64(i) || len(writes) != 2 {
 			t.Fatal(ref, writes, err)
 		}
 		switch i {
@@ -134,10 +144,17 @@ func TestGoldenNames(t *testing.T) {
 			wantBytes(t, writes[0].Value, "00")
 		case 129:
 			wantBytes(t, writes[0].Value, "8101")
+			wantBytes(t, writes[1].Key, "75 00019cd4 0081")
+			wantBytes(t, writes[1].Value, "")
 		}
 	}
-	if _, writes, _ := n.ref("name7", nil); len(writes) != 0 {
+	if _, writes, _ := n.ref("name7", aWeek, nil); len(writes) != 0 {
 		t.Error("a known name is written again")
+	}
+	if _, writes, _ := n.ref("name7", aWeek+1, nil); len(writes) != 1 {
+		t.Error("a known name is not noted for another week")
+	} else {
+		wantBytes(t, writes[0].Key, "75 00019cd5 0007")
 	}
 }
 
@@ -379,8 +396,46 @@ func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
 }
 
 func TestRecordInAnUnknownStateIsANewerFormat(t *testing.T) {
-	if _, _, err := parseRecord([]byte{3, 0, 2, 5, 1, 0}); !errors.Is(err, ErrNewerFormat) {
-		t.Fatal(err)
+	for _, form := range []byte{0, 5, 15, 0x81} {
+		if _, _, err := parseRecord([]byte{form, 0, 2, 5, 1, 0}); !errors.Is(err, ErrNewerFormat) {
+			t.Errorf("form %#x: %v", form, err)
+		}
+	}
+}
+
+func TestRecordWithAFieldThatIsNotWrittenIsDamaged(t *testing.T) {
+	for _, b := range [][]byte{
+		{0x11, 0, 2, 5, 1, 0, 0},                                           // a window of 0
+		{0x21, 0, 2, 5, 1, 0, 0},                                           // an empty fingerprint
+		{0x41, 0, 2, 5, 1, 0, 0},                                           // no data
+		{0x61, 0, 2, 5, 1, 0, 1, 'f', 0},                                   // a fingerprint, and no data
+		{0x41, 0, 2, 5, 1, 0, 2, 'd'},                                      // truncated
+		{0x41, 0, 2, 5, 1, 0, 1, 'd', 'd'},                                 // too long
+		{0x03, 0, 2, 5, 1, 0},                                              // leased to nobody
+		{0x04, 0, 2, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2},                   // released, with an owner
+		{0x11, 0, 2, 5, 1, 0, 255, 255, 255, 255, 255, 255, 255, 255, 127}, // a window of more than 292 years
+	} {
+		if r, _, err := parseRecord(b); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%x is read as %+v, %v", b, r, err)
+		}
+	}
+}
+
+// A store without notes of weeks has never freed a name: a gap is damage there, and only there.
+func TestGapInTheTableOfNames(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		n := newNames()
+		err := errors.Join(n.load("a", []byte{0}), n.load("b", []byte{2}))
+		if legacy {
+			week := aWeek
+			n.legacy = &week
+		}
+		if err = errors.Join(err, n.check()); legacy != errors.Is(err, ErrDamaged) {
+			t.Errorf("a gap in a store of an older format, %v: %v", legacy, err)
+		}
+		if ref, _, err := n.ref("c", aWeek, nil); !legacy && (ref != 1 || err != nil) {
+			t.Errorf("the next name gets number %d, %v", ref, err)
+		}
 	}
 }
 
@@ -389,8 +444,6 @@ func TestDamagedTableOfNamesIsRefused(t *testing.T) {
 		what    string
 		entries [][2]string
 	}{
-		{"a gap", [][2]string{{"a", "\x00"}, {"b", "\x02"}}},
-		{"no first name", [][2]string{{"a", "\x01"}}},
 		{"two names with one number", [][2]string{{"a", "\x00"}, {"b", "\x00"}}},
 		{"a name without a number", [][2]string{{"a", ""}}},
 		{"bytes behind the number", [][2]string{{"a", "\x00\x00"}}},

@@ -87,6 +87,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte{1, 0, 2, 5, 1, 0xd8, 4})
 	f.Add([]byte{1, 0x80, 0, 2, 5, 1, 0})
 	f.Add([]byte{2, 0, 2, 5, 1, 0})
+	f.Add([]byte{0x73, 0, 2, 5, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 2, 1, 'f', 1, 'd'})
 	f.Add([]byte{1, 0, 2, 5, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r Record

@@ -187,7 +187,8 @@ type claimer struct {
 	e      *engine.Engine
 	rnd    *rand.Rand
 	client int
-	oldest weekbucket.Week // the week of the old events
+	member *engine.LaneMember // nil for none
+	oldest weekbucket.Week    // the week of the old events
 }
 
 func bitEvent(i int) engine.Event {
@@ -286,7 +287,7 @@ func (c *claimer) transaction() {
 		}
 		handedOver = c.now()
 		return nil
-	})
+	}, engine.InLane(c.member))
 	ended := c.now()
 	for _, bit := range touched {
 		c.held(holding{c.client, bit, began, ended})
@@ -305,6 +306,9 @@ func claimsHistory(t *testing.T, store engine.Store, rnd *rand.Rand, clients, st
 	var wg sync.WaitGroup
 	for client := range clients {
 		c := &claimer{recorder: r, t: t, e: e, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), client: client, oldest: e.OldestWeek()}
+		if client%2 == 0 {
+			c.member = e.JoinLane(time.Millisecond)
+		}
 		wg.Go(func() {
 			for range steps {
 				c.step()
@@ -422,9 +426,9 @@ func readAccount(tx *engine.Tx, i int) (n int, err error) {
 	return n, err
 }
 
-// transfer runs one transaction. If split is set it reads in one and writes in another transaction: what a store
+// transfer runs one transaction, in the lane if there is a member. If split is set it reads in one and writes in another transaction: what a store
 // without validation would do.
-func transfer(e *engine.Engine, in transferInput, split bool) (out transferOutput, err error) {
+func transfer(e *engine.Engine, in transferInput, split bool, member *engine.LaneMember) (out transferOutput, err error) {
 	read := func(tx *engine.Tx) (err error) {
 		out = transferOutput{}
 		for i := range accounts {
@@ -454,10 +458,10 @@ func transfer(e *engine.Engine, in transferInput, split bool) (out transferOutpu
 		}
 		runtime.Gosched()
 		return write(tx)
-	}, engine.Retries(1000))
+	}, engine.Retries(1000), engine.InLane(member))
 }
 
-func transfers(t *testing.T, rnd *rand.Rand, seed uint64, clients, steps int, split bool) (result porcupine.CheckResult, sum int) {
+func transfers(t *testing.T, rnd *rand.Rand, seed uint64, clients, steps int, split, lane bool) (result porcupine.CheckResult, sum int) {
 	m := storetest.NewMem(engine.Identity{})
 	jitter(m, seed)
 	e := open(t, m, engine.Options{})
@@ -465,12 +469,16 @@ func transfers(t *testing.T, rnd *rand.Rand, seed uint64, clients, steps int, sp
 	var wg sync.WaitGroup
 	for client := range clients {
 		rnd := rand.New(rand.NewPCG(rnd.Uint64(), 2))
+		var member *engine.LaneMember
+		if lane && rnd.IntN(4) > 0 {
+			member = e.JoinLane(time.Duration(rnd.IntN(100)) * time.Microsecond)
+		}
 		wg.Go(func() {
 			for range steps {
 				in := transferInput{from: rnd.IntN(accounts), amount: rnd.IntN(4)}
 				in.to = (in.from + 1 + rnd.IntN(accounts-1)) % accounts
 				call := r.now()
-				out, err := transfer(e, in, split)
+				out, err := transfer(e, in, split, member)
 				if err != nil {
 					t.Errorf("transfer: %v", err)
 				}
@@ -479,7 +487,7 @@ func transfers(t *testing.T, rnd *rand.Rand, seed uint64, clients, steps int, sp
 		})
 	}
 	wg.Wait()
-	last, err := transfer(open(t, m.CrashClone(0), engine.Options{}), transferInput{}, false) // what was told is durable
+	last, err := transfer(open(t, m.CrashClone(0), engine.Options{}), transferInput{}, false, nil) // what was told is durable
 	if err != nil {
 		t.Errorf("reading all: %v", err)
 	}
@@ -494,7 +502,7 @@ func transfers(t *testing.T, rnd *rand.Rand, seed uint64, clients, steps int, sp
 func TestTransfersKeepTheSumAndHaveASerialOrder(t *testing.T) {
 	open := 0
 	eachSeed(t, 20, func(t *testing.T, rnd *rand.Rand, seed uint64) {
-		switch result, sum := transfers(t, rnd, seed, 4, 20, false); {
+		switch result, sum := transfers(t, rnd, seed, 4, 20, false, seed%2 == 0); {
 		case result == porcupine.Illegal || sum != 0:
 			t.Errorf("%v, and the sum is %d", result, sum)
 		case result == porcupine.Unknown:
@@ -509,7 +517,7 @@ func TestTransfersKeepTheSumAndHaveASerialOrder(t *testing.T) {
 func TestTheCheckOfTransfersCatchesMissingValidation(t *testing.T) {
 	eachSeed(t, 1, func(t *testing.T, rnd *rand.Rand, seed uint64) {
 		for range 20 {
-			if result, _ := transfers(t, rnd, seed, 6, 25, true); result == porcupine.Illegal {
+			if result, _ := transfers(t, rnd, seed, 6, 25, true, false); result == porcupine.Illegal {
 				return
 			}
 		}

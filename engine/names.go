@@ -3,31 +3,53 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// MaxNames caps the distinct scopes and topics that one store has seen, together. An event that would add one more is
-// refused with ErrLimit.
+// MaxNames caps the distinct scopes and topics that the claims of kept weeks refer to, together. An event that would add
+// one more is refused with ErrLimit. Names that only dropped weeks used do not count.
 const MaxNames = 1 << 16
 
-// names is the store's table of scopes and topics: a number for each, given at its first use and kept for ever, so
-// that records and journal entries carry numbers. The table is written with the batch that uses a number first.
+// names is the store's table of scopes and topics: a number for each, so that records and journal entries carry numbers.
+// A name is written with the batch that uses its number first. With the first use of a number in a week, its batch also
+// notes the number for that week. A number is free again once no kept week has it, and is then given to another name.
+//
+// Numbers of dropped weeks may still be in the journal, in snapshots, and in claims that a reader has just read. They are
+// not mistaken for those of a later name: journal and snapshots give the week with each number, and weeks before the
+// oldest one kept are ignored; readers check the week after they have looked a number up (Engine.readKept).
 type names struct {
 	mu   sync.RWMutex // guards refs; no I/O under it
 	refs map[string]uint64
-	list atomic.Pointer[[]string] // by number; only grows
+	list atomic.Pointer[[]atomic.Pointer[string]] // by number; nil for one that is free
 
-	last struct { // the committer's: what ref was asked for last, as most events have the scope and topic of the one before
+	// The committer's own.
+	free   []uint64 // numbers below the length of list that are free
+	used   map[weekbucket.Week]refSet
+	legacy *weekbucket.Week // of a store that has no notes of weeks yet: the newest week that holds claims
+
+	recent struct { // what ref was asked for last, as most events have scope, topic and week of the one before
 		name [2]string
 		ref  [2]uint64
 		turn int
+		week weekbucket.Week
+		used refSet // of week; nil if it is to be looked up
 	}
 }
 
+// A refSet is a set of numbers, a bit for each.
+type refSet []uint64
+
+func (s refSet) has(ref uint64) bool { return s[ref/64]&(1<<(ref%64)) != 0 }
+func (s refSet) add(ref uint64)      { s[ref/64] |= 1 << (ref % 64) }
+func (s refSet) remove(ref uint64)   { s[ref/64] &^= 1 << (ref % 64) }
+
 func newNames() *names {
-	n := &names{refs: make(map[string]uint64)}
-	n.list.Store(new([]string))
+	n := &names{refs: make(map[string]uint64), used: make(map[weekbucket.Week]refSet)}
+	n.list.Store(&[]atomic.Pointer[string]{})
 	return n
 }
 
@@ -35,60 +57,216 @@ func newNames() *names {
 func (n *names) load(name string, value []byte) error {
 	d := decoder{rest: value}
 	ref := d.uvarint()
-	if d.err != nil || len(d.rest) != 0 || ref >= MaxNames {
+	if d.err != nil || len(d.rest) != 0 || ref >= MaxNames || name == "" {
 		return fmt.Errorf("%w: number of name %q is %x", ErrDamaged, name, value)
 	}
-	list := *n.list.Load()
-	for uint64(len(list)) <= ref {
-		list = append(list, "")
+	n.grow(ref + 1)
+	slot := &(*n.list.Load())[ref]
+	if other := slot.Load(); other != nil {
+		return fmt.Errorf("%w: names %q and %q both have number %d", ErrDamaged, *other, name, ref)
 	}
-	if list[ref] != "" {
-		return fmt.Errorf("%w: names %q and %q both have number %d", ErrDamaged, list[ref], name, ref)
-	}
-	list[ref] = name
+	slot.Store(&name)
 	n.refs[name] = ref
-	n.list.Store(&list)
 	return nil
 }
 
-// check says whether the loaded table is whole.
+// loadUse takes one note of a week as it is on disk.
+func (n *names) loadUse(key []byte) error {
+	d := decoder{rest: key}
+	_, week, ref := d.byte(), d.week(), d.uint16()
+	if d.err != nil || len(d.rest) != 0 {
+		return fmt.Errorf("%w: note %x of a name's use", ErrDamaged, key)
+	}
+	n.week(week).add(uint64(ref))
+	return nil
+}
+
+// check reports whether the loaded table is whole, and finds the free numbers.
 func (n *names) check() error {
-	for ref, name := range *n.list.Load() {
-		if name == "" {
-			return fmt.Errorf("%w: no name has number %d", ErrDamaged, ref)
+	list := *n.list.Load()
+	for week, used := range n.used {
+		for ref := range uint64(MaxNames) {
+			if used.has(ref) && (ref >= uint64(len(list)) || list[ref].Load() == nil) {
+				return fmt.Errorf("%w: %s uses number %d, which has no name", ErrDamaged, week, ref)
+			}
 		}
+	}
+	for ref := range list {
+		if list[ref].Load() == nil {
+			n.free = append(n.free, uint64(ref))
+		}
+	}
+	if n.legacy != nil && len(n.free) > 0 {
+		return fmt.Errorf("%w: no name has number %d", ErrDamaged, n.free[0])
 	}
 	return nil
 }
 
-// ref returns the number of a name and, if the name is new, gives it one and appends the write that keeps it. Only the
-// committer calls it.
-func (n *names) ref(name string, writes []StateWrite) (uint64, []StateWrite, error) {
-	for i := range n.last.name {
-		if n.last.name[i] == name && name != "" {
-			return n.last.ref[i], writes, nil
-		}
-	}
-	if ref, ok := n.refs[name]; ok {
-		n.remember(name, ref)
-		return ref, writes, nil
-	}
+// grow makes the list at least so long. Only the committer changes the list.
+func (n *names) grow(size uint64) {
 	old := *n.list.Load()
-	if len(old) >= MaxNames {
-		return 0, writes, fmt.Errorf("%w: %d distinct scopes and topics are in the store, which keeps them for ever; %q is one too many: give instances numbers that come again, or begin a new store", ErrLimit, len(old), name)
+	if uint64(len(old)) >= size {
+		return
 	}
-	ref := uint64(len(old))
-	list := append(old, name)
-	n.mu.Lock()
-	n.refs[name] = ref
-	n.mu.Unlock()
+	if size > uint64(cap(old)) {
+		longer := make([]atomic.Pointer[string], len(old), max(size, 2*uint64(cap(old))))
+		for i := range old {
+			longer[i].Store(old[i].Load())
+		}
+		old = longer
+	}
+	list := old[:size] // the slots behind the end of old are nil
 	n.list.Store(&list)
-	return ref, append(writes, StateWrite{Key: append([]byte{stateName}, name...), Value: binary.AppendUvarint(nil, ref)}), nil
 }
 
-func (n *names) remember(name string, ref uint64) {
-	n.last.turn ^= 1
-	n.last.name[n.last.turn], n.last.ref[n.last.turn] = name, ref
+func (n *names) week(week weekbucket.Week) refSet {
+	used := n.used[week]
+	if used == nil {
+		used = make(refSet, MaxNames/64)
+		n.used[week] = used
+	}
+	return used
+}
+
+// ref returns the number of a name for a claim in a week, and appends the writes that keep it. It gives the name a number
+// if it has none. Only the committer calls it.
+func (n *names) ref(name string, week weekbucket.Week, writes []StateWrite) (uint64, []StateWrite, error) {
+	ref, known := n.known(name)
+	if !known {
+		var err error
+		if ref, err = n.assign(name); err != nil {
+			return 0, writes, err
+		}
+		writes = append(n.convert(writes), nameWrite(name, binary.AppendUvarint(nil, ref)))
+	}
+	used := n.recent.used
+	if used == nil || n.recent.week != week {
+		used = n.week(week)
+		n.recent.week, n.recent.used = week, used
+	}
+	if !used.has(ref) {
+		writes = append(n.convert(writes), useWrite(week, ref, []byte{}))
+		used.add(ref)
+	}
+	return ref, writes, nil
+}
+
+func (n *names) known(name string) (ref uint64, known bool) {
+	for i := range n.recent.name {
+		if n.recent.name[i] == name && name != "" {
+			return n.recent.ref[i], true
+		}
+	}
+	if ref, known = n.refs[name]; known {
+		n.recent.turn ^= 1
+		n.recent.name[n.recent.turn], n.recent.ref[n.recent.turn] = name, ref
+	}
+	return ref, known
+}
+
+// assign gives a name a number that is free.
+func (n *names) assign(name string) (ref uint64, err error) {
+	if len(n.refs) >= MaxNames {
+		return 0, fmt.Errorf("%w: kept weeks refer to %d distinct scopes and topics, %q is one too many: keep fewer weeks (Options.RetentionWeeks), or give instances names that come again", ErrLimit, len(n.refs), name)
+	}
+	if last := len(n.free) - 1; last >= 0 {
+		ref, n.free = n.free[last], n.free[:last]
+	} else {
+		ref = uint64(len(*n.list.Load()))
+		n.grow(ref + 1)
+	}
+	(*n.list.Load())[ref].Store(&name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refs[name] = ref
+	return ref, nil
+}
+
+// convert appends the writes that give a store of an older format notes of weeks: all its names are noted for the newest
+// week that holds claims. Weeks are dropped in order, so that no name is freed before all claims are gone that were made
+// without notes.
+func (n *names) convert(writes []StateWrite) []StateWrite {
+	if n.legacy == nil {
+		return writes
+	}
+	week := *n.legacy
+	n.legacy = nil
+	writes = append(writes, StateWrite{Key: keyNames, Value: []byte{}})
+	used := n.week(week)
+	for _, ref := range n.refs {
+		if !used.has(ref) {
+			writes = append(writes, useWrite(week, ref, []byte{}))
+			used.add(ref)
+		}
+	}
+	return writes
+}
+
+// release frees the names that only weeks before oldest used. It appends at most limit writes, and reports whether there
+// is more to do. The claims of these weeks are gone, durably.
+func (n *names) release(oldest weekbucket.Week, writes []StateWrite, limit int) (_ []StateWrite, more bool) {
+	if n.legacy != nil {
+		if *n.legacy >= oldest || len(n.refs) == 0 {
+			return writes, false
+		}
+		writes = append(writes, StateWrite{Key: keyNames, Value: []byte{}})
+		n.legacy = nil // it has no notes, and needs none: all its claims are gone
+	}
+	n.recent.name, n.recent.used = [2]string{}, nil
+	kept := make(refSet, MaxNames/64)
+	for week, used := range n.used {
+		for i, bits := range used {
+			if week >= oldest {
+				kept[i] |= bits
+			}
+		}
+		for ref := uint64(0); week < oldest && ref < MaxNames; ref++ {
+			if !used.has(ref) {
+				continue
+			}
+			if len(writes) >= limit {
+				return writes, true
+			}
+			used.remove(ref)
+			writes = append(writes, useWrite(week, ref, nil))
+		}
+		if week < oldest {
+			delete(n.used, week)
+		}
+	}
+	list := *n.list.Load()
+	for ref := range list {
+		name := list[ref].Load()
+		if name == nil || kept.has(uint64(ref)) {
+			continue
+		}
+		if len(writes) >= limit {
+			return writes, true
+		}
+		writes = append(writes, nameWrite(*name, nil))
+		n.mu.Lock()
+		delete(n.refs, *name)
+		n.mu.Unlock()
+		list[ref].Store(nil)
+		n.free = append(n.free, uint64(ref))
+	}
+	slices.SortFunc(n.free, func(a, b uint64) int { return int(b) - int(a) }) // the least number is taken first
+	return writes, false
+}
+
+func nameWrite(name string, value []byte) StateWrite {
+	return StateWrite{Key: append([]byte{stateName}, name...), Value: value}
+}
+
+func useWrite(week weekbucket.Week, ref uint64, value []byte) StateWrite {
+	return StateWrite{Key: binary.BigEndian.AppendUint16(week.AppendKey([]byte{stateUse}), uint16(ref)), Value: value}
+}
+
+// count is the number of names.
+func (n *names) count() int {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return len(n.refs)
 }
 
 // number returns the number of a name, if it has one.
@@ -102,8 +280,10 @@ func (n *names) number(name string) (uint64, bool) {
 // name returns the name with the given number.
 func (n *names) name(ref uint64) (string, error) {
 	list := *n.list.Load()
-	if ref >= uint64(len(list)) {
-		return "", fmt.Errorf("%w: no name has number %d", ErrDamaged, ref)
+	if ref < uint64(len(list)) {
+		if name := list[ref].Load(); name != nil {
+			return *name, nil
+		}
 	}
-	return list[ref], nil
+	return "", fmt.Errorf("%w: no name has number %d", ErrDamaged, ref)
 }

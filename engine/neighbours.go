@@ -2,7 +2,7 @@ package engine
 
 import "github.com/hapax-dev/hapax/weekbucket"
 
-// An event whose time is the log's (Event.LogTime) may come again with another time, and so in another week: sent again
+// An event whose time is the log's (Event.ApproximateTime) may come again with another time, and so in another week: sent again
 // shortly after Monday 00:00, it would be a new event. Its claim is made in its own week all the same, and a claim in
 // the week before or after counts as well. Whoever decides about such an event looks at all three:
 //
@@ -10,8 +10,12 @@ import "github.com/hapax-dev/hapax/weekbucket"
 //	a transaction's reservation          reserve     fails if one of the three keys is held, by another or by itself
 //	committer                            decideNear  what is put, store; finds the claims made since the look
 //
+// An event that has the time of its arrival (no Event.Time, with a Window) is decided in the same way: the other weeks are
+// those in which a claim can have been made whose window has not ended, and the week after, in case the clock went back. A
+// claim there whose window has ended does not count; in the event's own week it is replaced by its next generation.
+//
 // It reserves its own key alone: an event whose time is the producer's may be claimed beside it in the week before or
-// after, and a transaction that saw none there loses at its commit then. Two events with LogTime find each other,
+// after, and a transaction that saw none there loses at its commit then. Two events with ApproximateTime find each other,
 // whichever of the two comes first.
 
 // A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.
@@ -26,11 +30,20 @@ func (r *request) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
 // nearOf are the places of a candidate's id in the weeks before and after, if claims there count.
 func (r *request) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
 
-// addNear gives a candidate its neighbouring places.
+// countsNear reports whether claims in other weeks than the event's own count, too.
+func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
+
+// addNear gives a candidate its neighbouring places: the weeks before and after, and for an event that has the time of
+// its arrival all weeks in which a claim can have been made whose window has not ended.
 func (e *Engine) addNear(r *request, c *candidate, ev *Event) {
+	first := max(c.week, weekbucket.Min+1) - 1
+	if ev.arrives() {
+		first, _ = weekbucket.Of(c.seen.Add(-ev.Window)) // Min if it is before the year 1
+		first = max(first, weekbucket.Week(e.oldest.Load()))
+	}
 	c.nearAt = len(r.near)
-	if c.week > weekbucket.Min {
-		e.addPlace(r, ev, c.week-1)
+	for week := first; week < c.week; week++ {
+		e.addPlace(r, ev, week)
 	}
 	if c.week < weekbucket.Max {
 		e.addPlace(r, ev, c.week+1)
@@ -53,7 +66,7 @@ func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, foun
 		if uint32(at.week) < e.oldest.Load() {
 			continue // of a week that was dropped nothing is known
 		}
-		if rec, found, err = e.known(r, &at); err != nil || found {
+		if rec, found, err = e.known(r, &at); err != nil || found && !c.takes(&rec) {
 			return rec, at, found, err
 		}
 	}
@@ -70,7 +83,7 @@ func (e *Engine) decideNear(r *request, c *candidate) (rec Record, found, held b
 		}
 		key := r.key(p)
 		if !e.screen.certainlyNew(p.week, p.hash) {
-			if rec, found, err = e.find(key, p.hash); err != nil || found {
+			if rec, found, err = e.find(key, p.hash); err != nil || found && !c.takes(&rec) {
 				return rec, found, false, err
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // stamped is an event whose time is the log's, so many weeks after noon.
 func stamped(id string, weeks int) engine.Event {
 	ev := at(id, weeksLater(weeks))
-	ev.LogTime = true
+	ev.ApproximateTime = true
 	ev.Origin.Offset = int64(100 + weeks)
 	return ev
 }
@@ -98,7 +98,7 @@ func TestEventSentAgainAcrossMondayIsADuplicate(t *testing.T) {
 			e, _ := openMem(t, engine.Options{})
 			for i, want := range []engine.Verdict{engine.Claimed, engine.Duplicate} {
 				ev := at("a", times[i])
-				ev.LogTime = true
+				ev.ApproximateTime = true
 				if r := judge(e, ev); r.Verdict != want {
 					t.Errorf("%s: delivery %d is told %v", name, i, r.Verdict)
 				}
@@ -171,10 +171,10 @@ func wantClaimed(t testing.TB, e *engine.Engine, ev engine.Event) {
 
 func TestNeighbourHeldByATransactionIsInFlight(t *testing.T) {
 	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
-		for _, logTime := range []bool{false, true} {
+		for _, approximate := range []bool{false, true} {
 			e, _ := openMem(t, engine.Options{})
 			held := stamped("a", -2)
-			held.LogTime = logTime
+			held.ApproximateTime = approximate
 			update(t, e, func(tx *engine.Tx) {
 				s, err := tx.Savepoint()
 				if err != nil {
@@ -457,7 +457,7 @@ func TestOwnClaimIsToldBeforeTheStores(t *testing.T) {
 	for name, weeks := range map[string]int{"in the same week": 0, "in the week before": -1} {
 		e, _ := openMem(t, engine.Options{})
 		stored, own, again := stamped("a", 1), from(stamped("a", weeks), 9), stamped("a", 0)
-		stored.LogTime, own.LogTime, again.LogTime = false, false, true
+		stored.ApproximateTime, own.ApproximateTime, again.ApproximateTime = false, false, true
 		stored.Time, own.Time, again.Time = stored.Time.AddDate(0, 0, -14), own.Time.AddDate(0, 0, -14), again.Time.AddDate(0, 0, -14)
 		wantClaimed(t, e, from(stored, 8))
 		update(t, e, func(tx *engine.Tx) {

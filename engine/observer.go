@@ -5,16 +5,182 @@ import (
 	"time"
 )
 
-// An Observer is told what the engine does, for metrics and traces; package telemetry has one for Prometheus and
-// OpenTelemetry. Its methods are called synchronously from many goroutines: they return at once and do not call the
-// engine.
+// An Observer follows what the engine does, for metrics and traces; package telemetry has one for Prometheus and
+// OpenTelemetry. The engine calls its methods synchronously from many goroutines: they return at once and do not call
+// the engine.
 type Observer interface {
-	// Claiming is called before events are judged: by one call of TryClaim, by one of TryClaimBatch, or by one of
-	// Tx.TryClaim or Tx.TryReclaim. The function that it returns, if not nil, is called with their results, in the same order. The events
-	// stay valid until then; neither may keep the slices after that, or change them.
+	// Claiming is called before one call of TryClaim or TryClaimBatch judges its events. The function that it returns,
+	// if not nil, is called with their results, in the same order. The events are valid until then; neither may keep
+	// the slices after that, or change them.
 	Claiming(ctx context.Context, events []Event) (done func(results []Result))
+
+	// Updating is called before the closure of a transaction runs, again for each run after a conflict, with the
+	// context of Update.
+	Updating(ctx context.Context) TxObserver
 
 	// Synced is called when a batch of the store became durable, with the time from handing it to the store until
 	// then and the number of claims in it.
 	Synced(took time.Duration, claims int)
+}
+
+// A TxObserver follows one run of a transaction's closure. A nil function is not called.
+type TxObserver struct {
+	// Claiming is called before the transaction judges an event, and the function that it returns, if not nil, with the
+	// result. It is for spans that record: it makes each event dearer, where Ended alone costs next to nothing.
+	Claiming func(ev Event) (done func(Result))
+
+	// Ended is called once, after the run was committed or undone. It may not keep the summary's slice.
+	Ended func(TxSummary)
+}
+
+// A TxSummary describes one run of a transaction's closure that has ended.
+type TxSummary struct {
+	// Judged has the verdicts of the run, in the order in which they were given: an element for each stretch of events
+	// of one scope, topic and partition.
+	Judged []Judged
+	// Err is what Update returns for the run: nil if it was committed. It is also nil if the closure panicked.
+	Err error
+	// Committed reports whether what was claimed and written is durable.
+	Committed bool
+}
+
+// Judged counts verdicts that a transaction gave for events of one scope, topic and partition. Both counts are indexed by
+// Verdict.
+type Judged struct {
+	Scope     string
+	Topic     string
+	Partition int32
+	// Kept verdicts count if the transaction committed.
+	Kept [len(Verdicts) + 1]int
+	// Undone verdicts are those before which the transaction went back to a savepoint.
+	Undone [len(Verdicts) + 1]int
+}
+
+// An observation gathers what a transaction's observer is given at the end. It belongs to one run of a closure, and is
+// used under the transaction's lock. All methods may be called on nil, which observes nothing.
+type observation struct {
+	TxObserver
+	verdicts []observed
+	judged   []Judged // the stretches of verdicts, without counts until the end
+}
+
+type observed struct {
+	stretch int32
+	verdict Verdict
+	undone  bool
+}
+
+// observe returns nil if there is nothing to observe.
+func (e *Engine) observe(ctx context.Context) *observation {
+	if e.opt.Observer == nil {
+		return nil
+	}
+	o := e.opt.Observer.Updating(ctx)
+	if o.Claiming == nil && o.Ended == nil {
+		return nil
+	}
+	s := e.newObservation()
+	s.TxObserver = o
+	return s
+}
+
+func (e *Engine) newObservation() *observation {
+	if s, ok := e.observations.Get().(*observation); ok {
+		return s
+	}
+	return &observation{}
+}
+
+// begin is called before an event is judged; done, if not nil, is to be called with the result.
+func (s *observation) begin(ev *Event) (done func(Result)) {
+	if s == nil || s.Claiming == nil {
+		return nil
+	}
+	return s.Claiming(*ev)
+}
+
+func (s *observation) note(ev *Event, v Verdict) {
+	if s == nil {
+		return
+	}
+	s.add(ev.Scope, ev.Origin.Topic, ev.Origin.Partition, observed{verdict: v})
+}
+
+func (s *observation) add(scope, topic string, partition int32, v observed) {
+	n := len(s.judged)
+	if n == 0 || s.judged[n-1].Partition != partition || s.judged[n-1].Scope != scope || s.judged[n-1].Topic != topic {
+		s.judged = append(s.judged, Judged{Scope: scope, Topic: topic, Partition: partition})
+		n++
+	}
+	v.stretch = int32(n - 1)
+	s.verdicts = append(s.verdicts, v)
+}
+
+// forPart returns an observation of a part of the transaction.
+func (s *observation) forPart(e *Engine) *observation {
+	if s == nil {
+		return nil
+	}
+	part := e.newObservation()
+	part.Claiming = s.Claiming
+	return part
+}
+
+// join adds what was observed of a part, as undone if it was not joined.
+func (s *observation) join(part *observation, joined bool) {
+	if s == nil {
+		return
+	}
+	for _, v := range part.verdicts {
+		v.undone = v.undone || !joined
+		j := &part.judged[v.stretch]
+		s.add(j.Scope, j.Topic, j.Partition, v)
+	}
+}
+
+// mark returns the number of verdicts so far.
+func (s *observation) mark() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.verdicts)
+}
+
+// undo marks the verdicts from the given one on.
+func (s *observation) undo(from int) {
+	if s == nil {
+		return
+	}
+	for i := range s.verdicts[from:] {
+		s.verdicts[from+i].undone = true
+	}
+}
+
+// end reports to the observer, and gives s back. The transaction is not used any more.
+func (s *observation) end(e *Engine, err error, committed bool) {
+	if s == nil {
+		return
+	}
+	if s.Ended != nil {
+		for _, v := range s.verdicts {
+			j := &s.judged[v.stretch]
+			if v.undone {
+				j.Undone[v.verdict]++
+			} else {
+				j.Kept[v.verdict]++
+			}
+		}
+		s.Ended(TxSummary{Judged: s.judged, Err: err, Committed: committed})
+	}
+	s.free(e)
+}
+
+// free gives s back.
+func (s *observation) free(e *Engine) {
+	if s == nil {
+		return
+	}
+	clear(s.judged)
+	s.TxObserver, s.verdicts, s.judged = TxObserver{}, s.verdicts[:0], s.judged[:0]
+	e.observations.Put(s)
 }

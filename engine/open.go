@@ -31,7 +31,7 @@ func Open(store Store, options Options) (*Engine, error) {
 	e := &Engine{
 		store: store, opt: opt, seed: store.Identity().Seed,
 		requests: make(chan *request, 64), batches: make(chan *group), groups: make(chan *group, groupsAhead),
-		names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims),
+		names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims), sums: newSums(),
 		seq: store.LastSeq(), stopped: make(chan struct{}),
 	}
 	e.tx.init(e)
@@ -72,16 +72,16 @@ func (e *Engine) load() error {
 
 func (e *Engine) loadState() error {
 	e.holds.at = make(map[string]time.Time)
-	err := e.store.ScanState([]byte{stateName}, func(key, value []byte) error {
+	err := e.store.ScanState(Span{Prefix: []byte{stateName}}, func(key, value []byte) error {
 		return e.names.load(string(key[1:]), value)
 	})
 	if err != nil {
 		return err
 	}
-	if err := e.names.check(); err != nil {
+	if err := e.loadUses(); err != nil {
 		return err
 	}
-	err = e.store.ScanState([]byte{stateHold}, func(key, value []byte) error {
+	err = e.store.ScanState(Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
 		at, err := parseHold(value)
 		e.holds.at[string(key[1:])] = at
 		return err
@@ -89,7 +89,34 @@ func (e *Engine) loadState() error {
 	if err != nil {
 		return err
 	}
+	if err := e.outbox.load(e.store); err != nil {
+		return err
+	}
 	return e.loadOldest()
+}
+
+// loadUses reads which names the weeks use. A store of an older format has no notes of that (see names.convert).
+func (e *Engine) loadUses() error {
+	err := e.store.ScanState(Span{Prefix: []byte{stateUse}}, func(key, _ []byte) error { return e.names.loadUse(key) })
+	if err != nil {
+		return err
+	}
+	_, noted, err := e.store.State(keyNames)
+	if err != nil {
+		return err
+	}
+	if !noted && e.seq > 0 {
+		newest := weekbucket.Min
+		err := e.store.Buckets(func(b Bucket) error {
+			newest = max(newest, b.Week)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		e.names.legacy = &newest
+	}
+	return e.names.check()
 }
 
 // loadOldest reads the oldest week kept; a new store begins with the first week that its retention keeps.
@@ -112,7 +139,9 @@ func (e *Engine) loadOldest() error {
 		}
 		e.decideOld = firstKept(this, e.opt.RetentionWeeks)
 		e.seq = 1
-		wait, err := e.store.Apply(&Batch{Seq: 1, State: []StateWrite{{Key: keyOldest, Value: e.decideOld.AppendKey(nil)}}})
+		wait, err := e.store.Apply(&Batch{Seq: 1, State: []StateWrite{
+			{Key: keyOldest, Value: e.decideOld.AppendKey(nil)}, {Key: keyNames, Value: []byte{}},
+		}})
 		if err == nil {
 			err = wait()
 		}
@@ -229,6 +258,9 @@ func (e *Engine) finishDrops(ctx context.Context) {
 	e.drops.Lock()
 	defer e.drops.Unlock()
 	removed, err := e.removeDropped(ctx)
+	if err == nil {
+		err = e.freeNames(ctx)
+	}
 	if err != nil || len(removed) > 0 {
 		return // an error has stopped the engine, or the engine is closing
 	}

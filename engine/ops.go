@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/hapax-dev/hapax/bloom"
@@ -29,7 +28,7 @@ func (e *Engine) Lookup(ctx context.Context, scope string, id []byte, at time.Ti
 	if week < e.OldestWeek() {
 		return Record{}, false, nil
 	}
-	rec, found, err = e.read(key)
+	rec, found, err = e.readKept(key, week)
 	if err == nil {
 		err = e.settle()
 	}
@@ -56,7 +55,7 @@ func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Ti
 			return err
 		}
 		ref := bucketRef{week: week}
-		if ref.scope, g.batch.State, err = e.names.ref(scope, g.batch.State); err != nil {
+		if ref.scope, g.batch.State, err = e.names.ref(scope, week, g.batch.State); err != nil {
 			return err
 		}
 		g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key})
@@ -75,7 +74,7 @@ func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Ti
 // lookupKey makes the key of a claim from what an operator knows of it.
 func (e *Engine) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
 	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
-	week, err := ev.check(LimitIDBytes)
+	week, err := ev.check(LimitIDBytes, at)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -130,23 +129,19 @@ func (e *Engine) Weeks(ctx context.Context) ([]WeekInfo, error) {
 	}
 	defer e.leave()
 	weeks := make(map[weekbucket.Week]*WeekInfo)
-	for ref, c := range counts {
-		name, err := e.names.name(ref.scope)
-		if err != nil {
-			return nil, err
-		}
-		bytes, err := e.store.BucketBytes(Bucket{name, ref.week})
+	for b, c := range counts {
+		bytes, err := e.store.BucketBytes(b)
 		if err != nil {
 			return nil, e.stop(err)
 		}
-		w := weeks[ref.week]
+		w := weeks[b.Week]
 		if w == nil {
-			w = &WeekInfo{Week: ref.week}
-			weeks[ref.week] = w
+			w = &WeekInfo{Week: b.Week}
+			weeks[b.Week] = w
 		}
 		w.Claims += c.claims
 		w.Bytes += bytes
-		w.Scopes = append(w.Scopes, ScopeInfo{name, c.claims, bytes})
+		w.Scopes = append(w.Scopes, ScopeInfo{b.Scope, c.claims, bytes})
 	}
 	list := make([]WeekInfo, 0, len(weeks))
 	for _, w := range weeks {
@@ -157,12 +152,20 @@ func (e *Engine) Weeks(ctx context.Context) ([]WeekInfo, error) {
 	return list, nil
 }
 
-func (e *Engine) currentCounts(ctx context.Context) (counts map[bucketRef]count, err error) {
-	err = e.control(ctx, func(*group) error {
+// currentCounts names the buckets in the committer, which alone frees names.
+func (e *Engine) currentCounts(ctx context.Context) (map[Bucket]count, error) {
+	counts := make(map[Bucket]count)
+	err := e.control(ctx, func(*group) error {
 		if !e.screen.trusted.Load() {
 			return ErrRebuilding
 		}
-		counts = e.screen.copyCounts()
+		for ref, c := range e.screen.copyCounts() {
+			name, err := e.names.name(ref.scope)
+			if err != nil {
+				return err
+			}
+			counts[Bucket{name, ref.week}] = c
+		}
 		return nil
 	})
 	return counts, err
@@ -215,12 +218,19 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 	r.control = func(*group) error {
 		running = true
 		go func() {
-			done <- e.store.Scan(ctx, func() {
+			done <- e.store.Scan(ctx, Span{}, func() {
 				begun() // the committer waits, and nothing was scanned yet
 				close(started)
 			}, func(key, record []byte) error {
-				c, err := e.scanned(key, record)
-				if err != nil || c.ref.week < e.OldestWeek() {
+				b, _, err := ParseKey(key)
+				if err != nil {
+					return err
+				}
+				c, err := e.scanned(b, key, record)
+				if b.Week < e.OldestWeek() {
+					return nil // its names may be free already
+				}
+				if err != nil {
 					return err
 				}
 				return fn(c)
@@ -244,11 +254,7 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 	return err
 }
 
-func (e *Engine) scanned(key, record []byte) (scanned, error) {
-	b, _, err := ParseKey(key)
-	if err != nil {
-		return scanned{}, err
-	}
+func (e *Engine) scanned(b Bucket, key, record []byte) (scanned, error) {
 	rec, err := e.parse(record)
 	if err != nil {
 		return scanned{}, err
@@ -332,33 +338,13 @@ func (e *Engine) compareCounts(report *VerifyReport, want, got map[bucketRef]cou
 	}
 }
 
-// counters counts what was told since the engine was opened.
-type counters struct {
-	verdicts   [len(Verdicts) + 1]atomic.Uint64
-	cacheHits  atomic.Uint64
-	storeReads atomic.Uint64
-}
-
-func (c *counters) count(results []Result) {
-	var n [len(Verdicts) + 1]uint64
-	for i := range results {
-		n[results[i].Verdict]++
-	}
-	c.add(&n)
-}
-
-func (c *counters) add(verdicts *[len(Verdicts) + 1]uint64) {
-	for v, n := range verdicts {
-		if n > 0 {
-			c.verdicts[v].Add(n)
-		}
-	}
-}
-
 // Stats are figures since the engine was opened, and of what it occupies now.
 type Stats struct {
-	// Verdicts counts the answers told, by verdict; what was told inside a transaction counts when that ends.
+	// Verdicts counts the verdicts that hold: those of own-commit claims, and those of transactions that committed,
+	// without what these rolled back to a savepoint.
 	Verdicts map[Verdict]uint64
+	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction count when it ends.
+	Attempts map[Verdict]uint64
 
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that the filter held for
 	// possible and the store had not.
@@ -370,13 +356,15 @@ type Stats struct {
 
 	CacheHits, StoreReads uint64
 
-	// SnapshotFailures counts snapshots of the filters that could not be written; the next open takes longer.
+	// SnapshotFailures counts snapshots of the filters that could not be written, for example because the disk is full.
+	// They are tried again, at most once a minute and by Close; until one succeeds the store keeps more of its journal and
+	// the next open takes longer. LastSnapshotErr is why the last one failed, nil if it was written.
 	SnapshotFailures uint64
 	LastSnapshotErr  error
 
 	OpenTransactions int
 	Holds            int
-	Names            int // distinct scopes and topics seen, of MaxNames
+	Names            int // distinct scopes and topics that kept weeks refer to, of MaxNames
 	Oldest           weekbucket.Week
 	Store            Usage
 }
@@ -396,7 +384,8 @@ func (e *Engine) Stats() (Stats, error) {
 
 func (e *Engine) stats() Stats {
 	s := Stats{
-		Verdicts:             make(map[Verdict]uint64, len(Verdicts)),
+		Verdicts:             e.counters.verdicts.load(),
+		Attempts:             e.counters.attempts.load(),
 		FilterNegatives:      e.screen.negatives.Load(),
 		FilterFalsePositives: e.screen.falsePositives.Load(),
 		FilterBytes:          e.screen.filterBytes(),
@@ -406,11 +395,8 @@ func (e *Engine) stats() Stats {
 		StoreReads:           e.counters.storeReads.Load(),
 		OpenTransactions:     e.tx.count(),
 		Holds:                len(e.Holds()),
-		Names:                len(*e.names.list.Load()),
+		Names:                e.names.count(),
 		Oldest:               e.OldestWeek(),
-	}
-	for _, v := range Verdicts {
-		s.Verdicts[v] = e.counters.verdicts[v].Load()
 	}
 	s.SnapshotFailures, s.LastSnapshotErr = e.snaps.failures()
 	return s

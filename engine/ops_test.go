@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"sync"
@@ -255,8 +256,8 @@ func TestVerifySeesWhatSomebodyDidToTheStore(t *testing.T) {
 			e := open(t, s, engine.Options{ExpectedPerWeek: 1000})
 			mustExpect(t, e, inWeeks(-1, 0, 10), engine.Claimed)
 			verifyClean(t, e, 20)
-			s.scan = func(ctx context.Context, started func(), fn func(key, record []byte) error) error {
-				return s.Mem.Scan(ctx, started, c.damage(fn))
+			s.scan = func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+				return s.Mem.Scan(ctx, span, started, c.damage(fn))
 			}
 			r, err := e.Verify(ctx)
 			if err != nil || r.Total == 0 || !strings.Contains(strings.Join(r.Problems, "\n"), c.problem) {
@@ -366,6 +367,9 @@ func TestStatsCountWhatWasTold(t *testing.T) {
 		if s.Verdicts[v] != want {
 			t.Errorf("%v: %d, want %d", v, s.Verdicts[v], want)
 		}
+	}
+	if !maps.Equal(s.Verdicts, s.Attempts) {
+		t.Errorf("%v attempts, although all committed: %v", s.Attempts, s.Verdicts)
 	}
 	if s.FilterNegatives != 3 || s.FilterFalsePositives != 0 || s.FilterBytes == 0 || s.FilterRebuilding || s.FilterSource != engine.FromJournal {
 		t.Errorf("%+v", s)

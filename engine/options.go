@@ -46,7 +46,8 @@ type Options struct {
 	// Observer is told what happens. nil = nobody.
 	Observer Observer
 
-	snapshotEvery uint64 // 0 = defaultSnapshotEvery; set by tests
+	snapshotEvery uint64        // 0 = defaultSnapshotEvery; set by tests
+	snapshotRetry time.Duration // 0 = defaultSnapshotRetry; set by tests
 }
 
 // What the zero values of Options stand for, and caps.
@@ -87,6 +88,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.snapshotEvery == 0 {
 		o.snapshotEvery = defaultSnapshotEvery
+	}
+	if o.snapshotRetry == 0 {
+		o.snapshotRetry = defaultSnapshotRetry
 	}
 	refuse := func(field, why string) (Options, error) {
 		return Options{}, fmt.Errorf("hapax: Options.%s %s", field, why)

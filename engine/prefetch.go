@@ -11,15 +11,16 @@ type expected struct {
 	idAt, idEnd int // the id, in the same arena
 	time        time.Time
 	topic       string
-	logTime     bool
+	approximate bool
+	timed       bool
 	ok          bool // it can be judged
 	new         bool // the filters knew no claim on it, as of tx.before
 }
 
 // Prefetch says which events TryClaim will be asked about next, in this order, so that part of the work is done for all of
 // them at once: keys and hashes are made, and the filters are asked. It holds nothing, changes no verdict, and keeps nothing
-// of events; TryClaim of something else may come in between. The first sighting of what is claimed is now. A few dozen
-// events at once are enough.
+// of events; TryClaim of something else may come in between. The first sighting of what is claimed is now. Events with a
+// window, a lease or a fingerprint are not prepared. A few dozen events at once are enough.
 func (tx *Tx) Prefetch(events []Event) error {
 	if err := tx.enter(); err != nil {
 		return err
@@ -46,13 +47,14 @@ func (tx *Tx) Prefetch(events []Event) error {
 
 func (e *Engine) expect(r *request, x *expected, ev *Event, now time.Time) {
 	var told Result
-	if x.ok = e.newCandidate(r, &x.candidate, ev, &told, now); x.ok {
+	// Whether a window or a lease has ended is decided when the event is claimed.
+	if x.ok = !ev.timed() && e.newCandidate(r, &x.candidate, ev, &told, now); x.ok {
 		x.lock = e.tx.lockName(r.key(&x.place))
-		if ev.LogTime {
+		if ev.countsNear() {
 			e.addNear(r, &x.candidate, ev)
 		}
 	}
-	x.scope, x.time, x.topic, x.logTime = ev.Scope, ev.Time, ev.Origin.Topic, ev.LogTime
+	x.scope, x.time, x.topic, x.approximate, x.timed = ev.Scope, ev.Time, ev.Origin.Topic, ev.ApproximateTime, ev.timed()
 	x.idAt = len(r.arena)
 	r.arena = append(r.arena, ev.ID...)
 	x.idEnd = len(r.arena)
@@ -75,8 +77,8 @@ func (tx *Tx) expects(ev *Event) *expected {
 		return nil
 	}
 	x := &tx.ahead.expected[tx.next]
-	if string(tx.ahead.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.logTime != ev.LogTime ||
-		x.scope != ev.Scope || x.topic != ev.Origin.Topic {
+	if string(tx.ahead.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||
+		x.timed != ev.timed() || x.scope != ev.Scope || x.topic != ev.Origin.Topic {
 		return nil
 	}
 	tx.next++

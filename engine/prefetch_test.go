@@ -91,7 +91,7 @@ func TestClaimThatPanickedIsFree(t *testing.T) {
 func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	ev, near := event("a"), event("a")
-	ev.LogTime = true
+	ev.ApproximateTime = true
 	near.Time = near.Time.AddDate(0, 0, -7)
 	update(t, e, func(tx *engine.Tx) {
 		wantTx(t, tx, ev, engine.Claimed)
@@ -101,11 +101,11 @@ func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
 			mustPrefetch(t, tx, ev)
 			wantTx(t, tx, ev, engine.Duplicate)
 			between := ev // others hold what is before it, the transaction itself what is after it
-			between.ID, between.LogTime = []byte("b"), false
+			between.ID, between.ApproximateTime = []byte("b"), false
 			wantTx(t, tx, between, engine.Claimed)
 			between.Time = between.Time.AddDate(0, 0, -14)
 			wantTx(t, other, between, engine.Claimed)
-			between.Time, between.LogTime = between.Time.AddDate(0, 0, 7), true
+			between.Time, between.ApproximateTime = between.Time.AddDate(0, 0, 7), true
 			mustPrefetch(t, tx, between)
 			wantTx(t, tx, between, engine.Duplicate)
 			return errBoom
@@ -181,6 +181,13 @@ func (c counting) Claiming(_ context.Context, events []engine.Event) func([]engi
 		c[string(ev.ID)]++
 	}
 	return nil
+}
+
+func (c counting) Updating(context.Context) engine.TxObserver {
+	return engine.TxObserver{Claiming: func(ev engine.Event) func(engine.Result) {
+		c[string(ev.ID)]++
+		return nil
+	}}
 }
 
 func (counting) Synced(time.Duration, int) {}
@@ -266,7 +273,7 @@ func TestPrefetchChangesNoVerdict(t *testing.T) {
 		pick := func() engine.Event {
 			ev := event(fmt.Sprintf("%d", rnd.IntN(40)))
 			ev.Time = ev.Time.AddDate(0, 0, -7*rnd.IntN(2))
-			ev.LogTime = rnd.IntN(5) == 0
+			ev.ApproximateTime = rnd.IntN(5) == 0
 			if rnd.IntN(20) == 0 {
 				ev.Time = ev.Time.AddDate(1, 0, 0) // too new
 			}

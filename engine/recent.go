@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// recent is a cache of claims that are durable, Done and were asked for again, by the hash of their key. A hit compares
-// the full key. A record in it is what the store has, because a Done claim does not change any more; it may only be
-// forgotten. A claim does not enter it when it is made: most are never asked for again, and taking each one cost more
+// recent is a cache of claims that are durable, final and were asked for again, by the hash of their key. A hit compares
+// the full key. A record in it is what the store has, because a Done claim without a window does not change any more; it
+// may only be forgotten. A claim does not enter it when it is made: most are never asked for again, and taking each one cost more
 // than the looks into the store that it saved (docs/decisions/0010).
 type recent struct {
 	mu      sync.Mutex // guards all below; no I/O under it
@@ -74,7 +74,7 @@ func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
 	}
 	for i := range found {
 		f := &found[i]
-		if f.record.State != Done {
+		if !f.record.final() || f.record.Data != "" { // the cache is bounded in records, not in bytes
 			continue
 		}
 		c.lru.Add(f.hash, recentClaim{string(arena[f.keyAt:f.keyEnd]), f.record})

@@ -13,13 +13,20 @@ type State uint8
 const (
 	_ State = iota
 
-	// Done is the state of a claim that needs nothing more: whoever was told Claimed has, or had, the event. It never
-	// changes any more.
+	// Done is the state of a claim that needs nothing more: whoever was told Claimed has, or had, the event. Without a
+	// window it never changes any more.
 	Done
 
 	// DeadLettered is the state of a claim whose event was put aside unhandled (Tx.DeadLetter). It may be opened again,
 	// once (Tx.TryReclaim).
 	DeadLettered
+
+	// Leased is the state of a claim whose event is being handled by the holder of a lease (Event.Lease). Once the lease has
+	// run out another caller can take it over.
+	Leased
+
+	// Released is the state of a claim whose holder gave it back: the event can be claimed again.
+	Released
 )
 
 // String returns the state's name in snake case, as it stands in reports.
@@ -29,6 +36,10 @@ func (s State) String() string {
 		return "done"
 	case DeadLettered:
 		return "dead_lettered"
+	case Leased:
+		return "leased"
+	case Released:
+		return "released"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -36,17 +47,64 @@ func (s State) String() string {
 // A Record is what is kept about a claim.
 type Record struct {
 	State State
-	// Generation counts how often the claim was opened again; 0 for its first life.
+	// Generation counts how often the claim was opened again, or made again after its window; 0 for its first life.
 	Generation uint64
-	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds. Opening the claim again
-	// does not change it.
+	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds. Opening the claim of a dead
+	// letter again does not change it; a claim that is made again after its window has a first sighting of its own.
 	FirstSeen time.Time
-	// Origin is the delivery that made the claim, also after it was opened again by another one.
+	// Origin is the delivery that made the claim, also after the claim of a dead letter was opened again by another one.
 	Origin Origin
+	// Window is Event.Window of that delivery in whole milliseconds, 0 for a claim that lasts as long as its week.
+	Window time.Duration
+	// Owner identifies the holder of the lease on a Leased claim; 0 in every other state.
+	Owner uint64
+	// LeaseEnd is when the lease on a Leased claim runs out, in UTC, in milliseconds; zero in every other state.
+	LeaseEnd time.Time
+	// Fingerprint is Event.Fingerprint of the delivery that made the claim.
+	Fingerprint string
+	// Data is the application's: the result with which the claim was finished.
+	Data string
 }
 
-// reopened reports whether the claim was opened again since it was made.
-func (r *Record) reopened() bool { return r.Generation > 0 }
+// Expires returns when the claim's window ends; from then on it can be made again. It is zero for a claim without a
+// window.
+func (r Record) Expires() time.Time {
+	if r.Window == 0 {
+		return time.Time{}
+	}
+	return r.FirstSeen.Add(r.Window)
+}
+
+// free reports whether the claim can be made again at a time. It takes the next generation then.
+func (r *Record) free(at time.Time) bool {
+	switch {
+	case r.Generation == math.MaxUint64:
+		return false
+	case r.State == Released:
+		return true
+	case r.State == Leased:
+		return !at.Before(r.LeaseEnd)
+	}
+	return r.expired(at)
+}
+
+// expired reports whether the claim's window has ended.
+func (r *Record) expired(at time.Time) bool {
+	return r.Window > 0 && !at.Before(r.FirstSeen.Add(r.Window))
+}
+
+// conflicts reports whether an event with that fingerprint asks for something else than the claim was made for.
+func (r *Record) conflicts(fingerprint string, at time.Time) bool {
+	return fingerprint != r.Fingerprint && fingerprint != "" && r.Fingerprint != "" && !r.expired(at)
+}
+
+// end gives the record its last state under a lease.
+func (r *Record) end(state State, data string) {
+	r.State, r.Data, r.Owner, r.LeaseEnd = state, data, 0, time.Time{}
+}
+
+// final reports whether the record never changes any more.
+func (r *Record) final() bool { return r.State == Done && r.Window == 0 }
 
 // opens reports whether the claim may be opened again by whoever names this generation.
 func (r *Record) opens(generation uint64) bool {
@@ -55,25 +113,63 @@ func (r *Record) opens(generation uint64) bool {
 
 // The record on disk:
 //
-//	+-------+--------------------+-------------------------+---------------+-------------------+----------------+
-//	| state | generation uvarint | first seen ms, varint   | topic uvarint | partition varint  | offset varint  |
-//	+-------+--------------------+-------------------------+---------------+-------------------+----------------+
+//	+-----------+--------------------+-----------------------+---------------+------------------+---------------+
+//	| form | st | generation uvarint | first seen ms, varint | topic uvarint | partition varint | offset varint |
+//	+-----------+--------------------+-----------------------+---------------+------------------+---------------+
+//	| window ms uvarint | owner u64 | lease end ms, varint | fingerprint, bytes | data, bytes |
+//	+-------------------+-----------+----------------------+--------------------+-------------+
+//	  formWindow          only if Leased                     formFingerprint      formData
 //
-// first seen is in Unix milliseconds; topic is its number in the store's table of names (names.go); varints as in
-// encoding/binary.
+// The low four bits of the first byte are the state, the others say which fields follow the offset; first seen is in Unix
+// milliseconds; topic is its number in the store's table of names (names.go); varints as in encoding/binary.
+const (
+	formState  = 0x0f
+	formWindow = 0x10 // the window is there, and not 0
+
+	formFingerprint = 0x20 // the fingerprint is there, and not empty
+	formData        = 0x40 // data is there, and not empty
+
+	maxWindow = uint64(math.MaxInt64 / time.Millisecond) // in milliseconds
+)
+
 func appendRecord(dst []byte, r *Record, topic uint64) []byte {
-	dst = append(dst, byte(r.State))
+	form := byte(r.State)
+	if r.Window > 0 {
+		form |= formWindow
+	}
+	if r.Fingerprint != "" {
+		form |= formFingerprint
+	}
+	if r.Data != "" {
+		form |= formData
+	}
+	dst = append(dst, form)
 	dst = binary.AppendUvarint(dst, r.Generation)
 	dst = binary.AppendVarint(dst, r.FirstSeen.UnixMilli())
 	dst = binary.AppendUvarint(dst, topic)
 	dst = binary.AppendVarint(dst, int64(r.Origin.Partition))
-	return binary.AppendVarint(dst, r.Origin.Offset)
+	dst = binary.AppendVarint(dst, r.Origin.Offset)
+	if r.Window > 0 {
+		dst = binary.AppendUvarint(dst, uint64(r.Window/time.Millisecond))
+	}
+	if r.State == Leased {
+		dst = binary.BigEndian.AppendUint64(dst, r.Owner)
+		dst = binary.AppendVarint(dst, r.LeaseEnd.UnixMilli())
+	}
+	for _, s := range [...]string{r.Fingerprint, r.Data} {
+		if s != "" {
+			dst = binary.AppendUvarint(dst, uint64(len(s)))
+			dst = append(dst, s...)
+		}
+	}
+	return dst
 }
 
 // parseRecord reads a record; the topic is left to be looked up by its number.
 func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	d := decoder{rest: b}
-	r.State = State(d.byte())
+	form := d.byte()
+	r.State = State(form & formState)
 	r.Generation = d.uvarint()
 	ms := d.varint()
 	topic = d.uvarint()
@@ -81,13 +177,40 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	r.Origin.Offset = d.varint()
 	r.Origin.Partition = int32(partition)
 	r.FirstSeen = time.UnixMilli(ms).UTC()
+	if form&^(formState|formWindow|formFingerprint|formData) != 0 || r.State < Done || r.State > Released {
+		return Record{}, 0, fmt.Errorf("%w: claim record of form %#x", ErrNewerFormat, form)
+	}
+	if !r.parseMore(&d, form) {
+		return Record{}, 0, fmt.Errorf("%w: claim record %x has a field that would not have been written", ErrDamaged, b)
+	}
 	switch {
 	case d.err != nil:
 		return Record{}, 0, fmt.Errorf("%w: claim record %x: %w", ErrDamaged, b, d.err)
 	case len(d.rest) != 0, int64(r.Origin.Partition) != partition:
 		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", ErrDamaged, b)
-	case r.State != Done && r.State != DeadLettered:
-		return Record{}, 0, fmt.Errorf("%w: claim record with state %d", ErrNewerFormat, r.State)
 	}
 	return r, topic, nil
+}
+
+// parseMore reads the fields after the offset; false says that one of them cannot have been written. d.err says what else
+// is wrong.
+func (r *Record) parseMore(d *decoder, form byte) bool {
+	if form&formWindow != 0 {
+		window := d.uvarint()
+		if d.err == nil && (window == 0 || window > maxWindow) {
+			return false
+		}
+		r.Window = time.Duration(window) * time.Millisecond
+	}
+	if r.State == Leased {
+		r.Owner = d.uint64()
+		r.LeaseEnd = time.UnixMilli(d.varint()).UTC()
+	}
+	if form&formFingerprint != 0 {
+		r.Fingerprint = string(d.take(d.uvarint()))
+	}
+	if form&formData != 0 {
+		r.Data = string(d.take(d.uvarint()))
+	}
+	return d.err != nil || (form&formFingerprint == 0) == (r.Fingerprint == "") && (form&formData == 0) == (r.Data == "")
 }

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ type tampered struct {
 	*storetest.Mem
 	apply        func(b *engine.Batch) (func() error, error)
 	state        func(key []byte) ([]byte, bool, error)
-	scan         func(ctx context.Context, started func(), fn func(key, record []byte) error) error
+	scan         func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error
 	journal      func(from uint64, fn func(seq uint64, entry []byte) error) error
 	reclaim      func(ctx context.Context, buckets []engine.Bucket) error
 	writeSidecar func(name string, write func(io.Writer) error) error
@@ -45,11 +46,11 @@ func (s *tampered) State(key []byte) ([]byte, bool, error) {
 	return s.Mem.State(key)
 }
 
-func (s *tampered) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
+func (s *tampered) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
 	if s.scan != nil {
-		return s.scan(ctx, started, fn)
+		return s.scan(ctx, span, started, fn)
 	}
-	return s.Mem.Scan(ctx, started, fn)
+	return s.Mem.Scan(ctx, span, started, fn)
 }
 
 func (s *tampered) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
@@ -173,7 +174,7 @@ func newPast(t testing.TB) *past {
 	for i := range 4 {
 		before := slices.Max(sl(e.Snapshots()))
 		p.add(t, 60)
-		eventually(t, "a snapshot", func() bool { return slices.Max(sl(e.Snapshots())) > before })
+		eventually(t, "a snapshot", func() bool { return slices.Max(sl(e.Snapshots())) > before && !e.SnapshotRunning() })
 		if i == 0 {
 			p.first = m.CrashClone(0)
 			p.snapshots = sidecars(t, m)
@@ -389,9 +390,9 @@ func TestBackupDoesNotTrustTheSnapshotsOfItsOrigin(t *testing.T) {
 
 // heldScan returns a store whose scans wait, once they have read a little, until release is closed.
 func heldScan(m *storetest.Mem, release <-chan struct{}) *tampered {
-	return &tampered{Mem: m, scan: func(ctx context.Context, started func(), fn func(key, record []byte) error) error {
+	return &tampered{Mem: m, scan: func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
 		read := 0
-		return m.Scan(ctx, started, func(key, record []byte) error {
+		return m.Scan(ctx, span, started, func(key, record []byte) error {
 			if read++; read == 10 {
 				select {
 				case <-release:
@@ -502,7 +503,7 @@ func TestCloseCutsOffARebuild(t *testing.T) {
 	p := newPast(t)
 	m := p.lost(t)
 	begun := make(chan struct{})
-	e := open(t, &tampered{Mem: m, scan: func(ctx context.Context, started func(), _ func(key, record []byte) error) error {
+	e := open(t, &tampered{Mem: m, scan: func(ctx context.Context, span engine.Span, started func(), _ func(key, record []byte) error) error {
 		started()
 		close(begun)
 		<-ctx.Done()
@@ -671,6 +672,33 @@ func TestSnapshotThatCannotBeWrittenIsCountedAndHarmless(t *testing.T) {
 	}
 }
 
+// A full disk costs snapshots and nothing else; with room again there is one, without another million claims.
+func TestSnapshotThatFoundNoRoomIsTriedAgain(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	e := open(t, m, small.WithSnapshotEvery(100).WithSnapshotRetry(time.Nanosecond))
+	p := &past{Mem: m, e: e}
+	p.add(t, 100)
+	eventually(t, "a first snapshot", func() bool { return slices.Max(sl(e.Snapshots())) > 0 })
+	first := slices.Max(sl(e.Snapshots()))
+	m.Before(storetest.OpWriteSidecar, func(int) error { return syscall.ENOSPC })
+	p.add(t, 100)
+	for failed := range uint64(3) { // the second and the third after one claim more
+		eventually(t, "a failed snapshot", func() bool { return stats(t, e).SnapshotFailures > failed })
+		p.add(t, 1)
+	}
+	if err := stats(t, e).LastSnapshotErr; !errors.Is(err, syscall.ENOSPC) || e.Err() != nil {
+		t.Fatalf("the snapshot failed with %v, the engine with %v", err, e.Err())
+	}
+	mustExpect(t, e, p.known, engine.Duplicate)
+	if source, err := p.check(t, m.CrashClone(0), small); err != nil || source != engine.FromSnapshot {
+		t.Fatalf("opened from %v while the disk is full: %v", source, err)
+	}
+	m.Before(storetest.OpWriteSidecar, nil)
+	p.add(t, 1)
+	eventually(t, "a snapshot once there is room", func() bool { return slices.Max(sl(e.Snapshots())) > first })
+	eventually(t, "no failure any more", func() bool { return stats(t, e).LastSnapshotErr == nil })
+}
+
 func TestReopenManyTimes(t *testing.T) {
 	m := storetest.NewMem(engine.Identity{})
 	p := &past{}
@@ -743,7 +771,9 @@ func TestDamagedStateIsRefusedAtOpen(t *testing.T) {
 		"oldest week out of range":   set("moldest", "\xff\xff\xff\xff"),
 		"hold of nothing":            set("dlag", ""),
 		"hold outside the calendar":  set("dlag", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
-		"gap in the table of names":  set("nother", "\x30"),
+		"use of a number, no name":   set("u\x00\x01\x9c\xd4\xff\xfe", ""),
+		"use of a number, cut":       set("u\x00\x01\x9c\xd4\x00", ""),
+		"use in no week":             set("u\xff\xff\xff\xff\x00\x00", ""),
 		"two names with one number":  set("nother", "\x00"),
 		"name without a number":      set("nother", ""),
 		"known name takes a number":  set("nmail", "\x00"),

@@ -17,9 +17,12 @@ type reservations struct {
 
 type reservation struct {
 	name  lockName
-	tx    *Tx // nil: the slot is free
-	claim int // index of it, among those of its transaction
+	tx    *Tx   // nil: the slot is free; that of Update, if a part holds it
+	claim int32 // index of it, among those of its transaction, noClaim if only parts hold it
+	parts int32 // open parts that hold it
 }
+
+const noClaim = -1
 
 const (
 	minReservations  = 1 << 8  // slots
@@ -71,9 +74,16 @@ func (s *reservations) grow() {
 	}
 }
 
-// remove takes the reservation out; there has to be one.
-func (s *reservations) remove(name lockName) {
-	free := s.at(name)
+// update calls fn with the reservation, and takes it out if nobody holds it any more. There has to be one.
+func (s *reservations) update(name lockName, fn func(*reservation)) {
+	i := s.at(name)
+	if fn(&s.slots[i]); s.slots[i].claim == noClaim && s.slots[i].parts == 0 {
+		s.remove(i)
+	}
+}
+
+// remove takes the reservation in a slot out.
+func (s *reservations) remove(free int) {
 	for i := s.next(free); s.slots[i].tx != nil; i = s.next(i) {
 		// What stands behind the free slot moves into it, unless its home is behind the free slot, too.
 		if mask := len(s.slots) - 1; (i-s.home(s.slots[i].name))&mask >= (i-free)&mask {

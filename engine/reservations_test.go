@@ -19,11 +19,11 @@ func TestReservationsAreThoseOfAMap(t *testing.T) {
 		name := lockName{Lo: n%7*uint64(minReservations)/7 - 2, Hi: n}
 		if emptying := step/5000%2 == 1; emptying || rnd.IntN(3) == 0 {
 			if _, ok := want[name]; ok {
-				table.remove(name)
+				table.remove(table.at(name))
 				delete(want, name)
 			}
 		} else {
-			r := reservation{name, &tx[rnd.IntN(len(tx))], step}
+			r := reservation{name: name, tx: &tx[rnd.IntN(len(tx))], claim: int32(step)}
 			other := table.add(r)
 			if had := want[name]; other != had {
 				t.Fatalf("step %d: adding found %v, not %v", step, other, had)
@@ -59,16 +59,37 @@ func TestALargeEmptyTableOfReservationsIsGivenBack(t *testing.T) {
 		var table reservations
 		name := func(i uint64) lockName { return lockName{Lo: i * 0x9E3779B97F4A7C15} } // spread, as hashes are
 		for i := range n {
-			table.add(reservation{name(i), &tx, 0})
+			table.add(reservation{name: name(i), tx: &tx})
 		}
 		for i := range n {
-			table.remove(name(i))
+			table.remove(table.at(name(i)))
 		}
 		if (table.slots != nil) != kept || table.n != 0 {
 			t.Errorf("after %d reservations %d slots are kept, %d taken", n, len(table.slots), table.n)
 		}
-		if other := table.add(reservation{lockName{Lo: 1}, &tx, 0}); other.tx != nil {
+		if other := table.add(reservation{name: lockName{Lo: 1}, tx: &tx}); other.tx != nil {
 			t.Error("a name is taken in an empty table")
 		}
+	}
+}
+
+func TestAClaimThatWasPutTwiceInAGroupIsFoundAsItWasPutLast(t *testing.T) {
+	var p putClaims
+	p.next()
+	key, other := []byte("a"), []byte("b")
+	p.add(key, 1, Record{State: Done, Generation: 1})
+	p.add(other, 1, Record{State: Done, Generation: 7}) // another key with the same hash
+	p.add(key, 1, Record{State: Done, Generation: 2})
+	for range 2 {
+		if r, found := p.find(key, 1); !found || r.Generation != 2 {
+			t.Errorf("found %+v, %v", r, found)
+		}
+		if r, found := p.find(other, 1); !found || r.Generation != 7 {
+			t.Errorf("found %+v, %v", r, found)
+		}
+		if _, found := p.find([]byte("c"), 1); found {
+			t.Error("found what was not put")
+		}
+		p.next()
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -40,6 +42,8 @@ const (
 	// one writes all filters.
 	defaultSnapshotEvery = 1 << 20
 	snapshotFraction     = 4 // at least total/4 claims between two
+
+	defaultSnapshotRetry = time.Minute // between two attempts to write one
 )
 
 var snapshotNames = [2]string{"screen-0", "screen-1"}
@@ -60,13 +64,16 @@ type snapshots struct {
 	mu      sync.Mutex // guards all below; no I/O under it
 	running bool
 	seqs    [2]uint64 // by sidecar, 0 = unusable
-	lastErr error
+	lastErr error     // of the last snapshot, nil if it was written
 	failed  uint64
+
+	retryAt atomic.Int64 // after a failure: when to try again, in Unix nanoseconds; else 0
 }
 
 // maybeSnapshot begins a snapshot if it is time. The committer calls it after a batch was applied.
 func (e *Engine) maybeSnapshot() {
-	if e.sinceSnap < max(e.opt.snapshotEvery, e.screen.claims/snapshotFraction) || !e.screen.trusted.Load() || e.Err() != nil {
+	due := e.sinceSnap >= max(e.opt.snapshotEvery, e.screen.claims/snapshotFraction) || e.snaps.retryDue()
+	if !due || !e.screen.trusted.Load() || e.Err() != nil {
 		return
 	}
 	if !e.snaps.begin() {
@@ -87,7 +94,13 @@ func (s *snapshots) begin() bool {
 	return true
 }
 
-// failures returns how many snapshots could not be written, and why the last of them could not.
+// retryDue reports whether it is time to repeat a snapshot that could not be written.
+func (s *snapshots) retryDue() bool {
+	at := s.retryAt.Load()
+	return at != 0 && time.Now().UnixNano() >= at
+}
+
+// failures returns how many snapshots could not be written, and why the last one could not, nil if it was.
 func (s *snapshots) failures() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +124,8 @@ func (e *Engine) cut() *snapshot {
 }
 
 // saveSnapshot writes a snapshot once what it knows is durable, so that no snapshot is ever ahead of its store, and
-// trims the journal. A failure costs time at the next open, nothing else: it is counted, and the older snapshot stays.
+// trims the journal. A failure costs disk space and time at the next open, nothing else: it is counted, the older
+// snapshot and the journal after it stay, and a batch that comes after snapshotRetry begins another snapshot.
 func (e *Engine) saveSnapshot(s *snapshot) {
 	err := errors.New("the store failed")
 	if e.durable.wait(s.seq) {
@@ -120,9 +134,11 @@ func (e *Engine) saveSnapshot(s *snapshot) {
 	e.snaps.mu.Lock()
 	defer e.snaps.mu.Unlock()
 	e.snaps.running = false
+	e.snaps.lastErr = err
+	e.snaps.retryAt.Store(0)
 	if err != nil {
-		e.snaps.lastErr = err
 		e.snaps.failed++
+		e.snaps.retryAt.Store(time.Now().Add(e.opt.snapshotRetry).UnixNano())
 	}
 }
 

@@ -10,14 +10,18 @@ import (
 
 // The first byte of a state key says whose it is. The values are on disk for ever.
 const (
-	stateHost   = 'h' // + the host's key: the host's value
-	stateOffset = 'o' // + a Position: an Offset
-	stateHold   = 'd' // + the hold's name: its time
-	stateName   = 'n' // + a scope or topic: its number (names.go)
-	stateMeta   = 'm' // + a name below
+	stateHost     = 'h' // + the host's key: the host's value
+	stateSpace    = 'x' // + the name of a key space + 00 + a key of its owner: its owner's value (keys.go)
+	stateOffset   = 'o' // + a Position: an Offset
+	stateHold     = 'd' // + the hold's name: its time
+	stateName     = 'n' // + a scope or topic: its number (names.go)
+	stateUse      = 'u' // + a week and a number of a name, which claims of that week have (names.go)
+	stateMeta     = 'm' // + a name below
+	stateProduced = 'e' // never on disk: an entry of the outbox before the committer has numbered it (outbox.go)
 )
 
 var (
+	keyNames  = []byte("mnames")  // there, with an empty value: all uses of names since then, or before, are noted by week
 	keyOldest = []byte("moldest") // the oldest week kept, as in a key
 	keyDrop   = []byte("mdrop")   // buckets that were dropped and whose space may not be back
 )

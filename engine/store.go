@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"time"
@@ -38,18 +39,20 @@ type Store interface {
 	// State returns the value kept under exactly this key, as a copy.
 	State(key []byte) (value []byte, found bool, err error)
 
-	// ScanState calls fn in key order for each state whose key begins with prefix, until fn returns an error, which
-	// is then returned. The slices are valid during the call only.
-	ScanState(prefix []byte, fn func(key, value []byte) error) error
+	// ScanState calls fn in key order for each state whose key is in the span, as of one moment during the call, until
+	// fn returns an error, which is then returned. It seeks to the first key: its cost does not grow with the number
+	// of keys outside the span. fn may call the store, and batches may be applied meanwhile. The slices are valid
+	// during the call only.
+	ScanState(span Span, fn func(key, value []byte) error) error
 
 	// Buckets calls fn for each bucket that holds at least one claim, in key order. It costs a seek or so for each
 	// bucket, not a scan of the claims.
 	Buckets(fn func(Bucket) error) error
 
-	// Scan calls fn for each claim, in key order, as of one moment: that of the call to started, before which
-	// nothing is read and after which batches may be applied while the scan goes on. It stops with ctx. The slices
-	// are valid during the call only.
-	Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error
+	// Scan calls fn for each claim whose key is in the span, in key order, as of one moment: that of the call to
+	// started, before which nothing is read and after which batches may be applied while the scan goes on. It stops
+	// with ctx. The slices are valid during the call only.
+	Scan(ctx context.Context, span Span, started func(), fn func(key, record []byte) error) error
 
 	// Journal calls fn with Batch.Journal of each kept batch whose Seq is at least from, in the order of Seq. The
 	// slice is valid during the call only.
@@ -75,7 +78,8 @@ type Store interface {
 	BucketBytes(b Bucket) (uint64, error)
 
 	// WriteSidecar replaces a small named file beside the data, atomically and durably: after a crash it holds either
-	// the old or the new bytes. ReadSidecar returns its bytes, fs.ErrNotExist if there is none. The content carries
+	// the old or the new bytes. If there is no room for it, it keeps its old bytes, WriteSidecar returns the cause, and
+	// the store is not poisoned. ReadSidecar returns its bytes, fs.ErrNotExist if there is none. The content carries
 	// its own checksum. Names are made of a-z, 0-9 and '-'.
 	WriteSidecar(name string, write func(io.Writer) error) error
 	ReadSidecar(name string) ([]byte, error)
@@ -91,6 +95,25 @@ type Store interface {
 	// Close waits for what runs in the background, flushes, leaves a record that the close was clean and releases
 	// the directory. It is safe on a poisoned store, and then leaves no such record.
 	Close() error
+}
+
+// A Span selects the keys that begin with Prefix and are not less than From. The zero Span selects all keys.
+type Span struct {
+	Prefix []byte
+	From   []byte
+}
+
+// Start returns the least key that the span may hold.
+func (s Span) Start() []byte {
+	if bytes.Compare(s.From, s.Prefix) > 0 {
+		return s.From
+	}
+	return s.Prefix
+}
+
+// Holds reports whether key is in the span.
+func (s Span) Holds(key []byte) bool {
+	return bytes.HasPrefix(key, s.Prefix) && bytes.Compare(key, s.From) >= 0
 }
 
 // An Identity tells one store from another.
@@ -110,7 +133,8 @@ func (id Identity) Backup() Identity {
 	return id
 }
 
-// A Batch is applied whole or not at all. Within a batch later writes win over earlier ones.
+// A Batch is applied whole or not at all. Within a batch later writes win over earlier ones. It holds values, never
+// changes to values (Tx.Add puts the sum), so that a batch applied twice is the same as one applied once.
 type Batch struct {
 	// Seq numbers the batches of a store: 1, 2, 3, ... without a gap.
 	Seq uint64

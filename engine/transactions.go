@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 
@@ -23,31 +22,35 @@ type transactions struct {
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
 	claims  reservations
 	open    map[*Tx]struct{}
-	written map[string]uint64 // state or claim key to seq of the batch that wrote it last, as far as an open transaction needs
-	prune   int               // size of written at which it is pruned
-	floor   uint64            // transactions that began before this batch have lost: what was written since is forgotten
+	written recentWrites // of state keys and claims
+	log     writeLog     // the same writes in the order of the batches, for those that have read ranges
+	floor   uint64       // transactions that began before this batch have lost: what was written since is forgotten
 }
-
-// maxWritten caps the memory for writes beside a transaction that stays open: beyond it that transaction loses.
-const maxWritten = 1 << 20
 
 func (t *transactions) init(e *Engine) {
 	t.engine = e
 	t.open = make(map[*Tx]struct{})
-	t.written = make(map[string]uint64)
-	t.prune = 1024
+	t.written.seqs = make(map[string]uint64)
 }
 
-func (t *transactions) begin(ctx context.Context, e *Engine) *Tx {
+func (t *transactions) begin(e *Engine) *Tx {
 	tx := &Tx{
-		e: e, ctx: ctx, live: true, req: e.newRequest(),
+		e: e, live: true, req: e.newRequest(),
 		latest: make(map[string]int), reads: make(map[string]uint64),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tx.start = e.applied.at.Load()
+	tx.since = tx.start
 	t.open[tx] = struct{}{}
 	return tx
+}
+
+// restart lets a transaction that has waited and done nothing yet begin now.
+func (t *transactions) restart(tx *Tx) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tx.start = t.engine.applied.at.Load()
 }
 
 func (t *transactions) finish(tx *Tx) {
@@ -65,23 +68,31 @@ func (t *transactions) count() int {
 func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.engine.seed) }
 
 // reserve takes a claim for tx, as the one with the given index: free says so. If it is taken, or a claim in one of the places
-// near is, it returns that reservation.
+// near is, it returns that reservation. A claim that only other parts of the same transaction hold is not taken.
 func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (taken reservation, free bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(near) > 0 {
-		taken = t.claims.get(c.lock)
-	}
-	for i := 0; i < len(near) && taken.tx != tx; i++ { // its own comes before those of others
-		if r := t.claims.get(t.lockName(tx.req.key(&near[i]))); taken.tx == nil || r.tx == tx {
-			taken = r
+		if taken = t.taken(c, tx, near); taken.tx != nil {
+			return taken, false
 		}
 	}
-	if taken.tx == nil {
-		taken = t.claims.add(reservation{c.lock, tx, index})
+	r := reservation{name: c.lock, tx: tx, claim: int32(index)}
+	if tx.part != nil {
+		r = reservation{name: c.lock, tx: tx.part.of, claim: noClaim, parts: 1}
 	}
-	if taken.tx != nil {
+	switch taken = t.claims.add(r); {
+	case taken.tx == nil:
+	case tx.shares(taken):
+		t.claims.update(c.lock, func(shared *reservation) {
+			shared.claim = max(shared.claim, r.claim)
+			shared.parts += r.parts
+		})
+	default:
 		return taken, false
+	}
+	if tx.part != nil {
+		tx.part.mine[c.lock] = index
 	}
 	if t.claims.n == 1 {
 		t.any.Store(true)
@@ -89,31 +100,91 @@ func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (t
 	return reservation{}, true
 }
 
+// taken returns the reservation of a candidate, or of one of the places near: the transaction's own before that of another,
+// and the zero value if there is neither. t.mu is held.
+func (t *transactions) taken(c *candidate, tx *Tx, near []place) (taken reservation) {
+	for i := -1; i < len(near); i++ {
+		name := c.lock
+		if i >= 0 {
+			name = t.lockName(tx.req.key(&near[i]))
+		}
+		switch r := t.claims.get(name); {
+		case r.tx == nil, tx.shares(r):
+		case r.tx == tx, tx.part != nil && r.tx == tx.part.of:
+			return r
+		case taken.tx == nil:
+			taken = r
+		}
+	}
+	return taken
+}
+
+// shares reports whether only other parts of the same transaction hold the reservation.
+func (tx *Tx) shares(r reservation) bool {
+	if tx.part == nil {
+		return r.tx == tx && r.claim == noClaim
+	}
+	_, mine := tx.part.mine[r.name]
+	return r.tx == tx.part.of && r.claim == noClaim && !mine
+}
+
 // unreserve takes a reservation back that became no claim.
-func (t *transactions) unreserve(c *candidate) {
+func (t *transactions) unreserve(c *candidate, tx *Tx) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.remove(c.lock)
+	t.remove(c.lock, tx)
 }
 
 // release gives back the reservations of a transaction's claims, from the given one on.
-func (t *transactions) release(r *request, from int) {
-	claims := r.claims[from:]
+func (t *transactions) release(tx *Tx, from int) {
+	claims := tx.req.claims[from:]
 	if len(claims) == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range claims {
-		t.remove(claims[i].lock)
+		t.remove(claims[i].lock, tx)
 	}
 }
 
 // remove takes a reservation back. t.mu is held.
-func (t *transactions) remove(name lockName) {
-	if t.claims.remove(name); t.claims.n == 0 {
+func (t *transactions) remove(name lockName, tx *Tx) {
+	t.claims.update(name, func(r *reservation) {
+		if tx.part == nil {
+			r.claim = noClaim
+			return
+		}
+		r.parts--
+		delete(tx.part.mine, name)
+	})
+	if t.claims.n == 0 {
 		t.any.Store(false)
 	}
+}
+
+// moveClaims makes claims of a part those of its transaction, from the given index on.
+func (t *transactions) moveClaims(claims []candidate, first int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range claims {
+		t.claims.update(claims[i].lock, func(r *reservation) {
+			r.claim = int32(first + i)
+			r.parts--
+		})
+	}
+}
+
+// claimedSince reports whether tx has one of the claims, with an index from the given one on.
+func (t *transactions) claimedSince(tx *Tx, names []lockName, from int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		if r := t.claims.get(name); r.tx == tx && int(r.claim) >= from {
+			return true
+		}
+	}
+	return false
 }
 
 // reserved reports whether an open transaction holds the key.
@@ -144,29 +215,61 @@ func (t *transactions) winner(r *request, c *candidate) (seq uint64) {
 	return seq
 }
 
-// changedSince reports whether the key may have been written by a batch after start.
-func (t *transactions) changedSince(key []byte, start uint64) bool {
+// changedSince returns the batch after start that may have written the key, 0 if there is none.
+func (t *transactions) changedSince(key []byte, start uint64) (by uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return start < t.floor || t.written[string(key)] > start
+	if start < t.floor {
+		return t.floor
+	}
+	if by = t.written.seqs[string(key)]; by <= start {
+		return 0
+	}
+	return by
+}
+
+// lastWrite returns the newest batch that is known to have written a key, 0 if that is forgotten, and the batch up to
+// which writes may be forgotten that open transactions need. What is forgotten is applied.
+func (t *transactions) lastWrite(key string) (seq, floor uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.written.seqs[key], t.floor
+}
+
+// changedIn returns the least key in the range that may have been written by a batch after start, and that batch, 0 if
+// there is none.
+func (t *transactions) changedIn(r keyRange, start uint64) (least string, by uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.log.changed(r, start)
 }
 
 // claimRead is the name under which the read of a claim is noted, among those of state keys.
 func claimRead(key []byte) string { return "c" + string(key) } // no state key begins with c (state.go)
 
-// lost reports whether something that tx has read was written since it began.
-func (t *transactions) lost(tx *Tx) bool {
+// overtaken returns the batch to which tx has lost: that has written what tx had read before; and met, one that has written
+// what tx has read since it came, be it before it began. 0 is none.
+func (t *transactions) overtaken(tx *Tx) (by, met uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(tx.reads) > 0 && tx.start < t.floor {
-		return true
+		return t.floor, t.floor
 	}
 	for key, at := range tx.reads {
-		if t.written[key] > at {
-			return true
+		seq := t.written.seqs[key]
+		if seq > at {
+			return seq, seq
+		}
+		if seq > tx.since {
+			met = max(met, seq)
 		}
 	}
-	return false
+	if seq := t.log.newest(tx.ranges, tx.start, tx.since); seq > tx.start {
+		return seq, seq
+	} else if seq > 0 {
+		met = max(met, seq)
+	}
+	return 0, met
 }
 
 // wrote notes the writes of tx, and the claims that it opens again, which go into batch seq. It is called before that batch is applied, so that whoever
@@ -175,11 +278,14 @@ func (t *transactions) wrote(tx *Tx, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key := range tx.latest {
-		t.written[key] = seq
+		if key[0] != stateProduced { // nothing reads it
+			t.written.note(key, seq)
+			t.log.add(key, seq)
+		}
 	}
-	for i := range tx.req.records {
-		if tx.req.records[i].reopened() {
-			t.written[claimRead(tx.req.key(&tx.req.claims[i].place))] = seq
+	for i := range tx.req.claims {
+		if tx.req.claims[i].again {
+			t.written.note(claimRead(tx.req.key(&tx.req.claims[i].place)), seq)
 		}
 	}
 	t.forgetSome()
@@ -189,12 +295,12 @@ func (t *transactions) wrote(tx *Tx, seq uint64) {
 func (t *transactions) changed(key []byte, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.written[claimRead(key)] = seq
+	t.written.note(claimRead(key), seq)
 	t.forgetSome()
 }
 
 func (t *transactions) forgetSome() {
-	if len(t.written) >= t.prune {
+	if t.written.due() || t.log.full() {
 		t.forget()
 	}
 }
@@ -203,17 +309,13 @@ func (t *transactions) forgetSome() {
 // batch.
 func (t *transactions) forget() {
 	from := t.engine.applied.at.Load()
-	if len(t.written) < maxWritten {
-		for tx := range t.open {
-			from = min(from, tx.start)
-		}
-	} else {
+	if t.written.full() {
 		t.floor = from
-	}
-	for key, seq := range t.written {
-		if seq <= from {
-			delete(t.written, key)
+	} else {
+		for tx := range t.open {
+			from = min(from, tx.since)
 		}
 	}
-	t.prune = max(1024, 2*len(t.written))
+	t.written.forget(from)
+	t.log.forget(from)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ const (
 	MaxHostKeyBytes   = 4 << 10
 	MaxHostValueBytes = 4 << 20
 	MaxTxBytes        = 32 << 20
+	MaxTxReadBytes    = 32 << 20 // of the keys read from the store, each counted with 64 bytes more
 	MaxTxClaims       = 1 << 16
 )
 
@@ -26,10 +26,11 @@ type UpdateOption func(*updateConfig)
 type updateConfig struct {
 	retries int
 	lazy    bool
+	member  *LaneMember
 }
 
-// Retries lets Update run its closure up to n times more when it loses against another writer (ErrConflict), after a
-// short random pause. The closure has to be safe to run again.
+// Retries lets Update run its closure up to n times more when it loses against another writer (ErrConflict), each time as
+// soon as what it lost to is visible. The closure has to be safe to run again.
 func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
 
 // DurableAtCommit lets a transaction tell Duplicate inside its closure before the claim that it rests on is durable; it is
@@ -39,13 +40,18 @@ func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n 
 func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = true } }
 
 // Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch of the store, or
-// none of it does: when Update returns nil it is durable; on any error, and if fn panics, nothing is applied and the
-// claims are free again (at least once on failure: the host needs a limit of attempts and a place for what never
-// succeeds).
+// none of it does. When Update returns nil it is durable. On an error, and if fn panics, nothing is applied and the
+// claims are free again (at least once on failure: the application needs a limit of attempts and a place for what never
+// succeeds). The one exception is an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch, which
+// may be durable, whole, or not. Open the store again, and look up a claim or a key of the transaction.
+//
+// A transaction is bounded by MaxTxBytes, MaxTxClaims, MaxTxReadBytes and MaxTxScans, beyond which its methods return ErrLimit. One
+// that stays open while others write more than MaxRecentWriteBytes of keys returns ErrConflict if it has read anything.
 //
 // Transactions are serializable over claims, host keys and offsets, absent ones included. One that loses returns
-// ErrConflict with nothing applied. Nothing waits for a transaction that is open, so that two of them cannot block each
-// other; fn runs under no lock, and may use the engine beside tx: an own-commit claim made inside it commits by itself.
+// ErrConflict with nothing applied, once what it lost to is visible. No verdict waits for a transaction that is open, so
+// that two of them cannot block each other (InLane makes transactions wait before they begin, for a bounded time); fn runs
+// under no lock, and may use the engine beside tx: an own-commit claim made inside it commits by itself.
 //
 // ctx is looked at before fn runs and before the commit is handed over; after that Update waits for the outcome. If it
 // ends while fn runs, the transaction ends then: what it has claimed is free for others, and its methods return
@@ -56,65 +62,84 @@ func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...U
 		o(&cfg)
 	}
 	for attempt := 0; ; attempt++ {
-		err := e.updateOnce(ctx, fn, cfg.lazy)
+		err := e.updateOnce(ctx, fn, &cfg)
 		if !errors.Is(err, ErrConflict) || attempt >= cfg.retries {
 			return err
 		}
-		if err := pause(ctx, time.Duration(rand.Int64N(int64(time.Millisecond)<<min(attempt, 6)))); err != nil {
-			return err
-		}
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, lazy bool) error {
+func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *updateConfig) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := e.enter(); err != nil {
 		return err
 	}
-	tx := e.tx.begin(ctx, e)
-	tx.lazy = lazy
+	tx := e.tx.begin(e)
+	tx.lazy, tx.member = cfg.lazy, cfg.member
 	e.leave()
-	defer tx.end() // also if fn panics
-	stop := context.AfterFunc(ctx, tx.end)
-	defer stop()
-	if err := fn(tx); err != nil {
+	committed := false
+	defer func() { // also if fn panics
+		if committed {
+			e.counters.verdicts.add(&tx.kept)
+		}
+		tx.end()
+		tx.watched.end(e, err, committed)
+	}()
+	tx.watched = e.observe(ctx)
+	if tx.turn, err = tx.member.await(ctx, e); err != nil {
 		return err
 	}
-	if !stop() {
-		return ctx.Err()
+	if tx.turn != nil {
+		e.tx.restart(tx)
 	}
-	return tx.commit(ctx)
+	stop := context.AfterFunc(ctx, tx.end)
+	defer stop()
+	if err = fn(tx); err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = tx.commit(ctx)
+		committed = err == nil
+	}
+	tx.afterLoss()
+	return err
+}
+
+// afterLoss waits, if the transaction has lost, until what it lost to is visible, so that it does not lose to it again.
+func (tx *Tx) afterLoss() {
+	tx.mu.Lock()
+	to := tx.lostTo
+	tx.mu.Unlock()
+	if to == 0 {
+		return
+	}
+	tx.turn.end()
+	tx.member.lost(to)
+	tx.e.applied.wait(to) // false: the engine has stopped, as the next call says
 }
 
 // A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by several goroutines there.
 // Methods of a nil Tx, or of one whose closure has returned, return ErrNoTransaction and touch nothing.
 type Tx struct {
-	e   *Engine
-	ctx context.Context // of Update, for the observer only
-
+	e    *Engine
 	lazy bool // see DurableAtCommit
 
 	won atomic.Uint64 // the batch that it is in, once it is admitted; 0 before
 
 	start uint64 // every batch up to this one is visible to the transaction, and none that changes what it reads after
+	since uint64 // start, or what it was before the transaction waited for its turn
+
+	member *LaneMember // nil if it is not in the lane
+	turn   *turn       // nil if it runs without one
+	part   *Part       // that it is the transaction of, nil if it is that of Update
 
 	mu     sync.Mutex // guards all below; held during the transaction's own reads, never by the engine
 	live   bool
-	lost   error // ErrConflict once a read saw that the transaction cannot commit
-	told   bool  // of others' claims, which are as of now and not as of the start as reads are
+	lost   error  // ErrConflict once a read saw that the transaction cannot commit
+	lostTo uint64 // the batch that it lost to, or a later one, 0 if it has not lost
+	told   bool   // of others' claims, which are as of now and not as of the start as reads are
 	bytes  int
 	req    *request          // claims, in the order they were made
 	writes []txWrite         // in the order they were made
@@ -122,49 +147,62 @@ type Tx struct {
 	serial uint64            // of the last savepoint
 	undone []serials         // savepoints that are not valid any more, rising
 	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
+	ranges []keyRange        // what its scans have read
 
-	verdicts [len(Verdicts) + 1]uint64 // that it was told
+	readBytes int // of the keys of reads, with keyOverhead for each
 
-	letters []int // indices of the claims that were dead-lettered, in that order
+	kept     verdictCounts // verdicts given and not undone
+	attempts verdictCounts // all verdicts given
+
+	watched *observation // nil if nobody observes
+
+	adds     bool      // some of its writes are, or were, sums
+	unclaims bool      // some of its writes take back claims, or did
+	key      []byte    // of the Add under way
+	altered  []altered // claims whose records were changed after they were made, in that order
+
+	parts map[*Part]struct{} // those that are open
 
 	ahead  *request // what Prefetch has prepared; nil if there was none
 	next   int      // index of the event that is expected next
 	before uint64   // the batch that was being applied when the filters were asked
 }
 
+// An altered claim has had another record in the same transaction.
+type altered struct {
+	claim  int // index of it
+	before Record
+}
+
+// alter changes the record of a claim of the transaction.
+func (tx *Tx) alter(claim int, change func(*Record)) {
+	r := &tx.req.records[claim]
+	tx.altered = append(tx.altered, altered{claim, *r})
+	tx.bytes -= len(r.Data)
+	change(r)
+	tx.bytes += len(r.Data)
+}
+
 type txWrite struct {
 	StateWrite
-	before int // index of the write to the same key before, -1 if none
+	name    string     // Key as it is in Tx.latest
+	before  int        // index of the write to the same key before, -1 if none
+	sum     *txSum     // an Add, which has no value before it is admitted; nil for every other write
+	unclaim *txUnclaim // a claim that is taken back, which is no state; nil for every other write
 }
 
 // Get returns the value under a key of the host's own, as the transaction sees it: its own writes, else the store as
 // it was when the transaction began. found tells an absent key from an empty value. ErrConflict means that the key has
 // been written since the transaction began; the transaction cannot commit any more.
 func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
-	if err := checkHostKey(key); err != nil {
-		return nil, false, err
-	}
-	return tx.get(hostKey(key))
+	return tx.applicationKeys().Get(key)
 }
 
 // Put sets a key of the host's own.
-func (tx *Tx) Put(key, value []byte) error {
-	if err := checkHostKey(key); err != nil {
-		return err
-	}
-	if len(value) > MaxHostValueBytes {
-		return &KeyError{"host value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
-	}
-	return tx.write(hostKey(key), append([]byte{}, value...))
-}
+func (tx *Tx) Put(key, value []byte) error { return tx.applicationKeys().Put(key, value) }
 
 // Delete removes a key of the host's own; it is no error if there is none.
-func (tx *Tx) Delete(key []byte) error {
-	if err := checkHostKey(key); err != nil {
-		return err
-	}
-	return tx.write(hostKey(key), nil)
-}
+func (tx *Tx) Delete(key []byte) error { return tx.applicationKeys().Delete(key) }
 
 // Offset returns the next offset of a partition as the transaction sees it.
 func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
@@ -217,7 +255,10 @@ type Savepoint struct {
 type serials struct{ after, last uint64 }
 
 // progress is how much of what a transaction does is done.
-type progress struct{ claims, keys, near, letters, writes int }
+type progress struct {
+	claims, keys, near, altered, writes, verdicts int
+	kept                                          verdictCounts
+}
 
 // Savepoint marks this point of the transaction.
 func (tx *Tx) Savepoint() (Savepoint, error) {
@@ -225,9 +266,16 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 		return Savepoint{}, err
 	}
 	defer tx.mu.Unlock()
+	return tx.savepoint(), nil
+}
+
+// savepoint is Savepoint with tx.mu held.
+func (tx *Tx) savepoint() Savepoint {
 	tx.serial++
 	r := tx.req
-	return Savepoint{tx, tx.serial, progress{len(r.claims), len(r.arena), len(r.near), len(tx.letters), len(tx.writes)}}, nil
+	return Savepoint{tx, tx.serial, progress{
+		len(r.claims), len(r.arena), len(r.near), len(tx.altered), len(tx.writes), tx.watched.mark(), tx.kept,
+	}}
 }
 
 // RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken; what was before stays. Savepoints
@@ -242,6 +290,8 @@ func (tx *Tx) RollbackTo(s Savepoint) error {
 	}
 	tx.invalidate(s.serial)
 	tx.undo(s.at)
+	tx.watched.undo(s.at.verdicts)
+	tx.kept = s.at.kept
 	return nil
 }
 
@@ -265,35 +315,30 @@ func (tx *Tx) invalidate(after uint64) {
 // undo takes back what was done since to.
 func (tx *Tx) undo(to progress) {
 	r := tx.req
-	for _, i := range tx.letters[to.letters:] {
-		r.records[i].State = Done
+	for n := len(tx.altered) - 1; n >= to.altered; n-- {
+		a := &tx.altered[n]
+		tx.bytes += len(a.before.Data) - len(r.records[a.claim].Data)
+		r.records[a.claim] = a.before
 	}
-	tx.letters = tx.letters[:to.letters]
-	tx.e.tx.release(r, to.claims)
+	clear(tx.altered[to.altered:])
+	tx.altered = tx.altered[:to.altered]
+	tx.e.tx.release(tx, to.claims)
 	clear(r.claims[to.claims:])
+	clear(r.records[min(to.claims, len(r.records)):])
 	r.claims, r.records = r.claims[:to.claims], r.records[:to.claims]
 	r.arena, r.near = r.arena[:to.keys], r.near[:to.near]
 	for i := len(tx.writes) - 1; i >= to.writes; i-- {
 		w := &tx.writes[i]
-		tx.bytes -= len(w.Key) + len(w.Value)
+		tx.bytes -= w.size()
 		if w.before < 0 {
-			delete(tx.latest, string(w.Key))
+			delete(tx.latest, w.name)
 		} else {
-			tx.latest[string(w.Key)] = w.before
+			tx.latest[w.name] = w.before
 		}
 	}
 	clear(tx.writes[to.writes:])
 	tx.writes = tx.writes[:to.writes]
 }
-
-func checkHostKey(key []byte) error {
-	if len(key) == 0 || len(key) > MaxHostKeyBytes {
-		return &KeyError{"host key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), MaxHostKeyBytes)}
-	}
-	return nil
-}
-
-func hostKey(key []byte) []byte { return append([]byte{stateHost}, key...) }
 
 // enter begins a method: the transaction is live and has not lost, the engine works, and tx.mu is held. leave ends it.
 func (tx *Tx) enter() error {
@@ -323,6 +368,18 @@ func (tx *Tx) lock() error {
 	return err
 }
 
+// lockWorking is lock for a method that needs nothing of the store, but that the engine works.
+func (tx *Tx) lockWorking() error {
+	err := tx.lock()
+	if err != nil {
+		return err
+	}
+	if err = tx.e.works(); err != nil {
+		tx.mu.Unlock()
+	}
+	return err
+}
+
 func (tx *Tx) leave() {
 	tx.e.leave()
 	tx.mu.Unlock()
@@ -333,38 +390,114 @@ func (tx *Tx) get(key []byte) ([]byte, bool, error) {
 		return nil, false, err
 	}
 	defer tx.leave()
-	if i, ok := tx.latest[string(key)]; ok {
-		v := tx.writes[i].Value
-		return append([]byte{}, v...), v != nil, nil
+	w, written, err := tx.written(key)
+	if err != nil {
+		return nil, false, err
+	}
+	if written && w.sum == nil {
+		return append([]byte{}, w.Value...), w.Value != nil, nil
 	}
 	value, found, err := tx.e.store.State(key)
 	if err != nil {
 		return nil, false, tx.e.stop(err)
 	}
-	if tx.e.tx.changedSince(key, tx.start) {
-		tx.lost = ErrConflict
-		return nil, false, ErrConflict
+	if by := tx.e.tx.changedSince(key, tx.start); by > 0 {
+		return nil, false, tx.lose(by)
 	}
-	tx.reads[string(key)] = tx.start
+	if err := tx.noteRead(string(key), tx.start); err != nil {
+		return nil, false, err
+	}
+	if written {
+		value, err = w.resolve(value, found)
+		return value, err == nil, err
+	}
 	return value, found, nil
 }
 
+// written returns the latest write to a key; in a part, on top of what the whole had written when the part began.
+func (tx *Tx) written(key []byte) (w txWrite, ok bool, err error) {
+	i, ok := tx.latest[string(key)]
+	if ok {
+		w = tx.writes[i]
+	}
+	if tx.part == nil || ok && w.sum == nil {
+		return w, ok, nil
+	}
+	base, inherited, err := tx.part.written(key)
+	switch {
+	case err != nil:
+		return w, false, err
+	case !inherited:
+		return w, ok, nil
+	case !ok:
+		return base, true, nil
+	}
+	w, err = base.plus(w.sum.delta)
+	return w, true, err
+}
+
+// noteRead keeps that the transaction rests on what was read under a name as of a batch.
+func (tx *Tx) noteRead(name string, asOf uint64) error {
+	if _, known := tx.reads[name]; known {
+		return nil
+	}
+	if tx.readBytes+len(name)+keyOverhead > MaxTxReadBytes {
+		return fmt.Errorf("%w: keys of %d bytes were read in one transaction: read less, or in several transactions", ErrLimit, MaxTxReadBytes)
+	}
+	tx.reads[name] = asOf
+	tx.readBytes += len(name) + keyOverhead
+	return nil
+}
+
+// lose notes that the transaction has lost to a batch; if it is that of a part, so has the whole. tx.mu is held.
+func (tx *Tx) lose(by uint64) error {
+	tx.lost, tx.lostTo = ErrConflict, by
+	if tx.part != nil {
+		of := tx.part.of
+		of.mu.Lock()
+		defer of.mu.Unlock()
+		if of.live {
+			of.lost, of.lostTo = ErrConflict, by
+		}
+	}
+	return ErrConflict
+}
+
 func (tx *Tx) write(key, value []byte) error {
-	if err := tx.enter(); err != nil {
+	if err := tx.lockWorking(); err != nil {
 		return err
 	}
-	defer tx.leave()
-	if tx.bytes+len(key)+len(value) > MaxTxBytes {
+	defer tx.mu.Unlock()
+	return tx.keepWrite(txWrite{StateWrite: StateWrite{key, value}})
+}
+
+// keepWrite makes w the latest write to its key. tx.mu is held.
+func (tx *Tx) keepWrite(w txWrite) error {
+	if tx.bytes+w.size() > MaxTxBytes {
 		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, MaxTxBytes)
 	}
-	before := -1
-	if i, ok := tx.latest[string(key)]; ok {
-		before = i
-	}
-	tx.latest[string(key)] = len(tx.writes)
-	tx.writes = append(tx.writes, txWrite{StateWrite{key, value}, before})
-	tx.bytes += len(key) + len(value)
+	tx.append(w)
 	return nil
+}
+
+// append adds w as the latest write to its key. tx.mu is held.
+func (tx *Tx) append(w txWrite) {
+	if i, ok := tx.latest[string(w.Key)]; ok {
+		w.before, w.name = i, tx.writes[i].name
+	} else {
+		w.before, w.name = -1, string(w.Key)
+	}
+	tx.latest[w.name] = len(tx.writes)
+	tx.writes = append(tx.writes, w)
+	tx.bytes += w.size()
+}
+
+// size returns the bytes of a write that count towards MaxTxBytes.
+func (w *txWrite) size() int {
+	if w.sum != nil {
+		return len(w.Key) + int64Size
+	}
+	return len(w.Key) + len(w.Value)
 }
 
 // commit hands the transaction to the committer and waits until it is durable.
@@ -377,12 +510,18 @@ func (tx *Tx) commit(ctx context.Context) error {
 	}
 	defer tx.e.leave()
 	tx.live = false
+	tx.mergeRanges()
 	tx.mu.Unlock()
 	if len(tx.req.claims) == 0 && len(tx.writes) == 0 {
-		if tx.told && tx.e.tx.lost(tx) {
+		if by, _ := tx.e.tx.overtaken(tx); tx.told && by > 0 {
+			tx.lostTo = by
 			return ErrConflict
 		}
+		tx.turn.end()
 		return tx.e.settle() // what it read and told is durable
+	}
+	if err := tx.lookUpSums(); err != nil {
+		return err
 	}
 	tx.req.tx = tx
 	return tx.e.submit(ctx, tx.req)
@@ -391,7 +530,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 // durable gives the reservations back before anybody is told of the claims. The releaser calls it while commit waits.
 func (tx *Tx) durable() {
 	r := tx.req
-	tx.e.tx.release(r, 0)
+	tx.e.tx.release(tx, 0)
 	clear(r.claims)
 	r.claims = r.claims[:0]
 }
@@ -399,14 +538,23 @@ func (tx *Tx) durable() {
 // end makes the transaction unusable and gives its reservations back. Doing it again changes nothing.
 func (tx *Tx) end() {
 	tx.mu.Lock()
+	tx.live = false
+	tx.mu.Unlock()
+	tx.endParts()
+	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.req == nil {
 		return
 	}
-	tx.live = false
+	tx.turn.end()
+	tx.writes, tx.latest = nil, nil // nobody reads them any more
 	tx.undo(progress{})
-	tx.e.counters.add(&tx.verdicts)
+	tx.e.counters.attempts.add(&tx.attempts)
 	tx.e.tx.finish(tx)
+	tx.freeRequests()
+}
+
+func (tx *Tx) freeRequests() {
 	tx.e.free(tx.req)
 	tx.req = nil
 	if tx.ahead != nil {
@@ -418,7 +566,8 @@ func (tx *Tx) end() {
 // admitTx decides a transaction: either all of it goes into the group or nothing.
 func (e *Engine) admitTx(g *group, r *request) error {
 	tx := r.tx
-	if e.tx.lost(tx) {
+	lost, met := e.tx.overtaken(tx)
+	if lost > 0 {
 		return ErrConflict
 	}
 	if err := e.holds.admit(tx); err != nil {
@@ -430,21 +579,22 @@ func (e *Engine) admitTx(g *group, r *request) error {
 			return ErrWeekDropped
 		}
 		rec := &r.records[i]
-		if now, found, err := e.decide(r.key(&c.place), c); err != nil {
-			return err
-		} else if found != rec.reopened() || found && !now.opens(rec.Generation-1) {
-			return ErrConflict
-		}
-		if !rec.reopened() {
-			if _, found, _, err := e.decideNear(r, c); err != nil {
-				return err
-			} else if found {
-				return ErrConflict
-			}
-		}
-		if _, _, err := e.refs(g, c.scope, rec.Origin.Topic); err != nil {
+		now, found, err := e.decide(r.key(&c.place), c)
+		if err != nil {
 			return err
 		}
+		if err := e.validate(r, c, rec, &now, found); err != nil {
+			return err
+		}
+		if _, _, err := e.refs(g, c.scope, rec.Origin.Topic, c.week); err != nil {
+			return err
+		}
+	}
+	if err := e.checkUnclaims(g, tx); err != nil {
+		return err
+	}
+	if err := e.resolveSums(g, tx); err != nil {
+		return err
 	}
 	for i := range r.claims {
 		c := &r.claims[i]
@@ -452,14 +602,40 @@ func (e *Engine) admitTx(g *group, r *request) error {
 			return e.stop(err) // cannot be: its names are known by now
 		}
 	}
-	for i := range tx.writes {
-		if w := tx.writes[i].StateWrite; tx.latest[string(w.Key)] == i {
-			g.batch.State = append(g.batch.State, w)
-			g.bytes += len(w.Key) + len(w.Value)
-			e.holds.noteWrite(w)
-		}
+	if err := e.admitWrites(g, tx); err != nil {
+		return e.stop(err) // cannot be, for the same reason
 	}
+	e.writeSums(g, tx)
 	e.tx.wrote(tx, e.seq+1)
 	tx.won.Store(e.seq + 1)
+	tx.member.committed(e.seq+1, met)
+	return nil
+}
+
+// admitWrites puts the writes of a transaction into the group, and gives the entries of the outbox among them their keys.
+func (e *Engine) admitWrites(g *group, tx *Tx) error {
+	produced := false
+	for i := range tx.writes {
+		w := tx.writes[i].StateWrite
+		if tx.writes[i].sum != nil || tx.latest[string(w.Key)] != i {
+			continue
+		}
+		if u := tx.writes[i].unclaim; u != nil {
+			if err := e.unclaim(g, u); err != nil {
+				return err
+			}
+			continue
+		}
+		if w.Key[0] == stateProduced {
+			w.Key, produced = e.outbox.admit(w.Key), true
+		}
+		g.batch.State = append(g.batch.State, w)
+		g.bytes += len(w.Key) + len(w.Value)
+		e.holds.noteWrite(w)
+	}
+	if produced {
+		g.batch.State = append(g.batch.State, e.outbox.count())
+		g.produced = true
+	}
 	return nil
 }

@@ -625,8 +625,8 @@ func TestContextThatEndsInTheClosureStopsTheCommit(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	during, cancel := context.WithCancel(ctx)
 	err := e.Update(during, func(tx *engine.Tx) error {
-		cancel()
 		wantTx(t, tx, event("a"), engine.Claimed)
+		cancel()
 		return nil
 	})
 	if !errors.Is(err, context.Canceled) {

@@ -41,21 +41,14 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 		return Record{}, err
 	}
 	defer tx.leave()
-	week, err := ev.check(tx.e.opt.MaxIDBytes)
+	i, err := tx.claimOf(&ev)
 	if err != nil {
 		return Record{}, err
 	}
-	key := Bucket{ev.Scope, week}.AppendKey(nil, ev.ID)
-	i, ok := tx.own(tx.e.tx.holder(tx.e.tx.lockName(key)), key)
-	if !ok {
-		return Record{}, ErrNotClaimed
+	if tx.req.records[i].State != DeadLettered {
+		tx.alter(i, func(r *Record) { r.end(DeadLettered, "") })
 	}
-	rec := &tx.req.records[i]
-	if rec.State != DeadLettered {
-		rec.State = DeadLettered
-		tx.letters = append(tx.letters, i)
-	}
-	return *rec, nil
+	return tx.req.records[i], nil
 }
 
 // DeadLetterDefault is DeadLetter in the configured default scope; ev.Scope is empty.
@@ -84,16 +77,16 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	var res Result
-	if o := tx.e.opt.Observer; o != nil {
-		if done := o.Claiming(tx.ctx, []Event{*ev}); done != nil {
-			defer func() { done([]Result{res}) }()
-		}
+	if done := tx.watched.begin(ev); done != nil {
+		defer func() { done(res) }() // also if the store panics
 	}
 	if err := tx.judge(ev, reopen, &res); err != nil {
 		res = Result{Verdict: Failed, Err: err}
 	}
 	tx.told = tx.told || res.Verdict == Duplicate || res.Verdict == TooOld
-	tx.verdicts[res.Verdict]++
+	tx.kept[res.Verdict]++
+	tx.attempts[res.Verdict]++
+	tx.watched.note(ev, res.Verdict)
 	return res, res.Err
 }
 
@@ -101,7 +94,7 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := tx.req
 	mark, near := len(r.arena), len(r.near)
 	x := tx.expects(ev)
-	if x != nil && x.new && tx.claimNew(x, ev.Origin, res) {
+	if x != nil && x.new && tx.claimNew(x, ev, res) {
 		return nil
 	}
 	if err := tx.e.enter(); err != nil {
@@ -117,11 +110,17 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 			return nil
 		}
 		c.lock = tx.e.tx.lockName(r.key(&c.place))
-		if ev.LogTime {
+		if ev.countsNear() {
 			tx.e.addNear(r, &c, ev)
 		}
 	}
-	keep, err := tx.judgeCandidate(&c, ev.Origin, reopen, res)
+	if tx.part != nil {
+		tx.part.noteJudged(r, &c)
+	}
+	keep, err := tx.judgeCandidate(&c, ev, reopen, res)
+	if err == nil {
+		err = tx.lost // a part that is outdated
+	}
 	r.found, r.looked = r.found[:0], false
 	if !keep {
 		r.arena, r.near = r.arena[:mark], r.near[:near]
@@ -131,7 +130,7 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 
 // claimNew claims an event of which the filters knew nothing when Prefetch asked them, if that still holds and nobody has it:
 // without a look at the store, and so without keeping the engine from being closed.
-func (tx *Tx) claimNew(x *expected, origin Origin, res *Result) bool {
+func (tx *Tx) claimNew(x *expected, ev *Event, res *Result) bool {
 	e, r := tx.e, tx.req
 	n, mark, near := len(r.claims), len(r.arena), len(r.near)
 	if n >= MaxTxClaims || e.applying.Load() != tx.before {
@@ -146,19 +145,22 @@ func (tx *Tx) claimNew(x *expected, origin Origin, res *Result) bool {
 	}
 	// Once more: who has committed it since gave the reservation back after that batch was applied.
 	if free && e.applying.Load() == tx.before {
-		*res = Result{Verdict: Claimed, Record: newRecord(origin, c.seen)}
+		if tx.part != nil {
+			tx.part.noteJudged(r, c)
+		}
+		*res = Result{Verdict: Claimed, Record: newRecord(ev, c.seen)}
 		r.records = append(r.records, res.Record)
 		return true
 	}
 	if free {
-		e.tx.unreserve(c)
+		e.tx.unreserve(c, tx)
 	}
 	r.claims, r.arena, r.near = r.claims[:n], r.arena[:mark], r.near[:near]
 	return false
 }
 
 // judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed.
-func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *Result) (keep bool, err error) {
+func (tx *Tx) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
 	e, r := tx.e, tx.req
 	// What is found from here on is as of this batch or a later one.
 	asOf := e.applied.at.Load()
@@ -174,26 +176,29 @@ func (tx *Tx) judgeCandidate(c *candidate, origin Origin, reopen *uint64, res *R
 		return false, err
 	case free:
 		res.Verdict = Claimed
-		tx.keep(c, origin, &s, &res.Record)
+		tx.keep(c, ev, &s, &res.Record)
+		res.Lease = newLease(ev, &res.Record, c.seen)
 		return true, nil
 	case s.mine:
-		*res = Result{Verdict: Duplicate, Record: s.rec}
+		if *res = c.answer(&s.rec); res.Verdict == Pending {
+			res.Verdict = Duplicate // of its own claim
+		}
 		return false, nil
 	case !s.found, s.winning && (!tx.lazy || s.rec.State != Done): // told without waiting for the winner
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
-	*res = Result{Verdict: Duplicate, Record: s.rec}
+	*res = c.answer(&s.rec)
 	if !tx.lazy { // it is told now, so what it rests on has to be durable now
 		if err := e.settle(); err != nil {
 			return false, err
 		}
 		e.recent.add(r.found, r.arena, r.epoch)
 	}
-	if s.rec.State != Done {
-		tx.readClaim(r.key(&s.at), asOf)
+	if s.rec.State == DeadLettered {
+		err = tx.noteRead(claimRead(r.key(&s.at)), asOf)
 	}
-	return false, nil
+	return false, err
 }
 
 // A sight is what a look at the claims found.
@@ -205,22 +210,23 @@ type sight struct {
 	winning bool // it is that of a transaction that is committing, and not durable yet
 }
 
-// look looks for the claim on an event, in its own week and where else it counts: among the transaction's own first.
+// look looks for the claim on an event, in its own week and where else it counts: among the transaction's own first. A
+// claim that is free is found in the event's own week only.
 func (tx *Tx) look(c *candidate) (s sight, err error) {
 	s.at = c.place
 	s.rec, s.found, err = tx.e.known(tx.req, &c.place)
-	if near := tx.req.nearOf(c); err == nil && !s.found && len(near) > 0 {
-		if s.rec, s.mine, _ = tx.held(c.place, c.lock); s.mine {
-			s.found = true
-			return s, nil
+	if near := tx.req.nearOf(c); err == nil && (!s.found || c.takes(&s.rec)) && len(near) > 0 {
+		if rec, mine, _ := tx.held(c.place, c.lock); mine {
+			return sight{rec: rec, at: c.place, found: true, mine: true}, nil
 		}
-		for _, s.at = range near {
-			if s.rec, s.mine, _ = tx.held(s.at, tx.e.tx.lockName(tx.req.key(&s.at))); s.mine {
-				s.found = true
-				return s, nil
+		for _, at := range near {
+			if rec, mine, _ := tx.held(at, tx.e.tx.lockName(tx.req.key(&at))); mine {
+				return sight{rec: rec, at: at, found: true, mine: true}, nil
 			}
 		}
-		s.rec, s.at, s.found, err = tx.e.knownNear(tx.req, c)
+		if rec, at, there, nearErr := tx.e.knownNear(tx.req, c); there || nearErr != nil {
+			s.rec, s.at, s.found, err = rec, at, there, nearErr
+		}
 	}
 	if err != nil || !s.found {
 		return s, err
@@ -240,17 +246,55 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 // held returns who holds the claim in a place, nil for nobody, and its record if the transaction has made it itself.
 func (tx *Tx) held(at place, lock lockName) (rec Record, mine bool, holder *Tx) {
 	r := tx.e.tx.holder(lock)
-	i, mine := tx.own(r, tx.req.key(&at))
-	if mine {
-		rec = tx.req.records[i]
-	}
+	rec, mine = tx.own(r, tx.req.key(&at))
 	return rec, mine, r.tx
 }
 
-// own returns the index of the claim that is reserved, if it is one that the transaction has made, under that key.
-func (tx *Tx) own(r reservation, key []byte) (i int, ok bool) {
-	i = r.claim
-	return i, r.tx == tx && i < len(tx.req.claims) && string(tx.req.key(&tx.req.claims[i].place)) == string(key)
+// own returns the record of the claim that is reserved, if it is one that the transaction has made, under that key; for
+// a part, also one that the whole had made before the part began.
+func (tx *Tx) own(r reservation, key []byte) (rec Record, ok bool) {
+	if i, ok := tx.index(r, key); ok {
+		return tx.req.records[i], true
+	}
+	if tx.part != nil {
+		return tx.part.inherited(r, key)
+	}
+	return Record{}, false
+}
+
+// index returns the index of the claim that is reserved, if it is one that the transaction has made, under that key.
+func (tx *Tx) index(r reservation, key []byte) (i int, ok bool) {
+	i, ok = int(r.claim), r.tx == tx
+	if tx.part != nil {
+		i, ok = tx.part.mine[r.name]
+	}
+	return i, ok && tx.req.isClaim(i, key)
+}
+
+// isClaim reports whether there is a claim of that index, under that key.
+func (r *request) isClaim(i int, key []byte) bool {
+	return i >= 0 && i < len(r.claims) && string(r.key(&r.claims[i].place)) == string(key)
+}
+
+// claimOf returns the index of the claim that the transaction has made on an event, ErrNotClaimed if there is none.
+func (tx *Tx) claimOf(ev *Event) (i int, err error) {
+	e, scratch := tx.e, tx.e.newRequest()
+	defer e.free(scratch)
+	c := candidate{seen: e.now()}
+	if c.week, err = ev.check(e.opt.MaxIDBytes, c.seen); err != nil {
+		return 0, err
+	}
+	if ev.arrives() { // now, or when it was claimed
+		e.addNear(scratch, &c, ev)
+	}
+	e.addPlace(scratch, ev, c.week)
+	for j := range scratch.near {
+		key := scratch.key(&scratch.near[j])
+		if i, ok := tx.index(e.tx.holder(e.tx.lockName(key)), key); ok {
+			return i, nil
+		}
+	}
+	return 0, ErrNotClaimed
 }
 
 // reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened again: free says that
@@ -258,7 +302,13 @@ func (tx *Tx) own(r reservation, key []byte) (i int, ok bool) {
 func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
 	e, r := tx.e, tx.req
 	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
-		return err == nil && (!s.found || reopen != nil && !s.mine && s.rec.opens(*reopen) && s.at == c.place)
+		switch {
+		case err != nil || s.mine:
+			return false
+		case !s.found:
+			return true
+		}
+		return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
 	}
 	before := e.applying.Load()
 	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
@@ -266,7 +316,7 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 		return s, false, err
 	}
 	near := r.nearOf(c)
-	if s.found {
+	if s.found && !c.takes(&s.rec) {
 		near = nil // what there is in its own week was decided when that was claimed
 	}
 	if n := len(r.claims); n >= MaxTxClaims || len(r.arena) > MaxTxBytes {
@@ -281,7 +331,7 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 	kept := false
 	defer func() { // also if the store panics, and the host recovers
 		if !kept {
-			e.tx.unreserve(c)
+			e.tx.unreserve(c, tx)
 		}
 	}()
 	if s.found || e.applying.Load() != before {
@@ -294,35 +344,49 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 // taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or nothing.
 func (tx *Tx) taken(by reservation, c *candidate, near []place) (s sight) {
 	s.at = c.place
-	claim, ok := tx.own(by, tx.req.key(&s.at))
-	for i := 0; !ok && i < len(near); i++ {
+	s.rec, s.mine = tx.own(by, tx.req.key(&s.at))
+	for i := 0; !s.mine && i < len(near); i++ {
 		s.at = near[i]
-		claim, ok = tx.own(by, tx.req.key(&s.at))
+		s.rec, s.mine = tx.own(by, tx.req.key(&s.at))
 	}
-	if !ok {
+	if !s.mine {
 		return sight{}
 	}
-	s.rec, s.found, s.mine = tx.req.records[claim], true, true
+	s.found = true
 	return s
 }
 
 // keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found. told gets its record.
-func (tx *Tx) keep(c *candidate, origin Origin, s *sight, told *Record) {
-	*told = newRecord(origin, c.seen)
+func (tx *Tx) keep(c *candidate, ev *Event, s *sight, told *Record) {
+	*told = newRecord(ev, c.seen)
 	if s.found {
-		*told = s.rec
-		told.State = Done
-		told.Generation++
+		if !c.takes(&s.rec) { // a dead letter is replayed
+			told.FirstSeen, told.Origin, told.Window, told.Fingerprint = s.rec.FirstSeen, s.rec.Origin, s.rec.Window, s.rec.Fingerprint
+		}
+		told.Generation = s.rec.Generation + 1
+		c.again = true
 	}
 	r := tx.req
 	r.claims = append(r.claims, *c)
 	r.records = append(r.records, *told)
 }
 
-// readClaim notes that the transaction rests on a claim that may change.
-func (tx *Tx) readClaim(key []byte, asOf uint64) {
-	name := claimRead(key)
-	if _, ok := tx.reads[name]; !ok {
-		tx.reads[name] = asOf
+// validate says why a claim of a transaction cannot commit, nil if it can. now is what is kept about it.
+func (e *Engine) validate(r *request, c *candidate, rec, now *Record, found bool) error {
+	if c.change != nil {
+		return e.holdsLease(r, c, now, found)
 	}
+	next := found && now.Generation == rec.Generation-1
+	free := next && c.takes(now)
+	switch {
+	case found != c.again, found && !free && !now.opens(rec.Generation-1):
+		return ErrConflict
+	case found && !free:
+		return nil
+	}
+	_, taken, _, err := e.decideNear(r, c)
+	if err == nil && taken {
+		err = ErrConflict
+	}
+	return err
 }

@@ -28,10 +28,19 @@ const (
 
 	// Failed says that the engine could not decide; Result.Err says why. The caller does not acknowledge the event.
 	Failed
+
+	// Pending says that another caller holds the event under a lease (Event.Lease) and has not finished it. The caller
+	// tries again later, at the latest when the lease ends: Result.Record.LeaseEnd. It neither skips nor processes the
+	// event.
+	Pending
+
+	// Mismatch says that a claim on the event exists with another Event.Fingerprint: the identifier was used for
+	// something else. The caller rejects the event. Result.Record is the claim.
+	Mismatch
 )
 
 // Verdicts lists all verdicts in the order of their values, for those who label or count them.
-var Verdicts = [...]Verdict{Claimed, Duplicate, InFlight, TooOld, TooNew, Failed}
+var Verdicts = [...]Verdict{Claimed, Duplicate, InFlight, TooOld, TooNew, Failed, Pending, Mismatch}
 
 // String returns the verdict's name in snake case, as it stands in metrics, spans and reports.
 func (v Verdict) String() string {
@@ -48,6 +57,10 @@ func (v Verdict) String() string {
 		return "too_new"
 	case Failed:
 		return "error"
+	case Pending:
+		return "pending"
+	case Mismatch:
+		return "mismatch"
 	}
 	return fmt.Sprintf("verdict(%d)", uint8(v))
 }
@@ -57,8 +70,11 @@ type Result struct {
 	Verdict Verdict
 
 	// Record is the claim that the verdict rests on: the one just made for Claimed, the first sighting for
-	// Duplicate, zero otherwise.
+	// Duplicate, the other caller's for Pending and Mismatch, zero otherwise.
 	Record Record
+
+	// Lease is the right to finish the claim, for Claimed and an event with Event.Lease; nil otherwise.
+	Lease *Lease
 
 	// Err is set if and only if Verdict is Failed: an *EventError if the event cannot be judged as it is.
 	Err error

@@ -171,7 +171,28 @@ func (e *Engine) drop(ctx context.Context, until func() (weekbucket.Week, string
 	// Also if no week was dropped: an earlier call may have been cut off by its context between mark and removal.
 	buckets, err := e.removeDropped(ctx)
 	report.Buckets = len(buckets)
+	if err == nil {
+		err = e.freeNames(ctx)
+	}
 	return report, err
+}
+
+// maxFreed bounds the writes of one batch that frees names.
+const maxFreed = 1 << 14
+
+// freeNames frees the names that no kept week uses. The claims of all weeks before the oldest one are gone. The caller
+// holds e.drops.
+func (e *Engine) freeNames(ctx context.Context) error {
+	for more := true; more; {
+		err := e.control(ctx, func(g *group) error {
+			g.batch.State, more = e.names.release(e.OldestWeek(), g.batch.State, maxFreed)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeDropped removes what is left of the weeks before the oldest kept one, and starts giving back its space. The
@@ -439,4 +460,15 @@ func (h *holds) lowest() (lowest Hold, some bool) {
 		}
 	}
 	return lowest, some
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
 }

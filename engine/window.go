@@ -7,15 +7,17 @@ type putClaims struct {
 	now, before window
 }
 
-// A window holds the claims that one group puts or removes, each key once.
+// A window holds the claims that one group puts or removes. A key that was put twice is found as it was put last: the window of
+// its claim ended in between.
 type window struct {
 	keys   []byte // arena of the claims' keys
 	claims []putClaim
-	byHash map[uint64]int32 // index of the first claim with that hash
+	byHash map[uint64]int32 // index of the last claim with that hash
 }
 
 type putClaim struct {
 	keyAt, keyEnd int
+	before        int32  // index of the claim with the same hash before this one, -1 if there is none
 	record        Record // zero if it is removed
 }
 
@@ -42,12 +44,14 @@ func (p *putClaims) find(key []byte, hash uint64) (Record, bool) {
 }
 
 func (w *window) add(key []byte, hash uint64, r Record) {
-	if _, ok := w.byHash[hash]; !ok {
-		w.byHash[hash] = int32(len(w.claims))
+	before, ok := w.byHash[hash]
+	if !ok {
+		before = -1
 	}
+	w.byHash[hash] = int32(len(w.claims))
 	at := len(w.keys)
 	w.keys = append(w.keys, key...)
-	w.claims = append(w.claims, putClaim{at, len(w.keys), r})
+	w.claims = append(w.claims, putClaim{at, len(w.keys), before, r})
 }
 
 func (w *window) find(key []byte, hash uint64) (Record, bool) {
@@ -55,10 +59,12 @@ func (w *window) find(key []byte, hash uint64) (Record, bool) {
 	if !ok {
 		return Record{}, false
 	}
-	for _, c := range w.claims[i:] { // the first one, unless another key has the same 64-bit hash
+	for i >= 0 { // once, unless another key has the same 64-bit hash
+		c := &w.claims[i]
 		if string(w.keys[c.keyAt:c.keyEnd]) == string(key) {
 			return c.record, true
 		}
+		i = c.before
 	}
 	return Record{}, false
 }

@@ -2,28 +2,26 @@ package kafkaadapter
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// offsetsFetched keeps what the group has committed for the partitions that are being assigned. The client calls it
-// right before adjust.
-func (c *Consumer) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.committed)
+// An assigner is what the client calls while it makes an assignment, one call after the other.
+type assigner struct {
+	c         *Consumer
+	committed map[topicPartition]*commit // as fetched for the assignment that is being made
+}
+
+// offsetsFetched keeps the group's commits. The client calls it right before adjust.
+func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+	a.committed = make(map[topicPartition]*commit)
 	keep := func(topic string, partition int32, offset int64, epoch int32, metadata *string) {
 		if offset < 0 {
 			return
@@ -32,7 +30,7 @@ func (c *Consumer) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.O
 		if metadata != nil {
 			k.metadata = *metadata
 		}
-		c.committed[topicPartition{topic, partition}] = k
+		a.committed[topicPartition{topic, partition}] = k
 	}
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
@@ -49,325 +47,156 @@ func (c *Consumer) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.O
 	return nil
 }
 
-// adjust replaces the offsets that the group committed by those of the store, for the partitions that were assigned. A
-// partition that is not to be read is paused: one that is left out could not be set going later. An error makes the
-// client leave the session and join again.
-func (c *Consumer) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+// adjust replaces the offsets that the group committed by those of the store, and pauses the partitions. It asks no broker
+// and does not wait for a store that hangs: each partition's goroutine compares, seeks and resumes.
+func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	c := a.c
 	if c.closing.Load() {
 		return nil, errors.New("hapax: the consumer is shutting down")
 	}
-	views, err := c.views(ctx, offsets, kerr.IsRetriable)
-	switch {
-	case errors.Is(err, engine.ErrStopped), errors.Is(err, engine.ErrClosed):
-		c.fail(err)
-		return nil, err
-	case err != nil:
-		c.opt.Logger.Warn("an assignment cannot be looked up, joining again", "group", c.opt.Group, "error", err)
-		return nil, err
+	var all []topicPartition
+	for topic, partitions := range offsets {
+		for partition := range partitions {
+			all = append(all, topicPartition{topic, partition})
+		}
 	}
-	for _, v := range views {
-		tp := topicPartition{v.topic, v.partition}
-		only := map[string][]int32{v.topic: {v.partition}}
-		if v.err != nil { // others go on
-			c.client.PauseFetchPartitions(only)
-			c.stopForNow(tp, reasonOf(v.err), v.err, v.topicID)
-			offsets[v.topic][v.partition] = kgo.NewOffset().AtStart()
-			continue
-		}
-		b, err := c.begin(ctx, v)
-		switch {
-		case errors.As(err, new(*PositionError)):
-			c.client.PauseFetchPartitions(only)
-			c.stop(tp, "position", err)
-			b.offset = v.end
-		case ctx.Err() != nil: // the group session ended meanwhile: its successor begins anew
-			return nil, ctx.Err()
-		case err != nil:
-			c.fail(err)
-			return nil, err
-		default:
-			c.client.ResumeFetchPartitions(only) // a pause outlives the assignment that it was for
-		}
+	stored := c.stored(ctx, all)
+	for _, tp := range all {
+		p := newPartition(c, tp, a.committed[tp], stored[tp])
+		c.client.PauseFetchPartitions(p.only())
 		// Without an epoch: the client would go on by itself where the log diverged. See view.epochEnd.
-		offsets[v.topic][v.partition] = kgo.NewOffset().At(b.offset).WithEpoch(-1)
+		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.fetchAt).WithEpoch(-1)
+		c.begin(p)
 	}
 	return offsets, nil
 }
 
-// lookUpTime bounds one look at the brokers. A leader that is away must not hold up the partitions of others.
-const lookUpTime = 5 * time.Second
+// storeTime bounds the look at the store while an assignment is made.
+const storeTime = time.Second
 
-// views looks up what the broker says of the partitions. It asks again for a while if an error is said to pass. What
-// cannot be told of one partition is its view's error; the error returned is one of the engine or of the whole cluster.
-func (c *Consumer) views(ctx context.Context, offsets map[string]map[int32]kgo.Offset, passes func(error) bool) (views []*view, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
-	defer cancel()
-	for pause := 50 * time.Millisecond; ; pause *= 2 { // leaders may be moving
-		views, err = c.viewsOnce(ctx, offsets)
-		again := err != nil && passes(err)
-		for _, v := range views {
-			again = again || v.err != nil && passes(v.err)
-		}
-		if !again || pause > time.Second {
-			return views, err
-		}
-		select {
-		case <-ctx.Done():
-			return views, err
-		case <-time.After(pause):
-		}
-	}
-}
-
-func (c *Consumer) viewsOnce(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (views []*view, err error) {
-	topics := slices.Collect(maps.Keys(offsets))
-	epochs, err := c.epochs(ctx, offsets)
-	if err != nil {
-		return nil, err
-	}
-	details, err := c.admin.ListTopics(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("looking up topics: %w", err)
-	}
-	starts, startErr := c.admin.ListStartOffsets(ctx, topics...)
-	ends, endErr := c.admin.ListEndOffsets(ctx, topics...)
-	var epochEnds kadm.OffsetsForLeaderEpochs
-	var epochErr error
-	if len(epochs) > 0 {
-		epochEnds, epochErr = c.admin.OffsetForLeaderEpoch(ctx, epochs)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for topic, partitions := range offsets {
-		for partition := range partitions {
-			v := &view{topic: topic, partition: partition, id: c.eng.Identity(), topicID: details[topic].ID, err: details[topic].Err, epochEnd: -1}
-			v.committed = c.committed[topicPartition{topic, partition}]
-			if v.err == nil {
-				v.start, v.err = listed(starts, startErr, topic, partition)
-			}
-			if v.err == nil {
-				v.end, v.err = listed(ends, endErr, topic, partition)
-			}
-			if _, asked := epochs[topic][partition]; asked && v.err == nil {
-				v.epochEnd, v.err = epochEnd(epochEnds, epochErr, topic, partition)
-			}
-			views = append(views, v)
-		}
-	}
-	return views, nil
-}
-
-// epochs are the leader epochs in which the store read last.
-func (c *Consumer) epochs(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kadm.OffsetForLeaderEpochRequest, error) {
-	req := make(kadm.OffsetForLeaderEpochRequest)
-	for topic, partitions := range offsets {
-		for partition := range partitions {
-			o, found, err := c.eng.Offset(ctx, engine.Position{Group: c.opt.Group, Topic: topic, Partition: partition})
+// stored returns the store's offsets, as many as it has told in time. The others are sought later.
+func (c *Consumer) stored(ctx context.Context, all []topicPartition) map[topicPartition]int64 {
+	read := make(chan map[topicPartition]int64, 1)
+	go func() {
+		found := make(map[topicPartition]int64, len(all))
+		for _, tp := range all {
+			o, ok, err := c.eng.Offset(ctx, engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition})
 			if err != nil {
-				return nil, err
+				break // the goroutines meet it too
 			}
-			if found && o.LeaderEpoch >= 0 {
-				req.Add(topic, partition, o.LeaderEpoch)
+			if ok {
+				found[tp] = o.Next
 			}
 		}
+		read <- found
+	}()
+	select {
+	case found := <-read:
+		return found
+	case <-time.After(storeTime):
+	case <-ctx.Done():
 	}
-	return req, nil
+	return nil
 }
 
-// epochEnd is where a leader epoch ends: if the store has read further, what it read is not in the log any more. -1 if
-// the broker does not know.
-func epochEnd(ends kadm.OffsetsForLeaderEpochs, err error, topic string, partition int32) (int64, error) {
-	e, ok := ends[topic][partition]
-	switch {
-	case !ok && err != nil:
-		return -1, fmt.Errorf("looking up leader epochs: %w", err)
-	case !ok, e.Err != nil && !kerr.IsRetriable(e.Err): // a broker that cannot tell
-		return -1, nil
-	case e.Err != nil:
-		return -1, fmt.Errorf("looking up leader epochs: %s/%d: %w", topic, partition, e.Err)
-	}
-	return e.EndOffset, nil
-}
-
-func listed(offsets kadm.ListedOffsets, err error, topic string, partition int32) (int64, error) {
-	o, ok := offsets.Lookup(topic, partition)
-	if ok {
-		err = o.Err
-	} else if err == nil {
-		err = kerr.UnknownTopicOrPartition
-	}
-	if err != nil {
-		return 0, fmt.Errorf("looking up where the log of %s/%d starts and ends: %w", topic, partition, err)
-	}
-	return o.Offset, nil
-}
-
-// begin takes a partition over: from then on no batch of an earlier owner commits. It decides where to read from and
-// starts the partition's worker there; a *PositionError says why it is not read.
-func (c *Consumer) begin(ctx context.Context, v *view) (b beginning, err error) {
-	tp := topicPartition{v.topic, v.partition}
-	if old := c.remove(tp); old != nil {
-		c.drain([]*partition{old}, 0) // the session was left before its end; what it had read is read again
-	}
-	p := newPartition(c, v)
-	err = c.eng.Update(ctx, func(tx *engine.Tx) error {
-		v.store = nil
-		if o, found, err := tx.Offset(p.pos); err != nil {
-			return err
-		} else if found {
-			v.store = &o
-		}
-		if b, err = v.begin(&c.opt.Positions, c.opt.Start == Latest); err != nil {
-			return err
-		}
-		return p.takeOver(tx, v, b)
-	}, engine.Retries(100))
-	if err != nil {
-		return b, err
-	}
-	if b.kind != nil {
-		c.opt.Logger.Warn("store and Kafka disagreed on a position; going on as configured", "topic", v.topic, "partition", v.partition,
-			"why", b.kind, "way", b.way.String(), "offset", b.offset, "error", v.refuse(b.kind))
-	}
-	p.moved() // before others see it, who commit what they see
+// begin starts the goroutine of an assignment. One of the same partition that was not taken away is fenced: the session
+// was left before its end.
+func (c *Consumer) begin(p *partition) {
 	c.mu.Lock()
-	c.parts[tp] = p
-	delete(c.stopped, tp)
-	delete(c.again, tp)
+	p.before = c.parts[p.tp()]
+	c.parts[p.tp()] = p
 	c.mu.Unlock()
-	go p.run()
-	return b, nil
+	if p.before != nil {
+		p.before.cancel(ErrFenced)
+	}
+	c.share()
+	go p.live()
 }
 
-// takeOver makes this assignment the owner of the partition.
-func (p *partition) takeOver(tx *engine.Tx, v *view, b beginning) error {
-	old, err := readOwner(tx, p.pos)
-	if err != nil {
-		return err
+// assigned is called after each rebalance, before the new partitions are read.
+func (c *Consumer) assigned(added map[string][]int32) {
+	c.health.joined.Store(true)
+	if c.opt.Hooks.OnAssigned != nil {
+		c.opt.Hooks.OnAssigned(added)
 	}
-	if p.token, err = newToken(); err != nil {
-		return err
-	}
-	p.width = uint32(min(firstWidth, p.c.opt.MaxBatch))
-	p.careful = 0
-	if old.token != (owner{}).token { // its owner died, or still runs and is fenced by this
-		p.careful = int(old.width)
-	}
-	if err := tx.Put(partitionKey(keyOwner, p.pos), owner{p.token, p.width}.encode()); err != nil {
-		return err
-	}
-	p.next, p.epoch = b.offset, b.epoch
-	// A commit ahead of the store means a store that lost its end: after a way back nothing is handled before it is gone.
-	p.signed = p.signed && v.committed != nil && v.committed.offset <= b.offset
-	if v.store != nil && v.store.Next == b.offset && v.store.TopicID == p.topicID {
-		if p.tries, err = readAttempts(tx, p.pos); err != nil {
-			return err
-		}
-		return p.holdAtStart(tx, true)
-	}
-	if err := tx.SetOffset(p.pos, engine.Offset{Next: b.offset, LeaderEpoch: b.epoch, TopicID: p.topicID}); err != nil {
-		return err
-	}
-	if err := tx.Delete(partitionKey(keyAttempts, p.pos)); err != nil { // they were at another record
-		return err
-	}
-	return p.holdAtStart(tx, false)
 }
 
-func newToken() (t [16]byte, err error) {
-	_, err = rand.Read(t[:])
-	return t, err
-}
-
-func readOwner(tx *engine.Tx, pos engine.Position) (o owner, err error) {
-	b, found, err := tx.Get(partitionKey(keyOwner, pos))
-	if err != nil || !found {
-		return o, err
-	}
-	return parseOwner(b)
-}
-
-func readAttempts(tx *engine.Tx, pos engine.Position) (a attempts, err error) {
-	b, found, err := tx.Get(partitionKey(keyAttempts, pos))
-	if err != nil || !found {
-		return a, err
-	}
-	return parseAttempts(b)
-}
-
-func (c *Consumer) remove(tp topicPartition) *partition {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.parts[tp]
-	delete(c.parts, tp)
-	delete(c.stopped, tp)
-	delete(c.again, tp)
-	return p
-}
-
-// revoked gives partitions away: the batch that runs may end, for a bounded time; then nothing of them commits any more.
+// revoked gives partitions away: the batch that runs may end, for a bounded time; after it nothing of them commits.
 func (c *Consumer) revoked(lost map[string][]int32) {
+	if all := c.removeAll(lost); len(all) > 0 {
+		c.drain(all, c.opt.Timeouts.Drain)
+	}
+	if c.opt.Hooks.OnRevoked != nil && len(lost) > 0 {
+		c.opt.Hooks.OnRevoked(lost)
+	}
+}
+
+// callRevoked tells the application about pinned partitions that end with Run. For those of a member the client does.
+func (c *Consumer) callRevoked(all []*partition) {
+	if c.opt.Hooks.OnRevoked == nil || len(all) == 0 {
+		return
+	}
+	revoked := make(map[string][]int32)
+	for _, p := range all {
+		revoked[p.pos.Topic] = append(revoked[p.pos.Topic], p.pos.Partition)
+	}
+	c.opt.Hooks.OnRevoked(revoked)
+}
+
+// lost drops the work on partitions that already belong to another member.
+func (c *Consumer) lost(lost map[string][]int32) {
+	c.health.joined.Store(false)
+	if c.opt.Hooks.OnLost != nil && len(lost) > 0 {
+		defer c.opt.Hooks.OnLost(lost)
+	}
 	all := c.removeAll(lost)
 	if len(all) == 0 {
 		return
 	}
-	c.drain(all, c.opt.DrainTimeout)
-}
-
-// lost drops the work on partitions that already belong to somebody else.
-func (c *Consumer) lost(lost map[string][]int32) {
-	all := c.removeAll(lost)
-	if len(all) > 0 {
-		c.opt.Logger.Warn("partitions were lost; what ran for them is dropped", "group", c.opt.Group, "partitions", len(all),
-			"hint", "the member was too slow to answer the group: look at handler times, Options.DrainTimeout and the session timeout")
-	}
+	c.opt.Telemetry.Logger.Warn("partitions were lost; what ran for them is dropped", "group", c.opt.Group, "partitions", len(all),
+		"hint", "the member was too slow to answer the group: look at handler times, Options.Timeouts.Drain and the session timeout")
 	c.drain(all, 0)
 }
 
 func (c *Consumer) removeAll(lost map[string][]int32) (all []*partition) {
+	c.mu.Lock()
 	for topic, partitions := range lost {
 		for _, partition := range partitions {
-			if p := c.remove(topicPartition{topic, partition}); p != nil {
+			tp := topicPartition{topic, partition}
+			if p := c.parts[tp]; p != nil {
 				all = append(all, p)
+				delete(c.parts, tp)
 			}
 		}
 	}
+	c.mu.Unlock()
+	c.share()
 	return all
 }
 
-// drain ends partitions: their workers finish the batch that runs, but no longer than timeout, and their offsets are
-// committed to Kafka. After it returned nothing of them commits to the store. It returns how many were cut off.
-func (c *Consumer) drain(all []*partition, timeout time.Duration) (cut int) {
-	var mu sync.Mutex
+// drain ends assignments: their goroutines finish the batch that runs, and their offsets are committed to Kafka, all
+// within the timeout. After it returned nothing of them commits to the store. It returns how many were cut off.
+func (c *Consumer) drain(all []*partition, timeout time.Duration) int {
+	var cut atomic.Int64
 	var wg sync.WaitGroup
 	for _, p := range all {
 		p.end()
 	}
-	deadline := time.NewTimer(timeout)
-	defer deadline.Stop()
+	handlers := timeout - min(timeout/4, fenceTime) // the rest is for the fence and the commit
 	over := make(chan struct{})
-	stopTimer := make(chan struct{})
-	go func() {
-		defer close(over)
-		select {
-		case <-deadline.C:
-		case <-stopTimer:
-		}
-	}()
+	timer := time.AfterFunc(handlers, func() { close(over) })
+	defer timer.Stop()
 	for _, p := range all {
 		wg.Go(func() {
-			if !p.finish(over, timeout) {
-				mu.Lock()
-				cut++
-				mu.Unlock()
+			if !p.finish(over, handlers) {
+				cut.Add(1)
 			}
 		})
 	}
+	began := time.Now()
 	wg.Wait()
-	close(stopTimer)
-	<-over
 	if timeout > 0 {
-		c.commit(context.Background(), all) // an error is logged there
+		c.commit(context.Background(), all, min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
 	}
-	return cut
+	return int(cut.Load())
 }

@@ -2,14 +2,11 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // owned are the client options that the adapter sets: a host that set them too would be overruled in silence.
@@ -18,14 +15,15 @@ var owned = []struct {
 	hint string
 }{
 	{"ConsumerGroup", "set Options.Group"},
-	{"ConsumeTopics", "set Options.Topics"},
-	{"InstanceID", "set Options.InstanceID"},
-	{"ConsumePartitions", "the adapter reads as a member of a group"},
+	{"ConsumeTopics", "set Options.Routes"},
+	{"ConsumeRegex", "name each topic in Route.Topics: a pattern could match the consumer's own dead-letter topics, and their records would be dead letters again without end"},
+	{"InstanceID", "set Options.Membership.InstanceID"},
+	{"ConsumePartitions", "set Options.Membership.Pinned for a fixed part of the partitions"},
 	{"AdjustFetchOffsetsFn", "the store's offset wins"},
 	{"OnOffsetsFetched", "the adapter reads the commit's metadata there"},
-	{"OnPartitionsAssigned", "the adapter needs it"},
-	{"OnPartitionsRevoked", "the adapter drains there"},
-	{"OnPartitionsLost", "the adapter fences there"},
+	{"OnPartitionsAssigned", "set Options.Hooks.OnAssigned"},
+	{"OnPartitionsRevoked", "the adapter drains there; set Options.Hooks.OnRevoked"},
+	{"OnPartitionsLost", "the adapter fences there; set Options.Hooks.OnLost"},
 	{"TransactionalID", "the adapter's producer is not transactional"},
 }
 
@@ -50,94 +48,57 @@ func checkClient(opts []kgo.Opt) error {
 	return nil
 }
 
+// fetches is the number of fetches that the client has under way or buffered at a time, each of at most maxFetchBytes: the
+// client's half of Batching.MaxBufferedBytes is divided among them.
+const (
+	fetches       = 16
+	maxFetchBytes = 50 << 20
+)
+
 func (c *Consumer) clientOptions() []kgo.Opt {
-	opts := append([]kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond)}, c.opt.Client...) // a resumed partition waits for it
+	bytes := int32(min(c.opt.Batching.MaxBufferedBytes/2/fetches, maxFetchBytes))
+	opts := append([]kgo.Opt{
+		kgo.FetchMaxWait(500 * time.Millisecond), // a resumed partition waits for it
+		kgo.MaxConcurrentFetches(fetches),
+		kgo.FetchMaxBytes(bytes),
+		kgo.FetchMaxPartitionBytes(min(bytes, 1<<20)),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
+	}, c.opt.Client...)
 	opts = append(opts,
 		kgo.WithHooks(newClient{c}),
-		kgo.ConsumerGroup(c.opt.Group),
-		kgo.ConsumeTopics(c.opt.Topics...),
-		kgo.DisableAutoCommit(),
-		kgo.BlockRebalanceOnPoll(),
+		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// Without it the client does not fail a dead letter whose outcome is unknown when its context ends, and retries without
+		// a pause. Dead letters are published at least once in any case.
+		kgo.AllowIdempotentProduceCancellation(),
 		kgo.KeepControlRecords(),                          // so that the position passes the markers at a log's end
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), // adjust decides; without it the next line means the log's end
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.OnOffsetsFetched(c.offsetsFetched),
-		kgo.AdjustFetchOffsetsFn(c.adjust),
+	)
+	if c.opt.Membership.isPinned() {
+		return opts
+	}
+	assigner := &assigner{c: c}
+	opts = append(opts,
+		kgo.ConsumerGroup(c.opt.Group),
+		kgo.ConsumeTopics(c.opt.topics()...),
+		kgo.DisableAutoCommit(),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.OnOffsetsFetched(assigner.offsetsFetched),
+		kgo.AdjustFetchOffsetsFn(assigner.adjust),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { c.assigned(added) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.revoked(lost) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.lost(lost) }),
 	)
-	if c.opt.InstanceID != "" {
-		opts = append(opts, kgo.InstanceID(c.opt.InstanceID))
+	if c.opt.Membership.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(c.opt.Membership.InstanceID))
 	}
-	if c.opt.ServerSideAssignment {
+	if c.opt.Membership.ServerSideAssignment {
 		opts = append(opts, kgo.ServerSideBalancer())
 	} else {
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	}
 	return opts
-}
-
-// commit commits the offsets that the store has to Kafka, with the store's identity. An error is logged and the next
-// commit tries again. It reports whether Kafka has all of them.
-func (c *Consumer) commit(ctx context.Context, all []*partition) bool {
-	offsets := make(map[string]map[int32]kgo.EpochOffset)
-	var changed []*partition
-	for _, p := range all {
-		at, ok := p.toCommit()
-		if !ok {
-			continue
-		}
-		changed = append(changed, p)
-		if offsets[p.pos.Topic] == nil {
-			offsets[p.pos.Topic] = make(map[int32]kgo.EpochOffset)
-		}
-		offsets[p.pos.Topic][p.pos.Partition] = at
-	}
-	if len(changed) == 0 {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	var failed error
-	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, c.sign), offsets,
-		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-			failed = err
-			if err == nil {
-				failed = commitError(resp)
-			}
-		})
-	if failed != nil {
-		if ctx.Err() == nil || !errors.Is(failed, context.Canceled) {
-			c.opt.Logger.Warn("committing to Kafka failed; the store has the offsets", "group", c.opt.Group, "error", failed)
-		}
-		return false
-	}
-	for _, p := range changed {
-		p.didCommit(offsets[p.pos.Topic][p.pos.Partition])
-	}
-	return true
-}
-
-// sign puts the store's identity beside each offset.
-func (c *Consumer) sign(req *kmsg.OffsetCommitRequest) error {
-	for i := range req.Topics {
-		for j := range req.Topics[i].Partitions {
-			req.Topics[i].Partitions[j].Metadata = &c.self
-		}
-	}
-	return nil
-}
-
-func commitError(resp *kmsg.OffsetCommitResponse) error {
-	for i := range resp.Topics {
-		for j := range resp.Topics[i].Partitions {
-			if err := kerr.ErrorForCode(resp.Topics[i].Partitions[j].ErrorCode); err != nil {
-				return fmt.Errorf("%s/%d: %w", resp.Topics[i].Topic, resp.Topics[i].Partitions[j].Partition, err)
-			}
-		}
-	}
-	return nil
 }
 
 // isSet reports whether an option has a value other than its zero one.

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // A Consumer reads topics as a member of a group and hands each event to the mode's handler. New makes one; Run runs it.
@@ -20,7 +21,6 @@ import (
 // not share a store are stopped as soon as a partition moves (ErrForeignStore).
 type Consumer struct {
 	eng  *engine.Engine
-	mode Mode
 	opt  Options
 	m    *metrics
 	self string // metadata of our commits
@@ -30,16 +30,23 @@ type Consumer struct {
 	client *kgo.Client
 	admin  *kadm.Client
 
+	publishers map[string]*deadletter.Publisher // by dead-letter topic
+
 	ran     atomic.Bool
 	closing atomic.Bool
 	fatal   chan error // the failure that ends Run
 
-	mu        sync.Mutex // guards what follows; no I/O under it
-	parts     map[topicPartition]*partition
-	stopped   map[topicPartition]*StopError
-	again     map[topicPartition]*again  // those of stopped that are looked at again
-	committed map[topicPartition]*commit // as fetched for the assignment that is being made
-	rejoining map[string]bool            // topics that are being forgotten and found again
+	openings   openings     // what the poll loop is asked to do
+	queueBytes atomic.Int64 // what each queue may hold
+	forgetting chan *partition
+	throttle   throttle
+	pauses     pauses
+	health     health
+	repin      chan struct{} // wakes pinLoop
+	adopting   sync.Mutex    // held by AdoptOffset
+
+	mu    sync.Mutex                    // guards parts; no I/O under it
+	parts map[topicPartition]*partition // the present assignment
 
 	behind sync.WaitGroup
 }
@@ -52,50 +59,47 @@ type topicPartition struct {
 func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }
 
 // New checks everything that can be checked without a broker. The engine stays the caller's; close it after Run.
-func New(eng *engine.Engine, mode Mode, options Options) (*Consumer, error) {
-	if eng == nil || mode == nil {
-		return nil, fmt.Errorf("%w: New needs an engine and a mode", ErrOption)
+func New(eng *engine.Engine, options Options) (*Consumer, error) {
+	if eng == nil {
+		return nil, fmt.Errorf("%w: the engine is nil: open one with engine.Open", ErrOption)
 	}
 	options.complete()
 	if err := options.check(); err != nil {
-		return nil, err
-	}
-	if err := mode.check(&options); err != nil {
 		return nil, err
 	}
 	if err := checkClient(options.Client); err != nil {
 		return nil, err
 	}
 	c := &Consumer{
-		eng: eng, mode: mode, opt: options, self: authorOf(eng.Identity()).metadata(),
-		fatal: make(chan error, 1), parts: make(map[topicPartition]*partition),
-		stopped: make(map[topicPartition]*StopError), again: make(map[topicPartition]*again), committed: make(map[topicPartition]*commit), rejoining: make(map[string]bool),
+		eng: eng, opt: options, self: authorOf(eng.Identity()).metadata(),
+		fatal: make(chan error, 1), forgetting: make(chan *partition, 16), repin: make(chan struct{}, 1), parts: make(map[topicPartition]*partition),
 	}
 	var err error
-	c.m, err = newMetrics(c, options.Registerer)
+	c.m, err = newMetrics(c, options.Telemetry.Registerer)
 	return c, err
 }
 
 // Stopped lists the partitions of the present assignment that are not read, and why.
 func (c *Consumer) Stopped() (all []*StopError) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, e := range c.stopped {
-		all = append(all, e)
+	for _, p := range c.partitions() {
+		if e := p.status().stop; e != nil {
+			all = append(all, e)
+		}
 	}
 	return all
 }
 
-// Run consumes until ctx ends, and then lets the handlers that run finish, for at most Options.ShutdownTimeout. It
+// Run consumes until ctx ends, and then lets the handlers that run finish, for at most Options.Timeouts.Shutdown. It
 // returns nil after that; an error that wraps context.DeadlineExceeded if handlers had to be cut off; or what made
 // going on impossible: a failed store, a group that refuses this member. A partition that cannot be read does not end
 // Run (see Stopped). What was committed to the store is there in any case.
 func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.ran.Swap(true) {
-		return ErrRunning
+		return ErrAlreadyRan
 	}
+	defer func() { c.health.outcome.Store(&err) }()
 	defer c.m.unregister()
-	switch err := c.bind(ctx); {
+	switch err := c.bindInTime(ctx); {
 	case err != nil && errors.Is(err, ctx.Err()):
 		return nil // it was asked to end before it began
 	case err != nil:
@@ -108,6 +112,12 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	polling, stopPolling := context.WithCancelCause(ctx)
 	defer stopPolling(nil)
 	c.behind.Go(func() { c.commitLoop(polling) })
+	c.behind.Go(func() { c.lagLoop(polling) })
+	c.behind.Go(func() { c.forgetLoop(polling) })
+	c.behind.Go(func() { c.letterTopicLoop(polling) })
+	if c.opt.Membership.isPinned() {
+		c.behind.Go(func() { c.pinLoop(polling) })
+	}
 	c.behind.Go(func() {
 		select {
 		case err := <-c.fatal:
@@ -141,42 +151,70 @@ var _ kgo.HookNewClient = newClient{}
 
 func (n newClient) OnNewClient(client *kgo.Client) {
 	n.c.client, n.c.admin = client, kadm.NewClient(client)
+	n.c.publishers = make(map[string]*deadletter.Publisher)
+	for _, topic := range n.c.opt.letterTopics() {
+		n.c.publishers[topic] = deadletter.NewPublisher(client, topic)
+	}
 }
 
 // lookForTopics warns of topics that do not exist: the client waits for them without a word.
 func (c *Consumer) lookForTopics(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	details, err := c.admin.ListTopics(ctx, c.opt.Topics...)
+	details, err := c.admin.ListTopics(ctx, c.opt.topics()...)
 	if err != nil {
-		c.opt.Logger.Warn("the brokers cannot be asked for the topics; the client tries again", "group", c.opt.Group, "error", err)
+		c.opt.Telemetry.Logger.Warn("the brokers cannot be asked for the topics; the client tries again", "group", c.opt.Group, "error", err)
 		return
 	}
 	for _, d := range details {
 		if d.Err != nil {
-			c.opt.Logger.Error("a topic cannot be consumed; the client waits for it", "topic", d.Topic, "error", d.Err)
+			c.opt.Telemetry.Logger.Error("a topic cannot be consumed; the client waits for it", "topic", d.Topic, "error", d.Err)
 		}
 	}
 }
 
-// bind makes sure that no other group claims in the scope, unless that is wanted, and gets the store's secret.
+// bind makes sure that no other group claims in the scopes of the routes, unless that is wanted, and gets the store's secret.
 func (c *Consumer) bind(ctx context.Context) error {
 	return c.eng.Update(ctx, func(tx *engine.Tx) error {
 		if err := c.bindSecret(tx); err != nil {
 			return err
 		}
-		key := scopeKey(c.opt.Scope)
-		group, found, err := tx.Get(key)
-		switch {
-		case err != nil:
+		if err := c.bindPinned(tx); err != nil {
 			return err
-		case !found:
-			return tx.Put(key, []byte(c.opt.Group))
-		case string(group) != c.opt.Group && !c.opt.SharedScope:
-			return fmt.Errorf("%w: scope %q belongs to group %q", ErrScopeShared, c.opt.Scope, group)
+		}
+		for i := range c.opt.Routes {
+			if err := c.bindScope(tx, &c.opt.Routes[i]); err != nil {
+				return err
+			}
 		}
 		return nil
 	}, engine.Retries(10))
+}
+
+// bindInTime is bind, but for a store that hangs: Run ends when it is asked to.
+func (c *Consumer) bindInTime(ctx context.Context) error {
+	bound := make(chan error, 1)
+	go func() { bound <- c.bind(ctx) }()
+	select {
+	case err := <-bound:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Consumer) bindScope(tx *engine.Tx, r *Route) error {
+	key := scopeKey(r.Scope)
+	group, found, err := tx.Get(key)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return tx.Put(key, []byte(c.opt.Group))
+	case string(group) != c.opt.Group && !r.SharedScope:
+		return fmt.Errorf("%w: scope %q belongs to group %q", ErrScopeShared, r.Scope, group)
+	}
+	return nil
 }
 
 func (c *Consumer) bindSecret(tx *engine.Tx) (err error) {
@@ -205,8 +243,12 @@ func (c *Consumer) shutdown() error {
 	c.closing.Store(true)
 	c.client.AllowRebalance()
 	all := c.takeAll()
-	cut := c.drain(all, c.opt.ShutdownTimeout)
-	c.leave()
+	cut := c.drain(all, c.opt.Timeouts.Shutdown)
+	if c.opt.Membership.isPinned() {
+		c.callRevoked(all)
+	} else {
+		c.leave()
+	}
 	c.client.CloseAllowingRebalance()
 	c.client.AllowRebalance() // Close leaves once more, behind, and polls what is fetched: the leaving would wait for ever
 	all = c.takeAll()         // assigned in the meantime: nothing of them was read
@@ -225,7 +267,7 @@ func (c *Consumer) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	if err := c.client.LeaveGroupContext(ctx); err != nil {
-		c.opt.Logger.Warn("leaving the group failed; it forgets the member after the session timeout", "group", c.opt.Group, "error", err)
+		c.opt.Telemetry.Logger.Warn("leaving the group failed; it forgets the member after the session timeout", "group", c.opt.Group, "error", err)
 	}
 }
 
@@ -236,8 +278,6 @@ func (c *Consumer) takeAll() (all []*partition) {
 		all = append(all, p)
 		delete(c.parts, tp)
 	}
-	clear(c.stopped)
-	clear(c.again)
 	return all
 }
 
@@ -272,42 +312,36 @@ func (c *Consumer) partitions() []*partition {
 	return all
 }
 
-// stop takes a partition out of reading: nothing of it is fetched any more in this assignment.
-func (c *Consumer) stop(tp topicPartition, reason string, err error) {
-	e := &StopError{tp.topic, tp.partition, reason, err}
+// share divides the memory for fetched records among the partitions.
+func (c *Consumer) share() {
 	c.mu.Lock()
-	c.stopped[tp] = e
-	delete(c.again, tp)
-	c.mu.Unlock()
-	c.m.stops.WithLabelValues(tp.topic, reason).Inc()
-	c.opt.Logger.Error("partition stopped", "topic", tp.topic, "partition", tp.partition, "reason", reason, "error", err)
-	if c.opt.OnStop != nil {
-		c.opt.OnStop(e)
+	defer c.mu.Unlock()
+	c.queueBytes.Store(c.opt.Batching.MaxBufferedBytes / 2 / int64(max(1, len(c.parts))))
+}
+
+// forget asks for a partition's topic to be forgotten by the client and found again. The partitions are assigned anew then.
+func (c *Consumer) forget(p *partition) {
+	select {
+	case c.forgetting <- p:
+	default: // it asks again
 	}
 }
 
-// resumed takes back a stop whose reason is gone.
-func (c *Consumer) resumed(tp topicPartition) {
-	c.mu.Lock()
-	delete(c.stopped, tp)
-	c.mu.Unlock()
-	c.opt.Logger.Info("partition goes on", "topic", tp.topic, "partition", tp.partition)
-}
-
-// commitLoop commits the store's offsets to Kafka, for lag tools, and lets idle partitions move their holds.
-func (c *Consumer) commitLoop(ctx context.Context) {
-	t := time.NewTicker(c.opt.CommitInterval)
-	defer t.Stop()
+// forgetLoop does what forget asks for: the client waits for the callbacks then, and they wait for the goroutines.
+func (c *Consumer) forgetLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
-		}
-		all := c.partitions()
-		c.commit(ctx, all)
-		for _, p := range all {
-			p.nudge()
+		case p := <-c.forgetting:
+			switch {
+			case p.isEnding():
+			case c.opt.Membership.isPinned():
+				c.repinTopic(p.pos.Topic)
+			default:
+				c.client.PurgeTopicsFromConsuming(p.pos.Topic)
+				c.client.AddConsumeTopics(p.pos.Topic)
+			}
 		}
 	}
 }

@@ -46,10 +46,10 @@ func TestEachEventTakesEffectOnce(t *testing.T) {
 	}
 }
 
-func TestOwnCommitClaimsBeforeTheHandler(t *testing.T) {
+func TestAtMostOnceClaimsBeforeTheHandler(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "a", "c", "d")
-	mode := OwnCommit{Handle: func(ctx context.Context, rec *Record) error {
+	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
 		if r.stored(t, 0) <= rec.Offset {
 			t.Errorf("%s is handled before its claim and offset are there", rec.Event.ID)
 		}
@@ -160,7 +160,7 @@ func TestRunsOnceOnly(t *testing.T) {
 	r := newRig(t, 1)
 	m := r.start(t, r.work(1, nil))
 	r.UntilMembers(t, r.group, 1)
-	if err := m.Run(t.Context()); !errors.Is(err, ErrRunning) {
+	if err := m.Run(t.Context()); !errors.Is(err, ErrAlreadyRan) {
 		t.Errorf("a second Run: %v", err)
 	}
 	m.stop(t)
@@ -201,7 +201,7 @@ func TestServerSideAssignment(t *testing.T) {
 		r.send(t, int32(i%4), id)
 	}
 	server := func(o *Options) {
-		o.ServerSideAssignment = true
+		o.Membership.ServerSideAssignment = true
 		o.Client = r.ClientOptions()
 	}
 	a, b := r.start(t, r.work(1, nil), server), r.start(t, r.work(1, nil), server)

@@ -33,8 +33,8 @@ func TestFullTransactionLeavesTheRestToTheNext(t *testing.T) {
 	r.start(t, r.work(2, func(_ context.Context, tx *engine.Tx, rec *Record) error {
 		return tx.Put([]byte("big/"+string(rec.Event.ID)), value)
 	}), func(o *Options) {
-		o.Identify.NoPosition = true
-		o.BatchTime = time.Hour
+		o.Routes[0].Identify.NoPosition = true
+		o.Batching.BatchTime = time.Hour
 	})
 	r.untilStored(t, 0, n+1)
 	r.checkOnce(t, numbered("e", n)...)

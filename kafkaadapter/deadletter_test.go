@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 func TestDeadLetterHasTheOriginalBytes(t *testing.T) {
@@ -32,15 +33,24 @@ func TestDeadLetterHasTheOriginalBytes(t *testing.T) {
 			t.Errorf("header %d is %v, want %v", i, got, h)
 		}
 	}
-	got := values(t, dead)
+	got := values(dead)
 	for name, want := range map[string]string{
-		dltTopic: r.topic, dltPartition: "0", dltOffset: "1", dltGroup: r.group, dltScope: r.group,
-		dltReason: "attempts", dltError: errHandler.Error(), dltEventID: "poison",
+		"hapax_dlt_original_topic": r.topic, "hapax_dlt_original_partition": "0", "hapax_dlt_original_offset": "1", "hapax_dlt_group": r.group, "hapax_dlt_scope": r.group,
+		"hapax_dlt_reason": "attempts", "hapax_dlt_error": errHandler.Error(), "hapax_dlt_event_id": "poison",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
+}
+
+// values are the headers by name.
+func values(r *kgo.Record) map[string]string {
+	all := map[string]string{}
+	for _, h := range r.Headers {
+		all[h.Key] = string(h.Value)
+	}
+	return all
 }
 
 // replay sends a dead letter back to its topic, as a tool does.
@@ -86,9 +96,9 @@ func TestForgedReplayReopensNothing(t *testing.T) {
 		c.Set(name, value)
 		return &kgo.Record{Topic: r.topic, Key: dead.Key, Value: dead.Value, Headers: *c}
 	}
-	both := set(dltEventID, "a")
-	carrierOf(both).Set("id", "a")
-	r.Produce(t, both, set(dltGeneration, "1"), set(dltSeal, strings.Repeat("00", 16)), set(dltScope, "another"))
+	both := set("hapax_dlt_event_id", "a")
+	carrierOf(both).Set("message_id", "a")
+	r.Produce(t, both, set("hapax_dlt_generation", "1"), set("hapax_dlt_seal", strings.Repeat("00", 16)), set("hapax_dlt_scope", "another"))
 	r.untilStored(t, 0, 6)
 	m.stop(t)
 	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "poison"}) {
@@ -104,7 +114,7 @@ func TestReplayThatFailsAgainIsADeadLetterAgain(t *testing.T) {
 	second := r.letters(t, 2)[1]
 	r.untilStored(t, 0, 3)
 	m.stop(t)
-	if got := values(t, second); got[dltOffset] != "0" || got[dltGeneration] == "0" {
+	if got := values(second); got["hapax_dlt_original_offset"] != "0" || got["hapax_dlt_generation"] == "0" {
 		t.Errorf("the letter of the replay: %q", got)
 	}
 	if n := r.letterCount(t); n != 2 {
@@ -135,21 +145,22 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 	}
 	m.counts(t, 1, "partition_stopped", "0", "dead_letter")
 	m.counts(t, 1, "stops_total", "dead_letter")
+	r.send(t, 0, "later")
 	r.send(t, 1, "other") // others go on
 	r.untilStored(t, 1, 1)
-	if n := r.stored(t, 0); n != 6 {
-		t.Errorf("the store is at %d: it goes on before the broker has the letter", n)
+	if n := r.stored(t, 0); n > 11 || slices.Contains(r.handledIDs(), "later") {
+		t.Errorf("the store is at %d: another batch began before the broker has the letter", n)
 	}
 	m.stop(t) // the letter waits in the store
 
 	m = r.start(t, mode)
 	m.stoppedOne(t)
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
-	r.untilStored(t, 0, 11)
+	r.untilStored(t, 0, 12)
 	kafkatest.Until(t, "the end of the stop", func() bool { return len(m.Stopped()) == 0 && m.metric(t, "partition_stopped") == 0 })
 	m.counts(t, 1, "dead_letters_total", "attempts")
 	m.stop(t)
-	r.checkOnce(t, append(ids, "other")...)
+	r.checkOnce(t, append(ids, "other", "later")...)
 	if string(r.letters(t, 1)[0].Value) != "value-poison" || r.letterCount(t) != 1 {
 		t.Errorf("%d dead letters", r.letterCount(t))
 	}
@@ -159,10 +170,10 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 			order = append(order, x.id)
 		}
 	}
-	if want := slices.Concat(ids[:5], []string{"poison"}, ids[5:]); !slices.Equal(order, want) {
+	if want := slices.Concat(ids[:5], []string{"poison"}, ids[5:], []string{"later"}); !slices.Equal(order, want) {
 		t.Errorf("order %q", order)
 	}
-	if r.get(t, letterKey(r.position(0), 0)) != nil {
+	if r.get(t, append(letterKey(r.position(0)), 0, 0)) != nil {
 		t.Error("the letter is still in the store")
 	}
 }
@@ -172,60 +183,33 @@ func TestClaimedEventsDoNotWaitForADeadLetter(t *testing.T) {
 	r := newRig(t, 1)
 	r.DeleteTopic(t, r.topic+"-dlt")
 	r.Produce(t, r.event(0, "a"), r.event(0, "b"), &kgo.Record{Topic: r.topic}, r.event(0, "c"))
-	mode := OwnCommit{DeadLetters: &DeadLetters{}, Handle: func(ctx context.Context, rec *Record) error {
+	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		return nil
 	}}
-	m := r.start(t, mode, func(o *Options) { o.Identify.NoPosition = true })
+	m := r.start(t, mode, withDeadLetters, func(o *Options) { o.Routes[0].Identify.NoPosition = true })
 	if e := m.stoppedOne(t); e.Reason != "dead_letter" {
 		t.Errorf("stopped: %v", e)
 	}
-	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b"}) {
+	r.send(t, 0, "later")
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("handled %q while the dead letter waits", got)
 	}
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
-	kafkatest.Until(t, "c", func() bool { return len(r.handled()) == 3 })
+	kafkatest.Until(t, "later", func() bool { return len(r.handled()) == 4 })
 	m.stop(t)
 }
 
 func TestDeadLettersGoWhereTheHostSays(t *testing.T) {
 	r := newRig(t, 1)
-	mode := r.work(1, failing(errHandler, "poison"))
-	mode.DeadLetters = &DeadLetters{Topic: func(topic string) string { return topic + "-dead" }, Headers: SpringHeaders}
+	elsewhere := &deadletter.Options{Topic: func(topic string) string { return topic + "-dead" }, Headers: deadletter.Spring}
 	r.CreateNamed(t, r.topic+"-dead", 1, nil)
 	r.send(t, 0, "poison")
-	m := r.start(t, mode)
+	m := r.start(t, r.work(1, failing(errHandler, "poison")), func(o *Options) { o.Routes[0].DeadLetters = elsewhere })
 	dead := kafkatest.Consume(t, r.Client(t, kgo.ConsumeTopics(r.topic+"-dead"), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())), 1)[0]
 	m.stop(t)
-	if values(t, dead)["kafka_dlt-original-topic"] != r.topic {
+	if values(dead)["kafka_dlt-original-topic"] != r.topic {
 		t.Errorf("headers %v", dead.Headers)
-	}
-}
-
-func TestLettersOfAnySizeAreKeptInParts(t *testing.T) {
-	eng := memEngine(t)
-	p := &partition{pos: aPosition}
-	for _, size := range []int{0, 1, letterPart - 1, letterPart, letterPart + 1, 9*letterPart + 5} {
-		rec := aRecord("message_id", "7")
-		rec.Value = []byte(strings.Repeat("v", size))
-		want := appendLetter(nil, aLetter(t, rec))
-		err := eng.Update(t.Context(), func(tx *engine.Tx) error { return p.putLetter(tx, want) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = eng.Update(t.Context(), func(tx *engine.Tx) error {
-			l, parts, err := p.pendingLetter(tx)
-			if err == nil && (string(appendLetter(nil, l)) != string(want) || parts != (len(want)+letterPart-1)/letterPart) {
-				t.Errorf("%d bytes come back changed, in %d parts", size, parts)
-			}
-			for i := range parts {
-				err = errors.Join(err, tx.Delete(letterKey(p.pos, i)))
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -245,7 +229,7 @@ func TestLargeDeadLetterIsPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := r.start(t, r.work(1, failing(errHandler, "big")), func(o *Options) {
-		o.Topics = []string{big.Topic}
+		o.Routes[0].Topics = []string{big.Topic}
 		o.Client = append(o.Client, kgo.ProducerBatchMaxBytes(10<<20))
 	})
 	dead := kafkatest.Consume(t, r.Client(t, kgo.ConsumeTopics(big.Topic+"-dlt"), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())), 1)[0]
@@ -260,10 +244,10 @@ func TestDeadLetterWithoutAnEventHasNoneOfAnother(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, append([]string{"a", "a"}, numbered("b", lookAhead-1)...)...)
 	r.Produce(t, &kgo.Record{Topic: r.topic, Value: []byte("no id")})
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Identify.NoPosition = true })
-	got := values(t, r.letters(t, 1)[0])
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Identify.NoPosition = true })
+	got := values(r.letters(t, 1)[0])
 	m.stop(t)
-	if _, ok := got[dltEventID]; ok || got[dltReason] != "undecodable" {
+	if _, ok := got["hapax_dlt_event_id"]; ok || got["hapax_dlt_reason"] != "undecodable" {
 		t.Errorf("dead letter %q", got)
 	}
 }
@@ -283,11 +267,12 @@ func TestDeadLetterThatFindsNoRoomWaitsForTheNextBatch(t *testing.T) {
 			}
 		}
 		return nil
-	}), func(o *Options) { o.Identify.NoPosition = true })
+	}), func(o *Options) { o.Routes[0].Identify.NoPosition = true })
 	r.untilStored(t, 0, 3)
+	dead := r.letters(t, 1)[0]
 	m.stop(t)
 	r.checkOnce(t, "a", "b")
-	if got := values(t, r.letters(t, 1)[0]); got[dltReason] != "undecodable" || r.letterCount(t) != 1 {
+	if got := values(dead); got["hapax_dlt_reason"] != "undecodable" || r.letterCount(t) != 1 {
 		t.Errorf("dead letter %q", got)
 	}
 }

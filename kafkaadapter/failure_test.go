@@ -47,7 +47,7 @@ func TestPrefixOfAFailedBatchIsKept(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "poison", "c")
 	m := r.start(t, r.work(1000, failing(errHandler, "poison")), func(o *Options) {
-		o.FirstBackoff, o.LongestBackoff = time.Hour, time.Hour
+		o.Backoff.Min, o.Backoff.Max = time.Hour, time.Hour
 	})
 	r.untilStored(t, 0, 2)
 	kafkatest.Until(t, "a stored attempt", func() bool { return r.attemptsAt(t, 0) == attempts{2, 1} })
@@ -64,7 +64,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "poison")
 	mode := r.work(4, failing(errHandler, "poison"))
-	slow := func(o *Options) { o.FirstBackoff, o.LongestBackoff = time.Hour, time.Hour }
+	slow := func(o *Options) { o.Backoff.Min, o.Backoff.Max = time.Hour, time.Hour }
 	for n := range uint32(3) {
 		m := r.start(t, mode, slow)
 		kafkatest.Until(t, "an attempt", func() bool { return r.attemptsAt(t, 0).n == n+1 })
@@ -94,7 +94,7 @@ func TestLastAttemptIsNotFollowedByABackOff(t *testing.T) {
 			}
 			r.send(t, 0, "poison", "a")
 			m := r.start(t, r.work(attempts, failing(err, "poison")), func(o *Options) {
-				o.FirstBackoff, o.LongestBackoff = time.Hour, time.Hour
+				o.Backoff.Min, o.Backoff.Max = time.Hour, time.Hour
 			})
 			r.untilStored(t, 0, 2)
 			m.stop(t)
@@ -118,8 +118,8 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 	r.untilStored(t, 0, 3)
 	m.stop(t)
 	r.checkOnce(t, "a", "b")
-	dead := values(t, r.letters(t, 1)[0])
-	if !strings.Contains(dead[dltError], "no such thing") || dead[dltAttempts] != "2" || dead[dltErrorType] != "*kafkaadapter.PanicError" {
+	dead := values(r.letters(t, 1)[0])
+	if !strings.Contains(dead["hapax_dlt_error"], "no such thing") || dead["hapax_dlt_attempts"] != "2" || dead["hapax_dlt_error_type"] != "*kafkaadapter.PanicError" {
 		t.Errorf("dead letter %q", dead)
 	}
 	if !strings.Contains(m.logs.String(), "failure_test.go") {
@@ -136,7 +136,7 @@ func TestEachRecordAlone(t *testing.T) {
 			t.Errorf("record %d is handled when the store is at %d", rec.Offset, next)
 		}
 		return nil
-	}), func(o *Options) { o.MaxBatch = 1 })
+	}), func(o *Options) { o.Batching.MaxBatch = 1 })
 	r.untilStored(t, 0, 20)
 	m.stop(t)
 	r.checkOnce(t, ids...)
@@ -162,7 +162,7 @@ func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 				<-release
 			}
 			return nil
-		}), func(o *Options) { o.ShutdownTimeout = time.Millisecond })
+		}), func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
 		for dead := false; !dead && r.letterCount(t) == 0; {
 			select {
 			case <-died:
@@ -196,8 +196,8 @@ func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 	if calls < limit || calls > limit+1 { // the first run did not know that it had to store attempts first
 		t.Errorf("%d calls, %d attempts are allowed", calls, limit)
 	}
-	dead := values(t, r.letters(t, 1)[0])
-	if dead["id"] != "deadly" || dead[dltAttempts] != fmt.Sprint(limit) || !strings.Contains(dead[dltError], "may have died") {
+	dead := values(r.letters(t, 1)[0])
+	if dead["message_id"] != "deadly" || dead["hapax_dlt_attempts"] != fmt.Sprint(limit) || !strings.Contains(dead["hapax_dlt_error"], "may have died") {
 		t.Errorf("dead letter %q", dead)
 	}
 }
@@ -288,6 +288,30 @@ func TestRecordInFlightElsewhereIsJudgedAgain(t *testing.T) {
 	}
 }
 
+// Another caller of the scope, which is no consumer, has the event under a lease.
+func TestARecordThatIsPendingElsewhereIsJudgedAgain(t *testing.T) {
+	r := newRig(t, 1)
+	elsewhere, err := r.eng.TryClaim(context.Background(), engine.Event{
+		Scope: r.group, ID: []byte("leased"), Time: time.Now(), Lease: time.Hour, Origin: engine.Origin{Topic: "x"},
+	})
+	if err != nil || elsewhere.Lease == nil {
+		t.Fatal(elsewhere, err)
+	}
+	r.send(t, 0, "a", "leased", "b")
+	m := r.start(t, r.work(2, nil))
+	r.untilStored(t, 0, 1)
+	kafkatest.Until(t, "rounds of judging", func() bool { return m.rounds(t, r.topic) > 3 })
+	if n := r.stored(t, 0); n != 1 {
+		t.Errorf("the store is at %d", n)
+	}
+	if err := r.eng.Release(context.Background(), elsewhere.Lease); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	r.checkOnce(t, "a", "leased", "b")
+}
+
 func TestConflictingTransactionRunsAgain(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "c")
@@ -332,7 +356,7 @@ func TestRecordMayFailVeryOften(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
 	r.start(t, r.work(80, failing(errHandler, "a")), func(o *Options) {
-		o.FirstBackoff, o.LongestBackoff = time.Microsecond, time.Microsecond
+		o.Backoff.Min, o.Backoff.Max = time.Microsecond, time.Microsecond
 	})
 	r.untilStored(t, 0, 2)
 	r.checkOnce(t, "b")

@@ -1,7 +1,6 @@
 package kafkaadapter
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -39,10 +38,10 @@ func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
 // hold moves the hold with a batch: to the partition's low mark, the lowest event time of the batch, less the allowed
 // lateness; if the partition is caught up, to now less the allowed lateness, which keeps nothing that would expire. The
 // hold stays when the consumer ends, so that no week goes that its unread records need.
-func (p *partition) hold(tx *engine.Tx, o *outcome) (err error) {
+func (p *partition) hold(tx *engine.Tx, o *batch) (err error) {
 	mark := time.UnixMilli(o.low)
 	switch {
-	case p.caughtUp(o.next):
+	case p.ends.caughtUp(o.next):
 		mark = time.Now()
 	case o.low == math.MaxInt64: // nothing in the batch had a time that counts
 		return nil
@@ -53,7 +52,7 @@ func (p *partition) hold(tx *engine.Tx, o *outcome) (err error) {
 
 // moveHold writes the hold if that moves it into another week, and returns where to; the zero time if it stays.
 func (p *partition) moveHold(tx *engine.Tx, mark time.Time) (time.Time, error) {
-	at := holdable(mark.Add(-p.c.opt.AllowedLateness))
+	at := holdable(mark.Add(-p.route.AllowedLateness))
 	if sameWeek(at, p.heldAt()) {
 		return time.Time{}, nil
 	}
@@ -62,37 +61,21 @@ func (p *partition) moveHold(tx *engine.Tx, mark time.Time) (time.Time, error) {
 
 // moveIdleHold moves the hold of a partition that is caught up and has nothing to do.
 func (p *partition) moveIdleHold() error {
-	if sameWeek(time.Now().Add(-p.c.opt.AllowedLateness), p.heldAt()) {
+	if sameWeek(time.Now().Add(-p.route.AllowedLateness), p.heldAt()) {
 		return nil
 	}
-	if err := p.askForEnd(); err != nil || !p.caughtUp(p.next) {
-		return err
+	if !p.ends.caughtUp(p.next) {
+		return nil
 	}
 	var at time.Time
 	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) (err error) {
-		if err = p.own(tx); err == nil {
+		if err = p.fence.check(tx); err == nil {
 			at, err = p.moveHold(tx, time.Now())
 		}
 		return err
 	}, engine.Retries(10))
 	if err == nil && !at.IsZero() {
 		p.setHold(at)
-	}
-	return err
-}
-
-// askForEnd asks the broker where the log ends if the last word on that is old: an idle partition is told nothing.
-func (p *partition) askForEnd() error {
-	if p.isFresh() || time.Since(p.askedAt) < freshFor {
-		return nil
-	}
-	p.askedAt = time.Now()
-	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
-	defer cancel()
-	ends, err := p.c.admin.ListCommittedOffsets(ctx, p.pos.Topic)
-	end, err := listed(ends, err, p.pos.Topic, p.pos.Partition)
-	if err == nil {
-		p.told(end)
 	}
 	return err
 }

@@ -13,17 +13,18 @@ import (
 // detached is a partition at offset 1 that this consumer owns and that has no worker.
 func (r *rig) detached(t *testing.T) *partition {
 	t.Helper()
-	c, err := New(r.eng, r.work(2, nil), r.options())
+	c, err := New(r.eng, r.options(r.work(2, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.client = r.Client(t)
 	c.admin = kadm.NewClient(c.client)
 	v := &view{topic: r.topic, end: 1}
-	p := newPartition(c, v)
+	p := newPartition(c, topicPartition{r.topic, 0}, nil, 0)
+	p.ends.tell(1, 1)
 	t.Cleanup(func() { p.cancel(nil) })
 	err = r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		return p.takeOver(tx, v, beginning{offset: 1, epoch: -1})
+		return p.occupy(tx, v, beginning{offset: 1, epoch: -1})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +34,7 @@ func (r *rig) detached(t *testing.T) *partition {
 
 // aged makes what the partition was told of its log old.
 func (p *partition) aged() {
-	p.toldAt.Store(time.Now().Add(-time.Hour).UnixNano())
-	p.askedAt = time.Time{}
+	p.ends.stableAt.Store(time.Now().Add(-time.Hour).UnixNano())
 }
 
 func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
@@ -44,11 +44,14 @@ func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
 	weeksAgo := time.Now().AddDate(0, 0, -28)
 	p.setHold(weeksAgo)
 	p.aged()
-	if err := p.moveIdleHold(); err != nil {
-		t.Fatal(err)
-	}
-	if at := p.heldAt(); !at.Equal(weeksAgo) {
-		t.Errorf("the hold moved to %v, past what is unread", at)
+	for _, step := range []string{"the log's end is old", "a record is unread"} {
+		if err := p.moveIdleHold(); err != nil {
+			t.Fatal(err)
+		}
+		if at := p.heldAt(); !at.Equal(weeksAgo) {
+			t.Errorf("%s: the hold moved to %v, past what is unread", step, at)
+		}
+		p.c.measure(t.Context(), []*partition{p})
 	}
 	p.next = 2
 	if err := p.moveIdleHold(); err != nil {
@@ -65,7 +68,7 @@ func TestBatchFetchedLongAgoIsNotCaughtUp(t *testing.T) {
 	p.aged()
 	weeksAgo := time.Now().AddDate(0, 0, -28)
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		o := &outcome{p: p, tx: tx, next: 1, low: weeksAgo.UnixMilli()}
+		o := &batch{p: p, tx: tx, next: 1, low: weeksAgo.UnixMilli()}
 		err := p.hold(tx, o)
 		if at := o.holdAt; !at.IsZero() && at.After(weeksAgo) {
 			t.Errorf("the hold moved to %v, past the batch's events", at)

@@ -9,47 +9,92 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 var errUndone = errors.New("undone")
 
 // BenchmarkJudge judges one batch of new events with a handler that does nothing, again and again: what it claims is undone
-// before it commits, so that the store has no part in it.
+// before it commits, so that the store has no part in it. With telemetry, the tracer records nothing.
 func BenchmarkJudge(b *testing.B) {
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	for name, observer := range judgeObservers(b) {
+		b.Run(name, func(b *testing.B) {
+			judge, recs := judging(b, observer)
+			b.ReportAllocs()
+			for b.Loop() {
+				judge()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*recs), "ns/record")
+		})
+	}
+}
+
+// Telemetry that records no span costs allocations for each batch, and none for each record.
+func TestTelemetryAllocatesNothingForARecord(t *testing.T) {
+	const mostOfABatch = 8
+	allocs := make(map[string]float64)
+	for name, observer := range judgeObservers(t) {
+		judge, _ := judging(t, observer)
+		allocs[name] = testing.AllocsPerRun(50, judge)
+	}
+	if without, with := allocs["telemetry=off"], allocs["telemetry=on"]; with > without+mostOfABatch {
+		t.Errorf("a batch of %d records allocates %v times with telemetry, %v without", DefaultMaxBatch, with, without)
+	}
+}
+
+func judgeObservers(t testing.TB) map[string]engine.Observer {
+	unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	observer, err := telemetry.New(telemetry.Options{
+		Registerer: prometheus.NewRegistry(), TracerProvider: func() trace.TracerProvider { return unsampled },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]engine.Observer{"telemetry=off": nil, "telemetry=on": observer}
+}
+
+// judging returns a function that judges a batch, and the number of its records.
+func judging(b testing.TB, observer engine.Observer) (judge func(), records int) {
+	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{Observer: observer})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer eng.Close()
-	mode := WithWork{
-		MaxAttempts: 1, DeadLetters: &DeadLetters{},
-		Handle: func(context.Context, *engine.Tx, *Record) error { return nil },
+	b.Cleanup(func() { _ = eng.Close() })
+	mode := Transactional{
+		MaxAttempts: 1,
+		Handle:      func(context.Context, *engine.Tx, *Record) error { return nil },
 	}
-	c, err := New(eng, mode, Options{Group: "g", Topics: []string{"t"}, Scope: "s", Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}})
+	c, err := New(eng, Options{
+		Group: "g", Routes: []Route{{Topics: []string{"t"}, Mode: mode, DeadLetters: &deadletter.Options{}, Scope: "s"}},
+		Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	v := &view{topic: "t", end: math.MaxInt64}
-	p := newPartition(c, v)
-	defer p.cancel(nil)
-	if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return p.takeOver(tx, v, beginning{epoch: -1}) }); err != nil {
+	p := newPartition(c, topicPartition{"t", 0}, nil, 0)
+	b.Cleanup(func() { p.cancel(nil) })
+	if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return p.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
 		b.Fatal(err)
 	}
 	recs := make([]*kgo.Record, DefaultMaxBatch)
 	for i := range recs {
 		recs[i] = &kgo.Record{Topic: "t", Offset: int64(i), Value: make([]byte, 200), Headers: []kgo.RecordHeader{
-			{Key: "id", Value: []byte(uuid.NewString())},
+			{Key: "message_id", Value: []byte(uuid.NewString())},
 			{Key: "event_time", Value: time.Now().UTC().AppendFormat(nil, time.RFC3339Nano)},
 		}}
 	}
-	b.ReportAllocs()
-	for b.Loop() {
+	return func() {
 		err := eng.Update(b.Context(), func(tx *engine.Tx) error {
-			o := &outcome{p: p, tx: tx, epoch: -1, began: time.Now(), low: math.MaxInt64}
+			o := &batch{p: p, tx: tx, epoch: -1, began: time.Now(), low: math.MaxInt64}
 			if err := o.judge(recs, nil); err != nil {
 				return err
 			}
@@ -61,6 +106,5 @@ func BenchmarkJudge(b *testing.B) {
 		if !errors.Is(err, errUndone) {
 			b.Fatal(err)
 		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(recs)), "ns/record")
+	}, len(recs)
 }

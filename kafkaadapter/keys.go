@@ -18,8 +18,11 @@ const KeyPrefix = "\x00hapax/kafka\x00"
 const (
 	keyOwner    = 'o' // who may commit for the partition, see owner
 	keyAttempts = 'a' // attempts at the record that is next, see attempts
-	keyLetter   = 'l' // a dead letter that is not published yet: rest = part u16
+	keyLetter   = 'l' // pending dead letters: rest = part u16
 	keyScope    = 's' // scope -> the group that claims in it
+	keyFirst    = 'f' // a topic as it was when the group got it first, see firstSeen
+	keyAdoption = 'r' // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
+	keyPinned   = 'p' // a group's part of the partitions, see Pinned
 	keySecret   = 'k' // what seals dead letters: 32 random bytes
 )
 
@@ -33,9 +36,8 @@ func partitionKey(kind byte, p engine.Position) []byte {
 	return binary.BigEndian.AppendUint32(key, uint32(p.Partition))
 }
 
-func letterKey(p engine.Position, part int) []byte {
-	return binary.BigEndian.AppendUint16(partitionKey(keyLetter, p), uint16(part))
-}
+// letterKey begins the keys of a partition's pending dead letters, see deadletter.Pending.
+func letterKey(p engine.Position) []byte { return partitionKey(keyLetter, p) }
 
 func secretKey() []byte { return append([]byte(KeyPrefix), keySecret) }
 
@@ -56,7 +58,7 @@ func (o owner) encode() []byte {
 
 func parseOwner(b []byte) (o owner, err error) {
 	if len(b) != 21 || b[0] != 1 {
-		return o, fmt.Errorf("hapax: the owner of a partition is kept in %d bytes of an unknown form: a newer build wrote it, or something else writes keys that begin with kafkaadapter.KeyPrefix", len(b))
+		return o, unknownForm("the owner of a partition", b)
 	}
 	copy(o.token[:], b[1:])
 	o.width = binary.BigEndian.Uint32(b[17:])
@@ -76,9 +78,13 @@ func (a attempts) encode() []byte {
 
 func parseAttempts(b []byte) (a attempts, err error) {
 	if len(b) != 13 || b[0] != 1 {
-		return a, fmt.Errorf("hapax: the attempts at a record are kept in %d bytes of an unknown form: a newer build wrote them, or something else writes keys that begin with kafkaadapter.KeyPrefix", len(b))
+		return a, unknownForm("the attempts at a record", b)
 	}
 	a.offset = int64(binary.BigEndian.Uint64(b[1:]))
 	a.n = binary.BigEndian.Uint32(b[9:])
 	return a, nil
+}
+
+func unknownForm(what string, b []byte) error {
+	return fmt.Errorf("hapax: the store has %s as %d bytes in an unknown format: a newer version wrote them, or the application writes keys that begin with kafkaadapter.KeyPrefix", what, len(b))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // metrics are those of the package documentation.
@@ -24,6 +25,7 @@ type metrics struct {
 	attempts    *prometheus.CounterVec
 	reopened    *prometheus.CounterVec
 	letters     *prometheus.CounterVec
+	skipped     *prometheus.CounterVec
 	lost        *prometheus.CounterVec
 	fenced      *prometheus.CounterVec
 	paused      *prometheus.CounterVec
@@ -36,10 +38,7 @@ type metrics struct {
 
 func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{}
-	labels := prometheus.Labels{"group": c.opt.Group}
-	if c.opt.InstanceID != "" {
-		labels["member"] = c.opt.InstanceID
-	}
+	labels := prometheus.Labels{"group": c.opt.Group, "member": c.opt.Membership.InstanceID} // the same names for all members
 	counter := func(name, help string, names ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dedup_kafka_" + name, Help: help, ConstLabels: labels}, names)
 	}
@@ -56,6 +55,7 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	m.attempts = counter("failed_attempts_total", "Attempts of a handler that failed.", "topic")
 	m.reopened = counter("reopened_total", "Replays of dead letters that were handled.", "topic")
 	m.letters = counter("dead_letters_total", "Records that became dead letters, by reason.", "topic", "reason")
+	m.skipped = counter("skipped_total", "Records that were acknowledged unhandled, by policy and reason.", "topic", "reason")
 	m.lost = counter("lost_total", "Events that were claimed by own-commit and whose handler failed or was cut off.", "topic")
 	m.fenced = counter("fenced_total", "Batches that were dropped because the partition had gone to another owner.", "topic")
 	m.paused = counter("paused_total", "Pauses of fetching because a partition's worker had enough to do.", "topic")
@@ -67,11 +67,11 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, col := range []prometheus.Collector{m.records, m.unclaimed, m.ids, m.times, m.badTimes, m.attempts, m.reopened, m.letters, m.lost, m.fenced, m.paused,
+	for _, col := range []prometheus.Collector{m.records, m.unclaimed, m.ids, m.times, m.badTimes, m.attempts, m.reopened, m.letters, m.skipped, m.lost, m.fenced, m.paused,
 		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, newGauges(c, labels)} {
 		if err := r.Register(col); err != nil {
 			m.unregister()
-			return nil, fmt.Errorf("hapax: registering metrics; consumers of one group that share a registry need an Options.InstanceID each: %w", err)
+			return nil, fmt.Errorf("hapax: registering metrics; consumers of one group that share a registry need an Options.Membership.InstanceID each: %w", err)
 		}
 		m.registered = append(m.registered, func() bool { return r.Unregister(col) })
 	}
@@ -86,7 +86,7 @@ func (m *metrics) unregister() {
 }
 
 // batch counts a batch that committed.
-func (m *metrics) batch(topic string, o *outcome, took time.Duration) {
+func (m *metrics) batch(topic string, o *batch, took time.Duration) {
 	for v, n := range o.verdicts {
 		if n > 0 {
 			m.records.WithLabelValues(topic, engine.Verdict(v).String()).Add(float64(n))
@@ -94,12 +94,12 @@ func (m *metrics) batch(topic string, o *outcome, took time.Duration) {
 	}
 	for rule, n := range o.idRules {
 		if n > 0 {
-			m.ids.WithLabelValues(topic, IDRule(rule).String()).Add(float64(n))
+			m.ids.WithLabelValues(topic, identify.IDRule(rule).String()).Add(float64(n))
 		}
 	}
 	for rule, n := range o.tmRules {
 		if n > 0 {
-			m.times.WithLabelValues(topic, TimeRule(rule).String()).Add(float64(n))
+			m.times.WithLabelValues(topic, identify.TimeRule(rule).String()).Add(float64(n))
 		}
 	}
 	if o.badTimes > 0 {
@@ -107,6 +107,9 @@ func (m *metrics) batch(topic string, o *outcome, took time.Duration) {
 	}
 	if o.unclaim > 0 {
 		m.unclaimed.WithLabelValues(topic).Add(float64(o.unclaim))
+	}
+	for reason, n := range o.skipped {
+		m.skipped.WithLabelValues(topic, string(reason)).Add(float64(n))
 	}
 	if o.reopened > 0 {
 		m.reopened.WithLabelValues(topic).Add(float64(o.reopened))
@@ -123,8 +126,8 @@ func (m *metrics) batch(topic string, o *outcome, took time.Duration) {
 
 // gauges are looked up when they are asked for, from the partitions that are assigned then.
 type gauges struct {
-	c                                 *Consumer
-	lag, holdAge, batchAge, isStopped *prometheus.Desc
+	c                                                      *Consumer
+	lag, stableLag, holdAge, batchAge, isPaused, isStopped *prometheus.Desc
 }
 
 func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
@@ -132,9 +135,11 @@ func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
 		return prometheus.NewDesc("dedup_kafka_"+name, help, names, labels)
 	}
 	return &gauges{c,
-		desc("lag_records", "Records between the store's offset and the last stable offset, as of the last fetch.", "topic", "partition"),
+		desc("lag_records", "Offsets between the store's and the end of the log.", "topic", "partition"),
+		desc("stable_lag_records", "Offsets between the store's and the last stable offset: what can be read now. Smaller than the lag while a transaction is open.", "topic", "partition"),
 		desc("hold_age_seconds", "How far back the weeks reach that the partition keeps from expiring; expiry is held back where that is more than the retention.", "topic", "partition"),
 		desc("batch_age_seconds", "How long the present batch has been under way, its handlers included; 0 between batches. It grows while a handler hangs.", "topic", "partition"),
+		desc("partition_paused", "1 for each partition that is assigned and that the application has paused.", "topic", "partition"),
 		desc("partition_stopped", "1 for each partition that is assigned and not read, by reason.", "topic", "partition", "reason"),
 	}
 }
@@ -142,8 +147,10 @@ func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
 // Describe is part of prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.lag
+	ch <- g.stableLag
 	ch <- g.holdAge
 	ch <- g.batchAge
+	ch <- g.isPaused
 	ch <- g.isStopped
 }
 
@@ -151,25 +158,38 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range g.c.partitions() {
 		n := strconv.Itoa(int(p.pos.Partition))
-		ch <- prometheus.MustNewConstMetric(g.lag, prometheus.GaugeValue, float64(max(0, p.stable.Load()-p.nextOut.Load())), p.pos.Topic, n)
-		ch <- prometheus.MustNewConstMetric(g.batchAge, prometheus.GaugeValue, p.batchAge().Seconds(), p.pos.Topic, n)
-		if at := p.heldAt(); !at.IsZero() {
-			ch <- prometheus.MustNewConstMetric(g.holdAge, prometheus.GaugeValue, time.Since(at).Seconds(), p.pos.Topic, n)
+		gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{p.pos.Topic, n}, labels...)...)
 		}
-	}
-	for _, e := range g.c.Stopped() {
-		ch <- prometheus.MustNewConstMetric(g.isStopped, prometheus.GaugeValue, 1, e.Topic, strconv.Itoa(int(e.Partition)), e.Reason)
+		next := p.offsets.next()
+		gauge(g.lag, float64(max(0, p.ends.end.Load()-next)))
+		gauge(g.stableLag, float64(max(0, p.ends.stable.Load()-next)))
+		gauge(g.batchAge, p.batchAge().Seconds())
+		if at := p.heldAt(); !at.IsZero() {
+			gauge(g.holdAge, time.Since(at).Seconds())
+		}
+		if p.isPaused() {
+			gauge(g.isPaused, 1)
+		}
+		if e := p.status().stop; e != nil {
+			gauge(g.isStopped, 1, e.Reason)
+		}
 	}
 }
 
 // tell logs what a batch that committed has to say of its records.
-func (p *partition) tell(o *outcome) {
+func (p *partition) tell(o *batch) {
+	left := 0 // out of the log
 	for i := range o.notes {
 		n := &o.notes[i]
+		if i >= maxNotes && n.verdict != engine.Duplicate {
+			left++
+			continue
+		}
 		level, text := slog.LevelWarn, ""
 		switch {
 		case n.verdict == engine.Duplicate:
-			level, text = p.c.opt.DuplicateLevel.Level(), "duplicate skipped"
+			level, text = p.c.opt.Telemetry.DuplicateLevel.Level(), "duplicate skipped"
 		case n.policy == "retry":
 			text = "handling failed; the record is tried again"
 		case n.policy == "dead_letter":
@@ -196,7 +216,13 @@ func (p *partition) tell(o *outcome) {
 		}
 		p.log.Log(p.ctx, level, text, args...)
 	}
+	if left > 0 {
+		p.log.Warn("more records of the batch are dead letters or were rejected", "records", left, "next", o.next)
+	}
 }
+
+// maxNotes is how many records of one batch are logged one by one.
+const maxNotes = 16
 
 // idText shows an id in a log, shortened and with what is not text escaped.
 func idText(id []byte) string {

@@ -65,13 +65,13 @@ func TestMetricsAreWellFormedAndTell(t *testing.T) {
 func TestTwoConsumersOfAGroupShareARegistryByTheirInstance(t *testing.T) {
 	eng, reg := memEngine(t), prometheus.NewRegistry()
 	o := someOptions()
-	o.Registerer = reg
+	o.Telemetry.Registerer = reg
 	for _, tt := range []struct {
 		instance string
 		fails    bool
 	}{{"one", false}, {"two", false}, {"one", true}} {
-		o.InstanceID = tt.instance
-		_, err := New(eng, OwnCommit{Handle: ignoreOwn}, o)
+		o.Membership.InstanceID = tt.instance
+		_, err := New(eng, o)
 		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "InstanceID") {
 			t.Errorf("%s: %v", tt.instance, err)
 		}
@@ -81,7 +81,7 @@ func TestTwoConsumersOfAGroupShareARegistryByTheirInstance(t *testing.T) {
 func TestHandlerThatHangsShowsInTheAgeOfItsBatch(t *testing.T) {
 	own := func(r *rig) (mode Mode, began, release chan struct{}) {
 		began, release = make(chan struct{}), make(chan struct{})
-		return OwnCommit{Handle: func(context.Context, *Record) error {
+		return AtMostOnce{Handle: func(context.Context, *Record) error {
 			close(began)
 			<-release
 			return nil
@@ -104,5 +104,16 @@ func TestHandlerThatHangsShowsInTheAgeOfItsBatch(t *testing.T) {
 			kafkatest.Until(t, "the end of the batch", func() bool { return m.metric(t, "batch_age_seconds") == 0 })
 			m.stop(t)
 		})
+	}
+}
+
+func TestStaticAndDynamicConsumersShareARegistry(t *testing.T) {
+	eng, reg := memEngine(t), prometheus.NewRegistry()
+	for group, instance := range map[string]string{"static": "one", "dynamic": ""} {
+		o := someOptions()
+		o.Group, o.Membership.InstanceID, o.Telemetry.Registerer = group, instance, reg
+		if _, err := New(eng, o); err != nil {
+			t.Errorf("%s: %v", group, err)
+		}
 	}
 }

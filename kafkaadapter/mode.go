@@ -2,128 +2,94 @@ package kafkaadapter
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A Mode is a handler together with what it is promised: OwnCommit or WithWork. There are no others.
+// A Mode is a handler together with its guarantee: AtMostOnce or Transactional. There are no others.
 type Mode interface {
-	check(o *Options) error
-	deadLetters() *DeadLetters
+	check() error
 }
 
-// OwnCommit handles each event at most once: its claim and the next offset commit first, then the handler runs. An event
-// whose handler fails, panics or dies with the process is lost: that is counted (dedup_kafka_lost_total) and logged,
-// except for what the process takes with it, which is at most one batch of each partition.
-// For work that may be lost, such as push notifications.
-type OwnCommit struct {
-	// Handle handles a record. Its context ends when the partition is taken away or the consumer shuts down for longer
-	// than it may wait. Calls for one partition come one after the other, in order.
+// AtMostOnce handles each event at most once. The claim and the next offset commit first, then the handler runs. An event
+// is lost if its handler fails, panics or is cut off, if the process dies, or if the partition is lost to another member. Losses
+// are counted (dedup_kafka_lost_total) and logged, except for those that a dying process causes: at most one batch for each
+// partition. When Run ends or a partition is given away, events whose handlers have not begun are not lost: their claims are
+// taken back.
+// Use it for work that may be lost, such as push notifications.
+type AtMostOnce struct {
+	// Handle handles a record. Its context ends when the partition is taken away or when the consumer shuts down and its
+	// shutdown timeout is over. Calls for one partition come one after the other, in order, unless Route.Concurrency lets
+	// them run side by side.
 	Handle func(ctx context.Context, rec *Record) error
-	// DeadLetters is where records go that have no usable id or time, and those of a DeadLetter policy. nil: such a
-	// record stops its partition.
-	DeadLetters *DeadLetters
 }
 
-// WithWork handles each event so that its effect in the store happens once: the claim, what the handler writes through
-// tx, and the next offset commit together, or none of them does. A failing handler is run again after a back-off, until
-// MaxAttempts is reached; then the record goes to the dead letters. Effects outside the store happen as often as the
-// handler runs.
-type WithWork struct {
-	// Handle handles a record inside the transaction of its batch. It is undone alone if it fails; it may run again
-	// after a conflict, a failure or a crash. See OwnCommit.Handle for the context and the order.
-	// Host keys that begin with KeyPrefix belong to the adapter.
-	// What tx tells is final when it commits: see engine.DurableAtCommit.
+// Transactional handles each event so that its effect in the store happens exactly once. The claim, the writes of the
+// handler through tx, and the next offset commit together or not at all. A handler that fails runs again after a backoff,
+// up to MaxAttempts times; then the record becomes a dead letter. Effects outside the store happen as often as the handler
+// runs.
+type Transactional struct {
+	// Handle handles a record inside the transaction of its batch, or in a part of it with Route.Concurrency. Set it or
+	// HandleBatch. A failure undoes the writes for this record only. It may run again after a conflict, a failure or a crash.
+	// See AtMostOnce.Handle for the context and the order.
+	// Application keys that begin with KeyPrefix belong to the adapter.
+	// Verdicts that tx returns are final when it commits: see engine.DurableAtCommit.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error
-	// DeadLetters is where records go that cannot be handled. Needed.
-	DeadLetters *DeadLetters
-	// MaxAttempts is how often a record is tried, 1 or more; a process that dies in a handler counts. Needed.
+	// HandleBatch is the alternative to Handle: it handles the claimed records of a batch together, in order, at most
+	// Batching.MaxBatch of them. Duplicates and dead letters are not among them. A failure undoes the whole batch. If the
+	// error is marked by FailedAt, the records before that one are handled again and commit, and that one alone has failed an
+	// attempt. Otherwise the batch is halved until the record is found. A record that has failed before, and each record
+	// after an unclean end of the process, is handled alone. An error that is marked by Transient and not by FailedAt
+	// makes the whole batch wait. The context has no trace of a record.
+	HandleBatch func(ctx context.Context, tx *engine.Tx, records []*Record) error
+	// MaxAttempts is the number of attempts for each record, 1 or more. A process that dies in a handler counts as an
+	// attempt. Required.
 	MaxAttempts int
 }
 
-// DeadLetters says where records go that cannot be handled, and how. The zero value is the topic's name with "-dlt"
-// and the adapter's own headers.
-type DeadLetters struct {
-	// Topic names the dead-letter topic for a topic. nil: the topic's name with "-dlt". It has to exist.
-	Topic func(topic string) string
-	// Headers adds the names of other tools to the adapter's own headers.
-	Headers LetterHeaders
-}
-
-func (d *DeadLetters) topic(of string) string {
-	if d.Topic == nil {
-		return of + "-dlt"
-	}
-	return d.Topic(of)
-}
-
-// A Record is what a handler is given.
+// A Record is the argument of a handler.
 type Record struct {
 	*kgo.Record
-	// Event is what was claimed.
+	// Event is the claimed event.
 	Event engine.Event
-	// Verdict is Claimed; or TooOld, TooNew or Failed, if the policy is to handle such records without a claim.
+	// Verdict is Claimed; or TooOld, TooNew or Failed if the route's policy is to handle such records without a claim.
 	Verdict engine.Verdict
 	// Attempt counts from 1.
 	Attempt int
-	// Reopened says that this is the replay of a dead letter.
+	// Reopened is set for the replay of a dead letter.
 	Reopened bool
 
-	idRule   IDRule // zero if the record has no event that can be told
-	timeRule TimeRule
-	given    bool    // to a handler
-	replay   *replay // it is one, whose event this is
+	idRule   identify.IDRule // zero if the record has no usable event
+	timeRule identify.TimeRule
+	given    bool               // to a handler
+	slot     int                // of its handler, among those that run side by side
+	replay   *deadletter.Replay // it is one, whose event this is
 }
 
 // identity is what the record is judged by, but for BadTimes; zero if it has none that can be used.
-func (r *Record) identity() identity {
-	return identity{ID: r.Event.ID, Time: r.Event.Time, LogTime: r.Event.LogTime, IDRule: r.idRule, TimeRule: r.timeRule}
+func (r *Record) identity() identify.Identity {
+	return identify.Identity{ID: r.Event.ID, Time: r.Event.Time, ApproximateTime: r.Event.ApproximateTime, IDRule: r.idRule, TimeRule: r.timeRule}
 }
 
-func (m OwnCommit) deadLetters() *DeadLetters { return m.DeadLetters }
-func (m WithWork) deadLetters() *DeadLetters  { return m.DeadLetters }
-
-func (m OwnCommit) check(o *Options) error {
+func (m AtMostOnce) check() error {
 	if m.Handle == nil {
 		return ErrNoHandler
 	}
-	if m.DeadLetters != nil {
-		return m.DeadLetters.check(o)
-	}
-	if m.DeadLetters == nil && (o.TooOld == DeadLetter || o.TooNew == DeadLetter) {
-		return fmt.Errorf("%w: a policy is DeadLetter, and OwnCommit.DeadLetters is nil", ErrOption)
-	}
 	return nil
 }
 
-func (m WithWork) check(o *Options) error {
+func (m Transactional) check() error {
 	switch {
-	case m.Handle == nil:
+	case m.Handle == nil && m.HandleBatch == nil:
 		return ErrNoHandler
-	case m.DeadLetters == nil:
-		return ErrNoDeadLetters
+	case m.Handle != nil && m.HandleBatch != nil:
+		return ErrTwoHandlers
 	case m.MaxAttempts < 1:
 		return ErrNoAttemptLimit
 	}
-	return m.DeadLetters.check(o)
-}
-
-// check refuses dead-letter topics that the consumer reads itself: what cannot be told from others would go round in them.
-func (d *DeadLetters) check(o *Options) error {
-	for _, topic := range o.Topics {
-		if to := d.topic(topic); to == "" || slices.Contains(o.Topics, to) {
-			return fmt.Errorf("%w: the dead-letter topic of %q is %q, which is empty or consumed as well", ErrOption, topic, to)
-		}
-	}
 	return nil
-}
-
-// withWork reports whether handlers run inside the transaction.
-func (c *Consumer) withWork() bool {
-	_, ok := c.mode.(WithWork)
-	return ok
 }

@@ -44,11 +44,11 @@ func (r *rig) checkStops(t *testing.T, kind error) {
 }
 
 // checkWayOn starts a consumer with a way on and checks what it handles of partition 0, after another record was sent.
-func (r *rig) checkWayOn(t *testing.T, p Positions, want ...string) {
+func (r *rig) checkWayOn(t *testing.T, p Recovery, want ...string) {
 	t.Helper()
 	before := len(r.handled())
 	last := "last-" + kafkatest.Name(t)
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Positions = p })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = p })
 	r.send(t, 0, last)
 	kafkatest.Until(t, "the last record", func() bool { return r.effects(t, last) == 1 })
 	r.untilStored(t, 0, r.Log(t, r.topic, 0).End)
@@ -73,7 +73,7 @@ func TestRecordsRemovedWhileStopped(t *testing.T) {
 	r.send(t, 0, numbered("c", 5)...)
 	r.DeleteRecords(t, r.topic, 0, 13)
 	r.checkStops(t, ErrBelowLog)
-	r.checkWayOn(t, Positions{BelowLog: StartOver}, "c3", "c4")
+	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c3", "c4")
 }
 
 func TestRetentionRemovesWhatWasNotRead(t *testing.T) {
@@ -90,17 +90,17 @@ func TestRetentionRemovesWhatWasNotRead(t *testing.T) {
 		t.Errorf("stopped: %v", e)
 	}
 	m.stop(t)
-	r.checkWayOn(t, Positions{BelowLog: StartOver}, "c")
+	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c")
 }
 
 // Fetching is paused meanwhile, so that the client has not got what is removed. A fetch that is under way may bring it all
 // the same: then it is tried with other records.
 func TestRecordsRemovedWhileRunning(t *testing.T) {
-	for name, way := range map[string]WayOn{"stop": Stop, "start over": StartOver} {
+	for name, way := range map[string]RecoveryPolicy{"stop": Stop, "start over": StartOver} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			r.send(t, 0, "a")
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Positions.BelowLog = way })
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.BelowLog = way })
 			r.untilStored(t, 0, 1)
 			for round := range 20 {
 				ids := numbered(fmt.Sprintf("b%d-", round), 9)
@@ -152,7 +152,7 @@ func TestStoreAheadOfTheLog(t *testing.T) {
 	}
 	r.checkStops(t, ErrAboveLog)
 	r.send(t, 0, "c")
-	r.checkWayOn(t, Positions{AboveLog: TrustKafka}, "c")
+	r.checkWayOn(t, Recovery{AboveLog: TrustKafka}, "c")
 }
 
 func TestTopicRecreatedWhileStopped(t *testing.T) {
@@ -166,16 +166,16 @@ func TestTopicRecreatedWhileStopped(t *testing.T) {
 		}
 	}
 	m.stop(t)
-	r.checkWayOn(t, Positions{Recreated: StartOver}, "c0")
+	r.checkWayOn(t, Recovery{Recreated: StartOver}, "c0")
 }
 
 func TestTopicRecreatedWhileRunning(t *testing.T) {
-	for name, way := range map[string]WayOn{"stop": Stop, "start over": StartOver} {
+	for name, way := range map[string]RecoveryPolicy{"stop": Stop, "start over": StartOver} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the client takes its time to tell
 			r := newRig(t, 1)
 			r.send(t, 0, numbered("a", 3)...)
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Positions.Recreated = way })
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.Recreated = way })
 			r.untilStored(t, 0, 3)
 			r.RecreateTopic(t, r.topic, 1, nil)
 			r.send(t, 0, "c0")
@@ -206,7 +206,7 @@ func TestTopicDeletedWhileRunning(t *testing.T) {
 
 func TestForeignStore(t *testing.T) {
 	for name, tt := range map[string]struct {
-		way  WayOn
+		way  RecoveryPolicy
 		want []string
 	}{
 		"trust Kafka": {TrustKafka, []string{"c"}},
@@ -226,7 +226,7 @@ func TestForeignStore(t *testing.T) {
 				}
 			}
 			m.stop(t)
-			r.checkWayOn(t, Positions{ForeignStore: tt.way}, tt.want...)
+			r.checkWayOn(t, Recovery{ForeignStore: tt.way}, tt.want...)
 		})
 	}
 }
@@ -243,7 +243,7 @@ func TestEmptyStoreWithACommittedGroup(t *testing.T) {
 	if o, _ := r.Committed(t, r.group, r.topic, 0); o.At != 3 || o.Metadata != "kgo-1" {
 		t.Errorf("a stopped partition's commit was changed: %+v", o)
 	}
-	r.checkWayOn(t, Positions{EmptyStore: TrustKafka}, "a3", "a4")
+	r.checkWayOn(t, Recovery{EmptyStore: TrustKafka}, "a3", "a4")
 }
 
 func TestRestoredStoreIsBehindKafka(t *testing.T) {
@@ -260,22 +260,22 @@ func TestRestoredStoreIsBehindKafka(t *testing.T) {
 		t.Errorf("stopped: %v", e)
 	}
 	m.stop(t)
-	r.checkWayOn(t, Positions{KafkaAhead: TrustStore}, "b", "c")
+	r.checkWayOn(t, Recovery{KafkaAhead: TrustStore}, "b", "c")
 }
 
 func TestOffsetResetByAnAdministrator(t *testing.T) {
 	r := consumed(t)
 	r.Commit(t, r.group, r.offset(0, 4, ""))
-	r.checkStops(t, ErrMoved)
-	r.checkWayOn(t, Positions{Moved: TrustKafka}) // from 4 on all are duplicates
+	r.checkStops(t, ErrOffsetReset)
+	r.checkWayOn(t, Recovery{OffsetReset: TrustKafka}) // from 4 on all are duplicates
 	r.Commit(t, r.group, r.offset(0, 4, ""))
-	r.checkWayOn(t, Positions{Moved: TrustStore})
+	r.checkWayOn(t, Recovery{OffsetReset: TrustStore})
 }
 
 func TestPartitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Start = Latest })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Start = Latest })
 	r.UntilCommitted(t, r.group, r.topic, 0, 2)
 	r.send(t, 0, "c")
 	r.untilStored(t, 0, 3)
@@ -288,8 +288,8 @@ func TestPartitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T) {
 // A topic that appears later is consumed, and said to be missing until then.
 func TestTopicThatComesLater(t *testing.T) {
 	r := newRig(t, 1)
-	later := &kgo.Record{Topic: r.topic + "-later", Headers: []kgo.RecordHeader{{Key: "id", Value: []byte("a")}}}
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Topics = append(o.Topics, later.Topic) })
+	later := &kgo.Record{Topic: r.topic + "-later", Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte("a")}}}
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Topics = append(o.Routes[0].Topics, later.Topic) })
 	r.UntilMembers(t, r.group, 1, r.topic)
 	r.CreateNamed(t, later.Topic, 1, nil)
 	r.Produce(t, later)

@@ -3,7 +3,7 @@ package kafkaadapter
 import (
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,116 +13,125 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// What the zero values of Options stand for, and caps.
+// Defaults for zero values of Options, and limits.
 const (
-	DefaultMaxBatch        = 512
-	LimitBatch             = 16 << 10
-	DefaultDrainTimeout    = 10 * time.Second
-	DefaultShutdownTimeout = 10 * time.Second
-	DefaultCommitInterval  = time.Second
-	DefaultAllowedLateness = 7 * 24 * time.Hour
-	DefaultFirstBackoff    = 100 * time.Millisecond
-	DefaultLongestBackoff  = 30 * time.Second
+	DefaultMaxBatch         = 512
+	MaxBatchLimit           = 16 << 10
+	DefaultMaxBufferedBytes = 128 << 20
+	DefaultBatchTime        = 100 * time.Millisecond
+	DefaultDrainTimeout     = 10 * time.Second
+	DefaultShutdownTimeout  = 10 * time.Second
+	DefaultLagInterval      = 10 * time.Second
+	DefaultSilenceTimeout   = 30 * time.Second
+	DefaultCommitInterval   = time.Second
+	DefaultAllowedLateness  = 7 * 24 * time.Hour
+	DefaultMinBackoff       = 100 * time.Millisecond
+	DefaultMaxBackoff       = 30 * time.Second
 )
 
-// A Policy says what becomes of a record that the engine neither claims nor calls a duplicate.
-type Policy uint8
-
-// The policies.
-const (
-	Reject     Policy = iota // acknowledge it unhandled; counted and logged
-	Process                  // handle it without a claim: it may be handled more than once; counted
-	DeadLetter               // send it to the dead-letter topic
-)
-
-// A FailedPolicy says what becomes of a record that the engine could not judge although the store works, such as one
-// that would pass a stated cap. If the store itself fails, the consumer always stops.
-type FailedPolicy uint8
-
-// The policies for records that could not be judged.
-const (
-	FailClosed FailedPolicy = iota // try again after the back-off; with the work, the limit of attempts applies
-	FailOpen                       // handle it without a claim: it may be handled more than once; counted
-)
-
-// Start says where a partition is read from that neither the store nor the group knows.
-type Start uint8
-
-// The starts.
-const (
-	Earliest Start = iota // the oldest record that the broker has
-	Latest                // only what comes after the assignment
-)
-
-// Options configure a Consumer. Group, Topics and Client's seed brokers are needed; the zero value of everything else is
-// stated field by field.
+// Options configure a Consumer. Group, Routes and the seed brokers in Client are required; the zero value of every other
+// field has a stated default.
 type Options struct {
 	// Group is the consumer group.
 	Group string
-	// Topics are the topics to consume.
-	Topics []string
-	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel), a logger (kslog). The
-	// options that the adapter sets itself (group, topics, offsets, isolation, callbacks) are refused by New.
+	// Routes says which topics are consumed, and how. Each topic belongs to one route.
+	Routes []Route
+	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel), a logger (kslog). New
+	// refuses the options that the adapter sets itself (group, topics, offsets, isolation, callbacks). It replaces
+	// kgo.ProducerBatchMaxBytes: the brokers limit the size of dead letters.
 	Client []kgo.Opt
+
+	// Membership is the consumer's part in the group.
+	Membership Membership
+	// Batching bounds the batches of a partition.
+	Batching Batching
+	// Backoff bounds the pauses of a partition.
+	Backoff Backoff
+	// Timeouts bound the end of assignments and of Run.
+	Timeouts Timeouts
+	// Recovery chooses a policy for each way in which store and Kafka can disagree. The zero value stops such a partition.
+	Recovery Recovery
+	// Telemetry says where logs, metrics and traces go.
+	Telemetry Telemetry
+	// Hooks are functions of the application that the consumer calls.
+	Hooks Hooks
+}
+
+// Membership is the consumer's part in the group.
+type Membership struct {
 	// InstanceID makes the consumer a static member: it keeps its partitions through a restart that is shorter than the
 	// session timeout. Empty: a dynamic member.
 	InstanceID string
 	// ServerSideAssignment uses the group protocol of KIP-848, for brokers that have it. Otherwise cooperative-sticky.
 	ServerSideAssignment bool
-
-	// Scope is the scope of the claims. Empty: the group's name. All topics of the consumer share it: ids that are
-	// unique only within their topic need Identify.PerTopic.
-	Scope string
-	// SharedScope allows another group to claim in the same scope: each event is then handled by one of them.
-	SharedScope bool
-	// Identify says how a record's id and time are found.
-	Identify Identify
-
-	// Start is where to begin where neither store nor group knows the partition.
-	Start Start
-	// Positions chooses ways on where store and Kafka disagree. The zero value stops such a partition.
-	Positions Positions
-
-	// TooOld, TooNew and Failed are the policies for these verdicts.
-	TooOld, TooNew Policy
-	Failed         FailedPolicy
-
-	// MaxBatch is the most records that one batch of the store carries; the adapter chooses between 1 and it by how long
-	// the handlers take. 1: each record alone. After a process died, as many records as its batches held are handled one
-	// by one, so that one that kills the process is found. 0 = DefaultMaxBatch; at most LimitBatch.
-	MaxBatch int
-	// BatchTime is what the handlers of one batch are aimed to take together, so that partitions can be given away soon.
-	// 0 = 100 ms.
-	BatchTime time.Duration
-
-	// FirstBackoff and LongestBackoff bound the pause of a partition before a record is tried again: it doubles with
-	// each attempt and is jittered. 0 = DefaultFirstBackoff, DefaultLongestBackoff.
-	FirstBackoff, LongestBackoff time.Duration
-
-	// DrainTimeout is how long a partition that is to be given away waits for the handler that runs. After it the work is
-	// dropped: nothing of it commits, and its context ends. Keep it below the client's RebalanceTimeout.
-	// 0 = DefaultDrainTimeout.
-	DrainTimeout time.Duration
-	// ShutdownTimeout is the same for the end of Run. 0 = DefaultShutdownTimeout.
-	ShutdownTimeout time.Duration
-
-	// CommitInterval is how often the store's offsets are committed to Kafka, for lag tools; nothing rests on it.
-	// 0 = DefaultCommitInterval.
+	// Pinned gives the consumer a fixed part of the partitions in place of a membership. The zero value: it is a member.
+	Pinned Pinned
+	// CommitInterval is the time between commits of the store's offsets to Kafka. They are for lag tools: no promise
+	// depends on them. 0 = DefaultCommitInterval.
 	CommitInterval time.Duration
+}
 
-	// AllowedLateness is how far behind the last handled events their repeats and neighbours may still come: no week is
-	// dropped that is later than the partition's low mark less this. 0 = DefaultAllowedLateness.
-	AllowedLateness time.Duration
+// Batching bounds the batches of a partition.
+type Batching struct {
+	// MaxBatch is the largest number of records in one batch of the store. The adapter chooses between 1 and MaxBatch by
+	// the time that handlers take. 1: each record alone. After the process died, as many records as its batches held are
+	// handled one by one, so that a record that kills the process is found. 0 = DefaultMaxBatch; at most MaxBatchLimit.
+	MaxBatch int
+	// BatchTime is the time that the handlers of one batch should take together, so that partitions can be given away
+	// soon. With Route.Concurrency it is the time from the first handler's begin to the last one's. 0 = DefaultBatchTime.
+	BatchTime time.Duration
+	// MaxBufferedBytes bounds the memory of fetched records that are not handled yet, of all partitions together. One half
+	// is for records that wait for handlers: a partition that holds its share is paused. The other half is for the fetches
+	// of the client, which count as the brokers send them, compressed. A single batch that is larger can exceed the bound.
+	// kgo.FetchMaxBytes and kgo.MaxConcurrentFetches in Options.Client take precedence. 0 = DefaultMaxBufferedBytes.
+	MaxBufferedBytes int64
+}
 
-	// Logger is told of duplicates, dead letters, stops and whatever is not a matter of course. nil = slog.Default().
+// Backoff bounds the pauses of a partition before a record is tried again, or before a stopped partition is. The pause
+// doubles with each attempt and is jittered.
+type Backoff struct {
+	// Min and Max are the shortest and the longest pause. 0 = DefaultMinBackoff, DefaultMaxBackoff.
+	Min, Max time.Duration
+}
+
+// Timeouts bound the end of assignments and of Run.
+type Timeouts struct {
+	// Drain is the time that a partition to be given away waits for the running handler. After it the work is dropped:
+	// nothing of it commits, and its context ends. Keep it below the client's RebalanceTimeout. 0 = DefaultDrainTimeout.
+	Drain time.Duration
+	// Shutdown is the same for the end of Run. 0 = DefaultShutdownTimeout.
+	Shutdown time.Duration
+	// Silence is how long a partition may get no answer from the broker before it is reported as silent. 0 =
+	// DefaultSilenceTimeout.
+	Silence time.Duration
+}
+
+// Telemetry says where logs, metrics and traces go.
+type Telemetry struct {
+	// Logger receives the log: see the package documentation. nil = slog.Default().
 	Logger *slog.Logger
 	// DuplicateLevel is the level at which duplicates are logged. nil = slog.LevelDebug.
 	DuplicateLevel slog.Leveler
-	// Registerer registers the metrics of the package documentation. nil = none are registered.
+	// Registerer registers the metrics of the package documentation. nil: none are registered.
 	Registerer prometheus.Registerer
 	// Propagator reads the trace context from a record's headers for its handler. nil = W3C trace context and baggage.
 	Propagator propagation.TextMapPropagator
-	// OnStop is called when a partition stops, from the goroutine that stops it; it returns soon. nil = nobody.
+	// LagInterval is the time between look-ups of the ends of the logs, for the lag of partitions. 0 = DefaultLagInterval.
+	LagInterval time.Duration
+}
+
+// Hooks are functions of the application that the consumer calls. They return soon: the group waits for those about
+// assignments. nil: not called.
+type Hooks struct {
+	// OnAssigned is called with the partitions that are added to the assignment, by topic, before a record of them is
+	// handled. It is called with none after a rebalance that adds none.
+	OnAssigned func(partitions map[string][]int32)
+	// OnRevoked is called with partitions that are given away, once their handlers have ended or were cut off
+	// (Timeouts.Drain): nothing of them commits after it. At the end of Run it is called for all partitions.
+	OnRevoked func(partitions map[string][]int32)
+	// OnLost is OnRevoked for partitions that already belong to another member.
+	OnLost func(partitions map[string][]int32)
+	// OnStop is called when a partition stops, from the goroutine that stops it.
 	OnStop func(*StopError)
 }
 
@@ -134,52 +143,59 @@ func defaulted[T comparable](field *T, value T) {
 }
 
 func (o *Options) complete() {
-	defaulted(&o.Scope, o.Group)
-	defaulted(&o.MaxBatch, DefaultMaxBatch)
-	defaulted(&o.BatchTime, 100*time.Millisecond)
-	defaulted(&o.FirstBackoff, DefaultFirstBackoff)
-	defaulted(&o.LongestBackoff, DefaultLongestBackoff)
-	defaulted(&o.DrainTimeout, DefaultDrainTimeout)
-	defaulted(&o.ShutdownTimeout, DefaultShutdownTimeout)
-	defaulted(&o.CommitInterval, DefaultCommitInterval)
-	defaulted(&o.AllowedLateness, DefaultAllowedLateness)
-	defaulted(&o.Logger, slog.Default())
-	if o.DuplicateLevel == nil {
-		o.DuplicateLevel = slog.LevelDebug
+	o.Routes = slices.Clone(o.Routes)
+	for i := range o.Routes {
+		defaulted(&o.Routes[i].Scope, o.Group)
+		o.Routes[i].complete()
+		defaulted(&o.Routes[i].AllowedLateness, DefaultAllowedLateness)
+	}
+	defaulted(&o.Membership.CommitInterval, DefaultCommitInterval)
+	defaulted(&o.Batching.MaxBatch, DefaultMaxBatch)
+	defaulted(&o.Batching.MaxBufferedBytes, DefaultMaxBufferedBytes)
+	defaulted(&o.Batching.BatchTime, DefaultBatchTime)
+	defaulted(&o.Backoff.Min, DefaultMinBackoff)
+	defaulted(&o.Backoff.Max, DefaultMaxBackoff)
+	defaulted(&o.Timeouts.Drain, DefaultDrainTimeout)
+	defaulted(&o.Timeouts.Shutdown, DefaultShutdownTimeout)
+	defaulted(&o.Telemetry.LagInterval, DefaultLagInterval)
+	defaulted(&o.Timeouts.Silence, DefaultSilenceTimeout)
+	defaulted(&o.Telemetry.Logger, slog.Default())
+	if o.Telemetry.DuplicateLevel == nil {
+		o.Telemetry.DuplicateLevel = slog.LevelDebug
 	}
 }
 
-// check refuses what cannot work. It is called on completed options.
+// check refuses completed options that cannot work.
 func (o *Options) check() error {
 	switch {
 	case o.Group == "":
-		return fmt.Errorf("%w: Options.Group is empty", ErrOption)
+		return fmt.Errorf("%w: Options.Group is empty: name the consumer group", ErrOption)
 	case len(o.Group) > engine.MaxTopicBytes:
-		return fmt.Errorf("%w: Options.Group has %d bytes, the cap is %d", ErrOption, len(o.Group), engine.MaxTopicBytes)
-	case strings.TrimSpace(o.Scope) == "" || len(o.Scope) > engine.MaxScopeBytes:
-		return fmt.Errorf("%w: Options.Scope %q is blank or has more than %d bytes: no event could be claimed", ErrOption, o.Scope, engine.MaxScopeBytes)
-	case len(o.Topics) == 0:
-		return fmt.Errorf("%w: Options.Topics is empty", ErrOption)
-	case o.MaxBatch < 1 || o.MaxBatch > LimitBatch:
-		return fmt.Errorf("%w: Options.MaxBatch is %d: give 1 to %d", ErrOption, o.MaxBatch, LimitBatch)
-	case o.FirstBackoff > o.LongestBackoff:
-		return fmt.Errorf("%w: Options.FirstBackoff %v is longer than LongestBackoff %v", ErrOption, o.FirstBackoff, o.LongestBackoff)
-	case o.TooOld > DeadLetter || o.TooNew > DeadLetter || o.Failed > FailOpen || o.Start > Latest:
-		return fmt.Errorf("%w: a policy or Start has no such value", ErrOption)
+		return fmt.Errorf("%w: Options.Group has %d bytes: use at most %d", ErrOption, len(o.Group), engine.MaxTopicBytes)
+	case o.Batching.MaxBatch < 1 || o.Batching.MaxBatch > MaxBatchLimit:
+		return fmt.Errorf("%w: Options.Batching.MaxBatch is %d: give 1 to %d", ErrOption, o.Batching.MaxBatch, MaxBatchLimit)
+	case o.Batching.MaxBufferedBytes < 1<<20:
+		return fmt.Errorf("%w: Options.Batching.MaxBufferedBytes is %d: give at least 1 MiB", ErrOption, o.Batching.MaxBufferedBytes)
+	case o.Backoff.Min > o.Backoff.Max:
+		return fmt.Errorf("%w: Options.Backoff.Min %v is longer than Max %v: raise Max or lower Min", ErrOption, o.Backoff.Min, o.Backoff.Max)
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
-		{"BatchTime", o.BatchTime}, {"FirstBackoff", o.FirstBackoff}, {"DrainTimeout", o.DrainTimeout},
-		{"ShutdownTimeout", o.ShutdownTimeout}, {"CommitInterval", o.CommitInterval}, {"AllowedLateness", o.AllowedLateness},
+		{"Membership.CommitInterval", o.Membership.CommitInterval}, {"Batching.BatchTime", o.Batching.BatchTime},
+		{"Backoff.Min", o.Backoff.Min}, {"Timeouts.Drain", o.Timeouts.Drain}, {"Timeouts.Shutdown", o.Timeouts.Shutdown},
+		{"Timeouts.Silence", o.Timeouts.Silence}, {"Telemetry.LagInterval", o.Telemetry.LagInterval},
 	} {
 		if d.value < 0 {
-			return fmt.Errorf("%w: Options.%s is %v", ErrOption, d.name, d.value)
+			return fmt.Errorf("%w: Options.%s is %v: give 0 or more", ErrOption, d.name, d.value)
 		}
 	}
-	if err := o.Positions.check(); err != nil {
+	if err := o.Membership.checkPinned(); err != nil {
 		return err
 	}
-	return o.Identify.validate()
+	if err := o.Recovery.check(); err != nil {
+		return err
+	}
+	return checkRoutes(o.Routes)
 }

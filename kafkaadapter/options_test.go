@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 func memEngine(t *testing.T) *engine.Engine {
@@ -19,7 +20,7 @@ func memEngine(t *testing.T) *engine.Engine {
 	return openMem(t, storetest.NewMem(engine.Identity{}), engine.Options{})
 }
 
-func openMem(t *testing.T, m *storetest.Mem, o engine.Options) *engine.Engine {
+func openMem(t testing.TB, m *storetest.Mem, o engine.Options) *engine.Engine {
 	t.Helper()
 	eng, err := engine.Open(m, o)
 	if err != nil {
@@ -33,37 +34,47 @@ func ignore(context.Context, *engine.Tx, *Record) error { return nil }
 func ignoreOwn(context.Context, *Record) error          { return nil }
 
 func someOptions() Options {
-	return Options{Group: "g", Topics: []string{"in"}, Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}}
+	return Options{
+		Group: "g", Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")},
+		Routes: []Route{{Topics: []string{"in"}, Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: Reject, Undecodable: Reject}},
+	}
 }
 
 func TestModesThatCouldStickForEverAreRefused(t *testing.T) {
 	eng := memEngine(t)
+	letters := &deadletter.Options{}
 	for _, tt := range []struct {
-		name string
-		mode Mode
-		o    func(*Options)
-		want error
+		name  string
+		route Route
+		want  error
 	}{
-		{"with the work", WithWork{Handle: ignore, DeadLetters: &DeadLetters{}, MaxAttempts: 1}, nil, nil},
-		{"no dead letters", WithWork{Handle: ignore, MaxAttempts: 1}, nil, ErrNoDeadLetters},
-		{"no limit", WithWork{Handle: ignore, DeadLetters: &DeadLetters{}}, nil, ErrNoAttemptLimit},
-		{"negative limit", WithWork{Handle: ignore, DeadLetters: &DeadLetters{}, MaxAttempts: -1}, nil, ErrNoAttemptLimit},
-		{"no handler", WithWork{DeadLetters: &DeadLetters{}, MaxAttempts: 1}, nil, ErrNoHandler},
-		{"own-commit", OwnCommit{Handle: ignoreOwn}, nil, nil},
-		{"own-commit, no handler", OwnCommit{}, nil, ErrNoHandler},
-		{"own-commit, dead letters for too old and none", OwnCommit{Handle: ignoreOwn}, func(o *Options) { o.TooOld = DeadLetter }, ErrOption},
-		{"own-commit, dead letters for too new and none", OwnCommit{Handle: ignoreOwn}, func(o *Options) { o.TooNew = DeadLetter }, ErrOption},
-		{"no mode", nil, nil, ErrOption},
+		{"transactional", Route{Mode: Transactional{Handle: ignore, MaxAttempts: 1}, DeadLetters: letters}, nil},
+		{"no dead letters", Route{Mode: Transactional{Handle: ignore, MaxAttempts: 1}}, ErrNoDeadLetters},
+		{"no limit", Route{Mode: Transactional{Handle: ignore}, DeadLetters: letters}, ErrNoAttemptLimit},
+		{"negative limit", Route{Mode: Transactional{Handle: ignore, MaxAttempts: -1}, DeadLetters: letters}, ErrNoAttemptLimit},
+		{"no handler", Route{Mode: Transactional{MaxAttempts: 1}, DeadLetters: letters}, ErrNoHandler},
+		{"two handlers", Route{Mode: Transactional{Handle: ignore, HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters}, ErrTwoHandlers},
+		{"batches", Route{Mode: Transactional{HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters}, nil},
+		{"at most once, rejecting", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: Process, Undecodable: Reject}, nil},
+		{"at most once, dead letters", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: DeadLetter, TooNew: DeadLetter, DeadLetters: letters}, nil},
+		{"at most once, no policies", Route{Mode: AtMostOnce{Handle: ignoreOwn}}, ErrOption},
+		{"at most once, no policy for too old", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooNew: Reject, Undecodable: Reject}, ErrOption},
+		{"at most once, no policy for too new", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, DeadLetters: letters}, ErrOption},
+		{"at most once, no policy for undecodable", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: Reject}, ErrOption},
+		{"at most once, no handler", Route{Mode: AtMostOnce{}}, ErrNoHandler},
+		{"at most once, dead letters for too old and none", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: DeadLetter, TooNew: Reject, Undecodable: Reject}, ErrOption},
+		{"at most once, dead letters for too new and none", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: DeadLetter, Undecodable: Reject}, ErrOption},
+		{"batches side by side", Route{Mode: Transactional{HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters, Concurrency: Concurrency{Handlers: 2}}, ErrOption},
+		{"no mode", Route{}, ErrOption},
 	} {
 		o := someOptions()
-		if tt.o != nil {
-			tt.o(&o)
-		}
-		if _, err := New(eng, tt.mode, o); !errors.Is(err, tt.want) {
+		tt.route.Topics = []string{"in"}
+		o.Routes = []Route{tt.route}
+		if _, err := New(eng, o); !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), "Options.Routes[0]") {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
 		}
 	}
-	if _, err := New(nil, OwnCommit{Handle: ignoreOwn}, someOptions()); !errors.Is(err, ErrOption) {
+	if _, err := New(nil, someOptions()); !errors.Is(err, ErrOption) {
 		t.Errorf("no engine: %v", err)
 	}
 }
@@ -74,31 +85,40 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		return func(o *Options) { o.Client = append(o.Client, opts...) }
 	}
 	for name, change := range map[string]func(*Options){
-		"Options.Group":                    func(o *Options) { o.Group = "" },
-		"Options.Topics":                   func(o *Options) { o.Topics = nil },
-		"Options.MaxBatch":                 func(o *Options) { o.MaxBatch = LimitBatch + 1 },
-		"Options.MaxBatch is -1":           func(o *Options) { o.MaxBatch = -1 },
-		"Options.FirstBackoff":             func(o *Options) { o.FirstBackoff = time.Hour },
-		"Options.BatchTime":                func(o *Options) { o.BatchTime = -1 },
-		"Options.DrainTimeout":             func(o *Options) { o.DrainTimeout = -1 },
-		"Options.ShutdownTimeout":          func(o *Options) { o.ShutdownTimeout = -1 },
-		"Options.CommitInterval":           func(o *Options) { o.CommitInterval = -1 },
-		"Options.AllowedLateness":          func(o *Options) { o.AllowedLateness = -1 },
-		"a policy or Start":                func(o *Options) { o.TooOld = DeadLetter + 1 },
-		"Start has no such value":          func(o *Options) { o.Start = Latest + 1 },
-		"Positions.BelowLog":               func(o *Options) { o.Positions.BelowLog = TrustStore },
-		"Options.Client is empty":          func(o *Options) { o.Client = nil },
-		"Options.Client: ":                 client(kgo.RequiredAcks(kgo.LeaderAck())),
-		"kgo.ConsumerGroup: set":           client(kgo.ConsumerGroup("x")),
-		"kgo.ConsumeTopics: set":           client(kgo.ConsumeTopics("x")),
-		"kgo.ConsumePartitions":            client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"x": {0: kgo.NewOffset()}})),
-		"kgo.TransactionalID":              client(kgo.TransactionalID("x")),
-		"kgo.RequiredAcks":                 client(kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()),
-		"kgo.ConsumerGroup: set Options.G": client(kgo.ConsumerGroup("x"), kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) {})),
+		"Options.Group":                     func(o *Options) { o.Group = "" },
+		"Options.Routes is empty":           func(o *Options) { o.Routes = nil },
+		"Options.Routes[0].Topics":          func(o *Options) { o.Routes[0].Topics = nil },
+		`Options.Routes[1].Topics has "in"`: func(o *Options) { o.Routes = append(o.Routes, o.Routes[0]) },
+		"Options.Batching.MaxBatch":         func(o *Options) { o.Batching.MaxBatch = MaxBatchLimit + 1 },
+		"Options.Batching.MaxBatch is -1":   func(o *Options) { o.Batching.MaxBatch = -1 },
+		"Options.Backoff.Min":               func(o *Options) { o.Backoff.Min = time.Hour },
+		"Options.Batching.BatchTime":        func(o *Options) { o.Batching.BatchTime = -1 },
+		"Options.Timeouts.Drain":            func(o *Options) { o.Timeouts.Drain = -1 },
+		"Options.Timeouts.Shutdown":         func(o *Options) { o.Timeouts.Shutdown = -1 },
+		"Options.Membership.CommitInterval": func(o *Options) { o.Membership.CommitInterval = -1 },
+		"Options.Routes[0].AllowedLateness": func(o *Options) { o.Routes[0].AllowedLateness = -1 },
+		"Concurrency.Handlers is -1":        func(o *Options) { o.Routes[0].Concurrency.Handlers = -1 },
+		"Concurrency.Handlers is 1025":      func(o *Options) { o.Routes[0].Concurrency.Handlers = MaxHandlers + 1 },
+		"Concurrency.Key is set":            func(o *Options) { o.Routes[0].Concurrency.Key = func(*Record) []byte { return nil } },
+		"Options.Routes[0].TooOld has no":   func(o *Options) { o.Routes[0].TooOld = DeadLetter + 1 },
+		"Options.Routes[0].TooNew is not":   func(o *Options) { o.Routes[0].TooNew = 0 },
+		"Undecodable has no such policy":    func(o *Options) { o.Routes[0].Undecodable = Process },
+		"Undecodable is DeadLetter":         func(o *Options) { o.Routes[0].Undecodable = DeadLetter },
+		"Options.Routes[0].Start has no":    func(o *Options) { o.Routes[0].Start = Latest + 1 },
+		"Recovery.BelowLog":                 func(o *Options) { o.Recovery.BelowLog = TrustStore },
+		"Options.Client is empty":           func(o *Options) { o.Client = nil },
+		"Options.Client: ":                  client(kgo.RequiredAcks(kgo.LeaderAck())),
+		"kgo.ConsumerGroup: set":            client(kgo.ConsumerGroup("x")),
+		"kgo.ConsumeTopics: set":            client(kgo.ConsumeTopics("x")),
+		"kgo.ConsumeRegex: name":            client(kgo.ConsumeRegex()),
+		"kgo.ConsumePartitions":             client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"x": {0: kgo.NewOffset()}})),
+		"kgo.TransactionalID":               client(kgo.TransactionalID("x")),
+		"kgo.RequiredAcks":                  client(kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()),
+		"kgo.ConsumerGroup: set Options.G":  client(kgo.ConsumerGroup("x"), kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) {})),
 	} {
 		o := someOptions()
 		change(&o)
-		_, err := New(eng, OwnCommit{Handle: ignoreOwn}, o)
+		_, err := New(eng, o)
 		if err == nil || !strings.Contains(err.Error(), name) || !errors.Is(err, ErrOption) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -108,8 +128,8 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 func TestClientOptionsOfTheHostAreKept(t *testing.T) {
 	o := someOptions()
 	o.Client = append(o.Client, kgo.ClientID("mine"), kgo.FetchMaxWait(time.Second))
-	o.InstanceID = "one"
-	c, err := New(memEngine(t), OwnCommit{Handle: ignoreOwn}, o)
+	o.Membership.InstanceID = "one"
+	c, err := New(memEngine(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +157,8 @@ func TestScopeBelongsToOneGroup(t *testing.T) {
 		want   error
 	}{{"first", false, nil}, {"first", false, nil}, {"second", false, ErrScopeShared}, {"second", true, nil}} {
 		o := someOptions()
-		o.Group, o.Scope, o.SharedScope = tt.group, "orders", tt.shared
-		c, err := New(eng, OwnCommit{Handle: ignoreOwn}, o)
+		o.Group, o.Routes[0].Scope, o.Routes[0].SharedScope = tt.group, "orders", tt.shared
+		c, err := New(eng, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +172,7 @@ func TestSecretIsTheStores(t *testing.T) {
 	eng := memEngine(t)
 	var secrets []string
 	for range 2 {
-		c, err := New(eng, OwnCommit{Handle: ignoreOwn}, someOptions())
+		c, err := New(eng, someOptions())
 		if err == nil {
 			err = c.bind(t.Context())
 		}
@@ -167,26 +187,24 @@ func TestSecretIsTheStores(t *testing.T) {
 }
 
 func TestOptionsThatWouldBuryEverythingAreRefused(t *testing.T) {
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = eng.Close() })
-	same := &DeadLetters{Topic: func(topic string) string { return topic }}
-	handle := func(context.Context, *engine.Tx, *Record) error { return nil }
-	for name, c := range map[string]struct {
-		mode Mode
-		set  func(*Options)
-	}{
-		"blank scope":                      {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: &DeadLetters{}}, func(o *Options) { o.Scope = " " }},
-		"long scope":                       {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: &DeadLetters{}}, func(o *Options) { o.Scope = strings.Repeat("s", 256) }},
-		"long group":                       {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: &DeadLetters{}}, func(o *Options) { o.Group = strings.Repeat("g", 256) }},
-		"dead letters to the topic itself": {WithWork{Handle: handle, MaxAttempts: 1, DeadLetters: same}, func(*Options) {}},
+	eng := memEngine(t)
+	same := &deadletter.Options{Topic: func(topic string) string { return topic }}
+	for name, set := range map[string]func(*Options){
+		"blank scope":                      func(o *Options) { o.Routes[0].Scope = " " },
+		"long scope":                       func(o *Options) { o.Routes[0].Scope = strings.Repeat("s", 256) },
+		"long group":                       func(o *Options) { o.Group = strings.Repeat("g", 256) },
+		"dead letters to the topic itself": func(o *Options) { o.Routes[0].DeadLetters = same },
+		"dead letters to another route": func(o *Options) {
+			o.Routes = append(o.Routes, o.Routes[0])
+			o.Routes[1].Topics, o.Routes[0].DeadLetters = []string{"in-dlt"}, &deadletter.Options{}
+		},
 	} {
-		o := Options{Group: "g", Topics: []string{"in"}, Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}}
-		c.set(&o)
-		if _, err := New(eng, c.mode, o); !errors.Is(err, ErrOption) {
+		o := someOptions()
+		set(&o)
+		if _, err := New(eng, o); !errors.Is(err, ErrOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
+
+func ignoreBatch(context.Context, *engine.Tx, []*Record) error { return nil }

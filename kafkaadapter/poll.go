@@ -4,205 +4,180 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/hapax-dev/hapax/engine"
 )
 
 // pauseAfter is how long the poll loop waits for a full queue before it stops fetching that partition. A pause throws
 // away what the client has fetched, and its end is seen by the fetch after the one that is under way, so that pauses are
 // for partitions that are stuck or slow, not for those that keep the machine busy. A partition that took longer than
 // this to empty its queue is paused at once the next time.
-const pauseAfter = time.Second
+//
+// starveAfter is how long it waits while another partition has nothing to do although the broker has records for it, and
+// idleAfter the same if no partition but the full ones has anything to do. Then queues may hold more records than they
+// should, up to their bytes.
+const (
+	pauseAfter  = time.Second
+	starveAfter = 100 * time.Millisecond
+	idleAfter   = 5 * time.Millisecond
+)
 
-// pollLoop hands what is fetched to the partitions' workers until ctx ends. It lets the group rebalance between any two
-// polls: workers are drained by the callbacks.
+// openAgain is the time after which the poll loop tries again to open partitions that the client does not have yet.
+const openAgain = 5 * time.Millisecond
+
+// pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and lets the group rebalance
+// between any two polls: partitions are drained by the callbacks.
 func (c *Consumer) pollLoop(ctx context.Context) {
 	defer c.client.AllowRebalance()
 	for ctx.Err() == nil {
 		c.waitForRoom(ctx)
-		until, cancel := context.WithTimeout(ctx, c.lookEvery())
+		until, cancel := c.openings.until(ctx)
 		fetches := c.client.PollFetches(until)
 		cancel()
 		if fetches.IsClientClosed() {
 			return
 		}
-		c.dispatch(ctx, fetches)
-		c.lookAgain(ctx)
-		c.client.AllowRebalance()
-	}
-}
-
-// queueLimit is the number of fetched records with which a partition's worker has enough to do.
-func (c *Consumer) queueLimit() int { return max(4*c.opt.MaxBatch, 512) }
-
-func (c *Consumer) dispatch(ctx context.Context, fetches kgo.Fetches) {
-	for i := range fetches {
-		for j := range fetches[i].Topics {
-			t := &fetches[i].Topics[j]
-			for k := range t.Partitions {
-				c.deliver(ctx, t, &t.Partitions[k])
+		for i := range fetches {
+			for j := range fetches[i].Topics {
+				t := &fetches[i].Topics[j]
+				for k := range t.Partitions {
+					c.deliver(ctx, t, &t.Partitions[k])
+				}
 			}
 		}
+		c.openPending()
+		c.client.AllowRebalance()
 	}
 }
 
 func (c *Consumer) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPartition) {
 	tp := topicPartition{t.Topic, f.Partition}
 	p := c.partition(tp)
-	switch {
-	case f.Err != nil && (ctx.Err() != nil || errors.Is(f.Err, context.Canceled)):
-	case f.Err != nil && t.Topic == "" && errors.Is(f.Err, context.DeadlineExceeded): // time to look again
-	case f.Err != nil:
-		if p != nil && len(f.Records) > 0 { // they came before the error, and do not come again
-			p.push(f.Records, -1)
+	if f.Err != nil && (ctx.Err() != nil || errors.Is(f.Err, context.Canceled) || t.Topic == "" && errors.Is(f.Err, context.DeadlineExceeded)) {
+		return // the poll was cut short
+	}
+	if p != nil {
+		switch {
+		case t.TopicID != [16]byte{} && p.fetchID != [16]byte{} && t.TopicID != p.fetchID:
+			c.interrupt(tp, fmt.Errorf("records of another topic of that name: %w", ErrRecreated))
+			return
+		case len(f.Records) > 0 || f.Err == nil: // those before an error do not come again
+			p.ends.tell(f.HighWatermark, f.LastStableOffset)
+			p.queue.push(f.Records)
 		}
-		c.fetchFailed(ctx, tp, f.Err)
-	case p == nil: // stopped, or given away since it was fetched
-	case t.TopicID != [16]byte{} && p.topicID != [16]byte{} && t.TopicID != p.topicID:
-		c.reposition(ctx, tp, fmt.Errorf("records of another topic of that name: %w", ErrRecreated))
-	default:
-		p.push(f.Records, f.LastStableOffset)
+	}
+	if f.Err != nil {
+		c.fetchFailed(tp, f.Err)
 	}
 }
 
-// waitForRoom waits while a worker has enough to do; a partition that stays full is paused.
-func (c *Consumer) waitForRoom(ctx context.Context) {
-	for began := time.Now(); ctx.Err() == nil; {
-		var full []*partition
-		for _, p := range c.partitions() {
-			if !p.room() {
-				full = append(full, p)
-			}
+// fetchFailed sorts an error of the client: one that the client handles itself is logged, one of the whole consumer ends
+// Run, and the others go to the partition, which is paused.
+func (c *Consumer) fetchFailed(tp topicPartition, err error) {
+	c.m.fetchErrors.WithLabelValues(tp.topic).Inc()
+	log := c.opt.Telemetry.Logger
+	var known *kerr.Error
+	switch {
+	case errors.Is(err, kerr.FencedInstanceID):
+		c.fail(fmt.Errorf("hapax: another consumer runs with the same Options.Membership.InstanceID %q: %w", c.opt.Membership.InstanceID, err))
+	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
+		c.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
+	case errors.As(err, new(*kgo.ErrGroupSession)):
+		c.throttled(log.Warn, "the group session ended and is begun again", topicPartition{}, "group", c.opt.Group, "error", err)
+	case tp.topic == "", errors.As(err, &known) && known.Retriable && !isPositionError(err):
+		c.throttled(log.Warn, "fetching failed; the client tries again", tp, "topic", tp.topic, "partition", tp.partition, "error", err)
+	default:
+		c.interrupt(tp, err)
+	}
+}
+
+// interrupt pauses partitions because of an error, and leaves the rest to their goroutines. A partition below 0 stands for
+// all of the topic.
+func (c *Consumer) interrupt(tp topicPartition, err error) {
+	found := false
+	for _, p := range c.partitions() {
+		if p.pos.Topic == tp.topic && (tp.partition < 0 || p.pos.Partition == tp.partition) {
+			found = true
+			c.client.PauseFetchPartitions(p.only())
+			p.queue.interrupt(err)
 		}
-		if len(full) == 0 {
+	}
+	if !found {
+		c.throttled(c.opt.Telemetry.Logger.Error, "a topic cannot be consumed; the client tries again", tp, "topic", tp.topic, "error", err)
+	}
+}
+
+// limits is what each queue holds before its partition is paused.
+func (c *Consumer) limits() capacity {
+	return capacity{max(4*c.opt.Batching.MaxBatch, 512), c.queueBytes.Load()}
+}
+
+// waitForRoom waits while a goroutine has enough to do; a partition that stays full is paused.
+func (c *Consumer) waitForRoom(ctx context.Context) {
+	began := time.Now()
+	fed, busy := began, began // when no partition starved last, and when one that is not full had something to do
+	for ctx.Err() == nil {
+		limits := c.limits()
+		now := time.Now()
+		r := crowded(c.partitions(), limits)
+		if len(r.full) == 0 {
 			return
 		}
-		waited := time.Since(began) > pauseAfter
-		for _, p := range full {
-			if waited || p.isSlow() {
-				p.pause()
+		if !r.starving {
+			fed = now
+		}
+		if !r.starving || r.busy {
+			busy = now
+		}
+		late := now.Sub(began) > pauseAfter || c.openings.any()
+		hurry := now.Sub(fed) > starveAfter || now.Sub(busy) > idleAfter
+		for _, p := range r.full {
+			if late || p.queue.isSlow() || p.isPaused() || hurry && !p.queue.room(capacity{math.MaxInt, limits.bytes}) {
+				c.pause(p, limits)
 			}
+		}
+		if hurry {
+			return
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// fetchFailed sorts an error of the client: those that it mends itself are logged; the others stop the partition or
-// end Run.
-func (c *Consumer) fetchFailed(ctx context.Context, tp topicPartition, err error) {
-	var loss *kgo.ErrDataLoss
-	var session *kgo.ErrGroupSession
-	switch {
-	case errors.As(err, &loss):
-		c.reposition(ctx, tp, fmt.Errorf("%w: %w", ErrLogDiverged, err))
-	case errors.Is(err, kerr.OffsetOutOfRange), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
-		c.reposition(ctx, tp, err)
-	case errors.Is(err, kerr.FencedInstanceID):
-		c.fail(fmt.Errorf("hapax: another consumer runs with the same Options.InstanceID %q: %w", c.opt.InstanceID, err))
-	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
-		c.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
-	case errors.As(err, &session):
-		c.opt.Logger.Warn("the group session ended and is begun again", "group", c.opt.Group, "error", err)
-	case tp.topic != "" && !errors.As(err, new(*kerr.Error)):
-		c.unreadable(tp, err)
-	default:
-		c.opt.Logger.Warn("fetching failed; the client tries again", "topic", tp.topic, "partition", tp.partition, "error", err)
-	}
-	c.m.fetchErrors.WithLabelValues(tp.topic).Inc()
+// A crowd is what the poll loop sees of the queues.
+type crowd struct {
+	full     []*partition
+	starving bool // a partition has nothing to do although the broker has records for it
+	busy     bool // one that is not full has records
 }
 
-// reposition looks again at a partition whose position does not hold any more, while it is assigned: it goes on by the
-// way on that is configured, or stops.
-func (c *Consumer) reposition(ctx context.Context, tp topicPartition, cause error) {
-	p := c.remove(tp)
-	if p == nil {
-		return
+func crowded(all []*partition, limits capacity) (r crowd) {
+	for _, p := range all {
+		if !p.queue.room(limits) {
+			r.full = append(r.full, p)
+			continue
+		}
+		if !p.isPaused() {
+			r.starving = r.starving || p.queue.starves(p.ends.stable.Load())
+			r.busy = r.busy || p.queue.isBusy()
+		}
 	}
-	c.client.PauseFetchPartitions(map[string][]int32{tp.topic: {tp.partition}})
-	c.drain([]*partition{p}, c.opt.DrainTimeout) // what was fetched before is judged to the end of its batch
-	c.takeUp(ctx, tp, p.topicID, cause, func(err error) bool {
-		return kerr.IsRetriable(err) && !errors.Is(err, kerr.UnknownTopicOrPartition) // the client has waited long enough
+	return r
+}
+
+// pause stops fetching a partition while its queue is full.
+func (c *Consumer) pause(p *partition, limits capacity) {
+	c.whileAssigned(p, func() {
+		if p.queue.pause(limits) {
+			c.client.PauseFetchPartitions(p.only())
+			c.m.paused.WithLabelValues(p.pos.Topic).Inc()
+		}
 	})
 }
 
-// takeUp looks a paused partition up and goes on with it where the store is, or where the way on that is configured
-// leads. topicID is the topic that the client reads under that name.
-func (c *Consumer) takeUp(ctx context.Context, tp topicPartition, topicID [16]byte, cause error, passes func(error) bool) {
-	offsets := map[string]map[int32]kgo.Offset{tp.topic: {tp.partition: {}}}
-	views, err := c.views(ctx, offsets, passes)
-	if err == nil {
-		err = views[0].err
-	}
-	switch {
-	case errors.Is(err, engine.ErrStopped), errors.Is(err, engine.ErrClosed):
-		c.fail(err)
-		return
-	case err != nil:
-		c.stopForNow(tp, reasonOf(err), fmt.Errorf("%w; looking it up: %w", cause, err), topicID)
-		return
-	}
-	v := views[0]
-	v.committed = nil // it was agreed on when the partition was assigned
-	if errors.Is(cause, kerr.UnknownTopicID) && (v.topicID == topicID || c.opt.Positions.Recreated != Stop) ||
-		v.topicID != topicID && c.opt.Positions.Recreated != Stop {
-		c.rejoin(tp.topic)
-		return
-	}
-	b, err := c.begin(ctx, v)
-	switch {
-	case errors.As(err, new(*PositionError)):
-		c.stop(tp, "position", err)
-	case err != nil:
-		c.fail(err)
-	default:
-		c.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{tp.topic: {tp.partition: {Epoch: -1, Offset: b.offset}}})
-		c.client.ResumeFetchPartitions(map[string][]int32{tp.topic: {tp.partition}})
-	}
-}
-
-// unreadable stops a partition whose data the client cannot read. The client may go on behind it: so nothing more is
-// taken from it, and the partition is read again from the store's position later.
-func (c *Consumer) unreadable(tp topicPartition, cause error) {
-	p := c.remove(tp)
-	if p == nil {
-		return
-	}
-	c.client.PauseFetchPartitions(map[string][]int32{tp.topic: {tp.partition}})
-	c.drain([]*partition{p}, c.opt.DrainTimeout)
-	c.stopForNow(tp, "unreadable", cause, p.topicID)
-}
-
-func reasonOf(err error) string {
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return "topic_gone"
-	}
-	return "unreachable"
-}
-
-// rejoin makes the client forget a topic and find it again: it keeps asking for a topic that was created again by its
-// old id. The partitions are assigned anew then. It must not wait for the poll loop, whose call it may be under.
-func (c *Consumer) rejoin(topic string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.rejoining[topic] {
-		return
-	}
-	c.rejoining[topic] = true
-	c.behind.Go(func() {
-		c.client.PurgeTopicsFromConsuming(topic)
-		c.client.AddConsumeTopics(topic)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.rejoining, topic)
-	})
-}
-
-// halt stops a partition from its own worker.
-func (c *Consumer) halt(tp topicPartition, reason string, err error) {
-	c.client.PauseFetchPartitions(map[string][]int32{tp.topic: {tp.partition}})
-	c.stop(tp, reason, err)
+// resume fetches a partition again whose queue has room.
+func (c *Consumer) resume(p *partition) {
+	c.whileAssigned(p, func() { c.client.ResumeFetchPartitions(p.only()) })
 }

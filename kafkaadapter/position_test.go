@@ -9,6 +9,7 @@ import (
 )
 
 var (
+	aTopicID = [16]byte{0xa1, 15: 0x1f}
 	aUUID    = [16]byte{0x0a, 0x0b, 15: 0x0f}
 	anID     = engine.Identity{UUID: aUUID, Incarnation: 3}
 	ourMark  = authorOf(anID).metadata()
@@ -47,65 +48,65 @@ func TestWhereAPartitionBegins(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		v    view
-		p    Positions
+		p    Recovery
 		kind error
 		want int64 // refused, or where it begins
 	}{
-		{"the store agrees with its commit", look(at(50), mine(50)), Positions{}, nil, 50},
-		{"Kafka's commit is behind the store", look(at(50), mine(40)), Positions{}, nil, 50},
-		{"nothing is committed in Kafka", look(at(50), nil), Positions{}, nil, 50},
-		{"somebody else committed the same offset", look(at(50), theirs(50)), Positions{}, nil, 50},
-		{"the log's very start", look(at(10), nil), Positions{}, nil, 10},
-		{"the log's very end", look(at(100), nil), Positions{}, nil, 100},
-		{"nobody knows the partition", look(nil, nil), Positions{}, nil, 10},
-		{"the broker has no topic ids", inTopic(look(at(50), nil), [16]byte{}), Positions{}, nil, 50},
-		{"the store has no topic id", look(&engine.Offset{Next: 50}, nil), Positions{}, nil, 50},
-		{"the epoch ends at the offset", epochUntil(look(at(50), nil), 50), Positions{}, nil, 50},
+		{"the store agrees with its commit", look(at(50), mine(50)), Recovery{}, nil, 50},
+		{"Kafka's commit is behind the store", look(at(50), mine(40)), Recovery{}, nil, 50},
+		{"nothing is committed in Kafka", look(at(50), nil), Recovery{}, nil, 50},
+		{"somebody else committed the same offset", look(at(50), theirs(50)), Recovery{}, nil, 50},
+		{"the log's very start", look(at(10), nil), Recovery{}, nil, 10},
+		{"the log's very end", look(at(100), nil), Recovery{}, nil, 100},
+		{"nobody knows the partition", look(nil, nil), Recovery{}, nil, 10},
+		{"the broker has no topic ids", inTopic(look(at(50), nil), [16]byte{}), Recovery{}, nil, 50},
+		{"the store has no topic id", look(&engine.Offset{Next: 50}, nil), Recovery{}, nil, 50},
+		{"the epoch ends at the offset", epochUntil(look(at(50), nil), 50), Recovery{}, nil, 50},
 
-		{"below the log", below, Positions{}, ErrBelowLog, refused},
-		{"below the log, start over", below, Positions{BelowLog: StartOver}, ErrBelowLog, 10},
-		{"above the log", above, Positions{}, ErrAboveLog, refused},
-		{"above the log, start over", above, Positions{AboveLog: StartOver}, ErrAboveLog, 10},
-		{"above the log, trust Kafka", above, Positions{AboveLog: TrustKafka}, ErrAboveLog, 50},
-		{"above the log, trust Kafka, which has nothing", look(at(101), nil), Positions{AboveLog: TrustKafka}, ErrAboveLog, refused},
-		{"above the log, trust Kafka, which is above too", look(at(102), mine(101)), Positions{AboveLog: TrustKafka}, ErrAboveLog, refused},
-		{"above the log, trust Kafka, which is below", look(at(102), mine(9)), Positions{AboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"below the log", below, Recovery{}, ErrBelowLog, refused},
+		{"below the log, start over", below, Recovery{BelowLog: StartOver}, ErrBelowLog, 10},
+		{"above the log", above, Recovery{}, ErrAboveLog, refused},
+		{"above the log, start over", above, Recovery{AboveLog: StartOver}, ErrAboveLog, 10},
+		{"above the log, trust Kafka", above, Recovery{AboveLog: TrustKafka}, ErrAboveLog, 50},
+		{"above the log, trust Kafka, which has nothing", look(at(101), nil), Recovery{AboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"above the log, trust Kafka, which is above too", look(at(102), mine(101)), Recovery{AboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"above the log, trust Kafka, which is below", look(at(102), mine(9)), Recovery{AboveLog: TrustKafka}, ErrAboveLog, refused},
 
-		{"recreated", recreated, Positions{}, ErrRecreated, refused},
-		{"recreated, start over", recreated, Positions{Recreated: StartOver}, ErrRecreated, 10},
-		{"recreated, trust Kafka", inTopic(look(at(50), mine(20)), other), Positions{Recreated: TrustKafka}, ErrRecreated, 20},
-		{"recreated, trust Kafka, which has nothing", recreated, Positions{Recreated: TrustKafka}, ErrRecreated, refused},
+		{"recreated", recreated, Recovery{}, ErrRecreated, refused},
+		{"recreated, start over", recreated, Recovery{Recreated: StartOver}, ErrRecreated, 10},
+		{"recreated, trust Kafka", inTopic(look(at(50), mine(20)), other), Recovery{Recreated: TrustKafka}, ErrRecreated, 20},
+		{"recreated, trust Kafka, which has nothing", recreated, Recovery{Recreated: TrustKafka}, ErrRecreated, refused},
 
-		{"foreign store", foreignView, Positions{}, ErrForeignStore, refused},
-		{"foreign store at the same offset", look(at(50), &commit{50, 2, foreign}), Positions{}, ErrForeignStore, refused},
-		{"older incarnation", look(at(50), &commit{50, 2, olderRun}), Positions{}, ErrForeignStore, refused},
-		{"later incarnation", look(at(50), &commit{50, 2, laterRun}), Positions{}, ErrForeignStore, refused},
-		{"foreign store, this one is empty", look(nil, &commit{50, 2, foreign}), Positions{EmptyStore: StartOver}, ErrForeignStore, refused},
-		{"foreign store, trust the store", foreignView, Positions{ForeignStore: TrustStore}, ErrForeignStore, 50},
-		{"foreign store, trust Kafka", foreignView, Positions{ForeignStore: TrustKafka}, ErrForeignStore, 60},
-		{"foreign store, start over", foreignView, Positions{ForeignStore: StartOver}, ErrForeignStore, 10},
-		{"foreign store, trust the store, which is empty", look(nil, &commit{50, 2, foreign}), Positions{ForeignStore: TrustStore}, ErrForeignStore, refused},
+		{"foreign store", foreignView, Recovery{}, ErrForeignStore, refused},
+		{"foreign store at the same offset", look(at(50), &commit{50, 2, foreign}), Recovery{}, ErrForeignStore, refused},
+		{"older incarnation", look(at(50), &commit{50, 2, olderRun}), Recovery{}, ErrForeignStore, refused},
+		{"later incarnation", look(at(50), &commit{50, 2, laterRun}), Recovery{}, ErrForeignStore, refused},
+		{"foreign store, this one is empty", look(nil, &commit{50, 2, foreign}), Recovery{EmptyStore: StartOver}, ErrForeignStore, refused},
+		{"foreign store, trust the store", foreignView, Recovery{ForeignStore: TrustStore}, ErrForeignStore, 50},
+		{"foreign store, trust Kafka", foreignView, Recovery{ForeignStore: TrustKafka}, ErrForeignStore, 60},
+		{"foreign store, start over", foreignView, Recovery{ForeignStore: StartOver}, ErrForeignStore, 10},
+		{"foreign store, trust the store, which is empty", look(nil, &commit{50, 2, foreign}), Recovery{ForeignStore: TrustStore}, ErrForeignStore, refused},
 
-		{"empty store", empty, Positions{}, ErrEmptyStore, refused},
-		{"empty store that committed itself", look(nil, mine(40)), Positions{}, ErrEmptyStore, refused},
-		{"empty store, trust Kafka", empty, Positions{EmptyStore: TrustKafka}, ErrEmptyStore, 40},
-		{"empty store, start over", empty, Positions{EmptyStore: StartOver}, ErrEmptyStore, 10},
-		{"empty store, trust Kafka, which is below the log", look(nil, theirs(5)), Positions{EmptyStore: TrustKafka}, ErrBelowLog, refused},
+		{"empty store", empty, Recovery{}, ErrEmptyStore, refused},
+		{"empty store that committed itself", look(nil, mine(40)), Recovery{}, ErrEmptyStore, refused},
+		{"empty store, trust Kafka", empty, Recovery{EmptyStore: TrustKafka}, ErrEmptyStore, 40},
+		{"empty store, start over", empty, Recovery{EmptyStore: StartOver}, ErrEmptyStore, 10},
+		{"empty store, trust Kafka, which is below the log", look(nil, theirs(5)), Recovery{EmptyStore: TrustKafka}, ErrBelowLog, refused},
 		{"empty store, trust Kafka, which is below the log, start over", look(nil, theirs(5)),
-			Positions{EmptyStore: TrustKafka, BelowLog: StartOver}, ErrBelowLog, 10},
+			Recovery{EmptyStore: TrustKafka, BelowLog: StartOver}, ErrBelowLog, 10},
 
-		{"Kafka ahead", ahead, Positions{}, ErrKafkaAhead, refused},
-		{"Kafka ahead, trust the store", ahead, Positions{KafkaAhead: TrustStore}, ErrKafkaAhead, 50},
-		{"Kafka ahead, trust Kafka", ahead, Positions{KafkaAhead: TrustKafka}, ErrKafkaAhead, 60},
-		{"moved back", moved, Positions{}, ErrMoved, refused},
-		{"moved ahead", look(at(50), theirs(60)), Positions{}, ErrMoved, refused},
-		{"moved, trust the store", moved, Positions{Moved: TrustStore}, ErrMoved, 50},
-		{"moved, trust Kafka", moved, Positions{Moved: TrustKafka}, ErrMoved, 40},
-		{"moved, trust Kafka, which is above the log", look(at(50), theirs(101)), Positions{Moved: TrustKafka}, ErrAboveLog, refused},
+		{"Kafka ahead", ahead, Recovery{}, ErrKafkaAhead, refused},
+		{"Kafka ahead, trust the store", ahead, Recovery{KafkaAhead: TrustStore}, ErrKafkaAhead, 50},
+		{"Kafka ahead, trust Kafka", ahead, Recovery{KafkaAhead: TrustKafka}, ErrKafkaAhead, 60},
+		{"moved back", moved, Recovery{}, ErrOffsetReset, refused},
+		{"moved ahead", look(at(50), theirs(60)), Recovery{}, ErrOffsetReset, refused},
+		{"moved, trust the store", moved, Recovery{OffsetReset: TrustStore}, ErrOffsetReset, 50},
+		{"moved, trust Kafka", moved, Recovery{OffsetReset: TrustKafka}, ErrOffsetReset, 40},
+		{"moved, trust Kafka, which is above the log", look(at(50), theirs(101)), Recovery{OffsetReset: TrustKafka}, ErrAboveLog, refused},
 
-		{"diverged", diverged, Positions{}, ErrLogDiverged, refused},
-		{"diverged, trust the store", diverged, Positions{LogDiverged: TrustStore}, ErrLogDiverged, 50},
-		{"diverged, start over", diverged, Positions{LogDiverged: StartOver}, ErrLogDiverged, 10},
+		{"diverged", diverged, Recovery{}, ErrLogDiverged, refused},
+		{"diverged, trust the store", diverged, Recovery{LogDiverged: TrustStore}, ErrLogDiverged, 50},
+		{"diverged, start over", diverged, Recovery{LogDiverged: StartOver}, ErrLogDiverged, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, err := tt.v.begin(&tt.p, false)
@@ -122,7 +123,7 @@ func TestWhereAPartitionBegins(t *testing.T) {
 			if !errors.As(err, &e) || !errors.Is(err, tt.kind) {
 				t.Fatalf("begins at %d, %v; want %v", b.offset, err, tt.kind)
 			}
-			if field := disagreementOf(tt.kind).field; !strings.Contains(err.Error(), "Options.Positions: "+field+" = ") {
+			if field := disagreementOf(tt.kind).field; !strings.Contains(err.Error(), "Options.Recovery") || !strings.Contains(err.Error(), ": "+field+" = ") {
 				t.Errorf("the error does not name the ways on: %v", err)
 			}
 		})
@@ -131,18 +132,18 @@ func TestWhereAPartitionBegins(t *testing.T) {
 
 func TestUnknownPartitionMayBeginAtTheEnd(t *testing.T) {
 	v := look(nil, nil)
-	if b, err := v.begin(&Positions{}, true); err != nil || b.offset != 100 {
+	if b, err := v.begin(&Recovery{}, true); err != nil || b.offset != 100 {
 		t.Errorf("begins at %d, %v", b.offset, err)
 	}
 	v = look(at(50), nil)
-	if b, err := v.begin(&Positions{}, true); err != nil || b.offset != 50 {
+	if b, err := v.begin(&Recovery{}, true); err != nil || b.offset != 50 {
 		t.Errorf("known to the store, it begins at %d, %v", b.offset, err)
 	}
 }
 
 func TestPositionErrorTellsBothSides(t *testing.T) {
 	v := look(at(50), &commit{60, 2, foreign})
-	_, err := v.begin(&Positions{}, false)
+	_, err := v.begin(&Recovery{}, false)
 	var e *PositionError
 	if !errors.As(err, &e) {
 		t.Fatal(err)
@@ -158,24 +159,24 @@ func TestPositionErrorTellsBothSides(t *testing.T) {
 
 // The ways that each comment in Positions names, and no others.
 func TestEachDisagreementHasItsWaysOn(t *testing.T) {
-	set := map[error]func(*Positions, WayOn){
-		ErrBelowLog:     func(p *Positions, w WayOn) { p.BelowLog = w },
-		ErrAboveLog:     func(p *Positions, w WayOn) { p.AboveLog = w },
-		ErrRecreated:    func(p *Positions, w WayOn) { p.Recreated = w },
-		ErrForeignStore: func(p *Positions, w WayOn) { p.ForeignStore = w },
-		ErrEmptyStore:   func(p *Positions, w WayOn) { p.EmptyStore = w },
-		ErrKafkaAhead:   func(p *Positions, w WayOn) { p.KafkaAhead = w },
-		ErrMoved:        func(p *Positions, w WayOn) { p.Moved = w },
-		ErrLogDiverged:  func(p *Positions, w WayOn) { p.LogDiverged = w },
+	set := map[error]func(*Recovery, RecoveryPolicy){
+		ErrBelowLog:     func(p *Recovery, w RecoveryPolicy) { p.BelowLog = w },
+		ErrAboveLog:     func(p *Recovery, w RecoveryPolicy) { p.AboveLog = w },
+		ErrRecreated:    func(p *Recovery, w RecoveryPolicy) { p.Recreated = w },
+		ErrForeignStore: func(p *Recovery, w RecoveryPolicy) { p.ForeignStore = w },
+		ErrEmptyStore:   func(p *Recovery, w RecoveryPolicy) { p.EmptyStore = w },
+		ErrKafkaAhead:   func(p *Recovery, w RecoveryPolicy) { p.KafkaAhead = w },
+		ErrOffsetReset:  func(p *Recovery, w RecoveryPolicy) { p.OffsetReset = w },
+		ErrLogDiverged:  func(p *Recovery, w RecoveryPolicy) { p.LogDiverged = w },
 	}
 	allowed := map[error]string{
 		ErrBelowLog: "stop start_over", ErrAboveLog: "stop start_over trust_kafka", ErrRecreated: "stop start_over trust_kafka",
 		ErrForeignStore: "stop trust_store trust_kafka start_over", ErrEmptyStore: "stop trust_kafka start_over",
-		ErrKafkaAhead: "stop trust_store trust_kafka", ErrMoved: "stop trust_store trust_kafka", ErrLogDiverged: "stop trust_store start_over",
+		ErrKafkaAhead: "stop trust_store trust_kafka", ErrOffsetReset: "stop trust_store trust_kafka", ErrLogDiverged: "stop trust_store start_over",
 	}
 	for kind, set := range set {
 		for w := Stop; w <= StartOver+1; w++ {
-			var p Positions
+			var p Recovery
 			set(&p, w)
 			err := p.check()
 			want := strings.Contains(" "+allowed[kind]+" ", " "+w.String()+" ")

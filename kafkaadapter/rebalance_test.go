@@ -103,7 +103,7 @@ func TestMembersOfOneProcessExchangePartitions(t *testing.T) {
 	})
 	mode.Handle = failingOnce(mode.Handle)
 	drain := func(o *Options) {
-		o.DrainTimeout, o.Logger = 50*time.Millisecond, slog.New(slog.DiscardHandler)
+		o.Timeouts.Drain, o.Telemetry.Logger = 50*time.Millisecond, slog.New(slog.DiscardHandler)
 	}
 	end := r.traffic(t)
 	members := []*member{r.start(t, mode, drain)}
@@ -121,7 +121,7 @@ func TestMembersOfOneProcessExchangePartitions(t *testing.T) {
 			}
 			members = slices.Delete(members, victim, victim+1)
 		} else {
-			members = append(members, r.start(t, mode, drain, func(o *Options) { o.ShutdownTimeout = 50 * time.Millisecond }))
+			members = append(members, r.start(t, mode, drain, func(o *Options) { o.Timeouts.Shutdown = 50 * time.Millisecond }))
 		}
 		kafkatest.Until(t, "progress", func() bool { return len(r.handled()) > before+100 })
 		gaps = append(gaps, g.take().Round(time.Millisecond))
@@ -137,7 +137,7 @@ func TestMembersOfOneProcessExchangePartitions(t *testing.T) {
 	}
 	r.checkOnce(t, ids...)
 	if n := r.letterCount(t); n > 0 {
-		t.Errorf("%d dead letters: %v", n, values(t, r.letters(t, 1)[0]))
+		t.Errorf("%d dead letters: %v", n, values(r.letters(t, 1)[0]))
 	}
 	t.Logf("%d events, %d rounds; longest time without a handled record, by round: %v", len(ids), rounds, gaps)
 }
@@ -154,7 +154,7 @@ func failingOnce(f func(context.Context, *engine.Tx, *Record) error) func(contex
 }
 
 // stuck is a mode whose handler blocks for one id until release, whatever its context says, and then goes on.
-func (r *rig) stuck(id string) (mode WithWork, began, release chan struct{}, verdict chan error) {
+func (r *rig) stuck(id string) (mode Transactional, began, release chan struct{}, verdict chan error) {
 	began, release, verdict = make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once atomic.Bool
 	mode = r.work(5, func(ctx context.Context, tx *engine.Tx, rec *Record) error {
@@ -173,8 +173,8 @@ func (r *rig) stuck(id string) (mode WithWork, began, release chan struct{}, ver
 func TestStuckHandlerIsFenced(t *testing.T) {
 	r := newRig(t, 2)
 	mode, began, release, verdict := r.stuck("b")
-	drain := func(o *Options) { o.DrainTimeout = 20 * time.Millisecond }
-	first := r.start(t, mode, drain, func(o *Options) { o.ShutdownTimeout = time.Millisecond })
+	drain := func(o *Options) { o.Timeouts.Drain = 20 * time.Millisecond }
+	first := r.start(t, mode, drain, func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
 	r.UntilMembers(t, r.group, 1, r.topic)
 	for p := range r.partitions { // one of the partitions moves
 		r.send(t, p, fmt.Sprint("warm", p))
@@ -230,7 +230,7 @@ func TestNothingCommitsAfterARevoke(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			mode, began, release, verdict := r.stuck("b")
-			m := r.start(t, mode, func(o *Options) { o.DrainTimeout, o.ShutdownTimeout = time.Millisecond, time.Millisecond })
+			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Millisecond })
 			r.send(t, 0, "a", "b")
 			<-began
 			p := m.partition(topicPartition{r.topic, 0})
@@ -267,7 +267,7 @@ func TestPartitionOfAnotherOwnerIsLeftAlone(t *testing.T) {
 func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
 	r := newRig(t, 1)
 	mode, began, release, verdict := r.stuck("b")
-	m := r.start(t, mode, func(o *Options) { o.DrainTimeout = time.Minute })
+	m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain = time.Minute })
 	r.send(t, 0, "a", "b")
 	<-began
 	p := m.partition(topicPartition{r.topic, 0})

@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // A rig is a broker, a topic with its dead-letter topic, a group, and a store in memory.
@@ -35,7 +36,7 @@ type rig struct {
 
 // A run is one call of a handler.
 type run struct {
-	id        string
+	topic, id string
 	partition int32
 	offset    int64
 	attempt   int
@@ -44,7 +45,7 @@ type run struct {
 	trace     string
 }
 
-func newRig(t *testing.T, partitions int32) *rig {
+func newRig(t testing.TB, partitions int32) *rig {
 	t.Helper()
 	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{}), group: kafkatest.Name(t), partitions: partitions}
 	r.topic = r.CreateTopic(t, partitions, nil)
@@ -53,13 +54,13 @@ func newRig(t *testing.T, partitions int32) *rig {
 	return r
 }
 
-func (r *rig) open(t *testing.T, m *storetest.Mem) {
+func (r *rig) open(t testing.TB, m *storetest.Mem) {
 	t.Helper()
 	r.mem, r.eng = m, openMem(t, m, engine.Options{})
 }
 
 // crash cuts the power of the store, and opens what survived.
-func (r *rig) crash(t *testing.T) {
+func (r *rig) crash(t testing.TB) {
 	t.Helper()
 	r.open(t, r.mem.Crash())
 }
@@ -68,12 +69,12 @@ func (r *rig) crash(t *testing.T) {
 func (r *rig) event(partition int32, id string, headers ...kgo.RecordHeader) *kgo.Record {
 	return &kgo.Record{
 		Topic: r.topic, Partition: partition, Key: []byte("key-" + id), Value: []byte("value-" + id),
-		Headers: append([]kgo.RecordHeader{{Key: "id", Value: []byte(id)}}, headers...),
+		Headers: append([]kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}, headers...),
 	}
 }
 
 // send produces events with these ids to a partition.
-func (r *rig) send(t *testing.T, partition int32, ids ...string) {
+func (r *rig) send(t testing.TB, partition int32, ids ...string) {
 	t.Helper()
 	recs := make([]*kgo.Record, len(ids))
 	for i, id := range ids {
@@ -95,7 +96,7 @@ func numbered(prefix string, n int) []string {
 func (r *rig) note(ctx context.Context, rec *Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.runs = append(r.runs, run{string(rec.Event.ID), rec.Partition, rec.Offset, rec.Attempt, rec.Verdict, rec.Reopened, traceOf(ctx)})
+	r.runs = append(r.runs, run{rec.Topic, string(rec.Event.ID), rec.Partition, rec.Offset, rec.Attempt, rec.Verdict, rec.Reopened, traceOf(ctx)})
 }
 
 // handled are the calls of handlers until now.
@@ -113,8 +114,8 @@ func (r *rig) handledIDs() (ids []string) {
 }
 
 // work is a mode whose handler notes its calls, runs f if there is one, and counts its events in the store.
-func (r *rig) work(attempts int, f func(context.Context, *engine.Tx, *Record) error) WithWork {
-	return WithWork{MaxAttempts: attempts, DeadLetters: &DeadLetters{}, Handle: func(ctx context.Context, tx *engine.Tx, rec *Record) error {
+func (r *rig) work(attempts int, f func(context.Context, *engine.Tx, *Record) error) Transactional {
+	return Transactional{MaxAttempts: attempts, Handle: func(ctx context.Context, tx *engine.Tx, rec *Record) error {
 		r.note(ctx, rec)
 		if err := count(tx, string(rec.Event.ID)); err != nil {
 			return err
@@ -153,7 +154,7 @@ func count(tx *engine.Tx, id string) error {
 }
 
 // effects is how often an event took effect in the store.
-func (r *rig) effects(t *testing.T, id string) (n uint64) {
+func (r *rig) effects(t testing.TB, id string) (n uint64) {
 	t.Helper()
 	if b := r.get(t, countKey(id)); len(b) == 8 {
 		n = binary.BigEndian.Uint64(b)
@@ -161,7 +162,7 @@ func (r *rig) effects(t *testing.T, id string) (n uint64) {
 	return n
 }
 
-func (r *rig) get(t *testing.T, key []byte) (value []byte) {
+func (r *rig) get(t testing.TB, key []byte) (value []byte) {
 	t.Helper()
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) (err error) {
 		value, _, err = tx.Get(key)
@@ -174,7 +175,7 @@ func (r *rig) get(t *testing.T, key []byte) (value []byte) {
 }
 
 // checkOnce fails the test for each event that did not take effect exactly once.
-func (r *rig) checkOnce(t *testing.T, ids ...string) {
+func (r *rig) checkOnce(t testing.TB, ids ...string) {
 	t.Helper()
 	lost, more := 0, 0
 	for _, id := range ids {
@@ -197,7 +198,7 @@ func (r *rig) position(partition int32) engine.Position {
 }
 
 // stored is the store's offset of a partition, -1 if there is none.
-func (r *rig) stored(t *testing.T, partition int32) int64 {
+func (r *rig) stored(t testing.TB, partition int32) int64 {
 	t.Helper()
 	o, found, err := r.eng.Offset(context.Background(), r.position(partition))
 	if err != nil {
@@ -209,15 +210,15 @@ func (r *rig) stored(t *testing.T, partition int32) int64 {
 	return o.Next
 }
 
-// untilStored waits for the store's offset of a partition.
-func (r *rig) untilStored(t *testing.T, partition int32, offset int64) {
+// untilStored waits for the store's offset of a partition, and for its dead letters to be published.
+func (r *rig) untilStored(t testing.TB, partition int32, offset int64) {
 	t.Helper()
 	kafkatest.Until(t, fmt.Sprintf("offset %d of partition %d in the store", offset, partition), func() bool {
-		return r.stored(t, partition) >= offset
+		return r.stored(t, partition) >= offset && r.get(t, append(letterKey(r.position(partition)), 0, 0)) == nil
 	})
 }
 
-func (r *rig) attemptsAt(t *testing.T, partition int32) (a attempts) {
+func (r *rig) attemptsAt(t testing.TB, partition int32) (a attempts) {
 	t.Helper()
 	if b := r.get(t, partitionKey(keyAttempts, r.position(partition))); b != nil {
 		var err error
@@ -229,12 +230,12 @@ func (r *rig) attemptsAt(t *testing.T, partition int32) (a attempts) {
 }
 
 // letters polls n dead letters.
-func (r *rig) letters(t *testing.T, n int) []*kgo.Record {
+func (r *rig) letters(t testing.TB, n int) []*kgo.Record {
 	t.Helper()
 	return kafkatest.Consume(t, r.Client(t, kgo.ConsumeTopics(r.topic+"-dlt"), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())), n)
 }
 
-func (r *rig) letterCount(t *testing.T) int64 {
+func (r *rig) letterCount(t testing.TB) int64 {
 	t.Helper()
 	return r.Log(t, r.topic+"-dlt", 0).End
 }
@@ -251,28 +252,39 @@ type member struct {
 }
 
 // options are those of a member of the rig's group that does not wait for long.
-func (r *rig) options() Options {
+func (r *rig) options(mode Mode) Options {
+	route := Route{Topics: []string{r.topic}, Mode: mode}
+	if route.transactional() {
+		route.DeadLetters = &deadletter.Options{}
+	} else {
+		route.TooOld, route.TooNew, route.Undecodable = Reject, Reject, Reject
+	}
 	return Options{
-		Group: r.group, Topics: []string{r.topic}, FirstBackoff: time.Millisecond, LongestBackoff: 5 * time.Millisecond,
-		CommitInterval: 20 * time.Millisecond,
+		Group: r.group, Routes: []Route{route}, Backoff: Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
+		Membership: Membership{CommitInterval: 20 * time.Millisecond},
 		Client: append(r.ClientOptions(), kgo.FetchMaxWait(50*time.Millisecond), kgo.HeartbeatInterval(100*time.Millisecond),
 			kgo.SessionTimeout(6*time.Second), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })),
 	}
 }
 
+// withDeadLetters gives AtMostOnce dead letters.
+func withDeadLetters(o *Options) {
+	o.Routes[0].DeadLetters, o.Routes[0].Undecodable = &deadletter.Options{}, DeadLetter
+}
+
 // start runs a consumer until stop, or the end of the test.
-func (r *rig) start(t *testing.T, mode Mode, change ...func(*Options)) *member {
+func (r *rig) start(t testing.TB, mode Mode, change ...func(*Options)) *member {
 	t.Helper()
 	m := &member{logs: &logs{}, reg: prometheus.NewRegistry(), stops: make(chan *StopError, 100), done: make(chan struct{})}
-	o := r.options()
-	o.Logger = slog.New(slog.NewTextHandler(m.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o.Registerer = m.reg
-	o.OnStop = func(e *StopError) { m.stops <- e }
+	o := r.options(mode)
+	o.Telemetry.Logger = slog.New(slog.NewTextHandler(m.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	o.Telemetry.Registerer = m.reg
+	o.Hooks.OnStop = func(e *StopError) { m.stops <- e }
 	for _, f := range change {
 		f(&o)
 	}
 	var err error
-	if m.Consumer, err = New(r.eng, mode, o); err != nil {
+	if m.Consumer, err = New(r.eng, o); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -294,7 +306,7 @@ func (r *rig) start(t *testing.T, mode Mode, change ...func(*Options)) *member {
 }
 
 // stop ends the consumer and fails the test if it has something to say.
-func (m *member) stop(t *testing.T) {
+func (m *member) stop(t testing.TB) {
 	t.Helper()
 	m.cancel()
 	<-m.done
@@ -304,7 +316,7 @@ func (m *member) stop(t *testing.T) {
 }
 
 // stopped waits for the next partition that stops.
-func (m *member) stoppedOne(t *testing.T) *StopError {
+func (m *member) stoppedOne(t testing.TB) *StopError {
 	t.Helper()
 	select {
 	case e := <-m.stops:
@@ -344,7 +356,7 @@ func (r *rig) offset(partition int32, at int64, metadata string) kadm.Offset {
 }
 
 // metric adds up the values of a metric, the counts of a histogram, for series that have all of these label values.
-func (m *member) metric(t *testing.T, name string, labels ...string) (sum float64) {
+func (m *member) metric(t testing.TB, name string, labels ...string) (sum float64) {
 	t.Helper()
 	families, err := m.reg.Gather()
 	if err != nil {
@@ -367,7 +379,7 @@ func (m *member) metric(t *testing.T, name string, labels ...string) (sum float6
 }
 
 // counts fails the test unless a metric comes to this value. Metrics tell of a batch a moment after its commit.
-func (m *member) counts(t *testing.T, want float64, name string, labels ...string) {
+func (m *member) counts(t testing.TB, want float64, name string, labels ...string) {
 	t.Helper()
 	kafkatest.Until(t, fmt.Sprintf("%s%v to be %v", name, labels, want), func() bool { return m.metric(t, name, labels...) >= want })
 	if got := m.metric(t, name, labels...); got != want {

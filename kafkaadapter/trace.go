@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 const (
@@ -12,14 +14,14 @@ const (
 	baggageHeader = "baggage"
 )
 
-// w3c is what Options.Propagator is if it is nil.
+// w3c is what Options.Telemetry.Propagator is if it is nil.
 var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
 // traced returns ctx with what p finds in r's headers, so that spans that begin in it continue the producer's trace; nil
 // is w3c. It needs no SDK, and allocates nothing for a record that carries no such headers.
 func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record) context.Context {
 	if p == nil {
-		if lastHeader(r.Headers, traceparent) == nil && lastHeader(r.Headers, baggageHeader) == nil {
+		if identify.LastHeader(r.Headers, traceparent) == nil && identify.LastHeader(r.Headers, baggageHeader) == nil {
 			return ctx
 		}
 		p = w3c
@@ -36,7 +38,7 @@ var _ propagation.TextMapCarrier = (*carrier)(nil)
 func carrierOf(r *kgo.Record) *carrier { return (*carrier)(&r.Headers) }
 
 // Get returns the value of the last header of that name that has one.
-func (c *carrier) Get(name string) string { return string(lastHeader(*c, name)) }
+func (c *carrier) Get(name string) string { return string(identify.LastHeader(*c, name)) }
 
 // Set replaces all headers of that name by one.
 func (c *carrier) Set(name, value string) {

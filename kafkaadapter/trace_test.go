@@ -13,6 +13,15 @@ import (
 
 const aTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
+// aRecord has these headers: name, value, name, value.
+func aRecord(headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: "orders"}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
 func TestTraceOfTheProducerGoesOn(t *testing.T) {
 	r := aRecord("traceparent", "00-00000000000000000000000000000001-0000000000000001-00", "traceparent", aTraceparent, "tracestate", "a=1")
 	sc := trace.SpanContextFromContext(traced(context.Background(), nil, r))

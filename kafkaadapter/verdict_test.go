@@ -2,7 +2,6 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -27,22 +26,26 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 		handled []string
 		letters int64
 	}{
+		{"default", 0, []string{"a", "b"}, 3},
 		{"reject", Reject, []string{"a", "b"}, 0},
 		{"process", Process, []string{"a", "old", "old", "new", "b"}, 0},
 		{"dead letter", DeadLetter, []string{"a", "b"}, 3},
 	} {
 		for _, own := range []bool{false, true} {
 			t.Run(tt.name+map[bool]string{true: " own"}[own], func(t *testing.T) {
+				if own && tt.policy == 0 {
+					t.Skip("New refuses it: TestModesThatCouldStickForEverAreRefused")
+				}
 				r := newRig(t, 1)
 				r.Produce(t, r.event(0, "a"), r.dated("old", old), r.dated("old", old), r.dated("new", future), r.event(0, "b"))
 				var mode Mode = r.work(1, nil)
 				if own {
-					mode = OwnCommit{DeadLetters: &DeadLetters{}, Handle: func(ctx context.Context, rec *Record) error {
+					mode = AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
 						r.note(ctx, rec)
 						return nil
 					}}
 				}
-				m := r.start(t, mode, func(o *Options) { o.TooOld, o.TooNew = tt.policy, tt.policy })
+				m := r.start(t, mode, withDeadLetters, func(o *Options) { o.Routes[0].TooOld, o.Routes[0].TooNew = tt.policy, tt.policy })
 				r.untilStored(t, 0, 5)
 				kafkatest.Until(t, "handlers", func() bool { return len(r.handled()) >= len(tt.handled) })
 				kafkatest.Until(t, "dead letters", func() bool { return r.letterCount(t) >= tt.letters })
@@ -61,7 +64,7 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 				}
 				if tt.letters > 0 {
 					got := r.letters(t, 3)
-					if values(t, got[0])[dltReason] != "too_old" || values(t, got[2])[dltReason] != "too_new" {
+					if values(got[0])["hapax_dlt_reason"] != "too_old" || values(got[2])["hapax_dlt_reason"] != "too_new" {
 						t.Errorf("letters %v", got)
 					}
 				}
@@ -72,15 +75,16 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 
 func TestUndecodableRecords(t *testing.T) {
 	without := func(r *rig) *kgo.Record { return &kgo.Record{Topic: r.topic, Value: []byte("who?")} }
-	noPosition := func(o *Options) { o.Identify.NoPosition = true }
+	noPosition := func(o *Options) { o.Routes[0].Identify.NoPosition = true }
 	t.Run("with the work", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.Produce(t, r.event(0, "a"), without(r), r.event(0, "b"))
 		m := r.start(t, r.work(5, nil), noPosition)
 		r.untilStored(t, 0, 3)
+		dead := r.letters(t, 1)[0]
 		m.stop(t)
 		r.checkOnce(t, "a", "b")
-		if dead := r.letters(t, 1)[0]; string(dead.Value) != "who?" || values(t, dead)[dltReason] != "undecodable" {
+		if string(dead.Value) != "who?" || values(dead)["hapax_dlt_reason"] != "undecodable" {
 			t.Errorf("dead letter %v", dead)
 		}
 	})
@@ -90,26 +94,31 @@ func TestUndecodableRecords(t *testing.T) {
 	t.Run("own-commit", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.Produce(t, r.event(0, "a"), without(r), r.event(0, "b"))
-		m := r.start(t, OwnCommit{Handle: handle(r), DeadLetters: &DeadLetters{}}, noPosition)
+		m := r.start(t, AtMostOnce{Handle: handle(r)}, noPosition, withDeadLetters)
 		r.letters(t, 1)
 		kafkatest.Until(t, "b", func() bool { return len(r.handled()) == 2 })
 		m.stop(t)
 	})
-	t.Run("own-commit without dead letters", func(t *testing.T) {
-		r := newRig(t, 2)
-		r.Produce(t, r.event(0, "a"), r.event(0, "b"), without(r), r.event(0, "c"))
-		m := r.start(t, OwnCommit{Handle: handle(r)}, noPosition)
-		if e := m.stoppedOne(t); e.Reason != "undecodable" || !errors.Is(e, ErrUndecodable) || !errors.Is(e, ErrNoID) || e.Partition != 0 {
-			t.Errorf("stopped: %v", e)
-		}
-		r.send(t, 1, "other")
-		kafkatest.Until(t, "another partition", func() bool { return slices.Contains(r.handledIDs(), "other") })
+	t.Run("own-commit, rejected", func(t *testing.T) {
+		r := newRig(t, 1)
+		r.Produce(t, r.event(0, "a"), r.event(0, "b"), without(r), r.event(0, strings.Repeat("x", 2<<10)), r.event(0, "c"))
+		m := r.start(t, AtMostOnce{Handle: handle(r)}, noPosition)
+		kafkatest.Until(t, "c", func() bool { return len(r.handled()) == 3 })
+		m.counts(t, 2, "skipped_total", "undecodable")
 		m.stop(t)
-		if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "other"}) {
-			t.Errorf("handled %q: what is before the record that stops is not lost", got)
+		if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "c"}) || r.stored(t, 0) != 5 {
+			t.Errorf("handled %q, the store is at %d", got, r.stored(t, 0))
 		}
-		if n := r.stored(t, 0); n != 2 {
-			t.Errorf("the store is at %d", n)
+	})
+	t.Run("own-commit, an id that is too long", func(t *testing.T) {
+		r := newRig(t, 1)
+		r.send(t, 0, "a", strings.Repeat("x", 2<<10), "b")
+		m := r.start(t, AtMostOnce{Handle: handle(r)}, withDeadLetters)
+		kafkatest.Until(t, "b", func() bool { return len(r.handled()) == 2 })
+		dead := r.letters(t, 1)[0]
+		m.stop(t)
+		if got := values(dead); got["hapax_dlt_reason"] != "undecodable" || len(got["message_id"]) != 2<<10 {
+			t.Errorf("dead letter %q", got)
 		}
 	})
 }
@@ -121,18 +130,19 @@ func TestRecordsThatTheEngineRefuses(t *testing.T) {
 		r.send(t, 0, "a", long, "b")
 		m := r.start(t, r.work(5, nil))
 		r.untilStored(t, 0, 3)
+		dead := r.letters(t, 1)[0]
 		m.stop(t)
 		if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("handled %q", got)
 		}
-		if got := values(t, r.letters(t, 1)[0]); got[dltReason] != "undecodable" {
+		if got := values(dead); got["hapax_dlt_reason"] != "undecodable" {
 			t.Errorf("dead letter %q", got)
 		}
 	})
 	t.Run("fail open", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a", long, long, "b")
-		m := r.start(t, r.work(5, nil), func(o *Options) { o.Failed = FailOpen })
+		m := r.start(t, r.work(5, nil), func(o *Options) { o.Routes[0].Failed = FailOpen })
 		r.untilStored(t, 0, 4)
 		m.counts(t, 2, "unclaimed_total")
 		m.stop(t)
@@ -152,7 +162,7 @@ func TestPositionStandsInForAnID(t *testing.T) {
 	m.stop(t)
 	// The records come again, as after a reset by an administrator: they are known.
 	r.Commit(t, r.group, r.offset(0, 0, "reset"))
-	m = r.start(t, r.work(1, nil), func(o *Options) { o.Positions.Moved = TrustKafka })
+	m = r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.OffsetReset = TrustKafka })
 	r.UntilCommitted(t, r.group, r.topic, 0, 2)
 	m.stop(t)
 	if n := len(r.handled()); n != 2 {
@@ -168,7 +178,7 @@ func TestSharedIDsAreOneEventUnlessPerTopic(t *testing.T) {
 		other.Topic = second
 		r.Produce(t, r.event(0, "a"), other)
 		m := r.start(t, r.work(1, nil), func(o *Options) {
-			o.Topics, o.Identify.PerTopic = []string{r.topic, second}, perTopic
+			o.Routes[0].Topics, o.Routes[0].Identify.PerTopic = []string{r.topic, second}, perTopic
 		})
 		r.untilStored(t, 0, 1)
 		r.UntilCommitted(t, r.group, second, 0, 1)
@@ -185,7 +195,7 @@ func TestIDsOutOfOneBufferAreDifferentEvents(t *testing.T) {
 	for name, mode := range map[string]func(r *rig) Mode{
 		"work": func(r *rig) Mode { return r.work(1, nil) },
 		"own": func(r *rig) Mode {
-			return OwnCommit{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }}
+			return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +207,7 @@ func TestIDsOutOfOneBufferAreDifferentEvents(t *testing.T) {
 			r.Produce(t, recs...)
 			var buf []byte
 			m := r.start(t, mode(r), func(o *Options) {
-				o.Identify.Payload = func(rec *kgo.Record) ([]byte, time.Time, error) {
+				o.Routes[0].Identify.Payload = func(rec *kgo.Record) ([]byte, time.Time, error) {
 					buf = append(buf[:0], rec.Value...)
 					return buf, time.Time{}, nil
 				}

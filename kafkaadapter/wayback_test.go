@@ -11,7 +11,7 @@ import (
 // takenOver is the partition as an assignment takes it over, without a worker.
 func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
 	t.Helper()
-	c, err := New(r.eng, r.work(2, nil), r.options())
+	c, err := New(r.eng, r.options(r.work(2, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,11 +19,12 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
 	if v.committed != nil {
 		v.committed.metadata = c.self
 	}
-	p := newPartition(c, v)
+	p := newPartition(c, topicPartition{r.topic, 0}, v.committed, 0)
 	t.Cleanup(func() { p.cancel(nil) })
-	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.takeOver(tx, v, b) }); err != nil {
+	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.occupy(tx, v, b) }); err != nil {
 		t.Fatal(err)
 	}
+	p.offsets.begin(b, -1, c.self)
 	return p
 }
 
@@ -51,13 +52,13 @@ func TestWayBackBeginsAnew(t *testing.T) {
 	r.leave(t, attempts{offset: 0, n: 2}, recent)
 	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 100}, end: 10}
 	p := r.takenOver(t, before, beginning{offset: 0, epoch: -1, way: StartOver, kind: ErrAboveLog})
-	if p.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
-		t.Errorf("%+v: attempts at a record of the log that was", p.tries)
+	if p.fence.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
+		t.Errorf("%+v: attempts at a record of the log that was", p.fence.tries)
 	}
 	if at := p.heldAt(); !at.Before(recent) {
 		t.Errorf("weeks before %v may go, and what is in them is read again", at)
 	}
-	if p.signed {
+	if p.offsets.isSigned() {
 		t.Error("Kafka's commit is ahead of the store, and events are handled before it is moved: the next start would take the store for one that lost its end")
 	}
 }
@@ -68,7 +69,7 @@ func TestAssignmentThatGoesOnKeepsAttemptsAndHold(t *testing.T) {
 	r.leave(t, attempts{offset: 100, n: 2}, recent)
 	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 90}, end: 200}
 	p := r.takenOver(t, v, beginning{offset: 100, epoch: -1})
-	if p.tries != (attempts{100, 2}) || !p.heldAt().Equal(recent) || !p.signed {
-		t.Errorf("attempts %+v, hold %v, signed %v", p.tries, p.heldAt(), p.signed)
+	if p.fence.tries != (attempts{100, 2}) || !p.heldAt().Equal(recent) || !p.offsets.isSigned() {
+		t.Errorf("attempts %+v, hold %v, signed %v", p.fence.tries, p.heldAt(), p.offsets.isSigned())
 	}
 }

@@ -3,260 +3,325 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// run is the partition's worker.
-func (p *partition) run() {
-	defer close(p.done)
-	defer p.unmark()
-	returned := false
-	defer func() {
-		if !returned {
-			p.c.fail(fmt.Errorf("hapax: %s: a handler ended its goroutine (runtime.Goexit, as t.FailNow does)", p.tp()))
-		}
-	}()
-	p.judgeAll()
-	returned = true
+// A worker is what the goroutine needs to handle records.
+type worker struct {
+	taken      []*kgo.Record // from the queue, and not done yet
+	buf        []*kgo.Record // the memory of taken
+	next       int64         // the store's offset
+	epoch      int32
+	last       error // why the last attempt failed, if it was in this assignment
+	alone      int   // records to commit one by one, because a batch of them failed and one of them is to blame
+	suspects   int   // records among which is the one that made HandleBatch fail
+	blame      *blame
+	size       batchSize
+	survey     survey // of the log, for gaps between offsets
+	pause      *pause
+	waitsSince time.Time           // for an answer of the broker
+	resting    time.Duration       // before the next batch
+	pending    *deadletter.Pending // dead letters to publish, nil if they are still to be read from the store
+	lookout
 }
 
-func (p *partition) judgeAll() {
-	if !p.sign() || !p.publish() { // what an earlier owner could not publish any more
-		return
-	}
+// run handles records until the state changes.
+func (p *partition) run() state {
 	for {
-		recs := p.take(p.width1, p.idle)
-		if len(recs) == 0 {
-			return
+		if len(p.taken) == 0 {
+			if next := p.take(); next != running {
+				return next
+			}
 		}
-		if !p.work(recs) {
-			return
+		if next := p.work(); next != running {
+			return next
 		}
 	}
 }
 
-// sign commits the position to Kafka with the store's identity before anything is handled, so that a later owner with
-// another store sees that the claims are not in it, even if this process dies at once.
-func (p *partition) sign() bool {
-	pauses := p.newPause()
-	for !p.signed {
-		if p.c.commit(p.ending, []*partition{p}) {
-			p.signed = true
-		} else if !p.wait(pauses.inFlight()) {
-			return false
+// take waits for records.
+func (p *partition) take() state {
+	for !p.isEnding() {
+		if p.isPaused() {
+			return paused
+		}
+		recs, resume, fault := p.queue.pop(p.buf[:0], min(p.size.n, int(p.fence.width)), p.c.limits())
+		if p.buf = recs; resume {
+			p.c.resume(p)
+		}
+		switch {
+		case len(recs) > 0:
+			if err := p.explainGaps(recs); err != nil {
+				return p.missing(err)
+			}
+			p.taken, p.pause, p.waitsSince = recs, p.newPause(), time.Time{}
+			p.isRead()
+			return running
+		case fault != nil:
+			return p.faulted(fault)
+		}
+		p.idle()
+		switch {
+		case p.isSilent():
+			return silent
+		case p.waitsSince.IsZero():
+			p.isRead()
+		}
+		select {
+		case <-p.ending.Done():
+		case <-p.queue.wake:
 		}
 	}
-	return true
+	return ended
 }
-
-// width1 is the number of records for the next batch.
-func (p *partition) width1() int { return min(p.size.n, int(p.width)) }
 
 // idle is called when there is nothing to do.
 func (p *partition) idle() {
 	if err := p.moveIdleHold(); err != nil && !isEnd(err) {
-		p.log.Warn("moving the hold of a partition failed; it is tried again", "error", err)
+		p.c.throttled(p.log.Warn, "moving the hold of a partition failed; it is tried again", p.tp(), "error", err)
 	}
 }
 
-// work handles records until all of them are committed. It reports whether the worker goes on.
-func (p *partition) work(recs []*kgo.Record) (goOn bool) {
-	pause := p.newPause()
-	most, conflicts := len(recs), 0
-	for len(recs) > 0 {
-		if p.isEnding() {
-			return false
+// isPositionError reports whether a fetch failed because of where it reads: the partition is looked up again.
+func isPositionError(err error) bool {
+	return errors.As(err, new(*kgo.ErrDataLoss)) || errors.Is(err, kerr.OffsetOutOfRange) ||
+		errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, ErrRecreated)
+}
+
+// faulted says what follows an error of the client that stopped fetching the partition.
+func (p *partition) faulted(err error) state {
+	p.queue.close()
+	p.cause = err
+	switch {
+	case errors.As(err, new(*kgo.ErrDataLoss)):
+		p.cause = errors.Join(ErrLogDiverged, err)
+		return lookingUp
+	case isPositionError(err), errors.Is(err, errCommitChanged):
+		return lookingUp
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		return p.stopForNow("unauthorized", err, lookingUp)
+	case errors.As(err, new(*kerr.Error)):
+		return p.stopForNow("fetch_error", err, lookingUp)
+	}
+	return p.stopForNow("unreadable", err, lookingUp)
+}
+
+// work makes batches of the records that were taken, until all are done or the state changes.
+func (p *partition) work() state {
+	most, conflicts := len(p.taken), 0
+	for len(p.taken) > 0 {
+		if p.isEnding() || !p.rest() {
+			return ended
 		}
-		n := min(len(recs), most)
-		if p.careful > 0 {
+		if p.isPaused() {
+			return paused
+		}
+		n := min(len(p.taken), most)
+		switch {
+		case p.alone > 0:
 			n = 1
-			if err := p.mark(recs[0]); err != nil {
+		case p.suspects > 0:
+			n = max(1, min(n, p.suspects/2))
+		}
+		if p.fence.careful > 0 {
+			n = 1
+			if err := p.mark(p.taken[0]); err != nil {
 				return p.failed(err)
 			}
 		}
-		o, err := p.batch(recs, n)
+		b, err := p.commitBatch(n)
+		failure := (*batchFailure)(nil)
 		switch {
+		case errors.As(err, &failure):
+			p.batchFailed(n, failure)
+			continue
+		case errors.As(err, new(*engine.AddError)) && p.route.transactional():
+			if p.refuse(n, err); n > 1 {
+				p.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", p.taken[0].Offset, "records", n, "error", err)
+			}
+			continue
 		case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrWeekDropped):
 			most = max(1, n/2) // a shorter batch reads less, for a shorter time
 			if conflicts++; conflicts == 20 {
-				p.log.Warn("a batch is in conflict again and again; it is tried on", "offset", recs[0].Offset, "error", err,
+				p.log.Warn("a batch is in conflict again and again; it is retried", "offset", p.taken[0].Offset, "error", err,
 					"hint", "does the handler write, beside tx, what it has read through tx?")
 			}
-			if !p.wait(pause.inFlight()) {
-				return false
+			if !p.wait(p.pause.inFlight()) {
+				return ended
 			}
 			continue
-		case errors.Is(err, engine.ErrLimit) && n > 1: // what the adapter writes itself has to fit into it too
+		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes have to fit into it too
 			most = n / 2
 			continue
 		case err != nil:
 			return p.failed(err)
 		}
-		most, conflicts = min(2*most, LimitBatch), 0
-		if o.done > 0 {
-			pause.reset()
-		}
-		recs = recs[o.done:]
-		if o.late && !p.handleClaimed(o) { // before the letter: what is claimed must not wait for the broker
-			return false
-		}
-		if o.letter && !p.publish() {
-			return false
-		}
-		p.size.took(n, o.handling)
-		if !p.rest(o, pause) {
-			return false
+		most, conflicts = min(2*most, MaxBatchLimit), 0
+		if next := p.after(b, n); next != running {
+			return next
 		}
 	}
-	return true
+	return running
 }
 
-// rest pauses before the records that a batch has left are judged again; false if the assignment ends. A batch that was
-// cut short by an event in flight has taken its time to commit, if it had anything to commit: the next one is made at once.
-func (p *partition) rest(o *outcome, s *pause) bool {
-	switch {
-	case p.isTriedAgain(o):
-		return p.wait(s.attempt(p.tries.n))
-	case o.inFlight && o.done == 0:
-		return p.wait(s.inFlight())
+// after does what follows a batch of n records that has committed.
+func (p *partition) after(b *batch, n int) state {
+	if b.done > 0 {
+		p.pause.reset()
+		p.retries.Reset()
 	}
-	return true
+	p.taken = p.taken[b.done:]
+	if b.late && !p.handleClaimed(b) { // before the letter: what is claimed must not wait for the broker
+		return ended
+	}
+	p.size.took(n, b.handling)
+	p.resting = p.restAfter(b)
+	if b.pending != nil {
+		p.pending = b.pending
+		return publishing
+	}
+	if b.transient != nil && b.done == 0 {
+		return p.stopForNow("transient", b.transient, publishing)
+	}
+	return running
+}
+
+// restAfter is the pause before the records that a batch has left are judged again. A batch that was cut short by an event
+// in flight has taken its time to commit, if it had anything to commit: the next one is made at once.
+func (p *partition) restAfter(b *batch) time.Duration {
+	switch {
+	case p.isTriedAgain(b):
+		return p.pause.attempt(p.fence.tries.n)
+	case b.inFlight && b.done == 0:
+		return p.pause.inFlight()
+	}
+	return 0
+}
+
+// rest makes the pause after the last batch; it returns false if the assignment ends.
+func (p *partition) rest() bool {
+	d := p.resting
+	p.resting = 0
+	return d == 0 || p.wait(d)
 }
 
 // isTriedAgain reports whether the record after the batch has failed and is handled once more. If not, there is nothing
 // to wait for before it becomes a dead letter.
-func (p *partition) isTriedAgain(o *outcome) bool { return o.failed != nil && !p.exhausted(p.tries.n) }
+func (p *partition) isTriedAgain(b *batch) bool {
+	return b.failed != nil && uint64(p.fence.tries.n) < p.attemptLimit()
+}
 
-// failed ends the worker after an error that no further try will mend.
-func (p *partition) failed(err error) (goOn bool) {
+// failed says what follows an error of the store, or of a batch, that no further try will fix.
+func (p *partition) failed(err error) state {
 	switch {
 	case p.ctx.Err() != nil:
 	case errors.Is(err, ErrFenced):
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 		p.log.Warn("a batch was dropped: the partition has another owner by now")
 	case isEnd(err):
-	case errors.Is(err, ErrUndecodable), errors.Is(err, ErrNoTopicID):
-		p.c.halt(p.tp(), "undecodable", err)
+	case errors.Is(err, identify.ErrNoTopicID):
+		return p.stopBefore("undecodable", err)
+	case errors.Is(err, deadletter.ErrTooLarge):
+		return p.stopBefore("dead_letter", err)
 	default:
 		p.c.fail(err)
 	}
-	return false
+	return ended
+}
+
+// stopBefore stops the partition for the assignment before a record that it cannot pass.
+func (p *partition) stopBefore(reason string, err error) state {
+	p.c.client.PauseFetchPartitions(p.only())
+	p.queue.close()
+	return p.stop(reason, err)
 }
 
 func isEnd(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, ErrFenced) }
 
-func (p *partition) isEnding() bool { return p.ending.Err() != nil }
-
-// wait pauses; it reports false if the assignment ends.
-func (p *partition) wait(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-p.ending.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
-// batch commits as many of the first n records as it can in one batch of the store.
-func (p *partition) batch(recs []*kgo.Record, n int) (*outcome, error) {
+// commitBatch commits as many of the first n records that were taken as it can in one batch of the store.
+func (p *partition) commitBatch(n int) (*batch, error) {
+	recs := p.taken
 	var peek *kgo.Record
 	if n < len(recs) {
 		peek = recs[n]
 	}
-	var o *outcome
+	var b *batch
 	began := time.Now()
 	defer p.under(began)()
+	f := &p.fence
 	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
-		o = &outcome{p: p, tx: tx, next: p.next, epoch: p.epoch, tries: p.tries, marked: p.marked, began: time.Now(), low: math.MaxInt64}
-		return o.judge(recs[:n], peek)
-	}, engine.Retries(8), engine.DurableAtCommit())
+		b = &batch{p: p, tx: tx, next: p.next, epoch: p.epoch, tries: f.tries, marked: f.marked, began: time.Now(), low: math.MaxInt64}
+		return b.judge(recs[:n], peek)
+	}, engine.Retries(8), engine.DurableAtCommit(), engine.InLane(p.lane))
 	if err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
-	p.c.m.batch(p.pos.Topic, o, took)
-	p.next, p.epoch, p.tries, p.last = o.next, o.epoch, o.tries, o.failed
-	p.width = max(p.width, o.width)
-	p.marked = o.marked
-	p.careful = max(0, p.careful-o.done)
-	if !o.holdAt.IsZero() {
-		p.setHold(o.holdAt)
+	p.c.m.batch(p.pos.Topic, b, took)
+	p.next, p.epoch, p.last = b.next, b.epoch, b.failed
+	f.tries, f.marked = b.tries, b.marked
+	f.width = max(f.width, b.width)
+	f.careful = max(0, f.careful-b.done)
+	p.alone, p.suspects, p.blame = max(0, p.alone-b.done), max(0, p.suspects-b.done), nil
+	if !b.holdAt.IsZero() {
+		p.setHold(b.holdAt)
 	}
-	p.moved()
-	p.tell(o)
-	return o, nil
+	p.offsets.moved(b.unbegun(0))
+	p.tell(b)
+	return b, nil
 }
 
-// mark stores that an attempt at the record begins, so that it counts even if the process does not survive it.
-func (p *partition) mark(rec *kgo.Record) error {
-	if p.marked || !p.c.withWork() || isControl(rec) {
-		return nil
-	}
-	tries := p.tries
-	if tries.offset != rec.Offset {
-		tries = attempts{offset: rec.Offset}
-	}
-	if p.exhausted(tries.n) {
-		return nil
-	}
-	tries.n++
-	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
-		if err := p.own(tx); err != nil {
-			return err
-		}
-		return tx.Put(partitionKey(keyAttempts, p.pos), tries.encode())
-	}, engine.Retries(100))
-	if err == nil {
-		p.tries, p.marked = tries, true
-	}
-	return err
-}
-
-// unmark takes the mark back from an attempt that the worker's end left undone. An attempt that was cut off keeps it: by
-// then nothing of this owner commits.
-func (p *partition) unmark() {
-	if !p.marked || p.ctx.Err() != nil {
+// refuse notes that a batch of n records cannot commit because of what one of them adds: they are handled one by one. A
+// record whose batch of one cannot commit is the one to blame.
+func (p *partition) refuse(n int, err error) {
+	if n > 1 {
+		p.alone = n
 		return
 	}
-	tries := attempts{offset: p.tries.offset, n: p.tries.n - 1}
-	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
-		if err := p.own(tx); err != nil {
-			return err
-		}
-		key := partitionKey(keyAttempts, p.pos)
-		if tries.n == 0 {
-			return tx.Delete(key)
-		}
-		return tx.Put(key, tries.encode())
-	}, engine.Retries(100))
-	if err != nil && !isEnd(err) {
-		p.log.Warn("an attempt that did not begin stays counted", "offset", tries.offset, "error", err)
-	}
+	p.blame = &blame{p.taken[0].Offset, err}
 }
 
-// own fails if the partition has another owner by now. The read is part of the transaction: an owner that comes before
-// the transaction commits is a conflict.
-func (p *partition) own(tx *engine.Tx) error {
-	o, err := readOwner(tx, p.pos)
-	if err == nil && o.token != p.token {
-		err = ErrFenced
+// mark stores an attempt before its handler runs.
+func (p *partition) mark(rec *kgo.Record) error {
+	if !p.route.transactional() || isControl(rec) {
+		return nil
 	}
-	return err
+	return p.fence.mark(p.ctx, rec, p.attemptLimit())
 }
 
-// exhausted reports whether n attempts are all that are allowed.
-func (p *partition) exhausted(n uint32) bool {
-	m, ok := p.c.mode.(WithWork)
-	return ok && uint64(n) >= uint64(m.MaxAttempts)
+// attemptLimit is the number of attempts that a record gets.
+func (p *partition) attemptLimit() uint64 {
+	if m, ok := p.route.Mode.(Transactional); ok {
+		return uint64(m.MaxAttempts)
+	}
+	return math.MaxUint64
+}
+
+// A batchSize finds the number of records of a batch whose handlers take about as long as aimed at, but at least enough for
+// handlers that run side by side. The time to commit does not count: where it is long, smaller batches would only need more
+// of it.
+type batchSize struct {
+	n, least, most int
+	aim            time.Duration
+}
+
+// took notes how long the handlers of a batch of n records took.
+func (s *batchSize) took(n int, d time.Duration) {
+	switch {
+	case d > s.aim:
+		s.n = max(1, s.least, min(s.n, n)/2)
+	case n >= s.n && d < s.aim/2:
+		s.n = min(2*s.n, s.most)
+	}
 }
 
 // A pause makes the times between attempts: bounded, exponential, jittered.
@@ -266,7 +331,7 @@ type pause struct {
 }
 
 func (p *partition) newPause() *pause {
-	s := &pause{first: p.c.opt.FirstBackoff, longest: p.c.opt.LongestBackoff, flight: backoff.NewExponentialBackOff()}
+	s := &pause{first: p.c.opt.Backoff.Min, longest: p.c.opt.Backoff.Max, flight: backoff.NewExponentialBackOff()}
 	s.flight.InitialInterval, s.flight.MaxInterval = 2*time.Millisecond, time.Second
 	return s
 }

@@ -14,9 +14,10 @@
 // Names begin with the namespace, if there is one: im2be_dedup_claims_total.
 //
 //	metric                                     kind       labels                      figure
-//	dedup_claims_total                         counter    consumer_scope_id, outcome  verdicts told
+//	dedup_claims_total                         counter    consumer_scope_id, outcome  verdicts
+//	dedup_claim_attempts_total                 counter    outcome                     verdicts, those that were undone included
 //	dedup_scope_overflow_claims_total          counter                                verdicts counted under the scope _other
-//	dedup_claim_duration_seconds               histogram  call (single, batch)        time of one call that claims
+//	dedup_claim_duration_seconds               histogram  call                        time of one call that claims
 //	dedup_sync_duration_seconds                histogram                              time until a batch of the store was durable
 //	dedup_synced_claims_total                  counter                                claims in those batches
 //	dedup_figures_unavailable_total            counter                                scrapes in which the engine did not answer
@@ -40,9 +41,11 @@
 //	dedup_holds                                gauge                                  holds that keep weeks
 //	dedup_oldest_week_start_timestamp_seconds  gauge                                  Monday of the oldest week kept
 //
-// The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old, too_new, error. All six
-// of a scope are there, as 0, from the first verdict told in it. What is told inside a transaction counts when it is
-// told, also if the transaction does not commit: claimed may be more than the claims in the store. A call that ends
+// The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old, too_new, error,
+// pending, mismatch. All eight of a scope are there, as 0, from the first verdict in it. Verdicts that a transaction gives count when it commits, and
+// not if it went back to an earlier savepoint. dedup_claim_attempts_total counts all of them when the transaction ends: the
+// difference is work that was done in vain. The calls are single (TryClaim), batch (TryClaimBatch with more than one
+// event) and transaction (a run of Update's closure that judged an event, until it is durable or undone). A call that ends
 // before anything is judged (its context is done, or it is a short form without a default scope) is not counted.
 // Counters of a watched engine count from its opening. Histograms have native and classic buckets, and the trace as
 // exemplar where a span is sampled.
@@ -54,20 +57,21 @@
 //
 //	span                   made for                    attributes
 //	dedup.try_claim        a call with one event, and  consumer.scope_id, event.id, event.week_start (the Monday),
-//	                       each event of a batch if    kafka.topic, kafka.partition, kafka.offset, dedup.outcome
+//	                       each event of a batch or a  kafka.topic, kafka.partition, kafka.offset, dedup.outcome
+//	                       transaction if
 //	                       Options.SpanPerEvent
 //	dedup.try_claim_batch  any other batch             dedup.events, dedup.claimed, dedup.duplicate, dedup.in_flight,
-//	                                                   dedup.too_old, dedup.too_new, dedup.error; consumer.scope_id,
-//	                                                   kafka.topic and kafka.partition if all events share them
+//	dedup.update           each run of the closure     dedup.too_old, dedup.too_new, dedup.error; consumer.scope_id,
+//	                       of a transaction            kafka.topic and kafka.partition if all events share them
 //
-// The outcome error sets the status Error and records the error; a batch records the first one. Attributes are set
-// when the verdict is told, so that samplers do not see them, and only if the span records. Scopes, topics and ids are
+// The outcome error sets the status Error and records the error; a batch records the first one. A transaction that does
+// not commit has the status Error with the error of its run. Attributes are set when the verdict is known, so that samplers do not see them, and only if the span records. Scopes, topics and ids are
 // cut at 1 KiB. Ids stand as given unless Options.EventIDs says otherwise.
 //
 // # Cost
 //
-// A call whose span does not record allocates what the provider's own Start allocates, and nothing with the no-op
-// provider. Counting allocates nothing once a scope has been seen, but for the exemplar of a sampled trace. Series are
+// A call or a transaction whose span does not record allocates what the provider's own Start allocates once, and nothing
+// with the no-op provider; the events of a transaction cost no calls of their own then. Counting allocates nothing once a scope has been seen, but for the exemplar of a sampled trace. Series are
 // bounded: 6 for each of at most Options.MaxScopes scopes and of _other and _invalid, 2 for each of at most
 // Options.MaxWeeks weeks and of _older, and some 80 more.
 //

@@ -12,7 +12,7 @@ const (
 	AttrOffset    = attribute.Key("kafka.offset")
 	AttrOutcome   = attribute.Key("dedup.outcome") // engine.Verdict.String
 
-	// Of the span of a batch. Beside AttrEvents it has one count for each verdict: "dedup." and its name.
+	// Of the span of a batch or a transaction. Beside AttrEvents it has one count for each verdict: "dedup." and its name.
 	AttrEvents      = attribute.Key("dedup.events")
 	attrCountPrefix = "dedup."
 )
@@ -21,6 +21,7 @@ const (
 const (
 	SpanClaim      = "dedup.try_claim"
 	SpanClaimBatch = "dedup.try_claim_batch"
+	SpanUpdate     = "dedup.update"
 
 	// Instrumentation is the name under which the tracer is asked for.
 	Instrumentation = "github.com/hapax-dev/hapax/telemetry"
@@ -30,7 +31,7 @@ const (
 const (
 	LabelScope   = "consumer_scope_id"
 	LabelOutcome = "outcome"
-	LabelCall    = "call"       // single, batch
+	LabelCall    = "call"       // single, batch, transaction
 	LabelState   = "state"      // disk, reclaimable
 	LabelWeek    = "week_start" // the Monday, as in 2025-05-05
 

@@ -1,14 +1,12 @@
 package telemetry
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -16,14 +14,15 @@ import (
 // An Observer turns what an engine does into metrics and spans. It is made before the engine, given to it as
 // engine.Options.Observer, and told of it by Watch. One Observer serves one engine at a time.
 type Observer struct {
-	opt     Options
-	scopes  *scopes
-	tracers tracers
-	calls   sync.Pool // of *call
+	opt          Options
+	scopes       *scopes
+	tracers      tracers
+	calls        sync.Pool // of *call
+	transactions sync.Pool // of *transaction
 
-	single, batch prometheus.Observer // durations of calls
-	sync          prometheus.Histogram
-	synced        prometheus.Counter
+	single, batch, transaction prometheus.Observer // durations of calls
+	sync                       prometheus.Histogram
+	synced                     prometheus.Counter
 
 	pushed []prometheus.Collector // all of the above
 	pulled *figures
@@ -40,25 +39,28 @@ func New(opt Options) (*Observer, error) {
 		return nil, err
 	}
 	o := &Observer{opt: opt, pulled: newFigures(opt.Namespace)}
-	o.calls.New = o.newCall
+	o.calls.New, o.transactions.New = o.newCall, o.newTransaction
 	o.tracers.init(opt)
 
 	claims := prometheus.NewCounterVec(prometheus.CounterOpts(o.opts("claims_total",
-		"Verdicts told, by scope and outcome. Inside a transaction they count when they are told, not when it commits.")),
+		"Verdicts, by scope and outcome. Those given in a transaction count when it commits.")),
 		[]string{LabelScope, LabelOutcome})
+	attempts := prometheus.NewCounterVec(prometheus.CounterOpts(o.opts("claim_attempts_total",
+		"Verdicts given, by outcome, also in transactions and parts of them that were undone.")),
+		[]string{LabelOutcome})
 	overflow := prometheus.NewCounter(prometheus.CounterOpts(o.opts("scope_overflow_claims_total",
 		"Verdicts counted under the scope _other, because the cap on scopes is reached.")))
-	o.scopes = newScopes(claims, overflow, opt.MaxScopes)
+	o.scopes = newScopes(claims, attempts, overflow, opt.MaxScopes)
 
 	durations := prometheus.NewHistogramVec(o.histogram("claim_duration_seconds",
-		"Time that a call took to judge its event or its batch of events, durability included."), []string{LabelCall})
-	o.single, o.batch = durations.WithLabelValues("single"), durations.WithLabelValues("batch")
+		"Time that a call took to judge its event, its batch of events, or those of its transaction, durability included."), []string{LabelCall})
+	o.single, o.batch, o.transaction = durations.WithLabelValues("single"), durations.WithLabelValues("batch"), durations.WithLabelValues("transaction")
 	o.sync = prometheus.NewHistogram(o.histogram("sync_duration_seconds",
 		"Time from handing a batch to the store until it was durable."))
 	o.synced = prometheus.NewCounter(prometheus.CounterOpts(o.opts("synced_claims_total",
 		"Claims in the batches that became durable. Over the count of sync_duration_seconds: claims for each sync.")))
 
-	o.pushed = []prometheus.Collector{claims, overflow, durations, o.sync, o.synced}
+	o.pushed = []prometheus.Collector{claims, attempts, overflow, durations, o.sync, o.synced}
 	if err := opt.Registerer.Register(collector{o}); err != nil {
 		return nil, fmt.Errorf("telemetry: registering the metrics: %w", err)
 	}
@@ -97,66 +99,10 @@ func (o *Observer) Synced(took time.Duration, claims int) {
 	o.synced.Add(float64(claims))
 }
 
-// Claiming implements engine.Observer. The function it returns must be called once; events is read until then, because
-// scopes and results have to be brought together.
-func (o *Observer) Claiming(ctx context.Context, events []engine.Event) func([]engine.Result) {
-	if len(events) == 0 {
-		return nil
-	}
-	c := o.calls.Get().(*call)
-	c.events = events
-	c.startSpans(ctx)
-	c.start = time.Now()
-	return c.done
-}
-
-// A call is one that claims, between Claiming and its results. Calls are reused, so that they cost no memory.
-type call struct {
-	o      *Observer
-	done   func([]engine.Result) // finish
-	start  time.Time
-	events []engine.Event
-	spans  []trace.Span // none, one, or one for each event
-}
-
-func (o *Observer) newCall() any {
-	c := &call{o: o}
-	c.done = c.finish
-	return c
-}
-
-func (c *call) finish(results []engine.Result) {
-	if len(results) != len(c.events) {
-		return // a bug of the caller's; half of it would be counted wrong
-	}
-	took := time.Since(c.start).Seconds()
-	c.o.scopes.count(c.events, results)
-	durations := c.o.single
-	if len(c.events) > 1 {
-		durations = c.o.batch
-	}
-	observe(durations, took, c.spans)
-	c.endSpans(results)
-	clear(c.spans)
-	c.events, c.spans = nil, c.spans[:0]
-	c.o.calls.Put(c)
-}
-
-// observe records a duration, with the trace as its exemplar if the first span is recorded and sampled.
-func observe(h prometheus.Observer, seconds float64, spans []trace.Span) {
-	if len(spans) > 0 && spans[0].IsRecording() {
-		if sc := spans[0].SpanContext(); sc.IsSampled() {
-			h.(prometheus.ExemplarObserver).ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": sc.TraceID().String()})
-			return
-		}
-	}
-	h.Observe(seconds)
-}
-
-// verdict is the verdict of a result. A call that panics leaves none: that is Failed.
-func verdict(r *engine.Result) engine.Verdict {
-	if r.Verdict == 0 || int(r.Verdict) > len(engine.Verdicts) {
+// verdict is v, or Failed for what is none, as a call that panics leaves it.
+func verdict(v engine.Verdict) engine.Verdict {
+	if v == 0 || int(v) > len(engine.Verdicts) {
 		return engine.Failed
 	}
-	return r.Verdict
+	return v
 }

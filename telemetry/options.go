@@ -33,11 +33,12 @@ type Options struct {
 	// engine's committer for a moment and asks the store for a size for each scope and week. 0 = DefaultWeeksEvery.
 	WeeksEvery time.Duration
 
-	// TracerProvider is called for each call that claims, so that a provider registered late counts. If it returns
+	// TracerProvider is called for each call that claims and each transaction, so that a provider registered late counts. If it returns
 	// nil, there are no spans. nil = otel.GetTracerProvider.
 	TracerProvider func() trace.TracerProvider
 
-	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch.
+	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch, and one for each event that a
+	// transaction judges, below the transaction's own.
 	SpanPerEvent bool
 
 	// EventIDs says how ids stand in spans.

@@ -16,6 +16,7 @@ import (
 // scopes finds the counters of a scope: without a lock and without looking a label up once the scope has been seen.
 type scopes struct {
 	claims   *prometheus.CounterVec
+	attempts [len(engine.Verdicts) + 1]prometheus.Counter // by verdict, of all scopes
 	overflow prometheus.Counter
 	max      int
 
@@ -31,8 +32,11 @@ type outcomes struct {
 	overflow bool // these stand for the scopes beyond the cap
 }
 
-func newScopes(claims *prometheus.CounterVec, overflow prometheus.Counter, limit int) *scopes {
+func newScopes(claims, attempts *prometheus.CounterVec, overflow prometheus.Counter, limit int) *scopes {
 	s := &scopes{claims: claims, overflow: overflow, max: limit}
+	for _, v := range engine.Verdicts {
+		s.attempts[v] = attempts.WithLabelValues(v.String())
+	}
 	s.named.Store(&map[string]*outcomes{})
 	s.invalid = sync.OnceValue(func() *outcomes { return s.outcomes(InvalidScopes) })
 	s.other = sync.OnceValue(func() *outcomes {
@@ -52,25 +56,51 @@ func (s *scopes) outcomes(label string) *outcomes {
 	return o
 }
 
+// verdictCounts are indexed by engine.Verdict.
+type verdictCounts = [len(engine.Verdicts) + 1]int
+
 // count counts results, adding once for each verdict of each run of events of one scope.
 func (s *scopes) count(events []engine.Event, results []engine.Result) {
 	for at := 0; at < len(events); {
 		scope := events[at].Scope
-		var n [len(engine.Verdicts) + 1]int
+		var n verdictCounts
 		end := at
 		for ; end < len(events) && events[end].Scope == scope; end++ {
-			n[verdict(&results[end])]++
+			n[verdict(results[end].Verdict)]++
 		}
-		o := s.get(scope)
-		for v, k := range n {
-			if k > 0 {
-				o.counters[v].Add(float64(k))
-			}
-		}
-		if o.overflow {
-			s.overflow.Add(float64(end - at))
-		}
+		s.attempted(&n)
+		s.happened(scope, &n)
 		at = end
+	}
+}
+
+// countJudged counts the verdicts of a transaction.
+func (s *scopes) countJudged(j *engine.Judged, committed bool) {
+	s.attempted(&j.Kept)
+	s.attempted(&j.Undone)
+	if committed {
+		s.happened(j.Scope, &j.Kept)
+	}
+}
+
+func (s *scopes) attempted(n *verdictCounts) {
+	for v, k := range n {
+		if k > 0 {
+			s.attempts[verdict(engine.Verdict(v))].Add(float64(k))
+		}
+	}
+}
+
+func (s *scopes) happened(scope string, n *verdictCounts) {
+	o, all := s.get(scope), 0
+	for v, k := range n {
+		if k > 0 {
+			o.counters[verdict(engine.Verdict(v))].Add(float64(k))
+			all += k
+		}
+	}
+	if o.overflow {
+		s.overflow.Add(float64(all))
 	}
 }
 

@@ -24,11 +24,12 @@ const maxAttrBytes = 1024
 
 // tracers finds the tracer of the provider that is registered now, and knows what its spans are to say.
 type tracers struct {
-	provider      func() trace.TracerProvider
-	single, batch string // names of spans
-	perEvent      bool
-	ids           EventIDs
-	cached        atomic.Pointer[tracerOf]
+	provider              func() trace.TracerProvider
+	single, batch, update string // names of spans
+
+	perEvent bool
+	ids      EventIDs
+	cached   atomic.Pointer[tracerOf]
 }
 
 type tracerOf struct {
@@ -42,7 +43,7 @@ func (t *tracers) init(opt Options) {
 		prefix = opt.Namespace + "."
 	}
 	t.provider = opt.TracerProvider
-	t.single, t.batch = prefix+SpanClaim, prefix+SpanClaimBatch
+	t.single, t.batch, t.update = prefix+SpanClaim, prefix+SpanClaimBatch, prefix+SpanUpdate
 	t.perEvent = opt.SpanPerEvent
 	t.ids = opt.EventIDs
 }
@@ -114,48 +115,87 @@ func (t *tracers) describe(span trace.Span, ev *engine.Event, res *engine.Result
 		AttrTopic.String(cut(text(ev.Origin.Topic))),
 		AttrPartition.Int64(int64(ev.Origin.Partition)),
 		AttrOffset.Int64(ev.Origin.Offset),
-		AttrOutcome.String(verdict(res).String()))
+		AttrOutcome.String(verdict(res.Verdict).String()))
 	span.SetAttributes(attrs...)
-	if verdict(res) == engine.Failed {
+	if verdict(res.Verdict) == engine.Failed {
 		fail(span, res.Err, "")
 	}
 }
 
-// describeBatch says how many events had which verdict, and what all of them share.
-func describeBatch(span trace.Span, events []engine.Event, results []engine.Result) {
+// A group is what the events of one span share.
+type group struct {
+	scope, topic           string
+	partition              int32
+	noScope, noTopic       bool // the events differ in it
+	noPartition, populated bool
+}
+
+func (g *group) add(scope, topic string, partition int32) {
+	if !g.populated {
+		*g = group{scope: scope, topic: topic, partition: partition, populated: true}
+		return
+	}
+	g.noScope = g.noScope || g.scope != scope
+	g.noTopic = g.noTopic || g.topic != topic
+	g.noPartition = g.noPartition || g.noTopic || g.partition != partition
+}
+
+// describe sets what the events share, and the number of those with each verdict.
+func (g *group) describe(span trace.Span, n *verdictCounts) (events int) {
 	attrs := make([]attribute.KeyValue, 0, 4+len(engine.Verdicts))
-	first := &events[0]
-	scope, topic, partition := true, true, true
+	if g.populated && !g.noScope {
+		attrs = append(attrs, AttrScope.String(cut(text(g.scope))))
+	}
+	if g.populated && !g.noTopic {
+		attrs = append(attrs, AttrTopic.String(cut(text(g.topic))))
+	}
+	if g.populated && !g.noPartition {
+		attrs = append(attrs, AttrPartition.Int64(int64(g.partition)))
+	}
+	for _, v := range engine.Verdicts {
+		attrs = append(attrs, attribute.Int(attrCountPrefix+v.String(), n[v]))
+		events += n[v]
+	}
+	span.SetAttributes(append(attrs, AttrEvents.Int(events))...)
+	return events
+}
+
+func describeBatch(span trace.Span, events []engine.Event, results []engine.Result) {
+	var g group
+	var n verdictCounts
+	var failure error
 	for i := range events {
 		ev := &events[i]
-		scope = scope && ev.Scope == first.Scope
-		topic = topic && ev.Origin.Topic == first.Origin.Topic
-		partition = partition && topic && ev.Origin.Partition == first.Origin.Partition
-	}
-	if scope {
-		attrs = append(attrs, AttrScope.String(cut(text(first.Scope))))
-	}
-	if topic {
-		attrs = append(attrs, AttrTopic.String(cut(text(first.Origin.Topic))))
-	}
-	if partition {
-		attrs = append(attrs, AttrPartition.Int64(int64(first.Origin.Partition)))
-	}
-	attrs = append(attrs, AttrEvents.Int(len(events)))
-	var n [len(engine.Verdicts) + 1]int
-	var failure error
-	for i := range results {
-		v := verdict(&results[i])
+		g.add(ev.Scope, ev.Origin.Topic, ev.Origin.Partition)
+		v := verdict(results[i].Verdict)
 		if n[v]++; v == engine.Failed && failure == nil {
 			failure = results[i].Err
 		}
 	}
-	for _, v := range engine.Verdicts {
-		attrs = append(attrs, attribute.Int(attrCountPrefix+v.String(), n[v]))
-	}
-	span.SetAttributes(attrs...)
+	g.describe(span, &n)
 	if n[engine.Failed] > 0 {
 		fail(span, failure, fmt.Sprintf("%d of %d events, the first: ", n[engine.Failed], len(events)))
+	}
+}
+
+func describeTransaction(span trace.Span, s *engine.TxSummary) {
+	var g group
+	var n verdictCounts
+	for i := range s.Judged {
+		j := &s.Judged[i]
+		g.add(j.Scope, j.Topic, j.Partition)
+		for v := range n {
+			n[verdict(engine.Verdict(v))] += j.Kept[v] + j.Undone[v]
+		}
+	}
+	events := g.describe(span, &n)
+	switch {
+	case s.Err != nil:
+		fail(span, s.Err, "")
+	case !s.Committed:
+		span.SetStatus(codes.Error, "the closure panicked")
+	case n[engine.Failed] > 0:
+		span.SetStatus(codes.Error, fmt.Sprintf("%d of %d events without a verdict", n[engine.Failed], events))
 	}
 }
 

@@ -84,10 +84,54 @@ func TestSpanOfAClaim(t *testing.T) {
 	}
 }
 
-func TestSpanInATransactionHasItsContext(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{})
+func TestSpanOfATransactionHasCounts(t *testing.T) {
+	eng, spans := traced(t, telemetry.Options{Namespace: "im2be"})
 	parent, root := spans.provider.Tracer("test").Start(ctx, "consume")
-	err := eng.Update(parent, func(tx *engine.Tx) error {
+	undone := errors.New("undone")
+	for _, ends := range []error{nil, undone} {
+		err := eng.Update(parent, func(tx *engine.Tx) error {
+			for _, id := range []string{"a", "a", "b"} {
+				if _, err := tx.TryClaim(event("billing", id)); err != nil {
+					return err
+				}
+			}
+			return ends
+		})
+		if !errors.Is(err, ends) {
+			t.Fatal(err)
+		}
+		got := spans.take()
+		if len(got) != 1 || got[0].Parent.SpanID() != root.SpanContext().SpanID() {
+			t.Fatalf("%d spans, or another parent: %v", len(got), got)
+		}
+		claimed, duplicate := 2, 1
+		if ends != nil { // the first transaction has committed
+			claimed, duplicate = 0, 3
+		}
+		wantSpan(t, got[0], "im2be.dedup.update",
+			attribute.String("consumer.scope_id", "billing"),
+			attribute.String("kafka.topic", "orders"),
+			attribute.Int64("kafka.partition", 3),
+			attribute.Int("dedup.events", 3),
+			attribute.Int("dedup.claimed", claimed),
+			attribute.Int("dedup.duplicate", duplicate),
+			attribute.Int("dedup.in_flight", 0),
+			attribute.Int("dedup.mismatch", 0),
+			attribute.Int("dedup.pending", 0),
+			attribute.Int("dedup.too_old", 0),
+			attribute.Int("dedup.too_new", 0),
+			attribute.Int("dedup.error", 0))
+		if ends != nil {
+			wantFailure(t, got[0], "undone")
+		} else if got[0].Status.Code != codes.Unset {
+			t.Errorf("status %v", got[0].Status)
+		}
+	}
+}
+
+func TestSpanForEachEventOfATransaction(t *testing.T) {
+	eng, spans := traced(t, telemetry.Options{SpanPerEvent: true})
+	err := eng.Update(ctx, func(tx *engine.Tx) error {
 		if _, err := tx.TryClaim(event("billing", "a")); err != nil {
 			return err
 		}
@@ -98,8 +142,9 @@ func TestSpanInATransactionHasItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := spans.take()
-	if len(got) != 2 || got[0].Name != "dedup.try_claim" || got[0].Parent.SpanID() != root.SpanContext().SpanID() ||
-		outcome(got[0]) != "claimed" || outcome(got[1]) != "in_flight" {
+	if len(got) != 3 || got[0].Name != "dedup.try_claim" || got[0].Parent.SpanID() != got[2].SpanContext.SpanID() ||
+		got[2].Name != "dedup.update" || outcome(got[0]) != "claimed" || attr(got[0], telemetry.AttrEventID) != "a" ||
+		outcome(got[1]) != "in_flight" {
 		t.Errorf("%v", got)
 	}
 }
@@ -135,6 +180,8 @@ func TestSpanOfABatchHasCounts(t *testing.T) {
 		attribute.Int("dedup.claimed", 2),
 		attribute.Int("dedup.duplicate", 1),
 		attribute.Int("dedup.in_flight", 0),
+		attribute.Int("dedup.mismatch", 0),
+		attribute.Int("dedup.pending", 0),
 		attribute.Int("dedup.too_old", 0),
 		attribute.Int("dedup.too_new", 1),
 		attribute.Int("dedup.error", 1))
@@ -328,6 +375,35 @@ func TestWithoutRecordingNothingIsAllocated(t *testing.T) {
 				t.Errorf("%v allocations, want %v", got, want)
 			}
 		})
+	}
+}
+
+func TestTransactionWithoutRecordingAllocatesWhatOneStartDoes(t *testing.T) {
+	if raceDetector {
+		t.Skip("sync.Pool forgets at random under the race detector")
+	}
+	unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	for name, provider := range map[string]trace.TracerProvider{"no-op": noop.NewTracerProvider(), "not sampled": unsampled} {
+		for _, perEvent := range []bool{false, true} {
+			obs, _ := newObserver(t, telemetry.Options{TracerProvider: func() trace.TracerProvider { return provider }, SpanPerEvent: perEvent})
+			summary := engine.TxSummary{Committed: true, Judged: []engine.Judged{{Scope: "billing", Topic: "orders"}}}
+			summary.Judged[0].Kept[engine.Claimed] = 512
+			got := testing.AllocsPerRun(200, func() {
+				follow := obs.Updating(ctx)
+				if follow.Claiming != nil {
+					t.Error("single events are observed although nothing records")
+				}
+				follow.Ended(summary)
+			})
+			tracer := provider.Tracer("test")
+			want := testing.AllocsPerRun(200, func() { tracer.Start(ctx, "x") })
+			if name == "no-op" {
+				want = 0
+			}
+			if got != want {
+				t.Errorf("%s, a span for each event %v: %v allocations, want %v", name, perEvent, got, want)
+			}
+		}
 	}
 }
 

@@ -95,24 +95,32 @@ im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="claimed"} 0
 im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="duplicate"} 0
 im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="error"} 1
 im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="in_flight"} 0
+im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="mismatch"} 0
+im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="pending"} 0
 im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="too_new"} 0
 im2be_dedup_claims_total{consumer_scope_id="_invalid",outcome="too_old"} 0
 im2be_dedup_claims_total{consumer_scope_id="billing",outcome="claimed"} 1
 im2be_dedup_claims_total{consumer_scope_id="billing",outcome="duplicate"} 2
 im2be_dedup_claims_total{consumer_scope_id="billing",outcome="error"} 1
 im2be_dedup_claims_total{consumer_scope_id="billing",outcome="in_flight"} 0
+im2be_dedup_claims_total{consumer_scope_id="billing",outcome="mismatch"} 0
+im2be_dedup_claims_total{consumer_scope_id="billing",outcome="pending"} 0
 im2be_dedup_claims_total{consumer_scope_id="billing",outcome="too_new"} 0
 im2be_dedup_claims_total{consumer_scope_id="billing",outcome="too_old"} 0
 im2be_dedup_claims_total{consumer_scope_id="push",outcome="claimed"} 2
 im2be_dedup_claims_total{consumer_scope_id="push",outcome="duplicate"} 1
 im2be_dedup_claims_total{consumer_scope_id="push",outcome="error"} 0
 im2be_dedup_claims_total{consumer_scope_id="push",outcome="in_flight"} 0
+im2be_dedup_claims_total{consumer_scope_id="push",outcome="mismatch"} 0
+im2be_dedup_claims_total{consumer_scope_id="push",outcome="pending"} 0
 im2be_dedup_claims_total{consumer_scope_id="push",outcome="too_new"} 0
 im2be_dedup_claims_total{consumer_scope_id="push",outcome="too_old"} 1
 im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="claimed"} 1
 im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="duplicate"} 0
 im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="error"} 0
 im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="in_flight"} 0
+im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="mismatch"} 0
+im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="pending"} 0
 im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="too_new"} 0
 im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="too_old"} 0
 `, "im2be_dedup_claims_total")
@@ -249,6 +257,58 @@ dedup_figures_unavailable_total 0
 		"dedup_filter_bytes": 1, "dedup_filter_false_positives_total": 1, "dedup_store_reads_total": 1} {
 		if got := len(metrics(t, registry, name)); got != series {
 			t.Errorf("%d series of %s, want %d", got, name, series)
+		}
+	}
+}
+
+func TestVerdictsOfATransactionCountWhenItCommits(t *testing.T) {
+	obs, registry := newObserver(t, telemetry.Options{})
+	eng, _ := openEngine(t, obs)
+	undone := errors.New("undone")
+	for _, ends := range []error{undone, nil} {
+		err := eng.Update(ctx, func(tx *engine.Tx) error {
+			for _, id := range []string{"a", "a"} {
+				if _, err := tx.TryClaim(event("billing", id)); err != nil {
+					return err
+				}
+			}
+			point, err := tx.Savepoint()
+			if err != nil {
+				return err
+			}
+			if _, err := tx.TryClaim(event("billing", "b")); err != nil {
+				return err
+			}
+			return errors.Join(tx.RollbackTo(point), ends)
+		})
+		if !errors.Is(err, ends) {
+			t.Fatal(err)
+		}
+	}
+	claim(t, eng, event("billing", "c"), engine.Claimed)
+	wantMetrics(t, registry, `
+# TYPE dedup_claims_total counter
+dedup_claims_total{consumer_scope_id="billing",outcome="claimed"} 2
+dedup_claims_total{consumer_scope_id="billing",outcome="duplicate"} 1
+dedup_claims_total{consumer_scope_id="billing",outcome="error"} 0
+dedup_claims_total{consumer_scope_id="billing",outcome="in_flight"} 0
+dedup_claims_total{consumer_scope_id="billing",outcome="mismatch"} 0
+dedup_claims_total{consumer_scope_id="billing",outcome="pending"} 0
+dedup_claims_total{consumer_scope_id="billing",outcome="too_new"} 0
+dedup_claims_total{consumer_scope_id="billing",outcome="too_old"} 0
+# TYPE dedup_claim_attempts_total counter
+dedup_claim_attempts_total{outcome="claimed"} 5
+dedup_claim_attempts_total{outcome="duplicate"} 2
+dedup_claim_attempts_total{outcome="error"} 0
+dedup_claim_attempts_total{outcome="in_flight"} 0
+dedup_claim_attempts_total{outcome="mismatch"} 0
+dedup_claim_attempts_total{outcome="pending"} 0
+dedup_claim_attempts_total{outcome="too_new"} 0
+dedup_claim_attempts_total{outcome="too_old"} 0
+`, "dedup_claims_total", "dedup_claim_attempts_total")
+	for _, m := range metrics(t, registry, "dedup_claim_duration_seconds") {
+		if n := m.GetHistogram().GetSampleCount(); label(m, "call") == "transaction" && n != 2 {
+			t.Errorf("%d durations of transactions, want 2", n)
 		}
 	}
 }

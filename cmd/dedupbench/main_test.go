@@ -179,6 +179,10 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 		{"no command", 2, nil},
 		{"bad share", 2, []string{"claims", "--dup", "1.5"}},
 		{"negative", 2, []string{"reopen", "--n", "-1"}},
+		{"balances without a transaction", 2, []string{"kafka", "--handler", "balances", "--mode", "own"}},
+		{"adding without accounts", 2, []string{"kafka", "--add"}},
+		{"one account", 2, []string{"kafka", "--handler", "balances", "--accounts", "1"}},
+		{"slow beside nobody", 2, []string{"kafka", "--slow", "1ms", "--partitions", "1"}},
 		{"bolt has no tables", 2, []string{"replay", file, "--store", "bolt", "--small-tables"}},
 	}
 	for _, tt := range tests {
@@ -299,6 +303,33 @@ func TestKafkaRates(t *testing.T) {
 				t.Errorf("mode %s: %s is %v", mode, rate, f[rate])
 			}
 		}
+	}
+}
+
+func TestKafkaWithBalances(t *testing.T) {
+	base := []string{"kafka", "--n", "10000", "--partitions", "3", "--handler", "balances", "--accounts", "20", "--json"}
+	right := map[string]any{"lost": 0, "handled_twice": 0, "state_mismatch": 0, "balances_wrong": 0, "error": nil}
+	for _, more := range [][]string{nil, {"--accounts-per-partition"}, {"--add"}, {"--kills", "2"}, {"--kills", "2", "--add"}} {
+		o := dedupbench(t, append(base, more...)...)
+		f := o.fields(t)
+		want(t, f, right)
+		want(t, f, map[string]any{"handled": f["distinct"]})
+		if _, ok := f["conflicts"].(float64); !ok || o.code != 0 {
+			t.Errorf("%v: exit status %d, %v: %s", more, o.code, f, o.stderr)
+		}
+		if len(more) == 0 || more[0] != "--kills" { // the last calls before a kill are in no count
+			if calls, distinct := f["handler_calls"].(float64), f["distinct"].(float64); calls < distinct {
+				t.Errorf("%v: %v calls of the handler for %v events", more, calls, distinct)
+			}
+		}
+	}
+}
+
+func TestKafkaBesideASlowHandler(t *testing.T) {
+	o := dedupbench(t, "kafka", "--n", "10000", "--partitions", "3", "--handler", "decode", "--slow", "1ms", "--json")
+	f := o.fields(t)
+	if share, ok := f["beside_slow"].(float64); !ok || share <= 0 || o.code != 0 {
+		t.Errorf("exit status %d, %v: %s", o.code, f, o.stderr)
 	}
 }
 

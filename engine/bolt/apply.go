@@ -57,6 +57,12 @@ func (s *Store) transact(fn func(w *writer) error) error {
 		}
 		s.clean = false
 	}
+	if !s.raised { // before the first transaction that an older build might misread
+		if err := sidecar.WriteIdentity(s.o.files, s.dir, sidecar.Bolt, s.identity); err != nil {
+			return fmt.Errorf("raising the format of the store: %w", err)
+		}
+		s.raised = true
+	}
 	if err := s.ready(s.txid.Load()); err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (m *moment) copyTo(ctx context.Context, path string, o Options, id engine.I
 	if err != nil {
 		return err
 	}
-	err = m.scan(ctx, func(prefix []byte, c *cursor) error {
+	err = m.scan(ctx, engine.Span{}, func(prefix []byte, c *cursor) error {
 		return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
 	})
 	if err == nil {

@@ -39,6 +39,11 @@ func harness() storetest.Harness {
 		},
 		CrashClone: func(t testing.TB, _ engine.Store, dir string, _ int) string { return cloneOpen(t, dir) },
 		FailWrites: func(t testing.TB, s engine.Store) error { return breakers[s].fail(t) },
+		NoRoom: func(_ testing.TB, s engine.Store) func() {
+			full := &breakers[s].full
+			full.Store(true)
+			return func() { full.Store(false) }
+		},
 	}
 }
 
@@ -47,6 +52,7 @@ func harness() storetest.Harness {
 type breaker struct {
 	file   *os.File
 	broken atomic.Bool
+	full   atomic.Bool // for sidecars
 }
 
 func (b *breaker) options() Options {
@@ -82,5 +88,20 @@ func (f brokenFS) Create(path string) (sidecar.File, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EBADF}
 	}
 	file, err := f.OS.Create(path)
-	return file, err
+	return fullFile{file, f.b}, err
 }
+
+// A fullFile finds no room while the breaker is full.
+type fullFile struct {
+	sidecar.File
+	b *breaker
+}
+
+func (f fullFile) Write(p []byte) (int, error) {
+	if f.b.full.Load() {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+func TestAddsOnBoltComeToTheirSum(t *testing.T) { storetest.RunAdds(t, harness()) }

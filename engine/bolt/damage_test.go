@@ -65,12 +65,12 @@ func digest(s *Store) (uint64, error) {
 	var keys [][]byte
 	err := errors.Join(
 		s.Buckets(func(b engine.Bucket) error { _, err := fmt.Fprintln(h, b); return err }),
-		s.Scan(context.Background(), func() {}, func(k, r []byte) error {
+		s.Scan(context.Background(), engine.Span{}, func() {}, func(k, r []byte) error {
 			keys = append(keys, append([]byte(nil), k...))
 			_, err := fmt.Fprintf(h, "%x %x\n", k, r)
 			return err
 		}),
-		s.ScanState(nil, func(k, v []byte) error { _, err := fmt.Fprintf(h, "%x %x\n", k, v); return err }),
+		s.ScanState(engine.Span{}, func(k, v []byte) error { _, err := fmt.Fprintf(h, "%x %x\n", k, v); return err }),
 		s.Journal(0, func(seq uint64, e []byte) error { _, err := fmt.Fprintf(h, "%d %x\n", seq, e); return err }),
 	)
 	for i := 0; i < len(keys) && err == nil; i += 97 {

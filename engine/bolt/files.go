@@ -50,8 +50,8 @@ func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
 	return size, err
 }
 
-// WriteSidecar replaces the sidecar. An error of write itself leaves the old one and does no harm; one of the disk
-// fails the store.
+// WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one and do no harm; any
+// other error of the disk fails the store.
 func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 	if err := checkSidecarName(name); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 		return nil
 	}
 	err = fmt.Errorf("hapax: writing sidecar %s: %w", name, err)
-	if callers != nil && c.err == nil {
+	if callers != nil && c.err == nil || sidecar.NoSpace(err) {
 		return err
 	}
 	return s.fail(err)

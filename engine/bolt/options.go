@@ -33,9 +33,20 @@ const (
 	defaultLockTimeout = time.Second
 	minFileBytes       = 1 << 20
 
+	fileBytes32 = int64(512) << 20 // default of MaxFileBytes where addresses have 32 bits
+	fileBytes64 = int64(16) << 30
+
 	// fullPages is how full pages are made where entries are appended in key order.
 	fullPages = 0.95
 )
+
+// defaultFileBytes is the default of Options.MaxFileBytes. Tests under an emulator lower it.
+var defaultFileBytes = func() int64 {
+	if strconv.IntSize == 32 {
+		return fileBytes32
+	}
+	return fileBytes64
+}()
 
 func (o *Options) check() error {
 	if o.LockTimeout == 0 {
@@ -44,12 +55,12 @@ func (o *Options) check() error {
 	if o.files == nil {
 		o.files = sidecar.OS{}
 	}
-	limit, def := int64(1)<<46, int64(16)<<30
+	limit := int64(1) << 46
 	if strconv.IntSize == 32 {
-		limit, def = 1<<30, 512<<20
+		limit = 1 << 30
 	}
 	if o.MaxFileBytes == 0 {
-		o.MaxFileBytes = def
+		o.MaxFileBytes = defaultFileBytes
 	}
 	if o.LockTimeout < 0 {
 		return fmt.Errorf("hapax: bolt: LockTimeout is %v", o.LockTimeout)

@@ -39,16 +39,16 @@ func (s *Store) State(key []byte) (value []byte, found bool, err error) {
 	return value, found, err
 }
 
-// ScanState calls fn for each state whose key begins with prefix, as of one moment.
-func (s *Store) ScanState(prefix []byte, fn func(key, value []byte) error) error {
-	from := stateKey(prefix)
+// ScanState calls fn for each state in the span, as of one moment.
+func (s *Store) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+	prefix := stateKey(span.Prefix)
 	return s.view(func(m *moment) error {
 		t, err := m.dir(stateDir)
 		if err != nil {
 			return err
 		}
-		err = t.each(from, func(c *cursor) error {
-			if !bytes.HasPrefix(c.key(), from) {
+		err = t.each(stateKey(span.Start()), func(c *cursor) error {
+			if !bytes.HasPrefix(c.key(), prefix) {
 				return errEnough
 			}
 			return fn(c.key()[1:], c.record())
@@ -89,31 +89,49 @@ func (m *moment) buckets(fn func(prefix []byte, s sum) error) error {
 	return enough(err)
 }
 
-// Scan calls fn for each claim as of the moment of the call to started. Batches are applied meanwhile; the pages that
-// they replace are not used again before the scan has ended, so that the file may grow.
-func (s *Store) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
+// Scan calls fn for each claim in the span as of the moment of the call to started. Batches are applied meanwhile; the
+// pages that they replace are not used again before the scan has ended, so that the file may grow.
+func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
 	return s.view(func(m *moment) error {
 		started()
 		key := make([]byte, 0, 256)
-		return m.scan(ctx, func(prefix []byte, c *cursor) error {
+		return m.scan(ctx, span, func(prefix []byte, c *cursor) error {
 			key = append(append(key[:0], prefix...), c.key()...)
 			return fn(key, c.record())
 		})
 	})
 }
 
-// scan visits all claims in key order, and compares each bucket with its sum when it has seen it whole.
-func (m *moment) scan(ctx context.Context, fn func(prefix []byte, c *cursor) error) error {
+// scan visits the claims in the span in key order, and compares each bucket with its sum when it has seen it whole.
+func (m *moment) scan(ctx context.Context, span engine.Span, fn func(prefix []byte, c *cursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	start := span.Start()
 	return m.buckets(func(prefix []byte, want sum) error {
+		n := min(len(prefix), len(span.Prefix))
+		switch c := bytes.Compare(prefix[:n], span.Prefix[:n]); {
+		case c < 0:
+			return nil
+		case c > 0:
+			return errEnough
+		}
+		from, part := bytes.CutPrefix(start, prefix)
+		if !part && bytes.Compare(prefix, start) < 0 {
+			return nil // the whole bucket is before the span
+		}
+		if !part {
+			from = nil
+		}
 		t, found, err := m.bucket(prefix)
 		if err != nil {
 			return err
 		}
 		if !found {
 			return damaged("the bucket with prefix %x is missing", prefix)
+		}
+		if len(from) > 0 {
+			return m.scanPart(ctx, t, from, span.Prefix[n:], func(c *cursor) error { return fn(prefix, c) })
 		}
 		var got sum
 		err = t.each(nil, func(c *cursor) error {
@@ -128,6 +146,21 @@ func (m *moment) scan(ctx context.Context, fn func(prefix []byte, c *cursor) err
 		}
 		return err
 	})
+}
+
+// scanPart visits the claims of one bucket whose tails are at least from and begin with prefix.
+func (m *moment) scanPart(ctx context.Context, t tree, from, prefix []byte, fn func(c *cursor) error) error {
+	seen := 0
+	err := t.each(from, func(c *cursor) error {
+		if !bytes.HasPrefix(c.key(), prefix) {
+			return errEnough
+		}
+		if seen++; seen%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fn(c)
+	})
+	return enough(err)
 }
 
 // Journal calls fn for each kept entry from batch from on, as of one moment.

@@ -36,6 +36,7 @@ type Store struct {
 	// writing is held by whoever changes the file, one transaction long, and guards the fields below it.
 	writing sync.Mutex
 	clean   bool   // CLEAN is there
+	raised  bool   // the store has this build's format
 	seq     uint64 // of the newest batch
 
 	// sidecars is held while a sidecar is written: two writes of one name would share the temporary file.
@@ -96,6 +97,11 @@ func (s *Store) open() error {
 	if s.identity, err = sidecar.ReadIdentity(sidecar.OS{}, s.dir, sidecar.Bolt); err != nil {
 		return err
 	}
+	format, err := sidecar.ReadFormat(sidecar.OS{}, s.dir)
+	if err != nil {
+		return err
+	}
+	s.raised = format == sidecar.Bolt.Format()
 	m, err := s.examine()
 	if err != nil {
 		return err

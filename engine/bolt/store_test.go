@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,7 +54,7 @@ func TestTreesOfManyPutsAndRemovalsPassTheCheck(t *testing.T) {
 		}
 	}
 	n := 0
-	err := s.Scan(t.Context(), func() {}, func(key, record []byte) error {
+	err := s.Scan(t.Context(), engine.Span{}, func() {}, func(key, record []byte) error {
 		n++
 		if model[string(key)] != string(record) {
 			t.Errorf("%x is %x, want %x", key, record, model[string(key)])
@@ -74,7 +73,7 @@ func TestApplyDoesNotWaitForAScan(t *testing.T) {
 	g := newClaims("v4")
 	mustApply(t, s, &engine.Batch{Seq: 1, Claims: g.next(100)})
 	seq, n := uint64(1), 0
-	err := s.Scan(t.Context(), func() {}, func(key, record []byte) error {
+	err := s.Scan(t.Context(), engine.Span{}, func() {}, func(key, record []byte) error {
 		if n++; n == 50 {
 			// More than bbolt's first mapping of a small file: it would have to map it anew.
 			for range 3 {
@@ -216,7 +215,7 @@ func TestASecondProcessIsTurnedAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{})
 	second := func() string {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestASecondProcessIsTurnedAway$", "-test.v")
+		cmd := child("-test.run=^TestASecondProcessIsTurnedAway$", "-test.v")
 		cmd.Env = append(os.Environ(), "HAPAX_TEST_OPEN="+dir)
 		out, err := cmd.CombinedOutput()
 		if err != nil {

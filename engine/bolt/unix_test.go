@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -34,7 +33,7 @@ func TestAFileSystemThatIsFullIsAnError(t *testing.T) {
 		return
 	}
 	dir := filepath.Join(t.TempDir(), "store")
-	cmd := exec.Command(os.Args[0], "-test.run=^TestAFileSystemThatIsFullIsAnError$", "-test.v")
+	cmd := child("-test.run=^TestAFileSystemThatIsFullIsAnError$", "-test.v")
 	cmd.Env = append(os.Environ(), "HAPAX_TEST_FULL="+dir)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "typed=true again=true close=<nil>") {

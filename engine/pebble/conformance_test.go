@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -62,6 +63,7 @@ type memory struct {
 type memoryDir struct {
 	fs      *vfs.MemFS
 	failing atomic.Bool
+	full    atomic.Bool // for sidecars
 }
 
 func newMemory() *memory { return &memory{dirs: make(map[string]*memoryDir)} }
@@ -85,6 +87,9 @@ func (m *memory) at(dir string) *memoryDir {
 func (d *memoryDir) MaybeError(op errorfs.Op) error {
 	if d.failing.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 		return errorfs.ErrInjected
+	}
+	if d.full.Load() && strings.Contains(op.Path, sidecarPrefix) && op.Kind == errorfs.OpFileWrite {
+		return syscall.ENOSPC
 	}
 	return nil
 }
@@ -114,6 +119,11 @@ func (m *memory) harness() storetest.Harness {
 		FailWrites: func(_ testing.TB, s engine.Store) error {
 			m.at(s.(*Store).disk.dir).failing.Store(true)
 			return errorfs.ErrInjected
+		},
+		NoRoom: func(_ testing.TB, s engine.Store) func() {
+			full := &m.at(s.(*Store).disk.dir).full
+			full.Store(true)
+			return func() { full.Store(false) }
 		},
 		MakeNewer: func(t testing.TB, dir string) func() {
 			return m.makeNewer(t, dir)
@@ -176,3 +186,5 @@ func fingerprint(t testing.TB, fsys vfs.FS, dir string) string {
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
+
+func TestAddsOnPebbleComeToTheirSum(t *testing.T) { storetest.RunAdds(t, newMemory().harness()) }

@@ -20,9 +20,9 @@ import (
 //
 // Pebble meets a failed write with a panic, an endless retry or, where a log is rotated, with the unlock of an unlocked
 // mutex, which ends the process and cannot be recovered from. So it is not told: the first operation that fails to
-// change the directory poisons the store, and from then on the disk is a sink. Every change is reported as done,
-// nothing reaches the disk, and because the fault is set before Pebble hears of success, nothing that Pebble then
-// believes is passed on to a caller. What is on disk is what a crash at that moment would have left, and Pebble can be
+// change the directory poisons the store, and from then on the disk is a sink. Every change is reported as done and
+// nothing reaches the disk. The fault itself makes the disk a sink, so there is no moment at which a change is swallowed
+// and the fault not yet seen: nothing that Pebble then believes is passed on to a caller. What is on disk is what a crash at that moment would have left, and Pebble can be
 // closed in the ordinary way.
 //
 // Reads, and changes outside of the directory (a backup), fail as they would without it.
@@ -32,7 +32,6 @@ type disk struct {
 	fault *fault
 	hooks hooks
 
-	dead       atomic.Bool
 	unreadable atomic.Bool  // a read failed for another reason than that there is nothing
 	changing   sync.RWMutex // held shared by every operation that changes the directory
 
@@ -53,25 +52,30 @@ type position struct {
 }
 
 func newDisk(fsys vfs.FS, dir string, h hooks) *disk {
-	d := &disk{FS: fsys, dir: dir, fault: newFault(), hooks: h, flushed: func() {}}
-	d.fault.onFirst = func() { d.dead.Store(true) }
-	return d
+	return &disk{FS: fsys, dir: dir, fault: newFault(), hooks: h, flushed: func() {}}
 }
+
+// dead reports whether the disk is a sink.
+func (d *disk) dead() bool { return d.fault.isSet() }
 
 func (d *disk) path(name string) string { return d.PathJoin(d.dir, name) }
 
 func (d *disk) holds(path string) bool { return d.PathDir(path) == d.dir }
 
-// change runs an operation that changes the directory, or swallows it. The error is not nil only if a test asked for it.
+// change runs an operation that changes the directory, or swallows it. The error is not nil only if there is no room for
+// a sidecar of the engine, or if a test asked for it.
 func (d *disk) change(what, path string, op func() error) error {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
-	if d.dead.Load() {
+	if d.dead() {
 		return nil
 	}
 	err := op()
 	if err == nil {
 		return nil
+	}
+	if sidecar.NoSpace(err) && strings.HasPrefix(d.PathBase(path), sidecarPrefix) {
+		return err // the engine does without it; Pebble does not know of it
 	}
 	d.fault.set(fmt.Errorf("%s %s: %w", what, path, err))
 	if d.hooks.passErrorsOn {
@@ -141,7 +145,7 @@ func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File,
 func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := d.FS.Open(path, o...)
 	if err != nil {
-		if d.dead.Load() {
+		if d.dead() {
 			// What Pebble believes to have written may be missing. It would try again at once, for ever.
 			time.Sleep(deadRetry)
 		}
@@ -198,7 +202,7 @@ func (d *disk) link(from, to string) error {
 	}
 	d.changing.RLock()
 	defer d.changing.RUnlock()
-	if d.dead.Load() {
+	if d.dead() {
 		return nil
 	}
 	return d.FS.Link(from, to)
@@ -218,7 +222,7 @@ func (d *disk) Remove(path string) error {
 	}
 	d.changing.RLock()
 	defer d.changing.RUnlock()
-	if d.dead.Load() {
+	if d.dead() {
 		return nil
 	}
 	return d.FS.Remove(path)
@@ -306,7 +310,7 @@ func (f *diskFile) SyncTo(length int64) (full bool, err error) {
 }
 
 func (f *diskFile) Close() error {
-	if f.d.dead.Load() {
+	if f.d.dead() {
 		_ = f.File.Close() // the descriptor goes in any case
 		return nil
 	}
@@ -389,7 +393,7 @@ func (s sidecars) Create(path string) (sidecar.File, error) {
 	}
 	if s.FS == vfs.Default {
 		// Pebble's files are as its umask wants them, in a directory that is ours alone; the identity holds the seed.
-		if err := os.Chmod(path, 0o600); err != nil && !s.dead.Load() {
+		if err := os.Chmod(path, 0o600); err != nil && !s.dead() {
 			return nil, err
 		}
 	}

@@ -12,13 +12,16 @@ import (
 
 // A fault is the end of a store: set once, by the first failed write, and never taken back. It also is Pebble's logger,
 // whose Fatalf would end the process.
+//
+// Closing failed does two things at once: callers see the fault, and the disk becomes a sink. A write that the sink
+// swallows is therefore never acknowledged.
 type fault struct {
 	failed chan struct{} // closed when err is set
 
-	mu      sync.Mutex // guards the fields below
-	err     error
-	damage  error  // the first damage that Pebble met in the background
-	onFirst func() // runs once, before failed is closed: makes the disk a sink
+	mu         sync.Mutex // guards the fields below
+	err        error
+	damage     error  // the first damage that Pebble met in the background
+	publishing func() // a test's: called before failed is closed, if it is not nil
 }
 
 func newFault() *fault { return &fault{failed: make(chan struct{})} }
@@ -31,22 +34,30 @@ func (f *fault) set(cause error) {
 		return
 	}
 	f.err = fmt.Errorf("hapax: the store has failed, nothing more is written: %w", cause)
-	if f.onFirst != nil {
-		f.onFirst()
+	if f.publishing != nil {
+		f.publishing()
 	}
 	close(f.failed)
 }
 
-// get returns why the store is poisoned, nil if it is not.
-func (f *fault) get() error {
+// isSet reports whether the store is poisoned. It takes no lock.
+func (f *fault) isSet() bool {
 	select {
 	case <-f.failed:
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.err
+		return true
 	default:
+		return false
+	}
+}
+
+// get returns why the store is poisoned, nil if it is not.
+func (f *fault) get() error {
+	if !f.isSet() {
 		return nil
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
 func (f *fault) noteDamage(err error) {

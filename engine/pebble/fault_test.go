@@ -358,3 +358,37 @@ func TestTheDirectoryIsOursAlone(t *testing.T) {
 		}
 	}
 }
+
+// A write that the disk swallows after a failure is never acknowledged. The test holds the failing goroutine just before
+// it publishes the fault; until then another goroutine may still write, and what it is told must be true.
+func TestABatchAppliedWhileAFaultIsPublishedIsOnDiskIfItIsConfirmed(t *testing.T) {
+	within(t, patienceInTests, "a store whose fault is being published", func() {
+		mem := vfs.NewCrashableMem()
+		s := mustOpen(t, mem, "store", true)
+		mustApply(t, s, batchOf(1, 10))
+		publishing, applied := make(chan struct{}), make(chan struct{})
+		s.fault.publishing = func() {
+			close(publishing)
+			<-applied
+		}
+		go func() {
+			_ = s.disk.change("writing", "a file", func() error { return errorfs.ErrInjected })
+		}()
+		<-publishing
+		wait, err := s.Apply(batchOf(2, 10))
+		if err == nil {
+			err = wait()
+		}
+		crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+		close(applied)
+		<-s.fault.failed
+		if err := s.Close(); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("closing the failed store: %v", err)
+		}
+		s = mustOpen(t, crashed, "store", true)
+		if last, failed := prefixOf(s, 10); failed != nil || err == nil && last < 2 {
+			t.Errorf("batch 2 was applied with %v; after a power cut the newest batch is %d, %v", err, last, failed)
+		}
+		mustClose(t, s)
+	})
+}

@@ -26,15 +26,15 @@ func (s *Store) claims(span pebble.KeyRange, look func(tables []*table), fn func
 	return s.use(c, func(c *cursor) error { return fn(tables, c) })
 }
 
-// Scan implements engine.Store. It sorts what is in memory first.
-func (s *Store) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
+// Scan implements engine.Store. It sorts what the span selects in memory first.
+func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
 	var at moment
 	freeze := func(tables []*table) { at = momentOf(tables) }
-	return s.claims(prefixSpan([]byte{claimSpace}), freeze, func(_ []*table, c *cursor) error {
+	return s.claims(keyRange(claimSpace, span), freeze, func(_ []*table, c *cursor) error {
 		if started != nil {
 			started()
 		}
-		return merge(at.sorted(), c, func(key, record []byte) error {
+		return merge(at.sorted(span), c, func(key, record []byte) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // Claim implements engine.Store. What is not in memory at this moment was in tables before.
@@ -40,9 +41,8 @@ func (s *Store) get(space byte, key []byte) (value []byte, found bool, err error
 }
 
 // ScanState implements engine.Store.
-func (s *Store) ScanState(prefix []byte, fn func(key, value []byte) error) error {
-	span := prefixSpan(spaced(stateSpace, prefix))
-	return s.each(span, func(it *pebble.Iterator) error { return fn(it.Key()[1:], it.Value()) })
+func (s *Store) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+	return s.each(keyRange(stateSpace, span), func(it *pebble.Iterator) error { return fn(it.Key()[1:], it.Value()) })
 }
 
 // Journal implements engine.Store.
@@ -55,6 +55,11 @@ func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) er
 		}
 		return fn(seq, it.Value())
 	})
+}
+
+// keyRange is the range of what a span selects in one of the spaces.
+func keyRange(space byte, span engine.Span) pebble.KeyRange {
+	return pebble.KeyRange{Start: spaced(space, span.Start()), End: successor(spaced(space, span.Prefix))}
 }
 
 func prefixSpan(prefix []byte) pebble.KeyRange {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // Sealing brings a frozen table to where its claims are kept for good. In this order:
@@ -136,7 +137,7 @@ func (s *Store) writeRun(t *table) (paths []string, drops int, err error) {
 	s.unsealed.mu.RLock()
 	f := t.frame()
 	s.unsealed.mu.RUnlock()
-	claims := moment{f}.sorted()
+	claims := moment{f}.sorted(engine.Span{})
 	w := &runWriter{s: s}
 	err = s.fault.write(func() error {
 		for i, r := range claims.refs {

@@ -93,7 +93,7 @@ func fill(t testing.TB, s *Store, seq uint64, n int) uint64 {
 func claimsOf(t testing.TB, s *Store) map[string]string {
 	t.Helper()
 	m := map[string]string{}
-	err := s.Scan(context.Background(), nil, func(k, v []byte) error { m[string(k)] = string(v); return nil })
+	err := s.Scan(context.Background(), engine.Span{}, nil, func(k, v []byte) error { m[string(k)] = string(v); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
 	var found map[string]string
 	look := func(when string) {
 		got, buckets := map[string]string{}, map[engine.Bucket]bool{}
-		serr := s.Scan(context.Background(), nil, func(k, v []byte) error { got[string(k)] = string(v); return nil })
+		serr := s.Scan(context.Background(), engine.Span{}, nil, func(k, v []byte) error { got[string(k)] = string(v); return nil })
 		berr := s.Buckets(func(b engine.Bucket) error { buckets[b] = true; return nil })
 		switch {
 		case serr != nil || berr != nil:
@@ -770,7 +770,7 @@ func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
 	mustApply(t, s, batchOf(last, 20))
 	before := claimsOf(t, s)
 	got := map[string]string{}
-	err := s.Scan(context.Background(), func() {
+	err := s.Scan(context.Background(), engine.Span{}, func() {
 		for range 2 {
 			last = fill(t, s, last+1, 20)
 			mustSealAll(t, s)
@@ -808,7 +808,7 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	}
 	look := func([]*table) { looked = true }
 	err := s.claims(prefixSpan([]byte{claimSpace}), look, func([]*table, *cursor) error { return nil })
-	err = errors.Join(err, s.Scan(context.Background(), nil, func(_, _ []byte) error { return nil }),
+	err = errors.Join(err, s.Scan(context.Background(), engine.Span{}, nil, func(_, _ []byte) error { return nil }),
 		s.Buckets(func(engine.Bucket) error { return nil }))
 	_, berr := s.BucketBytes(engine.Bucket{Scope: "scope0", Week: week0})
 	s.opening = nil

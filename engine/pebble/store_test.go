@@ -88,12 +88,12 @@ func batchOf(seq uint64, n int) *engine.Batch {
 // contents is everything that a store holds, as a map.
 func contents(s *Store) (map[string]string, error) {
 	m := make(map[string]string)
-	err := s.Scan(context.Background(), nil, func(k, v []byte) error {
+	err := s.Scan(context.Background(), engine.Span{}, nil, func(k, v []byte) error {
 		m["claim "+string(k)] = string(v)
 		return nil
 	})
 	if err == nil {
-		err = s.ScanState(nil, func(k, v []byte) error {
+		err = s.ScanState(engine.Span{}, func(k, v []byte) error {
 			m["state "+string(k)] = string(v)
 			return nil
 		})
@@ -260,7 +260,7 @@ func TestScanSeesTheMomentOfStarted(t *testing.T) {
 	defer mustClose(t, s)
 	mustApply(t, s, batchOf(1, 50))
 	n := 0
-	err := s.Scan(context.Background(), func() { mustApply(t, s, batchOf(2, 50)) }, func(_, _ []byte) error {
+	err := s.Scan(context.Background(), engine.Span{}, func() { mustApply(t, s, batchOf(2, 50)) }, func(_, _ []byte) error {
 		n++
 		return nil
 	})
@@ -268,7 +268,7 @@ func TestScanSeesTheMomentOfStarted(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = s.Scan(ctx, nil, func(_, _ []byte) error { cancel(); return nil })
+	err = s.Scan(ctx, engine.Span{}, nil, func(_, _ []byte) error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestTablesAgreeWithAMap(t *testing.T) {
 			case 1:
 				u.freeze() // the first time: nobody seals it
 			case 2:
-				_ = u.hold(func(tables []*table) error { old = momentOf(tables).sorted(); return nil })
+				_ = u.hold(func(tables []*table) error { old = momentOf(tables).sorted(engine.Span{}); return nil })
 				oldWant = maps.Clone(want)
 			}
 			agree(t, u, keys, want)
@@ -105,7 +105,7 @@ func agree(t *testing.T, u *unsealed, keys [][]byte, want map[string]string) {
 		some[string(prefix)] = some[string(prefix)] || there && w != "-"
 	}
 	_ = u.hold(func(tables []*table) error {
-		if got := asMap(t, momentOf(tables).sorted()); !maps.Equal(got, want) {
+		if got := asMap(t, momentOf(tables).sorted(engine.Span{})); !maps.Equal(got, want) {
 			t.Fatalf("sorted: %q, want %q", got, want)
 		}
 		return nil

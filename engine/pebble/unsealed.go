@@ -189,7 +189,7 @@ func momentOf(tables []*table) (at moment) {
 	return at
 }
 
-// A sorted is the claims of a moment in key order, each key once, removals included.
+// A sorted is the claims of a moment that a span selects, in key order, each key once, removals included.
 type sorted struct {
 	frames   moment
 	prefixes []string // of all buckets, in order
@@ -203,7 +203,7 @@ type ref struct {
 	off   uint32
 }
 
-func (m moment) sorted() *sorted {
+func (m moment) sorted(span engine.Span) *sorted {
 	s := &sorted{frames: m, prefixes: m.prefixes()}
 	rank := make(map[string]uint32, len(s.prefixes))
 	for i, p := range s.prefixes {
@@ -219,10 +219,11 @@ func (m moment) sorted() *sorted {
 		for j := range f.buckets {
 			ranks[j] = rank[f.buckets[j].prefix]
 		}
+		selects := f.selects(span)
 		for off := uint32(0); off < uint32(len(f.arena)); {
 			e := entryAt(f.arena, off)
 			off = e.end
-			if e.off >= f.buckets[e.bucket].below {
+			if e.off >= f.buckets[e.bucket].below && selects(e) {
 				s.refs = append(s.refs, ref{head(e.tail), ranks[e.bucket]<<1 | uint32(i), e.off})
 			}
 		}
@@ -232,6 +233,28 @@ func (m moment) sorted() *sorted {
 		return a.head == b.head && a.place>>1 == b.place>>1 && bytes.Equal(s.entry(a).tail, s.entry(b).tail)
 	})
 	return s
+}
+
+// selects returns a function that reports whether the span holds the key of an entry.
+func (f frame) selects(span engine.Span) func(e entry) bool {
+	start := span.Start()
+	if len(start) == 0 {
+		return func(entry) bool { return true }
+	}
+	near := make([]bool, len(f.buckets)) // the span may hold keys of this bucket
+	for i := range f.buckets {
+		prefix := []byte(f.buckets[i].prefix)
+		n := min(len(prefix), len(span.Prefix))
+		near[i] = bytes.Equal(prefix[:n], span.Prefix[:n])
+	}
+	var key []byte
+	return func(e entry) bool {
+		if !near[e.bucket] {
+			return false
+		}
+		key = append(append(key[:0], f.buckets[e.bucket].prefix...), e.tail...)
+		return span.Holds(key)
+	}
 }
 
 // prefixes returns those of all buckets, in order.

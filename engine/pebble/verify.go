@@ -130,7 +130,7 @@ func (v *verifier) contents() error {
 		read func() error
 	}{
 		{"claims", func() error {
-			return v.s.Scan(v.ctx, nil, func(key, _ []byte) error {
+			return v.s.Scan(v.ctx, engine.Span{}, nil, func(key, _ []byte) error {
 				if _, _, err := engine.ParseKey(key); err != nil {
 					v.report(err.Error())
 				}
@@ -138,7 +138,7 @@ func (v *verifier) contents() error {
 			})
 		}},
 		{"state", func() error {
-			return v.s.ScanState(nil, func(_, _ []byte) error { return v.ctx.Err() })
+			return v.s.ScanState(engine.Span{}, func(_, _ []byte) error { return v.ctx.Err() })
 		}},
 		{"journal", v.journal},
 		{"packed batches", v.packed},

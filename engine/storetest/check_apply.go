@@ -137,7 +137,7 @@ func emptyValueIsNotAbsent(e *env) {
 		e.expectClaim(b, "empty", "")
 		e.expectState("empty", "")
 		seen := 0
-		if err := e.s.ScanState([]byte("empty"), func(_, _ []byte) error { seen++; return nil }); err != nil || seen != 1 {
+		if err := e.s.ScanState(engine.Span{Prefix: []byte("empty")}, func(_, _ []byte) error { seen++; return nil }); err != nil || seen != 1 {
 			e.Errorf("ScanState shows the empty value %d times, %v", seen, err)
 		}
 	})
@@ -208,7 +208,7 @@ func largeKeysAndValues(e *env) {
 	b := bucket(string(noise(1, 255)), week)
 	id := string(noise(2, 1024))
 	e.apply(engine.Batch{
-		Claims:  []engine.ClaimWrite{claim(b, id, string(noise(3, 4096))), claim(b, id[:1023], "shorter")},
+		Claims:  []engine.ClaimWrite{claim(b, id, string(noise(3, engine.MaxDataBytes+1024))), claim(b, id[:1023], "shorter")},
 		State:   []engine.StateWrite{set(string(noise(4, 2048)), string(noise(5, 1<<20)))},
 		Journal: noise(6, 1<<20),
 	})
@@ -333,7 +333,7 @@ func concurrentReads(e *env) {
 		return number(v), err
 	})
 	read("ScanState", func(low int64) (seen int64, err error) {
-		err = e.s.ScanState([]byte("newest"), func(_, v []byte) error { seen = number(v); return nil })
+		err = e.s.ScanState(engine.Span{Prefix: []byte("newest")}, func(_, v []byte) error { seen = number(v); return nil })
 		return seen, err
 	})
 	read("Journal", func(low int64) (seen int64, err error) {
@@ -355,7 +355,7 @@ func concurrentReads(e *env) {
 	})
 	read("Scan", func(low int64) (seen int64, err error) {
 		var last []byte
-		err = e.s.Scan(context.Background(), func() {}, func(key, record []byte) error {
+		err = e.s.Scan(context.Background(), engine.Span{}, func() {}, func(key, record []byte) error {
 			if bytes.Compare(last, key) >= 0 {
 				return fmt.Errorf("key %x after %x", key, last)
 			}

@@ -244,7 +244,7 @@ func everythingBesideMaintenance(e *env) {
 		},
 		func(int) error {
 			seen := 0
-			err := s.Scan(context.Background(), func() {}, func(k, _ []byte) error {
+			err := s.Scan(context.Background(), engine.Span{}, func() {}, func(k, _ []byte) error {
 				if bucketOf(k) == stays {
 					seen++
 				}

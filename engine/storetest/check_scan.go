@@ -24,26 +24,29 @@ func statePrefixScan(e *env) {
 	e.inEveryForm(func() {
 		e.Helper()
 		for _, prefix := range []string{"", "a", "a/", "a/2", "a/2/x", "a/2/xy", "b\xff", "b\xff\xff", "\xff", "\xff\xff", "\xff\xff\xff", "\x00", "d"} {
-			var got, want []string
-			err := e.s.ScanState([]byte(prefix), func(k, v []byte) error {
-				if string(v) != "value of "+string(k) {
-					e.Errorf("ScanState shows %q under %q", v, k)
+			for _, from := range []string{"", "a", "a/1", "a/1\x00", "b\xff\x01", "\xff\xff", "\xff\xff\x02"} {
+				var got, want []string
+				span := engine.Span{Prefix: []byte(prefix), From: []byte(from)}
+				err := e.s.ScanState(span, func(k, v []byte) error {
+					if string(v) != "value of "+string(k) {
+						e.Errorf("ScanState shows %q under %q", v, k)
+					}
+					got = append(got, string(k))
+					return nil
+				})
+				for _, k := range keys {
+					if strings.HasPrefix(k, prefix) && k >= from {
+						want = append(want, k)
+					}
 				}
-				got = append(got, string(k))
-				return nil
-			})
-			for _, k := range keys {
-				if strings.HasPrefix(k, prefix) {
-					want = append(want, k)
+				slices.Sort(want)
+				if err != nil || !slices.Equal(got, want) {
+					e.Errorf("ScanState(%q) shows %q, %v, want %q", span, got, err, want)
 				}
-			}
-			slices.Sort(want)
-			if err != nil || !slices.Equal(got, want) {
-				e.Errorf("ScanState(%q) shows %q, %v, want %q", prefix, got, err, want)
 			}
 		}
 		calls := 0
-		err := e.s.ScanState([]byte("a"), func(_, _ []byte) error {
+		err := e.s.ScanState(engine.Span{Prefix: []byte("a")}, func(_, _ []byte) error {
 			if calls++; calls == 2 {
 				return errStop
 			}
@@ -121,7 +124,7 @@ func bucketsCostsNoScan(e *env) {
 			return best
 		}
 		scan := fastest(func() error {
-			return e.s.Scan(context.Background(), func() {}, func(_, _ []byte) error { return nil })
+			return e.s.Scan(context.Background(), engine.Span{}, func() {}, func(_, _ []byte) error { return nil })
 		})
 		buckets := fastest(func() error { return e.s.Buckets(func(engine.Bucket) error { return nil }) })
 		if buckets > scan/4 {
@@ -134,7 +137,7 @@ func bucketsCostsNoScan(e *env) {
 func scanInKeyOrder(e *env) {
 	e.within(e.h.patience, "Scan of an empty store", func() error {
 		begun := 0
-		err := e.s.Scan(context.Background(), func() { begun++ }, func(_, _ []byte) error { return errStop })
+		err := e.s.Scan(context.Background(), engine.Span{}, func() { begun++ }, func(_, _ []byte) error { return errStop })
 		if err == nil && begun != 1 {
 			err = fmt.Errorf("started was called %d times", begun)
 		}
@@ -155,7 +158,7 @@ func scanInKeyOrder(e *env) {
 	e.inEveryForm(func() {
 		e.Helper()
 		var got []string
-		err := e.s.Scan(context.Background(), func() {}, func(key, record []byte) error {
+		err := e.s.Scan(context.Background(), engine.Span{}, func() {}, func(key, record []byte) error {
 			b, id, err := engine.ParseKey(key)
 			if err == nil && string(record) != b.Scope+string(id) {
 				err = fmt.Errorf("%v %q has the record %q", b, id, record)
@@ -171,7 +174,7 @@ func scanInKeyOrder(e *env) {
 		}
 	})
 	calls := 0
-	err := e.s.Scan(context.Background(), func() {}, func(_, _ []byte) error {
+	err := e.s.Scan(context.Background(), engine.Span{}, func() {}, func(_, _ []byte) error {
 		if calls++; calls == 3 {
 			return errStop
 		}
@@ -193,7 +196,7 @@ func scanSeesOneMoment(e *env) {
 		got := map[string][]byte{}
 		var order []string
 		begun := false
-		err := e.s.Scan(context.Background(), func() { begun = true }, func(key, record []byte) error {
+		err := e.s.Scan(context.Background(), engine.Span{}, func() { begun = true }, func(key, record []byte) error {
 			if !begun {
 				e.Errorf("a claim was read before started was called")
 			}
@@ -250,6 +253,81 @@ func (e *env) rewrite(buckets ...engine.Bucket) error {
 	return nil
 }
 
+// scanOfASpan compares scans of spans that begin and end inside and between buckets with a map.
+func scanOfASpan(e *env) {
+	scopes := []string{"a", "a\x00", "ab", "b"}
+	for i, scope := range scopes {
+		if i == len(scopes)/2 {
+			e.settle()
+		}
+		for w := week; w < week+2; w++ {
+			e.claims(claim(bucket(scope, w), "gone", "x"))
+			e.claims(append(numbered(bucket(scope, w), 0, 20), unclaim(bucket(scope, w), "gone"))...)
+		}
+	}
+	middle := bucket("a\x00", week+1)
+	ends := [][]byte{nil, []byte("a"), middle.AppendPrefix(nil), key(middle, "id-000007"), key(middle, "id-"), key(middle, "id-000019"),
+		append(key(middle, "id-000019"), 0), bucket("aa", week).AppendPrefix(nil), []byte("b"), []byte("c"), {0xFF}}
+	e.inEveryForm(func() {
+		e.Helper()
+		for _, prefix := range ends {
+			for _, from := range ends {
+				span := engine.Span{Prefix: prefix, From: from}
+				var got []string
+				err := e.s.Scan(context.Background(), span, func() {}, func(key, _ []byte) error {
+					got = append(got, string(key))
+					return nil
+				})
+				want := sortedKeys(e.told.view.claims, string(prefix))
+				want = slices.DeleteFunc(want, func(k string) bool { return k < string(from) })
+				if err != nil || !slices.Equal(got, want) {
+					e.Errorf("Scan of %q shows %d claims, %v, want %d", span, len(got), err, len(want))
+				}
+			}
+		}
+	})
+}
+
+// stateScanSeesOneMoment changes every key while a scan of them stands at its first one.
+func stateScanSeesOneMoment(e *env) {
+	const n = 300
+	write := func(from, step int, value string) {
+		var writes []engine.StateWrite
+		for i := from; i < n; i += step {
+			w := set(fmt.Sprintf("k%04d", i), value)
+			if value == "" {
+				w.Value = nil
+			}
+			writes = append(writes, w)
+		}
+		e.put(engine.Batch{State: writes})
+	}
+	write(0, 2, "first")
+	for _, form := range []string{"while it is fresh", "while it is settled"} {
+		before := e.told.view.clone()
+		got := map[string][]byte{}
+		err := e.s.ScanState(engine.Span{Prefix: []byte("k")}, func(k, v []byte) error {
+			if len(got) == 0 {
+				write(1, 2, "added")
+				write(0, 4, "")
+				write(2, 4, string(noise(1, 20_000)))
+			}
+			got[string(k)] = append([]byte{}, v...)
+			return nil
+		})
+		if err != nil {
+			e.Fatalf("ScanState: %v", err)
+		}
+		var d differences
+		d.maps("state", got, before.state)
+		if d.String() != "" {
+			e.Fatalf("%s: the scan has not seen what was there when it began: %s", form, d.String())
+		}
+		e.check("after the scan")
+		e.settle()
+	}
+}
+
 func scanStopsWithContext(e *env) {
 	const n = 20_000
 	for i := range 4 {
@@ -258,7 +336,7 @@ func scanStopsWithContext(e *env) {
 	for _, form := range []string{"applied", "settled"} {
 		ctx, cancel := context.WithCancel(context.Background())
 		calls := 0
-		err := e.s.Scan(ctx, func() {}, func(_, _ []byte) error {
+		err := e.s.Scan(ctx, engine.Span{}, func() {}, func(_, _ []byte) error {
 			if calls++; calls == 10 {
 				cancel()
 			}

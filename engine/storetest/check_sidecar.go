@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -127,6 +128,28 @@ func sidecarThatFails(e *env) {
 	e.expectSidecar("after a write function's error", "filter", []byte("old"))
 	// The caller gave up; the store has not failed.
 	e.claims(claim(bucket("a", week), "x", "1"))
+	e.writeSidecar("filter", []byte("new"))
+	e.reopen()
+	e.expectSidecar("opened again", "filter", []byte("new"))
+	e.check("opened again")
+}
+
+func sidecarWithoutRoom(e *env) {
+	if e.h.NoRoom == nil {
+		e.test.Skip("the harness cannot take away the room for a sidecar")
+	}
+	e.writeSidecar("filter", []byte("old"))
+	room := e.h.NoRoom(e.test, e.s)
+	for range 3 {
+		if err := e.s.WriteSidecar("filter", writerOf(noise(1, 100_000))); !errors.Is(err, syscall.ENOSPC) {
+			e.Errorf("WriteSidecar without room for it: %v", err)
+		}
+		e.expectSidecar("without room for a new one", "filter", []byte("old"))
+		e.claims(claim(bucket("a", week), "x", "1"))
+	}
+	room()
+	e.claims(claim(bucket("a", week), "y", "2"))
+	e.check("with room again")
 	e.writeSidecar("filter", []byte("new"))
 	e.reopen()
 	e.expectSidecar("opened again", "filter", []byte("new"))

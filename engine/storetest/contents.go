@@ -159,6 +159,10 @@ func sortedKeys[V any](m map[string]V, prefix string) []string {
 	return keys
 }
 
+func spanKeys[V any](m map[string]V, span engine.Span) []string {
+	return slices.DeleteFunc(sortedKeys(m, string(span.Prefix)), func(k string) bool { return k < string(span.From) })
+}
+
 func sortedBuckets(m map[engine.Bucket]int) []engine.Bucket {
 	return slices.SortedFunc(maps.Keys(m), func(a, b engine.Bucket) int {
 		return bytes.Compare(a.AppendPrefix(nil), b.AppendPrefix(nil))

@@ -274,7 +274,7 @@ func readAll(s engine.Store) (*contents, error) {
 		lastKey = append([]byte{}, key...)
 	}
 	begun := 0
-	err := s.Scan(context.Background(), func() { begun++ }, func(key, record []byte) error {
+	err := s.Scan(context.Background(), engine.Span{}, func() { begun++ }, func(key, record []byte) error {
 		inOrder("Scan", key)
 		if begun != 1 {
 			problem = fmt.Errorf("Scan has called started %d times before the first claim", begun)
@@ -289,7 +289,7 @@ func readAll(s engine.Store) (*contents, error) {
 		problem = fmt.Errorf("Scan has called started %d times", begun)
 	}
 	lastKey = nil
-	err = s.ScanState(nil, func(key, value []byte) error {
+	err = s.ScanState(engine.Span{}, func(key, value []byte) error {
 		inOrder("ScanState", key)
 		c.state[string(key)] = append([]byte{}, value...)
 		return nil

@@ -3,6 +3,8 @@ package storetest
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
 // An Op names a method of a store, for counting and failing its calls. OpWait is the wait that Apply returns.
@@ -39,7 +41,7 @@ func (m *Mem) Calls(op Op) int {
 
 // Before sets what happens at the begin of each later call of op, under no lock: hook gets the number of the call,
 // from 1, and may block. If it returns an error, that call fails with it; a failed Apply, wait, TrimJournal, Drop,
-// Reclaim or WriteSidecar poisons the store. A nil hook removes the one before.
+// Reclaim or WriteSidecar poisons the store, but for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
 func (m *Mem) Before(op Op, hook func(call int) error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -166,7 +168,7 @@ func (m *Mem) beginWrite(op Op) error {
 	if m.failed != nil {
 		return m.poisoned(op)
 	}
-	if err != nil {
+	if err != nil && (op != OpWriteSidecar || !sidecar.NoSpace(err)) {
 		m.poison(err)
 	}
 	return err

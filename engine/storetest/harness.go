@@ -40,6 +40,10 @@ type Harness struct {
 	// of s must wrap.
 	FailWrites func(t testing.TB, s engine.Store) (cause error)
 
+	// NoRoom makes every file of s that WriteSidecar writes fail with syscall.ENOSPC when its bytes are written, until
+	// there is room again.
+	NoRoom func(t testing.TB, s engine.Store) (room func())
+
 	// MakeNewer makes the closed store in dir look as if a newer build had written it; undo takes that back. If it is
 	// nil, the format in the file HAPAX is raised.
 	MakeNewer func(t testing.TB, dir string) (undo func())

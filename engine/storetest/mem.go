@@ -146,13 +146,13 @@ func (m *Mem) get(op Op, key []byte, of func(*contents) map[string][]byte) ([]by
 	return bytes.Clone(v), found, nil
 }
 
-// ScanState implements [engine.Store]. It sees one moment.
-func (m *Mem) ScanState(prefix []byte, fn func(key, value []byte) error) error {
+// ScanState implements [engine.Store].
+func (m *Mem) ScanState(span engine.Span, fn func(key, value []byte) error) error {
 	if err := m.begin(OpScanState); err != nil {
 		return err
 	}
 	state := m.snapshot(func(c *contents) map[string][]byte { return c.state })
-	for _, k := range sortedKeys(state, string(prefix)) {
+	for _, k := range spanKeys(state, span) {
 		if err := fn([]byte(k), bytes.Clone(state[k])); err != nil {
 			return err
 		}
@@ -177,13 +177,13 @@ func (m *Mem) Buckets(fn func(engine.Bucket) error) error {
 }
 
 // Scan implements [engine.Store].
-func (m *Mem) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
+func (m *Mem) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
 	if err := m.begin(OpScan); err != nil {
 		return err
 	}
 	claims := m.snapshot(func(c *contents) map[string][]byte { return c.claims })
 	started()
-	for _, k := range sortedKeys(claims, "") {
+	for _, k := range spanKeys(claims, span) {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("storetest: scan: %w", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -39,6 +40,10 @@ func memHarnessOn(disk *Disk) Harness {
 			err := errors.New("the disk is on fire")
 			memOf(s).Fail(err)
 			return err
+		},
+		NoRoom: func(_ testing.TB, s engine.Store) func() {
+			memOf(s).Before(OpWriteSidecar, func(int) error { return syscall.ENOSPC })
+			return func() { memOf(s).Before(OpWriteSidecar, nil) }
 		},
 		MakeNewer: func(t testing.TB, dir string) func() {
 			disk.dirs[dir].newer = true
@@ -237,3 +242,5 @@ func TestMemPanicsWhenItsCallerBreaksTheContract(t *testing.T) {
 }
 
 func TestEngineOnMemAgreesWithMaps(t *testing.T) { RunModel(t, memHarness()) }
+
+func TestAddsOnMemComeToTheirSum(t *testing.T) { RunAdds(t, memHarness()) }

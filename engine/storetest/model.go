@@ -90,11 +90,13 @@ type model struct {
 
 	gate  *gate
 	e     *engine.Engine
+	lane  *engine.LaneMember // of all transactions, nested ones included
 	clock time.Time
 	told  *facts
 	held  map[claimKey]bool // by open transactions
 	open  []*modelTx        // transactions, the outermost first
 	n     int64             // of deliveries, for their offsets
+	lent  []modelLease      // every lease that was given
 	copy  int               // of backups
 }
 
@@ -134,6 +136,7 @@ func (m *model) start() {
 		m.gate = nil
 		m.Fatalf("opening the engine: %v", errors.Join(err, s.Close()))
 	}
+	m.lane = m.e.JoinLane(time.Hour)
 }
 
 func (m *model) shut() {
@@ -152,6 +155,7 @@ func (m *model) reopen() { m.shut(); m.start() }
 func (m *model) actions() map[string]func(*rapid.T) {
 	a := map[string]func(*rapid.T){
 		"claim": m.claim, "claim2": m.claim, "batch": m.batch, "update": m.update, "update2": m.update, "update3": m.update,
+		"lease": m.useLease, "lease2": m.useLease,
 		"forget": m.forget, "hold": m.hold, "dropWeek": m.dropWeek, "dropExpired": m.dropExpired,
 		"clock":  func(t *rapid.T) { m.tick(t) },
 		"reopen": func(*rapid.T) { m.reopen() },
@@ -165,7 +169,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 }
 
 func (m *model) tick(t *rapid.T) {
-	m.clock = m.clock.Add(time.Duration(rapid.IntRange(1, 24*9).Draw(t, "hours")) * time.Hour)
+	m.clock = m.clock.Add(time.Duration(rapid.IntRange(-24, 24*9).Draw(t, "hours")) * time.Hour)
 	m.reopen() // the clock of an engine stands still
 }
 
@@ -257,6 +261,7 @@ func (m *model) compare() {
 	if d := m.difference(m.told); d != "" {
 		m.Fatalf("%s", d)
 	}
+	m.compareClaims()
 	r, err := m.e.Verify(context.Background())
 	if err != nil || r.Total != 0 || int(r.Claims) != len(m.told.claims) {
 		m.Fatalf("Verify: %+v, %v; %d claims were made", r, err, len(m.told.claims))
@@ -315,7 +320,59 @@ func (m *model) difference(f *facts) (d string) {
 	if err != nil && d == "" {
 		d = err.Error()
 	}
+	if d == "" {
+		d = m.iterations(f)
+	}
 	return d
 }
 
-var modelKeys = []string{"k", "l", "k\x00", "crash0", "crash1"}
+// iterations tells how the keys and offsets that the engine iterates over differ from f.
+func (m *model) iterations(f *facts) string {
+	keys := map[string]string{}
+	for kv, err := range m.e.Scan(context.Background(), engine.Range{}) {
+		if err != nil {
+			return err.Error()
+		}
+		keys[string(kv.Key)] = string(kv.Value)
+	}
+	if !maps.Equal(keys, f.host) {
+		return fmt.Sprintf("keys are %q, want %q", keys, f.host)
+	}
+	for key, want := range f.host {
+		if v, found, err := m.e.Get(context.Background(), []byte(key)); err != nil || !found || string(v) != want {
+			return fmt.Sprintf("key %q is %q %v %v, want %q", key, v, found, err, want)
+		}
+	}
+	offsets := map[int32]int64{}
+	for o, err := range m.e.Offsets(context.Background(), "g") {
+		if err != nil {
+			return err.Error()
+		}
+		offsets[o.Position.Partition] = o.Offset.Next
+	}
+	if !maps.Equal(offsets, f.offsets) {
+		return fmt.Sprintf("offsets are %v, want %v", offsets, f.offsets)
+	}
+	return ""
+}
+
+// compareClaims iterates over the claims of each bucket.
+func (m *model) compareClaims() {
+	got, buckets := map[claimKey]engine.Record{}, map[engine.Bucket]bool{}
+	for k := range m.told.claims {
+		buckets[engine.Bucket{Scope: k.scope, Week: k.week}] = true
+	}
+	for b := range buckets {
+		for c, err := range m.e.Claims(context.Background(), b, nil) {
+			if err != nil {
+				m.Fatalf("claims of %v: %v", b, err)
+			}
+			got[claimKey{b.Scope, b.Week, string(c.ID)}] = c.Record
+		}
+	}
+	if !maps.Equal(got, m.told.claims) {
+		m.Fatalf("claims are %v, want %v", got, m.told.claims)
+	}
+}
+
+var modelKeys = []string{"k", "l", "k\x00", "crash0", "crash1", "sum"}

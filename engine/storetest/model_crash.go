@@ -37,7 +37,7 @@ func (m *model) crash(t *rapid.T) {
 			if inTx {
 				_ = m.e.Update(context.Background(), func(tx *engine.Tx) error {
 					_, err := tx.TryClaim(ev)
-					return errors.Join(err, tx.Put([]byte(key), ev.ID), tx.SetOffset(modelPosition(9), engine.Offset{Next: int64(i)}))
+					return errors.Join(err, tx.Add([]byte("sum"), 1), tx.Put([]byte(key), ev.ID), tx.SetOffset(modelPosition(9), engine.Offset{Next: int64(i)}))
 				})
 			} else {
 				_, _ = m.e.TryClaim(context.Background(), ev)
@@ -47,6 +47,8 @@ func (m *model) crash(t *rapid.T) {
 		m.gate.awaitApply(before)
 		now.claims[k] = m.newRecord(ev)
 		if inTx {
+			sum, there := now.host["sum"]
+			now.host["sum"], _ = plus(sum, there, 1)
 			now.host[key], now.offsets[9] = k.id, int64(i)
 		}
 		steps = append(steps, now.clone())

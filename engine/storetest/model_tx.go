@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -14,11 +15,14 @@ import (
 
 // A modelTx is what a transaction has been told and has done.
 type modelTx struct {
-	claims  map[claimKey]engine.Record
-	logTime map[claimKey]bool  // of those
-	host    map[string]*string // nil is deleted
-	offsets map[int32]int64
-	saves   []modelSave
+	claims   map[claimKey]engine.Record
+	events   map[claimKey]engine.Event // of those
+	again    map[claimKey]bool         // of those that existed
+	finishes map[claimKey]modelLease   // of those that a lease holds
+	host     map[string]*string        // nil is deleted
+	adds     map[string]int64          // to keys that are not in host
+	offsets  map[int32]int64
+	saves    []modelSave
 
 	reads   map[string]bool // read from the store
 	changed map[string]bool // written by others since it began
@@ -40,7 +44,7 @@ type modelSave struct {
 
 func (x *modelTx) clone() *modelTx {
 	c := *x
-	c.claims, c.host, c.offsets = maps.Clone(x.claims), maps.Clone(x.host), maps.Clone(x.offsets)
+	c.claims, c.host, c.offsets, c.adds = maps.Clone(x.claims), maps.Clone(x.host), maps.Clone(x.offsets), maps.Clone(x.adds)
 	return &c
 }
 
@@ -55,8 +59,9 @@ func (m *model) update(t *rapid.T) {
 		return
 	}
 	x := &modelTx{
-		claims: map[claimKey]engine.Record{}, host: map[string]*string{}, offsets: map[int32]int64{},
-		logTime: map[claimKey]bool{}, reads: map[string]bool{}, changed: map[string]bool{},
+		claims: map[claimKey]engine.Record{}, host: map[string]*string{}, offsets: map[int32]int64{}, adds: map[string]int64{},
+		events: map[claimKey]engine.Event{}, again: map[claimKey]bool{}, finishes: map[claimKey]modelLease{},
+		reads: map[string]bool{}, changed: map[string]bool{},
 	}
 	m.open = append(m.open, x)
 	end := ""
@@ -80,7 +85,7 @@ func (m *model) update(t *rapid.T) {
 				panic(modelPanic)
 			}
 			return nil
-		})
+		}, engine.InLane(m.lane))
 	}()
 	m.open = m.open[:len(m.open)-1]
 	for k := range x.claims {
@@ -97,7 +102,7 @@ func (m *model) update(t *rapid.T) {
 // outcome are the errors of which a transaction ends with one.
 func (m *model) outcome(x *modelTx, end string) (errs []error) {
 	overtaken := slices.ContainsFunc(slices.Collect(maps.Keys(x.reads)), func(k string) bool { return x.changed[k] })
-	empty := len(x.claims)+len(x.host)+len(x.offsets) == 0
+	empty := len(x.claims)+len(x.host)+len(x.offsets)+len(x.adds) == 0
 	switch {
 	case end != "commit":
 		return []error{errModel}
@@ -109,17 +114,44 @@ func (m *model) outcome(x *modelTx, end string) (errs []error) {
 			errs = append(errs, engine.ErrWeekDropped)
 			continue
 		}
-		if rec.Generation > 0 {
-			continue
-		}
-		for _, n := range near(engine.Event{LogTime: x.logTime[k]}, k) {
-			if _, claimed := m.told.claims[n]; claimed { // since it was found to be absent
-				errs = append(errs, engine.ErrConflict)
-			}
+		errs = append(errs, m.refusals(x, k, rec)...)
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	for k := range x.adds {
+		if _, _, err := m.seen(x, k); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if len(errs) == 0 {
 		errs = []error{nil}
+	}
+	return errs
+}
+
+// refusals are the errors for one of which a claim in a kept week cannot commit.
+func (m *model) refusals(x *modelTx, k claimKey, rec engine.Record) (errs []error) {
+	if l, ok := x.finishes[k]; ok {
+		if !m.holds(l) {
+			errs = append(errs, engine.ErrLeaseLost)
+		}
+		return errs
+	}
+	ev := x.events[k]
+	now, there := m.told.claims[k]
+	next := there && now.Generation+1 == rec.Generation
+	free := next && m.free(ev, now)
+	switch {
+	case there != x.again[k], there && !free && (!next || now.State != engine.DeadLettered):
+		return []error{engine.ErrConflict} // it was finished or renewed
+	case there && !free: // the replay of a dead letter
+		return nil
+	}
+	for _, n := range m.near(ev, k) {
+		if now, claimed := m.told.claims[n]; claimed && !m.free(ev, now) { // since it was found to be absent
+			errs = append(errs, engine.ErrConflict)
+		}
 	}
 	return errs
 }
@@ -140,6 +172,10 @@ func (m *model) commit(x *modelTx) {
 			m.told.host[k] = *v
 		}
 	}
+	for k := range x.adds {
+		written[k] = true
+		m.told.host[k], _, _ = m.seen(x, k)
+	}
 	for p, next := range x.offsets {
 		written[offsetName(p)] = true
 		m.told.offsets[p] = next
@@ -158,43 +194,45 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	key := rapid.SampledFrom(modelKeys[:3]).Draw(t, "key")
 	partition := rapid.Int32Range(0, 1).Draw(t, "partition")
 	var err error
-	switch do := rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "get", "get", "put", "delete", "offset", "setOffset", "save", "back", "ahead", "outside", "inner"}).Draw(t, "do"); do {
-	case "claim", "reclaim":
-		m.claimIn(t, tx, x, do == "reclaim")
-		return
-	case "letter":
-		m.letter(t, tx, x)
+	switch do := rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "finish", "finish", "data", "get", "get", "scan", "add", "add", "put", "delete", "offset", "setOffset", "save", "back", "ahead", "outside", "inner"}).Draw(t, "do"); do {
+	case "claim", "reclaim", "letter", "finish", "data":
+		m.stepOfClaim(t, tx, x, do)
 		return
 	case "ahead":
 		err = m.lookAhead(t, tx, x)
 	case "get":
 		m.get(tx, x, key)
 		return
+	case "scan":
+		m.scan(t, tx, x)
+		return
 	case "offset":
 		m.offset(tx, x, partition)
 		return
 	case "put":
-		v := rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "value")
+		v := rapid.SampledFrom(modelValues).Draw(t, "value")
 		if err = tx.Put([]byte(key), []byte(v)); err == nil {
 			x.host[key] = &v
+			delete(x.adds, key)
 		}
 	case "delete":
 		if err = tx.Delete([]byte(key)); err == nil {
 			x.host[key] = nil
+			delete(x.adds, key)
 		}
+	case "add":
+		m.add(t, tx, x, key)
+		return
 	case "setOffset":
 		if err = tx.SetOffset(modelPosition(partition), engine.Offset{Next: m.n}); err == nil {
 			x.offsets[partition] = m.n
 		}
 	case "save":
-		var s engine.Savepoint
-		if s, err = tx.Savepoint(); err == nil {
-			x.saves = append(x.saves, modelSave{s, x.clone()})
-		}
+		err = x.save(tx)
 	case "back":
 		err = m.back(t, tx, x)
 	case "outside":
-		rapid.SampledFrom([]func(*rapid.T){m.claim, m.batch, m.forget, m.hold, m.dropWeek, m.dropExpired}).Draw(t, "outside")(t)
+		rapid.SampledFrom([]func(*rapid.T){m.claim, m.batch, m.useLease, m.useLease, m.forget, m.hold, m.dropWeek, m.dropExpired}).Draw(t, "outside")(t)
 		return
 	case "inner":
 		m.update(t)
@@ -202,6 +240,29 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	}
 	if x.lost != errors.Is(err, engine.ErrConflict) || !x.lost && err != nil {
 		m.Fatalf("a step of a transaction: %v", err)
+	}
+}
+
+// save takes a savepoint.
+func (x *modelTx) save(tx *engine.Tx) error {
+	s, err := tx.Savepoint()
+	if err == nil {
+		x.saves = append(x.saves, modelSave{s, x.clone()})
+	}
+	return err
+}
+
+// stepOfClaim does one thing with a claim.
+func (m *model) stepOfClaim(t *rapid.T, tx *engine.Tx, x *modelTx, do string) {
+	switch do {
+	case "claim", "reclaim":
+		m.claimIn(t, tx, x, do == "reclaim")
+	case "letter":
+		m.letter(t, tx, x)
+	case "finish":
+		m.finishIn(t, tx, x)
+	case "data":
+		m.setData(t, tx, x)
 	}
 }
 
@@ -239,13 +300,16 @@ func (m *model) claimIn(t *rapid.T, tx *engine.Tx, x *modelTx, replay bool) {
 	}
 	want, of := m.expect(ev, k, x, reopen)
 	_, own := x.claims[of]
-	m.checkResult(r, err, want, k)
+	want = m.checkResult(r, err, want, k)
 	x.told = x.told || want.Verdict == engine.Duplicate || want.Verdict == engine.TooOld
 	if want.First() {
-		x.claims[k], x.logTime[k] = want.Record, ev.LogTime
+		_, x.again[k] = m.told.claims[k]
+		delete(x.finishes, k)
+		m.lease(ev, k, want)
+		x.claims[k], x.events[k] = want.Record, ev
 		m.held[k] = true
 	}
-	if name := claimName(of); !own && want.Record.State == engine.DeadLettered && !x.reads[name] {
+	if name := claimName(of); !own && want.Verdict == engine.Duplicate && want.Record.State == engine.DeadLettered && !x.reads[name] {
 		x.reads[name] = true
 		delete(x.changed, name) // it was read as it is now
 	}
@@ -287,7 +351,9 @@ func (m *model) letter(t *rapid.T, tx *engine.Tx, x *modelTx) {
 			m.Fatalf("dead-lettering %v, which was not claimed: %v", k, err)
 		}
 	default:
-		want.State = engine.DeadLettered
+		if want.State != engine.DeadLettered {
+			want = ended(want, engine.DeadLettered, "")
+		}
 		x.claims[k] = want
 		if err != nil || rec != want {
 			m.Fatalf("dead-lettering %v: %+v, %v; want %+v", k, rec, err, want)
@@ -306,21 +372,54 @@ func (x *modelTx) reading(name string) bool {
 
 func (m *model) get(tx *engine.Tx, x *modelTx, key string) {
 	v, found, err := tx.Get([]byte(key))
-	want, there := m.told.host[key]
-	if own, ok := x.host[key]; ok && !x.lost {
-		if there = own != nil; there {
-			want = *own
-		} else {
-			want = ""
-		}
-	} else if !x.reading(key) {
+	if _, own := x.host[key]; (!own || x.lost) && !x.reading(key) {
 		if !errors.Is(err, engine.ErrConflict) {
 			m.Fatalf("reading %q, which was overtaken: %v", key, err)
 		}
 		return
 	}
-	if err != nil || found != there || string(v) != want {
+	want, there, wantErr := m.seen(x, key)
+	if !sameError(err, wantErr) || found != there || string(v) != want {
 		m.Fatalf("key %q reads %q %v %v, want %q %v", key, v, found, err, want, there)
+	}
+}
+
+// scan iterates over a range of keys, perhaps not to its end.
+func (m *model) scan(t *rapid.T, tx *engine.Tx, x *modelTx) {
+	texts := rapid.SampledFrom([]string{"", "", "k", "k\x00", "l", "c"})
+	prefix, after := texts.Draw(t, "prefix"), texts.Draw(t, "after")
+	most := rapid.IntRange(1, 4).Draw(t, "most")
+	var got, want []string
+	var last, wantErr error
+	for kv, err := range tx.Scan(engine.Range{Prefix: []byte(prefix), After: []byte(after)}) {
+		if last = err; err != nil {
+			break
+		}
+		if got = append(got, string(kv.Key)+"="+string(kv.Value)); len(got) == most {
+			break
+		}
+	}
+	for _, key := range slices.Sorted(slices.Values(modelKeys)) {
+		if !strings.HasPrefix(key, prefix) || after != "" && key <= after || len(want) == most {
+			continue
+		}
+		if !x.reading(key) {
+			break
+		}
+		var value string
+		var there bool
+		if value, there, wantErr = m.seen(x, key); wantErr != nil {
+			break
+		}
+		if there {
+			want = append(want, key+"="+value)
+		}
+	}
+	if x.lost {
+		wantErr = engine.ErrConflict
+	}
+	if !slices.Equal(got, want) || !sameError(last, wantErr) {
+		m.Fatalf("keys after %q with prefix %q: %q, %v; want %q", after, prefix, got, last, want)
 	}
 }
 
@@ -357,6 +456,6 @@ func (m *model) back(t *rapid.T, tx *engine.Tx, x *modelTx) error {
 			delete(m.held, k)
 		}
 	}
-	x.claims, x.host, x.offsets = old.claims, old.host, old.offsets
+	x.claims, x.host, x.offsets, x.adds = old.claims, old.host, old.offsets, old.adds
 	return nil
 }

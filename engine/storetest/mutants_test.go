@@ -36,9 +36,9 @@ type broken struct {
 	foundSeq     func() uint64
 	apply        func(*engine.Batch) (func() error, error)
 	claim, state func([]byte) ([]byte, bool, error)
-	scanState    func([]byte, func(k, v []byte) error) error
+	scanState    func(engine.Span, func(k, v []byte) error) error
 	buckets      func(func(engine.Bucket) error) error
-	scan         func(context.Context, func(), func(k, v []byte) error) error
+	scan         func(context.Context, engine.Span, func(), func(k, v []byte) error) error
 	journal      func(uint64, func(uint64, []byte) error) error
 	trim         func(uint64) error
 	drop         func([]engine.Bucket) error
@@ -61,15 +61,15 @@ func newBroken(m *Mem) *broken {
 	}
 }
 
-func (s *broken) Identity() engine.Identity                           { return s.identity() }
-func (s *broken) LastSeq() uint64                                     { return s.foundSeq() }
-func (s *broken) Apply(b *engine.Batch) (func() error, error)         { return s.apply(b) }
-func (s *broken) Claim(k []byte) ([]byte, bool, error)                { return s.claim(k) }
-func (s *broken) State(k []byte) ([]byte, bool, error)                { return s.state(k) }
-func (s *broken) ScanState(p []byte, f func(k, v []byte) error) error { return s.scanState(p, f) }
-func (s *broken) Buckets(f func(engine.Bucket) error) error           { return s.buckets(f) }
-func (s *broken) Scan(ctx context.Context, started func(), f func(k, v []byte) error) error {
-	return s.scan(ctx, started, f)
+func (s *broken) Identity() engine.Identity                                { return s.identity() }
+func (s *broken) LastSeq() uint64                                          { return s.foundSeq() }
+func (s *broken) Apply(b *engine.Batch) (func() error, error)              { return s.apply(b) }
+func (s *broken) Claim(k []byte) ([]byte, bool, error)                     { return s.claim(k) }
+func (s *broken) State(k []byte) ([]byte, bool, error)                     { return s.state(k) }
+func (s *broken) ScanState(p engine.Span, f func(k, v []byte) error) error { return s.scanState(p, f) }
+func (s *broken) Buckets(f func(engine.Bucket) error) error                { return s.buckets(f) }
+func (s *broken) Scan(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+	return s.scan(ctx, p, started, f)
 }
 func (s *broken) Journal(from uint64, f func(uint64, []byte) error) error { return s.journal(from, f) }
 func (s *broken) TrimJournal(below uint64) error                          { return s.trim(below) }
@@ -278,9 +278,9 @@ var mutants = []mutant{
 
 	// Scans.
 	{name: "prefix's end computed without carry", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p []byte, f func(k, v []byte) error) error {
+		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
 			return s.Mem.ScanState(p, func(k, v []byte) error {
-				if len(p) > 0 && p[len(p)-1] == 0xff {
+				if n := len(p.Prefix); n > 0 && p.Prefix[n-1] == 0xff {
 					return nil
 				}
 				return f(k, v)
@@ -288,17 +288,52 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "state scan begins at the prefix and does not end", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p []byte, f func(k, v []byte) error) error {
-			return s.Mem.ScanState(nil, func(k, v []byte) error {
-				if bytes.Compare(k, p) < 0 {
+		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
+			return s.Mem.ScanState(engine.Span{From: p.Start()}, f)
+		}
+	}},
+	{name: "state scan begins after its first key", caught: "StatePrefixScan", wrap: func(s *broken) {
+		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
+			return s.Mem.ScanState(p, func(k, v []byte) error {
+				if bytes.Equal(k, p.From) {
 					return nil
 				}
 				return f(k, v)
 			})
 		}
 	}},
+	{name: "state scan begins at its prefix", caught: "StatePrefixScan", wrap: func(s *broken) {
+		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
+			return s.Mem.ScanState(engine.Span{Prefix: p.Prefix}, f)
+		}
+	}},
+	{name: "state scan sees later batches", caught: "StateScanSeesOneMoment", wrap: func(s *broken) {
+		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
+			for at := p; ; {
+				var key, value []byte
+				err := s.Mem.ScanState(at, func(k, v []byte) error { key, value = k, v; return errStop })
+				if err == nil {
+					return nil
+				}
+				if err := f(key, value); err != nil {
+					return err
+				}
+				at.From = append(bytes.Clone(key), 0)
+			}
+		}
+	}},
+	{name: "scan of a span reads to the end", caught: "ScanOfASpan", wrap: func(s *broken) {
+		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+			return s.Mem.Scan(ctx, engine.Span{From: p.Start()}, started, f)
+		}
+	}},
+	{name: "scan of a span begins with its bucket", caught: "ScanOfASpan", wrap: func(s *broken) {
+		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+			return s.Mem.Scan(ctx, engine.Span{Prefix: p.Prefix}, started, f)
+		}
+	}},
 	{name: "state scan swallows the error", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p []byte, f func(k, v []byte) error) error { _ = s.Mem.ScanState(p, f); return nil }
+		s.scanState = func(p engine.Span, f func(k, v []byte) error) error { _ = s.Mem.ScanState(p, f); return nil }
 	}},
 	{name: "buckets in the order of their names", caught: "BucketsInKeyOrder", wrap: func(s *broken) {
 		s.buckets = func(f func(engine.Bucket) error) error {
@@ -328,7 +363,7 @@ var mutants = []mutant{
 	{name: "buckets found by reading all claims", caught: "BucketsCostsNoScanOfTheClaims", wrap: func(s *broken) {
 		s.buckets = func(f func(engine.Bucket) error) error {
 			last := engine.Bucket{}
-			return s.Mem.Scan(context.Background(), func() {}, func(k, _ []byte) error {
+			return s.Mem.Scan(context.Background(), engine.Span{}, func() {}, func(k, _ []byte) error {
 				if b := bucketOf(k); b != last {
 					last = b
 					return f(b)
@@ -338,7 +373,7 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "scan in no order", caught: "ScanInKeyOrder", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
 			started()
 			s.disk.mu.Lock()
 			claims := maps.Clone(s.history.view.claims)
@@ -352,18 +387,18 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "started not called", caught: "ScanInKeyOrder", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, _ func(), f func(k, v []byte) error) error {
-			return s.Mem.Scan(ctx, func() {}, f)
+		s.scan = func(ctx context.Context, p engine.Span, _ func(), f func(k, v []byte) error) error {
+			return s.Mem.Scan(ctx, p, func() {}, f)
 		}
 	}},
 	{name: "started called late", caught: "ScanSeesOneMoment", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
 			defer started()
-			return s.Mem.Scan(ctx, func() {}, f)
+			return s.Mem.Scan(ctx, p, func() {}, f)
 		}
 	}},
 	{name: "scan sees later batches", caught: "ScanSeesOneMoment", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
 			started()
 			last := ""
 			for {
@@ -388,10 +423,10 @@ var mutants = []mutant{
 	}},
 	{name: "scan holds up Apply", caught: "ScanSeesOneMoment", wrap: func(s *broken) {
 		var mu sync.Mutex
-		s.scan = func(ctx context.Context, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
 			mu.Lock()
 			defer mu.Unlock()
-			return s.Mem.Scan(ctx, started, f)
+			return s.Mem.Scan(ctx, p, started, f)
 		}
 		s.apply = func(b *engine.Batch) (func() error, error) {
 			mu.Lock()
@@ -400,8 +435,8 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "scan without a context", caught: "ScanStopsWithContext", wrap: func(s *broken) {
-		s.scan = func(_ context.Context, started func(), f func(k, v []byte) error) error {
-			return s.Mem.Scan(context.Background(), started, f)
+		s.scan = func(_ context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+			return s.Mem.Scan(context.Background(), p, started, f)
 		}
 	}},
 
@@ -774,6 +809,15 @@ var mutants = []mutant{
 		s.writeSidecar = func(name string, write func(io.Writer) error) error { _ = s.Mem.WriteSidecar(name, write); return nil }
 	}},
 	{name: "failed write function poisons", caught: "SidecarThatFailsLeavesTheOldOne", wrap: func(s *broken) {
+		s.writeSidecar = func(name string, write func(io.Writer) error) error {
+			err := s.Mem.WriteSidecar(name, write)
+			if err != nil {
+				s.Fail(err)
+			}
+			return err
+		}
+	}},
+	{name: "no room for a sidecar poisons", caught: "SidecarWithoutRoomLeavesTheOldOneAndTheStore", wrap: func(s *broken) {
 		s.writeSidecar = func(name string, write func(io.Writer) error) error {
 			err := s.Mem.WriteSidecar(name, write)
 			if err != nil {

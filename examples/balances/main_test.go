@@ -57,7 +57,7 @@ func TestEachTransferIsBookedOnce(t *testing.T) {
 		}
 	}
 	metrics := get(s, "/metrics")
-	duplicates := fmt.Sprintf("dedup_kafka_records_total{group=%q,outcome=\"duplicate\",topic=%q} %d\n", s.group, topic, n)
+	duplicates := fmt.Sprintf("dedup_kafka_records_total{group=%q,member=\"\",outcome=\"duplicate\",topic=%q} %d\n", s.group, topic, n)
 	for _, name := range []string{"kafka_client_fetch_bytes_total", duplicates, "dedup_synced_claims_total"} {
 		if !strings.Contains(metrics, name) {
 			t.Errorf("no metric %s in\n%s", name, metrics)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
@@ -40,7 +41,7 @@ type config struct {
 }
 
 // newService opens the engine on a store, which the service owns from then on, and wires up the telemetry: the engine's
-// own (telemetry), the adapter's (Options.Registerer), and the client's (kprom, kotel, kslog).
+// own (telemetry), the adapter's (Options.Telemetry), and the client's (kprom, kotel, kslog).
 func newService(store engine.Store, c config) (s *service, err error) {
 	s = &service{registry: prometheus.NewRegistry(), accounts: accounts{c.traces.Tracer("balances")}}
 	defer func() {
@@ -60,17 +61,15 @@ func newService(store engine.Store, c config) (s *service, err error) {
 		return s, errors.Join(err, store.Close())
 	}
 	s.end = append(s.end, observer.Watch(s.eng))
-	s.consumer, err = kafkaadapter.New(s.eng, kafkaadapter.WithWork{
-		Handle:      s.accounts.book,
-		MaxAttempts: 5,
-		DeadLetters: &kafkaadapter.DeadLetters{},
-	}, kafkaadapter.Options{
-		Group:          c.group,
-		Topics:         []string{c.topic},
-		Client:         append(c.client, s.clientTelemetry(c)...),
-		Logger:         c.log,
-		DuplicateLevel: slog.LevelInfo,
-		Registerer:     s.registry,
+	s.consumer, err = kafkaadapter.New(s.eng, kafkaadapter.Options{
+		Group:  c.group,
+		Client: append(c.client, s.clientTelemetry(c)...),
+		Routes: []kafkaadapter.Route{{
+			Topics:      []string{c.topic},
+			Mode:        kafkaadapter.Transactional{Handle: s.accounts.book, MaxAttempts: 5},
+			DeadLetters: &deadletter.Options{},
+		}},
+		Telemetry: kafkaadapter.Telemetry{Logger: c.log, DuplicateLevel: slog.LevelInfo, Registerer: s.registry},
 	})
 	return s, err
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // consume prints events until ctx ends.
@@ -29,17 +31,22 @@ func consume(ctx context.Context, eng *engine.Engine, out io.Writer, topic strin
 		_, err := fmt.Fprintf(out, "%s %s\n", rec.Event.Time.Format("2006-01-02T15:04:05Z"), rec.Value)
 		return err
 	}
-	c, err := kafkaadapter.New(eng, kafkaadapter.OwnCommit{Handle: show, DeadLetters: &kafkaadapter.DeadLetters{}},
-		kafkaadapter.Options{
-			Group:  "cloudevents",
-			Topics: []string{topic},
-			Client: client,
-			Identify: kafkaadapter.Identify{
-				IDHeaders:   []string{kafkaadapter.CloudEventsID}, // source and id together, in either mode
-				TimeHeaders: []string{kafkaadapter.CloudEventsTime},
+	c, err := kafkaadapter.New(eng, kafkaadapter.Options{
+		Group:  "cloudevents",
+		Client: client,
+		Routes: []kafkaadapter.Route{{
+			Topics:      []string{topic},
+			Mode:        kafkaadapter.AtMostOnce{Handle: show},
+			DeadLetters: &deadletter.Options{},
+			TooOld:      kafkaadapter.DeadLetter,
+			TooNew:      kafkaadapter.DeadLetter,
+			Identify: identify.Rules{
+				IDHeaders:   []string{identify.CloudEventsID}, // source and id together, in either mode
+				TimeHeaders: []string{identify.CloudEventsTime},
 				NoPosition:  true, // a record without both is no event
 			},
-		})
+		}},
+	})
 	if err != nil {
 		return err
 	}

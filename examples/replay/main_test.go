@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
@@ -20,7 +21,7 @@ func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
 	letters := topic + "-dlt"
 	b.CreateNamed(t, letters, 2, nil)
 	event := func(id string) *kgo.Record {
-		return &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte("v" + id), Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}}}
+		return &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte("v" + id), Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}}
 	}
 	b.Produce(t, event("1"), event("2"), event("3"), &kgo.Record{Topic: letters, Value: []byte("no letter")})
 	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
@@ -64,10 +65,16 @@ func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
 // consume runs a consumer until it has come to an offset of the topic's only partition.
 func consume(t *testing.T, b *kafkatest.Broker, eng *engine.Engine, group, topic string, to int64, handle func(*kafkaadapter.Record) error) {
 	t.Helper()
-	c, err := kafkaadapter.New(eng, kafkaadapter.WithWork{
-		Handle:      func(_ context.Context, _ *engine.Tx, rec *kafkaadapter.Record) error { return handle(rec) },
-		DeadLetters: &kafkaadapter.DeadLetters{}, MaxAttempts: 1,
-	}, kafkaadapter.Options{Group: group, Topics: []string{topic}, Client: b.ClientOptions()})
+	c, err := kafkaadapter.New(eng, kafkaadapter.Options{
+		Group: group, Client: b.ClientOptions(),
+		Routes: []kafkaadapter.Route{{
+			Topics: []string{topic},
+			Mode: kafkaadapter.Transactional{MaxAttempts: 1, Handle: func(_ context.Context, _ *engine.Tx, rec *kafkaadapter.Record) error {
+				return handle(rec)
+			}},
+			DeadLetters: &deadletter.Options{},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,17 +33,20 @@ type File interface {
 // tmpSuffix ends the name of a file that is being written. A crash may leave one; the next Write replaces it.
 const tmpSuffix = ".tmp"
 
-// Write replaces dir/name by what write writes: durably on return, and atomically.
+// Write replaces dir/name by what write writes: durably on return, and atomically. After an error it removes what it has
+// written, so that a file for which there is no room does not fill the disk.
 func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
 	path := filepath.Join(dir, name)
 	f, err := fsys.Create(path + tmpSuffix)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
-		return err
+	err = errors.Join(write(f), f.Sync(), f.Close())
+	if err == nil {
+		err = fsys.Rename(path+tmpSuffix, path)
 	}
-	if err := fsys.Rename(path+tmpSuffix, path); err != nil {
+	if err != nil {
+		_ = fsys.Remove(path + tmpSuffix) // the next Write replaces it
 		return err
 	}
 	return fsys.SyncDir(dir)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -210,5 +211,23 @@ func TestPrepareDirRefusesWhatOthersCanChange(t *testing.T) {
 	}
 	if err := PrepareDir(""); err == nil {
 		t.Error("a directory without a name is accepted")
+	}
+}
+
+// Bytes for which there is no room are taken back: they would fill the disk.
+func TestFailedWriteLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	err := Write(OS{}, dir, "a", func(w io.Writer) error {
+		_, err := w.Write(make([]byte, 1<<16))
+		return errors.Join(err, syscall.ENOSPC)
+	})
+	if !NoSpace(err) {
+		t.Errorf("%v is not known as a full disk", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if NoSpace(io.ErrUnexpectedEOF) || NoSpace(nil) {
+		t.Error("every error is a full disk")
 	}
 }

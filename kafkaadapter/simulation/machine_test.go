@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -49,7 +49,9 @@ func (w *world) live(p *power, end ending) {
 		m.wire.cut()
 	}
 	kind := m.run(end)
+	w.atRisk = 0
 	if p.off.Load() {
+		w.atRisk = partitions * maxBatch
 		<-p.dead
 		w.disk = m.after
 		w.mu.Lock()
@@ -82,8 +84,12 @@ func (m *machine) run(end ending) moment {
 		_ = s.Close()
 		return m.p.kind
 	}
+	w.signature = fmt.Sprintf("hapax:%x:%d", m.eng.Identity().UUID, m.eng.Identity().Incarnation)
 	a := audit{w: w, eng: m.eng, store: inner, off: &m.p.off}
 	a.run()
+	if w.intrusion != nil {
+		w.intrusion.check(w, a.offsets[w.intrusion.partition])
+	}
 	kind := m.consume(end)
 	if err := m.eng.Close(); err != nil && !m.p.off.Load() {
 		w.violate("closing the engine: %v", err)
@@ -94,18 +100,18 @@ func (m *machine) run(end ending) moment {
 // consume runs the consumer until the power is cut or everything is handled.
 func (m *machine) consume(end ending) moment {
 	w, kind := m.w, m.p.kind
-	c, err := kafkaadapter.New(m.eng, kafkaadapter.WithWork{
-		Handle: m.handle, DeadLetters: &kafkaadapter.DeadLetters{}, MaxAttempts: maxAttempts,
-	}, m.options())
+	c, err := kafkaadapter.New(m.eng, m.options())
 	if err != nil {
 		w.violate("making the consumer: %v", err)
 		return kind
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	running, stop := context.WithCancel(context.Background())
 	defer stop()
 	ran := make(chan error, 1)
-	go func() { ran <- c.Run(ctx) }()
-	drained := m.drained(ctx)
+	go func() { ran <- c.Run(running) }()
+	ctx, over := context.WithCancel(context.Background())
+	defer over()
+	drained := m.drained(ctx, c)
 	select {
 	case <-m.p.dead:
 	case err := <-ran:
@@ -124,6 +130,7 @@ func (m *machine) consume(end ending) moment {
 			time.Sleep(10 * time.Second)
 		}
 	}
+	over()
 	stop()
 	if err := <-ran; err != nil && !m.p.off.Load() {
 		w.violate("the consumer was stopped: %v", err)
@@ -133,29 +140,19 @@ func (m *machine) consume(end ending) moment {
 	return kind
 }
 
-func (m *machine) options() kafkaadapter.Options {
-	return kafkaadapter.Options{
-		Group: group, Topics: []string{topic}, Client: m.w.client(m.wire.dial), InstanceID: "machine",
-		MaxBatch: 8, FirstBackoff: time.Millisecond, LongestBackoff: 20 * time.Millisecond, CommitInterval: 3 * time.Millisecond,
-		Logger: slog.New(slog.DiscardHandler),
-		OnStop: func(e *kafkaadapter.StopError) {
-			if !m.p.off.Load() {
-				m.w.violate("%v", e)
-			}
-		},
-	}
-}
-
 // drained is closed when the store has the offsets of all records, or the machine has ended. A machine that never gets
 // there is a violation.
-func (m *machine) drained(ctx context.Context) <-chan struct{} {
+func (m *machine) drained(ctx context.Context, c *kafkaadapter.Consumer) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		began := time.Now()
+		began, limit := time.Now(), lifetime
+		if m.w.intrusion != nil {
+			limit = noticeTime
+		}
 		for !m.caughtUp(ctx) && !m.w.violated() {
-			if time.Since(began) > lifetime {
-				m.w.violate("records are still not handled after %v", lifetime)
+			if time.Since(began) > limit {
+				m.w.violate("after %v the store is at %v of %v; stopped: %v", limit, m.offsets(ctx), m.w.ends(), c.Stopped())
 				return
 			}
 			select {
@@ -170,9 +167,23 @@ func (m *machine) drained(ctx context.Context) <-chan struct{} {
 	return done
 }
 
+func (m *machine) offsets(ctx context.Context) (all [partitions]int64) {
+	for p := range all {
+		o, _, _ := m.eng.Offset(ctx, position(p)) // for a message only
+		all[p] = o.Next
+	}
+	return all
+}
+
 func (m *machine) caughtUp(ctx context.Context) bool {
 	for p, end := range m.w.ends() {
 		o, _, err := m.eng.Offset(ctx, position(p))
+		if i := m.w.intrusion; err == nil && i != nil && i.partition == p {
+			if i.check(m.w, o.Next); i.seen.Load() {
+				continue
+			}
+			return false
+		}
 		if err != nil || o.Next < end {
 			return false
 		}
@@ -192,8 +203,11 @@ func (m *machine) handle(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 	m.w.mu.Lock()
 	m.w.tally.handled++
 	m.w.mu.Unlock()
-	if m.w.chance(10) {
+	switch {
+	case m.w.chance(10):
 		time.Sleep(m.w.upTo(3 * time.Millisecond))
+	case m.w.chance(1):
+		time.Sleep(m.w.upTo(100 * time.Millisecond))
 	}
 	amount, err := strconv.ParseInt(string(rec.Value), 10, 64)
 	if err != nil {
@@ -202,7 +216,11 @@ func (m *machine) handle(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 	if err := add(tx, countKey(e.id), 1); err != nil {
 		return err
 	}
-	if err := add(tx, accountKey(e.account), amount); err != nil {
+	put := add
+	if e.adds {
+		put = (*engine.Tx).Add
+	}
+	if err := put(tx, accountKey(e.account), amount); err != nil {
 		return err
 	}
 	if !m.p.tick(atHandler) {
@@ -218,6 +236,29 @@ func (m *machine) handle(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 	case m.w.hiccup(e) && m.w.chance(30):
 		panic(errHiccup)
 	case m.w.hiccup(e):
+		return errHiccup
+	}
+	return nil
+}
+
+// handleOnce is the handler of AtMostOnce. What it does is outside the store.
+func (m *machine) handleOnce(_ context.Context, rec *kafkaadapter.Record) error {
+	e := m.w.event(rec.Event.ID)
+	if !m.p.tick(atHandler) {
+		return errPower
+	}
+	m.w.mu.Lock()
+	e.calls++
+	m.w.tally.handled++
+	m.w.mu.Unlock()
+	if m.w.chance(10) {
+		time.Sleep(m.w.upTo(3 * time.Millisecond))
+	}
+	m.p.tick(atHandler)
+	switch {
+	case e.poison == panicking:
+		panic(errHiccup)
+	case e.poison != healthy, m.w.hiccup(e):
 		return errHiccup
 	}
 	return nil

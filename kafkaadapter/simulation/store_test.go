@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -73,18 +75,18 @@ func (s *store) State(key []byte) (value []byte, found bool, err error) {
 	return s.Store.State(key)
 }
 
-func (s *store) ScanState(prefix []byte, fn func(key, value []byte) error) error {
+func (s *store) ScanState(span engine.Span, fn func(key, value []byte) error) error {
 	if err := s.live(); err != nil {
 		return err
 	}
-	return s.Store.ScanState(prefix, fn)
+	return s.Store.ScanState(span, fn)
 }
 
-func (s *store) Scan(ctx context.Context, started func(), fn func(key, record []byte) error) error {
+func (s *store) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
 	if err := s.live(); err != nil {
 		return err
 	}
-	return s.Store.Scan(ctx, started, fn)
+	return s.Store.Scan(ctx, span, started, fn)
 }
 
 func (s *store) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
@@ -113,6 +115,12 @@ func (s *store) ReadSidecar(name string) ([]byte, error) {
 		return nil, err
 	}
 	return s.Store.ReadSidecar(name)
+}
+
+// A mutation is what is broken, to see whether the simulation notices.
+type mutation struct {
+	store  mutant
+	broker func(*kfake.Cluster)
 }
 
 // A mutant breaks a rule of the protocol between the engine and the disk.

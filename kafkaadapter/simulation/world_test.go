@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
 const (
@@ -33,7 +35,9 @@ type event struct {
 	amount  int64
 	at      time.Time // zero: the records' own timestamps, which differ
 	poison  poison
-	hiccups int // how often its handler will still fail before it does not
+	hiccups int  // how often its handler will still fail before it does not
+	adds    bool // its handler uses Tx.Add
+	calls   int  // of its AtMostOnce handler
 }
 
 // A poison says how the handler of an event always fails.
@@ -54,9 +58,15 @@ type world struct {
 	cluster *kfake.Cluster
 	out     *kgo.Client // the producer
 
-	disk     disk
-	mutate   mutant
-	promised atomic.Uint64
+	disk       disk
+	mutate     mutant
+	promised   atomic.Uint64
+	atMostOnce bool
+	atRisk     int                   // how many events the last machine may have lost
+	lost       int                   // how many were lost before
+	signature  string                // of the store, in its commits
+	recovery   kafkaadapter.Recovery // of the next machine
+	intrusion  *intrusion            // what the next machine has to see; nil: nothing
 
 	mu         sync.Mutex // guards what follows
 	rng        *rand.Rand
@@ -66,6 +76,7 @@ type world struct {
 	floor      [partitions]int64    // offsets seen in the store at a restart
 	violations []string
 	tally      tally
+	logger     *slog.Logger
 }
 
 // A tally is what a run has come to.
@@ -73,6 +84,8 @@ type tally struct {
 	cuts                             map[moment]int
 	clean, records, events, poisoned int
 	handled                          int // calls of the handler
+	moves                            int // of leaders, between machines
+	intrusions, lost                 int // foreign commits, events lost by AtMostOnce
 }
 
 func (t *tally) total() (n int) {
@@ -82,16 +95,19 @@ func (t *tally) total() (n int) {
 	return n
 }
 
-func newWorld(seed uint64, d disk, m mutant) (*world, error) {
+func newWorld(seed uint64, d disk, m mutation) (*world, error) {
 	w := &world{
-		seed: seed, disk: d, mutate: m, network: new(kfake.VirtualNetwork),
+		seed: seed, disk: d, mutate: m.store, atMostOnce: seed%3 == 0, logger: newLogger(), network: new(kfake.VirtualNetwork),
 		rng: rand.New(rand.NewPCG(seed, 7)), byID: make(map[string]*event), tally: tally{cuts: make(map[moment]int)},
 	}
 	var err error
-	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
+	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(brokers), kfake.Ports(9092, 9093, 9094), kfake.ListenFn(w.network.Listen),
 		kfake.SeedTopics(partitions, topic), kfake.SeedTopics(1, deadTopic))
 	if err != nil {
 		return nil, err
+	}
+	if m.broker != nil {
+		m.broker(w.cluster)
 	}
 	w.out, err = kgo.NewClient(w.client(w.network.DialContext, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	return w, err
@@ -143,7 +159,7 @@ func (w *world) produce(n int) error {
 		e := w.newOrAgain(sent)
 		r := &kgo.Record{
 			Topic: topic, Partition: int32(w.pick(partitions)), Value: []byte(strconv.FormatInt(e.amount, 10)),
-			Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(e.id)}},
+			Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(e.id)}},
 		}
 		if !e.at.IsZero() {
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "event_time", Value: []byte(e.at.Format(time.RFC3339))})
@@ -178,7 +194,7 @@ func (w *world) newOrAgain(sent []*event) *event {
 }
 
 func (w *world) newEvent() *event {
-	e := &event{account: w.pick(accounts), amount: int64(1 + w.pick(1000))}
+	e := &event{account: w.pick(accounts), amount: int64(1 + w.pick(1000)), adds: w.chance(50)}
 	e.id = fmt.Sprintf("event-%d", len(w.events))
 	if w.chance(30) {
 		e.id = uuid.NewSHA1(uuid.NameSpaceOID, []byte(e.id)).String()
@@ -248,7 +264,7 @@ func (w *world) letters() (map[string]int, error) {
 		fetches.EachRecord(func(r *kgo.Record) {
 			n++
 			for _, h := range r.Headers {
-				if h.Key == "id" {
+				if h.Key == "message_id" {
 					found[string(h.Value)]++
 				}
 			}

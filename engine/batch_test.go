@@ -1,0 +1,87 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+func manyEvents(n int) []engine.Event {
+	events := make([]engine.Event, n)
+	for i := range events {
+		events[i] = event(fmt.Sprint("event-", i))
+	}
+	return events
+}
+
+// Once claims of a batch may be made, its context does not keep the caller from their verdicts.
+func TestBatchWhoseContextEndsInTheMiddleIsJudgedToItsEnd(t *testing.T) {
+	for _, size := range []int{512, 2*engine.MaxBatchEvents + 10} {
+		during, cancel := context.WithCancel(ctx)
+		var asked atomic.Int32
+		e, _ := openMem(t, engine.Options{Clock: func() time.Time {
+			if asked.Add(1) == 3 { // the first is Open's, the second the first part's
+				cancel()
+			}
+			return noon
+		}})
+		results, err := e.TryClaimBatch(during, manyEvents(size))
+		if err != nil || during.Err() == nil || len(results) != size {
+			t.Fatalf("%d events: %d results, %v", size, len(results), err)
+		}
+		for i, r := range results {
+			if r.Verdict != engine.Claimed {
+				t.Fatalf("event %d of %d: %v", i, size, r)
+			}
+		}
+	}
+}
+
+// syncs is told of each batch of the store that became durable.
+type syncs chan struct{}
+
+func (syncs) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
+func (syncs) Updating(context.Context) engine.TxObserver                     { return engine.TxObserver{} }
+func (s syncs) Synced(time.Duration, int)                                    { s <- struct{}{} }
+
+// A store that fails in the middle of a batch does not take back the verdicts before.
+func TestBatchInWhichTheStoreFailsReturnsWhatWasDecided(t *testing.T) {
+	for _, c := range []struct{ size, decided int }{
+		{512, 256},
+		{engine.MaxBatchEvents + 300, engine.MaxBatchEvents},
+	} {
+		full := errors.New("no space left")
+		m := storetest.NewMem(engine.Identity{})
+		synced := make(syncs, 1000)
+		var asked atomic.Int32
+		e := open(t, m, engine.Options{Observer: synced, Clock: func() time.Time {
+			// The first call is Open's; each part asks once. The one after those to be decided sees the store fail.
+			if asked.Add(1) == int32(c.decided/256)+2 {
+				<-synced
+				m.Fail(full)
+			}
+			return noon
+		}})
+		events := manyEvents(c.size)
+		results, err := e.TryClaimBatch(ctx, events)
+		if !errors.Is(err, engine.ErrStopped) || !errors.Is(err, full) || len(results) != c.size {
+			t.Fatalf("%d results, %v", len(results), err)
+		}
+		for i, r := range results {
+			if want := i < c.decided; want != (r.Verdict == engine.Claimed) || !want && (r.Verdict != engine.Failed || !errors.Is(r.Err, full)) {
+				t.Fatalf("event %d of %d: %v %v", i, c.size, r.Verdict, r.Err)
+			}
+		}
+		s, _ := e.Stats()
+		if counted := s.Verdicts; counted[engine.Claimed] != uint64(c.decided) {
+			t.Errorf("%v counted, want %d claimed", counted, c.decided)
+		}
+		mustExpect(t, open(t, m.Crash(), engine.Options{}), events[:c.decided], engine.Duplicate)
+	}
+}

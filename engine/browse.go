@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// A Claim is a durable claim in a bucket. ID is the caller's own copy.
+type Claim struct {
+	ID     []byte
+	Record Record
+}
+
+// A GroupOffset is the durable offset of one partition.
+type GroupOffset struct {
+	Position Position
+	Offset   Offset
+}
+
+// claimsPerPage is how many claims Engine.Claims reads ahead of its loop.
+const claimsPerPage = 256
+
+// Claims returns an iterator over the durable claims of a scope in a week, as of the moment at which it begins. The
+// order is that of the keys on disk (ids of one form in the order of their bytes); after, if it is not empty, is the id
+// after which it begins. A week that was dropped has no claims.
+//
+// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or the store fails. It
+// is a tool for operators and audits: what it reads stays in the store until it ends, and a Pebble store sorts the
+// claims of the bucket that it has in memory first.
+func (e *Engine) Claims(ctx context.Context, b Bucket, after []byte) iter.Seq2[Claim, error] {
+	return func(yield func(Claim, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		pages, result, err := e.claimPages(ctx, b, after)
+		if err != nil {
+			cancel()
+			yield(Claim{}, err)
+			return
+		}
+		defer func() { // also if the loop panics
+			cancel()
+			for range pages { // the scan ends before the iteration does
+			}
+		}()
+		for page := range pages {
+			for _, c := range page {
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+		if err := <-result; err != nil {
+			yield(Claim{}, err)
+		}
+	}
+}
+
+// claimPages scans a bucket in a goroutine of its own, which Close ends, and closes pages when the scan has ended, with
+// its result.
+func (e *Engine) claimPages(ctx context.Context, b Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if n := len(b.Scope); n == 0 || n > MaxScopeBytes {
+		return nil, nil, &KeyError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, MaxScopeBytes)}
+	}
+	if err := e.enter(); err != nil {
+		return nil, nil, err
+	}
+	span := Span{Prefix: b.AppendPrefix(nil)}
+	if len(after) > 0 {
+		span.From = append(b.AppendKey(nil, after), 0)
+	}
+	pages, result = make(chan []Claim), make(chan error, 1)
+	go func() {
+		defer e.leave()
+		defer close(pages)
+		result <- e.sendClaims(ctx, b, span, pages)
+	}()
+	return pages, result, nil
+}
+
+func (e *Engine) sendClaims(ctx context.Context, b Bucket, span Span, pages chan<- []Claim) error {
+	scan, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.work, cancel)()
+	if b.Week < e.OldestWeek() {
+		return nil
+	}
+	var page []Claim
+	var own error // not the store's
+	send := func() error {
+		if own = e.settleContext(scan); own != nil {
+			return own
+		}
+		select {
+		case pages <- page:
+			page = nil
+			return nil
+		case <-scan.Done():
+			own = scan.Err()
+			return own
+		}
+	}
+	err := e.store.Scan(scan, span, func() {}, func(key, record []byte) error {
+		_, id, err := ParseKey(key)
+		if err != nil {
+			return err
+		}
+		rec, err := e.parse(record)
+		if b.Week < e.OldestWeek() {
+			return nil // its names may be free already
+		}
+		if err != nil {
+			return err
+		}
+		if page = append(page, Claim{id, rec}); len(page) < claimsPerPage {
+			return nil
+		}
+		return send()
+	})
+	if err == nil && len(page) > 0 {
+		err = send()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case e.work.Err() != nil && ctx.Err() == nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case own != nil && errors.Is(err, own):
+		return own
+	}
+	return e.stop(err)
+}
+
+// Offsets returns an iterator over the durable offsets of a consumer group, in no order that is promised. It reads and
+// ends as Engine.Scan does.
+func (e *Engine) Offsets(ctx context.Context, group string) iter.Seq2[GroupOffset, error] {
+	return func(yield func(GroupOffset, error) bool) {
+		if err := (Position{Group: group, Topic: "-"}).check(); err != nil {
+			yield(GroupOffset{}, err)
+			return
+		}
+		span := Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
+		for kv, err := range e.pages(ctx, span) {
+			var o GroupOffset
+			if err == nil {
+				if o, err = parseGroupOffset(kv); err != nil {
+					err = e.stop(err)
+				}
+			}
+			if !yield(o, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func parseGroupOffset(kv KeyValue) (o GroupOffset, err error) {
+	if o.Position, err = parsePosition(kv.Key); err != nil {
+		return GroupOffset{}, err
+	}
+	o.Offset, err = parseOffset(kv.Value)
+	return o, err
+}

@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/hapax-dev/hapax/internal/keyspace"
+)
+
+// A KeyValue is a key and its value, both the caller's own copies.
+type KeyValue struct {
+	Key   []byte
+	Value []byte
+}
+
+// A Range selects the keys that begin with Prefix and are greater than After, in the order of their bytes. The zero
+// Range selects all keys. To continue an iteration, set After to the last key it has returned.
+type Range struct {
+	Prefix []byte
+	After  []byte
+}
+
+func (r Range) check() error {
+	if n := max(len(r.Prefix), len(r.After)); n > MaxHostKeyBytes {
+		return &KeyError{"range", fmt.Sprintf("has a prefix or first key of %d bytes, keys have at most %d", n, MaxHostKeyBytes)}
+	}
+	return nil
+}
+
+// span returns what the range selects among the state keys that begin with space.
+func (r Range) span(space []byte) Span {
+	s := Span{Prefix: join(space, r.Prefix)}
+	if len(r.After) > 0 {
+		s.From = append(join(space, r.After), 0)
+	}
+	return s
+}
+
+func join(space, key []byte) []byte {
+	return append(append(make([]byte, 0, len(space)+len(key)+1), space...), key...)
+}
+
+var applicationSpace = []byte{stateHost}
+
+// Get returns the durable value of an application key. A value that was committed at the same time is returned only
+// when it would survive a power cut, so that nothing the caller derives from it is ever taken back. Get waits for that,
+// at most until ctx ends; it does not wait for open transactions.
+func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
+	return e.applicationKeys().Get(ctx, key)
+}
+
+// Scan returns an iterator over the durable keys of the application in a range, in the order of their bytes. It reads
+// them in pages of at most 1024 keys and about 1 MiB; a page is as of one moment, the next page as of a later one. A
+// key that does not change during the iteration is returned exactly once; one that is written meanwhile may be returned
+// or not, and never twice. A Tx.Scan sees one moment.
+//
+// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or the store fails.
+// Nothing is held between pages: the loop may use the engine, and may take as long as it likes. It may be run again.
+func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
+	return e.applicationKeys().Scan(ctx, r)
+}
+
+// A KeySpace is the durable keys of one key space. Engine.Get and Engine.Scan are its methods on the application's
+// keys.
+type KeySpace struct {
+	e      *Engine
+	prefix []byte // of its state keys
+}
+
+func (e *Engine) applicationKeys() KeySpace { return KeySpace{e, applicationSpace} }
+
+// In returns the keys of a space that a package of this module owns.
+func (e *Engine) In(space keyspace.Space) KeySpace { return KeySpace{e, spacePrefix(space)} }
+
+// Get is Engine.Get in the space.
+func (k KeySpace) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	if err := checkHostKey(key); err != nil {
+		return nil, false, err
+	}
+	if err := k.e.enter(); err != nil {
+		return nil, false, err
+	}
+	defer k.e.leave()
+	value, found, err = k.e.store.State(join(k.prefix, key))
+	if err != nil {
+		return nil, false, k.e.stop(err)
+	}
+	if err := k.e.settleContext(ctx); err != nil {
+		return nil, false, err
+	}
+	return value, found, nil
+}
+
+// Scan is Engine.Scan in the space.
+func (k KeySpace) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
+	return func(yield func(KeyValue, error) bool) {
+		if err := r.check(); err != nil {
+			yield(KeyValue{}, err)
+			return
+		}
+		for kv, err := range k.e.pages(ctx, r.span(k.prefix)) {
+			if err == nil {
+				kv.Key = kv.Key[len(k.prefix):]
+			}
+			if !yield(kv, err) {
+				return
+			}
+		}
+	}
+}
+
+// A TxKeySpace is the keys of one key space as a transaction sees them. The methods of Tx with the same names are its
+// methods on the application's keys.
+type TxKeySpace struct {
+	tx     *Tx
+	prefix []byte
+}
+
+// In returns the keys of a space that a package of this module owns.
+func (tx *Tx) In(space keyspace.Space) TxKeySpace { return TxKeySpace{tx, spacePrefix(space)} }
+
+func (tx *Tx) applicationKeys() TxKeySpace { return TxKeySpace{tx, applicationSpace} }
+
+// Get is Tx.Get in the space.
+func (k TxKeySpace) Get(key []byte) (value []byte, found bool, err error) {
+	if err := checkHostKey(key); err != nil {
+		return nil, false, err
+	}
+	return k.tx.get(join(k.prefix, key))
+}
+
+// Put is Tx.Put in the space.
+func (k TxKeySpace) Put(key, value []byte) error {
+	if err := checkHostKey(key); err != nil {
+		return err
+	}
+	if len(value) > MaxHostValueBytes {
+		return &KeyError{"host value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
+	}
+	return k.tx.write(join(k.prefix, key), append([]byte{}, value...))
+}
+
+// Delete is Tx.Delete in the space.
+func (k TxKeySpace) Delete(key []byte) error {
+	if err := checkHostKey(key); err != nil {
+		return err
+	}
+	return k.tx.write(join(k.prefix, key), nil)
+}
+
+// Scan is Tx.Scan in the space.
+func (k TxKeySpace) Scan(r Range) iter.Seq2[KeyValue, error] {
+	return func(yield func(KeyValue, error) bool) {
+		if err := r.check(); err != nil {
+			yield(KeyValue{}, err)
+			return
+		}
+		k.tx.scan(r.span(k.prefix), len(k.prefix), yield)
+	}
+}
+
+func checkHostKey(key []byte) error {
+	if len(key) == 0 || len(key) > MaxHostKeyBytes {
+		return &KeyError{"host key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), MaxHostKeyBytes)}
+	}
+	return nil
+}
+
+// spacePrefix returns what the state keys of a space begin with: its kind, its name and a zero byte, which is in no
+// name.
+func spacePrefix(space keyspace.Space) []byte {
+	if space.Name() == "" {
+		panic("hapax: the zero keyspace.Space is no space: make one with keyspace.New")
+	}
+	return append(append([]byte{stateSpace}, space.Name()...), 0)
+}

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// Caps on one outgoing message. A message beyond one of them is a MessageError.
+const (
+	MaxMessageBytes     = 4<<20 - 64<<10 // of its fields together
+	MaxMessageIDBytes   = 255
+	MaxMessageHeaders   = 1000
+	MaxOrderingKeyBytes = 1 << 10
+)
+
+// A Message is a record that a transaction sends to Kafka through the outbox (see Tx.Produce). Topic must be set.
+type Message struct {
+	// ID names the message on every attempt to publish it; consumers recognize repetitions by it. Empty: a UUIDv7 that
+	// Produce makes. An id derived from the event that causes the message stays the same when that event is handled again.
+	ID string
+
+	Topic string
+	// Partition is the partition to publish to. nil: the partitioner of the relay's client decides by the key.
+	Partition *int32
+
+	Key     []byte
+	Value   []byte // nil is a tombstone; an empty slice is not
+	Headers []MessageHeader
+
+	// OrderingKey groups messages that are published in order: in the order of their commits, and one that is due later
+	// from its due time on. Empty: the topic and the key; a message with neither has no order.
+	OrderingKey []byte
+
+	// Due is the earliest time at which the message is published, by the clock of the engine. Zero or past: at once.
+	Due time.Time
+}
+
+// A MessageHeader is a header of an outgoing message.
+type MessageHeader struct {
+	Key   string
+	Value []byte
+}
+
+// A MessageError says which field of a message the engine refuses, and why. Nothing was written.
+type MessageError struct {
+	Field  string // "topic", "headers", ...
+	Reason string
+}
+
+func (e *MessageError) Error() string { return fmt.Sprintf("hapax: message %s %s", e.Field, e.Reason) }
+
+func (m *Message) check() error {
+	size := len(m.ID) + len(m.Topic) + len(m.Key) + len(m.Value) + len(m.OrderingKey)
+	for _, h := range m.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	switch {
+	case m.Topic == "" || len(m.Topic) > MaxTopicBytes:
+		return &MessageError{"topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(m.Topic), MaxTopicBytes)}
+	case len(m.ID) > MaxMessageIDBytes || !utf8.ValidString(m.ID):
+		return &MessageError{"id", fmt.Sprintf("has %d bytes: give UTF-8 of at most %d, or none", len(m.ID), MaxMessageIDBytes)}
+	case m.Partition != nil && *m.Partition < 0:
+		return &MessageError{"partition", fmt.Sprintf("is %d: give one from 0, or nil", *m.Partition)}
+	case len(m.OrderingKey) > MaxOrderingKeyBytes:
+		return &MessageError{"ordering key", fmt.Sprintf("has %d bytes, the cap is %d", len(m.OrderingKey), MaxOrderingKeyBytes)}
+	case len(m.Headers) > MaxMessageHeaders:
+		return &MessageError{"headers", fmt.Sprintf("are %d, the cap is %d", len(m.Headers), MaxMessageHeaders)}
+	case size > MaxMessageBytes:
+		return &MessageError{"size", fmt.Sprintf("is %d bytes, the cap is %d: store the payload elsewhere and send a reference", size, MaxMessageBytes)}
+	case !m.Due.IsZero() && m.Due.Year() > 9999:
+		return &MessageError{"due time", "is after the year 9999"}
+	}
+	return nil
+}
+
+// entry makes the entry of a message at the given time.
+func (m *Message) entry(now time.Time) (entry.Entry, error) {
+	en := entry.Entry{
+		ID: m.ID, Created: now.UnixMilli(), Due: now.UnixMilli(), Topic: m.Topic, Partition: entry.NoPartition,
+		Key: m.Key, Value: m.Value,
+	}
+	if en.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return entry.Entry{}, fmt.Errorf("hapax: making the id of a message: %w", err)
+		}
+		en.ID = id.String()
+	}
+	if m.Due.After(now) {
+		en.Due = m.Due.UnixMilli()
+	}
+	if m.Partition != nil {
+		en.Partition = *m.Partition
+	}
+	if len(m.OrderingKey) > 0 {
+		en.OrderingKey = m.OrderingKey
+	}
+	for _, h := range m.Headers {
+		en.Headers = append(en.Headers, entry.Header(h))
+	}
+	return en, nil
+}

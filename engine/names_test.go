@@ -1,0 +1,477 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+// Instances with names of their own come and go for ever: their names are freed with the weeks that they claimed in.
+func TestScopesOfPodsGoOnForEver(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 15})
+	const pods, weeks = 25_000, 5
+	podsOf := func(week int) []engine.Event {
+		events := make([]engine.Event, pods)
+		for i := range events {
+			events[i] = at(fmt.Sprint(i), weeksLater(week))
+			events[i].Scope = fmt.Sprintf("service-%d-%d", week, i%4)
+			events[i].Origin.Topic = fmt.Sprintf("replies-%d-%d", week, i)
+		}
+		return events
+	}
+	check := func(e *engine.Engine, week int) {
+		t.Helper()
+		if n := stats(t, e).Names; n > 2*pods+100 {
+			t.Fatalf("week %d: %d names are kept", week, n)
+		}
+		for kept := max(week-1, 0); kept <= week; kept++ {
+			mustExpect(t, e, podsOf(kept), engine.Duplicate)
+		}
+		infos, err := e.Weeks(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, info := range infos {
+			for _, s := range info.Scopes {
+				if !strings.HasPrefix(s.Scope, "service-") || s.Claims != pods/4 {
+					t.Fatalf("%s: %+v", info.Week, s)
+				}
+			}
+		}
+	}
+	for week := range weeks {
+		c.set(weeksLater(week))
+		if _, err := e.DropExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+		mustExpect(t, e, podsOf(week), engine.Claimed)
+		check(e, week)
+	}
+	crashed := open(t, m.CrashClone(0), engine.Options{RetentionWeeks: 1, Clock: c.now, ExpectedPerWeek: 1 << 15})
+	check(crashed, weeks-1)
+	verifyClean(t, crashed, 2*pods)
+}
+
+func TestMoreNamesThanKeptWeeksMayHave(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 17})
+	events := make([]engine.Event, engine.MaxNames) // one too many, with the scope
+	for i := range events {
+		events[i] = event(fmt.Sprint(i))
+		events[i].Origin.Topic = fmt.Sprint("topic-", i)
+	}
+	results, err := e.TryClaimBatch(ctx, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(results) - 1
+	wantVerdict(t, results[last-1], engine.Claimed)
+	if results[last].Verdict != engine.Failed || !errors.Is(results[last].Err, engine.ErrLimit) {
+		t.Fatalf("one name too many is %v", results[last])
+	}
+	c.set(weeksLater(2))
+	if _, err := e.DropExpired(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantVerdict(t, claim(t, e, at("id", weeksLater(2))), engine.Claimed)
+	if n := stats(t, e).Names; n != 2 {
+		t.Errorf("%d names are left", n)
+	}
+}
+
+// A nameModel is what an engine must know whose names come and go.
+type nameModel struct {
+	rng    *rand.Rand
+	week   int                     // the clock's, counted from noon
+	kept   map[string]engine.Event // acknowledged claims, by scope, id and week
+	unsure map[string]bool         // claims and removals that a crash may have taken back
+}
+
+func claimName(ev *engine.Event) string {
+	return fmt.Sprint(ev.Scope, "|", string(ev.ID), "|", ev.Time)
+}
+
+// event returns one whose scope and topic are those of an instance of its week or the one before.
+func (m *nameModel) event() engine.Event {
+	week := m.week - m.rng.IntN(2)
+	ev := at(fmt.Sprint(m.rng.IntN(20)), weeksLater(week))
+	ev.Scope = fmt.Sprint("scope-", m.week/2, "-", m.rng.IntN(5))
+	ev.Origin.Topic = fmt.Sprint("topic-", m.week-m.rng.IntN(3), "-", m.rng.IntN(3))
+	return ev
+}
+
+// step does something to the engine, and notes what was acknowledged.
+func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
+	switch k := m.rng.IntN(20); {
+	case k < 12:
+		m.claims(t, e)
+	case k < 15:
+		ev := m.event()
+		if _, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); err != nil {
+			t.Fatal(err)
+		}
+		delete(m.kept, claimName(&ev))
+	case k < 17:
+		_ = e.Update(ctx, func(tx *engine.Tx) error {
+			_, _ = tx.TryClaim(m.event())
+			return errHandler // its names may be given all the same
+		})
+	default:
+		m.week++
+		c.set(weeksLater(m.week))
+		if _, err := e.DropAllExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for name, ev := range m.kept {
+			if ev.Time.Before(weeksLater(m.week - 2)) {
+				delete(m.kept, name)
+			}
+		}
+	}
+}
+
+func (m *nameModel) claims(t testing.TB, e *engine.Engine) {
+	var events []engine.Event
+	for range 1 + m.rng.IntN(8) {
+		events = append(events, m.event())
+	}
+	results, err := e.TryClaimBatch(ctx, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		name := claimName(&events[i])
+		_, known := m.kept[name]
+		if known != (r.Verdict == engine.Duplicate) || !known && r.Verdict != engine.Claimed {
+			t.Fatalf("%s is %v, known %v", name, r, known)
+		}
+		if !known {
+			m.kept[name] = events[i]
+		}
+	}
+}
+
+// check finds each claim with the topic that made it, and nothing wrong.
+func (m *nameModel) check(t testing.TB, what string, e *engine.Engine) {
+	t.Helper()
+	for name, ev := range m.kept {
+		rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+		if err != nil || !found || rec.Origin.Topic != ev.Origin.Topic {
+			t.Fatalf("%s: %s is %v, %v, %v; want topic %s", what, name, rec, found, err, ev.Origin.Topic)
+		}
+	}
+	awaitTrust(t, e)
+	if report, err := e.Verify(ctx); err != nil || report.Total > 0 {
+		t.Fatalf("%s: %v %v", what, report, err)
+	}
+	scopes := map[string]uint64{}
+	for _, ev := range m.kept {
+		scopes[ev.Scope]++
+	}
+	infos, err := e.Weeks(ctx)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	for _, info := range infos {
+		for _, s := range info.Scopes {
+			scopes[s.Scope] -= s.Claims
+		}
+	}
+	for scope, n := range scopes {
+		if n != 0 {
+			t.Fatalf("%s: scope %s lacks %d claims", what, scope, int64(n))
+		}
+	}
+}
+
+// forgetUses makes a store one of the format that had no notes of weeks.
+func forgetUses(t testing.TB, m *storetest.Mem) *storetest.Mem {
+	t.Helper()
+	b := engine.Batch{State: []engine.StateWrite{{Key: []byte("mnames")}}}
+	err := m.ScanState(engine.Span{Prefix: []byte("u")}, func(key, _ []byte) error {
+		b.State = append(b.State, engine.StateWrite{Key: append([]byte{}, key...)})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, m, b)
+}
+
+// Names come and go at random, with reopening, crashes and conversions in between: every claim keeps its names.
+func TestNamesComeAndGoAtRandom(t *testing.T) {
+	for seed := range uint64(12) {
+		model := &nameModel{rng: rand.New(rand.NewPCG(seed, 1)), kept: map[string]engine.Event{}}
+		c := &clock{t: noon}
+		o := engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(15)
+		m := storetest.NewMem(engine.Identity{})
+		for life := range 12 {
+			e := open(t, m, o)
+			for range 25 {
+				model.step(t, e, c)
+			}
+			what := fmt.Sprintf("seed %d, life %d", seed, life)
+			model.check(t, what, e)
+			switch model.rng.IntN(4) {
+			case 0:
+				m = m.Crash()
+				_ = e.Close()
+			case 1: // without a snapshot, so that the claims are scanned
+				m = m.Crash()
+				_ = e.Close()
+				setSidecar(t, m, "screen-0", nil)
+				setSidecar(t, m, "screen-1", nil)
+			default:
+				if err := e.Close(); err != nil {
+					t.Fatal(what, err)
+				}
+				m = reopened(t, m)
+			}
+			if life%4 == 2 {
+				if n := len(model.kept); n == 0 {
+					continue // it would convert at once
+				}
+				m = forgetUsesAfterCrash(t, m)
+			}
+		}
+	}
+}
+
+func reopened(t testing.TB, m *storetest.Mem) *storetest.Mem {
+	t.Helper()
+	m, err := m.Disk().Open("mem", engine.Identity{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// forgetUsesAfterCrash is forgetUses where no name is missing in the table: the older format had no gaps. It fills the
+// gaps with names of their own.
+func forgetUsesAfterCrash(t testing.TB, m *storetest.Mem) *storetest.Mem {
+	t.Helper()
+	taken := map[byte]bool{}
+	highest := byte(0)
+	err := m.ScanState(engine.Span{Prefix: []byte("n")}, func(_, value []byte) error {
+		taken[value[0]] = true
+		highest = max(highest, value[0])
+		return nil
+	})
+	if err != nil || highest >= 0x80 {
+		t.Fatal(highest, err)
+	}
+	var b engine.Batch
+	for n := range highest {
+		if !taken[n] {
+			b.State = append(b.State, engine.StateWrite{Key: fmt.Append([]byte("n"), "filler-", n, "-", m.LastSeq()), Value: []byte{n}})
+		}
+	}
+	if len(b.State) > 0 {
+		m = write(t, m, b)
+	}
+	return forgetUses(t, m)
+}
+
+// The power is cut at every step of dropping weeks and giving their numbers again.
+func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		model := &nameModel{rng: rand.New(rand.NewPCG(7, 7)), kept: map[string]engine.Event{}}
+		c := &clock{t: noon}
+		o := engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(15)
+		m := storetest.NewMem(engine.Identity{})
+		if legacy {
+			e := open(t, m, o)
+			model.claims(t, e)
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			m = forgetUses(t, reopened(t, m))
+		}
+		type crash struct {
+			at   string
+			m    *storetest.Mem
+			week int
+			kept map[string]engine.Event
+		}
+		crashes := make(chan crash, 10_000)
+		model.unsure = map[string]bool{}
+		e := open(t, m, o)
+		for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpDrop, storetest.OpTrimJournal} {
+			m.Before(op, func(call int) error {
+				for kept := range min(m.Unsynced(), 2) + 1 {
+					crashes <- crash{at: fmt.Sprint(op, " ", call, " ", kept), m: m.CrashClone(kept)}
+				}
+				return nil
+			})
+		}
+		var all []crash
+		for range 120 {
+			before := map[string]engine.Event{}
+			for name, ev := range model.kept {
+				before[name] = ev
+			}
+			model.step(t, e, c)
+			for n := len(crashes); n > 0; n-- {
+				cr := <-crashes
+				cr.week, cr.kept = model.week, map[string]engine.Event{}
+				for name, ev := range before { // what was acknowledged before the step, and not removed by it
+					if _, still := model.kept[name]; still {
+						cr.kept[name] = ev
+					}
+				}
+				all = append(all, cr)
+			}
+		}
+		for i, cr := range all {
+			if i%3 > 0 && testing.Short() {
+				continue
+			}
+			after := open(t, cr.m, o)
+			awaitTrust(t, after)
+			for name, ev := range cr.kept {
+				rec, found, err := after.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+				if err != nil || !found || rec.Origin.Topic != ev.Origin.Topic {
+					t.Fatalf("crash at %s: %s is %v, %v, %v; want topic %s", cr.at, name, rec, found, err, ev.Origin.Topic)
+				}
+			}
+			fresh := at("fresh", weeksLater(model.week))
+			fresh.Scope, fresh.Origin.Topic = "fresh scope", "fresh topic"
+			wantVerdict(t, claim(t, after, fresh), engine.Claimed)
+			if report, err := after.Verify(ctx); err != nil || report.Total > 0 {
+				t.Fatalf("crash at %s: %v %v", cr.at, report, err)
+			}
+			if _, err := after.DropAllExpired(ctx); err != nil {
+				t.Fatal(err)
+			}
+			_ = after.Close()
+		}
+		if len(all) < 200 {
+			t.Errorf("%d crashes only", len(all))
+		}
+	}
+}
+
+// A store of the older format does not say which week uses which name: all of them stay until the last of its weeks is
+// dropped.
+func TestNamesOfAnOlderFormatStayUntilItsWeeksAreDropped(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 2})
+	old := inWeeks(-1, 0, 4)
+	for i := range old {
+		old[i].Scope = fmt.Sprint("scope-", i)
+		old[i].Origin.Topic = fmt.Sprint("topic-", i)
+	}
+	mustExpect(t, e, old, engine.Claimed)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m = forgetUses(t, reopened(t, m))
+	e = open(t, m, engine.Options{RetentionWeeks: 2, Clock: c.now})
+	check := func(names int, kept []engine.Event) {
+		t.Helper()
+		if got := stats(t, e).Names; got != names {
+			t.Errorf("%d names, want %d", got, names)
+		}
+		for _, ev := range kept {
+			if r := claim(t, e, ev); r.Verdict != engine.Duplicate || r.Record.Origin.Topic != ev.Origin.Topic {
+				t.Errorf("%s of %s: %v", ev.ID, ev.Scope, r)
+			}
+		}
+	}
+	check(16, old)
+	wantVerdict(t, claim(t, e, event("new")), engine.Claimed) // converts the store
+	check(18, old)
+	c.set(weeksLater(2))
+	if _, err := e.DropAllExpired(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check(18, old[4:])
+	c.set(weeksLater(3))
+	wantVerdict(t, claim(t, e, at("newer", weeksLater(3))), engine.Claimed)
+	if _, err := e.DropAllExpired(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check(2, nil)
+}
+
+// lateReader holds the first claim that is read back until it may go.
+type lateReader struct {
+	*storetest.Mem
+	read, goOn chan struct{}
+}
+
+func (s *lateReader) Claim(key []byte) ([]byte, bool, error) {
+	b, found, err := s.Mem.Claim(key)
+	if found && strings.HasPrefix(string(key), "slow") {
+		close(s.read)
+		<-s.goOn
+	}
+	return b, found, err
+}
+
+func (s *lateReader) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+	return s.Mem.Scan(ctx, span, started, func(key, record []byte) error {
+		if strings.HasPrefix(string(key), "slow") {
+			close(s.read)
+			<-s.goOn
+		}
+		return fn(key, record)
+	})
+}
+
+// A reader that has a claim in its hands while its week is dropped does not see it under a later name.
+func TestClaimThatIsReadWhileItsNamesAreGivenAgain(t *testing.T) {
+	for what, read := range map[string]func(e *engine.Engine, ev engine.Event) error{
+		"TryClaim": func(e *engine.Engine, ev engine.Event) error {
+			if r, err := e.TryClaim(ctx, ev); r.Verdict != engine.TooOld {
+				return fmt.Errorf("%v of %v: %w", r.Verdict, r.Record, err)
+			}
+			return nil
+		},
+		"Lookup": func(e *engine.Engine, ev engine.Event) error {
+			rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+			if found {
+				err = fmt.Errorf("%v", rec)
+			}
+			return err
+		},
+		"Verify": func(e *engine.Engine, _ engine.Event) error {
+			report, err := e.Verify(ctx)
+			if err == nil && report.Total > 0 {
+				err = fmt.Errorf("%q", report.Problems)
+			}
+			return err
+		},
+	} {
+		m := storetest.NewMem(engine.Identity{})
+		c := &clock{t: noon}
+		o := engine.Options{RetentionWeeks: 1, Clock: c.now, RecentClaims: -1}
+		ev := event("a")
+		ev.Scope, ev.Origin.Topic = "slow", "a topic"
+		s := &lateReader{Mem: m, read: make(chan struct{}), goOn: make(chan struct{})}
+		e := open(t, s, o)
+		wantVerdict(t, claim(t, e, ev), engine.Claimed)
+		done := make(chan error, 1)
+		go func() { done <- read(e, ev) }()
+		<-s.read
+		c.set(weeksLater(2))
+		if _, err := e.DropAllExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			next := at(fmt.Sprint(i), weeksLater(2))
+			next.Scope, next.Origin.Topic = fmt.Sprint("scope-", i), fmt.Sprint("topic-", i)
+			if what != "Verify" || i == 0 { // there, the number of the topic stays without a name
+				wantVerdict(t, claim(t, e, next), engine.Claimed)
+			}
+		}
+		close(s.goOn)
+		if err := <-done; err != nil || e.Err() != nil {
+			t.Errorf("%s: %v, the engine: %v", what, err, e.Err())
+		}
+	}
+}

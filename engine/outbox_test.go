@@ -1,0 +1,259 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// outboxOf reads the entries of a store's outbox whose keys begin with prefix, in key order.
+func outboxOf(t testing.TB, m *storetest.Mem, prefix []byte) (entries []entry.Entry) {
+	t.Helper()
+	err := m.ScanState(engine.Span{Prefix: append([]byte("xoutbox\x00"), prefix...)}, func(_, value []byte) error {
+		e, err := entry.Parse(bytes.Clone(value))
+		entries = append(entries, e)
+		return err
+	})
+	if err != nil {
+		t.Fatal("reading the outbox:", err)
+	}
+	return entries
+}
+
+func wantOutbox(t testing.TB, m *storetest.Mem, prefix []byte, ids ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range outboxOf(t, m, prefix) {
+		got = append(got, e.ID)
+	}
+	if strings.Join(got, " ") != strings.Join(ids, " ") {
+		t.Fatalf("the outbox has %q, want %q", got, ids)
+	}
+}
+
+func mustProduce(t testing.TB, tx *engine.Tx, id string) {
+	t.Helper()
+	if got, err := tx.Produce(engine.Message{ID: id, Topic: "out"}); err != nil || got != id {
+		t.Fatalf("producing %q: %q %v", id, got, err)
+	}
+}
+
+func TestProduceWithoutATransactionTouchesNothing(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	var ended *engine.Tx
+	update(t, e, func(tx *engine.Tx) { ended = tx })
+	before := m.Calls(storetest.OpApply) + m.Calls(storetest.OpState)
+	for _, tx := range []*engine.Tx{nil, ended} {
+		if _, err := tx.Produce(engine.Message{Topic: "out"}); !errors.Is(err, engine.ErrNoTransaction) {
+			t.Error(err)
+		}
+	}
+	if after := m.Calls(storetest.OpApply) + m.Calls(storetest.OpState); after != before {
+		t.Errorf("the store was called %d times", after-before)
+	}
+}
+
+func TestMessageCommitsWithClaimAndStateOrNotAtAll(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	work := func(tx *engine.Tx) error {
+		wantTx(t, tx, event("a"), engine.Claimed)
+		mustPut(t, tx, "balance", "1")
+		mustProduce(t, tx, "m")
+		return nil
+	}
+	if err := e.Update(ctx, func(tx *engine.Tx) error { return errors.Join(work(tx), errBoom) }); !errors.Is(err, errBoom) {
+		t.Fatal(err)
+	}
+	wantOutbox(t, m, entry.ReadyPrefix)
+	m.HoldSyncs()
+	done := make(chan error)
+	go func() { done <- e.Update(ctx, work) }()
+	m.AwaitHeld()
+	for unsynced := range m.Unsynced() + 1 {
+		crashed := m.CrashClone(unsynced)
+		after := open(t, crashed, engine.Options{})
+		_, claimed, err := after.Lookup(ctx, event("a").Scope, event("a").ID, event("a").Time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sent := len(outboxOf(t, crashed, entry.ReadyPrefix)) == 1; sent != claimed {
+			t.Errorf("after a crash: claimed %v, message %v", claimed, sent)
+		}
+	}
+	m.ReleaseSyncs()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	wantOutbox(t, m, entry.ReadyPrefix, "m")
+}
+
+func TestSavepointUndoesMessages(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	update(t, e, func(tx *engine.Tx) {
+		mustProduce(t, tx, "kept")
+		s, err := tx.Savepoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustProduce(t, tx, "undone")
+		if err := tx.RollbackTo(s); err != nil {
+			t.Fatal(err)
+		}
+		mustProduce(t, tx, "after")
+	})
+	wantOutbox(t, m, entry.ReadyPrefix, "kept", "after")
+}
+
+func TestMessagesAreInTheOrderOfCommits(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	update(t, e, func(outer *engine.Tx) {
+		mustProduce(t, outer, "outer 1")
+		update(t, e, func(inner *engine.Tx) { // no conflict: nobody reads the outbox
+			mustProduce(t, inner, "inner 1")
+			mustProduce(t, inner, "inner 2")
+		})
+		mustProduce(t, outer, "outer 2")
+	})
+	m = m.CrashClone(0)
+	again := open(t, m, engine.Options{})
+	update(t, again, func(tx *engine.Tx) { mustProduce(t, tx, "after the crash") })
+	wantOutbox(t, m, entry.ReadyPrefix, "inner 1", "inner 2", "outer 1", "outer 2", "after the crash")
+}
+
+func TestMessagesDueLaterAreOrderedByDueTime(t *testing.T) {
+	e, m, clock := openAt(t, engine.Options{})
+	now := clock.now()
+	update(t, e, func(tx *engine.Tx) {
+		for id, due := range map[string]time.Duration{"2 h": 2 * time.Hour, "1 h": time.Hour, "past": -time.Hour} {
+			if _, err := tx.Produce(engine.Message{ID: id, Topic: "out", Due: now.Add(due)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	wantOutbox(t, m, entry.ReadyPrefix, "past")
+	wantOutbox(t, m, entry.DelayedPrefix, "1 h", "2 h")
+	if got := outboxOf(t, m, entry.DelayedPrefix)[0]; got.Due != now.Add(time.Hour).UnixMilli() || got.Created != now.UnixMilli() {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestMessageKeepsAllItsFields(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	value := []byte("v")
+	var id string
+	update(t, e, func(tx *engine.Tx) {
+		var err error
+		id, err = tx.Produce(engine.Message{
+			Topic: "out", Partition: new(int32(0)), Key: []byte("k"), Value: value, OrderingKey: []byte("o"),
+			Headers: []engine.MessageHeader{{Key: "h", Value: nil}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		value[0] = 'x' // the message was copied
+		mustProduce(t, tx, "tombstone")
+	})
+	if u, err := uuid.Parse(id); err != nil || u.Version() != 7 {
+		t.Errorf("the id %q is no UUIDv7: %v", id, err)
+	}
+	all := outboxOf(t, m, entry.ReadyPrefix)
+	got := all[0]
+	if got.ID != id || got.Topic != "out" || got.Partition != 0 || string(got.Key) != "k" || string(got.Value) != "v" ||
+		string(got.OrderingKey) != "o" || len(got.Headers) != 1 || got.Headers[0].Key != "h" || got.Headers[0].Value != nil {
+		t.Errorf("%+v", got)
+	}
+	if got := all[1]; got.Value != nil || got.Partition != entry.NoPartition || got.OrderingKey != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestMessageBeyondACapIsRefused(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	update(t, e, func(tx *engine.Tx) {
+		for field, msg := range map[string]engine.Message{
+			"topic":        {},
+			"id":           {Topic: "t", ID: strings.Repeat("i", engine.MaxMessageIDBytes+1)},
+			"partition":    {Topic: "t", Partition: new(int32(-1))},
+			"ordering key": {Topic: "t", OrderingKey: make([]byte, engine.MaxOrderingKeyBytes+1)},
+			"headers":      {Topic: "t", Headers: make([]engine.MessageHeader, engine.MaxMessageHeaders+1)},
+			"size":         {Topic: "t", Key: make([]byte, 1<<20), Value: make([]byte, engine.MaxMessageBytes-1<<20)},
+			"due time":     {Topic: "t", Due: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		} {
+			var refused *engine.MessageError
+			if _, err := tx.Produce(msg); !errors.As(err, &refused) || refused.Field != field {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+		for n := range 9 {
+			_, err := tx.Produce(engine.Message{Topic: "t", Value: make([]byte, engine.MaxMessageBytes-1)})
+			if full := n >= 8; full != errors.Is(err, engine.ErrLimit) {
+				t.Errorf("message %d of nearly 4 MiB: %v", n, err)
+			}
+		}
+	})
+	if n := len(outboxOf(t, m, entry.ReadyPrefix)); n != 8 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+func TestProducedIsReportedWhenDurable(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	reported := make(chan struct{}, 10)
+	stop := e.OnProduced(func() { reported <- struct{}{} })
+	m.HoldSyncs()
+	done := make(chan error)
+	go func() {
+		done <- e.Update(ctx, func(tx *engine.Tx) error { mustProduce(t, tx, "m"); return nil })
+	}()
+	m.AwaitHeld()
+	if len(reported) != 0 {
+		t.Error("reported before it is durable")
+	}
+	m.ReleaseSyncs()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	<-reported
+	update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "k", "v") })
+	stop()
+	update(t, e, func(tx *engine.Tx) { mustProduce(t, tx, "n") })
+	if len(reported) != 0 {
+		t.Error("reported without a message, or after stop")
+	}
+}
+
+func TestAnyNumberOfProducersDoNotConflict(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	const producers, each = 8, 50
+	done := make(chan error, producers)
+	for range producers {
+		go func() {
+			for range each {
+				if err := e.Update(ctx, func(tx *engine.Tx) error {
+					_, err := tx.Produce(engine.Message{Topic: "out"})
+					return err
+				}); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range producers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(outboxOf(t, m, entry.ReadyPrefix)); n != producers*each {
+		t.Errorf("%d messages", n)
+	}
+}

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+)
+
+// Iterations read the store in pages: a first small one, for loops that end early, then larger ones.
+const (
+	firstPageKeys = 64
+	maxPageKeys   = 1024
+	maxPageBytes  = 1 << 20 // a page ends with the key that reaches it
+)
+
+// readPage returns the first states in the span, as of one moment. more says that there may be others after them.
+func (e *Engine) readPage(span Span, keys int) (page []KeyValue, more bool, err error) {
+	size := 0
+	err = e.store.ScanState(span, func(key, value []byte) error {
+		if len(page) == keys || size >= maxPageBytes {
+			return errEnough
+		}
+		page = append(page, KeyValue{bytes.Clone(key), append([]byte{}, value...)})
+		size += len(key) + len(value)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return page, true, nil
+	}
+	if err != nil {
+		return nil, false, e.stop(err)
+	}
+	return page, false, nil
+}
+
+// durablePage is readPage of a call of its own, once what it has read is durable.
+func (e *Engine) durablePage(ctx context.Context, span Span, keys int) (page []KeyValue, more bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	if err := e.enter(); err != nil {
+		return nil, false, err
+	}
+	defer e.leave()
+	if page, more, err = e.readPage(span, keys); err != nil {
+		return nil, false, err
+	}
+	if err := e.settleContext(ctx); err != nil {
+		return nil, false, err
+	}
+	return page, more, nil
+}
+
+// pages returns the durable states in the span, page by page.
+func (e *Engine) pages(ctx context.Context, span Span) iter.Seq2[KeyValue, error] {
+	return func(yield func(KeyValue, error) bool) {
+		rest := span
+		for keys := firstPageKeys; ; keys = min(2*keys, maxPageKeys) {
+			page, more, err := e.durablePage(ctx, rest, keys)
+			if err != nil {
+				yield(KeyValue{}, err)
+				return
+			}
+			if len(page) > 0 {
+				rest.From = afterKey(page[len(page)-1].Key)
+			}
+			for _, kv := range page {
+				if !yield(kv, nil) {
+					return
+				}
+			}
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+// afterKey returns the least key that is greater than key.
+func afterKey(key []byte) []byte { return append(bytes.Clone(key), 0) }

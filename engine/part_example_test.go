@@ -1,0 +1,76 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+// The events of one batch are handled side by side, and joined in their order.
+func ExampleTx_Part() {
+	e, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{Clock: func() time.Time { return noon }})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer e.Close()
+
+	batch := []string{"a", "b", "a", "c"}
+	handle := func(tx *engine.Tx, id string) error {
+		res, err := tx.TryClaim(event(id))
+		if err != nil || res.Verdict != engine.Claimed {
+			return err
+		}
+		if id == "b" {
+			return errors.New("b cannot be handled")
+		}
+		return tx.Put([]byte("handled/"+id), nil)
+	}
+
+	err = e.Update(context.Background(), func(tx *engine.Tx) error {
+		parts, errs := make([]*engine.Part, len(batch)), make([]error, len(batch))
+		var wg sync.WaitGroup
+		for i := range batch {
+			if parts[i], err = tx.Part(); err != nil {
+				return err
+			}
+			wg.Go(func() { errs[i] = handle(parts[i].Tx(), batch[i]) })
+		}
+		wg.Wait()
+		for i, id := range batch {
+			err := end(parts[i], errs[i])
+			if errors.Is(err, engine.ErrPartOutdated) { // it is the next one in order, so once more is enough
+				if parts[i], err = tx.Part(); err != nil {
+					return err
+				}
+				errs[i] = handle(parts[i].Tx(), id)
+				err = end(parts[i], errs[i])
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Println(id, errs[i])
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// a <nil>
+	// b b cannot be handled
+	// a <nil>
+	// c <nil>
+	// <nil>
+}
+
+// end joins a part, or discards it if its handler failed.
+func end(p *engine.Part, failed error) error {
+	if failed != nil {
+		return p.Discard()
+	}
+	return p.Join()
+}

@@ -1,0 +1,40 @@
+package engine
+
+// MaxRecentWriteBytes caps the memory of keys that were written while a transaction is open, each counted with 64 bytes
+// more. Transactions that began before it was reached, and have read anything, return ErrConflict.
+const MaxRecentWriteBytes = 64 << 20
+
+// keyOverhead estimates what a map needs for a key beside its bytes.
+const keyOverhead = 64
+
+// recentWrites remembers the batch that wrote each key last, as far as an open transaction needs it.
+type recentWrites struct {
+	seqs  map[string]uint64
+	bytes int // of the keys, with keyOverhead for each
+	prune int // bytes at which keys are forgotten next
+}
+
+// note keeps that a batch writes the key.
+func (w *recentWrites) note(key string, seq uint64) {
+	if _, known := w.seqs[key]; !known {
+		w.bytes += len(key) + keyOverhead
+	}
+	w.seqs[key] = seq
+}
+
+// due reports whether it is time to forget what nobody needs.
+func (w *recentWrites) due() bool { return w.bytes >= w.prune }
+
+// full reports whether more must be forgotten than what nobody needs.
+func (w *recentWrites) full() bool { return w.bytes >= MaxRecentWriteBytes }
+
+// forget drops all keys whose last write is not after the given batch.
+func (w *recentWrites) forget(upTo uint64) {
+	for key, seq := range w.seqs {
+		if seq <= upTo {
+			delete(w.seqs, key)
+			w.bytes -= len(key) + keyOverhead
+		}
+	}
+	w.prune = w.bytes + min(max(w.bytes, 64<<10), MaxRecentWriteBytes/8)
+}

@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// MaxTxScans caps the Scans of one transaction. Reaching it is ErrLimit.
+const MaxTxScans = 1 << 16
+
+// Scan returns an iterator over the application's keys in a range, as the transaction sees them: its own writes, else
+// the store as of when the transaction began. Keys come in the order of their bytes.
+//
+// What was read is the range from its beginning to the last key returned, keys that are absent from it included, or
+// the whole range if the iteration came to its end. The transaction conflicts with every write to that part: a key
+// that another transaction adds to it, changes or deletes. The iteration ends with ErrConflict, its last pair, when
+// it comes to a key that was written since the transaction began.
+//
+// The loop may read and write through the transaction. Whether the iteration shows what the loop itself writes ahead
+// of it is not specified. Memory is bounded: it reads pages of at most 1024 keys and about 1 MiB of the store.
+func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return tx.applicationKeys().Scan(r) }
+
+// A keyRange is the keys from lo on that are less than hi; nil is greater than every key.
+type keyRange struct{ lo, hi []byte }
+
+func (r keyRange) holds(key string) bool {
+	return key >= string(r.lo) && (r.hi == nil || key < string(r.hi))
+}
+
+// scan yields what the span holds, its keys without their first skip bytes.
+func (tx *Tx) scan(span Span, skip int, yield func(KeyValue, error) bool) {
+	read, err := tx.newScan(span)
+	for keys := firstPageKeys; err == nil; keys = min(2*keys, maxPageKeys) {
+		var p txPage
+		if p, err = tx.readPage(span, keys); err != nil {
+			break
+		}
+		for _, kv := range p.entries {
+			if err = tx.noteScan(read, afterKey(kv.Key)); err != nil {
+				break
+			}
+			if !yield(KeyValue{bytes.Clone(kv.Key[skip:]), append([]byte{}, kv.Value...)}, nil) {
+				return
+			}
+		}
+		if err != nil {
+			break
+		}
+		if err = tx.endPage(read, &p, span); err == nil && p.end == nil {
+			return
+		}
+		span.From = p.end
+	}
+	yield(KeyValue{}, err)
+}
+
+// newScan begins the range of keys that a scan reads, which is empty, and returns its index.
+func (tx *Tx) newScan(span Span) (int, error) {
+	if err := tx.lock(); err != nil {
+		return 0, err
+	}
+	defer tx.mu.Unlock()
+	if len(tx.ranges) == MaxTxScans {
+		return 0, fmt.Errorf("%w: %d scans in one transaction", ErrLimit, MaxTxScans)
+	}
+	lo := bytes.Clone(span.Start())
+	size := 2*len(lo) + keyOverhead
+	if tx.readBytes+size > MaxTxReadBytes {
+		return 0, fmt.Errorf("%w: keys of %d bytes were read in one transaction: read less, or in several transactions", ErrLimit, MaxTxReadBytes)
+	}
+	tx.readBytes += size
+	tx.ranges = append(tx.ranges, keyRange{lo, append([]byte{}, lo...)})
+	return len(tx.ranges) - 1, nil
+}
+
+// noteScan extends the range of a scan.
+func (tx *Tx) noteScan(read int, hi []byte) error {
+	if err := tx.lock(); err != nil {
+		return err
+	}
+	defer tx.mu.Unlock()
+	tx.ranges[read].hi = hi
+	return nil
+}
+
+// endPage notes that a page was read to its end, beyond its last key.
+func (tx *Tx) endPage(read int, p *txPage, span Span) error {
+	hi := p.end
+	if hi == nil {
+		hi = successor(span.Prefix)
+	}
+	if err := cmp.Or(tx.noteScan(read, hi), p.err); err != nil || p.lostTo == 0 {
+		return err
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return tx.lose(p.lostTo)
+}
+
+// A txPage is what a transaction sees of the keys in a span up to end, or all of them if end is nil.
+type txPage struct {
+	entries []KeyValue
+	end     []byte
+	err     error  // of the last key before end
+	lostTo  uint64 // the batch that has written the key at end since the transaction began, 0 for none
+}
+
+// readPage reads the next page of a scan: the store's, as of the start of the transaction, with the transaction's own
+// writes in their places.
+func (tx *Tx) readPage(span Span, keys int) (p txPage, err error) {
+	if err := tx.enter(); err != nil {
+		return p, err
+	}
+	defer tx.leave()
+	stored, more, err := tx.e.readPage(span, keys)
+	if err != nil {
+		return p, err
+	}
+	if more {
+		p.end = afterKey(stored[len(stored)-1].Key)
+	}
+	read := keyRange{span.Start(), p.end}
+	if p.end == nil {
+		read.hi = successor(span.Prefix)
+	}
+	if key, by := tx.e.tx.changedIn(read, tx.start); by > 0 {
+		p.end, p.lostTo = []byte(key), by
+		n, _ := slices.BinarySearchFunc(stored, p.end, func(kv KeyValue, key []byte) int { return bytes.Compare(kv.Key, key) })
+		stored = stored[:n]
+	}
+	p.entries = stored
+	return p, tx.overlay(&p, span)
+}
+
+// overlay puts the transaction's own writes in the span, up to the end of the page, into their places. An Add that
+// cannot be resolved ends the page.
+func (tx *Tx) overlay(p *txPage, span Span) error {
+	own := tx.writesIn(span, p.end)
+	all, base := own, map[string]txWrite(nil)
+	if tx.part != nil {
+		var err error
+		if base, err = tx.part.writesIn(span, p.end); err != nil {
+			return err
+		}
+		all = maps.Clone(base)
+		maps.Copy(all, own)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	stored := p.entries
+	merged := make([]KeyValue, 0, len(stored)+len(all))
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		for len(stored) > 0 && string(stored[0].Key) < key {
+			merged = append(merged, stored[0])
+			stored = stored[1:]
+		}
+		var before []byte
+		found := len(stored) > 0 && string(stored[0].Key) == key
+		if found {
+			before, stored = stored[0].Value, stored[1:]
+		}
+		w, err := all[key], error(nil)
+		if under, ok := base[key]; ok && w.sum != nil {
+			if _, ok := own[key]; ok {
+				w, err = under.plus(w.sum.delta)
+			}
+		}
+		var value []byte
+		if err == nil {
+			value, err = w.resolve(before, found)
+		}
+		if err != nil {
+			p.entries, p.end, p.err, p.lostTo = merged, afterKey([]byte(key)), err, 0
+			return nil //nolint:nilerr // the caller of the scan gets it as p.err, after the entries before the key
+		}
+		if value != nil {
+			merged = append(merged, KeyValue{[]byte(key), value})
+		}
+	}
+	p.entries = append(merged, stored...)
+	return nil
+}
+
+// writesIn returns the transaction's latest writes in the span, up to end.
+func (tx *Tx) writesIn(span Span, end []byte) map[string]txWrite {
+	own := make(map[string]txWrite)
+	for key, i := range tx.latest {
+		if span.Holds([]byte(key)) && (end == nil || key < string(end)) {
+			own[key] = tx.writes[i]
+		}
+	}
+	return own
+}
+
+// mergeRanges sorts what the scans of the transaction have read, and joins ranges that overlap.
+func (tx *Tx) mergeRanges() {
+	slices.SortFunc(tx.ranges, func(a, b keyRange) int { return bytes.Compare(a.lo, b.lo) })
+	merged := tx.ranges[:0]
+	for _, r := range tx.ranges {
+		if n := len(merged); n > 0 && (merged[n-1].hi == nil || bytes.Compare(r.lo, merged[n-1].hi) <= 0) {
+			if last := &merged[n-1]; last.hi != nil && (r.hi == nil || bytes.Compare(r.hi, last.hi) > 0) {
+				last.hi = r.hi
+			}
+			continue
+		}
+		merged = append(merged, r)
+	}
+	tx.ranges = merged
+}
+
+// successor returns the least key that is greater than all keys that begin with prefix, nil if there is none.
+func successor(prefix []byte) []byte {
+	end := bytes.Clone(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}

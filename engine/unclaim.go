@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// Unclaim takes back a claim in the store, for an event whose handling has not begun: once the transaction has committed,
+// the event can be claimed again. rec is the claim's record, as TryClaim or TryReclaim returned it with the verdict Claimed.
+// A claim that has had an earlier life, such as a dead letter that was reopened, is Released; any other one is removed. Going
+// back to an earlier savepoint undoes it.
+//
+// ErrNotClaimed means that there is nothing to take back: the store has no claim on the event with exactly this record. It
+// was forgotten, its week was dropped, another delivery has made it, or the claim is one of this transaction, which
+// RollbackTo takes back. If the claim changes before the transaction commits, that is ErrConflict.
+func (tx *Tx) Unclaim(ev Event, rec Record) error {
+	if err := tx.enter(); err != nil {
+		return err
+	}
+	defer tx.leave()
+	e := tx.e
+	week, err := ev.check(e.opt.MaxIDBytes, rec.FirstSeen)
+	if err != nil {
+		return err
+	}
+	if uint32(week) < e.oldest.Load() {
+		return ErrNotClaimed
+	}
+	u := &txUnclaim{scope: ev.Scope, week: week, key: Bucket{ev.Scope, week}.AppendKey(nil, ev.ID), rec: rec}
+	u.hash = e.hash(u.key)
+	now, found, err := e.read(u.key)
+	switch {
+	case err != nil:
+		return err
+	case !found || !now.is(&rec):
+		return ErrNotClaimed
+	}
+	tx.unclaims = true
+	return tx.keepWrite(txWrite{StateWrite: StateWrite{Key: []byte(claimRead(u.key))}, unclaim: u})
+}
+
+// A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of the claim are noted.
+type txUnclaim struct {
+	scope string
+	week  weekbucket.Week
+	key   []byte
+	hash  uint64
+	rec   Record
+}
+
+// is reports whether both are the record of one claim in the same life.
+func (r *Record) is(other *Record) bool {
+	seen := r.FirstSeen.Equal(other.FirstSeen)
+	a, b := *r, *other
+	a.FirstSeen, b.FirstSeen = time.Time{}, time.Time{}
+	leased := a.LeaseEnd.Equal(b.LeaseEnd)
+	a.LeaseEnd, b.LeaseEnd = time.Time{}, time.Time{}
+	return seen && leased && a == b
+}
+
+// checkUnclaims says whether the claims that a transaction takes back are still as it has seen them.
+func (e *Engine) checkUnclaims(g *group, tx *Tx) error {
+	if !tx.unclaims {
+		return nil
+	}
+	for _, i := range tx.latest {
+		u := tx.writes[i].unclaim
+		if u == nil {
+			continue
+		}
+		if u.week < e.decideOld {
+			return ErrWeekDropped
+		}
+		if e.tx.reserved(u.key) {
+			return ErrConflict
+		}
+		rec, found, err := e.find(u.key, u.hash)
+		if err != nil {
+			return err
+		}
+		if !found || !rec.is(&u.rec) {
+			return ErrConflict
+		}
+		if _, _, err := e.refs(g, u.scope, u.rec.Origin.Topic, u.week); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unclaim puts into the group that a claim is taken back. Its bits stay in the filter, which may only hold too many.
+func (e *Engine) unclaim(g *group, u *txUnclaim) error {
+	scope, topic, err := e.refs(g, u.scope, u.rec.Origin.Topic, u.week)
+	if err != nil {
+		return err
+	}
+	left, w := Record{}, ClaimWrite{Key: u.key}
+	if u.rec.Generation > 0 { // its generations are not used again
+		left = u.rec
+		left.end(Released, "")
+		w.Record = appendRecord(nil, &left, topic)
+	} else {
+		ref := bucketRef{scope, u.week}
+		g.journal.add(ref, journalRemoved, u.hash)
+		e.screen.remove(ref, u.hash)
+	}
+	g.batch.Claims = append(g.batch.Claims, w)
+	g.bytes += len(w.Key) + len(w.Record)
+	e.put.add(u.key, u.hash, left)
+	g.after = append(g.after, func() { e.recent.forget(u.hash) })
+	return nil
+}

@@ -1,0 +1,189 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// unclaim takes a claim back in a transaction that also moves an offset.
+func unclaim(t testing.TB, e *engine.Engine, ev engine.Event, rec engine.Record) {
+	t.Helper()
+	update(t, e, func(tx *engine.Tx) {
+		if err := tx.Unclaim(ev, rec); err != nil {
+			t.Fatalf("taking back the claim on %q: %v", ev.ID, err)
+		}
+		if err := tx.SetOffset(engine.Position{Group: "g", Topic: "orders"}, engine.Offset{Next: 5}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestClaimThatIsTakenBackIsClaimedAgain(t *testing.T) {
+	for _, cache := range []int{-1, 0, 1} {
+		t.Run(fmt.Sprint("cache ", cache), func(t *testing.T) {
+			e, m, c := openAt(t, engine.Options{RecentClaims: cache})
+			for i := range 3 {
+				ev := event("a")
+				ev.Origin.Offset = int64(i)
+				first := claim(t, e, ev)
+				wantVerdict(t, first, engine.Claimed)
+				wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
+				wantVerdict(t, claim(t, e, event("a")), engine.Duplicate) // it is in the cache
+				unclaim(t, e, ev, first.Record)
+				if _, found, err := e.Lookup(ctx, "billing", []byte("a"), noon); found || err != nil {
+					t.Fatal(found, err)
+				}
+				verifyClean(t, e, 0)
+			}
+			e = open(t, m.CrashClone(0), engine.Options{RecentClaims: cache, Clock: c.now}) // through the journal
+			verifyClean(t, e, 0)
+			if o, found, err := e.Offset(ctx, engine.Position{Group: "g", Topic: "orders"}); o.Next != 5 || !found || err != nil {
+				t.Error("the offset of the same batch:", o, found, err)
+			}
+			wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
+			verifyClean(t, e, 1)
+		})
+	}
+}
+
+func TestOnlyTheClaimWithItsOwnRecordIsTakenBack(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 1})
+	other := event("a")
+	other.Origin.Offset = 99
+	rec := claim(t, e, event("a")).Record
+	old := claim(t, e, at("old", weeksLater(-1))).Record
+	wrong := rec
+	wrong.Origin = other.Origin
+	update(t, e, func(tx *engine.Tx) {
+		for name, err := range map[string]error{
+			"another delivery":  tx.Unclaim(event("a"), wrong),
+			"another event":     tx.Unclaim(event("b"), rec),
+			"another life":      tx.Unclaim(event("a"), engine.Record{State: rec.State, Generation: 1, FirstSeen: rec.FirstSeen, Origin: rec.Origin}),
+			"one of its own":    unclaimOwn(tx),
+			"one without scope": tx.Unclaim(engine.Event{ID: []byte("a"), Time: noon, Origin: rec.Origin}, rec),
+		} {
+			if want := engine.ErrNotClaimed; name != "one without scope" && !errors.Is(err, want) || err == nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
+	if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+		t.Fatal(err)
+	}
+	update(t, e, func(tx *engine.Tx) {
+		if err := tx.Unclaim(at("old", weeksLater(-1)), old); !errors.Is(err, engine.ErrNotClaimed) {
+			t.Errorf("in a dropped week: %v", err)
+		}
+	})
+	verifyClean(t, e, 2)
+}
+
+func unclaimOwn(tx *engine.Tx) error {
+	r, err := tx.TryClaim(event("own"))
+	if err != nil {
+		return err
+	}
+	return tx.Unclaim(event("own"), r.Record)
+}
+
+// A reopened dead letter that is taken back can be claimed by its replay, once, with the next generation.
+func TestReopenedDeadLetterThatIsTakenBackIsReleased(t *testing.T) {
+	for _, cache := range []int{-1, 0} {
+		e, m, c := openAt(t, engine.Options{RecentClaims: cache})
+		update(t, e, func(tx *engine.Tx) {
+			wantTx(t, tx, event("a"), engine.Claimed)
+			if _, err := tx.DeadLetter(event("a")); err != nil {
+				t.Fatal(err)
+			}
+		})
+		for i := range uint64(3) {
+			var opened engine.Result
+			update(t, e, func(tx *engine.Tx) {
+				var err error
+				if opened, err = tx.TryReclaim(event("a"), 0); err != nil || opened.Verdict != engine.Claimed || opened.Record.Generation != i+1 {
+					t.Fatalf("reopened: %+v, %v", opened, err)
+				}
+			})
+			wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
+			wantVerdict(t, claim(t, e, event("a")), engine.Duplicate) // it is in the cache
+			unclaim(t, e, event("a"), opened.Record)
+			rec, found, err := e.Lookup(ctx, "billing", []byte("a"), noon)
+			if err != nil || !found || rec.State != engine.Released || rec.Generation != i+1 {
+				t.Fatalf("taken back: %+v %v %v", rec, found, err)
+			}
+			verifyClean(t, e, 1)
+		}
+		verifyClean(t, open(t, m.CrashClone(0), engine.Options{Clock: c.now}), 1)
+	}
+}
+
+func TestRollbackKeepsAClaimThatWasTakenBack(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	rec := claim(t, e, event("a")).Record
+	update(t, e, func(tx *engine.Tx) {
+		sp, err := tx.Savepoint()
+		if err == nil {
+			err = tx.Unclaim(event("a"), rec)
+		}
+		if err = errors.Join(err, tx.RollbackTo(sp)); err != nil {
+			t.Fatal(err)
+		}
+		mustPut(t, tx, "k", "v")
+	})
+	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
+	verifyClean(t, e, 1)
+}
+
+func TestClaimThatChangesBeforeItIsTakenBackIsAConflict(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	rec := claim(t, e, event("a")).Record
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		if err := tx.Unclaim(event("a"), rec); err != nil {
+			t.Error(err)
+		}
+		forget(t, e, event("a"))
+		later := event("a")
+		later.Origin.Offset = 1000
+		wantVerdict(t, claim(t, e, later), engine.Claimed)
+		return nil
+	})
+	if !errors.Is(err, engine.ErrConflict) {
+		t.Errorf("the update: %v", err)
+	}
+	if r := claim(t, e, event("a")); r.Verdict != engine.Duplicate || r.Record.Origin.Offset != 1000 {
+		t.Errorf("told %+v", r)
+	}
+	verifyClean(t, e, 1)
+}
+
+// A claim and its removal may meet in one batch of the store.
+func TestClaimTakenBackAndMadeAgainInOneBatch(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{})
+	rec := claim(t, e, event("a")).Record
+	m.HoldSyncs() // what comes now shares batches
+	done := make(chan error, 3)
+	go func() {
+		done <- e.Update(ctx, func(tx *engine.Tx) error { return tx.Unclaim(event("a"), rec) })
+	}()
+	for i := range 2 {
+		go func() {
+			ev := event("a")
+			ev.Origin.Offset = int64(100 + i)
+			_, err := e.TryClaim(ctx, ev)
+			done <- err
+		}()
+	}
+	m.ReleaseSyncs()
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	claim(t, e, event("a")) // in whatever order they came, there is one claim now
+	verifyClean(t, e, 1)
+	verifyClean(t, open(t, m.CrashClone(0), engine.Options{Clock: c.now}), 1)
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A writeLog is the keys that transactions have written lately, in the order of their batches. It validates what others
+// have read by Scan; a read of a single key is validated by a map from keys (transactions.written).
+type writeLog struct {
+	writes []loggedWrite
+	bytes  int
+	prune  int    // bytes at which old writes are to be forgotten
+	floor  uint64 // writes of batches up to this one may be missing
+}
+
+type loggedWrite struct {
+	key string
+	seq uint64
+}
+
+// Memory of a writeLog. Beyond maxLogBytes the oldest writes are forgotten, and transactions that have scanned and that
+// began before them lose.
+const (
+	minLogBytes   = 64 << 10
+	maxLogBytes   = 16 << 20
+	loggedWriteIn = 64 // bytes that a write takes beside its key, about
+)
+
+// add notes that batch seq writes a key. Keys that no Scan of a transaction reads are left out.
+func (l *writeLog) add(key string, seq uint64) {
+	if key[0] != stateHost && key[0] != stateSpace {
+		return
+	}
+	l.writes = append(l.writes, loggedWrite{key, seq})
+	l.bytes += len(key) + loggedWriteIn
+}
+
+func (l *writeLog) full() bool { return l.bytes >= max(l.prune, minLogBytes) }
+
+// forget drops the writes of batches up to upTo, and more if the log has reached its cap.
+func (l *writeLog) forget(upTo uint64) {
+	n := l.after(upTo)
+	for l.bytes-l.sizeOf(n) >= maxLogBytes/2 && l.bytes >= maxLogBytes {
+		n += (len(l.writes) - n + 1) / 2
+		l.floor = l.writes[n-1].seq
+	}
+	l.bytes -= l.sizeOf(n)
+	l.writes = slices.Delete(l.writes, 0, n)
+	l.prune = min(2*l.bytes, maxLogBytes)
+}
+
+func (l *writeLog) sizeOf(n int) (size int) {
+	for _, w := range l.writes[:n] {
+		size += len(w.key) + loggedWriteIn
+	}
+	return size
+}
+
+// after returns the index of the first write of a batch after seq.
+func (l *writeLog) after(seq uint64) int {
+	n, _ := slices.BinarySearchFunc(l.writes, seq+1, func(w loggedWrite, seq uint64) int { return cmp.Compare(w.seq, seq) })
+	return n
+}
+
+// changed returns the least key in the range that may have been written by a batch after start, and that batch, 0 if
+// there is none.
+func (l *writeLog) changed(r keyRange, start uint64) (least string, by uint64) {
+	if start < l.floor {
+		return string(r.lo), l.floor
+	}
+	for _, w := range l.writes[l.after(start):] {
+		if r.holds(w.key) && (by == 0 || w.key <= least) {
+			least, by = w.key, w.seq
+		}
+	}
+	return least, by
+}
+
+// newest returns the newest batch after since that may have written a key in one of the ranges, which are sorted and
+// apart, 0 if there is none. It misses none after start, which is at least since.
+func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
+	if len(ranges) == 0 {
+		return 0
+	}
+	if start < l.floor {
+		return l.floor
+	}
+	for _, w := range slices.Backward(l.writes[l.after(since):]) {
+		i, at := slices.BinarySearchFunc(ranges, w.key, func(r keyRange, key string) int { return cmp.Compare(string(r.lo), key) })
+		if !at {
+			i--
+		}
+		if i >= 0 && ranges[i].holds(w.key) {
+			return w.seq
+		}
+	}
+	return 0
+}

@@ -1,0 +1,56 @@
+// Package idempotency runs an HTTP request once for each idempotency key and answers its retries
+// with the response of the first run.
+//
+// It follows the Internet-Draft "The Idempotency-Key HTTP Header Field"
+// (draft-ietf-httpapi-idempotency-key-header-07). [New] makes the server's middleware, on an
+// engine; [Transport] is the client's side.
+//
+//	protect, err := idempotency.New(eng, idempotency.Options{Tenant: tenantOf})
+//	mux.Handle("POST /payments", protect(payments))
+//
+// # Answers
+//
+// Requests with a method of Options.Methods need a key. What the middleware answers in place of the
+// handler is a problem document (RFC 9457), except for a replay:
+//
+//	request                                          answer
+//	first with its key                               the handler's response
+//	retry after the first run                        the same status, headers and body, with Idempotency-Replayed: true
+//	retry while the first run is in progress         409 with Retry-After (section 2.6 of the draft)
+//	retry of a run whose response was not kept       409 with Idempotency-Replayed: true and without Retry-After
+//	same key, other method, path, query or body      422 (section 2.7)
+//	no key, unless Options.Optional                  400 (section 2.7)
+//	malformed key, or more than one                  400
+//	body above Options.MaxRequestBytes               413
+//	Options.Tenant fails                             500, or the status of its StatusError
+//	the store fails                                  503 with Retry-After
+//
+// A key is a string of RFC 8941 without parameters (section 2.1 of the draft), such as
+// "8e03978e-40d5-43e8"; a bare token is accepted and is the same key. It has 1 to [MaxKeyBytes]
+// bytes.
+//
+// # Responses
+//
+// The response is held back until it is durable with its key: a client that has seen a response
+// gets the same one again. So the handler's ResponseWriter is neither a Flusher nor a Hijacker, and
+// [http.ResponseController] finds no other method. Trailers are kept and replayed. Informational
+// responses (1xx) are not sent. Headers that an outer middleware sets are not kept.
+//
+// A response above Options.MaxResponseBytes still reaches the client. The key is stored as done,
+// without the response, before the first byte is sent; the rest is sent as the handler writes it.
+// Its retries get 409 and do not run the handler again.
+//
+// # Failures
+//
+// A response with a status of 500 or above, a panic, and a handler that returns without a response
+// after its context ended are failures. By default a failure releases the key, so that a retry runs
+// the handler again: it has to undo what it did. With Options.KeepFailures the failure is the
+// result and is replayed; a panic and a missing response are kept as status 500.
+//
+// While the handler runs its key is leased (Options.Lease), and the lease is renewed three times in
+// that time. If the process dies, the lease runs out and exactly one retry runs the handler. That
+// is also so if the process dies after the handler has returned and before the result is durable:
+// the effects of a handler should be in one transaction, keyed by the same key. If the lease is
+// lost to another request, after a long pause of the process, the request's context is canceled
+// with the cause [engine.ErrLeaseLost], the handler's response is dropped, and the answer is 409.
+package idempotency

@@ -1,0 +1,80 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/idempotency"
+)
+
+func Example() {
+	dir, err := os.MkdirTemp("", "keys")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	store, err := bolt.Open(dir, bolt.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 5}) // covers 30 days
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go eng.RunNightly(ctx, engine.DefaultNightly, nil) // drops expired weeks at 03:00 UTC
+
+	protect, err := idempotency.New(eng, idempotency.Options{
+		Tenant: func(r *http.Request) (string, error) {
+			user, _, ok := r.BasicAuth() // verified by a middleware before this one
+			if !ok {
+				return "", &idempotency.StatusError{Status: http.StatusUnauthorized, Err: errors.New("no credentials")}
+			}
+			return user, nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	payments := 0
+	server := httptest.NewServer(protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		payments++
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "payment %d", payments)
+	})))
+	defer server.Close()
+
+	client := &http.Client{Transport: &idempotency.Transport{}}
+	retries, err := idempotency.WithNewKey(ctx) // one key for all attempts
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		req, err := http.NewRequestWithContext(retries, http.MethodPost, server.URL, strings.NewReader(`{"amount": 10}`))
+		if err != nil {
+			log.Fatal(err)
+		}
+		req.SetBasicAuth("alice", "")
+		resp, err := client.Do(req)
+		if err != nil {
+			log.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		fmt.Printf("%d %s %q\n", resp.StatusCode, body, resp.Header.Get(idempotency.ReplayedHeader))
+	}
+	// Output:
+	// 201 payment 1 ""
+	// 201 payment 1 "true"
+}

@@ -1,0 +1,189 @@
+package idempotency
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+const originTopic = "http"
+
+type middleware struct {
+	eng *engine.Engine
+	opt Options
+}
+
+// New returns a middleware that runs the requests of each idempotency key once. It may wrap several
+// handlers, and these are safe for use by several goroutines. The engine stays the caller's: it is
+// closed after the server has shut down.
+func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, error) {
+	o, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkRetention(eng); err != nil {
+		return nil, err
+	}
+	m := &middleware{eng: eng, opt: o}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}, nil
+}
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if !slices.Contains(m.opt.Methods, r.Method) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	key, err := requestKey(r.Header)
+	switch {
+	case errors.Is(err, errNoKey) && m.opt.Optional:
+		next.ServeHTTP(w, r)
+		return
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	tenant, err := m.tenant(r)
+	if err != nil {
+		m.refuseTenant(w, r, err)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.opt.MaxRequestBytes))
+	if err != nil {
+		refuseBody(w, err)
+		return
+	}
+	r = r.WithContext(r.Context()) // a copy: the body of the caller's request stays
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	m.answer(w, r, m.event(r, tenant, key, body), next)
+}
+
+// answer claims the key of a request and acts on the verdict.
+func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Event, next http.Handler) {
+	res, err := m.eng.TryClaim(r.Context(), ev)
+	if err != nil {
+		m.report(r, err)
+		if m.opt.FailOpen {
+			next.ServeHTTP(w, r)
+			return
+		}
+		m.refuseStore(w)
+		return
+	}
+	switch res.Verdict {
+	case engine.Claimed:
+		newRun(m, w, r, res.Lease).serve(next)
+	case engine.Duplicate:
+		m.replay(w, r, res.Record.Data)
+	case engine.Mismatch:
+		refuse(w, http.StatusUnprocessableEntity, "the Idempotency-Key was used for another request: send a new key")
+	case engine.Pending:
+		m.refuseBusy(w, res.Record.LeaseEnd.Sub(m.opt.Clock()))
+	default: // in_flight: the application holds the event in a transaction
+		m.refuseBusy(w, 0)
+	}
+}
+
+func (m *middleware) replay(w http.ResponseWriter, r *http.Request, data string) {
+	kept, err := decodeResponse(data)
+	if err != nil {
+		m.report(r, err)
+		m.refuseStore(w)
+		return
+	}
+	w.Header().Set(ReplayedHeader, "true")
+	if kept.dropped {
+		refuse(w, http.StatusConflict, "the request was run and answered with status "+strconv.Itoa(kept.status)+
+			"; the response was too large to keep: do not retry")
+		return
+	}
+	kept.send(w)
+}
+
+func (m *middleware) tenant(r *http.Request) (string, error) {
+	if m.opt.Tenant == nil {
+		return "", nil
+	}
+	tenant, err := m.opt.Tenant(r)
+	if err == nil && len(tenant) > MaxTenantBytes {
+		err = errors.New("idempotency: Options.Tenant returned more than 255 bytes: return a shorter name or a hash")
+	}
+	return tenant, err
+}
+
+// event returns what the engine judges. Its ID is the length of the tenant, the tenant and the key.
+func (m *middleware) event(r *http.Request, tenant, key string, body []byte) engine.Event {
+	id := append(appendBytes(nil, tenant), key...)
+	secret := m.opt.Secret
+	if len(secret) == 0 {
+		secret = id
+	}
+	var head []byte
+	for _, part := range [...]string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery} {
+		head = appendBytes(head, part)
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(head)
+	mac.Write(body)
+	return engine.Event{
+		Scope: m.opt.Scope, ID: id, Window: m.opt.Retention, Lease: m.opt.Lease,
+		Fingerprint: string(mac.Sum(nil)), Origin: engine.Origin{Topic: originTopic},
+	}
+}
+
+func (m *middleware) report(r *http.Request, err error) {
+	if m.opt.OnError != nil {
+		m.opt.OnError(r, err)
+	}
+}
+
+func (m *middleware) refuseTenant(w http.ResponseWriter, r *http.Request, err error) {
+	m.report(r, err)
+	status := http.StatusInternalServerError
+	if se, ok := errors.AsType[*StatusError](err); ok && se.Status >= 400 && se.Status <= 599 {
+		status = se.Status
+	}
+	refuse(w, status, "the tenant of the request cannot be determined")
+}
+
+func refuseBody(w http.ResponseWriter, err error) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		refuse(w, http.StatusRequestEntityTooLarge, "the body has more than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes")
+		return
+	}
+	refuse(w, http.StatusBadRequest, "the body cannot be read")
+}
+
+func (m *middleware) refuseBusy(w http.ResponseWriter, wait time.Duration) {
+	retryAfter(w, wait)
+	refuse(w, http.StatusConflict, "a request with this Idempotency-Key is in progress: retry after the time in Retry-After")
+}
+
+func (m *middleware) refuseStore(w http.ResponseWriter) {
+	retryAfter(w, m.opt.Lease)
+	refuse(w, http.StatusServiceUnavailable, "the store of idempotency keys fails: retry with the same key")
+}
+
+// retryAfter rounds up to whole seconds, at least one.
+func retryAfter(w http.ResponseWriter, wait time.Duration) {
+	seconds := max(1, int64((wait+time.Second-1)/time.Second))
+	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+}
+
+// refuse writes a problem document.
+func refuse(w http.ResponseWriter, status int, detail string) {
+	b, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail}) // cannot fail
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // an error means that the client is gone
+}

@@ -1,0 +1,142 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// Options configure the middleware. The zero value is safe and stated field by field.
+type Options struct {
+	// Scope is the engine's scope of the keys. "" = DefaultScope. Middlewares with one engine and
+	// one scope share keys.
+	Scope string
+
+	// Tenant returns the tenant of a request, up to MaxTenantBytes; keys of different tenants never
+	// match. It returns an authenticated identity, never a header that the client chooses. An error
+	// refuses the request with status 500, or that of a StatusError. It is called by several
+	// goroutines at once. nil = all requests have one tenant.
+	Tenant func(*http.Request) (string, error)
+
+	// Methods are those of requests that need a key; others reach the handler as they are. nil =
+	// POST and PATCH.
+	Methods []string
+
+	// Optional lets requests without a key reach the handler as they are.
+	Optional bool
+
+	// Retention is how long a key and its response are kept, from the first request. 0 =
+	// DefaultRetention. The engine's RetentionWeeks must cover it: five weeks for the default.
+	Retention time.Duration
+
+	// Lease is how long a key stays in progress after the process died. 0 = DefaultLease; at least
+	// a second, at most engine.MaxLease. Retry-After is the rest of it.
+	Lease time.Duration
+
+	// MaxRequestBytes caps the body of a request, which is read before the handler runs. 0 =
+	// DefaultMaxRequestBytes.
+	MaxRequestBytes int64
+
+	// MaxResponseBytes caps the body of a response that is kept. 0 = DefaultMaxResponseBytes; at
+	// most engine.MaxDataBytes, which also bounds the body and the headers together.
+	MaxResponseBytes int
+
+	// KeepFailures makes a failed run the result of its key; by default the key is released.
+	KeepFailures bool
+
+	// FailOpen runs the handler without a key while the store fails. A request can then be run more
+	// than once. By default the answer is 503.
+	FailOpen bool
+
+	// Secret keys the fingerprints in the store (HMAC-SHA256). A retry across a change of it is a
+	// mismatch. nil = they are keyed by tenant and key, which are in the store: contents that can
+	// be guessed can be verified there.
+	Secret []byte
+
+	// OnError is told of errors of the engine and of Tenant. It is called by several goroutines at
+	// once. nil = nobody.
+	OnError func(*http.Request, error)
+
+	// Clock is the engine's clock, for Retry-After. nil = time.Now.
+	Clock func() time.Time
+}
+
+// What the zero values of Options stand for, and caps.
+const (
+	DefaultScope            = "idempotency-key"
+	DefaultRetention        = 30 * 24 * time.Hour
+	DefaultLease            = 10 * time.Second
+	DefaultMaxRequestBytes  = 1 << 20
+	DefaultMaxResponseBytes = 64 << 10
+	MaxKeyBytes             = 255
+	MaxTenantBytes          = 255
+)
+
+// A StatusError refuses a request in Options.Tenant with a status of 400 or above. The client does
+// not see Err.
+type StatusError struct {
+	Status int
+	Err    error
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("idempotency: status %d: %v", e.Status, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *StatusError) Unwrap() error { return e.Err }
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Scope == "" {
+		o.Scope = DefaultScope
+	}
+	if o.Methods == nil {
+		o.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	if o.Retention == 0 {
+		o.Retention = DefaultRetention
+	}
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.MaxRequestBytes == 0 {
+		o.MaxRequestBytes = DefaultMaxRequestBytes
+	}
+	if o.MaxResponseBytes == 0 {
+		o.MaxResponseBytes = DefaultMaxResponseBytes
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	o.Methods, o.Secret = slices.Clone(o.Methods), slices.Clone(o.Secret)
+	switch {
+	case o.Lease < time.Second || o.Lease > engine.MaxLease:
+		return o, fmt.Errorf("idempotency: Options.Lease is %v: give 1s to %v", o.Lease, engine.MaxLease)
+	case o.MaxRequestBytes < 0:
+		return o, errors.New("idempotency: Options.MaxRequestBytes is negative")
+	case o.MaxResponseBytes < 0 || o.MaxResponseBytes > engine.MaxDataBytes:
+		return o, fmt.Errorf("idempotency: Options.MaxResponseBytes is %d: give 1 to %d", o.MaxResponseBytes, engine.MaxDataBytes)
+	}
+	return o, nil
+}
+
+// checkRetention has the engine judge an event that is always too new, so that its refusal of the
+// window shows before the first request. Nothing is written.
+func (o *Options) checkRetention(eng *engine.Engine) error {
+	_, err := eng.TryClaim(context.Background(), engine.Event{
+		Scope: o.Scope, ID: []byte("retention"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC),
+		Window: min(o.Retention, engine.MaxArrivalWindow), Origin: engine.Origin{Topic: originTopic},
+	})
+	if err == nil && o.Retention > engine.MaxArrivalWindow {
+		err = fmt.Errorf("it is at most %v", engine.MaxArrivalWindow)
+	}
+	if err != nil {
+		return fmt.Errorf("idempotency: Options.Retention of %v: %w", o.Retention, err)
+	}
+	return nil
+}

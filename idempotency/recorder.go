@@ -1,0 +1,83 @@
+package idempotency
+
+import (
+	"net/http"
+	"strings"
+)
+
+// A recorder is the handler's ResponseWriter: it holds the response back. A body above the limit is
+// sent once overflow has returned nil.
+type recorder struct {
+	w        http.ResponseWriter
+	limit    int
+	overflow func() error // before the first byte of a response that is not held back
+
+	header http.Header // the handler's
+	kept   response    // with the headers as they were at WriteHeader
+	direct bool        // the response is not held back any more
+	err    error       // of overflow: nothing may be sent
+}
+
+func (rec *recorder) Header() http.Header { return rec.header }
+
+func (rec *recorder) WriteHeader(status int) {
+	if rec.kept.status != 0 || status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
+		return
+	}
+	if status < 200 || status > 999 {
+		panic("idempotency: the handler gave a status that cannot be kept: give 200 to 999")
+	}
+	rec.kept.status, rec.kept.header = status, rec.header.Clone()
+}
+
+func (rec *recorder) Write(p []byte) (int, error) {
+	rec.WriteHeader(http.StatusOK)
+	if rec.kept.status == http.StatusNoContent || rec.kept.status == http.StatusNotModified {
+		return 0, http.ErrBodyNotAllowed
+	}
+	switch {
+	case rec.err != nil:
+		return 0, rec.err
+	case rec.direct:
+		return rec.w.Write(p)
+	case len(rec.kept.body)+len(p) <= rec.limit:
+		rec.kept.body = append(rec.kept.body, p...)
+		return len(p), nil
+	}
+	if rec.err = rec.overflow(); rec.err != nil {
+		return 0, rec.err
+	}
+	rec.direct = true
+	rec.kept.send(rec.w)
+	rec.kept.body = nil
+	return rec.w.Write(p)
+}
+
+// end completes the response after the handler has returned.
+func (rec *recorder) end() *response {
+	rec.WriteHeader(http.StatusOK)
+	rec.kept.trailer = rec.trailer()
+	if rec.direct {
+		setAll(rec.w.Header(), rec.kept.trailer)
+	}
+	return &rec.kept
+}
+
+// trailer returns the headers that were announced as trailers, or have http.TrailerPrefix.
+func (rec *recorder) trailer() http.Header {
+	trailer := http.Header{}
+	for _, names := range rec.kept.header["Trailer"] {
+		for name := range strings.SplitSeq(names, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if values, ok := rec.header[name]; ok {
+				trailer[name] = values
+			}
+		}
+	}
+	for name, values := range rec.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			trailer[name] = values
+		}
+	}
+	return trailer
+}

@@ -1,0 +1,85 @@
+package idempotency_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/idempotency"
+)
+
+// stores opens an empty store of each kind that is tested.
+var stores = map[string]func(*testing.T) engine.Store{
+	"memory": func(*testing.T) engine.Store { return storetest.NewMem(engine.Identity{}) },
+	"bbolt": func(t *testing.T) engine.Store {
+		s, err := bolt.Open(filepath.Join(t.TempDir(), "keys"), bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	},
+}
+
+func openEngine(t *testing.T, s engine.Store, clock func() time.Time) *engine.Engine {
+	t.Helper()
+	e, err := engine.Open(s, engine.Options{RetentionWeeks: 5, Clock: clock, ExpectedPerWeek: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func protect(t *testing.T, e *engine.Engine, o idempotency.Options, h http.HandlerFunc) http.Handler {
+	t.Helper()
+	m, err := idempotency.New(e, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m(h)
+}
+
+// counting returns a handler that answers 201 with the number of its runs, and that number.
+func counting() (http.HandlerFunc, *atomic.Int64) {
+	runs := new(atomic.Int64)
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, "run "+strconv.FormatInt(runs.Add(1), 10))
+	}, runs
+}
+
+func inMemory(t *testing.T) *engine.Engine {
+	t.Helper()
+	return openEngine(t, storetest.NewMem(engine.Identity{}), nil)
+}
+
+func post(key, body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/payments?a=1", strings.NewReader(body))
+	if key != "" {
+		r.Header.Set(idempotency.KeyHeader, key)
+	}
+	return r
+}
+
+func do(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// want fails the test unless the answer has the status, and is marked as a replay or not.
+func want(t *testing.T, w *httptest.ResponseRecorder, status int, replayed bool) {
+	t.Helper()
+	if got := w.Header().Get(idempotency.ReplayedHeader) == "true"; w.Code != status || got != replayed {
+		t.Fatalf("status %d, replayed %v: want %d, %v; %s", w.Code, got, status, replayed, w.Body)
+	}
+}

@@ -1,0 +1,153 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A run is one call of the handler, under the lease on its key.
+type run struct {
+	m     *middleware
+	w     http.ResponseWriter
+	r     *http.Request
+	lease *engine.Lease
+	rec   *recorder
+
+	cancel  context.CancelCauseFunc // of the handler's context
+	stop    func()                  // ends the renewals and waits for the last one; may be called again
+	settled bool                    // the key is finished
+}
+
+func newRun(m *middleware, w http.ResponseWriter, r *http.Request, lease *engine.Lease) *run {
+	x := &run{m: m, w: w, lease: lease}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	x.r, x.cancel = r.WithContext(ctx), cancel
+	x.rec = &recorder{w: w, limit: m.opt.MaxResponseBytes, header: http.Header{}, overflow: x.overflow}
+	return x
+}
+
+func (x *run) serve(next http.Handler) {
+	x.startRenewals()
+	defer x.cancel(nil)
+	returned := false
+	defer func() {
+		if !returned { // the handler panicked; the panic goes on to the server
+			_ = x.fail() // reported
+		}
+	}()
+	next.ServeHTTP(x.rec, x.r)
+	returned = true
+	x.end()
+}
+
+// startRenewals renews the lease until stop is called. It cancels the handler's context once the
+// lease is lost.
+func (x *run) startRenewals() {
+	done, ended := make(chan struct{}), make(chan struct{})
+	x.stop = sync.OnceFunc(func() { close(done); <-ended })
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(x.m.opt.Lease / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			_, err := x.m.eng.Renew(context.WithoutCancel(x.r.Context()), x.lease, x.m.opt.Lease)
+			if err != nil {
+				x.m.report(x.r, err)
+			}
+			if errors.Is(err, engine.ErrLeaseLost) {
+				x.cancel(err)
+				return
+			}
+		}
+	}()
+}
+
+// end stores the response of a handler that has returned, and then sends it.
+func (x *run) end() {
+	silent := x.rec.kept.status == 0 && x.r.Context().Err() != nil
+	kept := x.rec.end()
+	var err error
+	switch {
+	case x.rec.err != nil:
+		x.stop()
+		err = x.rec.err
+	case x.settled:
+		return
+	case silent:
+		err = x.fail()
+	case x.releases(kept.status):
+		err = x.release()
+	default:
+		err = x.finish(kept)
+	}
+	switch {
+	case x.rec.direct: // it is sent
+	case errors.Is(err, engine.ErrLeaseLost):
+		x.m.refuseBusy(x.w, 0)
+	case err != nil && !x.m.opt.FailOpen:
+		x.m.refuseStore(x.w)
+	case silent:
+		refuse(x.w, http.StatusServiceUnavailable, "the request was canceled: retry with the same key")
+	default:
+		kept.send(x.w)
+	}
+}
+
+// releases reports whether a response with that status gives its key back.
+func (x *run) releases(status int) bool {
+	return status >= http.StatusInternalServerError && !x.m.opt.KeepFailures
+}
+
+// overflow makes the key done before a response that is too large is sent. A response that releases
+// its key promises nothing and is sent at once.
+func (x *run) overflow() error {
+	status := x.rec.kept.status
+	if x.releases(status) {
+		return nil
+	}
+	err := x.finish(&response{status: status, dropped: true})
+	if err != nil && (!x.m.opt.FailOpen || errors.Is(err, engine.ErrLeaseLost)) {
+		return err
+	}
+	x.settled = true
+	return nil
+}
+
+// fail ends a run without a response.
+func (x *run) fail() error {
+	switch {
+	case x.settled:
+		return nil
+	case x.m.opt.KeepFailures:
+		return x.finish(&response{status: http.StatusInternalServerError})
+	}
+	return x.release()
+}
+
+func (x *run) finish(kept *response) error {
+	x.stop()
+	err := x.m.eng.Finish(context.WithoutCancel(x.r.Context()), x.lease, kept.encode())
+	if err != nil {
+		x.m.report(x.r, err)
+	}
+	return err
+}
+
+func (x *run) release() error {
+	x.stop()
+	err := x.m.eng.Release(context.WithoutCancel(x.r.Context()), x.lease)
+	if err != nil {
+		x.m.report(x.r, err)
+	}
+	return err
+}

@@ -1,0 +1,63 @@
+package idempotency
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// A Transport is an [http.RoundTripper] that gives requests an idempotency key. The key is that of
+// the request's header, which is sent as it is; else that of the request's context ([WithKey],
+// [WithNewKey]); else a new UUIDv7. The caller's request is not changed.
+//
+// Retries below the transport, such as those of [http.Transport], have the same key. Retries above
+// it, which give the transport a request again, have the same key if it is in the header or the
+// context: call WithNewKey once, before [http.NewRequestWithContext], and retry with that request
+// or with others of that context. Without it each RoundTrip is a request of its own.
+//
+// A Transport is safe for use by several goroutines.
+type Transport struct {
+	// Base sends the requests. nil = http.DefaultTransport.
+	Base http.RoundTripper
+
+	// Methods are those of requests that get a key. nil = POST and PATCH.
+	Methods []string
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	if len(r.Header.Values(KeyHeader)) > 0 || !t.needsKey(r.Method) {
+		return base.RoundTrip(r)
+	}
+	ctx := r.Context()
+	key, ok := ctx.Value(contextKey{}).(string)
+	err := checkKey(key)
+	if !ok {
+		if ctx, err = WithNewKey(ctx); err == nil {
+			key, _ = ctx.Value(contextKey{}).(string)
+		}
+	}
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // a RoundTripper closes it also when it fails
+		}
+		return nil, fmt.Errorf("idempotency: %w", err)
+	}
+	clone := r.Clone(r.Context())
+	if clone.Header == nil {
+		clone.Header = http.Header{}
+	}
+	clone.Header.Set(KeyHeader, quote(key))
+	return base.RoundTrip(clone)
+}
+
+func (t *Transport) needsKey(method string) bool {
+	if t.Methods == nil {
+		return method == http.MethodPost || method == http.MethodPatch
+	}
+	return slices.Contains(t.Methods, method)
+}

@@ -1,0 +1,200 @@
+// Package entry encodes the entries of an outbox and their keys. The engine writes entries, the relay of package outbox
+// reads and moves them. The bytes are part of the format on disk (docs/format.md).
+package entry
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/zeebo/xxh3"
+)
+
+// An Entry is a message that waits to be published, and what became of the attempts to do so. Times are Unix milliseconds.
+type Entry struct {
+	Attempts  uint64 // failed ones
+	Refused   uint64 // of these, those after which another attempt had no reason to succeed
+	NotBefore int64  // the next attempt starts no earlier; 0 before the first failure
+	LastError string // of the last attempt
+
+	ID          string
+	Created     int64
+	Due         int64
+	Topic       string
+	Partition   int32 // NoPartition: the partitioner of the client decides
+	OrderingKey []byte
+	Key, Value  []byte // nil and empty are different
+	Headers     []Header
+}
+
+// A Header is a header of a Kafka record.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// NoPartition is the Entry.Partition of an entry that names no partition.
+const NoPartition = -1
+
+// version is the first byte of an encoded entry:
+//
+//	version u8 | attempts uvarint | refused uvarint | not before varint | last error bytes | id bytes | created varint | due varint |
+//	topic bytes | partition varint | ordering key bytes | key nbytes | value nbytes |
+//	headers uvarint, of each: key bytes, value nbytes
+//
+// bytes is a uvarint length and so many bytes; nbytes is a uvarint length + 1 and so many bytes, or 0 for nil.
+const version = 1
+
+// ErrVersion says that a newer build encoded the entry.
+var ErrVersion = errors.New("outbox entry of a newer version")
+
+var errMalformed = errors.New("malformed outbox entry")
+
+// Append appends the encoded entry.
+func (e *Entry) Append(b []byte) []byte {
+	b = append(b, version)
+	b = binary.AppendUvarint(b, e.Attempts)
+	b = binary.AppendUvarint(b, e.Refused)
+	b = binary.AppendVarint(b, e.NotBefore)
+	b = appendString(b, e.LastError)
+	b = appendString(b, e.ID)
+	b = binary.AppendVarint(b, e.Created)
+	b = binary.AppendVarint(b, e.Due)
+	b = appendString(b, e.Topic)
+	b = binary.AppendVarint(b, int64(e.Partition))
+	b = appendString(b, e.OrderingKey)
+	b = appendNullable(b, e.Key)
+	b = appendNullable(b, e.Value)
+	b = binary.AppendUvarint(b, uint64(len(e.Headers)))
+	for _, h := range e.Headers {
+		b = appendString(b, h.Key)
+		b = appendNullable(b, h.Value)
+	}
+	return b
+}
+
+// Size returns an upper bound of the length of the encoded entry.
+func (e *Entry) Size() int {
+	n := 12*binary.MaxVarintLen64 + len(e.LastError) + len(e.ID) + len(e.Topic) + len(e.OrderingKey) + len(e.Key) + len(e.Value)
+	for _, h := range e.Headers {
+		n += 2*binary.MaxVarintLen32 + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
+// Parse decodes an entry. Its slices are parts of b. Bytes that Append would not write are an error.
+func Parse(b []byte) (Entry, error) {
+	if len(b) > 0 && b[0] > version {
+		return Entry{}, fmt.Errorf("%w: %d", ErrVersion, b[0])
+	}
+	d := decoder{rest: b}
+	var e Entry
+	if d.take(1); d.bad || b[0] != version {
+		return Entry{}, errMalformed
+	}
+	e.Attempts, e.Refused, e.NotBefore, e.LastError = d.uvarint(), d.uvarint(), d.varint(), string(d.bytes())
+	e.ID, e.Created, e.Due = string(d.bytes()), d.varint(), d.varint()
+	e.Topic = string(d.bytes())
+	partition := d.varint()
+	e.Partition = int32(partition)
+	if e.OrderingKey = d.bytes(); len(e.OrderingKey) == 0 {
+		e.OrderingKey = nil
+	}
+	e.Key, e.Value = d.nullable(), d.nullable()
+	headers := d.uvarint()
+	if headers > uint64(len(d.rest))/2 {
+		return Entry{}, errMalformed
+	}
+	if headers > 0 {
+		e.Headers = make([]Header, headers)
+	}
+	for i := range e.Headers {
+		e.Headers[i] = Header{string(d.bytes()), d.nullable()}
+	}
+	if d.bad || len(d.rest) > 0 || partition < NoPartition || partition > math.MaxInt32 {
+		return Entry{}, errMalformed
+	}
+	return e, nil
+}
+
+// A Group says whose order an entry keeps: entries of one group are published in order.
+type Group [16]byte
+
+// Group returns the group of an entry: that of its ordering key, else that of its topic and key. An entry with neither
+// is a group of its own.
+func (e *Entry) Group() Group {
+	var b []byte
+	switch {
+	case e.OrderingKey != nil:
+		b = append(append(b, 'o'), e.OrderingKey...)
+	case len(e.Key) > 0:
+		b = append(appendString(append(b, 'k'), e.Topic), e.Key...)
+	default:
+		b = append(append(b, 'i'), e.ID...)
+	}
+	return xxh3.Hash128(b).Bytes()
+}
+
+func appendString[T string | []byte](b []byte, s T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendNullable(b, s []byte) []byte {
+	if s == nil {
+		return append(b, 0)
+	}
+	return append(binary.AppendUvarint(b, uint64(len(s))+1), s...)
+}
+
+// A decoder takes fields off a slice. After the first bad one it returns zeros.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if d.bad || n > uint64(len(d.rest)) {
+		d.bad = true
+		return nil
+	}
+	b := d.rest[:n:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if !d.number(n) {
+		return 0
+	}
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.rest)
+	if !d.number(n) {
+		return 0
+	}
+	return v
+}
+
+// number takes a varint of n bytes, which must be its shortest form.
+func (d *decoder) number(n int) bool {
+	if d.bad || n <= 0 || n > 1 && d.rest[n-1] == 0 {
+		d.bad = true
+		return false
+	}
+	d.rest = d.rest[n:]
+	return true
+}
+
+func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
+
+func (d *decoder) nullable() []byte {
+	n := d.uvarint()
+	if n == 0 {
+		return nil
+	}
+	return d.take(n - 1)
+}

@@ -1,0 +1,135 @@
+package entry
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hapax-dev/hapax/internal/keyspace"
+)
+
+// Space is the key space of the outbox.
+var Space = keyspace.New("outbox")
+
+// The keys in Space. Numbers are big endian, so that keys sort by them:
+//
+//	r | number u64                 an entry that is ready, in the order of commits
+//	d | due u64 | number u64       an entry that is due later
+//	h | group 16 bytes | place u64 an entry that failed, and those of its group behind it, in their order
+//	p | id bytes | place u64       an entry that is parked
+//	n                              Produced
+//	g                              Gone
+//	l                              the lease of the relay
+//	t                              the exactly-once relay: the offset in the progress topic to read from
+//
+// Entries are numbered 1, 2, 3, ... in the order in which they commit.
+const (
+	kindReady   = 'r'
+	kindDelayed = 'd'
+	kindHeld    = 'h'
+	kindParked  = 'p'
+)
+
+// Keys that occur once, and the prefixes of the others.
+var (
+	ProducedKey = []byte("n")
+	GoneKey     = []byte("g")
+	LeaseKey    = []byte("l")
+	ProgressKey = []byte("t")
+
+	ReadyPrefix   = []byte{kindReady}
+	DelayedPrefix = []byte{kindDelayed}
+	HeldPrefix    = []byte{kindHeld}
+	ParkedPrefix  = []byte{kindParked}
+)
+
+// ReadyKey returns the key of an entry that may be published at once.
+func ReadyKey(number uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{kindReady}, number)
+}
+
+// DelayedKey returns the key of an entry that is due later, at a time not before 1970.
+func DelayedKey(due int64, number uint64) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{kindDelayed}, uint64(due))
+	return binary.BigEndian.AppendUint64(b, number)
+}
+
+// DelayedDue returns the due time in a key that DelayedKey made.
+func DelayedDue(key []byte) (int64, error) {
+	if len(key) != 17 || key[0] != kindDelayed {
+		return 0, fmt.Errorf("malformed key %x of an outbox entry", key)
+	}
+	return int64(binary.BigEndian.Uint64(key[1:])), nil
+}
+
+// GroupPrefix returns what the keys of the held entries of a group begin with.
+func GroupPrefix(g Group) []byte { return append([]byte{kindHeld}, g[:]...) }
+
+// HeldKey returns the key of a held entry.
+func HeldKey(g Group, place uint64) []byte {
+	return binary.BigEndian.AppendUint64(GroupPrefix(g), place)
+}
+
+// ParseHeldKey returns the group and the place in a key that HeldKey made.
+func ParseHeldKey(key []byte) (g Group, place uint64, err error) {
+	if len(key) != 25 || key[0] != kindHeld {
+		return g, 0, fmt.Errorf("malformed key %x of an outbox entry", key)
+	}
+	copy(g[:], key[1:])
+	return g, binary.BigEndian.Uint64(key[17:]), nil
+}
+
+// ParkedIDPrefix returns what the keys of parked entries with the given id begin with.
+func ParkedIDPrefix(id string) []byte { return appendString([]byte{kindParked}, id) }
+
+// ParkedKey returns the key of a parked entry.
+func ParkedKey(id string, place uint64) []byte {
+	return binary.BigEndian.AppendUint64(ParkedIDPrefix(id), place)
+}
+
+// Produced counts the entries that were written since the store was created. The engine keeps it.
+type Produced struct {
+	Entries uint64 // also the number of the newest entry
+	Delayed uint64 // of these, those that were due later
+}
+
+// Append appends the encoded counts.
+func (p Produced) Append(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, p.Entries), p.Delayed)
+}
+
+// ParseProduced decodes what Append has written.
+func ParseProduced(b []byte) (Produced, error) {
+	d := decoder{rest: b}
+	p := Produced{d.uvarint(), d.uvarint()}
+	if d.bad || len(d.rest) > 0 || p.Delayed > p.Entries {
+		return Produced{}, fmt.Errorf("malformed counts %x of an outbox", b)
+	}
+	return p, nil
+}
+
+// Gone counts what the relay and its callers did with entries since the store was created.
+type Gone struct {
+	Entries  uint64 // that were published or parked
+	Delayed  uint64 // that were taken from those due later
+	Parked   uint64 // that were parked; also the place of the newest one
+	Redriven uint64 // that were parked and put among those due later again
+	Dropped  uint64 // that were parked and removed
+}
+
+// Append appends the encoded counts.
+func (g Gone) Append(b []byte) []byte {
+	for _, n := range []uint64{g.Entries, g.Delayed, g.Parked, g.Redriven, g.Dropped} {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+// ParseGone decodes what Append has written.
+func ParseGone(b []byte) (Gone, error) {
+	d := decoder{rest: b}
+	g := Gone{d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()}
+	if d.bad || len(d.rest) > 0 {
+		return Gone{}, fmt.Errorf("malformed counts %x of an outbox", b)
+	}
+	return g, nil
+}

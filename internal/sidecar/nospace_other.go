@@ -1,0 +1,5 @@
+//go:build !windows
+
+package sidecar
+
+func isDiskFull(error) bool { return false }

@@ -1,0 +1,139 @@
+package kafkaadapter
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// ErrNoPositionError is returned by AdoptOffset for a partition that is not assigned or not stopped by a PositionError.
+var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a PositionError")
+
+// An Adoption is the record of one AdoptOffset that took effect. The store keeps it.
+type Adoption struct {
+	Topic     string         `json:"topic"`
+	Partition int32          `json:"partition"`
+	Time      time.Time      `json:"time"`
+	Kind      string         `json:"kind"`      // the field of Recovery for the disagreement, such as ForeignStore
+	Policy    RecoveryPolicy `json:"policy"`    // the policy that was applied
+	Store     int64          `json:"store"`     // the store's offset before, -1 for none
+	Committed int64          `json:"committed"` // the group's commit before, -1 for none
+	Metadata  string         `json:"metadata"`  // of that commit: the identity of the store that made it
+	Offset    int64          `json:"offset"`    // where reading began after
+	Reason    string         `json:"reason"`    // as given to AdoptOffset
+}
+
+// An adoption is a request to apply a policy once.
+type adoption struct {
+	kind   error
+	policy RecoveryPolicy
+	reason string
+	done   chan error // receives the outcome, once
+}
+
+func (a *adoption) finish(err error) {
+	if a != nil {
+		a.done <- err
+	}
+}
+
+// AdoptOffset applies a recovery policy once to an assigned partition that is stopped by a PositionError, for example
+// after the volume of its store was lost, without a change of Options.Recovery. The reason says who decided it and why: it
+// is logged, and kept in the store with the offsets before and after (see Adoptions). It takes effect in one batch of the
+// store, with the new offset and the ownership of the partition.
+//
+// AdoptOffset returns nil once the partition is owned at its new offset. It returns ErrNoPositionError if there is
+// nothing to decide; an error that wraps ErrOption, with the policies that fit, for one that does not; and the next
+// *PositionError if store and Kafka also disagree on what was adopted. If ctx ends first, its error is returned, and the
+// policy may still be applied.
+func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
+	if reason == "" {
+		return fmt.Errorf("%w: AdoptOffset needs a reason: say who decided it and why", ErrOption)
+	}
+	c.adopting.Lock() // one at a time: the status that is looked at here stays until the goroutine gets the request
+	defer c.adopting.Unlock()
+	p := c.partition(topicPartition{topic, partition})
+	if p == nil {
+		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNoPositionError, topic, partition)
+	}
+	var at *PositionError
+	if s := p.status(); s.stop == nil || !errors.As(s.stop, &at) {
+		return fmt.Errorf("%w: %s/%d is %v", ErrNoPositionError, topic, partition, s.state)
+	}
+	if !fits(at.Kind, policy) {
+		return fmt.Errorf("%w: %v is no policy for this disagreement: use %s", ErrOption, policy, waysOf(at.Kind))
+	}
+	a := &adoption{kind: at.Kind, policy: policy, reason: reason, done: make(chan error, 1)}
+	select {
+	case p.adoptions <- a:
+	case <-p.ending.Done():
+		return ErrFenced
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-a.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// recovery returns the policies for the next look at the partition: those of the options, and one that is adopted.
+func (p *partition) recovery() *Recovery {
+	r := p.c.opt.Recovery
+	if a := p.adopting; a != nil {
+		*disagreementOf(a.kind).policy(&r) = a.policy
+	}
+	return &r
+}
+
+// adopted records an adoption inside the transaction that takes the partition over at b.
+func (p *partition) adopted(tx *engine.Tx, v *view, b beginning) error {
+	a := p.adopting
+	if a == nil || b.kind == nil && !errors.Is(a.kind, ErrLogDiverged) { // store and Kafka agree by now
+		return nil
+	}
+	var at *PositionError
+	errors.As(v.refuse(a.kind), &at)
+	now := time.Now().UTC()
+	record, err := json.Marshal(Adoption{
+		Topic: p.pos.Topic, Partition: p.pos.Partition, Time: now, Kind: disagreementOf(a.kind).field, Policy: a.policy,
+		Store: at.Store, Committed: at.Committed, Metadata: at.Metadata, Offset: b.offset, Reason: a.reason,
+	})
+	if err != nil {
+		return err
+	}
+	key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, p.pos), uint64(now.UnixNano()))
+	return tx.Put(key, append([]byte{1}, record...))
+}
+
+// endAdoption reports the outcome of an adoption, if there is one.
+func (p *partition) endAdoption(err error) {
+	p.adopting.finish(err)
+	p.adopting = nil
+}
+
+// Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and time.
+func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
+	prefix := appendText(append([]byte(KeyPrefix), keyAdoption), c.opt.Group)
+	for kv, scanErr := range c.eng.Scan(ctx, engine.Range{Prefix: prefix}) {
+		if scanErr != nil {
+			return nil, scanErr
+		}
+		var a Adoption
+		if len(kv.Value) == 0 || kv.Value[0] != 1 {
+			return nil, unknownForm("an adoption", kv.Value)
+		}
+		if err := json.Unmarshal(kv.Value[1:], &a); err != nil {
+			return nil, fmt.Errorf("hapax: reading an adoption: %w", err)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}

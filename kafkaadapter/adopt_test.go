@@ -1,0 +1,74 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
+	r := consumed(t) // with another store
+	r.send(t, 0, "c")
+	before := len(r.handled())
+	r.open(t, storetest.NewMem(engine.Identity{}))
+	m := r.start(t, r.work(1, nil))
+	ctx := context.Background()
+	for e := m.stoppedOne(t); e.Partition != 0; e = m.stoppedOne(t) {
+	}
+	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, ""); !errors.Is(err, ErrOption) {
+		t.Errorf("adopted without a reason: %v", err)
+	}
+	if err := m.AdoptOffset(ctx, r.topic, 0, Stop, "try"); !errors.Is(err, ErrOption) {
+		t.Errorf("adopted with a policy that does not fit: %v", err)
+	}
+	if err := m.AdoptOffset(ctx, r.topic, 7, TrustKafka, "try"); !errors.Is(err, ErrNoPositionError) {
+		t.Errorf("adopted for a partition that is not assigned: %v", err)
+	}
+	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "volume lost, approved by Ada"); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 11)
+	if got := r.handledIDs()[before:]; !slices.Equal(got, []string{"c"}) {
+		t.Errorf("handled %v, want c", got)
+	}
+	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "again"); !errors.Is(err, ErrNoPositionError) {
+		t.Errorf("adopted for a partition that is read: %v", err)
+	}
+	all, err := m.Adoptions(ctx)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("adoptions %+v, %v", all, err)
+	}
+	a := all[0]
+	if a.Topic != r.topic || a.Partition != 0 || a.Kind != "ForeignStore" || a.Policy != TrustKafka || a.Store != -1 || a.Committed != 10 ||
+		a.Offset != 10 || a.Reason != "volume lost, approved by Ada" || a.Time.IsZero() || a.Metadata == "" {
+		t.Errorf("recorded %+v", a)
+	}
+	m.stop(t)
+
+	// It held for that one time: the next lost volume stops the partition again.
+	r.open(t, storetest.NewMem(engine.Identity{}))
+	m = r.start(t, r.work(1, nil))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
+		t.Errorf("stopped: %v", e)
+	}
+}
+
+func TestAdoptionEndsWithTheAssignment(t *testing.T) {
+	r := newRig(t, 1)
+	c, err := New(r.eng, r.options(r.work(1, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := topicPartition{r.topic, 0}
+	p := newPartition(c, tp, nil, 0)
+	c.parts[tp] = p
+	p.stat = status{state: stopped, stop: &StopError{r.topic, 0, "position", &PositionError{Kind: ErrForeignStore}}}
+	p.end() // before the goroutine takes the request
+	if err := c.AdoptOffset(context.Background(), r.topic, 0, TrustKafka, "late"); !errors.Is(err, ErrFenced) {
+		t.Errorf("adopted for an assignment that has ended: %v", err)
+	}
+}

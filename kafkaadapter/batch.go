@@ -1,0 +1,534 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// A batch is what one transaction does with the next records of a partition. It is filled inside the transaction, anew in
+// each run of the closure, and reported after the commit. batch.add adds what one of a single record holds to another.
+type batch struct {
+	p     *partition
+	tx    *engine.Tx
+	began time.Time
+
+	touched byte // keeps touch from being left out
+
+	done   int // records of the prefix that commits
+	next   int64
+	epoch  int32
+	tries  attempts
+	low    int64 // lowest event time of the prefix, Unix milliseconds
+	width  uint32
+	holdAt time.Time // where the hold moved to, zero if it stayed
+
+	marked    bool  // the attempt at the next record is stored, and its handler has not run
+	failed    error // why the record after the prefix did not go through
+	retried   bool  // HandleBatch gets one record only, which has failed before
+	inFlight  bool  // it is held by another transaction
+	transient error // why it cannot be handled at present, from Transient; no attempt is counted
+	late      bool  // own-commit: claimed records wait for their handler
+
+	letters     []*kgo.Record // dead letters of records of the prefix
+	letterAt    []int64       // the offsets of these records
+	letterBytes int
+	pending     *deadletter.Pending // the same, once they are in the transaction; nil if there are none
+
+	handling time.Duration
+	claim    engine.Record // of the record that is judged, if it is claimed
+	claimed  []claimed     // AtMostOnce only
+	group    []*Record     // HandleBatch only: to be handled together
+	verdicts [engine.Failed + 1]int
+	notes    []note
+	idRules  [len(identify.IDRules) + 1]int
+	tmRules  [len(identify.TimeRules) + 1]int
+	reopened int
+	unclaim  int                       // handled without a claim
+	skipped  map[deadletter.Reason]int // acknowledged unhandled, by policy
+	badTimes int                       // times that could not be read
+}
+
+// A note is something to log about a record once the batch has committed.
+type note struct {
+	rec     *kgo.Record
+	event   engine.Event
+	verdict engine.Verdict
+	record  engine.Record
+	err     error
+	policy  string
+}
+
+// errCut ends a batch early: the prefix commits.
+var errCut = errors.New("cut")
+
+// judge judges records until all are done or the batch has to end before one of them.
+func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
+	if err := b.p.fence.check(b.tx); err != nil {
+		return err
+	}
+	b.touched = touch(recs)
+	var err error
+	if b.inParts(len(recs)) {
+		err = b.judgeInParts(recs)
+	} else {
+		err = b.judgeInOrder(recs)
+	}
+	if err != nil {
+		return err
+	}
+	return b.seal(recs, peek)
+}
+
+// judgeInOrder judges records one after the other.
+func (b *batch) judgeInOrder(recs []*kgo.Record) error {
+	for i, rec := range recs {
+		if i > 0 && (b.handling > b.p.c.opt.Batching.BatchTime || b.p.isEnding()) {
+			break
+		}
+		if i%lookAhead == 0 {
+			if err := b.look(recs[i:min(i+lookAhead, len(recs))]); err != nil {
+				return err
+			}
+		}
+		if rec.Offset < b.next { // read again after a seek: it is done
+			b.done++
+			continue
+		}
+		s := &b.p.ahead[i%lookAhead]
+		var err error
+		if !isControl(rec) {
+			err = b.one(s, i == 0)
+		}
+		if errors.Is(err, errCut) || b.done > 0 && stops(err) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		b.done++
+		b.next, b.epoch = rec.Offset+1, rec.LeaderEpoch
+		b.count(s)
+		if b.letterBytes >= maxLetterBytes || b.retried {
+			break
+		}
+	}
+	return b.handleGroup()
+}
+
+// touch reads a little of all records: of headers, which identify them, and of values, for handlers. They were decoded a
+// while ago and are out of the processor's caches by now; read one after the other, with nothing between, they are waited
+// for together.
+func touch(recs []*kgo.Record) (read byte) {
+	for _, r := range recs {
+		read += byte(r.Offset)
+		if len(r.Value) > 0 {
+			read += r.Value[0]
+		}
+		for i := range r.Headers {
+			if h := &r.Headers[i]; len(h.Key) > 0 && len(h.Value) > 0 {
+				read += h.Key[0] + h.Value[0]
+			}
+		}
+	}
+	return read
+}
+
+// stops reports whether an error is one that stops the partition before the record: the records before it commit, and
+// it is met again as the first of the next batch.
+func stops(err error) bool {
+	return errors.Is(err, identify.ErrNoTopicID) || errors.Is(err, deadletter.ErrTooLarge)
+}
+
+// seal writes what the batch has to say of the partition itself.
+func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
+	p := b.p
+	if b.failed != nil {
+		b.next = recs[b.done].Offset
+	}
+	if err := b.setOffset(); err != nil {
+		return err
+	}
+	if err := b.keepTries(recs, peek); err != nil {
+		return err
+	}
+	if err := b.keepLetters(); err != nil {
+		return err
+	}
+	if b.width = p.wider(b.done); b.width > 0 {
+		if err := p.fence.widen(b.tx, b.width); err != nil {
+			return err
+		}
+	}
+	return p.hold(b.tx, b)
+}
+
+// wider says how wide the next batches may be, 0 for as wide as before. It is stored before they are made, so that after
+// a crash it is known how many records may have been under way.
+func (p *partition) wider(done int) uint32 {
+	if done < int(p.fence.width) || p.size.n < int(p.fence.width) || int(p.fence.width) >= p.c.opt.Batching.MaxBatch {
+		return 0
+	}
+	return uint32(min(2*int(p.fence.width), p.c.opt.Batching.MaxBatch))
+}
+
+// keepTries stores the attempts at the record that is next, or forgets those at one that is done.
+func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
+	p := b.p
+	switch {
+	case !p.route.transactional():
+		return nil
+	case b.failed != nil: // counted by attempted
+	case peek != nil && p.fence.careful > b.done && b.done == len(recs) && len(b.letters) == 0 && !isControl(peek):
+		b.tries, b.marked = attempts{offset: peek.Offset, n: 1}, true
+	case b.done > 0:
+		b.tries, b.marked = attempts{}, false
+	}
+	if b.tries == p.fence.tries {
+		return nil
+	}
+	return p.fence.putTries(b.tx, b.tries)
+}
+
+// lookAhead is the number of records that are identified, and looked up, before the first of them is judged.
+const lookAhead = 32
+
+// A sighting is a record that was identified and is still to be judged.
+type sighting struct {
+	*Record    // nil for what look leaves out
+	generation uint64
+	replayed   bool
+	badTimes   int
+	err        error
+}
+
+// look identifies the records that are judged next, and has the transaction look ahead to them. Left out are control records,
+// and those that are done.
+func (b *batch) look(recs []*kgo.Record) error {
+	p := b.p
+	p.events = p.events[:0]
+	for i, rec := range recs {
+		s := &p.ahead[i]
+		p.spareRecord(s.Record)
+		if *s = (sighting{}); isControl(rec) || rec.Offset < b.next {
+			continue
+		}
+		s.Record = p.newRecord(rec)
+		if s.err = b.identify(s); s.err == nil && !s.replayed {
+			p.events = append(p.events, s.Event)
+		}
+	}
+	if len(p.events) < 2 {
+		return nil
+	}
+	return b.tx.Prefetch(p.events)
+}
+
+// count counts how a record that is done was identified.
+func (b *batch) count(s *sighting) {
+	if s.Record != nil && s.err == nil {
+		b.idRules[s.idRule]++
+		b.tmRules[s.timeRule]++
+		b.badTimes += s.badTimes
+	}
+}
+
+// one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
+func (b *batch) one(s *sighting, first bool) error {
+	r, p := s.Record, b.p
+	rec := r.Record
+	n := b.attemptsAt(rec)
+	if n > 0 && !p.fence.marked {
+		r.Attempt = int(n) + 1
+	} else if n > 0 {
+		r.Attempt = int(n)
+	}
+	switch err := s.err; {
+	case errors.Is(err, identify.ErrNoTopicID):
+		return err // it is not the record's fault
+	case isTransient(err):
+		b.transient = err
+		return errCut
+	case err != nil:
+		return b.undecodable(r, err)
+	}
+	var err error
+	var sp engine.Savepoint
+	if p.route.transactional() { // nothing else is rolled back
+		if sp, err = b.tx.Savepoint(); err != nil {
+			return err
+		}
+	}
+	var res engine.Result
+	if s.replayed {
+		res, err = b.tx.TryReclaim(r.Event, s.generation)
+	} else {
+		res, err = b.tx.TryClaim(r.Event)
+	}
+	r.Verdict = res.Verdict
+	if err != nil {
+		if done, stop := b.cannotJudge(r, err, first); done || stop != nil {
+			return stop
+		}
+	}
+	switch res.Verdict {
+	case engine.Claimed:
+		r.Reopened = res.Record.Generation > 0
+		b.claim = res.Record
+		b.lower(r)
+	case engine.Duplicate:
+		b.verdicts[engine.Duplicate]++
+		b.lower(r)
+		if p.log.Enabled(p.ctx, p.c.opt.Telemetry.DuplicateLevel.Level()) {
+			b.notes = append(b.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, record: res.Record})
+		}
+		return nil
+	case engine.InFlight, engine.Pending:
+		b.inFlight = true
+		return errCut
+	case engine.TooOld:
+		return b.policy(r, p.route.TooOld, deadletter.TooOld, sp, n)
+	case engine.TooNew:
+		return b.policy(r, p.route.TooNew, deadletter.TooNew, sp, n)
+	case engine.Failed:
+		b.unclaim++
+		b.notes = append(b.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, err: err, policy: "process"})
+	}
+	return b.handle(r, sp, n)
+}
+
+// A lookout holds the records that are identified ahead of the one that is judged.
+type lookout struct {
+	ahead  [lookAhead]sighting
+	events []engine.Event // of those ahead
+	spare  []*Record      // see newRecord
+}
+
+// newRecord returns a record to be judged. They are made a few at a time.
+func (p *lookout) newRecord(rec *kgo.Record) *Record {
+	if len(p.spare) == 0 {
+		made := make([]Record, lookAhead)
+		for i := range made {
+			p.spare = append(p.spare, &made[i])
+		}
+	}
+	r := p.spare[len(p.spare)-1]
+	p.spare = p.spare[:len(p.spare)-1]
+	r.Record, r.Attempt = rec, 1
+	return r
+}
+
+// spareRecord takes back a record that was given to no handler: handlers may keep theirs.
+func (p *lookout) spareRecord(r *Record) {
+	if r != nil && !r.given {
+		*r = Record{}
+		p.spare = append(p.spare, r)
+	}
+}
+
+// attemptsAt is the number of attempts at the record that are stored.
+func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
+	if b.tries.offset == rec.Offset {
+		return b.tries.n
+	}
+	return 0
+}
+
+// identify finds the event of a record: for the replay of a dead letter, the one it was; otherwise by the chain.
+func (b *batch) identify(s *sighting) error {
+	r, route := s.Record, b.p.route
+	r.Event.Scope = route.Scope
+	r.Event.Origin = engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
+	id, err := route.Identify.Of(r.Record, b.p.topicID)
+	if err != nil && !errors.Is(err, identify.ErrNoID) {
+		return err
+	}
+	if rep, ok := b.p.issuer.Replay(r.Record, id); ok {
+		r.replay, id, err = rep, rep.Event, nil
+		s.generation, s.replayed = rep.Generation, true
+	}
+	if err != nil {
+		return err
+	}
+	s.badTimes = id.BadTimes
+	r.idRule, r.timeRule = id.IDRule, id.TimeRule
+	r.Event.ID, r.Event.Time, r.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
+	if s.replayed {
+		return deadletter.Incomplete(r.Record)
+	}
+	return nil
+}
+
+// cannotJudge says what to do when the engine has no verdict: done that nothing more is to be done, neither done nor an
+// error that the record is handled without a claim.
+func (b *batch) cannotJudge(r *Record, err error, first bool) (done bool, stop error) {
+	var event *engine.EventError
+	switch {
+	case errors.As(err, &event):
+		if b.p.route.Failed == FailOpen {
+			return false, nil
+		}
+		return true, b.undecodable(r, err)
+	case errors.Is(err, engine.ErrLimit) && !first:
+		return true, errCut // the transaction may be full: it gets one of its own
+	case errors.Is(err, engine.ErrLimit) && b.p.route.Failed == FailOpen:
+		return false, nil
+	case errors.Is(err, engine.ErrLimit) && b.p.route.transactional():
+		return true, b.attempted(r, err)
+	}
+	return true, err
+}
+
+// lower keeps the lowest event time of the batch.
+func (b *batch) lower(r *Record) { b.low = min(b.low, r.Event.Time.UnixMilli()) }
+
+// undecodable applies the route's policy to a record that has no usable id or time.
+func (b *batch) undecodable(r *Record, err error) error {
+	if b.p.route.Undecodable == Reject {
+		b.reject(r, deadletter.Undecodable, err)
+		return nil
+	}
+	return b.deadLetter(r, deadletter.Undecodable, err, false)
+}
+
+// reject acknowledges a record unhandled.
+func (b *batch) reject(r *Record, why deadletter.Reason, err error) {
+	b.skip(why, 1)
+	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "reject"})
+}
+
+// skip counts records that are acknowledged unhandled.
+func (b *batch) skip(why deadletter.Reason, n int) {
+	if b.skipped == nil {
+		b.skipped = make(map[deadletter.Reason]int)
+	}
+	b.skipped[why] += n
+}
+
+// policy applies the route's policy to a record that is too old or too new.
+func (b *batch) policy(r *Record, policy Policy, why deadletter.Reason, sp engine.Savepoint, n uint32) error {
+	switch policy {
+	case DeadLetter:
+		b.verdicts[r.Verdict]++
+		return b.deadLetter(r, why, fmt.Errorf("the event's time %v is %v", r.Event.Time, r.Verdict), false)
+	case Process:
+		b.unclaim++
+		b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, policy: "process"})
+		return b.handle(r, sp, n)
+	default:
+		b.verdicts[r.Verdict]++
+		b.reject(r, why, nil)
+		return nil
+	}
+}
+
+// handle runs the handler with the work, or notes the record for it.
+func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
+	r.given = true
+	work, ok := b.p.route.Mode.(Transactional)
+	if !ok {
+		b.verdicts[r.Verdict]++
+		b.claimed = append(b.claimed, claimed{r, b.claim})
+		b.late = true
+		return nil
+	}
+	if uint64(n) >= b.p.attemptLimit() && !b.p.fence.marked {
+		err := b.deadLetter(r, deadletter.Attempts, b.p.lastError(n), r.Verdict == engine.Claimed)
+		if errors.Is(err, deadletter.ErrTooLarge) {
+			err = errors.Join(err, b.tx.RollbackTo(sp)) // the records before it commit
+		}
+		return err
+	}
+	if blame := b.p.blame; blame != nil && blame.offset == r.Offset {
+		return b.undone(r, sp, blame.err)
+	}
+	if work.HandleBatch != nil {
+		b.retried = n > 0
+		b.group = append(b.group, r)
+		b.handled(r)
+		return nil
+	}
+	began := time.Since(b.began) // half the price of time.Now
+	ctx := traced(b.p.ctx, b.p.c.opt.Telemetry.Propagator, r.Record)
+	err := b.p.call(ctx, r.Record, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, r) })
+	b.handling += time.Since(b.began) - began
+	switch {
+	case err == nil:
+		b.handled(r)
+		return nil
+	case b.p.ctx.Err() != nil:
+		return context.Cause(b.p.ctx)
+	}
+	return b.undone(r, sp, err)
+}
+
+// handled counts a record whose handling is part of the batch.
+func (b *batch) handled(r *Record) {
+	b.verdicts[r.Verdict]++
+	if r.Reopened {
+		b.reopened++
+	}
+}
+
+// undone undoes a record that has failed, and says what follows from that.
+func (b *batch) undone(r *Record, sp engine.Savepoint, err error) error {
+	if err := b.tx.RollbackTo(sp); err != nil {
+		return err // this transaction is in conflict, or the engine has ended: not the handler's fault
+	}
+	if isTransient(err) {
+		b.transient = err
+		return errCut
+	}
+	if b.done > 0 && (errors.Is(err, engine.ErrLimit) || errors.As(err, new(*engine.AddError))) {
+		return errCut // it may be due to what the batch already holds: the record gets one of its own
+	}
+	return b.attempted(r, err)
+}
+
+// attempted counts a failed attempt at the record after the prefix.
+func (b *batch) attempted(r *Record, err error) error {
+	b.failed = err
+	n := uint32(r.Attempt)
+	if errors.As(err, new(*permanentError)) {
+		n = max(n, uint32(min(uint64(b.p.route.Mode.(Transactional).MaxAttempts), math.MaxUint32)))
+	}
+	b.tries, b.marked = attempts{offset: r.Offset, n: n}, false
+	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})
+	return errCut
+}
+
+func (p *partition) lastError(n uint32) error {
+	if p.last != nil {
+		return p.last
+	}
+	return fmt.Errorf("%d attempts in an earlier run; the process may have died in the handler", n)
+}
+
+// call runs a handler of a record, or of it and those after it; its panic is an error.
+func (p *partition) call(ctx context.Context, rec *kgo.Record, slot int, fn func(ctx context.Context) error) (err error) {
+	p.handling.Store(rec)
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{v, debug.Stack()}
+		}
+	}()
+	if limit := p.route.HandlerTimeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrHandlerTimeout)
+		defer cancel()
+		p.handlerEnds[slot].Store(time.Now().Add(limit).UnixNano())
+		defer p.handlerEnds[slot].Store(0)
+	}
+	return fn(ctx)
+}
+
+func isControl(rec *kgo.Record) bool { return rec.Attrs.IsControl() }

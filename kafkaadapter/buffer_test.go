@@ -1,0 +1,78 @@
+package kafkaadapter
+
+import (
+	"crypto/rand"
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// Large records behind a stuck handler: what is buffered stays within the bound, and all of it is handled in the end.
+func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
+	const size, budget, records = 256 << 10, 8 << 20, 200
+	r := newRig(t, 1)
+	mode, began, release, _ := r.stuck("a0")
+	for _, id := range numbered("a", records) {
+		rec := r.event(0, id)
+		rec.Value = make([]byte, size)
+		_, _ = rand.Read(rec.Value) // the client's bound is on what the brokers send, compressed
+		r.Produce(t, rec)
+	}
+	m := r.start(t, mode, func(o *Options) {
+		o.Batching.MaxBufferedBytes = budget
+		o.Client = append(o.Client, kgo.FetchMaxBytes(1<<20))
+	})
+	<-began
+	p := m.partition(topicPartition{r.topic, 0})
+	kafkatest.Until(t, "a pause, or all records in memory", func() bool {
+		p.queue.mu.Lock()
+		defer p.queue.mu.Unlock()
+		return m.metric(t, "paused_total") > 0 || p.queue.n > records/2
+	})
+	p.queue.mu.Lock()
+	held := p.queue.bytes
+	p.queue.mu.Unlock()
+	if held += m.client.BufferedFetchBytes(); held > budget {
+		t.Errorf("%d bytes are buffered, the bound is %d", held, budget)
+	}
+	close(release)
+	r.untilStored(t, 0, records)
+	m.stop(t)
+	r.checkOnce(t, numbered("a", records)...)
+}
+
+func TestMemoryIsDividedAmongPartitionsAndFetches(t *testing.T) {
+	for budget, want := range map[int64]int32{0: 4 << 20, 1 << 20: 32 << 10, 1 << 40: maxFetchBytes} {
+		o := someOptions()
+		o.Batching.MaxBufferedBytes = budget
+		c, err := New(memEngine(t), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := kgo.NewClient(c.clientOptions()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(client.OptValue(kgo.FetchMaxBytes)); got != fmt.Sprint(want) {
+			t.Errorf("of %d bytes a fetch may have %s, want %d", budget, got, want)
+		}
+		client.Close()
+	}
+	o := someOptions()
+	o.Batching.MaxBufferedBytes = 8 << 20
+	c, err := New(memEngine(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int32(4) {
+		tp := topicPartition{"in", i}
+		c.parts[tp] = newPartition(c, tp, nil, 0)
+		c.share()
+		if got, want := c.limits().bytes, int64(4<<20)/int64(i+1); got != want {
+			t.Errorf("each of %d partitions may hold %d bytes, want %d", i+1, got, want)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package deadletter
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Headers selects headers that a dead letter gets in addition to the adapter's own, for tools that look for them. They
+// repeat the same facts; a replay is recognised by the adapter's own headers only.
+type Headers uint8
+
+// The headers of other tools.
+const (
+	Neutral Headers = iota // the adapter's own only
+	Spring                 // and kafka_dlt-*, which Spring for Apache Kafka writes and reads
+	Connect                // and __connect.errors.*, which Kafka Connect writes
+)
+
+// HeaderPrefix begins the names of the adapter's own headers of a dead letter; it is reserved for them. The values are
+// text, numbers in decimal digits, except the event id, which is the bytes that were claimed. A header whose value would
+// be empty is left out: all of the event and the seal if the record has no usable identity.
+const HeaderPrefix = "hapax_dlt_"
+
+// The adapter's own headers.
+const (
+	dltVersion       = HeaderPrefix + "version"                 // 1
+	dltTopic         = HeaderPrefix + "original_topic"          //
+	dltPartition     = HeaderPrefix + "original_partition"      //
+	dltOffset        = HeaderPrefix + "original_offset"         //
+	dltTimestamp     = HeaderPrefix + "original_timestamp"      // Unix milliseconds
+	dltTimestampType = HeaderPrefix + "original_timestamp_type" // CreateTime, LogAppendTime, NoTimestampType
+	dltGroup         = HeaderPrefix + "group"                   // of the consumer
+	dltScope         = HeaderPrefix + "scope"                   // of the claim
+	dltReason        = HeaderPrefix + "reason"                  // snake case, as in metrics
+	dltErrorType     = HeaderPrefix + "error_type"              // the Go type of the innermost error
+	dltError         = HeaderPrefix + "error"                   // at most MaxText bytes
+	dltAttempts      = HeaderPrefix + "attempts"                //
+	dltEventID       = HeaderPrefix + "event_id"                // bytes
+	dltEventTime     = HeaderPrefix + "event_time"              // RFC 3339, UTC
+	dltIDRule        = HeaderPrefix + "id_rule"                 // IDRule.String
+	dltTimeRule      = HeaderPrefix + "time_rule"               // TimeRule.String
+	dltGeneration    = HeaderPrefix + "generation"              // of the claim
+	dltSeal          = HeaderPrefix + "seal"                    // hexadecimal digits
+	dltStore         = HeaderPrefix + "store"                   // UUID
+	dltIncarnation   = HeaderPrefix + "incarnation"             //
+	dltOmitted       = HeaderPrefix + "omitted"                 // value, record; only if that was left out
+	dltOmittedBytes  = HeaderPrefix + "omitted_bytes"           // bytes
+
+	dltVersion1 = "1"
+)
+
+// record returns the letter as a record. Headers that an earlier dead letter of the same record has left are replaced:
+// all that begin with HeaderPrefix, and those of Spring or Connect that are written again. Spring's or Connect's headers
+// that another program wrote are replaced too, if the letter has headers of the same names.
+func (l *letter) record(more Headers) *kgo.Record {
+	own := l.ownHeaders()
+	switch more {
+	case Spring:
+		own = append(own, l.springHeaders()...)
+	case Connect:
+		own = append(own, l.connectHeaders()...)
+	}
+	headers := make([]kgo.RecordHeader, 0, len(l.Headers)+len(own))
+	for _, h := range l.Headers {
+		if !slices.ContainsFunc(own, func(o kgo.RecordHeader) bool { return o.Key == h.Key }) {
+			headers = append(headers, h)
+		}
+	}
+	return &kgo.Record{Key: l.Key, Value: l.Value, Headers: append(headers, own...)}
+}
+
+// withoutOurs returns the headers without those that begin with the adapter's prefix: the same slice if there are none.
+func withoutOurs(headers []kgo.RecordHeader) []kgo.RecordHeader {
+	ours := func(h kgo.RecordHeader) bool { return strings.HasPrefix(h.Key, HeaderPrefix) }
+	if !slices.ContainsFunc(headers, ours) {
+		return headers
+	}
+	return slices.DeleteFunc(slices.Clone(headers), ours)
+}
+
+func (l *letter) ownHeaders() []kgo.RecordHeader {
+	h := make(headerList, 0, 20)
+	h.text(dltVersion, dltVersion1)
+	h.text(dltTopic, l.Origin.Topic)
+	h.number(dltPartition, int64(l.Origin.Partition))
+	h.number(dltOffset, l.Origin.Offset)
+	h.number(dltTimestamp, l.Stamp.Millis)
+	h.text(dltTimestampType, l.Stamp.Type.String())
+	h.text(dltGroup, l.Group)
+	h.text(dltScope, l.Scope)
+	h.text(dltReason, string(l.Reason))
+	h.text(dltErrorType, l.ErrorType)
+	h.text(dltError, l.Error)
+	h.number(dltAttempts, int64(l.Attempts))
+	if len(l.Event.ID) > 0 {
+		h.bytes(dltEventID, l.Event.ID)
+		h.text(dltEventTime, l.Event.Time.UTC().Format(time.RFC3339Nano))
+		h.text(dltIDRule, l.Event.IDRule.String())
+		h.text(dltTimeRule, l.Event.TimeRule.String())
+		h.text(dltGeneration, strconv.FormatUint(l.Generation, 10))
+		h.text(dltSeal, hex.EncodeToString(l.Seal))
+	}
+	h.text(dltStore, uuid.UUID(l.Store).String())
+	h.text(dltIncarnation, strconv.FormatUint(l.Incarnation, 10))
+	return append(h, l.Omitted...)
+}
+
+// springHeaders are the names and encodings of DeadLetterPublishingRecoverer: numbers are big endian, an int or a long.
+func (l *letter) springHeaders() []kgo.RecordHeader {
+	var h headerList
+	h.text("kafka_dlt-original-topic", l.Origin.Topic)
+	h.bytes("kafka_dlt-original-partition", binary.BigEndian.AppendUint32(nil, uint32(l.Origin.Partition)))
+	h.bytes("kafka_dlt-original-offset", binary.BigEndian.AppendUint64(nil, uint64(l.Origin.Offset)))
+	h.bytes("kafka_dlt-original-timestamp", binary.BigEndian.AppendUint64(nil, uint64(l.Stamp.Millis)))
+	h.text("kafka_dlt-original-timestamp-type", l.Stamp.Type.String())
+	h.text("kafka_dlt-original-consumer-group", l.Group)
+	h.text("kafka_dlt-exception-fqcn", l.exceptionType())
+	h.text("kafka_dlt-exception-message", l.exceptionText())
+	h.text("kafka_dlt-exception-stacktrace", l.stacktrace())
+	return h
+}
+
+// connectHeaders are the names of Connect's DeadLetterQueueReporter; all values are text. A consumer has no connector
+// and no task: the group and the partition stand for them.
+func (l *letter) connectHeaders() []kgo.RecordHeader {
+	const prefix = "__connect.errors."
+	var h headerList
+	h.text(prefix+"topic", l.Origin.Topic)
+	h.number(prefix+"partition", int64(l.Origin.Partition))
+	h.number(prefix+"offset", l.Origin.Offset)
+	h.text(prefix+"connector.name", l.Group)
+	h.number(prefix+"task.id", int64(l.Origin.Partition))
+	h.text(prefix+"stage", "TASK_PUT")
+	h.text(prefix+"class.name", "github.com/hapax-dev/hapax/kafkaadapter.Consumer")
+	h.text(prefix+"exception.class.name", l.exceptionType())
+	h.text(prefix+"exception.message", l.exceptionText())
+	h.text(prefix+"exception.stacktrace", l.stacktrace())
+	return h
+}
+
+// The exception's type and text stand there even if there was no error: tools expect them.
+func (l *letter) exceptionType() string {
+	if l.ErrorType == "" {
+		return string(l.Reason)
+	}
+	return l.ErrorType
+}
+
+func (l *letter) exceptionText() string {
+	if l.Error == "" {
+		return string(l.Reason)
+	}
+	return l.Error
+}
+
+// stacktrace is the line with which Java begins one: Go keeps none with an error.
+func (l *letter) stacktrace() string { return l.exceptionType() + ": " + l.exceptionText() }
+
+// A headerList collects headers. One whose value is empty is left out.
+type headerList []kgo.RecordHeader
+
+func (h *headerList) bytes(key string, value []byte) {
+	if len(value) > 0 {
+		*h = append(*h, kgo.RecordHeader{Key: key, Value: value})
+	}
+}
+
+func (h *headerList) text(key, value string)         { h.bytes(key, []byte(value)) }
+func (h *headerList) number(key string, value int64) { h.text(key, strconv.FormatInt(value, 10)) }

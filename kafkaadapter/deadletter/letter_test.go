@@ -1,0 +1,463 @@
+package deadletter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+var (
+	aSecret  = []byte("32 bytes that nobody else knows.")
+	aTopicID = [16]byte{0xa1, 15: 0x1f}
+	aTime    = time.Date(2025, 5, 7, 12, 0, 0, 123e6, time.UTC)
+	aStore   = [16]byte{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 15: 0x10}
+)
+
+var (
+	anIssuer = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7, Secret: aSecret}
+	unsealed = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7}
+)
+
+// aRecord has a timestamp and these headers: name, value, name, value.
+func aRecord(headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: "orders", Partition: 3, Offset: 4711, Timestamp: aTime, Key: []byte("k"), Value: []byte("v")}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
+func identified(t *testing.T, r *kgo.Record) identify.Identity {
+	t.Helper()
+	var rules identify.Rules
+	id, err := rules.Of(r, aTopicID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// positionID is the id of a record of orders that is known by its position.
+func positionID(t *testing.T, offset int64) string {
+	r := aRecord()
+	r.Offset = offset
+	return string(identified(t, r).ID)
+}
+
+// aFailure is the failure of a record that was judged as event.
+func aFailure(event identify.Identity) Failure {
+	return Failure{
+		Reason: Attempts, Err: fmt.Errorf("handling: %w", &fs.PathError{Op: "open", Path: "/x", Err: errors.New("gone")}),
+		Attempts: 5, Event: event, Generation: 2,
+	}
+}
+
+// aLetter is the dead letter of r, identified by the zero Rules.
+func aLetter(t *testing.T, r *kgo.Record) *letter {
+	t.Helper()
+	return anIssuer.letter(r, nil, aFailure(identified(t, r)))
+}
+
+// values are the headers by name; a name that is there twice fails the test.
+func values(t *testing.T, r *kgo.Record) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, h := range r.Headers {
+		if _, twice := all[h.Key]; twice {
+			t.Errorf("header %s is there twice", h.Key)
+		}
+		all[h.Key] = string(h.Value)
+	}
+	return all
+}
+
+// sentBack is the record that a tool makes of a dead letter: the same key, value and headers, at another place and time.
+func sentBack(dead *kgo.Record) *kgo.Record {
+	return &kgo.Record{
+		Topic: "orders", Partition: 8, Offset: 90210, Timestamp: aTime.Add(30 * 24 * time.Hour),
+		Key: dead.Key, Value: dead.Value, Headers: slices.Clone(dead.Headers),
+	}
+}
+
+func TestDeadLetterIsTheRecordByteForByte(t *testing.T) {
+	headers := []kgo.RecordHeader{
+		{Key: "message_id", Value: []byte("7")}, {Key: "", Value: []byte{0xff, 0}}, {Key: "twice", Value: []byte("1")},
+		{Key: "nothing", Value: nil}, {Key: "empty", Value: []byte{}}, {Key: "twice", Value: []byte("2")},
+		{Key: "kafka_dlt-original-topic", Value: []byte("somebody's")}, {Key: "hapax", Value: []byte("not reserved")},
+	}
+	for _, tt := range []struct{ key, value []byte }{{nil, nil}, {[]byte{}, []byte{}}, {[]byte("k\xff"), []byte("v\x00")}} {
+		r := &kgo.Record{Topic: "orders", Timestamp: aTime, Key: tt.key, Value: tt.value, Headers: slices.Clone(headers)}
+		dead := aLetter(t, r).record(Neutral)
+		if !reflect.DeepEqual(dead.Key, tt.key) || !reflect.DeepEqual(dead.Value, tt.value) {
+			t.Errorf("%+v, want key %v, value %v", dead, tt.key, tt.value)
+		}
+		if !reflect.DeepEqual(dead.Headers[:len(headers)], headers) {
+			t.Errorf("headers %v, want %v first", dead.Headers, headers)
+		}
+		if !dead.Timestamp.IsZero() {
+			t.Errorf("timestamp %v: retention of the dead-letter topic would count from it", dead.Timestamp)
+		}
+		if !reflect.DeepEqual(r.Headers, headers) {
+			t.Errorf("the record's own headers are now %v", r.Headers)
+		}
+	}
+}
+
+// Tools read these: they change with their version only.
+func TestOwnHeadersAreGolden(t *testing.T) {
+	want := map[string]string{
+		"message_id":                        "7",
+		"hapax_dlt_version":                 "1",
+		"hapax_dlt_original_topic":          "orders",
+		"hapax_dlt_original_partition":      "3",
+		"hapax_dlt_original_offset":         "4711",
+		"hapax_dlt_original_timestamp":      "1746619200123",
+		"hapax_dlt_original_timestamp_type": "CreateTime",
+		"hapax_dlt_group":                   "billing",
+		"hapax_dlt_scope":                   "invoices",
+		"hapax_dlt_reason":                  "attempts",
+		"hapax_dlt_error_type":              "*errors.errorString",
+		"hapax_dlt_error":                   "handling: open /x: gone",
+		"hapax_dlt_attempts":                "5",
+		"hapax_dlt_event_id":                "7",
+		"hapax_dlt_event_time":              "2025-05-07T12:00:00.123Z",
+		"hapax_dlt_id_rule":                 "header",
+		"hapax_dlt_time_rule":               "record",
+		"hapax_dlt_generation":              "2",
+		"hapax_dlt_seal":                    "d37651a37ff9ac01aa5c510909686394",
+		"hapax_dlt_store":                   "01234567-89ab-cdef-0000-000000000010",
+		"hapax_dlt_incarnation":             "7",
+	}
+	got := values(t, aLetter(t, aRecord("message_id", "7")).record(Neutral))
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestWhatIsNotThereIsLeftOut(t *testing.T) {
+	l := anIssuer.letter(aRecord(), nil, Failure{Reason: Undecodable})
+	got := values(t, l.record(Neutral))
+	for _, name := range []string{dltEventID, dltEventTime, dltIDRule, dltTimeRule, dltGeneration, dltSeal, dltError, dltErrorType} {
+		if v, there := got[name]; there {
+			t.Errorf("%s is %q", name, v)
+		}
+	}
+	if l.Seal != nil {
+		t.Errorf("there is nothing to seal, and the seal is %x", l.Seal)
+	}
+	if _, ok := replayOf(sentBack(l.record(Neutral))); ok {
+		t.Error("without an event it is a replay")
+	}
+}
+
+func TestSpringReadsItsOwnNamesAndEncodings(t *testing.T) {
+	r := aRecord("message_id", "7", "kafka_dlt-original-offset", "older")
+	r.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: 1})
+	got := values(t, aLetter(t, r).record(Spring))
+	for name, want := range map[string]string{
+		"kafka_dlt-original-topic":          "orders",
+		"kafka_dlt-original-partition":      "\x00\x00\x00\x03",
+		"kafka_dlt-original-offset":         "\x00\x00\x00\x00\x00\x00\x12\x67",
+		"kafka_dlt-original-timestamp":      "\x00\x00\x01\x96\xaa\x9d\xf2\x7b",
+		"kafka_dlt-original-timestamp-type": "LogAppendTime",
+		"kafka_dlt-original-consumer-group": "billing",
+		"kafka_dlt-exception-fqcn":          "*errors.errorString",
+		"kafka_dlt-exception-message":       "handling: open /x: gone",
+		"kafka_dlt-exception-stacktrace":    "*errors.errorString: handling: open /x: gone",
+		"hapax_dlt_original_topic":          "orders",
+		"hapax_dlt_original_timestamp_type": "LogAppendTime",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+func TestConnectReadsItsOwnNames(t *testing.T) {
+	f := aFailure(identify.Identity{})
+	f.Err = nil
+	got := values(t, anIssuer.letter(aRecord(), nil, f).record(Connect))
+	for name, want := range map[string]string{
+		"topic": "orders", "partition": "3", "offset": "4711", "connector.name": "billing", "task.id": "3", "stage": "TASK_PUT",
+		"class.name":           "github.com/hapax-dev/hapax/kafkaadapter.Consumer",
+		"exception.class.name": "attempts", "exception.message": "attempts", "exception.stacktrace": "attempts: attempts",
+	} {
+		if got["__connect.errors."+name] != want {
+			t.Errorf("%s is %q, want %q", name, got["__connect.errors."+name], want)
+		}
+	}
+}
+
+func TestTextIsCutBetweenCharacters(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"", ""},
+		{"12345678", "12345678"},
+		{"123456789", "12345…"},
+		{"1234é6789", "1234…"}, // the é would end in byte 6
+		{"123é56789", "123é…"},
+		{"😀😀😀", "😀…"},
+		{"a\xffb", "a\uFFFDb"},
+		{"123\xff\xfe\xfd", "123\uFFFD"},
+	} {
+		if got := capped(tt.in, 8); got != tt.want || len(got) > 8 || !utf8.ValidString(got) {
+			t.Errorf("%q becomes %q, want %q", tt.in, got, tt.want)
+		}
+	}
+	l := unsealed.letter(aRecord(), nil, Failure{Err: errors.New(strings.Repeat("é", MaxText))})
+	if len(l.Error) > MaxText || len(l.Error) < MaxText-8 {
+		t.Errorf("%d bytes of an error", len(l.Error))
+	}
+}
+
+// The comment of letter.record says how much larger the records of the dead-letter topic are.
+func TestHeadersTakeNoMoreThanIsSaid(t *testing.T) {
+	f := aFailure(identify.Identity{ID: []byte("7"), Time: aTime, IDRule: identify.IDCloudEventsStructured, TimeRule: identify.TimeCloudEvents})
+	f.Err = errors.New(strings.Repeat("x", 2*MaxText))
+	f.Attempts, f.Generation = math.MaxUint32, math.MaxUint64
+	r := &kgo.Record{Topic: "t", Partition: math.MaxInt32, Offset: math.MaxInt64, Timestamp: time.UnixMilli(math.MinInt64)}
+	l := anIssuer.letter(r, nil, f)
+	l.ErrorType = strings.Repeat("x", maxErrorType)
+	for names, most := range map[Headers]int{Neutral: 4 << 10, Spring: 10 << 10, Connect: 10 << 10} {
+		size := 0
+		for _, h := range l.record(names).Headers {
+			size += len(h.Key) + len(h.Value) + 2*3 // the lengths
+		}
+		if size > most || size < most/2 {
+			t.Errorf("%d: %d bytes, %d are said", names, size, most)
+		}
+	}
+}
+
+// The dead letter of a replay says what the first one said of the event, and its headers do not grow.
+func TestHeadersOfALettersReplayAreReplaced(t *testing.T) {
+	for _, names := range []Headers{Neutral, Spring, Connect} {
+		first := aLetter(t, aRecord("x", "y")) // known by its position
+		dead := first.record(names)
+		for range 3 {
+			again := sentBack(dead)
+			p, ok := replayOf(again)
+			if !ok {
+				t.Fatal("not a replay")
+			}
+			f := aFailure(p.Event)
+			f.Generation = p.Generation + 1
+			dead = anIssuer.letter(again, &p, f).record(names)
+		}
+		want := values(t, first.record(names))
+		got := values(t, dead)
+		if got[dltGeneration] != "5" || got[dltSeal] == want[dltSeal] {
+			t.Errorf("generation %s, seal %s", got[dltGeneration], got[dltSeal])
+		}
+		want[dltGeneration], want[dltSeal] = got[dltGeneration], got[dltSeal]
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
+func TestHeadersThatSomebodyMadeUpDoNotStay(t *testing.T) {
+	r := aRecord("message_id", "7", "hapax_dlt_original_topic", "else", "hapax_dlt_nonsense", "x")
+	got := values(t, aLetter(t, r).record(Neutral))
+	if got[dltTopic] != "orders" || got["hapax_dlt_nonsense"] != "" {
+		t.Errorf("%q", got)
+	}
+	if len(r.Headers) != 3 || r.Headers[1].Key != "hapax_dlt_original_topic" || r.Headers[2].Key != "hapax_dlt_nonsense" {
+		t.Errorf("the record's own headers are now %v", r.Headers)
+	}
+}
+
+func TestReplayTellsWhatTheLetterSaid(t *testing.T) {
+	for name, r := range map[string]*kgo.Record{
+		"header":     aRecord("message_id", "7"),
+		"position":   aRecord(),
+		"CloudEvent": aRecord("ce_id", "7", "ce_source", "/s", "ce_time", "2025-05-07T14:00:00.123456789+02:00"),
+		"UUIDv7":     aRecord("message_id", "01970000-0000-7abc-8def-000000000000"),
+	} {
+		l := aLetter(t, r)
+		p, ok := replayOf(sentBack(l.record(Spring)))
+		if !ok {
+			t.Errorf("%s: not a replay", name)
+		}
+		want := Replay{origin: engine.Origin{Topic: "orders", Partition: 3, Offset: 4711}, stamp: stampOf(r), sealed: l.sealed, seal: l.Seal}
+		if !reflect.DeepEqual(p, want) {
+			t.Errorf("%s: %+v, want %+v", name, p, want)
+		}
+	}
+}
+
+func TestHeadersThatMakeNoSenseAreNoReplay(t *testing.T) {
+	dead := aLetter(t, aRecord("message_id", "7")).record(Neutral)
+	for _, tt := range []struct{ name, value string }{
+		{dltVersion, "2"}, {dltVersion, ""}, {dltTopic, ""},
+		{dltPartition, "-1"}, {dltPartition, "x"}, {dltPartition, "2147483648"}, {dltPartition, "4294967296"}, {dltPartition, ""},
+		{dltOffset, "-1"}, {dltOffset, "1e3"}, {dltOffset, "9223372036854775808"},
+		{dltTimestamp, "now"}, {dltTimestampType, "Create"},
+		{dltGroup, ""}, {dltScope, ""},
+		{dltEventID, ""}, {dltEventID, strings.Repeat("x", engine.LimitIDBytes+1)},
+		{dltEventTime, "yesterday"}, {dltEventTime, "0000-01-01T00:00:00Z"}, {dltEventTime, ""},
+		{dltIDRule, "id_rule(0)"}, {dltTimeRule, ""}, {dltTimeRule, "sundial"},
+		{dltGeneration, "-1"}, {dltGeneration, "18446744073709551616"}, {dltGeneration, ""},
+	} {
+		r := sentBack(dead)
+		for i := range r.Headers {
+			if r.Headers[i].Key == tt.name {
+				r.Headers[i].Value = []byte(tt.value)
+			}
+		}
+		if p, ok := replayOf(r); ok || !reflect.DeepEqual(p, Replay{}) {
+			t.Errorf("%s %q: %+v", tt.name, tt.value, p)
+		}
+	}
+	for _, name := range []string{dltError, dltErrorType, dltReason, dltAttempts, dltStore, dltIncarnation, dltSeal} {
+		r := sentBack(dead)
+		r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == name })
+		if _, ok := replayOf(r); !ok {
+			t.Errorf("without %s it is no replay", name)
+		}
+	}
+}
+
+func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
+	other := func(change func(r *kgo.Record)) func(*kgo.Record) {
+		return func(r *kgo.Record) { change(r) }
+	}
+	set := func(name, value string) func(*kgo.Record) {
+		return func(r *kgo.Record) { r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)}) }
+	}
+	same := func(*kgo.Record) {}
+	mended := other(func(r *kgo.Record) { r.Value = []byte("mended") })
+	elsewhere := other(func(r *kgo.Record) { r.Topic = "orders-again" })
+	tests := []struct {
+		name   string
+		record *kgo.Record
+		change func(*kgo.Record)
+		group  string
+		scope  string
+		secret string
+		want   bool
+	}{
+		{"header", aRecord("message_id", "7"), same, "billing", "invoices", string(aSecret), true},
+		{"position", aRecord(), same, "billing", "invoices", string(aSecret), true},
+		{"a mended payload", aRecord("message_id", "7"), mended, "billing", "invoices", string(aSecret), true},
+		{"its own id, on another topic", aRecord("message_id", "7"), elsewhere, "billing", "invoices", string(aSecret), true},
+
+		{"a position, on another topic", aRecord(), elsewhere, "billing", "invoices", string(aSecret), false},
+		{"another id", aRecord("message_id", "7"), set("message_id", "8"), "billing", "invoices", string(aSecret), false},
+		{"an id beside a position", aRecord(), set("message_id", "8"), "billing", "invoices", string(aSecret), false},
+		{"without the id that it had", aRecord("message_id", "7"), other(func(r *kgo.Record) { r.Headers = r.Headers[1:] }),
+			"billing", "invoices", string(aSecret), false},
+		{"another group", aRecord("message_id", "7"), same, "shipping", "invoices", string(aSecret), false},
+		{"another scope", aRecord("message_id", "7"), same, "billing", "parcels", string(aSecret), false},
+		{"another store", aRecord("message_id", "7"), same, "billing", "invoices", "another secret", false},
+		{"no secret", aRecord("message_id", "7"), same, "billing", "invoices", "", false},
+		{"no seal", aRecord("message_id", "7"), set(dltSeal, "00"), "billing", "invoices", string(aSecret), false},
+		{"a made up seal", aRecord("message_id", "7"), set(dltSeal, "d37651a37ff9ac01aa5c510909686395"), "billing", "invoices", string(aSecret), false},
+		{"a made up generation", aRecord("message_id", "7"), set(dltGeneration, "3"), "billing", "invoices", string(aSecret), false},
+		{"a made up position", aRecord(), set(dltEventID, positionID(t, 4712)), "billing", "invoices", string(aSecret), false},
+		{"a made up time", aRecord(), set(dltEventTime, "2025-05-14T12:00:00.123Z"), "billing", "invoices", string(aSecret), false},
+		{"a made up fraction", aRecord(), set(dltEventTime, "2025-05-07T12:00:00.124Z"), "billing", "invoices", string(aSecret), false},
+		{"a made up rule", aRecord(), set(dltTimeRule, "header"), "billing", "invoices", string(aSecret), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := sentBack(aLetter(t, tt.record).record(Neutral))
+			tt.change(r)
+			if _, ok := replayOf(r); !ok {
+				t.Fatal("not a replay")
+			}
+			own := identified(t, r)
+			i := Issuer{Group: tt.group, Scope: tt.scope, Secret: []byte(tt.secret)}
+			if _, got := i.Replay(r, own); got != tt.want {
+				t.Errorf("accepted: %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// Rules.NoPosition was set after the letter was written.
+func TestReplayOfAPositionWithoutAnIDOfItsOwnReopens(t *testing.T) {
+	r := sentBack(aLetter(t, aRecord()).record(Neutral))
+	o := identify.Rules{NoPosition: true}
+	own, err := o.Of(r, aTopicID)
+	if !errors.Is(err, identify.ErrNoID) {
+		t.Fatal(err)
+	}
+	if _, ok := anIssuer.Replay(r, own); !ok {
+		t.Error("not accepted")
+	}
+}
+
+func TestSealsOfDifferentClaimsDiffer(t *testing.T) {
+	base := sealed{Group: "a", Scope: "bc", Generation: 1, Event: identify.Identity{ID: []byte("x"), Time: aTime, IDRule: identify.IDHeader, TimeRule: identify.TimeRecord}}
+	moved := base
+	moved.Group, moved.Scope = "ab", "c"
+	if bytes.Equal(base.seal(aSecret), moved.seal(aSecret)) {
+		t.Error("a, bc and ab, c have the same seal")
+	}
+	if l := unsealed.letter(aRecord(), nil, aFailure(base.Event)); l.Seal != nil {
+		t.Errorf("sealed without a secret: %x", l.Seal)
+	}
+	p := Replay{origin: engine.Origin{Topic: "orders"}, sealed: base, seal: base.seal(nil)}
+	open := Issuer{Group: "a", Scope: "bc"}
+	if open.accepts(&p, aRecord(), identify.Identity{IDRule: identify.IDHeader, ID: []byte("x")}) {
+		t.Error("a seal made without a secret is accepted")
+	}
+}
+
+func TestNoReplayCostsNothing(t *testing.T) {
+	r := aRecord("trace", "x", "message_id", "7")
+	if n := testing.AllocsPerRun(100, func() { replayOf(r) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Whatever the headers say: no panic; and what is taken for a replay would be written so that it reads the same.
+func FuzzReplay(f *testing.F) {
+	add := func(r *kgo.Record) {
+		var o identify.Rules
+		id, err := o.Of(r, aTopicID)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var b []byte
+		for _, h := range anIssuer.letter(r, nil, aFailure(id)).record(Neutral).Headers {
+			b = appendString(appendString(b, h.Key), string(h.Value))
+		}
+		f.Add(b)
+	}
+	add(aRecord("message_id", "7"))
+	add(aRecord("ce_id", "7", "ce_source", "/s", "ce_time", "2025-05-07T12:00:00.5Z"))
+	add(aRecord())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := aRecord()
+		for d := (decoder{rest: b}); len(d.rest) > 0 && !d.bad; {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: d.text(), Value: d.bytes()})
+		}
+		p, ok := replayOf(r)
+		if !ok {
+			return
+		}
+		other := Issuer{Group: p.Group, Scope: p.Scope, Secret: []byte("not the secret that sealed it")}
+		if other.accepts(&p, r, identify.Identity{}) {
+			t.Fatalf("%+v is accepted", p)
+		}
+		same := Issuer{Group: p.Group, Scope: p.Scope, Secret: aSecret}
+		q, ok := replayOf(same.Letter(r, &p, Failure{Event: p.Event, Generation: p.Generation}, Neutral))
+		if q.seal = p.seal; !ok || !reflect.DeepEqual(p, q) {
+			t.Fatalf("%+v, then %+v, %v", p, q, ok)
+		}
+	})
+}

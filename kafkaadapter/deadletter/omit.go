@@ -1,0 +1,74 @@
+package deadletter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// ErrIncomplete means that a record is the replay of a dead letter whose value was left out because of its size. To replay
+// it, read the record at its original position, and send its key, value and headers together with the letter's headers,
+// but without hapax_dlt_omitted.
+var ErrIncomplete = errors.New("hapax: the value of a replayed dead letter was left out: send the original record's value with the letter's headers, and remove the header " + dltOmitted)
+
+// The values of the header dltOmitted.
+const (
+	omittedValue  = "value"
+	omittedRecord = "record" // key, value and headers
+)
+
+// shorter leaves out more and more of a letter.
+var shorter = []func(*kgo.Record) *kgo.Record{withoutValue, withoutRecord}
+
+// Shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its headers are too large,
+// with the adapter's own headers only. The header hapax_dlt_omitted says so, and hapax_dlt_omitted_bytes has the number of
+// bytes that were left out. Shorten returns the letter itself if it fits.
+func Shorten(letter *kgo.Record, most int) *kgo.Record {
+	short := letter
+	for i := 0; i < len(shorter) && Size(short) > most; i++ {
+		short = shorter[i](letter)
+	}
+	return short
+}
+
+func withoutValue(letter *kgo.Record) *kgo.Record {
+	return omitting(omittedValue, letter, &kgo.Record{Key: letter.Key, Headers: slices.Clone(letter.Headers)})
+}
+
+func withoutRecord(letter *kgo.Record) *kgo.Record {
+	own := slices.DeleteFunc(slices.Clone(letter.Headers), func(h kgo.RecordHeader) bool { return !strings.HasPrefix(h.Key, HeaderPrefix) })
+	return omitting(omittedRecord, letter, &kgo.Record{Headers: own})
+}
+
+// omitting adds the headers that say what short has less than letter, from which something may have been left out before.
+func omitting(what string, letter, short *kgo.Record) *kgo.Record {
+	n := Size(letter) - Size(short)
+	if before, err := strconv.Atoi(string(identify.LastHeader(letter.Headers, dltOmittedBytes))); err == nil {
+		n += before
+	}
+	h := headerList(slices.DeleteFunc(short.Headers, isOmitted))
+	h.text(dltOmitted, what)
+	h.number(dltOmittedBytes, int64(n))
+	short.Headers = h
+	return short
+}
+
+func isOmitted(h kgo.RecordHeader) bool { return h.Key == dltOmitted || h.Key == dltOmittedBytes }
+
+// Incomplete returns an error that wraps ErrIncomplete and names the original position if something was left out of a dead
+// letter, or of a record that has the headers of one.
+func Incomplete(r *kgo.Record) error {
+	what := identify.LastHeader(r.Headers, dltOmitted)
+	if what == nil {
+		return nil
+	}
+	value := func(name string) []byte { return identify.LastHeader(r.Headers, name) }
+	return fmt.Errorf("%w: the %s of %s bytes is at %s/%s offset %s", ErrIncomplete, what, value(dltOmittedBytes),
+		value(dltTopic), value(dltPartition), strconv.Quote(string(value(dltOffset))))
+}

@@ -1,0 +1,154 @@
+package deadletter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// ErrStored means that pending dead letters in the store cannot be read.
+var ErrStored = errors.New("hapax: the store's pending dead letters cannot be read")
+
+// partBytes is the most bytes of pending dead letters under one key of the store.
+const partBytes = 1 << 20
+
+// Pending are the dead letters of one partition that the store has and the broker does not.
+//
+// They are one string of bytes:
+//
+//	version u8 = 2
+//	letters uvarint | for each: key | value | headers
+//	headers = number uvarint | for each: name | value
+//
+// A byte string has its length as a uvarint before it. A key or a value, which Kafka has as null too, has its length and
+// 1, and 0 for null. Varints are as in encoding/binary, in their shortest form.
+//
+// The string is stored in parts of at most 1 MiB, each under the partition's key and the part's number (u16, big endian);
+// the first part begins with the number of parts (u16, big endian).
+type Pending struct {
+	Letters []*kgo.Record
+	key     []byte
+	parts   int
+}
+
+const (
+	pendingV1 = 1 // one letter, see v1.go
+	pendingV2 = 2
+)
+
+// Put stores the pending letters of a partition under key, and under longer keys that begin with it. There must
+// be none. It returns them for publishing after the commit.
+func Put(tx *engine.Tx, key []byte, letters []*kgo.Record) (*Pending, error) {
+	b := encodeLetters(letters)
+	parts := (len(b) + partBytes - 1) / partBytes
+	if parts > math.MaxUint16 {
+		return nil, fmt.Errorf("%w: dead letters of %d bytes", engine.ErrLimit, len(b))
+	}
+	for i := range parts {
+		part := b[i*partBytes : min(len(b), (i+1)*partBytes)]
+		if i == 0 {
+			part = append(binary.BigEndian.AppendUint16(nil, uint16(parts)), part...)
+		}
+		if err := tx.Put(partKey(key, i), part); err != nil {
+			return nil, err
+		}
+	}
+	return &Pending{Letters: slices.Clone(letters), key: key, parts: parts}, nil
+}
+
+// Size returns about how many bytes a letter has in the store and in the topic, before compression.
+func Size(letter *kgo.Record) int {
+	n := 16 + len(letter.Key) + len(letter.Value)
+	for i := range letter.Headers {
+		n += 4 + len(letter.Headers[i].Key) + len(letter.Headers[i].Value)
+	}
+	return n
+}
+
+// Get returns the pending letters under key, nil if there are none. A letter that an earlier version stored gets the
+// headers of more.
+func Get(tx *engine.Tx, key []byte, more Headers) (*Pending, error) {
+	b, found, err := tx.Get(partKey(key, 0))
+	if err != nil || !found {
+		return nil, err
+	}
+	if len(b) < 2 {
+		return nil, fmt.Errorf("%w: %d bytes", ErrStored, len(b))
+	}
+	p := &Pending{key: key, parts: int(binary.BigEndian.Uint16(b))}
+	b = b[2:]
+	for i := 1; i < p.parts; i++ {
+		part, found, err := tx.Get(partKey(key, i))
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, fmt.Errorf("%w: part %d of %d is missing", ErrStored, i, p.parts)
+		}
+		b = append(b, part...)
+	}
+	p.Letters, err = parseLetters(b, more)
+	return p, err
+}
+
+// Delete removes the letters from the store.
+func (p *Pending) Delete(tx *engine.Tx) error {
+	for i := range p.parts {
+		if err := tx.Delete(partKey(p.key, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func partKey(key []byte, part int) []byte {
+	return binary.BigEndian.AppendUint16(append(make([]byte, 0, len(key)+2), key...), uint16(part))
+}
+
+func encodeLetters(letters []*kgo.Record) []byte {
+	dst := binary.AppendUvarint([]byte{pendingV2}, uint64(len(letters)))
+	for _, r := range letters {
+		dst = appendOptional(appendOptional(dst, r.Key), r.Value)
+		dst = binary.AppendUvarint(dst, uint64(len(r.Headers)))
+		for i := range r.Headers {
+			dst = appendOptional(appendString(dst, r.Headers[i].Key), r.Headers[i].Value)
+		}
+	}
+	return dst
+}
+
+// parseLetters reads the bytes of any version. The letters share memory with b.
+func parseLetters(b []byte, more Headers) ([]*kgo.Record, error) {
+	if len(b) == 0 || b[0] != pendingV1 && b[0] != pendingV2 {
+		return nil, fmt.Errorf("%w: %d bytes in an unknown format: a newer version wrote them, or the application writes keys that begin with kafkaadapter.KeyPrefix", ErrStored, len(b))
+	}
+	d := decoder{rest: b[1:]}
+	var letters []*kgo.Record
+	if b[0] == pendingV1 {
+		letters = []*kgo.Record{d.letterV1().record(more)}
+	} else {
+		n := d.count(3)
+		for range n {
+			letters = append(letters, &kgo.Record{Key: d.optional(), Value: d.optional(), Headers: d.headers()})
+		}
+		d.bad = d.bad || n == 0
+	}
+	if d.bad || len(d.rest) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes are damaged near byte %d", ErrStored, len(b), len(b)-len(d.rest))
+	}
+	return letters, nil
+}
+
+// appendOptional appends b so that nil and empty differ.
+func appendOptional(dst, b []byte) []byte {
+	if b == nil {
+		return append(dst, 0)
+	}
+	return append(binary.AppendUvarint(dst, uint64(len(b))+1), b...)
+}

@@ -1,0 +1,132 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// judge tells what the engine says to r, as a consumer of the group billing asks it. A record that is claimed is put
+// aside as a dead letter if bury, and the letter is returned.
+func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bury bool) (verdict engine.Verdict, reopened bool, dead *kgo.Record) {
+	t.Helper()
+	own, err := o.Of(r, aTopicID)
+	if err != nil && !errors.Is(err, identify.ErrNoID) {
+		t.Fatal(err)
+	}
+	event := own
+	from, ok := anIssuer.Replay(r, own)
+	if ok {
+		event = from.Event
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	ev := engine.Event{
+		Scope: "invoices", ID: event.ID, Time: event.Time,
+		Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
+	}
+	err = eng.Update(context.Background(), func(tx *engine.Tx) error {
+		var res engine.Result
+		var err error
+		if from != nil {
+			res, err = tx.TryReclaim(ev, from.Generation)
+		} else {
+			res, err = tx.TryClaim(ev)
+		}
+		verdict, reopened = res.Verdict, res.Record.Generation > 0
+		if err != nil || !bury || verdict != engine.Claimed {
+			return err
+		}
+		rec, err := tx.DeadLetter(ev)
+		f := aFailure(event)
+		f.Generation = rec.Generation
+		dead = anIssuer.Letter(r, from, f, Neutral)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdict, reopened, dead
+}
+
+func openEngine(t *testing.T) *engine.Engine {
+	t.Helper()
+	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{
+		RetentionWeeks: 10, Clock: func() time.Time { return aTime.Add(31 * 24 * time.Hour) }, // when letters are sent back
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { eng.Close() })
+	return eng
+}
+
+func TestReplayIsHandledOnceForTheEventThatItWas(t *testing.T) {
+	for name, r := range map[string]*kgo.Record{
+		"header":      aRecord("message_id", "7"),
+		"CloudEvents": aRecord("ce_id", "7", "ce_source", "/s"),
+		"position":    aRecord(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			eng := openEngine(t)
+			expect := func(what string, r *kgo.Record, bury bool, verdict engine.Verdict, reopened bool) *kgo.Record {
+				t.Helper()
+				v, re, dead := judge(t, eng, identify.Rules{}, r, bury)
+				if v != verdict || v == engine.Claimed && re != reopened {
+					t.Fatalf("%s: %v, reopened %v; want %v, %v", what, v, re, verdict, reopened)
+				}
+				return dead
+			}
+			first := expect("the record", r, true, engine.Claimed, false)
+			expect("the record again", r, false, engine.Duplicate, false)
+			second := expect("its replay, which fails too", sentBack(first), true, engine.Claimed, true)
+			expect("the first letter again", sentBack(first), false, engine.Duplicate, false)
+			expect("the second letter", sentBack(second), false, engine.Claimed, true)
+			expect("the second letter again", sentBack(second), false, engine.Duplicate, false)
+		})
+	}
+}
+
+// Somebody who knows everything but the secret cannot take the place of a record that is still to come.
+func TestMadeUpReplayTakesNobodysPlace(t *testing.T) {
+	eng := openEngine(t)
+	next := aRecord()
+	next.Offset++
+	forger := anIssuer
+	forger.Secret = []byte("not the secret")
+	forged := forger.Letter(next, nil, aFailure(identified(t, next)), Neutral)
+	if v, _, _ := judge(t, eng, identify.Rules{}, sentBack(forged), false); v != engine.Claimed {
+		t.Errorf("the record that carries the headers is %v", v)
+	}
+	if v, _, _ := judge(t, eng, identify.Rules{}, next, false); v != engine.Claimed {
+		t.Errorf("the record whose position was named is %v", v)
+	}
+}
+
+// Stream processors copy headers to what they make of a record. Those are events of their own.
+func TestRecordsMadeOfAReplayAreEventsOfTheirOwn(t *testing.T) {
+	for name, r := range map[string]*kgo.Record{"header": aRecord("message_id", "7"), "position": aRecord()} {
+		eng := openEngine(t)
+		_, _, dead := judge(t, eng, identify.Rules{}, r, true)
+		for i := range 3 {
+			made := sentBack(dead)
+			made.Topic, made.Offset = "lines", int64(i)
+			if name == "header" {
+				made.Headers = append(made.Headers, kgo.RecordHeader{Key: "message_id", Value: []byte{'7', '-', byte('0' + i)}})
+			}
+			if v, reopened, _ := judge(t, eng, identify.Rules{}, made, false); v != engine.Claimed || reopened {
+				t.Errorf("%s: record %d is %v, reopened %v", name, i, v, reopened)
+			}
+		}
+		if v, reopened, _ := judge(t, eng, identify.Rules{}, sentBack(dead), false); v != engine.Claimed || !reopened {
+			t.Errorf("%s: the replay itself is %v, reopened %v", name, v, reopened)
+		}
+	}
+}

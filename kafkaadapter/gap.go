@@ -1,0 +1,140 @@
+package kafkaadapter
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// rawFetchBytes is the size of one raw fetch.
+const rawFetchBytes = 1 << 20
+
+// A survey is what a raw fetch has found in a part of a log: the offsets of the records that a consumer has to see.
+//
+// Offsets have gaps where records were aborted or compacted. A gap also remains where the client has skipped a batch whose
+// header was damaged on the way: the checksum of a batch does not cover its offset. So each gap is looked at once more, in
+// a fetch of its own that is decoded apart. The survey covers more than the gap, so that a compacted topic costs one more
+// fetch for each rawFetchBytes and not one for each gap.
+type survey struct {
+	from, to int64
+	records  []int64 // ascending
+}
+
+// explains reports whether the survey covers the gap from..to, which has to be without records.
+func (s *survey) explains(from, to int64) bool {
+	return s.covers(from, to) && !s.has(from, to)
+}
+
+func (s *survey) covers(from, to int64) bool { return s.from <= from && to <= s.to }
+
+func (s *survey) has(from, to int64) bool {
+	for _, offset := range s.records {
+		if offset >= from && offset < to {
+			return true
+		}
+	}
+	return false
+}
+
+// explainGaps makes sure that no record is missing before or among those that were fetched.
+func (p *partition) explainGaps(recs []*kgo.Record) error {
+	want := p.next
+	for _, r := range recs {
+		if r.Offset > want && !p.survey.explains(want, r.Offset) {
+			if err := p.explain(want, r.Offset); err != nil {
+				return err
+			}
+		}
+		want = max(want, r.Offset+1)
+	}
+	return nil
+}
+
+// explain surveys the log from one offset to another. It fails if there is a record between them.
+func (p *partition) explain(from, to int64) error {
+	for at := from; at < to; at = p.survey.to {
+		if err := p.surveyFrom(at); err != nil {
+			return fmt.Errorf("offsets %d to %d are missing and cannot be looked at: %w", from, to-1, err)
+		}
+		if p.survey.has(at, to) {
+			return fmt.Errorf("%w: %d to %d", ErrGap, from, to-1)
+		}
+	}
+	return nil
+}
+
+// surveyFrom fetches the log from an offset, apart from the client's own fetches.
+func (p *partition) surveyFrom(offset int64) error {
+	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
+	defer cancel()
+	raw, err := p.rawFetch(ctx, offset)
+	if err != nil {
+		return err
+	}
+	o := kgo.ProcessFetchPartitionOpts{
+		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: p.pos.Topic, Partition: p.pos.Partition,
+	}
+	f, next := kgo.ProcessFetchPartition(o, raw, kgo.DefaultDecompressor(), nil)
+	switch {
+	case f.Err != nil:
+		return f.Err
+	case next <= offset:
+		return fmt.Errorf("the broker returned nothing from offset %d", offset)
+	}
+	p.survey = survey{from: offset, to: next}
+	for _, r := range f.Records {
+		if !isControl(r) {
+			p.survey.records = append(p.survey.records, r.Offset)
+		}
+	}
+	return nil
+}
+
+func (p *partition) rawFetch(ctx context.Context, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+	leader, _, err := p.c.client.PartitionLeader(p.pos.Topic, p.pos.Partition)
+	if err == nil && leader < 0 {
+		err = kerr.LeaderNotAvailable
+	}
+	if err != nil {
+		return nil, err
+	}
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel, req.SessionEpoch = 100, 1, rawFetchBytes, readCommitted, -1
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = p.pos.Topic, p.topicID
+	q := kmsg.NewFetchRequestTopicPartition()
+	q.Partition, q.FetchOffset, q.PartitionMaxBytes = p.pos.Partition, offset, rawFetchBytes
+	t.Partitions = append(t.Partitions, q)
+	req.Topics = append(req.Topics, t)
+	resp, err := p.c.client.Broker(int(leader)).RetriableRequest(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	r := resp.(*kmsg.FetchResponse)
+	if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+		return nil, err
+	}
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			if rp := &r.Topics[i].Partitions[j]; rp.Partition == p.pos.Partition {
+				return rp, kerr.ErrorForCode(rp.ErrorCode)
+			}
+		}
+	}
+	return nil, kerr.UnknownTopicOrPartition
+}
+
+// missing stops a partition whose offsets have a gap that nothing explains. The next try reads it again from the store's
+// offset: what was damaged on the way comes whole then.
+func (p *partition) missing(err error) state {
+	if p.isEnding() {
+		return ended
+	}
+	p.c.client.PauseFetchPartitions(p.only())
+	p.queue.close()
+	p.cause = err
+	return p.stopForNow("gap", err, lookingUp)
+}

@@ -1,0 +1,152 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+// A hanging store answers nothing while it hangs.
+type hanging struct {
+	engine.Store
+	mu    sync.Mutex
+	hang  chan struct{} // nil: it answers
+	asked chan struct{} // while it hangs
+}
+
+func (h *hanging) set(hang chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hang = hang
+}
+
+func (h *hanging) wait() {
+	h.mu.Lock()
+	hang := h.hang
+	h.mu.Unlock()
+	if hang != nil {
+		select {
+		case h.asked <- struct{}{}:
+		default:
+		}
+		<-hang
+	}
+}
+
+func (h *hanging) Apply(b *engine.Batch) (func() error, error) {
+	h.wait()
+	return h.Store.Apply(b)
+}
+
+func (h *hanging) Claim(key []byte) ([]byte, bool, error) {
+	h.wait()
+	return h.Store.Claim(key)
+}
+
+func (h *hanging) State(key []byte) ([]byte, bool, error) {
+	h.wait()
+	return h.Store.State(key)
+}
+
+// hangingRig has a store that hangs between hang and the function that it returns.
+func hangingRig(t *testing.T) (r *rig, store *hanging, hang func() (answer func())) {
+	t.Helper()
+	r = newRig(t, 1)
+	store = &hanging{Store: storetest.NewMem(engine.Identity{}), asked: make(chan struct{}, 1)}
+	eng, err := engine.Open(store, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.eng = eng
+	t.Cleanup(func() { _ = eng.Close() })
+	return r, store, func() func() {
+		c := make(chan struct{})
+		store.set(c)
+		answer := sync.OnceFunc(func() {
+			store.set(nil)
+			close(c)
+		})
+		t.Cleanup(answer)
+		return answer
+	}
+}
+
+// inTime fails the test if f does not return. The bound is far above the timeouts that are tested.
+func inTime(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not return", what)
+	}
+}
+
+func TestRunEndsAlthoughTheStoreHangs(t *testing.T) {
+	r, store, hang := hangingRig(t)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Timeouts.Shutdown = 100 * time.Millisecond })
+	r.untilStored(t, 0, 1)
+	p := m.partition(topicPartition{r.topic, 0})
+	answer := hang()
+	r.send(t, 0, "b")
+	<-store.asked
+	m.cancel()
+	inTime(t, "Run", func() { <-m.done })
+	if !errors.Is(m.err, context.DeadlineExceeded) {
+		t.Errorf("Run: %v", m.err)
+	}
+	answer()
+	<-p.done
+	m = r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	r.checkOnce(t, "a", "b")
+}
+
+func TestRunThatCannotBeginEndsAlthoughTheStoreHangs(t *testing.T) {
+	r, store, hang := hangingRig(t)
+	answer := hang()
+	m := r.start(t, r.work(1, nil))
+	<-store.asked
+	m.cancel()
+	inTime(t, "Run", func() { <-m.done })
+	if m.err != nil {
+		t.Errorf("Run: %v", m.err)
+	}
+	answer()
+}
+
+func TestCallbacksReturnAlthoughTheStoreHangs(t *testing.T) {
+	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
+		"revoked": func(c *Consumer, lost map[string][]int32) { c.revoked(lost) },
+		"lost":    func(c *Consumer, lost map[string][]int32) { c.lost(lost) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, store, hang := hangingRig(t)
+			r.send(t, 0, "a")
+			m := r.start(t, r.work(1, nil), func(o *Options) {
+				o.Timeouts.Drain, o.Timeouts.Shutdown = 100*time.Millisecond, 100*time.Millisecond
+			})
+			r.untilStored(t, 0, 1)
+			p := m.partition(topicPartition{r.topic, 0})
+			answer := hang()
+			r.send(t, 0, "b")
+			<-store.asked
+			inTime(t, name, func() { give(m.Consumer, map[string][]int32{r.topic: {0}}) })
+			answer()
+			<-p.done
+			m.cancel()
+			<-m.done
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package kafkaadapter
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Errors of Ready and Live. They are wrapped: test them with errors.Is.
+var (
+	// ErrNotReady is returned by Ready, with the reason.
+	ErrNotReady = errors.New("hapax: the consumer is not ready")
+	// ErrNotLive is returned by Live, with the reason.
+	ErrNotLive = errors.New("hapax: the consumer is not live: restart the process")
+)
+
+// health is what Ready and Live need beside the states of the partitions.
+type health struct {
+	joined  atomic.Bool           // the group has made an assignment for this member
+	outcome atomic.Pointer[error] // of Run, once it has returned
+	letters atomic.Pointer[error] // why dead letters cannot be published, as far as the brokers have said so
+}
+
+// Ready returns nil while the consumer is a member of its group and reads all partitions that are assigned to it: each
+// has been looked up, is owned, and is not stopped, and the dead-letter topics exist and may be written to. A paused partition counts as read. Otherwise the error wraps
+// ErrNotReady, and the StopError of each stopped partition. Ready asks no broker, and is safe for concurrent use.
+func (c *Consumer) Ready() error {
+	if c.health.outcome.Load() != nil {
+		return fmt.Errorf("%w: Run has returned", ErrNotReady)
+	}
+	if !c.health.joined.Load() {
+		return fmt.Errorf("%w: it has not joined the group %q yet", ErrNotReady, c.opt.Group)
+	}
+	var all []error
+	if err := c.health.letters.Load(); err != nil {
+		all = append(all, *err)
+	}
+	for _, p := range c.partitions() {
+		switch s := p.status(); {
+		case s.stop != nil:
+			all = append(all, s.stop)
+		case s.state < publishing:
+			all = append(all, fmt.Errorf("%s is not read yet (%v)", p.tp(), s.state))
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("%w: %w", ErrNotReady, errors.Join(all...))
+	}
+	return nil
+}
+
+// Live returns nil unless only a new process can help: Run has returned, the engine's store has failed, or a handler has
+// run for longer than Timeouts.Drain after the end of its context, which Route.HandlerTimeout brings about. The error
+// wraps ErrNotLive and the cause. Before Run, and while brokers or dead letters make the consumer wait, it is live. Live
+// is safe for concurrent use.
+func (c *Consumer) Live() error {
+	if o := c.health.outcome.Load(); o != nil {
+		if *o == nil {
+			return fmt.Errorf("%w: Run has returned", ErrNotLive)
+		}
+		return fmt.Errorf("%w: Run has returned: %w", ErrNotLive, *o)
+	}
+	if err := c.eng.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotLive, err)
+	}
+	for _, p := range c.partitions() {
+		if late := p.overdue(); late > c.opt.Timeouts.Drain {
+			return fmt.Errorf("%w: a handler of %s still runs %v after its context has ended", ErrNotLive, p.tp(), late.Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// ReadyHandler returns a handler for readiness probes: 200 while Ready returns nil, 503 with its error otherwise.
+func (c *Consumer) ReadyHandler() http.Handler { return probe(c.Ready) }
+
+// LiveHandler returns a handler for liveness probes: 200 while Live returns nil, 503 with its error otherwise.
+func (c *Consumer) LiveHandler() http.Handler { return probe(c.Live) }
+
+func probe(check func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		text := "ok"
+		if err := check(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			text = err.Error()
+		}
+		_, _ = fmt.Fprintln(w, text) // the prober may be gone
+	})
+}

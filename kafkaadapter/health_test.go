@@ -1,0 +1,126 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+func probed(h http.Handler) int {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	return w.Code
+}
+
+func TestReadyWhileAllPartitionsAreRead(t *testing.T) {
+	r := newRig(t, 2)
+	idle, err := New(r.eng, r.options(r.work(2, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := idle.Ready(); !errors.Is(err, ErrNotReady) {
+		t.Errorf("ready before Run: %v", err)
+	}
+	if err := idle.Live(); err != nil {
+		t.Errorf("not live before Run: %v", err)
+	}
+
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(2, nil))
+	kafkatest.Until(t, "ready", func() bool { return m.Ready() == nil })
+	if len(m.partitions()) != 2 {
+		t.Errorf("ready with %d of 2 partitions", len(m.partitions()))
+	}
+	if ready, live := probed(m.ReadyHandler()), probed(m.LiveHandler()); ready != http.StatusOK || live != http.StatusOK {
+		t.Errorf("probes answer %d and %d", ready, live)
+	}
+	m.stop(t)
+	if err := m.Live(); !errors.Is(err, ErrNotLive) {
+		t.Errorf("live after Run: %v", err)
+	}
+	if ready, live := probed(m.ReadyHandler()), probed(m.LiveHandler()); ready != http.StatusServiceUnavailable || live != http.StatusServiceUnavailable {
+		t.Errorf("probes answer %d and %d", ready, live)
+	}
+}
+
+func TestNotReadyWhileAPartitionIsStopped(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	bad := r.event(0, "")
+	bad.Headers = nil
+	r.Produce(t, bad)
+	r.DeleteTopic(t, r.topic+"-dlt")
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Identify.NoPosition = true })
+	stop := m.stoppedOne(t)
+	kafkatest.Until(t, "not ready", func() bool { return m.Ready() != nil })
+	var reason *StopError
+	if err := m.Ready(); !errors.Is(err, ErrNotReady) || !errors.As(err, &reason) || reason.Reason != stop.Reason {
+		t.Errorf("Ready: %v", err)
+	}
+	if err := m.Live(); err != nil {
+		t.Errorf("a stopped partition makes the consumer not live: %v", err)
+	}
+}
+
+func TestHandlerThatTakesTooLongFailsAnAttempt(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "slow", "next")
+	var cause error
+	m := r.start(t, r.work(2, func(ctx context.Context, _ *engine.Tx, rec *Record) error {
+		if string(rec.Event.ID) != "slow" {
+			return nil
+		}
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return ctx.Err()
+	}), func(o *Options) { o.Routes[0].HandlerTimeout = time.Millisecond })
+	r.untilStored(t, 0, 2)
+	m.counts(t, 2, "failed_attempts_total")
+	m.counts(t, 1, "dead_letters_total")
+	r.checkOnce(t, "next")
+	m.stop(t)
+	if !errors.Is(cause, ErrHandlerTimeout) {
+		t.Errorf("the handler's context ended because of %v", cause)
+	}
+}
+
+func TestNotLiveWhileAHandlerIgnoresItsTimeout(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	entered, leave := make(chan struct{}), make(chan struct{})
+	m := r.start(t, r.work(2, func(context.Context, *engine.Tx, *Record) error {
+		close(entered)
+		<-leave
+		return nil
+	}), func(o *Options) {
+		o.Routes[0].HandlerTimeout, o.Timeouts.Drain = time.Millisecond, time.Millisecond
+	})
+	<-entered
+	kafkatest.Until(t, "not live", func() bool { return errors.Is(m.Live(), ErrNotLive) })
+	close(leave)
+	r.untilStored(t, 0, 1)
+	if err := m.Live(); err != nil {
+		t.Errorf("not live after the handler has ended: %v", err)
+	}
+	m.stop(t)
+}
+
+func TestNotReadyBeforeAPartitionIsLookedUp(t *testing.T) {
+	r := newRig(t, 1)
+	c, err := New(r.eng, r.options(r.work(2, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := topicPartition{r.topic, 0}
+	c.health.joined.Store(true)
+	c.parts[tp] = newPartition(c, tp, nil, 0)
+	if err := c.Ready(); !errors.Is(err, ErrNotReady) {
+		t.Errorf("ready while a partition is looked up: %v", err)
+	}
+}

@@ -1,0 +1,80 @@
+package identify
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The Kafka binding of CloudEvents 1.0: attributes are headers ce_* in binary mode; in structured mode the content type
+// begins with that of CloudEvents, in any case of letters, and the payload is the whole event.
+const (
+	contentType     = "content-type"
+	cloudEventsType = "application/cloudevents"
+	ceSource        = "ce_source"
+)
+
+// cloudEvent finds the identity of a CloudEvents event, and the time that its payload has; nothing (rule 0) if the
+// record is none, or has not both a source and an id.
+func cloudEvent(r *kgo.Record, f *finding) (err error) {
+	if kind := LastHeader(r.Headers, contentType); len(kind) >= len(cloudEventsType) {
+		if bytes.EqualFold(kind[:len(cloudEventsType)], []byte(cloudEventsType)) {
+			*f, err = structured(kind[len(cloudEventsType):], r.Value)
+			return err
+		}
+	}
+	id := LastHeader(r.Headers, CloudEventsID)
+	if id == nil {
+		return nil
+	}
+	if source := LastHeader(r.Headers, ceSource); source != nil {
+		f.rule, f.id, f.source = IDCloudEvents, id, source
+	}
+	return nil
+}
+
+// structured reads an event from a payload whose content type is that of CloudEvents followed by suffix.
+func structured(suffix, payload []byte) (finding, error) {
+	format, _, _ := bytes.Cut(suffix, []byte(";"))
+	switch format := strings.ToLower(string(bytes.TrimSpace(format))); {
+	case strings.HasPrefix(format, "-batch"):
+		return finding{}, fmt.Errorf("%w: it is a CloudEvents batch: send each event in a record of its own", ErrBadPayload)
+	case format != "" && format != "+json":
+		return finding{}, fmt.Errorf("%w: CloudEvents in the format %q: JSON is read, and binary mode for anything else", ErrBadPayload, format)
+	}
+	// A map, because fields of a struct would be matched in any case of letters.
+	var attributes map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &attributes); err != nil {
+		return finding{}, fmt.Errorf("%w: CloudEvents in JSON: %w", ErrBadPayload, err)
+	}
+	source, err := attribute(attributes, "source")
+	if err != nil {
+		return finding{}, err
+	}
+	id, err := attribute(attributes, "id")
+	if err != nil {
+		return finding{}, err
+	}
+	f := finding{rule: IDCloudEventsStructured, source: source, id: id}
+	if at := bytes.Trim(attributes["time"], `"`); len(at) > 0 && string(at) != "null" {
+		f.text = at // a time needs no escapes; what is none is found out when it is parsed
+	}
+	return f, nil
+}
+
+// attribute returns a string that has to be there.
+func attribute(attributes map[string]json.RawMessage, name string) ([]byte, error) {
+	var s string
+	err := json.Unmarshal(attributes[name], &s)
+	switch {
+	case err != nil || s == "":
+		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q is not a string with something in it", ErrBadPayload, name)
+	case strings.ContainsRune(s, '\uFFFD'):
+		// It stands for whatever is not UTF-8: two ids that differ there only would be taken for one.
+		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q has the replacement character or is not UTF-8", ErrBadPayload, name)
+	}
+	return []byte(s), nil
+}

@@ -1,0 +1,61 @@
+package identify
+
+import "encoding/binary"
+
+// Event ids as the engine is given them. A producer's id from a header or a payload is itself, so that it can be read
+// and looked up; whatever is put together begins with a zero byte and says what it is:
+//
+//	the id                                                     from a header or the payload, if it begins with another byte
+//	00 01 | the id                                             if it begins with a zero byte
+//	00 02 | len(source) uvarint | source | len(id) uvarint | id    CloudEvents, in either mode
+//	00 03 | topic id 16 | partition u32 | offset u64           a position; big endian, so that offsets sort
+//	00 04 | len(topic) uvarint | topic | one of the first three    with Rules.PerTopic
+//
+// So no two of these are equal unless all their parts are: a reader sees where each part ends. They are in stores for
+// ever; a change is a new number.
+const (
+	idMark       = 0x00
+	idPlain      = 0x01
+	idCloudEvent = 0x02
+	idPosition   = 0x03
+	idTopic      = 0x04
+
+	positionIDLen = 2 + 16 + 4 + 8
+)
+
+// eventID returns the id of an event that has one of its own. It copies nothing that is an id as it is.
+func (o *Rules) eventID(topic string, f *finding) []byte {
+	if !o.PerTopic && f.source == nil && f.id[0] != idMark {
+		return f.id
+	}
+	size := 2 + binary.MaxVarintLen32 + len(f.source) + binary.MaxVarintLen32 + len(f.id)
+	if o.PerTopic {
+		size += 2 + binary.MaxVarintLen32 + len(topic)
+	}
+	b := make([]byte, 0, size)
+	if o.PerTopic {
+		b = append(binary.AppendUvarint(append(b, idMark, idTopic), uint64(len(topic))), topic...)
+	}
+	switch {
+	case f.source != nil:
+		b = appendBytes(append(b, idMark, idCloudEvent), f.source)
+		b = appendBytes(b, f.id)
+	case f.id[0] == idMark:
+		b = append(append(b, idMark, idPlain), f.id...)
+	default:
+		b = append(b, f.id...)
+	}
+	return b
+}
+
+func positionID(topicID [16]byte, partition int32, offset int64) []byte {
+	b := append(make([]byte, 0, positionIDLen), idMark, idPosition)
+	b = append(b, topicID[:]...)
+	b = binary.BigEndian.AppendUint32(b, uint32(partition))
+	return binary.BigEndian.AppendUint64(b, uint64(offset))
+}
+
+// appendBytes appends b and its length before it.
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}

@@ -1,0 +1,117 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ErrLetterTopic says that dead letters cannot be written to their topic, as the brokers say before there is any. See
+// Consumer.Ready.
+var ErrLetterTopic = errors.New("hapax: a dead-letter topic cannot be written")
+
+// letterTopics are the dead-letter topics of all routes, each once.
+func (o *Options) letterTopics() (all []string) {
+	for i := range o.Routes {
+		r := &o.Routes[i]
+		if r.DeadLetters == nil {
+			continue
+		}
+		for _, topic := range r.Topics {
+			all = append(all, r.DeadLetters.TopicOf(topic))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// batchBytes is the client's limit of a batch before compression. What a dead-letter topic takes is for the broker to
+// say, and the publisher makes the batches small.
+func (c *Consumer) batchBytes(topic string) int32 {
+	if slices.Contains(c.opt.letterTopics(), topic) {
+		return 1 << 30 // the most that the client takes
+	}
+	return 1 << 20
+}
+
+// letterTopicLoop looks at the dead-letter topics, again every Telemetry.LagInterval until all can be written. A fault is
+// logged when it is new.
+func (c *Consumer) letterTopicLoop(ctx context.Context) {
+	logged := make(map[string]string)
+	for {
+		faults, err := c.letterTopicFaults(ctx)
+		switch {
+		case err == nil && len(faults) == 0:
+			c.health.letters.Store(nil)
+			return
+		case err == nil:
+			all := errors.Join(faults...)
+			c.health.letters.Store(&all)
+		}
+		for _, fault := range faults {
+			if text := fault.Error(); logged[text] == "" {
+				logged[text] = text
+				c.opt.Telemetry.Logger.Error("a partition stops at its first dead letter", "group", c.opt.Group, "error", fault)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(c.opt.Telemetry.LagInterval):
+		}
+	}
+}
+
+// letterTopicFaults asks the brokers whether each dead-letter topic exists and may be written to. An error means that
+// they did not answer.
+func (c *Consumer) letterTopicFaults(ctx context.Context) (faults []error, err error) {
+	topics := c.opt.letterTopics()
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	req.IncludeTopicAuthorizedOperations = true
+	for i := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &topics[i]
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, c.client)
+	if err != nil {
+		return nil, err
+	}
+	for i := range resp.Topics {
+		if fault := letterTopicFault(&resp.Topics[i]); fault != nil {
+			faults = append(faults, fault)
+		}
+	}
+	return faults, nil
+}
+
+// letterTopicFault says why a topic cannot be written, nil if it can or if the brokers do not say.
+func letterTopicFault(t *kmsg.MetadataResponseTopic) error {
+	const (
+		writeBit = 1 << kmsg.ACLOperationWrite
+		unknown  = math.MinInt32
+	)
+	topic := ""
+	if t.Topic != nil {
+		topic = *t.Topic
+	}
+	switch err := kerr.ErrorForCode(t.ErrorCode); {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return fmt.Errorf("%w: topic %s does not exist: create it, or set deadletter.Options.Topic", ErrLetterTopic, topic)
+	case errors.Is(err, kerr.TopicAuthorizationFailed),
+		err == nil && t.AuthorizedOperations != unknown && t.AuthorizedOperations&writeBit == 0:
+		return fmt.Errorf("%w: topic %s: the consumer's principal needs the operations Write and Describe on it: grant them", ErrLetterTopic, topic)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// away fails the look-ups of the topic's logs until back is called.
+func (r *rig) away(t *testing.T, err *kerr.Error) (back func()) {
+	t.Helper()
+	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: r.topic, Err: err, Count: -1})
+	return func() { h.Remove() }
+}
+
+// The group's commit is compared when the leader is back, not only when it is there at the assignment.
+func TestForeignStoreIsSeenAfterALeaderWasAway(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	for name, tt := range map[string]struct {
+		change func(r *rig)
+		kind   error
+	}{
+		"another store": {func(r *rig) { r.open(t, storetest.NewMem(engine.Identity{})) }, ErrForeignStore},
+		"empty store": {func(r *rig) {
+			r.Commit(t, r.group, r.offset(0, 10, "kgo-1"))
+			r.open(t, storetest.NewMem(engine.Identity{}))
+		}, ErrEmptyStore},
+		"older store": {func(r *rig) {
+			r.send(t, 0, "later")
+			r.Commit(t, r.group, r.offset(0, 11, authorOf(r.eng.Identity()).metadata()))
+		}, ErrKafkaAhead},
+		"reset": {func(r *rig) { r.Commit(t, r.group, r.offset(0, 4, "")) }, ErrOffsetReset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := consumed(t)
+			tt.change(r)
+			before := len(r.handled())
+			commit, _ := r.Committed(t, r.group, r.topic, 0)
+			back := r.away(t, kerr.LeaderNotAvailable)
+			m := r.start(t, r.work(1, nil))
+			for range 2 {
+				if e := m.stoppedOne(t); e.Reason != "unreachable" {
+					t.Errorf("stopped: %v", e)
+				}
+			}
+			back()
+			for e := m.stoppedOne(t); ; e = m.stoppedOne(t) {
+				if e.Partition == 0 {
+					if !errors.Is(e, tt.kind) {
+						t.Errorf("stopped: %v, want %v", e, tt.kind)
+					}
+					break
+				}
+			}
+			m.stop(t)
+			if after, _ := r.Committed(t, r.group, r.topic, 0); after.At != commit.At || after.Metadata != commit.Metadata || len(r.handled()) != before {
+				t.Errorf("%d records were handled, Kafka had %+v and has %+v", len(r.handled())-before, commit, after)
+			}
+		})
+	}
+}
+
+// A counter counts the records that the client has fetched.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) OnFetchRecordBuffered(*kgo.Record) { c.n.Add(1) }
+
+func TestReadingResumesAtTheStoresOffsetAfterALeaderWasAway(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", 1000)...)
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 1000)
+	m.stop(t)
+	r.send(t, 0, "b")
+	back := r.away(t, kerr.LeaderNotAvailable)
+	var fetched counter
+	m = r.start(t, r.work(1, nil), func(o *Options) { o.Client = append(o.Client, kgo.WithHooks(&fetched)) })
+	if e := m.stoppedOne(t); e.Reason != "unreachable" {
+		t.Errorf("stopped: %v", e)
+	}
+	back()
+	r.untilStored(t, 0, 1001)
+	m.stop(t)
+	if n := fetched.n.Load(); n != 1 {
+		t.Errorf("%d records were fetched for one", n)
+	}
+}
+
+// An assignment is made although no broker answers: each partition's goroutine waits for itself.
+func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
+	dialed := make(chan struct{}, 100)
+	o := someOptions()
+	o.Client = append(o.Client, kgo.Dialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dialed <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	c, err := New(memEngine(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.client, err = kgo.NewClient(o.Client...); err != nil {
+		t.Fatal(err)
+	}
+	defer c.client.Close()
+	a := assigner{c: c}
+	offsets, err := a.adjust(t.Context(), map[string]map[int32]kgo.Offset{"in": {0: kgo.NewOffset(), 1: kgo.NewOffset(), 2: kgo.NewOffset()}})
+	if err != nil || len(offsets["in"]) != 3 {
+		t.Errorf("assigned are %v, %v", offsets, err)
+	}
+	<-dialed
+	for _, p := range c.partitions() {
+		if s := p.status(); s.state != lookingUp || s.stop != nil {
+			t.Errorf("%v is %+v", p.tp(), s)
+		}
+	}
+	if n := c.drain(c.takeAll(), time.Minute); n > 0 {
+		t.Errorf("%d look-ups outlive their assignment", n)
+	}
+}
+
+func TestTopicThatMayNotBeReadStopsAlone(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	for name, key := range map[string]kmsg.Key{"when it is looked up": kmsg.ListOffsets, "when it is fetched": kmsg.Fetch} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			closed := r.topic + "-closed"
+			r.CreateNamed(t, closed, 1, nil)
+			r.CreateNamed(t, closed+"-dlt", 1, nil)
+			r.Produce(t, &kgo.Record{Topic: closed, Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte("c")}}})
+			h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{key}, Topic: closed, Err: kerr.TopicAuthorizationFailed, Count: -1})
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Topics = append(o.Routes[0].Topics, closed) })
+			if e := m.stoppedOne(t); e.Topic != closed || e.Reason != "unauthorized" || !errors.Is(e, kerr.TopicAuthorizationFailed) {
+				t.Errorf("stopped: %v", e)
+			}
+			r.send(t, 0, "a")
+			r.untilStored(t, 0, 1)
+			h.Remove()
+			kafkatest.Until(t, "the other topic's record", func() bool { return r.effects(t, "c") == 1 })
+			m.stop(t)
+		})
+	}
+}
+
+// Latest leaves out what was there when the group first got the topic. A partition that is added later is read from its
+// beginning, as is one of a topic that was created again.
+func TestLatestReadsLaterPartitionsFromTheirBeginning(t *testing.T) {
+	r := newRig(t, 1)
+	latest := func(o *Options) { o.Routes[0].Start = Latest }
+	r.send(t, 0, "before")
+	m := r.start(t, r.work(1, nil), latest)
+	r.UntilCommitted(t, r.group, r.topic, 0, 1)
+	m.stop(t)
+	if _, err := kadm.NewClient(r.Client(t)).CreatePartitions(t.Context(), 1, r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.partitions = 2
+	kafkatest.Until(t, "the partition that is added", func() bool {
+		return r.TryProduce(t, r.event(1, "added")) == nil
+	})
+	m = r.start(t, r.work(1, nil), latest)
+	kafkatest.Until(t, "the record of the partition that was added", func() bool { return r.effects(t, "added") > 0 })
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(slices.Compact(got), []string{"added"}) {
+		t.Errorf("handled %q", got)
+	}
+}

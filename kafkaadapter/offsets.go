@@ -1,0 +1,243 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A commit is an offset that the group has in Kafka.
+type commit struct {
+	offset   int64
+	epoch    int32
+	metadata string
+}
+
+// offsets are the offsets of a partition in the store and in Kafka. The store's decides where to read. Kafka's follows: it
+// is for lag tools, and it bears the identity of the store that has the claims.
+type offsets struct {
+	mu     sync.Mutex // guards the rest
+	stored kgo.EpochOffset
+	owned  bool    // stored is known, and this assignment owns the partition
+	kafka  *commit // nil: the group has none
+	dirty  bool    // Kafka has to be told even if the offset is the same
+
+	// For pinned partitions.
+	seen     *commit   // as Kafka has told last
+	changed  bool      // the group's commit is another process's: the partition has to be looked up
+	signedAt time.Time // the last commit by this assignment
+}
+
+// known returns the group's commit as it was fetched for the assignment, or as this assignment has committed it since.
+func (o *offsets) known() *commit {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.kafka
+}
+
+// begin notes where the assignment begins after store and Kafka were compared. Where a policy overrules Kafka's commit, or
+// the commit is not this store's, Kafka is told before anything is handled: a commit ahead of the store would look like a
+// store that has lost its end.
+func (o *offsets) begin(b beginning, epoch int32, self string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stored, o.owned, o.changed = kgo.EpochOffset{Epoch: epoch, Offset: b.offset}, true, false
+	o.dirty = o.dirty || o.kafka == nil || o.kafka.metadata != self || o.kafka.offset > b.offset
+	if b.kind != nil {
+		o.kafka = &commit{offset: b.offset, epoch: epoch, metadata: self}
+	}
+}
+
+// saw notes the store's offset for the lag of a partition that is not taken over yet.
+func (o *offsets) saw(next int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.owned {
+		o.stored.Offset = next
+	}
+}
+
+// moved notes the offset that a batch has put into the store, or with AtMostOnce that of the first record after it whose
+// handler has not begun: the store may be set back to it.
+func (o *offsets) moved(next int64, epoch int32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stored = kgo.EpochOffset{Epoch: epoch, Offset: next}
+}
+
+// next is the store's offset; 0 if it is not known.
+func (o *offsets) next() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stored.Offset
+}
+
+// pending returns the offset that Kafka does not have yet.
+func (o *offsets) pending() (kgo.EpochOffset, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	expires := !o.signedAt.IsZero() && time.Since(o.signedAt) > signAgain
+	return o.stored, o.owned && !o.changed && (o.dirty || expires || o.kafka.offset != o.stored.Offset)
+}
+
+// signAgain is the time after which an offset is committed again although it has not moved. Brokers forget the commits of
+// a group without members, and with them the identity of the store, after offsets.retention.minutes.
+const signAgain = time.Hour
+
+func (o *offsets) committed(at kgo.EpochOffset, self string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.signedAt = time.Now()
+	o.kafka = &commit{offset: at.Offset, epoch: at.Epoch, metadata: self}
+	o.dirty = at.Offset > o.stored.Offset // the assignment began anew meanwhile
+}
+
+// replaced reports whether the group's commit is by now another process's, which neither this store nor the comparison
+// with it has seen. It is known from then on, for the next comparison.
+func (o *offsets) replaced(now *commit, self string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now == nil || now.metadata == self || o.seen != nil && *now == *o.seen {
+		return false
+	}
+	o.kafka, o.seen, o.changed = now, now, true
+	return true
+}
+
+// isChanged reports whether replaced has found another commit since the assignment was compared.
+func (o *offsets) isChanged() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.changed
+}
+
+func (o *offsets) isSigned() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.dirty
+}
+
+// sign commits the offset to Kafka with the store's identity before anything is handled, so that a later owner with
+// another store sees that it lacks the claims, even if this process dies at once.
+func (p *partition) sign() state {
+	for pauses := p.newPause(); !p.offsets.isSigned(); {
+		if !p.c.commit(p.ending, []*partition{p}, commitTime) && !p.wait(pauses.inFlight()) {
+			return ended
+		}
+		if p.offsets.isChanged() {
+			return lookingUp
+		}
+	}
+	return publishing
+}
+
+// setOffset puts the offset of a batch into the store, with the claims of its records.
+func (b *batch) setOffset() error {
+	p := b.p
+	if b.next == p.next {
+		return nil
+	}
+	return b.tx.SetOffset(p.pos, engine.Offset{Next: b.next, LeaderEpoch: b.epoch, TopicID: p.topicID})
+}
+
+// commitTime bounds one commit to Kafka.
+const commitTime = 5 * time.Second
+
+// commitLoop commits the store's offsets to Kafka, and lets idle partitions look around.
+func (c *Consumer) commitLoop(ctx context.Context) {
+	t := time.NewTicker(c.opt.Membership.CommitInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		all := c.partitions()
+		c.commit(ctx, all, commitTime)
+		for _, p := range all {
+			p.queue.nudge()
+		}
+	}
+}
+
+// commit commits the offsets that the store has to Kafka, with the store's identity. An error is logged, and the next
+// commit tries again. It reports whether Kafka has all of them.
+func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Duration) bool {
+	offsets := make(map[string]map[int32]kgo.EpochOffset)
+	var changed []*partition
+	for _, p := range all {
+		at, ok := p.offsets.pending()
+		if !ok {
+			continue
+		}
+		changed = append(changed, p)
+		if offsets[p.pos.Topic] == nil {
+			offsets[p.pos.Topic] = make(map[int32]kgo.EpochOffset)
+		}
+		offsets[p.pos.Topic][p.pos.Partition] = at
+	}
+	if len(changed) == 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	failed := c.commitTo(ctx, changed, offsets)
+	if failed != nil {
+		if ctx.Err() == nil || !errors.Is(failed, context.Canceled) {
+			c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
+				"group", c.opt.Group, "error", failed)
+		}
+		return false
+	}
+	return true
+}
+
+// commitTo replaces the group's offsets, with the store's identity.
+func (c *Consumer) commitTo(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset) (failed error) {
+	if c.opt.Membership.isPinned() {
+		return c.commitPinned(ctx, changed, offsets)
+	}
+	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, c.putIdentity), offsets,
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+			failed = err
+			if err == nil {
+				failed = commitError(resp)
+			}
+		})
+	if failed == nil {
+		for _, p := range changed {
+			p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], c.self)
+		}
+	}
+	return failed
+}
+
+// putIdentity puts the store's identity beside each offset.
+func (c *Consumer) putIdentity(req *kmsg.OffsetCommitRequest) error {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			req.Topics[i].Partitions[j].Metadata = &c.self
+		}
+	}
+	return nil
+}
+
+func commitError(resp *kmsg.OffsetCommitResponse) error {
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			if err := kerr.ErrorForCode(resp.Topics[i].Partitions[j].ErrorCode); err != nil {
+				return fmt.Errorf("%s/%d: %w", resp.Topics[i].Topic, resp.Topics[i].Partitions[j].Partition, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package kafkaadapter
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// untilPaused waits until a partition is assigned, paused, and has fetched records that it does not handle.
+func (m *member) untilPaused(t *testing.T, tp topicPartition) {
+	t.Helper()
+	kafkatest.Until(t, "a paused partition with records", func() bool {
+		p := m.partition(tp)
+		return p != nil && p.status().state == paused && !p.queue.isIdle()
+	})
+}
+
+func TestPausedPartitionHandlesNothingUntilItIsResumed(t *testing.T) {
+	r := newRig(t, 2)
+	r.send(t, 0, "a0")
+	r.send(t, 1, "b0")
+	m := r.start(t, r.work(2, nil))
+	r.untilStored(t, 0, 1)
+	r.untilStored(t, 1, 1)
+	if err := m.Pause(r.topic, 1); err != nil {
+		t.Fatal(err)
+	}
+	kafkatest.Until(t, "the pause", func() bool { return m.partition(topicPartition{r.topic, 1}).status().state == paused })
+	r.send(t, 1, "b1")
+	r.send(t, 0, "a1")
+	r.untilStored(t, 0, 2)
+	m.untilPaused(t, topicPartition{r.topic, 1})
+	if got := r.stored(t, 1); got != 1 {
+		t.Errorf("the paused partition is at offset %d, want 1", got)
+	}
+	m.counts(t, 1, "partition_paused")
+	if err := m.Resume(r.topic, 1); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 1, 2)
+	r.checkOnce(t, "a0", "a1", "b0", "b1")
+	m.stop(t)
+}
+
+func TestPausedTopicIsPausedForPartitionsThatAreAssignedLater(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	var m *member
+	m = r.start(t, r.work(2, nil), func(o *Options) {
+		o.Hooks.OnAssigned = func(map[string][]int32) {
+			if err := m.Pause(o.Routes[0].Topics[0]); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	tp := topicPartition{r.topic, 0}
+	m.untilPaused(t, tp)
+	if err := m.Resume(r.topic, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !m.partition(tp).isPaused() {
+		t.Error("resuming a partition ends the pause of its topic")
+	}
+	if got := r.handledIDs(); len(got) > 0 {
+		t.Errorf("handled while paused: %v", got)
+	}
+	if err := m.Pause(r.topic, 0); err != nil { // ended by the resumption of the topic
+		t.Fatal(err)
+	}
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 1)
+	if err := m.Pause("another-topic"); !errors.Is(err, ErrOption) {
+		t.Errorf("pausing a topic that is not consumed: %v", err)
+	}
+	m.stop(t)
+}
+
+func TestHooksSeeAssignmentsBeforeAndAfterTheWork(t *testing.T) {
+	r := newRig(t, 2)
+	r.send(t, 0, "a")
+	r.send(t, 1, "b")
+	var seen []string
+	note := func(what string) func(map[string][]int32) {
+		return func(partitions map[string][]int32) {
+			slices.Sort(partitions[r.topic])
+			for range partitions[r.topic] {
+				r.mu.Lock()
+				seen = append(seen, what)
+				for range r.runs {
+					seen = append(seen, "handled")
+				}
+				r.mu.Unlock()
+			}
+		}
+	}
+	m := r.start(t, r.work(2, nil), func(o *Options) {
+		o.Hooks.OnAssigned, o.Hooks.OnRevoked = note("assigned"), note("revoked")
+	})
+	r.untilStored(t, 0, 1)
+	r.untilStored(t, 1, 1)
+	m.stop(t)
+	want := []string{"assigned", "assigned", "revoked", "handled", "handled", "revoked", "handled", "handled"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("seen %v, want %v", seen, want)
+	}
+}

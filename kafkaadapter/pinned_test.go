@@ -1,0 +1,162 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+func pinned(ordinal, of int) func(*Options) {
+	return func(o *Options) { o.Membership.Pinned = Pinned{ordinal, of} }
+}
+
+func TestPinnedConsumersShareATopicWithAStoreEach(t *testing.T) {
+	const partitions, each = 4, 20
+	r := newRig(t, partitions)
+	var ids [partitions][]string
+	for p := range int32(partitions) {
+		ids[p] = numbered(fmt.Sprintf("p%d-", p), each)
+		r.send(t, p, ids[p]...)
+	}
+	engines := make([]*engine.Engine, 2)
+	for pod := range engines {
+		r.open(t, storetest.NewMem(engine.Identity{}))
+		engines[pod] = r.eng
+		r.start(t, r.work(2, nil), pinned(pod, 2))
+	}
+	for range 2 { // the second time after restarts
+		for p := range int32(partitions) {
+			r.eng = engines[p%2]
+			r.untilStored(t, p, int64(len(ids[p])))
+			r.checkOnce(t, ids[p]...)
+			if r.effectsIn(t, engines[(p+1)%2], ids[p][0]) != 0 {
+				t.Errorf("partition %d is handled by the other consumer", p)
+			}
+			kafkatest.Until(t, "the commit", func() bool {
+				o, _ := r.Committed(t, r.group, r.topic, p)
+				return o.At == int64(len(ids[p])) && o.Metadata == authorOf(r.eng.Identity()).metadata()
+			})
+		}
+		for p := range int32(partitions) {
+			more := fmt.Sprintf("more-%d-%d", p, len(ids[p]))
+			ids[p] = append(ids[p], more)
+			r.send(t, p, more)
+		}
+	}
+}
+
+func (r *rig) effectsIn(t *testing.T, e *engine.Engine, id string) uint64 {
+	t.Helper()
+	was := r.eng
+	defer func() { r.eng = was }()
+	r.eng = e
+	return r.effects(t, id)
+}
+
+func TestPinnedConsumerContinuesWhereItsStoreIs(t *testing.T) {
+	r := newRig(t, 2)
+	r.send(t, 1, "a", "b")
+	m := r.start(t, r.work(2, nil), pinned(1, 2))
+	r.untilStored(t, 1, 2)
+	m.stop(t)
+	r.send(t, 1, "c", "a")
+	m = r.start(t, r.work(2, nil), pinned(1, 2))
+	r.untilStored(t, 1, 4)
+	r.checkOnce(t, "a", "b", "c")
+	m.stop(t)
+}
+
+// Two processes with one ordinal have a store each. The one that finds the other's commit stops.
+func TestSecondConsumerWithOneOrdinalStopsTheFirst(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(2, nil), pinned(0, 1))
+	r.untilStored(t, 0, 1)
+	self := authorOf(r.eng.Identity()).metadata()
+	kafkatest.Until(t, "the commit", func() bool {
+		o, _ := r.Committed(t, r.group, r.topic, 0)
+		return o.At == 1 && o.Metadata == self
+	})
+	foreign := author{uuid: [16]byte{1}, incarnation: 1}.metadata()
+	r.Commit(t, r.group, r.offset(0, 1, foreign))
+	r.send(t, 0, "b")
+	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
+		t.Errorf("stopped: %v", e)
+	}
+	m.stop(t)
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != foreign {
+		t.Errorf("the other's commit was replaced: %+v", o)
+	}
+
+	r.open(t, storetest.NewMem(engine.Identity{}))
+	m = r.start(t, r.work(2, nil), pinned(0, 1))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
+		t.Errorf("a third consumer: stopped: %v", e)
+	}
+	m.stop(t)
+}
+
+func TestChangedNumberOfPinnedConsumersIsNoticed(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(2, nil), pinned(0, 2))
+	r.untilStored(t, 0, 1)
+	m.stop(t)
+	for _, now := range []func(*Options){pinned(0, 3), pinned(1, 2), func(*Options) {}} {
+		m := r.start(t, r.work(2, nil), now)
+		<-m.done
+		if !errors.Is(m.err, ErrPinnedChanged) {
+			t.Errorf("Run: %v", m.err)
+		}
+	}
+	r.start(t, r.work(2, nil), pinned(0, 2)).stop(t)
+	o := r.options(r.work(2, nil))
+	for _, bad := range []Pinned{{1, 1}, {-1, 2}, {0, -1}, {1, 0}} {
+		o.Membership.Pinned = bad
+		if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	o.Membership.Pinned, o.Membership.InstanceID = Pinned{0, 1}, "static"
+	if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
+		t.Errorf("pinned and static: %v", err)
+	}
+}
+
+func TestPartitionThatIsAddedIsPinnedToo(t *testing.T) {
+	r := newRig(t, 1)
+	m := r.start(t, r.work(2, nil), pinned(1, 2))
+	kafkatest.Until(t, "a look at the topic", func() bool { return m.Ready() == nil })
+	if _, err := kadm.NewClient(r.Client(t)).CreatePartitions(context.Background(), 1, r.topic); err != nil {
+		t.Fatal(err)
+	}
+	kafkatest.Until(t, "the new partition", func() bool {
+		select {
+		case m.repin <- struct{}{}:
+		default:
+		}
+		return m.partition(topicPartition{r.topic, 1}) != nil
+	})
+	r.send(t, 1, "a")
+	r.untilStored(t, 1, 1)
+	m.stop(t)
+}
+
+func TestPinnedTopicThatIsCreatedAgainIsReadFromItsStart(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b")
+	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Recovery.Recreated = StartOver })
+	r.untilStored(t, 0, 2)
+	r.RecreateTopic(t, r.topic, 1, nil)
+	r.send(t, 0, "c")
+	kafkatest.Until(t, "the new topic", func() bool { return r.effects(t, "c") == 1 })
+	r.checkOnce(t, "a", "b", "c")
+	m.stop(t)
+}

@@ -1,0 +1,182 @@
+package kafkaadapter
+
+import (
+	"runtime"
+	"time"
+)
+
+// A pool runs the handlers of the records of one batch side by side. It is used by the goroutine of the partition, and each
+// handler has a goroutine of its own. Tasks are the indices of the records in the order of offsets. They are settled in that
+// order; a task begins when the last earlier one with its key or its event is settled.
+type pool struct {
+	route  *Route
+	states []taskState
+	after  []int // the task to be settled before each, -1 for none
+
+	settled int // the tasks before it are settled
+	ordered int // the tasks before it have a place in after
+	begun   int // the tasks from here on have not begun
+	end     int // the tasks from here on do not begin
+
+	byKey, byEvent map[string]int // the last task with a key or an event
+	barrier        int            // the last task that runs alone, or -1
+
+	free     []int // slots for handlers
+	returned chan returned
+	running  int
+	exited   bool // a handler ended its goroutine
+}
+
+// A taskState is what has happened to a task.
+type taskState uint8
+
+const (
+	taskWaiting taskState = iota
+	taskRunning
+	taskFinished
+)
+
+// returned says that the function of a task has returned.
+type returned struct {
+	task, slot int
+	exited     bool
+}
+
+// windowFactor times the handlers is how far the records that have begun may reach beyond the first one that is not
+// settled, so that handlers find records of other keys while a key's next record waits for its turn.
+const windowFactor = 4
+
+// window is the largest number of records that have begun and are not settled.
+func (c *Concurrency) window() int { return windowFactor * c.Handlers }
+
+func newPool(route *Route, tasks int) *pool {
+	w := &pool{
+		route: route, states: make([]taskState, tasks), after: make([]int, 0, tasks), end: tasks, barrier: -1,
+		byKey: make(map[string]int), byEvent: make(map[string]int), returned: make(chan returned, route.Concurrency.Handlers),
+	}
+	for slot := route.Concurrency.Handlers - 1; slot >= 0; slot-- {
+		w.free = append(w.free, slot)
+	}
+	return w
+}
+
+// order gives the next record its place in the pool.
+func (p *partition) order(w *pool, r *Record) {
+	if !w.order(r) {
+		p.c.throttled(p.log.Error, "Concurrency.Key panicked; its record is handled alone", p.tp(), "offset", r.Offset)
+	}
+}
+
+// reach is the end of the tasks that may begin as far as the window is concerned.
+func (w *pool) reach() int { return min(w.settled+w.route.Concurrency.window(), len(w.states)) }
+
+// order gives the next task its place behind those with its key or its event. A record that has no event is not handled,
+// and waits for nothing. It reports false if the application's function for the key panicked: the task then runs alone.
+func (w *pool) order(r *Record) (ok bool) {
+	task := w.ordered
+	w.ordered++
+	after := w.barrier
+	if r == nil || len(r.Event.ID) == 0 {
+		w.after = append(w.after, after)
+		return true
+	}
+	key, ok := w.key(r)
+	switch {
+	case !ok:
+		w.barrier, after = task, task-1
+	case key != nil:
+		after = max(after, behind(w.byKey, key, task))
+	}
+	w.after = append(w.after, max(after, behind(w.byEvent, r.Event.ID, task)))
+	return ok
+}
+
+// behind makes a task the last one with a name, and returns the one that was, or -1.
+func behind(last map[string]int, name []byte, task int) int {
+	before, found := last[string(name)]
+	last[string(name)] = task
+	if !found {
+		return -1
+	}
+	return before
+}
+
+func (w *pool) key(r *Record) (key []byte, ok bool) {
+	if w.route.Concurrency.Key == nil {
+		return r.Key, true
+	}
+	defer func() {
+		if recover() != nil {
+			key, ok = nil, false
+		}
+	}()
+	return w.route.Concurrency.Key(r), true
+}
+
+// next returns a task that can begin now, and false if there is none.
+func (w *pool) next() (task int, ok bool) {
+	if len(w.free) == 0 {
+		return 0, false
+	}
+	for i := w.settled; i < min(w.ordered, w.end); i++ {
+		if w.states[i] == taskWaiting && w.after[i] < w.settled {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// begin runs f as a task, in a goroutine. There must be a free slot.
+func (w *pool) begin(task int, f func(slot int)) {
+	slot := w.free[len(w.free)-1]
+	w.free = w.free[:len(w.free)-1]
+	w.states[task], w.begun = taskRunning, max(w.begun, task+1)
+	w.running++
+	go func() {
+		done := returned{task, slot, true}
+		defer func() { w.returned <- done }()
+		f(slot)
+		done.exited = false
+	}()
+}
+
+// await waits until one of the tasks that have begun has finished, and returns it.
+func (w *pool) await() (task int) {
+	r := <-w.returned
+	w.running--
+	w.free = append(w.free, r.slot)
+	w.states[r.task] = taskFinished
+	w.exited = w.exited || r.exited
+	return r.task
+}
+
+// settle settles tasks until one has not finished.
+func (w *pool) settle() {
+	for w.settled < len(w.states) && w.states[w.settled] == taskFinished {
+		w.settled++
+	}
+}
+
+// drain waits for all tasks that have begun. A handler that ended its goroutine ends the partition's, as it would if it ran
+// there.
+func (w *pool) drain() {
+	for w.running > 0 {
+		w.await()
+	}
+	if w.exited {
+		w.exited = false
+		runtime.Goexit()
+	}
+}
+
+// limit lets no more tasks begin if the assignment ends, and none beyond those that have begun if the time of the batch is
+// over: a record that has been handled would run again if one before it were left to the next batch.
+func (w *pool) limit(p *partition, began time.Time) {
+	switch {
+	case w.begun == 0:
+	case p.isEnding():
+		w.end = 0
+	case time.Since(began) > p.c.opt.Batching.BatchTime:
+		w.end = min(w.end, w.begun)
+	}
+}

@@ -1,0 +1,182 @@
+package kafkaadapter
+
+import (
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A queue holds the fetched records of a partition between the poll loop, which fills it, and the partition's goroutine,
+// which empties it. A closed queue drops records: the client is set back before it is opened again.
+type queue struct {
+	wake chan struct{} // something happened that the goroutine has to look at
+
+	mu       sync.Mutex // guards the rest
+	open     bool
+	recs     [][]*kgo.Record
+	n        int
+	bytes    int64 // of the records in the queue and of those that were popped last
+	popped   int64 // of the latter
+	next     int64 // the offset after the last record that was pushed; 0 before the first
+	fault    error // why no more records come, once those in the queue are handled
+	paused   bool
+	pausedAt time.Time
+	slow     bool // it took the goroutine longer than pauseAfter to empty a full queue
+}
+
+// recordBytes estimates the memory of a fetched record.
+func recordBytes(r *kgo.Record) int64 {
+	const fixed = 256 // the struct, and its share of slices
+	n := fixed + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += 48 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return int64(n)
+}
+
+func (q *queue) nudge() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// start opens an empty queue.
+func (q *queue) start() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.open, q.recs, q.n, q.bytes, q.popped, q.next, q.fault, q.paused = true, nil, 0, 0, 0, 0, nil, false
+}
+
+// close drops what is in the queue, and what comes.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.open, q.recs, q.n, q.bytes, q.popped, q.fault, q.paused = false, nil, 0, 0, 0, nil, false
+}
+
+// push adds records. A closed queue drops them.
+func (q *queue) push(recs []*kgo.Record) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.open || q.fault != nil {
+		return
+	}
+	if len(recs) > 0 {
+		q.recs = append(q.recs, recs)
+		q.n += len(recs)
+		q.next = recs[len(recs)-1].Offset + 1
+		for _, r := range recs {
+			q.bytes += recordBytes(r)
+		}
+	}
+	q.nudge()
+}
+
+// interrupt notes why no more records come: the first reason counts.
+func (q *queue) interrupt(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open && q.fault == nil {
+		q.fault = err
+		q.nudge()
+	}
+}
+
+// abort drops what is in the queue, and notes why no more records come.
+func (q *queue) abort(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open {
+		q.recs, q.n, q.bytes, q.fault = nil, 0, q.popped, err
+		q.nudge()
+	}
+}
+
+// pop takes up to n records in order, appended to dst, which is empty. The records that were popped before are done, and
+// their memory counts no more. Once the queue is empty, fault says why no more come. resume is set if the client may fetch
+// the partition again.
+func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Record, resume bool, fault error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bytes -= q.popped
+	q.popped = 0
+	for len(q.recs) > 0 && len(dst) < n && q.popped < limit.bytes/2 {
+		head := q.recs[0]
+		k := 0
+		for k < min(n-len(dst), len(head)) && q.popped < limit.bytes/2 {
+			q.popped += recordBytes(head[k])
+			k++
+		}
+		dst = append(dst, head[:k]...)
+		clear(head[:k])
+		q.n -= k
+		if q.recs[0] = head[k:]; k == len(head) {
+			q.recs[0] = nil
+			q.recs = q.recs[1:]
+		}
+	}
+	if q.paused && q.n <= limit.records/4 && q.bytes <= limit.bytes/4 {
+		q.paused, q.slow, resume = false, time.Since(q.pausedAt) > pauseAfter, true
+	}
+	if len(dst) == 0 {
+		fault = q.fault
+	}
+	return dst, resume, fault
+}
+
+// A capacity is what a queue holds before its partition is paused.
+type capacity struct {
+	records int
+	bytes   int64
+}
+
+// full reports whether the goroutine has enough to do. q.mu is held.
+func (q *queue) full(limit capacity) bool { return q.n >= limit.records || q.bytes >= limit.bytes }
+
+// room reports whether the client may be polled: the queue takes more, or its partition is paused.
+func (q *queue) room(limit capacity) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.paused || !q.full(limit)
+}
+
+func (q *queue) isSlow() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.slow
+}
+
+// pause notes that a full queue's partition is paused, and reports whether it was not.
+func (q *queue) pause(limit capacity) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.paused || !q.open || !q.full(limit) {
+		return false
+	}
+	q.paused, q.pausedAt = true, time.Now()
+	return true
+}
+
+// isIdle reports whether there is nothing in the queue to look at.
+func (q *queue) isIdle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n == 0 && q.fault == nil
+}
+
+// starves reports whether the queue is empty although the broker has records before the given offset that were not
+// fetched yet.
+func (q *queue) starves(stable int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.open && !q.paused && q.fault == nil && q.n == 0 && q.next > 0 && q.next < stable
+}
+
+// isBusy reports whether the queue has records, and its partition is not paused.
+func (q *queue) isBusy() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n > 0 && !q.paused
+}

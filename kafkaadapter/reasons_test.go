@@ -1,0 +1,56 @@
+package kafkaadapter
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The failure page and the package documentation name reasons of stops that the code has.
+func TestDocumentedReasonsOfStopsAreThere(t *testing.T) {
+	var code strings.Builder
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if !strings.HasSuffix(name, "_test.go") && name != "doc.go" {
+			code.WriteString(read(t, name))
+		}
+	}
+	reasons := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?:stop|stopForNow|report)\("(\w+)"|return "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
+		reasons[m[1]+m[2]] = true
+	}
+	named := regexp.MustCompile("stops `(\\w+)`").FindAllStringSubmatch(read(t, "../docs/failures.md"), -1)
+	named = append(named, regexp.MustCompile(`\((\w+)\)[,.]? `).FindAllStringSubmatch(between(t, read(t, "doc.go"), "The other\n", "# Dead letters"), -1)...)
+	if len(named) < 15 {
+		t.Errorf("%d reasons are named", len(named))
+	}
+	for _, m := range named {
+		if !reasons[m[1]] {
+			t.Errorf("the reason %s is documented, and no partition stops for it", m[1])
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func between(t *testing.T, text, from, to string) string {
+	t.Helper()
+	_, text, ok := strings.Cut(text, from)
+	text, _, ok2 := strings.Cut(text, to)
+	if !ok || !ok2 {
+		t.Fatalf("%q or %q is not there", from, to)
+	}
+	return text
+}

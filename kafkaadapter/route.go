@@ -1,0 +1,239 @@
+package kafkaadapter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// A Route says how the records of some topics are handled. Topics and Mode are required.
+type Route struct {
+	// Topics are the topics of this route. Each topic belongs to one route.
+	Topics []string
+	// Mode is the handler with its guarantee: AtMostOnce or Transactional.
+	Mode Mode
+	// HandlerTimeout bounds one call of the handler: its context ends then, with the cause ErrHandlerTimeout, and the error
+	// that the handler returns is a failed attempt. A handler that does not watch its context runs on, and Consumer.Live
+	// reports it. 0: not bounded.
+	HandlerTimeout time.Duration
+	// Concurrency lets handlers of one partition run side by side. The zero value: they run one after the other.
+	Concurrency Concurrency
+	// DeadLetters says where records go that cannot be handled. Required for Transactional and for the policy DeadLetter.
+	DeadLetters *deadletter.Options
+
+	// Scope is the scope of the claims. Empty: the group's name. Topics with one scope share their ids: ids that are
+	// unique only within their topic need identify.Rules.PerTopic or a scope for each route.
+	Scope string
+	// SharedScope permits another group to claim in the same scope: each event is then handled by one of them.
+	SharedScope bool
+	// Identify says how the id and the time of a record are found.
+	Identify identify.Rules
+
+	// TooOld and TooNew are the policies for events outside the weeks that the engine can judge. The zero value is
+	// DeadLetter for Transactional; AtMostOnce requires a choice.
+	TooOld, TooNew Policy
+	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The zero value is
+	// DeadLetter; AtMostOnce without DeadLetters requires Reject.
+	Undecodable Policy
+	// Failed is the policy for events that the engine cannot judge for another reason.
+	Failed FailedPolicy
+
+	// Start is where to begin if neither store nor group has an offset for a partition.
+	Start Start
+	// AllowedLateness is how far behind the last handled events their repeats and neighbours may still come: no week is
+	// dropped that is later than the partition's low mark less this. 0 = DefaultAllowedLateness.
+	AllowedLateness time.Duration
+}
+
+// Concurrency says how many handlers of one partition run side by side. They run in order for each key: a handler begins when
+// those of all earlier records with its key have ended. Records that name the same event are in order, too.
+//
+// With Transactional each record has a part of the batch's transaction (engine.Tx.Part): its handler does not see what those
+// beside it write, and they commit together. Parts are joined in the order of offsets, so the effect in the store is that of
+// the handlers run one after the other. A handler that has read what an earlier record of the batch then wrote runs again,
+// as does one that ran beside an earlier record that failed: effects outside the store happen more often than without
+// Concurrency. Failures, attempts and dead letters mean the same, and after an unclean stop the records that may have been
+// under way are handled one by one.
+type Concurrency struct {
+	// Handlers is the largest number of handlers that run side by side for one partition, up to MaxHandlers. 0 and 1: one.
+	// Up to 4 times as many records are under way or wait for earlier ones, each with its writes in memory: at most
+	// engine.MaxTxBytes for a record.
+	Handlers int
+	// Key returns the key of a record; it is called from one goroutine for each partition, before the record is judged. nil:
+	// the key that it has in Kafka. Records for which it returns nil have no order among one another; an empty key is one.
+	// A record for which it panics is handled alone, after all before it.
+	Key func(*Record) []byte
+}
+
+// MaxHandlers is the limit for Concurrency.Handlers.
+const MaxHandlers = 1024
+
+// A Policy says what becomes of a record that the engine neither claims nor calls a duplicate. The zero value is no
+// choice: see Route.
+type Policy uint8
+
+// The policies.
+const (
+	_          Policy = iota
+	Reject            // acknowledge it unhandled; counted (dedup_kafka_skipped_total) and logged
+	Process           // handle it without a claim: it may be handled more than once; counted
+	DeadLetter        // send it to the dead-letter topic
+)
+
+// A FailedPolicy says what becomes of a record that the engine could not judge although the store works, such as one
+// that would exceed a stated limit. If the store itself fails, the consumer always stops.
+type FailedPolicy uint8
+
+// The policies for records that could not be judged.
+const (
+	FailClosed FailedPolicy = iota // try again after the backoff; with Transactional, the limit of attempts applies
+	FailOpen                       // handle it without a claim: it may be handled more than once; counted
+)
+
+// Start says where to begin reading a partition without an offset in the store or in the group.
+type Start uint8
+
+// The starts.
+const (
+	Earliest Start = iota // the oldest record that the broker has
+	Latest                // only records that come after the assignment
+)
+
+// transactional reports whether handlers run inside the transaction.
+func (r *Route) transactional() bool {
+	_, ok := r.Mode.(Transactional)
+	return ok
+}
+
+// handlesBatches reports whether one call handles the records of a batch.
+func (r *Route) handlesBatches() bool {
+	m, ok := r.Mode.(Transactional)
+	return ok && m.HandleBatch != nil
+}
+
+// check refuses a completed route that cannot work. name is that of its field.
+func (r *Route) check(name string) error {
+	switch {
+	case len(r.Topics) == 0:
+		return fmt.Errorf("%w: %s.Topics is empty: name the topics to consume", ErrOption, name)
+	case r.Mode == nil:
+		return fmt.Errorf("%w: %s.Mode is nil: set AtMostOnce or Transactional", ErrOption, name)
+	case strings.TrimSpace(r.Scope) == "" || len(r.Scope) > engine.MaxScopeBytes:
+		return fmt.Errorf("%w: %s.Scope %q is blank or has more than %d bytes: no event could be claimed; choose another", ErrOption, name, r.Scope, engine.MaxScopeBytes)
+	case r.Failed > FailOpen:
+		return fmt.Errorf("%w: %s.Failed is no FailedPolicy: use FailClosed or FailOpen", ErrOption, name)
+	case r.Start > Latest:
+		return fmt.Errorf("%w: %s.Start has no such value: use Earliest or Latest", ErrOption, name)
+	case r.AllowedLateness < 0:
+		return fmt.Errorf("%w: %s.AllowedLateness is %v: give 0 or more", ErrOption, name, r.AllowedLateness)
+	case r.Concurrency.Handlers < 0 || r.Concurrency.Handlers > MaxHandlers:
+		return fmt.Errorf("%w: %s.Concurrency.Handlers is %d: give 0 to %d", ErrOption, name, r.Concurrency.Handlers, MaxHandlers)
+	case r.Concurrency.Key != nil && r.Concurrency.Handlers < 2:
+		return fmt.Errorf("%w: %s.Concurrency.Key is set, and Handlers is %d: set Handlers to 2 or more", ErrOption, name, r.Concurrency.Handlers)
+	case r.Concurrency.Handlers > 1 && r.handlesBatches():
+		return fmt.Errorf("%w: %s has Concurrency and HandleBatch: set Handle, or leave Concurrency out", ErrOption, name)
+	case r.HandlerTimeout < 0:
+		return fmt.Errorf("%w: %s.HandlerTimeout is %v: give 0 or more", ErrOption, name, r.HandlerTimeout)
+	}
+	if err := r.Mode.check(); err != nil {
+		return fmt.Errorf("%s.Mode: %w", name, err)
+	}
+	if err := r.Identify.Validate(); err != nil {
+		return fmt.Errorf("%w: %s.Identify: %w", ErrOption, name, err)
+	}
+	for _, header := range slices.Concat(r.Identify.IDHeaders, r.Identify.TimeHeaders) {
+		if strings.HasPrefix(header, deadletter.HeaderPrefix) {
+			return fmt.Errorf("%w: %s.Identify has the header %q: headers that begin with %s belong to dead letters", ErrOption, name, header, deadletter.HeaderPrefix)
+		}
+	}
+	return r.checkPolicies(name)
+}
+
+// complete sets the policies that have a default for the mode.
+func (r *Route) complete() {
+	if r.transactional() {
+		defaulted(&r.TooOld, DeadLetter)
+		defaulted(&r.TooNew, DeadLetter)
+	}
+	if r.transactional() || r.DeadLetters != nil {
+		defaulted(&r.Undecodable, DeadLetter)
+	}
+}
+
+// checkPolicies refuses policies that are no choice, and those that need dead letters if there are none.
+func (r *Route) checkPolicies(name string) error {
+	if r.transactional() && r.DeadLetters == nil {
+		return fmt.Errorf("%s: %w", name, ErrNoDeadLetters)
+	}
+	for _, p := range []struct {
+		field, choices string
+		policy         Policy
+	}{
+		{"TooOld", "Reject, Process or DeadLetter", r.TooOld},
+		{"TooNew", "Reject, Process or DeadLetter", r.TooNew},
+		{"Undecodable", "Reject or DeadLetter", r.Undecodable},
+	} {
+		switch {
+		case p.policy == 0:
+			return fmt.Errorf("%w: %s.%s is not set, and AtMostOnce has no default that loses nothing: choose %s (DeadLetter requires DeadLetters)",
+				ErrOption, name, p.field, p.choices)
+		case p.policy > DeadLetter || p.field == "Undecodable" && p.policy == Process:
+			return fmt.Errorf("%w: %s.%s has no such policy: use %s", ErrOption, name, p.field, p.choices)
+		case p.policy == DeadLetter && r.DeadLetters == nil:
+			return fmt.Errorf("%w: %s.%s is DeadLetter: set %s.DeadLetters or choose another policy", ErrOption, name, p.field, name)
+		}
+	}
+	return nil
+}
+
+// checkRoutes checks the routes one by one, and that no topic has two routes or is the dead-letter topic of one: a
+// record that cannot be identified would go round in it.
+func checkRoutes(routes []Route) error {
+	if len(routes) == 0 {
+		return fmt.Errorf("%w: Options.Routes is empty: give a Route with Topics and a Mode", ErrOption)
+	}
+	var all []string
+	for i := range routes {
+		if err := routes[i].check(fmt.Sprintf("Options.Routes[%d]", i)); err != nil {
+			return err
+		}
+		for _, topic := range routes[i].Topics {
+			if slices.Contains(all, topic) {
+				return fmt.Errorf("%w: Options.Routes[%d].Topics has %q a second time: give each topic one route", ErrOption, i, topic)
+			}
+			all = append(all, topic)
+		}
+	}
+	for i := range routes {
+		for _, topic := range routes[i].Topics {
+			if d := routes[i].DeadLetters; d != nil && (d.TopicOf(topic) == "" || slices.Contains(all, d.TopicOf(topic))) {
+				return fmt.Errorf("%w: Options.Routes[%d].DeadLetters.Topic is %q for %q, which is empty or consumed as well: name another topic",
+					ErrOption, i, d.TopicOf(topic), topic)
+			}
+		}
+	}
+	return nil
+}
+
+// topics are those of all routes.
+func (o *Options) topics() (all []string) {
+	for i := range o.Routes {
+		all = append(all, o.Routes[i].Topics...)
+	}
+	return all
+}
+
+// route is that of a topic, nil if no route has it.
+func (o *Options) route(topic string) *Route {
+	for i := range o.Routes {
+		if slices.Contains(o.Routes[i].Topics, topic) {
+			return &o.Routes[i]
+		}
+	}
+	return nil
+}

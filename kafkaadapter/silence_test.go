@@ -1,0 +1,135 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// impatient makes silence and lag come soon.
+func impatient(o *Options) {
+	o.Timeouts.Silence, o.Telemetry.LagInterval = 50*time.Millisecond, 10*time.Millisecond
+}
+
+// The client retries errors of a broker's disk without a word.
+func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil), impatient)
+	r.untilStored(t, 0, 1)
+	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: r.topic, Err: kerr.KafkaStorageError, Count: -1})
+	r.send(t, 0, numbered("b", 100)...)
+	e := m.stoppedOne(t)
+	for ; e.Reason != "silent"; e = m.stoppedOne(t) {
+	}
+	if !errors.Is(e, ErrSilent) {
+		t.Errorf("stopped: %v", e)
+	}
+	if s := m.partition(topicPartition{r.topic, 0}).status(); s.state != silent || s.stop == nil {
+		t.Errorf("its state is %+v", s)
+	}
+	m.counts(t, 1, "partition_stopped", "silent")
+	m.counts(t, 100, "lag_records")
+	h.Remove()
+	r.untilStored(t, 0, 101)
+	kafkatest.Until(t, "the end of the silence", func() bool { return len(m.Stopped()) == 0 && m.metric(t, "lag_records") == 0 })
+	m.stop(t)
+	if !strings.Contains(m.logs.String(), "partition continues") {
+		t.Errorf("it is not said that it continues:\n%s", m.logs)
+	}
+}
+
+func TestLastingErrorIsLoggedNowAndThen(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	for name, read := range map[string]bool{"a record waits": false, "all is read": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			if read {
+				r.send(t, 0, "read")
+				m := r.start(t, r.work(1, nil))
+				r.untilStored(t, 0, 1)
+				m.stop(t)
+			} else {
+				r.send(t, 0, "a")
+			}
+			h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: r.topic, Err: kerr.UnknownServerError, Count: -1})
+			m := r.start(t, r.work(1, nil))
+			if e := m.stoppedOne(t); e.Reason != "fetch_error" || !errors.Is(e, kerr.UnknownServerError) {
+				t.Errorf("stopped: %v", e)
+			}
+			kafkatest.Until(t, "many errors", func() bool { return m.metric(t, "fetch_errors_total") >= 50 })
+			if n := strings.Count(m.logs.String(), "UNKNOWN_SERVER_ERROR"); n > 5 || len(m.stops) > 5 {
+				t.Errorf("%d lines and %d calls of OnStop for one error:\n%s", n, len(m.stops), m.logs)
+			}
+			h.Remove()
+			if read {
+				r.send(t, 0, "a")
+			}
+			kafkatest.Until(t, "the record", func() bool { return r.effects(t, "a") == 1 })
+			m.stop(t)
+		})
+	}
+}
+
+func TestThrottleCountsWhatItKeepsBack(t *testing.T) {
+	var th throttle
+	now := time.Unix(1e9, 0)
+	one, other := kind{"text", topicPartition{"in", 0}}, kind{"text", topicPartition{"in", 1}}
+	for i := range 5 {
+		if _, ok := th.pass(one, now); ok != (i == 0) {
+			t.Errorf("message %d: %v", i, ok)
+		}
+	}
+	if n, ok := th.pass(other, now); !ok || n != 0 {
+		t.Errorf("another kind: %d, %v", n, ok)
+	}
+	if n, ok := th.pass(one, now.Add(logEvery)); !ok || n != 4 {
+		t.Errorf("later: %v, and %d were kept back, want 4", ok, n)
+	}
+}
+
+// A transaction that nobody ends keeps records from being read: the lag says so, although all that is readable is read.
+func TestHangingTransactionIsNoLagOfZero(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	c := r.Client(t, kgo.TransactionalID(kafkatest.Name(t)), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ProduceSync(t.Context(), r.event(0, "open")).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	r.send(t, 0, "b", "c")
+	m := r.start(t, r.work(1, nil), impatient)
+	r.untilStored(t, 0, 1)
+	m.counts(t, 3, "lag_records")
+	m.counts(t, 0, "stable_lag_records")
+	if err := c.EndTransaction(context.Background(), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 5)
+	kafkatest.Until(t, "no lag", func() bool { return m.metric(t, "lag_records") == 0 })
+	m.stop(t)
+}
+
+func TestLagOfAStoppedPartitionGrows(t *testing.T) {
+	r := consumed(t)
+	r.Commit(t, r.group, r.offset(0, 4, ""))
+	m := r.start(t, r.work(1, nil), impatient)
+	if e := m.stoppedOne(t); !errors.Is(e, ErrOffsetReset) {
+		t.Errorf("stopped: %v", e)
+	}
+	r.send(t, 0, numbered("c", 7)...)
+	kafkatest.Until(t, "the lag to be told", func() bool { return m.metric(t, "lag_records", "0") == 7 })
+	m.stop(t)
+}

@@ -1,0 +1,70 @@
+package simulation
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/hapax-dev/hapax/kafkaadapter"
+)
+
+// An intrusion is a commit for a partition that is not the store's. The next machine has to stop the partition.
+type intrusion struct {
+	partition int
+	kind      error
+	seen      atomic.Bool
+	offset    int64 // the store's, -1 until it is known
+}
+
+// noticeTime is how long a machine may take to see an intrusion when everything else is handled.
+const noticeTime = time.Minute
+
+// intrude commits an offset while the group has no members. It returns nil if there is nothing to disagree with yet.
+func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
+	var recovery kafkaadapter.Recovery
+	i := &intrusion{partition: w.pick(partitions), offset: -1}
+	if w.floor[i.partition] == 0 {
+		return nil, recovery, nil
+	}
+	time.Sleep(2 * sessionTimeout)
+	at := kadm.Offset{Topic: topic, Partition: int32(i.partition), At: w.ends()[i.partition] + 1, LeaderEpoch: -1}
+	switch w.pick(3) {
+	case 0:
+		i.kind, recovery.OffsetReset = kafkaadapter.ErrOffsetReset, kafkaadapter.TrustStore
+	case 1:
+		i.kind, recovery.ForeignStore = kafkaadapter.ErrForeignStore, kafkaadapter.TrustStore
+		at.Metadata = "hapax:00112233445566778899aabbccddeeff:1"
+		at.At = w.floor[i.partition]
+	case 2:
+		i.kind, recovery.KafkaAhead = kafkaadapter.ErrKafkaAhead, kafkaadapter.TrustStore
+		at.Metadata = w.signature
+	}
+	offsets := make(kadm.Offsets)
+	offsets.Add(at)
+	return i, recovery, kadm.NewClient(w.out).CommitAllOffsets(context.Background(), group, offsets)
+}
+
+// intrudedLives are a machine that has to see the intrusion, and one that is told to trust the store.
+func (w *world) intrudedLives(i *intrusion, recovery kafkaadapter.Recovery, p *power) {
+	w.tally.intrusions++
+	w.intrusion = i
+	w.live(p, stopped)
+	w.intrusion = nil
+	if w.violated() {
+		return
+	}
+	w.recovery = recovery
+	w.tally.clean++
+	w.live(newPower(atIdle, -1), stoppedLater) // it commits its own offset meanwhile
+	w.recovery = kafkaadapter.Recovery{}
+}
+
+// check notes the store's offset of the partition when the machine begins. It must not move.
+func (i *intrusion) check(w *world, offset int64) {
+	if i.offset >= 0 && offset != i.offset {
+		w.violate("partition %d went from %d to %d, although it is to stop: %v", i.partition, i.offset, offset, i.kind)
+	}
+	i.offset = offset
+}

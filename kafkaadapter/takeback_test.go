@@ -1,0 +1,198 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// stuckAt is a mode whose handler notes its calls, and waits at one event until release is closed.
+func (r *rig) stuckAt(id string) (mode AtMostOnce, began, release chan struct{}) {
+	began, release = make(chan struct{}), make(chan struct{})
+	mode = AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		r.note(ctx, rec)
+		if string(rec.Event.ID) == id {
+			close(began)
+			<-release
+		}
+		return nil
+	}}
+	return mode, began, release
+}
+
+// noting is a mode whose handler notes its calls.
+func (r *rig) noting() AtMostOnce {
+	return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }}
+}
+
+// kafkaAt is the offset that the group has in Kafka.
+func (r *rig) kafkaAt(t *testing.T) int64 {
+	t.Helper()
+	o, _ := r.Committed(t, r.group, r.topic, 0)
+	return o.At
+}
+
+// The first batch claims 64 records up front; the consumer is asked to end while the eleventh is handled.
+func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
+	r := newRig(t, 1)
+	ids := numbered("a", firstWidth)
+	r.send(t, 0, ids...)
+	mode, began, release := r.stuckAt("a10")
+	m := r.start(t, mode)
+	<-began
+	if n := r.stored(t, 0); n < 12 {
+		t.Fatalf("the store is at %d: nothing was claimed ahead", n)
+	}
+	p := m.partition(topicPartition{r.topic, 0})
+	m.cancel()
+	<-p.ending.Done()
+	close(release)
+	m.stop(t)
+	if n, at := r.stored(t, 0), r.kafkaAt(t); n != 11 || at != 11 || len(r.handled()) != 11 {
+		t.Errorf("the store is at %d and Kafka at %d after %d calls", n, at, len(r.handled()))
+	}
+	m.counts(t, 0, "lost_total")
+	r.crash(t) // what was taken back is durable
+	m = r.start(t, r.noting())
+	r.untilStored(t, 0, firstWidth)
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, ids) {
+		t.Errorf("handled %q", got)
+	}
+}
+
+// A handler that does not end in time is cut off. The events behind it are not lost with it.
+func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
+	r := newRig(t, 1)
+	ids := numbered("a", firstWidth)
+	r.send(t, 0, ids...)
+	mode, began, release := r.stuckAt("a10")
+	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown = 20 * time.Millisecond })
+	<-began
+	p := m.partition(topicPartition{r.topic, 0})
+	m.cancel()
+	<-m.done
+	if !errors.Is(m.err, context.DeadlineExceeded) {
+		t.Errorf("Run: %v", m.err)
+	}
+	again := r.start(t, r.noting())
+	r.untilStored(t, 0, firstWidth)
+	close(release)
+	<-p.done
+	again.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, ids) {
+		t.Errorf("handled %q", got)
+	}
+}
+
+// The group's offset stays behind the handlers, so that it is not ahead of the store after these are taken back, nor if
+// the process dies instead.
+func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", firstWidth)...)
+	mode, began, release := r.stuckAt("a10")
+	m := r.start(t, mode, func(o *Options) { o.Membership.CommitInterval = time.Millisecond })
+	<-began
+	claimed := r.stored(t, 0)
+	p := m.partition(topicPartition{r.topic, 0})
+	kafkatest.Until(t, "the commit of what has begun", func() bool { return r.kafkaAt(t) >= 11 })
+	if !m.commit(t.Context(), []*partition{p}, commitTime) || r.kafkaAt(t) != 11 {
+		t.Errorf("Kafka is at %d", r.kafkaAt(t))
+	}
+	old := r.eng
+	r.crash(t)
+	m.cancel()
+	<-p.ending.Done()
+	close(release)
+	<-m.done
+	_ = old.Close() // it says that its store died
+	r.send(t, 0, "last")
+	m = r.start(t, r.noting())
+	r.untilStored(t, 0, firstWidth+1)
+	m.stop(t)
+	select {
+	case stop := <-m.stops:
+		t.Errorf("stopped: %v", stop)
+	default:
+	}
+	if n := len(r.handled()); n != 11+firstWidth+1-int(claimed) {
+		t.Errorf("%d calls: %d events were claimed when the process died", n, claimed)
+	}
+}
+
+func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", firstWidth)...)
+	mode, began, release := r.stuckAt("a10")
+	m := r.start(t, mode)
+	<-began
+	claimed := r.stored(t, 0)
+	p := m.partition(topicPartition{r.topic, 0})
+	m.lost(map[string][]int32{r.topic: {0}})
+	close(release)
+	<-p.done
+	m.counts(t, float64(claimed-11), "lost_total")
+	if n := r.stored(t, 0); n != claimed {
+		t.Errorf("the store is at %d, it was at %d", n, claimed)
+	}
+}
+
+// What comes after a record that is taken back is judged again: a dead letter is made once, a duplicate stays one.
+func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
+	r := newRig(t, 1)
+	bad := r.event(0, "")
+	bad.Headers = nil
+	r.Produce(t, bad, r.event(0, "a"), r.event(0, "b"), bad, r.event(0, "b"), r.event(0, "c"))
+	mode, began, release := r.stuckAt("a")
+	noPosition := func(o *Options) { o.Routes[0].Identify.NoPosition = true }
+	m := r.start(t, mode, noPosition, withDeadLetters)
+	<-began
+	if n := r.stored(t, 0); n != 6 {
+		t.Fatalf("the store is at %d: the batch was to have all", n)
+	}
+	p := m.partition(topicPartition{r.topic, 0})
+	m.cancel()
+	<-p.ending.Done()
+	close(release)
+	m.stop(t)
+	if n := r.stored(t, 0); n != 2 {
+		t.Errorf("the store is at %d", n)
+	}
+	m = r.start(t, r.noting(), noPosition, withDeadLetters)
+	r.untilStored(t, 0, 6)
+	m.counts(t, 2, "dead_letters_total")
+	m.stop(t)
+	if n := r.letterCount(t); n != 2 {
+		t.Errorf("%d dead letters", n)
+	}
+	if got := strings.Join(r.handledIDs(), " "); got != "a b c" {
+		t.Errorf("handled %q", got)
+	}
+}
+
+// The hold goes back with the offset: the weeks of what is taken back are needed again.
+func TestHoldGoesBackWithTheOffset(t *testing.T) {
+	r := newRig(t, 1)
+	old := r.event(0, "b")
+	old.Timestamp = time.Now().AddDate(0, 0, -21)
+	r.Produce(t, r.event(0, "a"), old)
+	mode, began, release := r.stuckAt("a")
+	m := r.start(t, mode)
+	<-began
+	p := m.partition(topicPartition{r.topic, 0})
+	p.setHold(time.Now()) // as of a partition that is caught up
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.SetHold(p.holdName(), time.Now()) })
+	m.cancel()
+	<-p.ending.Done()
+	close(release)
+	m.stop(t)
+	if h := r.eng.Holds(); err != nil || len(h) != 1 || h[0].At.After(old.Timestamp) {
+		t.Errorf("the hold is at %v, %v", h, err)
+	}
+}

@@ -1,0 +1,56 @@
+package kafkaadapter
+
+import (
+	"sync"
+	"time"
+)
+
+// logEvery is the time in which one kind of message is logged once.
+const logEvery = 10 * time.Second
+
+// A throttle passes one message of each kind in a while, and counts the others. A kind is a text and a partition.
+type throttle struct {
+	mu    sync.Mutex // guards kinds
+	kinds map[kind]*muted
+}
+
+type kind struct {
+	text string
+	tp   topicPartition
+}
+
+type muted struct {
+	until      time.Time
+	suppressed int
+}
+
+// pass reports whether a message is to be logged, and how many of its kind were not since the last one.
+func (t *throttle) pass(k kind, now time.Time) (suppressed int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.kinds == nil {
+		t.kinds = make(map[kind]*muted)
+	}
+	m := t.kinds[k]
+	if m == nil {
+		m = &muted{}
+		t.kinds[k] = m
+	}
+	if now.Before(m.until) {
+		m.suppressed++
+		return 0, false
+	}
+	suppressed, m.suppressed = m.suppressed, 0
+	m.until = now.Add(logEvery)
+	return suppressed, true
+}
+
+// throttled logs a message that may come again and again.
+func (c *Consumer) throttled(log func(msg string, args ...any), text string, tp topicPartition, args ...any) {
+	if suppressed, ok := c.throttle.pass(kind{text, tp}, time.Now()); ok {
+		if suppressed > 0 {
+			args = append(args, "suppressed", suppressed)
+		}
+		log(text, args...)
+	}
+}

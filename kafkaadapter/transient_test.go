@@ -1,0 +1,112 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+var errAway = errors.New("the schema registry is away")
+
+// payloadID reads the id from the value, as long as away is false.
+func payloadID(away *atomic.Bool) func(*kgo.Record) ([]byte, time.Time, error) {
+	return func(rec *kgo.Record) ([]byte, time.Time, error) {
+		if away.Load() && string(rec.Value) != "value-a" {
+			return nil, time.Time{}, Transient(errAway)
+		}
+		return rec.Value[len("value-"):], time.Time{}, nil
+	}
+}
+
+// checkWaits fails the test unless partition 0 has stopped for a transient error at offset 1 and continues after it.
+func checkWaits(t *testing.T, r *rig, m *member, away *atomic.Bool) {
+	t.Helper()
+	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, errAway) {
+		t.Errorf("stopped: %v", e)
+	}
+	if n := r.stored(t, 0); n != 1 {
+		t.Errorf("the store is at %d", n)
+	}
+	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+		t.Errorf("attempts %+v", a)
+	}
+	away.Store(false)
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	r.checkOnce(t, "a", "b", "c")
+	if r.letterCount(t) != 0 {
+		t.Error("a transient error made a dead letter")
+	}
+}
+
+func TestTransientErrorOfIdentificationWaits(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "c")
+	var away atomic.Bool
+	away.Store(true)
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Identify.Payload = payloadID(&away) })
+	checkWaits(t, r, m, &away)
+}
+
+func TestTransientErrorOfAHandlerCountsNoAttempt(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "c")
+	var away atomic.Bool
+	away.Store(true)
+	m := r.start(t, r.work(1, func(_ context.Context, _ *engine.Tx, rec *Record) error {
+		if away.Load() && string(rec.Event.ID) == "b" {
+			return Transient(errAway)
+		}
+		return nil
+	}))
+	checkWaits(t, r, m, &away)
+}
+
+// The application's own rule is asked before headers, which may name a conversation.
+func TestPayloadIDsUnderOneHeaderAreDifferentEvents(t *testing.T) {
+	r := newRig(t, 1)
+	same := kgo.RecordHeader{Key: "message_id", Value: []byte("conversation")}
+	r.Produce(t, r.event(0, "a", same), r.event(0, "b", same), r.event(0, "c", same))
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Identify.Payload = payloadID(new(atomic.Bool)) })
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("handled %q", got)
+	}
+}
+
+// With AtMostOnce identification can wait. A handler cannot: the claim of its event is durable, and the event is lost.
+func TestTransientErrorsOfAtMostOnce(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "c")
+	var away atomic.Bool
+	away.Store(true)
+	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		r.note(ctx, rec)
+		if string(rec.Event.ID) == "c" {
+			return Transient(errAway)
+		}
+		return nil
+	}}
+	m := r.start(t, mode, func(o *Options) { o.Routes[0].Identify.Payload = payloadID(&away) })
+	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, errAway) {
+		t.Errorf("stopped: %v", e)
+	}
+	if n := r.stored(t, 0); n != 1 {
+		t.Errorf("the store is at %d", n)
+	}
+	away.Store(false)
+	r.untilStored(t, 0, 3)
+	m.counts(t, 1, "lost_total")
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("handled %q", got)
+	}
+}

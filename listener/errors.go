@@ -1,0 +1,30 @@
+package listener
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrInProgress says that another listener is handling the message. Return it to the queue, so that the message is
+// delivered again later. It is wrapped by an InProgressError.
+var ErrInProgress = errors.New("listener: another listener is handling the message: have it delivered again later")
+
+// An InProgressError says which message is being handled, and for how long at most.
+type InProgressError struct {
+	ID string
+	// LeaseEnd is when the message can be taken over unless its lease is renewed, by the clock of the engine. It is zero
+	// if an open transaction holds the message.
+	LeaseEnd time.Time
+}
+
+// Error implements error.
+func (e *InProgressError) Error() string {
+	if e.LeaseEnd.IsZero() {
+		return fmt.Sprintf("%v (%q)", ErrInProgress, e.ID)
+	}
+	return fmt.Sprintf("%v (%q, leased until %s)", ErrInProgress, e.ID, e.LeaseEnd.Format(time.RFC3339Nano))
+}
+
+// Unwrap returns ErrInProgress.
+func (e *InProgressError) Unwrap() error { return ErrInProgress }

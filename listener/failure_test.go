@@ -1,0 +1,87 @@
+package listener_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/listener"
+)
+
+func withFailOpen(failOpen bool) func(*listener.Options[message]) {
+	return func(o *listener.Options[message]) { o.FailOpen = failOpen }
+}
+
+func TestAStoreErrorIsReturnedToTheQueueByDefault(t *testing.T) {
+	r := newRig(t)
+	var h counting
+	f := r.wrap(h.handle, nil)
+	r.mem.Crash()
+	if err := f(ctx, message{"a"}); !errors.Is(err, storetest.ErrPowerCut) {
+		t.Errorf("the delivery returns %v", err)
+	}
+	h.want(t, 0)
+	r.wantCount("store_error", 1)
+}
+
+func TestFailOpenHandlesMessagesWithoutAClaim(t *testing.T) {
+	r := newRig(t)
+	var h counting
+	f := r.wrap(h.handle, withFailOpen(true))
+	wantNil(t, f(ctx, message{"a"}))
+	r.mem.Crash()
+	for range 2 {
+		wantNil(t, f(ctx, message{"b"}))
+	}
+	h.want(t, 3)
+	h.err = errHandler
+	if err := f(ctx, message{"c"}); !errors.Is(err, errHandler) {
+		t.Errorf("the handler's error is %v", err)
+	}
+	r.wantCount("fail_open", 3)
+	lines := r.log.lines(t)
+	if len(lines) != 3 || lines[0]["level"] != "WARN" || lines[0]["correlation_id"] != "b" || lines[0]["error"] == "" {
+		t.Errorf("the log is %v", lines)
+	}
+	stopping, stop := context.WithCancel(ctx)
+	stop()
+	if err := f(stopping, message{"d"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a delivery after the shutdown returns %v", err)
+	}
+	h.want(t, 4)
+}
+
+func TestAStoreThatFailsWhileTheHandlerRuns(t *testing.T) {
+	for _, failOpen := range []bool{false, true} {
+		r := newRig(t)
+		var h counting
+		f := r.wrap(func(ctx context.Context, m message) error {
+			r.mem.Crash()
+			return h.handle(ctx, m)
+		}, withFailOpen(failOpen))
+		err := f(ctx, message{"a"})
+		if failOpen {
+			wantNil(t, err)
+			r.wantCount("fail_open", 1)
+		} else if !errors.Is(err, engine.ErrStopped) {
+			t.Errorf("the delivery returns %v", err)
+		} else {
+			r.wantCount("store_error", 1)
+		}
+		h.want(t, 1)
+	}
+}
+
+func TestAHandlerErrorIsReturnedWithTheErrorOfTheRelease(t *testing.T) {
+	r := newRig(t)
+	f := r.wrap(func(context.Context, message) error {
+		r.mem.Crash()
+		return errHandler
+	}, withFailOpen(true))
+	if err := f(ctx, message{"a"}); !errors.Is(err, errHandler) || !errors.Is(err, engine.ErrStopped) {
+		t.Errorf("the delivery returns %v", err)
+	}
+	r.wantCount("failed", 1)
+}

@@ -1,0 +1,144 @@
+package listener_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/listener"
+)
+
+// These tests run in virtual time, which is the clock of the engine, too: it begins on Saturday, 2000-01-01 00:00 UTC.
+
+func TestAMessageOfAProcessThatDiedIsTakenOverAfterItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		began := time.Now()
+		dying := r.wrap(func(ctx context.Context, _ message) error {
+			r.crash()
+			return nil // what happens after the crash reaches nobody
+		}, nil)
+		if err := dying(ctx, message{"a"}); err == nil {
+			t.Fatal("a claim was finished by a process that is dead")
+		}
+		var h counting
+		f := r.wrap(h.handle, nil)
+		time.Sleep(listener.DefaultLease - time.Millisecond)
+		wantInProgress(t, f(ctx, message{"a"}), began.Add(listener.DefaultLease))
+		h.want(t, 0)
+		time.Sleep(time.Millisecond)
+		race(t, f)
+		h.want(t, 1)
+		wantNil(t, f(ctx, message{"a"}))
+		h.want(t, 1)
+	})
+}
+
+// race delivers message "a" from 100 goroutines at once, again while it is being handled.
+func race(t *testing.T, f func(context.Context, message) error) {
+	t.Helper()
+	var racers sync.WaitGroup
+	for range 100 {
+		racers.Go(func() {
+			err := f(ctx, message{"a"})
+			for errors.Is(err, listener.ErrInProgress) {
+				time.Sleep(time.Second)
+				err = f(ctx, message{"a"})
+			}
+			wantNil(t, err)
+		})
+	}
+	racers.Wait()
+}
+
+func TestALeaseIsRenewedWhileTheHandlerRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		slow := r.wrap(func(ctx context.Context, m message) error {
+			time.Sleep(2*time.Hour + time.Second) // longer than the lease and the window
+			return h.handle(ctx, m)
+		}, nil)
+		var handling sync.WaitGroup
+		handling.Go(func() { wantNil(t, slow(ctx, message{"a"})) })
+		time.Sleep(time.Second)
+		for range 12 {
+			renewed := time.Now().Truncate(10 * time.Second) // all renewals are at multiples of a third of the lease
+			wantInProgress(t, slow(ctx, message{"a"}), renewed.Add(listener.DefaultLease))
+			time.Sleep(10 * time.Minute)
+		}
+		handling.Wait()
+		h.want(t, 1)
+		r.wantCount("in_progress", 12)
+		r.wantCount("handled", 1)
+	})
+}
+
+func TestAHandlerThatLostItsLeaseIsCancelledAndNotAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		other := r.wrap(h.handle, nil)
+		f := r.wrap(func(ctx context.Context, _ message) error {
+			_, err := r.eng.Forget(ctx, listener.DefaultScope, []byte("a"), time.Now()) // an operator's
+			if err != nil {
+				t.Error(err)
+			}
+			wantNil(t, other(ctx, message{"a"}))
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, engine.ErrLeaseLost) {
+				t.Errorf("the cause is %v", cause)
+			}
+			return nil
+		}, nil)
+		if err := f(ctx, message{"a"}); !errors.Is(err, engine.ErrLeaseLost) {
+			t.Errorf("a message that was taken over returns %v", err)
+		}
+		h.want(t, 1)
+		r.wantCount("lease_lost", 1)
+		r.wantCount("handled", 1)
+	})
+}
+
+func TestAMessageIsHandledAgainOnceByOneOfTheRacersAfterItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		f := r.wrap(h.handle, nil)
+		wantNil(t, f(ctx, message{"a"}))
+		time.Sleep(listener.DefaultWindow - time.Millisecond)
+		wantNil(t, f(ctx, message{"a"}))
+		h.want(t, 1)
+		time.Sleep(time.Millisecond)
+		race(t, f)
+		h.want(t, 2)
+	})
+}
+
+func TestAMessageDeliveredAgainAcrossMondayIsADuplicate(t *testing.T) {
+	for name, crash := range map[string]bool{"the same process": false, "after a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				var h counting
+				monday := time.Date(2000, 1, 3, 0, 0, 0, 0, time.UTC)
+				time.Sleep(time.Until(monday.Add(-10 * time.Minute)))
+				wantNil(t, r.wrap(h.handle, nil)(ctx, message{"a"}))
+				if crash {
+					r.crash()
+				}
+				f := r.wrap(h.handle, nil)
+				time.Sleep(time.Until(monday.Add(10 * time.Minute)))
+				wantNil(t, f(ctx, message{"a"}))
+				h.want(t, 1)
+				time.Sleep(time.Until(monday.Add(50 * time.Minute))) // the window ends
+				wantNil(t, f(ctx, message{"a"}))
+				h.want(t, 2)
+			})
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// Wrap returns a function that calls handle for messages that nobody has handled, as the package documentation describes.
+// It is safe for concurrent use if handle and Options.ID are. The caller closes eng after the last call has returned.
+//
+// The context of handle ends when that of the call does. It also ends, with engine.ErrLeaseLost as its cause, when another
+// listener has taken the message over, because the lease could not be renewed in time: handle should stop its work then.
+func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M) error, options Options[M]) (func(ctx context.Context, message M) error, error) {
+	if eng == nil || handle == nil {
+		return nil, errors.New("listener: the engine or the handler is nil: give both to Wrap")
+	}
+	o, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	messages, err := newMessages(o.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	l := &listener[M]{o, eng, handle, messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": o.Scope, "queue": o.Queue})}
+	return l.receive, nil
+}
+
+type listener[M any] struct {
+	Options[M]
+	eng      *engine.Engine
+	handle   func(context.Context, M) error
+	messages *prometheus.CounterVec
+}
+
+// receive judges one delivery.
+func (l *listener[M]) receive(ctx context.Context, message M) error {
+	id := l.ID(message)
+	ev := engine.Event{Scope: l.Scope, ID: []byte(id), Window: l.Window, Origin: engine.Origin{Topic: l.Queue}}
+	if !l.AtMostOnce {
+		ev.Lease = l.Lease
+	}
+	r, err := l.eng.TryClaim(ctx, ev)
+	switch r.Verdict {
+	case engine.Claimed:
+		if r.Lease == nil {
+			return l.run(ctx, message)
+		}
+		return l.runLeased(ctx, message, id, r.Lease)
+	case engine.Duplicate:
+		l.count(duplicate)
+		l.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: duplicate message skipped", slog.String("correlation_id", id),
+			slog.String("consumer_scope_id", l.Scope), slog.String("queue", l.Queue),
+			slog.Time("first_seen", r.Record.FirstSeen), slog.String("first_queue", r.Record.Origin.Topic))
+		return nil
+	case engine.Pending, engine.InFlight:
+		l.count(inProgress)
+		return &InProgressError{ID: id, LeaseEnd: r.Record.LeaseEnd}
+	case engine.Failed:
+		return l.notJudged(ctx, message, id, err)
+	}
+	l.count(refused)
+	return fmt.Errorf("listener: message %q is %v: check the clock of this machine", id, r.Verdict)
+}
+
+// notJudged is for a message that the engine could not judge.
+func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err error) error {
+	var bad *engine.EventError
+	switch {
+	case errors.As(err, &bad):
+		l.count(refused)
+	case ctx.Err() != nil: // the queue shuts down
+		l.count(storeError)
+	case l.FailOpen:
+		l.count(failOpen)
+		l.warnOpen(ctx, id, err)
+		return l.handle(ctx, message)
+	default:
+		l.count(storeError)
+	}
+	return fmt.Errorf("listener: message %q could not be claimed: %w", id, err)
+}
+
+// run calls the handler with a claim that is final.
+func (l *listener[M]) run(ctx context.Context, message M) error {
+	result := failed
+	defer func() { l.count(result) }() // also after a panic
+	err := l.handle(ctx, message)
+	if err == nil {
+		result = handled
+	}
+	return err
+}
+
+// runLeased calls the handler, renews the lease while it runs, and then ends the claim.
+func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease *engine.Lease) error {
+	work, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	stop := l.keep(ctx, lease, lost)
+	ctx = context.WithoutCancel(ctx) // the claim is ended also if the queue shuts down
+	returned := false
+	defer func() {
+		if !returned { // a panic: if the claim cannot be released, it waits for the end of its lease
+			stop()
+			_ = l.release(ctx, id, lease, nil)
+		}
+	}()
+	err := l.handle(work, message)
+	returned = true
+	stop()
+	if err != nil {
+		return l.release(ctx, id, lease, err)
+	}
+	return l.finish(ctx, id, lease)
+}
+
+// release gives back the claim of a message whose handler failed with cause, and returns cause.
+func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Lease, cause error) error {
+	l.count(failed)
+	if err := l.eng.Release(ctx, lease); err != nil {
+		return errors.Join(cause, fmt.Errorf("listener: message %q could not be released, it waits for the end of its lease: %w", id, err))
+	}
+	return cause
+}
+
+// finish makes the claim of a message that was handled done.
+func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease) error {
+	err := l.eng.Finish(ctx, lease, nil)
+	switch {
+	case err == nil:
+		l.count(handled)
+		return nil
+	case errors.Is(err, engine.ErrLeaseLost):
+		l.count(leaseLost)
+	case l.FailOpen:
+		l.count(failOpen)
+		l.warnOpen(ctx, id, err)
+		return nil
+	default:
+		l.count(storeError)
+	}
+	return fmt.Errorf("listener: message %q was handled, and its claim could not be finished: %w", id, err)
+}
+
+// keep renews the lease until stop is called, which waits for a renewal under way. It calls lost when another listener
+// has taken the claim over.
+func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost context.CancelCauseFunc) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(l.Lease / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			// Another error than this one is one of the store: Finish or Release returns it.
+			if _, err := l.eng.Renew(ctx, lease, l.Lease); errors.Is(err, engine.ErrLeaseLost) {
+				lost(err)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (l *listener[M]) warnOpen(ctx context.Context, id string, err error) {
+	l.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: message handled although the store failed", slog.String("correlation_id", id),
+		slog.String("consumer_scope_id", l.Scope), slog.String("queue", l.Queue), slog.Any("error", err))
+}
+
+func (l *listener[M]) count(o outcome) { l.messages.WithLabelValues(string(o)).Inc() }

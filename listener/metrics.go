@@ -1,0 +1,44 @@
+package listener
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// An outcome is what became of one delivery.
+type outcome string
+
+const (
+	handled    outcome = "handled"
+	failed     outcome = "failed"
+	duplicate  outcome = "duplicate"
+	inProgress outcome = "in_progress"
+	refused    outcome = "refused"
+	storeError outcome = "store_error"
+	failOpen   outcome = "fail_open"
+	leaseLost  outcome = "lease_lost"
+)
+
+// newMessages returns the counter of deliveries. Listeners that share a registry share the counter.
+func newMessages(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {
+	messages := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dedup_listener_messages_total",
+		Help: "Deliveries to listeners, by what became of them.",
+	}, []string{"consumer_scope_id", "queue", "outcome"})
+	if registerer == nil {
+		return messages, nil
+	}
+	err := registerer.Register(messages)
+	var there prometheus.AlreadyRegisteredError
+	if errors.As(err, &there) {
+		if shared, ok := there.ExistingCollector.(*prometheus.CounterVec); ok {
+			return shared, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listener: registering metrics: %w", err)
+	}
+	return messages, nil
+}

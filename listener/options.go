@@ -1,0 +1,92 @@
+package listener
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// What the zero values of Options stand for.
+const (
+	DefaultScope  = "listeners"
+	DefaultWindow = time.Hour
+	DefaultLease  = 30 * time.Second
+)
+
+// Options configure a listener. ID must be set.
+type Options[M any] struct {
+	// ID returns the correlation id of a message: set by its producer, the same on every delivery, not empty, and at most
+	// as long as engine.Options.MaxIDBytes. It may be called from several goroutines.
+	ID func(M) string
+
+	// Scope is the space of ids. Listeners of one engine with the same scope share their claims: an id is handled once in
+	// all of them. "" = DefaultScope.
+	Scope string
+
+	// Queue names the queue in the claim's record (engine.Origin.Topic), in the log and in metrics. "" = Scope.
+	Queue string
+
+	// Window is how long a claim lasts: at least a millisecond, at most the engine's retention. 0 = DefaultWindow.
+	Window time.Duration
+
+	// Lease is how long a claim stays pending after the process that handles its message died: at least 10ms, at most
+	// engine.MaxLease. It is renewed after each third of it while the handler runs. 0 = DefaultLease. It has no effect with
+	// AtMostOnce.
+	Lease time.Duration
+
+	// AtMostOnce makes a claim final before the handler runs. It stays if the handler fails or the process dies, and the
+	// next delivery is a duplicate: the message may be lost, and is never handled twice within its window.
+	AtMostOnce bool
+
+	// FailOpen runs the handler without a claim when the store fails, and acknowledges a message that was handled although
+	// its claim cannot be finished: messages may be handled twice. Otherwise the store's error is returned, and the
+	// queue delivers the message again. An engine whose store has failed does not recover by itself (engine.ErrStopped):
+	// open the store again, and wrap the handler with the new engine.
+	FailOpen bool
+
+	// Logger receives a warning for each duplicate and for each message that is handled because of FailOpen.
+	// nil = slog.Default().
+	Logger *slog.Logger
+
+	// Registerer registers the metrics of the package documentation; listeners may share one. nil: none are registered.
+	Registerer prometheus.Registerer
+}
+
+const minLease = 10 * time.Millisecond
+
+func (o Options[M]) withDefaults() (Options[M], error) {
+	if o.Scope == "" {
+		o.Scope = DefaultScope
+	}
+	if o.Queue == "" {
+		o.Queue = o.Scope
+	}
+	if o.Window == 0 {
+		o.Window = DefaultWindow
+	}
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	switch {
+	case o.ID == nil:
+		return o, errors.New("listener: Options.ID is nil: give the function that returns a message's correlation id")
+	case strings.TrimSpace(o.Scope) == "" || len(o.Scope) > engine.MaxScopeBytes:
+		return o, fmt.Errorf("listener: Options.Scope is %q: give a name of at most %d bytes that is not blank", o.Scope, engine.MaxScopeBytes)
+	case len(o.Queue) > engine.MaxTopicBytes:
+		return o, fmt.Errorf("listener: Options.Queue has more than %d bytes", engine.MaxTopicBytes)
+	case o.Window < time.Millisecond || o.Window > engine.MaxArrivalWindow:
+		return o, fmt.Errorf("listener: Options.Window is %v: give 1ms to %v", o.Window, engine.MaxArrivalWindow)
+	case o.Lease < minLease || o.Lease > engine.MaxLease:
+		return o, fmt.Errorf("listener: Options.Lease is %v: give %v to %v", o.Lease, minLease, engine.MaxLease)
+	}
+	return o, nil
+}

@@ -1,0 +1,66 @@
+package outbox
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// delay returns how long to wait after so many failures: exponential, jittered by half, between Min and Max.
+func (r *Retry) delay(failures uint64) time.Duration {
+	b := &backoff.ExponentialBackOff{InitialInterval: r.Min, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: r.Max}
+	var d time.Duration
+	for range min(max(failures, 1), 64) { // 2^64 times Min is more than every Max
+		d = b.NextBackOff()
+	}
+	return min(max(d, r.Min), r.Max)
+}
+
+// backoffs are the held groups by the ends of their back-offs.
+type backoffs struct{ groups groupHeap }
+
+func (b *backoffs) push(g *group) { heap.Push(&b.groups, g) }
+
+func (b *backoffs) remove(g *group) { heap.Remove(&b.groups, g.index) }
+
+// due returns the group whose back-off ended first, nil if none has.
+func (b *backoffs) due(now int64) *group {
+	if len(b.groups) == 0 || b.groups[0].notBefore > now {
+		return nil
+	}
+	return b.groups[0]
+}
+
+// next returns the end of the next back-off, 0 if there is none.
+func (b *backoffs) next() int64 {
+	if len(b.groups) == 0 {
+		return 0
+	}
+	return max(b.groups[0].notBefore, 1)
+}
+
+type groupHeap []*group
+
+func (h groupHeap) Len() int           { return len(h) }
+func (h groupHeap) Less(i, j int) bool { return h[i].notBefore < h[j].notBefore }
+
+func (h groupHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *groupHeap) Push(x any) {
+	g := x.(*group)
+	g.index = len(*h)
+	*h = append(*h, g)
+}
+
+func (h *groupHeap) Pop() any {
+	old := *h
+	g := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	g.index = -1
+	return g
+}

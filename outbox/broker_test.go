@@ -1,0 +1,245 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// modes are the two ways to publish.
+func modes(t *testing.T, b *kafkatest.Broker) map[string]Options {
+	t.Helper()
+	progress := b.CreateTopic(t, 1, map[string]string{"cleanup.policy": "compact"})
+	o := Options{
+		Client: b.ClientOptions(), Telemetry: quiet(), Batch: Batch{Entries: 50, Time: 2 * time.Second},
+		Retry: Retry{Min: 10 * time.Millisecond, Max: 500 * time.Millisecond},
+	}
+	once := o
+	once.ExactlyOnce = &ExactlyOnce{ProgressTopic: progress}
+	return map[string]Options{"at least once": o, "exactly once": once}
+}
+
+// startRelay runs a relay against the broker.
+func startRelay(t *testing.T, eng *engine.Engine, o Options) (relay *Relay, stop func()) {
+	t.Helper()
+	relay, err := New(eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(run) }()
+	return relay, func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func produceN(t *testing.T, eng *engine.Engine, topic string, from, to int) {
+	t.Helper()
+	for n := from; n < to; n += 20 {
+		if err := eng.Update(ctx, func(tx *engine.Tx) error {
+			for i := n; i < min(n+20, to); i++ {
+				if _, err := tx.Produce(engine.Message{ID: fmt.Sprint(i), Topic: topic, Key: fmt.Append(nil, i%9), Value: fmt.Append(nil, i)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Records arrive whole, in the order of each key, from both stores and in both ways, also when the store is closed and
+// opened in between.
+func TestMessagesArriveFromBothStores(t *testing.T) {
+	stores := map[string]func(dir string) (engine.Store, error){
+		"pebble": func(dir string) (engine.Store, error) { return pebble.Open(dir, pebble.Options{}) },
+		"bolt":   func(dir string) (engine.Store, error) { return bolt.Open(dir, bolt.Options{}) },
+	}
+	b := kafkatest.Start(t, kafkatest.Options{})
+	for how, o := range modes(t, b) {
+		for name, open := range stores {
+			t.Run(how+"/"+name, func(t *testing.T) {
+				topic, dir := b.CreateTopic(t, 3, nil), filepath.Join(t.TempDir(), "store")
+				at := func(fn func(eng *engine.Engine)) {
+					store, err := open(dir)
+					if err != nil {
+						t.Fatal(err)
+					}
+					eng := openEngine(t, store, nil)
+					fn(eng)
+					if err := eng.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				at(func(eng *engine.Engine) { produceN(t, eng, topic, 0, 200) })
+				at(func(eng *engine.Engine) {
+					_, stop := startRelay(t, eng, o)
+					produceN(t, eng, topic, 200, 400)
+					until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+					stop()
+				})
+				last := map[string]int{}
+				for _, r := range b.ConsumeTopic(t, topic, 400) {
+					var n int
+					if _, err := fmt.Sscan(string(r.Value), &n); err != nil || idOf(r) != fmt.Sprint(n) || string(r.Key) != fmt.Sprint(n%9) {
+						t.Fatalf("record %q %q %q", r.Key, r.Value, idOf(r))
+					}
+					if before, found := last[string(r.Key)]; found && n != before+9 || !found && n != n%9 {
+						t.Fatalf("key %s: %d after %d", r.Key, n, before)
+					}
+					last[string(r.Key)] = n
+				}
+			})
+		}
+	}
+}
+
+func TestBrokerThatIsAwayLosesNothing(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{Durable: true})
+	for how, o := range modes(t, b) {
+		t.Run(how, func(t *testing.T) {
+			topic := b.CreateTopic(t, 3, nil)
+			eng := openEngine(t, newMemDisk().open(t), nil)
+			relay, stop := startRelay(t, eng, o)
+			defer stop()
+			produceN(t, eng, topic, 0, 500)
+			until(t, "some messages", func() bool { return pending(t, eng) < 400 })
+			b.Kill(t)
+			produceN(t, eng, topic, 500, 600)
+			kafkatest.Until(t, "the end of the listener", func() bool {
+				c, err := net.Dial("tcp", b.Addrs()[0])
+				if err == nil {
+					_ = c.Close()
+				}
+				return err != nil
+			})
+			b.Revive(t)
+			until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+			lost, doubled := tally(600, readIDs(t, b, topic))
+			t.Logf("%d lost, %d doubled", lost, doubled)
+			if lost != 0 || o.ExactlyOnce != nil && doubled != 0 {
+				t.Errorf("%d lost, %d doubled", lost, doubled)
+			}
+			if n := len(parkedIDs(t, relay)); n != 0 {
+				t.Errorf("%d are parked", n)
+			}
+		})
+	}
+}
+
+// What one topic refuses is parked; other topics do not wait for it.
+func TestRefusalsOfARealTopicArePerMessage(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	for how, o := range modes(t, b) {
+		t.Run(how, func(t *testing.T) {
+			topic := b.CreateTopic(t, 2, nil)
+			o.Retry.Attempts = 2
+			eng := openEngine(t, newMemDisk().open(t), nil)
+			relay, stop := startRelay(t, eng, o)
+			defer stop()
+			send := func(m engine.Message) {
+				if err := eng.Update(ctx, func(tx *engine.Tx) error { _, err := tx.Produce(m); return err }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			send(engine.Message{ID: "no topic", Topic: kafkatest.Name(t)})
+			send(engine.Message{ID: "no partition", Topic: topic, Partition: new(int32(7))})
+			send(engine.Message{ID: "too large", Topic: topic, Value: make([]byte, 3<<20)})
+			send(engine.Message{ID: "partition 1", Topic: topic, Partition: new(int32(1)), Key: []byte("k"), Headers: []engine.MessageHeader{{Key: "h", Value: []byte("v")}}})
+			produceN(t, eng, topic, 0, 10)
+			until(t, "three parked messages", func() bool { return len(parkedIDs(t, relay)) == 3 })
+			until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+			for _, r := range b.ConsumeTopic(t, topic, 11) {
+				if idOf(r) == "partition 1" && (r.Partition != 1 || r.Headers[0].Key != "h" || string(r.Headers[0].Value) != "v") {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+}
+
+func TestProgressTopicIsChecked(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	eng := openEngine(t, newMemDisk().open(t), nil)
+	for what, topic := range map[string]string{
+		kerr.UnknownTopicOrPartition.Message: kafkatest.Name(t),
+		"cleanup.policy=delete":              b.CreateTopic(t, 1, map[string]string{"cleanup.policy": "delete"}),
+	} {
+		relay, err := New(eng, Options{Client: b.ClientOptions(), Telemetry: quiet(), ExactlyOnce: &ExactlyOnce{ProgressTopic: topic}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{Relay: relay}
+		_, _, err = s.readProgress(ctx)
+		if err == nil || !errors.Is(err, ErrProgressTopic) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A lyingClient says of every third transaction that its end has failed: half of these have committed.
+type lyingClient struct {
+	*kgo.Client
+	ends *atomic.Int64
+}
+
+func (c *lyingClient) EndTransaction(ctx context.Context, how kgo.TransactionEndTry) error {
+	switch c.ends.Add(1) % 6 {
+	case 3:
+		return errors.Join(c.Client.EndTransaction(ctx, how), errDown)
+	case 0:
+		return errDown
+	}
+	return c.Client.EndTransaction(ctx, how)
+}
+
+func TestTransactionOfUnknownOutcomeIsLookedUp(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	topic := b.CreateTopic(t, 3, nil)
+	eng := openEngine(t, newMemDisk().open(t), nil)
+	produceN(t, eng, topic, 0, 300)
+	o := modes(t, b)["exactly once"]
+	o.Batch.Entries = 20
+	relay, err := New(eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial, ends := relay.dial, new(atomic.Int64)
+	relay.dial = func(o ...kgo.Opt) (client, error) {
+		c, err := dial(o...)
+		if err != nil {
+			return nil, err
+		}
+		return &lyingClient{c.(*kgo.Client), ends}, nil
+	}
+	run, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(run) }()
+	until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if lost, doubled := tally(300, readIDs(t, b, topic)); lost != 0 || doubled != 0 || ends.Load() < 15 {
+		t.Errorf("%d lost, %d doubled in %d transactions", lost, doubled, ends.Load())
+	}
+}

@@ -1,0 +1,176 @@
+package outbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// A lease says that one relay publishes from the store. It is one key of the store, whose value is
+//
+//	owner 16 bytes | taken or renewed varint milliseconds | time to live varint milliseconds
+//
+// Every write of a relay is a transaction that reads it and fails if the owner is another one, so that a relay that has
+// lost its lease changes nothing.
+type lease struct {
+	owner [16]byte
+	clock Clock
+	ttl   time.Duration
+	renew time.Duration // after this time it is renewed
+
+	held  bool
+	since time.Time // taken or renewed; read before the transaction that wrote it
+
+	other leaseRecord // the last one seen that belongs to another relay
+	seen  time.Time   // first
+}
+
+func newLease(o *Options) *lease {
+	l := &lease{clock: o.Clock, ttl: o.Lease.TTL, renew: o.Lease.TTL - o.Lease.Margin}
+	_, _ = rand.Read(l.owner[:]) // never fails
+	return l
+}
+
+// leaseRecord is what the store says of the lease.
+type leaseRecord struct {
+	owner [16]byte
+	since time.Time
+	ttl   time.Duration
+}
+
+func (r leaseRecord) encode() []byte {
+	b := append([]byte{}, r.owner[:]...)
+	b = binary.AppendVarint(b, r.since.UnixMilli())
+	return binary.AppendVarint(b, r.ttl.Milliseconds())
+}
+
+func parseLease(b []byte) (r leaseRecord, err error) {
+	if len(b) > 16 {
+		copy(r.owner[:], b)
+		since, n := binary.Varint(b[16:])
+		ttl, m := binary.Varint(b[16+max(n, 0):])
+		if n > 0 && m > 0 && 16+n+m == len(b) {
+			r.since, r.ttl = time.UnixMilli(since), time.Duration(ttl)*time.Millisecond
+			return r, nil
+		}
+	}
+	return r, fmt.Errorf("%w: lease %x of the outbox", engine.ErrDamaged, b)
+}
+
+// left returns how long the lease of another relay lives. It is over when its time has passed by the clock, or when it
+// was not renewed for its time to live since this relay has first seen it: so a lease that was taken before the clock was
+// set back ends too.
+func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
+	if r.owner != l.other.owner || !r.since.Equal(l.other.since) {
+		l.other, l.seen = r, now
+	}
+	return min(r.since.Add(r.ttl).Sub(now), r.ttl-now.Sub(l.seen))
+}
+
+// take takes the lease if nobody has it. left says how long the lease of the relay that has it lives.
+func (l *lease) take(ctx context.Context, eng *engine.Engine) (left time.Duration, err error) {
+	now := l.clock.Now()
+	err = eng.Update(ctx, func(tx *engine.Tx) error {
+		value, found, err := tx.In(entry.Space).Get(entry.LeaseKey)
+		if err != nil {
+			return err
+		}
+		left = 0
+		if found {
+			r, err := parseLease(value)
+			if err != nil {
+				return err
+			}
+			if left = l.left(r, now); left > 0 && r.owner != l.owner {
+				return nil
+			}
+		}
+		left = 0
+		return l.put(tx, now)
+	}, engine.Retries(leaseRetries))
+	if err == nil && left == 0 {
+		l.held, l.since = true, now
+	}
+	return left, err
+}
+
+const leaseRetries = 20
+
+func (l *lease) put(tx *engine.Tx, now time.Time) error {
+	return tx.In(entry.Space).Put(entry.LeaseKey, leaseRecord{l.owner, now, l.ttl}.encode())
+}
+
+// update runs fn in a transaction that commits only if the relay has the lease, and renews the lease if that is due.
+func (l *lease) update(eng *engine.Engine, fn func(tx *engine.Tx) error) error {
+	if !l.held {
+		return errLeaseLost
+	}
+	now := l.clock.Now()
+	renew := l.due(now)
+	// The transaction is short and its outcome has to be known: no context ends it.
+	err := eng.Update(context.Background(), func(tx *engine.Tx) error {
+		value, found, err := tx.In(entry.Space).Get(entry.LeaseKey)
+		if err != nil {
+			return err
+		}
+		if r, err := parseLease(value); err != nil || !found || r.owner != l.owner {
+			return errors.Join(errLeaseLost, err)
+		}
+		if renew {
+			if err := l.put(tx, now); err != nil {
+				return err
+			}
+		}
+		return fn(tx)
+	}, engine.Retries(leaseRetries))
+	if errors.Is(err, errLeaseLost) {
+		l.held = false
+	}
+	if err == nil && renew {
+		l.since = now
+	}
+	return err
+}
+
+// due reports whether the lease is to be renewed.
+func (l *lease) due(now time.Time) bool { return now.Sub(l.since) >= l.renew || now.Before(l.since) }
+
+// untilRenewal is how long it takes until the lease is to be renewed.
+func (l *lease) untilRenewal() time.Duration { return l.renew - l.clock.Now().Sub(l.since) }
+
+// covers reports whether the lease lives for d.
+func (l *lease) covers(d time.Duration) bool {
+	elapsed := l.clock.Now().Sub(l.since)
+	return l.held && elapsed >= 0 && elapsed+d <= l.ttl
+}
+
+// ensure renews the lease if that is due, or if it might not live for d.
+func (l *lease) ensure(eng *engine.Engine, d time.Duration) error {
+	now := l.clock.Now()
+	if l.held && !l.due(now) && l.covers(d) {
+		return nil
+	}
+	if l.held && !l.due(now) {
+		l.since = now.Add(-l.renew) // renew it early
+	}
+	return l.update(eng, func(*engine.Tx) error { return nil })
+}
+
+// release gives the lease back if the relay still has it.
+func (l *lease) release(eng *engine.Engine) error {
+	if !l.held {
+		return nil
+	}
+	err := l.update(eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Delete(entry.LeaseKey) })
+	l.held = false
+	if errors.Is(err, errLeaseLost) {
+		return nil
+	}
+	return err
+}

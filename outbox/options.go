@@ -1,0 +1,180 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Options configure a Relay. Client must be set, unless the relay is switched off.
+type Options struct {
+	// Client finds the brokers: seeds, TLS, SASL, and whatever else a producer needs. What the relay relies on is set by
+	// the relay: the partitioner, and how long records may take.
+	Client []kgo.Opt
+
+	// ExactlyOnce publishes in Kafka transactions: see the package documentation. nil: at least once.
+	ExactlyOnce *ExactlyOnce
+
+	// IDHeader is the name of the header that carries the id of a message. "" = DefaultIDHeader.
+	IDHeader string
+
+	// Interval is the longest time between two looks into the outbox. Commits with messages, due times and the ends of
+	// back-offs are noticed at once. 0 = DefaultInterval.
+	Interval time.Duration
+
+	Batch     Batch
+	Lease     Lease
+	Retry     Retry
+	Telemetry Telemetry
+
+	// Clock is the source of time for leases, polling and back-off. nil = the clock of the machine.
+	Clock Clock
+
+	// Disabled switches the relay off: Run publishes nothing until its context ends. Messages are kept.
+	Disabled bool
+}
+
+// ExactlyOnce configures the relay that publishes in Kafka transactions.
+type ExactlyOnce struct {
+	// ProgressTopic is an existing topic with cleanup.policy=compact. The relay uses its partition 0 only. Relays of several
+	// stores may share it.
+	ProgressTopic string
+}
+
+// Batch bounds what is published before the store is told of it, which is also what may be published twice after a crash.
+type Batch struct {
+	// Entries is the most messages of a batch. 0 = DefaultBatchEntries; at most MaxBatchEntries.
+	Entries int
+	// Bytes is the most bytes of a batch; one message always fits. 0 = DefaultBatchBytes; at most MaxBatchBytes.
+	Bytes int
+	// Time is how long a batch waits for the broker; what is not acknowledged then has failed. 0 = DefaultBatchTime.
+	// At most Lease.TTL - Lease.Margin.
+	Time time.Duration
+}
+
+// Lease configures the lease that lets one relay at a time publish from a store.
+type Lease struct {
+	// TTL is how long a lease lives unless it is renewed. 0 = DefaultLeaseTTL.
+	TTL time.Duration
+	// Margin is how long before its end a lease is renewed. 0 = a third of TTL.
+	Margin time.Duration
+}
+
+// Retry configures what happens to a message that could not be published.
+type Retry struct {
+	// Min and Max bound the back-off, which grows exponentially and is jittered. 0 = DefaultMinBackoff, DefaultMaxBackoff.
+	Min, Max time.Duration
+	// Attempts is how often the broker or the client may refuse a message until it is parked. Attempts that fail because
+	// the broker cannot be reached do not count. 0 = DefaultAttempts.
+	Attempts int
+}
+
+// Telemetry says where log and metrics go.
+type Telemetry struct {
+	// Logger receives the log. nil = slog.Default().
+	Logger *slog.Logger
+	// Registerer registers the metrics of the package documentation. nil: none are registered.
+	Registerer prometheus.Registerer
+}
+
+// A Clock is a source of time.
+type Clock interface {
+	Now() time.Time
+	// After returns a channel that receives once d has passed. stop releases it earlier.
+	After(d time.Duration) (fired <-chan time.Time, stop func())
+}
+
+// What the zero values of Options stand for, and caps.
+const (
+	DefaultIDHeader     = "message_id" // one of those that kafkaadapter/identify knows
+	DefaultInterval     = 5 * time.Second
+	DefaultBatchEntries = 1000
+	DefaultBatchBytes   = 8 << 20
+	DefaultBatchTime    = 10 * time.Second
+	DefaultLeaseTTL     = 30 * time.Second
+	DefaultMinBackoff   = time.Second
+	DefaultMaxBackoff   = 5 * time.Minute
+	DefaultAttempts     = 10
+
+	MaxBatchEntries = 10_000
+	MaxBatchBytes   = 12 << 20
+)
+
+func (o Options) withDefaults() (Options, error) {
+	defaulted(&o.IDHeader, DefaultIDHeader)
+	defaulted(&o.Interval, DefaultInterval)
+	defaulted(&o.Batch.Entries, DefaultBatchEntries)
+	defaulted(&o.Batch.Bytes, DefaultBatchBytes)
+	defaulted(&o.Lease.TTL, DefaultLeaseTTL)
+	defaulted(&o.Lease.Margin, o.Lease.TTL/3)
+	defaulted(&o.Batch.Time, min(DefaultBatchTime, (o.Lease.TTL-o.Lease.Margin)/2))
+	defaulted(&o.Retry.Min, DefaultMinBackoff)
+	defaulted(&o.Retry.Max, max(DefaultMaxBackoff, o.Retry.Min))
+	defaulted(&o.Retry.Attempts, DefaultAttempts)
+	defaulted(&o.Telemetry.Logger, slog.Default())
+	if o.Clock == nil {
+		o.Clock = machineClock{}
+	}
+	return o, o.check()
+}
+
+func defaulted[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (o *Options) check() error {
+	refuse := func(field, why string, args ...any) error {
+		return fmt.Errorf("outbox: Options.%s %s", field, fmt.Sprintf(why, args...))
+	}
+	switch {
+	case len(o.Client) == 0 && !o.Disabled:
+		return refuse("Client", "is empty: give at least kgo.SeedBrokers, or set Disabled")
+	case o.ExactlyOnce != nil && o.ExactlyOnce.ProgressTopic == "":
+		return refuse("ExactlyOnce.ProgressTopic", "is empty: name a topic with cleanup.policy=compact")
+	case o.Interval < 0:
+		return refuse("Interval", "is %v: give a positive time", o.Interval)
+	case o.Batch.Entries < 0 || o.Batch.Entries > MaxBatchEntries:
+		return refuse("Batch.Entries", "is %d: give 1 to %d", o.Batch.Entries, MaxBatchEntries)
+	case o.Batch.Bytes < 0 || o.Batch.Bytes > MaxBatchBytes:
+		return refuse("Batch.Bytes", "is %d: give 1 to %d", o.Batch.Bytes, MaxBatchBytes)
+	case o.Lease.TTL < 0 || o.Lease.Margin < 0 || o.Lease.Margin >= o.Lease.TTL:
+		return refuse("Lease", "has a TTL of %v and a margin of %v: give a positive margin that is shorter than TTL", o.Lease.TTL, o.Lease.Margin)
+	case o.Batch.Time < 0 || o.Batch.Time > o.Lease.TTL-o.Lease.Margin:
+		return refuse("Batch.Time", "is %v: give at most Lease.TTL - Lease.Margin, %v", o.Batch.Time, o.Lease.TTL-o.Lease.Margin)
+	case o.Retry.Min < 0 || o.Retry.Max < o.Retry.Min:
+		return refuse("Retry", "has back-offs from %v to %v: give Min up to Max", o.Retry.Min, o.Retry.Max)
+	case o.Retry.Attempts < 0:
+		return refuse("Retry.Attempts", "is negative")
+	}
+	return nil
+}
+
+// Errors that a caller can act on. They are wrapped: test them with errors.Is.
+var (
+	// ErrNotParked says that no parked message has the given id.
+	ErrNotParked = errors.New("outbox: no parked message has this id: see Relay.Parked")
+
+	// ErrProgressTopic says that the progress topic of the exactly-once relay cannot be used.
+	ErrProgressTopic = errors.New("outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
+
+	// ErrAlreadyRan is returned by a second call of Run.
+	ErrAlreadyRan = errors.New("outbox: Run was called before: make another Relay")
+
+	errLeaseLost = errors.New("outbox: the lease was lost")
+)
+
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) After(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d)
+	return t.C, func() { t.Stop() }
+}

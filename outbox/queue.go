@@ -1,0 +1,325 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// An item is an entry of the outbox that a batch works on.
+type item struct {
+	entry.Entry
+	key   []byte // where it is in the store
+	group entry.Group
+	place uint64 // of a held entry
+
+	outcome outcome
+	offset  int64 // at which it was published
+	err     error // why it has failed
+}
+
+// An outcome says what became of an item in a batch.
+type outcome uint8
+
+const (
+	left outcome = iota // not published, and not at fault
+	published
+	failed
+)
+
+func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }
+func (i *item) delayed() bool { return i.key[0] == entry.DelayedPrefix[0] }
+func (i *item) size() int     { return i.Size() + len(i.key) }
+
+// maxHeld caps the groups that wait for a back-off. Beyond it nothing new is published until some of them are through.
+const maxHeld = 1 << 17
+
+// probes is how many new entries a batch may try, beside those whose back-off is over, while the broker seems to be away.
+const probes = 10
+
+// lookAllEvery is how often a look at the entries that are due later begins at the first of them, in milliseconds.
+const lookAllEvery = 5000
+
+// A queue is the outbox as the relay that has the lease sees it. What it knows beside the store is made again by load.
+//
+// Entries that are ready have keys in the order of commits, so that everything new comes after the cursor and no look
+// passes the keys that were deleted before. An entry that fails moves to its group among the held entries, and those of
+// its group that come after it follow it there: so the cursor leaves nothing behind.
+type queue struct {
+	eng *engine.Engine
+
+	cursor  []byte              // key of the last ready entry that was taken; all up to it are gone, held, or in left
+	left    []*item             // taken, and neither published nor held yet
+	delayed map[string]struct{} // keys of the delayed entries in left and in the batch
+	groups  map[entry.Group]*group
+	backoff backoffs
+	later   int64 // due time of the first entry that is not due yet, 0 if there is none
+
+	// Entries that become due are taken in the order of their keys, too. But a transaction that commits after the due
+	// time of its message adds one before dueCursor: so now and then a look begins at the first key.
+	dueCursor []byte
+	lookAll   int64 // when the next look at all of them is to be made
+
+	outage bool // nothing of the last batch was published, for the broker could not be reached
+}
+
+// A group has held entries at the places from first to before next.
+type group struct {
+	id          entry.Group
+	first, next uint64
+	notBefore   int64
+	rest        int64 // not before of the first one that the batch has not taken
+	due         int64 // of the first one
+	index       int   // in backoffs; -1 while a batch works on it
+	head        *item // the first item of the batch that is still there
+}
+
+func newQueue(eng *engine.Engine) *queue { return &queue{eng: eng} }
+
+// load reads the held entries. No ready entry has a key up to cursor.
+func (q *queue) load(ctx context.Context, cursor []byte) error {
+	*q = queue{eng: q.eng, cursor: cursor, groups: make(map[entry.Group]*group), delayed: make(map[string]struct{})}
+	for kv, err := range q.scan(ctx, entry.HeldPrefix, nil) {
+		if err != nil {
+			return err
+		}
+		id, place, err := entry.ParseHeldKey(kv.Key)
+		if err != nil {
+			return damaged(err)
+		}
+		if g := q.groups[id]; g != nil {
+			g.next = place + 1
+			continue
+		}
+		e, err := parse(kv)
+		if err != nil {
+			return err
+		}
+		q.add(&group{id: id, first: place, next: place + 1, notBefore: e.NotBefore, due: e.Due})
+	}
+	return nil
+}
+
+func (q *queue) scan(ctx context.Context, prefix, after []byte) iter.Seq2[engine.KeyValue, error] {
+	return q.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix, After: after})
+}
+
+func parse(kv engine.KeyValue) (entry.Entry, error) {
+	e, err := entry.Parse(kv.Value)
+	if errors.Is(err, entry.ErrVersion) {
+		return e, fmt.Errorf("%w: %w", engine.ErrNewerFormat, err)
+	}
+	if err != nil {
+		return e, damaged(fmt.Errorf("key %x: %w", kv.Key, err))
+	}
+	return e, nil
+}
+
+func damaged(err error) error { return fmt.Errorf("%w: outbox: %w", engine.ErrDamaged, err) }
+
+func newItem(kv engine.KeyValue) (*item, error) {
+	e, err := parse(kv)
+	if err != nil {
+		return nil, err
+	}
+	i := &item{Entry: e, key: kv.Key, group: e.Group()}
+	if i.held() {
+		_, i.place, err = entry.ParseHeldKey(kv.Key)
+	}
+	return i, err
+}
+
+func (q *queue) add(g *group) {
+	q.groups[g.id] = g
+	q.backoff.push(g)
+}
+
+// A work is what one batch does: it publishes items, in order within each group, and holds others back.
+type work struct {
+	items  []*item
+	hold   []*item  // behind a held entry of their group
+	groups []*group // the held groups of items
+	bytes  int
+}
+
+func (w *work) full(b Batch) bool {
+	return len(w.items)+len(w.hold) >= b.Entries || w.bytes >= b.Bytes
+}
+
+// fits reports whether an item may join.
+func (w *work) fits(i *item, b Batch) bool {
+	return !w.full(b) && (w.bytes == 0 || w.bytes+i.size() <= b.Bytes)
+}
+
+// collect takes the next batch: first the groups whose back-off is over, then what is new, by due time.
+func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) {
+	w := &work{}
+	for !w.full(b) {
+		g := q.backoff.due(now)
+		if g == nil {
+			break
+		}
+		if fits, err := q.collectHeld(ctx, w, g, b); err != nil || !fits {
+			return w, err
+		}
+	}
+	if q.outage && len(w.items) == 0 && len(q.groups) == 0 {
+		q.outage = false
+	}
+	if q.outage && len(w.items) == 0 || len(q.groups) >= maxHeld {
+		return w, nil // until the next back-off ends
+	}
+	if q.outage {
+		b.Entries = min(b.Entries, len(w.items)+probes)
+	}
+	return w, q.collectNew(ctx, w, now, b)
+}
+
+// collectHeld takes the entries of a held group, up to one that has failed before: that one is only taken as the first.
+func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fits bool, err error) {
+	g.rest = 0
+	for kv, err := range q.scan(ctx, entry.GroupPrefix(g.id), nil) {
+		if err != nil {
+			return false, err
+		}
+		i, err := newItem(kv)
+		if err != nil {
+			return false, err
+		}
+		first := i.place == g.first
+		if !first && i.Attempts > 0 {
+			g.rest = i.NotBefore
+			return true, nil
+		}
+		if !w.fits(i, b) {
+			return !first, nil
+		}
+		if first {
+			g.due = i.Due
+			q.backoff.remove(g)
+			w.groups = append(w.groups, g)
+		}
+		w.items = append(w.items, i)
+		w.bytes += i.size()
+	}
+	return true, nil
+}
+
+// collectNew takes what an earlier batch has left, and entries that are ready or due, in the order of their due times.
+func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) error {
+	for len(q.left) > 0 {
+		if !q.take(w, q.left[0], b) {
+			return nil
+		}
+		q.left = q.left[1:]
+	}
+	ready, stopReady := iter.Pull2(q.scan(ctx, entry.ReadyPrefix, q.cursor))
+	defer stopReady()
+	if now >= q.lookAll || now < q.lookAll-lookAllEvery {
+		q.dueCursor, q.lookAll = nil, now+lookAllEvery
+	}
+	delayed, stopDelayed := iter.Pull2(q.scan(ctx, entry.DelayedPrefix, q.dueCursor))
+	defer stopDelayed()
+	r, err := next(ready)
+	if err != nil {
+		return err
+	}
+	d, err := q.nextDelayed(delayed)
+	if err != nil {
+		return err
+	}
+	q.later = 0
+	for {
+		if d != nil && d.Due > now {
+			q.later, d = d.Due, nil
+		}
+		switch {
+		case r == nil && d == nil:
+			return nil
+		case d == nil || r != nil && r.Due <= d.Due:
+			if !q.take(w, r, b) {
+				return nil
+			}
+			q.cursor = r.key
+			if r, err = next(ready); err != nil {
+				return err
+			}
+		default:
+			if !q.take(w, d, b) {
+				return nil
+			}
+			q.delayed[string(d.key)] = struct{}{}
+			q.dueCursor = d.key
+			if d, err = q.nextDelayed(delayed); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func next(pull func() (engine.KeyValue, error, bool)) (*item, error) {
+	kv, err, ok := pull()
+	if err != nil || !ok {
+		return nil, err
+	}
+	return newItem(kv)
+}
+
+// nextDelayed is next for delayed entries, which have no cursor: those that were taken before may still be there.
+func (q *queue) nextDelayed(pull func() (engine.KeyValue, error, bool)) (*item, error) {
+	for {
+		i, err := next(pull)
+		if err != nil || i == nil {
+			return nil, err
+		}
+		if _, taken := q.delayed[string(i.key)]; !taken {
+			return i, nil
+		}
+	}
+}
+
+// take puts an item into the batch, unless it is full: to be published, or behind the held entries of its group.
+func (q *queue) take(w *work, i *item, b Batch) bool {
+	if !w.fits(i, b) {
+		return false
+	}
+	if g := q.groups[i.group]; g != nil {
+		w.hold = append(w.hold, i)
+	} else {
+		w.items = append(w.items, i)
+	}
+	w.bytes += i.size()
+	return true
+}
+
+// wait returns how long nothing is due, at most d.
+func (q *queue) wait(now int64, d time.Duration) time.Duration {
+	later := q.later
+	if q.dueCursor != nil && (later == 0 || q.lookAll < later) {
+		later = q.lookAll
+	}
+	for _, at := range []int64{later, q.backoff.next()} {
+		if at != 0 {
+			d = min(d, time.Duration(max(at-now, 0))*time.Millisecond)
+		}
+	}
+	return d
+}
+
+// waiting reports whether there may be something to publish, now or later, that is known only here.
+func (q *queue) waiting() bool { return len(q.groups) > 0 || len(q.left) > 0 }
+
+// oldest returns the due time of the oldest held entry, 0 if there is none.
+func (q *queue) oldest() (due int64) {
+	for _, g := range q.groups {
+		if due == 0 || g.due < due {
+			due = g.due
+		}
+	}
+	return due
+}

@@ -1,0 +1,185 @@
+package outbox
+
+import (
+	"strings"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// A change is what a batch changes in the store, once its outcome is known.
+type change struct {
+	deleted [][]byte
+	put     []engine.KeyValue
+	parked  []*item
+	gone    entry.Gone // counts to add
+}
+
+// apply writes the change. It may run again, in another transaction.
+func (c *change) apply(tx *engine.Tx) error {
+	space := tx.In(entry.Space)
+	for _, key := range c.deleted {
+		if err := space.Delete(key); err != nil {
+			return err
+		}
+	}
+	for _, kv := range c.put {
+		if err := space.Put(kv.Key, kv.Value); err != nil {
+			return err
+		}
+	}
+	if c.gone == (entry.Gone{}) {
+		return nil
+	}
+	return updateGone(tx, func(g *entry.Gone) error {
+		for n, i := range c.parked {
+			if err := space.Put(entry.ParkedKey(i.ID, g.Parked+uint64(n)+1), i.Append(nil)); err != nil {
+				return err
+			}
+		}
+		g.Entries += c.gone.Entries
+		g.Delayed += c.gone.Delayed
+		g.Parked += c.gone.Parked
+		return nil
+	})
+}
+
+// updateGone changes the counts of what is gone.
+func updateGone(tx *engine.Tx, fn func(g *entry.Gone) error) error {
+	value, found, err := tx.In(entry.Space).Get(entry.GoneKey)
+	if err != nil {
+		return err
+	}
+	var g entry.Gone
+	if found {
+		if g, err = entry.ParseGone(value); err != nil {
+			return damaged(err)
+		}
+	}
+	if err := fn(&g); err != nil {
+		return err
+	}
+	return tx.In(entry.Space).Put(entry.GoneKey, g.Append(nil))
+}
+
+func (c *change) remove(i *item) {
+	c.deleted = append(c.deleted, i.key)
+	if i.delayed() {
+		c.gone.Delayed++
+	}
+}
+
+// settle turns the outcome of a batch into a change of the store. The queue is afterwards as if the change was made: if
+// that fails, load it again.
+func (q *queue) settle(w *work, now int64, r *Retry) *change {
+	c := &change{}
+	blocked := make(map[entry.Group]bool) // groups of items that failed and are tried again
+	for _, i := range w.items {
+		if i.outcome == failed {
+			i.fail(now, r)
+			blocked[i.group] = blocked[i.group] || !i.exhausted(r)
+		}
+	}
+	var rest []*item
+	for _, i := range w.items {
+		switch {
+		case i.outcome == published || i.outcome == failed && i.exhausted(r):
+			q.gone(c, i)
+		case i.held():
+			if i.outcome == failed {
+				c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
+			}
+			q.groups[i.group].remains(i)
+		case blocked[i.group]:
+			q.hold(c, w, i)
+			q.groups[i.group].remains(i)
+		default:
+			rest = append(rest, i)
+		}
+	}
+	for _, g := range w.groups {
+		if g.first == g.next {
+			delete(q.groups, g.id)
+		}
+	}
+	for _, i := range w.hold {
+		if q.groups[i.group] == nil {
+			rest = append(rest, i) // the last of its group is through
+			continue
+		}
+		q.hold(c, w, i)
+	}
+	for _, g := range w.groups {
+		if g.first < g.next {
+			q.again(g)
+		}
+	}
+	q.left = append(rest, q.left...)
+	return c
+}
+
+// gone removes an item that was published or is parked.
+func (q *queue) gone(c *change, i *item) {
+	c.remove(i)
+	c.gone.Entries++
+	if i.outcome == failed {
+		c.parked = append(c.parked, i)
+		c.gone.Parked++
+	}
+	delete(q.delayed, string(i.key))
+	if i.held() {
+		q.groups[i.group].first = i.place + 1
+	}
+}
+
+// hold moves an item behind the held entries of its group, of which it may be the first.
+func (q *queue) hold(c *change, w *work, i *item) {
+	g := q.groups[i.group]
+	if g == nil {
+		g = &group{id: i.group, first: 1, next: 1, due: i.Due, index: -1}
+		q.groups[i.group] = g
+		w.groups = append(w.groups, g)
+	}
+	c.remove(i)
+	delete(q.delayed, string(i.key))
+	i.key, i.place = entry.HeldKey(g.id, g.next), g.next
+	g.next++
+	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
+}
+
+// remains notes that an item of the batch is still there.
+func (g *group) remains(i *item) {
+	if g.head == nil {
+		g.head = i
+	}
+}
+
+// again puts a group of the batch back among those that wait.
+func (q *queue) again(g *group) {
+	g.notBefore = g.rest
+	if g.head != nil {
+		g.notBefore, g.due = g.head.NotBefore, g.head.Due
+	}
+	g.head, g.rest = nil, 0
+	q.backoff.push(g)
+}
+
+// fail notes a failed attempt.
+func (i *item) fail(now int64, r *Retry) {
+	i.Attempts++
+	if refused(i.err) {
+		i.Refused++
+	}
+	i.NotBefore = now + r.delay(i.Attempts).Milliseconds()
+	i.LastError = i.err.Error()
+	if len(i.LastError) > maxErrorBytes {
+		i.LastError = i.LastError[:maxErrorBytes]
+	}
+	i.LastError = strings.ToValidUTF8(i.LastError, "")
+}
+
+// exhausted reports whether an item that has failed is to be parked.
+func (i *item) exhausted(r *Retry) bool { return refused(i.err) && i.Refused >= uint64(r.Attempts) }
+
+// maxErrorBytes caps the error text that is kept with an entry.
+const maxErrorBytes = 1 << 10
