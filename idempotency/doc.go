@@ -49,8 +49,14 @@
 //
 // While the handler runs its key is leased (Options.Lease), and the lease is renewed three times in
 // that time. If the process dies, the lease runs out and exactly one retry runs the handler. That
-// is also so if the process dies after the handler has returned and before the result is durable:
-// the effects of a handler should be in one transaction, keyed by the same key. If the lease is
-// lost to another request, after a long pause of the process, the request's context is canceled
+// is also so if the process dies after the handler has returned and before the result is durable,
+// unless the effects and the result are in one transaction (below). If the lease is lost to another
+// request, after a long pause of the process, the request's context is canceled
 // with the cause [engine.ErrLeaseLost], the handler's response is dropped, and the answer is 409.
+//
+// # Transactions
+//
+// A handler whose state is in the engine does its work with [Update]: what it writes, and the key
+// with its response, commit in one transaction. A crash leaves both or neither, so the work is done
+// once for each key, whenever the process dies. Effects outside of the engine are not covered.
 package idempotency

@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
 )
 
@@ -77,4 +79,55 @@ func Example() {
 	// Output:
 	// 201 payment 1 ""
 	// 201 payment 1 "true"
+}
+
+// A handler that books a payment in the transaction that finishes its key.
+func ExampleUpdate() {
+	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{RetentionWeeks: 5}) // a service opens engine/bolt or engine/pebble
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close()
+	protect, err := idempotency.New(eng, idempotency.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	errPoor := errors.New("the balance is too low")
+	pay := func(w http.ResponseWriter, r *http.Request) {
+		err := idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
+			value, _, err := tx.Get([]byte("alice"))
+			if err != nil {
+				return err
+			}
+			balance := 100
+			if len(value) > 0 {
+				balance, _ = strconv.Atoi(string(value))
+			}
+			if balance < 60 {
+				return errPoor
+			}
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "balance %d", balance-60)
+			return tx.Put([]byte("alice"), strconv.AppendInt(nil, int64(balance-60), 10))
+		}, engine.Retries(10))
+		switch {
+		case errors.Is(err, errPoor): // nothing was committed: the refusal is the response
+			http.Error(w, err.Error(), http.StatusPaymentRequired)
+		case err != nil:
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+		}
+	}
+	handler := protect(http.HandlerFunc(pay))
+	for _, key := range []string{"first", "first", "second", "second"} {
+		r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+		r.Header.Set(idempotency.KeyHeader, key)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Printf("%s: %d %s\n", key, w.Code, strings.TrimSpace(w.Body.String()))
+	}
+	// Output:
+	// first: 201 balance 40
+	// first: 201 balance 40
+	// second: 402 the balance is too low
+	// second: 402 the balance is too low
 }

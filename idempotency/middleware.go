@@ -35,19 +35,19 @@ func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, 
 	}
 	m := &middleware{eng: eng, opt: o}
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.receive(w, r, next) })
 	}, nil
 }
 
-func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !slices.Contains(m.opt.Methods, r.Method) {
-		next.ServeHTTP(w, r)
+		m.serve(w, r, next)
 		return
 	}
 	key, err := requestKey(r.Header)
 	switch {
 	case errors.Is(err, errNoKey) && m.opt.Optional:
-		next.ServeHTTP(w, r)
+		m.serve(w, r, next)
 		return
 	case err != nil:
 		refuse(w, http.StatusBadRequest, err.Error())
@@ -74,7 +74,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 	if err != nil {
 		m.report(r, err)
 		if m.opt.FailOpen {
-			next.ServeHTTP(w, r)
+			m.serve(w, r, next)
 			return
 		}
 		m.refuseStore(w)

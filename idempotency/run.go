@@ -18,15 +18,17 @@ type run struct {
 	lease *engine.Lease
 	rec   *recorder
 
-	cancel  context.CancelCauseFunc // of the handler's context
-	stop    func()                  // ends the renewals and waits for the last one; may be called again
-	settled bool                    // the key is finished
+	cancel   context.CancelCauseFunc // of the handler's context
+	stop     func()                  // ends the renewals and waits for the last one; may be called again
+	renewing sync.Mutex              // held by a renewal, and while a transaction of Update commits
+	settled  bool                    // the key is finished; guarded by renewing until stop has returned
+	answer   *response               // of Update; nil if the handler's response is in rec
 }
 
 func newRun(m *middleware, w http.ResponseWriter, r *http.Request, lease *engine.Lease) *run {
 	x := &run{m: m, w: w, lease: lease}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	x.r, x.cancel = r.WithContext(ctx), cancel
+	x.r, x.cancel = r.WithContext(context.WithValue(ctx, updaterKey{}, updater(x))), cancel
 	x.rec = &recorder{w: w, limit: m.opt.MaxResponseBytes, header: http.Header{}, overflow: x.overflow}
 	return x
 }
@@ -60,11 +62,7 @@ func (x *run) startRenewals() {
 				return
 			case <-tick.C:
 			}
-			_, err := x.m.eng.Renew(context.WithoutCancel(x.r.Context()), x.lease, x.m.opt.Lease)
-			if err != nil {
-				x.m.report(x.r, err)
-			}
-			if errors.Is(err, engine.ErrLeaseLost) {
+			if err := x.renew(); errors.Is(err, engine.ErrLeaseLost) {
 				x.cancel(err)
 				return
 			}
@@ -72,8 +70,27 @@ func (x *run) startRenewals() {
 	}()
 }
 
+// renew renews the lease unless the key is finished.
+func (x *run) renew() error {
+	x.renewing.Lock()
+	defer x.renewing.Unlock()
+	if x.settled {
+		return nil
+	}
+	_, err := x.m.eng.Renew(context.WithoutCancel(x.r.Context()), x.lease, x.m.opt.Lease)
+	if err != nil {
+		x.m.report(x.r, err)
+	}
+	return err
+}
+
 // end stores the response of a handler that has returned, and then sends it.
 func (x *run) end() {
+	if x.answer != nil {
+		x.stop()
+		x.answer.send(x.w)
+		return
+	}
 	silent := x.rec.kept.status == 0 && x.r.Context().Err() != nil
 	kept := x.rec.end()
 	var err error
@@ -127,6 +144,7 @@ func (x *run) overflow() error {
 func (x *run) fail() error {
 	switch {
 	case x.settled:
+		x.stop()
 		return nil
 	case x.m.opt.KeepFailures:
 		return x.finish(&response{status: http.StatusInternalServerError})

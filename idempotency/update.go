@@ -1,0 +1,131 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// Errors of Update.
+var (
+	// ErrNoMiddleware says that the context is not that of a request which came through the middleware.
+	ErrNoMiddleware = errors.New("idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
+
+	// ErrAnswered says that the handler has begun its response, or that an earlier Update has made
+	// it. A handler writes its response in Update or outside of it, not both.
+	ErrAnswered = errors.New("idempotency: the request has its response already: write it once, in Update")
+)
+
+// Update runs fn in a transaction of the engine, as [engine.Engine.Update] does, and makes the
+// response that fn writes the result of the request's key in the same transaction. ctx is that of
+// the request, or derived from it.
+//
+// When Update returns nil, what fn has claimed, written and produced through tx and the key with its
+// response are durable together, and the handler returns without writing anything more. On an error
+// nothing of them is applied, except as [engine.ErrOutcomeUnknown] says; the handler can still write
+// another response, such as a refusal, to its own ResponseWriter. So after a crash a retry either
+// gets the response, or nothing of the work was done and it is done then.
+//
+// Each run of fn gets a ResponseWriter of its own, which begins with the headers that the handler has
+// set. With [engine.Retries], fn runs again after a conflict, and only the response of the last run
+// counts. That response is kept whatever its status is: to undo the work, fn returns an error. One
+// that is larger than Options.MaxResponseBytes is sent after the commit, and its retries get 409.
+//
+// The error is [engine.ErrLeaseLost] if another request with the key has taken over. For a request
+// that has no key, because it needs none or because of Options.FailOpen, Update runs fn and sends its
+// response without keeping it.
+//
+// A handler calls Update from one goroutine at a time, and once with success.
+func Update(ctx context.Context, fn func(tx *engine.Tx, w http.ResponseWriter) error, options ...engine.UpdateOption) error {
+	u, ok := ctx.Value(updaterKey{}).(updater)
+	if !ok {
+		return ErrNoMiddleware
+	}
+	return u.update(ctx, fn, options)
+}
+
+type updaterKey struct{}
+
+// An updater runs the transaction of a request.
+type updater interface {
+	update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOption) error
+}
+
+// update finishes the key of the run in the transaction.
+func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOption) error {
+	if x.settled || x.rec.kept.status != 0 {
+		return ErrAnswered
+	}
+	var answer *response
+	committing := false // no renewal runs, so that none finds the key finished and takes that for a lost lease
+	defer func() {
+		if committing {
+			x.renewing.Unlock()
+		}
+	}()
+	err := x.m.eng.Update(ctx, func(tx *engine.Tx) error {
+		if committing { // the commit has failed
+			x.renewing.Unlock()
+			committing = false
+		}
+		rec := &recorder{limit: math.MaxInt, header: x.rec.header.Clone()}
+		if err := fn(tx, rec); err != nil {
+			return err
+		}
+		answer = rec.end()
+		x.renewing.Lock()
+		committing = true
+		return tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encode())
+	}, options...)
+	if err == nil {
+		x.settled, x.answer = true, answer
+		x.rec.err = ErrAnswered
+	}
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, engine.ErrLeaseLost) {
+		return cause // why ctx ended
+	}
+	return err
+}
+
+// result returns what is kept of the response.
+func (r *response) result(maxBytes int) *response {
+	if len(r.body) > maxBytes {
+		return &response{status: r.status, dropped: true}
+	}
+	return r
+}
+
+// A plain request has no key.
+type plain struct {
+	eng  *engine.Engine
+	w    http.ResponseWriter
+	sent bool
+}
+
+// serve runs the handler for a request without a key.
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	ctx := context.WithValue(r.Context(), updaterKey{}, &plain{eng: m.eng, w: w})
+	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+func (p *plain) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOption) error {
+	if p.sent {
+		return ErrAnswered
+	}
+	var answer *response
+	err := p.eng.Update(ctx, func(tx *engine.Tx) error {
+		rec := &recorder{limit: math.MaxInt, header: p.w.Header().Clone()}
+		err := fn(tx, rec)
+		answer = rec.end()
+		return err
+	}, options...)
+	if err != nil {
+		return err
+	}
+	p.sent = true
+	answer.send(p.w)
+	return nil
+}
