@@ -44,6 +44,7 @@ type Consumer struct {
 	health     health
 	repin      chan struct{} // wakes pinLoop
 	adopting   sync.Mutex    // held by AdoptOffset
+	committing chan struct{} // full while offsets are committed to Kafka
 
 	mu    sync.Mutex                    // guards parts; no I/O under it
 	parts map[topicPartition]*partition // the present assignment
@@ -73,6 +74,7 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	c := &Consumer{
 		eng: eng, opt: options, self: authorOf(eng.Identity()).metadata(),
 		fatal: make(chan error, 1), forgetting: make(chan *partition, 16), repin: make(chan struct{}, 1), parts: make(map[topicPartition]*partition),
+		committing: make(chan struct{}, 1),
 	}
 	var err error
 	c.m, err = newMetrics(c, options.Telemetry.Registerer)

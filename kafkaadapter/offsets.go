@@ -170,10 +170,41 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 }
 
 // commit commits the offsets that the store has to Kafka, with the store's identity. An error is logged, and the next
-// commit tries again. It reports whether Kafka has all of them.
+// commit tries again. It reports whether Kafka has all of them. Commits come one after the other; the wait for the one
+// before counts toward the limit, which the client's own lock would not respect.
 func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Duration) bool {
-	offsets := make(map[string]map[int32]kgo.EpochOffset)
-	var changed []*partition
+	if changed, _ := pending(all); len(changed) == 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if failed := c.commitPending(ctx, all); failed != nil {
+		if ctx.Err() == nil || !errors.Is(failed, context.Canceled) {
+			c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
+				"group", c.opt.Group, "error", failed)
+		}
+		return false
+	}
+	return true
+}
+
+func (c *Consumer) commitPending(ctx context.Context, all []*partition) error {
+	select {
+	case c.committing <- struct{}{}:
+		defer func() { <-c.committing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	changed, offsets := pending(all)
+	if len(changed) == 0 {
+		return nil
+	}
+	return c.commitTo(ctx, changed, offsets)
+}
+
+// pending returns the partitions whose offsets Kafka does not have, and the offsets.
+func pending(all []*partition) (changed []*partition, offsets map[string]map[int32]kgo.EpochOffset) {
+	offsets = make(map[string]map[int32]kgo.EpochOffset)
 	for _, p := range all {
 		at, ok := p.offsets.pending()
 		if !ok {
@@ -185,20 +216,7 @@ func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Dura
 		}
 		offsets[p.pos.Topic][p.pos.Partition] = at
 	}
-	if len(changed) == 0 {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	failed := c.commitTo(ctx, changed, offsets)
-	if failed != nil {
-		if ctx.Err() == nil || !errors.Is(failed, context.Canceled) {
-			c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
-				"group", c.opt.Group, "error", failed)
-		}
-		return false
-	}
-	return true
+	return changed, offsets
 }
 
 // commitTo replaces the group's offsets, with the store's identity.

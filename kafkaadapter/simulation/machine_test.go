@@ -23,11 +23,12 @@ const longestSync = 2 * time.Millisecond
 // A machine is one life of the consumer's process, from the opening of its store until the power is cut or it is
 // stopped.
 type machine struct {
-	w     *world
-	p     *power
-	wire  *wire
-	eng   *engine.Engine
-	after disk // what the cut has left
+	w      *world
+	p      *power
+	wire   *wire
+	eng    *engine.Engine
+	after  disk     // what the cut has left
+	faults *trouble // of the brokers; nil: none
 }
 
 // An ending says what ends a machine that has handled everything.
@@ -43,15 +44,18 @@ const (
 // leaves the disk to the next one.
 func (w *world) live(p *power, end ending) {
 	m := &machine{w: w, p: p, wire: &wire{net: w.network, p: p}}
+	if w.chance(70) {
+		m.faults = w.troubled()
+	}
 	keep, seed := 50*w.pick(3), uint64(w.pick(1<<30))
 	p.take = func() {
 		m.after = w.disk.crash(keep, rand.New(rand.NewPCG(seed, 1)))
 		m.wire.cut()
 	}
 	kind := m.run(end)
-	w.atRisk = 0
+	m.faults.end()
 	if p.off.Load() {
-		w.atRisk = partitions * maxBatch
+		w.atRisk += partitions * maxBatch
 		<-p.dead
 		w.disk = m.after
 		w.mu.Lock()
@@ -87,6 +91,7 @@ func (m *machine) run(end ending) moment {
 	w.signature = fmt.Sprintf("hapax:%x:%d", m.eng.Identity().UUID, m.eng.Identity().Incarnation)
 	a := audit{w: w, eng: m.eng, store: inner, off: &m.p.off}
 	a.run()
+	w.atRisk = 0
 	if w.intrusion != nil {
 		w.intrusion.check(w, a.offsets[w.intrusion.partition])
 	}

@@ -27,7 +27,7 @@ func (m *machine) options() kafkaadapter.Options {
 		Backoff:    kafkaadapter.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
 		Recovery:   w.recovery,
 		Telemetry:  kafkaadapter.Telemetry{Logger: w.logger},
-		Hooks:      kafkaadapter.Hooks{OnStop: m.stopped},
+		Hooks:      kafkaadapter.Hooks{OnStop: m.stopped, OnLost: m.lost},
 	}
 	r := &o.Routes[0]
 	if w.atMostOnce {
@@ -50,5 +50,16 @@ func (m *machine) stopped(e *kafkaadapter.StopError) {
 		i.seen.Store(true)
 		return
 	}
+	if m.faults.mayStop(e) {
+		return
+	}
 	w.violate("%v", e)
+}
+
+// lost is called when the group has taken partitions away at once. AtMostOnce loses what waited for its handler.
+func (m *machine) lost(lost map[string][]int32) {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	m.w.atRisk += len(lost[topic]) * maxBatch
+	m.w.tally.expelled++
 }

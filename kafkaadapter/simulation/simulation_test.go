@@ -2,8 +2,9 @@
 // client, the adapter, the engine and a store on a disk that loses what was not synced, all in one process and in virtual
 // time. Between two cuts it looks at the store, and in the end at everything.
 //
-// Between two machines leaders move, and now and then something else commits for the group: the next machine then has to stop
-// that partition, and to leave its offset alone. One seed of three is for AtMostOnce, the others are for Transactional.
+// While a machine runs, brokers answer requests with errors or cut connections. Between two machines leaders move, and now and
+// then something else commits for the group: the next machine then has to stop that partition, and to leave its offset alone.
+// One seed of three is for AtMostOnce, the others are for Transactional.
 //
 // A seed decides what is produced, which handlers fail, where the power is cut and what survives. It does not decide the
 // order in which goroutines run, so a failure need not come back at its first repetition.
@@ -39,15 +40,16 @@ func newLogger() *slog.Logger {
 // A scale is how much a test does. The race detector makes it slow, Pebble above all, which then checks itself.
 type scale struct {
 	cuts   int    // power cuts that the test has to come to, at least
+	faults int    // of brokers, the same
 	perRun int    // lives on one disk
 	pebble uint64 // one seed of so many is for Pebble
 }
 
 func scaled() scale {
 	if raced {
-		return scale{cuts: 400, perRun: 20, pebble: 8}
+		return scale{cuts: 200, faults: 200, perRun: 20, pebble: 5}
 	}
-	return scale{cuts: 2000, perRun: 40, pebble: 4}
+	return scale{cuts: 2000, faults: 2000, perRun: 40, pebble: 4}
 }
 
 // A report is what came out of one run.
@@ -162,13 +164,13 @@ type campaign struct {
 }
 
 // run simulates until more says that it is enough.
-func (c *campaign) run(t *testing.T, more func(cuts int) bool) {
+func (c *campaign) run(t *testing.T, more func(cuts, faults int) bool) {
 	for {
 		c.mu.Lock()
-		seed, cuts, failed := c.next, c.cuts(), t.Failed()
+		seed, cuts, faults, failed := c.next, c.cuts(), c.faults(), t.Failed()
 		c.next++
 		c.mu.Unlock()
-		if failed || !more(cuts) {
+		if failed || !more(cuts, faults) {
 			return
 		}
 		r := simulate(t, seed, seed%scaled().pebble == 0, mutation{})
@@ -188,9 +190,18 @@ func (c *campaign) cuts() (n int) {
 	return n
 }
 
+func (c *campaign) faults() (n int) {
+	for i := range c.all {
+		for _, k := range c.all[i].faults {
+			n += k
+		}
+	}
+	return n
+}
+
 func (c *campaign) String() string {
 	cuts := make(map[string]map[moment]int)
-	var sum tally
+	sum := tally{faults: make(map[string]int)}
 	for _, r := range c.all {
 		if cuts[r.store] == nil {
 			cuts[r.store] = make(map[moment]int)
@@ -206,16 +217,20 @@ func (c *campaign) String() string {
 		sum.moves += r.moves
 		sum.intrusions += r.intrusions
 		sum.lost += r.lost
+		sum.expelled += r.expelled
+		for name, n := range r.faults {
+			sum.faults[name] += n
+		}
 	}
-	return fmt.Sprintf("%d power cuts %v, %d orderly stops; %d moved leaders, %d foreign commits; %d lost at most once; %d records of %d events, %d of which always fail; %d calls of handlers; seeds %d to %d",
-		c.cuts(), cuts, sum.clean, sum.moves, sum.intrusions, sum.lost, sum.records, sum.events, sum.poisoned, sum.handled, *from, c.next-1)
+	return fmt.Sprintf("%d power cuts %v, %d orderly stops; %d faults of brokers %v, %d expulsions; %d moved leaders, %d foreign commits; %d lost at most once; %d records of %d events, %d of which always fail; %d calls of handlers; seeds %d to %d",
+		c.cuts(), cuts, sum.clean, c.faults(), sum.faults, sum.expelled, sum.moves, sum.intrusions, sum.lost, sum.records, sum.events, sum.poisoned, sum.handled, *from, c.next-1)
 }
 
 func TestEachEventTakesEffectOnceThroughPowerCuts(t *testing.T) {
 	began := time.Now()
-	more := func(cuts int) bool { return cuts < scaled().cuts }
+	more := func(cuts, faults int) bool { return cuts < scaled().cuts || faults < scaled().faults }
 	if *duration > 0 {
-		more = func(int) bool { return time.Since(began) < *duration }
+		more = func(int, int) bool { return time.Since(began) < *duration }
 	}
 	c := &campaign{next: *from}
 	t.Run("seeds", func(t *testing.T) {
@@ -227,8 +242,8 @@ func TestEachEventTakesEffectOnceThroughPowerCuts(t *testing.T) {
 		}
 	})
 	t.Logf("%v in %v", c, time.Since(began).Round(time.Millisecond))
-	if *duration == 0 && !t.Failed() && more(c.cuts()) {
-		t.Errorf("%d power cuts, want at least %d", c.cuts(), scaled().cuts)
+	if *duration == 0 && !t.Failed() && more(c.cuts(), c.faults()) {
+		t.Errorf("%d power cuts and %d faults of brokers, want at least %d and %d", c.cuts(), c.faults(), scaled().cuts, scaled().faults)
 	}
 }
 

@@ -83,9 +83,11 @@ type world struct {
 type tally struct {
 	cuts                             map[moment]int
 	clean, records, events, poisoned int
-	handled                          int // calls of the handler
-	moves                            int // of leaders, between machines
-	intrusions, lost                 int // foreign commits, events lost by AtMostOnce
+	handled                          int            // calls of the handler
+	moves                            int            // of leaders, between machines
+	intrusions, lost                 int            // foreign commits, events lost by AtMostOnce
+	faults                           map[string]int // of brokers, by request
+	expelled                         int            // how often the group took partitions away at once
 }
 
 func (t *tally) total() (n int) {
@@ -98,7 +100,7 @@ func (t *tally) total() (n int) {
 func newWorld(seed uint64, d disk, m mutation) (*world, error) {
 	w := &world{
 		seed: seed, disk: d, mutate: m.store, atMostOnce: seed%3 == 0, logger: newLogger(), network: new(kfake.VirtualNetwork),
-		rng: rand.New(rand.NewPCG(seed, 7)), byID: make(map[string]*event), tally: tally{cuts: make(map[moment]int)},
+		rng: rand.New(rand.NewPCG(seed, 7)), byID: make(map[string]*event), tally: tally{cuts: make(map[moment]int), faults: make(map[string]int)},
 	}
 	var err error
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(brokers), kfake.Ports(9092, 9093, 9094), kfake.ListenFn(w.network.Listen),

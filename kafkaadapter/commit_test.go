@@ -1,0 +1,52 @@
+package kafkaadapter
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A partition that is given away commits its offset within the drain timeout, also while the broker does not answer the
+// commit of another one.
+func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
+	r := newRig(t, 2)
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.CommitInterval = time.Hour })
+	for p := range r.partitions {
+		r.send(t, p, "warm")
+		r.untilStored(t, p, 1)
+	}
+	asked, answer := make(chan struct{}), make(chan struct{})
+	ask := sync.OnceFunc(func() { close(asked) })
+	cluster := r.Cluster(t)
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.SleepControl(func() {
+			ask()
+			<-answer
+		})
+		return nil, nil, false
+	})
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		if !m.commit(t.Context(), []*partition{m.partition(topicPartition{r.topic, 0})}, time.Hour) {
+			t.Error("the commit fails")
+		}
+	}()
+	<-asked
+	second := make(chan bool)
+	go func() {
+		second <- m.commit(t.Context(), []*partition{m.partition(topicPartition{r.topic, 1})}, time.Millisecond)
+	}()
+	select {
+	case done := <-second:
+		if done {
+			t.Error("a commit reports success while another one is under way")
+		}
+	case <-time.After(time.Minute):
+		t.Error("a commit with a limit of 1 ms waits for another one that is not answered")
+	}
+	close(answer)
+	<-first
+}
