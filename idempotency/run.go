@@ -20,13 +20,13 @@ type run struct {
 
 	cancel   context.CancelCauseFunc // of the handler's context
 	stop     func()                  // ends the renewals and waits for the last one; may be called again
-	renewing sync.Mutex              // held by a renewal, and while a transaction of Update commits
-	settled  bool                    // the key is finished; guarded by renewing until stop has returned
+	renewing chan struct{}           // full during a renewal, and while a transaction of Update commits
+	settled  bool                    // the key is finished; guarded by renewing while renewals run
 	answer   *response               // of Update; nil if the handler's response is in rec
 }
 
 func newRun(m *middleware, w http.ResponseWriter, r *http.Request, lease *engine.Lease) *run {
-	x := &run{m: m, w: w, lease: lease}
+	x := &run{m: m, w: w, lease: lease, renewing: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.r, x.cancel = r.WithContext(context.WithValue(ctx, updaterKey{}, updater(x))), cancel
 	x.rec = &recorder{w: w, limit: m.opt.MaxResponseBytes, header: http.Header{}, overflow: x.overflow}
@@ -72,8 +72,8 @@ func (x *run) startRenewals() {
 
 // renew renews the lease unless the key is finished.
 func (x *run) renew() error {
-	x.renewing.Lock()
-	defer x.renewing.Unlock()
+	x.renewing <- struct{}{}
+	defer func() { <-x.renewing }()
 	if x.settled {
 		return nil
 	}

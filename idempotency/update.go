@@ -63,12 +63,12 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 	committing := false // no renewal runs, so that none finds the key finished and takes that for a lost lease
 	defer func() {
 		if committing {
-			x.renewing.Unlock()
+			<-x.renewing
 		}
 	}()
 	err := x.m.eng.Update(ctx, func(tx *engine.Tx) error {
 		if committing { // the commit has failed
-			x.renewing.Unlock()
+			<-x.renewing
 			committing = false
 		}
 		rec := &recorder{limit: math.MaxInt, header: x.rec.header.Clone()}
@@ -76,7 +76,7 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 			return err
 		}
 		answer = rec.end()
-		x.renewing.Lock()
+		x.renewing <- struct{}{}
 		committing = true
 		return tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encode())
 	}, options...)

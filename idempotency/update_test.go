@@ -351,6 +351,25 @@ func TestHandlerGoesOnAfterUpdate(t *testing.T) {
 	})
 }
 
+// The commit takes as long as the lease. A renewal during it would find the key finished.
+func TestNoRenewalDuringTheCommitOfUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMem(engine.Identity{})
+		o := idempotency.Options{OnError: func(_ *http.Request, err error) { t.Error(err) }}
+		h := protect(t, openEngine(t, m, nil), o, func(w http.ResponseWriter, r *http.Request) {
+			updating(func(tx *engine.Tx, w http.ResponseWriter) error {
+				m.Before(storetest.OpWait, func(int) error { time.Sleep(idempotency.DefaultLease); return nil })
+				return deposit(tx, w)
+			})(w, r)
+			m.Before(storetest.OpWait, nil)
+			if r.Context().Err() != nil {
+				t.Error(context.Cause(r.Context()))
+			}
+		})
+		want(t, do(h, post("k", "")), 201, false)
+	})
+}
+
 func TestUpdateWithoutAKey(t *testing.T) {
 	e := inMemory(t)
 	h := protect(t, e, idempotency.Options{Optional: true}, updating(deposit))

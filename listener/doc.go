@@ -19,6 +19,7 @@
 //	duplicate         nil is returned without calling the handler; one warning is logged
 //	being handled     an InProgressError with the time until which to wait; the message is neither acknowledged nor handled
 //	store failed      its error; with Options.FailOpen the handler runs without a claim
+//	another message   ErrMismatch: it has the id of a message with a different Options.Fingerprint
 //	cannot be judged  an error, with FailOpen too: the message has no id, or one that is too long
 //
 // The claim on a message is pending under a lease while the handler runs, and the lease is renewed as often as needed. It is
@@ -30,6 +31,8 @@
 //
 // With Options.AtMostOnce the claim is done before the handler runs, and stays whatever happens: the behaviour of SETNX
 // with a time to live.
+//
+// [WrapResult] keeps a result of the handler with the claim, and returns it for each duplicate.
 //
 // # Windows
 //
@@ -45,7 +48,7 @@
 //	failed       the handler returned an error or panicked
 //	duplicate    acknowledged without calling the handler
 //	in_progress  left to a later delivery: another listener is handling it
-//	refused      cannot be judged
+//	refused      cannot be judged, or is another message with the same id
 //	store_error  an error of the store was returned
 //	fail_open    handled without a claim, or acknowledged without finishing its claim, because the store failed
 //	lease_lost   handled, but another listener has taken the claim over in the meantime

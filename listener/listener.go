@@ -18,8 +18,34 @@ import (
 // The context of handle ends when that of the call does. It also ends, with engine.ErrLeaseLost as its cause, when another
 // listener has taken the message over, because the lease could not be renewed in time: handle should stop its work then.
 func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M) error, options Options[M]) (func(ctx context.Context, message M) error, error) {
+	if handle == nil {
+		return nil, errNil
+	}
+	receive, err := wrap(eng, func(ctx context.Context, message M) ([]byte, error) { return nil, handle(ctx, message) }, options)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, message M) error {
+		_, err := receive(ctx, message)
+		return err
+	}, nil
+}
+
+// WrapResult is Wrap for a handler that has a result, up to engine.MaxDataBytes. The result is kept with the claim, and
+// exactly these bytes are returned for each duplicate, for as long as the claim lasts. One that is larger is a failure of
+// the handler. Options.AtMostOnce cannot be set: the claim is final before there is a result.
+func WrapResult[M any](eng *engine.Engine, handle func(ctx context.Context, message M) (result []byte, err error), options Options[M]) (func(ctx context.Context, message M) (result []byte, err error), error) {
+	if options.AtMostOnce {
+		return nil, errors.New("listener: Options.AtMostOnce keeps no result: use Wrap")
+	}
+	return wrap(eng, handle, options)
+}
+
+var errNil = errors.New("listener: the engine or the handler is nil: give both")
+
+func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, error), options Options[M]) (func(context.Context, M) ([]byte, error), error) {
 	if eng == nil || handle == nil {
-		return nil, errors.New("listener: the engine or the handler is nil: give both to Wrap")
+		return nil, errNil
 	}
 	o, err := options.withDefaults()
 	if err != nil {
@@ -36,14 +62,17 @@ func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M)
 type listener[M any] struct {
 	Options[M]
 	eng      *engine.Engine
-	handle   func(context.Context, M) error
+	handle   func(context.Context, M) ([]byte, error)
 	messages *prometheus.CounterVec
 }
 
 // receive judges one delivery.
-func (l *listener[M]) receive(ctx context.Context, message M) error {
+func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 	id := l.ID(message)
 	ev := engine.Event{Scope: l.Scope, ID: []byte(id), Window: l.Window, Origin: engine.Origin{Topic: l.Queue}}
+	if l.Fingerprint != nil {
+		ev.Fingerprint = l.Fingerprint(message)
+	}
 	if !l.AtMostOnce {
 		ev.Lease = l.Lease
 	}
@@ -59,19 +88,22 @@ func (l *listener[M]) receive(ctx context.Context, message M) error {
 		l.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: duplicate message skipped", slog.String("correlation_id", id),
 			slog.String("consumer_scope_id", l.Scope), slog.String("queue", l.Queue),
 			slog.Time("first_seen", r.Record.FirstSeen), slog.String("first_queue", r.Record.Origin.Topic))
-		return nil
+		return []byte(r.Record.Data), nil
 	case engine.Pending, engine.InFlight:
 		l.count(inProgress)
-		return &InProgressError{ID: id, LeaseEnd: r.Record.LeaseEnd}
+		return nil, &InProgressError{ID: id, LeaseEnd: r.Record.LeaseEnd}
+	case engine.Mismatch:
+		l.count(refused)
+		return nil, fmt.Errorf("%w (%q)", ErrMismatch, id)
 	case engine.Failed:
 		return l.notJudged(ctx, message, id, err)
 	}
 	l.count(refused)
-	return fmt.Errorf("listener: message %q is %v: check the clock of this machine", id, r.Verdict)
+	return nil, fmt.Errorf("listener: message %q is %v: check the clock of this machine", id, r.Verdict)
 }
 
 // notJudged is for a message that the engine could not judge.
-func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err error) error {
+func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err error) ([]byte, error) {
 	var bad *engine.EventError
 	switch {
 	case errors.As(err, &bad):
@@ -85,22 +117,22 @@ func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err e
 	default:
 		l.count(storeError)
 	}
-	return fmt.Errorf("listener: message %q could not be claimed: %w", id, err)
+	return nil, fmt.Errorf("listener: message %q could not be claimed: %w", id, err)
 }
 
 // run calls the handler with a claim that is final.
-func (l *listener[M]) run(ctx context.Context, message M) error {
-	result := failed
-	defer func() { l.count(result) }() // also after a panic
-	err := l.handle(ctx, message)
+func (l *listener[M]) run(ctx context.Context, message M) ([]byte, error) {
+	became := failed
+	defer func() { l.count(became) }() // also after a panic
+	result, err := l.handle(ctx, message)
 	if err == nil {
-		result = handled
+		became = handled
 	}
-	return err
+	return result, err
 }
 
 // runLeased calls the handler, renews the lease while it runs, and then ends the claim.
-func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease *engine.Lease) error {
+func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease *engine.Lease) ([]byte, error) {
 	work, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	stop := l.keep(ctx, lease, lost)
@@ -112,13 +144,19 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 			_ = l.release(ctx, id, lease, nil)
 		}
 	}()
-	err := l.handle(work, message)
+	result, err := l.handle(work, message)
 	returned = true
 	stop()
-	if err != nil {
-		return l.release(ctx, id, lease, err)
+	if err == nil && len(result) > engine.MaxDataBytes {
+		err = fmt.Errorf("listener: the result of message %q has %d bytes, the cap is %d: keep a reference to it", id, len(result), engine.MaxDataBytes)
 	}
-	return l.finish(ctx, id, lease)
+	if err != nil {
+		return nil, l.release(ctx, id, lease, err)
+	}
+	if err := l.finish(ctx, id, lease, result); err != nil {
+		return nil, err
+	}
+	return result, nil
 }
 
 // release gives back the claim of a message whose handler failed with cause, and returns cause.
@@ -130,9 +168,9 @@ func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Leas
 	return cause
 }
 
-// finish makes the claim of a message that was handled done.
-func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease) error {
-	err := l.eng.Finish(ctx, lease, nil)
+// finish makes the claim of a message that was handled done, with its result.
+func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease, result []byte) error {
+	err := l.eng.Finish(ctx, lease, result)
 	switch {
 	case err == nil:
 		l.count(handled)

@@ -25,6 +25,11 @@ type Options[M any] struct {
 	// as long as engine.Options.MaxIDBytes. It may be called from several goroutines.
 	ID func(M) string
 
+	// Fingerprint returns what tells messages apart that have one id by mistake, such as a hash of the payload, up to
+	// engine.MaxFingerprintBytes. A message with the id of a claim and another fingerprint is ErrMismatch. It may be called
+	// from several goroutines. nil: messages with one id are the same message.
+	Fingerprint func(M) string
+
 	// Scope is the space of ids. Listeners of one engine with the same scope share their claims: an id is handled once in
 	// all of them. "" = DefaultScope.
 	Scope string
