@@ -1,0 +1,57 @@
+package watermilldedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A Repository is the ExpiringKeyRepository of Watermill's middleware.Deduplicator. Its keys are durable before they are
+// told new, and each expires exactly when its window ends. It is safe for concurrent use.
+//
+// The Deduplicator asks before it calls the handler, and nothing tells the repository of a failure: a message whose handler
+// fails is a duplicate when it is delivered again, and is lost. The middleware of [New] does not lose it.
+type Repository struct {
+	eng    *engine.Engine
+	scope  string
+	window time.Duration
+}
+
+var _ middleware.ExpiringKeyRepository = (*Repository)(nil)
+
+// NewRepository returns a repository of keys in a scope, each of which lasts for window: at least a millisecond, at most
+// the engine's retention. Repositories with one scope share their keys. A scope is not shared with a middleware of [New].
+func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Repository, error) {
+	switch {
+	case eng == nil:
+		return nil, errors.New("watermilldedup: the engine is nil")
+	case scope == "":
+		return nil, errors.New("watermilldedup: the scope is empty: name the consumer")
+	case window < time.Millisecond || window > engine.MaxArrivalWindow:
+		return nil, fmt.Errorf("watermilldedup: the window is %v: give 1ms to %v", window, engine.MaxArrivalWindow)
+	}
+	return &Repository{eng, scope, window}, nil
+}
+
+// IsDuplicate claims the key, and reports whether it was claimed before within the window. When it returns false the claim
+// is durable; of callers at the same time one is told false. An error says nothing of the key: the message must not be
+// acknowledged.
+func (r *Repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
+	res, err := r.eng.TryClaim(ctx, engine.Event{
+		Scope: r.scope, ID: []byte(key), Window: r.window, Origin: engine.Origin{Topic: r.scope},
+	})
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("watermilldedup: key %q: %w", key, err)
+	case res.Verdict == engine.Claimed:
+		return false, nil
+	case res.Verdict == engine.Duplicate:
+		return true, nil
+	}
+	return false, fmt.Errorf("watermilldedup: key %q is %v: another caller holds it, deliver the message again later", key, res.Verdict)
+}

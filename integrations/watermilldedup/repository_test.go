@@ -1,0 +1,102 @@
+package watermilldedup_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/integrations/watermilldedup"
+)
+
+func repository(t *testing.T, store engine.Store) *watermilldedup.Repository {
+	t.Helper()
+	r, err := watermilldedup.NewRepository(open(t, store), "repository", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestOneOfManyRacersIsToldThatAKeyIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMem(engine.Identity{})
+		r := repository(t, m)
+		for range 2 {
+			var racers sync.WaitGroup
+			var fresh atomic.Int64
+			for range 1000 {
+				racers.Go(func() {
+					duplicate, err := r.IsDuplicate(context.Background(), "k")
+					if err != nil {
+						t.Error(err)
+					}
+					if !duplicate {
+						fresh.Add(1)
+					}
+				})
+			}
+			racers.Wait()
+			if fresh.Load() != 1 {
+				t.Errorf("%d are told that it is new", fresh.Load())
+			}
+			if duplicate, err := repository(t, m.CrashClone(0)).IsDuplicate(context.Background(), "k"); !duplicate || err != nil {
+				t.Errorf("after a power cut: %v, %v", duplicate, err)
+			}
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+func TestARepositoryWhoseStoreFailsSaysSo(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	r := repository(t, m)
+	m.Crash()
+	if duplicate, err := r.IsDuplicate(context.Background(), "k"); duplicate || err == nil {
+		t.Errorf("%v, %v", duplicate, err)
+	}
+}
+
+// Watermill's Deduplicator marks the key before the handler runs, and New does not: what was handled of 20 messages whose
+// first attempt fails.
+func TestDeduplicatorLosesWhatFailsAndNewDoesNot(t *testing.T) {
+	watermills := &middleware.Deduplicator{
+		KeyFactory: watermilldedup.UUID, Repository: repository(t, storetest.NewMem(engine.Identity{})), Timeout: time.Minute,
+	}
+	for name, c := range map[string]struct {
+		middleware message.HandlerMiddleware
+		handled    int
+	}{
+		"Deduplicator": {watermills.Middleware, 0},
+		"New":          {dedup(t, inMemory(t), nil), 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBroker(t, c.middleware)
+			var mu sync.Mutex
+			attempts, handled := map[string]int{}, 0
+			b.router.AddConsumerHandler("h", "in", b, func(m *message.Message) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if attempts[m.UUID]++; attempts[m.UUID] == 1 {
+					return errHandler
+				}
+				handled++
+				return nil
+			})
+			b.run(t)
+			for i := range 20 {
+				b.send(t, string(rune('a'+i)))
+			}
+			if handled != c.handled || len(attempts) != 20 {
+				t.Errorf("%d of %d messages are handled", handled, len(attempts))
+			}
+		})
+	}
+}
