@@ -40,6 +40,8 @@ var rooms = map[string][]string{
 	"bench":          {"engine", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "telemetry"},
 	"cmd/dedupbench": {"bench"},
 
+	"integrations/watermilldedup": {"engine", "listener"}, // a module of its own
+
 	"examples/atmostonce":    {"engine", "engine/pebble", "kafkaadapter"},
 	"examples/transactional": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter"},
 	"examples/balances":      {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "telemetry"},
@@ -99,6 +101,30 @@ func TestLibrariesLinkNoPluginsAndNoTelemetrySDK(t *testing.T) {
 	}
 	if found := linked("./examples/balances"); len(found) < 5 {
 		t.Errorf("the example links %q only: what is looked for has other names", found)
+	}
+}
+
+// TestDependenciesOfIntegrationsReachNobodyElse holds the root's go.mod to what its own packages need.
+func TestDependenciesOfIntegrationsReachNobodyElse(t *testing.T) {
+	mods, err := filepath.Glob("integrations/*/go.mod")
+	if err != nil || len(mods) == 0 {
+		t.Fatal(mods, err)
+	}
+	for _, file := range []string{"go.mod", "go.sum"} {
+		for _, foreign := range []string{"ThreeDotsLabs/watermill"} {
+			if strings.Contains(source(t, file), foreign) {
+				t.Errorf("%s names %s: packages that need it are modules of their own", file, foreign)
+			}
+		}
+	}
+	for _, mod := range mods {
+		text := source(t, mod)
+		if !strings.Contains(text, "module "+module+"/"+filepath.ToSlash(filepath.Dir(mod))+"\n") {
+			t.Errorf("%s has another module path than its directory", mod)
+		}
+		if !strings.Contains(text, "replace "+module+" => ../..\n") {
+			t.Errorf("%s does not use the module beside it", mod)
+		}
 	}
 }
 
