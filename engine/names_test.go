@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -86,10 +88,9 @@ func TestMoreNamesThanKeptWeeksMayHave(t *testing.T) {
 
 // A nameModel is what an engine must know whose names come and go.
 type nameModel struct {
-	rng    *rand.Rand
-	week   int                     // the clock's, counted from noon
-	kept   map[string]engine.Event // acknowledged claims, by scope, id and week
-	unsure map[string]bool         // claims and removals that a crash may have taken back
+	rng  *rand.Rand
+	week int                     // the clock's, counted from noon
+	kept map[string]engine.Event // acknowledged claims, by scope, id and week
 }
 
 func claimName(ev *engine.Event) string {
@@ -295,30 +296,28 @@ func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 		type crash struct {
 			at   string
 			m    *storetest.Mem
-			week int
 			kept map[string]engine.Event
 		}
-		crashes := make(chan crash, 10_000)
-		model.unsure = map[string]bool{}
+		var between sync.Mutex // work in the background applies batches too: a copy belongs to the step in which it is made
+		var crashes []crash
 		e := open(t, m, o)
 		for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpDrop, storetest.OpTrimJournal} {
 			m.Before(op, func(call int) error {
+				between.Lock()
+				defer between.Unlock()
 				for kept := range min(m.Unsynced(), 2) + 1 {
-					crashes <- crash{at: fmt.Sprint(op, " ", call, " ", kept), m: m.CrashClone(kept)}
+					crashes = append(crashes, crash{at: fmt.Sprint(op, " ", call, " ", kept), m: m.CrashClone(kept)})
 				}
 				return nil
 			})
 		}
 		var all []crash
 		for range 120 {
-			before := map[string]engine.Event{}
-			for name, ev := range model.kept {
-				before[name] = ev
-			}
+			before := maps.Clone(model.kept)
 			model.step(t, e, c)
-			for n := len(crashes); n > 0; n-- {
-				cr := <-crashes
-				cr.week, cr.kept = model.week, map[string]engine.Event{}
+			between.Lock()
+			for _, cr := range crashes {
+				cr.kept = map[string]engine.Event{}
 				for name, ev := range before { // what was acknowledged before the step, and not removed by it
 					if _, still := model.kept[name]; still {
 						cr.kept[name] = ev
@@ -326,6 +325,8 @@ func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 				}
 				all = append(all, cr)
 			}
+			crashes = nil
+			between.Unlock()
 		}
 		for i, cr := range all {
 			if i%3 > 0 && testing.Short() {
