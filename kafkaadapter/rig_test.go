@@ -106,6 +106,13 @@ func (r *rig) handled() []run {
 	return slices.Clone(r.runs)
 }
 
+// untilHandled waits for n calls of handlers. A consumer with AtMostOnce that ends before takes back what is in the store
+// and has not begun.
+func (r *rig) untilHandled(t testing.TB, n int) {
+	t.Helper()
+	kafkatest.Until(t, fmt.Sprintf("%d calls of handlers", n), func() bool { return len(r.handled()) >= n })
+}
+
 func (r *rig) handledIDs() (ids []string) {
 	for _, x := range r.handled() {
 		ids = append(ids, x.id)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -60,7 +62,7 @@ func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
 	m.counts(t, 0, "lost_total")
 	r.crash(t) // what was taken back is durable
 	m = r.start(t, r.noting())
-	r.untilStored(t, 0, firstWidth)
+	r.untilHandled(t, len(ids))
 	m.stop(t)
 	if got := r.handledIDs(); !slices.Equal(got, ids) {
 		t.Errorf("handled %q", got)
@@ -82,7 +84,7 @@ func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
 		t.Errorf("Run: %v", m.err)
 	}
 	again := r.start(t, r.noting())
-	r.untilStored(t, 0, firstWidth)
+	r.untilHandled(t, len(ids))
 	close(release)
 	<-p.done
 	again.stop(t)
@@ -114,7 +116,7 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	_ = old.Close() // it says that its store died
 	r.send(t, 0, "last")
 	m = r.start(t, r.noting())
-	r.untilStored(t, 0, firstWidth+1)
+	r.untilHandled(t, 11+firstWidth+1-int(claimed))
 	m.stop(t)
 	select {
 	case stop := <-m.stops:
@@ -146,9 +148,8 @@ func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
 // What comes after a record that is taken back is judged again: a dead letter is made once, a duplicate stays one.
 func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	r := newRig(t, 1)
-	bad := r.event(0, "")
-	bad.Headers = nil
-	r.Produce(t, bad, r.event(0, "a"), r.event(0, "b"), bad, r.event(0, "b"), r.event(0, "c"))
+	bad := func() *kgo.Record { return &kgo.Record{Topic: r.topic, Value: []byte("who?")} }
+	r.Produce(t, bad(), r.event(0, "a"), r.event(0, "b"), bad(), r.event(0, "b"), r.event(0, "c"))
 	mode, began, release := r.stuckAt("a")
 	noPosition := func(o *Options) { o.Routes[0].Identify.NoPosition = true }
 	m := r.start(t, mode, noPosition, withDeadLetters)
@@ -166,6 +167,7 @@ func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	}
 	m = r.start(t, r.noting(), noPosition, withDeadLetters)
 	r.untilStored(t, 0, 6)
+	r.untilHandled(t, 3)
 	m.counts(t, 2, "dead_letters_total")
 	m.stop(t)
 	if n := r.letterCount(t); n != 2 {

@@ -213,6 +213,7 @@ func TestIDsOutOfOneBufferAreDifferentEvents(t *testing.T) {
 				}
 			})
 			r.untilStored(t, 0, int64(len(ids)))
+			r.untilHandled(t, len(ids))
 			m.stop(t)
 			if got := r.handledIDs(); !slices.Equal(got, ids) {
 				t.Errorf("%d events were handled: %q", len(got), got)

@@ -47,6 +47,13 @@ func (b *Broker) TryProduce(t testing.TB, records ...*kgo.Record) error {
 
 func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) error {
 	t.Helper()
+	seen := map[*kgo.Record]bool{}
+	for i, r := range records { // the client writes to each record that it sends
+		if seen[r] {
+			t.Fatalf("producing: record %d is given twice: copy it", i)
+		}
+		seen[r] = true
+	}
 	c := b.producer(t, kgo.RecordDeliveryTimeout(d))
 	defer c.Close()
 	return c.ProduceSync(context.Background(), records...).FirstErr()
