@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -49,8 +50,9 @@ func (a *adoption) finish(err error) {
 //
 // AdoptOffset returns nil once the partition is owned at its new offset. It returns ErrNoPositionError if there is
 // nothing to decide; an error that wraps ErrOption, with the policies that fit, for one that does not; and the next
-// *PositionError if store and Kafka also disagree on what was adopted. If ctx ends first, its error is returned, and the
-// policy may still be applied.
+// *PositionError if what was adopted cannot be read either: a further call decides on that, and both take effect together.
+// If ctx ends first, its error is returned, and the policy may still be applied. Hooks.OnStop must not wait for
+// AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
 		return fmt.Errorf("%w: AdoptOffset needs a reason: say who decided it and why", ErrOption)
@@ -62,13 +64,18 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNoPositionError, topic, partition)
 	}
 	var at *PositionError
-	if s := p.status(); s.stop == nil || !errors.As(s.stop, &at) {
+	s := p.status()
+	if s.stop == nil || !errors.As(s.stop, &at) {
 		return fmt.Errorf("%w: %s/%d is %v", ErrNoPositionError, topic, partition, s.state)
 	}
-	if !fits(at.Kind, policy) {
+	kind := at.Kind
+	if i := slices.IndexFunc(s.adopted, func(a *adoption) bool { return fits(a.kind, policy) }); i >= 0 && !fits(kind, policy) {
+		kind = s.adopted[i].kind // it changes what was adopted before
+	}
+	if !fits(kind, policy) {
 		return fmt.Errorf("%w: %v is no policy for this disagreement: use %s", ErrOption, policy, waysOf(at.Kind))
 	}
-	a := &adoption{kind: at.Kind, policy: policy, reason: reason, done: make(chan error, 1)}
+	a := &adoption{kind: kind, policy: policy, reason: reason, done: make(chan error, 1)}
 	select {
 	case p.adoptions <- a:
 	case <-p.ending.Done():
@@ -87,35 +94,59 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 // recovery returns the policies for the next look at the partition: those of the options, and one that is adopted.
 func (p *partition) recovery() *Recovery {
 	r := p.c.opt.Recovery
-	if a := p.adopting; a != nil {
+	for _, a := range p.adoptedNow() {
 		*disagreementOf(a.kind).policy(&r) = a.policy
 	}
 	return &r
 }
 
-// adopted records an adoption inside the transaction that takes the partition over at b.
-func (p *partition) adopted(tx *engine.Tx, v *view, b beginning) error {
-	a := p.adopting
-	if a == nil || b.kind == nil && !errors.Is(a.kind, ErrLogDiverged) { // store and Kafka agree by now
+// adoptedNow returns the adoptions that count for the next look at the partition: the one that is asked for, and those
+// before it that met a further disagreement.
+func (p *partition) adoptedNow() []*adoption {
+	if p.adopting == nil {
 		return nil
 	}
-	var at *PositionError
-	errors.As(v.refuse(a.kind), &at)
-	now := time.Now().UTC()
-	record, err := json.Marshal(Adoption{
-		Topic: p.pos.Topic, Partition: p.pos.Partition, Time: now, Kind: disagreementOf(a.kind).field, Policy: a.policy,
-		Store: at.Store, Committed: at.Committed, Metadata: at.Metadata, Offset: b.offset, Reason: a.reason,
-	})
-	if err != nil {
-		return err
-	}
-	key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, p.pos), uint64(now.UnixNano()))
-	return tx.Put(key, append([]byte{1}, record...))
+	return append(slices.Clone(p.status().adopted), p.adopting)
 }
 
-// endAdoption reports the outcome of an adoption, if there is one.
+// adopted records an adoption inside the transaction that takes the partition over at b.
+func (p *partition) adopted(tx *engine.Tx, v *view, b beginning) error {
+	now := time.Now().UTC()
+	for _, a := range p.adoptedNow() {
+		if b.kind == nil && !errors.Is(a.kind, ErrLogDiverged) { // store and Kafka agree by now
+			continue
+		}
+		var at *PositionError
+		errors.As(v.refuse(a.kind), &at)
+		record, err := json.Marshal(Adoption{
+			Topic: p.pos.Topic, Partition: p.pos.Partition, Time: now, Kind: disagreementOf(a.kind).field, Policy: a.policy,
+			Store: at.Store, Committed: at.Committed, Metadata: at.Metadata, Offset: b.offset, Reason: a.reason,
+		})
+		if err != nil {
+			return err
+		}
+		key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, p.pos), uint64(now.UnixNano()))
+		if err := tx.Put(key, append([]byte{1}, record...)); err != nil {
+			return err
+		}
+		now = now.Add(1) // the key of the next one
+	}
+	return nil
+}
+
+// endAdoption reports the outcome of an adoption, if there is one. One that has met a further disagreement counts until
+// that is decided.
 func (p *partition) endAdoption(err error) {
-	p.adopting.finish(err)
+	a := p.adopting
+	p.mu.Lock()
+	if errors.As(err, new(*PositionError)) && a != nil {
+		p.stat.adopted = slices.DeleteFunc(slices.Clone(p.stat.adopted), func(b *adoption) bool { return b.kind == a.kind })
+		p.stat.adopted = append(p.stat.adopted, a)
+	} else {
+		p.stat.adopted = nil
+	}
+	p.mu.Unlock()
+	a.finish(err)
 	p.adopting = nil
 }
 

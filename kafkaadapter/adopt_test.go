@@ -72,3 +72,44 @@ func TestAdoptionEndsWithTheAssignment(t *testing.T) {
 		t.Errorf("adopted for an assignment that has ended: %v", err)
 	}
 }
+
+// The commit was moved, and both offsets are below the log's start: two policies take effect together, and the first can
+// still be changed when the second is asked for.
+func TestAdoptionOfTwoDisagreements(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", 10)...)
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 10)
+	m.stop(t)
+	r.send(t, 0, numbered("b", 10)...)
+	r.DeleteRecords(t, r.topic, 0, 15)
+	r.Commit(t, r.group, r.offset(0, 5, ""))
+	m = r.start(t, r.work(1, nil))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrOffsetReset) {
+		t.Fatalf("stopped: %v", e)
+	}
+	for _, policy := range []RecoveryPolicy{TrustKafka, TrustStore} {
+		if err := m.AdoptOffset(t.Context(), r.topic, 0, policy, "first"); !errors.Is(err, ErrBelowLog) {
+			t.Fatalf("%v: %v", policy, err)
+		}
+		if all := m.Stopped(); len(all) != 1 || !errors.Is(all[0], ErrBelowLog) {
+			t.Errorf("stopped: %v", all)
+		}
+	}
+	if e := m.stoppedOne(t); !errors.Is(e, ErrBelowLog) {
+		t.Errorf("stopped: %v", e)
+	}
+	if err := m.AdoptOffset(t.Context(), r.topic, 0, TrustKafka+7, "none"); !errors.Is(err, ErrOption) {
+		t.Errorf("no policy: %v", err)
+	}
+	if err := m.AdoptOffset(t.Context(), r.topic, 0, StartOver, "second"); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 20)
+	r.checkOnce(t, numbered("b", 10)[5:]...)
+	all, err := m.Adoptions(t.Context())
+	if err != nil || len(all) != 2 || all[0].Kind != "OffsetReset" || all[0].Policy != TrustStore || all[1].Kind != "BelowLog" || all[1].Policy != StartOver {
+		t.Errorf("recorded %+v, %v", all, err)
+	}
+	m.stop(t)
+}

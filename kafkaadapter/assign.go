@@ -196,7 +196,7 @@ func (c *Consumer) drain(all []*partition, timeout time.Duration) int {
 	began := time.Now()
 	wg.Wait()
 	if timeout > 0 {
-		c.commit(context.Background(), all, min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
+		_ = c.commit(context.Background(), all, min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
 	}
 	return int(cut.Load())
 }

@@ -73,20 +73,35 @@ func (p *partition) handleClaimed(b *batch) (goOn bool) {
 		p.c.m.handler.WithLabelValues(p.pos.Topic).Observe(b.handling.Seconds())
 	}()
 	p.backlog.fill(b)
+	returned := false
+	defer func() {
+		if !returned { // a handler has ended the goroutine
+			p.giveBack(b)
+		}
+	}()
 	handle := p.handleInOrder
 	if len(b.claimed) > 1 && p.route.Concurrency.Handlers > 1 {
 		handle = p.handleSideBySide
 	}
-	if handle(mode, b) {
-		return true
+	all := handle(mode, b)
+	if returned = true; !all {
+		p.giveBack(b)
 	}
+	return all
+}
+
+// errExited is why an event is lost whose handler has ended its goroutine.
+var errExited = errors.New("hapax: the handler ended its goroutine (runtime.Goexit, as t.FailNow does)")
+
+// giveBack takes back what a batch has claimed and no handler has begun, or counts it as lost if the partition is another
+// owner's by now.
+func (p *partition) giveBack(b *batch) {
 	_, rest := p.backlog.rest()
-	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 { // the partition is another owner's
+	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 {
 		p.lose(len(rest), rest[0].Record, cause)
-		return false
+		return
 	}
 	p.takeBack(b, rest)
-	return false
 }
 
 // takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the first of them, in one
@@ -156,13 +171,21 @@ func (b *batch) dropLetters(tx *engine.Tx, from int64) error {
 
 // handleInOrder handles the records of a batch one after the other, until all are done or the assignment ends.
 func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
+	var running *Record
+	defer func() {
+		if running != nil {
+			p.lose(1, running, errExited)
+		}
+	}()
 	for !p.isEnding() {
 		r, offset, epoch := p.backlog.next()
 		if r == nil {
 			return true
 		}
 		p.offsets.moved(offset, epoch)
-		if err := p.call(traced(p.ctx, p.c.opt.Telemetry.Propagator, r.Record), r.Record, 0, func(ctx context.Context) error { return mode.Handle(ctx, r) }); err != nil {
+		running = r
+		err := p.call(traced(p.ctx, p.c.opt.Telemetry.Propagator, r.Record), r.Record, 0, func(ctx context.Context) error { return mode.Handle(ctx, r) })
+		if running = nil; err != nil {
 			p.lose(1, r, err)
 		}
 	}
@@ -175,17 +198,18 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 	w := newPool(p.route, len(b.claimed))
 	defer w.drain()
 	errs := make([]error, len(b.claimed))
-	for w.settled < len(b.claimed) && !w.exited {
+	for w.settled < len(b.claimed) {
 		for w.ordered < w.reach() {
 			p.order(w, b.claimed[w.ordered].Record)
 		}
-		for task, ok := w.next(); ok && task == w.begun && !p.isEnding(); task, ok = w.next() {
+		for task, ok := w.next(); ok && task == w.begun && !w.exited && !p.isEnding(); task, ok = w.next() {
 			r, offset, epoch := p.backlog.next()
 			if r == nil { // the rest was taken back
 				w.end = 0
 				break
 			}
 			p.offsets.moved(offset, epoch)
+			errs[task] = errExited
 			w.begin(task, func(slot int) {
 				ctx := traced(p.ctx, p.c.opt.Telemetry.Propagator, r.Record)
 				errs[task] = p.call(ctx, r.Record, slot, func(ctx context.Context) error { return mode.Handle(ctx, r) })

@@ -30,18 +30,18 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	first := make(chan struct{})
 	go func() {
 		defer close(first)
-		if !m.commit(t.Context(), []*partition{m.partition(topicPartition{r.topic, 0})}, time.Hour) {
-			t.Error("the commit fails")
+		if err := m.commit(t.Context(), []*partition{m.partition(topicPartition{r.topic, 0})}, time.Hour); err != nil {
+			t.Errorf("the commit fails: %v", err)
 		}
 	}()
 	<-asked
-	second := make(chan bool)
+	second := make(chan error)
 	go func() {
 		second <- m.commit(t.Context(), []*partition{m.partition(topicPartition{r.topic, 1})}, time.Millisecond)
 	}()
 	select {
-	case done := <-second:
-		if done {
+	case err := <-second:
+		if err == nil {
 			t.Error("a commit reports success while another one is under way")
 		}
 	case <-time.After(time.Minute):

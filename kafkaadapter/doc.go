@@ -108,8 +108,9 @@
 // reasons may pass, and the partition is tried again after a backoff: a dead letter that cannot be published
 // (dead_letter), a leader that does not answer (unreachable), a topic that is gone (topic_gone) or that the consumer may
 // not read (unauthorized), data that the client cannot read (unreadable), records that the client has skipped (gap), another
-// error of a fetch (fetch_error). A partition that gets no answer for Timeouts.Silence is reported as well (silent), while
-// the client continues to ask.
+// error of a fetch (fetch_error). Also reported, while it is tried again, is a partition that gets no answer for
+// Timeouts.Silence (silent), and one whose offset cannot be committed to the group for that time (unsigned). One that another
+// consumer of the same store has taken (fenced), which happens if two are pinned to it, is not read until Run is called anew.
 //
 // # Dead letters
 //

@@ -43,6 +43,10 @@ var (
 	// any, for longer than Timeouts.Silence. The client continues to ask.
 	ErrSilent = errors.New("hapax: the broker does not answer for the partition: look at the broker and its disks")
 
+	// ErrUnsigned says that the group's offset of a partition cannot be committed with the store's identity, for longer than
+	// Timeouts.Silence. Nothing of the partition is handled before that; it is tried again.
+	ErrUnsigned = errors.New("hapax: the offset cannot be committed to the group, and the partition is not handled before that: fix the cause that follows")
+
 	// ErrGap says that records are missing between those that were fetched, although the log has them. The partition is
 	// read again from the store's offset.
 	ErrGap = errors.New("hapax: the client skipped records that the log has: if it happens again, look for damage on the network or in the broker's memory")

@@ -41,6 +41,8 @@ func (c *Consumer) Ready() error {
 		switch s := p.status(); {
 		case s.stop != nil:
 			all = append(all, s.stop)
+		case s.state == ended:
+			all = append(all, fmt.Errorf("%s is not read any more", p.tp()))
 		case s.state < publishing:
 			all = append(all, fmt.Errorf("%s is not read yet (%v)", p.tp(), s.state))
 		}

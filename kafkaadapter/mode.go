@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -73,6 +74,15 @@ type Record struct {
 // identity is what the record is judged by, but for BadTimes; zero if it has none that can be used.
 func (r *Record) identity() identify.Identity {
 	return identify.Identity{ID: r.Event.ID, Time: r.Event.Time, ApproximateTime: r.Event.ApproximateTime, IDRule: r.idRule, TimeRule: r.timeRule}
+}
+
+// checkMode refuses a mode that cannot work. A pointer to a mode has the methods of one and is none.
+func checkMode(m Mode) error {
+	switch m.(type) {
+	case AtMostOnce, Transactional:
+		return m.check()
+	}
+	return fmt.Errorf("%w: it is a %T: give an AtMostOnce or a Transactional itself, not a pointer", ErrOption, m)
 }
 
 func (m AtMostOnce) check() error {

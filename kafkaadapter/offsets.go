@@ -128,9 +128,15 @@ func (o *offsets) isSigned() bool {
 // sign commits the offset to Kafka with the store's identity before anything is handled, so that a later owner with
 // another store sees that it lacks the claims, even if this process dies at once.
 func (p *partition) sign() state {
+	began := time.Now()
 	for pauses := p.newPause(); !p.offsets.isSigned(); {
-		if !p.c.commit(p.ending, []*partition{p}, commitTime) && !p.wait(pauses.inFlight()) {
-			return ended
+		if err := p.c.commit(p.ending, []*partition{p}, commitTime); err != nil {
+			if !p.isEnding() && time.Since(began) > p.c.opt.Timeouts.Silence {
+				p.report("unsigned", fmt.Errorf("%w: %w", ErrUnsigned, err), time.Time{})
+			}
+			if !p.wait(pauses.inFlight()) {
+				return ended
+			}
 		}
 		if p.offsets.isChanged() {
 			return lookingUp
@@ -162,30 +168,28 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 		case <-t.C:
 		}
 		all := c.partitions()
-		c.commit(ctx, all, commitTime)
+		_ = c.commit(ctx, all, commitTime) // it logs its error
 		for _, p := range all {
 			p.queue.nudge()
 		}
 	}
 }
 
-// commit commits the offsets that the store has to Kafka, with the store's identity. An error is logged, and the next
-// commit tries again. It reports whether Kafka has all of them. Commits come one after the other; the wait for the one
+// commit commits the offsets that the store has to Kafka, with the store's identity. An error, which means that Kafka may
+// lack some of them, is logged, and the next commit tries again. Commits come one after the other; the wait for the one
 // before counts toward the limit, which the client's own lock would not respect.
-func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Duration) bool {
+func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Duration) error {
 	if changed, _ := pending(all); len(changed) == 0 {
-		return true
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if failed := c.commitPending(ctx, all); failed != nil {
-		if ctx.Err() == nil || !errors.Is(failed, context.Canceled) {
-			c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
-				"group", c.opt.Group, "error", failed)
-		}
-		return false
+	failed := c.commitPending(ctx, all)
+	if failed != nil && (ctx.Err() == nil || !errors.Is(failed, context.Canceled)) {
+		c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
+			"group", c.opt.Group, "error", failed)
 	}
-	return true
+	return failed
 }
 
 func (c *Consumer) commitPending(ctx context.Context, all []*partition) error {

@@ -208,3 +208,16 @@ func TestOptionsThatWouldBuryEverythingAreRefused(t *testing.T) {
 }
 
 func ignoreBatch(context.Context, *engine.Tx, []*Record) error { return nil }
+
+func TestModeThatIsAPointerIsRefused(t *testing.T) {
+	r := newRig(t, 1)
+	work, noting := r.work(1, nil), r.noting()
+	for _, mode := range []Mode{&work, &noting, (*AtMostOnce)(nil), (*Transactional)(nil)} {
+		o := r.options(noting)
+		withDeadLetters(&o)
+		o.Routes[0].Mode = mode
+		if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
+			t.Errorf("%T: %v", mode, err)
+		}
+	}
+}

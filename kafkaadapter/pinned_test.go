@@ -160,3 +160,24 @@ func TestPinnedTopicThatIsCreatedAgainIsReadFromItsStart(t *testing.T) {
 	r.checkOnce(t, "a", "b", "c")
 	m.stop(t)
 }
+
+// Two consumers of one process that are pinned to the same partitions share a store. The later one has them.
+func TestPartitionThatIsFencedIsNotReady(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	first := r.start(t, r.work(1, nil), pinned(0, 1))
+	r.untilStored(t, 0, 1)
+	second := r.start(t, r.work(1, nil), pinned(0, 1))
+	kafkatest.Until(t, "the second consumer", func() bool { return second.Ready() == nil })
+	r.send(t, 0, "b", "c")
+	if e := first.stoppedOne(t); !errors.Is(e, ErrFenced) || e.Reason != "fenced" {
+		t.Errorf("stopped: %v", e)
+	}
+	if err := first.Ready(); !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrFenced) {
+		t.Errorf("ready: %v", err)
+	}
+	r.untilStored(t, 0, 3)
+	r.checkOnce(t, "a", "b", "c")
+	first.stop(t)
+	second.stop(t)
+}

@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -128,6 +129,14 @@ func (v *view) refuse(kind error) error {
 		e.Committed = v.committed.offset
 	}
 	return e
+}
+
+// kindOf is what store and Kafka disagree about according to an error, nil if it is no PositionError.
+func kindOf(err error) error {
+	if at := (*PositionError)(nil); errors.As(err, &at) {
+		return at.Kind
+	}
+	return nil
 }
 
 // An author is the store that an offset was committed from: a restored backup has another incarnation.

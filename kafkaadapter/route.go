@@ -140,7 +140,7 @@ func (r *Route) check(name string) error {
 	case r.HandlerTimeout < 0:
 		return fmt.Errorf("%w: %s.HandlerTimeout is %v: give 0 or more", ErrOption, name, r.HandlerTimeout)
 	}
-	if err := r.Mode.check(); err != nil {
+	if err := checkMode(r.Mode); err != nil {
 		return fmt.Errorf("%s.Mode: %w", name, err)
 	}
 	if err := r.Identify.Validate(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,5 +132,40 @@ func TestLagOfAStoppedPartitionGrows(t *testing.T) {
 	}
 	r.send(t, 0, numbered("c", 7)...)
 	kafkatest.Until(t, "the lag to be told", func() bool { return m.metric(t, "lag_records", "0") == 7 })
+	m.stop(t)
+}
+
+// Nothing is handled before Kafka has the store's identity. A commit that is refused for long is visible.
+func TestPartitionThatCannotBeSignedIsReported(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	var refuse atomic.Bool
+	refuse.Store(true)
+	r.Cluster(t).ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.Cluster(t).KeepControl()
+		if !refuse.Load() {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+		for _, rt := range req.(*kmsg.OffsetCommitRequest).Topics {
+			st := kmsg.NewOffsetCommitResponseTopic()
+			st.Topic, st.TopicID = rt.Topic, rt.TopicID
+			for _, rp := range rt.Partitions {
+				sp := kmsg.NewOffsetCommitResponseTopicPartition()
+				sp.Partition, sp.ErrorCode = rp.Partition, kerr.TopicAuthorizationFailed.Code
+				st.Partitions = append(st.Partitions, sp)
+			}
+			resp.Topics = append(resp.Topics, st)
+		}
+		return resp, nil, true
+	})
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Timeouts.Silence = 50 * time.Millisecond })
+	e := m.stoppedOne(t)
+	if !errors.Is(e, ErrUnsigned) || !errors.Is(e, kerr.TopicAuthorizationFailed) || !errors.Is(m.Ready(), ErrUnsigned) || len(m.Stopped()) != 1 {
+		t.Errorf("stopped: %v, %v, %v", e, m.Ready(), m.Stopped())
+	}
+	refuse.Store(false)
+	r.untilStored(t, 0, 1)
+	kafkatest.Until(t, "the end of the stop", func() bool { return m.Ready() == nil && len(m.Stopped()) == 0 })
 	m.stop(t)
 }

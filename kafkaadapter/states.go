@@ -46,8 +46,9 @@ var transitions = [ended]struct {
 // A status is the state of a partition as others see it.
 type status struct {
 	state   state
-	stop    *StopError // why the partition is not read, or was not before the present try; nil while it is read
-	nextTry time.Time  // when a stopped partition is tried again; zero if that needs a new assignment
+	stop    *StopError  // why the partition is not read, or was not before the present try; nil while it is read
+	nextTry time.Time   // when a stopped partition is tried again; zero if that needs a new assignment
+	adopted []*adoption // those that have met a further disagreement, which stops the partition
 }
 
 // status returns the state, the reason if the partition is not read, and the time of the next try.
@@ -106,13 +107,10 @@ func (p *partition) report(reason string, err error, nextTry time.Time) {
 	e := &StopError{p.pos.Topic, p.pos.Partition, reason, err}
 	p.mu.Lock()
 	was := p.stat.stop
-	if was != nil && was.Reason == reason {
-		e = was
-	}
 	p.stat.stop, p.stat.nextTry = e, nextTry
 	p.mu.Unlock()
 	again := was == nil && p.lastStop == reason && time.Since(p.lastStopEnd) < logEvery // it had ended for a moment
-	if again || was != nil && was.Reason == reason {
+	if again || was != nil && was.Reason == reason && kindOf(was.Err) == kindOf(err) {
 		p.c.throttled(p.log.Warn, "partition is still stopped", p.tp(), "reason", reason, "error", err)
 		return
 	}

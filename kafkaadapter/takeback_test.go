@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -104,7 +105,7 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	claimed := r.stored(t, 0)
 	p := m.partition(topicPartition{r.topic, 0})
 	kafkatest.Until(t, "the commit of what has begun", func() bool { return r.kafkaAt(t) >= 11 })
-	if !m.commit(t.Context(), []*partition{p}, commitTime) || r.kafkaAt(t) != 11 {
+	if err := m.commit(t.Context(), []*partition{p}, commitTime); err != nil || r.kafkaAt(t) != 11 {
 		t.Errorf("Kafka is at %d", r.kafkaAt(t))
 	}
 	old := r.eng
@@ -196,5 +197,38 @@ func TestHoldGoesBackWithTheOffset(t *testing.T) {
 	m.stop(t)
 	if h := r.eng.Holds(); err != nil || len(h) != 1 || h[0].At.After(old.Timestamp) {
 		t.Errorf("the hold is at %v, %v", h, err)
+	}
+}
+
+// A handler that ends its goroutine ends Run, and loses its own event.
+func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
+	for _, handlers := range []int{1, 2} {
+		r := newRig(t, 1)
+		r.send(t, 0, "a", "bad", "b", "c", "d")
+		second := make(chan struct{}) // the event after the bad one has begun, if there is one beside it
+		m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+			r.note(ctx, rec)
+			switch string(rec.Event.ID) {
+			case "bad":
+				if handlers > 1 {
+					<-second
+				}
+				runtime.Goexit()
+			case "b":
+				close(second)
+				return errHandler
+			}
+			return nil
+		}}, func(o *Options) { o.Routes[0].Concurrency.Handlers = handlers })
+		<-m.done
+		lost := strings.Count(m.logs.String(), "they are lost")
+		again := r.start(t, r.noting())
+		kafkatest.Until(t, "the last event", func() bool { return slices.Contains(r.handledIDs(), "d") })
+		again.stop(t)
+		got := r.handledIDs()
+		slices.Sort(got) // those that run side by side are noted in any order
+		if !slices.Equal(got, []string{"a", "b", "bad", "c", "d"}) || lost != handlers {
+			t.Errorf("%d handlers: handled %q, %d were reported as lost\n%s", handlers, got, lost, m.logs)
+		}
 	}
 }

@@ -162,6 +162,9 @@ func (p *partition) work() state {
 		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes have to fit into it too
 			most = n / 2
 			continue
+		case errors.Is(err, engine.ErrLimit) && p.route.transactional() && p.blame == nil: // its handler has left too little room
+			p.refuse(n, err)
+			continue
 		case err != nil:
 			return p.failed(err)
 		}
@@ -227,6 +230,9 @@ func (p *partition) failed(err error) state {
 	case errors.Is(err, ErrFenced):
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 		p.log.Warn("a batch was dropped: the partition has another owner by now")
+		if p.c.isAssigned(p) {
+			p.report("fenced", err, time.Time{})
+		}
 	case isEnd(err):
 	case errors.Is(err, identify.ErrNoTopicID):
 		return p.stopBefore("undecodable", err)
