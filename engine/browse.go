@@ -145,7 +145,7 @@ func (e *Engine) Offsets(ctx context.Context, group string) iter.Seq2[GroupOffse
 			return
 		}
 		span := Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
-		for kv, err := range e.pages(ctx, span) {
+		for kv, err := range e.pages(ctx, span, 0) {
 			var o GroupOffset
 			if err == nil {
 				if o, err = parseGroupOffset(kv); err != nil {

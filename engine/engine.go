@@ -40,6 +40,7 @@ type Engine struct {
 	put       putClaims       // what the store may not show yet
 	decideOld weekbucket.Week // oldest week kept, as decided
 	sinceSnap uint64          // claims put since the last snapshot was begun
+	committed time.Time       // the latest time that PutCommitTime gave a batch
 
 	oldest   atomic.Uint32 // oldest week kept, durable
 	applying atomic.Uint64 // seq of the last batch handed to the store
@@ -55,6 +56,8 @@ type Engine struct {
 
 	drops   sync.Mutex // held by whoever raises the oldest week, until the claims are gone
 	reclaim reclaim
+
+	reclaimingState sync.Mutex // held during ReclaimState of the store
 
 	work     context.Context // done when the work behind is to stop
 	stopWork func()

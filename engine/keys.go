@@ -14,14 +14,18 @@ type KeyValue struct {
 	Value []byte
 }
 
-// A Range selects the keys that begin with Prefix and are greater than After, in the order of their bytes. The zero
-// Range selects all keys. To continue an iteration, set After to the last key it has returned.
+// A Range selects the keys that begin with Prefix and are greater than After, in the order of their bytes, and of these the
+// first Limit. The zero Range selects all keys. To continue an iteration, set After to the last key it has returned.
 type Range struct {
 	Prefix []byte
 	After  []byte
+	Limit  int // 0: no limit. No more is read from the store than what it allows
 }
 
 func (r Range) check() error {
+	if r.Limit < 0 {
+		return &KeyError{"range", fmt.Sprintf("has a limit of %d", r.Limit)}
+	}
 	if n := max(len(r.Prefix), len(r.After)); n > MaxHostKeyBytes {
 		return &KeyError{"range", fmt.Sprintf("has a prefix or first key of %d bytes, keys have at most %d", n, MaxHostKeyBytes)}
 	}
@@ -102,7 +106,7 @@ func (k KeySpace) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] 
 			yield(KeyValue{}, err)
 			return
 		}
-		for kv, err := range k.e.pages(ctx, r.span(k.prefix)) {
+		for kv, err := range k.e.pages(ctx, r.span(k.prefix), r.Limit) {
 			if err == nil {
 				kv.Key = kv.Key[len(k.prefix):]
 			}
@@ -110,6 +114,33 @@ func (k KeySpace) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] 
 				return
 			}
 		}
+	}
+}
+
+// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as far as the store can: see
+// ReclaimState of the store. It rewrites what the store has under the prefix, and may take long.
+func (k KeySpace) Reclaim(ctx context.Context, prefix []byte) error {
+	if err := (Range{Prefix: prefix}).check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.e.work, cancel)()
+	if err := k.e.enter(); err != nil {
+		return err
+	}
+	defer k.e.leave()
+	k.e.reclaimingState.Lock()
+	defer k.e.reclaimingState.Unlock()
+	switch err := k.e.store.ReclaimState(ctx, Span{Prefix: join(k.prefix, prefix)}); {
+	case err == nil:
+		return nil
+	case k.e.work.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		return k.e.stop(err)
 	}
 }
 
@@ -159,7 +190,7 @@ func (k TxKeySpace) Scan(r Range) iter.Seq2[KeyValue, error] {
 			yield(KeyValue{}, err)
 			return
 		}
-		k.tx.scan(r.span(k.prefix), len(k.prefix), yield)
+		k.tx.scan(r.span(k.prefix), r.Limit, len(k.prefix), yield)
 	}
 }
 

@@ -359,3 +359,68 @@ func TestKeySpacesAreApart(t *testing.T) {
 		t.Error("a phantom in a space:", err)
 	}
 }
+
+// A limit ends an iteration, reads no more of the store than it needs, and the transaction conflicts with no key after it.
+func TestLimitOfARange(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	all := putMany(t, e, "k", 0, 200)
+	for _, limit := range []int{1, 2, 63, 64, 65, 199, 200, 201} {
+		want := all[:min(limit, len(all))]
+		wantKeys(t, collect(t, e.Scan(ctx, engine.Range{Prefix: []byte("k"), Limit: limit})), want...)
+		update(t, e, func(tx *engine.Tx) {
+			wantKeys(t, collect(t, tx.Scan(engine.Range{Prefix: []byte("k"), Limit: limit})), want...)
+		})
+	}
+	for key, want := range map[string]error{"k00001": engine.ErrConflict, "k00000x": engine.ErrConflict, "k00001x": nil, "k00002": nil} {
+		err := e.Update(ctx, func(tx *engine.Tx) error {
+			wantKeys(t, collect(t, tx.Scan(engine.Range{Prefix: []byte("k"), Limit: 2})), "k00000=0", "k00001=1")
+			update(t, e, func(tx *engine.Tx) { mustPut(t, tx, key, "1") })
+			return tx.Put([]byte("own"), nil)
+		})
+		if !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("%s was written: %v, want %v", key, err, want)
+		}
+		update(t, e, func(tx *engine.Tx) {
+			if err := tx.Delete([]byte(key)); err != nil {
+				t.Error(err)
+			}
+			mustPut(t, tx, "k00001", "1")
+			mustPut(t, tx, "k00002", "2")
+		})
+	}
+	update(t, e, func(tx *engine.Tx) { // own writes count, and deleted keys do not
+		mustPut(t, tx, "k00000x", "own")
+		if err := tx.Delete([]byte("k00000")); err != nil {
+			t.Error(err)
+		}
+		wantKeys(t, collect(t, tx.Scan(engine.Range{Prefix: []byte("k"), Limit: 3})), "k00000x=own", "k00001=1", "k00002=2")
+	})
+	var refused *engine.KeyError
+	for _, err := range e.Scan(ctx, engine.Range{Limit: -1}) {
+		if !errors.As(err, &refused) {
+			t.Error(err)
+		}
+	}
+}
+
+// Reclaim ends with its context, and with the engine.
+func TestReclaimOfAKeySpace(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	space := e.In(keyspace.New("a"))
+	if err := space.Reclaim(ctx, []byte("prefix")); err != nil || m.Calls(storetest.OpReclaimState) != 1 {
+		t.Error(err)
+	}
+	ended, end := context.WithCancel(ctx)
+	m.Before(storetest.OpReclaimState, func(int) error {
+		end()
+		return nil
+	})
+	if err := space.Reclaim(ended, nil); !errors.Is(err, context.Canceled) || e.Err() != nil {
+		t.Error(err, e.Err())
+	}
+	broken := errors.New("broken")
+	m.FailAt(storetest.OpReclaimState, 1, broken)
+	if err := space.Reclaim(ctx, nil); !errors.Is(err, broken) || !errors.Is(e.Err(), engine.ErrStopped) {
+		t.Error(err, e.Err())
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 )
 
 // Iterations read the store in pages: a first small one, for loops that end early, then larger ones.
@@ -52,12 +53,12 @@ func (e *Engine) durablePage(ctx context.Context, span Span, keys int) (page []K
 	return page, more, nil
 }
 
-// pages returns the durable states in the span, page by page.
-func (e *Engine) pages(ctx context.Context, span Span) iter.Seq2[KeyValue, error] {
+// pages returns the durable states in the span, page by page, and not more than limit unless that is 0.
+func (e *Engine) pages(ctx context.Context, span Span, limit int) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
-		rest := span
+		rest, left := span, unlimited(limit)
 		for keys := firstPageKeys; ; keys = min(2*keys, maxPageKeys) {
-			page, more, err := e.durablePage(ctx, rest, keys)
+			page, more, err := e.durablePage(ctx, rest, min(keys, left))
 			if err != nil {
 				yield(KeyValue{}, err)
 				return
@@ -70,11 +71,19 @@ func (e *Engine) pages(ctx context.Context, span Span) iter.Seq2[KeyValue, error
 					return
 				}
 			}
-			if !more {
+			if left -= len(page); !more || left == 0 {
 				return
 			}
 		}
 	}
+}
+
+// unlimited returns the number of keys that a limit allows.
+func unlimited(limit int) int {
+	if limit == 0 {
+		return math.MaxInt
+	}
+	return limit
 }
 
 // afterKey returns the least key that is greater than key.

@@ -9,8 +9,8 @@ import (
 
 // A Store keeps what it is told and finds it again. The engine decides; a store maps one batch to one durable commit.
 //
-// Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal and Reclaim, each. They run beside
-// one another and must not hold up Apply for long. Everything else is called from any number of goroutines, also while
+// Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal, Reclaim and ReclaimState, each. They
+// run beside one another and must not hold up Apply for long. Everything else is called from any number of goroutines, also while
 // those run. Close is called once, when no other call is under way, and no method after it.
 //
 // Errors: a store never ends the process. After a failed write or sync it is poisoned: that call, every wait for an
@@ -71,6 +71,10 @@ type Store interface {
 	// long. It runs in the background, returns when the space is back or ctx is done, and may be called again for
 	// the same buckets.
 	Reclaim(ctx context.Context, buckets []Bucket) error
+
+	// ReclaimState gives the disk space of states in the span that were removed or replaced back, as far as the store
+	// can, without holding up Apply for long. It returns when that is done or ctx is.
+	ReclaimState(ctx context.Context, span Span) error
 
 	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's claims, generously for
 	// small buckets that share their pages or blocks with others.

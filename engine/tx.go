@@ -189,6 +189,8 @@ type txWrite struct {
 	before  int        // index of the write to the same key before, -1 if none
 	sum     *txSum     // an Add, which has no value before it is admitted; nil for every other write
 	unclaim *txUnclaim // a claim that is taken back, which is no state; nil for every other write
+
+	atCommit bool // Value becomes the time of the commit
 }
 
 // Get returns the value under a key of the host's own, as the transaction sees it: its own writes, else the store as
@@ -616,6 +618,9 @@ func (e *Engine) admitTx(g *group, r *request) error {
 func (e *Engine) admitWrites(g *group, tx *Tx) error {
 	produced := false
 	for i := range tx.writes {
+		if tx.writes[i].atCommit {
+			tx.writes[i].Value = EncodeInt64(e.commitTime().UnixMicro())
+		}
 		w := tx.writes[i].StateWrite
 		if tx.writes[i].sum != nil || tx.latest[string(w.Key)] != i {
 			continue

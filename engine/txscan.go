@@ -31,19 +31,21 @@ func (r keyRange) holds(key string) bool {
 	return key >= string(r.lo) && (r.hi == nil || key < string(r.hi))
 }
 
-// scan yields what the span holds, its keys without their first skip bytes.
-func (tx *Tx) scan(span Span, skip int, yield func(KeyValue, error) bool) {
+// scan yields what the span holds, its keys without their first skip bytes, and not more than limit unless that is 0.
+func (tx *Tx) scan(span Span, limit, skip int, yield func(KeyValue, error) bool) {
 	read, err := tx.newScan(span)
+	left := unlimited(limit)
 	for keys := firstPageKeys; err == nil; keys = min(2*keys, maxPageKeys) {
 		var p txPage
-		if p, err = tx.readPage(span, keys); err != nil {
+		if p, err = tx.readPage(span, min(keys, left)); err != nil {
 			break
 		}
 		for _, kv := range p.entries {
 			if err = tx.noteScan(read, afterKey(kv.Key)); err != nil {
 				break
 			}
-			if !yield(KeyValue{bytes.Clone(kv.Key[skip:]), append([]byte{}, kv.Value...)}, nil) {
+			left--
+			if !yield(KeyValue{bytes.Clone(kv.Key[skip:]), append([]byte{}, kv.Value...)}, nil) || left == 0 {
 				return
 			}
 		}

@@ -172,3 +172,7 @@ func (s *Store) drop(prefixes [][]byte) error {
 // Reclaim returns at once. The pages of a dropped bucket are used again by the next batches, but the file never shrinks
 // by itself: a Backup is a copy without free pages.
 func (s *Store) Reclaim(context.Context, []engine.Bucket) error { return nil }
+
+// ReclaimState returns at once, for the same reason. The bytes of removed states stay in free pages of the file until these
+// are used again.
+func (s *Store) ReclaimState(context.Context, engine.Span) error { return nil }

@@ -89,6 +89,24 @@ func (s *Store) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
 	return nil
 }
 
+// ReclaimState implements engine.Store. It compacts the range down to the last level: of what was removed or replaced before
+// the call nothing is left in a table. A log that Pebble keeps for its next use has its old bytes until it is written over,
+// or the store is opened again.
+func (s *Store) ReclaimState(ctx context.Context, span engine.Span) error {
+	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
+	run.End = successor(run.Start)
+	if err := s.fault.write(s.db.Flush); err != nil {
+		return fmt.Errorf("hapax: flushing the memory table: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.compact(ctx, run); err != nil {
+		return err
+	}
+	return s.gone(ctx)
+}
+
 const (
 	// settleTime is how long Pebble may take to delete another table that lies wholly in a dropped bucket.
 	settleTime = time.Second
@@ -168,7 +186,7 @@ func (s *Store) compact(ctx context.Context, span pebble.KeyRange) error {
 	begun := time.Now()
 	err := s.fault.write(func() error { return s.db.Compact(ctx, span.Start, span.End, false) })
 	if err != nil {
-		return fmt.Errorf("hapax: reclaiming the space of dropped buckets: %w", asRead(err))
+		return fmt.Errorf("hapax: reclaiming the space of what was dropped: %w", asRead(err))
 	}
 	return sleep(ctx, min(time.Since(begun), time.Second))
 }

@@ -23,6 +23,7 @@ const (
 	OpTrimJournal  Op = "TrimJournal"
 	OpDrop         Op = "Drop"
 	OpReclaim      Op = "Reclaim"
+	OpReclaimState Op = "ReclaimState"
 	OpUsage        Op = "Usage"
 	OpBucketBytes  Op = "BucketBytes"
 	OpWriteSidecar Op = "WriteSidecar"
@@ -41,7 +42,7 @@ func (m *Mem) Calls(op Op) int {
 
 // Before sets what happens at the begin of each later call of op, under no lock: hook gets the number of the call,
 // from 1, and may block. If it returns an error, that call fails with it; a failed Apply, wait, TrimJournal, Drop,
-// Reclaim or WriteSidecar poisons the store, but for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
+// Reclaim, ReclaimState or WriteSidecar poisons the store, but for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
 func (m *Mem) Before(op Op, hook func(call int) error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()

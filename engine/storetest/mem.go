@@ -281,6 +281,15 @@ func (m *Mem) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
 	return nil
 }
 
+// ReclaimState implements [engine.Store]. A map keeps nothing of what was removed.
+func (m *Mem) ReclaimState(ctx context.Context, _ engine.Span) error {
+	defer m.exclusive("ReclaimState")()
+	if err := m.beginWrite(OpReclaimState); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
 // Usage implements [engine.Store].
 func (m *Mem) Usage() (engine.Usage, error) {
 	if err := m.begin(OpUsage); err != nil {

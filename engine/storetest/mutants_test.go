@@ -43,6 +43,7 @@ type broken struct {
 	trim         func(uint64) error
 	drop         func([]engine.Bucket) error
 	reclaim      func(context.Context, []engine.Bucket) error
+	reclaimState func(context.Context, engine.Span) error
 	usage        func() (engine.Usage, error)
 	bucketBytes  func(engine.Bucket) (uint64, error)
 	writeSidecar func(string, func(io.Writer) error) error
@@ -56,7 +57,7 @@ func newBroken(m *Mem) *broken {
 	return &broken{
 		Mem: m, identity: m.Identity, foundSeq: m.LastSeq, apply: m.Apply, claim: m.Claim, state: m.State,
 		scanState: m.ScanState, buckets: m.Buckets, scan: m.Scan, journal: m.Journal, trim: m.TrimJournal, drop: m.Drop,
-		reclaim: m.Reclaim, usage: m.Usage, bucketBytes: m.BucketBytes, writeSidecar: m.WriteSidecar,
+		reclaim: m.Reclaim, reclaimState: m.ReclaimState, usage: m.Usage, bucketBytes: m.BucketBytes, writeSidecar: m.WriteSidecar,
 		readSidecar: m.ReadSidecar, backup: m.Backup, verify: m.Verify, close: m.Close,
 	}
 }
@@ -75,13 +76,16 @@ func (s *broken) Journal(from uint64, f func(uint64, []byte) error) error { retu
 func (s *broken) TrimJournal(below uint64) error                          { return s.trim(below) }
 func (s *broken) Drop(b []engine.Bucket) error                            { return s.drop(b) }
 func (s *broken) Reclaim(ctx context.Context, b []engine.Bucket) error    { return s.reclaim(ctx, b) }
-func (s *broken) Usage() (engine.Usage, error)                            { return s.usage() }
-func (s *broken) BucketBytes(b engine.Bucket) (uint64, error)             { return s.bucketBytes(b) }
-func (s *broken) WriteSidecar(n string, w func(io.Writer) error) error    { return s.writeSidecar(n, w) }
-func (s *broken) ReadSidecar(n string) ([]byte, error)                    { return s.readSidecar(n) }
-func (s *broken) Backup(ctx context.Context, dir string) error            { return s.backup(ctx, dir) }
-func (s *broken) Verify(ctx context.Context, report func(string)) error   { return s.verify(ctx, report) }
-func (s *broken) Close() error                                            { return s.close() }
+func (s *broken) ReclaimState(ctx context.Context, span engine.Span) error {
+	return s.reclaimState(ctx, span)
+}
+func (s *broken) Usage() (engine.Usage, error)                          { return s.usage() }
+func (s *broken) BucketBytes(b engine.Bucket) (uint64, error)           { return s.bucketBytes(b) }
+func (s *broken) WriteSidecar(n string, w func(io.Writer) error) error  { return s.writeSidecar(n, w) }
+func (s *broken) ReadSidecar(n string) ([]byte, error)                  { return s.readSidecar(n) }
+func (s *broken) Backup(ctx context.Context, dir string) error          { return s.backup(ctx, dir) }
+func (s *broken) Verify(ctx context.Context, report func(string)) error { return s.verify(ctx, report) }
+func (s *broken) Close() error                                          { return s.close() }
 
 func (s *broken) locked(f func()) {
 	s.disk.mu.Lock()
@@ -741,6 +745,23 @@ var mutants = []mutant{
 				select {}
 			}
 			return s.Mem.Reclaim(ctx, b)
+		}
+	}},
+	{name: "reclaim of states waits for its context", caught: "ReclaimStateReturns", wrap: func(s *broken) {
+		s.reclaimState = func(ctx context.Context, _ engine.Span) error { <-ctx.Done(); return ctx.Err() }
+	}},
+	{name: "reclaim of states takes one along", caught: "ReclaimStateReturns", wrap: func(s *broken) {
+		s.reclaimState = func(context.Context, engine.Span) error {
+			s.locked(func() { delete(s.history.view.state, "b/1") })
+			return nil
+		}
+	}},
+	{name: "reclaim of states ignores its context", caught: "ReclaimStateStopsWithContext", wrap: func(s *broken) {
+		s.reclaimState = func(ctx context.Context, span engine.Span) error {
+			if ctx.Err() != nil {
+				select {}
+			}
+			return s.Mem.ReclaimState(ctx, span)
 		}
 	}},
 	{name: "nothing counted", caught: "UsageFollowsWhatIsWritten", wrap: func(s *broken) {

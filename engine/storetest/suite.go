@@ -64,6 +64,8 @@ var checks = []struct {
 	{"EverythingBesideMaintenance", everythingBesideMaintenance},
 	{"ReclaimReturns", reclaimReturns},
 	{"ReclaimStopsWithContext", reclaimStopsWithContext},
+	{"ReclaimStateReturns", reclaimStateReturns},
+	{"ReclaimStateStopsWithContext", reclaimStateStopsWithContext},
 	{"UsageFollowsWhatIsWritten", usageFollows},
 	{"BucketBytesTellsFullFromEmpty", bucketBytes},
 

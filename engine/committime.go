@@ -1,0 +1,34 @@
+package engine
+
+import "time"
+
+// PutCommitTime sets a key to the time at which the transaction commits, by the clock of the engine, in microseconds since
+// 1970 and in the form of EncodeInt64. It reads nothing. While the engine is open, a batch never has an earlier time than
+// the batches before it, whatever the clock does. Until the commit the transaction itself reads the time of the call.
+func (k TxKeySpace) PutCommitTime(key []byte) error {
+	if err := checkHostKey(key); err != nil {
+		return err
+	}
+	return k.tx.putCommitTime(k.prefix, key)
+}
+
+func (tx *Tx) putCommitTime(prefix, key []byte) error {
+	if err := tx.lockWorking(); err != nil {
+		return err
+	}
+	defer tx.mu.Unlock()
+	tx.key = append(append(tx.key[:0], prefix...), key...)
+	if i, ok := tx.latest[string(tx.key)]; ok && tx.writes[i].atCommit {
+		return nil
+	}
+	now := EncodeInt64(tx.e.now().UnixMicro())
+	return tx.keepWrite(txWrite{StateWrite: StateWrite{join(tx.key, nil), now}, atCommit: true})
+}
+
+// commitTime returns the time of the batch that is being decided. The committer alone calls it.
+func (e *Engine) commitTime() time.Time {
+	if now := e.now(); now.After(e.committed) {
+		e.committed = now
+	}
+	return e.committed
+}

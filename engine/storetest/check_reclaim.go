@@ -1,0 +1,63 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// someStates puts states under a prefix and removes every other one.
+func someStates(e *env, prefix string, n int) {
+	for i := range n {
+		e.state(set(fmt.Sprint(prefix, i), strings.Repeat("v", 100)))
+	}
+	for i := 0; i < n; i += 2 {
+		e.state(engine.StateWrite{Key: fmt.Append(nil, prefix, i)})
+	}
+}
+
+func reclaimStateReturns(e *env) {
+	someStates(e, "a/", 100)
+	someStates(e, "b/", 10)
+	e.settle()
+	s := e.s
+	e.within(2*e.h.patience, "ReclaimState beside Apply", func() error {
+		reclaimed := make(chan error, 1)
+		go func() { reclaimed <- s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("a/")}) }()
+		for i := range 20 {
+			e.state(set(fmt.Sprint("a/new", i), "new"), set(fmt.Sprint("c/", i), "new"))
+		}
+		return <-reclaimed
+	})
+	e.check("reclaimed")
+	e.within(e.h.patience, "ReclaimState of the same, of nothing and of everything", func() error {
+		return errors.Join(
+			s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("a/")}),
+			s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("nobody")}),
+			s.ReclaimState(context.Background(), engine.Span{}))
+	})
+	e.inEveryForm(func() {})
+}
+
+func reclaimStateStopsWithContext(e *env) {
+	someStates(e, "a/", 100)
+	e.settle()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s := e.s
+	e.within(e.h.patience, "ReclaimState with a cancelled context", func() error {
+		if err := s.ReclaimState(ctx, engine.Span{Prefix: []byte("a/")}); err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	})
+	e.state(set("a/later", "1"))
+	e.check("afterwards")
+	e.within(e.h.patience, "ReclaimState after a cancelled one", func() error {
+		return s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("a/")})
+	})
+	e.check("afterwards")
+}

@@ -1,0 +1,93 @@
+package versions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// AllVersions makes Erase refuse every later Put of the row.
+const AllVersions = math.MaxUint64
+
+const eraseRetries = 100
+
+// Erase removes all versions of a row for good, durably on return, and has the store give their space back. What remains is a
+// mark without content: table, tenant, key and the version through, or that of the newest version that was stored if it is
+// greater. The mark is never removed. A Put of a version up to the mark's, whenever it arrives, is not visible to Get and Scan,
+// and the next pass of Replace removes it; a Put of a greater version makes the row anew. So give through the newest version
+// that the source may still send, or AllVersions.
+//
+// Of the erased versions nothing can be read any more, also not by ScanWithOlderVersions. Pebble has removed them from its
+// tables; a log file of its own that it keeps for its next use has old bytes until it is written over or the store is opened
+// again. bbolt has them in free pages until these are used again, or the file is replaced by a Backup of it. Erase does not reach
+// backups, and the topic that the rows come from. Where the key itself must not remain, use a keyed hash of it as key.
+//
+// If Erase returns an error, or the process dies, the row may be erased already and its space not; call it again. A row that is
+// written all the time can make it ErrConflict.
+func (t *Table) Erase(ctx context.Context, tenant string, key []byte, through uint64) error {
+	if err := checkName(tenant, key); err != nil {
+		return err
+	}
+	row := t.rowPrefix(tenant, key)
+	mark, err := t.mark(ctx, row, through)
+	if err != nil {
+		return fmt.Errorf("versions: erasing a row: %w", err)
+	}
+	for more := true; more; {
+		if more, err = t.removeAfter(ctx, row, mark); err != nil {
+			return fmt.Errorf("versions: erasing a row, which is marked as erased: %w", err)
+		}
+	}
+	if err := t.eng.In(rowSpace).Reclaim(ctx, row); err != nil {
+		return fmt.Errorf("versions: reclaiming the space of an erased row: %w", err)
+	}
+	return nil
+}
+
+// mark hides all versions of a row up to through and returns the key of the mark.
+func (t *Table) mark(ctx context.Context, row []byte, through uint64) (mark []byte, err error) {
+	err = t.eng.Update(ctx, func(tx *engine.Tx) error {
+		in := t.In(tx)
+		version := through
+		for kv, err := range in.rows.Scan(engine.Range{Prefix: row, Limit: 1}) {
+			if err != nil {
+				return err
+			}
+			_, newest, _, err := split(kv.Key)
+			if err != nil {
+				return err
+			}
+			version = max(version, newest)
+		}
+		mark = appendSuffix(append([]byte{}, row...), version, tieErasure)
+		return errors.Join(in.rows.Put(mark, []byte{kindErasure}), in.applied())
+	}, engine.Retries(eraseRetries))
+	return mark, err
+}
+
+// removeAfter removes versions of a row that its mark hides, and says whether there may be more.
+func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, err error) {
+	var keys [][]byte
+	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, After: mark, Limit: replaceKeys}) {
+		if err != nil {
+			return false, err
+		}
+		keys = append(keys, kv.Key)
+	}
+	if len(keys) == 0 {
+		return false, nil
+	}
+	err = t.eng.Update(ctx, func(tx *engine.Tx) error {
+		rows := tx.In(rowSpace)
+		for _, key := range keys {
+			if err := rows.Delete(key); err != nil { // the mark stays, so that they stay hidden
+				return err
+			}
+		}
+		return nil
+	})
+	return err == nil && len(keys) == replaceKeys, err
+}

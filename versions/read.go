@@ -1,0 +1,179 @@
+package versions
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// An Answer is what Get returns.
+type Answer struct {
+	Row   Row
+	Found bool // false: there is no row, or its newest version is a deletion
+
+	// LastApplied is the time of the last change of the table that the answer is sure to contain: see Table.LastApplied.
+	LastApplied time.Time
+}
+
+// Rows are what a scan returns.
+type Rows struct {
+	// LastApplied is the time of the last change of the table that the rows are sure to contain: see Table.LastApplied.
+	LastApplied time.Time
+
+	// All returns the rows in the order of tenants and keys. It reads them in pages while the loop runs; each page is as of one
+	// moment, the next one as of a later one. A row that does not change during the iteration is returned as it is; of one
+	// that does, an older or a newer version. The iteration ends with an error, which is its last pair, when the context ends,
+	// the engine is closed or the store fails. It may be run again.
+	All iter.Seq2[Row, error]
+}
+
+// A Selection says which rows of a table a scan returns. The zero Selection is all of them.
+type Selection struct {
+	Tenant       string // rows of this tenant
+	TenantPrefix string // rows of tenants whose names begin so; not together with Tenant
+	KeyPrefix    []byte // rows of Tenant whose keys begin so
+
+	// From and Until select rows whose newest version has a Time not before From and before Until; with either, rows without
+	// a time are left out. There is no index by time: a scan reads everything else that is selected.
+	From, Until time.Time
+
+	// After continues a scan after the row that was returned last; its Tenant and Key count. nil: from the beginning.
+	After *Row
+}
+
+// span returns the range of the selected rows in the key space.
+func (s *Selection) span(t *Table) (r engine.Range, err error) {
+	switch {
+	case len(s.Tenant) > MaxTenantBytes || len(s.TenantPrefix) > MaxTenantBytes:
+		return r, &RowError{"selection", fmt.Sprintf("has a tenant of more than %d bytes", MaxTenantBytes)}
+	case len(s.KeyPrefix) > MaxKeyBytes:
+		return r, &RowError{"selection", fmt.Sprintf("has a prefix of keys of more than %d bytes", MaxKeyBytes)}
+	case s.Tenant != "" && s.TenantPrefix != "":
+		return r, &RowError{"selection", "has Tenant and TenantPrefix: set one of them"}
+	case s.Tenant == "" && len(s.KeyPrefix) > 0:
+		return r, &RowError{"selection", "has KeyPrefix and no Tenant: set it"}
+	}
+	r.Prefix = slices.Clip(t.prefix)
+	if s.Tenant == "" {
+		r.Prefix = appendEscaped(r.Prefix, s.TenantPrefix)
+	} else {
+		r.Prefix = appendEscaped(appendPart(r.Prefix, s.Tenant), s.KeyPrefix)
+	}
+	if s.After != nil {
+		if err := checkName(s.After.Tenant, s.After.Key); err != nil {
+			return r, err
+		}
+		r.After = appendSuffix(t.rowPrefix(s.After.Tenant, s.After.Key), 0, ^uint64(0)) // after all its versions
+	}
+	return r, nil
+}
+
+// holds reports whether the time of a row is selected.
+func (s *Selection) holds(r *Row) bool {
+	if s.From.IsZero() && s.Until.IsZero() {
+		return true
+	}
+	return !r.Time.IsZero() && !r.Time.Before(s.From) && (s.Until.IsZero() || r.Time.Before(s.Until))
+}
+
+// Get returns the newest durable version of a row.
+func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, err error) {
+	if err := checkName(tenant, key); err != nil {
+		return Answer{}, err
+	}
+	if a.LastApplied, err = t.LastApplied(ctx); err != nil { // before the row is read: the answer is not older
+		return Answer{}, err
+	}
+	a.Row, a.Found, err = t.newest(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.rowPrefix(tenant, key), Limit: 1}))
+	return a, err
+}
+
+// Scan returns the newest durable version of each selected row, without deleted ones. It reads every version that is stored
+// and skips older ones, so that its cost falls when Replace has removed these.
+func (t *Table) Scan(ctx context.Context, s Selection) (Rows, error) {
+	return t.scan(ctx, s, t.exact)
+}
+
+// ScanWithOlderVersions returns every durable version of the selected rows that is stored, newest first, deletions included:
+// older versions that Replace has not removed yet are among them. From and Until select by the time of each version. It keeps
+// no account of rows, and is a little faster than Scan.
+func (t *Table) ScanWithOlderVersions(ctx context.Context, s Selection) (Rows, error) {
+	return t.scan(ctx, s, t.stored)
+}
+
+type scan func(engine.Range) iter.Seq2[engine.KeyValue, error]
+
+func (t *Table) scan(ctx context.Context, s Selection, rows func(*Selection, scan) iter.Seq2[Row, error]) (Rows, error) {
+	if _, err := s.span(t); err != nil {
+		return Rows{}, err
+	}
+	applied, err := t.LastApplied(ctx)
+	if err != nil {
+		return Rows{}, err
+	}
+	space := t.eng.In(rowSpace)
+	read := func(r engine.Range) iter.Seq2[engine.KeyValue, error] { return space.Scan(ctx, r) }
+	return Rows{LastApplied: applied, All: rows(&s, read)}, nil
+}
+
+// stored returns all versions that are stored.
+func (t *Table) stored(s *Selection, read scan) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		r, err := s.span(t)
+		if err != nil {
+			yield(Row{}, err)
+			return
+		}
+		for kv, err := range read(r) {
+			var row Row
+			if err == nil {
+				row, err = t.decode(kv.Key, kv.Value)
+			}
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			if s.holds(&row) && !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// exact returns the first version of each row, unless it is a deletion.
+func (t *Table) exact(s *Selection, read scan) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		r, err := s.span(t)
+		if err != nil {
+			yield(Row{}, err)
+			return
+		}
+		var before []byte // prefix of the row before
+		for kv, err := range read(r) {
+			var prefix []byte
+			if err == nil {
+				prefix, _, _, err = split(kv.Key)
+			}
+			if err == nil && bytes.Equal(prefix, before) {
+				continue
+			}
+			before = prefix
+			var row Row
+			if err == nil {
+				row, err = t.decode(kv.Key, kv.Value)
+			}
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			if !row.Deleted && s.holds(&row) && !yield(row, nil) {
+				return
+			}
+		}
+	}
+}

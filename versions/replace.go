@@ -1,0 +1,227 @@
+package versions
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// Replaced counts what a pass of Replace has done.
+type Replaced struct {
+	Versions  uint64 // older versions that were removed
+	Deletions uint64 // of these, or newest of their rows: deletions that Options.KeepDeletions keeps no longer
+	Deferred  uint64 // versions that are left for the next pass, because transactions wrote their rows meanwhile
+}
+
+const (
+	replaceKeys    = 1000    // removed in one transaction
+	replaceBytes   = 1 << 20 // of keys that are removed in one transaction
+	replaceRetries = 10
+)
+
+// Replace removes every version that a newer one of its row has replaced, and deletions that are kept no longer. It reads the
+// table once, and removes in transactions of at most 1000 versions; no reader sees a difference, except
+// ScanWithOlderVersions. A version counts as replaced once the newer one is durable, and is removed only if the newer one is
+// still there at that moment, so that Replace may run beside everything else, and be stopped anywhere.
+//
+// The store gives the space back as it compacts: Pebble by itself, or at once by Reclaim; bbolt uses free pages again.
+func (t *Table) Replace(ctx context.Context) (done Replaced, err error) {
+	p := pass{t: t, ctx: ctx, done: &done}
+	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix}) {
+		if err == nil {
+			err = p.see(kv)
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	p.endRow()
+	return done, p.flush()
+}
+
+// A pass is one run over the table.
+type pass struct {
+	t    *Table
+	ctx  context.Context //nolint:containedctx // of one call of Replace
+	done *Replaced
+
+	row     []byte // prefix of the row under way
+	newest  []byte // key of its newest version
+	expired bool   // that is a deletion that is kept no longer
+
+	older  []replaced
+	rows   [][]byte // prefixes of rows whose newest versions are deletions that are kept no longer
+	bytes  int      // of the keys in older and rows
+	events int      // their number
+}
+
+// A replaced version is older than the newest one of its row.
+type replaced struct{ key, newest []byte }
+
+// see takes the next version of the table.
+func (p *pass) see(kv engine.KeyValue) error {
+	prefix, _, tie, err := split(kv.Key)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(prefix, p.row) {
+		p.endRow()
+		p.row, p.newest = prefix, kv.Key
+		p.expired, err = p.t.expired(kv)
+		return err
+	}
+	if tie == tieErasure { // stays: it hides what comes late, when a deletion above it is gone
+		return nil
+	}
+	p.older = append(p.older, replaced{kv.Key, p.newest})
+	p.bytes += len(kv.Key)
+	if p.events++; p.events < replaceKeys && p.bytes < replaceBytes {
+		return nil
+	}
+	return p.flush()
+}
+
+// endRow ends the row under way.
+func (p *pass) endRow() {
+	if p.expired {
+		p.rows = append(p.rows, p.row)
+		p.bytes += len(p.row)
+		p.events++
+	}
+	p.expired = false
+}
+
+// expired reports whether a version is a deletion that is kept no longer.
+func (t *Table) expired(kv engine.KeyValue) (bool, error) {
+	if t.opt.KeepDeletions == 0 || len(kv.Value) == 0 || kv.Value[0] != kindDeletion {
+		return false, nil
+	}
+	micros, _, ok := cutTime(kv.Value[1:])
+	if !ok {
+		return false, damaged("value of the row with key %x", kv.Key)
+	}
+	return t.opt.Clock().Sub(time.UnixMicro(micros)) > t.opt.KeepDeletions, nil
+}
+
+// flush removes what was collected.
+func (p *pass) flush() error {
+	if p.events == 0 {
+		return nil
+	}
+	var now Replaced
+	err := p.t.eng.Update(p.ctx, func(tx *engine.Tx) error {
+		now = Replaced{}
+		rows := tx.In(rowSpace)
+		if err := p.removeOlder(rows, &now); err != nil {
+			return err
+		}
+		for _, row := range p.rows {
+			if err := p.t.removeDeletion(rows, row, &now); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, engine.Retries(replaceRetries))
+	if errors.Is(err, engine.ErrConflict) {
+		now, err = Replaced{Deferred: uint64(p.events)}, nil
+	}
+	if err != nil {
+		return fmt.Errorf("versions: removing replaced versions: %w", err)
+	}
+	p.done.Versions += now.Versions
+	p.done.Deletions += now.Deletions
+	p.done.Deferred += now.Deferred
+	p.older, p.rows, p.bytes, p.events = p.older[:0], p.rows[:0], 0, 0
+	return nil
+}
+
+// removeOlder removes versions whose newer ones are there.
+func (p *pass) removeOlder(rows engine.TxKeySpace, now *Replaced) error {
+	var newest []byte
+	found := false
+	for _, o := range p.older {
+		if !bytes.Equal(o.newest, newest) {
+			var err error
+			if _, found, err = rows.Get(o.newest); err != nil {
+				return err
+			}
+			newest = o.newest
+		}
+		if !found { // a newer one has replaced it, too: the next pass
+			now.Deferred++
+			continue
+		}
+		if err := rows.Delete(o.key); err != nil {
+			return err
+		}
+		now.Versions++
+	}
+	return nil
+}
+
+// removeDeletion removes all of a row whose newest version is a deletion that is kept no longer, but for an erasure.
+func (t *Table) removeDeletion(rows engine.TxKeySpace, row []byte, now *Replaced) error {
+	var keys [][]byte
+	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: replaceKeys}) {
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			if expired, err := t.expired(kv); err != nil || !expired {
+				return err
+			}
+		}
+		if _, _, tie, err := split(kv.Key); err != nil {
+			return err
+		} else if tie != tieErasure {
+			keys = append(keys, kv.Key)
+		}
+	}
+	if len(keys) >= replaceKeys-1 { // there may be more: first the older versions
+		now.Deferred++
+		return nil
+	}
+	for _, key := range keys {
+		if err := rows.Delete(key); err != nil {
+			return err
+		}
+	}
+	now.Versions += uint64(max(len(keys)-1, 0))
+	now.Deletions += uint64(min(len(keys), 1))
+	return nil
+}
+
+// Run calls Replace at once and then every Options.ReplaceEvery, until ctx ends, which returns nil. It returns the first error
+// of a pass; the table can be used without it, and Run can be called again.
+func (t *Table) Run(ctx context.Context) error {
+	tick := time.NewTicker(t.opt.ReplaceEvery)
+	defer tick.Stop()
+	for {
+		done, err := t.Replace(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was asked to end
+		}
+		if err != nil {
+			return err
+		}
+		if done != (Replaced{}) {
+			t.opt.Logger.InfoContext(ctx, "versions: removed replaced versions", "table", string(t.name),
+				"versions", done.Versions, "deletions", done.Deletions, "deferred", done.Deferred)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Reclaim gives the disk space of removed versions back at once, as far as the store can: Pebble rewrites the table's files;
+// bbolt uses the space again by itself, and only a Backup of it is smaller. It returns when that is done or ctx ends.
+func (t *Table) Reclaim(ctx context.Context) error {
+	return t.eng.In(rowSpace).Reclaim(ctx, t.prefix)
+}

@@ -1,0 +1,153 @@
+package versions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/keyspace"
+)
+
+// Options configure a Table. The zero value is safe and stated field by field.
+type Options struct {
+	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. Once Replace has removed it, a Put of an older
+	// version that arrives even later is visible. 0: deletions are kept for ever.
+	KeepDeletions time.Duration
+
+	// ReplaceEvery is the time between two passes of Run. 0 = DefaultReplaceEvery.
+	ReplaceEvery time.Duration
+
+	// Logger receives what Run has done. nil = slog.Default().
+	Logger *slog.Logger
+
+	// Clock tells the time of deletions. nil = time.Now.
+	Clock func() time.Time
+}
+
+// What the zero values of Options stand for, and caps.
+const (
+	DefaultReplaceEvery = time.Hour
+
+	MaxTableBytes   = 64 // of the name of a table
+	MaxTenantBytes  = 255
+	MaxKeyBytes     = 1 << 10
+	MaxPayloadBytes = engine.MaxHostValueBytes - 16
+)
+
+// A Table is a set of rows of which the newest version wins. Any number of Tables with the same engine and name are the
+// same table. Its methods are safe for concurrent use.
+type Table struct {
+	eng    *engine.Engine
+	opt    Options
+	name   []byte
+	prefix []byte // of the keys of its rows
+}
+
+var (
+	rowSpace     = keyspace.New("versions")         // see key.go
+	appliedSpace = keyspace.New("versions/applied") // name of a table -> time of the last commit that has changed it
+)
+
+// New returns the table with a name, which is 1 to MaxTableBytes bytes. It does no I/O; a table that was never written is
+// empty.
+func New(e *engine.Engine, name string, o Options) (*Table, error) {
+	switch {
+	case e == nil:
+		return nil, errors.New("versions: no engine: open one with engine.Open")
+	case name == "" || len(name) > MaxTableBytes:
+		return nil, &RowError{"table name", fmt.Sprintf("has %d bytes: give 1 to %d", len(name), MaxTableBytes)}
+	case o.KeepDeletions < 0:
+		return nil, fmt.Errorf("versions: Options.KeepDeletions is %v: give a positive time, or 0 to keep them for ever", o.KeepDeletions)
+	case o.ReplaceEvery < 0:
+		return nil, fmt.Errorf("versions: Options.ReplaceEvery is %v: give a positive time", o.ReplaceEvery)
+	}
+	if o.ReplaceEvery == 0 {
+		o.ReplaceEvery = DefaultReplaceEvery
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &Table{e, o, []byte(name), appendPart(nil, name)}, nil
+}
+
+// A Row is one version of a row.
+type Row struct {
+	// Tenant and Key name the row: 1 to MaxTenantBytes and 1 to MaxKeyBytes bytes. A program without tenants uses one name
+	// for all rows.
+	Tenant string
+	Key    []byte
+
+	// Version orders the versions of the row: the greatest is the newest. It comes from the source, for example the
+	// position in its log (source.lsn of a Debezium event).
+	Version uint64
+
+	// Time is when the source made the change, to the microsecond. Selections by time look at it. Zero: no time.
+	Time time.Time
+
+	// Payload is the content, at most MaxPayloadBytes. A deletion has none.
+	Payload []byte
+
+	// Deleted says that the version is a deletion.
+	Deleted bool
+}
+
+// A RowError says what of a row, a table or a selection is refused, and why. Nothing was written.
+type RowError struct {
+	What   string // "tenant", "key", ...
+	Reason string
+}
+
+func (e *RowError) Error() string { return fmt.Sprintf("versions: %s %s", e.What, e.Reason) }
+
+func checkName(tenant string, key []byte) error {
+	switch {
+	case tenant == "" || len(tenant) > MaxTenantBytes:
+		return &RowError{"tenant", fmt.Sprintf("has %d bytes: give 1 to %d", len(tenant), MaxTenantBytes)}
+	case len(key) == 0 || len(key) > MaxKeyBytes:
+		return &RowError{"key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), MaxKeyBytes)}
+	}
+	return nil
+}
+
+func (r *Row) check() error {
+	if err := checkName(r.Tenant, r.Key); err != nil {
+		return err
+	}
+	switch {
+	case len(r.Payload) > MaxPayloadBytes:
+		return &RowError{"payload", fmt.Sprintf("has %d bytes, the cap is %d: store it elsewhere and put a reference", len(r.Payload), MaxPayloadBytes)}
+	case r.Deleted && len(r.Payload) > 0:
+		return &RowError{"deletion", "has a payload: leave it empty"}
+	case !r.Time.IsZero() && !isStorable(r.Time):
+		return &RowError{"time", "is before the year 1 or after the year 9999"}
+	}
+	return nil
+}
+
+// isStorable reports whether a time survives the way through microseconds.
+func isStorable(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9999 }
+
+// LastApplied returns the time of the last durable commit that has put rows into the table, by the clock of the engine:
+// what a read that begins now returns contains every change that was applied until then. It is zero for a table that was
+// never written.
+func (t *Table) LastApplied(ctx context.Context) (time.Time, error) {
+	value, found, err := t.eng.In(appliedSpace).Get(ctx, t.name)
+	if err != nil || !found {
+		return time.Time{}, err
+	}
+	micros, err := engine.DecodeInt64(value)
+	if err != nil {
+		return time.Time{}, damaged("time of the last change of table %q: %x", t.name, value)
+	}
+	return time.UnixMicro(micros).UTC(), nil
+}
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: versions: %s", engine.ErrDamaged, fmt.Sprintf(format, args...))
+}
