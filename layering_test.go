@@ -22,6 +22,7 @@ var rooms = map[string][]string{
 	"engine":             {"weekbucket", "bloom", "internal/entry", "internal/keyspace"},
 	"internal/entry":     {"internal/keyspace"},
 	"outbox":             {"engine", "internal/entry"},
+	"versions":           {"engine", "internal/keyspace"},
 	"idempotency":        {"engine"},
 	"listener":           {"engine"},
 	"correlation":        {},
