@@ -346,7 +346,7 @@ func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 // identify finds the event of a record: for the replay of a dead letter, the one it was; otherwise by the chain.
 func (b *batch) identify(s *sighting) error {
 	r, route := s.Record, b.p.route
-	r.Event.Scope = route.Scope
+	r.Event.Scope, r.Event.Window = route.Scope, route.Window
 	r.Event.Origin = engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
 	id, err := route.Identify.Of(r.Record, b.p.topicID)
 	if err != nil && !errors.Is(err, identify.ErrNoID) {
@@ -373,7 +373,7 @@ func (b *batch) identify(s *sighting) error {
 func (b *batch) cannotJudge(r *Record, err error, first bool) (done bool, stop error) {
 	var event *engine.EventError
 	switch {
-	case errors.As(err, &event):
+	case errors.As(err, &event) && event.Field != "window": // that is no fault of the record
 		if b.p.route.Failed == FailOpen {
 			return false, nil
 		}

@@ -97,6 +97,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"Options.Timeouts.Shutdown":         func(o *Options) { o.Timeouts.Shutdown = -1 },
 		"Options.Membership.CommitInterval": func(o *Options) { o.Membership.CommitInterval = -1 },
 		"Options.Routes[0].AllowedLateness": func(o *Options) { o.Routes[0].AllowedLateness = -1 },
+		"Options.Routes[0].Window":          func(o *Options) { o.Routes[0].Window = time.Microsecond },
 		"Concurrency.Handlers is -1":        func(o *Options) { o.Routes[0].Concurrency.Handlers = -1 },
 		"Concurrency.Handlers is 1025":      func(o *Options) { o.Routes[0].Concurrency.Handlers = MaxHandlers + 1 },
 		"Concurrency.Key is set":            func(o *Options) { o.Routes[0].Concurrency.Key = func(*Record) []byte { return nil } },

@@ -31,6 +31,10 @@ type Route struct {
 	Scope string
 	// SharedScope permits another group to claim in the same scope: each event is then handled by one of them.
 	SharedScope bool
+	// Window is how long a claim lasts, counted from its first sighting by the engine's clock (engine.Event.Window): the
+	// event is handled again if it comes again after that. 0: as long as its week is kept. At least a millisecond, and at
+	// most the engine's retention: a longer one ends Run with an error.
+	Window time.Duration
 	// Identify says how the id and the time of a record are found.
 	Identify identify.Rules
 
@@ -129,6 +133,8 @@ func (r *Route) check(name string) error {
 		return fmt.Errorf("%w: %s.Failed is no FailedPolicy: use FailClosed or FailOpen", ErrOption, name)
 	case r.Start > Latest:
 		return fmt.Errorf("%w: %s.Start has no such value: use Earliest or Latest", ErrOption, name)
+	case r.Window != 0 && r.Window < time.Millisecond:
+		return fmt.Errorf("%w: %s.Window is %v: give at least 1ms, or 0", ErrOption, name, r.Window)
 	case r.AllowedLateness < 0:
 		return fmt.Errorf("%w: %s.AllowedLateness is %v: give 0 or more", ErrOption, name, r.AllowedLateness)
 	case r.Concurrency.Handlers < 0 || r.Concurrency.Handlers > MaxHandlers:

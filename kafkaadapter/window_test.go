@@ -1,0 +1,77 @@
+package kafkaadapter
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// onClock opens a new store of an engine whose clock is ahead by what is returned.
+func (r *rig) onClock(t *testing.T) (ahead *atomic.Int64) {
+	t.Helper()
+	ahead = new(atomic.Int64)
+	r.mem = storetest.NewMem(engine.Identity{})
+	r.eng = openMem(t, r.mem, engine.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	return ahead
+}
+
+func TestEventIsHandledAgainAfterTheWindowOnly(t *testing.T) {
+	for name, mode := range map[string]func(*rig) Mode{
+		"transactional": func(r *rig) Mode { return r.work(1, nil) },
+		"at most once":  func(r *rig) Mode { return r.noting() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			ahead := r.onClock(t)
+			m := r.start(t, mode(r), func(o *Options) { o.Routes[0].Window = 24 * time.Hour })
+			for _, step := range []struct {
+				ahead time.Duration
+				want  []string
+			}{
+				{0, []string{"a", "b"}},
+				{23 * time.Hour, []string{"a", "b"}},
+				{25 * time.Hour, []string{"a", "b", "a", "b"}},
+				{48 * time.Hour, []string{"a", "b", "a", "b"}}, // counted from the second claim
+			} {
+				ahead.Store(int64(step.ahead))
+				next := r.Log(t, r.topic, 0).End
+				r.send(t, 0, "a", "b", "a")
+				r.untilStored(t, 0, next+3)
+				kafkatest.Until(t, "the handlers of at most once", func() bool { return len(r.handled()) >= len(step.want) })
+				if got := r.handledIDs(); !slices.Equal(got, step.want) {
+					t.Errorf("%v after the first: handled are %q, want %q", step.ahead, got, step.want)
+				}
+			}
+			m.stop(t)
+		})
+	}
+}
+
+// A window that the engine cannot keep is the application's mistake: no record becomes a dead letter for it.
+func TestWindowBeyondTheRetentionEndsRun(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Window = 29 * 24 * time.Hour })
+	kafkatest.Until(t, "the end of Run, or an offset", func() bool {
+		select {
+		case <-m.done:
+			return true
+		default:
+			return r.stored(t, 0) > 0
+		}
+	})
+	m.cancel()
+	<-m.done
+	if m.err == nil || !strings.Contains(m.err.Error(), "retention") {
+		t.Errorf("Run ended with %v", m.err)
+	}
+	if n, letters := r.stored(t, 0), r.letterCount(t); n > 0 || letters != 0 || len(r.handled()) != 0 {
+		t.Errorf("the store is at %d, %d dead letters, %d calls", n, letters, len(r.handled()))
+	}
+}
