@@ -35,6 +35,7 @@ var rooms = map[string][]string{
 	"telemetry":          {"engine", "weekbucket"},
 	"kafkaadapter":       {"engine", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter"},
 
+	"kafkaadapter/seen":       {"engine", "kafkaadapter/identify"},
 	"kafkaadapter/deadletter": {"engine", "kafkaadapter/identify"},
 	"kafkaadapter/identify":   {"weekbucket", "correlation"},
 

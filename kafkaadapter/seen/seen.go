@@ -1,0 +1,210 @@
+// Package seen tells a consumer that polls franz-go by itself which records were seen before.
+//
+//	filter, err := seen.New(eng, seen.Options{Scope: "alerts"})
+//	for {
+//		fetches := client.PollFetches(ctx)
+//		records, err := filter.Unseen(ctx, fetches) // and fetches.Errors()
+//		...
+//		client.CommitUncommittedOffsets(ctx)
+//	}
+//
+// The ids and times of records are those of package identify. The records of a poll are claimed together, each by a claim
+// that commits by itself, before they are handled.
+//
+// # What it promises
+//
+// Within retention each event is returned by one Unseen, whatever is polled again: after a crash, a rebalance, a reset of
+// offsets, or because a producer sent it twice. That is still true after a power cut.
+//
+// # What it does not promise
+//
+// Events are handled at most once. One that was returned is not returned again, also if the process dies before it is
+// handled. Call [Filter.Claim], and [Filter.Release] for what failed, so that these events can be claimed again; then poll
+// them again, by setting the client's offsets back or by not committing them and starting again.
+//
+// Offsets are the client's, and nothing ties them to the claims. Commit an offset after Unseen has returned its record: an
+// offset that is committed before, and a crash between the two, leaves out records that nobody has handled. So commit by
+// hand (kgo.DisableAutoCommit), in the order of the loop above.
+//
+// Claims belong to the process's store. A partition that moves to a consumer with another store is seen there anew.
+//
+// Work that must be done, exactly once with its state and its offset, needs package kafkaadapter.
+package seen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// Options configure a Filter. Scope must be set.
+type Options struct {
+	// Scope is the logical consumer, such as the name of its group. Filters of one engine with one scope share their
+	// claims.
+	Scope string
+
+	// Identify finds the id and the time of the event in a record. Records without an id are known by their positions,
+	// which recognise a record that is read again, and not the copy that a producer sends again.
+	Identify identify.Rules
+
+	// Window is how long a claim lasts, from its first sighting. 0 = as long as its week is kept.
+	Window time.Duration
+
+	// Reject is told of records that cannot be judged: without a usable id or time, which an error of Identify.Payload
+	// counts as, too old or too new. Unseen leaves them out then. nil: Unseen returns an error for them.
+	Reject func(Claim)
+}
+
+// A Filter claims the events of records. It is safe for concurrent use if Options.Reject is.
+type Filter struct {
+	eng *engine.Engine
+	opt Options
+}
+
+// New returns a filter on an engine, which is closed after the last call.
+func New(eng *engine.Engine, options Options) (*Filter, error) {
+	switch {
+	case eng == nil:
+		return nil, errors.New("seen: the engine is nil")
+	case strings.TrimSpace(options.Scope) == "" || len(options.Scope) > engine.MaxScopeBytes:
+		return nil, fmt.Errorf("seen: Options.Scope is %q: give a name of at most %d bytes that is not blank", options.Scope, engine.MaxScopeBytes)
+	case options.Window != 0 && options.Window < time.Millisecond:
+		return nil, fmt.Errorf("seen: Options.Window is %v: give at least 1ms, or 0", options.Window)
+	}
+	if err := options.Identify.Validate(); err != nil {
+		return nil, err
+	}
+	return &Filter{eng, options}, nil
+}
+
+// A Claim is what was found of one record.
+type Claim struct {
+	Record *kgo.Record
+
+	// Result has the verdict: Claimed for a record that was not seen before, Duplicate for one that was, with the position
+	// of the first sighting in Result.Record.Origin. With another verdict the record must be neither handled nor skipped
+	// without a decision; see [Claim.Err].
+	Result engine.Result
+
+	event engine.Event
+}
+
+// Err returns nil for Claimed and Duplicate, and else why the record is neither. Result.Err is the cause if the verdict is
+// Failed.
+func (c *Claim) Err() error {
+	switch c.Result.Verdict {
+	case engine.Claimed, engine.Duplicate:
+		return nil
+	case engine.Failed:
+		return fmt.Errorf("seen: record %s/%d@%d: %w", c.Record.Topic, c.Record.Partition, c.Record.Offset, c.Result.Err)
+	}
+	return fmt.Errorf("seen: record %s/%d@%d is %v", c.Record.Topic, c.Record.Partition, c.Record.Offset, c.Result.Verdict)
+}
+
+// rejected reports whether the record is one for Options.Reject.
+func (c *Claim) rejected() bool {
+	switch c.Result.Verdict {
+	case engine.TooOld, engine.TooNew:
+		return true
+	case engine.Failed:
+		_, bad := errors.AsType[*engine.EventError](c.Result.Err)
+		return bad || c.event.ID == nil && !errors.Is(c.Result.Err, identify.ErrNoTopicID)
+	}
+	return false
+}
+
+// Claim claims the events of all records, in their order, and returns a result for each. A copy within the fetches is a
+// Duplicate of the first. Claims are durable on return; they are valid also with an error, which is that of the store or of
+// ctx, and for which some results are Failed.
+//
+// Errors of the fetches themselves are the caller's to look at (kgo.Fetches.Errors).
+func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error) {
+	claims := make([]Claim, 0, fetches.NumRecords())
+	events := make([]engine.Event, 0, cap(claims))
+	fetches.EachTopic(func(t kgo.FetchTopic) {
+		t.EachRecord(func(r *kgo.Record) {
+			c := Claim{Record: r}
+			if id, err := f.opt.Identify.Of(r, t.TopicID); err != nil {
+				c.Result = engine.Result{Verdict: engine.Failed, Err: err}
+			} else {
+				c.event = engine.Event{
+					Scope: f.opt.Scope, ID: id.ID, Time: id.Time, ApproximateTime: id.ApproximateTime, Window: f.opt.Window,
+					Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
+				}
+				events = append(events, c.event)
+			}
+			claims = append(claims, c)
+		})
+	})
+	results, err := f.eng.TryClaimBatch(ctx, events)
+	for i := range claims {
+		if claims[i].event.ID != nil {
+			claims[i].Result, results = results[0], results[1:]
+		}
+	}
+	return claims, err
+}
+
+// Unseen claims the events of all records, and returns those that were not seen before, in their order. With an error no
+// record is returned, and the claims of the call are released, so that the same fetches can be tried again. If that fails,
+// too, the error says so: the records that were claimed are not returned again then.
+//
+// The error is that of the store, or of a record that is neither new nor seen, such as one that a transaction holds, or one
+// that cannot be judged if Options.Reject is nil.
+func (f *Filter) Unseen(ctx context.Context, fetches kgo.Fetches) ([]*kgo.Record, error) {
+	claims, err := f.Claim(ctx, fetches)
+	fresh := make([]*kgo.Record, 0, len(claims))
+	var rejected []Claim
+	for i := range claims {
+		c := &claims[i]
+		switch {
+		case c.Result.First():
+			fresh = append(fresh, c.Record)
+		case f.opt.Reject != nil && c.rejected():
+			rejected = append(rejected, *c)
+		case err == nil:
+			err = c.Err()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Release(context.WithoutCancel(ctx), claims))
+	}
+	for _, c := range rejected {
+		f.opt.Reject(c)
+	}
+	return fresh, nil
+}
+
+// releaseTogether is how many claims one transaction releases.
+const releaseTogether = 4096
+
+// Release takes back those of the claims that are Claimed, durably on return, so that their events can be claimed again: for
+// records that were not handled. Claims that are not there any more are passed over.
+func (f *Filter) Release(ctx context.Context, claims []Claim) error {
+	for len(claims) > 0 {
+		n := min(len(claims), releaseTogether)
+		err := f.eng.Update(ctx, func(tx *engine.Tx) error {
+			for i := range claims[:n] {
+				if !claims[i].Result.First() {
+					continue
+				}
+				if err := tx.Unclaim(claims[i].event, claims[i].Result.Record); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
+					return err
+				}
+			}
+			return nil
+		}, engine.Retries(100))
+		if err != nil {
+			return fmt.Errorf("seen: %d claims could not be released, their records are not returned again: %w", len(claims), err)
+		}
+		claims = claims[n:]
+	}
+	return nil
+}
