@@ -186,7 +186,8 @@ func (f *Filter) Unseen(ctx context.Context, fetches kgo.Fetches) ([]*kgo.Record
 const releaseTogether = 4096
 
 // Release takes back those of the claims that are Claimed, durably on return, so that their events can be claimed again: for
-// records that were not handled. Claims that are not there any more are passed over.
+// records that were not handled. Claims that are not there any more are passed over. A claim is released once: after that the
+// event may belong to another caller, whose claim on the same record in the same millisecond looks the same.
 func (f *Filter) Release(ctx context.Context, claims []Claim) error {
 	for len(claims) > 0 {
 		n := min(len(claims), releaseTogether)
