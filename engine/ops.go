@@ -345,6 +345,9 @@ type Stats struct {
 	Verdicts map[Verdict]uint64
 	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction count when it ends.
 	Attempts map[Verdict]uint64
+	// TakenBack counts claims that were taken back by Tx.Unclaim. Verdicts counts them, too: as Claimed, and once more when
+	// they are claimed again.
+	TakenBack uint64
 
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that the filter held for
 	// possible and the store had not.
@@ -386,6 +389,7 @@ func (e *Engine) stats() Stats {
 	s := Stats{
 		Verdicts:             e.counters.verdicts.load(),
 		Attempts:             e.counters.attempts.load(),
+		TakenBack:            e.counters.takenBack.Load(),
 		FilterNegatives:      e.screen.negatives.Load(),
 		FilterFalsePositives: e.screen.falsePositives.Load(),
 		FilterBytes:          e.screen.filterBytes(),

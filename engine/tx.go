@@ -83,6 +83,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 	defer func() { // also if fn panics
 		if committed {
 			e.counters.verdicts.add(&tx.kept)
+			e.counters.takenBack.Add(tx.unclaimed())
 		}
 		tx.end()
 		tx.watched.end(e, err, committed)

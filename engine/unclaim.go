@@ -49,6 +49,21 @@ type txUnclaim struct {
 	rec   Record
 }
 
+// unclaimed returns how many claims the transaction takes back.
+func (tx *Tx) unclaimed() (n uint64) {
+	if !tx.unclaims {
+		return 0
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	for _, i := range tx.latest {
+		if tx.writes[i].unclaim != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // is reports whether both are the record of one claim in the same life.
 func (r *Record) is(other *Record) bool {
 	seen := r.FirstSeen.Equal(other.FirstSeen)

@@ -82,6 +82,25 @@ func TestOnlyTheClaimWithItsOwnRecordIsTakenBack(t *testing.T) {
 	verifyClean(t, e, 2)
 }
 
+// Stats.TakenBack has what transactions took back that committed, and not what was undone in them.
+func TestClaimsTakenBackAreCounted(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	a, b := claim(t, e, event("a")).Record, claim(t, e, event("b")).Record
+	update(t, e, func(tx *engine.Tx) {
+		sp, err := tx.Savepoint()
+		if err = errors.Join(err, tx.Unclaim(event("b"), b), tx.RollbackTo(sp), tx.Unclaim(event("a"), a), tx.Unclaim(event("a"), a)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	_ = e.Update(ctx, func(tx *engine.Tx) error { return errors.Join(tx.Unclaim(event("b"), b), errHandler) })
+	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
+	s := stats(t, e)
+	if s.TakenBack != 1 || s.Verdicts[engine.Claimed] != 3 {
+		t.Errorf("%d of %d claims are taken back, want 1 of 3", s.TakenBack, s.Verdicts[engine.Claimed])
+	}
+	verifyClean(t, e, 2)
+}
+
 func unclaimOwn(tx *engine.Tx) error {
 	r, err := tx.TryClaim(event("own"))
 	if err != nil {

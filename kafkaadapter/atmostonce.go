@@ -13,7 +13,8 @@ import (
 // A claimed is a record of AtMostOnce whose claim is durable, or that is handled without one, before its handler begins.
 type claimed struct {
 	*Record
-	claim engine.Record
+	claim  engine.Record
+	before tally // of the records of the batch before it
 }
 
 // A backlog holds the records of a committed batch whose handlers have not begun. Each record is taken from it once: to be
@@ -43,7 +44,7 @@ func (l *backlog) next() (r *Record, offset int64, epoch int32) {
 	return r, offset, epoch
 }
 
-// rest takes the records whose handlers have not begun.
+// rest takes the batch, and returns its records whose handlers have not begun. Whoever takes it counts its tally.
 func (l *backlog) rest() (*batch, []claimed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,43 +74,44 @@ func (p *partition) handleClaimed(b *batch) (goOn bool) {
 		p.c.m.handler.WithLabelValues(p.pos.Topic).Observe(b.handling.Seconds())
 	}()
 	p.backlog.fill(b)
-	returned := false
-	defer func() {
-		if !returned { // a handler has ended the goroutine
-			p.giveBack(b)
-		}
-	}()
+	defer p.giveBack() // also if a handler ends the goroutine
 	handle := p.handleInOrder
 	if len(b.claimed) > 1 && p.route.Concurrency.Handlers > 1 {
 		handle = p.handleSideBySide
 	}
-	all := handle(mode, b)
-	if returned = true; !all {
-		p.giveBack(b)
-	}
-	return all
+	return handle(mode, b)
 }
 
 // errExited is why an event is lost whose handler has ended its goroutine.
 var errExited = errors.New("hapax: the handler ended its goroutine (runtime.Goexit, as t.FailNow does)")
 
-// giveBack takes back what a batch has claimed and no handler has begun, or counts it as lost if the partition is another
+// giveBack takes back what the batch has claimed and no handler has begun, or counts it as lost if the partition is another
 // owner's by now.
-func (p *partition) giveBack(b *batch) {
-	_, rest := p.backlog.rest()
+func (p *partition) giveBack() {
+	b, rest := p.backlog.rest()
 	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 {
 		p.lose(len(rest), rest[0].Record, cause)
+		rest = nil
+	}
+	p.endBacklog(b, rest)
+}
+
+// endBacklog takes back what has not begun of a batch from the backlog, nil for none, and counts the rest. It is called by an
+// assignment that is still the owner, or with nothing to take back.
+func (p *partition) endBacklog(b *batch, rest []claimed) {
+	if b == nil {
 		return
 	}
-	p.takeBack(b, rest)
+	stays := &b.tally
+	if len(rest) > 0 && p.takeBack(b, rest) {
+		stays = &rest[0].before
+	}
+	p.c.m.tally(p.pos.Topic, stays)
 }
 
 // takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the first of them, in one
-// batch. They are lost if that fails. It is called at the end of an assignment that is still the owner.
-func (p *partition) takeBack(b *batch, rest []claimed) {
-	if len(rest) == 0 {
-		return
-	}
+// batch. They are lost if that fails.
+func (p *partition) takeBack(b *batch, rest []claimed) (ok bool) {
 	err := p.c.eng.Update(context.Background(), func(tx *engine.Tx) error {
 		if err := p.fence.check(tx); err != nil {
 			return err
@@ -126,9 +128,10 @@ func (p *partition) takeBack(b *batch, rest []claimed) {
 	}, engine.Retries(100))
 	if err != nil {
 		p.lose(len(rest), rest[0].Record, err)
-		return
+		return false
 	}
 	p.log.Info("claims of events that were not handled are taken back", "events", len(rest), "offset", rest[0].Offset)
+	return true
 }
 
 // rewind sets the store back to the first of the records, as it was before them: the offset, the dead letters, and the hold.

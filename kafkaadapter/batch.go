@@ -48,14 +48,8 @@ type batch struct {
 	claim    engine.Record // of the record that is judged, if it is claimed
 	claimed  []claimed     // AtMostOnce only
 	group    []*Record     // HandleBatch only: to be handled together
-	verdicts [engine.Failed + 1]int
+	tally    tally
 	notes    []note
-	idRules  [len(identify.IDRules) + 1]int
-	tmRules  [len(identify.TimeRules) + 1]int
-	reopened int
-	unclaim  int                       // handled without a claim
-	skipped  map[deadletter.Reason]int // acknowledged unhandled, by policy
-	badTimes int                       // times that could not be read
 }
 
 // A note is something to log about a record once the batch has committed.
@@ -117,7 +111,7 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 		}
 		b.done++
 		b.next, b.epoch = rec.Offset+1, rec.LeaderEpoch
-		b.count(s)
+		b.tally.identified(s)
 		if b.letterBytes >= maxLetterBytes || b.retried {
 			break
 		}
@@ -233,15 +227,6 @@ func (b *batch) look(recs []*kgo.Record) error {
 	return b.tx.Prefetch(p.events)
 }
 
-// count counts how a record that is done was identified.
-func (b *batch) count(s *sighting) {
-	if s.Record != nil && s.err == nil {
-		b.idRules[s.idRule]++
-		b.tmRules[s.timeRule]++
-		b.badTimes += s.badTimes
-	}
-}
-
 // one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
 func (b *batch) one(s *sighting, first bool) error {
 	r, p := s.Record, b.p
@@ -286,7 +271,7 @@ func (b *batch) one(s *sighting, first bool) error {
 		b.claim = res.Record
 		b.lower(r)
 	case engine.Duplicate:
-		b.verdicts[engine.Duplicate]++
+		b.tally.verdicts[engine.Duplicate]++
 		b.lower(r)
 		if p.log.Enabled(p.ctx, p.c.opt.Telemetry.DuplicateLevel.Level()) {
 			b.notes = append(b.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, record: res.Record})
@@ -300,7 +285,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	case engine.TooNew:
 		return b.policy(r, p.route.TooNew, deadletter.TooNew, sp, n)
 	case engine.Failed:
-		b.unclaim++
+		b.tally.unclaimed++
 		b.notes = append(b.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, err: err, policy: "process"})
 	}
 	return b.handle(r, sp, n)
@@ -402,30 +387,22 @@ func (b *batch) undecodable(r *Record, err error) error {
 
 // reject acknowledges a record unhandled.
 func (b *batch) reject(r *Record, why deadletter.Reason, err error) {
-	b.skip(why, 1)
+	b.tally.reject(why)
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "reject"})
-}
-
-// skip counts records that are acknowledged unhandled.
-func (b *batch) skip(why deadletter.Reason, n int) {
-	if b.skipped == nil {
-		b.skipped = make(map[deadletter.Reason]int)
-	}
-	b.skipped[why] += n
 }
 
 // policy applies the route's policy to a record that is too old or too new.
 func (b *batch) policy(r *Record, policy Policy, why deadletter.Reason, sp engine.Savepoint, n uint32) error {
 	switch policy {
 	case DeadLetter:
-		b.verdicts[r.Verdict]++
+		b.tally.verdicts[r.Verdict]++
 		return b.deadLetter(r, why, fmt.Errorf("the event's time %v is %v", r.Event.Time, r.Verdict), false)
 	case Process:
-		b.unclaim++
+		b.tally.unclaimed++
 		b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, policy: "process"})
 		return b.handle(r, sp, n)
 	default:
-		b.verdicts[r.Verdict]++
+		b.tally.verdicts[r.Verdict]++
 		b.reject(r, why, nil)
 		return nil
 	}
@@ -436,8 +413,8 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	r.given = true
 	work, ok := b.p.route.Mode.(Transactional)
 	if !ok {
-		b.verdicts[r.Verdict]++
-		b.claimed = append(b.claimed, claimed{r, b.claim})
+		b.claimed = append(b.claimed, claimed{r, b.claim, b.tally})
+		b.tally.handled(r)
 		b.late = true
 		return nil
 	}
@@ -454,7 +431,7 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	if work.HandleBatch != nil {
 		b.retried = n > 0
 		b.group = append(b.group, r)
-		b.handled(r)
+		b.tally.handled(r)
 		return nil
 	}
 	began := time.Since(b.began) // half the price of time.Now
@@ -463,20 +440,12 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	b.handling += time.Since(b.began) - began
 	switch {
 	case err == nil:
-		b.handled(r)
+		b.tally.handled(r)
 		return nil
 	case b.p.ctx.Err() != nil:
 		return context.Cause(b.p.ctx)
 	}
 	return b.undone(r, sp, err)
-}
-
-// handled counts a record whose handling is part of the batch.
-func (b *batch) handled(r *Record) {
-	b.verdicts[r.Verdict]++
-	if r.Reopened {
-		b.reopened++
-	}
 }
 
 // undone undoes a record that has failed, and says what follows from that.

@@ -155,7 +155,7 @@
 // Options.Membership.InstanceID, besides those named here. Nothing is labelled by id or key.
 //
 //	metric                               kind       labels                    figure
-//	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict
+//	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: without those taken back, once the handlers have begun
 //	dedup_kafka_unclaimed_total          counter    topic                     records handled without a claim, by policy
 //	dedup_kafka_ids_total                counter    topic, rule               ids by the rule that found them
 //	dedup_kafka_times_total              counter    topic, rule               event times by the rule that found them

@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -16,7 +17,7 @@ type hanging struct {
 	engine.Store
 	mu    sync.Mutex
 	hang  chan struct{} // nil: it answers
-	asked chan struct{} // while it hangs
+	asked chan []byte   // while it hangs, with the key
 }
 
 func (h *hanging) set(hang chan struct{}) {
@@ -25,13 +26,13 @@ func (h *hanging) set(hang chan struct{}) {
 	h.hang = hang
 }
 
-func (h *hanging) wait() {
+func (h *hanging) wait(key []byte) {
 	h.mu.Lock()
 	hang := h.hang
 	h.mu.Unlock()
 	if hang != nil {
 		select {
-		case h.asked <- struct{}{}:
+		case h.asked <- key:
 		default:
 		}
 		<-hang
@@ -39,17 +40,17 @@ func (h *hanging) wait() {
 }
 
 func (h *hanging) Apply(b *engine.Batch) (func() error, error) {
-	h.wait()
+	h.wait(nil)
 	return h.Store.Apply(b)
 }
 
 func (h *hanging) Claim(key []byte) ([]byte, bool, error) {
-	h.wait()
+	h.wait(key)
 	return h.Store.Claim(key)
 }
 
 func (h *hanging) State(key []byte) ([]byte, bool, error) {
-	h.wait()
+	h.wait(key)
 	return h.Store.State(key)
 }
 
@@ -57,7 +58,7 @@ func (h *hanging) State(key []byte) ([]byte, bool, error) {
 func hangingRig(t *testing.T) (r *rig, store *hanging, hang func() (answer func())) {
 	t.Helper()
 	r = newRig(t, 1)
-	store = &hanging{Store: storetest.NewMem(engine.Identity{}), asked: make(chan struct{}, 1)}
+	store = &hanging{Store: storetest.NewMem(engine.Identity{}), asked: make(chan []byte, 100)}
 	eng, err := engine.Open(store, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +118,8 @@ func TestRunThatCannotBeginEndsAlthoughTheStoreHangs(t *testing.T) {
 	r, store, hang := hangingRig(t)
 	answer := hang()
 	m := r.start(t, r.work(1, nil))
-	<-store.asked
+	for !bytes.HasSuffix(<-store.asked, secretKey()) { // the engine asks, too
+	}
 	m.cancel()
 	inTime(t, "Run", func() { <-m.done })
 	if m.err != nil {

@@ -98,8 +98,8 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 			if err := o.judge(recs, nil); err != nil {
 				return err
 			}
-			if o.done != len(recs) || o.verdicts[engine.Claimed] != len(recs) {
-				return fmt.Errorf("%d records are done, %d claimed", o.done, o.verdicts[engine.Claimed])
+			if o.done != len(recs) || int(o.tally.verdicts[engine.Claimed]) != len(recs) {
+				return fmt.Errorf("%d records are done, %d claimed", o.done, o.tally.verdicts[engine.Claimed])
 			}
 			return errUndone
 		})

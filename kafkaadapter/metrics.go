@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // metrics are those of the package documentation.
@@ -85,35 +84,8 @@ func (m *metrics) unregister() {
 	m.registered = nil
 }
 
-// batch counts a batch that committed.
+// batch counts a batch that committed, apart from its tally.
 func (m *metrics) batch(topic string, o *batch, took time.Duration) {
-	for v, n := range o.verdicts {
-		if n > 0 {
-			m.records.WithLabelValues(topic, engine.Verdict(v).String()).Add(float64(n))
-		}
-	}
-	for rule, n := range o.idRules {
-		if n > 0 {
-			m.ids.WithLabelValues(topic, identify.IDRule(rule).String()).Add(float64(n))
-		}
-	}
-	for rule, n := range o.tmRules {
-		if n > 0 {
-			m.times.WithLabelValues(topic, identify.TimeRule(rule).String()).Add(float64(n))
-		}
-	}
-	if o.badTimes > 0 {
-		m.badTimes.WithLabelValues(topic).Add(float64(o.badTimes))
-	}
-	if o.unclaim > 0 {
-		m.unclaimed.WithLabelValues(topic).Add(float64(o.unclaim))
-	}
-	for reason, n := range o.skipped {
-		m.skipped.WithLabelValues(topic, string(reason)).Add(float64(n))
-	}
-	if o.reopened > 0 {
-		m.reopened.WithLabelValues(topic).Add(float64(o.reopened))
-	}
 	if o.failed != nil {
 		m.attempts.WithLabelValues(topic).Inc()
 	}

@@ -148,7 +148,7 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	}
 	released := make(chan error, 1)
 	go func() {
-		p.takeBack(b, rest)
+		p.endBacklog(b, rest)
 		released <- p.fence.release()
 	}()
 	select {

@@ -165,7 +165,7 @@ func (r *partRun) settle() (more bool, err error) {
 	b.add(t.own)
 	b.done++
 	b.next, b.epoch = rec.Offset+1, rec.LeaderEpoch
-	b.count(&t.sighting)
+	b.tally.identified(&t.sighting)
 	r.settled++
 	return b.letterBytes < maxLetterBytes, nil
 }
@@ -189,14 +189,7 @@ func (b *batch) add(own *batch) {
 	b.letters, b.letterAt = append(b.letters, own.letters...), append(b.letterAt, own.letterAt...)
 	b.letterBytes += own.letterBytes
 	b.notes = append(b.notes, own.notes...)
-	for v, n := range own.verdicts {
-		b.verdicts[v] += n
-	}
-	for why, n := range own.skipped {
-		b.skip(why, n)
-	}
-	b.reopened += own.reopened
-	b.unclaim += own.unclaim
+	b.tally.add(&own.tally)
 	b.inFlight, b.transient = own.inFlight, own.transient
 	if b.failed = own.failed; own.failed != nil {
 		b.tries, b.marked = own.tries, false

@@ -285,7 +285,7 @@ func (r *rig) start(t testing.TB, mode Mode, change ...func(*Options)) *member {
 	m := &member{logs: &logs{}, reg: prometheus.NewRegistry(), stops: make(chan *StopError, 100), done: make(chan struct{})}
 	o := r.options(mode)
 	o.Telemetry.Logger = slog.New(slog.NewTextHandler(m.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o.Telemetry.Registerer = m.reg
+	o.Telemetry.Registerer = keeping{m.reg}
 	o.Hooks.OnStop = func(e *StopError) { m.stops <- e }
 	for _, f := range change {
 		f(&o)
@@ -311,6 +311,11 @@ func (r *rig) start(t testing.TB, mode Mode, change ...func(*Options)) *member {
 	})
 	return m
 }
+
+// keeping is a registerer that still has the metrics of a consumer whose Run has returned.
+type keeping struct{ prometheus.Registerer }
+
+func (keeping) Unregister(prometheus.Collector) bool { return true }
 
 // stop ends the consumer and fails the test if it has something to say.
 func (m *member) stop(t testing.TB) {

@@ -61,10 +61,12 @@ func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
 		t.Errorf("the store is at %d and Kafka at %d after %d calls", n, at, len(r.handled()))
 	}
 	m.counts(t, 0, "lost_total")
-	r.crash(t) // what was taken back is durable
+	m.counts(t, 11, "records_total", "claimed") // those that stay
+	r.crash(t)                                  // what was taken back is durable
 	m = r.start(t, r.noting())
 	r.untilHandled(t, len(ids))
 	m.stop(t)
+	m.counts(t, firstWidth-11, "records_total", "claimed")
 	if got := r.handledIDs(); !slices.Equal(got, ids) {
 		t.Errorf("handled %q", got)
 	}
@@ -89,6 +91,8 @@ func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
 	close(release)
 	<-p.done
 	again.stop(t)
+	m.counts(t, 11, "records_total", "claimed")
+	again.counts(t, firstWidth-11, "records_total", "claimed")
 	if got := r.handledIDs(); !slices.Equal(got, ids) {
 		t.Errorf("handled %q", got)
 	}
@@ -141,6 +145,7 @@ func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
 	close(release)
 	<-p.done
 	m.counts(t, float64(claimed-11), "lost_total")
+	m.counts(t, float64(claimed), "records_total", "claimed")
 	if n := r.stored(t, 0); n != claimed {
 		t.Errorf("the store is at %d, it was at %d", n, claimed)
 	}
@@ -166,11 +171,16 @@ func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	if n := r.stored(t, 0); n != 2 {
 		t.Errorf("the store is at %d", n)
 	}
+	m.counts(t, 1, "records_total") // "a" alone, and what comes after it is counted when it is judged again
+	m.counts(t, 1, "ids_total")
 	m = r.start(t, r.noting(), noPosition, withDeadLetters)
 	r.untilStored(t, 0, 6)
 	r.untilHandled(t, 3)
 	m.counts(t, 2, "dead_letters_total")
 	m.stop(t)
+	m.counts(t, 2, "records_total", "claimed")
+	m.counts(t, 1, "records_total", "duplicate")
+	m.counts(t, 3, "ids_total")
 	if n := r.letterCount(t); n != 2 {
 		t.Errorf("%d dead letters", n)
 	}

@@ -273,6 +273,9 @@ func (p *partition) commitBatch(n int) (*batch, error) {
 	}
 	took := time.Since(began)
 	p.c.m.batch(p.pos.Topic, b, took)
+	if !b.late {
+		p.c.m.tally(p.pos.Topic, &b.tally)
+	}
 	p.next, p.epoch, p.last = b.next, b.epoch, b.failed
 	f.tries, f.marked = b.tries, b.marked
 	f.width = max(f.width, b.width)

@@ -26,6 +26,7 @@
 //	dedup_engine_stopped                       gauge                                  1 once the store has failed
 //
 //	while it works, too:
+//	dedup_claims_taken_back_total              counter                                claims taken back because their events were not handled
 //	dedup_filter_negatives_total               counter                                events that the filter alone found new
 //	dedup_filter_false_positives_total         counter                                events that it wrongly held for possible
 //	dedup_filter_bytes                         gauge                                  memory of the filters
@@ -47,6 +48,8 @@
 // difference is work that was done in vain. The calls are single (TryClaim), batch (TryClaimBatch with more than one
 // event) and transaction (a run of Update's closure that judged an event, until it is durable or undone). A call that ends
 // before anything is judged (its context is done, or it is a short form without a default scope) is not counted.
+// Claims that are taken back (engine.Tx.Unclaim) stay in dedup_claims_total, and dedup_claims_taken_back_total counts them: the
+// difference is the events that were claimed and stayed so.
 // Counters of a watched engine count from its opening. Histograms have native and classic buckets, and the trace as
 // exemplar where a span is sampled.
 //

@@ -18,6 +18,8 @@ type figure struct {
 
 // Counters count from the moment the engine was opened.
 var statFigures = []figure{
+	{"claims_taken_back_total", "Claims that were taken back because their events were not handled.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.TakenBack) }},
 	{"filter_negatives_total", "Events that the filter alone found new.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.FilterNegatives) }},
 	{"filter_false_positives_total", "Events that the filter held for possible and the store had not.",

@@ -19,8 +19,9 @@ type modelTx struct {
 	events   map[claimKey]engine.Event // of those
 	again    map[claimKey]bool         // of those that existed
 	finishes map[claimKey]modelLease   // of those that a lease holds
-	host     map[string]*string        // nil is deleted
-	adds     map[string]int64          // to keys that are not in host
+	unclaims map[claimKey]engine.Record
+	host     map[string]*string // nil is deleted
+	adds     map[string]int64   // to keys that are not in host
 	offsets  map[int32]int64
 	saves    []modelSave
 
@@ -45,6 +46,7 @@ type modelSave struct {
 func (x *modelTx) clone() *modelTx {
 	c := *x
 	c.claims, c.host, c.offsets, c.adds = maps.Clone(x.claims), maps.Clone(x.host), maps.Clone(x.offsets), maps.Clone(x.adds)
+	c.unclaims = maps.Clone(x.unclaims)
 	return &c
 }
 
@@ -61,7 +63,7 @@ func (m *model) update(t *rapid.T) {
 	x := &modelTx{
 		claims: map[claimKey]engine.Record{}, host: map[string]*string{}, offsets: map[int32]int64{}, adds: map[string]int64{},
 		events: map[claimKey]engine.Event{}, again: map[claimKey]bool{}, finishes: map[claimKey]modelLease{},
-		reads: map[string]bool{}, changed: map[string]bool{},
+		unclaims: map[claimKey]engine.Record{}, reads: map[string]bool{}, changed: map[string]bool{},
 	}
 	m.open = append(m.open, x)
 	end := ""
@@ -102,7 +104,7 @@ func (m *model) update(t *rapid.T) {
 // outcome are the errors of which a transaction ends with one.
 func (m *model) outcome(x *modelTx, end string) (errs []error) {
 	overtaken := slices.ContainsFunc(slices.Collect(maps.Keys(x.reads)), func(k string) bool { return x.changed[k] })
-	empty := len(x.claims)+len(x.host)+len(x.offsets)+len(x.adds) == 0
+	empty := len(x.claims)+len(x.host)+len(x.offsets)+len(x.adds)+len(x.unclaims) == 0
 	switch {
 	case end != "commit":
 		return []error{errModel}
@@ -116,6 +118,7 @@ func (m *model) outcome(x *modelTx, end string) (errs []error) {
 		}
 		errs = append(errs, m.refusals(x, k, rec)...)
 	}
+	errs = append(errs, m.unclaimRefusals(x)...)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -158,7 +161,11 @@ func (m *model) refusals(x *modelTx, k claimKey, rec engine.Record) (errs []erro
 
 func (m *model) commit(x *modelTx) {
 	maps.Copy(m.told.claims, x.claims)
+	m.takeBack(x)
 	written := map[string]bool{}
+	for k := range x.unclaims {
+		written[claimName(k)] = true
+	}
 	for k, rec := range x.claims {
 		if rec.Generation > 0 {
 			written[claimName(k)] = true
@@ -194,8 +201,8 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	key := rapid.SampledFrom(modelKeys[:3]).Draw(t, "key")
 	partition := rapid.Int32Range(0, 1).Draw(t, "partition")
 	var err error
-	switch do := rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "finish", "finish", "data", "get", "get", "scan", "add", "add", "put", "delete", "offset", "setOffset", "save", "back", "ahead", "outside", "inner"}).Draw(t, "do"); do {
-	case "claim", "reclaim", "letter", "finish", "data":
+	switch do := rapid.SampledFrom([]string{"claim", "claim", "claim", "reclaim", "reclaim", "letter", "letter", "finish", "finish", "data", "unclaim", "unclaim", "get", "get", "scan", "add", "add", "put", "delete", "offset", "setOffset", "save", "back", "ahead", "outside", "inner"}).Draw(t, "do"); do {
+	case "claim", "reclaim", "letter", "finish", "data", "unclaim":
 		m.stepOfClaim(t, tx, x, do)
 		return
 	case "ahead":
@@ -263,6 +270,8 @@ func (m *model) stepOfClaim(t *rapid.T, tx *engine.Tx, x *modelTx, do string) {
 		m.finishIn(t, tx, x)
 	case "data":
 		m.setData(t, tx, x)
+	case "unclaim":
+		m.unclaim(t, tx, x)
 	}
 }
 
@@ -456,6 +465,6 @@ func (m *model) back(t *rapid.T, tx *engine.Tx, x *modelTx) error {
 			delete(m.held, k)
 		}
 	}
-	x.claims, x.host, x.offsets, x.adds = old.claims, old.host, old.offsets, old.adds
+	x.claims, x.host, x.offsets, x.adds, x.unclaims = old.claims, old.host, old.offsets, old.adds, old.unclaims
 	return nil
 }

@@ -1,0 +1,98 @@
+package kafkaadapter
+
+import (
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// A tally counts what became of the records of a batch. It is counted by the metrics once that is final: with the batch, and
+// with AtMostOnce when it is known which of its records stay.
+type tally struct {
+	verdicts  [len(engine.Verdicts) + 1]uint32
+	idRules   [len(identify.IDRules) + 1]uint32
+	timeRules [len(identify.TimeRules) + 1]uint32
+	badTimes  uint32                     // times that could not be read
+	reopened  uint32                     // replays of dead letters that are handled
+	unclaimed uint32                     // handled without a claim
+	rejected  [len(rejectReasons)]uint32 // acknowledged unhandled, by policy
+}
+
+// rejectReasons are the reasons for which a policy may reject a record.
+var rejectReasons = [...]deadletter.Reason{deadletter.Undecodable, deadletter.TooOld, deadletter.TooNew}
+
+// identified counts how a record that is done was identified.
+func (t *tally) identified(s *sighting) {
+	if s.Record != nil && s.err == nil {
+		t.idRules[s.idRule]++
+		t.timeRules[s.timeRule]++
+		t.badTimes += uint32(s.badTimes)
+	}
+}
+
+// handled counts a record whose handling is part of the batch.
+func (t *tally) handled(r *Record) {
+	t.verdicts[r.Verdict]++
+	if r.Reopened {
+		t.reopened++
+	}
+}
+
+// reject counts a record that is acknowledged unhandled.
+func (t *tally) reject(why deadletter.Reason) {
+	for i, reason := range rejectReasons {
+		if reason == why {
+			t.rejected[i]++
+		}
+	}
+}
+
+// add adds another tally.
+func (t *tally) add(more *tally) {
+	addEach(t.verdicts[:], more.verdicts[:])
+	addEach(t.idRules[:], more.idRules[:])
+	addEach(t.timeRules[:], more.timeRules[:])
+	addEach(t.rejected[:], more.rejected[:])
+	t.badTimes += more.badTimes
+	t.reopened += more.reopened
+	t.unclaimed += more.unclaimed
+}
+
+func addEach(sums, more []uint32) {
+	for i, n := range more {
+		sums[i] += n
+	}
+}
+
+// tally counts what became of records of a topic.
+func (m *metrics) tally(topic string, t *tally) {
+	for v, n := range t.verdicts {
+		if n > 0 {
+			m.records.WithLabelValues(topic, engine.Verdict(v).String()).Add(float64(n))
+		}
+	}
+	for rule, n := range t.idRules {
+		if n > 0 {
+			m.ids.WithLabelValues(topic, identify.IDRule(rule).String()).Add(float64(n))
+		}
+	}
+	for rule, n := range t.timeRules {
+		if n > 0 {
+			m.times.WithLabelValues(topic, identify.TimeRule(rule).String()).Add(float64(n))
+		}
+	}
+	for i, n := range t.rejected {
+		if n > 0 {
+			m.skipped.WithLabelValues(topic, string(rejectReasons[i])).Add(float64(n))
+		}
+	}
+	if t.badTimes > 0 {
+		m.badTimes.WithLabelValues(topic).Add(float64(t.badTimes))
+	}
+	if t.unclaimed > 0 {
+		m.unclaimed.WithLabelValues(topic).Add(float64(t.unclaimed))
+	}
+	if t.reopened > 0 {
+		m.reopened.WithLabelValues(topic).Add(float64(t.reopened))
+	}
+}
