@@ -179,6 +179,47 @@ func TestClaimThatChangesBeforeItIsTakenBackIsAConflict(t *testing.T) {
 	verifyClean(t, e, 1)
 }
 
+func TestClaimWhoseWeekIsDroppedIsNotTakenBack(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 1})
+	old := at("old", weeksLater(-1))
+	rec := claim(t, e, old).Record
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		err := tx.Unclaim(old, rec)
+		_, dropped := e.DropWeek(ctx, e.OldestWeek())
+		return errors.Join(err, dropped)
+	})
+	if !errors.Is(err, engine.ErrWeekDropped) {
+		t.Errorf("the update: %v", err)
+	}
+	verifyClean(t, e, 0)
+}
+
+// A claim that another transaction holds, here to open it again, is not taken back beside it.
+func TestClaimThatIsHeldIsNotTakenBack(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	var letter engine.Record
+	update(t, e, func(tx *engine.Tx) {
+		wantTx(t, tx, event("a"), engine.Claimed)
+		var err error
+		if letter, err = tx.DeadLetter(event("a")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	update(t, e, func(tx *engine.Tx) {
+		if r, err := tx.TryReclaim(event("a"), 0); err != nil || r.Verdict != engine.Claimed {
+			t.Fatalf("reopened: %+v, %v", r, err)
+		}
+		err := e.Update(ctx, func(other *engine.Tx) error { return other.Unclaim(event("a"), letter) })
+		if !errors.Is(err, engine.ErrConflict) {
+			t.Errorf("the other update: %v", err)
+		}
+	})
+	if rec, found, err := e.Lookup(ctx, "billing", []byte("a"), noon); err != nil || !found || rec.Generation != 1 {
+		t.Errorf("%+v %v %v", rec, found, err)
+	}
+	verifyClean(t, e, 1)
+}
+
 // A claim and its removal may meet in one batch of the store.
 func TestClaimTakenBackAndMadeAgainInOneBatch(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{})
