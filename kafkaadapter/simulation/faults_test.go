@@ -7,8 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
 // A faultKind is a kind of request with errors that brokers answer it with. None of them ends Run.
@@ -146,6 +144,3 @@ func (t *trouble) end() {
 var passing = map[string]bool{
 	"unreachable": true, "unauthorized": true, "topic_gone": true, "fetch_error": true, "unreadable": true, "silent": true, "dead_letter": true,
 }
-
-// mayStop says whether a stop is due to the broker's faults.
-func (t *trouble) mayStop(e *kafkaadapter.StopError) bool { return t != nil && passing[e.Reason] }

@@ -28,7 +28,13 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	if w.floor[i.partition] == 0 {
 		return nil, recovery, nil
 	}
-	time.Sleep(2 * sessionTimeout)
+	began := time.Now()
+	for g := w.cluster.GroupInfo(group); g != nil && len(g.Members) > 0; g = w.cluster.GroupInfo(group) {
+		time.Sleep(w.pace.session / 4) // those that died are forgotten
+		if time.Since(began) > 4*w.pace.session {
+			(&machine{w: w}).reap(context.Background())
+		}
+	}
 	at := kadm.Offset{Topic: topic, Partition: int32(i.partition), At: w.ends()[i.partition] + 1, LeaderEpoch: -1}
 	switch w.pick(3) {
 	case 0:

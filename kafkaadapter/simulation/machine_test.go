@@ -13,22 +13,22 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// lifetime bounds the virtual time of a machine whose power is not cut: whoever has not handled everything by then is
-// stuck.
-const lifetime = 30 * time.Minute
-
 // longestSync is how long the disk takes at most.
 const longestSync = 2 * time.Millisecond
 
-// A machine is one life of the consumer's process, from the opening of its store until the power is cut or it is
+// A machine is one life of a process with consumers, from the opening of its store until the power is cut or it is
 // stopped.
 type machine struct {
 	w      *world
+	life   int // counts the world's machines
 	p      *power
-	wire   *wire
+	wires  *wires
+	joined []*member // guarded by world.mu
 	eng    *engine.Engine
 	after  disk     // what the cut has left
 	faults *trouble // of the brokers; nil: none
+
+	reached [partitions]int64 // offsets that batches have set, one batch after the other
 }
 
 // An ending says what ends a machine that has handled everything.
@@ -43,19 +43,20 @@ const (
 // live runs a machine on the world's disk until its power is cut, at the latest when it has handled everything, and
 // leaves the disk to the next one.
 func (w *world) live(p *power, end ending) {
-	m := &machine{w: w, p: p, wire: &wire{net: w.network, p: p}}
+	w.machines++
+	m := &machine{w: w, life: w.machines, p: p, wires: &wires{net: w.network, p: p}}
 	if w.chance(70) {
 		m.faults = w.troubled()
 	}
 	keep, seed := 50*w.pick(3), uint64(w.pick(1<<30))
 	p.take = func() {
 		m.after = w.disk.crash(keep, rand.New(rand.NewPCG(seed, 1)))
-		m.wire.cut()
+		m.wires.cut()
 	}
 	kind := m.run(end)
 	m.faults.end()
 	if p.off.Load() {
-		w.atRisk += partitions * maxBatch
+		w.risk(partitions)
 		<-p.dead
 		w.disk = m.after
 		w.mu.Lock()
@@ -79,7 +80,7 @@ func (m *machine) run(end ending) moment {
 		inner = w.mutate(inner)
 	}
 	w.promised.Store(inner.LastSeq())
-	s := &store{Store: inner, p: m.p, slow: func() time.Duration { return w.upTo(longestSync) }, promised: &w.promised}
+	s := &store{Store: inner, p: m.p, slow: func() time.Duration { return w.upTo(longestSync) }, promised: &w.promised, watch: m.watch}
 	m.eng, err = engine.Open(s, engine.Options{ExpectedPerWeek: 1 << 8, RecentClaims: 1 << 6})
 	if err != nil {
 		if !m.p.off.Load() {
@@ -88,6 +89,7 @@ func (m *machine) run(end ending) moment {
 		_ = s.Close()
 		return m.p.kind
 	}
+	m.reached = w.floor
 	w.signature = fmt.Sprintf("hapax:%x:%d", m.eng.Identity().UUID, m.eng.Identity().Incarnation)
 	a := audit{w: w, eng: m.eng, store: inner, off: &m.p.off}
 	a.run()
@@ -102,28 +104,23 @@ func (m *machine) run(end ending) moment {
 	return kind
 }
 
-// consume runs the consumer until the power is cut or everything is handled.
+// consume runs consumers until the power is cut or everything is handled.
 func (m *machine) consume(end ending) moment {
 	w, kind := m.w, m.p.kind
-	c, err := kafkaadapter.New(m.eng, m.options())
-	if err != nil {
-		w.violate("making the consumer: %v", err)
-		return kind
+	if w.together && w.pace == realTime {
+		m.reap(context.Background()) // to save time
 	}
-	running, stop := context.WithCancel(context.Background())
-	defer stop()
-	ran := make(chan error, 1)
-	go func() { ran <- c.Run(running) }()
+	for range w.crew() {
+		if _, err := m.join(); err != nil {
+			w.violate("making the consumer: %v", err)
+			return kind
+		}
+	}
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
-	drained := m.drained(ctx, c)
+	drained := m.drained(ctx)
 	select {
 	case <-m.p.dead:
-	case err := <-ran:
-		if !m.p.off.Load() {
-			w.violate("the consumer has ended: %v", err)
-		}
-		ran <- nil
 	case <-drained:
 		switch {
 		case m.p.off.Load():
@@ -132,32 +129,45 @@ func (m *machine) consume(end ending) moment {
 			kind = atIdle
 			m.p.cut()
 		case end == stoppedLater:
-			time.Sleep(10 * time.Second)
+			time.Sleep(w.pace.settle)
 		}
 	}
 	over()
-	stop()
-	if err := <-ran; err != nil && !m.p.off.Load() {
-		w.violate("the consumer was stopped: %v", err)
+	<-drained // nobody joins any more
+	for _, b := range m.joined {
+		b.end()
 	}
-	<-drained
+	for _, b := range m.joined {
+		<-b.exited
+	}
 	time.Sleep(longestSync) // Engine.Close waits for calls in a way that would stop the bubble's clock
 	return kind
 }
 
-// drained is closed when the store has the offsets of all records, or the machine has ended. A machine that never gets
-// there is a violation.
-func (m *machine) drained(ctx context.Context, c *kafkaadapter.Consumer) <-chan struct{} {
+// drained is closed when the store has the offsets of all records, or the machine has ended. A machine that makes no
+// progress is a violation.
+func (m *machine) drained(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		began, limit := time.Now(), lifetime
+		if m.w.together && m.w.intrusion == nil {
+			m.direct(ctx)
+		}
+		reapAt := time.Now().Add(4 * m.w.pace.session)
+		began, limit, was := time.Now(), m.w.pace.patience, [partitions]int64{}
 		if m.w.intrusion != nil {
 			limit = noticeTime
 		}
 		for !m.caughtUp(ctx) && !m.w.violated() {
+			if now := m.offsets(ctx); now != was {
+				began, was = time.Now(), now
+			}
+			if m.w.together && time.Now().After(reapAt) {
+				reapAt = time.Now().Add(4 * m.w.pace.session)
+				m.reap(ctx)
+			}
 			if time.Since(began) > limit {
-				m.w.violate("after %v the store is at %v of %v; stopped: %v", limit, m.offsets(ctx), m.w.ends(), c.Stopped())
+				m.w.violate("after %v without progress the store is at %v of %v; stopped: %v; states: %s", limit, was, m.w.ends(), m.stops(), m.states())
 				return
 			}
 			select {
@@ -170,6 +180,27 @@ func (m *machine) drained(ctx context.Context, c *kafkaadapter.Consumer) <-chan 
 		}
 	}()
 	return done
+}
+
+func (m *machine) stops() (all []*kafkaadapter.StopError) {
+	for _, b := range m.joined {
+		all = append(all, b.c.Stopped()...)
+	}
+	return all
+}
+
+// states says what the members are about, for a message.
+func (m *machine) states() string {
+	s := ""
+	for _, b := range m.joined {
+		b.mu.Lock()
+		s += fmt.Sprintf("%s: exited %v, owns %v; ", b.clientID(), b.hasExited(), b.owned)
+		b.mu.Unlock()
+	}
+	if g := m.w.cluster.GroupInfo(group); g != nil {
+		s += fmt.Sprintf("group: %+v", *g)
+	}
+	return s
 }
 
 func (m *machine) offsets(ctx context.Context) (all [partitions]int64) {

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"errors"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,53 +12,53 @@ import (
 // maxBatch is the largest number of records in a batch, and so of the events of a partition that AtMostOnce may lose.
 const maxBatch = 8
 
-// sessionTimeout is the shortest that brokers accept.
-const sessionTimeout = 6 * time.Second
-
-func (m *machine) options() kafkaadapter.Options {
-	w := m.w
+func (b *member) options() kafkaadapter.Options {
+	w := b.w
 	o := kafkaadapter.Options{
 		Group:      group,
 		Routes:     []kafkaadapter.Route{{Topics: []string{topic}}},
-		Client:     w.client(m.wire.dial, kgo.SessionTimeout(sessionTimeout)),
+		Client:     w.client(b.wire.dial, append(w.pace.client(), kgo.ClientID(b.clientID()))...),
 		Membership: kafkaadapter.Membership{InstanceID: "machine", CommitInterval: 5 * time.Millisecond},
 		Batching:   kafkaadapter.Batching{MaxBatch: maxBatch},
 		Backoff:    kafkaadapter.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
 		Recovery:   w.recovery,
-		Telemetry:  kafkaadapter.Telemetry{Logger: w.logger},
-		Hooks:      kafkaadapter.Hooks{OnStop: m.stopped, OnLost: m.lost},
+		Telemetry:  kafkaadapter.Telemetry{Logger: w.logger.With("member", b.name)},
+		Hooks:      kafkaadapter.Hooks{OnStop: b.stopped, OnAssigned: b.assigned, OnRevoked: b.revoked, OnLost: b.lost},
+	}
+	if w.together {
+		o.Membership.InstanceID, o.Membership.ServerSideAssignment = "", w.serverSide
+		if w.static {
+			o.Membership.InstanceID = b.name
+		}
 	}
 	r := &o.Routes[0]
 	if w.atMostOnce {
-		r.Mode = kafkaadapter.AtMostOnce{Handle: m.handleOnce}
+		r.Mode = kafkaadapter.AtMostOnce{Handle: b.handleOnce}
 		r.TooOld, r.TooNew, r.Undecodable = kafkaadapter.Reject, kafkaadapter.Reject, kafkaadapter.Reject
 		return o
 	}
-	r.Mode = kafkaadapter.Transactional{Handle: m.handle, MaxAttempts: maxAttempts}
+	r.Mode = kafkaadapter.Transactional{Handle: b.handle, MaxAttempts: maxAttempts}
 	r.DeadLetters = &deadletter.Options{}
 	return o
 }
 
-// stopped is called when a partition stops. Only an intrusion may stop one.
-func (m *machine) stopped(e *kafkaadapter.StopError) {
-	if m.p.off.Load() {
-		return
-	}
-	w := m.w
-	if i := w.intrusion; i != nil && int(e.Partition) == i.partition && errors.Is(e, i.kind) {
-		i.seen.Store(true)
-		return
-	}
-	if m.faults.mayStop(e) {
-		return
-	}
-	w.violate("%v", e)
+// A pace is how long things take. In virtual time that costs nothing.
+type pace struct {
+	session  time.Duration // after which the group forgets a member
+	patience time.Duration // without progress a machine whose power is not cut is stuck
+	settle   time.Duration // what a machine gets when it has handled everything
+	between  time.Duration // what the director does, at most
+	away     time.Duration // a member without its network, at most
+	down     time.Duration // until the power is back, mostly
+	longDown time.Duration // the same, sometimes
 }
 
-// lost is called when the group has taken partitions away at once. AtMostOnce loses what waited for its handler.
-func (m *machine) lost(lost map[string][]int32) {
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	m.w.atRisk += len(lost[topic]) * maxBatch
-	m.w.tally.expelled++
+// The shortest session that brokers accept is 6 s.
+var (
+	virtualTime = pace{session: 6 * time.Second, patience: 30 * time.Minute, settle: 10 * time.Second, between: 3 * time.Second, away: 18 * time.Second, down: 5 * time.Second, longDown: 5 * time.Hour}
+	realTime    = pace{session: 3 * time.Second, patience: 90 * time.Second, settle: time.Second, between: 200 * time.Millisecond, away: 4 * time.Second, down: 20 * time.Millisecond, longDown: 1500 * time.Millisecond}
+)
+
+func (p pace) client() []kgo.Opt {
+	return []kgo.Opt{kgo.SessionTimeout(p.session), kgo.HeartbeatInterval(p.session / 6), kgo.RebalanceTimeout(2 * p.session), kgo.RequestTimeoutOverhead(p.session)}
 }

@@ -18,12 +18,14 @@ type store struct {
 	p        *power
 	slow     func() time.Duration // how long a sync takes
 	promised *atomic.Uint64       // the newest batch whose wait has returned
+	watch    func(*engine.Batch)
 }
 
 func (s *store) Apply(b *engine.Batch) (wait func() error, err error) {
 	if !s.p.tick(atApply) {
 		return nil, errPower
 	}
+	s.watch(b)
 	seq := b.Seq
 	durable, err := s.Store.Apply(b)
 	if err != nil {

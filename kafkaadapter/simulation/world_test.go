@@ -62,11 +62,11 @@ type world struct {
 	mutate     mutant
 	promised   atomic.Uint64
 	atMostOnce bool
-	atRisk     int                   // how many events the last machine may have lost
-	lost       int                   // how many were lost before
-	signature  string                // of the store, in its commits
-	recovery   kafkaadapter.Recovery // of the next machine
-	intrusion  *intrusion            // what the next machine has to see; nil: nothing
+	form
+	lost      int                   // how many were lost before
+	signature string                // of the store, in its commits
+	recovery  kafkaadapter.Recovery // of the next machine
+	intrusion *intrusion            // what the next machine has to see; nil: nothing
 
 	mu         sync.Mutex // guards what follows
 	rng        *rand.Rand
@@ -74,9 +74,32 @@ type world struct {
 	byID       map[string]*event
 	log        [partitions][]*event // by offset
 	floor      [partitions]int64    // offsets seen in the store at a restart
+	atRisk     int                  // how many events the last machine may have lost
+	machines   int                  // until now
+	owner      [partitions]*member  // who got the partition last
 	violations []string
 	tally      tally
 	logger     *slog.Logger
+}
+
+// A form says which consumers there are, and in what time.
+type form struct {
+	pace
+	lives      int  // on one disk
+	together   bool // several members on one engine, that come and go
+	serverSide bool // KIP-848
+	static     bool // the members have an InstanceID
+}
+
+// single is one consumer in virtual time.
+var single = form{pace: virtualTime}
+
+// crew is how many members a machine begins with.
+func (w *world) crew() int {
+	if !w.together {
+		return 1
+	}
+	return 1 + w.pick(3)
 }
 
 // A tally is what a run has come to.
@@ -88,6 +111,8 @@ type tally struct {
 	intrusions, lost                 int            // foreign commits, events lost by AtMostOnce
 	faults                           map[string]int // of brokers, by request
 	expelled                         int            // how often the group took partitions away at once
+	reaped                           int            // members that the embedded broker had forgotten to forget
+	left, muted, moved               int            // members that left or lost their network, partitions that went to another member
 }
 
 func (t *tally) total() (n int) {
@@ -97,14 +122,15 @@ func (t *tally) total() (n int) {
 	return n
 }
 
-func newWorld(seed uint64, d disk, m mutation) (*world, error) {
+func newWorld(seed uint64, d disk, f form, m mutation) (*world, error) {
 	w := &world{
-		seed: seed, disk: d, mutate: m.store, atMostOnce: seed%3 == 0, logger: newLogger(), network: new(kfake.VirtualNetwork),
+		seed: seed, disk: d, form: f, mutate: m.store, atMostOnce: seed%3 == 0, logger: newLogger(), network: new(kfake.VirtualNetwork),
 		rng: rand.New(rand.NewPCG(seed, 7)), byID: make(map[string]*event), tally: tally{cuts: make(map[moment]int), faults: make(map[string]int)},
 	}
 	var err error
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(brokers), kfake.Ports(9092, 9093, 9094), kfake.ListenFn(w.network.Listen),
-		kfake.SeedTopics(partitions, topic), kfake.SeedTopics(1, deadTopic))
+		kfake.SeedTopics(partitions, topic), kfake.SeedTopics(1, deadTopic), kfake.GroupMinSessionTimeout(f.pace.session),
+		kfake.BrokerConfigs(map[string]string{"group.consumer.session.timeout.ms": strconv.Itoa(int(f.pace.session.Milliseconds()))}))
 	if err != nil {
 		return nil, err
 	}
@@ -257,22 +283,23 @@ func (w *world) letters() (map[string]int, error) {
 		return nil, err
 	}
 	defer c.Close()
+	end := w.cluster.PartitionInfo(deadTopic, 0).HighWatermark
 	found := make(map[string]int)
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // virtual: nothing more comes
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for next := int64(0); next < end; {
 		fetches := c.PollFetches(ctx)
-		cancel()
-		n := 0
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("at %d of %d: %w", next, end, ctx.Err())
+		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			n++
+			next = r.Offset + 1
 			for _, h := range r.Headers {
 				if h.Key == "message_id" {
 					found[string(h.Value)]++
 				}
 			}
 		})
-		if n == 0 {
-			return found, nil
-		}
 	}
+	return found, nil
 }
