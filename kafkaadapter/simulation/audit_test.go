@@ -85,7 +85,7 @@ func (a *audit) readClaims() error {
 // readOffsets reads the offsets, which never go back.
 func (a *audit) readOffsets() error {
 	for p := range a.offsets {
-		o, _, err := a.eng.Offset(context.Background(), position(p))
+		o, _, err := a.eng.Offset(context.Background(), a.w.position(p))
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (a *audit) checkOrigins() error {
 		if err != nil {
 			return err
 		}
-		if next := a.offsets[rec.Origin.Partition]; !found || rec.State != c.state || rec.Origin.Offset >= next {
+		if next := a.offsets[a.w.local(rec.Origin.Partition)]; !found || rec.State != c.state || rec.Origin.Offset >= next {
 			a.w.violate("%s is claimed: %v, %v by %v, whose next offset is %d", id, found, rec.State, rec.Origin, next)
 		}
 	}

@@ -16,7 +16,7 @@ func (w *world) moveLeader() error {
 	if w.chance(10) {
 		return w.cluster.MoveTopicPartition(deadTopic, 0, int32(w.pick(brokers)))
 	}
-	return w.cluster.MoveTopicPartition(topic, int32(w.pick(partitions)), int32(w.pick(brokers)))
+	return w.cluster.MoveTopicPartition(topic, w.global(w.pick(partitions)), int32(w.pick(brokers)))
 }
 
 // forgetCommits makes a broker that has no commits of any group.

@@ -87,7 +87,7 @@ func (t *trouble) fault(k faultKind) {
 	w := t.w
 	f := kfake.Fault{Keys: []kmsg.Key{k.key}, Topic: k.topic, TopLevel: k.topLevel, Err: k.errs[w.pick(len(k.errs))], Count: 1 + w.pick(4)}
 	if k.topic == topic && w.chance(50) {
-		f.Partitions = []int32{int32(w.pick(partitions))}
+		f.Partitions = []int32{w.global(w.pick(partitions))}
 	}
 	skip := w.pick(12)
 	var last kmsg.Request

@@ -35,7 +35,7 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 			(&machine{w: w}).reap(context.Background())
 		}
 	}
-	at := kadm.Offset{Topic: topic, Partition: int32(i.partition), At: w.ends()[i.partition] + 1, LeaderEpoch: -1}
+	at := kadm.Offset{Topic: topic, Partition: w.global(i.partition), At: w.ends()[i.partition] + 1, LeaderEpoch: -1}
 	switch w.pick(3) {
 	case 0:
 		i.kind, recovery.OffsetReset = kafkaadapter.ErrOffsetReset, kafkaadapter.TrustStore

@@ -75,11 +75,11 @@ func (b *member) stopped(e *kafkaadapter.StopError) {
 		return
 	}
 	w := b.w
-	if i := w.intrusion; i != nil && int(e.Partition) == i.partition && errors.Is(e, i.kind) {
+	if i := w.intrusion; i != nil && w.local(e.Partition) == i.partition && errors.Is(e, i.kind) {
 		i.seen.Store(true)
 		return
 	}
-	if passing[e.Reason] && (b.faults != nil || w.together) {
+	if passing[e.Reason] && (b.faults != nil || w.together || w.of > 0) {
 		return
 	}
 	w.violate("%v", e)
@@ -88,7 +88,8 @@ func (b *member) stopped(e *kafkaadapter.StopError) {
 func (b *member) assigned(added map[string][]int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range added[topic] {
+	for _, partition := range added[topic] {
+		p := b.w.local(partition)
 		b.owned[p] = true
 		b.w.ownedBy(p, b)
 	}
@@ -97,8 +98,8 @@ func (b *member) assigned(added map[string][]int32) {
 func (b *member) revoked(gone map[string][]int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range gone[topic] {
-		b.owned[p] = false
+	for _, partition := range gone[topic] {
+		b.owned[b.w.local(partition)] = false
 	}
 }
 
@@ -111,7 +112,7 @@ func (b *member) lost(gone map[string][]int32) {
 	b.w.tally.expelled++
 }
 
-func (b *member) owns(partition int32) bool {
+func (b *member) owns(partition int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.owned[partition]
@@ -125,7 +126,7 @@ func (w *world) risk(partitions int) {
 }
 
 // ownedBy counts the partitions that go from one living member to another.
-func (w *world) ownedBy(partition int32, b *member) {
+func (w *world) ownedBy(partition int, b *member) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if was := w.owner[partition]; was != nil && was.machine == b.machine && was != b {
@@ -157,14 +158,14 @@ func (m *machine) watch(batch *engine.Batch) {
 	for _, s := range batch.State {
 		switch {
 		case s.Key[0] == offsetKind && s.Value != nil:
-			p := int(s.Key[len(s.Key)-1])
+			p := w.local(int32(s.Key[len(s.Key)-1]))
 			next, _ := binary.Varint(s.Value)
 			if next < m.reached[p] {
 				w.violate("a batch sets partition %d from %d back to %d", p, m.reached[p], next)
 			}
 			m.reached[p] = next
 		case s.Key[0] == hostKind && len(s.Key) == len(writerPrefix)+2 && string(s.Key[1:len(s.Key)-1]) == writerPrefix:
-			p := int32(s.Key[len(s.Key)-1])
+			p := w.local(int32(s.Key[len(s.Key)-1]))
 			if b := m.named(string(s.Value)); b != nil && !b.owns(p) && !m.p.off.Load() {
 				w.violate("member %s writes for partition %d, which it was told is gone", b.name, p)
 			}

@@ -31,6 +31,9 @@ func (b *member) options() kafkaadapter.Options {
 			o.Membership.InstanceID = b.name
 		}
 	}
+	if w.of > 0 {
+		o.Membership.InstanceID, o.Membership.Pinned = "", kafkaadapter.Pinned{Ordinal: w.ordinal, Of: w.of}
+	}
 	r := &o.Routes[0]
 	if w.atMostOnce {
 		r.Mode = kafkaadapter.AtMostOnce{Handle: b.handleOnce}

@@ -63,24 +63,28 @@ type report struct {
 
 // simulate lives a number of lives on one disk, and then one until everything is handled.
 func simulate(t *testing.T, seed uint64, onPebble bool, f form, m mutation) (r report) {
-	r = report{seed: seed, store: "memory"}
+	r = report{seed: seed, store: "memory", tally: tally{cuts: make(map[moment]int), faults: make(map[string]int)}}
 	if onPebble {
 		r.store = "Pebble"
 	}
 	stuck := time.AfterFunc(stuckAfter, func() { panic(fmt.Sprintf("seed %d, on %s: stuck for %v", seed, r.store, stuckAfter)) })
 	defer stuck.Stop()
 	run := func(t *testing.T) {
-		var d disk = newMemDisk()
-		if onPebble {
-			d = newPebbleDisk()
-		}
-		w, err := newWorld(seed, d, f, m)
+		worlds, err := worldsOf(seed, onPebble, f, m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.close()
-		w.liveAll(onPebble)
-		r.violations, r.tally = w.violations, w.tally
+		var wg sync.WaitGroup
+		for _, w := range worlds {
+			wg.Go(func() { w.liveAll(onPebble) })
+		}
+		wg.Wait()
+		for _, w := range worlds {
+			r.violations = append(r.violations, w.violations...)
+			r.add(&w.tally)
+			w.out.Close()
+		}
+		worlds[0].cluster.Close()
 	}
 	if f.pace == realTime {
 		run(t)
@@ -88,6 +92,21 @@ func simulate(t *testing.T, seed uint64, onPebble bool, f form, m mutation) (r r
 		synctest.Test(t, run)
 	}
 	return r
+}
+
+// worldsOf makes a world for each process.
+func worldsOf(seed uint64, onPebble bool, f form, m mutation) ([]*world, error) {
+	newDisk := func() disk { return newMemDisk() }
+	if onPebble {
+		newDisk = func() disk { return newPebbleDisk() }
+	}
+	w, err := newWorld(seed, newDisk(), f, m)
+	worlds := []*world{w}
+	for ordinal := 1; ordinal < f.of && err == nil; ordinal++ {
+		w, err = worlds[0].beside(newDisk(), ordinal)
+		worlds = append(worlds, w)
+	}
+	return worlds, err
 }
 
 // stuckAfter bounds the real time of one seed. Virtual time does not end if a goroutine waits for something that the bubble
@@ -232,7 +251,7 @@ func (c *campaign) faults() (n int) {
 
 func (c *campaign) String() string {
 	cuts := make(map[string]map[moment]int)
-	sum := tally{faults: make(map[string]int)}
+	sum := tally{cuts: make(map[moment]int), faults: make(map[string]int)}
 	for _, r := range c.all {
 		if cuts[r.store] == nil {
 			cuts[r.store] = make(map[moment]int)
@@ -240,22 +259,7 @@ func (c *campaign) String() string {
 		for m, n := range r.cuts {
 			cuts[r.store][m] += n
 		}
-		sum.clean += r.clean
-		sum.records += r.records
-		sum.events += r.events
-		sum.poisoned += r.poisoned
-		sum.handled += r.handled
-		sum.moves += r.moves
-		sum.intrusions += r.intrusions
-		sum.lost += r.lost
-		sum.expelled += r.expelled
-		sum.left += r.left
-		sum.muted += r.muted
-		sum.moved += r.moved
-		sum.reaped += r.reaped
-		for name, n := range r.faults {
-			sum.faults[name] += n
-		}
+		sum.add(&r.tally)
 	}
 	return fmt.Sprintf("%d power cuts %v, %d orderly stops; %d faults of brokers %v, %d expulsions, %d members left, %d lost their network, %d partitions went to another member, %d members reaped; %d moved leaders, %d foreign commits; %d lost at most once; %d records of %d events, %d of which always fail; %d calls of handlers; seeds %d to %d",
 		c.cuts(), cuts, sum.clean, c.faults(), sum.faults, sum.expelled, sum.left, sum.muted, sum.moved, sum.reaped, sum.moves, sum.intrusions, sum.lost, sum.records, sum.events, sum.poisoned, sum.handled, *from, c.next-1)

@@ -8,7 +8,7 @@ import (
 )
 
 // together are the members of one process. They share its engine.
-func together(seed uint64) form { return form{pace: virtualTime, together: true, serverSide: true} }
+func together(uint64) form { return form{pace: virtualTime, together: true, serverSide: true} }
 
 // classic are such members with the classic protocol, whose clients assign the partitions.
 func classic(seed uint64) form {
@@ -28,7 +28,7 @@ func TestMembersThatExchangePartitionsThroughPowerCuts(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if classicTime == realTime { // they wait for most of the time
-		old.lives = 3
+		old.lives = 4
 		limit := more(time.Now())
 		for range 6 {
 			wg.Go(func() {
@@ -45,6 +45,18 @@ func TestMembersThatExchangePartitionsThroughPowerCuts(t *testing.T) {
 	if classicTime == realTime {
 		t.Logf("classic protocol, in real time: %v", old)
 	}
+}
+
+// Processes with a store and a part of the partitions each lose their power one without the other.
+func TestPinnedProcessesThroughPowerCuts(t *testing.T) {
+	began := time.Now()
+	c := &campaign{next: *from, form: func(seed uint64) form { return form{pace: virtualTime, of: 2 + int(seed%2)} }}
+	c.report(t, func(cuts, _ int) bool {
+		if *duration > 0 {
+			return time.Since(began) < *duration
+		}
+		return cuts < scaled().together
+	})
 }
 
 // report runs the campaign on all processors and logs what it came to.

@@ -89,7 +89,16 @@ type form struct {
 	together   bool // several members on one engine, that come and go
 	serverSide bool // KIP-848
 	static     bool // the members have an InstanceID
+
+	ordinal, of int // pinned: one of several processes with a store and a part of the partitions each; 0: not pinned
 }
+
+// pods is how many processes there are that know nothing of each other.
+func (f *form) pods() int { return max(1, f.of) }
+
+// global is the number that the brokers have for one of the world's partitions, and local the reverse.
+func (f *form) global(partition int) int32 { return int32(partition*f.pods() + f.ordinal) }
+func (f *form) local(partition int32) int  { return int(partition) / f.pods() }
 
 // single is one consumer in virtual time.
 var single = form{pace: virtualTime}
@@ -105,14 +114,34 @@ func (w *world) crew() int {
 // A tally is what a run has come to.
 type tally struct {
 	cuts                             map[moment]int
-	clean, records, events, poisoned int
-	handled                          int            // calls of the handler
-	moves                            int            // of leaders, between machines
-	intrusions, lost                 int            // foreign commits, events lost by AtMostOnce
 	faults                           map[string]int // of brokers, by request
-	expelled                         int            // how often the group took partitions away at once
-	reaped                           int            // members that the embedded broker had forgotten to forget
-	left, muted, moved               int            // members that left or lost their network, partitions that went to another member
+	clean, records, events, poisoned int
+	handled                          int // calls of the handler
+	moves                            int // of leaders
+	intrusions, lost                 int // foreign commits, events lost by AtMostOnce
+	expelled                         int // how often the group took partitions away at once
+	left, muted, moved               int // members that left or lost their network, partitions that went to another member
+	reaped                           int // members that the embedded broker had forgotten to forget
+}
+
+// add adds what another run has come to.
+func (t *tally) add(o *tally) {
+	for k, n := range o.cuts {
+		t.cuts[k] += n
+	}
+	for k, n := range o.faults {
+		t.faults[k] += n
+	}
+	for _, n := range []struct {
+		sum *int
+		add int
+	}{
+		{&t.clean, o.clean}, {&t.records, o.records}, {&t.events, o.events}, {&t.poisoned, o.poisoned}, {&t.handled, o.handled},
+		{&t.moves, o.moves}, {&t.intrusions, o.intrusions}, {&t.lost, o.lost}, {&t.expelled, o.expelled}, {&t.left, o.left},
+		{&t.muted, o.muted}, {&t.moved, o.moved}, {&t.reaped, o.reaped},
+	} {
+		*n.sum += n.add
+	}
 }
 
 func (t *tally) total() (n int) {
@@ -123,13 +152,11 @@ func (t *tally) total() (n int) {
 }
 
 func newWorld(seed uint64, d disk, f form, m mutation) (*world, error) {
-	w := &world{
-		seed: seed, disk: d, form: f, mutate: m.store, atMostOnce: seed%3 == 0, logger: newLogger(), network: new(kfake.VirtualNetwork),
-		rng: rand.New(rand.NewPCG(seed, 7)), byID: make(map[string]*event), tally: tally{cuts: make(map[moment]int), faults: make(map[string]int)},
-	}
+	w := worldOf(seed, d, f)
+	w.mutate, w.network = m.store, new(kfake.VirtualNetwork)
 	var err error
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(brokers), kfake.Ports(9092, 9093, 9094), kfake.ListenFn(w.network.Listen),
-		kfake.SeedTopics(partitions, topic), kfake.SeedTopics(1, deadTopic), kfake.GroupMinSessionTimeout(f.pace.session),
+		kfake.SeedTopics(int32(partitions*f.pods()), topic), kfake.SeedTopics(1, deadTopic), kfake.GroupMinSessionTimeout(f.pace.session),
 		kfake.BrokerConfigs(map[string]string{"group.consumer.session.timeout.ms": strconv.Itoa(int(f.pace.session.Milliseconds()))}))
 	if err != nil {
 		return nil, err
@@ -137,8 +164,28 @@ func newWorld(seed uint64, d disk, f form, m mutation) (*world, error) {
 	if m.broker != nil {
 		m.broker(w.cluster)
 	}
+	return w, w.startProducer()
+}
+
+// beside is a world with the same brokers and another part of the partitions. Its machines have a disk of their own.
+func (w *world) beside(d disk, ordinal int) (*world, error) {
+	f := w.form
+	f.ordinal = ordinal
+	o := worldOf(w.seed, d, f)
+	o.mutate, o.network, o.cluster = w.mutate, w.network, w.cluster
+	return o, o.startProducer()
+}
+
+func worldOf(seed uint64, d disk, f form) *world {
+	return &world{
+		seed: seed, disk: d, form: f, atMostOnce: seed%3 == 0, logger: newLogger(), rng: rand.New(rand.NewPCG(seed, uint64(7+f.ordinal))),
+		byID: make(map[string]*event), tally: tally{cuts: make(map[moment]int), faults: make(map[string]int)},
+	}
+}
+
+func (w *world) startProducer() (err error) {
 	w.out, err = kgo.NewClient(w.client(w.network.DialContext, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-	return w, err
+	return err
 }
 
 func (w *world) client(dial func(context.Context, string, string) (net.Conn, error), more ...kgo.Opt) []kgo.Opt {
@@ -147,11 +194,6 @@ func (w *world) client(dial func(context.Context, string, string) (net.Conn, err
 		kgo.DisableClientMetrics(), kgo.ProducerBatchCompression(kgo.NoCompression()), // they only take time
 		kgo.MetadataMinAge(10 * time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }),
 	}, more...)
-}
-
-func (w *world) close() {
-	w.out.Close()
-	w.cluster.Close()
 }
 
 // violate notes that a promise was broken.
@@ -186,7 +228,7 @@ func (w *world) produce(n int) error {
 	for range n {
 		e := w.newOrAgain(sent)
 		r := &kgo.Record{
-			Topic: topic, Partition: int32(w.pick(partitions)), Value: []byte(strconv.FormatInt(e.amount, 10)),
+			Topic: topic, Partition: w.global(w.pick(partitions)), Value: []byte(strconv.FormatInt(e.amount, 10)),
 			Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(e.id)}},
 		}
 		if !e.at.IsZero() {
@@ -200,10 +242,11 @@ func (w *world) produce(n int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, r := range records {
-		if int64(len(w.log[r.Partition])) != r.Offset {
-			return fmt.Errorf("record of %s got offset %d, want %d", sent[i].id, r.Offset, len(w.log[r.Partition]))
+		p := w.local(r.Partition)
+		if int64(len(w.log[p])) != r.Offset {
+			return fmt.Errorf("record of %s got offset %d, want %d", sent[i].id, r.Offset, len(w.log[p]))
 		}
-		w.log[r.Partition] = append(w.log[r.Partition], sent[i])
+		w.log[p] = append(w.log[p], sent[i])
 	}
 	w.tally.records += n
 	return nil
@@ -223,7 +266,7 @@ func (w *world) newOrAgain(sent []*event) *event {
 
 func (w *world) newEvent() *event {
 	e := &event{account: w.pick(accounts), amount: int64(1 + w.pick(1000)), adds: w.chance(50)}
-	e.id = fmt.Sprintf("event-%d", len(w.events))
+	e.id = fmt.Sprintf("event-%d-%d", w.ordinal, len(w.events))
 	if w.chance(30) {
 		e.id = uuid.NewSHA1(uuid.NameSpaceOID, []byte(e.id)).String()
 	}
@@ -272,8 +315,8 @@ func (w *world) ends() (ends [partitions]int64) {
 	return ends
 }
 
-func position(p int) engine.Position {
-	return engine.Position{Group: group, Topic: topic, Partition: int32(p)}
+func (w *world) position(p int) engine.Position {
+	return engine.Position{Group: group, Topic: topic, Partition: w.global(p)}
 }
 
 // letters counts the dead letters of each event that the broker has.

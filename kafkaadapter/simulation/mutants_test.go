@@ -1,0 +1,63 @@
+package simulation
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var mutants = flag.Bool("simulate.mutants", false, "break rules in the code of the adapter, one after the other, and want each to be caught")
+
+// The control for what no wrapper can break: the adapter is built with a rule left out, and the simulation has to see it
+// within the given time.
+func TestBrokenAdaptersAreCaught(t *testing.T) {
+	if !*mutants {
+		t.Skip("it builds the adapter for each mutant: give -simulate.mutants")
+	}
+	for _, m := range []struct {
+		name, file, rule, broken string
+		test                     string
+	}{
+		{"a lost fence check", "fence.go", "if err == nil && o.token != f.token {", "if err == nil && o.token != f.token && f.width == 1<<31 {", "TestMembers"},
+		{"a revoked partition that keeps writing", "assign.go", "		c.drain(all, c.opt.Timeouts.Drain)\n", "		_ = all\n", "TestMembers"},
+		{"a lost partition that keeps writing", "assign.go", "	c.drain(all, 0)\n", "", "TestMembers"},
+		{"an offset in Kafka before the store has it", "offsets.go", "	return o.stored, o.owned", "	return kgo.EpochOffset{Epoch: o.stored.Epoch, Offset: o.stored.Offset + 1}, o.owned", "TestEachEvent"},
+		{"a fetch that resumes one record late", "takeover.go", "opening{b.offset, v.topicID}", "opening{b.offset + min(1, b.offset), v.topicID}", "TestEachEvent"},
+		{"claims taken back by an owner of before", "atmostonce.go", "		if err := p.fence.check(tx); err != nil {\n			return err\n		}\n", "", "TestMembers"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			path, err := filepath.Abs(filepath.Join("..", m.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Count(string(code), m.rule) != 1 {
+				t.Fatalf("%s has the rule %d times: %s", m.file, strings.Count(string(code), m.rule), m.rule)
+			}
+			mutant, overlay := filepath.Join(t.TempDir(), m.file), filepath.Join(t.TempDir(), "overlay.json")
+			replace, err := json.Marshal(map[string]map[string]string{"Replace": {path: mutant}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, content := range map[string][]byte{mutant: []byte(strings.Replace(string(code), m.rule, m.broken, 1)), overlay: replace} {
+				if err := os.WriteFile(name, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := exec.Command("go", "test", "-tags", "synctests", "-overlay", overlay, "-run", m.test, "-simulate.duration", "60s", ".").CombinedOutput()
+			seen := strings.Index(string(out), ": seed ")
+			if err == nil || seen < 0 {
+				t.Fatalf("the simulation has seen nothing wrong: %v\n%s", err, out)
+			}
+			line, _, _ := strings.Cut(string(out[seen+2:]), "\n")
+			t.Log(line)
+		})
+	}
+}
