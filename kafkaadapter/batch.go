@@ -285,8 +285,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	case engine.TooNew:
 		return b.policy(r, p.route.TooNew, deadletter.TooNew, sp, n)
 	case engine.Failed:
-		b.tally.unclaimed++
-		b.notes = append(b.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, err: err, policy: "process"})
+		r.unjudged = err
 	}
 	return b.handle(r, sp, n)
 }
@@ -398,8 +397,6 @@ func (b *batch) policy(r *Record, policy Policy, why deadletter.Reason, sp engin
 		b.tally.verdicts[r.Verdict]++
 		return b.deadLetter(r, why, fmt.Errorf("the event's time %v is %v", r.Event.Time, r.Verdict), false)
 	case Process:
-		b.tally.unclaimed++
-		b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, policy: "process"})
 		return b.handle(r, sp, n)
 	default:
 		b.tally.verdicts[r.Verdict]++
@@ -413,6 +410,7 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	r.given = true
 	work, ok := b.p.route.Mode.(Transactional)
 	if !ok {
+		b.noteUnclaimed(r)
 		b.claimed = append(b.claimed, claimed{r, b.claim, b.tally})
 		b.tally.handled(r)
 		b.late = true
@@ -431,7 +429,7 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	if work.HandleBatch != nil {
 		b.retried = n > 0
 		b.group = append(b.group, r)
-		b.tally.handled(r)
+		b.handled(r)
 		return nil
 	}
 	began := time.Since(b.began) // half the price of time.Now
@@ -440,12 +438,25 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	b.handling += time.Since(b.began) - began
 	switch {
 	case err == nil:
-		b.tally.handled(r)
+		b.handled(r)
 		return nil
 	case b.p.ctx.Err() != nil:
 		return context.Cause(b.p.ctx)
 	}
 	return b.undone(r, sp, err)
+}
+
+// handled counts a record whose handling is part of the batch.
+func (b *batch) handled(r *Record) {
+	b.noteUnclaimed(r)
+	b.tally.handled(r)
+}
+
+// noteUnclaimed notes that a record is handled without a claim.
+func (b *batch) noteUnclaimed(r *Record) {
+	if r.Verdict != engine.Claimed {
+		b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: r.unjudged, policy: "process"})
+	}
 }
 
 // undone undoes a record that has failed, and says what follows from that.

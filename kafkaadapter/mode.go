@@ -66,6 +66,7 @@ type Record struct {
 
 	idRule   identify.IDRule // zero if the record has no usable event
 	timeRule identify.TimeRule
+	unjudged error              // why the verdict is Failed
 	given    bool               // to a handler
 	slot     int                // of its handler, among those that run side by side
 	replay   *deadletter.Replay // it is one, whose event this is

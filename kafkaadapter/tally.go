@@ -33,6 +33,9 @@ func (t *tally) identified(s *sighting) {
 // handled counts a record whose handling is part of the batch.
 func (t *tally) handled(r *Record) {
 	t.verdicts[r.Verdict]++
+	if r.Verdict != engine.Claimed {
+		t.unclaimed++
+	}
 	if r.Reopened {
 		t.reopened++
 	}

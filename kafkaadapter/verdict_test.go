@@ -73,6 +73,29 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 	}
 }
 
+// What is handled without a claim counts once, when it has been handled.
+func TestHandlingWithoutAClaimCountsWhatCommitted(t *testing.T) {
+	for _, concurrency := range []int{1, 4} {
+		r := newRig(t, 1)
+		past := time.Now().AddDate(-1, 0, 0)
+		r.Produce(t, r.dated("old", past), r.event(0, "new"), r.dated("poison", past))
+		m := r.start(t, r.work(3, func(_ context.Context, _ *engine.Tx, rec *Record) error {
+			if string(rec.Event.ID) == "poison" || rec.Attempt < 3 {
+				return errHandler
+			}
+			return nil
+		}), func(o *Options) { o.Routes[0].TooOld, o.Routes[0].Concurrency.Handlers = Process, concurrency })
+		r.untilStored(t, 0, 3)
+		m.counts(t, 1, "dead_letters_total")
+		m.counts(t, 1, "unclaimed_total")
+		m.counts(t, 1, "records_total", "too_old")
+		m.stop(t)
+		if n := strings.Count(m.logs.String(), "handled without a claim"); n != 1 {
+			t.Errorf("the log says %d times that a record was handled without a claim", n)
+		}
+	}
+}
+
 func TestUndecodableRecords(t *testing.T) {
 	without := func(r *rig) *kgo.Record { return &kgo.Record{Topic: r.topic, Value: []byte("who?")} }
 	noPosition := func(o *Options) { o.Routes[0].Identify.NoPosition = true }
