@@ -1,0 +1,351 @@
+package versions_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/versions"
+)
+
+// stored returns how many versions are stored.
+func stored(t testing.TB, table *versions.Table) int {
+	t.Helper()
+	rows, err := table.ScanWithOlderVersions(ctx, versions.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(collect(t, rows.All))
+}
+
+func replace(t testing.TB, table *versions.Table) versions.Replaced {
+	t.Helper()
+	done, err := table.Replace(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// Replace leaves one version of each row, however many there are.
+func TestReplaceLeavesTheNewestVersions(t *testing.T) {
+	e := openEngine(t, newMem(), newClock())
+	table := mustTable(t, e, versions.Options{})
+	var rows []versions.Row
+	for v := range uint64(2500) { // more than a transaction removes
+		rows = append(rows, row("long", v, "p"))
+	}
+	for i := range 1500 {
+		rows = append(rows, row(fmt.Sprint("short", i), 1, "p"), row(fmt.Sprint("short", i), 2, "p"))
+	}
+	put(t, e, table, rows...)
+	before := named(scan(t, table, versions.Selection{}))
+	if done := replace(t, table); done != (versions.Replaced{Versions: 2499 + 1500}) {
+		t.Error(done)
+	}
+	if n := stored(t, table); n != 1501 || fmt.Sprint(named(scan(t, table, versions.Selection{}))) != fmt.Sprint(before) {
+		t.Error(n)
+	}
+	if done := replace(t, table); done != (versions.Replaced{}) {
+		t.Error("a second pass:", done)
+	}
+}
+
+// A deletion is remembered for as long as the options say: until then nothing older becomes visible.
+func TestDeletionsAreKeptForAWhile(t *testing.T) {
+	c := newClock()
+	e := openEngine(t, newMem(), c)
+	table := mustTable(t, e, versions.Options{KeepDeletions: time.Hour, Clock: c.now})
+	forever := mustTable(t, e, versions.Options{Clock: c.now})
+	put(t, e, table, row("k", 1, "a"), versions.Row{Tenant: "acme", Key: []byte("k"), Version: 5, Deleted: true})
+	c.advance(time.Hour)
+	if done := replace(t, table); done != (versions.Replaced{Versions: 1}) || stored(t, table) != 1 {
+		t.Error(done)
+	}
+	put(t, e, table, row("k", 4, "late"))
+	if get(t, table, "k").Found {
+		t.Error("an older version than the deletion is visible")
+	}
+	c.advance(time.Second)
+	if done := replace(t, forever); done != (versions.Replaced{Versions: 1}) || stored(t, table) != 1 {
+		t.Error(done)
+	}
+	put(t, e, table, row("k", 4, "late"))
+	if done := replace(t, table); done.Deletions != 1 || done.Versions != 1 || stored(t, table) != 0 {
+		t.Error(done)
+	}
+	put(t, e, table, row("k", 4, "later"))
+	if a := get(t, table, "k"); string(a.Row.Payload) != "later" {
+		t.Error("stated: once the deletion is forgotten, an older version is visible", a)
+	}
+}
+
+// A version is removed only if the newer one is still there when that commits: here the row is erased in between, and what
+// came later must stay.
+func TestReplaceRemovesNothingWhoseReasonIsGone(t *testing.T) {
+	mem := newMem()
+	s := &betweenScans{Store: mem}
+	c := newClock()
+	e := openEngine(t, s, c)
+	table := mustTable(t, e, versions.Options{KeepDeletions: time.Hour, Clock: c.now})
+	put(t, e, table, row("k", 3, "old"), versions.Row{Tenant: "acme", Key: []byte("k"), Version: 5, Deleted: true})
+	c.advance(2 * time.Hour)
+	s.once = func() { // after the pass has read the page, another one removes the deletion, and the old version comes again
+		replace(t, table)
+		if stored(t, table) != 0 {
+			t.Error("the deletion is still there")
+		}
+		put(t, e, table, row("k", 3, "old"))
+	}
+	done := replace(t, table)
+	if a := get(t, table, "k"); !a.Found {
+		t.Error("a visible version was removed", done)
+	}
+}
+
+// betweenScans calls a function once, after a scan.
+type betweenScans struct {
+	engine.Store
+	once func()
+}
+
+func (s *betweenScans) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+	err := s.Store.ScanState(span, fn)
+	if once := s.once; once != nil && bytes.Contains(span.Prefix, []byte("versions\x00")) {
+		s.once = nil
+		once()
+	}
+	return err
+}
+
+func TestRunReplacesUntilItsContextEnds(t *testing.T) {
+	e := openEngine(t, newMem(), newClock())
+	table := mustTable(t, e, versions.Options{ReplaceEvery: time.Millisecond})
+	runs, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- table.Run(runs) }()
+	for version := range uint64(3) {
+		put(t, e, table, row("k", 2*version, "a"), row("k", 2*version+1, "b"))
+		for stored(t, table) != 1 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Run(ctx); !errors.Is(err, engine.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// What Erase has erased is gone: also older versions that come later, also after deletions above it are forgotten, and after
+// a power cut. Newer versions make the row anew.
+func TestErase(t *testing.T) {
+	c := newClock()
+	mem := newMem()
+	e := openEngine(t, mem, c)
+	options := versions.Options{KeepDeletions: time.Hour, Clock: c.now}
+	table := mustTable(t, e, options)
+	var rows []versions.Row
+	for v := range uint64(2100) {
+		rows = append(rows, row("k", v, "secret"))
+	}
+	put(t, e, table, append(rows, row("kk", 1, "other"))...)
+	if err := table.Erase(ctx, "acme", []byte("k"), 3000); err != nil {
+		t.Fatal(err)
+	}
+	if calls := mem.Calls(storetest.OpReclaimState); calls != 1 {
+		t.Error("the space is not compacted", calls)
+	}
+	gone := func(when string) {
+		t.Helper()
+		if get(t, table, "k").Found || !get(t, table, "kk").Found || len(scan(t, table, versions.Selection{})) != 1 {
+			t.Error("visible", when)
+		}
+		err := e.Update(ctx, func(tx *engine.Tx) error {
+			if _, found, err := table.In(tx).Get("acme", []byte("k")); found || err != nil {
+				t.Error(when, found, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	gone("after Erase")
+	if n := stored(t, table); n != 2 { // the mark and the other row
+		t.Error(n)
+	}
+	put(t, e, table, row("k", 2999, "late"), row("k", 3000, "late"))
+	gone("after late versions")
+	put(t, e, table, row("k", 3001, "new"))
+	if a := get(t, table, "k"); string(a.Row.Payload) != "new" {
+		t.Error(a)
+	}
+	put(t, e, table, versions.Row{Tenant: "acme", Key: []byte("k"), Version: 3002, Deleted: true})
+	c.advance(2 * time.Hour)
+	if done := replace(t, table); done.Deletions != 1 || stored(t, table) != 2 {
+		t.Error(done)
+	}
+	put(t, e, table, row("k", 2500, "late"))
+	gone("after the deletion was forgotten")
+	mem = mem.CrashClone(0)
+	e = openEngine(t, mem, c)
+	table = mustTable(t, e, options)
+	gone("after a power cut")
+	if err := table.Erase(ctx, "acme", []byte("k"), 10); err != nil { // does not lower the mark
+		t.Fatal(err)
+	}
+	put(t, e, table, row("k", 3000, "late"))
+	gone("after another Erase")
+	if err := table.Erase(ctx, "acme", []byte("k"), versions.AllVersions); err != nil {
+		t.Fatal(err)
+	}
+	put(t, e, table, row("k", versions.AllVersions, "late"))
+	gone("for ever")
+	replace(t, table)
+	gone("after Replace")
+	if n := stored(t, table); n != 2 {
+		t.Error(n)
+	}
+}
+
+// noise does not compress.
+func noise(rng *rand.ChaCha8, n int) string {
+	b := make([]byte, n)
+	_, _ = rng.Read(b)
+	return string(b)
+}
+
+// holding returns the files in a directory that contain text.
+func holding(t testing.TB, dir, text string) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if bytes.Contains(b, []byte(text)) {
+			names = append(names, f.Name())
+		}
+	}
+	return names
+}
+
+// No table of Pebble's has a byte of an erased payload when Erase has returned; nor has any file once the store was opened
+// again. A backup of bbolt has none.
+func TestErasedBytesAreGoneFromDisk(t *testing.T) {
+	for kind, open := range stores {
+		t.Run(kind, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "store")
+			s, err := open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newClock()
+			e := openEngine(t, s, c)
+			table := mustTable(t, e, versions.Options{})
+			rng := rand.NewChaCha8([32]byte{})
+			secret := noise(rng, 200)
+			for v := range uint64(5) {
+				put(t, e, table, row("person", v, secret+fmt.Sprint(v)), row("other", v, noise(rng, 200)))
+				if v == 2 { // some of it reaches tables
+					if err := table.Reclaim(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if len(holding(t, dir, secret)) == 0 {
+				t.Fatal("the secret was not found before either")
+			}
+			if err := table.Erase(ctx, "acme", []byte("person"), versions.AllVersions); err != nil {
+				t.Fatal(err)
+			}
+			backup := filepath.Join(t.TempDir(), "backup")
+			if err := e.Backup(ctx, backup); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range holding(t, dir, secret) {
+				if strings.HasSuffix(name, ".sst") {
+					t.Error("in", name)
+				}
+			}
+			if names := holding(t, backup, secret); kind == "bolt" && len(names) > 0 {
+				t.Error("in the backup:", names)
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if s, err = open(dir); err != nil {
+				t.Fatal(err)
+			}
+			e = openEngine(t, s, c)
+			if names := holding(t, dir, secret); kind == "pebble" && len(names) > 0 {
+				t.Error("after the store was opened again:", names)
+			}
+			if get(t, mustTable(t, e, versions.Options{}), "other").Row.Version != 4 {
+				t.Error("another row is lost")
+			}
+			verify(t, e)
+		})
+	}
+}
+
+// Replace returns the space of older versions.
+func TestReplaceReturnsSpace(t *testing.T) {
+	s, err := pebble.Open(filepath.Join(t.TempDir(), "store"), pebble.Options{SmallTables: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := openEngine(t, s, newClock())
+	table := mustTable(t, e, versions.Options{})
+	rng := rand.NewChaCha8([32]byte{})
+	const keys, rounds, size = 500, 10, 1000
+	for v := range uint64(rounds) {
+		var rows []versions.Row
+		for i := range keys {
+			rows = append(rows, row(fmt.Sprint("key", i), v, noise(rng, size)))
+		}
+		put(t, e, table, rows...)
+	}
+	used := func() uint64 {
+		t.Helper()
+		if err := table.Reclaim(ctx); err != nil {
+			t.Fatal(err)
+		}
+		u, err := s.Usage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.DiskBytes
+	}
+	before := used()
+	if before < keys*rounds*size {
+		t.Fatalf("%d bytes before", before)
+	}
+	if done := replace(t, table); done.Versions != keys*(rounds-1) {
+		t.Error(done)
+	}
+	if after := used(); after > before/3 {
+		t.Errorf("%d bytes, before %d", after, before)
+	}
+	verify(t, e)
+}
