@@ -110,9 +110,10 @@ func (t *Table) decode(key, value []byte) (r Row, err error) {
 	if err != nil {
 		return Row{}, err
 	}
-	tenant, rest, ok := cutPart(bytes.TrimPrefix(prefix, t.prefix))
+	names, mine := bytes.CutPrefix(prefix, t.prefix)
+	tenant, rest, ok := cutPart(names)
 	name, rest, ok2 := cutPart(rest)
-	if !ok || !ok2 || len(rest) > 0 || len(value) == 0 {
+	if !mine || !ok || !ok2 || len(rest) > 0 || len(value) == 0 {
 		return Row{}, damaged("row with key %x", key)
 	}
 	r = Row{Tenant: string(tenant), Key: name, Version: version}
