@@ -15,12 +15,13 @@ import (
 // ErrNoPositionError is returned by AdoptOffset for a partition that is not assigned or not stopped by a PositionError.
 var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a PositionError")
 
-// An Adoption is the record of one AdoptOffset that took effect. The store keeps it.
+// An Adoption is the record of one AdoptOffset that took effect, or of records that were handled without claims while the store
+// was away (Options.FailOpen). The store keeps it.
 type Adoption struct {
 	Topic     string         `json:"topic"`
 	Partition int32          `json:"partition"`
 	Time      time.Time      `json:"time"`
-	Kind      string         `json:"kind"`      // the field of Recovery for the disagreement, such as ForeignStore
+	Kind      string         `json:"kind"`      // the field of Recovery for the disagreement, such as ForeignStore; RanOpen with Options.FailOpen
 	Policy    RecoveryPolicy `json:"policy"`    // the policy that was applied
 	Store     int64          `json:"store"`     // the store's offset before, -1 for none
 	Committed int64          `json:"committed"` // the group's commit before, -1 for none
@@ -56,6 +57,9 @@ func (a *adoption) finish(err error) {
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
 		return fmt.Errorf("%w: AdoptOffset needs a reason: say who decided it and why", ErrOption)
+	}
+	if _, away := c.links.get(); away != nil {
+		return fmt.Errorf("%w: adopt the offset then", ErrUnprotected)
 	}
 	c.adopting.Lock() // one at a time: the status that is looked at here stays until the goroutine gets the request
 	defer c.adopting.Unlock()
@@ -112,26 +116,34 @@ func (p *partition) adoptedNow() []*adoption {
 // adopted records an adoption inside the transaction that takes the partition over at b.
 func (p *partition) adopted(tx *engine.Tx, v *view, b beginning) error {
 	now := time.Now().UTC()
+	if errors.Is(b.kind, errRanOpen) {
+		a := Adoption{Time: now, Kind: "RanOpen", Policy: b.way, Reason: "records before it were handled without claims while the store was away (Options.FailOpen)"}
+		return p.putAdoption(tx, v, b, b.kind, a)
+	}
 	for _, a := range p.adoptedNow() {
 		if b.kind == nil && !errors.Is(a.kind, ErrLogDiverged) { // store and Kafka agree by now
 			continue
 		}
-		var at *PositionError
-		errors.As(v.refuse(a.kind), &at)
-		record, err := json.Marshal(Adoption{
-			Topic: p.pos.Topic, Partition: p.pos.Partition, Time: now, Kind: disagreementOf(a.kind).field, Policy: a.policy,
-			Store: at.Store, Committed: at.Committed, Metadata: at.Metadata, Offset: b.offset, Reason: a.reason,
-		})
+		err := p.putAdoption(tx, v, b, a.kind, Adoption{Time: now, Kind: disagreementOf(a.kind).field, Policy: a.policy, Reason: a.reason})
 		if err != nil {
-			return err
-		}
-		key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, p.pos), uint64(now.UnixNano()))
-		if err := tx.Put(key, append([]byte{1}, record...)); err != nil {
 			return err
 		}
 		now = now.Add(1) // the key of the next one
 	}
 	return nil
+}
+
+// putAdoption completes the record of an adoption, and puts it.
+func (p *partition) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a Adoption) error {
+	var at *PositionError
+	errors.As(v.refuse(kind), &at)
+	a.Topic, a.Partition, a.Store, a.Committed, a.Metadata, a.Offset = p.pos.Topic, p.pos.Partition, at.Store, at.Committed, at.Metadata, b.offset
+	record, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, p.pos), uint64(a.Time.UnixNano()))
+	return tx.Put(key, append([]byte{1}, record...))
 }
 
 // endAdoption reports the outcome of an adoption, if there is one. One that has met a further disagreement counts until
@@ -153,7 +165,11 @@ func (p *partition) endAdoption(err error) {
 // Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and time.
 func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
 	prefix := appendText(append([]byte(KeyPrefix), keyAdoption), c.opt.Group)
-	for kv, scanErr := range c.eng.Scan(ctx, engine.Range{Prefix: prefix}) {
+	eng := c.engine()
+	if eng == nil {
+		return nil, ErrUnprotected
+	}
+	for kv, scanErr := range eng.Scan(ctx, engine.Range{Prefix: prefix}) {
 		if scanErr != nil {
 			return nil, scanErr
 		}

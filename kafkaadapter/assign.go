@@ -76,11 +76,15 @@ const storeTime = time.Second
 
 // stored returns the store's offsets, as many as it has told in time. The others are sought later.
 func (c *Consumer) stored(ctx context.Context, all []topicPartition) map[topicPartition]int64 {
+	l, away := c.links.get()
+	if away != nil {
+		return nil
+	}
 	read := make(chan map[topicPartition]int64, 1)
 	go func() {
 		found := make(map[topicPartition]int64, len(all))
 		for _, tp := range all {
-			o, ok, err := c.eng.Offset(ctx, engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition})
+			o, ok, err := l.eng.Offset(ctx, engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition})
 			if err != nil {
 				break // the goroutines meet it too
 			}

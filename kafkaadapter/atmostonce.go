@@ -89,7 +89,7 @@ var errExited = errors.New("hapax: the handler ended its goroutine (runtime.Goex
 // owner's by now.
 func (p *partition) giveBack() {
 	b, rest := p.backlog.rest()
-	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 {
+	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 && !p.open.Load() {
 		p.lose(len(rest), rest[0].Record, cause)
 		rest = nil
 	}
@@ -112,7 +112,10 @@ func (p *partition) endBacklog(b *batch, rest []claimed) {
 // takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the first of them, in one
 // batch. They are lost if that fails.
 func (p *partition) takeBack(b *batch, rest []claimed) (ok bool) {
-	err := p.c.eng.Update(context.Background(), func(tx *engine.Tx) error {
+	if p.open.Load() { // without claims Kafka's offset is enough: it is that of the first of them
+		return true
+	}
+	err := p.engine().Update(context.Background(), func(tx *engine.Tx) error {
 		if err := p.fence.check(tx); err != nil {
 			return err
 		}
@@ -232,5 +235,9 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 // lose counts and logs events that were claimed and not handled.
 func (p *partition) lose(n int, r *Record, err error) {
 	p.c.m.lost.WithLabelValues(p.pos.Topic).Add(float64(n))
-	p.log.Error("events were claimed and not handled: they are lost", "events", n, "offset", r.Offset, "id", idText(r.Event.ID), "error", err)
+	what := "claimed"
+	if r.Verdict != engine.Claimed {
+		what = "taken without a claim"
+	}
+	p.log.Error("events were "+what+" and not handled: they are lost", "events", n, "offset", r.Offset, "id", idText(r.Event.ID), "error", err)
 }

@@ -20,12 +20,9 @@ import (
 // Several consumers of one process may share an engine: partitions then move between them. Members of a group that do
 // not share a store are stopped as soon as a partition moves (ErrForeignStore).
 type Consumer struct {
-	eng  *engine.Engine
-	opt  Options
-	m    *metrics
-	self string // metadata of our commits
-
-	secret []byte // seals dead letters; it never leaves the store
+	links links // to the store
+	opt   Options
+	m     *metrics
 
 	client *kgo.Client
 	admin  *kadm.Client
@@ -59,9 +56,10 @@ type topicPartition struct {
 
 func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }
 
-// New checks everything that can be checked without a broker. The engine stays the caller's; close it after Run.
+// New checks everything that can be checked without a broker. The engine stays the caller's; close it after Run. It may be nil
+// if Options.FailOpen is set, which opens it.
 func New(eng *engine.Engine, options Options) (*Consumer, error) {
-	if eng == nil {
+	if eng == nil && options.FailOpen == nil {
 		return nil, fmt.Errorf("%w: the engine is nil: open one with engine.Open", ErrOption)
 	}
 	options.complete()
@@ -72,9 +70,12 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 		return nil, err
 	}
 	c := &Consumer{
-		eng: eng, opt: options, self: authorOf(eng.Identity()).metadata(),
+		opt: options, links: links{failed: make(chan struct{}, 1)},
 		fatal: make(chan error, 1), forgetting: make(chan *partition, 16), repin: make(chan struct{}, 1), parts: make(map[topicPartition]*partition),
 		committing: make(chan struct{}, 1),
+	}
+	if eng != nil {
+		c.links.set(newLink(eng, nil)) // Run reads the secret
 	}
 	var err error
 	c.m, err = newMetrics(c, options.Telemetry.Registerer)
@@ -93,7 +94,7 @@ func (c *Consumer) Stopped() (all []*StopError) {
 
 // Run consumes until ctx ends, and then lets the handlers that run finish, for at most Options.Timeouts.Shutdown. It
 // returns nil after that; an error that wraps context.DeadlineExceeded if handlers had to be cut off; or what made
-// going on impossible: a failed store, a group that refuses this member. A partition that cannot be read does not end
+// going on impossible: a failed store (without Options.FailOpen), a group that refuses this member. A partition that cannot be read does not end
 // Run (see Stopped). What was committed to the store is there in any case.
 func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.ran.Swap(true) {
@@ -101,7 +102,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	}
 	defer func() { c.health.outcome.Store(&err) }()
 	defer c.m.unregister()
-	switch err := c.bindInTime(ctx); {
+	switch err := c.connect(ctx); {
 	case err != nil && errors.Is(err, ctx.Err()):
 		return nil // it was asked to end before it began
 	case err != nil:
@@ -117,6 +118,9 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	c.behind.Go(func() { c.lagLoop(polling) })
 	c.behind.Go(func() { c.forgetLoop(polling) })
 	c.behind.Go(func() { c.letterTopicLoop(polling) })
+	if c.opt.FailOpen != nil {
+		c.behind.Go(func() { c.reopenLoop(polling) })
+	}
 	if c.opt.Membership.isPinned() {
 		c.behind.Go(func() { c.pinLoop(polling) })
 	}
@@ -176,9 +180,10 @@ func (c *Consumer) lookForTopics(ctx context.Context) {
 }
 
 // bind makes sure that no other group claims in the scopes of the routes, unless that is wanted, and gets the store's secret.
-func (c *Consumer) bind(ctx context.Context) error {
-	return c.eng.Update(ctx, func(tx *engine.Tx) error {
-		if err := c.bindSecret(tx); err != nil {
+func (c *Consumer) bind(ctx context.Context, eng *engine.Engine) (*link, error) {
+	var secret []byte
+	err := eng.Update(ctx, func(tx *engine.Tx) (err error) {
+		if secret, err = bindSecret(tx); err != nil {
 			return err
 		}
 		if err := c.bindPinned(tx); err != nil {
@@ -191,18 +196,10 @@ func (c *Consumer) bind(ctx context.Context) error {
 		}
 		return nil
 	}, engine.Retries(10))
-}
-
-// bindInTime is bind, but for a store that hangs: Run ends when it is asked to.
-func (c *Consumer) bindInTime(ctx context.Context) error {
-	bound := make(chan error, 1)
-	go func() { bound <- c.bind(ctx) }()
-	select {
-	case err := <-bound:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	if err != nil {
+		return nil, err
 	}
+	return newLink(eng, secret), nil
 }
 
 func (c *Consumer) bindScope(tx *engine.Tx, r *Route) error {
@@ -219,16 +216,16 @@ func (c *Consumer) bindScope(tx *engine.Tx, r *Route) error {
 	return nil
 }
 
-func (c *Consumer) bindSecret(tx *engine.Tx) (err error) {
-	var found bool
-	if c.secret, found, err = tx.Get(secretKey()); err != nil || found {
-		return err
+func bindSecret(tx *engine.Tx) ([]byte, error) {
+	secret, found, err := tx.Get(secretKey())
+	if err != nil || found {
+		return secret, err
 	}
-	c.secret = make([]byte, 32)
-	if _, err := rand.Read(c.secret); err != nil {
-		return err
+	secret = make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, err
 	}
-	return tx.Put(secretKey(), c.secret)
+	return secret, tx.Put(secretKey(), secret)
 }
 
 // fail ends Run.

@@ -64,7 +64,8 @@
 //     ends before it, and it is judged again after a short pause. too old, too new: Route.TooOld and TooNew say whether to
 //     reject, to handle without a claim, or to dead-letter. Not judged: Route.Failed.
 //
-// If the store itself fails, Run ends with the error. Nothing was acknowledged then that is not in the store.
+// If the store itself fails, Run ends with the error. Nothing was acknowledged then that is not in the store. With
+// Options.FailOpen it goes on: see Failing open.
 //
 // # The life of a partition
 //
@@ -78,15 +79,19 @@
 //	             │   ▼            ▼                    │   ▼           ▼
 //	             └─stopped◀───────┴────────────────────┴─stopped◀──────┘     any ─▶ ended
 //
-//	state       next                                          what happens in it
-//	lookingUp   takingOver lookingUp stopped ended            the brokers are asked for the topic's id, the log's bounds and the end of the last leader epoch
-//	takingOver  signing stopped ended                         these are compared with the store and the group's commit; the assignment becomes the owner
-//	signing     publishing lookingUp ended                    the offset is committed to Kafka with the store's identity
-//	publishing  running stopped ended                         dead letters that the broker does not have are published
-//	running     publishing paused silent lookingUp stopped ended  records are handled
-//	paused      running ended                                 the application has paused the partition (Consumer.Pause)
-//	silent      running ended                                 the broker has records and does not send them, or does not answer
-//	stopped     lookingUp publishing ended                    the partition is not read, for a stated reason, until the next try
+//	any that uses a store that has failed ─▶ failingOpen ─▶ unprotected ─▶ lookingUp (with Options.FailOpen)
+//
+//	state        next                                                          what happens in it
+//	lookingUp    takingOver lookingUp failingOpen stopped ended                the brokers are asked for the topic's id, the log's bounds and the end of the last leader epoch
+//	takingOver   signing failingOpen stopped ended                             these are compared with the store and the group's commit; the assignment becomes the owner
+//	signing      publishing lookingUp ended                                    the offset is committed to Kafka with the store's identity
+//	failingOpen  unprotected lookingUp failingOpen stopped ended               the store is away: reading begins where it was, or at Kafka's offset
+//	publishing   running failingOpen stopped ended                             dead letters that the broker does not have are published
+//	running      publishing paused silent lookingUp failingOpen stopped ended  records are handled
+//	unprotected  paused silent lookingUp stopped ended                         the store is away: records are handled without claims
+//	paused       running unprotected ended                                     the application has paused the partition (Consumer.Pause)
+//	silent       running unprotected ended                                     the broker has records and does not send them, or does not answer
+//	stopped      lookingUp publishing ended                                    the partition is not read, for a stated reason, until the next try
 //
 // The poll loop and the callbacks of the group do no I/O for it: looking up, comparing, seeking and retrying happen in the
 // goroutines, side by side. A revoked partition ends in order; see below.
@@ -136,6 +141,23 @@
 // caught up holds at the present time less AllowedLateness. The hold stays when the consumer ends. That of a partition
 // that will not be read any more is the host's to release (Engine.Holds, Engine.ReleaseHold).
 //
+// # Failing open
+//
+// With Options.FailOpen, for AtMostOnce only, the consumer goes on when its store fails, or cannot be opened at the start.
+// Until FailOpen has opened it records are handled without claims, with the verdict engine.Failed: a copy is handled again, times
+// are not judged, and a record that has to become a dead letter stops its partition until then. An error is logged,
+// dedup_kafka_unprotected is 1, the records are counted in dedup_kafka_unprotected_total, and Ready returns ErrUnprotected.
+//
+// Reading goes on where it was, or from Kafka's offset if this assignment did not have the store; without either by Route.Start.
+// Offsets are committed to Kafka every Membership.CommitInterval, with a mark: a process that dies handles again what it
+// has handled since. Once the store is open, each partition continues at the later one of its two offsets. What is below
+// Kafka's was handled without claims and is not handled again; the store records that (Consumer.Adoptions, kind RanOpen). What
+// is below the store's was claimed. A batch that was being committed when the store failed may be in it: its records are handled
+// without claims in any case, also by a process that comes after, so that they are not lost.
+//
+// The mark names the store. If FailOpen opens another one, an empty one or a backup, the partitions stop as they do at any
+// start (ErrForeignStore).
+//
 // # Rebalances and the end
 //
 // A partition that is given away waits for the handler that runs, for Options.Timeouts.Drain at most; at the end of Run it
@@ -157,6 +179,7 @@
 //	metric                               kind       labels                    figure
 //	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: without those taken back, once the handlers have begun
 //	dedup_kafka_unclaimed_total          counter    topic                     records handled without a claim, by policy
+//	dedup_kafka_unprotected_total        counter    topic                     records handled without a claim because the store was away (Options.FailOpen)
 //	dedup_kafka_ids_total                counter    topic, rule               ids by the rule that found them
 //	dedup_kafka_times_total              counter    topic, rule               event times by the rule that found them
 //	dedup_kafka_unreadable_times_total   counter    topic                     times passed over because they could not be read
@@ -176,6 +199,7 @@
 //	dedup_kafka_stable_lag_records       gauge      topic, partition          from the store's offset to the last stable offset: readable now
 //	dedup_kafka_hold_age_seconds         gauge      topic, partition          how far back the partition keeps weeks
 //	dedup_kafka_batch_age_seconds        gauge      topic, partition          how long the present batch has been under way; grows while a handler hangs
+//	dedup_kafka_unprotected              gauge      -                         1 while the store is away and records are handled without claims
 //	dedup_kafka_partition_paused         gauge      topic, partition          1 for each partition that the application has paused
 //	dedup_kafka_partition_stopped        gauge      topic, partition, reason  1 for each partition that is assigned and not read
 //
@@ -183,7 +207,7 @@
 //
 // Options.Telemetry.Logger is told, at level Error: a partition that stops, a dead letter that still cannot be published,
 // events that were claimed and lost, a handler that was cut off, a topic that does not exist, a dead-letter topic that
-// cannot be written. At Warn: failed attempts, dead letters, records that were rejected or handled without a claim, a
+// cannot be written, and a store that has failed with Options.FailOpen. At Warn: failed attempts, dead letters, records that were rejected or handled without a claim, a
 // recovery policy that was applied, lost partitions, errors that the client retries itself. At Info: a partition that
 // continues after a stop. Duplicates are logged at
 // Options.Telemetry.DuplicateLevel, which is Debug unless set. The client's own log is kgo.WithLogger in Options.Client.
@@ -192,7 +216,7 @@
 //
 // mode.go, route.go and options.go are what an application sees. states.go has the life of a partition: lookup.go,
 // takeover.go, offsets.go, letters.go, worker.go and lag.go have its steps. poll.go fetches, and open.go seeks; assign.go
-// has the callbacks of the group. lettertopics.go checks the dead-letter topics. batch.go judges records inside a
+// has the callbacks of the group. store.go has the link to the store, and unprotected.go the steps without one. lettertopics.go checks the dead-letter topics. batch.go judges records inside a
 // transaction one after the other, parts.go side by side, and handlebatch.go hands them to HandleBatch; pool.go keeps the
 // order of keys. position.go compares offsets, and recovery.go has the policies.
 package kafkaadapter

@@ -13,7 +13,7 @@ import (
 // A fence makes an assignment the owner of its partition in the store. Each batch reads the owner, so that no batch of an
 // assignment commits after it has lost the partition. The fence also keeps the attempts at the next record.
 type fence struct {
-	eng   *engine.Engine
+	eng   func() *engine.Engine
 	pos   engine.Position
 	token [16]byte
 
@@ -25,7 +25,7 @@ type fence struct {
 	marked  bool // the attempt at the next record is stored
 }
 
-func newFence(eng *engine.Engine, pos engine.Position) fence {
+func newFence(eng func() *engine.Engine, pos engine.Position) fence {
 	f := fence{eng: eng, pos: pos}
 	_, _ = rand.Read(f.token[:]) // it cannot fail
 	return f
@@ -68,7 +68,11 @@ func (f *fence) widen(tx *engine.Tx, width uint32) error {
 // release makes nobody the owner, unless there is another one. It always writes, so that a transaction that has read the
 // owner before is in conflict with it, or came before it.
 func (f *fence) release() error {
-	return f.eng.Update(context.Background(), func(tx *engine.Tx) error {
+	eng := f.eng()
+	if eng == nil {
+		return nil
+	}
+	return eng.Update(context.Background(), func(tx *engine.Tx) error {
 		o, err := readOwner(tx, f.pos)
 		if err != nil {
 			return err
@@ -96,7 +100,7 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 		return nil
 	}
 	tries.n++
-	err := f.eng.Update(ctx, func(tx *engine.Tx) error {
+	err := f.eng().Update(ctx, func(tx *engine.Tx) error {
 		if err := f.check(tx); err != nil {
 			return err
 		}
@@ -111,7 +115,7 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 // leave ends the ownership in order, from the goroutine. An attempt that was stored and did not begin is taken back; one
 // that was cut off stays, since nothing of this owner commits any more by then.
 func (f *fence) leave(p *partition) {
-	if !f.taken || p.ctx.Err() != nil {
+	if !f.taken || p.ctx.Err() != nil || p.open.Load() {
 		return
 	}
 	if f.marked {
@@ -126,7 +130,7 @@ func (f *fence) leave(p *partition) {
 
 func (f *fence) unmark(ctx context.Context) error {
 	tries := attempts{offset: f.tries.offset, n: f.tries.n - 1}
-	return f.eng.Update(ctx, func(tx *engine.Tx) error {
+	return f.eng().Update(ctx, func(tx *engine.Tx) error {
 		if err := f.check(tx); err != nil {
 			return err
 		}

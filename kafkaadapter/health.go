@@ -24,7 +24,8 @@ type health struct {
 }
 
 // Ready returns nil while the consumer is a member of its group and reads all partitions that are assigned to it: each
-// has been looked up, is owned, and is not stopped, and the dead-letter topics exist and may be written to. A paused partition counts as read. Otherwise the error wraps
+// has been looked up, is owned, and is not stopped, and the dead-letter topics exist and may be written to. A paused partition counts as read. While records are handled without claims (Options.FailOpen) it is not ready:
+// the error wraps ErrUnprotected. Otherwise the error wraps
 // ErrNotReady, and the StopError of each stopped partition. Ready asks no broker, and is safe for concurrent use.
 func (c *Consumer) Ready() error {
 	if c.health.outcome.Load() != nil {
@@ -36,6 +37,9 @@ func (c *Consumer) Ready() error {
 	var all []error
 	if err := c.health.letters.Load(); err != nil {
 		all = append(all, *err)
+	}
+	if _, away := c.links.get(); away != nil {
+		all = append(all, fmt.Errorf("%w: %w", ErrUnprotected, away))
 	}
 	for _, p := range c.partitions() {
 		switch s := p.status(); {
@@ -53,7 +57,7 @@ func (c *Consumer) Ready() error {
 	return nil
 }
 
-// Live returns nil unless only a new process can help: Run has returned, the engine's store has failed, or a handler has
+// Live returns nil unless only a new process can help: Run has returned, the engine's store has failed and Options.FailOpen is not set, or a handler has
 // run for longer than Timeouts.Drain after the end of its context, which Route.HandlerTimeout brings about. The error
 // wraps ErrNotLive and the cause. Before Run, and while brokers or dead letters make the consumer wait, it is live. Live
 // is safe for concurrent use.
@@ -64,7 +68,8 @@ func (c *Consumer) Live() error {
 		}
 		return fmt.Errorf("%w: Run has returned: %w", ErrNotLive, *o)
 	}
-	if err := c.eng.Err(); err != nil {
+	if eng := c.engine(); c.opt.FailOpen == nil && eng.Err() != nil {
+		err := eng.Err()
 		return fmt.Errorf("%w: %w", ErrNotLive, err)
 	}
 	for _, p := range c.partitions() {

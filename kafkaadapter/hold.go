@@ -24,13 +24,13 @@ func (p *partition) holdName() string {
 // holdAtStart keeps every week until the first batch has told how late the partition's events are, unless an earlier
 // assignment has left its hold and this one goes on from there.
 func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
-	for _, h := range p.c.eng.Holds() {
+	for _, h := range p.engine().Holds() {
 		if goesOn && h.Name == p.holdName() {
 			p.setHold(h.At)
 			return nil
 		}
 	}
-	at := holdable(p.c.eng.OldestWeek().Start())
+	at := holdable(p.engine().OldestWeek().Start())
 	p.setHold(at)
 	return tx.SetHold(p.holdName(), at)
 }
@@ -68,7 +68,7 @@ func (p *partition) moveIdleHold() error {
 		return nil
 	}
 	var at time.Time
-	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) (err error) {
+	err := p.engine().Update(p.ctx, func(tx *engine.Tx) (err error) {
 		if err = p.fence.check(tx); err == nil {
 			at, err = p.moveHold(tx, time.Now())
 		}

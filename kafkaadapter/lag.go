@@ -118,5 +118,5 @@ func (p *partition) listen() state {
 		}
 	}
 	p.waitsSince = time.Time{}
-	return running
+	return p.reading()
 }

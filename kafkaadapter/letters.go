@@ -69,7 +69,7 @@ func (p *partition) publish() state {
 	if err := p.c.publishers[topic].Publish(p.ending, p.pending, omit, p.published); err != nil {
 		return p.stopForNow("dead_letter", fmt.Errorf("%w: topic %s: %w", ErrDeadLetter, topic, err), publishing)
 	}
-	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
+	err := p.engine().Update(p.ctx, func(tx *engine.Tx) error {
 		if err := p.fence.check(tx); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (p *partition) readPending() error {
 	if p.route.DeadLetters != nil {
 		more = p.route.DeadLetters.Headers
 	}
-	return p.c.eng.Update(p.ctx, func(tx *engine.Tx) (err error) {
+	return p.engine().Update(p.ctx, func(tx *engine.Tx) (err error) {
 		p.pending, err = deadletter.Get(tx, letterKey(p.pos), more)
 		return err
 	}, engine.Retries(100))

@@ -26,13 +26,23 @@ const (
 func (p *partition) lookUp() state {
 	p.queue.close()
 	p.taken = nil
-	if p.before != nil {
-		if err := p.before.fence.release(); err != nil {
-			return p.failed(err)
-		}
-		p.before = nil
+	if !p.mayClaim() {
+		return failingOpen
 	}
-	v, err := p.ask()
+	l, _ := p.c.links.get()
+	p.attach(l)
+	p.open.Store(false)
+	if p.before != nil {
+		before := p.before
+		p.before = nil
+		if before.link.Load() == l { // another one is of a store that has failed: nothing is committed there any more
+			if err := before.fence.release(); err != nil {
+				p.before = before
+				return p.failed(err)
+			}
+		}
+	}
+	v, err := p.ask(l)
 	switch {
 	case p.isEnding():
 		return ended
@@ -72,12 +82,12 @@ func reasonOf(err error) string {
 	return "unreachable"
 }
 
-// ask looks the partition up. It asks again for a while if the error may pass soon: leaders may be moving.
-func (p *partition) ask() (v *view, err error) {
+// ask looks the partition up, in the store and at the brokers; without a link it takes what is known of the store. It asks again for a while if the error may pass soon: leaders may be moving.
+func (p *partition) ask(l *link) (v *view, err error) {
 	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		v, err = p.askOnce(ctx)
+		v, err = p.askOnce(ctx, l)
 		gone := p.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has waited long enough
 		if err == nil || gone || !kerr.IsRetriable(err) || pause > time.Second {
 			return v, err
@@ -90,10 +100,18 @@ func (p *partition) ask() (v *view, err error) {
 	}
 }
 
-func (p *partition) askOnce(ctx context.Context) (*view, error) {
+func (p *partition) askOnce(ctx context.Context, l *link) (*view, error) {
 	topic, partition := p.pos.Topic, p.pos.Partition
-	v := &view{topic: topic, partition: partition, id: p.c.eng.Identity(), committed: p.offsets.known(), epochEnd: -1}
-	o, found, err := p.c.eng.Offset(ctx, p.pos)
+	v := &view{topic: topic, partition: partition, committed: p.offsets.known(), epochEnd: -1}
+	var o engine.Offset
+	var found bool
+	var err error
+	if l != nil {
+		v.id = l.id
+		o, found, err = l.eng.Offset(ctx, p.pos)
+	} else {
+		o, found = p.withoutStore(v)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ type metrics struct {
 
 	records     *prometheus.CounterVec
 	unclaimed   *prometheus.CounterVec
+	unprotected *prometheus.CounterVec
 	ids         *prometheus.CounterVec
 	times       *prometheus.CounterVec
 	badTimes    *prometheus.CounterVec
@@ -48,6 +49,7 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	seconds := prometheus.ExponentialBuckets(0.0005, 4, 9)
 	m.records = counter("records_total", "Records by what the engine said of them.", "topic", "outcome")
 	m.unclaimed = counter("unclaimed_total", "Records that were handled without a claim, by policy.", "topic")
+	m.unprotected = counter("unprotected_total", "Records that were handled without a claim because the store was away.", "topic")
 	m.ids = counter("ids_total", "Ids by the rule that found them.", "topic", "rule")
 	m.times = counter("times_total", "Event times by the rule that found them.", "topic", "rule")
 	m.badTimes = counter("unreadable_times_total", "Times in headers or payloads that could not be read; another rule found one.", "topic")
@@ -66,7 +68,7 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, col := range []prometheus.Collector{m.records, m.unclaimed, m.ids, m.times, m.badTimes, m.attempts, m.reopened, m.letters, m.skipped, m.lost, m.fenced, m.paused,
+	for _, col := range []prometheus.Collector{m.records, m.unclaimed, m.unprotected, m.ids, m.times, m.badTimes, m.attempts, m.reopened, m.letters, m.skipped, m.lost, m.fenced, m.paused,
 		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, newGauges(c, labels)} {
 		if err := r.Register(col); err != nil {
 			m.unregister()
@@ -98,8 +100,8 @@ func (m *metrics) batch(topic string, o *batch, took time.Duration) {
 
 // gauges are looked up when they are asked for, from the partitions that are assigned then.
 type gauges struct {
-	c                                                      *Consumer
-	lag, stableLag, holdAge, batchAge, isPaused, isStopped *prometheus.Desc
+	c                                                            *Consumer
+	lag, stableLag, holdAge, batchAge, isPaused, isStopped, away *prometheus.Desc
 }
 
 func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
@@ -113,6 +115,7 @@ func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
 		desc("batch_age_seconds", "How long the present batch has been under way, its handlers included; 0 between batches. It grows while a handler hangs.", "topic", "partition"),
 		desc("partition_paused", "1 for each partition that is assigned and that the application has paused.", "topic", "partition"),
 		desc("partition_stopped", "1 for each partition that is assigned and not read, by reason.", "topic", "partition", "reason"),
+		desc("unprotected", "1 while the store is away and records are handled without claims, 0 otherwise."),
 	}
 }
 
@@ -124,10 +127,16 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.batchAge
 	ch <- g.isPaused
 	ch <- g.isStopped
+	ch <- g.away
 }
 
 // Collect is part of prometheus.Collector.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
+	away := 0.0
+	if _, err := g.c.links.get(); err != nil {
+		away = 1
+	}
+	ch <- prometheus.MustNewConstMetric(g.away, prometheus.GaugeValue, away)
 	for _, p := range g.c.partitions() {
 		n := strconv.Itoa(int(p.pos.Partition))
 		gauge := func(d *prometheus.Desc, value float64, labels ...string) {

@@ -29,6 +29,7 @@ type offsets struct {
 	owned  bool    // stored is known, and this assignment owns the partition
 	kafka  *commit // nil: the group has none
 	dirty  bool    // Kafka has to be told even if the offset is the same
+	self   string  // the metadata of commits
 
 	// For pinned partitions.
 	seen     *commit   // as Kafka has told last
@@ -40,6 +41,9 @@ type offsets struct {
 func (o *offsets) known() *commit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.owned && parseOpenMark(o.self).is { // what was handled without claims is not handled again because its commit was not made yet
+		return &commit{offset: o.stored.Offset, epoch: o.stored.Epoch, metadata: o.self}
+	}
 	return o.kafka
 }
 
@@ -49,7 +53,7 @@ func (o *offsets) known() *commit {
 func (o *offsets) begin(b beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stored, o.owned, o.changed = kgo.EpochOffset{Epoch: epoch, Offset: b.offset}, true, false
+	o.stored, o.owned, o.changed, o.self = kgo.EpochOffset{Epoch: epoch, Offset: b.offset}, true, false, self
 	o.dirty = o.dirty || o.kafka == nil || o.kafka.metadata != self || o.kafka.offset > b.offset
 	if b.kind != nil {
 		o.kafka = &commit{offset: b.offset, epoch: epoch, metadata: self}
@@ -80,12 +84,29 @@ func (o *offsets) next() int64 {
 	return o.stored.Offset
 }
 
-// pending returns the offset that Kafka does not have yet.
-func (o *offsets) pending() (kgo.EpochOffset, bool) {
+// position returns where reading is: in the store, or without it as far as this assignment knows, or Kafka's offset.
+func (o *offsets) position() (at kgo.EpochOffset, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.owned && o.kafka != nil {
+		return kgo.EpochOffset{Epoch: -1, Offset: o.kafka.offset}, true
+	}
+	return o.stored, o.owned
+}
+
+// inMemory returns the offset that this assignment has come to, if it owns the partition.
+func (o *offsets) inMemory() (at kgo.EpochOffset, owned bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stored, o.owned
+}
+
+// pending returns the offset that Kafka does not have yet, and its metadata.
+func (o *offsets) pending() (kgo.EpochOffset, string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	expires := !o.signedAt.IsZero() && time.Since(o.signedAt) > signAgain
-	return o.stored, o.owned && !o.changed && (o.dirty || expires || o.kafka.offset != o.stored.Offset)
+	return o.stored, o.self, o.owned && !o.changed && (o.dirty || expires || o.kafka.offset != o.stored.Offset)
 }
 
 // signAgain is the time after which an offset is committed again although it has not moved. Brokers forget the commits of
@@ -97,7 +118,7 @@ func (o *offsets) committed(at kgo.EpochOffset, self string) {
 	defer o.mu.Unlock()
 	o.signedAt = time.Now()
 	o.kafka = &commit{offset: at.Offset, epoch: at.Epoch, metadata: self}
-	o.dirty = at.Offset > o.stored.Offset // the assignment began anew meanwhile
+	o.dirty = at.Offset > o.stored.Offset || self != o.self // the assignment began anew meanwhile
 }
 
 // replaced reports whether the group's commit is by now another process's, which neither this store nor the comparison
@@ -179,7 +200,7 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 // lack some of them, is logged, and the next commit tries again. Commits come one after the other; the wait for the one
 // before counts toward the limit, which the client's own lock would not respect.
 func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Duration) error {
-	if changed, _ := pending(all); len(changed) == 0 {
+	if changed, _, _ := pending(all); len(changed) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -199,18 +220,18 @@ func (c *Consumer) commitPending(ctx context.Context, all []*partition) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	changed, offsets := pending(all)
+	changed, offsets, identities := pending(all)
 	if len(changed) == 0 {
 		return nil
 	}
-	return c.commitTo(ctx, changed, offsets)
+	return c.commitTo(ctx, changed, offsets, identities)
 }
 
-// pending returns the partitions whose offsets Kafka does not have, and the offsets.
-func pending(all []*partition) (changed []*partition, offsets map[string]map[int32]kgo.EpochOffset) {
-	offsets = make(map[string]map[int32]kgo.EpochOffset)
+// pending returns the partitions whose offsets Kafka does not have, the offsets, and the metadata of their commits.
+func pending(all []*partition) (changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) {
+	offsets, identities = make(map[string]map[int32]kgo.EpochOffset), make(map[topicPartition]string)
 	for _, p := range all {
-		at, ok := p.offsets.pending()
+		at, self, ok := p.offsets.pending()
 		if !ok {
 			continue
 		}
@@ -219,16 +240,21 @@ func pending(all []*partition) (changed []*partition, offsets map[string]map[int
 			offsets[p.pos.Topic] = make(map[int32]kgo.EpochOffset)
 		}
 		offsets[p.pos.Topic][p.pos.Partition] = at
+		identities[p.tp()] = self
 	}
-	return changed, offsets
+	return changed, offsets, identities
 }
 
 // commitTo replaces the group's offsets, with the store's identity.
-func (c *Consumer) commitTo(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset) (failed error) {
+func (c *Consumer) commitTo(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) (failed error) {
 	if c.opt.Membership.isPinned() {
-		return c.commitPinned(ctx, changed, offsets)
+		return c.commitPinned(ctx, changed, offsets, identities)
 	}
-	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, c.putIdentity), offsets,
+	put := func(req *kmsg.OffsetCommitRequest) error {
+		putIdentities(req, identities)
+		return nil
+	}
+	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, put), offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			failed = err
 			if err == nil {
@@ -237,20 +263,20 @@ func (c *Consumer) commitTo(ctx context.Context, changed []*partition, offsets m
 		})
 	if failed == nil {
 		for _, p := range changed {
-			p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], c.self)
+			p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], identities[p.tp()])
 		}
 	}
 	return failed
 }
 
-// putIdentity puts the store's identity beside each offset.
-func (c *Consumer) putIdentity(req *kmsg.OffsetCommitRequest) error {
+// putIdentities puts the store's identity beside each offset.
+func putIdentities(req *kmsg.OffsetCommitRequest, identities map[topicPartition]string) {
 	for i := range req.Topics {
 		for j := range req.Topics[i].Partitions {
-			req.Topics[i].Partitions[j].Metadata = &c.self
+			p := &req.Topics[i].Partitions[j]
+			p.Metadata = kmsg.StringPtr(identities[topicPartition{req.Topics[i].Topic, p.Partition}])
 		}
 	}
-	return nil
 }
 
 func commitError(resp *kmsg.OffsetCommitResponse) error {

@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -51,6 +52,15 @@ type Options struct {
 	Timeouts Timeouts
 	// Recovery chooses a policy for each way in which store and Kafka can disagree. The zero value stops such a partition.
 	Recovery Recovery
+	// FailOpen, if it is set, lets the consumer go on without claims when its store fails, where Run would end with the error:
+	// events may be handled more than once then, which is counted (dedup_kafka_unprotected_total). It opens the store again
+	// and returns its engine; it is tried again after an error, with Backoff. See Failing open in the package documentation.
+	//
+	// The engine stays the application's: FailOpen closes the one that has failed before it opens the store, and the
+	// application closes the last one after Run. Several consumers may share an engine and FailOpen: it then returns the
+	// engine that it has opened while that engine's Err is nil. All routes have to be AtMostOnce: without a store there is
+	// no transaction.
+	FailOpen func(ctx context.Context) (*engine.Engine, error)
 	// Telemetry says where logs, metrics and traces go.
 	Telemetry Telemetry
 	// Hooks are functions of the application that the consumer calls.
@@ -197,5 +207,13 @@ func (o *Options) check() error {
 	if err := o.Recovery.check(); err != nil {
 		return err
 	}
-	return checkRoutes(o.Routes)
+	if err := checkRoutes(o.Routes); err != nil {
+		return err
+	}
+	for i := range o.Routes {
+		if o.FailOpen != nil && o.Routes[i].transactional() {
+			return fmt.Errorf("%w: Options.FailOpen is set, and Options.Routes[%d].Mode is Transactional, whose handlers need the store: use AtMostOnce, or a consumer of its own without FailOpen", ErrOption, i)
+		}
+	}
+	return nil
 }

@@ -163,7 +163,7 @@ func TestScopeBelongsToOneGroup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.bind(t.Context()); !errors.Is(err, tt.want) {
+		if err := c.connect(t.Context()); !errors.Is(err, tt.want) {
 			t.Errorf("group %s, shared %v: %v, want %v", tt.group, tt.shared, err, tt.want)
 		}
 	}
@@ -175,12 +175,13 @@ func TestSecretIsTheStores(t *testing.T) {
 	for range 2 {
 		c, err := New(eng, someOptions())
 		if err == nil {
-			err = c.bind(t.Context())
+			err = c.connect(t.Context())
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		secrets = append(secrets, string(c.secret))
+		l, _ := c.links.get()
+		secrets = append(secrets, string(l.secret))
 	}
 	if len(secrets[0]) != 32 || secrets[0] != secrets[1] || secrets[0] == strings.Repeat("\x00", 32) {
 		t.Errorf("secrets %x", secrets)

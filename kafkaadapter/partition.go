@@ -26,7 +26,9 @@ type partition struct {
 	issuer  deadletter.Issuer // of the partition's dead letters
 	log     *slog.Logger
 	queue   queue
-	lane    *engine.LaneMember // its batches take turns with those of partitions that share keys with it
+	lane    *engine.LaneMember   // its batches take turns with those of partitions that share keys with it
+	link    atomic.Pointer[link] // to the store; nil before the first
+	open    atomic.Bool          // records are handled without claims: see unprotected.go
 	fence   fence
 	offsets offsets
 	backlog backlog
@@ -66,6 +68,8 @@ type partition struct {
 	retryIn     time.Duration
 	retries     *backoff.ExponentialBackOff
 	adopting    *adoption // the policy to apply once, usually nil
+	uncertain   int64     // records below it may have been claimed by a batch of unknown outcome, and were not handled
+	inStore     int64     // uncertain, once it is known that the batch is in the store
 	worker
 }
 
@@ -76,9 +80,7 @@ func newPartition(c *Consumer, tp topicPartition, committed *commit, at int64) *
 		c: c, pos: pos, route: c.opt.route(tp.topic),
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
 		queue:     queue{wake: make(chan struct{}, 1)},
-		fence:     newFence(c.eng, pos),
 		offsets:   offsets{kafka: committed, seen: committed},
-		lane:      c.eng.JoinLane(2 * c.opt.Batching.BatchTime), // a batch begins no handler after half of it
 		done:      make(chan struct{}),
 		adoptions: make(chan *adoption),
 		fetchAt:   at,
@@ -89,11 +91,34 @@ func newPartition(c *Consumer, tp topicPartition, committed *commit, at int64) *
 	p.size.least = min(p.route.Concurrency.window(), p.size.most)
 	p.size.n = max(p.size.n, p.size.least)
 	p.retries.InitialInterval, p.retries.MaxInterval = c.opt.Backoff.Min, c.opt.Backoff.Max
-	id := c.eng.Identity()
-	p.issuer = deadletter.Issuer{Group: c.opt.Group, Scope: p.route.Scope, Store: id.UUID, Incarnation: id.Incarnation, Secret: c.secret}
+	p.fence = newFence(p.engine, pos)
+	if c.opt.FailOpen != nil && committed != nil {
+		p.uncertain = parseOpenMark(committed.metadata).until
+	}
+	if l, _ := c.links.get(); l != nil {
+		p.attach(l)
+	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.ending, p.end = context.WithCancel(p.ctx)
 	return p
+}
+
+// attach has the goroutine use the store of a link.
+func (p *partition) attach(l *link) {
+	if p.link.Load() == l {
+		return
+	}
+	p.lane = l.eng.JoinLane(2 * p.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
+	p.issuer = deadletter.Issuer{Group: p.pos.Group, Scope: p.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Secret: l.secret}
+	p.link.Store(l)
+}
+
+// engine is that of the link; nil before the first.
+func (p *partition) engine() *engine.Engine {
+	if l := p.link.Load(); l != nil {
+		return l.eng
+	}
+	return nil
 }
 
 func (p *partition) tp() topicPartition { return topicPartition{p.pos.Topic, p.pos.Partition} }
@@ -145,6 +170,10 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 		}
 		p.log.Error("a handler still runs; its work is dropped, and the record is handled again by the next owner", args...)
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
+	}
+	if p.open.Load() {
+		p.endBacklog(b, rest)
+		return false // nothing of it is in the store
 	}
 	released := make(chan error, 1)
 	go func() {

@@ -87,5 +87,5 @@ func (p *partition) waitPaused() state {
 		case <-p.queue.wake:
 		}
 	}
-	return running
+	return p.reading()
 }

@@ -48,13 +48,16 @@ func TestPausedTopicIsPausedForPartitionsThatAreAssignedLater(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
 	var m *member
+	made := make(chan struct{})
 	m = r.start(t, r.work(2, nil), func(o *Options) {
 		o.Hooks.OnAssigned = func(map[string][]int32) {
+			<-made
 			if err := m.Pause(o.Routes[0].Topics[0]); err != nil {
 				t.Error(err)
 			}
 		}
 	})
+	close(made)
 	tp := topicPartition{r.topic, 0}
 	m.untilPaused(t, tp)
 	if err := m.Resume(r.topic, 0); err != nil {

@@ -176,7 +176,7 @@ var errCommitChanged = errors.New("hapax: another process has committed an offse
 
 // commitPinned commits offsets under the group. A partition whose commit is not the one that this consumer knows is left
 // out, and looked up again: it stops if the commit is another store's.
-func (c *Consumer) commitPinned(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset) error {
+func (c *Consumer) commitPinned(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) error {
 	commits, err := c.groupCommits(ctx)
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (c *Consumer) commitPinned(ctx context.Context, changed []*partition, offse
 	var own []*partition
 	req := make(kadm.Offsets)
 	for _, p := range changed {
-		if p.offsets.replaced(commits[p.tp()], c.self) {
+		if p.offsets.replaced(commits[p.tp()], identities[p.tp()]) {
 			c.client.PauseFetchPartitions(p.only())
 			p.queue.abort(errCommitChanged)
 			changes = errors.Join(changes, fmt.Errorf("%s: %w", p.tp(), errCommitChanged))
@@ -193,7 +193,7 @@ func (c *Consumer) commitPinned(ctx context.Context, changed []*partition, offse
 		}
 		own = append(own, p)
 		at := offsets[p.pos.Topic][p.pos.Partition]
-		req.Add(kadm.Offset{Topic: p.pos.Topic, Partition: p.pos.Partition, At: at.Offset, LeaderEpoch: at.Epoch, Metadata: c.self})
+		req.Add(kadm.Offset{Topic: p.pos.Topic, Partition: p.pos.Partition, At: at.Offset, LeaderEpoch: at.Epoch, Metadata: identities[p.tp()]})
 	}
 	if len(req) == 0 {
 		return changes
@@ -206,7 +206,7 @@ func (c *Consumer) commitPinned(ctx context.Context, changed []*partition, offse
 		return err
 	}
 	for _, p := range own {
-		p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], c.self)
+		p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], identities[p.tp()])
 	}
 	return changes
 }

@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -31,11 +32,26 @@ type beginning struct {
 	kind   error          // what was disagreed about, nil
 }
 
+// errRanOpen says that records up to Kafka's offset were handled without claims (Options.FailOpen): reading goes on there. It
+// needs no policy.
+var errRanOpen = errors.New("hapax: the partition was read without the store")
+
+// beginOpen decides where a partition is read from without its store. What is known of it is at hand if this assignment had it.
+func (v *view) beginOpen(p *Recovery, start Start) (beginning, error) {
+	if kind := v.disagreement(); v.store == nil && (errors.Is(kind, ErrEmptyStore) || errors.Is(kind, errRanOpen)) {
+		return v.inLog(beginning{offset: v.committed.offset, epoch: -1}, p)
+	}
+	return v.begin(p, start == Latest)
+}
+
 // begin decides where a partition is read from, or why it is not.
 func (v *view) begin(p *Recovery, atEnd bool) (beginning, error) {
 	kind := v.disagreement()
 	if kind == nil {
 		return v.inLog(v.agreed(atEnd), p)
+	}
+	if errors.Is(kind, errRanOpen) {
+		return v.inLog(beginning{offset: v.committed.offset, epoch: -1, way: TrustKafka, kind: kind}, p)
 	}
 	b := beginning{kind: kind, way: disagreementOf(kind).way(p), epoch: -1}
 	switch b.way {
@@ -95,12 +111,15 @@ func (v *view) inLog(b beginning, p *Recovery) (beginning, error) {
 // disagreement says what of store and commit does not fit together, nil if all does. Whether the offset is within the
 // log is looked at later.
 func (v *view) disagreement() error {
-	author, ours := parseMetadata(v.metadata())
+	by, ours := parseMetadata(v.metadata())
+	open := parseOpenMark(v.metadata())
 	switch {
 	case v.store != nil && v.store.TopicID != v.topicID && v.store.TopicID != [16]byte{} && v.topicID != [16]byte{}:
 		return ErrRecreated
-	case v.committed != nil && ours && author != authorOf(v.id):
+	case v.committed != nil && ours && by != authorOf(v.id):
 		return ErrForeignStore
+	case open.is:
+		return v.afterOpen(open)
 	case v.store == nil && v.committed != nil:
 		return ErrEmptyStore
 	case v.store == nil || v.committed == nil:
@@ -111,6 +130,17 @@ func (v *view) disagreement() error {
 		return ErrOffsetReset
 	}
 	return nil
+}
+
+// afterOpen is disagreement for a commit that was made while the store was away.
+func (v *view) afterOpen(m openMark) error {
+	switch {
+	case m.by != (author{}) && m.by != authorOf(v.id):
+		return ErrForeignStore
+	case v.store == nil || v.committed.offset > v.store.Next:
+		return errRanOpen
+	}
+	return nil // what the store has beyond it was claimed
 }
 
 func (v *view) metadata() string {
@@ -147,7 +177,10 @@ type author struct {
 
 func authorOf(id engine.Identity) author { return author{id.UUID, id.Incarnation} }
 
-const metadataPrefix = "hapax:"
+const (
+	metadataPrefix = "hapax:"
+	openPrefix     = "hapax-open:"
+)
 
 // metadata is what the adapter commits beside each offset: hapax:<uuid of the store in hex>:<incarnation>.
 func (a author) metadata() string {
@@ -170,4 +203,32 @@ func parseMetadata(s string) (a author, ours bool) {
 	}
 	a.incarnation = n
 	return a, true
+}
+
+// An openMark is what a commit bears that was made while the store was away: records before its offset were handled without
+// claims. The zero author: it was not known whose store it is.
+type openMark struct {
+	is    bool
+	by    author
+	until int64 // records below it may be claimed in the store, and unhandled if they are not below the commit's offset
+}
+
+// openMark is the metadata hapax-open:<uuid of the store in hex>:<incarnation>:<until>.
+func (a author) openMark(until int64) string {
+	return fmt.Sprintf("%s%x:%d:%d", openPrefix, a.uuid, a.incarnation, until)
+}
+
+// parseOpenMark reads the metadata of a commit; is is false if it is no openMark.
+func parseOpenMark(s string) (m openMark) {
+	rest, ok := strings.CutPrefix(s, openPrefix)
+	at := strings.LastIndexByte(rest, ':')
+	if !ok || at < 0 {
+		return openMark{}
+	}
+	by, ok := parseMetadata(metadataPrefix + rest[:at])
+	until, err := strconv.ParseInt(rest[at+1:], 10, 64)
+	if !ok || err != nil || until < 0 {
+		return openMark{}
+	}
+	return openMark{true, by, until}
 }

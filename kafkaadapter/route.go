@@ -90,7 +90,8 @@ const (
 )
 
 // A FailedPolicy says what becomes of a record that the engine could not judge although the store works, such as one
-// that would exceed a stated limit. If the store itself fails, the consumer always stops.
+// that would exceed a stated limit. What follows a failure of the store
+// itself is Options.FailOpen.
 type FailedPolicy uint8
 
 // The policies for records that could not be judged.

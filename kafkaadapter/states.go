@@ -11,19 +11,21 @@ import (
 type state uint8
 
 const (
-	lookingUp  state = iota // asks the brokers for the topic's id, the log's bounds and the end of the last epoch
-	takingOver              // compares these with the store and the group's commit, and becomes the owner in the store
-	signing                 // commits the offset to Kafka with the store's identity
-	publishing              // publishes dead letters that the store has and the broker does not
-	running                 // handles records
-	paused                  // waits until the application resumes it
-	silent                  // waits for records that the broker has and does not send, or for an answer of the broker
-	stopped                 // does not read the partition, for a stated reason, until the next try
-	ended                   // the assignment is over
+	lookingUp   state = iota // asks the brokers for the topic's id, the log's bounds and the end of the last epoch
+	takingOver               // compares these with the store and the group's commit, and becomes the owner in the store
+	signing                  // commits the offset to Kafka with the store's identity
+	failingOpen              // the store is away: begins at Kafka's offset, and commits it with a mark
+	publishing               // publishes dead letters that the store has and the broker does not
+	running                  // handles records
+	unprotected              // the store is away: handles records without claims
+	paused                   // waits until the application resumes it
+	silent                   // waits for records that the broker has and does not send, or for an answer of the broker
+	stopped                  // does not read the partition, for a stated reason, until the next try
+	ended                    // the assignment is over
 	stateCount
 )
 
-var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "publishing", "running", "paused", "silent", "stopped", "ended"}
+var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "failingOpen", "publishing", "running", "unprotected", "paused", "silent", "stopped", "ended"}
 
 func (s state) String() string { return stateNames[s] }
 
@@ -33,14 +35,16 @@ var transitions = [ended]struct {
 	step func(*partition) state
 	next []state
 }{
-	lookingUp:  {(*partition).lookUp, []state{takingOver, lookingUp, stopped, ended}},
-	takingOver: {(*partition).takeOver, []state{signing, stopped, ended}},
-	signing:    {(*partition).sign, []state{publishing, lookingUp, ended}},
-	publishing: {(*partition).publish, []state{running, stopped, ended}},
-	running:    {(*partition).run, []state{publishing, paused, silent, lookingUp, stopped, ended}},
-	paused:     {(*partition).waitPaused, []state{running, ended}},
-	silent:     {(*partition).listen, []state{running, ended}},
-	stopped:    {(*partition).waitStopped, []state{lookingUp, publishing, ended}},
+	lookingUp:   {(*partition).lookUp, []state{takingOver, lookingUp, failingOpen, stopped, ended}},
+	takingOver:  {(*partition).takeOver, []state{signing, failingOpen, stopped, ended}},
+	signing:     {(*partition).sign, []state{publishing, lookingUp, ended}},
+	failingOpen: {(*partition).failOpen, []state{unprotected, lookingUp, failingOpen, stopped, ended}},
+	publishing:  {(*partition).publish, []state{running, failingOpen, stopped, ended}},
+	running:     {(*partition).run, []state{publishing, paused, silent, lookingUp, failingOpen, stopped, ended}},
+	unprotected: {(*partition).runOpen, []state{paused, silent, lookingUp, stopped, ended}},
+	paused:      {(*partition).waitPaused, []state{running, unprotected, ended}},
+	silent:      {(*partition).listen, []state{running, unprotected, ended}},
+	stopped:     {(*partition).waitStopped, []state{lookingUp, publishing, ended}},
 }
 
 // A status is the state of a partition as others see it.

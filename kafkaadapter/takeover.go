@@ -12,7 +12,7 @@ import (
 func (p *partition) takeOver() state {
 	v := p.view
 	var b beginning
-	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) (err error) {
+	err := p.engine().Update(p.ctx, func(tx *engine.Tx) (err error) {
 		if p.ctx.Err() != nil {
 			return ErrFenced
 		}
@@ -27,7 +27,10 @@ func (p *partition) takeOver() state {
 	case err != nil:
 		return p.failed(err)
 	}
-	if b.kind != nil {
+	switch {
+	case errors.Is(b.kind, errRanOpen):
+		p.log.Warn("records were handled without claims while the store was away: reading goes on after them", "offset", b.offset)
+	case b.kind != nil:
 		args := []any{"why", b.kind, "policy", b.way.String(), "offset", b.offset, "error", v.refuse(b.kind)}
 		if p.adopting != nil {
 			args = append(args, "adopted", p.adopting.reason)
@@ -35,7 +38,7 @@ func (p *partition) takeOver() state {
 		p.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
 	}
 	p.fence.taken, p.fence.marked, p.cause = true, false, nil
-	p.offsets.begin(b, p.epoch, p.c.self)
+	p.offsets.begin(b, p.epoch, p.link.Load().self)
 	p.c.open(p, opening{b.offset, v.topicID})
 	p.endAdoption(nil)
 	return signing

@@ -9,13 +9,14 @@ import (
 // A tally counts what became of the records of a batch. It is counted by the metrics once that is final: with the batch, and
 // with AtMostOnce when it is known which of its records stay.
 type tally struct {
-	verdicts  [len(engine.Verdicts) + 1]uint32
-	idRules   [len(identify.IDRules) + 1]uint32
-	timeRules [len(identify.TimeRules) + 1]uint32
-	badTimes  uint32                     // times that could not be read
-	reopened  uint32                     // replays of dead letters that are handled
-	unclaimed uint32                     // handled without a claim
-	rejected  [len(rejectReasons)]uint32 // acknowledged unhandled, by policy
+	verdicts    [len(engine.Verdicts) + 1]uint32
+	idRules     [len(identify.IDRules) + 1]uint32
+	timeRules   [len(identify.TimeRules) + 1]uint32
+	badTimes    uint32                     // times that could not be read
+	reopened    uint32                     // replays of dead letters that are handled
+	unclaimed   uint32                     // handled without a claim
+	unprotected uint32                     // of those, because the store was away
+	rejected    [len(rejectReasons)]uint32 // acknowledged unhandled, by policy
 }
 
 // rejectReasons are the reasons for which a policy may reject a record.
@@ -59,6 +60,7 @@ func (t *tally) add(more *tally) {
 	t.badTimes += more.badTimes
 	t.reopened += more.reopened
 	t.unclaimed += more.unclaimed
+	t.unprotected += more.unprotected
 }
 
 func addEach(sums, more []uint32) {
@@ -94,6 +96,9 @@ func (m *metrics) tally(topic string, t *tally) {
 	}
 	if t.unclaimed > 0 {
 		m.unclaimed.WithLabelValues(topic).Add(float64(t.unclaimed))
+	}
+	if t.unprotected > 0 {
+		m.unprotected.WithLabelValues(topic).Add(float64(t.unprotected))
 	}
 	if t.reopened > 0 {
 		m.reopened.WithLabelValues(topic).Add(float64(t.reopened))

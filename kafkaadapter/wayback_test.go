@@ -17,14 +17,14 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
 	}
 	v.topic = r.topic
 	if v.committed != nil {
-		v.committed.metadata = c.self
+		v.committed.metadata = authorOf(r.eng.Identity()).metadata()
 	}
 	p := newPartition(c, topicPartition{r.topic, 0}, v.committed, 0)
 	t.Cleanup(func() { p.cancel(nil) })
 	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.occupy(tx, v, b) }); err != nil {
 		t.Fatal(err)
 	}
-	p.offsets.begin(b, -1, c.self)
+	p.offsets.begin(b, -1, authorOf(r.eng.Identity()).metadata())
 	return p
 }
 

@@ -48,11 +48,22 @@ func (p *partition) run() state {
 	}
 }
 
+// reading is the state in which records are handled.
+func (p *partition) reading() state {
+	if p.open.Load() {
+		return unprotected
+	}
+	return running
+}
+
 // take waits for records.
 func (p *partition) take() state {
 	for !p.isEnding() {
-		if p.isPaused() {
+		switch {
+		case p.isPaused():
 			return paused
+		case p.isOutdated():
+			return lookingUp
 		}
 		recs, resume, fault := p.queue.pop(p.buf[:0], min(p.size.n, int(p.fence.width)), p.c.limits())
 		if p.buf = recs; resume {
@@ -65,7 +76,7 @@ func (p *partition) take() state {
 			}
 			p.taken, p.pause, p.waitsSince = recs, p.newPause(), time.Time{}
 			p.isRead()
-			return running
+			return p.reading()
 		case fault != nil:
 			return p.faulted(fault)
 		}
@@ -86,7 +97,10 @@ func (p *partition) take() state {
 
 // idle is called when there is nothing to do.
 func (p *partition) idle() {
-	if err := p.moveIdleHold(); err != nil && !isEnd(err) {
+	if p.open.Load() {
+		return
+	}
+	if err := p.moveIdleHold(); err != nil && !isEnd(err) && !p.c.goesOn(p.link.Load(), err) {
 		p.c.throttled(p.log.Warn, "moving the hold of a partition failed; it is tried again", p.tp(), "error", err)
 	}
 }
@@ -238,6 +252,8 @@ func (p *partition) failed(err error) state {
 		return p.stopBefore("undecodable", err)
 	case errors.Is(err, deadletter.ErrTooLarge):
 		return p.stopBefore("dead_letter", err)
+	case p.c.goesOn(p.link.Load(), err):
+		return failingOpen
 	default:
 		p.c.fail(err)
 	}
@@ -264,11 +280,14 @@ func (p *partition) commitBatch(n int) (*batch, error) {
 	began := time.Now()
 	defer p.under(began)()
 	f := &p.fence
-	err := p.c.eng.Update(p.ctx, func(tx *engine.Tx) error {
+	err := p.engine().Update(p.ctx, func(tx *engine.Tx) error {
 		b = &batch{p: p, tx: tx, next: p.next, epoch: p.epoch, tries: f.tries, marked: f.marked, began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
 	}, engine.Retries(8), engine.DurableAtCommit(), engine.InLane(p.lane))
 	if err != nil {
+		if errors.Is(err, engine.ErrOutcomeUnknown) {
+			p.uncertain = recs[n-1].Offset + 1
+		}
 		return nil, err
 	}
 	took := time.Since(began)

@@ -1,0 +1,541 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+var errDisk = errors.New("the disk is gone")
+
+// own is a mode without transactions whose handler notes its calls.
+func (r *rig) own() AtMostOnce {
+	return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		r.note(ctx, rec)
+		return nil
+	}}
+}
+
+// A reopener is what a test gives as Options.FailOpen.
+type reopener struct {
+	t testing.TB
+
+	mu    sync.Mutex // guards the rest
+	next  []func() (*storetest.Mem, error)
+	eng   *engine.Engine // the last one
+	mem   *storetest.Mem
+	calls int
+}
+
+func (o *reopener) open(context.Context) (*engine.Engine, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls++
+	if o.eng != nil && o.eng.Err() == nil { // several consumers share it
+		return o.eng, nil
+	}
+	if len(o.next) == 0 {
+		return nil, errDisk
+	}
+	m, err := o.next[0]()
+	if err != nil {
+		return nil, err
+	}
+	o.next = o.next[1:]
+	eng, err := engine.Open(m, engine.Options{})
+	if err != nil {
+		return nil, err
+	}
+	o.t.Cleanup(func() { _ = eng.Close() })
+	o.eng, o.mem = eng, m
+	return eng, nil
+}
+
+// offer lets the next call that opens a store have this one.
+func (o *reopener) offer(next func() (*storetest.Mem, error)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.next = append(o.next, next)
+}
+
+func (o *reopener) last() (*engine.Engine, *storetest.Mem) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.eng, o.mem
+}
+
+// powerCut returns what a power cut leaves of a store, with this many of its batches that were not durable.
+func powerCut(m *storetest.Mem, keep int) func() (*storetest.Mem, error) {
+	return func() (*storetest.Mem, error) { return m.CrashClone(keep), nil }
+}
+
+// startOpen runs a consumer that goes on without its store.
+func (r *rig) startOpen(t testing.TB, eng *engine.Engine, change ...func(*Options)) (*member, *reopener) {
+	t.Helper()
+	o := &reopener{t: t, eng: eng}
+	saved := r.eng
+	r.eng = eng
+	defer func() { r.eng = saved }()
+	m := r.start(t, r.own(), append([]func(*Options){func(opt *Options) { opt.FailOpen = o.open }}, change...)...)
+	return m, o
+}
+
+// commitOf is the group's commit, -1 for none.
+func (r *rig) commitOf(t testing.TB, partition int32) (int64, string) {
+	t.Helper()
+	all, err := kadm.NewClient(r.Client(t)).FetchOffsets(t.Context(), r.group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, found := all.Lookup(r.topic, partition)
+	if !found {
+		return -1, ""
+	}
+	return o.At, o.Metadata
+}
+
+func (r *rig) untilCommitted(t testing.TB, offset int64, open bool) {
+	t.Helper()
+	kafkatest.Until(t, fmt.Sprintf("a commit of %d", offset), func() bool {
+		at, metadata := r.commitOf(t, 0)
+		return at == offset && parseOpenMark(metadata).is == open
+	})
+}
+
+func (r *rig) wantHandled(t testing.TB, ids ...string) {
+	t.Helper()
+	if got := r.handledIDs(); !slices.Equal(got, ids) {
+		t.Errorf("handled %q, want %q", got, ids)
+	}
+}
+
+func untilReady(t testing.TB, m *member) {
+	t.Helper()
+	kafkatest.Until(t, "readiness", func() bool { return m.Ready() == nil })
+}
+
+func TestConsumerGoesOnWithoutItsStore(t *testing.T) {
+	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			m, o := r.startOpen(t, r.eng, func(opt *Options) { opt.Membership.Pinned = pinned })
+			r.send(t, 0, "a", "a")
+			r.untilStored(t, 0, 2)
+			untilReady(t, m)
+			m.counts(t, 0, "unprotected")
+
+			r.mem.Fail(errDisk)
+			r.send(t, 0, "b", "c", "c")
+			r.untilHandled(t, 4)
+			r.untilCommitted(t, 5, true)
+			r.wantHandled(t, "a", "b", "c", "c")
+			if err := m.Ready(); !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrUnprotected) || !errors.Is(err, engine.ErrStopped) {
+				t.Errorf("Ready: %v", err)
+			}
+			if err := m.Live(); err != nil {
+				t.Errorf("Live: %v: a new process would not help", err)
+			}
+			m.counts(t, 1, "unprotected")
+			m.counts(t, 3, "unprotected_total", r.topic)
+			for _, x := range r.handled()[1:] {
+				if x.verdict != engine.Failed {
+					t.Errorf("%+v has a claim", x)
+				}
+			}
+			if err := m.AdoptOffset(t.Context(), r.topic, 0, TrustKafka, "a test"); !errors.Is(err, ErrUnprotected) {
+				t.Errorf("AdoptOffset: %v", err)
+			}
+
+			o.offer(powerCut(r.mem, 0))
+			untilReady(t, m)
+			r.eng, r.mem = o.last()
+			r.untilStored(t, 0, 5)
+			r.send(t, 0, "a", "d", "d")
+			r.untilStored(t, 0, 8)
+			r.untilCommitted(t, 8, false)
+			m.counts(t, 0, "unprotected")
+			m.counts(t, 3, "unprotected_total", r.topic)
+			m.counts(t, 3, "records_total", "duplicate")
+			adoptions, err := m.Adoptions(t.Context())
+			if err != nil || len(adoptions) != 1 || adoptions[0].Kind != "RanOpen" || adoptions[0].Store != 2 || adoptions[0].Offset != 5 {
+				t.Errorf("adoptions %+v, %v", adoptions, err)
+			}
+			m.stop(t)
+			r.wantHandled(t, "a", "b", "c", "c", "d")
+			if !strings.Contains(m.logs.String(), "level=ERROR msg=\"the store has failed") {
+				t.Error("no error is logged")
+			}
+		})
+	}
+}
+
+// The store that is open again fails in one operation after the other, from the first write to those of a batch.
+func TestStoreThatFailsAgainAtAnyStep(t *testing.T) {
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpState} {
+		for step := 1; step <= 8; step++ {
+			t.Run(fmt.Sprintf("%s %d", op, step), func(t *testing.T) {
+				r := newRig(t, 1)
+				m, o := r.startOpen(t, r.eng)
+				r.send(t, 0, "a")
+				r.untilStored(t, 0, 1)
+				r.mem.Fail(errDisk)
+				r.send(t, 0, "b", "c")
+				r.untilHandled(t, 3)
+
+				var second *storetest.Mem
+				o.offer(func() (*storetest.Mem, error) {
+					second = r.mem.CrashClone(0)
+					second.FailAt(op, step, errDisk)
+					return second, nil
+				})
+				o.offer(func() (*storetest.Mem, error) { return second.CrashClone(step % 2), nil })
+				kafkatest.Until(t, "a store that is opened", func() bool { eng, _ := o.last(); return eng != r.eng })
+				r.send(t, 0, "d", "e", "f")
+				r.untilHandled(t, 6)
+				untilReady(t, m)
+				r.send(t, 0, "g")
+				r.untilHandled(t, 7)
+				untilReady(t, m)
+				r.untilCommitted(t, 7, false)
+				_, r.mem = o.last()
+				r.open(t, r.mem.CrashClone(0))
+				m.stop(t)
+				if n := r.stored(t, 0); n != 7 {
+					t.Errorf("the store is at %d", n)
+				}
+				r.wantHandled(t, "a", "b", "c", "d", "e", "f", "g")
+			})
+		}
+	}
+}
+
+// The batch that was being committed when the store failed survives: its records are claimed, and nobody has handled them.
+func TestBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		for keep := range 2 {
+			t.Run(fmt.Sprintf("restart=%v keep=%d", restart, keep), func(t *testing.T) {
+				r := newRig(t, 1)
+				m, o := r.startOpen(t, r.eng)
+				r.send(t, 0, "a")
+				r.untilStored(t, 0, 1)
+				if err := m.Pause(r.topic); err != nil {
+					t.Fatal(err)
+				}
+				r.send(t, 0, "b", "c", "d")
+				r.mem.FailAt(storetest.OpWait, 1, errDisk)
+				cut := powerCut(r.mem, keep)
+				if !restart {
+					o.offer(cut) // at once
+				}
+				if err := m.Resume(r.topic); err != nil {
+					t.Fatal(err)
+				}
+				r.untilHandled(t, 4)
+				if restart { // the process dies before it has committed anything but the mark
+					m.stop(t)
+					_, metadata := r.commitOf(t, 0)
+					r.runs = nil
+					r.Commit(t, r.group, r.offset(0, 1, metadata))
+					mem, _ := cut()
+					eng := openMem(t, mem, engine.Options{})
+					m, o = r.startOpen(t, eng)
+					o.eng, o.mem = eng, mem
+					r.untilHandled(t, 3)
+				}
+				untilReady(t, m)
+				r.send(t, 0, "e", "e")
+				r.untilCommitted(t, 6, false)
+				m.stop(t)
+				if restart {
+					r.wantHandled(t, "b", "c", "d", "e")
+				} else {
+					r.wantHandled(t, "a", "b", "c", "d", "e")
+				}
+			})
+		}
+	}
+}
+
+// A process dies while it has no store. The next one has the store again, and Kafka's offset is ahead of it.
+func TestProcessThatDiesWithoutItsStore(t *testing.T) {
+	r := newRig(t, 1)
+	m, _ := r.startOpen(t, r.eng)
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	r.mem.Fail(errDisk)
+	r.send(t, 0, "b", "c", "d")
+	r.untilHandled(t, 4)
+	m.stop(t)
+	_, metadata := r.commitOf(t, 0)
+	r.Commit(t, r.group, r.offset(0, 3, metadata)) // it died before it had committed the last one
+	r.crash(t)
+	m = r.start(t, r.own()) // Options.FailOpen is not needed for it
+	r.untilStored(t, 0, 4)
+	r.send(t, 0, "a", "d", "e")
+	r.untilStored(t, 0, 7)
+	m.stop(t)
+	r.wantHandled(t, "a", "b", "c", "d", "d", "e")
+	if adoptions, err := m.Adoptions(t.Context()); err != nil || len(adoptions) != 1 || adoptions[0].Offset != 3 {
+		t.Errorf("adoptions %+v, %v", adoptions, err)
+	}
+}
+
+// The power is cut after each batch of the store that is open again, the adoption's among them.
+func TestPowerCutsAfterTheStoreIsOpenAgain(t *testing.T) {
+	r := newRig(t, 1)
+	m, o := r.startOpen(t, r.eng)
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	r.mem.Fail(errDisk)
+	r.send(t, 0, "b", "c")
+	r.untilCommitted(t, 3, true)
+	_, metadata := r.commitOf(t, 0)
+	var clones []*storetest.Mem
+	var mu sync.Mutex
+	o.offer(func() (*storetest.Mem, error) {
+		again := r.mem.CrashClone(0)
+		again.Before(storetest.OpApply, func(int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			clones = append(clones, again.CrashClone(0))
+			return nil
+		})
+		return again, nil
+	})
+	untilReady(t, m)
+	m.stop(t)
+	if len(clones) < 2 {
+		t.Fatalf("%d batches", len(clones))
+	}
+	for i, clone := range clones {
+		r.open(t, clone)
+		r.Commit(t, r.group, r.offset(0, 3, metadata)) // the commit with the store's identity is not made yet
+		r.runs = nil
+		m := r.start(t, r.own())
+		id := fmt.Sprint("next", i)
+		r.send(t, 0, id)
+		r.untilHandled(t, 1+i)
+		m.stop(t)
+		if got := r.handledIDs(); got[0] != "next0" || len(got) != 1+i {
+			t.Errorf("after %d batches %q are handled", i, got)
+		}
+	}
+}
+
+func TestStoreThatCannotBeOpenedAtTheStart(t *testing.T) {
+	for _, committed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("committed=%v", committed), func(t *testing.T) {
+			r := newRig(t, 1)
+			r.send(t, 0, "a", "b")
+			if committed {
+				m := r.start(t, r.own())
+				r.untilStored(t, 0, 2)
+				m.stop(t)
+				r.runs = nil
+				r.send(t, 0, "c")
+			}
+			m, o := r.startOpen(t, nil)
+			want := []string{"a", "b"}
+			if committed {
+				want = []string{"c"}
+			}
+			r.untilHandled(t, len(want))
+			r.untilCommitted(t, int64(2+len(want)%2), true)
+			if err := m.Ready(); !errors.Is(err, ErrUnprotected) || !errors.Is(err, errDisk) {
+				t.Errorf("Ready: %v", err)
+			}
+			if _, err := m.Adoptions(t.Context()); !errors.Is(err, ErrUnprotected) {
+				t.Errorf("Adoptions: %v", err)
+			}
+			o.offer(powerCut(r.mem, 0))
+			untilReady(t, m)
+			r.send(t, 0, "x", "x")
+			r.untilCommitted(t, int64(4+len(want)%2), false)
+			m.stop(t)
+			r.wantHandled(t, append(want, "x")...)
+		})
+	}
+}
+
+// An empty store in the place of the one that failed lacks its claims.
+func TestAnotherStoreIsNotTakenForTheOneThatFailed(t *testing.T) {
+	r := newRig(t, 1)
+	m, o := r.startOpen(t, r.eng)
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	r.mem.Fail(errDisk)
+	r.send(t, 0, "b")
+	r.untilHandled(t, 2)
+	o.offer(func() (*storetest.Mem, error) { return storetest.NewMem(engine.Identity{}), nil })
+	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
+		t.Errorf("the partition stopped for %v", e)
+	}
+	m.stop(t)
+}
+
+func TestDeadLetterWaitsForTheStore(t *testing.T) {
+	for keep := range 2 {
+		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) { deadLetterWaitsForTheStore(t, keep) })
+	}
+}
+
+func deadLetterWaitsForTheStore(t *testing.T, keep int) {
+	r := newRig(t, 1)
+	m, o := r.startOpen(t, r.eng, withDeadLetters, func(opt *Options) { opt.Routes[0].Identify.NoPosition = true })
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	r.mem.FailAt(storetest.OpWait, 1, errDisk)
+	bad := r.event(0, "x")
+	bad.Headers = nil
+	if err := m.Pause(r.topic); err != nil { // so that all are in one batch, which is in the store or not
+		t.Fatal(err)
+	}
+	r.Produce(t, r.event(0, "b"), bad, r.event(0, "c"))
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	if e := m.stoppedOne(t); e.Reason != "store" || !errors.Is(e, ErrUnprotected) {
+		t.Errorf("the partition stopped for %v", e)
+	}
+	r.wantHandled(t, "a", "b")
+	o.offer(powerCut(r.mem, keep))
+	r.letters(t, 1)
+	r.untilHandled(t, 3)
+	m.stop(t)
+	r.wantHandled(t, "a", "b", "c")
+	if n := r.letterCount(t); n != 1 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+// Two consumers of a process share the engine, and what one has handled without claims the other does not handle again.
+func TestPartitionsMoveWithoutTheStore(t *testing.T) {
+	r := newRig(t, 4)
+	m1, o := r.startOpen(t, r.eng)
+	ids := numbered("a", 40)
+	for i, id := range ids {
+		r.send(t, int32(i%4), id)
+	}
+	r.untilHandled(t, 40)
+	r.mem.Fail(errDisk)
+	for i, id := range numbered("b", 40) {
+		r.send(t, int32(i%4), id)
+	}
+	r.untilHandled(t, 80)
+	m2 := r.start(t, r.own(), func(opt *Options) { opt.FailOpen = o.open })
+	kafkatest.Until(t, "both to have partitions", func() bool { return len(m2.partitions()) == 2 && len(m1.partitions()) == 2 })
+	for i, id := range numbered("c", 40) {
+		r.send(t, int32(i%4), id)
+	}
+	r.untilHandled(t, 120)
+	o.offer(powerCut(r.mem, 0))
+	untilReady(t, m1)
+	untilReady(t, m2)
+	m2.stop(t)
+	for i, id := range numbered("d", 40) {
+		r.send(t, int32(i%4), id)
+	}
+	r.untilHandled(t, 160)
+	m1.stop(t)
+	got := r.handledIDs()
+	slices.Sort(got)
+	if len(got) != 160 || len(slices.Compact(got)) != 160 {
+		t.Errorf("%d records are handled, %d of them different", len(r.handledIDs()), len(slices.Compact(got)))
+	}
+}
+
+func TestHangingFailOpenDoesNotHoldUpTheEnd(t *testing.T) {
+	r := newRig(t, 1)
+	hangs, release := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	m := r.start(t, r.own(), func(opt *Options) {
+		opt.FailOpen = func(context.Context) (*engine.Engine, error) {
+			close(hangs)
+			<-release
+			return nil, errDisk
+		}
+	})
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	r.mem.Fail(errDisk)
+	r.send(t, 0, "b")
+	<-hangs
+	r.untilHandled(t, 2)
+	m.stop(t)
+}
+
+func TestFailOpenIsForAtMostOnce(t *testing.T) {
+	o := someOptions()
+	o.Routes[0].Mode, o.Routes[0].DeadLetters = Transactional{Handle: ignore, MaxAttempts: 1}, &deadletter.Options{}
+	o.FailOpen = func(context.Context) (*engine.Engine, error) { return nil, errDisk }
+	if _, err := New(memEngine(t), o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "Transactional") {
+		t.Errorf("New: %v", err)
+	}
+	o.FailOpen = nil
+	if _, err := New(nil, o); !errors.Is(err, ErrOption) {
+		t.Errorf("New without an engine: %v", err)
+	}
+}
+
+func TestOpenMarkIsGolden(t *testing.T) {
+	const want = "hapax-open:0a0b000000000000000000000000000f:3:17"
+	if got := authorOf(anID).openMark(17); got != want {
+		t.Errorf("the mark is %q, want %q", got, want)
+	}
+	if m := parseOpenMark(want); m != (openMark{true, authorOf(anID), 17}) {
+		t.Errorf("%+v", m)
+	}
+	if _, ours := parseMetadata(want); ours {
+		t.Error("it is taken for a commit of the store")
+	}
+	for _, s := range []string{"", ourMark, "hapax-open:", "hapax-open:0a:3:1", "hapax-open:0a0b000000000000000000000000000f:3:-1", "hapax-open:0a0b000000000000000000000000000f:3:"} {
+		if parseOpenMark(s).is {
+			t.Errorf("%q is taken for a mark", s)
+		}
+	}
+}
+
+func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
+	marked := func(by author, offset int64) *commit { return &commit{offset, 2, by.openMark(0)} }
+	ours, unknown := authorOf(anID), author{}
+	recreated := inTopic(look(at(50), marked(ours, 60)), [16]byte{9})
+	for _, tt := range []struct {
+		name string
+		v    view
+		kind error
+		want int64
+	}{
+		{"Kafka is ahead", look(at(50), marked(ours, 60)), errRanOpen, 60},
+		{"the store is ahead", look(at(50), marked(ours, 40)), nil, 50},
+		{"they agree", look(at(50), marked(ours, 50)), nil, 50},
+		{"the store has nothing", look(nil, marked(ours, 60)), errRanOpen, 60},
+		{"it was not known whose store it is", look(at(50), marked(unknown, 60)), errRanOpen, 60},
+		{"another store", look(at(50), marked(author{[16]byte{1}, 3}, 60)), ErrForeignStore, refused},
+		{"an earlier life of the store", look(at(50), marked(author{aUUID, 2}, 60)), ErrForeignStore, refused},
+		{"another topic", recreated, ErrRecreated, refused},
+		{"records were removed", look(at(5), marked(ours, 8)), ErrBelowLog, refused},
+		{"beyond the log", look(at(50), marked(ours, 101)), ErrAboveLog, refused},
+	} {
+		b, err := tt.v.begin(&Recovery{}, false)
+		if tt.want == refused {
+			if !errors.Is(err, tt.kind) {
+				t.Errorf("%s: %v, %v", tt.name, b, err)
+			}
+			continue
+		}
+		if err != nil || b.offset != tt.want || !errors.Is(b.kind, tt.kind) {
+			t.Errorf("%s: %+v, %v", tt.name, b, err)
+		}
+	}
+}
