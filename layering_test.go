@@ -39,7 +39,7 @@ var rooms = map[string][]string{
 	"kafkaadapter/deadletter": {"engine", "kafkaadapter/identify"},
 	"kafkaadapter/identify":   {"weekbucket", "correlation"},
 
-	"bench":          {"engine", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "telemetry"},
+	"bench":          {"engine", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions"},
 	"cmd/dedupbench": {"bench"},
 
 	"integrations/watermilldedup": {"engine", "listener"}, // a module of its own

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -160,7 +160,7 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 		Membership: kafkaadapter.Membership{InstanceID: instance},
 		Batching:   kafkaadapter.Batching{MaxBatch: c.Batch},
 		Telemetry: kafkaadapter.Telemetry{
-			Logger:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Logger:     warnings(),
 			Registerer: keeping{c.metrics},
 		},
 		Hooks: kafkaadapter.Hooks{OnStop: func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) }},
@@ -341,18 +341,25 @@ func (keeping) Unregister(prometheus.Collector) bool { return true }
 
 // committed is how many events were handled in batches that the adapter has committed.
 func (c *adapterConsumer) committed() (n uint64, err error) {
-	families, err := c.metrics.Gather()
-	for _, f := range families {
-		if f.GetName() != "dedup_kafka_records_total" {
-			continue
+	err = eachMetric(c.metrics, "dedup_kafka_records_total", func(m *dto.Metric) {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "outcome" && l.GetValue() == engine.Claimed.String() {
+				n += uint64(m.GetCounter().GetValue())
+			}
 		}
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "outcome" && l.GetValue() == engine.Claimed.String() {
-					n += uint64(m.GetCounter().GetValue())
-				}
+	})
+	return n, err
+}
+
+// eachMetric calls do with each metric of a name.
+func eachMetric(from prometheus.Gatherer, name string, do func(*dto.Metric)) error {
+	families, err := from.Gather()
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				do(m)
 			}
 		}
 	}
-	return n, err
+	return err
 }

@@ -30,6 +30,7 @@ var childKinds = map[string]func(order []byte, say *voice) error{
 	"reopen":  reopenChild,
 	"consume": consumeChild,
 	"claims":  claimsChild,
+	"layers":  layersChild,
 }
 
 // ChildMain runs a child process if the arguments ask for one; ran is false if they do not. A program that runs

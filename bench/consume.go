@@ -101,47 +101,35 @@ func (c *consuming) run(ctx context.Context) error {
 func (c *consuming) life(ctx context.Context, k kill) (killed bool, err error) {
 	order := c.order
 	order.gateOrder = k.gateOrder
-	child, err := startChild(ctx, "consume", &order)
-	if err != nil {
-		return false, err
-	}
-	silence := time.AfterFunc(maxSilence, child.kill)
-	defer silence.Stop()
-	at, meant := uint64(0), false
+	at := uint64(0)
 	var now effort
-	defer func() { c.effort.add(now) }()
-	killed, err = child.hear(func(word, rest string) error {
+	killed, err = live(ctx, "consume", &order, 0, func(child *child, word, rest string) (moved bool, err error) {
 		n, _ := strconv.ParseUint(rest, 10, 64)
 		switch word {
 		case "measured":
-			return json.Unmarshal([]byte(rest), &c.measured)
+			return false, json.Unmarshal([]byte(rest), &c.measured)
 		case "effort":
-			return json.Unmarshal([]byte(rest), &now)
+			return false, json.Unmarshal([]byte(rest), &now)
 		case "here":
-			meant = true
 			time.AfterFunc(k.after, child.kill)
-			return nil
+			return false, nil
 		case "from":
 			if c.began != nil {
-				if err := c.began(n); err != nil {
-					return err
-				}
+				err = c.began(n)
 			}
 		case "at":
 		default:
-			return fmt.Errorf("a consumer said %q %q", word, rest)
+			err = fmt.Errorf("a consumer said %q %q", word, rest)
 		}
-		if n > at {
-			silence.Reset(maxSilence)
-			at = n
-		}
+		moved, at = n > at, max(n, at)
 		c.progress.tell(c.stage, n, c.way)
-		return nil
+		return moved, err
 	})
+	c.effort.add(now)
 	switch {
-	case err == nil && killed && !meant && ctx.Err() == nil:
-		err = fmt.Errorf("it has not come further than %d of %d for %v", at, c.way, maxSilence)
-	case err == nil && killed && c.tell != nil && ctx.Err() == nil:
+	case err != nil && ctx.Err() == nil:
+		err = fmt.Errorf("at %d of %d: %w", at, c.way, err)
+	case err == nil && killed && c.tell != nil:
 		c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
 	}
 	return killed, err

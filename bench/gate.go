@@ -44,6 +44,13 @@ func (g *gate) pass() {
 	}
 }
 
+// hold lets nothing pass once the point of the kill has come.
+func (g *gate) hold() {
+	if g.passed() >= g.Here {
+		select {} // until the killer comes
+	}
+}
+
 // passed is how far the consumer has come.
 func (g *gate) passed() uint64 { return g.from + g.calls.Load() }
 

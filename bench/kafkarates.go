@@ -125,18 +125,12 @@ func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slo
 
 // claimAlone has the engine claim the same events in a process of its own.
 func (k *kafkaRun) claimAlone(ctx context.Context, dir string) (m measurement, err error) {
-	child, err := startChild(ctx, "claims", claimsOrder{Log: *k.log, Parts: k.Partitions, Store: k.Store, Dir: dir})
-	if err != nil {
-		return m, err
-	}
-	_, err = child.hear(func(word, rest string) error {
+	order := claimsOrder{Log: *k.log, Parts: k.Partitions, Store: k.Store, Dir: dir}
+	_, err = live(ctx, "claims", order, 0, func(_ *child, word, rest string) (bool, error) {
 		if word == "measured" {
-			return json.Unmarshal([]byte(rest), &m)
+			return true, json.Unmarshal([]byte(rest), &m)
 		}
-		return nil
+		return true, nil
 	})
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
 	return m, err
 }

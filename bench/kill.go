@@ -123,17 +123,10 @@ func (k *killing) all(ctx context.Context, report *KillReport) error {
 	}
 	k.Progress.tell("kill", uint64(report.Kills), uint64(k.Kills))
 	k.Progress.tell("send all again", 0, 0)
-	c, err := startChild(ctx, "kill", k.order(true))
-	if err != nil {
-		return err
-	}
-	_, err = c.hear(func(word, rest string) error {
+	_, err := live(ctx, "kill", k.order(true), 0, func(_ *child, word, rest string) (bool, error) {
 		report.count(word, rest)
-		return k.books.take(word, rest)
+		return true, k.books.take(word, rest)
 	})
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
 	return err
 }
 
@@ -156,46 +149,25 @@ func (k *killing) order(last bool) killOrder {
 
 // life is one process, from its start to its death.
 func (k *killing) life(ctx context.Context, report *KillReport) error {
-	c, err := startChild(ctx, "kill", k.order(false))
-	if err != nil {
-		return err
-	}
 	plan := newKillPlan(report.Kills)
 	if k.brief {
 		plan.verdicts /= 10
 	}
-	silence := time.AfterFunc(maxSilence, c.kill)
-	defer silence.Stop()
-	if plan.early > 0 {
-		defer time.AfterFunc(plan.early, c.kill).Stop()
-	}
 	ready, begun := false, report.Sent
-	_, err = c.hear(func(word, rest string) error {
-		silence.Reset(maxSilence)
+	_, err := live(ctx, "kill", k.order(false), plan.early, func(c *child, word, rest string) (bool, error) {
 		report.count(word, rest)
-		if word == "ready" {
-			ready = true
-		}
-		if plan.early == 0 && (word == "ready" && plan.verdicts == 0 || report.Sent-begun >= plan.verdicts && plan.verdicts > 0) {
+		ready = ready || word == "ready"
+		if plan.early == 0 && ready && report.Sent-begun >= plan.verdicts {
 			plan.early = -1
 			time.AfterFunc(plan.late, c.kill)
 		}
-		return k.books.take(word, rest)
+		return true, k.books.take(word, rest)
 	})
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err == nil && plan.early == 0:
-		err = fmt.Errorf("the process that claims was silent for %v", maxSilence)
-	}
 	if !ready {
 		report.Early++
 	}
 	return err
 }
-
-// maxSilence is how long a process may say nothing before the run is given up.
-const maxSilence = 2 * time.Minute
 
 // A killPlan is when to kill a process: at a time after its start, which may be before its store is open; or some time
 // after a number of verdicts were told, 0 for as soon as the store was looked at.

@@ -21,8 +21,20 @@ type staging struct {
 
 // with makes the directory of the run's stores and a topic that holds the log, and calls do with both. Then it removes what
 // is not to stay.
-func (s *staging) with(ctx context.Context, do func(dir string, p *produced) error) (err error) {
-	place, err := newPlace(s.Dir)
+func (s *staging) with(ctx context.Context, do func(dir string, p *produced) error) error {
+	return withBroker(ctx, s.Brokers, s.Dir, func(dir string, b *broker) (err error) {
+		p, err := b.produce(ctx, s.Log, s.Partitions, s.Progress)
+		if err != nil {
+			return err
+		}
+		defer p.remove(&err)
+		return do(dir, p)
+	})
+}
+
+// withBroker makes the directory of the run's stores, connects to brokers, and calls do with both.
+func withBroker(ctx context.Context, seeds []string, dir string, do func(dir string, b *broker) error) (err error) {
+	place, err := newPlace(dir)
 	if err != nil {
 		return err
 	}
@@ -30,17 +42,12 @@ func (s *staging) with(ctx context.Context, do func(dir string, p *produced) err
 	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
 		return fmt.Errorf("making the directory of the stores: %w", err)
 	}
-	b, err := openBroker(ctx, s.Brokers)
+	b, err := openBroker(ctx, seeds)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	p, err := b.produce(ctx, s.Log, s.Partitions, s.Progress)
-	if err != nil {
-		return err
-	}
-	defer p.remove(&err)
-	return do(place.Dir, p)
+	return do(place.Dir, b)
 }
 
 // A produced topic holds a whole log.

@@ -148,14 +148,10 @@ type reopening struct {
 
 func (r *reopening) claimAndKill(ctx context.Context) error {
 	start := time.Now()
-	c, err := startChild(ctx, "reopen", r.order)
-	if err != nil {
-		return err
-	}
-	_, err = c.hear(func(word, rest string) error {
+	_, err := live(ctx, "reopen", r.order, 0, func(c *child, word, rest string) (bool, error) {
 		b, err := strconv.ParseUint(rest, 10, 64)
 		if word != "ack" || err != nil {
-			return fmt.Errorf("the process that claims said %q %q", word, rest)
+			return false, fmt.Errorf("the process that claims said %q %q", word, rest)
 		}
 		r.acked = append(r.acked, b)
 		r.report.Acked += reopenBatch
@@ -163,12 +159,9 @@ func (r *reopening) claimAndKill(ctx context.Context) error {
 		if r.report.Acked >= uint64(r.N) {
 			c.kill()
 		}
-		return nil
+		return true, nil
 	})
 	r.report.ClaimSeconds = time.Since(start).Seconds()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	return err
 }
 

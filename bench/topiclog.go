@@ -115,12 +115,20 @@ func (s *sequence) record() *kgo.Record {
 
 // numberOf returns the number of a record's event, which is below limit. It does not decode the rest of the value.
 func numberOf(r *kgo.Record, limit uint64) (uint64, error) {
-	if digits, ok := bytes.CutPrefix(r.Value, []byte(eventPrefix)); ok && len(r.Value) == valueBytes {
-		if n, err := strconv.ParseUint(string(digits[:eventDigits]), 16, 64); err == nil && n < limit {
-			return n, nil
-		}
+	if n, ok := numberIn(r.Value, limit); ok {
+		return n, nil
 	}
 	return 0, fmt.Errorf("%s/%d has a record at %d that was not produced by this run", r.Topic, r.Partition, r.Offset)
+}
+
+// numberIn is numberOf for the value of a record.
+func numberIn(value []byte, limit uint64) (uint64, bool) {
+	digits, ok := bytes.CutPrefix(value, []byte(eventPrefix))
+	if !ok || len(value) != valueBytes {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(digits[:eventDigits]), 16, 64)
+	return n, err == nil && n < limit
 }
 
 // idOf is the id header of a record.

@@ -30,6 +30,7 @@ type cli struct {
 	Claims claimsCmd `cmd:"" help:"Measure claims, beside the bare store library."`
 	Drop   dropCmd   `cmd:"" help:"Drop the oldest week while claims go on, and watch the space come back."`
 	Kafka  kafkaCmd  `cmd:"" help:"Consume a topic through the adapter: killed on the way, or measured beside a plain loop."`
+	Layers layersCmd `cmd:"" help:"Send requests, events and changes of rows to a process that is killed on the way, and count what was done twice, lost or wrong."`
 	Demo   demoCmd   `cmd:"" help:"See it: a topic with repeats, a consumer that is killed on the way, and nothing lost or handled twice."`
 }
 

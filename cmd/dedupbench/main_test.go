@@ -333,6 +333,18 @@ func TestKafkaBesideASlowHandler(t *testing.T) {
 	}
 }
 
+func TestLayers(t *testing.T) {
+	o := dedupbench(t, "layers", "--n", "500", "--kills", "1", "--json")
+	f := o.fields(t)
+	want(t, f, map[string]any{
+		"requests": 500, "executed": 500, "executed_twice": 0, "replayed_identical": f["retries"], "events": 500, "handled_twice": 0, "rows": 500,
+		"wrong_version": 0, "outbox_sent": 1000, "outbox_lost": 0, "outbox_doubled_downstream": 0, "kills": 1, "error": nil,
+	})
+	if f["retries"].(float64) <= 0 || o.code != 0 {
+		t.Errorf("exit status %d, %v: %s", o.code, f, o.stderr)
+	}
+}
+
 func TestOffsetFirstIsSeenToLose(t *testing.T) {
 	o := dedupbench(t, "kafka", "--n", "20000", "--mode", "work", "--kills", "3", "--partitions", "3", "--control", "offset-first", "--json")
 	f := o.fields(t)

@@ -1,0 +1,267 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+)
+
+// LayersControl breaks a rule of a process on purpose, so that one can see the ledger notice.
+type LayersControl string
+
+// The controls of Layers.
+const (
+	ForgetKeys    LayersControl = "forget-keys"    // requests run without their idempotency keys: executed_twice
+	ForgetIDs     LayersControl = "forget-ids"     // records are claimed by position, not by id: handled_twice
+	ArrivalWins   LayersControl = "arrival-wins"   // the change that came last wins, not the newest version: wrong_version
+	WithoutOutbox LayersControl = "without-outbox" // messages go to Kafka by themselves: outbox_lost, outbox_doubled_downstream
+)
+
+// LayersOptions configure Layers.
+type LayersOptions struct {
+	Brokers  []string // nil = one inside this process
+	N        int      // distinct requests, events and rows, each; 0 = DefaultLayersN
+	Kills    int      // 0 = DefaultLayersKills
+	Control  LayersControl
+	Store    StoreName
+	Dir      string // of the stores, which must be new; "" = a temporary one, which is removed
+	Seed     uint64
+	Progress Progress
+}
+
+// Defaults of Layers.
+const (
+	DefaultLayersN     = 50_000
+	DefaultLayersKills = 5
+)
+
+// A LayersReport says what became of requests, events, rows and messages. Its truth is what the clients were answered, what
+// was sent, and what the consumer of the messages has handled, compared with the store that the killed processes left.
+type LayersReport struct {
+	// Requests have a key each; Retries are sends of a key after its first answer. ReplayedIdentical retries were answered
+	// with the bytes of that answer, as a replay.
+	Requests          uint64 `json:"requests"`
+	Retries           uint64 `json:"retries"`
+	Executed          uint64 `json:"executed"`
+	ExecutedTwice     uint64 `json:"executed_twice"`
+	ReplayedIdentical uint64 `json:"replayed_identical"`
+	// Events were handled at least once; Records are all of their deliveries that were produced.
+	Events       uint64 `json:"events"`
+	Records      uint64 `json:"records"`
+	HandledTwice uint64 `json:"handled_twice"`
+	// Rows have a version; of the WrongVersion ones it is not the newest of the Changes that were published, or its
+	// payload is another one.
+	Rows         uint64 `json:"rows"`
+	Changes      uint64 `json:"changes"`
+	WrongVersion uint64 `json:"wrong_version"`
+	// OutboxSent messages were handled by their consumer, which recognises repetitions by the id; OutboxRecords are those in
+	// the topic, repetitions included. OutboxLost executions and handled events have no message, and OutboxDoubled messages
+	// were handled that belong to none.
+	OutboxSent    uint64 `json:"outbox_sent"`
+	OutboxRecords uint64 `json:"outbox_records"`
+	OutboxLost    uint64 `json:"outbox_lost"`
+	OutboxDoubled uint64 `json:"outbox_doubled_downstream"`
+
+	Kills   int     `json:"kills"`
+	Seconds float64 `json:"seconds"`
+	Outcome
+}
+
+// broken says what does not hold.
+func (r *LayersReport) broken(o *LayersOptions) error {
+	wrong := r.ExecutedTwice + r.HandledTwice + r.WrongVersion + r.OutboxLost + r.OutboxDoubled
+	n := uint64(o.N)
+	if wrong == 0 && r.Retries == r.ReplayedIdentical && r.Executed == n && r.Events == n && r.Rows == n {
+		return nil
+	}
+	again := "run again with --dir to keep the store, and report it"
+	if o.Control != "" {
+		again = "the control " + string(o.Control) + " breaks the rule on purpose"
+	}
+	return fmt.Errorf("%w: of %d each %d requests executed, %d twice, %d of %d retries replayed, %d events handled, %d twice, %d rows, "+
+		"%d with a wrong version, %d messages lost, %d doubled: %s", ErrNotHeld, n, r.Executed, r.ExecutedTwice, r.ReplayedIdentical, r.Retries,
+		r.Events, r.HandledTwice, r.Rows, r.WrongVersion, r.OutboxLost, r.OutboxDoubled, again)
+}
+
+func (o *LayersOptions) complete() error {
+	if o.N == 0 {
+		o.N = DefaultLayersN
+	}
+	if o.Kills == 0 {
+		o.Kills = DefaultLayersKills
+	}
+	switch {
+	case o.Kills < 1 || o.N < o.Kills*leastPerKill:
+		return fmt.Errorf("%w: %d requests, %d kills: give a kill or more, and %d requests for each", ErrUsage, o.N, o.Kills, leastPerKill)
+	case o.Control != "" && o.Control != ForgetKeys && o.Control != ForgetIDs && o.Control != ArrivalWins && o.Control != WithoutOutbox:
+		return fmt.Errorf("%w: there is no control %q: choose %s, %s, %s or %s", ErrUsage, o.Control, ForgetKeys, ForgetIDs, ArrivalWins, WithoutOutbox)
+	}
+	_, err := o.Store.kind()
+	return err
+}
+
+// Layers sends requests, events and changes of rows, each of them again now and then, to a process that is killed on the way,
+// and looks at what became of them and of the messages that the process sends.
+func Layers(ctx context.Context, o LayersOptions) (report LayersReport, err error) {
+	defer report.end(&err)
+	start := time.Now()
+	defer func() { report.Seconds = time.Since(start).Seconds() }()
+	if err := o.complete(); err != nil {
+		return report, err
+	}
+	src, err := newSource(o.Seed, UUIDv4, 1, 1)
+	if err != nil {
+		return report, err
+	}
+	// Of a log that is long enough as much is read as has N events.
+	run := layersRun{LayersOptions: o, log: &topicLog{source: src, N: 4 * o.N, Dup: layersRepeats}, report: &report, drained: make(chan struct{})}
+	err = withBroker(ctx, o.Brokers, o.Dir, func(dir string, b *broker) (err error) {
+		run.dir, run.broker = dir, b
+		for _, t := range []**topic{&run.events, &run.changes, &run.messages} {
+			if *t, err = b.newTopic(ctx, layersPartitions); *t != nil {
+				defer (*t).remove(&err)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return run.all(ctx)
+	})
+	if err == nil {
+		err = report.broken(&o)
+	}
+	return report, err
+}
+
+const (
+	layersRepeats    = 0.25
+	layersPartitions = 4
+)
+
+// layersRun is a run of Layers.
+type layersRun struct {
+	LayersOptions
+	log    *topicLog
+	dir    string
+	broker *broker
+	report *LayersReport
+
+	events, changes, messages *topic
+
+	ledger  layersLedger
+	address address       // of the process
+	drained chan struct{} // closed when all is sent and the process has worked it off
+}
+
+// all has the clients, the process and the consumer of its messages run at once, and compares their truths.
+func (l *layersRun) all(ctx context.Context) error {
+	l.ledger.begin(l.N)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	sent := make(chan []int64, 1) // the ends of events and changes
+	parts := []func() error{
+		func() error {
+			ends, err := l.send(ctx)
+			sent <- ends
+			return err
+		},
+		func() error { return l.lives(ctx, sent) },
+		func() error { return l.consumeMessages(ctx) },
+	}
+	errs := make(chan error)
+	for _, part := range parts {
+		go func() {
+			err := part()
+			if err != nil {
+				cancel(err)
+			}
+			errs <- err
+		}()
+	}
+	var first error
+	for range parts {
+		first = several(first, <-errs)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return errors.Join(first, l.audit(ctx))
+}
+
+// lives starts the process, kills it as planned, and starts it again. The last one is killed, too, once all is sent and it has
+// worked it off.
+func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
+	kills := l.drawKills()
+	var ends []int64
+	for {
+		k := never
+		if l.report.Kills < len(kills) {
+			k = kills[l.report.Kills]
+		}
+		order := layersOrder{
+			Store: l.Store, Dir: filepath.Join(l.dir, "store"), Weeks: layersWeeks, Seeds: l.broker.seeds, Control: l.Control, Limit: l.log.limit(),
+			Events: l.events.Name, Changes: l.changes.Name, Messages: l.messages.Name, gateOrder: k.gateOrder,
+		}
+		drained, at := false, layersState{}
+		_, err := live(ctx, "layers", order, 0, func(c *child, word, rest string) (moved bool, err error) {
+			switch word {
+			case "from":
+			case "listening":
+				l.address.set(rest)
+			case "here":
+				time.AfterFunc(k.after, c.kill)
+			case "state":
+				var now layersState
+				if now, err = parseLayersState(rest); err != nil {
+					return false, err
+				}
+				select {
+				case ends = <-sent:
+				default:
+				}
+				if k == never && ends != nil && now.drained(ends) {
+					drained = true
+					c.kill()
+				}
+				moved, at = now != at, now
+			default:
+				err = fmt.Errorf("the process said %q %q", word, rest)
+			}
+			return moved, err
+		})
+		l.address.set("")
+		if err != nil || drained {
+			close(l.drained)
+			return err
+		}
+		l.report.Kills++
+	}
+}
+
+// layersWeeks are kept, which covers the 30 days of an idempotency key.
+const layersWeeks = 5
+
+// drawKills plans the kills. The gate of a life counts from 0, and together the lives cannot miss a kill: each request, event
+// and change passes at least once.
+func (l *layersRun) drawKills() []kill {
+	way := uint64(4 * l.N)
+	if l.Control != "" {
+		way /= 8 // while there are requests
+	}
+	kills := drawKills(way, l.Kills, l.Control == "")
+	last, slack := uint64(0), max(way/25/uint64(l.Kills), 2)
+	for i := range kills {
+		k := &kills[i]
+		if at := k.Here; at > 0 {
+			k.Here, last = max(at-last, 1), at
+		}
+		k.Wait = k.Here + 1 + rand.Uint64N(slack-1)
+		if l.Control != "" { // what can come to an end does, up to the gate
+			k.after = time.Second
+		}
+	}
+	return kills
+}

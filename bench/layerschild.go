@@ -1,0 +1,277 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/idempotency"
+	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+	"github.com/hapax-dev/hapax/outbox"
+	"github.com/hapax-dev/hapax/versions"
+)
+
+// A layersOrder is what the process of Layers is told. It works until it is killed, and says
+//
+//	from n, here      see gateOrder; what passes the gate are runs of handlers in this life
+//	listening addr    it takes requests there, with the topic of the events as path
+//	state ...         see layersState
+type layersOrder struct {
+	Store                     StoreName
+	Dir                       string
+	Weeks                     int
+	Seeds                     []string
+	Control                   LayersControl
+	Limit                     uint64 // the numbers of requests, events and rows are below it
+	Events, Changes, Messages string // topics
+	gateOrder
+}
+
+// A layersState is how far a process has come: the next offsets of the partitions of events and changes, and the messages
+// that are not published yet.
+type layersState struct {
+	Next    [2 * layersPartitions]int64
+	Pending float64
+}
+
+func parseLayersState(line string) (s layersState, err error) {
+	return s, json.Unmarshal([]byte(line), &s)
+}
+
+// drained reports whether everything up to these ends is worked off.
+func (s *layersState) drained(ends []int64) bool {
+	for i, end := range ends {
+		if s.Next[i] < end {
+			return false
+		}
+	}
+	return s.Pending == 0
+}
+
+// The scopes, the group and the table of the process.
+const (
+	layersGroup  = "layers"
+	layersTable  = "rows"
+	layersTenant = "bench"
+	layersWindow = 24 * time.Hour
+)
+
+// The kinds of messages.
+const (
+	ofRequest = iota
+	ofEvent
+)
+
+// A layersProcess is a service with all three layers and the outbox on one engine.
+type layersProcess struct {
+	layersOrder
+	gate    gate
+	e       *opened
+	rows    *versions.Table
+	metrics *prometheus.Registry
+	direct  *kgo.Client // WithoutOutbox
+}
+
+func layersChild(order []byte, say *voice) (err error) {
+	p := layersProcess{metrics: prometheus.NewRegistry()}
+	if err := json.Unmarshal(order, &p.layersOrder); err != nil {
+		return err
+	}
+	p.gate = gate{gateOrder: p.gateOrder, say: say}
+	p.gate.open(0)
+	if p.e, err = openEngine(p.Store, p.Dir, false, engine.Options{RetentionWeeks: p.Weeks}); err != nil {
+		return err
+	}
+	if p.rows, err = versions.New(p.e.Engine, layersTable, versions.Options{ReplaceEvery: time.Second, Logger: warnings()}); err != nil {
+		return err
+	}
+	if p.Control == WithoutOutbox {
+		if p.direct, err = kgo.NewClient(kgo.SeedBrokers(p.Seeds...)); err != nil {
+			return err
+		}
+	}
+	failed := make(chan error)
+	for _, part := range []func() error{func() error { return p.serve(say) }, p.consume, p.relay, p.replace, func() error { return p.tell(say) }} {
+		go func() { failed <- part() }()
+	}
+	return <-failed
+}
+
+// serve is layer 1: each key runs once, and its retries get the first answer.
+func (p *layersProcess) serve(say *voice) error {
+	o := idempotency.Options{Scope: "requests", Lease: time.Second}
+	if p.Control == ForgetKeys {
+		o.Methods = []string{}
+	}
+	protect, err := idempotency.New(p.e.Engine, o)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /"+p.Events, protect(http.HandlerFunc(p.handleRequest)))
+	say.line("listening %s", l.Addr())
+	return (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l)
+}
+
+func (p *layersProcess) handleRequest(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	number, ok := numberIn(body, p.Limit)
+	if err == nil && !ok {
+		err = errors.New("the request is not of this run")
+	}
+	if err == nil {
+		err = idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
+			p.gate.pass()
+			w.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprintf(w, "request %d run %s", number, rand.Text()) // to memory
+			return p.done(tx, ofRequest, number)
+		}, engine.Retries(maxAttempts))
+	}
+	if err == nil && p.direct != nil { // published after the commit: whatever a kill finds in between is lost
+		p.gate.hold()
+		err = p.publish(ofRequest, number)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// done counts the work of a request or an event, and sends a message about it.
+func (p *layersProcess) done(tx *engine.Tx, kind int, number uint64) error {
+	if err := tx.Add(doneKey(kind, number), 1); err != nil || p.direct != nil {
+		return err
+	}
+	_, err := tx.Produce(engine.Message{Topic: p.Messages, Value: messageOf(kind, number)})
+	return err
+}
+
+func doneKey(kind int, number uint64) []byte { return fmt.Appendf(nil, "done/%d/%016x", kind, number) }
+
+func messageOf(kind int, number uint64) []byte { return fmt.Appendf(nil, "%d %d", kind, number) }
+
+// publish sends a message without the outbox, with an id of the moment.
+func (p *layersProcess) publish(kind int, number uint64) error {
+	r := &kgo.Record{Topic: p.Messages, Value: messageOf(kind, number), Headers: []kgo.RecordHeader{{Key: idHeader, Value: []byte(rand.Text())}}}
+	return p.direct.ProduceSync(context.Background(), r).FirstErr()
+}
+
+// consume is layer 2, the events, and layer 3, the changes of rows, which are claimed by their positions only.
+func (p *layersProcess) consume() error {
+	events := kafkaadapter.Route{
+		Topics: []string{p.Events}, Scope: "events", Window: layersWindow, DeadLetters: &deadletter.Options{},
+		Mode: kafkaadapter.Transactional{Handle: p.handleEvent, MaxAttempts: mostAttempts},
+	}
+	if p.Control == ForgetIDs {
+		events.Identify = identify.Rules{IDHeaders: []string{"none"}}
+	}
+	changes := kafkaadapter.Route{
+		Topics: []string{p.Changes}, Scope: "changes", DeadLetters: &deadletter.Options{},
+		Mode: kafkaadapter.Transactional{Handle: p.handleChange, MaxAttempts: mostAttempts},
+	}
+	c, err := kafkaadapter.New(p.e.Engine, layersConsumer(p.Seeds, layersGroup, events, changes))
+	if err != nil {
+		return err
+	}
+	return c.Run(context.Background())
+}
+
+// layersConsumer are the options of a consumer that a partition must not stop.
+func layersConsumer(seeds []string, group string, routes ...kafkaadapter.Route) kafkaadapter.Options {
+	return kafkaadapter.Options{
+		Group: group, Routes: routes, Client: []kgo.Opt{kgo.SeedBrokers(seeds...)},
+		Membership: kafkaadapter.Membership{InstanceID: instance},
+		Telemetry:  kafkaadapter.Telemetry{Logger: warnings()},
+	}
+}
+
+func warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+func (p *layersProcess) handleEvent(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
+	number, err := numberOf(rec.Record, p.Limit)
+	if err == nil && p.direct != nil { // published before the commit: whatever a kill undoes is published again
+		err = p.publish(ofEvent, number)
+	}
+	if err != nil {
+		return kafkaadapter.Permanent(err)
+	}
+	p.gate.pass()
+	return p.done(tx, ofEvent, number)
+}
+
+func (p *layersProcess) handleChange(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
+	c, err := parseChange(rec.Value, p.Limit)
+	if err != nil {
+		return kafkaadapter.Permanent(err)
+	}
+	p.gate.pass()
+	row := versions.Row{Tenant: layersTenant, Key: rowKey(c.row), Version: c.version, Payload: []byte(c.payload)}
+	if p.Control == ArrivalWins {
+		row.Version = uint64(rec.Offset) + 1
+	}
+	return p.rows.In(tx).Put(row)
+}
+
+func rowKey(row uint64) []byte { return fmt.Appendf(nil, "%016x", row) }
+
+// relay publishes the messages of the outbox.
+func (p *layersProcess) relay() error {
+	r, err := outbox.New(p.e.Engine, outbox.Options{
+		Client: []kgo.Opt{kgo.SeedBrokers(p.Seeds...)}, Batch: outbox.Batch{Time: time.Second}, Lease: outbox.Lease{TTL: 3 * time.Second},
+		Telemetry: outbox.Telemetry{Registerer: p.metrics, Logger: warnings()},
+	})
+	if err != nil {
+		return err
+	}
+	return r.Run(context.Background())
+}
+
+// replace removes superseded versions of rows.
+func (p *layersProcess) replace() error { return p.rows.Run(context.Background()) }
+
+// tell says now and then how far the process is.
+func (p *layersProcess) tell(say *voice) error {
+	for {
+		time.Sleep(tellEvery)
+		pending, err := p.pending() // first: an event that is handled after it has moved an offset
+		s := layersState{Pending: pending}
+		for i := range s.Next {
+			topic := p.Events
+			if i >= layersPartitions {
+				topic = p.Changes
+			}
+			o, _, oerr := p.e.Offset(context.Background(), engine.Position{Group: layersGroup, Topic: topic, Partition: int32(i % layersPartitions)})
+			s.Next[i], err = o.Next, errors.Join(err, oerr)
+		}
+		if err = errors.Join(err, say.value("state", s)); err != nil {
+			return err
+		}
+	}
+}
+
+// pending is the number of messages that are not published yet.
+func (p *layersProcess) pending() (n float64, err error) {
+	n = -1 // until the relay has registered it
+	err = eachMetric(p.metrics, "dedup_outbox_pending_messages", func(m *dto.Metric) { n = m.GetGauge().GetValue() })
+	return n, err
+}

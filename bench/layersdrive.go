@@ -1,0 +1,210 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/idempotency"
+)
+
+// A layersLedger is the truth outside the process. Its slices are by number.
+type layersLedger struct {
+	mu      sync.Mutex  // guards the rest
+	answers []answer    // the first to each request
+	sends   []uint64    // how often the row was published: see change
+	newest  []change    // of the row
+	effects [2][]uint64 // messages that their consumer has handled, of requests and of events
+}
+
+// An answer is what a client was told.
+type answer struct {
+	body     []byte // nil: nothing yet
+	executed bool   // an answer was no replay
+	twice    bool   // another answer was no replay either, or was another one
+}
+
+func (l *layersLedger) begin(n int) {
+	l.answers, l.sends, l.newest = make([]answer, n), make([]uint64, n), make([]change, n)
+	l.effects = [2][]uint64{make([]uint64, n), make([]uint64, n)}
+}
+
+// answered enters an answer.
+func (l *layersLedger) answered(number uint64, body []byte, replayed bool, r *LayersReport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := &l.answers[number]
+	again := a.executed && !replayed
+	a.executed = a.executed || !replayed
+	if a.body == nil {
+		a.body = body
+		r.Requests++
+		return
+	}
+	r.Retries++
+	if again || !bytes.Equal(a.body, body) {
+		a.twice = true
+		return
+	}
+	r.ReplayedIdentical++
+}
+
+// A change is one version of a row.
+type change struct {
+	row, version uint64
+	payload      string
+}
+
+// change is the change of a row with an index. Versions are in no order, so that an older one often comes last.
+func (l *topicLog) change(row, index uint64) change {
+	version := 1 + mix(l.Seed^mix(row<<20^index))>>24
+	return change{row, version, strconv.FormatUint(mix(version), 36)}
+}
+
+func (c *change) record(topic string) *kgo.Record {
+	return &kgo.Record{Topic: topic, Key: strconv.AppendUint(nil, c.row, 10), Value: fmt.Appendf(nil, "%d %d %s", c.row, c.version, c.payload)}
+}
+
+func parseChange(value []byte, limit uint64) (c change, err error) {
+	if _, err = fmt.Sscan(string(value), &c.row, &c.version, &c.payload); err == nil && c.row >= limit {
+		err = fmt.Errorf("row %d: there are %d", c.row, limit)
+	}
+	return c, err
+}
+
+// published returns the changes that are published next for a row: one that was published before, if there is one, and one
+// or two more.
+func (l *layersRun) published(row uint64) []change {
+	l.ledger.mu.Lock()
+	defer l.ledger.mu.Unlock()
+	n := l.ledger.sends[row]
+	l.ledger.sends[row]++
+	both := []change{l.log.change(row, n), l.log.change(row, n+1)}
+	for _, c := range both {
+		if c.version > l.ledger.newest[row].version {
+			l.ledger.newest[row] = c
+		}
+	}
+	l.report.Changes += uint64(len(both))
+	return both
+}
+
+// An address is where the process listens; "" while there is none.
+type address struct {
+	mu sync.Mutex
+	at string
+}
+
+func (a *address) set(at string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = at
+}
+
+func (a *address) get() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.at
+}
+
+const (
+	layersClients = 64
+	layersPause   = 5 * time.Millisecond // of a client while there is no process
+)
+
+// send sends the log until it has had N events: each of its records as a request, as an event, and as changes of a row. It
+// returns the ends of the topics of events and changes.
+func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	produced := func(_ *kgo.Record, err error) {
+		if err != nil {
+			cancel(fmt.Errorf("producing: %w", err))
+		}
+	}
+	client := &http.Client{Transport: &idempotency.Transport{Base: &http.Transport{MaxIdleConnsPerHost: layersClients}}}
+	defer client.CloseIdleConnections()
+	records := make(chan *kgo.Record)
+	var all sync.WaitGroup
+	for range layersClients {
+		all.Go(func() {
+			for r := range records {
+				number, err := numberOf(r, uint64(l.N))
+				if err == nil {
+					r.Topic = l.events.Name
+					l.broker.client.Produce(ctx, r, produced)
+					for _, c := range l.published(number) {
+						l.broker.client.Produce(ctx, c.record(l.changes.Name), produced)
+					}
+					err = l.request(ctx, client, number, r)
+				}
+				if err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for seq := l.log.begin(); seq.events() < uint64(l.N) && ctx.Err() == nil; l.report.Records++ {
+		records <- seq.record()
+		l.Progress.tell("send", seq.events(), uint64(l.N))
+	}
+	close(records)
+	all.Wait()
+	if err := l.broker.client.Flush(ctx); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	for _, t := range []*topic{l.events, l.changes} {
+		some, err := t.ends(ctx)
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, some...)
+	}
+	return ends, context.Cause(ctx)
+}
+
+// request sends a request until it has an answer, and waits as long as it is told to in between.
+func (l *layersRun) request(ctx context.Context, client *http.Client, number uint64, r *kgo.Record) error {
+	ctx = idempotency.WithKey(ctx, string(idOf(r)))
+	for {
+		pause := layersPause
+		if at := l.address.get(); at != "" {
+			status, header, body, err := post(ctx, client, "http://"+at+"/"+l.events.Name, r.Value)
+			switch after, _ := strconv.Atoi(header.Get("Retry-After")); {
+			case err != nil: // the process is dead, or has died meanwhile
+			case status == http.StatusCreated:
+				l.ledger.answered(number, body, header.Get(idempotency.ReplayedHeader) != "", l.report)
+				return nil
+			case status == http.StatusConflict || status == http.StatusServiceUnavailable:
+				pause = max(pause, time.Duration(after)*time.Second)
+			case status != http.StatusNotFound: // that is another program's, which has got the port of a dead process
+				return fmt.Errorf("request %d was answered %d %.200s", number, status, body)
+			}
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// post returns an error unless the answer came whole.
+func post(ctx context.Context, client *http.Client, url string, value []byte) (status int, h http.Header, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(value))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	body, err = io.ReadAll(res.Body)
+	_ = res.Body.Close() // it was read
+	return res.StatusCode, res.Header, body, err
+}
