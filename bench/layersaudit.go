@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/versions"
 )
 
@@ -20,40 +21,40 @@ func (l *layersRun) consumeMessages(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() {
+		if err == nil {
+			l.ledger.effects, err = l.counts(ctx, e)
+		}
+		err = errors.Join(err, e.Close())
+	}()
 	route := kafkaadapter.Route{
 		Topics: []string{l.messages.Name}, Scope: "messages", Window: layersWindow,
-		Mode:   kafkaadapter.AtMostOnce{Handle: func(_ context.Context, rec *kafkaadapter.Record) error { return l.handled(rec) }},
-		TooOld: kafkaadapter.Process, TooNew: kafkaadapter.Process, Undecodable: kafkaadapter.Reject,
+		Mode: kafkaadapter.Transactional{Handle: l.handleMessage, MaxAttempts: mostAttempts}, DeadLetters: &deadletter.Options{},
 	}
 	c, err := kafkaadapter.New(e.Engine, layersConsumer(l.broker.seeds, layersGroup+"-messages", route))
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
+	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var watching sync.WaitGroup
-	watching.Go(func() { stop(l.untilConsumed(ctx, e)) })
-	err = c.Run(ctx)
+	watching.Go(func() { stop(l.untilConsumed(running, e)) })
+	err = c.Run(running)
 	stop(err)
 	watching.Wait()
-	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, errAtEnd) {
+	if cause := context.Cause(running); err == nil && !errors.Is(cause, errAtEnd) {
 		err = cause
 	}
 	return err
 }
 
-// handled enters a message that its consumer has handled.
-func (l *layersRun) handled(rec *kafkaadapter.Record) error {
+// handleMessage counts a message in the store of its consumer.
+func (l *layersRun) handleMessage(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	var kind, number uint64
 	if _, err := fmt.Sscan(string(rec.Value), &kind, &number); err != nil || kind > ofEvent || number >= uint64(l.N) {
-		return fmt.Errorf("a message of another run: %.80q", rec.Value)
+		return kafkaadapter.Permanent(fmt.Errorf("a message of another run: %.80q", rec.Value))
 	}
-	l.ledger.mu.Lock()
-	defer l.ledger.mu.Unlock()
-	l.ledger.effects[kind][number]++
-	l.report.OutboxSent++
-	return nil
+	return tx.Add(doneKey(int(kind), number), 1)
 }
 
 // untilConsumed returns errAtEnd once the consumer's store is at the ends that the topic of messages has when the process has
@@ -92,47 +93,53 @@ func (l *layersRun) audit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	done, err := l.counts(ctx, e)
+	if err != nil {
+		return err
+	}
+	r := l.report
+	r.Executed, r.ExecutedTwice = (&tally{counts: done[ofRequest]}).handled()
+	r.Events, r.HandledTwice = (&tally{counts: done[ofEvent]}).handled()
 	for number := range uint64(l.N) {
-		if err := l.auditOne(ctx, e, rows, number); err != nil {
+		if l.ledger.answers[number].twice && done[ofRequest][number] < 2 {
+			r.ExecutedTwice++
+		}
+		for kind := range done { // every request was answered and every event was read, whatever the store says
+			want, got := max(uint64(done[kind][number]), 1), uint64(l.ledger.effects[kind][number])
+			r.OutboxSent += got
+			r.OutboxLost += less(want, got)
+			r.OutboxDoubled += less(got, want)
+		}
+		row, err := rows.Get(ctx, layersTenant, rowKey(number))
+		if err != nil {
 			return err
+		}
+		if row.Found {
+			r.Rows++
+		}
+		if string(row.Row.Payload) != l.ledger.newest[number].payload {
+			r.WrongVersion++
 		}
 		l.Progress.tell("look at everything", number, uint64(l.N))
 	}
 	return nil
 }
 
-func (l *layersRun) auditOne(ctx context.Context, e *opened, rows *versions.Table, number uint64) error {
-	r := l.report
-	done, twice := [2]*uint64{&r.Executed, &r.Events}, [2]*uint64{&r.ExecutedTwice, &r.HandledTwice}
+// counts reads how often each request and each event is done.
+func (l *layersRun) counts(ctx context.Context, e *opened) (done [2][]uint32, err error) {
 	for kind := range done {
-		v, found, err := e.Get(ctx, doneKey(kind, number))
-		n := int64(0)
-		if err == nil && found {
-			n, err = engine.DecodeInt64(v)
+		done[kind] = make([]uint32, l.N)
+		for number := range done[kind] {
+			v, found, err := e.Get(ctx, doneKey(kind, uint64(number)))
+			n := int64(0)
+			if err == nil && found {
+				n, err = engine.DecodeInt64(v)
+			}
+			if err != nil {
+				return done, err
+			}
+			done[kind][number] = uint32(n)
 		}
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			*done[kind]++
-		}
-		if n > 1 || kind == ofRequest && l.ledger.answers[number].twice {
-			*twice[kind]++
-		}
-		// Every request was answered and every event read, whatever the store says.
-		want, got := max(uint64(n), 1), l.ledger.effects[kind][number]
-		r.OutboxLost += less(want, got)
-		r.OutboxDoubled += less(got, want)
 	}
-	row, err := rows.Get(ctx, layersTenant, rowKey(number))
-	if err != nil {
-		return err
-	}
-	if row.Found {
-		r.Rows++
-	}
-	if string(row.Row.Payload) != l.ledger.newest[number].payload {
-		r.WrongVersion++
-	}
-	return nil
+	return done, nil
 }

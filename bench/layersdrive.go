@@ -21,7 +21,7 @@ type layersLedger struct {
 	answers []answer    // the first to each request
 	sends   []uint64    // how often the row was published: see change
 	newest  []change    // of the row
-	effects [2][]uint64 // messages that their consumer has handled, of requests and of events
+	effects [2][]uint32 // how often the consumer of the messages has handled that of a request, and of an event
 }
 
 // An answer is what a client was told.
@@ -33,7 +33,6 @@ type answer struct {
 
 func (l *layersLedger) begin(n int) {
 	l.answers, l.sends, l.newest = make([]answer, n), make([]uint64, n), make([]change, n)
-	l.effects = [2][]uint64{make([]uint64, n), make([]uint64, n)}
 }
 
 // answered enters an answer.
