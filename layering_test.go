@@ -42,7 +42,8 @@ var rooms = map[string][]string{
 	"bench":          {"engine", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions"},
 	"cmd/dedupbench": {"bench"},
 
-	"integrations/watermilldedup": {"engine", "listener"}, // a module of its own
+	"integrations/grpcidempotency": {"engine", "listener"}, // a module of its own
+	"integrations/watermilldedup":  {"engine", "listener"}, // a module of its own
 
 	"examples/atmostonce":    {"engine", "engine/pebble", "kafkaadapter"},
 	"examples/transactional": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter"},
@@ -114,7 +115,7 @@ func TestDependenciesOfIntegrationsReachNobodyElse(t *testing.T) {
 		t.Fatal(mods, err)
 	}
 	for _, file := range []string{"go.mod", "go.sum"} {
-		for _, foreign := range []string{"ThreeDotsLabs/watermill"} {
+		for _, foreign := range []string{"ThreeDotsLabs/watermill", "google.golang.org/grpc", "google.golang.org/genproto"} {
 			if strings.Contains(source(t, file), foreign) {
 				t.Errorf("%s names %s: packages that need it are modules of their own", file, foreign)
 			}

@@ -1,0 +1,126 @@
+package grpcidempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// Options configure the server's interceptor. The zero value is safe and stated field by field.
+type Options struct {
+	// Scope is the engine's scope of the keys. "" = DefaultScope. It is not shared with other packages.
+	Scope string
+
+	// Tenant returns the tenant of a call, up to MaxTenantBytes; keys of different tenants never match. It returns an
+	// authenticated identity, never metadata that the client chooses. An error refuses the call, with its status if it has
+	// one. It is called by several goroutines at once. nil = all calls have one tenant.
+	Tenant func(ctx context.Context, fullMethod string) (string, error)
+
+	// Applies reports whether calls of a method have keys; others reach the handler as they are. nil = all unary methods.
+	Applies func(fullMethod string) bool
+
+	// Optional lets calls without a key reach the handler as they are.
+	Optional bool
+
+	// Retention is how long a key and its reply are kept, from the first call. 0 = DefaultRetention. The engine's
+	// RetentionWeeks must cover it: five weeks for the default.
+	Retention time.Duration
+
+	// Lease is how long a key stays in progress after the process died. 0 = DefaultLease.
+	Lease time.Duration
+
+	// MaxReplyBytes caps a reply that is kept. 0 = DefaultMaxReplyBytes; at most MaxReplyBytesLimit.
+	MaxReplyBytes int
+
+	// Keep reports whether a status that is not OK is the result of its key. nil = as the package documentation says.
+	Keep func(codes.Code) bool
+
+	// FailOpen runs the handler without a key while the store fails. A call can then be run more than once.
+	FailOpen bool
+
+	// Secret keys the fingerprints of requests in the store (HMAC-SHA256). nil = they are keyed by tenant and key, which
+	// are in the store: contents that can be guessed can be verified there.
+	Secret []byte
+
+	// Clock is the engine's clock, for RetryInfo. nil = time.Now.
+	Clock func() time.Time
+
+	// Logger receives a warning for each replay, and for each call that is run because of FailOpen. nil = nobody.
+	Logger *slog.Logger
+
+	// Registerer registers the metrics of package listener, with the queue "grpc". nil: none are registered.
+	Registerer prometheus.Registerer
+}
+
+// What the zero values of Options stand for, and caps.
+const (
+	DefaultScope         = "grpc-idempotency-key"
+	DefaultRetention     = 30 * 24 * time.Hour
+	DefaultLease         = 10 * time.Second
+	DefaultMaxReplyBytes = 64 << 10
+	MaxReplyBytesLimit   = engine.MaxDataBytes - 1<<10
+	MaxKeyBytes          = 255
+	MaxTenantBytes       = 255
+)
+
+const queue = "grpc"
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Scope == "" {
+		o.Scope = DefaultScope
+	}
+	if o.Retention == 0 {
+		o.Retention = DefaultRetention
+	}
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.MaxReplyBytes == 0 {
+		o.MaxReplyBytes = DefaultMaxReplyBytes
+	}
+	if o.Keep == nil {
+		o.Keep = keepByDefault
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxReplyBytes < 0 || o.MaxReplyBytes > MaxReplyBytesLimit {
+		return o, fmt.Errorf("grpcidempotency: Options.MaxReplyBytes is %d: give 1 to %d", o.MaxReplyBytes, MaxReplyBytesLimit)
+	}
+	return o, nil
+}
+
+func keepByDefault(c codes.Code) bool {
+	switch c {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
+		codes.OutOfRange, codes.Unimplemented:
+		return true
+	}
+	return false
+}
+
+// checkRetention has the engine judge an event that is always too new, so that its refusal of the window shows before the
+// first call. Nothing is written.
+func (o *Options) checkRetention(eng *engine.Engine) error {
+	if eng == nil {
+		return errors.New("grpcidempotency: the engine is nil")
+	}
+	_, err := eng.TryClaim(context.Background(), engine.Event{
+		Scope: o.Scope, ID: []byte("retention"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC),
+		Window: o.Retention, Origin: engine.Origin{Topic: queue},
+	})
+	if err != nil {
+		return fmt.Errorf("grpcidempotency: Options.Retention of %v: %w", o.Retention, err)
+	}
+	return nil
+}
