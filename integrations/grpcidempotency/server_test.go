@@ -81,7 +81,7 @@ func TestTenantsShareNoKeys(t *testing.T) {
 	var fail error
 	handle, runs := counting()
 	s := newServer(t, inMemory(t), grpcidempotency.Options{Tenant: func(context.Context, string) (string, error) { return tenant, fail }}, handle)
-	for i, c := range []struct{ tenant, key string }{{"a", "k"}, {"b", "k"}, {"", "a:k"}, {"1:", "k"}, {"", "k"}, {"a", "k"}} {
+	for i, c := range []struct{ tenant, key string }{{"a", "k"}, {"b", "k"}, {"a:b", "k"}, {"a", "b:k"}, {"", "k"}, {"a", "k"}} {
 		tenant = c.tenant
 		if _, err := s.call(c.key); err != nil {
 			t.Error(i, err)
