@@ -108,7 +108,7 @@ func race(t *testing.T, s *server, n int) {
 	for range n {
 		clients.Go(func() {
 			got, err := s.call("k")
-			for tries := 0; tries < 100; tries++ {
+			for range 100 {
 				wait, again := delay(err)
 				if !again {
 					break
