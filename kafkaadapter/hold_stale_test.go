@@ -13,7 +13,12 @@ import (
 // detached is a partition at offset 1 that this consumer owns and that has no worker.
 func (r *rig) detached(t *testing.T) *partition {
 	t.Helper()
-	c, err := New(r.eng, r.options(r.work(2, nil)))
+	return r.detachedWith(t, r.work(2, nil))
+}
+
+func (r *rig) detachedWith(t *testing.T, mode Mode) *partition {
+	t.Helper()
+	c, err := New(r.eng, r.options(mode))
 	if err != nil {
 		t.Fatal(err)
 	}

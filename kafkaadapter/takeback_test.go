@@ -133,6 +133,69 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	}
 }
 
+// No handler has begun yet: the group's offset is that of the first record.
+func TestKafkaIsNotAheadBeforeTheFirstHandler(t *testing.T) {
+	r := newRig(t, 1)
+	p := r.detachedWith(t, r.noting())
+	for offset, id := range []string{"", "a", "b"} {
+		if rec := r.event(0, id); id != "" {
+			rec.Offset, rec.Timestamp = int64(offset), time.Now()
+			p.taken = append(p.taken, rec)
+		}
+	}
+	b, err := p.commitBatch(2)
+	if err != nil || len(b.claimed) != 2 || r.stored(t, 0) != 3 {
+		t.Fatalf("%d of 2 are claimed, the store is at %d, %v", len(b.claimed), r.stored(t, 0), err)
+	}
+	if next := p.offsets.next(); next != 1 {
+		t.Errorf("Kafka may have %d", next)
+	}
+}
+
+// A member joins while handlers of both partitions run: what has not begun of the one that moves is the new member's.
+func TestRebalanceTakesBackWhatHasNotBegun(t *testing.T) {
+	r := newRig(t, 2)
+	ids := [][]string{numbered("a", firstWidth), numbered("b", firstWidth)}
+	for partition := range ids {
+		r.send(t, int32(partition), ids[partition]...)
+	}
+	began, release := make(chan struct{}, 2), make(chan struct{})
+	first := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		r.note(ctx, rec)
+		if rec.Offset == 10 {
+			began <- struct{}{}
+			<-release
+		}
+		return nil
+	}})
+	<-began
+	<-began
+	a, b := first.partition(topicPartition{r.topic, 0}), first.partition(topicPartition{r.topic, 1})
+	second := r.start(t, r.noting())
+	moves := a
+	select {
+	case <-a.ending.Done():
+	case <-b.ending.Done():
+		moves = b
+	}
+	close(release)
+	<-moves.done
+	r.untilHandled(t, 2*firstWidth)
+	first.stop(t)
+	second.stop(t)
+	first.counts(t, firstWidth+11, "records_total", "claimed")
+	second.counts(t, firstWidth-11, "records_total", "claimed")
+	for _, m := range []*member{first, second} {
+		m.counts(t, 0, "lost_total")
+	}
+	want, got := slices.Concat(ids...), r.handledIDs()
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("handled %q", got)
+	}
+}
+
 func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", firstWidth)...)
