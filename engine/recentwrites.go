@@ -9,9 +9,10 @@ const keyOverhead = 64
 
 // recentWrites remembers the batch that wrote each key last, as far as an open transaction needs it.
 type recentWrites struct {
-	seqs  map[string]uint64
-	bytes int // of the keys, with keyOverhead for each
-	prune int // bytes at which keys are forgotten next
+	seqs   map[string]uint64
+	newest uint64 // batch in it
+	bytes  int    // of the keys, with keyOverhead for each
+	prune  int    // bytes at which keys are forgotten next
 }
 
 // note keeps that a batch writes the key.
@@ -20,6 +21,7 @@ func (w *recentWrites) note(key string, seq uint64) {
 		w.bytes += len(key) + keyOverhead
 	}
 	w.seqs[key] = seq
+	w.newest = max(w.newest, seq)
 }
 
 // due reports whether it is time to forget what nobody needs.
@@ -30,6 +32,10 @@ func (w *recentWrites) full() bool { return w.bytes >= MaxRecentWriteBytes }
 
 // forget drops all keys whose last write is not after the given batch.
 func (w *recentWrites) forget(upTo uint64) {
+	if upTo >= w.newest {
+		clear(w.seqs)
+		w.bytes = 0
+	}
 	for key, seq := range w.seqs {
 		if seq <= upTo {
 			delete(w.seqs, key)

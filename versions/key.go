@@ -89,11 +89,11 @@ func split(key []byte) (prefix []byte, version, tie uint64, err error) {
 	return key[:n], ^binary.BigEndian.Uint64(key[n:]), binary.BigEndian.Uint64(key[n+8:]), nil
 }
 
-// encode returns the value of a row and its tie. now is the time of a deletion.
-func (r *Row) encode(now time.Time) (value []byte, tie uint64) {
+// encode returns the value of a row and its tie. now is asked for the time of a deletion.
+func (r *Row) encode(now func() time.Time) (value []byte, tie uint64) {
 	switch {
 	case r.Deleted:
-		return binary.AppendVarint([]byte{kindDeletion}, now.UnixMicro()), tieDeletion
+		return binary.AppendVarint([]byte{kindDeletion}, now().UnixMicro()), tieDeletion
 	case r.Time.IsZero():
 		value = append(make([]byte, 0, 1+len(r.Payload)), kindRow)
 	default:

@@ -14,6 +14,7 @@ import (
 func TestGoldenRows(t *testing.T) {
 	table := &Table{prefix: appendPart(nil, "t")}
 	now := time.UnixMicro(1700000000000000).UTC()
+	clock := func() time.Time { return now }
 	for _, c := range []struct {
 		row        Row
 		key, value string
@@ -22,7 +23,7 @@ func TestGoldenRows(t *testing.T) {
 		{Row{Tenant: "a", Key: []byte("k"), Version: 1 << 63, Time: now, Payload: []byte("p")}, "7400016100016b00017fffffffffffffffeea2c3a44a86089b", "748080f2818389850670"},
 		{Row{Tenant: "a", Key: []byte("k"), Version: AllVersions, Deleted: true}, "7400016100016b000100000000000000000000000000000001", "648080f28183898506"},
 	} {
-		value, tie := c.row.encode(now)
+		value, tie := c.row.encode(clock)
 		key := appendSuffix(table.rowPrefix(c.row.Tenant, c.row.Key), c.row.Version, tie)
 		if hex.EncodeToString(key) != c.key || hex.EncodeToString(value) != c.value {
 			t.Errorf("%+v is %x = %x, want %s = %s", c.row, key, value, c.key, c.value)
@@ -34,12 +35,13 @@ func TestGoldenRows(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	table := &Table{prefix: appendPart(nil, "t")}
 	now := time.UnixMicro(1700000000000000).UTC()
+	clock := func() time.Time { return now }
 	for _, r := range []Row{
 		{Tenant: "a", Key: []byte("k\x00"), Version: 1, Payload: []byte("p")},
 		{Tenant: "a", Key: []byte("k"), Version: 7, Time: now, Payload: []byte("p")},
 		{Tenant: "a", Key: []byte("k"), Version: AllVersions, Deleted: true},
 	} {
-		value, tie := r.encode(now)
+		value, tie := r.encode(clock)
 		f.Add(appendSuffix(table.rowPrefix(r.Tenant, r.Key), r.Version, tie), value)
 	}
 	f.Add(appendSuffix(table.rowPrefix("a", []byte("k")), 3, tieErasure), []byte{kindErasure})

@@ -9,13 +9,13 @@ import (
 // A TxTable is a table as a transaction sees it. What it writes commits with the claims, the offsets and all other writes of
 // the transaction, or not at all. Methods return the errors of engine.Tx: ErrNoTransaction, ErrConflict, ErrLimit.
 type TxTable struct {
-	t    *Table
-	tx   *engine.Tx
-	rows engine.TxKeySpace
+	t       *Table
+	rows    engine.TxKeySpace
+	changed engine.TxKeySpace // see appliedSpace
 }
 
 // In returns the table as a transaction sees it.
-func (t *Table) In(tx *engine.Tx) TxTable { return TxTable{t, tx, tx.In(rowSpace)} }
+func (t *Table) In(tx *engine.Tx) TxTable { return TxTable{t, tx.In(rowSpace), tx.In(appliedSpace)} }
 
 // Put writes one version of a row. It reads nothing, so that it costs what a write costs and never conflicts with another
 // Put; it does not matter in which order versions arrive, nor how often. Slices are copied.
@@ -27,7 +27,7 @@ func (t TxTable) Put(r Row) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	value, tie := r.encode(t.t.opt.Clock())
+	value, tie := r.encode(t.t.opt.Clock)
 	key := appendSuffix(t.t.rowPrefix(r.Tenant, r.Key), r.Version, tie)
 	if err := t.rows.Put(key, value); err != nil {
 		return err
@@ -42,7 +42,7 @@ func (t TxTable) Delete(tenant string, key []byte, version uint64) error {
 }
 
 // applied notes the time of the commit.
-func (t TxTable) applied() error { return t.tx.In(appliedSpace).PutCommitTime(t.t.name) }
+func (t TxTable) applied() error { return t.changed.PutCommitTime(t.t.name) }
 
 // Get returns the newest version of a row, with the transaction's own writes. The transaction conflicts with a Put of a version
 // that would have been returned instead, and with no other.
