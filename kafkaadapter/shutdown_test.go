@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -147,17 +148,20 @@ func TestSecondConsumerWithOneInstanceIDEndsTheFirst(t *testing.T) {
 
 func TestRunThatCannotBeginGivesItsMetricsBack(t *testing.T) {
 	r := newRig(t, 1)
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Scope = "mine" })
+	reg := prometheus.NewRegistry() // the rig's own keeps metrics
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Scope, o.Telemetry.Registerer = "mine", reg })
 	r.UntilMembers(t, r.group, 1, r.topic)
 	m.stop(t)
-	other := r.start(t, r.work(1, nil), func(o *Options) { o.Group, o.Routes[0].Scope = "another", "mine" })
+	other := r.start(t, r.work(1, nil), func(o *Options) {
+		o.Group, o.Routes[0].Scope, o.Telemetry.Registerer = "another", "mine", reg
+	})
 	<-other.done
 	if !errors.Is(other.err, ErrScopeShared) {
 		t.Errorf("Run: %v", other.err)
 	}
-	for group, m := range map[string]*member{r.group: m, "another": other} {
+	for _, group := range []string{r.group, "another"} {
 		o := r.options(r.work(1, nil))
-		o.Group, o.Telemetry.Registerer = group, m.reg
+		o.Group, o.Telemetry.Registerer = group, reg
 		if _, err := New(r.eng, o); err != nil {
 			t.Errorf("group %s: the next consumer cannot use the registry: %v", group, err)
 		}
