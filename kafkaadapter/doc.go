@@ -174,7 +174,7 @@
 // # Metrics
 //
 // Options.Telemetry.Registerer has these from New until Run returns. All have the labels group and member, which is
-// Options.Membership.InstanceID, besides those named here. Nothing is labelled by id or key.
+// Options.Membership.InstanceID or Pinned.Ordinal, besides those named here. Nothing is labelled by id or key.
 //
 //	metric                               kind       labels                    figure
 //	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: without those taken back, once the handlers have begun

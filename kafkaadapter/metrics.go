@@ -38,7 +38,7 @@ type metrics struct {
 
 func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{}
-	labels := prometheus.Labels{"group": c.opt.Group, "member": c.opt.Membership.InstanceID} // the same names for all members
+	labels := prometheus.Labels{"group": c.opt.Group, "member": c.opt.Membership.label()} // the same names for all members
 	counter := func(name, help string, names ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dedup_kafka_" + name, Help: help, ConstLabels: labels}, names)
 	}
@@ -72,7 +72,7 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, newGauges(c, labels)} {
 		if err := r.Register(col); err != nil {
 			m.unregister()
-			return nil, fmt.Errorf("hapax: registering metrics; consumers of one group that share a registry need an Options.Membership.InstanceID each: %w", err)
+			return nil, fmt.Errorf("hapax: registering metrics; consumers of one group that share a registry need an Options.Membership.InstanceID, or a Pinned.Ordinal, each: %w", err)
 		}
 		m.registered = append(m.registered, func() bool { return r.Unregister(col) })
 	}

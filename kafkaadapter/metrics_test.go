@@ -117,3 +117,18 @@ func TestStaticAndDynamicConsumersShareARegistry(t *testing.T) {
 		}
 	}
 }
+
+func TestPinnedConsumersShareARegistryByTheirOrdinal(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	for _, tt := range []struct {
+		ordinal int
+		fails   bool
+	}{{0, false}, {1, false}, {0, true}} {
+		o := someOptions()
+		o.Membership.Pinned, o.Telemetry.Registerer = Pinned{tt.ordinal, 2}, reg
+		_, err := New(memEngine(t), o)
+		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "Ordinal") {
+			t.Errorf("ordinal %d: %v", tt.ordinal, err)
+		}
+	}
+}

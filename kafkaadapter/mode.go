@@ -36,7 +36,8 @@ type AtMostOnce struct {
 type Transactional struct {
 	// Handle handles a record inside the transaction of its batch, or in a part of it with Route.Concurrency. Set it or
 	// HandleBatch. A failure undoes the writes for this record only. It may run again after a conflict, a failure or a crash.
-	// See AtMostOnce.Handle for the context and the order.
+	// See AtMostOnce.Handle for the context and the order. Tx must not be used after Handle has returned, as in a goroutine
+	// that it has left behind: what is written then can become part of the next record, or is ErrNoTransaction.
 	// Application keys that begin with KeyPrefix belong to the adapter.
 	// Verdicts that tx returns are final when it commits: see engine.DurableAtCommit.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error

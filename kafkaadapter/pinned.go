@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -36,6 +37,14 @@ var ErrPinnedChanged = errors.New("hapax: Membership.Pinned has changed for this
 	"and Recovery.ForeignStore = TrustKafka: repeats of earlier events are then handled again")
 
 func (m *Membership) isPinned() bool { return m.Pinned.Of != 0 }
+
+// label names the consumer among those of its group in metrics.
+func (m *Membership) label() string {
+	if m.isPinned() {
+		return strconv.Itoa(m.Pinned.Ordinal)
+	}
+	return m.InstanceID
+}
 
 func (s Pinned) has(partition int32) bool { return int(partition)%s.Of == s.Ordinal }
 
