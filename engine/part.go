@@ -145,7 +145,7 @@ func (p *Part) check(join bool) error {
 // begin. The locks of both transactions are held.
 func (p *Part) isOutdated() bool {
 	tx, of := p.tx, p.of
-	if !of.valid(p.at.serial) {
+	if !of.points.valid(p.at.serial) {
 		return true
 	}
 	for _, w := range of.writes[p.at.at.writes:] {
@@ -250,7 +250,7 @@ func (tx *Tx) endParts() {
 // lockBase locks the transaction for a read of the part; the caller unlocks it.
 func (p *Part) lockBase() error {
 	err := p.of.lock()
-	if err == nil && !p.of.valid(p.at.serial) {
+	if err == nil && !p.of.points.valid(p.at.serial) {
 		p.of.mu.Unlock()
 		err = ErrPartOutdated
 	}

@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -142,11 +140,10 @@ type Tx struct {
 	lostTo uint64 // the batch that it lost to, or a later one, 0 if it has not lost
 	told   bool   // of others' claims, which are as of now and not as of the start as reads are
 	bytes  int
-	req    *request          // claims, in the order they were made
-	writes []txWrite         // in the order they were made
-	latest map[string]int    // state key to index of its latest write
-	serial uint64            // of the last savepoint
-	undone []serials         // savepoints that are not valid any more, rising
+	req    *request       // claims, in the order they were made
+	writes []txWrite      // in the order they were made
+	latest map[string]int // state key to index of its latest write
+	points savepoints
 	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
 	ranges []keyRange        // what its scans have read
 
@@ -245,102 +242,6 @@ func (tx *Tx) ReleaseHold(name string) error {
 		return err
 	}
 	return tx.write(holdKey(name), nil)
-}
-
-// A Savepoint is a point in a transaction that it can go back to.
-type Savepoint struct {
-	tx     *Tx
-	serial uint64
-	at     progress
-}
-
-// serials are those after the first one, up to the last one.
-type serials struct{ after, last uint64 }
-
-// progress is how much of what a transaction does is done.
-type progress struct {
-	claims, keys, near, altered, writes, verdicts int
-	kept                                          verdictCounts
-}
-
-// Savepoint marks this point of the transaction.
-func (tx *Tx) Savepoint() (Savepoint, error) {
-	if err := tx.lock(); err != nil {
-		return Savepoint{}, err
-	}
-	defer tx.mu.Unlock()
-	return tx.savepoint(), nil
-}
-
-// savepoint is Savepoint with tx.mu held.
-func (tx *Tx) savepoint() Savepoint {
-	tx.serial++
-	r := tx.req
-	return Savepoint{tx, tx.serial, progress{
-		len(r.claims), len(r.arena), len(r.near), len(tx.altered), len(tx.writes), tx.watched.mark(), tx.kept,
-	}}
-}
-
-// RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken; what was before stays. Savepoints
-// taken since then are no longer valid.
-func (tx *Tx) RollbackTo(s Savepoint) error {
-	if err := tx.enter(); err != nil {
-		return err
-	}
-	defer tx.leave()
-	if s.tx != tx || !tx.valid(s.serial) {
-		return &KeyError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
-	}
-	tx.invalidate(s.serial)
-	tx.undo(s.at)
-	tx.watched.undo(s.at.verdicts)
-	tx.kept = s.at.kept
-	return nil
-}
-
-// valid reports whether no rollback went back behind the savepoint.
-func (tx *Tx) valid(serial uint64) bool {
-	i, _ := slices.BinarySearchFunc(tx.undone, serial, func(u serials, serial uint64) int { return cmp.Compare(u.last, serial) })
-	return i == len(tx.undone) || serial <= tx.undone[i].after
-}
-
-// invalidate makes all savepoints invalid that were taken after the given one.
-func (tx *Tx) invalidate(after uint64) {
-	n := len(tx.undone)
-	for n > 0 && tx.undone[n-1].after >= after {
-		n--
-	}
-	if tx.undone = tx.undone[:n]; after < tx.serial {
-		tx.undone = append(tx.undone, serials{after, tx.serial})
-	}
-}
-
-// undo takes back what was done since to.
-func (tx *Tx) undo(to progress) {
-	r := tx.req
-	for n := len(tx.altered) - 1; n >= to.altered; n-- {
-		a := &tx.altered[n]
-		tx.bytes += len(a.before.Data) - len(r.records[a.claim].Data)
-		r.records[a.claim] = a.before
-	}
-	clear(tx.altered[to.altered:])
-	tx.altered = tx.altered[:to.altered]
-	tx.e.tx.release(tx, to.claims)
-	clear(r.claims[to.claims:])
-	clear(r.records[min(to.claims, len(r.records)):])
-	r.claims, r.records = r.claims[:to.claims], r.records[:to.claims]
-	r.arena, r.near = r.arena[:to.keys], r.near[:to.near]
-	for i := len(tx.writes) - 1; i >= to.writes; i-- {
-		w := &tx.writes[i]
-		tx.bytes -= w.size()
-		if w.before < 0 {
-			delete(tx.latest, w.name)
-		} else {
-			tx.latest[w.name] = w.before
-		}
-	}
-	clear(tx.writes[to.writes:])
-	tx.writes = tx.writes[:to.writes]
 }
 
 // enter begins a method: the transaction is live and has not lost, the engine works, and tx.mu is held. leave ends it.
@@ -564,84 +465,4 @@ func (tx *Tx) freeRequests() {
 		tx.e.free(tx.ahead)
 		tx.ahead = nil
 	}
-}
-
-// admitTx decides a transaction: either all of it goes into the group or nothing.
-func (e *Engine) admitTx(g *group, r *request) error {
-	tx := r.tx
-	lost, met := e.tx.overtaken(tx)
-	if lost > 0 {
-		return ErrConflict
-	}
-	if err := e.holds.admit(tx); err != nil {
-		return err
-	}
-	for i := range r.claims {
-		c := &r.claims[i]
-		if c.week < e.decideOld {
-			return ErrWeekDropped
-		}
-		rec := &r.records[i]
-		now, found, err := e.decide(r.key(&c.place), c)
-		if err != nil {
-			return err
-		}
-		if err := e.validate(r, c, rec, &now, found); err != nil {
-			return err
-		}
-		if _, _, err := e.refs(g, c.scope, rec.Origin.Topic, c.week); err != nil {
-			return err
-		}
-	}
-	if err := e.checkUnclaims(g, tx); err != nil {
-		return err
-	}
-	if err := e.resolveSums(g, tx); err != nil {
-		return err
-	}
-	for i := range r.claims {
-		c := &r.claims[i]
-		if err := e.claim(g, r.key(&c.place), c, &r.records[i]); err != nil {
-			return e.stop(err) // cannot be: its names are known by now
-		}
-	}
-	if err := e.admitWrites(g, tx); err != nil {
-		return e.stop(err) // cannot be, for the same reason
-	}
-	e.writeSums(g, tx)
-	e.tx.wrote(tx, e.seq+1)
-	tx.won.Store(e.seq + 1)
-	tx.member.committed(e.seq+1, met)
-	return nil
-}
-
-// admitWrites puts the writes of a transaction into the group, and gives the entries of the outbox among them their keys.
-func (e *Engine) admitWrites(g *group, tx *Tx) error {
-	produced := false
-	for i := range tx.writes {
-		if tx.writes[i].atCommit {
-			tx.writes[i].Value = EncodeInt64(e.commitTime().UnixMicro())
-		}
-		w := tx.writes[i].StateWrite
-		if tx.writes[i].sum != nil || tx.latest[string(w.Key)] != i {
-			continue
-		}
-		if u := tx.writes[i].unclaim; u != nil {
-			if err := e.unclaim(g, u); err != nil {
-				return err
-			}
-			continue
-		}
-		if w.Key[0] == stateProduced {
-			w.Key, produced = e.outbox.admit(w.Key), true
-		}
-		g.batch.State = append(g.batch.State, w)
-		g.bytes += len(w.Key) + len(w.Value)
-		e.holds.noteWrite(w)
-	}
-	if produced {
-		g.batch.State = append(g.batch.State, e.outbox.count())
-		g.produced = true
-	}
-	return nil
 }
