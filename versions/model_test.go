@@ -213,7 +213,7 @@ func (m *model) replace(t testing.TB) {
 	for _, r := range m.rows {
 		newest, ok := r.newest()
 		clear(r.puts)
-		if ok && !(newest.row.Deleted && m.c.now().Sub(newest.at) > m.keep) {
+		if ok && (!newest.row.Deleted || m.c.now().Sub(newest.at) <= m.keep) {
 			r.puts[identity(newest.row)] = newest
 		}
 	}

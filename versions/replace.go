@@ -203,7 +203,7 @@ func (t *Table) Run(ctx context.Context) error {
 	for {
 		done, err := t.Replace(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was asked to end
+			return nil // it was asked to end
 		}
 		if err != nil {
 			return err

@@ -176,7 +176,7 @@ func main() {
 			stop()
 		}
 	}()
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	if err := consume(ctx, eng, table, *topic, kgo.SeedBrokers(strings.Split(*brokers, ",")...)); err != nil {
 		log.Panic(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestTheCopyFollowsTheTable(t *testing.T) {
 	}
 
 	response := httptest.NewRecorder()
-	serve(table).ServeHTTP(response, httptest.NewRequest("GET", "/tenants/acme", nil))
+	serve(table).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/tenants/acme", nil))
 	var answer struct {
 		LastApplied time.Time `json:"last_applied"`
 		Rows        []struct {
