@@ -29,7 +29,7 @@ func TestLayersNoticeABrokenRule(t *testing.T) {
 	} {
 		t.Run(string(control), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			seen := make([]uint64, len(figures(&LayersReport{})))
 			for { // a kill need not hit the wrong moment; some of a few do
