@@ -45,7 +45,7 @@ func (m *machine) direct(ctx context.Context) {
 				w.violate("moving a leader: %v", err)
 			}
 		default:
-			if err := w.produce(1 + w.pick(20)); err != nil {
+			if err := w.produce(1 + w.pick(60)); err != nil {
 				w.violate("producing: %v", err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -27,6 +28,8 @@ type machine struct {
 	eng    *engine.Engine
 	after  disk     // what the cut has left
 	faults *trouble // of the brokers; nil: none
+
+	working atomic.Int64 // calls of handlers, also of those that nobody waits for
 
 	reached [partitions]int64 // offsets that batches have set, one batch after the other
 }
@@ -140,6 +143,9 @@ func (m *machine) consume(end ending) moment {
 	for _, b := range m.joined {
 		<-b.exited
 	}
+	for m.working.Load() > 0 {
+		time.Sleep(longestSync)
+	}
 	time.Sleep(longestSync) // Engine.Close waits for calls in a way that would stop the bubble's clock
 	return kind
 }
@@ -231,7 +237,7 @@ var errHiccup = errors.New("the handler fails this time")
 
 // handle counts the event and adds its amount to its account, in the transaction. What fails does so after it has
 // written.
-func (m *machine) handle(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
+func (m *machine) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	e := m.w.event(rec.Event.ID)
 	if !m.p.tick(atHandler) {
 		return errPower
@@ -239,12 +245,7 @@ func (m *machine) handle(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 	m.w.mu.Lock()
 	m.w.tally.handled++
 	m.w.mu.Unlock()
-	switch {
-	case m.w.chance(10):
-		time.Sleep(m.w.upTo(3 * time.Millisecond))
-	case m.w.chance(1):
-		time.Sleep(m.w.upTo(100 * time.Millisecond))
-	}
+	m.work(ctx)
 	amount, err := strconv.ParseInt(string(rec.Value), 10, 64)
 	if err != nil {
 		return err
@@ -278,7 +279,7 @@ func (m *machine) handle(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 }
 
 // handleOnce is the handler of AtMostOnce. What it does is outside the store.
-func (m *machine) handleOnce(_ context.Context, rec *kafkaadapter.Record) error {
+func (m *machine) handleOnce(ctx context.Context, rec *kafkaadapter.Record) error {
 	e := m.w.event(rec.Event.ID)
 	if !m.p.tick(atHandler) {
 		return errPower
@@ -287,9 +288,7 @@ func (m *machine) handleOnce(_ context.Context, rec *kafkaadapter.Record) error 
 	e.calls++
 	m.w.tally.handled++
 	m.w.mu.Unlock()
-	if m.w.chance(10) {
-		time.Sleep(m.w.upTo(3 * time.Millisecond))
-	}
+	m.work(ctx)
 	m.p.tick(atHandler)
 	switch {
 	case e.poison == panicking:
@@ -298,6 +297,30 @@ func (m *machine) handleOnce(_ context.Context, rec *kafkaadapter.Record) error 
 		return errHiccup
 	}
 	return nil
+}
+
+// work takes the time of a handler. Where members exchange partitions some handlers are so slow that the group, or the drain
+// timeout, does not wait for them, and some of these do not watch their context.
+func (m *machine) work(ctx context.Context) {
+	w := m.w
+	m.working.Add(1)
+	defer m.working.Add(-1)
+	switch {
+	case w.together && w.chance(1):
+		d := w.upTo(w.pace.away)
+		if w.chance(50) {
+			ctx = context.Background()
+		}
+		select {
+		case <-ctx.Done():
+		case <-m.p.dead:
+		case <-time.After(d):
+		}
+	case w.together && w.chance(30), w.chance(10):
+		time.Sleep(w.upTo(3 * time.Millisecond))
+	case w.chance(1):
+		time.Sleep(w.upTo(100 * time.Millisecond))
+	}
 }
 
 // The host keys that handlers write: how often an event took effect, and the sum of the amounts of an account's events.

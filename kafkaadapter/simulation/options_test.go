@@ -26,6 +26,7 @@ func (b *member) options() kafkaadapter.Options {
 		Hooks:      kafkaadapter.Hooks{OnStop: b.stopped, OnAssigned: b.assigned, OnRevoked: b.revoked, OnLost: b.lost},
 	}
 	if w.together {
+		o.Timeouts.Drain, o.Timeouts.Shutdown = w.pace.session/3, w.pace.session/3
 		o.Membership.InstanceID, o.Membership.ServerSideAssignment = "", w.serverSide
 		if w.static {
 			o.Membership.InstanceID = b.name
@@ -63,5 +64,10 @@ var (
 )
 
 func (p pace) client() []kgo.Opt {
-	return []kgo.Opt{kgo.SessionTimeout(p.session), kgo.HeartbeatInterval(p.session / 6), kgo.RebalanceTimeout(2 * p.session), kgo.RequestTimeoutOverhead(p.session)}
+	return []kgo.Opt{
+		kgo.SessionTimeout(p.session), kgo.HeartbeatInterval(p.session / 6), kgo.RebalanceTimeout(p.session),
+		// The embedded broker can lose count of who has joined, and then waits for the rebalance timeout, which begins anew with each
+		// attempt to join: attempts of all members together must be rarer.
+		kgo.RequestTimeoutOverhead(5 * p.session),
+	}
 }

@@ -25,7 +25,7 @@ const (
 	deadTopic   = "in-dlt"
 	partitions  = 3
 	accounts    = 4
-	maxAttempts = 20 // above what failures of handlers that recover and deaths in them come to
+	maxAttempts = 30 // above what failures of handlers that recover and deaths in them come to
 )
 
 // An event is what a producer says happened, however often it says so.
