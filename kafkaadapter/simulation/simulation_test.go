@@ -4,7 +4,13 @@
 //
 // While a machine runs, brokers answer requests with errors or cut connections. Between two machines leaders move, and now and
 // then something else commits for the group: the next machine then has to stop that partition, and to leave its offset alone.
-// One seed of three is for AtMostOnce, the others are for Transactional.
+// One seed of three is for AtMostOnce, the others are for Transactional; some seeds are on Pebble.
+//
+// There are three forms: a single consumer; members of one process that share an engine and exchange partitions; and pinned
+// processes with a store each. Members with the classic protocol need real time, because the client holds a mutex while it
+// joins a group, unless the tests are built with the tag synctests, with which the client has mutexes that virtual time knows.
+//
+// Where wrappers cannot break a rule, -simulate.mutants builds the adapter without it and wants that to be seen.
 //
 // A seed decides what is produced, which handlers fail, where the power is cut and what survives. It does not decide the
 // order in which goroutines run, so a failure need not come back at its first repetition.
