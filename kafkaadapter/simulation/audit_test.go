@@ -181,7 +181,7 @@ func (a *audit) checkCoupling() {
 			return
 		}
 		for offset, e := range a.w.log[p][:next] {
-			if _, claimed := a.claims[e.id]; !claimed && !(a.w.atMostOnce && a.unread(e)) {
+			if _, claimed := a.claims[e.id]; !claimed && (!a.w.atMostOnce || !a.unread(e)) {
 				a.w.violate("partition %d is at %d, and its record %d, %s, has left no trace", p, next, offset, e.id)
 			}
 		}

@@ -15,7 +15,7 @@ func (m *machine) direct(ctx context.Context) {
 	alive := append([]*member(nil), m.joined...)
 	var muted []*member
 	for range 2 + w.pick(6) {
-		if !m.pause(ctx, w.upTo(w.pace.between)) {
+		if !m.pause(ctx, w.upTo(w.between)) {
 			break
 		}
 		switch k := w.pick(100); {
@@ -50,7 +50,7 @@ func (m *machine) direct(ctx context.Context) {
 			}
 		}
 		if len(muted) > 0 && w.chance(40) {
-			if !m.pause(ctx, w.upTo(w.pace.away)) {
+			if !m.pause(ctx, w.upTo(w.away)) {
 				break
 			}
 			for _, b := range muted {

@@ -30,8 +30,8 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	}
 	began := time.Now()
 	for g := w.cluster.GroupInfo(group); g != nil && len(g.Members) > 0; g = w.cluster.GroupInfo(group) {
-		time.Sleep(w.pace.session / 4) // those that died are forgotten
-		if time.Since(began) > 4*w.pace.session {
+		time.Sleep(w.session / 4) // those that died are forgotten
+		if time.Since(began) > 4*w.session {
 			(&machine{w: w}).reap(context.Background())
 		}
 	}

@@ -132,7 +132,7 @@ func (m *machine) consume(end ending) moment {
 			kind = atIdle
 			m.p.cut()
 		case end == stoppedLater:
-			time.Sleep(w.pace.settle)
+			time.Sleep(w.settle)
 		}
 	}
 	over()
@@ -159,8 +159,8 @@ func (m *machine) drained(ctx context.Context) <-chan struct{} {
 		if m.w.together && m.w.intrusion == nil {
 			m.direct(ctx)
 		}
-		reapAt := time.Now().Add(4 * m.w.pace.session)
-		began, limit, was := time.Now(), m.w.pace.patience, [partitions]int64{}
+		reapAt := time.Now().Add(4 * m.w.session)
+		began, limit, was := time.Now(), m.w.patience, [partitions]int64{}
 		if m.w.intrusion != nil {
 			limit = noticeTime
 		}
@@ -169,7 +169,7 @@ func (m *machine) drained(ctx context.Context) <-chan struct{} {
 				began, was = time.Now(), now
 			}
 			if m.w.together && time.Now().After(reapAt) {
-				reapAt = time.Now().Add(4 * m.w.pace.session)
+				reapAt = time.Now().Add(4 * m.w.session)
 				m.reap(ctx)
 			}
 			if time.Since(began) > limit {
@@ -307,7 +307,7 @@ func (m *machine) work(ctx context.Context) {
 	defer m.working.Add(-1)
 	switch {
 	case w.together && w.chance(1):
-		d := w.upTo(w.pace.away)
+		d := w.upTo(w.away)
 		if w.chance(50) {
 			ctx = context.Background()
 		}

@@ -26,7 +26,7 @@ func (b *member) options() kafkaadapter.Options {
 		Hooks:      kafkaadapter.Hooks{OnStop: b.stopped, OnAssigned: b.assigned, OnRevoked: b.revoked, OnLost: b.lost},
 	}
 	if w.together {
-		o.Timeouts.Drain, o.Timeouts.Shutdown = w.pace.session/3, w.pace.session/3
+		o.Timeouts.Drain, o.Timeouts.Shutdown = w.session/3, w.session/3
 		o.Membership.InstanceID, o.Membership.ServerSideAssignment = "", w.serverSide
 		if w.static {
 			o.Membership.InstanceID = b.name

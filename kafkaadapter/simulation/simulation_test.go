@@ -172,9 +172,9 @@ func (w *world) oneLife(onPebble bool) {
 // downtime is how long it takes until the power is back: mostly within the group's patience, sometimes hours.
 func (w *world) downtime() time.Duration {
 	if w.chance(20) {
-		return w.upTo(w.pace.longDown)
+		return w.upTo(w.longDown)
 	}
-	return w.upTo(w.pace.down)
+	return w.upTo(w.down)
 }
 
 // lastLife handles everything that is left, and looks at the whole.

@@ -156,8 +156,8 @@ func newWorld(seed uint64, d disk, f form, m mutation) (*world, error) {
 	w.mutate, w.network = m.store, new(kfake.VirtualNetwork)
 	var err error
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(brokers), kfake.Ports(9092, 9093, 9094), kfake.ListenFn(w.network.Listen),
-		kfake.SeedTopics(int32(partitions*f.pods()), topic), kfake.SeedTopics(1, deadTopic), kfake.GroupMinSessionTimeout(f.pace.session),
-		kfake.BrokerConfigs(map[string]string{"group.consumer.session.timeout.ms": strconv.Itoa(int(f.pace.session.Milliseconds()))}))
+		kfake.SeedTopics(int32(partitions*f.pods()), topic), kfake.SeedTopics(1, deadTopic), kfake.GroupMinSessionTimeout(f.session),
+		kfake.BrokerConfigs(map[string]string{"group.consumer.session.timeout.ms": strconv.Itoa(int(f.session.Milliseconds()))}))
 	if err != nil {
 		return nil, err
 	}
