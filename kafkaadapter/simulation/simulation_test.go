@@ -297,7 +297,7 @@ func TestBrokenProtocolsAreCaught(t *testing.T) {
 		{"the group's commits forgotten", mutation{broker: forgetCommits}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const seeds = 10
+			const seeds = 30
 			for seed := *from; seed < *from+seeds; seed++ {
 				if r := simulate(t, seed, false, form{pace: virtualTime, lives: scaled().perRun}, c.mutation); len(r.violations) > 0 {
 					t.Logf("seed %d, after %d power cuts: %s", seed, r.total(), r.violations[0])
