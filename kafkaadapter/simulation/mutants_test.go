@@ -23,8 +23,6 @@ func TestBrokenAdaptersAreCaught(t *testing.T) {
 		test                     string
 	}{
 		{"a lost fence check", "fence.go", "if err == nil && o.token != f.token {", "if err == nil && o.token != f.token && f.width == 1<<31 {", "TestMembers"},
-		{"a revoked partition that keeps writing", "assign.go", "		c.drain(all, c.opt.Timeouts.Drain)\n", "		go c.drain(all, c.opt.Timeouts.Drain)\n", "TestMembers"},
-		{"a lost partition that keeps writing", "assign.go", "	c.drain(all, 0)\n", "	go c.drain(all, c.opt.Timeouts.Drain)\n", "TestMembers"},
 		{"commits without the store's identity", "offsets.go", "			req.Topics[i].Partitions[j].Metadata = &c.self\n", "			_ = j\n", "TestEachEvent"},
 		{"a fetch that resumes one record late", "takeover.go", "opening{b.offset, v.topicID}", "opening{b.offset + min(1, b.offset), v.topicID}", "TestEachEvent"},
 		{"claims taken back by an owner of before", "atmostonce.go", "		if err := p.fence.check(tx); err != nil {\n			return err\n		}\n", "", "TestMembers"},
