@@ -84,6 +84,9 @@ func (b *member) stopped(e *kafkaadapter.StopError) {
 	if passing[e.Reason] && (b.faults != nil || w.together || w.of > 0) {
 		return
 	}
+	if e.Reason == "fenced" && w.together {
+		return // another member has the partition by now
+	}
 	w.violate("%v", e)
 }
 
