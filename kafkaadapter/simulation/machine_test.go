@@ -132,7 +132,7 @@ func (m *machine) consume(end ending) moment {
 			kind = atIdle
 			m.p.cut()
 		case end == stoppedLater:
-			time.Sleep(w.settle)
+			m.settle()
 		}
 	}
 	over()
@@ -148,6 +148,17 @@ func (m *machine) consume(end ending) moment {
 	}
 	time.Sleep(longestSync) // Engine.Close waits for calls in a way that would stop the bubble's clock
 	return kind
+}
+
+// settle gives time to what follows the last batch: to handlers of AtMostOnce, too, whose offsets the store has already, and
+// which an orderly end would take back.
+func (m *machine) settle() {
+	for quiet := 0; quiet < 10; quiet++ {
+		time.Sleep(m.w.settle / 10)
+		if m.working.Load() > 0 {
+			quiet = 0
+		}
+	}
 }
 
 // drained is closed when the store has the offsets of all records, or the machine has ended. A machine that makes no
@@ -306,7 +317,7 @@ func (m *machine) work(ctx context.Context) {
 	m.working.Add(1)
 	defer m.working.Add(-1)
 	switch {
-	case w.together && w.chance(1):
+	case w.together && !w.last && w.chance(1):
 		d := w.upTo(w.away)
 		if w.chance(50) {
 			ctx = context.Background()

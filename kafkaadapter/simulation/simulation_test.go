@@ -179,6 +179,7 @@ func (w *world) downtime() time.Duration {
 
 // lastLife handles everything that is left, and looks at the whole.
 func (w *world) lastLife() {
+	w.last = true
 	w.live(newPower(atIdle, -1), stoppedLater)
 	if w.violated() {
 		return

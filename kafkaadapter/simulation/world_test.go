@@ -76,6 +76,7 @@ type world struct {
 	floor      [partitions]int64    // offsets seen in the store at a restart
 	atRisk     int                  // how many events the last machine may have lost
 	machines   int                  // until now
+	last       bool                 // the last one is under way
 	owner      [partitions]*member  // who got the partition last
 	violations []string
 	tally      tally
