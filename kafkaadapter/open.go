@@ -109,7 +109,7 @@ func (c *Consumer) openPending() {
 // opened lets the records of a partition come that the client fetches from the right offset.
 func (c *Consumer) opened(p *partition, at opening) {
 	p.fetched, p.fetchID = true, at.topicID
-	p.queue.start()
+	p.queue.start(at.offset)
 	c.client.ResumeFetchPartitions(p.only())
 }
 

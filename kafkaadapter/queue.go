@@ -18,7 +18,7 @@ type queue struct {
 	n        int
 	bytes    int64 // of the records in the queue and of those that were popped last
 	popped   int64 // of the latter
-	next     int64 // the offset after the last record that was pushed; 0 before the first
+	next     int64 // the offset after the last record that was pushed; before the first, the one at which reading begins
 	fault    error // why no more records come, once those in the queue are handled
 	paused   bool
 	pausedAt time.Time
@@ -42,11 +42,11 @@ func (q *queue) nudge() {
 	}
 }
 
-// start opens an empty queue.
-func (q *queue) start() {
+// start opens an empty queue for the records from an offset on.
+func (q *queue) start(from int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.open, q.recs, q.n, q.bytes, q.popped, q.next, q.fault, q.paused = true, nil, 0, 0, 0, 0, nil, false
+	q.open, q.recs, q.n, q.bytes, q.popped, q.next, q.fault, q.paused = true, nil, 0, 0, 0, from, nil, false
 }
 
 // close drops what is in the queue, and what comes.
@@ -171,7 +171,7 @@ func (q *queue) isIdle() bool {
 func (q *queue) starves(stable int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.open && !q.paused && q.fault == nil && q.n == 0 && q.next > 0 && q.next < stable
+	return q.open && !q.paused && q.fault == nil && q.n == 0 && q.next < stable
 }
 
 // isBusy reports whether the queue has records, and its partition is not paused.

@@ -27,14 +27,15 @@ func TestPollLoopSeesWhichPartitionsAreFullStarveOrAreBusy(t *testing.T) {
 		{name: "empty before the end", pushed: 3, popped: 3, stable: 9, starving: true},
 		{name: "empty at the end", pushed: 3, popped: 3, stable: 3},
 		{name: "busy", pushed: 3, popped: 2, stable: 9, busy: true},
-		{name: "before the first fetch", stable: 9},
+		{name: "before the first fetch", stable: 9, starving: true},
+		{name: "before the first fetch of an empty log"},
 		{name: "paused", pushed: 4, stable: 9, more: func(p *partition) { p.queue.pause(limits) }},
 		{name: "interrupted", pushed: 3, popped: 3, stable: 9, more: func(p *partition) { p.queue.interrupt(errors.New("broken")) }},
 		{name: "paused by the application", pushed: 3, popped: 3, stable: 9, more: func(p *partition) { p.c.pauses.set(true, "", nil) }},
 		{name: "closed", pushed: 3, popped: 3, stable: 9, more: func(p *partition) { p.queue.close() }},
 	} {
 		p := &partition{c: &Consumer{}, queue: queue{wake: make(chan struct{}, 1)}}
-		p.queue.start()
+		p.queue.start(0)
 		p.queue.push(records(tt.pushed))
 		p.queue.pop(nil, tt.popped, limits)
 		p.ends.tell(tt.stable, tt.stable)
