@@ -24,7 +24,7 @@ type transactions struct {
 	open    map[*Tx]struct{}
 	written recentWrites // of state keys and claims
 	log     writeLog     // the same writes in the order of the batches, for those that have read ranges
-	floor   uint64       // transactions that began before this batch have lost: what was written since is forgotten
+	floor   uint64       // transactions that began before this batch and have read keys have lost: written has forgotten some
 }
 
 func (t *transactions) init(e *Engine) {
@@ -306,16 +306,17 @@ func (t *transactions) forgetSome() {
 }
 
 // forget drops the notes that no open transaction needs. Transactions that open later begin after the last applied
-// batch.
+// batch. If the keys take too much memory, it drops those that open transactions need, too, and raises the floor; the log
+// has a cap and a floor of its own.
 func (t *transactions) forget() {
-	from := t.engine.applied.at.Load()
-	if t.written.full() {
-		t.floor = from
-	} else {
-		for tx := range t.open {
-			from = min(from, tx.since)
-		}
+	applied := t.engine.applied.at.Load()
+	needed := applied
+	for tx := range t.open {
+		needed = min(needed, tx.since)
 	}
-	t.written.forget(from)
-	t.log.forget(from)
+	t.log.forget(needed)
+	if t.written.full() {
+		t.floor, needed = applied, applied
+	}
+	t.written.forget(needed)
 }

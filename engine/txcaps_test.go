@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -76,5 +77,55 @@ func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 			}
 			_ = tx.Put([]byte("written"), nil)
 		})
+	}
+}
+
+// A transaction that has only scanned loses to a write in what it has scanned, also when recent writes are forgotten because
+// they take too much memory.
+func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	fill := func(group string) { // with keys that no scan reads
+		for topic := range 6 {
+			update(t, e, func(tx *engine.Tx) {
+				for p := range int32(1 << 15) {
+					at := engine.Position{Group: group, Topic: fmt.Sprintf("%0*d", engine.MaxTopicBytes, topic), Partition: p}
+					if err := tx.SetOffset(at, engine.Offset{Next: 1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+	scan := func(tx *engine.Tx) (n int, err error) {
+		for _, err = range tx.Scan(prefix("k")) {
+			if n++; err != nil {
+				return n, err
+			}
+		}
+		return n, nil
+	}
+
+	err := e.Update(ctx, func(outer *engine.Tx) error {
+		if _, err := scan(outer); err != nil {
+			return err
+		}
+		update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "k1", "phantom") })
+		fill(strings.Repeat("g", 200))
+		return outer.Put([]byte("sum"), []byte("0"))
+	})
+	if !errors.Is(err, engine.ErrConflict) {
+		t.Errorf("a transaction that has not seen a key in what it has scanned committed: %v", err)
+	}
+
+	err = e.Update(ctx, func(outer *engine.Tx) error {
+		update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "k2", "phantom") })
+		fill(strings.Repeat("h", 200))
+		if n, err := scan(outer); !errors.Is(err, engine.ErrConflict) {
+			t.Errorf("a scan has returned %d keys and %v, one of them written after the transaction began", n, err)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, engine.ErrConflict) {
+		t.Error(err)
 	}
 }
