@@ -71,15 +71,14 @@ func (p *pass) see(kv engine.KeyValue) error {
 	if !bytes.Equal(prefix, p.row) {
 		p.endRow()
 		p.row, p.newest = prefix, kv.Key
-		p.expired, err = p.t.expired(kv)
-		return err
+		if p.expired, err = p.t.expired(kv); err != nil {
+			return err
+		}
+	} else if tie != tieErasure { // that stays: it hides what comes late, when a deletion above it is gone
+		p.older = append(p.older, replaced{kv.Key, p.newest})
+		p.collected(kv.Key)
 	}
-	if tie == tieErasure { // stays: it hides what comes late, when a deletion above it is gone
-		return nil
-	}
-	p.older = append(p.older, replaced{kv.Key, p.newest})
-	p.bytes += len(kv.Key)
-	if p.events++; p.events < replaceKeys && p.bytes < replaceBytes {
+	if p.events < replaceKeys && p.bytes < replaceBytes {
 		return nil
 	}
 	return p.flush()
@@ -89,10 +88,15 @@ func (p *pass) see(kv engine.KeyValue) error {
 func (p *pass) endRow() {
 	if p.expired {
 		p.rows = append(p.rows, p.row)
-		p.bytes += len(p.row)
-		p.events++
+		p.collected(p.row)
 	}
 	p.expired = false
+}
+
+// collected counts what is to be removed.
+func (p *pass) collected(key []byte) {
+	p.bytes += len(key)
+	p.events++
 }
 
 // expired reports whether a version is a deletion that is kept no longer.

@@ -349,3 +349,31 @@ func TestReplaceReturnsSpace(t *testing.T) {
 	}
 	verify(t, e)
 }
+
+// Deletions that are kept no longer are removed however many there are, in transactions of a bounded size.
+func TestManyExpiredDeletionsAreRemoved(t *testing.T) {
+	clk := newClock()
+	mem := newMem()
+	e := openEngine(t, mem, clk)
+	table := mustTable(t, e, versions.Options{KeepDeletions: time.Hour, Clock: clk.now})
+	const n = 2100
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		for i := range n {
+			if err := table.In(tx).Delete("t", fmt.Append(nil, "key", i), 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clk.advance(2 * time.Hour)
+	before := mem.Calls(storetest.OpApply)
+	if done := replace(t, table); done != (versions.Replaced{Deletions: n}) || stored(t, table) != 0 {
+		t.Error(done)
+	}
+	if batches := mem.Calls(storetest.OpApply) - before; batches != 3 {
+		t.Errorf("they were removed in %d transactions, want 3: a transaction has at most 1000", batches)
+	}
+}
