@@ -118,15 +118,19 @@ func (c *Consumer) connect(ctx context.Context) error {
 }
 
 // bindInTime makes a link, but for a store that hangs: Run ends when it is asked to.
-func (c *Consumer) bindInTime(ctx context.Context, eng *engine.Engine) (l *link, err error) {
-	bound := make(chan struct{})
+func (c *Consumer) bindInTime(ctx context.Context, eng *engine.Engine) (*link, error) {
+	type result struct {
+		l   *link
+		err error
+	}
+	bound := make(chan result, 1)
 	go func() {
-		defer close(bound)
-		l, err = c.bind(ctx, eng)
+		l, err := c.bind(ctx, eng)
+		bound <- result{l, err}
 	}()
 	select {
-	case <-bound:
-		return l, err
+	case r := <-bound:
+		return r.l, r.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
