@@ -23,6 +23,7 @@ type run struct {
 	renewing chan struct{}           // full during a renewal, and while a transaction of Update commits
 	settled  bool                    // the key is finished; guarded by renewing while renewals run
 	answer   *response               // of Update; nil if the handler's response is in rec
+	undone   bool                    // Update has failed
 }
 
 func newRun(m *middleware, w http.ResponseWriter, r *http.Request, lease *engine.Lease) *run {
@@ -91,7 +92,7 @@ func (x *run) end() {
 		x.answer.send(x.w)
 		return
 	}
-	silent := x.rec.kept.status == 0 && x.r.Context().Err() != nil
+	silent := x.rec.kept.status == 0 && (x.undone || x.r.Context().Err() != nil)
 	kept := x.rec.end()
 	var err error
 	switch {
@@ -113,6 +114,8 @@ func (x *run) end() {
 		x.m.refuseBusy(x.w, 0)
 	case err != nil && !x.m.opt.FailOpen:
 		x.m.refuseStore(x.w)
+	case silent && x.r.Context().Err() == nil:
+		refuse(x.w, http.StatusInternalServerError, "the transaction of the request failed, and its handler has not answered")
 	case silent:
 		refuse(x.w, http.StatusServiceUnavailable, "the request was canceled: retry with the same key")
 	default:

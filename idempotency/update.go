@@ -26,8 +26,9 @@ var (
 // When Update returns nil, what fn has claimed, written and produced through tx and the key with its
 // response are durable together, and the handler returns without writing anything more. On an error
 // nothing of them is applied, except as [engine.ErrOutcomeUnknown] says; the handler can still write
-// another response, such as a refusal, to its own ResponseWriter. So after a crash a retry either
-// gets the response, or nothing of the work was done and it is done then.
+// another response, such as a refusal, to its own ResponseWriter. Returning without one is a failure
+// with status 500. So after a crash a retry either gets the response, or nothing of the work was
+// done and it is done then.
 //
 // Each run of fn gets a ResponseWriter of its own, which begins with the headers that the handler has
 // set. With [engine.Retries], fn runs again after a conflict, and only the response of the last run
@@ -84,6 +85,7 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		x.settled, x.answer = true, answer
 		x.rec.err = ErrAnswered
 	}
+	x.undone = err != nil
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, engine.ErrLeaseLost) {
 		return cause // why ctx ended
 	}

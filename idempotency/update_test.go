@@ -400,3 +400,24 @@ func TestStoreFailsInUpdate(t *testing.T) {
 	}))
 	want(t, do(h, post("k", "")), 503, false)
 }
+
+// A handler that leaves without a response after Update has failed has not succeeded: nothing of its work is there.
+func TestNoResponseAfterUpdateFailed(t *testing.T) {
+	for keep, status := range map[bool]int{false: 201, true: 500} {
+		e := inMemory(t)
+		runs := 0
+		h := protect(t, e, idempotency.Options{KeepFailures: keep}, func(_ http.ResponseWriter, r *http.Request) {
+			_ = idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
+				if runs++; runs == 1 {
+					return errRefused
+				}
+				return deposit(tx, w)
+			})
+		})
+		want(t, do(h, post("k", "")), 500, false)
+		want(t, do(h, post("k", "")), status, keep)
+		if b := balance(t, e); (b == "1") == keep {
+			t.Errorf("KeepFailures %v: balance %q after %d runs", keep, b, runs)
+		}
+	}
+}
