@@ -85,7 +85,7 @@ func (e *Engine) sendClaims(ctx context.Context, b Bucket, span Span, pages chan
 	scan, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.work, cancel)()
-	if b.Week < e.OldestWeek() {
+	if b.Week < e.oldestOf(b.Scope) {
 		return nil
 	}
 	var page []Claim
@@ -109,7 +109,7 @@ func (e *Engine) sendClaims(ctx context.Context, b Bucket, span Span, pages chan
 			return err
 		}
 		rec, err := e.parse(record)
-		if b.Week < e.OldestWeek() {
+		if b.Week < e.oldestOf(b.Scope) {
 			return nil // its names may be free already
 		}
 		if err != nil {

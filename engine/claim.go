@@ -236,7 +236,7 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, now time.Time) bool {
 	week, err := ev.check(e.opt.MaxIDBytes, now)
 	if err == nil {
-		err = ev.checkWindow(e.opt.RetentionWeeks)
+		err = ev.checkWindow(e.opt.retentionOf(ev.Scope))
 	}
 	if err != nil {
 		*res = Result{Verdict: Failed, Err: err}
@@ -246,7 +246,7 @@ func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, 
 		*res = Result{Verdict: TooNew}
 		return false
 	}
-	if uint32(week) < e.oldest.Load() {
+	if week < e.oldestOf(ev.Scope) {
 		*res = Result{Verdict: TooOld}
 		return false
 	}

@@ -171,7 +171,7 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 			}
 			continue
 		}
-		if c.week < e.decideOld {
+		if c.week < e.decidedOldest(c.scope) {
 			*c.result = Result{Verdict: TooOld}
 			continue
 		}

@@ -43,6 +43,7 @@ type Engine struct {
 	committed time.Time       // the latest time that PutCommitTime gave a batch
 
 	oldest   atomic.Uint32 // oldest week kept, durable
+	floors   floors        // oldest weeks kept of single scopes
 	applying atomic.Uint64 // seq of the last batch handed to the store
 	applied  watermark     // seq of the last batch visible to reads
 	durable  watermark     // seq of the last batch that is durable

@@ -151,13 +151,13 @@ func (e *Engine) addLater(r *request, c *candidate, l *Lease, this weekbucket.We
 
 // holdsLease returns nil if the claim, as it is now, belongs to the lease of c.
 func (e *Engine) holdsLease(r *request, c *candidate, now *Record, found bool) error {
-	if !found || c.week < e.decideOld || now.State != Leased || now.Owner != c.change.lease.owner {
+	if !found || c.week < e.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
 		return ErrLeaseLost
 	}
 	near := r.nearOf(c)
 	for i := range near {
 		p := &near[i]
-		if p.week < e.decideOld || e.screen.certainlyNew(p.week, p.hash) {
+		if p.week < e.decidedOldest(c.scope) || e.screen.certainlyNew(p.week, p.hash) {
 			continue
 		}
 		other, found, err := e.find(r.key(p), p.hash)

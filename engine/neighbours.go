@@ -39,7 +39,7 @@ func (e *Engine) addNear(r *request, c *candidate, ev *Event) {
 	first := max(c.week, weekbucket.Min+1) - 1
 	if ev.arrives() {
 		first, _ = weekbucket.Of(c.seen.Add(-ev.Window)) // Min if it is before the year 1
-		first = max(first, weekbucket.Week(e.oldest.Load()))
+		first = max(first, e.oldestOf(ev.Scope))
 	}
 	c.nearAt = len(r.near)
 	for week := first; week < c.week; week++ {
@@ -63,7 +63,7 @@ func (e *Engine) addPlace(r *request, ev *Event, week weekbucket.Week) {
 func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, found bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]
-		if uint32(at.week) < e.oldest.Load() {
+		if at.week < e.oldestOf(c.scope) {
 			continue // of a week that was dropped nothing is known
 		}
 		if rec, found, err = e.known(r, &at); err != nil || found && !c.takes(&rec) {
@@ -78,7 +78,7 @@ func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, foun
 func (e *Engine) decideNear(r *request, c *candidate) (rec Record, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]
-		if p.week < e.decideOld {
+		if p.week < e.decidedOldest(c.scope) {
 			continue
 		}
 		key := r.key(p)

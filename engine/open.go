@@ -89,6 +89,11 @@ func (e *Engine) loadState() error {
 	if err != nil {
 		return err
 	}
+	err = e.store.ScanState(Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.floors.load(key, value) })
+	if err != nil {
+		return err
+	}
+	e.floors.publish()()
 	if err := e.outbox.load(e.store); err != nil {
 		return err
 	}
@@ -180,7 +185,7 @@ func (e *Engine) loadScreen() error {
 	if err := e.replayJournal(after); err != nil {
 		return err
 	}
-	e.screen.dropBefore(e.decideOld)
+	e.screen.dropBefore(e.decideOld, e.oldestByNumber())
 	e.screen.trusted.Store(true)
 	return nil
 }
@@ -242,7 +247,7 @@ func (e *Engine) rebuild(ctx context.Context) {
 			for ref, c := range counts {
 				e.screen.merge(ref, c)
 			}
-			e.screen.dropBefore(e.decideOld)
+			e.screen.dropBefore(e.decideOld, e.oldestByNumber())
 			e.screen.trusted.Store(true)
 			e.sinceSnap = max(e.screen.claims, e.opt.snapshotEvery) // the next batch makes a snapshot
 			return nil

@@ -25,7 +25,7 @@ func (e *Engine) Lookup(ctx context.Context, scope string, id []byte, at time.Ti
 		return Record{}, false, err
 	}
 	defer e.leave()
-	if week < e.OldestWeek() {
+	if week < e.oldestOf(scope) {
 		return Record{}, false, nil
 	}
 	rec, found, err = e.readKept(key, week)
@@ -47,7 +47,7 @@ func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Ti
 		if e.tx.reserved(key) {
 			return ErrConflict
 		}
-		if week < e.decideOld {
+		if week < e.decidedOldest(scope) {
 			return nil
 		}
 		var rec Record
@@ -227,7 +227,7 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 					return err
 				}
 				c, err := e.scanned(b, key, record)
-				if b.Week < e.OldestWeek() {
+				if b.Week < e.oldestOf(b.Scope) {
 					return nil // its names may be free already
 				}
 				if err != nil {
@@ -291,15 +291,15 @@ func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 	// What is checked are the claims as they are when the scan begins, against counts, filters and oldest week of that
 	// moment: a drop may go on beside it.
 	var filters map[weekbucket.Week]*bloom.Filter
-	var oldest weekbucket.Week
+	var oldest func(ref bucketRef) weekbucket.Week
 	trusted := false
 	err := e.beginScan(ctx, func() {
-		oldest = e.decideOld
+		oldest = e.oldestByNumber()
 		if trusted = e.screen.trusted.Load(); trusted {
 			want, filters = e.screen.copyCounts(), *e.screen.filters.Load()
 		}
 	}, func(c scanned) error {
-		if c.ref.week < oldest {
+		if c.ref.week < oldest(c.ref) {
 			return nil
 		}
 		n := got[c.ref]
@@ -330,8 +330,8 @@ func (e *Engine) compareCounts(report *VerifyReport, want, got map[bucketRef]cou
 		}
 	}
 	for ref, w := range want {
-		if g := got[ref]; g != w && ref.week >= e.OldestWeek() {
-			name, _ := e.names.name(ref.scope)
+		name, _ := e.names.name(ref.scope)
+		if g := got[ref]; g != w && ref.week >= e.oldestOf(name) {
 			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",
 				Bucket{name, ref.week}, w.claims, w.xor, g.claims, g.xor)
 		}

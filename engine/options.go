@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 )
@@ -15,6 +16,12 @@ type Options struct {
 	// TooOld. 0 = DefaultRetentionWeeks; KeepAll = nothing expires. It decides where a new store begins and what
 	// DropExpired drops; a store that has dropped a week does not get it back by a higher number.
 	RetentionWeeks int
+
+	// ScopeRetention is how many weeks before the current one are kept of single scopes, fewer than RetentionWeeks: earlier
+	// events of them are TooOld once DropExpired has dropped these weeks, in the same run and within the same bounds. A week
+	// that was dropped does not come back. To keep one scope longer than the others, raise RetentionWeeks and give
+	// the others theirs here. A window (Event.Window) is at most as long as its scope is kept.
+	ScopeRetention map[string]int
 
 	// AllowedSkew is how far an event's time may be ahead of the clock before it is TooNew. 0 = DefaultAllowedSkew;
 	// at most MaxAllowedSkew.
@@ -92,6 +99,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.snapshotRetry == 0 {
 		o.snapshotRetry = defaultSnapshotRetry
 	}
+	o.ScopeRetention = maps.Clone(o.ScopeRetention)
 	refuse := func(field, why string) (Options, error) {
 		return Options{}, fmt.Errorf("hapax: Options.%s %s", field, why)
 	}
@@ -109,5 +117,21 @@ func (o Options) withDefaults() (Options, error) {
 	case o.MaxWeeksPerRun < 0:
 		return refuse("MaxWeeksPerRun", "is negative")
 	}
+	for scope, weeks := range o.ScopeRetention {
+		switch {
+		case strings.TrimSpace(scope) == "" || len(scope) > MaxScopeBytes:
+			return refuse("ScopeRetention", fmt.Sprintf("has the scope %q, which is blank or has more than %d bytes", scope, MaxScopeBytes))
+		case weeks < 1 || o.RetentionWeeks != KeepAll && weeks > o.RetentionWeeks:
+			return refuse("ScopeRetention", fmt.Sprintf("keeps %d weeks of scope %q: give 1 to RetentionWeeks (%d), or raise that", weeks, scope, o.RetentionWeeks))
+		}
+	}
 	return o, nil
+}
+
+// retentionOf is how many weeks before the current one are kept of a scope.
+func (o *Options) retentionOf(scope string) int {
+	if weeks, ok := o.ScopeRetention[scope]; ok {
+		return weeks
+	}
+	return o.RetentionWeeks
 }

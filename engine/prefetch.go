@@ -82,7 +82,7 @@ func (tx *Tx) expects(ev *Event) *expected {
 		return nil
 	}
 	tx.next++
-	if !x.ok || uint32(x.week) < tx.e.oldest.Load() {
+	if !x.ok || x.week < tx.e.oldestOf(x.scope) {
 		return nil
 	}
 	return x

@@ -113,8 +113,9 @@ func (s *screen) lastCount(filters map[weekbucket.Week]*bloom.Filter, week weekb
 	return latest.Len()
 }
 
-// dropBefore forgets all weeks before oldest.
-func (s *screen) dropBefore(oldest weekbucket.Week) {
+// dropBefore forgets all weeks before oldest, and the counts of buckets in weeks that their scope does not keep. What the
+// filter of a kept week knows of those stays in it.
+func (s *screen) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucket.Week) {
 	s.making.Lock()
 	defer s.making.Unlock()
 	filters := maps.Clone(*s.filters.Load())
@@ -122,7 +123,7 @@ func (s *screen) dropBefore(oldest weekbucket.Week) {
 	s.filters.Store(&filters)
 	s.last = nil
 	maps.DeleteFunc(s.counts, func(ref bucketRef, c *count) bool {
-		if ref.week >= oldest {
+		if ref.week >= of(ref) {
 			return false
 		}
 		s.claims -= c.claims
@@ -167,4 +168,15 @@ func (s *screen) filterBytes() uint64 {
 		n += f.Bytes()
 	}
 	return n
+}
+
+// firstWeekOf is the lowest week that holds claims of a scope.
+func (s *screen) firstWeekOf(n *names, scope string) (first weekbucket.Week, found bool) {
+	number, known := n.number(scope)
+	for ref, c := range s.counts {
+		if known && ref.scope == number && c.claims > 0 && (!found || ref.week < first) {
+			first, found = ref.week, true
+		}
+	}
+	return first, found
 }

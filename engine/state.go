@@ -17,6 +17,7 @@ const (
 	stateName     = 'n' // + a scope or topic: its number (names.go)
 	stateUse      = 'u' // + a week and a number of a name, which claims of that week have (names.go)
 	stateMeta     = 'm' // + a name below
+	stateFloor    = 'f' // + a scope: the oldest week kept of it (floors.go)
 	stateProduced = 'e' // never on disk: an entry of the outbox before the committer has numbered it (outbox.go)
 )
 

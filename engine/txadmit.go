@@ -12,7 +12,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	}
 	for i := range r.claims {
 		c := &r.claims[i]
-		if c.week < e.decideOld {
+		if c.week < e.decidedOldest(c.scope) {
 			return ErrWeekDropped
 		}
 		rec := &r.records[i]

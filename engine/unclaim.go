@@ -24,7 +24,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	if err != nil {
 		return err
 	}
-	if uint32(week) < e.oldest.Load() {
+	if week < e.oldestOf(ev.Scope) {
 		return ErrNotClaimed
 	}
 	u := &txUnclaim{scope: ev.Scope, week: week, key: Bucket{ev.Scope, week}.AppendKey(nil, ev.ID), rec: rec}
@@ -84,7 +84,7 @@ func (e *Engine) checkUnclaims(g *group, tx *Tx) error {
 		if u == nil {
 			continue
 		}
-		if u.week < e.decideOld {
+		if u.week < e.decidedOldest(u.scope) {
 			return ErrWeekDropped
 		}
 		if e.tx.reserved(u.key) {

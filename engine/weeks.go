@@ -47,6 +47,8 @@ func (e *Engine) OldestWeek() weekbucket.Week { return weekbucket.Week(e.oldest.
 type DropReport struct {
 	// Oldest is the oldest week kept now.
 	Oldest weekbucket.Week
+	// Scopes has the oldest weeks kept of the scopes for which this call raised them (Options.ScopeRetention).
+	Scopes map[string]weekbucket.Week
 	// Weeks is the number of weeks by which it was raised, Buckets the number of (scope, week) that held claims.
 	Weeks   int
 	Buckets int
@@ -70,14 +72,18 @@ func (e *Engine) DropAllExpired(ctx context.Context) (DropReport, error) {
 }
 
 func (e *Engine) dropExpired(ctx context.Context, most int) (DropReport, error) {
-	if e.opt.RetentionWeeks == KeepAll {
+	if e.opt.RetentionWeeks == KeepAll && len(e.opt.ScopeRetention) == 0 {
 		return DropReport{Oldest: e.OldestWeek()}, nil
 	}
 	behind := 0
-	report, err := e.drop(ctx, func() (weekbucket.Week, string, error) {
+	scopes := func() (map[string]weekbucket.Week, error) { return e.expiredOfScopes(most) }
+	report, err := e.drop(ctx, scopes, func() (weekbucket.Week, string, error) {
 		this, err := weekbucket.Of(e.now())
 		if err != nil {
 			return 0, "", fmt.Errorf("hapax: the clock: %w", err)
+		}
+		if e.opt.RetentionWeeks == KeepAll {
+			return e.decideOld, "", nil
 		}
 		kept, from := firstKept(this, e.opt.RetentionWeeks), e.decideOld
 		if first, some := e.screen.firstWeek(); some && e.screen.trusted.Load() {
@@ -99,7 +105,7 @@ func (e *Engine) dropExpired(ctx context.Context, most int) (DropReport, error) 
 // before it; or the oldest kept week, if it is empty. Any other week is ErrNotOldestWeek, a held one ErrHeld. While the
 // filters are being rebuilt it is ErrRebuilding.
 func (e *Engine) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
-	return e.drop(ctx, func() (weekbucket.Week, string, error) {
+	return e.drop(ctx, nil, func() (weekbucket.Week, string, error) {
 		if !e.screen.trusted.Load() {
 			return 0, "", ErrRebuilding
 		}
@@ -133,13 +139,14 @@ func (e *Engine) buckets(ctx context.Context, keep func(Bucket) bool) ([]Bucket,
 	return list, err
 }
 
-// drop raises the oldest week kept to what until says and removes the claims before it. until runs in the committer,
+// drop raises the oldest week kept to what until says, and those of single scopes to what scopes says, which may be nil, and
+// removes the claims before them. Both run in the committer,
 // so that no claim and no hold comes in between.
 //
 // The order is what makes it safe: the mark is durable before anything is removed, so that a crash in between leaves
 // weeks that are TooOld and still there, and the removal is repeated at open. Every claim of such a week that was
 // decided before the mark is applied before it.
-func (e *Engine) drop(ctx context.Context, until func() (weekbucket.Week, string, error)) (DropReport, error) {
+func (e *Engine) drop(ctx context.Context, scopes func() (map[string]weekbucket.Week, error), until func() (weekbucket.Week, string, error)) (DropReport, error) {
 	e.drops.Lock()
 	defer e.drops.Unlock()
 	var report DropReport
@@ -149,6 +156,9 @@ func (e *Engine) drop(ctx context.Context, until func() (weekbucket.Week, string
 			return err
 		}
 		report.Oldest, report.HeldBy = max(week, e.decideOld), heldBy
+		if err := e.raiseFloors(g, scopes, &report); err != nil {
+			return err
+		}
 		if week <= e.decideOld {
 			return nil
 		}
@@ -158,10 +168,10 @@ func (e *Engine) drop(ctx context.Context, until func() (weekbucket.Week, string
 		g.after = append(g.after, func() { e.setOldest(week) })
 		return nil
 	})
-	if err == nil && report.Weeks > 0 {
+	if err == nil && (report.Weeks > 0 || len(report.Scopes) > 0) {
 		// Not before the mark is durable: until then the claims of these weeks are duplicates, not new.
 		err = e.control(context.WithoutCancel(ctx), func(*group) error {
-			e.screen.dropBefore(e.decideOld)
+			e.screen.dropBefore(e.decideOld, e.oldestByNumber())
 			return nil
 		})
 	}
@@ -186,6 +196,7 @@ func (e *Engine) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := e.control(ctx, func(g *group) error {
 			g.batch.State, more = e.names.release(e.OldestWeek(), g.batch.State, maxFreed)
+			e.forgetFloors(g)
 			return nil
 		})
 		if err != nil {
@@ -198,7 +209,7 @@ func (e *Engine) freeNames(ctx context.Context) error {
 // removeDropped removes what is left of the weeks before the oldest kept one, and starts giving back its space. The
 // caller holds e.drops.
 func (e *Engine) removeDropped(ctx context.Context) ([]Bucket, error) {
-	buckets, err := e.buckets(ctx, func(b Bucket) bool { return b.Week < e.OldestWeek() })
+	buckets, err := e.buckets(ctx, func(b Bucket) bool { return b.Week < e.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
 		return nil, err
 	}

@@ -25,8 +25,8 @@ const IdentityName = "HAPAX"
 
 // The store formats that this build writes, and the newest that it reads.
 const (
-	pebbleFormat = 4 // 2: claims are in packed batches before they are in tables; 3: records have more than a state; 4: names are freed
-	boltFormat   = 3 // 2: records have more than a state; 3: names are freed
+	pebbleFormat = 5 // 2: claims are in packed batches before they are in tables; 3: records have more than a state; 4: names are freed; 5: scopes have oldest weeks
+	boltFormat   = 4 // 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks
 )
 
 const (

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A floor is the oldest week kept of one scope, where that is later than the engine's: the scope has a shorter retention
+// (Options.ScopeRetention), or was dropped (Engine.DropScope). Like the engine's oldest week it only rises, is durable before a
+// claim is removed, and decides what is TooOld. Floors that the engine's oldest week has reached are forgotten.
+//
+// On disk: stateFloor + scope, a week as in a key.
+
+// MaxFloors caps the scopes that keep fewer weeks than the engine at a time. A further one is ErrLimit.
+const MaxFloors = 1 << 16
+
+type floors struct {
+	decided map[string]weekbucket.Week                 // the committer's
+	durable atomic.Pointer[map[string]weekbucket.Week] // replaced, never changed; nil if there are none
+}
+
+func floorKey(scope string) []byte { return append([]byte{stateFloor}, scope...) }
+
+// load takes one floor as it is on disk.
+func (f *floors) load(key, value []byte) error {
+	week, err := weekbucket.FromKey(value)
+	if err != nil || len(key) < 2 {
+		return fmt.Errorf("%w: oldest week %x of scope %q", ErrDamaged, value, key[1:])
+	}
+	f.set(string(key[1:]), week)
+	return nil
+}
+
+// set notes a floor as decided; Min removes it. Only the committer calls it.
+func (f *floors) set(scope string, week weekbucket.Week) {
+	if week == weekbucket.Min {
+		delete(f.decided, scope)
+		return
+	}
+	if f.decided == nil {
+		f.decided = make(map[string]weekbucket.Week)
+	}
+	f.decided[scope] = week
+}
+
+// publish returns what makes the floors that are decided now those that everybody sees.
+func (f *floors) publish() func() {
+	if len(f.decided) == 0 {
+		return func() { f.durable.Store(nil) }
+	}
+	now := maps.Clone(f.decided)
+	return func() { f.durable.Store(&now) }
+}
+
+// oldestOf is the oldest week kept of a scope: events of it before that are TooOld.
+func (e *Engine) oldestOf(scope string) weekbucket.Week {
+	oldest := e.OldestWeek()
+	if f := e.floors.durable.Load(); f != nil {
+		return max(oldest, (*f)[scope])
+	}
+	return oldest
+}
+
+// decidedOldest is oldestOf as the committer has decided it. Only the committer calls it.
+func (e *Engine) decidedOldest(scope string) weekbucket.Week {
+	if len(e.floors.decided) == 0 {
+		return e.decideOld
+	}
+	return max(e.decideOld, e.floors.decided[scope])
+}
+
+// oldestByNumber returns decidedOldest as it is now, for scopes by their numbers. Only the committer calls it, or Open.
+func (e *Engine) oldestByNumber() func(bucketRef) weekbucket.Week {
+	oldest, of := e.decideOld, make(map[uint64]weekbucket.Week, len(e.floors.decided))
+	for scope, week := range e.floors.decided {
+		if ref, ok := e.names.number(scope); ok {
+			of[ref] = week
+		}
+	}
+	return func(ref bucketRef) weekbucket.Week { return max(oldest, of[ref.scope]) }
+}
+
+// expiredOfScopes returns the oldest weeks to be kept of the scopes with a retention of their own, at most so many weeks
+// after the first that holds claims of the scope, and none that a hold keeps. Only the committer calls it.
+func (e *Engine) expiredOfScopes(most int) (map[string]weekbucket.Week, error) {
+	this, err := weekbucket.Of(e.now())
+	if err != nil {
+		return nil, fmt.Errorf("hapax: the clock: %w", err)
+	}
+	hold, held := e.holds.lowest()
+	until := make(map[string]weekbucket.Week)
+	for scope, weeks := range e.opt.ScopeRetention {
+		kept, from := firstKept(this, weeks), e.decidedOldest(scope)
+		if first, some := e.screen.firstWeekOf(e.names, scope); some && e.screen.trusted.Load() {
+			from = max(from, min(first, kept))
+		}
+		week := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
+		if held {
+			week = min(week, hold.week())
+		}
+		if week > e.decidedOldest(scope) {
+			until[scope] = week
+		}
+	}
+	return until, nil
+}
+
+// raiseFloors puts into the group what scopes says, where that is later than what is kept.
+func (e *Engine) raiseFloors(g *group, scopes func() (map[string]weekbucket.Week, error), report *DropReport) error {
+	if scopes == nil {
+		return nil
+	}
+	until, err := scopes()
+	if err != nil {
+		return err
+	}
+	for scope, week := range until {
+		if _, there := e.floors.decided[scope]; !there && len(e.floors.decided) >= MaxFloors {
+			return fmt.Errorf("%w: %d scopes keep fewer weeks than the others", ErrLimit, MaxFloors)
+		}
+		e.floors.set(scope, week)
+		g.batch.State = append(g.batch.State, StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})
+	}
+	if report.Scopes = until; len(until) > 0 {
+		g.after = append(g.after, e.floors.publish())
+	}
+	return nil
+}
+
+// forgetFloors removes the floors that the engine's oldest week has reached. The claims before them are gone.
+func (e *Engine) forgetFloors(g *group) {
+	n := len(e.floors.decided)
+	for scope, week := range e.floors.decided {
+		if week <= e.OldestWeek() {
+			e.floors.set(scope, weekbucket.Min)
+			g.batch.State = append(g.batch.State, StateWrite{Key: floorKey(scope)})
+		}
+	}
+	if len(e.floors.decided) < n {
+		g.after = append(g.after, e.floors.publish())
+	}
+}

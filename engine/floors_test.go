@@ -1,0 +1,237 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// short keeps two weeks of mail, and four of the rest.
+func short(now func() time.Time) engine.Options {
+	return engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 2}, ExpectedPerWeek: 1000, Clock: now}
+}
+
+// wantOfScopes says what is not as it must be: the events of mail from this week on, and all others, are claimed.
+func wantOfScopes(t *testing.T, e *engine.Engine, events []engine.Event, mailFrom weekbucket.Week) error {
+	t.Helper()
+	for _, ev := range events {
+		want := engine.Duplicate
+		if ev.Scope == "mail" && weekOf(t, ev.Time) < mailFrom || weekOf(t, ev.Time) < e.OldestWeek() {
+			want = engine.TooOld
+		}
+		if err := expect(e, []engine.Event{ev}, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestAScopeMayBeKeptForLessThanTheOthers(t *testing.T) {
+	e, m, c := openAt(t, short(nil))
+	events := inWeeks(-4, 0, 10)
+	mustExpect(t, e, events, engine.Claimed)
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 2, "")
+	if want := map[string]weekbucket.Week{"mail": weekOf(t, weeksLater(-2))}; !maps.Equal(r.Scopes, want) {
+		t.Errorf("scopes %v, want %v", r.Scopes, want)
+	}
+	if err := wantOfScopes(t, e, events, weekOf(t, weeksLater(-2))); err != nil {
+		t.Error(err)
+	}
+	late := at("late", weeksLater(-3))
+	late.Scope = "mail"
+	mustExpect(t, e, []engine.Event{late}, engine.TooOld)
+	late.Scope = "billing"
+	mustExpect(t, e, []engine.Event{late}, engine.Claimed)
+	for _, b := range bucketsOf(t, m) {
+		if b.Scope == "mail" && b.Week < weekOf(t, weeksLater(-2)) {
+			t.Errorf("%v is still there", b)
+		}
+	}
+	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+		t.Errorf("verify: %+v, %v", r, err)
+	}
+
+	c.set(weeksLater(3)) // the others reach it: the mark is forgotten
+	for range 3 {
+		if _, err := e.DropExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantOldest(t, e, -1)
+	c.set(weeksLater(5))
+	for range 3 {
+		if _, err := e.DropExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, found, err := m.State([]byte("fmail")); err != nil || !found {
+		t.Errorf("the mark of mail is gone before the others have reached it: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := m.Disk().Open("mem", engine.Identity{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.set(weeksLater(20))
+	e = open(t, again, engine.Options{RetentionWeeks: 4, Clock: c.now})
+	if _, err := e.DropAllExpired(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := again.State([]byte("fmail")); err != nil || found {
+		t.Errorf("the mark of mail stays for ever: %v", err)
+	}
+}
+
+func TestHoldsKeepTheWeeksOfScopesToo(t *testing.T) {
+	e, _, _ := openAt(t, short(nil))
+	events := inWeeks(-4, 0, 4)
+	mustExpect(t, e, events, engine.Claimed)
+	if err := e.SetHold(ctx, "lag", weeksLater(-3)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.DropExpired(ctx)
+	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-3)) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := wantOfScopes(t, e, events, weekOf(t, weeksLater(-3))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTransactionThatClaimedInAWeekThatItsScopeLostFailsWhole(t *testing.T) {
+	e, _, _ := openAt(t, short(nil))
+	ev := at("a", weeksLater(-3))
+	ev.Scope = "mail"
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		if res, err := tx.TryClaim(ev); err != nil || res.Verdict != engine.Claimed {
+			t.Errorf("%v, %v", res, err)
+		}
+		_, err := e.DropExpired(ctx)
+		return errors.Join(err, tx.Put([]byte("k"), []byte("v")))
+	})
+	if !errors.Is(err, engine.ErrWeekDropped) {
+		t.Errorf("Update: %v", err)
+	}
+	mustExpect(t, e, []engine.Event{ev}, engine.TooOld)
+}
+
+func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
+	for name, o := range map[string]engine.Options{
+		"longer than the engine's": {RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 5}},
+		"none":                     {ScopeRetention: map[string]int{"mail": 0}},
+		"a blank scope":            {ScopeRetention: map[string]int{" ": 1}},
+	} {
+		if _, err := engine.Open(storetest.NewMem(engine.Identity{}), o); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	e, _, _ := openAt(t, short(nil))
+	ev := windowed("a", 3*7*24*time.Hour)
+	ev.Scope = "mail"
+	if _, err := e.TryClaim(ctx, ev); !errors.As(err, new(*engine.EventError)) {
+		t.Errorf("a window that is longer than its scope is kept: %v", err)
+	}
+}
+
+// scopeCrashes drops two weeks of mail, and returns what a crash before each call of the store would leave.
+func scopeCrashes(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
+	t.Helper()
+	e := open(t, s, short((&clock{t: noon}).now))
+	events = inWeeks(-4, 0, 10)
+	mustExpect(t, e, events, engine.Claimed)
+	taken := map[string]*storetest.Mem{}
+	var mu sync.Mutex
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpBuckets, storetest.OpState, storetest.OpDrop, storetest.OpReclaim} {
+		m.Before(op, func(call int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for keep := range 2 {
+				taken[fmt.Sprintf("before %s %d, %d unsynced batches kept", op, call, keep)] = m.CrashClone(keep)
+			}
+			return nil
+		})
+	}
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 2, "")
+	reclaimed(t, e)
+	mu.Lock()
+	defer mu.Unlock()
+	taken["after all"] = m.CrashClone(0)
+	return maps.Clone(taken), events // what the engine does behind still adds to the first one
+}
+
+// afterScopeCrash opens what a crash left, without the option: the mark decides.
+func afterScopeCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error {
+	t.Helper()
+	_, marked, err := m.State([]byte("fmail"))
+	if err != nil {
+		return err
+	}
+	from := weekOf(t, weeksLater(-4))
+	if marked {
+		from = weekOf(t, weeksLater(-2))
+	}
+	e, err := engine.Open(m, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: (&clock{t: noon}).now})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if err := wantOfScopes(t, e, events, from); err != nil {
+		return err
+	}
+	if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 0 { // it waits for what the open has begun
+		return fmt.Errorf("%+v, %w", r, err)
+	}
+	if left := slices.ContainsFunc(bucketsOf(t, m), func(b engine.Bucket) bool { return b.Scope == "mail" && b.Week < from }); left {
+		return errors.New("the drop is not finished")
+	}
+	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+		return fmt.Errorf("verify: %+v, %w", r, err)
+	}
+	return wantOfScopes(t, e, events, from)
+}
+
+func TestDropOfAScopesWeeksInterruptedAtAnyStepIsFinishedAtOpen(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	crashes, events := scopeCrashes(t, m, m)
+	if len(crashes) < 20 {
+		t.Fatal("only", len(crashes), "steps")
+	}
+	for when, m := range crashes {
+		if err := afterScopeCrash(t, m, events); err != nil {
+			t.Errorf("crash %s: %v", when, err)
+		}
+	}
+}
+
+// The control of the test above: a store that loses the mark loses the rule.
+func TestDropOfAScopesWeeksWithoutADurableMarkIsSeen(t *testing.T) {
+	m := storetest.NewMem(engine.Identity{})
+	lossy := &tampered{Mem: m}
+	lossy.apply = func(b *engine.Batch) (func() error, error) {
+		c := *b
+		c.State = slices.DeleteFunc(slices.Clone(b.State), func(w engine.StateWrite) bool { return string(w.Key) == "fmail" })
+		return m.Apply(&c)
+	}
+	crashes, events := scopeCrashes(t, m, lossy)
+	seen := 0
+	for _, m := range crashes {
+		if err := afterScopeCrash(t, m, events); err != nil {
+			seen++
+		}
+	}
+	if seen == 0 {
+		t.Fatal("dropped claims were claimed again, and nobody noticed")
+	}
+}
