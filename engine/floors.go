@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -8,9 +9,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A floor is the oldest week kept of one scope, where that is later than the engine's: the scope has a shorter retention
-// (Options.ScopeRetention), or was dropped (Engine.DropScope). Like the engine's oldest week it only rises, is durable before a
-// claim is removed, and decides what is TooOld. Floors that the engine's oldest week has reached are forgotten.
+// A floor is the oldest week kept of one scope, where that is later than the engine's, because the scope has a shorter
+// retention (Options.ScopeRetention). Like the engine's oldest week it only rises, is durable before a claim is removed, and
+// decides what is TooOld. Floors that the engine's oldest week has reached are forgotten.
 //
 // On disk: stateFloor + scope, a week as in a key.
 
@@ -83,50 +84,68 @@ func (e *Engine) oldestByNumber() func(bucketRef) weekbucket.Week {
 	return func(ref bucketRef) weekbucket.Week { return max(oldest, of[ref.scope]) }
 }
 
+// An oldestOfScopes says, in the committer, to which weeks the oldest ones kept of single scopes are to be raised, and
+// the hold that keeps an expired one of them, "" if none does.
+type oldestOfScopes func() (until map[string]weekbucket.Week, heldBy string, err error)
+
 // expiredOfScopes returns the oldest weeks to be kept of the scopes with a retention of their own, at most so many weeks
 // after the first that holds claims of the scope, and none that a hold keeps. Only the committer calls it.
-func (e *Engine) expiredOfScopes(most int) (map[string]weekbucket.Week, error) {
+func (e *Engine) expiredOfScopes(most int) (until map[string]weekbucket.Week, heldBy string, err error) {
 	this, err := weekbucket.Of(e.now())
 	if err != nil {
-		return nil, fmt.Errorf("hapax: the clock: %w", err)
+		return nil, "", fmt.Errorf("hapax: the clock: %w", err)
 	}
 	hold, held := e.holds.lowest()
-	until := make(map[string]weekbucket.Week)
+	firsts := e.screen.firstWeeks()
+	until = make(map[string]weekbucket.Week)
 	for scope, weeks := range e.opt.ScopeRetention {
 		kept, from := firstKept(this, weeks), e.decidedOldest(scope)
-		if first, some := e.screen.firstWeekOf(e.names, scope); some && e.screen.trusted.Load() {
-			from = max(from, min(first, kept))
+		if number, known := e.names.number(scope); known && e.screen.trusted.Load() {
+			if first, some := firsts[number]; some {
+				from = max(from, min(first, kept))
+			}
 		}
 		week := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
-		if held {
-			week = min(week, hold.week())
+		if held && hold.week() < week {
+			week, heldBy = hold.week(), hold.Name
 		}
 		if week > e.decidedOldest(scope) {
 			until[scope] = week
 		}
 	}
-	return until, nil
+	return until, heldBy, nil
 }
 
-// raiseFloors puts into the group what scopes says, where that is later than what is kept.
-func (e *Engine) raiseFloors(g *group, scopes func() (map[string]weekbucket.Week, error), report *DropReport) error {
+// raiseFloors puts into the group what scopes says, where that is later than what is kept: all of it or, with an error,
+// nothing.
+func (e *Engine) raiseFloors(g *group, scopes oldestOfScopes, report *DropReport) error {
 	if scopes == nil {
 		return nil
 	}
-	until, err := scopes()
+	until, heldBy, err := scopes()
 	if err != nil {
 		return err
 	}
-	for scope, week := range until {
-		if _, there := e.floors.decided[scope]; !there && len(e.floors.decided) >= MaxFloors {
-			return fmt.Errorf("%w: %d scopes keep fewer weeks than the others", ErrLimit, MaxFloors)
+	report.HeldBy = cmp.Or(report.HeldBy, heldBy)
+	if len(until) == 0 {
+		return nil
+	}
+	n := len(e.floors.decided)
+	for scope := range until {
+		if _, there := e.floors.decided[scope]; !there {
+			n++
 		}
+	}
+	if n > MaxFloors {
+		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention", ErrLimit, n, MaxFloors)
+	}
+	g.batch.State = e.names.convert(g.batch.State) // as long as the newest week that holds claims is still known
+	for scope, week := range until {
 		e.floors.set(scope, week)
 		g.batch.State = append(g.batch.State, StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})
 	}
-	if report.Scopes = until; len(until) > 0 {
-		g.after = append(g.after, e.floors.publish())
-	}
+	report.Scopes = until
+	g.after = append(g.after, e.floors.publish())
 	return nil
 }
 

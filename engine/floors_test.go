@@ -93,6 +93,66 @@ func TestAScopeMayBeKeptForLessThanTheOthers(t *testing.T) {
 	}
 }
 
+// weeksOf are the weeks in which the engine counts claims of a scope.
+func weeksOf(t *testing.T, e *engine.Engine, scope string) (list []weekbucket.Week) {
+	t.Helper()
+	weeks, err := e.Weeks(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range weeks {
+		if slices.ContainsFunc(w.Scopes, func(s engine.ScopeInfo) bool { return s.Scope == scope }) {
+			list = append(list, w.Week)
+		}
+	}
+	return list
+}
+
+// The counts of what was dropped go with it, where they come from a snapshot or from the journal, too.
+func TestWeeksThatAScopeLostAreNotListed(t *testing.T) {
+	o := short(nil)
+	e, m, c := openAt(t, o)
+	mustExpect(t, e, inWeeks(-4, 0, 10), engine.Claimed)
+	if _, err := e.DropExpired(ctx); err != nil {
+		t.Fatal(err)
+	}
+	crashed := m.CrashClone(0)
+	var kept, all []weekbucket.Week
+	for w := -4; w <= 0; w++ {
+		if all = append(all, weekOf(t, weeksLater(w))); w >= -2 {
+			kept = append(kept, weekOf(t, weeksLater(w)))
+		}
+	}
+	want := func(e *engine.Engine, when string) {
+		t.Helper()
+		if got := weeksOf(t, e, "mail"); !slices.Equal(got, kept) {
+			t.Errorf("%s: mail in %v, want %v", when, got, kept)
+		}
+		if got := weeksOf(t, e, "billing"); !slices.Equal(got, all) {
+			t.Errorf("%s: billing in %v, want %v", when, got, all)
+		}
+	}
+	want(e, "after the drop")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := m.Disk().Open("mem", engine.Identity{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Clock = c.now
+	for _, from := range []struct {
+		m      *storetest.Mem
+		source engine.FilterSource
+	}{{closed, engine.FromSnapshot}, {crashed, engine.FromJournal}} {
+		e := open(t, from.m, o)
+		if s, err := e.Stats(); err != nil || s.FilterSource != from.source {
+			t.Errorf("filters from %q, want %q: %v", s.FilterSource, from.source, err)
+		}
+		want(e, string(from.source))
+	}
+}
+
 func TestHoldsKeepTheWeeksOfScopesToo(t *testing.T) {
 	e, _, _ := openAt(t, short(nil))
 	events := inWeeks(-4, 0, 4)
@@ -101,7 +161,7 @@ func TestHoldsKeepTheWeeksOfScopesToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := e.DropExpired(ctx)
-	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-3)) {
+	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-3)) || r.HeldBy != "lag" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := wantOfScopes(t, e, events, weekOf(t, weeksLater(-3))); err != nil {

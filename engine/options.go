@@ -117,15 +117,23 @@ func (o Options) withDefaults() (Options, error) {
 	case o.MaxWeeksPerRun < 0:
 		return refuse("MaxWeeksPerRun", "is negative")
 	}
+	if why := o.scopesRefused(); why != "" {
+		return refuse("ScopeRetention", why)
+	}
+	return o, nil
+}
+
+// scopesRefused says what is wrong with ScopeRetention, "" if nothing is.
+func (o *Options) scopesRefused() string {
 	for scope, weeks := range o.ScopeRetention {
 		switch {
 		case strings.TrimSpace(scope) == "" || len(scope) > MaxScopeBytes:
-			return refuse("ScopeRetention", fmt.Sprintf("has the scope %q, which is blank or has more than %d bytes", scope, MaxScopeBytes))
+			return fmt.Sprintf("has the scope %q, which is blank or has more than %d bytes", scope, MaxScopeBytes)
 		case weeks < 1 || o.RetentionWeeks != KeepAll && weeks > o.RetentionWeeks:
-			return refuse("ScopeRetention", fmt.Sprintf("keeps %d weeks of scope %q: give 1 to RetentionWeeks (%d), or raise that", weeks, scope, o.RetentionWeeks))
+			return fmt.Sprintf("keeps %d weeks of scope %q: give 1 to RetentionWeeks (%d), or raise that", weeks, scope, o.RetentionWeeks)
 		}
 	}
-	return o, nil
+	return ""
 }
 
 // retentionOf is how many weeks before the current one are kept of a scope.

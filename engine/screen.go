@@ -170,13 +170,13 @@ func (s *screen) filterBytes() uint64 {
 	return n
 }
 
-// firstWeekOf is the lowest week that holds claims of a scope.
-func (s *screen) firstWeekOf(n *names, scope string) (first weekbucket.Week, found bool) {
-	number, known := n.number(scope)
+// firstWeeks are the lowest weeks that hold claims, by the number of the scope.
+func (s *screen) firstWeeks() map[uint64]weekbucket.Week {
+	firsts := make(map[uint64]weekbucket.Week)
 	for ref, c := range s.counts {
-		if known && ref.scope == number && c.claims > 0 && (!found || ref.week < first) {
-			first, found = ref.week, true
+		if first, some := firsts[ref.scope]; c.claims > 0 && (!some || ref.week < first) {
+			firsts[ref.scope] = ref.week
 		}
 	}
-	return first, found
+	return firsts
 }

@@ -76,7 +76,7 @@ func (e *Engine) dropExpired(ctx context.Context, most int) (DropReport, error) 
 		return DropReport{Oldest: e.OldestWeek()}, nil
 	}
 	behind := 0
-	scopes := func() (map[string]weekbucket.Week, error) { return e.expiredOfScopes(most) }
+	scopes := func() (map[string]weekbucket.Week, string, error) { return e.expiredOfScopes(most) }
 	report, err := e.drop(ctx, scopes, func() (weekbucket.Week, string, error) {
 		this, err := weekbucket.Of(e.now())
 		if err != nil {
@@ -139,14 +139,13 @@ func (e *Engine) buckets(ctx context.Context, keep func(Bucket) bool) ([]Bucket,
 	return list, err
 }
 
-// drop raises the oldest week kept to what until says, and those of single scopes to what scopes says, which may be nil, and
-// removes the claims before them. Both run in the committer,
-// so that no claim and no hold comes in between.
+// drop raises the oldest week kept to what until says, and those of single scopes to what scopes says, which may be nil,
+// and removes the claims before them. Both run in the committer, so that no claim and no hold comes in between.
 //
 // The order is what makes it safe: the mark is durable before anything is removed, so that a crash in between leaves
 // weeks that are TooOld and still there, and the removal is repeated at open. Every claim of such a week that was
 // decided before the mark is applied before it.
-func (e *Engine) drop(ctx context.Context, scopes func() (map[string]weekbucket.Week, error), until func() (weekbucket.Week, string, error)) (DropReport, error) {
+func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
 	e.drops.Lock()
 	defer e.drops.Unlock()
 	var report DropReport
