@@ -24,9 +24,10 @@ type health struct {
 }
 
 // Ready returns nil while the consumer is a member of its group and reads all partitions that are assigned to it: each
-// has been looked up, is owned, and is not stopped, and the dead-letter topics exist and may be written to. A paused partition counts as read. While records are handled without claims (Options.FailOpen) it is not ready:
-// the error wraps ErrUnprotected. Otherwise the error wraps
-// ErrNotReady, and the StopError of each stopped partition. Ready asks no broker, and is safe for concurrent use.
+// has been looked up, is owned, and is not stopped, and the dead-letter topics exist and may be written to. A paused
+// partition counts as read, and a member without partitions is ready. Otherwise the error wraps ErrNotReady, the StopError
+// of each stopped partition, and ErrUnprotected while records are handled without claims (Options.FailOpen). Ready asks no
+// broker, and is safe for concurrent use.
 func (c *Consumer) Ready() error {
 	if c.health.outcome.Load() != nil {
 		return fmt.Errorf("%w: Run has returned", ErrNotReady)
@@ -57,10 +58,10 @@ func (c *Consumer) Ready() error {
 	return nil
 }
 
-// Live returns nil unless only a new process can help: Run has returned, the engine's store has failed and Options.FailOpen is not set, or a handler has
-// run for longer than Timeouts.Drain after the end of its context, which Route.HandlerTimeout brings about. The error
-// wraps ErrNotLive and the cause. Before Run, and while brokers or dead letters make the consumer wait, it is live. Live
-// is safe for concurrent use.
+// Live returns nil unless only a new process can help: Run has returned, the engine's store has failed and
+// Options.FailOpen is not set, or a handler has run for longer than Timeouts.Drain after the end of its context, which
+// Route.HandlerTimeout brings about. The error wraps ErrNotLive and the cause. Before Run, and while brokers or dead
+// letters make the consumer wait, it is live. Live is safe for concurrent use.
 func (c *Consumer) Live() error {
 	if o := c.health.outcome.Load(); o != nil {
 		if *o == nil {
