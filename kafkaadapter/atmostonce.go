@@ -110,7 +110,8 @@ func (p *partition) endBacklog(b *batch, rest []claimed) {
 }
 
 // takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the first of them, in one
-// batch. They are lost if that fails.
+// batch. They are lost if that fails, but for a store that has failed with Options.FailOpen: then the group's commit tells the
+// next owner of them.
 func (p *partition) takeBack(b *batch, rest []claimed) (ok bool) {
 	if p.open.Load() { // without claims Kafka's offset is enough: it is that of the first of them
 		return true
@@ -129,7 +130,13 @@ func (p *partition) takeBack(b *batch, rest []claimed) (ok bool) {
 		}
 		return p.rewind(tx, b, rest)
 	}, engine.Retries(100))
-	if err != nil {
+	switch {
+	case err != nil && p.c.goesOn(p.link.Load(), err):
+		p.doubt(b.next)
+		p.log.Warn("claims of events that were not handled cannot be taken back, because the store has failed: the next owner handles them without claims",
+			"events", len(rest), "offset", rest[0].Offset)
+		return true
+	case err != nil:
 		p.lose(len(rest), rest[0].Record, err)
 		return false
 	}

@@ -32,7 +32,7 @@ type offsets struct {
 	self   string  // the metadata of commits
 
 	// For pinned partitions.
-	seen     *commit   // as Kafka has told last
+	seen     *commit   // as Kafka has told last, or this assignment has committed last
 	changed  bool      // the group's commit is another process's: the partition has to be looked up
 	signedAt time.Time // the last commit by this assignment
 }
@@ -58,6 +58,13 @@ func (o *offsets) begin(b beginning, epoch int32, self string) {
 	if b.kind != nil {
 		o.kafka = &commit{offset: b.offset, epoch: epoch, metadata: self}
 	}
+}
+
+// doubt has Kafka told that the store may be ahead of what was handled.
+func (o *offsets) doubt(self string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.self, o.dirty = self, true
 }
 
 // saw notes the store's offset for the lag of a partition that is not taken over yet.
@@ -118,6 +125,7 @@ func (o *offsets) committed(at kgo.EpochOffset, self string) {
 	defer o.mu.Unlock()
 	o.signedAt = time.Now()
 	o.kafka = &commit{offset: at.Offset, epoch: at.Epoch, metadata: self}
+	o.seen = o.kafka
 	o.dirty = at.Offset > o.stored.Offset || self != o.self // the assignment began anew meanwhile
 }
 

@@ -94,6 +94,9 @@ func newPartition(c *Consumer, tp topicPartition, committed *commit, at int64) *
 	p.fence = newFence(p.engine, pos)
 	if c.opt.FailOpen != nil && committed != nil {
 		p.uncertain = parseOpenMark(committed.metadata).until
+		if committed.offset < p.uncertain { // failOpen begins there; the client may not take a seek backwards before it has the partition
+			p.fetchAt = min(p.fetchAt, committed.offset)
+		}
 	}
 	if l, _ := c.links.get(); l != nil {
 		p.attach(l)

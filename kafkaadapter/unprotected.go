@@ -59,6 +59,14 @@ func (p *partition) failOpen() state {
 	return unprotected
 }
 
+// doubt has Kafka's commit say that records below until may be claimed and are not handled. It is made when the assignment
+// ends, if not before: the next owner handles them without claims.
+func (p *partition) doubt(until int64) {
+	if p.c.opt.FailOpen != nil {
+		p.offsets.doubt(authorOf(p.link.Load().id).openMark(until))
+	}
+}
+
 // settle finds out what became of a batch of unknown outcome, once the store is there: its offset is in it with its claims.
 func (p *partition) settle() error {
 	if p.c.isAway() {
@@ -71,7 +79,7 @@ func (p *partition) settle() error {
 	case err != nil:
 		return err
 	case !found || o.Next < p.uncertain:
-		p.uncertain = 0
+		p.uncertain, p.inStore = 0, 0
 	default:
 		p.inStore = p.uncertain
 	}

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -176,6 +178,9 @@ func TestConsumerGoesOnWithoutItsStore(t *testing.T) {
 			if !strings.Contains(m.logs.String(), "level=ERROR msg=\"the store has failed") {
 				t.Error("no error is logged")
 			}
+			if strings.Contains(m.logs.String(), errCommitChanged.Error()) {
+				t.Error("its own commit is taken for another process's")
+			}
 		})
 	}
 }
@@ -265,6 +270,150 @@ func TestBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A batch ends before an event that another transaction holds. What it has claimed is handled without claims, no more.
+func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
+	for keep := range 2 {
+		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
+			r := newRig(t, 1)
+			m, _ := r.startOpen(t, r.eng)
+			r.send(t, 0, "a")
+			r.untilStored(t, 0, 1)
+			if err := m.Pause(r.topic); err != nil {
+				t.Fatal(err)
+			}
+			recs := []*kgo.Record{r.event(0, "b"), r.event(0, "c"), r.event(0, "d")}
+			for _, rec := range recs {
+				rec.Timestamp = time.Now()
+			}
+			held, release := make(chan struct{}), make(chan struct{})
+			var holder sync.WaitGroup
+			holder.Go(func() {
+				_ = r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+					res, err := tx.TryClaim(engine.Event{
+						Scope: r.group, ID: []byte("c"), Time: recs[1].Timestamp, Origin: engine.Origin{Topic: r.topic, Offset: 2},
+					})
+					if err != nil || res.Verdict != engine.Claimed {
+						t.Errorf("c is %v, %v", res.Verdict, err)
+					}
+					close(held)
+					<-release
+					return err
+				})
+			})
+			<-held
+			r.mem.FailAt(storetest.OpWait, 1, errDisk)
+			r.Produce(t, recs...)
+			if err := m.Resume(r.topic); err != nil {
+				t.Fatal(err)
+			}
+			r.untilHandled(t, 4)
+			close(release)
+			holder.Wait()
+			m.stop(t)
+			_, metadata := r.commitOf(t, 0)
+			if until := parseOpenMark(metadata).until; until != 2 {
+				t.Errorf("the mark says %d: %s", until, metadata)
+			}
+			r.runs = nil
+			r.Commit(t, r.group, r.offset(0, 1, metadata)) // it died before it had committed anything but the mark
+			r.open(t, r.mem.CrashClone(keep))
+			m, _ = r.startOpen(t, r.eng)
+			r.untilHandled(t, 3)
+			untilReady(t, m)
+			r.send(t, 0, "e", "e")
+			r.untilCommitted(t, 6, false)
+			m.stop(t)
+			r.wantHandled(t, "b", "c", "d", "e")
+		})
+	}
+}
+
+// The store fails while a batch commits, and the consumer is to end: there is no time to go on without claims. The next one
+// handles what may have been claimed.
+func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
+	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
+		for keep := range 2 {
+			t.Run(fmt.Sprintf("%s keep=%d", name, keep), func(t *testing.T) {
+				r := newRig(t, 1)
+				asked := func(o *Options) { o.Membership.Pinned = pinned }
+				m, _ := r.startOpen(t, r.eng, asked)
+				r.send(t, 0, "a")
+				r.untilStored(t, 0, 1)
+				r.untilCommitted(t, 1, false)
+				if err := m.Pause(r.topic); err != nil {
+					t.Fatal(err)
+				}
+				r.send(t, 0, "b", "c", "d")
+				p := m.partition(topicPartition{r.topic, 0})
+				var once sync.Once
+				r.mem.Before(storetest.OpWait, func(int) (err error) {
+					once.Do(func() {
+						m.cancel()
+						<-p.ending.Done()
+						err = errDisk
+					})
+					return err
+				})
+				if err := m.Resume(r.topic); err != nil {
+					t.Fatal(err)
+				}
+				m.stop(t)
+				r.wantHandled(t, "a")
+				r.open(t, r.mem.CrashClone(keep))
+				m, _ = r.startOpen(t, r.eng, asked)
+				r.untilHandled(t, 4)
+				untilReady(t, m)
+				r.send(t, 0, "e", "e")
+				r.untilCommitted(t, 6, false)
+				m.stop(t)
+				r.wantHandled(t, "a", "b", "c", "d", "e")
+			})
+		}
+	}
+}
+
+// The store fails while a handler runs, and then the consumer is to end. The claims of the others cannot be taken back.
+func TestClaimsThatCannotBeTakenBackAreHandledByTheNextOwner(t *testing.T) {
+	r := newRig(t, 1)
+	runs, release := make(chan struct{}), make(chan struct{})
+	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		r.note(ctx, rec)
+		if string(rec.Event.ID) == "b" {
+			close(runs)
+			<-release
+		}
+		return nil
+	}}
+	o := &reopener{t: t, eng: r.eng}
+	m := r.start(t, mode, func(opt *Options) { opt.FailOpen = o.open })
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	if err := m.Pause(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.send(t, 0, "b", "c", "d")
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	<-runs
+	p := m.partition(topicPartition{r.topic, 0})
+	r.mem.Fail(errDisk)
+	m.cancel()
+	<-p.ending.Done()
+	close(release)
+	m.stop(t)
+	r.wantHandled(t, "a", "b")
+	m.counts(t, 0, "lost_total")
+	r.crash(t)
+	m, _ = r.startOpen(t, r.eng)
+	r.untilHandled(t, 4)
+	untilReady(t, m)
+	r.send(t, 0, "e", "e")
+	r.untilCommitted(t, 6, false)
+	m.stop(t)
+	r.wantHandled(t, "a", "b", "c", "d", "e")
 }
 
 // A process dies while it has no store. The next one has the store again, and Kafka's offset is ahead of it.

@@ -286,7 +286,8 @@ func (p *partition) commitBatch(n int) (*batch, error) {
 	}, engine.Retries(8), engine.DurableAtCommit(), engine.InLane(p.lane))
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {
-			p.uncertain = recs[n-1].Offset + 1
+			p.uncertain = b.next // it may have ended before the last of the records
+			p.doubt(b.next)
 		}
 		return nil, err
 	}
