@@ -152,7 +152,7 @@ func (p *partition) endAdoption(err error) {
 	a := p.adopting
 	p.mu.Lock()
 	if errors.As(err, new(*PositionError)) && a != nil {
-		p.stat.adopted = slices.DeleteFunc(slices.Clone(p.stat.adopted), func(b *adoption) bool { return b.kind == a.kind })
+		p.stat.adopted = slices.DeleteFunc(slices.Clone(p.stat.adopted), func(b *adoption) bool { return errors.Is(b.kind, a.kind) })
 		p.stat.adopted = append(p.stat.adopted, a)
 	} else {
 		p.stat.adopted = nil

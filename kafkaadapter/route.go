@@ -138,17 +138,14 @@ func (r *Route) check(name string) error {
 		return fmt.Errorf("%w: %s.Window is %v: give at least 1ms, or 0", ErrOption, name, r.Window)
 	case r.AllowedLateness < 0:
 		return fmt.Errorf("%w: %s.AllowedLateness is %v: give 0 or more", ErrOption, name, r.AllowedLateness)
-	case r.Concurrency.Handlers < 0 || r.Concurrency.Handlers > MaxHandlers:
-		return fmt.Errorf("%w: %s.Concurrency.Handlers is %d: give 0 to %d", ErrOption, name, r.Concurrency.Handlers, MaxHandlers)
-	case r.Concurrency.Key != nil && r.Concurrency.Handlers < 2:
-		return fmt.Errorf("%w: %s.Concurrency.Key is set, and Handlers is %d: set Handlers to 2 or more", ErrOption, name, r.Concurrency.Handlers)
-	case r.Concurrency.Handlers > 1 && r.handlesBatches():
-		return fmt.Errorf("%w: %s has Concurrency and HandleBatch: set Handle, or leave Concurrency out", ErrOption, name)
 	case r.HandlerTimeout < 0:
 		return fmt.Errorf("%w: %s.HandlerTimeout is %v: give 0 or more", ErrOption, name, r.HandlerTimeout)
 	}
 	if err := checkMode(r.Mode); err != nil {
 		return fmt.Errorf("%s.Mode: %w", name, err)
+	}
+	if err := r.checkConcurrency(name); err != nil {
+		return err
 	}
 	if err := r.Identify.Validate(); err != nil {
 		return fmt.Errorf("%w: %s.Identify: %w", ErrOption, name, err)
@@ -159,6 +156,18 @@ func (r *Route) check(name string) error {
 		}
 	}
 	return r.checkPolicies(name)
+}
+
+func (r *Route) checkConcurrency(name string) error {
+	switch n := r.Concurrency.Handlers; {
+	case n < 0 || n > MaxHandlers:
+		return fmt.Errorf("%w: %s.Concurrency.Handlers is %d: give 0 to %d", ErrOption, name, n, MaxHandlers)
+	case n < 2 && r.Concurrency.Key != nil:
+		return fmt.Errorf("%w: %s.Concurrency.Key is set, and Handlers is %d: set Handlers to 2 or more", ErrOption, name, n)
+	case n > 1 && r.handlesBatches():
+		return fmt.Errorf("%w: %s has Concurrency and HandleBatch: set Handle, or leave Concurrency out", ErrOption, name)
+	}
+	return nil
 }
 
 // complete sets the policies that have a default for the mode.

@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -114,7 +115,7 @@ func (p *partition) report(reason string, err error, nextTry time.Time) {
 	p.stat.stop, p.stat.nextTry = e, nextTry
 	p.mu.Unlock()
 	again := was == nil && p.lastStop == reason && time.Since(p.lastStopEnd) < logEvery // it had ended for a moment
-	if again || was != nil && was.Reason == reason && kindOf(was.Err) == kindOf(err) {
+	if again || was != nil && was.Reason == reason && errors.Is(kindOf(was.Err), kindOf(err)) {
 		p.c.throttled(p.log.Warn, "partition is still stopped", p.tp(), "reason", reason, "error", err)
 		return
 	}

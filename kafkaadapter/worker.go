@@ -133,21 +133,11 @@ func (p *partition) faulted(err error) state {
 func (p *partition) work() state {
 	most, conflicts := len(p.taken), 0
 	for len(p.taken) > 0 {
-		if p.isEnding() || !p.rest() {
-			return ended
+		if next := p.beforeBatch(); next != running {
+			return next
 		}
-		if p.isPaused() {
-			return paused
-		}
-		n := min(len(p.taken), most)
-		switch {
-		case p.alone > 0:
-			n = 1
-		case p.suspects > 0:
-			n = max(1, min(n, p.suspects/2))
-		}
+		n := p.nextBatch(most)
 		if p.fence.careful > 0 {
-			n = 1
 			if err := p.mark(p.taken[0]); err != nil {
 				return p.failed(err)
 			}
@@ -188,6 +178,30 @@ func (p *partition) work() state {
 		}
 	}
 	return running
+}
+
+// beforeBatch makes the pause that is due, and returns the state to go to if no batch is to be made.
+func (p *partition) beforeBatch() state {
+	switch {
+	case p.isEnding() || !p.rest():
+		return ended
+	case p.isPaused():
+		return paused
+	}
+	return running
+}
+
+// nextBatch is how many of the records that were taken the next batch has: one by one after an unclean stop or beside a
+// record that failed, and half of those among which the one that failed is looked for.
+func (p *partition) nextBatch(most int) int {
+	n := min(len(p.taken), most)
+	switch {
+	case p.alone > 0 || p.fence.careful > 0:
+		return 1
+	case p.suspects > 0:
+		return max(1, min(n, p.suspects/2))
+	}
+	return n
 }
 
 // after does what follows a batch of n records that has committed.
