@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -16,7 +17,8 @@ import (
 // Closing failed does two things at once: callers see the fault, and the disk becomes a sink. A write that the sink
 // swallows is therefore never acknowledged.
 type fault struct {
-	failed chan struct{} // closed when err is set
+	failed  chan struct{} // closed when err is set
+	running atomic.Int64  // goroutines inside Pebble: of run
 
 	mu         sync.Mutex // guards the fields below
 	err        error
@@ -130,7 +132,9 @@ func (f *fault) run(fn func() error, ended func(cause error) error) error {
 		return err
 	}
 	done := make(chan error, 1)
+	f.running.Add(1)
 	go func() {
+		defer f.running.Add(-1)
 		err := errors.New("pebble gave up")
 		returned := false
 		defer func() {

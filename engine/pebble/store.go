@@ -240,8 +240,12 @@ func (s *Store) closeClean() error {
 // patience is how long Close waits for a failed disk or a failed Pebble to let go.
 const patience = 10 * time.Second
 
-// closePoisoned gives Pebble's memory back, if Pebble can still be closed. Nothing of that reaches the disk.
+// closePoisoned gives Pebble's memory back, if Pebble can still be closed. Nothing of that reaches the disk. Calls that were
+// under way when the store failed have a second to return: Pebble's Close may not run beside them.
 func (s *Store) closePoisoned() {
+	for waited := time.Duration(0); s.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {
+		time.Sleep(time.Millisecond)
+	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
