@@ -107,11 +107,12 @@ func (c *Consumer) stored(ctx context.Context, all []topicPartition) map[topicPa
 // was left before its end.
 func (c *Consumer) begin(p *partition) {
 	c.mu.Lock()
-	p.before = c.parts[p.tp()]
+	before := c.parts[p.tp()]
+	p.before.Store(before)
 	c.parts[p.tp()] = p
 	c.mu.Unlock()
-	if p.before != nil {
-		p.before.cancel(ErrFenced)
+	if before != nil {
+		before.cancel(ErrFenced)
 	}
 	c.share()
 	go p.live()

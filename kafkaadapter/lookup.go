@@ -32,15 +32,13 @@ func (p *partition) lookUp() state {
 	l, _ := p.c.links.get()
 	p.attach(l)
 	p.open.Store(false)
-	if p.before != nil {
-		before := p.before
-		p.before = nil
+	if before := p.before.Load(); before != nil {
 		if before.link.Load() == l { // another one is of a store that has failed: nothing is committed there any more
 			if err := before.fence.release(); err != nil {
-				p.before = before
 				return p.failed(err)
 			}
 		}
+		p.before.Store(nil)
 	}
 	v, err := p.ask(l)
 	switch {

@@ -40,7 +40,8 @@ type partition struct {
 	end    context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
 
-	adoptions chan *adoption // to the stopped goroutine
+	before    atomic.Pointer[partition] // an earlier assignment that was not taken away and is to be fenced; usually nil
+	adoptions chan *adoption            // to the stopped goroutine
 
 	batchAt  atomic.Int64               // when the present batch or its handlers began, Unix nanoseconds; 0 between batches
 	handling atomic.Pointer[kgo.Record] // the record that the handler has or had last, for messages
@@ -57,7 +58,6 @@ type partition struct {
 	fetched bool     // it was resumed
 
 	// The goroutine's own.
-	before      *partition // an earlier assignment that was not taken away, to be fenced; usually nil
 	topicID     [16]byte
 	view        *view  // as looked up last
 	opened      bool   // the client was asked to fetch
@@ -149,6 +149,11 @@ func (p *partition) wait(d time.Duration) bool {
 // assignment is no longer the owner in the store, so that nothing of it commits. It reports whether the goroutine had
 // ended. A store that does not answer is not waited for: what hangs there comes before the next owner, or not at all.
 func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bool) {
+	if before := p.before.Load(); before != nil { // it was cut off when this assignment began, and may not be fenced yet
+		now := make(chan struct{})
+		close(now)
+		before.finish(now, 0)
+	}
 	select {
 	case <-p.done:
 		return true

@@ -20,7 +20,8 @@ import (
 func (p *partition) failOpen() state {
 	p.c.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(p.only()) })
 	p.queue.close()
-	p.taken, p.pending, p.before = nil, nil, nil // the fence of an assignment before this one is in a store that takes nothing more
+	p.taken, p.pending = nil, nil
+	p.before.Store(nil) // the fence of an assignment before this one is in a store that takes nothing more
 	p.endAdoption(ErrUnprotected)
 	if err := p.settle(); err != nil {
 		return p.failed(err)
