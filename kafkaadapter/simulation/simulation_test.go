@@ -33,6 +33,7 @@ import (
 var (
 	duration = flag.Duration("simulate.duration", 0, "cut the power for that long, instead of the usual number of times")
 	logging  = flag.Bool("simulate.log", false, "write the consumers' logs to the standard error")
+	members  = flag.Bool("simulate.members", false, "simulate members that exchange partitions, too")
 	from     = flag.Uint64("simulate.seed", 1, "the first seed")
 )
 
