@@ -119,8 +119,12 @@ func (p *Publisher) shortened(ctx context.Context, letter *kgo.Record) (*kgo.Rec
 
 // produce produces letters, all at once, and returns the broker's answers.
 func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	// The time is over by a cancellation: while the client has no producer id it fails records for context.Canceled, and
+	// for context.DeadlineExceeded it retries without a pause and without end (kgo v1.22.2, sink.produce).
+	parent := ctx
+	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
+	defer time.AfterFunc(answerTime, cancel).Stop()
 	errs := make([]error, len(letters))
 	var wait sync.WaitGroup
 	wait.Add(len(letters))
@@ -128,6 +132,9 @@ func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error 
 		r := *letter // the client writes to the record
 		r.Topic = p.topic
 		p.client.Produce(ctx, &r, func(_ *kgo.Record, err error) {
+			if errors.Is(err, context.Canceled) && parent.Err() == nil {
+				err = fmt.Errorf("no answer in %v: %w", answerTime, context.DeadlineExceeded)
+			}
 			errs[i] = err
 			wait.Done()
 		})
