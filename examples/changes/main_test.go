@@ -27,7 +27,7 @@ func event(topic, op, id string, lsn int, name string) *kgo.Record {
 	return &kgo.Record{
 		Topic: topic, Key: fmt.Appendf(nil, `{"tenant_id":"acme","id":%s}`, id),
 		Value: fmt.Appendf(nil, `{"before":%s,"after":%s,"source":{"connector":"postgresql","ts_ms":%d,"db":"d","schema":"public","table":"records","lsn":%d},"op":%q,"ts_ms":%d}`,
-			before, after, 1767225600000+lsn, lsn, op, 1767225600500+lsn),
+			before, after, 1767225600000+int64(lsn), lsn, op, 1767225600500+int64(lsn)),
 	}
 }
 
