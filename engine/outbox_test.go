@@ -50,6 +50,7 @@ func TestProduceWithoutATransactionTouchesNothing(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	var ended *engine.Tx
 	update(t, e, func(tx *engine.Tx) { ended = tx })
+	settle(t, e, m)
 	before := m.Calls(storetest.OpApply) + m.Calls(storetest.OpState)
 	for _, tx := range []*engine.Tx{nil, ended} {
 		if _, err := tx.Produce(engine.Message{Topic: "out"}); !errors.Is(err, engine.ErrNoTransaction) {

@@ -182,8 +182,8 @@ func TestReadOnlyTransactionSeesOneMoment(t *testing.T) {
 	}
 }
 
-// A transaction that reads the balance of before, and is told of a claim that came together with the balance of after,
-// has seen no moment at all, whether it writes or not.
+// A transaction that reads the balance of before, and is told of a claim that came together with
+// the balance of after, has seen no moment at all, whether it writes or not.
 func TestReadsAndDuplicatesOfATransactionBelongToOneMoment(t *testing.T) {
 	for name, write := range map[string]bool{"read only": false, "writing": true} {
 		t.Run(name, func(t *testing.T) {
@@ -358,6 +358,15 @@ func storeCalls(m *storetest.Mem) (n int) {
 	return n
 }
 
+// settle waits until the store has no call any more that Open has begun in the background.
+func settle(t testing.TB, e *engine.Engine, m *storetest.Mem) {
+	t.Helper()
+	eventually(t, "the first pass of retention", func() bool { return m.Calls(storetest.OpBuckets) > 0 })
+	if _, err := e.DropExpired(ctx); err != nil { // it waits for the pass
+		t.Fatal(err)
+	}
+}
+
 func TestTransactionThatIsNotLiveTouchesNothing(t *testing.T) {
 	e, m := openMem(t, engine.Options{DefaultScope: "billing"})
 	claim(t, e, event("there"))
@@ -392,12 +401,7 @@ func TestTransactionThatIsNotLiveTouchesNothing(t *testing.T) {
 		_, _, err := tx.Get([]byte("k"))
 		return err
 	})
-	for m.Calls(storetest.OpBuckets) == 0 { // what Open began behind is under way,
-		time.Sleep(time.Millisecond)
-	}
-	if _, err := e.DropExpired(ctx); err != nil { // and over
-		t.Fatal(err)
-	}
+	settle(t, e, m)
 	for kind, tx := range map[string]*engine.Tx{"nil": nil, "committed": finished, "failed": failed, "lost": lost} {
 		for name, use := range uses {
 			before := storeCalls(m)

@@ -6,16 +6,23 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// A partition that is given away commits its offset within the drain timeout, also while the broker does not answer the
-// commit of another one.
+// A partition that is given away commits its offset within the drain timeout, also while the broker
+// does not answer the commit of another one.
 func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	r := newRig(t, 2)
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.CommitInterval = time.Hour })
 	for p := range r.partitions {
 		r.send(t, p, "warm")
 		r.untilStored(t, p, 1)
+		pos := topicPartition{r.topic, p}
+		kafkatest.Until(t, "an offset that is not committed", func() bool {
+			changed, _, _ := pending([]*partition{m.partition(pos)})
+			return len(changed) == 1
+		})
 	}
 	asked, answer := make(chan struct{}), make(chan struct{})
 	ask := sync.OnceFunc(func() { close(asked) })
