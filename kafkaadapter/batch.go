@@ -15,8 +15,9 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A batch is what one transaction does with the next records of a partition. It is filled inside the transaction, anew in
-// each run of the closure, and reported after the commit. batch.add adds what one of a single record holds to another.
+// A batch is what one transaction does with the next records of a partition. It is filled inside
+// the transaction, anew in each run of the closure, and reported after the commit. batch.add adds
+// what one of a single record holds to another.
 type batch struct {
 	p     *partition
 	tx    *engine.Tx
@@ -119,26 +120,8 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 	return b.handleGroup()
 }
 
-// touch reads a little of all records: of headers, which identify them, and of values, for handlers. They were decoded a
-// while ago and are out of the processor's caches by now; read one after the other, with nothing between, they are waited
-// for together.
-func touch(recs []*kgo.Record) (read byte) {
-	for _, r := range recs {
-		read += byte(r.Offset)
-		if len(r.Value) > 0 {
-			read += r.Value[0]
-		}
-		for i := range r.Headers {
-			if h := &r.Headers[i]; len(h.Key) > 0 && len(h.Value) > 0 {
-				read += h.Key[0] + h.Value[0]
-			}
-		}
-	}
-	return read
-}
-
-// stops reports whether an error is one that stops the partition before the record: the records before it commit, and
-// it is met again as the first of the next batch.
+// stops reports whether an error is one that stops the partition before the record: the records
+// before it commit, and it is met again as the first of the next batch.
 func stops(err error) bool {
 	return errors.Is(err, identify.ErrNoTopicID) || errors.Is(err, deadletter.ErrTooLarge)
 }
@@ -166,8 +149,8 @@ func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
 	return p.hold(b.tx, b)
 }
 
-// wider says how wide the next batches may be, 0 for as wide as before. It is stored before they are made, so that after
-// a crash it is known how many records may have been under way.
+// wider says how wide the next batches may be, 0 for as wide as before. It is stored before they
+// are made, so that after a crash it is known how many records may have been under way.
 func (p *partition) wider(done int) uint32 {
 	if done < int(p.fence.width) || p.size.n < int(p.fence.width) || int(p.fence.width) >= p.c.opt.Batching.MaxBatch {
 		return 0
@@ -191,40 +174,6 @@ func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
 		return nil
 	}
 	return p.fence.putTries(b.tx, b.tries)
-}
-
-// lookAhead is the number of records that are identified, and looked up, before the first of them is judged.
-const lookAhead = 32
-
-// A sighting is a record that was identified and is still to be judged.
-type sighting struct {
-	*Record    // nil for what look leaves out
-	generation uint64
-	replayed   bool
-	badTimes   int
-	err        error
-}
-
-// look identifies the records that are judged next, and has the transaction look ahead to them. Left out are control records,
-// and those that are done.
-func (b *batch) look(recs []*kgo.Record) error {
-	p := b.p
-	p.events = p.events[:0]
-	for i, rec := range recs {
-		s := &p.ahead[i]
-		p.spareRecord(s.Record)
-		if *s = (sighting{}); isControl(rec) || rec.Offset < b.next {
-			continue
-		}
-		s.Record = p.newRecord(rec)
-		if s.err = b.identify(s); s.err == nil && !s.replayed {
-			p.events = append(p.events, s.Event)
-		}
-	}
-	if len(p.events) < 2 {
-		return nil
-	}
-	return b.tx.Prefetch(p.events)
 }
 
 // one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
@@ -290,35 +239,6 @@ func (b *batch) one(s *sighting, first bool) error {
 	return b.handle(r, sp, n)
 }
 
-// A lookout holds the records that are identified ahead of the one that is judged.
-type lookout struct {
-	ahead  [lookAhead]sighting
-	events []engine.Event // of those ahead
-	spare  []*Record      // see newRecord
-}
-
-// newRecord returns a record to be judged. They are made a few at a time.
-func (p *lookout) newRecord(rec *kgo.Record) *Record {
-	if len(p.spare) == 0 {
-		made := make([]Record, lookAhead)
-		for i := range made {
-			p.spare = append(p.spare, &made[i])
-		}
-	}
-	r := p.spare[len(p.spare)-1]
-	p.spare = p.spare[:len(p.spare)-1]
-	r.Record, r.Attempt = rec, 1
-	return r
-}
-
-// spareRecord takes back a record that was given to no handler: handlers may keep theirs.
-func (p *lookout) spareRecord(r *Record) {
-	if r != nil && !r.given {
-		*r = Record{}
-		p.spare = append(p.spare, r)
-	}
-}
-
 // attemptsAt is the number of attempts at the record that are stored.
 func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 	if b.tries.offset == rec.Offset {
@@ -327,33 +247,8 @@ func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 	return 0
 }
 
-// identify finds the event of a record: for the replay of a dead letter, the one it was; otherwise by the chain.
-func (b *batch) identify(s *sighting) error {
-	r, route := s.Record, b.p.route
-	r.Event.Scope, r.Event.Window = route.Scope, route.Window
-	r.Event.Origin = engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
-	id, err := route.Identify.Of(r.Record, b.p.topicID)
-	if err != nil && !errors.Is(err, identify.ErrNoID) {
-		return err
-	}
-	if rep, ok := b.p.issuer.Replay(r.Record, id); ok {
-		r.replay, id, err = rep, rep.Event, nil
-		s.generation, s.replayed = rep.Generation, true
-	}
-	if err != nil {
-		return err
-	}
-	s.badTimes = id.BadTimes
-	r.idRule, r.timeRule = id.IDRule, id.TimeRule
-	r.Event.ID, r.Event.Time, r.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
-	if s.replayed {
-		return deadletter.Incomplete(r.Record)
-	}
-	return nil
-}
-
-// cannotJudge says what to do when the engine has no verdict: done that nothing more is to be done, neither done nor an
-// error that the record is handled without a claim.
+// cannotJudge says what to do when the engine has no verdict: done that nothing more is to be done,
+// neither done nor an error that the record is handled without a claim.
 func (b *batch) cannotJudge(r *Record, err error, first bool) (done bool, stop error) {
 	var event *engine.EventError
 	switch {
