@@ -11,8 +11,8 @@ import (
 
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
-// TestFailuresNameTheirTests holds docs/failures.md to the source: each row names tests that are there, or says that there is
-// none.
+// TestFailuresNameTheirTests holds docs/failures.md to the source: each row names tests that are
+// there, or says that there is none.
 func TestFailuresNameTheirTests(t *testing.T) {
 	rows, problems := failures(t, source(t, "docs/failures.md"))
 	if rows < 40 {

@@ -19,8 +19,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// The examples are the README's: TestReadmeShowsTheExamples holds them together. The README leaves out the lines that
-// are said not to be in it.
+// The examples are the README's: TestReadmeShowsTheExamples holds them together. The README leaves
+// out the lines that are said not to be in it.
 
 func Example() {
 	// Not in the README:
@@ -152,8 +152,8 @@ func Example_withTheWork() {
 	// Output: 10
 }
 
-// payments starts a broker with a topic of three payments, one of which was sent twice. The context ends once the group
-// has read them all.
+// payments starts a broker with a topic of three payments, one of which was sent twice. The context
+// ends once the group has read them all.
 func payments(group, topic string) (brokers []string, ctx context.Context, end func()) {
 	cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic, topic+"-dlt")))
 	client := must(kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic(topic)))

@@ -23,8 +23,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden stores were written by the first build of each format and are never written again: what opens them is a
-// build that opens the stores of its users. A build of a new format adds its own beside them:
+// The golden stores were written by the first build of each format and are never written again:
+// what opens them is a build that opens the stores of its users. A build of a new format adds its
+// own beside them:
 //
 //	go test . -run TestGoldenStores -write-golden
 var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format, where there are none")
@@ -83,8 +84,8 @@ func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
 	}
 }
 
-// A store of an older format keeps it until something is written that an older build would misread: who only looks at it
-// may go back to the older build.
+// A store of an older format keeps it until something is written that an older build would misread:
+// who only looks at it may go back to the older build.
 func TestAnOlderFormatStaysUntilTheFirstClaim(t *testing.T) {
 	for kind, open := range goldenKinds {
 		for older := 1; older < goldenFormats[kind]; older++ {
@@ -129,15 +130,16 @@ func goldenWindowed(t *testing.T) engine.Event {
 	return ev
 }
 
-// What is in a golden store: claims of two scopes in four weeks, the first of which was dropped, and two of which were
-// forgotten.
+// What is in a golden store: claims of two scopes in four weeks, the first of which was dropped,
+// and two of which were forgotten.
 var (
 	goldenScopes = []string{"billing", "push\x00eu"}
 	goldenWeeks  = []string{"2026-03-02", "2026-03-09", "2026-03-16", "2026-03-23"}
 	goldenNow    = time.Date(2026, 3, 29, 22, 20, 30, 456e6, time.UTC)
 	goldenHold   = engine.Hold{Name: "a lagging consumer", At: time.Date(2026, 3, 16, 0, 0, 0, 0, time.UTC)}
 
-	// How many are claimed of each scope and week, and which of week 1 and of week 3 were forgotten.
+	// How many are claimed of each scope and week, and which of week 1 and of week 3 were
+	// forgotten.
 	goldenClaims, goldenForgotten = 50, 7
 
 	goldenKeys = map[string]string{"balance": "1250", "a\x00key": "\x00\xff", "empty": ""}
@@ -161,7 +163,8 @@ func goldenWeek(t *testing.T, week int) weekbucket.Week {
 	return w
 }
 
-// goldenEvent is the i-th event of a scope and week. Its id has one of the forms that are kept in different ways.
+// goldenEvent is the i-th event of a scope and week. Its id has one of the forms that are kept in
+// different ways.
 func goldenEvent(t *testing.T, scope string, week, i int) engine.Event {
 	t.Helper()
 	uuid := fmt.Sprintf("7f1c0a52-2f0e-4a53-9d0c-%012x", i)
@@ -176,7 +179,8 @@ func goldenEvent(t *testing.T, scope string, week, i int) engine.Event {
 	}
 }
 
-// writeGoldenStore writes a store in two lives, so that there are two snapshots and the journal was trimmed.
+// writeGoldenStore writes a store in two lives, so that there are two snapshots and the journal was
+// trimmed.
 func writeGoldenStore(t *testing.T, dir string, open func(string) (engine.Store, error)) {
 	t.Helper()
 	if _, err := os.Stat(dir); err == nil {

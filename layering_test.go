@@ -14,7 +14,8 @@ import (
 
 const module = "github.com/hapax-dev/hapax"
 
-// rooms is the drawing of the packages in docs/architecture.md: what each may import of this module, tests aside.
+// rooms is the drawing of the packages in docs/architecture.md: what each may import of this
+// module, tests aside.
 var rooms = map[string][]string{
 	"":                   {},
 	"weekbucket":         {},
@@ -108,7 +109,8 @@ func TestLibrariesLinkNoPluginsAndNoTelemetrySDK(t *testing.T) {
 	}
 }
 
-// TestDependenciesOfIntegrationsReachNobodyElse holds the root's go.mod to what its own packages need.
+// TestDependenciesOfIntegrationsReachNobodyElse holds the root's go.mod to what its own packages
+// need.
 func TestDependenciesOfIntegrationsReachNobodyElse(t *testing.T) {
 	mods, err := filepath.Glob("integrations/*/go.mod")
 	if err != nil || len(mods) == 0 {
@@ -132,7 +134,8 @@ func TestDependenciesOfIntegrationsReachNobodyElse(t *testing.T) {
 	}
 }
 
-// breaches lists the imports below root that the drawing does not allow, and packages that are not in it.
+// breaches lists the imports below root that the drawing does not allow, and packages that are not
+// in it.
 func breaches(t *testing.T, root string) (problems []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

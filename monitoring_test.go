@@ -144,7 +144,8 @@ func TestAlertsAndDashboardNameMetricsThatAreThere(t *testing.T) {
 	}
 }
 
-// Each alert and each reason of a stop has a row in docs/operations.md, and each row an alert or a reason.
+// Each alert and each reason of a stop has a row in docs/operations.md, and each row an alert or a
+// reason.
 func TestOperationsPageHasEachAlertAndReason(t *testing.T) {
 	page := source(t, "docs/operations.md")
 	var alerts, reasons []string

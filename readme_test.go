@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// leftOut begins the lines of an example that the README does not show, up to an empty line: where the directory comes
-// from.
+// leftOut begins the lines of an example that the README does not show, up to an empty line: where
+// the directory comes from.
 const leftOut = "\t// Not in the README:\n"
 
 func TestReadmeShowsTheExamples(t *testing.T) {
@@ -41,8 +41,8 @@ func TestDriftOfAnExampleIsSeen(t *testing.T) {
 	}
 }
 
-// TestCommandsOfThePagesParse asks each dedupbench command line of the pages for its help, which it gives only if it
-// understands all the rest.
+// TestCommandsOfThePagesParse asks each dedupbench command line of the pages for its help, which it
+// gives only if it understands all the rest.
 func TestCommandsOfThePagesParse(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "dedupbench")
 	if runtime.GOOS == "windows" {

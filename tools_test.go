@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestOneVersionOfKafka holds the places together that name it; each has to be readable for a tool of its own.
+// TestOneVersionOfKafka holds the places together that name it; each has to be readable for a tool
+// of its own.
 func TestOneVersionOfKafka(t *testing.T) {
 	version := func(file, pattern string) string {
 		m := regexp.MustCompile(pattern).FindStringSubmatch(source(t, file))

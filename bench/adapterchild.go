@@ -34,7 +34,8 @@ func consumeChild(order []byte, say *voice) error {
 	return o.consumePlain(say)
 }
 
-// An adapterConsumer is what the adapter is for: an application with an engine, a handler, and telemetry.
+// An adapterConsumer is what the adapter is for: an application with an engine, a handler, and
+// telemetry.
 type adapterConsumer struct {
 	consumeOrder
 	say  *voice
@@ -51,7 +52,8 @@ type adapterConsumer struct {
 	spread   float64 // when half was reached; 0 before
 }
 
-// A paddedCount has a cache line for itself, so that partitions do not slow one another down by counting.
+// A paddedCount has a cache line for itself, so that partitions do not slow one another down by
+// counting.
 type paddedCount struct {
 	atomic.Uint64
 	_ [56]byte
@@ -87,7 +89,8 @@ func (o consumeOrder) consumeWithAdapter(say *voice) (err error) {
 	return c.finish()
 }
 
-// An observer is the telemetry that services have, with a tracer that records nothing, and counts conflicts.
+// An observer is the telemetry that services have, with a tracer that records nothing, and counts
+// conflicts.
 type observer struct {
 	*telemetry.Observer
 	conflicts atomic.Uint64
@@ -139,7 +142,8 @@ func (c *adapterConsumer) claims() (claims uint64, err error) {
 	return claims, err
 }
 
-// mostAttempts is more than the kills of any run: a record whose handler is killed has to be tried again.
+// mostAttempts is more than the kills of any run: a record whose handler is killed has to be tried
+// again.
 const mostAttempts = 1 << 20
 
 func (c *adapterConsumer) mode() kafkaadapter.Mode {
@@ -173,7 +177,8 @@ func (c *adapterConsumer) giveUp(err error) {
 	os.Exit(1)
 }
 
-// number tells which event a handler was given. Tried again, a record of somebody else would still be one.
+// number tells which event a handler was given. Tried again, a record of somebody else would still
+// be one.
 func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 	number, err := numberOf(rec.Record, c.Limit)
 	if err == nil && rec.Verdict != engine.Claimed {
@@ -219,8 +224,8 @@ func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafk
 
 var errAtEnd = errors.New("all is read")
 
-// watch ends the run when the store's offsets are at the topic's ends, and says how far it is until then. With a slow
-// partition 0 the others count.
+// watch ends the run when the store's offsets are at the topic's ends, and says how far it is until
+// then. With a slow partition 0 the others count.
 func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -260,8 +265,8 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 	}
 }
 
-// allBegun reports whether the handlers of all claims have begun. In mode own the offset commits before them, and an
-// orderly end takes back the claims that wait for theirs.
+// allBegun reports whether the handlers of all claims have begun. In mode own the offset commits
+// before them, and an orderly end takes back the claims that wait for theirs.
 func (c *adapterConsumer) allBegun() bool {
 	if c.Kind != adapterOwn || c.Workload.Slow > 0 { // the slow partition is left where it is
 		return true
@@ -295,8 +300,8 @@ func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
 	return next, nil
 }
 
-// spread is how many times as far the first partition is as the last one, each as a share of its records. A partition that has not
-// begun counts as if its first record were done.
+// spread is how many times as far the first partition is as the last one, each as a share of its
+// records. A partition that has not begun counts as if its first record were done.
 func spread(next, ends []int64) float64 {
 	least, most := 1.0, 0.0
 	for p, end := range ends {
@@ -308,7 +313,8 @@ func spread(next, ends []int64) float64 {
 	return most / least
 }
 
-// finish says what was measured: events by the adapter's count of those that it has handled and committed.
+// finish says what was measured: events by the adapter's count of those that it has handled and
+// committed.
 func (c *adapterConsumer) finish() error {
 	if err := c.tellEffort(); err != nil {
 		return err
@@ -334,7 +340,8 @@ func (c *adapterConsumer) finish() error {
 	return c.e.Close()
 }
 
-// A keeping registerer still has the adapter's counts when Run has returned, which is when they are final.
+// A keeping registerer still has the adapter's counts when Run has returned, which is when they are
+// final.
 type keeping struct{ prometheus.Registerer }
 
 func (keeping) Unregister(prometheus.Collector) bool { return true }

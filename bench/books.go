@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// books are what the parent of a kill run has written down. They rest on nothing but what the processes had said by the
-// time they were dead, and on the log.
+// books are what the parent of a kill run has written down. They rest on nothing but what the
+// processes had said by the time they were dead, and on the log.
 type books struct {
 	log   *killLog
 	parts []killPart

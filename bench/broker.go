@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A broker is where a run keeps its topics: brokers that are given, or one inside this process that dies with it. The
-// processes that are killed are its clients, never the broker.
+// A broker is where a run keeps its topics: brokers that are given, or one inside this process that
+// dies with it. The processes that are killed are its clients, never the broker.
 type broker struct {
 	seeds    []string
 	embedded *kfake.Cluster // nil: the brokers are somebody else's
@@ -32,8 +32,9 @@ func openBroker(ctx context.Context, seeds []string) (*broker, error) {
 		}
 		b.embedded, b.seeds = cluster, cluster.ListenAddrs()
 	}
-	// Its own partitioner is the client's default: a hash of the key. Nothing is compressed, which is the default of Kafka's
-	// own producer and not of this client: the values are bytes that do not compress.
+	// Its own partitioner is the client's default: a hash of the key. Nothing is compressed, which
+	// is the default of Kafka's own producer and not of this client: the values are bytes that do
+	// not compress.
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.seeds...), kgo.MaxBufferedRecords(maxUnsent), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		b.close()
@@ -138,7 +139,8 @@ func (t *topic) ends(ctx context.Context) ([]int64, error) {
 	return ends, nil
 }
 
-// remove deletes the topic and its groups from brokers that are somebody else's, also when the run was interrupted.
+// remove deletes the topic and its groups from brokers that are somebody else's, also when the run
+// was interrupted.
 func (t *topic) remove(err *error) {
 	if t.broker.embedded != nil {
 		return

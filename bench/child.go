@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// Work that is to be killed runs in a child: this program, started again. The parent sends it one line of JSON, the
-// order, and keeps the pipe open; a child whose parent is gone ends. What the child has to tell are lines on its
-// standard output, each written whole and only once it is true, so that what the parent has read by the time the child
-// is dead is what the child was told, or less. A child that cannot go on says "fail" and why.
+// Work that is to be killed runs in a child: this program, started again. The parent sends it one
+// line of JSON, the order, and keeps the pipe open; a child whose parent is gone ends. What the
+// child has to tell are lines on its standard output, each written whole and only once it is true,
+// so that what the parent has read by the time the child is dead is what the child was told, or
+// less. A child that cannot go on says "fail" and why.
 
 // childArg is the hidden command; the kind of child follows.
 const childArg = "child"
@@ -33,8 +34,8 @@ var childKinds = map[string]func(order []byte, say *voice) error{
 	"layers":  layersChild,
 }
 
-// ChildMain runs a child process if the arguments ask for one; ran is false if they do not. A program that runs
-// workloads which kill a process calls it first thing in main.
+// ChildMain runs a child process if the arguments ask for one; ran is false if they do not. A
+// program that runs workloads which kill a process calls it first thing in main.
 func ChildMain(args []string) (code int, ran bool) {
 	if len(args) != 2 || args[0] != childArg {
 		return 0, false
@@ -64,8 +65,8 @@ func ChildMain(args []string) (code int, ran bool) {
 	return 0, true
 }
 
-// tune sets the Go runtime as docs/failures.md advises for a busy consumer, unless the environment says something else. All
-// children do it, whatever they measure.
+// tune sets the Go runtime as docs/failures.md advises for a busy consumer, unless the environment
+// says something else. All children do it, whatever they measure.
 func tune() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -84,7 +85,8 @@ type voice struct {
 	buf []byte
 }
 
-// line tells one line; it is with the operating system on return, and survives the death of the process.
+// line tells one line; it is with the operating system on return, and survives the death of the
+// process.
 func (v *voice) line(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -146,7 +148,8 @@ func startChild(ctx context.Context, kind string, order any) (*child, error) {
 	return c, nil
 }
 
-// wholeLines is bufio.ScanLines without what follows the last line end: a dead child did not finish saying it.
+// wholeLines is bufio.ScanLines without what follows the last line end: a dead child did not finish
+// saying it.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -167,8 +170,8 @@ func (c *child) kill() {
 	}
 }
 
-// hear calls heard for each line that the child says, until the child is dead, and reports whether it was killed
-// rather than done. An error of heard kills the child.
+// hear calls heard for each line that the child says, until the child is dead, and reports whether
+// it was killed rather than done. An error of heard kills the child.
 func (c *child) hear(heard func(word, rest string) error) (killed bool, err error) {
 	done := false
 	var fails []error

@@ -19,15 +19,15 @@ type ClaimsOptions struct {
 	Weeks  int     // 0 = 1
 	Store  StoreName
 
-	// Goroutines is the number of callers, of the engine and of the bare store alike; 0 = DefaultGoroutines: one
-	// consumer's loop beside one blind writer.
+	// Goroutines is the number of callers, of the engine and of the bare store alike; 0 =
+	// DefaultGoroutines: one consumer's loop beside one blind writer.
 	Goroutines int
 	// Single claims events one by one, Batch notwithstanding.
 	Single bool
 	// Baseline feeds the bare store library as well.
 	Baseline bool
-	// Rounds is how often it is all done, each time on new stores, and what comes first alternates; 0 = two with a
-	// baseline, one without.
+	// Rounds is how often it is all done, each time on new stores, and what comes first alternates;
+	// 0 = two with a baseline, one without.
 	Rounds int
 
 	Dir      string // for the stores, which are removed; must be new; "" = a temporary one
@@ -43,27 +43,27 @@ const (
 	DefaultGoroutines  = 1
 )
 
-// A ClaimsReport says how fast events were judged, and what that cost. Rates count all events, repeats included, over
-// the time in which the engine or the bare store had them: making ids takes no part in it. Null is what was not asked
-// for.
+// A ClaimsReport says how fast events were judged, and what that cost. Rates count all events,
+// repeats included, over the time in which the engine or the bare store had them: making ids takes
+// no part in it. Null is what was not asked for.
 type ClaimsReport struct {
 	ClaimsPerS float64 `json:"claims_per_s"`
-	// BaselinePerS is the rate of the same keys and values through the bare store library, written blindly, in
-	// durable batches of the same size, by as many goroutines. Ratio is ClaimsPerS over it; Ratios are those of the
-	// rounds.
+	// BaselinePerS is the rate of the same keys and values through the bare store library, written
+	// blindly, in durable batches of the same size, by as many goroutines. Ratio is ClaimsPerS over
+	// it; Ratios are those of the rounds.
 	BaselinePerS *float64  `json:"baseline_per_s"`
 	Ratio        *float64  `json:"ratio"`
 	Ratios       []float64 `json:"ratios,omitempty"`
 
-	// BytesPerClaim is what all files of the store occupy when it is closed, for each claim; ClaimBytesPerClaim what
-	// the claims alone occupy, as the store estimates it.
+	// BytesPerClaim is what all files of the store occupy when it is closed, for each claim;
+	// ClaimBytesPerClaim what the claims alone occupy, as the store estimates it.
 	BytesPerClaim      float64 `json:"bytes_per_claim"`
 	ClaimBytesPerClaim float64 `json:"claim_bytes_per_claim"`
-	// WriteAmplification is all bytes written to files, log included, over the bytes of the claims' keys and records.
-	// It is taken when the store has come to rest.
+	// WriteAmplification is all bytes written to files, log included, over the bytes of the claims'
+	// keys and records. It is taken when the store has come to rest.
 	WriteAmplification float64 `json:"write_amplification"`
-	// HeapBytes is by how much the heap grew, after a collection, from before the engine was opened until it had seen
-	// everything: filters, cache and whatever the store keeps on it.
+	// HeapBytes is by how much the heap grew, after a collection, from before the engine was opened
+	// until it had seen everything: filters, cache and whatever the store keeps on it.
 	HeapBytes uint64 `json:"heap_bytes"`
 	// FilterFPRate is the share of the new events that the filter held for possible repeats.
 	FilterFPRate float64 `json:"filter_fp_rate"`
@@ -73,8 +73,8 @@ type ClaimsReport struct {
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p999_us"`
 
-	// FdatasyncUS is the median time of a small write and fdatasync on the same disk, before the run, by one
-	// goroutine.
+	// FdatasyncUS is the median time of a small write and fdatasync on the same disk, before the
+	// run, by one goroutine.
 	FdatasyncUS *float64 `json:"fdatasync_us"`
 
 	Events    uint64  `json:"events"`
@@ -86,7 +86,8 @@ type ClaimsReport struct {
 	Outcome
 }
 
-// Claims measures how fast events are judged, and how fast the bare store library would have written them down.
+// Claims measures how fast events are judged, and how fast the bare store library would have
+// written them down.
 func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err error) {
 	defer report.end(&err)
 	if err := o.setDefaults(); err != nil {
@@ -183,7 +184,8 @@ func (c *claiming) all() error {
 	return nil
 }
 
-// round feeds the engine and, if asked for, the bare store; the bare store goes first in every other round.
+// round feeds the engine and, if asked for, the bare store; the bare store goes first in every
+// other round.
 func (c *claiming) round(round int) error {
 	engineTime, engineN, rawTime, rawN := c.engineTime, c.engineN, c.rawTime, c.rawN
 	steps := []func(string) error{c.feedEngine}

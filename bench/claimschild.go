@@ -8,9 +8,10 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// A claimsOrder has a process claim all events of a log, in their order, without a broker: what the engine alone takes
-// for them. There are as many callers as the topic has partitions, each with batches of the size that the adapter makes
-// at most, and every batch is durable. Events are made while the clock stands still.
+// A claimsOrder has a process claim all events of a log, in their order, without a broker: what the
+// engine alone takes for them. There are as many callers as the topic has partitions, each with
+// batches of the size that the adapter makes at most, and every batch is durable. Events are made
+// while the clock stands still.
 type claimsOrder struct {
 	Log   topicLog
 	Parts int

@@ -23,8 +23,8 @@ const (
 	offsetFirst consumerKind = "offset first"  // commits, then claims and works in one transaction: the rule broken
 )
 
-// A consumeOrder is what the process of a consumer is told. It consumes until it has read to the topic's ends, is a
-// static member of its group, and says
+// A consumeOrder is what the process of a consumer is told. It consumes until it has read to the
+// topic's ends, is a static member of its group, and says
 //
 //	from n      it goes on from there (see gateOrder)
 //	here        it has come to the point of the kill
@@ -75,7 +75,8 @@ type consuming struct {
 	effort   effort // over all lives
 }
 
-// run starts the consumer, kills it as planned, starts it again, and returns when it has come to the end.
+// run starts the consumer, kills it as planned, starts it again, and returns when it has come to
+// the end.
 func (c *consuming) run(ctx context.Context) error {
 	for {
 		k := never
@@ -154,13 +155,13 @@ type measurement struct {
 	Seconds float64
 	// Handled events (of a plain loop: records), and what the engine holds.
 	Handled, Claims uint64
-	// Spread is how many times as far the first partition has come as the last one, each as a share of its records, when
-	// half of all records are done. 0 of a plain loop.
+	// Spread is how many times as far the first partition has come as the last one, each as a share
+	// of its records, when half of all records are done. 0 of a plain loop.
 	Spread float64
 }
 
-// An effort is what one life of a consumer through the adapter has done. What it did in the last milliseconds before a
-// kill is not in it.
+// An effort is what one life of a consumer through the adapter has done. What it did in the last
+// milliseconds before a kill is not in it.
 type effort struct {
 	Calls     uint64 // of the handler
 	Conflicts uint64 // runs of transactions that lost against another one

@@ -13,12 +13,13 @@ import (
 	"time"
 )
 
-// A logReader reads an event log: CSV with a header line, columns "id" and "time" (RFC 3339), others are ignored. A
-// gzip'd log is recognized by its first bytes.
+// A logReader reads an event log: CSV with a header line, columns "id" and "time" (RFC 3339),
+// others are ignored. A gzip'd log is recognized by its first bytes.
 //
-// A row that is not an event is a *rowError, and the next call goes on behind it. One damaged row never takes others
-// with it: a quoted field may contain line breaks, but where a quote does not end within a few lines, or what it
-// encloses is not an event, the line it stands on is rejected alone.
+// A row that is not an event is a *rowError, and the next call goes on behind it. One damaged row
+// never takes others with it: a quoted field may contain line breaks, but where a quote does not
+// end within a few lines, or what it encloses is not an event, the line it stands on is rejected
+// alone.
 type logReader struct {
 	in    *bufio.Reader
 	close func() error
@@ -112,7 +113,8 @@ func (r *logReader) header() error {
 	return nil
 }
 
-// next returns the next event, a *rowError for a row that is none, io.EOF at the end, or what ended the reading early.
+// next returns the next event, a *rowError for a row that is none, io.EOF at the end, or what ended
+// the reading early.
 func (r *logReader) next() (row, error) {
 	for {
 		l, err := r.readLine()
@@ -197,8 +199,9 @@ func splitRow(text []byte) ([][]byte, error) {
 	return fields, nil
 }
 
-// readLine returns the next line, without LF or CRLF. The text is valid until the next call. A line that the end of a
-// broken file cuts off is returned as one that is no row, and the error by the next call.
+// readLine returns the next line, without LF or CRLF. The text is valid until the next call. A line
+// that the end of a broken file cuts off is returned as one that is no row, and the error by the
+// next call.
 func (r *logReader) readLine() (line, error) {
 	if len(r.pending) > 0 {
 		l := r.pending[0]

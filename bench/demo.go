@@ -29,7 +29,8 @@ type DemoOptions struct {
 	Progress Progress
 }
 
-// Defaults of Demo. The whole recorded log is part of DefaultDemoRecords records, less of it of fewer.
+// Defaults of Demo. The whole recorded log is part of DefaultDemoRecords records, less of it of
+// fewer.
 const (
 	DefaultDemoRecords = 1_000_000
 	DefaultDemoKills   = 5
@@ -40,14 +41,15 @@ const (
 	demoWeeks      = 30 * 52 // kept: the recorded log begins in 2010
 )
 
-// A DemoReport is what became of the events of a topic whose consumer was killed on the way: through the adapter, and
-// beside it what one would do without it, killed as often at the same points of the way.
+// A DemoReport is what became of the events of a topic whose consumer was killed on the way:
+// through the adapter, and beside it what one would do without it, killed as often at the same
+// points of the way.
 type DemoReport struct {
 	DemoTable
 	Kills   int     `json:"kills"`
 	Seconds float64 `json:"seconds"`
-	// MemorySet claims in a set in the consumer's memory before it handles. AtLeastOnce handles everything it is sent. Both
-	// commit their offsets after the handler.
+	// MemorySet claims in a set in the consumer's memory before it handles. AtLeastOnce handles
+	// everything it is sent. Both commit their offsets after the handler.
 	MemorySet   DemoTable `json:"in_memory_set"`
 	AtLeastOnce DemoTable `json:"at_least_once"`
 	Outcome
@@ -58,8 +60,9 @@ type DemoTable struct {
 	// Sent records are in the topic, repeats included; Distinct is the number of events among them.
 	Sent     uint64 `json:"sent"`
 	Distinct uint64 `json:"distinct"`
-	// Handled events took effect: through the adapter, in the business state that committed; otherwise in a file that the
-	// handler writes. Lost ones did not; those handled twice took effect more than once.
+	// Handled events took effect: through the adapter, in the business state that committed;
+	// otherwise in a file that the handler writes. Lost ones did not; those handled twice took
+	// effect more than once.
 	Handled      uint64 `json:"handled"`
 	Lost         uint64 `json:"lost"`
 	HandledTwice uint64 `json:"handled_twice"`
@@ -67,9 +70,9 @@ type DemoTable struct {
 	ConsumeSeconds float64 `json:"consume_seconds"`
 }
 
-// Demo produces a million events with repeats and has them consumed by a process that is killed several times on the way;
-// then it looks at every event: handled once, lost, or handled twice. The same is done by two consumers without the
-// adapter.
+// Demo produces a million events with repeats and has them consumed by a process that is killed
+// several times on the way; then it looks at every event: handled once, lost, or handled twice. The
+// same is done by two consumers without the adapter.
 func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	defer report.end(&err)
 	start := time.Now()

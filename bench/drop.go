@@ -32,7 +32,8 @@ const (
 	enoughShare  = 0.95 // of the expected share
 	loadWarmUp   = time.Second
 
-	// leastDropped is the number of bytes in the dropped week below which a missing share says nothing.
+	// leastDropped is the number of bytes in the dropped week below which a missing share says
+	// nothing.
 	leastDropped = 4 << 20
 )
 
@@ -41,30 +42,34 @@ type DropReport struct {
 	// DropMS is how long DropWeek took: on its return the claims are gone, durably.
 	DropMS float64 `json:"drop_ms"`
 
-	// BytesBefore is what the claims occupied on disk before the drop, when the store had come to rest: the store's
-	// estimate over all weeks, but no more than the files have. BytesAfter is that less what came back, which is the
-	// smaller of two: by how much the files that hold claims have become smaller (and what was claimed meanwhile, by
-	// the store's estimate); and the dropped week's part of BytesBefore, as far as the store's estimate for its ranges
-	// has fallen. The first alone would count what a compaction frees besides, trimmed journal above all; the second
-	// alone would believe the store.
+	// BytesBefore is what the claims occupied on disk before the drop, when the store had come to
+	// rest: the store's estimate over all weeks, but no more than the files have. BytesAfter is
+	// that less what came back, which is the smaller of two: by how much the files that hold claims
+	// have become smaller (and what was claimed meanwhile, by the store's estimate); and the
+	// dropped week's part of BytesBefore, as far as the store's estimate for its ranges has fallen.
+	// The first alone would count what a compaction frees besides, trimmed journal above all; the
+	// second alone would believe the store.
 	BytesBefore uint64 `json:"bytes_before"`
 	BytesAfter  uint64 `json:"bytes_after"`
-	// FilesBefore and FilesAfter are the sizes of the files that hold claims, and whatever else is in them.
+	// FilesBefore and FilesAfter are the sizes of the files that hold claims, and whatever else is
+	// in them.
 	FilesBefore uint64 `json:"claim_files_before"`
 	FilesAfter  uint64 `json:"claim_files_after"`
 
-	// ExpectedShare is the share of the claims that were in the dropped week, ReclaimedShare that of BytesBefore that
-	// came back, and ReclaimS the time from the beginning of the drop until 95 % of the expected share were back; -1
-	// if they did not come.
+	// ExpectedShare is the share of the claims that were in the dropped week, ReclaimedShare that
+	// of BytesBefore that came back, and ReclaimS the time from the beginning of the drop until 95
+	// % of the expected share were back; -1 if they did not come.
 	ExpectedShare  float64 `json:"expected_share"`
 	ReclaimedShare float64 `json:"reclaimed_share"`
 	ReclaimS       float64 `json:"reclaim_s"`
 
-	// LateVerdict is what a new event of the dropped week was told, and the repeat of a claimed one.
+	// LateVerdict is what a new event of the dropped week was told, and the repeat of a claimed
+	// one.
 	LateVerdict string `json:"late_verdict"`
 
-	// ClaimsDuring single claims were made from the drop until the space was back. MaxStallMS is the longest that one
-	// of them took, MaxStallBeforeMS that of one second of the same load before the drop.
+	// ClaimsDuring single claims were made from the drop until the space was back. MaxStallMS is
+	// the longest that one of them took, MaxStallBeforeMS that of one second of the same load
+	// before the drop.
 	ClaimsDuring     uint64  `json:"claims_during"`
 	MaxStallMS       float64 `json:"max_stall_ms"`
 	MaxStallBeforeMS float64 `json:"max_stall_before_ms"`
@@ -121,8 +126,9 @@ type dropping struct {
 	estimate uint64            // of the bytes of all weeks, before the drop: too high where ranges are small
 }
 
-// fill claims N events. It closes the store and opens it again, twice, so that the measurement begins with what a
-// running store is: the journal trimmed by the snapshots of the filters, and all claims in files.
+// fill claims N events. It closes the store and opens it again, twice, so that the measurement
+// begins with what a running store is: the journal trimmed by the snapshots of the filters, and all
+// claims in files.
 func (d *dropping) fill() error {
 	start := time.Now()
 	c := claiming{ClaimsOptions: ClaimsOptions{N: d.N, Seed: d.Seed}, ctx: d.ctx, source: d.source, report: &ClaimsReport{}, calls: newLatency()}
@@ -149,7 +155,8 @@ func (d *dropping) fill() error {
 	return nil
 }
 
-// during returns an event that is claimed beside the drop, in the current week and a scope of its own.
+// during returns an event that is claimed beside the drop, in the current week and a scope of its
+// own.
 func (d *dropping) during(caller uint64, n uint64) engine.Event {
 	ev, _ := d.source.event(1<<60|caller<<45|n, nil)
 	ev.Scope, ev.Time = duringScope, d.source.Latest.Start()
@@ -207,7 +214,8 @@ func (d *dropping) before() (err error) {
 	return err
 }
 
-// dropAndWatch drops the oldest week and looks at the sizes until the space is back and nothing more comes.
+// dropAndWatch drops the oldest week and looks at the sizes until the space is back and nothing
+// more comes.
 func (d *dropping) dropAndWatch() error {
 	start := time.Now()
 	r, err := d.e.DropWeek(d.ctx, d.weeks[0].Week)

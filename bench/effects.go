@@ -10,14 +10,15 @@ import (
 	"os"
 )
 
-// Effects are what handlers did outside any store: a file to which each adds a line with the event's number and id. A
-// line is with the operating system when it was written, and survives the death of its process.
+// Effects are what handlers did outside any store: a file to which each adds a line with the
+// event's number and id. A line is with the operating system when it was written, and survives the
+// death of its process.
 type effects struct {
 	file *os.File
 }
 
-// A line is the number in 16 hexadecimal digits, a space, the id, and a line end. Ids of generated events are UUIDs; those
-// of recorded ones are as long as they are.
+// A line is the number in 16 hexadecimal digits, a space, the id, and a line end. Ids of generated
+// events are UUIDs; those of recorded ones are as long as they are.
 const effectNumber = 16
 
 func openEffects(path string) (*effects, error) {
@@ -53,8 +54,8 @@ type tally struct {
 	lines  uint64
 }
 
-// readEffects counts the lines of a file of effects; no file is no effects. What is not a whole line of an event of the
-// log is an error.
+// readEffects counts the lines of a file of effects; no file is no effects. What is not a whole
+// line of an event of the log is an error.
 func readEffects(path string, log *topicLog) (t tally, err error) {
 	t.counts = make([]uint32, log.limit())
 	f, err := os.Open(path)

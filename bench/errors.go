@@ -11,7 +11,8 @@ var (
 	// ErrUsage says that a run was asked for something that cannot be.
 	ErrUsage = errors.New("usage")
 
-	// ErrNotHeld says that a run was completed and what it checks does not hold: keep its directory and report it.
+	// ErrNotHeld says that a run was completed and what it checks does not hold: keep its directory
+	// and report it.
 	ErrNotHeld = errors.New("a promise was broken")
 )
 
@@ -37,8 +38,8 @@ func withHint(err error) error {
 	return err
 }
 
-// several makes one error, of one line, of those of several workers: that of the first of them, and how many more
-// there are. Workers that only stopped because of another one count last.
+// several makes one error, of one line, of those of several workers: that of the first of them, and
+// how many more there are. Workers that only stopped because of another one count last.
 func several(errs ...error) error {
 	var first error
 	more := -1
@@ -57,8 +58,8 @@ func several(errs ...error) error {
 	return first
 }
 
-// Progress is told how far a stage of a run has come; total is 0 where that is not known. A nil Progress is told
-// nothing. It is called from one goroutine at a time and returns at once.
+// Progress is told how far a stage of a run has come; total is 0 where that is not known. A nil
+// Progress is told nothing. It is called from one goroutine at a time and returns at once.
 type Progress func(stage string, done, total uint64)
 
 func (p Progress) tell(stage string, done, total uint64) {

@@ -7,9 +7,10 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// The business state of a consumer with a store: for each partition a counter of each event, and how many events it has
-// handled with the sum of their fingerprints. Whatever is lost, doubled or half there makes them disagree. Counters of
-// events with neighbouring numbers share a key, so that the work is not much more than the claims.
+// The business state of a consumer with a store: for each partition a counter of each event, and
+// how many events it has handled with the sum of their fingerprints. Whatever is lost, doubled or
+// half there makes them disagree. Counters of events with neighbouring numbers share a key, so that
+// the work is not much more than the claims.
 
 // countersPerKey counters of a byte each are the value of one key.
 const countersPerKey = 128

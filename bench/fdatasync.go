@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// measureSync is the median time of a write of 512 bytes to a file in dir that has its size already, and fdatasync (or
-// what comes nearest): what the disk asks of everybody who wants to be told that something is durable.
+// measureSync is the median time of a write of 512 bytes to a file in dir that has its size
+// already, and fdatasync (or what comes nearest): what the disk asks of everybody who wants to be
+// told that something is durable.
 func measureSync(dir string) (median time.Duration, err error) {
 	const size, rounds = 1 << 20, 200
 	f, err := os.CreateTemp(dir, "fdatasync-")

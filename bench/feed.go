@@ -14,11 +14,12 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Events are made in portions, while the clock of the measurement stands still. A portion is cut into batches, which
-// the callers take in order, whoever is free.
+// Events are made in portions, while the clock of the measurement stands still. A portion is cut
+// into batches, which the callers take in order, whoever is free.
 const portionEvents = 1 << 18
 
-// portions calls fn with one portion of the traffic after the other, and returns the number of distinct events in it.
+// portions calls fn with one portion of the traffic after the other, and returns the number of
+// distinct events in it.
 func (c *claiming) portions(fn func(events []engine.Event) error) (fresh uint64, err error) {
 	t := traffic{seed: c.Seed, share: c.Dup}
 	events := make([]engine.Event, 0, min(portionEvents, c.N))
@@ -37,7 +38,8 @@ func (c *claiming) portions(fn func(events []engine.Event) error) (fresh uint64,
 	return t.fresh, nil
 }
 
-// inBatches lets the callers take batches of n items, and returns how long it took until the last one was done.
+// inBatches lets the callers take batches of n items, and returns how long it took until the last
+// one was done.
 func (c *claiming) inBatches(n int, do func(caller, from, to int) error) (time.Duration, error) {
 	errs := make([]error, c.Goroutines)
 	var next atomic.Int64
@@ -151,7 +153,8 @@ func (c *claiming) judgeAll(e *opened) (fresh uint64, err error) {
 	})
 }
 
-// addLogical adds the sizes of the keys and records of the events that are new, those whose number is at least seen.
+// addLogical adds the sizes of the keys and records of the events that are new, those whose number
+// is at least seen.
 func (c *claiming) addLogical(events []engine.Event, seen int64) (int64, error) {
 	now := time.Now()
 	for i := range events {
@@ -167,7 +170,8 @@ func (c *claiming) addLogical(events []engine.Event, seen int64) (int64, error) 
 	return seen, nil
 }
 
-// feedRaw feeds the bare store everything. Its keys and values are made while the clock stands still, too.
+// feedRaw feeds the bare store everything. Its keys and values are made while the clock stands
+// still, too.
 func (c *claiming) feedRaw(dir string) (err error) {
 	raw, err := c.kind.raw(dir)
 	if err != nil {
@@ -224,7 +228,8 @@ func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
 // restLimit is how long a store may take to come to rest before figures are taken as they are.
 const restLimit = time.Minute
 
-// comeToRest waits until the store writes nothing any more, for half a second, or the limit has passed.
+// comeToRest waits until the store writes nothing any more, for half a second, or the limit has
+// passed.
 func comeToRest(ctx context.Context, e *opened, limit time.Duration) error {
 	last, still := engine.Usage{}, 0
 	for end := time.Now().Add(limit); still < 5 && time.Now().Before(end); {

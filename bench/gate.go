@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A gate is where a consumer that is to be killed passes with each record it handles. It says "here" at the point of the
-// kill, so that the killer follows the consumer's progress and no clock; and it lets nothing pass a little later, so
-// that a killer who comes late cannot miss it.
+// A gate is where a consumer that is to be killed passes with each record it handles. It says
+// "here" at the point of the kill, so that the killer follows the consumer's progress and no clock;
+// and it lets nothing pass a little later, so that a killer who comes late cannot miss it.
 type gate struct {
 	gateOrder
 	say   *voice
@@ -16,8 +16,8 @@ type gate struct {
 	calls atomic.Uint64
 }
 
-// A gateOrder counts how far a consumer has come in its log, over all its lives: in records, or, if it has a store, in
-// events that are claimed.
+// A gateOrder counts how far a consumer has come in its log, over all its lives: in records, or, if
+// it has a store, in events that are claimed.
 type gateOrder struct {
 	Here uint64 // say "here"
 	Wait uint64 // having come so far, wait to be killed
@@ -32,8 +32,8 @@ func (g *gate) open(from uint64) {
 	}
 }
 
-// pass counts one record. A transaction that is run again passes again, so that the count may be ahead of what is done,
-// and never behind.
+// pass counts one record. A transaction that is run again passes again, so that the count may be
+// ahead of what is done, and never behind.
 func (g *gate) pass() {
 	at := g.from + g.calls.Add(1)
 	if at == g.Here {
@@ -69,8 +69,9 @@ const (
 	longestJoin  = 60 * time.Millisecond // to join the group, or some of it
 )
 
-// drawKills draws a kill from each of n equal parts of the way, all of them before its end. Some kills wait in a handler
-// for the killer, others meet whatever runs. One in eight comes while the consumer starts, if that is wanted.
+// drawKills draws a kill from each of n equal parts of the way, all of them before its end. Some
+// kills wait in a handler for the killer, others meet whatever runs. One in eight comes while the
+// consumer starts, if that is wanted.
 func drawKills(way uint64, n int, atStart bool) []kill {
 	kills := make([]kill, n)
 	part := float64(way) * 0.95 / float64(n)

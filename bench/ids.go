@@ -13,15 +13,16 @@ import (
 // IDKind is the form of generated ids.
 type IDKind string
 
-// The forms: random UUIDs, UUIDs that begin with the time, and numbered text. The empty kind is UUIDv4.
+// The forms: random UUIDs, UUIDs that begin with the time, and numbered text. The empty kind is
+// UUIDv4.
 const (
 	UUIDv4 IDKind = "uuidv4"
 	UUIDv7 IDKind = "uuidv7"
 	Text   IDKind = "text"
 )
 
-// A source makes events from numbers: the same seed and number give the same scope, id and time, in every process, so
-// that millions of events need no file and a repeat is told by its number.
+// A source makes events from numbers: the same seed and number give the same scope, id and time, in
+// every process, so that millions of events need no file and a repeat is told by its number.
 type source struct {
 	Seed   uint64
 	Kind   IDKind
@@ -120,8 +121,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// A traffic is a sequence of event numbers, in which a share repeats earlier ones: half of these something recent, half
-// something from all history. It is the same for the same seed.
+// A traffic is a sequence of event numbers, in which a share repeats earlier ones: half of these
+// something recent, half something from all history. It is the same for the same seed.
 type traffic struct {
 	seed     uint64
 	share    float64 // of events that are repeats

@@ -11,7 +11,8 @@ import (
 // KafkaMode is how the consumer of a Kafka run uses the adapter.
 type KafkaMode string
 
-// The modes: claim and offset commit before the handler runs, or all of it together. The empty mode is KafkaWork.
+// The modes: claim and offset commit before the handler runs, or all of it together. The empty mode
+// is KafkaWork.
 const (
 	KafkaOwn  KafkaMode = "own"
 	KafkaWork KafkaMode = "work"
@@ -20,8 +21,8 @@ const (
 // KafkaControl breaks a rule on purpose, so that one can see the books notice.
 type KafkaControl string
 
-// OffsetFirst puts a loop in the adapter's place that commits the offset of what it has polled, and then claims and works
-// in one transaction: whatever a kill finds in between is lost.
+// OffsetFirst puts a loop in the adapter's place that commits the offset of what it has polled, and
+// then claims and works in one transaction: whatever a kill finds in between is lost.
 const OffsetFirst KafkaControl = "offset-first"
 
 // KafkaOptions configure Kafka.
@@ -52,45 +53,50 @@ type KafkaReport struct {
 	// Produced records were sent, repeats included; Distinct is the number of events among them.
 	Produced uint64 `json:"produced"`
 	Distinct uint64 `json:"distinct"`
-	// Handled events took effect: in mode work, those whose counter in the business state, as it was committed, is at
-	// least 1; in mode own, those that the handler has written to a file as it started.
+	// Handled events took effect: in mode work, those whose counter in the business state, as it
+	// was committed, is at least 1; in mode own, those that the handler has written to a file as it
+	// started.
 	Handled uint64 `json:"handled"`
 	// Lost is Distinct less Handled, once the topic was read to its end.
 	Lost uint64 `json:"lost"`
-	// AtRisk counts the events that were claimed and whose handler had not returned at a kill, as the store and the
-	// handlers' file told after it: the most that mode own may lose. Always 0 in mode work.
+	// AtRisk counts the events that were claimed and whose handler had not returned at a kill, as
+	// the store and the handlers' file told after it: the most that mode own may lose. Always 0 in
+	// mode work.
 	AtRisk uint64 `json:"at_risk"`
 	// HandledTwice counts the events that took effect more than once.
 	HandledTwice uint64 `json:"handled_twice"`
-	// StateMismatch counts disagreements: in mode work, of claims, counters, sums of partitions and offsets, looked at
-	// event by event; in mode own, by how much the number of events differs from those whose handler has returned, and
-	// AtRisk.
+	// StateMismatch counts disagreements: in mode work, of claims, counters, sums of partitions and
+	// offsets, looked at event by event; in mode own, by how much the number of events differs from
+	// those whose handler has returned, and AtRisk.
 	StateMismatch uint64 `json:"state_mismatch"`
 	// BalancesWrong accounts do not have the balance that the events add up to, each moved once.
 	BalancesWrong uint64 `json:"balances_wrong"`
 	Kills         int    `json:"kills"`
 
-	// HandlerCalls and Conflicts are of the round of the rates below in which the handler was called most. With kills they are
-	// of all lives of the consumer, without the last milliseconds before each kill. Conflicts are batches, and
-	// other transactions of the adapter, that lost against another transaction and ran again.
+	// HandlerCalls and Conflicts are of the round of the rates below in which the handler was
+	// called most. With kills they are of all lives of the consumer, without the last milliseconds
+	// before each kill. Conflicts are batches, and other transactions of the adapter, that lost
+	// against another transaction and ran again.
 	HandlerCalls uint64 `json:"handler_calls"`
 	Conflicts    uint64 `json:"conflicts"`
 
-	// Rates, null with kills: the medians of three rounds. In a round the three are taken one after the other, each of a
-	// process of its own with a store of its own, over the same topic, with the client's defaults, from the first fetched
-	// record to the last one. RecordsPerS is of the adapter with the handler of the workload and with telemetry, whose tracer
-	// records nothing, until the store has the last offset; RawRecordsPerS of a plain loop that only polls; ClaimsPerS of the engine alone on the same
-	// events, in durable batches of the adapter's size, by a caller for each partition. Ratio is RecordsPerS over
-	// RawRecordsPerS. The counts of events above are of one more consumer, which counts each event in its store as well.
+	// Rates, null with kills: the medians of three rounds. In a round the three are taken one after
+	// the other, each of a process of its own with a store of its own, over the same topic, with
+	// the client's defaults, from the first fetched record to the last one. RecordsPerS is of the
+	// adapter with the handler of the workload and with telemetry, whose tracer records nothing,
+	// until the store has the last offset; RawRecordsPerS of a plain loop that only polls;
+	// ClaimsPerS of the engine alone on the same events, in durable batches of the adapter's size,
+	// by a caller for each partition. Ratio is RecordsPerS over RawRecordsPerS. The counts of
+	// events above are of one more consumer, which counts each event in its store as well.
 	RecordsPerS    *float64 `json:"records_per_s"`
 	RawRecordsPerS *float64 `json:"raw_records_per_s"`
 	ClaimsPerS     *float64 `json:"claims_per_s"`
 	Ratio          *float64 `json:"ratio"`
-	// PartitionSpread is how many times as far the first partition is as the last one when half of all records are done: the
-	// largest of the rounds.
+	// PartitionSpread is how many times as far the first partition is as the last one when half of
+	// all records are done: the largest of the rounds.
 	PartitionSpread *float64 `json:"partition_spread"`
-	// BesideSlow is the rate of a partition beside one with a slow handler, as a share of its rate beside others like itself;
-	// null unless Workload.Slow is set.
+	// BesideSlow is the rate of a partition beside one with a slow handler, as a share of its rate
+	// beside others like itself; null unless Workload.Slow is set.
 	BesideSlow *float64 `json:"beside_slow"`
 
 	ProduceSeconds float64 `json:"produce_seconds"`
@@ -101,8 +107,8 @@ type KafkaReport struct {
 	firstWrong string
 }
 
-// Kafka produces events with repeats and has them consumed through the adapter, by a process that may be killed on the
-// way, and looks at what became of every event.
+// Kafka produces events with repeats and has them consumed through the adapter, by a process that
+// may be killed on the way, and looks at what became of every event.
 func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) {
 	defer report.end(&err)
 	start := time.Now()
@@ -252,7 +258,8 @@ func (k *kafkaRun) work(ctx context.Context) error {
 	return nil
 }
 
-// own runs a consumer whose claims commit before its handlers run, and reads what the handlers wrote.
+// own runs a consumer whose claims commit before its handlers run, and reads what the handlers
+// wrote.
 func (k *kafkaRun) own(ctx context.Context) error {
 	c := consuming{order: k.order(adapterOwn), way: k.distinct, kills: drawKills(k.distinct, k.Kills, true)}
 	c.order.Effects = filepath.Join(k.dir, "handled")

@@ -12,14 +12,16 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// The books have to notice what a consumer loses and what it handles twice. One that does both on purpose would have to
-// be wrong at the right moment; so these are right, and what they are given is crooked.
+// The books have to notice what a consumer loses and what it handles twice. One that does both on
+// purpose would have to be wrong at the right moment; so these are right, and what they are given
+// is crooked.
 const (
 	lostEvent  = 3 // the store has a claim on it that nobody handled: it is lost
 	twiceEvent = 5 // is in the topic again as an event of the week before: it is handled twice
 )
 
-// crooked has a run over a topic of one partition on such a store; again puts twiceEvent into the topic again.
+// crooked has a run over a topic of one partition on such a store; again puts twiceEvent into the
+// topic again.
 func crooked(t *testing.T, mode KafkaMode, again bool, run func(k *kafkaRun) error) *KafkaReport {
 	t.Helper()
 	log := wholeLog(t, 300)
@@ -93,7 +95,8 @@ func TestReportHoldsIfNothingIsLostBeyondTheRiskAndNothingElseIsWrong(t *testing
 	}
 }
 
-// A consumer that is killed (SIGKILL) at random points loses nothing and handles nothing twice, on a real broker too.
+// A consumer that is killed (SIGKILL) at random points loses nothing and handles nothing twice, on
+// a real broker too.
 func TestKilledConsumerKeepsItsPromise(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	for _, mode := range []KafkaMode{KafkaWork, KafkaOwn} {

@@ -10,8 +10,8 @@ import (
 // KillMode says how the killed process claims.
 type KillMode string
 
-// The modes: each claim commits by itself; or it commits with the work, a counter for each event, and the offset. The
-// empty mode is KillOwn.
+// The modes: each claim commits by itself; or it commits with the work, a counter for each event,
+// and the offset. The empty mode is KillOwn.
 const (
 	KillOwn  KillMode = "own"
 	KillWork KillMode = "work"
@@ -42,17 +42,20 @@ type KillReport struct {
 	Lost uint64 `json:"lost"`
 	// ClaimedTwice counts events that were told claimed more than once.
 	ClaimedTwice uint64 `json:"claimed_twice"`
-	// StateMismatch counts disagreements of claim, counter and offset, at every restart and at the end.
+	// StateMismatch counts disagreements of claim, counter and offset, at every restart and at the
+	// end.
 	StateMismatch uint64 `json:"state_mismatch"`
-	// Sent counts the verdicts that were told, repeats included; Early the kills before the store was open and checked.
+	// Sent counts the verdicts that were told, repeats included; Early the kills before the store
+	// was open and checked.
 	Sent    uint64  `json:"sent"`
 	Early   int     `json:"kills_before_ready"`
 	Seconds float64 `json:"seconds"`
 	Outcome
 }
 
-// Kill lets a process claim, kills it at random points, and starts it again on the same store, until it was killed as
-// often as asked for. The last process sends everything once more, looks at all of it, verifies the store and ends.
+// Kill lets a process claim, kills it at random points, and starts it again on the same store,
+// until it was killed as often as asked for. The last process sends everything once more, looks at
+// all of it, verifies the store and ends.
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer report.end(&err)
 	if o.Kills == 0 {
@@ -169,8 +172,9 @@ func (k *killing) life(ctx context.Context, report *KillReport) error {
 	return err
 }
 
-// A killPlan is when to kill a process: at a time after its start, which may be before its store is open; or some time
-// after a number of verdicts were told, 0 for as soon as the store was looked at.
+// A killPlan is when to kill a process: at a time after its start, which may be before its store is
+// open; or some time after a number of verdicts were told, 0 for as soon as the store was looked
+// at.
 type killPlan struct {
 	early    time.Duration
 	verdicts uint64

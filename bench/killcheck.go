@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// check looks whether everything that was acknowledged is there, and, in the mode with the work, whether claim, counter
-// and offset agree. Nothing is claimed meanwhile.
+// check looks whether everything that was acknowledged is there, and, in the mode with the work,
+// whether claim, counter and offset agree. Nothing is claimed meanwhile.
 func (r *killRun) check() error {
 	for p := range r.Parts {
 		part := &r.Parts[p]

@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A killOrder is what a process of a kill run is told. It claims until it is killed, or, if it is the last one, goes
-// through everything once more.
+// A killOrder is what a process of a kill run is told. It claims until it is killed, or, if it is
+// the last one, goes through everything once more.
 //
 // It says, for partition p and position n:
 //
@@ -34,8 +34,8 @@ type killOrder struct {
 	Fault killFault `json:",omitempty"`
 }
 
-// A killPart is what is known of a partition: all events below Told were acknowledged, or committed as its offset told;
-// those below Checked were found by an earlier process.
+// A killPart is what is known of a partition: all events below Told were acknowledged, or committed
+// as its offset told; those below Checked were found by an earlier process.
 type killPart struct{ Told, Checked uint64 }
 
 // A killFault breaks a rule on purpose, so that a test can see the books notice.
@@ -89,7 +89,8 @@ func killChild(order []byte, say *voice) error {
 	return e.Close()
 }
 
-// claim runs a consumer for each partition. It returns only if one fails or if this is the last process.
+// claim runs a consumer for each partition. It returns only if one fails or if this is the last
+// process.
 func (r *killRun) claim() error {
 	errs := make([]error, len(r.Parts))
 	var all sync.WaitGroup
@@ -119,7 +120,8 @@ func (r *killRun) checkWhole() error {
 	return err
 }
 
-// consume sends the events of a partition from the first that has no answer yet, or from some before it.
+// consume sends the events of a partition from the first that has no answer yet, or from some
+// before it.
 func (r *killRun) consume(p int) error {
 	at, end := r.Parts[p].Told, ^uint64(0)
 	if r.Last {
@@ -193,8 +195,8 @@ func (r *killRun) sendOwn(events []engine.Event) ([]engine.Result, error) {
 // errNobodyYet says that another transaction holds an event of this one.
 var errNobodyYet = errors.New("in flight")
 
-// sendWork judges events, counts each that is claimed, and moves the offset, in one transaction. It tries again while
-// it meets the transactions of other partitions.
+// sendWork judges events, counts each that is claimed, and moves the offset, in one transaction. It
+// tries again while it meets the transactions of other partitions.
 func (r *killRun) sendWork(p int, at uint64, numbers []uint64, events []engine.Event) ([]engine.Result, error) {
 	if r.Fault == claimApart {
 		results, err := r.sendOwn(events)

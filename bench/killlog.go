@@ -1,7 +1,8 @@
 package bench
 
-// A killLog is the endless log, in several partitions, that the processes of a kill run consume. The event at each
-// position follows from the seed alone, and a share of them repeats earlier ones: of any partition, recent or old.
+// A killLog is the endless log, in several partitions, that the processes of a kill run consume.
+// The event at each position follows from the seed alone, and a share of them repeats earlier ones:
+// of any partition, recent or old.
 type killLog struct {
 	source
 	Parts int
@@ -13,7 +14,8 @@ const (
 	partShift   = 40
 )
 
-// number returns which event is at a position. Events have the number of the position where they first appear.
+// number returns which event is at a position. Events have the number of the position where they
+// first appear.
 func (l *killLog) number(part int, at uint64) uint64 {
 	for {
 		here := uint64(part)<<partShift | at

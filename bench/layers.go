@@ -38,11 +38,12 @@ const (
 	DefaultLayersKills = 5
 )
 
-// A LayersReport says what became of requests, events, rows and messages. Its truth is what the clients were answered, what
-// was sent, and what the consumer of the messages has handled, compared with the store that the killed processes left.
+// A LayersReport says what became of requests, events, rows and messages. Its truth is what the
+// clients were answered, what was sent, and what the consumer of the messages has handled, compared
+// with the store that the killed processes left.
 type LayersReport struct {
-	// Requests have a key each; Retries are sends of a key after its first answer. ReplayedIdentical retries were answered
-	// with the bytes of that answer, as a replay.
+	// Requests have a key each; Retries are sends of a key after its first answer.
+	// ReplayedIdentical retries were answered with the bytes of that answer, as a replay.
 	Requests          uint64 `json:"requests"`
 	Retries           uint64 `json:"retries"`
 	Executed          uint64 `json:"executed"`
@@ -52,14 +53,14 @@ type LayersReport struct {
 	Events       uint64 `json:"events"`
 	Records      uint64 `json:"records"`
 	HandledTwice uint64 `json:"handled_twice"`
-	// Rows have a version; of the WrongVersion ones it is not the newest of the Changes that were published, or its
-	// payload is another one.
+	// Rows have a version; of the WrongVersion ones it is not the newest of the Changes that were
+	// published, or its payload is another one.
 	Rows         uint64 `json:"rows"`
 	Changes      uint64 `json:"changes"`
 	WrongVersion uint64 `json:"wrong_version"`
-	// OutboxSent messages were handled by their consumer, which recognises repetitions by the id; OutboxRecords are those in
-	// the topic, repetitions included. OutboxLost executions and handled events have no message, and OutboxDoubled messages
-	// were handled that belong to none.
+	// OutboxSent messages were handled by their consumer, which recognises repetitions by the id;
+	// OutboxRecords are those in the topic, repetitions included. OutboxLost executions and handled
+	// events have no message, and OutboxDoubled messages were handled that belong to none.
 	OutboxSent    uint64 `json:"outbox_sent"`
 	OutboxRecords uint64 `json:"outbox_records"`
 	OutboxLost    uint64 `json:"outbox_lost"`
@@ -103,8 +104,9 @@ func (o *LayersOptions) complete() error {
 	return err
 }
 
-// Layers sends requests, events and changes of rows, each of them again now and then, to a process that is killed on the way,
-// and looks at what became of them and of the messages that the process sends.
+// Layers sends requests, events and changes of rows, each of them again now and then, to a process
+// that is killed on the way, and looks at what became of them and of the messages that the process
+// sends.
 func Layers(ctx context.Context, o LayersOptions) (report LayersReport, err error) {
 	defer report.end(&err)
 	start := time.Now()
@@ -156,7 +158,8 @@ type layersRun struct {
 	drained chan struct{} // closed when all is sent and the process has worked it off
 }
 
-// all has the clients, the process and the consumer of its messages run at once, and compares their truths.
+// all has the clients, the process and the consumer of its messages run at once, and compares their
+// truths.
 func (l *layersRun) all(ctx context.Context) error {
 	l.ledger.begin(l.N)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -191,8 +194,8 @@ func (l *layersRun) all(ctx context.Context) error {
 	return errors.Join(first, l.audit(ctx))
 }
 
-// lives starts the process, kills it as planned, and starts it again. The last one is killed, too, once all is sent and it has
-// worked it off.
+// lives starts the process, kills it as planned, and starts it again. The last one is killed, too,
+// once all is sent and it has worked it off.
 func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 	kills := l.drawKills()
 	var ends []int64
@@ -244,8 +247,8 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 // layersWeeks are kept, which covers the 30 days of an idempotency key.
 const layersWeeks = 5
 
-// drawKills plans the kills. The gate of a life counts from 0, and together the lives cannot miss a kill: each request, event
-// and change passes at least once.
+// drawKills plans the kills. The gate of a life counts from 0, and together the lives cannot miss a
+// kill: each request, event and change passes at least once.
 func (l *layersRun) drawKills() []kill {
 	way := uint64(4 * l.N)
 	if l.Control != "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// consumeMessages consumes the messages of the process, with a store of its own that nothing kills, until all are sent and it
-// has handled them.
+// consumeMessages consumes the messages of the process, with a store of its own that nothing kills,
+// until all are sent and it has handled them.
 func (l *layersRun) consumeMessages(ctx context.Context) (err error) {
 	e, err := openEngine(l.Store, filepath.Join(l.dir, "messages"), false, engine.Options{})
 	if err != nil {
@@ -57,8 +57,8 @@ func (l *layersRun) handleMessage(_ context.Context, tx *engine.Tx, rec *kafkaad
 	return tx.Add(doneKey(int(kind), number), 1)
 }
 
-// untilConsumed returns errAtEnd once the consumer's store is at the ends that the topic of messages has when the process has
-// no more to send.
+// untilConsumed returns errAtEnd once the consumer's store is at the ends that the topic of
+// messages has when the process has no more to send.
 func (l *layersRun) untilConsumed(ctx context.Context, e *opened) error {
 	select {
 	case <-l.drained:

@@ -42,8 +42,8 @@ type layersOrder struct {
 	gateOrder
 }
 
-// A layersState is how far a process has come: the next offsets of the partitions of events and changes, and the messages
-// that are not published yet.
+// A layersState is how far a process has come: the next offsets of the partitions of events and
+// changes, and the messages that are not published yet.
 type layersState struct {
 	Next    [2 * layersPartitions]int64
 	Pending float64
@@ -174,7 +174,8 @@ func (p *layersProcess) publish(kind int, number uint64) error {
 	return p.direct.ProduceSync(context.Background(), r).FirstErr()
 }
 
-// consume is layer 2, the events, and layer 3, the changes of rows, which are claimed by their positions only.
+// consume is layer 2, the events, and layer 3, the changes of rows, which are claimed by their
+// positions only.
 func (p *layersProcess) consume() error {
 	events := kafkaadapter.Route{
 		Topics: []string{p.Events}, Scope: "events", Window: layersWindow, DeadLetters: &deadletter.Options{},

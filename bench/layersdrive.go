@@ -61,7 +61,8 @@ type change struct {
 	payload      string
 }
 
-// change is the change of a row with an index. Versions are in no order, so that an older one often comes last.
+// change is the change of a row with an index. Versions are in no order, so that an older one often
+// comes last.
 func (l *topicLog) change(row, index uint64) change {
 	version := 1 + mix(l.Seed^mix(row<<20^index))>>24
 	return change{row, version, strconv.FormatUint(mix(version), 36)}
@@ -78,8 +79,8 @@ func parseChange(value []byte, limit uint64) (c change, err error) {
 	return c, err
 }
 
-// published returns the changes that are published next for a row: one that was published before, if there is one, and one
-// or two more.
+// published returns the changes that are published next for a row: one that was published before,
+// if there is one, and one or two more.
 func (l *layersRun) published(row uint64) []change {
 	l.ledger.mu.Lock()
 	defer l.ledger.mu.Unlock()
@@ -118,8 +119,8 @@ const (
 	layersPause   = 5 * time.Millisecond // of a client while there is no process
 )
 
-// send sends the log until it has had N events: each of its records as a request, as an event, and as changes of a row. It
-// returns the ends of the topics of events and changes.
+// send sends the log until it has had N events: each of its records as a request, as an event, and
+// as changes of a row. It returns the ends of the topics of events and changes.
 func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

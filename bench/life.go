@@ -10,8 +10,9 @@ import (
 // maxSilence is how long a child may not move on before the run is given up.
 const maxSilence = 2 * time.Minute
 
-// live runs a child from its start to its end. heard gets its lines, may kill it, and reports whether the line shows that it
-// moves on; it is killed after the time early in any case, unless that is 0. Without an error the child was killed by heard, or has done its work.
+// live runs a child from its start to its end. heard gets its lines, may kill it, and reports
+// whether the line shows that it moves on; it is killed after the time early in any case, unless
+// that is 0. Without an error the child was killed by heard, or has done its work.
 func live(ctx context.Context, kind string, order any, early time.Duration, heard func(c *child, word, rest string) (moved bool, err error)) (killed bool, err error) {
 	c, err := startChild(ctx, kind, order)
 	if err != nil {

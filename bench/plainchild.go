@@ -13,7 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A plainConsumer is one without the adapter: a loop of the client library that polls, handles and commits.
+// A plainConsumer is one without the adapter: a loop of the client library that polls, handles and
+// commits.
 type plainConsumer struct {
 	consumeOrder
 	client *kgo.Client
@@ -106,8 +107,8 @@ func (c *plainConsumer) lookUp() error {
 	return nil
 }
 
-// committed asks for the group's offsets. A broker that has never had a group makes their topic first, and is asked again
-// until it has.
+// committed asks for the group's offsets. A broker that has never had a group makes their topic
+// first, and is asked again until it has.
 func (c *plainConsumer) committed() (offsets kadm.OffsetResponses, err error) {
 	for range 60 {
 		offsets, err = kadm.NewClient(c.client).FetchOffsets(context.Background(), c.Group)

@@ -19,8 +19,8 @@ type staging struct {
 	Progress   Progress
 }
 
-// with makes the directory of the run's stores and a topic that holds the log, and calls do with both. Then it removes what
-// is not to stay.
+// with makes the directory of the run's stores and a topic that holds the log, and calls do with
+// both. Then it removes what is not to stay.
 func (s *staging) with(ctx context.Context, do func(dir string, p *produced) error) error {
 	return withBroker(ctx, s.Brokers, s.Dir, func(dir string, b *broker) (err error) {
 		p, err := b.produce(ctx, s.Log, s.Partitions, s.Progress)

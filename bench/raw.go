@@ -17,9 +17,11 @@ import (
 	hapax "github.com/hapax-dev/hapax/engine/pebble"
 )
 
-// A rawStore is a store library without anything of ours around it: the yardstick for what the engine adds.
+// A rawStore is a store library without anything of ours around it: the yardstick for what the
+// engine adds.
 type rawStore interface {
-	// put writes the pairs, blindly, in one batch that is durable on return. Any number of goroutines may call it.
+	// put writes the pairs, blindly, in one batch that is durable on return. Any number of
+	// goroutines may call it.
 	put(pairs []rawPair) error
 	io.Closer
 }
@@ -32,12 +34,14 @@ type rawPebble struct {
 	fatal *fatal
 }
 
-// rawMemTableBytes is what blind batches are quickest with: beside the 8 MB that engine/pebble had while each claim was a
-// key of its own, 16 were as quick, and 64, which it has now, took 15 % off (claims --baseline, one million claims).
+// rawMemTableBytes is what blind batches are quickest with: beside the 8 MB that engine/pebble had
+// while each claim was a key of its own, 16 were as quick, and 64, which it has now, took 15 % off
+// (claims --baseline, one million claims).
 const rawMemTableBytes = 8 << 20
 
-// openRawPebble opens Pebble with the settings that matter for speed as engine/pebble has them: cache, format, filters,
-// compression and compactions. Memory tables have the size that is best for it.
+// openRawPebble opens Pebble with the settings that matter for speed as engine/pebble has them:
+// cache, format, filters, compression and compactions. Memory tables have the size that is best for
+// it.
 func openRawPebble(dir string) (rawStore, error) {
 	failed := &fatal{failed: make(chan struct{})}
 	cache := pebble.NewCache(hapax.DefaultCacheBytes)
@@ -70,8 +74,8 @@ func openRawPebble(dir string) (rawStore, error) {
 	return rawPebble{db, failed}, nil
 }
 
-// put leaves the writing to a goroutine of its own, which ends if Pebble fails in it, or waits for ever if Pebble has
-// failed in one of its own.
+// put leaves the writing to a goroutine of its own, which ends if Pebble fails in it, or waits for
+// ever if Pebble has failed in one of its own.
 func (r rawPebble) put(pairs []rawPair) error {
 	done := make(chan error, 1)
 	go func() { done <- r.write(pairs) }()
@@ -109,7 +113,8 @@ func (r rawPebble) Close() error {
 	}
 }
 
-// fatal is Pebble's logger. It keeps notes to itself and remembers the first failure, of which put and Close tell.
+// fatal is Pebble's logger. It keeps notes to itself and remembers the first failure, of which put
+// and Close tell.
 type fatal struct {
 	once   sync.Once
 	failed chan struct{} // closed at the first failure
@@ -126,8 +131,8 @@ func (f *fatal) note(cause any) {
 func (*fatal) Infof(string, ...any)  {}
 func (*fatal) Errorf(string, ...any) {}
 
-// Fatalf must not return, or Pebble would report success. It ends the goroutine that has failed: one of put's, or one of
-// Pebble's own.
+// Fatalf must not return, or Pebble would report success. It ends the goroutine that has failed:
+// one of put's, or one of Pebble's own.
 func (f *fatal) Fatalf(format string, args ...any) {
 	f.note(fmt.Sprintf(format, args...))
 	runtime.Goexit()

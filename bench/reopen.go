@@ -29,11 +29,13 @@ const DefaultReopenClaims = 1_000_000
 
 // A ReopenReport says how long it took to get back to work after a kill, and what was missing.
 type ReopenReport struct {
-	// OpenMS is from before the store was opened until the engine was; FirstVerdictMS until the first TryClaim was
-	// answered. The files are as the killed process left them, in the memory of the operating system as far as it goes.
+	// OpenMS is from before the store was opened until the engine was; FirstVerdictMS until the
+	// first TryClaim was answered. The files are as the killed process left them, in the memory of
+	// the operating system as far as it goes.
 	OpenMS         float64 `json:"open_ms"`
 	FirstVerdictMS float64 `json:"first_verdict_ms"`
-	// Acked claims had been acknowledged before the kill; Lost are those of them that are absent. All were looked up.
+	// Acked claims had been acknowledged before the kill; Lost are those of them that are absent.
+	// All were looked up.
 	Acked        uint64              `json:"acked"`
 	Lost         uint64              `json:"lost"`
 	FilterSource engine.FilterSource `json:"filter_source"`
@@ -43,7 +45,8 @@ type ReopenReport struct {
 	Outcome
 }
 
-// A reopenOrder is what the process that claims is told. It says "ack b" for each batch b that was claimed.
+// A reopenOrder is what the process that claims is told. It says "ack b" for each batch b that was
+// claimed.
 type reopenOrder struct {
 	Store  StoreName
 	Dir    string
@@ -195,7 +198,8 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// lookAll looks every acknowledged claim up, in portions whose keys are in order, which spares the store reads.
+// lookAll looks every acknowledged claim up, in portions whose keys are in order, which spares the
+// store reads.
 func (r *reopening) lookAll(ctx context.Context, e *opened) error {
 	const lookers, portion = 2, 64 // batches
 	var lost, done atomic.Uint64

@@ -34,17 +34,19 @@ const (
 // MaxRejectedRows is the number of rejected rows that a report spells out; all are counted.
 const MaxRejectedRows = 100
 
-// A ReplayReport is what became of the rows of a log: Records is the sum of the verdicts and of Rejected, InFlight and
-// Undecided.
+// A ReplayReport is what became of the rows of a log: Records is the sum of the verdicts and of
+// Rejected, InFlight and Undecided.
 type ReplayReport struct {
 	Records   uint64 `json:"records"`
 	Claimed   uint64 `json:"claimed"`
 	Duplicate uint64 `json:"duplicate"`
 	TooOld    uint64 `json:"too_old"`
 	TooNew    uint64 `json:"too_new"`
-	// Rejected rows are no events; RejectedRows names the first of them, in the order of their lines.
+	// Rejected rows are no events; RejectedRows names the first of them, in the order of their
+	// lines.
 	Rejected uint64 `json:"rejected"`
-	// InFlight and Undecided rows were read and not decided; Undecided ones because the store failed.
+	// InFlight and Undecided rows were read and not decided; Undecided ones because the store
+	// failed.
 	InFlight  uint64 `json:"in_flight"`
 	Undecided uint64 `json:"undecided"`
 	// Weeks is the number of kept weeks that hold claims, of all scopes.
@@ -120,7 +122,8 @@ func retention(keepWeeks int) int {
 	return keepWeeks
 }
 
-// keptWeeks lists the weeks, also after ctx has ended; but it does not wait then for counts that are being rebuilt.
+// keptWeeks lists the weeks, also after ctx has ended; but it does not wait then for counts that
+// are being rebuilt.
 func keptWeeks(ctx context.Context, e *opened) ([]engine.WeekInfo, error) {
 	for {
 		weeks, err := e.Weeks(context.WithoutCancel(ctx))

@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A stateCheck reads back what the consumers of a topic have left in their store: each event's counter and claim, and
-// each partition's sum and offset. All have to agree.
+// A stateCheck reads back what the consumers of a topic have left in their store: each event's
+// counter and claim, and each partition's sum and offset. All have to agree.
 type stateCheck struct {
 	e        *opened
 	produced *produced
@@ -68,7 +68,8 @@ func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Prog
 // handled counts the events whose counters say so, and those that were counted more than once.
 func (c *stateCheck) handled() (once, twice uint64) { return (&tally{counts: c.counts}).handled() }
 
-// partition reads the counters of a partition, and compares them with its sum and its offset with its end.
+// partition reads the counters of a partition, and compares them with its sum and its offset with
+// its end.
 func (c *stateCheck) partition(ctx context.Context, p int32) error {
 	var want partSum
 	for from := uint64(0); from < c.produced.log.limit(); from += stateStep * countersPerKey {

@@ -97,7 +97,8 @@ func plant(t *testing.T, o *consumeOrder, change func(*engine.Tx) error) {
 	}
 }
 
-// leaveEvent leaves what a consumer does of an event that it has handled, partition by partition in turn.
+// leaveEvent leaves what a consumer does of an event that it has handled, partition by partition in
+// turn.
 func leaveEvent(tx *engine.Tx, log *topicLog, number uint64, unclaimed, uncounted bool) error {
 	partition := int32(number % 2)
 	if !unclaimed {

@@ -26,7 +26,8 @@ const (
 type storeKind struct {
 	open func(dir string, smallTables bool) (engine.Store, error)
 	raw  func(dir string) (rawStore, error)
-	// holdsClaims reports whether claims are kept in the file of that name, as opposed to logs and sidecars.
+	// holdsClaims reports whether claims are kept in the file of that name, as opposed to logs and
+	// sidecars.
 	holdsClaims func(file string) bool
 }
 
@@ -89,8 +90,8 @@ func openEngine(name StoreName, dir string, smallTables bool, opt engine.Options
 // claimFileBytes is the size of the files that hold claims, as the file system tells it.
 func (o *opened) claimFileBytes() (uint64, error) { return fileBytes(o.dir, o.kind.holdsClaims) }
 
-// fileBytes sums the sizes of the files below dir whose names keep selects; nil selects all. A file that vanishes
-// meanwhile counts nothing.
+// fileBytes sums the sizes of the files below dir whose names keep selects; nil selects all. A file
+// that vanishes meanwhile counts nothing.
 func fileBytes(dir string, keep func(name string) bool) (uint64, error) {
 	var sum uint64
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -114,7 +115,8 @@ type place struct {
 	temporary string // to be removed, "" if the directory was given
 }
 
-// newPlace returns a place in the given directory, which must be new or empty, or in a new temporary one.
+// newPlace returns a place in the given directory, which must be new or empty, or in a new
+// temporary one.
 func newPlace(dir string) (*place, error) {
 	if dir != "" {
 		switch entries, err := os.ReadDir(dir); {

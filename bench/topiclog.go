@@ -13,10 +13,10 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A topicLog is what a run produces: N records, a share of which repeat earlier events: half of these something of the
-// last 10,000, much of which falls into one batch of a consumer, half anything of all history. One repeat in four has
-// another key than its event had, and so, as a rule, another partition. Records of a recorded log are spread over it
-// evenly, in their order.
+// A topicLog is what a run produces: N records, a share of which repeat earlier events: half of
+// these something of the last 10,000, much of which falls into one batch of a consumer, half
+// anything of all history. One repeat in four has another key than its event had, and so, as a
+// rule, another partition. Records of a recorded log are spread over it evenly, in their order.
 //
 // Everything follows from the seed, the log and the position. Events are numbered as they appear.
 type topicLog struct {
@@ -89,7 +89,8 @@ func (l *topicLog) event(number uint64, arena []byte) engine.Event {
 	return ev
 }
 
-// The id and the time of a record are in headers that the adapter looks for unasked; its value is the JSON of a payment.
+// The id and the time of a record are in headers that the adapter looks for unasked; its value is
+// the JSON of a payment.
 const (
 	idHeader   = "message_id"
 	timeHeader = "event_time"
@@ -113,7 +114,8 @@ func (s *sequence) record() *kgo.Record {
 	}
 }
 
-// numberOf returns the number of a record's event, which is below limit. It does not decode the rest of the value.
+// numberOf returns the number of a record's event, which is below limit. It does not decode the
+// rest of the value.
 func numberOf(r *kgo.Record, limit uint64) (uint64, error) {
 	if n, ok := numberIn(r.Value, limit); ok {
 		return n, nil
@@ -168,7 +170,8 @@ func (l *topicLog) addRecorded(events []engine.Event, rows int) error {
 	return nil
 }
 
-// repeatsOf sets the share of repeats so that the whole log has about that share, its recorded part included.
+// repeatsOf sets the share of repeats so that the whole log has about that share, its recorded part
+// included.
 func (l *topicLog) repeatsOf(share float64) error {
 	made := l.N - len(l.rows)
 	if made == 0 {

@@ -25,14 +25,15 @@ const (
 // A Workload is a handler and what it works on.
 type Workload struct {
 	Handler Handler
-	// Accounts is the number of accounts that BalancesHandler moves money between; 0 = DefaultAccounts.
+	// Accounts is the number of accounts that BalancesHandler moves money between; 0 =
+	// DefaultAccounts.
 	Accounts int
 	// PerPartition gives each partition that many accounts of its own.
 	PerPartition bool
 	// Add moves by Tx.Add instead of reading and writing the balance.
 	Add bool
-	// Slow, if not 0, is how long the handler of partition 0 takes for each event. Then a run also measures how fast the
-	// other partitions are beside it.
+	// Slow, if not 0, is how long the handler of partition 0 takes for each event. Then a run also
+	// measures how fast the other partitions are beside it.
 	Slow time.Duration
 }
 
@@ -124,7 +125,8 @@ type payment struct {
 	Reference string `json:"reference"`
 }
 
-// A record's value begins with eventPrefix and the event's number, and is filled up to valueBytes by the reference.
+// A record's value begins with eventPrefix and the event's number, and is filled up to valueBytes
+// by the reference.
 const (
 	eventPrefix = `{"event":"`
 	eventDigits = 16

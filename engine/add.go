@@ -10,11 +10,12 @@ import (
 
 // Errors of Add, which an AddError wraps.
 var (
-	// ErrOverflow says that a sum does not fit into an int64. Nothing of the transaction was applied.
+	// ErrOverflow says that a sum does not fit into an int64. Nothing of the transaction was
+	// applied.
 	ErrOverflow = errors.New("hapax: the sum overflows int64: add less, or set the key anew with Put")
 
-	// ErrNotInteger says that an Add met a value that is not an integer of 8 bytes. Nothing of the transaction was
-	// applied.
+	// ErrNotInteger says that an Add met a value that is not an integer of 8 bytes. Nothing of the
+	// transaction was applied.
 	ErrNotInteger = errors.New("hapax: the value is not an integer of 8 bytes: add only to keys that were written by Add, or by Put with EncodeInt64")
 )
 
@@ -29,13 +30,15 @@ func (e *AddError) Error() string { return fmt.Sprintf("%v (key %q)", e.Err, e.K
 // Unwrap returns the cause.
 func (e *AddError) Unwrap() error { return e.Err }
 
-// int64Size is the length of a value that can be added to: an int64 in two's complement, big endian.
+// int64Size is the length of a value that can be added to: an int64 in two's complement, big
+// endian.
 const int64Size = 8
 
 // EncodeInt64 returns the value that Add keeps for n, for use with Put.
 func EncodeInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
-// DecodeInt64 returns the integer that a value stands for. ErrNotInteger means that it has another length than 8 bytes.
+// DecodeInt64 returns the integer that a value stands for. ErrNotInteger means that it has another
+// length than 8 bytes.
 func DecodeInt64(value []byte) (int64, error) {
 	if len(value) != int64Size {
 		return 0, fmt.Errorf("%w: it has %d bytes", ErrNotInteger, len(value))
@@ -43,17 +46,19 @@ func DecodeInt64(value []byte) (int64, error) {
 	return int64(binary.BigEndian.Uint64(value)), nil
 }
 
-// Add adds delta to an application key; an absent key counts as 0, and exists afterwards, also if delta is 0. The value
-// is an int64 in the form of EncodeInt64.
+// Add adds delta to an application key; an absent key counts as 0, and exists afterwards, also if
+// delta is 0. The value is an int64 in the form of EncodeInt64.
 //
-// Add does not read the key: the sum is made where the transaction commits, so that transactions that add to one key
-// never conflict for that, whatever their order. A transaction that reads the key (Get, Scan) conflicts with every Add
-// to it, as with any other write; so do not read a key that many transactions add to. Get after an Add returns the
-// value of the store plus what the transaction has added, and is such a read.
+// Add does not read the key: the sum is made where the transaction commits, so that transactions
+// that add to one key never conflict for that, whatever their order. A transaction that reads the
+// key (Get, Scan) conflicts with every Add to it, as with any other write; so do not read a key
+// that many transactions add to. Get after an Add returns the value of the store plus what the
+// transaction has added, and is such a read.
 //
-// If the sum overflows, or the store has a value of another length, the whole transaction fails with an AddError, which
-// names the key, and nothing of it is applied. Add itself returns that error where the transaction's own writes show
-// it: the sum of its own deltas, or a delta after a Put. After a Delete of its own, Add counts from 0.
+// If the sum overflows, or the store has a value of another length, the whole transaction fails
+// with an AddError, which names the key, and nothing of it is applied. Add itself returns that
+// error where the transaction's own writes show it: the sum of its own deltas, or a delta after a
+// Put. After a Delete of its own, Add counts from 0.
 func (tx *Tx) Add(key []byte, delta int64) error { return tx.applicationKeys().Add(key, delta) }
 
 // Add is Tx.Add in the space.

@@ -232,8 +232,8 @@ func TestAddsBuildOnBatchesUnderWay(t *testing.T) {
 	wantSum(t, h.e, "b", 5)
 }
 
-// A key that the cache has lost is looked up in the batch being decided, or in the store once the batch before is
-// applied.
+// A key that the cache has lost is looked up in the batch being decided, or in the store once the
+// batch before is applied.
 func TestAddsToKeysThatTheCacheHasLostBuildOnBatchesUnderWay(t *testing.T) {
 	h := hold(t)
 	h.add("a", 1) // is being applied

@@ -61,7 +61,8 @@ func TestBatchInWhichTheStoreFailsReturnsWhatWasDecided(t *testing.T) {
 		synced := make(syncs, 1000)
 		var asked atomic.Int32
 		e := open(t, m, engine.Options{Observer: synced, Clock: func() time.Time {
-			// The first call is Open's; each part asks once. The one after those to be decided sees the store fail.
+			// The first call is Open's; each part asks once. The one after those to be decided sees
+			// the store fail.
 			if asked.Add(1) == int32(c.decided/256)+2 {
 				<-synced
 				m.Fail(full)

@@ -22,13 +22,14 @@ type GroupOffset struct {
 // claimsPerPage is how many claims Engine.Claims reads ahead of its loop.
 const claimsPerPage = 256
 
-// Claims returns an iterator over the durable claims of a scope in a week, as of the moment at which it begins. The
-// order is that of the keys on disk (ids of one form in the order of their bytes); after, if it is not empty, is the id
-// after which it begins. A week that was dropped has no claims.
+// Claims returns an iterator over the durable claims of a scope in a week, as of the moment at
+// which it begins. The order is that of the keys on disk (ids of one form in the order of their
+// bytes); after, if it is not empty, is the id after which it begins. A week that was dropped has
+// no claims.
 //
-// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or the store fails. It
-// is a tool for operators and audits: what it reads stays in the store until it ends, and a Pebble store sorts the
-// claims of the bucket that it has in memory first.
+// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
+// the store fails. It is a tool for operators and audits: what it reads stays in the store until it
+// ends, and a Pebble store sorts the claims of the bucket that it has in memory first.
 func (e *Engine) Claims(ctx context.Context, b Bucket, after []byte) iter.Seq2[Claim, error] {
 	return func(yield func(Claim, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -56,8 +57,8 @@ func (e *Engine) Claims(ctx context.Context, b Bucket, after []byte) iter.Seq2[C
 	}
 }
 
-// claimPages scans a bucket in a goroutine of its own, which Close ends, and closes pages when the scan has ended, with
-// its result.
+// claimPages scans a bucket in a goroutine of its own, which Close ends, and closes pages when the
+// scan has ended, with its result.
 func (e *Engine) claimPages(ctx context.Context, b Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -136,8 +137,8 @@ func (e *Engine) sendClaims(ctx context.Context, b Bucket, span Span, pages chan
 	return e.stop(err)
 }
 
-// Offsets returns an iterator over the durable offsets of a consumer group, in no order that is promised. It reads and
-// ends as Engine.Scan does.
+// Offsets returns an iterator over the durable offsets of a consumer group, in no order that is
+// promised. It reads and ends as Engine.Scan does.
 func (e *Engine) Offsets(ctx context.Context, group string) iter.Seq2[GroupOffset, error] {
 	return func(yield func(GroupOffset, error) bool) {
 		if err := (Position{Group: group, Topic: "-"}).check(); err != nil {

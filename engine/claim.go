@@ -9,20 +9,21 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// MaxBatchEvents is the most events that are judged for one batch of the store. A longer TryClaimBatch is judged in
-// parts of this size, one after the other.
+// MaxBatchEvents is the most events that are judged for one batch of the store. A longer
+// TryClaimBatch is judged in parts of this size, one after the other.
 const MaxBatchEvents = 8192
 
-// partEvents is how many events of a batch are prepared before they are handed over, so that the next ones are
-// prepared while these are decided and applied.
+// partEvents is how many events of a batch are prepared before they are handed over, so that the
+// next ones are prepared while these are decided and applied.
 const partEvents = 256
 
-// TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim is durable and stays,
-// whatever becomes of the work (at most once on failure). The error is that of Result.Err, for the verdict Failed: then
-// no claim is made, unless the error wraps ErrOutcomeUnknown.
+// TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim
+// is durable and stays, whatever becomes of the work (at most once on failure). The error is that
+// of Result.Err, for the verdict Failed: then no claim is made, unless the error wraps
+// ErrOutcomeUnknown.
 //
-// ctx is looked at until the event is handed over for judgement; after that the call waits for the verdict, so that no
-// claim is made without its caller being told.
+// ctx is looked at until the event is handed over for judgement; after that the call waits for the
+// verdict, so that no claim is made without its caller being told.
 func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 	events, results := [1]Event{ev}, [1]Result{}
 	err := e.judge(ctx, events[:], results[:])
@@ -40,16 +41,17 @@ func (e *Engine) TryClaimDefault(ctx context.Context, ev Event) (Result, error) 
 	return e.TryClaim(ctx, ev)
 }
 
-// TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for each. A repetition
-// within the batch is a Duplicate of its first occurrence. An event that cannot be judged is Failed by itself and
-// holds up no other. The claims are independent of one another: a crash may keep the first of them without the last.
+// TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for
+// each. A repetition within the batch is a Duplicate of its first occurrence. An event that cannot
+// be judged is Failed by itself and holds up no other. The claims are independent of one another: a
+// crash may keep the first of them without the last.
 //
-// It returns a result for each event also with an error. Results other than Failed are then as valid as without an
-// error: a Claimed event is durably claimed, and no other caller handles it. A Failed event may have been claimed if
-// the error wraps ErrOutcomeUnknown.
+// It returns a result for each event also with an error. Results other than Failed are then as
+// valid as without an error: a Claimed event is durably claimed, and no other caller handles it. A
+// Failed event may have been claimed if the error wraps ErrOutcomeUnknown.
 //
-// ctx is looked at until the first part of the batch is handed over for judgement; after that the call waits for all
-// verdicts, whatever becomes of ctx.
+// ctx is looked at until the first part of the batch is handed over for judgement; after that the
+// call waits for all verdicts, whatever becomes of ctx.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
 	results := make([]Result, len(events))
 	for at := 0; at < len(events); at += MaxBatchEvents {
@@ -72,7 +74,8 @@ func fail(results []Result, err error) {
 	}
 }
 
-// TryClaimBatchDefault is TryClaimBatch in the configured default scope; the events' scopes are empty and stay so.
+// TryClaimBatchDefault is TryClaimBatch in the configured default scope; the events' scopes are
+// empty and stay so.
 func (e *Engine) TryClaimBatchDefault(ctx context.Context, events []Event) ([]Result, error) {
 	scoped := make([]Event, len(events))
 	for i, ev := range events {
@@ -156,7 +159,8 @@ func (e *Engine) judge(ctx context.Context, events []Event, results []Result) er
 	return err
 }
 
-// judgeOwn returns how many events, from the first on, were decided durably: all of them if err is nil.
+// judgeOwn returns how many events, from the first on, were decided durably: all of them if err is
+// nil.
 func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result) (decided int, err error) {
 	if err := e.enter(); err != nil {
 		return 0, err
@@ -203,9 +207,10 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 	return decided, err
 }
 
-// prepare answers what can be answered without the committer (malformed events, events too new, duplicates that are
-// in the cache or the store) and puts the rest into the request. It runs in the caller's goroutine, so that callers
-// look up side by side. Its answers rest on reads: the caller settles before they are told, or waits for the committer.
+// prepare answers what can be answered without the committer (malformed events, events too new,
+// duplicates that are in the cache or the store) and puts the rest into the request. It runs in the
+// caller's goroutine, so that callers look up side by side. Its answers rest on reads: the caller
+// settles before they are told, or waits for the committer.
 func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 	now := e.now()
 	for i := range events {
@@ -232,7 +237,8 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 	return nil
 }
 
-// newCandidate checks an event, and makes c its candidate; false means that its result is already told.
+// newCandidate checks an event, and makes c its candidate; false means that its result is already
+// told.
 func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, now time.Time) bool {
 	week, err := ev.check(e.opt.MaxIDBytes, now)
 	if err == nil {
@@ -259,8 +265,8 @@ func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, 
 
 func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }
 
-// known looks a claim up: filter, then cache, then store. It finds claims that are visible, not only durable ones: an
-// answer that rests on it has to settle.
+// known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
+// only durable ones: an answer that rests on it has to settle.
 func (e *Engine) known(r *request, p *place) (Record, bool, error) {
 	key := r.key(p)
 	if e.screen.certainlyNew(p.week, p.hash) {
@@ -281,11 +287,12 @@ func (e *Engine) known(r *request, p *place) (Record, bool, error) {
 	return rec, true, nil
 }
 
-// read asks the store for a claim in the committer, which frees no name meanwhile. An error of the store stops the engine.
+// read asks the store for a claim in the committer, which frees no name meanwhile. An error of the
+// store stops the engine.
 func (e *Engine) read(key []byte) (Record, bool, error) { return e.readKept(key, weekbucket.Max) }
 
-// readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not found: the numbers in its
-// record may have other names already.
+// readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not
+// found: the numbers in its record may have other names already.
 func (e *Engine) readKept(key []byte, week weekbucket.Week) (Record, bool, error) {
 	e.counters.storeReads.Add(1)
 	b, found, err := e.store.Claim(key)

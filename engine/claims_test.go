@@ -317,8 +317,8 @@ func TestFilterFalsePositivesAreDecidedOnTheFullKey(t *testing.T) {
 	}
 }
 
-// The bits of a claim are in the filter when its batch is handed to the store, so that nobody who finds the claim in
-// the store can have been told by the filter that it is new.
+// The bits of a claim are in the filter when its batch is handed to the store, so that nobody who
+// finds the claim in the store can have been told by the filter that it is new.
 func TestFilterKnowsAClaimBeforeTheStoreDoes(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	claim(t, e, event("first")) // the names are known, the week has a filter
@@ -384,7 +384,8 @@ func TestContextEndedAfterHandingOverStillTellsTheVerdict(t *testing.T) {
 	wantVerdict(t, <-told, engine.Claimed)
 }
 
-// A host may test itself in more than one bubble of testing/synctest: nothing of one engine may reach another one.
+// A host may test itself in more than one bubble of testing/synctest: nothing of one engine may
+// reach another one.
 func TestEnginesInBubblesShareNothing(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -414,7 +415,8 @@ func TestClosedEngineAnswersNothing(t *testing.T) {
 	}
 }
 
-// While one batch is being applied the next one is decided: the store does not show the first one's claims yet.
+// While one batch is being applied the next one is decided: the store does not show the first one's
+// claims yet.
 func TestEventInABatchThatIsBeingAppliedIsClaimedOnce(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	claim(t, e, event("warm")) // what Open applies is over

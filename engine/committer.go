@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A group is what one batch of the store carries and who waits for it. It is the committer's until it is handed over,
-// then the applier's, then the releaser's.
+// A group is what one batch of the store carries and who waits for it. It is the committer's until
+// it is handed over, then the applier's, then the releaser's.
 type group struct {
 	batch   Batch
 	changes bool // the batch is to be applied
@@ -73,9 +73,9 @@ func (e *Engine) commitLoop(free <-chan *group) {
 	}
 }
 
-// gather admits the request and those that wait behind it, as far as they fit into one batch, and hands the group to
-// the applier; as long as that one is busy, more is admitted. A control request ends the group: it is returned, not
-// yet admitted.
+// gather admits the request and those that wait behind it, as far as they fit into one batch, and
+// hands the group to the applier; as long as that one is busy, more is admitted. A control request
+// ends the group: it is returned, not yet admitted.
 func (e *Engine) gather(g *group, r *request) (control *request) {
 	e.admit(g, r)
 	for {
@@ -215,8 +215,8 @@ func (e *Engine) admitOwn(g *group, r *request) error {
 	return nil
 }
 
-// decide says whether the claim exists, in this group or before it, and marks it in the filter. It is the only place
-// in which an event is found to be new.
+// decide says whether the claim exists, in this group or before it, and marks it in the filter. It
+// is the only place in which an event is found to be new.
 func (e *Engine) decide(key []byte, c *candidate) (Record, bool, error) {
 	if e.screen.add(c.week, c.hash) {
 		e.screen.negatives.Add(1)
@@ -237,8 +237,8 @@ func (e *Engine) find(key []byte, hash uint64) (Record, bool, error) {
 	return e.read(key)
 }
 
-// claim puts a claim with the given record into the group, or the record of its next life. It fails, with
-// nothing added, if scope or topic is one name too many.
+// claim puts a claim with the given record into the group, or the record of its next life. It
+// fails, with nothing added, if scope or topic is one name too many.
 func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	scope, topic, err := e.refs(g, c.scope, rec.Origin.Topic, c.week)
 	if err != nil {

@@ -64,7 +64,8 @@ func TestVerdictsCountWhatCommittedAndAttemptsAll(t *testing.T) {
 	verifyClean(t, e, int(s.Verdicts[engine.Claimed]))
 }
 
-// A transaction that loses counts as an attempt only; one that only reads counts once it has committed.
+// A transaction that loses counts as an attempt only; one that only reads counts once it has
+// committed.
 func TestVerdictsOfATransactionThatLoses(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {

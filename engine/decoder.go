@@ -10,7 +10,8 @@ import (
 
 var errShort = errors.New("truncated or overlong")
 
-// A decoder takes numbers and strings off a slice. After the first error it returns zeros and keeps the error.
+// A decoder takes numbers and strings off a slice. After the first error it returns zeros and keeps
+// the error.
 type decoder struct {
 	rest []byte
 	err  error
@@ -53,7 +54,8 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// shortest reports whether b begins with a varint of n bytes, none of which it could do without. Only such are written.
+// shortest reports whether b begins with a varint of n bytes, none of which it could do without.
+// Only such are written.
 func shortest(b []byte, n int) bool { return n == 1 || n > 1 && b[n-1] != 0 }
 
 func (d *decoder) uint16() uint16 {
@@ -88,7 +90,8 @@ func (d *decoder) week() weekbucket.Week {
 // bytes takes a byte string that is preceded by its length.
 func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
 
-// count takes a number of things that occupy at least size bytes each, so that a hostile count allocates nothing.
+// count takes a number of things that occupy at least size bytes each, so that a hostile count
+// allocates nothing.
 func (d *decoder) count(size int) int {
 	n := d.uvarint()
 	if n > math.MaxInt32 || int(n) > len(d.rest)/size {

@@ -61,7 +61,8 @@ func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 	}
 }
 
-// committing begins a transaction that claims a, and holds it up in the given operation of the store until goOn.
+// committing begins a transaction that claims a, and holds it up in the given operation of the
+// store until goOn.
 func committing(t *testing.T, m *storetest.Mem, e *engine.Engine, op storetest.Op) (goOn func()) {
 	t.Helper()
 	reached, held, ended := make(chan struct{}, 10), make(chan struct{}), make(chan error, 1)

@@ -11,13 +11,14 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// An Engine decides who may handle an event. It is safe for use by any number of goroutines. Open makes one.
+// An Engine decides who may handle an event. It is safe for use by any number of goroutines. Open
+// makes one.
 //
-// Inside, one goroutine, the committer, decides in order; a second one, the applier, hands one batch after the other to
-// the store, while the next one is decided; a third one, the releaser, lets the answers go in the same order, each once
-// the batch it rests on is durable. No verdict
-// waits for a transaction (members of the lane wait for a turn before they begin, lane.go), and no lock is held during I/O
-// or while a closure runs.
+// Inside, one goroutine, the committer, decides in order; a second one, the applier, hands one
+// batch after the other to the store, while the next one is decided; a third one, the releaser,
+// lets the answers go in the same order, each once the batch it rests on is durable. No verdict
+// waits for a transaction (members of the lane wait for a turn before they begin, lane.go), and no
+// lock is held during I/O or while a closure runs.
 type Engine struct {
 	store Store
 	opt   Options
@@ -79,7 +80,8 @@ type Engine struct {
 // Identity returns the store's identity.
 func (e *Engine) Identity() Identity { return e.store.Identity() }
 
-// Err returns nil while the engine works, and an error that wraps ErrStopped and the cause once its store has failed.
+// Err returns nil while the engine works, and an error that wraps ErrStopped and the cause once its
+// store has failed.
 func (e *Engine) Err() error {
 	if f := e.failure.Load(); f != nil {
 		return *f
@@ -124,8 +126,8 @@ func (e *Engine) leave() { e.calls.RUnlock() }
 // now is the engine's time as it is kept in records.
 func (e *Engine) now() time.Time { return e.opt.Clock().UTC() }
 
-// settle waits until everything that a read may have seen until now is durable. Every answer that rests on a read
-// goes through it.
+// settle waits until everything that a read may have seen until now is durable. Every answer that
+// rests on a read goes through it.
 func (e *Engine) settle() error {
 	if !e.durable.wait(e.applying.Load()) {
 		return e.Err()

@@ -10,28 +10,31 @@ var (
 	// ErrNoDefaultScope is returned by the short forms when Options.DefaultScope is empty.
 	ErrNoDefaultScope = errors.New("hapax: no default scope is configured: set Options.DefaultScope, or use the form that takes Event.Scope")
 
-	// ErrNoTransaction is returned by the methods of a transaction that is not live: a nil one, or one whose closure
-	// has returned. Nothing was read or written.
+	// ErrNoTransaction is returned by the methods of a transaction that is not live: a nil one, or
+	// one whose closure has returned. Nothing was read or written.
 	ErrNoTransaction = errors.New("hapax: no live transaction: a Tx is valid only inside the closure given to Update")
 
-	// ErrConflict says that a transaction lost against another writer. Nothing of it was applied; it may be run again
-	// (see Retries).
+	// ErrConflict says that a transaction lost against another writer. Nothing of it was applied;
+	// it may be run again (see Retries).
 	ErrConflict = errors.New("hapax: transaction conflict, nothing was applied: run it again")
 
-	// ErrPartOutdated says that a part of a transaction has read or claimed what the transaction has got since the part
-	// began. Nothing of the part was joined; it may be run again in a new part.
+	// ErrPartOutdated says that a part of a transaction has read or claimed what the transaction
+	// has got since the part began. Nothing of the part was joined; it may be run again in a new
+	// part.
 	ErrPartOutdated = errors.New("hapax: the part is outdated, a part joined before it has written what it read or claimed: run it again in a new part")
 
-	// ErrWeekDropped says that a transaction claimed an event in a week that was dropped before it committed. Nothing
-	// of it was applied; run again, that claim is TooOld.
+	// ErrWeekDropped says that a transaction claimed an event in a week that was dropped before it
+	// committed. Nothing of it was applied; run again, that claim is TooOld.
 	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")
 
-	// ErrNotClaimed says that there is no claim to dead-letter, because the transaction has not claimed the event or has
-	// rolled that back; or none to take back (Tx.Unclaim). Nothing was changed.
+	// ErrNotClaimed says that there is no claim to dead-letter, because the transaction has not
+	// claimed the event or has rolled that back; or none to take back (Tx.Unclaim). Nothing was
+	// changed.
 	ErrNotClaimed = errors.New("hapax: the event is not claimed so: only the transaction that was told Claimed may dead-letter it, and only a claim with its own record is taken back")
 
-	// ErrLeaseLost says that a lease does not hold its claim any more: another caller has taken the claim over, it was
-	// finished or released already, or its week was dropped. Nothing was changed.
+	// ErrLeaseLost says that a lease does not hold its claim any more: another caller has taken the
+	// claim over, it was finished or released already, or its week was dropped. Nothing was
+	// changed.
 	ErrLeaseLost = errors.New("hapax: the lease does not hold the claim any more: another caller may have handled the event, do not answer for it")
 
 	// ErrNotOldestWeek says that a week other than the oldest kept one was to be dropped.
@@ -40,7 +43,8 @@ var (
 	// ErrHeld says that a hold keeps the week (see Engine.SetHold).
 	ErrHeld = errors.New("hapax: the week is kept by a hold")
 
-	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan behind; ask again later.
+	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan behind; ask
+	// again later.
 	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: ask again later")
 
 	// ErrLimit says that a stated cap (distinct names, holds, transaction size) is reached.
@@ -49,18 +53,20 @@ var (
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("hapax: the engine is closed")
 
-	// ErrStopped says that the store failed and the engine has stopped for good: it gives no more verdicts and
-	// acknowledges nothing. Close it, remove the cause (it is wrapped) and open again: everything that was
-	// acknowledged is there. What a call that returned ErrStopped was to write is not there, unless the error wraps
-	// ErrOutcomeUnknown, too.
+	// ErrStopped says that the store failed and the engine has stopped for good: it gives no more
+	// verdicts and acknowledges nothing. Close it, remove the cause (it is wrapped) and open again:
+	// everything that was acknowledged is there. What a call that returned ErrStopped was to write
+	// is not there, unless the error wraps ErrOutcomeUnknown, too.
 	ErrStopped = errors.New("hapax: stopped after a store failure")
 
-	// ErrOutcomeUnknown says that the store failed while it wrote what a call had decided: a claim, or a whole
-	// transaction. It may be durable or not, as after a failed sync only a look at the disk can tell. It comes with
-	// ErrStopped. Close the engine, open the store again and look: run again, the event is a Duplicate or Claimed.
+	// ErrOutcomeUnknown says that the store failed while it wrote what a call had decided: a claim,
+	// or a whole transaction. It may be durable or not, as after a failed sync only a look at the
+	// disk can tell. It comes with ErrStopped. Close the engine, open the store again and look: run
+	// again, the event is a Duplicate or Claimed.
 	ErrOutcomeUnknown = errors.New("hapax: the store failed during the commit, its outcome is unknown: open the store again and look")
 
-	// ErrDamaged says that bytes of the store are not what was written. No byte was changed by finding out.
+	// ErrDamaged says that bytes of the store are not what was written. No byte was changed by
+	// finding out.
 	ErrDamaged = errors.New("hapax: the store is damaged: restore a backup, or start with an empty directory and decide which events to process again")
 
 	// ErrNewerFormat says that a newer build wrote the store. No byte was changed.
@@ -73,8 +79,8 @@ var (
 	ErrForeign = errors.New("hapax: not a store of this kind")
 )
 
-// An EventError says which field of an event the engine refuses, and why. The event was not judged and nothing was
-// written for it.
+// An EventError says which field of an event the engine refuses, and why. The event was not judged
+// and nothing was written for it.
 type EventError struct {
 	Field  string // "scope", "id", "time", "topic", ...
 	Reason string
@@ -82,7 +88,8 @@ type EventError struct {
 
 func (e *EventError) Error() string { return fmt.Sprintf("hapax: event %s %s", e.Field, e.Reason) }
 
-// A KeyError says why a host key, a value, an offset's position or a hold's name is refused. Nothing was written.
+// A KeyError says why a host key, a value, an offset's position or a hold's name is refused.
+// Nothing was written.
 type KeyError struct {
 	What   string // "host key", "hold name", ...
 	Reason string

@@ -22,34 +22,39 @@ const (
 	MaxTopicBytes       = 255
 )
 
-// An Event is what the engine judges. Two deliveries are the same event if scope, id and the week of the time agree
-// (but see ApproximateTime).
+// An Event is what the engine judges. Two deliveries are the same event if scope, id and the week
+// of the time agree (but see ApproximateTime).
 type Event struct {
 	// Scope is the logical consumer. Empty in the ...Default forms only.
 	Scope string
 	// ID is the producer's identifier, any bytes, not empty. The engine keeps no reference to it.
 	ID []byte
-	// Time is when the event happened, set by the producer and the same on every delivery; never the consumer's clock.
+	// Time is when the event happened, set by the producer and the same on every delivery; never
+	// the consumer's clock.
 	Time time.Time
-	// ApproximateTime says that Time is not the producer's own but was given to the record on its way, so that the same event
-	// may come again with another one: a claim on scope and id in the week before or after is then a Duplicate too. It
-	// finds claims of kept weeks only, costs a little, and reaches a week far: it is no substitute for the producer's
-	// time. Where several of these weeks have a claim, the Duplicate shows one of them.
+	// ApproximateTime says that Time is not the producer's own but was given to the record on its
+	// way, so that the same event may come again with another one: a claim on scope and id in the
+	// week before or after is then a Duplicate too. It finds claims of kept weeks only, costs a
+	// little, and reaches a week far: it is no substitute for the producer's time. Where several of
+	// these weeks have a claim, the Duplicate shows one of them.
 	ApproximateTime bool
-	// Window is how long a claim on the event lasts, counted from its first sighting by the engine's clock: after that
-	// the event can be claimed again. 0 = as long as its week is kept. It is at least a millisecond, is kept in
-	// milliseconds, and is at most the retention.
+	// Window is how long a claim on the event lasts, counted from its first sighting by the
+	// engine's clock: after that the event can be claimed again. 0 = as long as its week is kept.
+	// It is at least a millisecond, is kept in milliseconds, and is at most the retention.
 	//
-	// With a window Time may be zero. The event then has the time of its arrival, and a claim in any week that the window
-	// reaches back to, or in the week after, counts as well, so that a delivery on each side of Monday 00:00 is one
-	// event. Such a window is at most MaxArrivalWindow.
+	// With a window Time may be zero. The event then has the time of its arrival, and a claim in
+	// any week that the window reaches back to, or in the week after, counts as well, so that a
+	// delivery on each side of Monday 00:00 is one event. Such a window is at most
+	// MaxArrivalWindow.
 	Window time.Duration
-	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of the caller that is told
-	// Claimed is the right to finish it with a result, and everybody else is told Pending. Once the lease has run out one
-	// other caller can take the claim over. 0 = the claim is done at once. At least a millisecond, at most MaxLease.
+	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of
+	// the caller that is told Claimed is the right to finish it with a result, and everybody else
+	// is told Pending. Once the lease has run out one other caller can take the claim over. 0 = the
+	// claim is done at once. At least a millisecond, at most MaxLease.
 	Lease time.Duration
-	// Fingerprint identifies what the event asks for, such as a hash of a request's payload: up to MaxFingerprintBytes, empty
-	// for none. It is kept with the claim, and an event with another one is a Mismatch.
+	// Fingerprint identifies what the event asks for, such as a hash of a request's payload: up to
+	// MaxFingerprintBytes, empty for none. It is kept with the claim, and an event with another one
+	// is a Mismatch.
 	Fingerprint string
 	// Origin is where this delivery came from. It is kept with the claim and decides nothing.
 	Origin Origin
@@ -69,7 +74,8 @@ const weekDuration = 7 * 24 * time.Hour
 // arrives reports whether the event has the time of its arrival.
 func (ev *Event) arrives() bool { return ev.Time.IsZero() && ev.Window > 0 }
 
-// timed reports whether more than the existence of a claim decides about the event: the clock, or what it was made for.
+// timed reports whether more than the existence of a claim decides about the event: the clock, or
+// what it was made for.
 func (ev *Event) timed() bool { return ev.Window != 0 || ev.Lease != 0 || ev.Fingerprint != "" }
 
 // when returns the event's time if it arrives now.

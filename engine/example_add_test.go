@@ -9,7 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// Two accounts that many transactions move money between: none of them reads a balance, so that they do not conflict.
+// Two accounts that many transactions move money between: none of them reads a balance, so that
+// they do not conflict.
 func ExampleTx_Add() {
 	ctx := context.Background()
 	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})

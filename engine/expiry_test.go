@@ -178,8 +178,8 @@ func TestOneOfAThousandClaimsWhileTheWeekChanges(t *testing.T) {
 	}
 }
 
-// A claim that expired is taken again in its own week. What a transaction found in the weeks beside it is looked at again
-// when it commits, and what another one holds there is in flight.
+// A claim that expired is taken again in its own week. What a transaction found in the weeks beside
+// it is looked at again when it commits, and what another one holds there is in flight.
 func TestAnExpiredClaimIsNotTakenBesideALiveOneInANearWeek(t *testing.T) {
 	c := &clock{t: sunday}
 	e, _ := openMem(t, engine.Options{Clock: c.now})

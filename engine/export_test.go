@@ -22,8 +22,8 @@ func (o Options) WithSnapshotRetry(after time.Duration) Options {
 	return o
 }
 
-// ForgetFilter makes the filter of a week forget all, and LoseFilter the engine that there is one, as it never happens:
-// claims that exist are denied from then on.
+// ForgetFilter makes the filter of a week forget all, and LoseFilter the engine that there is one,
+// as it never happens: claims that exist are denied from then on.
 func (e *Engine) ForgetFilter(w weekbucket.Week) { e.setFilter(w, bloom.New(bloom.Options{})) }
 
 func (e *Engine) LoseFilter(w weekbucket.Week) { e.setFilter(w, nil) }
@@ -38,8 +38,8 @@ func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
 	e.screen.filters.Store(&filters)
 }
 
-// AwaitTaken waits until n callers in tests wait for their answers, and the committer has decided all that it can: it
-// waits for something else.
+// AwaitTaken waits until n callers in tests wait for their answers, and the committer has decided
+// all that it can: it waits for something else.
 func (e *Engine) AwaitTaken(n int) {
 	for !e.taken(n) {
 		time.Sleep(100 * time.Microsecond)
@@ -65,14 +65,16 @@ func (e *Engine) taken(n int) bool {
 	return n <= 0 && (waits || len(e.requests) == 0)
 }
 
-// SnapshotRunning reports whether a snapshot is being written: no other one begins until it is done.
+// SnapshotRunning reports whether a snapshot is being written: no other one begins until it is
+// done.
 func (e *Engine) SnapshotRunning() bool {
 	e.snaps.mu.Lock()
 	defer e.snaps.mu.Unlock()
 	return e.snaps.running
 }
 
-// Snapshots returns up to which batch each of the two snapshots on disk knows the claims, 0 for none.
+// Snapshots returns up to which batch each of the two snapshots on disk knows the claims, 0 for
+// none.
 func (e *Engine) Snapshots() [2]uint64 {
 	e.snaps.mu.Lock()
 	defer e.snaps.mu.Unlock()

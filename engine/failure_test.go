@@ -19,7 +19,8 @@ var allOps = []storetest.Op{
 	storetest.OpBucketBytes, storetest.OpWriteSidecar, storetest.OpReadSidecar, storetest.OpBackup, storetest.OpVerify,
 }
 
-// stopping are the operations whose failure stops the engine: it cannot judge, or cannot write, any more.
+// stopping are the operations whose failure stops the engine: it cannot judge, or cannot write, any
+// more.
 var stopping = map[storetest.Op]bool{
 	storetest.OpApply: true, storetest.OpWait: true, storetest.OpClaim: true, storetest.OpState: true, storetest.OpBuckets: true,
 	storetest.OpDrop: true, storetest.OpReclaim: true, storetest.OpBucketBytes: true,
@@ -283,7 +284,8 @@ func (h hasty) Apply(b *engine.Batch) (func() error, error) {
 	return func() error { return nil }, err
 }
 
-// lostAfterPowerCut counts the claims and transactions that were acknowledged and are not there after a power cut.
+// lostAfterPowerCut counts the claims and transactions that were acknowledged and are not there
+// after a power cut.
 func lostAfterPowerCut(t *testing.T, m *storetest.Mem, store engine.Store) (lost int) {
 	e := open(t, store, engine.Options{})
 	for i := range 5 {
@@ -321,8 +323,8 @@ func TestErrorsOfAStoppedEngineNameTheCauseOnce(t *testing.T) {
 	}
 }
 
-// A store that fails during a commit leaves its outcome open: both outcomes occur, and the error says so. Every other
-// error says that nothing was applied.
+// A store that fails during a commit leaves its outcome open: both outcomes occur, and the error
+// says so. Every other error says that nothing was applied.
 func TestOutcomeOfACommitIsUnknownAfterAFailedSync(t *testing.T) {
 	for kept, want := range []engine.Verdict{engine.Claimed, engine.Duplicate} {
 		e, m := openMem(t, engine.Options{})
@@ -354,7 +356,8 @@ func TestOutcomeOfACommitIsUnknownAfterAFailedSync(t *testing.T) {
 	}
 }
 
-// What waits behind the failed batch was not handed to the store: it has no effect, and its error says so.
+// What waits behind the failed batch was not handed to the store: it has no effect, and its error
+// says so.
 func TestCommitThatNeverReachedTheStoreHasAKnownOutcome(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	claim(t, e, event("first"))

@@ -9,13 +9,15 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A floor is the oldest week kept of one scope, where that is later than the engine's, because the scope has a shorter
-// retention (Options.ScopeRetention). Like the engine's oldest week it only rises, is durable before a claim is removed, and
-// decides what is TooOld. Floors that the engine's oldest week has reached are forgotten.
+// A floor is the oldest week kept of one scope, where that is later than the engine's, because the
+// scope has a shorter retention (Options.ScopeRetention). Like the engine's oldest week it only
+// rises, is durable before a claim is removed, and decides what is TooOld. Floors that the engine's
+// oldest week has reached are forgotten.
 //
 // On disk: stateFloor + scope, a week as in a key.
 
-// MaxFloors caps the scopes that keep fewer weeks than the engine at a time. A further one is ErrLimit.
+// MaxFloors caps the scopes that keep fewer weeks than the engine at a time. A further one is
+// ErrLimit.
 const MaxFloors = 1 << 16
 
 type floors struct {
@@ -73,7 +75,8 @@ func (e *Engine) decidedOldest(scope string) weekbucket.Week {
 	return max(e.decideOld, e.floors.decided[scope])
 }
 
-// oldestByNumber returns decidedOldest as it is now, for scopes by their numbers. Only the committer calls it, or Open.
+// oldestByNumber returns decidedOldest as it is now, for scopes by their numbers. Only the
+// committer calls it, or Open.
 func (e *Engine) oldestByNumber() func(bucketRef) weekbucket.Week {
 	oldest, of := e.decideOld, make(map[uint64]weekbucket.Week, len(e.floors.decided))
 	for scope, week := range e.floors.decided {
@@ -84,12 +87,13 @@ func (e *Engine) oldestByNumber() func(bucketRef) weekbucket.Week {
 	return func(ref bucketRef) weekbucket.Week { return max(oldest, of[ref.scope]) }
 }
 
-// An oldestOfScopes says, in the committer, to which weeks the oldest ones kept of single scopes are to be raised, and
-// the hold that keeps an expired one of them, "" if none does.
+// An oldestOfScopes says, in the committer, to which weeks the oldest ones kept of single scopes
+// are to be raised, and the hold that keeps an expired one of them, "" if none does.
 type oldestOfScopes func() (until map[string]weekbucket.Week, heldBy string, err error)
 
-// expiredOfScopes returns the oldest weeks to be kept of the scopes with a retention of their own, at most so many weeks
-// after the first that holds claims of the scope, and none that a hold keeps. Only the committer calls it.
+// expiredOfScopes returns the oldest weeks to be kept of the scopes with a retention of their own,
+// at most so many weeks after the first that holds claims of the scope, and none that a hold keeps.
+// Only the committer calls it.
 func (e *Engine) expiredOfScopes(most int) (until map[string]weekbucket.Week, heldBy string, err error) {
 	this, err := weekbucket.Of(e.now())
 	if err != nil {
@@ -116,8 +120,8 @@ func (e *Engine) expiredOfScopes(most int) (until map[string]weekbucket.Week, he
 	return until, heldBy, nil
 }
 
-// raiseFloors puts into the group what scopes says, where that is later than what is kept: all of it or, with an error,
-// nothing.
+// raiseFloors puts into the group what scopes says, where that is later than what is kept: all of
+// it or, with an error, nothing.
 func (e *Engine) raiseFloors(g *group, scopes oldestOfScopes, report *DropReport) error {
 	if scopes == nil {
 		return nil
@@ -149,7 +153,8 @@ func (e *Engine) raiseFloors(g *group, scopes oldestOfScopes, report *DropReport
 	return nil
 }
 
-// forgetFloors removes the floors that the engine's oldest week has reached. The claims before them are gone.
+// forgetFloors removes the floors that the engine's oldest week has reached. The claims before them
+// are gone.
 func (e *Engine) forgetFloors(g *group) {
 	n := len(e.floors.decided)
 	for scope, week := range e.floors.decided {

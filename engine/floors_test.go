@@ -19,7 +19,8 @@ func short(now func() time.Time) engine.Options {
 	return engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 2}, ExpectedPerWeek: 1000, Clock: now}
 }
 
-// wantOfScopes says what is not as it must be: the events of mail from this week on, and all others, are claimed.
+// wantOfScopes says what is not as it must be: the events of mail from this week on, and all
+// others, are claimed.
 func wantOfScopes(t *testing.T, e *engine.Engine, events []engine.Event, mailFrom weekbucket.Week) error {
 	t.Helper()
 	for _, ev := range events {
@@ -108,7 +109,8 @@ func weeksOf(t *testing.T, e *engine.Engine, scope string) (list []weekbucket.We
 	return list
 }
 
-// The counts of what was dropped go with it, where they come from a snapshot or from the journal, too.
+// The counts of what was dropped go with it, where they come from a snapshot or from the journal,
+// too.
 func TestWeeksThatAScopeLostAreNotListed(t *testing.T) {
 	o := short(nil)
 	e, m, c := openAt(t, o)
@@ -204,7 +206,8 @@ func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
 	}
 }
 
-// scopeCrashes drops two weeks of mail, and returns what a crash before each call of the store would leave.
+// scopeCrashes drops two weeks of mail, and returns what a crash before each call of the store
+// would leave.
 func scopeCrashes(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
 	t.Helper()
 	e := open(t, s, short((&clock{t: noon}).now))

@@ -18,8 +18,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden bytes below are described in docs/format.md. They are on disk for ever: a test that fails here means that
-// stores which exist can no longer be read. A new form gets a new version and a golden test of its own.
+// The golden bytes below are described in docs/format.md. They are on disk for ever: a test that
+// fails here means that stores which exist can no longer be read. A new form gets a new version and
+// a golden test of its own.
 
 const aWeek weekbucket.Week = 0x19cd4
 

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// Each fuzz target holds one decoder to three promises: it does not panic, it allocates no more than its input warrants,
-// and what it accepts encodes to the bytes it was given. Whatever else there is, is one of the stated errors.
+// Each fuzz target holds one decoder to three promises: it does not panic, it allocates no more
+// than its input warrants, and what it accepts encodes to the bytes it was given. Whatever else
+// there is, is one of the stated errors.
 
 // frugal runs decode and fails if it allocates far more than the input's size.
 func frugal(t *testing.T, input []byte, decode func()) {
@@ -153,7 +154,8 @@ func FuzzReadJournal(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\xff\xff\xff\xff\x07\x01\x00\x01\x9c\xd4\x01"))
 	f.Fuzz(func(t *testing.T, entry []byte) {
-		// An entry says each bucket once; one that repeats it reads well, and is written with its parts joined.
+		// An entry says each bucket once; one that repeats it reads well, and is written with its
+		// parts joined.
 		var runs []journalRun
 		read := func(b []byte) error {
 			runs = nil

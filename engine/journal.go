@@ -7,15 +7,16 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A journal entry tells, for one batch, the hashes of the claims that it put or removed, so that filters and counts
-// can be brought up to date after a crash without a scan of the claims:
+// A journal entry tells, for one batch, the hashes of the claims that it put or removed, so that
+// filters and counts can be brought up to date after a crash without a scan of the claims:
 //
 //	+-----------------+-------------+---------------+-----------+----------------+
 //	| count uvarint   | scope uvarint | week, 4 bytes | sign 1    | count hashes, 8 bytes each |   repeated
 //	+-----------------+-------------+---------------+-----------+----------------+
 //
-// scope is the scope's number in the table of names, sign is 1 for claims that were put and 0 for claims that were
-// removed, hashes are big endian: XXH3-64 of the claim's key under the store's seed.
+// scope is the scope's number in the table of names, sign is 1 for claims that were put and 0 for
+// claims that were removed, hashes are big endian: XXH3-64 of the claim's key under the store's
+// seed.
 const (
 	journalRemoved = 0
 	journalPut     = 1

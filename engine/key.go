@@ -15,9 +15,10 @@ import (
 //	+----------------------+-----------+------------------+--------+------------------+
 //	                                                      |<------- "tail" ---------->|
 //
-// Scope and week keep their order, so that a (scope, week) is one range: a Bucket. The id is kept as it came (tag 01),
-// or packed where its exact text can be told back: a lower-case UUID in 16 bytes (tag 02), an even number of at least
-// 16 lower-case hex digits in half their number (tag 03).
+// Scope and week keep their order, so that a (scope, week) is one range: a Bucket. The id is kept
+// as it came (tag 01), or packed where its exact text can be told back: a lower-case UUID in 16
+// bytes (tag 02), an even number of at least 16 lower-case hex digits in half their number (tag
+// 03).
 const (
 	idRaw  = 0x01
 	idUUID = 0x02
@@ -35,7 +36,8 @@ type Bucket struct {
 
 func (b Bucket) String() string { return fmt.Sprintf("%q %s", b.Scope, b.Week) }
 
-// AppendPrefix appends the bytes that the keys of all claims in the bucket, and no others, begin with.
+// AppendPrefix appends the bytes that the keys of all claims in the bucket, and no others, begin
+// with.
 func (b Bucket) AppendPrefix(dst []byte) []byte {
 	for i := range len(b.Scope) {
 		dst = append(dst, b.Scope[i])
@@ -148,7 +150,8 @@ func parseID(tail []byte) ([]byte, error) {
 	return id, nil
 }
 
-// appendPacked appends the bytes that an even number of lower-case hex digits stand for; false if they are not that.
+// appendPacked appends the bytes that an even number of lower-case hex digits stand for; false if
+// they are not that.
 func appendPacked(dst, digits []byte) ([]byte, bool) {
 	for i := 0; i+1 < len(digits); i += 2 {
 		hi, lo := nibbles[digits[i]], nibbles[digits[i+1]]

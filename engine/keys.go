@@ -14,8 +14,9 @@ type KeyValue struct {
 	Value []byte
 }
 
-// A Range selects the keys that begin with Prefix and are greater than After, in the order of their bytes, and of these the
-// first Limit. The zero Range selects all keys. To continue an iteration, set After to the last key it has returned.
+// A Range selects the keys that begin with Prefix and are greater than After, in the order of their
+// bytes, and of these the first Limit. The zero Range selects all keys. To continue an iteration,
+// set After to the last key it has returned.
 type Range struct {
 	Prefix []byte
 	After  []byte
@@ -47,26 +48,29 @@ func join(space, key []byte) []byte {
 
 var applicationSpace = []byte{stateHost}
 
-// Get returns the durable value of an application key. A value that was committed at the same time is returned only
-// when it would survive a power cut, so that nothing the caller derives from it is ever taken back. Get waits for that,
-// at most until ctx ends; it does not wait for open transactions.
+// Get returns the durable value of an application key. A value that was committed at the same time
+// is returned only when it would survive a power cut, so that nothing the caller derives from it is
+// ever taken back. Get waits for that, at most until ctx ends; it does not wait for open
+// transactions.
 func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	return e.applicationKeys().Get(ctx, key)
 }
 
-// Scan returns an iterator over the durable keys of the application in a range, in the order of their bytes. It reads
-// them in pages of at most 1024 keys and about 1 MiB; a page is as of one moment, the next page as of a later one. A
-// key that does not change during the iteration is returned exactly once; one that is written meanwhile may be returned
-// or not, and never twice. A Tx.Scan sees one moment.
+// Scan returns an iterator over the durable keys of the application in a range, in the order of
+// their bytes. It reads them in pages of at most 1024 keys and about 1 MiB; a page is as of one
+// moment, the next page as of a later one. A key that does not change during the iteration is
+// returned exactly once; one that is written meanwhile may be returned or not, and never twice. A
+// Tx.Scan sees one moment.
 //
-// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or the store fails.
-// Nothing is held between pages: the loop may use the engine, and may take as long as it likes. It may be run again.
+// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
+// the store fails. Nothing is held between pages: the loop may use the engine, and may take as long
+// as it likes. It may be run again.
 func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return e.applicationKeys().Scan(ctx, r)
 }
 
-// A KeySpace is the durable keys of one key space. Engine.Get and Engine.Scan are its methods on the application's
-// keys.
+// A KeySpace is the durable keys of one key space. Engine.Get and Engine.Scan are its methods on
+// the application's keys.
 type KeySpace struct {
 	e      *Engine
 	prefix []byte // of its state keys
@@ -117,8 +121,9 @@ func (k KeySpace) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] 
 	}
 }
 
-// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as far as the store can: see
-// ReclaimState of the store. It rewrites what the store has under the prefix, and may take long.
+// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as
+// far as the store can: see ReclaimState of the store. It rewrites what the store has under the
+// prefix, and may take long.
 func (k KeySpace) Reclaim(ctx context.Context, prefix []byte) error {
 	if err := (Range{Prefix: prefix}).check(); err != nil {
 		return err
@@ -144,8 +149,8 @@ func (k KeySpace) Reclaim(ctx context.Context, prefix []byte) error {
 	}
 }
 
-// A TxKeySpace is the keys of one key space as a transaction sees them. The methods of Tx with the same names are its
-// methods on the application's keys.
+// A TxKeySpace is the keys of one key space as a transaction sees them. The methods of Tx with the
+// same names are its methods on the application's keys.
 type TxKeySpace struct {
 	tx     *Tx
 	prefix []byte
@@ -201,8 +206,8 @@ func checkHostKey(key []byte) error {
 	return nil
 }
 
-// spacePrefix returns what the state keys of a space begin with: its kind, its name and a zero byte, which is in no
-// name.
+// spacePrefix returns what the state keys of a space begin with: its kind, its name and a zero
+// byte, which is in no name.
 func spacePrefix(space keyspace.Space) []byte {
 	if space.Name() == "" {
 		panic("hapax: the zero keyspace.Space is no space: make one with keyspace.New")

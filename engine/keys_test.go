@@ -47,7 +47,8 @@ func putMany(t testing.TB, e *engine.Engine, prefix string, from, to int) (want 
 	return want
 }
 
-// heldUpdate puts a key in a transaction that is applied and not durable; the function returned makes it durable.
+// heldUpdate puts a key in a transaction that is applied and not durable; the function returned
+// makes it durable.
 func heldUpdate(t testing.TB, e *engine.Engine, m *storetest.Mem, key, value string) (release func()) {
 	t.Helper()
 	m.HoldSyncs()
@@ -360,7 +361,8 @@ func TestKeySpacesAreApart(t *testing.T) {
 	}
 }
 
-// A limit ends an iteration, reads no more of the store than it needs, and the transaction conflicts with no key after it.
+// A limit ends an iteration, reads no more of the store than it needs, and the transaction
+// conflicts with no key after it.
 func TestLimitOfARange(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	all := putMany(t, e, "k", 0, 200)

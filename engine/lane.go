@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// A lane is the queue of an engine's transactions that would lose against one another if they ran side by side. It
-// schedules and nothing else: every transaction is validated where it is admitted, with or without a turn. A turn ends as
-// soon as the batch is applied, before it is durable, so that the next transaction runs while the batch is synced.
+// A lane is the queue of an engine's transactions that would lose against one another if they ran
+// side by side. It schedules and nothing else: every transaction is validated where it is admitted,
+// with or without a turn. A turn ends as soon as the batch is applied, before it is durable, so
+// that the next transaction runs while the batch is synced.
 type lane struct {
 	mu      sync.Mutex // guards all below, and the members; no I/O and no waiting under it
 	current *turn      // the turn under way, nil for none
@@ -28,10 +29,11 @@ type laneCommit struct {
 // DefaultTurn is the longest turn of a member of the lane that states none.
 const DefaultTurn = time.Second
 
-// A LaneMember is a caller of Update whose transactions take turns with those of other members while they meet: while
-// one reads what another has written. Members that meet nobody run side by side, and so do all members at first. A caller
-// makes one member for each series of transactions that run one after the other, for example for each partition that it
-// consumes. A member is safe for concurrent use and needs no closing.
+// A LaneMember is a caller of Update whose transactions take turns with those of other members
+// while they meet: while one reads what another has written. Members that meet nobody run side by
+// side, and so do all members at first. A caller makes one member for each series of transactions
+// that run one after the other, for example for each partition that it consumes. A member is safe
+// for concurrent use and needs no closing.
 type LaneMember struct {
 	lane  *lane
 	limit time.Duration
@@ -42,29 +44,31 @@ type LaneMember struct {
 	turn   *turn // the one that it has or waits for, nil for none
 }
 
-// A member that has met another one takes turns. It takes none any more once laneMeeting transactions in a row have met
-// nobody, or up to laneMost if it has met several times: so it takes turns while one transaction in about laneMeeting meets
-// another.
+// A member that has met another one takes turns. It takes none any more once laneMeeting
+// transactions in a row have met nobody, or up to laneMost if it has met several times: so it takes
+// turns while one transaction in about laneMeeting meets another.
 const (
 	laneMeeting = 16
 	laneMost    = 64
 )
 
-// maxDoublings bounds how often the longest turn of a member is doubled, once for each loss in a row.
+// maxDoublings bounds how often the longest turn of a member is doubled, once for each loss in a
+// row.
 const maxDoublings = 6
 
-// A turn is the permission to run that one transaction has or waits for. A nil turn is that of a transaction that runs
-// without one.
+// A turn is the permission to run that one transaction has or waits for. A nil turn is that of a
+// transaction that runs without one.
 type turn struct {
 	member *LaneMember
 	begun  chan struct{} // closed when the turn begins
 	limit  *time.Timer   // ends the turn; set when it begins
 }
 
-// JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions keeps the others
-// waiting; 0 or less is DefaultTurn. A transaction that takes longer runs on, but may then lose against those after it, so
-// give at least twice the time that a transaction usually takes. After each loss in a row the bound is doubled, up to 64
-// times the given one, so that a long transaction commits in the end.
+// JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions
+// keeps the others waiting; 0 or less is DefaultTurn. A transaction that takes longer runs on, but
+// may then lose against those after it, so give at least twice the time that a transaction usually
+// takes. After each loss in a row the bound is doubled, up to 64 times the given one, so that a
+// long transaction commits in the end.
 func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 	if turn <= 0 {
 		turn = DefaultTurn
@@ -72,13 +76,15 @@ func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 	return &LaneMember{lane: &e.lane, limit: turn}
 }
 
-// InLane makes a transaction one of the member's. If the member has met another one lately, Update waits for its turn, in
-// the order of arrival, before it runs the closure. The turn ends when the transaction is applied, refused or rolled back,
-// when its closure panics, when its context ends, or after the time that was given to JoinLane.
+// InLane makes a transaction one of the member's. If the member has met another one lately, Update
+// waits for its turn, in the order of arrival, before it runs the closure. The turn ends when the
+// transaction is applied, refused or rolled back, when its closure panics, when its context ends,
+// or after the time that was given to JoinLane.
 //
-// A transaction without this option never waits. Leave it out where others may wait for the caller, such as in an Update
-// inside the closure of another one: with the option of the same member such an Update runs at once, with that of another
-// member it waits until the turn of the outer transaction is over by time.
+// A transaction without this option never waits. Leave it out where others may wait for the caller,
+// such as in an Update inside the closure of another one: with the option of the same member such
+// an Update runs at once, with that of another member it waits until the turn of the outer
+// transaction is over by time.
 func InLane(m *LaneMember) UpdateOption { return func(c *updateConfig) { c.member = m } }
 
 // await waits for a turn if the member takes turns, and does not have or await one already.
@@ -168,8 +174,8 @@ func (m *LaneMember) lost(to uint64) {
 	m.meet(to)
 }
 
-// committed records that a transaction of the member is admitted into a batch, and to which one it would have lost had it
-// not waited for its turn, 0 for none.
+// committed records that a transaction of the member is admitted into a batch, and to which one it
+// would have lost had it not waited for its turn, 0 for none.
 func (m *LaneMember) committed(seq, met uint64) {
 	if m == nil {
 		return

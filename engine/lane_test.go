@@ -15,7 +15,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// A laneTest is an engine in a bubble with members that have met, so that they take turns of one second.
+// A laneTest is an engine in a bubble with members that have met, so that they take turns of one
+// second.
 type laneTest struct {
 	*testing.T
 	e       *engine.Engine
@@ -61,7 +62,8 @@ type running struct {
 	ended chan struct{}                  // closed after Update, also if it panicked
 }
 
-// start runs a transaction of the member that writes a key, and waits until it is in its closure or in the queue.
+// start runs a transaction of the member that writes a key, and waits until it is in its closure or
+// in the queue.
 func (t *laneTest) start(c context.Context, member *engine.LaneMember, options ...engine.UpdateOption) *running {
 	r := &running{make(chan struct{}), make(chan func(tx *engine.Tx) error), make(chan error, 1), make(chan struct{})}
 	go func() {
@@ -312,8 +314,8 @@ func keyOf(name string) func(tx *engine.Tx) error {
 	}
 }
 
-// round runs a transaction of each of two members, the second of which comes while the first one is in its closure. It
-// reports whether the second one waited.
+// round runs a transaction of each of two members, the second of which comes while the first one is
+// in its closure. It reports whether the second one waited.
 func (t *laneTest) round(fn func(member int) func(tx *engine.Tx) error) (waited bool) {
 	t.Helper()
 	a := t.start(ctx, t.members[0])
@@ -412,7 +414,8 @@ func TestTransactionThatIsLongerThanItsTurnCommitsInTheEnd(t *testing.T) {
 	})
 }
 
-// moves runs read-modify-write transactions of members side by side, and returns how often a closure ran for each commit.
+// moves runs read-modify-write transactions of members side by side, and returns how often a
+// closure ran for each commit.
 func moves(t *testing.T, lane bool) float64 {
 	const members, each = 6, 100
 	e, m := openMem(t, engine.Options{})

@@ -9,9 +9,10 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A Lease is the right to finish a claim that is pending (Event.Lease). It is an owner token: once another caller has
-// taken the claim over, it changes nothing any more (ErrLeaseLost). One that has run out still holds its claim until then.
-// It does not survive its process; after a restart the claim can be taken over once the lease has run out.
+// A Lease is the right to finish a claim that is pending (Event.Lease). It is an owner token: once
+// another caller has taken the claim over, it changes nothing any more (ErrLeaseLost). One that has
+// run out still holds its claim until then. It does not survive its process; after a restart the
+// claim can be taken over once the lease has run out.
 //
 // A Lease does not change and is safe for use by several goroutines.
 type Lease struct {
@@ -34,9 +35,9 @@ func newOwner() uint64 { return max(1, rand.Uint64()) }
 
 func leaseEnd(now time.Time, d time.Duration) time.Time { return now.Add(d).Truncate(time.Millisecond) }
 
-// Finish makes the claim Done and keeps data with it, durably on return: every Duplicate of the event has exactly these
-// bytes in Record.Data, up to MaxDataBytes. It is ErrLeaseLost if the lease does not hold the claim any more; nothing is
-// changed then, and another caller's result stands.
+// Finish makes the claim Done and keeps data with it, durably on return: every Duplicate of the
+// event has exactly these bytes in Record.Data, up to MaxDataBytes. It is ErrLeaseLost if the lease
+// does not hold the claim any more; nothing is changed then, and another caller's result stands.
 //
 // ctx is looked at until the change is handed over; after that Finish waits for the outcome.
 func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
@@ -47,8 +48,8 @@ func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
 	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) { r.end(Done, result) })
 }
 
-// Renew lets the lease run out d after now instead, durably on return, and returns when that is. It is ErrLeaseLost if the
-// lease does not hold the claim any more: the caller stops its work.
+// Renew lets the lease run out d after now instead, durably on return, and returns when that is. It
+// is ErrLeaseLost if the lease does not hold the claim any more: the caller stops its work.
 func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time.Time, err error) {
 	if d < time.Millisecond || d > MaxLease {
 		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, MaxLease)}
@@ -63,9 +64,9 @@ func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time
 	return end, nil
 }
 
-// Release gives the claim back, durably on return: the next caller claims the event, with any fingerprint. It is for work
-// that failed and is to be tried again; a failure that is final is the data of Finish. It is ErrLeaseLost if the lease does
-// not hold the claim any more.
+// Release gives the claim back, durably on return: the next caller claims the event, with any
+// fingerprint. It is for work that failed and is to be tried again; a failure that is final is the
+// data of Finish. It is ErrLeaseLost if the lease does not hold the claim any more.
 func (e *Engine) Release(ctx context.Context, l *Lease) error {
 	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) {
 		r.end(Released, "")
@@ -110,8 +111,8 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 	return c.change.err
 }
 
-// leased returns a candidate in the place of the claim that l was given for. Its neighbours are all places in which the
-// event can have been claimed since.
+// leased returns a candidate in the place of the claim that l was given for. Its neighbours are all
+// places in which the event can have been claimed since.
 func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
 	if l == nil {
 		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)
@@ -133,8 +134,8 @@ func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
 	return c, nil
 }
 
-// addLater gives the candidate the weeks after those of addNear in which an event that has the time of its arrival can have
-// been claimed until now, also if the clock went back.
+// addLater gives the candidate the weeks after those of addNear in which an event that has the time
+// of its arrival can have been claimed until now, also if the clock went back.
 func (e *Engine) addLater(r *request, c *candidate, l *Lease, this weekbucket.Week) {
 	if !l.event.arrives() {
 		return
@@ -186,9 +187,10 @@ func (e *Engine) admitChange(g *group, r *request, c *candidate) error {
 	return nil
 }
 
-// Finish is Engine.Finish as part of the transaction: the claim is Done, with data, once the transaction commits, and
-// pending as before if it does not. The claim may have been made before the transaction or in it. The transaction ends
-// with ErrLeaseLost if another caller takes the claim over before it commits.
+// Finish is Engine.Finish as part of the transaction: the claim is Done, with data, once the
+// transaction commits, and pending as before if it does not. The claim may have been made before
+// the transaction or in it. The transaction ends with ErrLeaseLost if another caller takes the
+// claim over before it commits.
 func (tx *Tx) Finish(l *Lease, data []byte) error {
 	if err := tx.enter(); err != nil {
 		return err
@@ -205,9 +207,10 @@ func (tx *Tx) Finish(l *Lease, data []byte) error {
 	return nil
 }
 
-// SetData keeps data with the claim that this transaction has made on an event and not rolled back: every Duplicate of
-// the event has exactly these bytes in Record.Data. A claim that is pending is Done then. Going back to an earlier savepoint
-// undoes it. Without such a claim it is ErrNotClaimed.
+// SetData keeps data with the claim that this transaction has made on an event and not rolled back:
+// every Duplicate of the event has exactly these bytes in Record.Data. A claim that is pending is
+// Done then. Going back to an earlier savepoint undoes it. Without such a claim it is
+// ErrNotClaimed.
 func (tx *Tx) SetData(ev Event, data []byte) error {
 	if err := tx.enter(); err != nil {
 		return err
@@ -239,7 +242,8 @@ func (tx *Tx) checkData(data []byte) error {
 	return nil
 }
 
-// holdLeased returns the index of a leased claim among those of the transaction, which holds it from then on.
+// holdLeased returns the index of a leased claim among those of the transaction, which holds it
+// from then on.
 func (tx *Tx) holdLeased(l *Lease) (i int, err error) {
 	e, r := tx.e, tx.req
 	keys, near, kept := len(r.arena), len(r.near), false

@@ -238,8 +238,8 @@ func TestAThousandCallersHaveOneResult(t *testing.T) {
 	}
 }
 
-// The old owner is still at work when its lease runs out; of those that come then one takes over, and of all that finish
-// one is heard.
+// The old owner is still at work when its lease runs out; of those that come then one takes over,
+// and of all that finish one is heard.
 func TestOneOfAThousandTakesOver(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
@@ -293,7 +293,8 @@ func TestOneOfAThousandTakesOver(t *testing.T) {
 	}
 }
 
-// An event that has the time of its arrival is taken over in the week of that, and its old owner is late all the same.
+// An event that has the time of its arrival is taken over in the week of that, and its old owner is
+// late all the same.
 func TestALeaseIsTakenOverAcrossMonday(t *testing.T) {
 	for _, finish := range []func(*engine.Engine, *engine.Lease) error{
 		func(e *engine.Engine, l *engine.Lease) error { return e.Finish(ctx, l, []byte("old")) },

@@ -65,7 +65,8 @@ func stepClaims(state, input, output any) (bool, any) {
 	s, in, out := state.(claimsState), input.(claimsInput), output.(claimsOutput)
 	has := s.has&in.bit != 0
 	tooOld := s.dropped && in.bit&oldEvents != 0
-	// While its week is being dropped, an event may look new inside a transaction, whose commit fails then.
+	// While its week is being dropped, an event may look new inside a transaction, whose commit
+	// fails then.
 	open := !has && !tooOld || in.op == "tryInTx" && in.bit&oldEvents != 0
 	switch in.op {
 	case "claim", "tryInTx":
@@ -152,8 +153,9 @@ func (r *recorder) held(h holding) {
 	r.holds = append(r.holds, h)
 }
 
-// undecided is what check says of a history whose order could not be searched in time. Long stalls of the machine put
-// many operations beside one another, and the search is exponential in that: it is no finding by itself.
+// undecided is what check says of a history whose order could not be searched in time. Long stalls
+// of the machine put many operations beside one another, and the search is exponential in that: it
+// is no finding by itself.
 const undecided = "the history took too long to check"
 
 // check says whether the history is one of a set of claims, "" if it is.
@@ -393,7 +395,8 @@ func TestTheCheckOfHistoriesCatchesAStoreThatDenies(t *testing.T) {
 	})
 }
 
-// Transfers between accounts. The model is the balances; every transaction tells what it read and wrote.
+// Transfers between accounts. The model is the balances; every transaction tells what it read and
+// wrote.
 const accounts = 4
 
 type balances [accounts]int
@@ -413,7 +416,8 @@ const (
 	transferWays
 )
 
-// transferOutput is what was read: all accounts if the amount is 0, otherwise from and to, before a Put or after an Add.
+// transferOutput is what was read: all accounts if the amount is 0, otherwise from and to, before a
+// Put or after an Add.
 type transferOutput struct{ read balances }
 
 var transferModel = porcupine.Model{
@@ -447,8 +451,8 @@ func readAccount(tx *engine.Tx, i int) (int, error) {
 	return int(n), err
 }
 
-// transfer runs one transaction, in the lane if there is a member. If split is set it does its two steps in two: what a store
-// without validation would do.
+// transfer runs one transaction, in the lane if there is a member. If split is set it does its two
+// steps in two: what a store without validation would do.
 func transfer(e *engine.Engine, in transferInput, split bool, member *engine.LaneMember) (out transferOutput, err error) {
 	read := func(tx *engine.Tx) (err error) {
 		out = transferOutput{}

@@ -18,25 +18,30 @@ const (
 	MaxOrderingKeyBytes = 1 << 10
 )
 
-// A Message is a record that a transaction sends to Kafka through the outbox (see Tx.Produce). Topic must be set.
+// A Message is a record that a transaction sends to Kafka through the outbox (see Tx.Produce).
+// Topic must be set.
 type Message struct {
-	// ID names the message on every attempt to publish it; consumers recognize repetitions by it. Empty: a UUIDv7 that
-	// Produce makes. An id derived from the event that causes the message stays the same when that event is handled again.
+	// ID names the message on every attempt to publish it; consumers recognize repetitions by it.
+	// Empty: a UUIDv7 that Produce makes. An id derived from the event that causes the message
+	// stays the same when that event is handled again.
 	ID string
 
 	Topic string
-	// Partition is the partition to publish to. nil: the partitioner of the relay's client decides by the key.
+	// Partition is the partition to publish to. nil: the partitioner of the relay's client decides
+	// by the key.
 	Partition *int32
 
 	Key     []byte
 	Value   []byte // nil is a tombstone; an empty slice is not
 	Headers []MessageHeader
 
-	// OrderingKey groups messages that are published in order: in the order of their commits, and one that is due later
-	// from its due time on. Empty: the topic and the key; a message with neither has no order.
+	// OrderingKey groups messages that are published in order: in the order of their commits, and
+	// one that is due later from its due time on. Empty: the topic and the key; a message with
+	// neither has no order.
 	OrderingKey []byte
 
-	// Due is the earliest time at which the message is published, by the clock of the engine. Zero or past: at once.
+	// Due is the earliest time at which the message is published, by the clock of the engine. Zero
+	// or past: at once.
 	Due time.Time
 }
 

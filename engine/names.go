@@ -10,17 +10,20 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// MaxNames caps the distinct scopes and topics that the claims of kept weeks refer to, together. An event that would add
-// one more is refused with ErrLimit. Names that only dropped weeks used do not count.
+// MaxNames caps the distinct scopes and topics that the claims of kept weeks refer to, together. An
+// event that would add one more is refused with ErrLimit. Names that only dropped weeks used do not
+// count.
 const MaxNames = 1 << 16
 
-// names is the store's table of scopes and topics: a number for each, so that records and journal entries carry numbers.
-// A name is written with the batch that uses its number first. With the first use of a number in a week, its batch also
-// notes the number for that week. A number is free again once no kept week has it, and is then given to another name.
+// names is the store's table of scopes and topics: a number for each, so that records and journal
+// entries carry numbers. A name is written with the batch that uses its number first. With the
+// first use of a number in a week, its batch also notes the number for that week. A number is free
+// again once no kept week has it, and is then given to another name.
 //
-// Numbers of dropped weeks may still be in the journal, in snapshots, and in claims that a reader has just read. They are
-// not mistaken for those of a later name: journal and snapshots give the week with each number, and weeks before the
-// oldest one kept are ignored; readers check the week after they have looked a number up (Engine.readKept).
+// Numbers of dropped weeks may still be in the journal, in snapshots, and in claims that a reader
+// has just read. They are not mistaken for those of a later name: journal and snapshots give the
+// week with each number, and weeks before the oldest one kept are ignored; readers check the week
+// after they have looked a number up (Engine.readKept).
 type names struct {
 	mu   sync.RWMutex // guards refs; no I/O under it
 	refs map[string]uint64
@@ -128,8 +131,8 @@ func (n *names) week(week weekbucket.Week) refSet {
 	return used
 }
 
-// ref returns the number of a name for a claim in a week, and appends the writes that keep it. It gives the name a number
-// if it has none. Only the committer calls it.
+// ref returns the number of a name for a claim in a week, and appends the writes that keep it. It
+// gives the name a number if it has none. Only the committer calls it.
 func (n *names) ref(name string, week weekbucket.Week, writes []StateWrite) (uint64, []StateWrite, error) {
 	ref, known := n.known(name)
 	if !known {
@@ -182,9 +185,9 @@ func (n *names) assign(name string) (ref uint64, err error) {
 	return ref, nil
 }
 
-// convert appends the writes that give a store of an older format notes of weeks: all its names are noted for the newest
-// week that holds claims. Weeks are dropped in order, so that no name is freed before all claims are gone that were made
-// without notes.
+// convert appends the writes that give a store of an older format notes of weeks: all its names are
+// noted for the newest week that holds claims. Weeks are dropped in order, so that no name is freed
+// before all claims are gone that were made without notes.
 func (n *names) convert(writes []StateWrite) []StateWrite {
 	if n.legacy == nil {
 		return writes
@@ -202,8 +205,8 @@ func (n *names) convert(writes []StateWrite) []StateWrite {
 	return writes
 }
 
-// release frees the names that only weeks before oldest used. It appends at most limit writes, and reports whether there
-// is more to do. The claims of these weeks are gone, durably.
+// release frees the names that only weeks before oldest used. It appends at most limit writes, and
+// reports whether there is more to do. The claims of these weeks are gone, durably.
 func (n *names) release(oldest weekbucket.Week, writes []StateWrite, limit int) (_ []StateWrite, more bool) {
 	if n.legacy != nil {
 		if *n.legacy >= oldest || len(n.refs) == 0 {

@@ -14,7 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// Instances with names of their own come and go for ever: their names are freed with the weeks that they claimed in.
+// Instances with names of their own come and go for ever: their names are freed with the weeks that
+// they claimed in.
 func TestScopesOfPodsGoOnForEver(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 15})
 	const pods, weeks = 25_000, 5
@@ -204,7 +205,8 @@ func forgetUses(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	return write(t, m, b)
 }
 
-// Names come and go at random, with reopening, crashes and conversions in between: every claim keeps its names.
+// Names come and go at random, with reopening, crashes and conversions in between: every claim
+// keeps its names.
 func TestNamesComeAndGoAtRandom(t *testing.T) {
 	for seed := range uint64(12) {
 		model := &nameModel{rng: rand.New(rand.NewPCG(seed, 1)), kept: map[string]engine.Event{}}
@@ -252,8 +254,8 @@ func reopened(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	return m
 }
 
-// forgetUsesAfterCrash is forgetUses where no name is missing in the table: the older format had no gaps. It fills the
-// gaps with names of their own.
+// forgetUsesAfterCrash is forgetUses where no name is missing in the table: the older format had no
+// gaps. It fills the gaps with names of their own.
 func forgetUsesAfterCrash(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	t.Helper()
 	taken := map[byte]bool{}
@@ -357,8 +359,8 @@ func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 	}
 }
 
-// A store of the older format does not say which week uses which name: all of them stay until the last of its weeks is
-// dropped.
+// A store of the older format does not say which week uses which name: all of them stay until the
+// last of its weeks is dropped.
 func TestNamesOfAnOlderFormatStayUntilItsWeeksAreDropped(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 2})
 	old := inWeeks(-1, 0, 4)
@@ -424,7 +426,8 @@ func (s *lateReader) Scan(ctx context.Context, span engine.Span, started func(),
 	})
 }
 
-// A reader that has a claim in its hands while its week is dropped does not see it under a later name.
+// A reader that has a claim in its hands while its week is dropped does not see it under a later
+// name.
 func TestClaimThatIsReadWhileItsNamesAreGivenAgain(t *testing.T) {
 	for what, read := range map[string]func(e *engine.Engine, ev engine.Event) error{
 		"TryClaim": func(e *engine.Engine, ev engine.Event) error {

@@ -2,21 +2,23 @@ package engine
 
 import "github.com/hapax-dev/hapax/weekbucket"
 
-// An event whose time is the log's (Event.ApproximateTime) may come again with another time, and so in another week: sent again
-// shortly after Monday 00:00, it would be a new event. Its claim is made in its own week all the same, and a claim in
-// the week before or after counts as well. Whoever decides about such an event looks at all three:
+// An event whose time is the log's (Event.ApproximateTime) may come again with another time, and so
+// in another week: sent again shortly after Monday 00:00, it would be a new event. Its claim is
+// made in its own week all the same, and a claim in the week before or after counts as well.
+// Whoever decides about such an event looks at all three:
 //
 //	prepare, TryClaim in a transaction   knownNear   filter, cache, store; most often the filters of all three deny it
 //	a transaction's reservation          reserve     fails if one of the three keys is held, by another or by itself
 //	committer                            decideNear  what is put, store; finds the claims made since the look
 //
-// An event that has the time of its arrival (no Event.Time, with a Window) is decided in the same way: the other weeks are
-// those in which a claim can have been made whose window has not ended, and the week after, in case the clock went back. A
-// claim there whose window has ended does not count; in the event's own week it is replaced by its next generation.
+// An event that has the time of its arrival (no Event.Time, with a Window) is decided in the same
+// way: the other weeks are those in which a claim can have been made whose window has not ended,
+// and the week after, in case the clock went back. A claim there whose window has ended does not
+// count; in the event's own week it is replaced by its next generation.
 //
-// It reserves its own key alone: an event whose time is the producer's may be claimed beside it in the week before or
-// after, and a transaction that saw none there loses at its commit then. Two events with ApproximateTime find each other,
-// whichever of the two comes first.
+// It reserves its own key alone: an event whose time is the producer's may be claimed beside it in
+// the week before or after, and a transaction that saw none there loses at its commit then. Two
+// events with ApproximateTime find each other, whichever of the two comes first.
 
 // A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.
 type place struct {
@@ -33,8 +35,9 @@ func (r *request) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEn
 // countsNear reports whether claims in other weeks than the event's own count, too.
 func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
 
-// addNear gives a candidate its neighbouring places: the weeks before and after, and for an event that has the time of
-// its arrival all weeks in which a claim can have been made whose window has not ended.
+// addNear gives a candidate its neighbouring places: the weeks before and after, and for an event
+// that has the time of its arrival all weeks in which a claim can have been made whose window has
+// not ended.
 func (e *Engine) addNear(r *request, c *candidate, ev *Event) {
 	first := max(c.week, weekbucket.Min+1) - 1
 	if ev.arrives() {
@@ -59,7 +62,8 @@ func (e *Engine) addPlace(r *request, ev *Event, week weekbucket.Week) {
 	r.near = append(r.near, p)
 }
 
-// knownNear looks for the claim on an event in the week before its own and in the one after, as known does.
+// knownNear looks for the claim on an event in the week before its own and in the one after, as
+// known does.
 func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, found bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]
@@ -73,8 +77,8 @@ func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, foun
 	return Record{}, place{}, false, nil
 }
 
-// decideNear says whether the claim exists in a neighbouring week, in this group or before it; if not, whether an open
-// transaction holds its key there.
+// decideNear says whether the claim exists in a neighbouring week, in this group or before it; if
+// not, whether an open transaction holds its key there.
 func (e *Engine) decideNear(r *request, c *candidate) (rec Record, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]

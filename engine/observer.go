@@ -5,47 +5,50 @@ import (
 	"time"
 )
 
-// An Observer follows what the engine does, for metrics and traces; package telemetry has one for Prometheus and
-// OpenTelemetry. The engine calls its methods synchronously from many goroutines: they return at once and do not call
-// the engine.
+// An Observer follows what the engine does, for metrics and traces; package telemetry has one for
+// Prometheus and OpenTelemetry. The engine calls its methods synchronously from many goroutines:
+// they return at once and do not call the engine.
 type Observer interface {
-	// Claiming is called before one call of TryClaim or TryClaimBatch judges its events. The function that it returns,
-	// if not nil, is called with their results, in the same order. The events are valid until then; neither may keep
-	// the slices after that, or change them.
+	// Claiming is called before one call of TryClaim or TryClaimBatch judges its events. The
+	// function that it returns, if not nil, is called with their results, in the same order. The
+	// events are valid until then; neither may keep the slices after that, or change them.
 	Claiming(ctx context.Context, events []Event) (done func(results []Result))
 
-	// Updating is called before the closure of a transaction runs, again for each run after a conflict, with the
-	// context of Update.
+	// Updating is called before the closure of a transaction runs, again for each run after a
+	// conflict, with the context of Update.
 	Updating(ctx context.Context) TxObserver
 
-	// Synced is called when a batch of the store became durable, with the time from handing it to the store until
-	// then and the number of claims in it.
+	// Synced is called when a batch of the store became durable, with the time from handing it to
+	// the store until then and the number of claims in it.
 	Synced(took time.Duration, claims int)
 }
 
 // A TxObserver follows one run of a transaction's closure. A nil function is not called.
 type TxObserver struct {
-	// Claiming is called before the transaction judges an event, and the function that it returns, if not nil, with the
-	// result. It is for spans that record: it makes each event dearer, where Ended alone costs next to nothing.
+	// Claiming is called before the transaction judges an event, and the function that it returns,
+	// if not nil, with the result. It is for spans that record: it makes each event dearer, where
+	// Ended alone costs next to nothing.
 	Claiming func(ev Event) (done func(Result))
 
-	// Ended is called once, after the run was committed or undone. It may not keep the summary's slice.
+	// Ended is called once, after the run was committed or undone. It may not keep the summary's
+	// slice.
 	Ended func(TxSummary)
 }
 
 // A TxSummary describes one run of a transaction's closure that has ended.
 type TxSummary struct {
-	// Judged has the verdicts of the run, in the order in which they were given: an element for each stretch of events
-	// of one scope, topic and partition.
+	// Judged has the verdicts of the run, in the order in which they were given: an element for
+	// each stretch of events of one scope, topic and partition.
 	Judged []Judged
-	// Err is what Update returns for the run: nil if it was committed. It is also nil if the closure panicked.
+	// Err is what Update returns for the run: nil if it was committed. It is also nil if the
+	// closure panicked.
 	Err error
 	// Committed reports whether what was claimed and written is durable.
 	Committed bool
 }
 
-// Judged counts verdicts that a transaction gave for events of one scope, topic and partition. Both counts are indexed by
-// Verdict.
+// Judged counts verdicts that a transaction gave for events of one scope, topic and partition. Both
+// counts are indexed by Verdict.
 type Judged struct {
 	Scope     string
 	Topic     string
@@ -56,8 +59,9 @@ type Judged struct {
 	Undone [len(Verdicts) + 1]int
 }
 
-// An observation gathers what a transaction's observer is given at the end. It belongs to one run of a closure, and is
-// used under the transaction's lock. All methods may be called on nil, which observes nothing.
+// An observation gathers what a transaction's observer is given at the end. It belongs to one run
+// of a closure, and is used under the transaction's lock. All methods may be called on nil, which
+// observes nothing.
 type observation struct {
 	TxObserver
 	verdicts []observed

@@ -20,9 +20,10 @@ const (
 	FromScan     FilterSource = "scan"             // a scan of all claims, behind, while claims are answered through the store
 )
 
-// Open starts an engine on a store. The engine owns the store from then on and closes it; if Open fails, the caller
-// still owns it. Before Open returns the store was checked as far as the store's own Open says, the filters are there
-// or are being rebuilt behind, and removals that a crash interrupted are being repeated behind.
+// Open starts an engine on a store. The engine owns the store from then on and closes it; if Open
+// fails, the caller still owns it. Before Open returns the store was checked as far as the store's
+// own Open says, the filters are there or are being rebuilt behind, and removals that a crash
+// interrupted are being repeated behind.
 func Open(store Store, options Options) (*Engine, error) {
 	opt, err := options.withDefaults()
 	if err != nil {
@@ -100,7 +101,8 @@ func (e *Engine) loadState() error {
 	return e.loadOldest()
 }
 
-// loadUses reads which names the weeks use. A store of an older format has no notes of that (see names.convert).
+// loadUses reads which names the weeks use. A store of an older format has no notes of that (see
+// names.convert).
 func (e *Engine) loadUses() error {
 	err := e.store.ScanState(Span{Prefix: []byte{stateUse}}, func(key, _ []byte) error { return e.names.loadUse(key) })
 	if err != nil {
@@ -124,7 +126,8 @@ func (e *Engine) loadUses() error {
 	return e.names.check()
 }
 
-// loadOldest reads the oldest week kept; a new store begins with the first week that its retention keeps.
+// loadOldest reads the oldest week kept; a new store begins with the first week that its retention
+// keeps.
 func (e *Engine) loadOldest() error {
 	value, found, err := e.store.State(keyOldest)
 	switch {
@@ -158,7 +161,8 @@ func (e *Engine) loadOldest() error {
 	return nil
 }
 
-// loadScreen gets filters and counts from a snapshot and the journal after it, or leaves them to be rebuilt.
+// loadScreen gets filters and counts from a snapshot and the journal after it, or leaves them to be
+// rebuilt.
 func (e *Engine) loadScreen() error {
 	first, err := e.firstJournaled()
 	if err != nil {
@@ -204,8 +208,8 @@ func (e *Engine) firstJournaled() (first uint64, err error) {
 	return first, err
 }
 
-// replayJournal takes the batches after the given one. A gap, here or before, or an end before the last batch means that
-// acknowledged batches are missing.
+// replayJournal takes the batches after the given one. A gap, here or before, or an end before the
+// last batch means that acknowledged batches are missing.
 func (e *Engine) replayJournal(after uint64) error {
 	last := uint64(0)
 	err := e.store.Journal(0, func(seq uint64, entry []byte) error {
@@ -232,8 +236,8 @@ func (e *Engine) replayJournal(after uint64) error {
 	return err
 }
 
-// rebuild fills filters and counts from a scan of the claims as they are when it begins. The committer adds what comes
-// after that; counts add up, and a filter does not mind.
+// rebuild fills filters and counts from a scan of the claims as they are when it begins. The
+// committer adds what comes after that; counts add up, and a filter does not mind.
 func (e *Engine) rebuild(ctx context.Context) {
 	counts := make(map[bucketRef]count)
 	err := e.beginScan(ctx, func() { e.screen.reset() }, func(c scanned) error {
@@ -274,9 +278,9 @@ func (e *Engine) finishDrops(ctx context.Context) {
 	}
 }
 
-// Close waits for the calls under way, cuts off the work behind, and closes the store. Transactions whose closures
-// still run fail with ErrClosed when they next touch the engine. Close returns the failure that stopped the engine, if
-// one did.
+// Close waits for the calls under way, cuts off the work behind, and closes the store. Transactions
+// whose closures still run fail with ErrClosed when they next touch the engine. Close returns the
+// failure that stopped the engine, if one did.
 func (e *Engine) Close() error {
 	e.closing.Store(true)
 	e.stopWork() // before calls is taken: scans, verifications and backups hold it for reading until they are cut off

@@ -35,8 +35,8 @@ func (e *Engine) Lookup(ctx context.Context, scope string, id []byte, at time.Ti
 	return rec, found && err == nil, err
 }
 
-// Forget removes the claim on one event, durably on return, so that its next delivery is Claimed. It reports whether
-// there was one. A claim that an open transaction holds is ErrConflict.
+// Forget removes the claim on one event, durably on return, so that its next delivery is Claimed.
+// It reports whether there was one. A claim that an open transaction holds is ErrConflict.
 func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Time) (found bool, err error) {
 	key, week, err := e.lookupKey(scope, id, at)
 	if err != nil {
@@ -103,7 +103,8 @@ func (e *Engine) Offset(ctx context.Context, p Position) (o Offset, found bool, 
 	return o, found, nil
 }
 
-// A ScopeInfo is what the store holds of one scope in one week. Bytes are an estimate of the space on disk.
+// A ScopeInfo is what the store holds of one scope in one week. Bytes are an estimate of the space
+// on disk.
 type ScopeInfo struct {
 	Scope  string
 	Claims uint64
@@ -118,7 +119,8 @@ type WeekInfo struct {
 	Scopes []ScopeInfo
 }
 
-// Weeks lists the kept weeks that hold claims, oldest first. While the counts are being rebuilt it is ErrRebuilding.
+// Weeks lists the kept weeks that hold claims, oldest first. While the counts are being rebuilt it
+// is ErrRebuilding.
 func (e *Engine) Weeks(ctx context.Context) ([]WeekInfo, error) {
 	counts, err := e.currentCounts(ctx)
 	if err != nil {
@@ -171,9 +173,9 @@ func (e *Engine) currentCounts(ctx context.Context) (map[Bucket]count, error) {
 	return counts, err
 }
 
-// Backup writes a consistent copy of the store to dir, which must not exist, while claims go on. It holds everything
-// that was acknowledged before the call. Its identity has the same UUID and a higher incarnation; opened, it rebuilds
-// its filters by a scan.
+// Backup writes a consistent copy of the store to dir, which must not exist, while claims go on. It
+// holds everything that was acknowledged before the call. Its identity has the same UUID and a
+// higher incarnation; opened, it rebuilds its filters by a scan.
 func (e *Engine) Backup(ctx context.Context, dir string) error {
 	return e.untilClose(ctx, func(ctx context.Context) error { return e.store.Backup(ctx, dir) })
 }
@@ -202,8 +204,9 @@ type scanned struct {
 	rec  Record
 }
 
-// beginScan scans the claims as they are after the last batch decided so far. begun runs while the committer
-// stands still at that moment; fn is then called for each claim of a kept week, while claims go on.
+// beginScan scans the claims as they are after the last batch decided so far. begun runs while the
+// committer stands still at that moment; fn is then called for each claim of a kept week, while
+// claims go on.
 func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -283,13 +286,14 @@ func (r *VerifyReport) add(format string, args ...any) {
 	}
 }
 
-// Verify reads the whole store while claims go on, and checks every claim and record, the filters, the counts and
-// hashes of each bucket, and the store's own checksums. It takes as long as reading everything takes.
+// Verify reads the whole store while claims go on, and checks every claim and record, the filters,
+// the counts and hashes of each bucket, and the store's own checksums. It takes as long as reading
+// everything takes.
 func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 	var report VerifyReport
 	want, got := map[bucketRef]count{}, map[bucketRef]count{}
-	// What is checked are the claims as they are when the scan begins, against counts, filters and oldest week of that
-	// moment: a drop may go on beside it.
+	// What is checked are the claims as they are when the scan begins, against counts, filters and
+	// oldest week of that moment: a drop may go on beside it.
 	var filters map[weekbucket.Week]*bloom.Filter
 	var oldest func(ref bucketRef) weekbucket.Week
 	trusted := false
@@ -340,17 +344,18 @@ func (e *Engine) compareCounts(report *VerifyReport, want, got map[bucketRef]cou
 
 // Stats are figures since the engine was opened, and of what it occupies now.
 type Stats struct {
-	// Verdicts counts the verdicts that hold: those of own-commit claims, and those of transactions that committed,
-	// without what these rolled back to a savepoint.
+	// Verdicts counts the verdicts that hold: those of own-commit claims, and those of transactions
+	// that committed, without what these rolled back to a savepoint.
 	Verdicts map[Verdict]uint64
-	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction count when it ends.
+	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction
+	// count when it ends.
 	Attempts map[Verdict]uint64
-	// TakenBack counts claims that were taken back by Tx.Unclaim. Verdicts counts them, too: as Claimed, and once more when
-	// they are claimed again.
+	// TakenBack counts claims that were taken back by Tx.Unclaim. Verdicts counts them, too: as
+	// Claimed, and once more when they are claimed again.
 	TakenBack uint64
 
-	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that the filter held for
-	// possible and the store had not.
+	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
+	// the filter held for possible and the store had not.
 	FilterNegatives, FilterFalsePositives uint64
 	FilterBytes                           uint64
 	FilterSource                          FilterSource
@@ -359,9 +364,10 @@ type Stats struct {
 
 	CacheHits, StoreReads uint64
 
-	// SnapshotFailures counts snapshots of the filters that could not be written, for example because the disk is full.
-	// They are tried again, at most once a minute and by Close; until one succeeds the store keeps more of its journal and
-	// the next open takes longer. LastSnapshotErr is why the last one failed, nil if it was written.
+	// SnapshotFailures counts snapshots of the filters that could not be written, for example
+	// because the disk is full. They are tried again, at most once a minute and by Close; until one
+	// succeeds the store keeps more of its journal and the next open takes longer. LastSnapshotErr
+	// is why the last one failed, nil if it was written.
 	SnapshotFailures uint64
 	LastSnapshotErr  error
 
@@ -372,8 +378,8 @@ type Stats struct {
 	Store            Usage
 }
 
-// Stats returns the figures. It asks the store for its sizes and takes no part in judging events. With an error, after
-// a failure or Close too, everything but Store is there.
+// Stats returns the figures. It asks the store for its sizes and takes no part in judging events.
+// With an error, after a failure or Close too, everything but Store is there.
 func (e *Engine) Stats() (Stats, error) {
 	s := e.stats()
 	if err := e.enter(); err != nil {

@@ -9,42 +9,45 @@ import (
 
 // Options configure an Engine. The zero value is safe and stated field by field.
 type Options struct {
-	// DefaultScope serves the short forms (TryClaimDefault and its like). Empty: these return ErrNoDefaultScope.
+	// DefaultScope serves the short forms (TryClaimDefault and its like). Empty: these return
+	// ErrNoDefaultScope.
 	DefaultScope string
 
-	// RetentionWeeks is how many weeks before the current one are kept; their claims are found, older events are
-	// TooOld. 0 = DefaultRetentionWeeks; KeepAll = nothing expires. It decides where a new store begins and what
-	// DropExpired drops; a store that has dropped a week does not get it back by a higher number.
+	// RetentionWeeks is how many weeks before the current one are kept; their claims are found,
+	// older events are TooOld. 0 = DefaultRetentionWeeks; KeepAll = nothing expires. It decides
+	// where a new store begins and what DropExpired drops; a store that has dropped a week does not
+	// get it back by a higher number.
 	RetentionWeeks int
 
-	// ScopeRetention is how many weeks before the current one are kept of single scopes, fewer than RetentionWeeks: earlier
-	// events of them are TooOld once DropExpired has dropped these weeks, in the same run and within the same bounds. A week
-	// that was dropped does not come back. To keep one scope longer than the others, raise RetentionWeeks and give
-	// the others theirs here. A window (Event.Window) is at most as long as its scope is kept.
+	// ScopeRetention is how many weeks before the current one are kept of single scopes, fewer than
+	// RetentionWeeks: earlier events of them are TooOld once DropExpired has dropped these weeks,
+	// in the same run and within the same bounds. A week that was dropped does not come back. To
+	// keep one scope longer than the others, raise RetentionWeeks and give the others theirs here.
+	// A window (Event.Window) is at most as long as its scope is kept.
 	ScopeRetention map[string]int
 
-	// AllowedSkew is how far an event's time may be ahead of the clock before it is TooNew. 0 = DefaultAllowedSkew;
-	// at most MaxAllowedSkew.
+	// AllowedSkew is how far an event's time may be ahead of the clock before it is TooNew. 0 =
+	// DefaultAllowedSkew; at most MaxAllowedSkew.
 	AllowedSkew time.Duration
 
 	// MaxIDBytes caps the length of an event id. 0 = DefaultMaxIDBytes; at most LimitIDBytes.
 	MaxIDBytes int
 
-	// MaxWeeksPerRun bounds how many weeks one DropExpired drops, so that a clock that runs ahead does not empty the
-	// store. 0 = DefaultMaxWeeksPerRun.
+	// MaxWeeksPerRun bounds how many weeks one DropExpired drops, so that a clock that runs ahead
+	// does not empty the store. 0 = DefaultMaxWeeksPerRun.
 	MaxWeeksPerRun int
 
-	// RecentClaims is the number of claims in the cache of claims that were asked for again, some 200 bytes each.
-	// 0 = DefaultRecentClaims; negative = no cache.
+	// RecentClaims is the number of claims in the cache of claims that were asked for again, some
+	// 200 bytes each. 0 = DefaultRecentClaims; negative = no cache.
 	RecentClaims int
 
-	// ExpectedPerWeek sizes the filter of the first week of a new store, in claims; later weeks are sized from the
-	// count of the week before. A wrong guess costs memory or a little speed, never an answer. 0 =
-	// DefaultExpectedPerWeek.
+	// ExpectedPerWeek sizes the filter of the first week of a new store, in claims; later weeks are
+	// sized from the count of the week before. A wrong guess costs memory or a little speed, never
+	// an answer. 0 = DefaultExpectedPerWeek.
 	ExpectedPerWeek uint64
 
-	// MaxFilterBytes caps the filter of one week; beyond it answers stay right and more of them ask the store. A
-	// filter needs 2 bytes for each claim. 0 = DefaultMaxFilterBytes.
+	// MaxFilterBytes caps the filter of one week; beyond it answers stay right and more of them ask
+	// the store. A filter needs 2 bytes for each claim. 0 = DefaultMaxFilterBytes.
 	MaxFilterBytes uint64
 
 	// Clock tells the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.

@@ -10,9 +10,10 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// Produce writes an outgoing message in the batch of the transaction: it is published by the relay of package outbox
-// if the transaction commits, and never if it does not. It returns the message's id, which the published record carries
-// in a header. Going back to an earlier savepoint undoes it. The message's slices are copied.
+// Produce writes an outgoing message in the batch of the transaction: it is published by the relay
+// of package outbox if the transaction commits, and never if it does not. It returns the message's
+// id, which the published record carries in a header. Going back to an earlier savepoint undoes it.
+// The message's slices are copied.
 func (tx *Tx) Produce(m Message) (id string, err error) {
 	if err := m.check(); err != nil {
 		return "", err
@@ -38,8 +39,8 @@ func (tx *Tx) Produce(m Message) (id string, err error) {
 	return en.ID, tx.write(key, en.Append(make([]byte, 0, en.Size())))
 }
 
-// OnProduced registers fn to be called after messages became durable in the outbox. fn must return at once and not use
-// the engine. stop ends that; a call may still be under way then.
+// OnProduced registers fn to be called after messages became durable in the outbox. fn must return
+// at once and not use the engine. stop ends that; a call may still be under way then.
 func (e *Engine) OnProduced(fn func()) (stop func()) {
 	o := &e.outbox
 	o.mu.Lock()
@@ -53,9 +54,9 @@ func (e *Engine) OnProduced(fn func()) (stop func()) {
 	}
 }
 
-// outbox numbers the entries of the outbox in the order in which they commit. A transaction writes an entry under a key
-// that begins with stateProduced and is its own; the committer replaces that key by the final one, so that no two
-// transactions ever meet in the outbox.
+// outbox numbers the entries of the outbox in the order in which they commit. A transaction writes
+// an entry under a key that begins with stateProduced and is its own; the committer replaces that
+// key by the final one, so that no two transactions ever meet in the outbox.
 type outbox struct {
 	produced entry.Produced // the committer's own
 	names    atomic.Uint64  // of keys that begin with stateProduced

@@ -8,14 +8,16 @@ import (
 	"math"
 )
 
-// Iterations read the store in pages: a first small one, for loops that end early, then larger ones.
+// Iterations read the store in pages: a first small one, for loops that end early, then larger
+// ones.
 const (
 	firstPageKeys = 64
 	maxPageKeys   = 1024
 	maxPageBytes  = 1 << 20 // a page ends with the key that reaches it
 )
 
-// readPage returns the first states in the span, as of one moment. more says that there may be others after them.
+// readPage returns the first states in the span, as of one moment. more says that there may be
+// others after them.
 func (e *Engine) readPage(span Span, keys int) (page []KeyValue, more bool, err error) {
 	size := 0
 	err = e.store.ScanState(span, func(key, value []byte) error {
@@ -53,7 +55,8 @@ func (e *Engine) durablePage(ctx context.Context, span Span, keys int) (page []K
 	return page, more, nil
 }
 
-// pages returns the durable states in the span, page by page, and not more than limit unless that is 0.
+// pages returns the durable states in the span, page by page, and not more than limit unless that
+// is 0.
 func (e *Engine) pages(ctx context.Context, span Span, limit int) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		rest, left := span, unlimited(limit)

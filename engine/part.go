@@ -6,25 +6,28 @@ import (
 	"slices"
 )
 
-// A Part is a piece of a transaction that runs beside others, in a goroutine of its own, and is joined to the transaction
-// or discarded as a whole: for example the handling of one record of a batch.
+// A Part is a piece of a transaction that runs beside others, in a goroutine of its own, and is
+// joined to the transaction or discarded as a whole: for example the handling of one record of a
+// batch.
 //
-// A part has a Tx of its own, which reads the transaction as it was when the part began, and its own writes. Others of the
-// same transaction do not see what it does until it is joined. Two parts may claim the same event or write the same key at
-// once: whichever is joined first has it. A part that has read or claimed what the transaction has got since the part began
-// is outdated: it is refused with ErrPartOutdated, and run again in a new part. So the transaction is what it would be if
-// the parts that are joined had run one after the other, in the order in which they were joined. Verdicts and values that a
-// part was given count only once Join or Discard has returned nil; so does a failure.
+// A part has a Tx of its own, which reads the transaction as it was when the part began, and its
+// own writes. Others of the same transaction do not see what it does until it is joined. Two parts
+// may claim the same event or write the same key at once: whichever is joined first has it. A part
+// that has read or claimed what the transaction has got since the part began is outdated: it is
+// refused with ErrPartOutdated, and run again in a new part. So the transaction is what it would be
+// if the parts that are joined had run one after the other, in the order in which they were joined.
+// Verdicts and values that a part was given count only once Join or Discard has returned nil; so
+// does a failure.
 //
-// An Add is not a read: parts that add to one key are joined side by side, and what would be an AddError of Add is one of
-// Join.
+// An Add is not a read: parts that add to one key are joined side by side, and what would be an
+// AddError of Add is one of Join.
 //
-// Keys that two parts of one batch both change make one of them run twice: run records of one key one after the other, as a
-// partition's order asks for anyway. The part that is next in order and is begun after the one before it was joined is never
-// outdated.
+// Keys that two parts of one batch both change make one of them run twice: run records of one key
+// one after the other, as a partition's order asks for anyway. The part that is next in order and
+// is begun after the one before it was joined is never outdated.
 //
-// Each part may take as much as a whole transaction may (MaxTxBytes, MaxTxClaims) until it is joined; the caller bounds how
-// many there are at a time.
+// Each part may take as much as a whole transaction may (MaxTxBytes, MaxTxClaims) until it is
+// joined; the caller bounds how many there are at a time.
 type Part struct {
 	tx *Tx // the part's own
 	of *Tx
@@ -39,10 +42,10 @@ type Part struct {
 
 var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the transaction of Update")
 
-// Part begins a part of the transaction. When the closure returns, parts that were neither joined nor discarded are
-// discarded. The transaction itself may be used beside its parts; what it does is ordered like a part that is joined
-// at that moment. Going back to a savepoint undoes the parts that were joined after it, and makes outdated those that began
-// after it.
+// Part begins a part of the transaction. When the closure returns, parts that were neither joined
+// nor discarded are discarded. The transaction itself may be used beside its parts; what it does is
+// ordered like a part that is joined at that moment. Going back to a savepoint undoes the parts
+// that were joined after it, and makes outdated those that began after it.
 func (tx *Tx) Part() (*Part, error) {
 	if tx != nil && tx.part != nil {
 		return nil, errPartOfPart
@@ -63,19 +66,21 @@ func (tx *Tx) Part() (*Part, error) {
 	return p, nil
 }
 
-// Tx returns the transaction that the part runs in. Its methods are those of every Tx, savepoints included, and reach what
-// the part itself has done: DeadLetter and RollbackTo do not reach what the transaction did before the part began.
+// Tx returns the transaction that the part runs in. Its methods are those of every Tx, savepoints
+// included, and reach what the part itself has done: DeadLetter and RollbackTo do not reach what
+// the transaction did before the part began.
 func (p *Part) Tx() *Tx { return p.tx }
 
-// Join adds what the part has done to the transaction, and ends the part. With an error nothing of it was added:
-// ErrPartOutdated if it has to run again in a new part, ErrLimit if the transaction would get too large, an AddError if what
-// it adds does not go together with what the transaction has written, ErrConflict if the transaction as a whole has lost,
-// ErrNoTransaction if the part or the transaction has ended before.
+// Join adds what the part has done to the transaction, and ends the part. With an error nothing of
+// it was added: ErrPartOutdated if it has to run again in a new part, ErrLimit if the transaction
+// would get too large, an AddError if what it adds does not go together with what the transaction
+// has written, ErrConflict if the transaction as a whole has lost, ErrNoTransaction if the part or
+// the transaction has ended before.
 func (p *Part) Join() error { return p.end(true) }
 
-// Discard undoes what the part has done, and ends the part. It returns ErrPartOutdated if the part has read or claimed what
-// the transaction has got since it began: a failure of such a part tells nothing, and it has to run again. The other errors
-// are those of Join.
+// Discard undoes what the part has done, and ends the part. It returns ErrPartOutdated if the part
+// has read or claimed what the transaction has got since it began: a failure of such a part tells
+// nothing, and it has to run again. The other errors are those of Join.
 func (p *Part) Discard() error { return p.end(false) }
 
 func (p *Part) end(join bool) error {
@@ -141,8 +146,8 @@ func (p *Part) check(join bool) error {
 	return nil
 }
 
-// isOutdated reports whether the transaction has got what the part has read or claimed, or has gone back behind the part's
-// begin. The locks of both transactions are held.
+// isOutdated reports whether the transaction has got what the part has read or claimed, or has gone
+// back behind the part's begin. The locks of both transactions are held.
 func (p *Part) isOutdated() bool {
 	tx, of := p.tx, p.of
 	if !of.points.valid(p.at.serial) {
@@ -158,7 +163,8 @@ func (p *Part) isOutdated() bool {
 	return len(of.req.claims) > p.at.at.claims && tx.e.tx.claimedSince(of, p.judged, p.at.at.claims)
 }
 
-// newReads returns how much of the cap on reads the part needs beside what the transaction has read.
+// newReads returns how much of the cap on reads the part needs beside what the transaction has
+// read.
 func (p *Part) newReads() (size int) {
 	for key := range p.tx.reads {
 		if _, known := p.of.reads[key]; !known {
@@ -168,7 +174,8 @@ func (p *Part) newReads() (size int) {
 	return size
 }
 
-// moveReads adds what the part has read, as of the earlier batch if the transaction has read it, too.
+// moveReads adds what the part has read, as of the earlier batch if the transaction has read it,
+// too.
 func (p *Part) moveReads() {
 	p.of.readBytes += p.newReads()
 	for key, at := range p.tx.reads {
@@ -178,8 +185,8 @@ func (p *Part) moveReads() {
 	}
 }
 
-// latest returns the last write to each key, what was added on top of what the transaction has written. The locks of both
-// transactions are held.
+// latest returns the last write to each key, what was added on top of what the transaction has
+// written. The locks of both transactions are held.
 func (p *Part) latest() (writes []txWrite, err error) {
 	for i, w := range p.tx.writes {
 		if p.tx.latest[string(w.Key)] != i {
@@ -278,7 +285,8 @@ func (p *Part) written(key []byte) (w txWrite, ok bool, err error) {
 	return p.of.writes[i], true, nil
 }
 
-// writesIn returns the latest writes of the transaction in the span, up to end, when the part began.
+// writesIn returns the latest writes of the transaction in the span, up to end, when the part
+// began.
 func (p *Part) writesIn(span Span, end []byte) (map[string]txWrite, error) {
 	if err := p.lockBase(); err != nil {
 		return nil, err
@@ -294,7 +302,8 @@ func (p *Part) writesIn(span Span, end []byte) (map[string]txWrite, error) {
 	return writes, nil
 }
 
-// inherited returns the record of a claim that is reserved, if the transaction had made it when the part began.
+// inherited returns the record of a claim that is reserved, if the transaction had made it when the
+// part began.
 func (p *Part) inherited(r reservation, key []byte) (rec Record, ok bool) {
 	if r.tx != p.of || r.claim == noClaim || p.lockBase() != nil {
 		return Record{}, false

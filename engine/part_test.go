@@ -22,7 +22,8 @@ const (
 	partEvents = 6
 )
 
-// A partOp is one step of a record's handler. What it writes depends on what the handler has read before.
+// A partOp is one step of a record's handler. What it writes depends on what the handler has read
+// before.
 type partOp struct {
 	kind   string
 	key, n int

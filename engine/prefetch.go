@@ -17,10 +17,11 @@ type expected struct {
 	new         bool // the filters knew no claim on it, as of tx.before
 }
 
-// Prefetch says which events TryClaim will be asked about next, in this order, so that part of the work is done for all of
-// them at once: keys and hashes are made, and the filters are asked. It holds nothing, changes no verdict, and keeps nothing
-// of events; TryClaim of something else may come in between. The first sighting of what is claimed is now. Events with a
-// window, a lease or a fingerprint are not prepared. A few dozen events at once are enough.
+// Prefetch says which events TryClaim will be asked about next, in this order, so that part of the
+// work is done for all of them at once: keys and hashes are made, and the filters are asked. It
+// holds nothing, changes no verdict, and keeps nothing of events; TryClaim of something else may
+// come in between. The first sighting of what is claimed is now. Events with a window, a lease or a
+// fingerprint are not prepared. A few dozen events at once are enough.
 func (tx *Tx) Prefetch(events []Event) error {
 	if err := tx.enter(); err != nil {
 		return err

@@ -87,7 +87,8 @@ func TestClaimThatPanickedIsFree(t *testing.T) {
 	replay(t, e, ev, 0, engine.Claimed)
 }
 
-// A repetition is a Duplicate of the transaction's own claim, whatever others hold in the week before.
+// A repetition is a Duplicate of the transaction's own claim, whatever others hold in the week
+// before.
 func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	ev, near := event("a"), event("a")

@@ -6,10 +6,11 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// recent is a cache of claims that are durable, final and were asked for again, by the hash of their key. A hit compares
-// the full key. A record in it is what the store has, because a Done claim without a window does not change any more; it
-// may only be forgotten. A claim does not enter it when it is made: most are never asked for again, and taking each one cost more
-// than the looks into the store that it saved (docs/decisions/0010).
+// recent is a cache of claims that are durable, final and were asked for again, by the hash of
+// their key. A hit compares the full key. A record in it is what the store has, because a Done
+// claim without a window does not change any more; it may only be forgotten. A claim does not enter
+// it when it is made: most are never asked for again, and taking each one cost more than the looks
+// into the store that it saved (docs/decisions/0010).
 type recent struct {
 	mu      sync.Mutex // guards all below; no I/O under it
 	lru     *simplelru.LRU[uint64, recentClaim]
@@ -62,7 +63,8 @@ func (c *recent) epoch() uint64 {
 	return c.forgets
 }
 
-// add takes claims that were found in the store and are durable by now, unless a claim was forgotten since epoch.
+// add takes claims that were found in the store and are durable by now, unless a claim was
+// forgotten since epoch.
 func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
 	if c == nil || len(found) == 0 {
 		return
@@ -81,7 +83,8 @@ func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
 	}
 }
 
-// forget removes a claim. The releaser calls it when the removal is durable, before anybody is told.
+// forget removes a claim. The releaser calls it when the removal is durable, before anybody is
+// told.
 func (c *recent) forget(hash uint64) {
 	if c == nil {
 		return

@@ -1,13 +1,15 @@
 package engine
 
-// MaxRecentWriteBytes caps the memory of keys that were written while a transaction is open, each counted with 64 bytes
-// more. Transactions that began before it was reached, and have read anything, return ErrConflict.
+// MaxRecentWriteBytes caps the memory of keys that were written while a transaction is open, each
+// counted with 64 bytes more. Transactions that began before it was reached, and have read
+// anything, return ErrConflict.
 const MaxRecentWriteBytes = 64 << 20
 
 // keyOverhead estimates what a map needs for a key beside its bytes.
 const keyOverhead = 64
 
-// recentWrites remembers the batch that wrote each key last, as far as an open transaction needs it.
+// recentWrites remembers the batch that wrote each key last, as far as an open transaction needs
+// it.
 type recentWrites struct {
 	seqs   map[string]uint64
 	newest uint64 // batch in it

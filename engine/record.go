@@ -13,16 +13,16 @@ type State uint8
 const (
 	_ State = iota
 
-	// Done is the state of a claim that needs nothing more: whoever was told Claimed has, or had, the event. Without a
-	// window it never changes any more.
+	// Done is the state of a claim that needs nothing more: whoever was told Claimed has, or had,
+	// the event. Without a window it never changes any more.
 	Done
 
-	// DeadLettered is the state of a claim whose event was put aside unhandled (Tx.DeadLetter). It may be opened again,
-	// once (Tx.TryReclaim).
+	// DeadLettered is the state of a claim whose event was put aside unhandled (Tx.DeadLetter). It
+	// may be opened again, once (Tx.TryReclaim).
 	DeadLettered
 
-	// Leased is the state of a claim whose event is being handled by the holder of a lease (Event.Lease). Once the lease has
-	// run out another caller can take it over.
+	// Leased is the state of a claim whose event is being handled by the holder of a lease
+	// (Event.Lease). Once the lease has run out another caller can take it over.
 	Leased
 
 	// Released is the state of a claim whose holder gave it back: the event can be claimed again.
@@ -47,18 +47,23 @@ func (s State) String() string {
 // A Record is what is kept about a claim.
 type Record struct {
 	State State
-	// Generation counts how often the claim was opened again, or made again after its window; 0 for its first life.
+	// Generation counts how often the claim was opened again, or made again after its window; 0 for
+	// its first life.
 	Generation uint64
-	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds. Opening the claim of a dead
-	// letter again does not change it; a claim that is made again after its window has a first sighting of its own.
+	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds. Opening
+	// the claim of a dead letter again does not change it; a claim that is made again after its
+	// window has a first sighting of its own.
 	FirstSeen time.Time
-	// Origin is the delivery that made the claim, also after the claim of a dead letter was opened again by another one.
+	// Origin is the delivery that made the claim, also after the claim of a dead letter was opened
+	// again by another one.
 	Origin Origin
-	// Window is Event.Window of that delivery in whole milliseconds, 0 for a claim that lasts as long as its week.
+	// Window is Event.Window of that delivery in whole milliseconds, 0 for a claim that lasts as
+	// long as its week.
 	Window time.Duration
 	// Owner identifies the holder of the lease on a Leased claim; 0 in every other state.
 	Owner uint64
-	// LeaseEnd is when the lease on a Leased claim runs out, in UTC, in milliseconds; zero in every other state.
+	// LeaseEnd is when the lease on a Leased claim runs out, in UTC, in milliseconds; zero in every
+	// other state.
 	LeaseEnd time.Time
 	// Fingerprint is Event.Fingerprint of the delivery that made the claim.
 	Fingerprint string
@@ -66,8 +71,8 @@ type Record struct {
 	Data string
 }
 
-// Expires returns when the claim's window ends; from then on it can be made again. It is zero for a claim without a
-// window.
+// Expires returns when the claim's window ends; from then on it can be made again. It is zero for a
+// claim without a window.
 func (r Record) Expires() time.Time {
 	if r.Window == 0 {
 		return time.Time{}
@@ -93,7 +98,8 @@ func (r *Record) expired(at time.Time) bool {
 	return r.Window > 0 && !at.Before(r.FirstSeen.Add(r.Window))
 }
 
-// conflicts reports whether an event with that fingerprint asks for something else than the claim was made for.
+// conflicts reports whether an event with that fingerprint asks for something else than the claim
+// was made for.
 func (r *Record) conflicts(fingerprint string, at time.Time) bool {
 	return fingerprint != r.Fingerprint && fingerprint != "" && r.Fingerprint != "" && !r.expired(at)
 }
@@ -120,8 +126,9 @@ func (r *Record) opens(generation uint64) bool {
 //	+-------------------+-----------+----------------------+--------------------+-------------+
 //	  formWindow          only if Leased                     formFingerprint      formData
 //
-// The low four bits of the first byte are the state, the others say which fields follow the offset; first seen is in Unix
-// milliseconds; topic is its number in the store's table of names (names.go); varints as in encoding/binary.
+// The low four bits of the first byte are the state, the others say which fields follow the offset;
+// first seen is in Unix milliseconds; topic is its number in the store's table of names (names.go);
+// varints as in encoding/binary.
 const (
 	formState  = 0x0f
 	formWindow = 0x10 // the window is there, and not 0
@@ -192,8 +199,8 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	return r, topic, nil
 }
 
-// parseMore reads the fields after the offset; false says that one of them cannot have been written. d.err says what else
-// is wrong.
+// parseMore reads the fields after the offset; false says that one of them cannot have been
+// written. d.err says what else is wrong.
 func (r *Record) parseMore(d *decoder, form byte) bool {
 	if form&formWindow != 0 {
 		window := d.uvarint()

@@ -137,8 +137,8 @@ func mustExpect(t testing.TB, e *engine.Engine, events []engine.Event, want engi
 // small makes filters of a few hundred bytes and a snapshot each 50 claims.
 var small = engine.Options{ExpectedPerWeek: 64}.WithSnapshotEvery(50)
 
-// A past is a store with a history: claims in several scopes and weeks, some of them forgotten again, two snapshots, a
-// journal that was trimmed, and batches after the last snapshot.
+// A past is a store with a history: claims in several scopes and weeks, some of them forgotten
+// again, two snapshots, a journal that was trimmed, and batches after the last snapshot.
 type past struct {
 	*storetest.Mem
 	e         *engine.Engine
@@ -672,7 +672,8 @@ func TestSnapshotThatCannotBeWrittenIsCountedAndHarmless(t *testing.T) {
 	}
 }
 
-// A full disk costs snapshots and nothing else; with room again there is one, without another million claims.
+// A full disk costs snapshots and nothing else; with room again there is one, without another
+// million claims.
 func TestSnapshotThatFoundNoRoomIsTriedAgain(t *testing.T) {
 	m := storetest.NewMem(engine.Identity{})
 	e := open(t, m, small.WithSnapshotEvery(100).WithSnapshotRetry(time.Nanosecond))

@@ -2,14 +2,14 @@ package engine
 
 import "github.com/zeebo/xxh3"
 
-// A lockName is what a claim is reserved under: a hash of 128 bits of its key, so that no key has to be copied. Keys that
-// share one, which no two do but by a chance of 2^-128, would only keep each other InFlight: a reservation says that
-// nobody has won yet.
+// A lockName is what a claim is reserved under: a hash of 128 bits of its key, so that no key has
+// to be copied. Keys that share one, which no two do but by a chance of 2^-128, would only keep
+// each other InFlight: a reservation says that nobody has won yet.
 type lockName = xxh3.Uint128
 
-// reservations are the claims that open transactions hold: an open-addressed hash table with linear probing and deletion by
-// shifting back (Knuth, The Art of Computer Programming, vol. 3, 6.4, algorithm R). Its keys are hashes already. The zero
-// value is empty.
+// reservations are the claims that open transactions hold: an open-addressed hash table with linear
+// probing and deletion by shifting back (Knuth, The Art of Computer Programming, vol. 3, 6.4,
+// algorithm R). Its keys are hashes already. The zero value is empty.
 type reservations struct {
 	slots []reservation // a power of two of them, at most half of them taken
 	n     int
@@ -29,7 +29,8 @@ const (
 	keptReservations = 1 << 17 // more slots than these are given back once none is taken
 )
 
-// at is the slot in which a name is, or the free one in which it would be. There has to be a free one.
+// at is the slot in which a name is, or the free one in which it would be. There has to be a free
+// one.
 func (s *reservations) at(name lockName) int {
 	i := s.home(name)
 	for s.slots[i].tx != nil && s.slots[i].name != name {
@@ -50,7 +51,8 @@ func (s *reservations) get(name lockName) reservation {
 	return s.slots[s.at(name)]
 }
 
-// add makes the reservation unless there is one under its name, which it returns; the tx of that is nil if there was none.
+// add makes the reservation unless there is one under its name, which it returns; the tx of that is
+// nil if there was none.
 func (s *reservations) add(r reservation) (other reservation) {
 	if 2*(s.n+1) > len(s.slots) {
 		s.grow()
@@ -74,7 +76,8 @@ func (s *reservations) grow() {
 	}
 }
 
-// update calls fn with the reservation, and takes it out if nobody holds it any more. There has to be one.
+// update calls fn with the reservation, and takes it out if nobody holds it any more. There has to
+// be one.
 func (s *reservations) update(name lockName, fn func(*reservation)) {
 	i := s.at(name)
 	if fn(&s.slots[i]); s.slots[i].claim == noClaim && s.slots[i].parts == 0 {
@@ -85,7 +88,8 @@ func (s *reservations) update(name lockName, fn func(*reservation)) {
 // remove takes the reservation in a slot out.
 func (s *reservations) remove(free int) {
 	for i := s.next(free); s.slots[i].tx != nil; i = s.next(i) {
-		// What stands behind the free slot moves into it, unless its home is behind the free slot, too.
+		// What stands behind the free slot moves into it, unless its home is behind the free slot,
+		// too.
 		if mask := len(s.slots) - 1; (i-s.home(s.slots[i].name))&mask >= (i-free)&mask {
 			s.slots[free], free = s.slots[i], i
 		}

@@ -15,7 +15,8 @@ func TestReservationsAreThoseOfAMap(t *testing.T) {
 	grown := 0
 	for step := range steps {
 		n := rnd.Uint64N(names)
-		// A few homes, the last of the table among them, for all; the table grows and is emptied in turns.
+		// A few homes, the last of the table among them, for all; the table grows and is emptied in
+		// turns.
 		name := lockName{Lo: n%7*uint64(minReservations)/7 - 2, Hi: n}
 		if emptying := step/5000%2 == 1; emptying || rnd.IntN(3) == 0 {
 			if _, ok := want[name]; ok {

@@ -50,8 +50,8 @@ func (tx *Tx) savepoint() Savepoint {
 	}}
 }
 
-// RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken; what was before stays. Savepoints
-// taken since then are no longer valid.
+// RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken;
+// what was before stays. Savepoints taken since then are no longer valid.
 func (tx *Tx) RollbackTo(s Savepoint) error {
 	if err := tx.enter(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// screen holds what is known of the claims without asking the store: a filter for each week and the counts of each
-// bucket. The committer alone changes it; anybody may ask the filters.
+// screen holds what is known of the claims without asking the store: a filter for each week and the
+// counts of each bucket. The committer alone changes it; anybody may ask the filters.
 type screen struct {
 	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
 	making   sync.Mutex                                        // held to replace filters; no I/O under it
@@ -21,8 +21,8 @@ type screen struct {
 	maxBytes uint64
 	first    uint64 // expected claims of the first week
 
-	// trusted says that the filters know every claim. Without it "certainly new" is not to be had from them, and
-	// counts are not complete.
+	// trusted says that the filters know every claim. Without it "certainly new" is not to be had
+	// from them, and counts are not complete.
 	trusted atomic.Bool
 
 	negatives      atomic.Uint64 // claims that the filter alone found new
@@ -50,8 +50,9 @@ func (s *screen) certainlyNew(week weekbucket.Week, hash uint64) bool {
 	return f == nil || !f.MayContain(hash)
 }
 
-// add sets the bits for a claim that is about to be put, and reports whether it is certainly new. The bits are set
-// before the batch is applied, so that whoever asks later than that does not miss it.
+// add sets the bits for a claim that is about to be put, and reports whether it is certainly new.
+// The bits are set before the batch is applied, so that whoever asks later than that does not miss
+// it.
 func (s *screen) add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
 	return s.filter(week).Add(hash) && s.trusted.Load()
 }
@@ -61,7 +62,8 @@ func (s *screen) put(ref bucketRef, hash uint64) { s.merge(ref, count{1, hash}) 
 
 func (s *screen) remove(ref bucketRef, hash uint64) { s.merge(ref, count{^uint64(0), hash}) }
 
-// merge adds to the count of a bucket; the number of claims wraps around, so that adding 2^64-1 takes one off.
+// merge adds to the count of a bucket; the number of claims wraps around, so that adding 2^64-1
+// takes one off.
 func (s *screen) merge(ref bucketRef, by count) {
 	c := s.last
 	if c == nil || s.lastRef != ref {
@@ -76,7 +78,8 @@ func (s *screen) merge(ref bucketRef, by count) {
 	s.claims += by.claims
 }
 
-// filter returns the week's filter; it makes one, sized from the count of the nearest week before that has one.
+// filter returns the week's filter; it makes one, sized from the count of the nearest week before
+// that has one.
 func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
 	if f := (*s.filters.Load())[week]; f != nil {
 		return f
@@ -113,8 +116,8 @@ func (s *screen) lastCount(filters map[weekbucket.Week]*bloom.Filter, week weekb
 	return latest.Len()
 }
 
-// dropBefore forgets all weeks before oldest, and the counts of buckets in weeks that their scope does not keep. What the
-// filter of a kept week knows of those stays in it.
+// dropBefore forgets all weeks before oldest, and the counts of buckets in weeks that their scope
+// does not keep. What the filter of a kept week knows of those stays in it.
 func (s *screen) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucket.Week) {
 	s.making.Lock()
 	defer s.making.Unlock()

@@ -8,7 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// claimMany claims n random ids, the same for the same seed, in the week that lies weeks after that of noon.
+// claimMany claims n random ids, the same for the same seed, in the week that lies weeks after that
+// of noon.
 func claimMany(t testing.TB, e *engine.Engine, weeks int, seed uint64, n int, want engine.Verdict) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))

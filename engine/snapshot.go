@@ -19,9 +19,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A snapshot keeps the filters and counts as of one batch, so that opening does not scan the claims. Two are kept, in
-// sidecars that are written in turn, and the journal of the batches after the older one. The layout of a sidecar,
-// numbers big endian:
+// A snapshot keeps the filters and counts as of one batch, so that opening does not scan the
+// claims. Two are kept, in sidecars that are written in turn, and the journal of the batches after
+// the older one. The layout of a sidecar, numbers big endian:
 //
 //	+-----------+--------+----------------------+----------------------------------------+
 //	| header len| header | CRC-32C of len+header| one bloom snapshot for each week listed |
@@ -32,14 +32,14 @@ import (
 //	        | number of counts uvarint | { scope uvarint, week 4, claims uvarint, xor u64 } ...
 //	        | number of weeks uvarint  | { week 4 } ...
 //
-// A bloom snapshot has its own checksum. Anything that does not fit makes the whole sidecar unusable: it is then as
-// if it were not there.
+// A bloom snapshot has its own checksum. Anything that does not fit makes the whole sidecar
+// unusable: it is then as if it were not there.
 const (
 	snapshotMagic   = "HXSCREEN"
 	snapshotVersion = 1
 
-	// defaultSnapshotEvery is the least number of claims between two snapshots; it rises with the store, because each
-	// one writes all filters.
+	// defaultSnapshotEvery is the least number of claims between two snapshots; it rises with the
+	// store, because each one writes all filters.
 	defaultSnapshotEvery = 1 << 20
 	snapshotFraction     = 4 // at least total/4 claims between two
 
@@ -100,7 +100,8 @@ func (s *snapshots) retryDue() bool {
 	return at != 0 && time.Now().UnixNano() >= at
 }
 
-// failures returns how many snapshots could not be written, and why the last one could not, nil if it was.
+// failures returns how many snapshots could not be written, and why the last one could not, nil if
+// it was.
 func (s *snapshots) failures() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +115,8 @@ func (s *snapshots) newest() uint64 {
 	return max(s.seqs[0], s.seqs[1])
 }
 
-// cut takes the counts as of the last batch. The filters may go on to learn more: a filter that knows too much is
-// still right.
+// cut takes the counts as of the last batch. The filters may go on to learn more: a filter that
+// knows too much is still right.
 func (e *Engine) cut() *snapshot {
 	return &snapshot{
 		identity: e.store.Identity(), seq: e.seq,
@@ -123,9 +124,10 @@ func (e *Engine) cut() *snapshot {
 	}
 }
 
-// saveSnapshot writes a snapshot once what it knows is durable, so that no snapshot is ever ahead of its store, and
-// trims the journal. A failure costs disk space and time at the next open, nothing else: it is counted, the older
-// snapshot and the journal after it stay, and a batch that comes after snapshotRetry begins another snapshot.
+// saveSnapshot writes a snapshot once what it knows is durable, so that no snapshot is ever ahead
+// of its store, and trims the journal. A failure costs disk space and time at the next open,
+// nothing else: it is counted, the older snapshot and the journal after it stay, and a batch that
+// comes after snapshotRetry begins another snapshot.
 func (e *Engine) saveSnapshot(s *snapshot) {
 	err := errors.New("the store failed")
 	if e.durable.wait(s.seq) {
@@ -199,7 +201,8 @@ func (s *snapshot) header(weeks []weekbucket.Week) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// readSnapshot decodes a sidecar. body is the part with the filters, not yet looked at; weeks says whose they are.
+// readSnapshot decodes a sidecar. body is the part with the filters, not yet looked at; weeks says
+// whose they are.
 func readSnapshotHeader(b []byte) (s *snapshot, weeks []weekbucket.Week, body []byte, err error) {
 	d := decoder{rest: b}
 	n := uint64(d.uint32())
@@ -247,9 +250,9 @@ func (s *snapshot) readFilters(weeks []weekbucket.Week, body []byte) error {
 	return nil
 }
 
-// loadSnapshot returns the newest usable snapshot of this store from which the journal goes on to the last batch; nil
-// if there is none. first is the first batch that the journal still has, 0 for none. A snapshot that is ahead of the
-// store proves that the store has lost acknowledged batches.
+// loadSnapshot returns the newest usable snapshot of this store from which the journal goes on to
+// the last batch; nil if there is none. first is the first batch that the journal still has, 0 for
+// none. A snapshot that is ahead of the store proves that the store has lost acknowledged batches.
 func (e *Engine) loadSnapshot(first uint64) (*snapshot, error) {
 	type candidate struct {
 		*snapshot

@@ -34,8 +34,8 @@ type Position struct {
 	Partition int32
 }
 
-// An Offset is what a group knows of a partition: the next offset to read, and what that offset belongs to. Unknown
-// fields are left zero.
+// An Offset is what a group knows of a partition: the next offset to read, and what that offset
+// belongs to. Unknown fields are left zero.
 type Offset struct {
 	Next        int64
 	LeaderEpoch int32
@@ -54,7 +54,8 @@ func (p Position) check() error {
 	return nil
 }
 
-// A position on disk: group and topic with their lengths before them, partition in 4 bytes, big endian.
+// A position on disk: group and topic with their lengths before them, partition in 4 bytes, big
+// endian.
 func (p Position) stateKey() []byte {
 	b := appendBytes([]byte{stateOffset}, []byte(p.Group))
 	b = appendBytes(b, []byte(p.Topic))

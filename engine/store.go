@@ -7,101 +7,112 @@ import (
 	"time"
 )
 
-// A Store keeps what it is told and finds it again. The engine decides; a store maps one batch to one durable commit.
+// A Store keeps what it is told and finds it again. The engine decides; a store maps one batch to
+// one durable commit.
 //
-// Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal, Reclaim and ReclaimState, each. They
-// run beside one another and must not hold up Apply for long. Everything else is called from any number of goroutines, also while
-// those run. Close is called once, when no other call is under way, and no method after it.
+// Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal, Reclaim and
+// ReclaimState, each. They run beside one another and must not hold up Apply for long. Everything
+// else is called from any number of goroutines, also while those run. Close is called once, when no
+// other call is under way, and no method after it.
 //
-// Errors: a store never ends the process. After a failed write or sync it is poisoned: that call, every wait for an
-// earlier batch that is not yet durable, and every later call that writes return an error that wraps the cause.
-// Damaged bytes give an error that wraps ErrDamaged, never a missing or another value. What is checked when a store
-// is opened, and what at the read that touches it, is the store's to state.
+// Errors: a store never ends the process. After a failed write or sync it is poisoned: that call,
+// every wait for an earlier batch that is not yet durable, and every later call that writes return
+// an error that wraps the cause. Damaged bytes give an error that wraps ErrDamaged, never a missing
+// or another value. What is checked when a store is opened, and what at the read that touches it,
+// is the store's to state.
 type Store interface {
 	// Identity returns what the store was created with. It never changes while the store is open.
 	Identity() Identity
 
-	// LastSeq returns Batch.Seq of the newest batch that was found when the store was opened, 0 if there was none.
-	// Everything up to it was durable when the store's Open returned.
+	// LastSeq returns Batch.Seq of the newest batch that was found when the store was opened, 0 if
+	// there was none. Everything up to it was durable when the store's Open returned.
 	LastSeq() uint64
 
-	// Apply makes the batch visible to every read that begins after it returns, whole, and hands it on to be made
-	// durable. wait blocks until the batch and all batches before it would survive a power cut, or the store has
-	// failed; it is called exactly once for each batch, in the order of the batches, by one goroutine that need not
-	// be the caller of Apply. A crash keeps a prefix of the batches, each of them whole or not at all, and never less
-	// than what a wait has confirmed. Apply keeps no reference to the batch or its bytes after it has returned.
+	// Apply makes the batch visible to every read that begins after it returns, whole, and hands it
+	// on to be made durable. wait blocks until the batch and all batches before it would survive a
+	// power cut, or the store has failed; it is called exactly once for each batch, in the order of
+	// the batches, by one goroutine that need not be the caller of Apply. A crash keeps a prefix of
+	// the batches, each of them whole or not at all, and never less than what a wait has confirmed.
+	// Apply keeps no reference to the batch or its bytes after it has returned.
 	Apply(b *Batch) (wait func() error, err error)
 
-	// Claim returns the record kept under exactly this key; found is false if there is none. The record is the
-	// caller's own copy.
+	// Claim returns the record kept under exactly this key; found is false if there is none. The
+	// record is the caller's own copy.
 	Claim(key []byte) (record []byte, found bool, err error)
 
 	// State returns the value kept under exactly this key, as a copy.
 	State(key []byte) (value []byte, found bool, err error)
 
-	// ScanState calls fn in key order for each state whose key is in the span, as of one moment during the call, until
-	// fn returns an error, which is then returned. It seeks to the first key: its cost does not grow with the number
-	// of keys outside the span. fn may call the store, and batches may be applied meanwhile. The slices are valid
-	// during the call only.
+	// ScanState calls fn in key order for each state whose key is in the span, as of one moment
+	// during the call, until fn returns an error, which is then returned. It seeks to the first
+	// key: its cost does not grow with the number of keys outside the span. fn may call the store,
+	// and batches may be applied meanwhile. The slices are valid during the call only.
 	ScanState(span Span, fn func(key, value []byte) error) error
 
-	// Buckets calls fn for each bucket that holds at least one claim, in key order. It costs a seek or so for each
-	// bucket, not a scan of the claims.
+	// Buckets calls fn for each bucket that holds at least one claim, in key order. It costs a seek
+	// or so for each bucket, not a scan of the claims.
 	Buckets(fn func(Bucket) error) error
 
-	// Scan calls fn for each claim whose key is in the span, in key order, as of one moment: that of the call to
-	// started, before which nothing is read and after which batches may be applied while the scan goes on. It stops
-	// with ctx. The slices are valid during the call only.
+	// Scan calls fn for each claim whose key is in the span, in key order, as of one moment: that
+	// of the call to started, before which nothing is read and after which batches may be applied
+	// while the scan goes on. It stops with ctx. The slices are valid during the call only.
 	Scan(ctx context.Context, span Span, started func(), fn func(key, record []byte) error) error
 
-	// Journal calls fn with Batch.Journal of each kept batch whose Seq is at least from, in the order of Seq. The
-	// slice is valid during the call only.
+	// Journal calls fn with Batch.Journal of each kept batch whose Seq is at least from, in the
+	// order of Seq. The slice is valid during the call only.
 	Journal(from uint64, fn func(seq uint64, entry []byte) error) error
 
-	// TrimJournal lets the store forget the journal entries of batches whose Seq is lower than below. It need not be
-	// durable on return and is never taken back by a later call with a smaller number.
+	// TrimJournal lets the store forget the journal entries of batches whose Seq is lower than
+	// below. It need not be durable on return and is never taken back by a later call with a
+	// smaller number.
 	TrimJournal(below uint64) error
 
-	// Drop removes all claims of the given buckets, with a cost that does not grow with their number where the store
-	// can. On return nothing of them is visible and the removal is durable. No batch that touches these buckets is
-	// applied after Drop was called. A crash at any point leaves each claim there or not, and Drop is called again.
+	// Drop removes all claims of the given buckets, with a cost that does not grow with their
+	// number where the store can. On return nothing of them is visible and the removal is durable.
+	// No batch that touches these buckets is applied after Drop was called. A crash at any point
+	// leaves each claim there or not, and Drop is called again.
 	Drop(buckets []Bucket) error
 
-	// Reclaim gives the disk space of dropped buckets back, as far as the store can, without holding up Apply for
-	// long. It runs in the background, returns when the space is back or ctx is done, and may be called again for
-	// the same buckets.
+	// Reclaim gives the disk space of dropped buckets back, as far as the store can, without
+	// holding up Apply for long. It runs in the background, returns when the space is back or ctx
+	// is done, and may be called again for the same buckets.
 	Reclaim(ctx context.Context, buckets []Bucket) error
 
-	// ReclaimState gives the disk space of states in the span that were removed or replaced back, as far as the store
-	// can, without holding up Apply for long. It returns when that is done or ctx is.
+	// ReclaimState gives the disk space of states in the span that were removed or replaced back,
+	// as far as the store can, without holding up Apply for long. It returns when that is done or
+	// ctx is.
 	ReclaimState(ctx context.Context, span Span) error
 
-	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's claims, generously for
-	// small buckets that share their pages or blocks with others.
+	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's
+	// claims, generously for small buckets that share their pages or blocks with others.
 	Usage() (Usage, error)
 	BucketBytes(b Bucket) (uint64, error)
 
-	// WriteSidecar replaces a small named file beside the data, atomically and durably: after a crash it holds either
-	// the old or the new bytes. If there is no room for it, it keeps its old bytes, WriteSidecar returns the cause, and
-	// the store is not poisoned. ReadSidecar returns its bytes, fs.ErrNotExist if there is none. The content carries
-	// its own checksum. Names are made of a-z, 0-9 and '-'.
+	// WriteSidecar replaces a small named file beside the data, atomically and durably: after a
+	// crash it holds either the old or the new bytes. If there is no room for it, it keeps its old
+	// bytes, WriteSidecar returns the cause, and the store is not poisoned. ReadSidecar returns its
+	// bytes, fs.ErrNotExist if there is none. The content carries its own checksum. Names are made
+	// of a-z, 0-9 and '-'.
 	WriteSidecar(name string, write func(io.Writer) error) error
 	ReadSidecar(name string) ([]byte, error)
 
-	// Backup writes a consistent, durable copy of the store, as of some moment during the call, to dir, which must
-	// not exist. It can be opened like the original and has an Identity with a higher Incarnation.
+	// Backup writes a consistent, durable copy of the store, as of some moment during the call, to
+	// dir, which must not exist. It can be opened like the original and has an Identity with a
+	// higher Incarnation.
 	Backup(ctx context.Context, dir string) error
 
-	// Verify reads everything the store has and checks it against the store's own checksums. It calls report for
-	// each thing that is wrong and goes on where it can.
+	// Verify reads everything the store has and checks it against the store's own checksums. It
+	// calls report for each thing that is wrong and goes on where it can.
 	Verify(ctx context.Context, report func(problem string)) error
 
-	// Close waits for what runs in the background, flushes, leaves a record that the close was clean and releases
-	// the directory. It is safe on a poisoned store, and then leaves no such record.
+	// Close waits for what runs in the background, flushes, leaves a record that the close was
+	// clean and releases the directory. It is safe on a poisoned store, and then leaves no such
+	// record.
 	Close() error
 }
 
-// A Span selects the keys that begin with Prefix and are not less than From. The zero Span selects all keys.
+// A Span selects the keys that begin with Prefix and are not less than From. The zero Span selects
+// all keys.
 type Span struct {
 	Prefix []byte
 	From   []byte
@@ -126,19 +137,21 @@ type Identity struct {
 	UUID [16]byte
 	// Incarnation is higher in a backup than in the store it was copied from.
 	Incarnation uint64
-	// Seed keys the hashes of claims. It is random, so that ids cannot be chosen to collide, and constant.
+	// Seed keys the hashes of claims. It is random, so that ids cannot be chosen to collide, and
+	// constant.
 	Seed uint64
 }
 
-// Backup returns the identity of a backup that is made now. Its incarnation is higher, and another one for each backup,
-// also of one store: each may go its own way.
+// Backup returns the identity of a backup that is made now. Its incarnation is higher, and another
+// one for each backup, also of one store: each may go its own way.
 func (id Identity) Backup() Identity {
 	id.Incarnation = max(id.Incarnation+1, uint64(time.Now().UnixNano()))
 	return id
 }
 
-// A Batch is applied whole or not at all. Within a batch later writes win over earlier ones. It holds values, never
-// changes to values (Tx.Add puts the sum), so that a batch applied twice is the same as one applied once.
+// A Batch is applied whole or not at all. Within a batch later writes win over earlier ones. It
+// holds values, never changes to values (Tx.Add puts the sum), so that a batch applied twice is the
+// same as one applied once.
 type Batch struct {
 	// Seq numbers the batches of a store: 1, 2, 3, ... without a gap.
 	Seq uint64
@@ -146,8 +159,8 @@ type Batch struct {
 	Claims []ClaimWrite
 	// State is put, or removed, beside the claims.
 	State []StateWrite
-	// Journal is kept until TrimJournal, also if it is empty. It tells the hashes of the claims that were put (see
-	// journal.go).
+	// Journal is kept until TrimJournal, also if it is empty. It tells the hashes of the claims
+	// that were put (see journal.go).
 	Journal []byte
 }
 
@@ -157,7 +170,8 @@ type ClaimWrite struct {
 	Record []byte
 }
 
-// A StateWrite puts a value, or removes the key if Value is nil. An empty value that is not nil is a value.
+// A StateWrite puts a value, or removes the key if Value is nil. An empty value that is not nil is
+// a value.
 type StateWrite struct {
 	Key   []byte
 	Value []byte
@@ -169,6 +183,7 @@ type Usage struct {
 	DiskBytes uint64
 	// ReclaimableBytes estimates how much of that belongs to dropped buckets and is not back yet.
 	ReclaimableBytes uint64
-	// WrittenBytes is what was written to files since the store was opened: log, tables, rewriting, sidecars.
+	// WrittenBytes is what was written to files since the store was opened: log, tables, rewriting,
+	// sidecars.
 	WrittenBytes uint64
 }

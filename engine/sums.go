@@ -7,9 +7,10 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// sums is a cache of the values of keys that were added to, as the newest batch decided so far leaves them. The
-// committer decides all writes, one after the other, and keeps the cache in step with each; a batch that is decided is
-// applied, or the engine has stopped. So what the cache knows needs no look at the batches under way nor at the store.
+// sums is a cache of the values of keys that were added to, as the newest batch decided so far
+// leaves them. The committer decides all writes, one after the other, and keeps the cache in step
+// with each; a batch that is decided is applied, or the engine has stopped. So what the cache knows
+// needs no look at the batches under way nor at the store.
 type sums struct {
 	mu    sync.Mutex // guards all below; no I/O under it
 	lru   *simplelru.LRU[string, *knownSum]
@@ -112,7 +113,8 @@ func (tx *Tx) lookUpSums() error {
 	return nil
 }
 
-// resolveSums computes what the Adds of a transaction come to. It changes nothing that outlives the transaction.
+// resolveSums computes what the Adds of a transaction come to. It changes nothing that outlives the
+// transaction.
 func (e *Engine) resolveSums(g *group, tx *Tx) error {
 	if !tx.adds {
 		return nil
@@ -133,9 +135,9 @@ func (e *Engine) resolveSums(g *group, tx *Tx) error {
 	return nil
 }
 
-// sumBefore returns what a key holds after everything decided so far: the cache knows it, or nobody has written the key
-// since the transaction asked the store, or the last write is in this batch, or the store shows it once the batch of
-// the last write is applied.
+// sumBefore returns what a key holds after everything decided so far: the cache knows it, or nobody
+// has written the key since the transaction asked the store, or the last write is in this batch, or
+// the store shows it once the batch of the last write is applied.
 func (e *Engine) sumBefore(g *group, key string, w *txWrite) (sumBefore, error) {
 	if base, ok := e.sums.get(key); ok {
 		return base, nil

@@ -7,14 +7,15 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// transactions is what open transactions know of one another: which claims they hold, and which state keys were
-// written while they were open.
+// transactions is what open transactions know of one another: which claims they hold, and which
+// state keys were written while they were open.
 //
-// Conflicts are found by backward validation (Kung and Robinson, "On optimistic methods for concurrency control",
-// 1981): a transaction reads the store as of its start, because a read of a key that was written since then fails; at
-// commit it loses if any key it has read was written since. The committer validates and applies one after the other,
-// so the order of commits is a serial order. Claims are read as of now: one that is Done stays as it is, and a
-// dead-lettered one that a transaction was told of is a read as of that moment.
+// Conflicts are found by backward validation (Kung and Robinson, "On optimistic methods for
+// concurrency control", 1981): a transaction reads the store as of its start, because a read of a
+// key that was written since then fails; at commit it loses if any key it has read was written
+// since. The committer validates and applies one after the other, so the order of commits is a
+// serial order. Claims are read as of now: one that is Done stays as it is, and a dead-lettered one
+// that a transaction was told of is a read as of that moment.
 type transactions struct {
 	engine *Engine
 	any    atomic.Bool // there are reservations, so that nobody takes the lock when there are none
@@ -67,8 +68,9 @@ func (t *transactions) count() int {
 
 func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.engine.seed) }
 
-// reserve takes a claim for tx, as the one with the given index: free says so. If it is taken, or a claim in one of the places
-// near is, it returns that reservation. A claim that only other parts of the same transaction hold is not taken.
+// reserve takes a claim for tx, as the one with the given index: free says so. If it is taken, or a
+// claim in one of the places near is, it returns that reservation. A claim that only other parts of
+// the same transaction hold is not taken.
 func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (taken reservation, free bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,8 +102,8 @@ func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (t
 	return reservation{}, true
 }
 
-// taken returns the reservation of a candidate, or of one of the places near: the transaction's own before that of another,
-// and the zero value if there is neither. t.mu is held.
+// taken returns the reservation of a candidate, or of one of the places near: the transaction's own
+// before that of another, and the zero value if there is neither. t.mu is held.
 func (t *transactions) taken(c *candidate, tx *Tx, near []place) (taken reservation) {
 	for i := -1; i < len(near); i++ {
 		name := c.lock
@@ -199,7 +201,8 @@ func (t *transactions) holder(name lockName) reservation {
 	return t.claims.get(name)
 }
 
-// winner returns the batch of a committing transaction that holds the key of a candidate, or one near, 0 if there is none.
+// winner returns the batch of a committing transaction that holds the key of a candidate, or one
+// near, 0 if there is none.
 func (t *transactions) winner(r *request, c *candidate) (seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,16 +231,17 @@ func (t *transactions) changedSince(key []byte, start uint64) (by uint64) {
 	return by
 }
 
-// lastWrite returns the newest batch that is known to have written a key, 0 if that is forgotten, and the batch up to
-// which writes may be forgotten that open transactions need. What is forgotten is applied.
+// lastWrite returns the newest batch that is known to have written a key, 0 if that is forgotten,
+// and the batch up to which writes may be forgotten that open transactions need. What is forgotten
+// is applied.
 func (t *transactions) lastWrite(key string) (seq, floor uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.written.seqs[key], t.floor
 }
 
-// changedIn returns the least key in the range that may have been written by a batch after start, and that batch, 0 if
-// there is none.
+// changedIn returns the least key in the range that may have been written by a batch after start,
+// and that batch, 0 if there is none.
 func (t *transactions) changedIn(r keyRange, start uint64) (least string, by uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -247,8 +251,8 @@ func (t *transactions) changedIn(r keyRange, start uint64) (least string, by uin
 // claimRead is the name under which the read of a claim is noted, among those of state keys.
 func claimRead(key []byte) string { return "c" + string(key) } // no state key begins with c (state.go)
 
-// overtaken returns the batch to which tx has lost: that has written what tx had read before; and met, one that has written
-// what tx has read since it came, be it before it began. 0 is none.
+// overtaken returns the batch to which tx has lost: that has written what tx had read before; and
+// met, one that has written what tx has read since it came, be it before it began. 0 is none.
 func (t *transactions) overtaken(tx *Tx) (by, met uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -272,8 +276,8 @@ func (t *transactions) overtaken(tx *Tx) (by, met uint64) {
 	return 0, met
 }
 
-// wrote notes the writes of tx, and the claims that it opens again, which go into batch seq. It is called before that batch is applied, so that whoever
-// reads the new value also finds the note.
+// wrote notes the writes of tx, and the claims that it opens again, which go into batch seq. It is
+// called before that batch is applied, so that whoever reads the new value also finds the note.
 func (t *transactions) wrote(tx *Tx, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -305,9 +309,9 @@ func (t *transactions) forgetSome() {
 	}
 }
 
-// forget drops the notes that no open transaction needs. Transactions that open later begin after the last applied
-// batch. If the keys take too much memory, it drops those that open transactions need, too, and raises the floor; the log
-// has a cap and a floor of its own.
+// forget drops the notes that no open transaction needs. Transactions that open later begin after
+// the last applied batch. If the keys take too much memory, it drops those that open transactions
+// need, too, and raises the floor; the log has a cap and a floor of its own.
 func (t *transactions) forget() {
 	applied := t.engine.applied.at.Load()
 	needed := applied

@@ -27,33 +27,38 @@ type updateConfig struct {
 	member  *LaneMember
 }
 
-// Retries lets Update run its closure up to n times more when it loses against another writer (ErrConflict), each time as
-// soon as what it lost to is visible. The closure has to be safe to run again.
+// Retries lets Update run its closure up to n times more when it loses against another writer
+// (ErrConflict), each time as soon as what it lost to is visible. The closure has to be safe to run
+// again.
 func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
 
-// DurableAtCommit lets a transaction tell Duplicate inside its closure before the claim that it rests on is durable; it is
-// when Update returns nil, because the transaction's own batch comes after it. It saves a wait for each such answer. What
-// another transaction is just committing is a Duplicate, too, once it shows, and not InFlight. The closure must not do
-// anything outside the transaction for the sake of a Duplicate, such as acknowledging the event.
+// DurableAtCommit lets a transaction tell Duplicate inside its closure before the claim that it
+// rests on is durable; it is when Update returns nil, because the transaction's own batch comes
+// after it. It saves a wait for each such answer. What another transaction is just committing is a
+// Duplicate, too, once it shows, and not InFlight. The closure must not do anything outside the
+// transaction for the sake of a Duplicate, such as acknowledging the event.
 func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = true } }
 
-// Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch of the store, or
-// none of it does. When Update returns nil it is durable. On an error, and if fn panics, nothing is applied and the
-// claims are free again (at least once on failure: the application needs a limit of attempts and a place for what never
-// succeeds). The one exception is an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch, which
-// may be durable, whole, or not. Open the store again, and look up a claim or a key of the transaction.
+// Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch
+// of the store, or none of it does. When Update returns nil it is durable. On an error, and if fn
+// panics, nothing is applied and the claims are free again (at least once on failure: the
+// application needs a limit of attempts and a place for what never succeeds). The one exception is
+// an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch, which may be
+// durable, whole, or not. Open the store again, and look up a claim or a key of the transaction.
 //
-// A transaction is bounded by MaxTxBytes, MaxTxClaims, MaxTxReadBytes and MaxTxScans, beyond which its methods return ErrLimit. One
-// that stays open while others write more than MaxRecentWriteBytes of keys returns ErrConflict if it has read anything.
+// A transaction is bounded by MaxTxBytes, MaxTxClaims, MaxTxReadBytes and MaxTxScans, beyond which
+// its methods return ErrLimit. One that stays open while others write more than MaxRecentWriteBytes
+// of keys returns ErrConflict if it has read anything.
 //
-// Transactions are serializable over claims, host keys and offsets, absent ones included. One that loses returns
-// ErrConflict with nothing applied, once what it lost to is visible. No verdict waits for a transaction that is open, so
-// that two of them cannot block each other (InLane makes transactions wait before they begin, for a bounded time); fn runs
-// under no lock, and may use the engine beside tx: an own-commit claim made inside it commits by itself.
+// Transactions are serializable over claims, host keys and offsets, absent ones included. One that
+// loses returns ErrConflict with nothing applied, once what it lost to is visible. No verdict waits
+// for a transaction that is open, so that two of them cannot block each other (InLane makes
+// transactions wait before they begin, for a bounded time); fn runs under no lock, and may use the
+// engine beside tx: an own-commit claim made inside it commits by itself.
 //
-// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for the outcome. If it
-// ends while fn runs, the transaction ends then: what it has claimed is free for others, and its methods return
-// ErrNoTransaction, whenever fn returns.
+// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for
+// the outcome. If it ends while fn runs, the transaction ends then: what it has claimed is free for
+// others, and its methods return ErrNoTransaction, whenever fn returns.
 func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOption) error {
 	var cfg updateConfig
 	for _, o := range options {
@@ -106,7 +111,8 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 	return err
 }
 
-// afterLoss waits, if the transaction has lost, until what it lost to is visible, so that it does not lose to it again.
+// afterLoss waits, if the transaction has lost, until what it lost to is visible, so that it does
+// not lose to it again.
 func (tx *Tx) afterLoss() {
 	tx.mu.Lock()
 	to := tx.lostTo
@@ -119,8 +125,9 @@ func (tx *Tx) afterLoss() {
 	tx.e.applied.wait(to) // false: the engine has stopped, as the next call says
 }
 
-// A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by several goroutines there.
-// Methods of a nil Tx, or of one whose closure has returned, return ErrNoTransaction and touch nothing.
+// A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by
+// several goroutines there. Methods of a nil Tx, or of one whose closure has returned, return
+// ErrNoTransaction and touch nothing.
 type Tx struct {
 	e    *Engine
 	lazy bool // see DurableAtCommit
@@ -191,9 +198,10 @@ type txWrite struct {
 	atCommit bool // Value becomes the time of the commit
 }
 
-// Get returns the value under a key of the host's own, as the transaction sees it: its own writes, else the store as
-// it was when the transaction began. found tells an absent key from an empty value. ErrConflict means that the key has
-// been written since the transaction began; the transaction cannot commit any more.
+// Get returns the value under a key of the host's own, as the transaction sees it: its own writes,
+// else the store as it was when the transaction began. found tells an absent key from an empty
+// value. ErrConflict means that the key has been written since the transaction began; the
+// transaction cannot commit any more.
 func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
 	return tx.applicationKeys().Get(key)
 }
@@ -217,7 +225,8 @@ func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
 	return o, err == nil, err
 }
 
-// SetOffset records the next offset to read of a partition. It commits with the claims and writes of the transaction.
+// SetOffset records the next offset to read of a partition. It commits with the claims and writes
+// of the transaction.
 func (tx *Tx) SetOffset(p Position, o Offset) error {
 	if err := p.check(); err != nil {
 		return err
@@ -244,7 +253,8 @@ func (tx *Tx) ReleaseHold(name string) error {
 	return tx.write(holdKey(name), nil)
 }
 
-// enter begins a method: the transaction is live and has not lost, the engine works, and tx.mu is held. leave ends it.
+// enter begins a method: the transaction is live and has not lost, the engine works, and tx.mu is
+// held. leave ends it.
 func (tx *Tx) enter() error {
 	err := tx.lock()
 	if err != nil {
@@ -318,7 +328,8 @@ func (tx *Tx) get(key []byte) ([]byte, bool, error) {
 	return value, found, nil
 }
 
-// written returns the latest write to a key; in a part, on top of what the whole had written when the part began.
+// written returns the latest write to a key; in a part, on top of what the whole had written when
+// the part began.
 func (tx *Tx) written(key []byte) (w txWrite, ok bool, err error) {
 	i, ok := tx.latest[string(key)]
 	if ok {
@@ -353,7 +364,8 @@ func (tx *Tx) noteRead(name string, asOf uint64) error {
 	return nil
 }
 
-// lose notes that the transaction has lost to a batch; if it is that of a part, so has the whole. tx.mu is held.
+// lose notes that the transaction has lost to a batch; if it is that of a part, so has the whole.
+// tx.mu is held.
 func (tx *Tx) lose(by uint64) error {
 	tx.lost, tx.lostTo = ErrConflict, by
 	if tx.part != nil {
@@ -431,7 +443,8 @@ func (tx *Tx) commit(ctx context.Context) error {
 	return tx.e.submit(ctx, tx.req)
 }
 
-// durable gives the reservations back before anybody is told of the claims. The releaser calls it while commit waits.
+// durable gives the reservations back before anybody is told of the claims. The releaser calls it
+// while commit waits.
 func (tx *Tx) durable() {
 	r := tx.req
 	tx.e.tx.release(tx, 0)
@@ -439,7 +452,8 @@ func (tx *Tx) durable() {
 	r.claims = r.claims[:0]
 }
 
-// end makes the transaction unusable and gives its reservations back. Doing it again changes nothing.
+// end makes the transaction unusable and gives its reservations back. Doing it again changes
+// nothing.
 func (tx *Tx) end() {
 	tx.mu.Lock()
 	tx.live = false

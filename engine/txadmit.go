@@ -49,7 +49,8 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	return nil
 }
 
-// admitWrites puts the writes of a transaction into the group, and gives the entries of the outbox among them their keys.
+// admitWrites puts the writes of a transaction into the group, and gives the entries of the outbox
+// among them their keys.
 func (e *Engine) admitWrites(g *group, tx *Tx) error {
 	produced := false
 	for i := range tx.writes {

@@ -37,7 +37,8 @@ func TestReadSetOfATransactionIsCappedInBytes(t *testing.T) {
 	}
 }
 
-// The memory of what was written beside an open transaction is bounded: beyond it that transaction loses.
+// The memory of what was written beside an open transaction is bounded: beyond it that transaction
+// loses.
 func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
@@ -80,8 +81,8 @@ func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 	}
 }
 
-// A transaction that has only scanned loses to a write in what it has scanned, also when recent writes are forgotten because
-// they take too much memory.
+// A transaction that has only scanned loses to a write in what it has scanned, also when recent
+// writes are forgotten because they take too much memory.
 func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	fill := func(group string) { // with keys that no scan reads

@@ -2,8 +2,9 @@ package engine
 
 import "fmt"
 
-// TryClaim judges one event as part of the transaction. Claimed becomes true when the transaction commits; until then
-// everybody else is told InFlight. If the transaction does not commit, the event can be claimed again.
+// TryClaim judges one event as part of the transaction. Claimed becomes true when the transaction
+// commits; until then everybody else is told InFlight. If the transaction does not commit, the
+// event can be claimed again.
 func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) }
 
 // TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
@@ -14,12 +15,14 @@ func (tx *Tx) TryClaimDefault(ev Event) (Result, error) {
 	return tx.TryClaim(ev)
 }
 
-// TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is DeadLettered with exactly
-// this generation is opened again: the verdict is Claimed, and the record that commits is Done with the next generation;
-// FirstSeen and Origin stay those of the first sighting. Of transactions that open a claim at once, one at most
-// commits: the others are told InFlight, or lose with ErrConflict. TryClaim goes on to tell
-// others Duplicate while it is open, as a durable claim exists. Every other existing claim is a Duplicate, and an event without a
-// claim is judged as by TryClaim, so that a generation that was made up gains nothing and loses nothing.
+// TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is
+// DeadLettered with exactly this generation is opened again: the verdict is Claimed, and the record
+// that commits is Done with the next generation; FirstSeen and Origin stay those of the first
+// sighting. Of transactions that open a claim at once, one at most commits: the others are told
+// InFlight, or lose with ErrConflict. TryClaim goes on to tell others Duplicate while it is open,
+// as a durable claim exists. Every other existing claim is a Duplicate, and an event without a
+// claim is judged as by TryClaim, so that a generation that was made up gains nothing and loses
+// nothing.
 func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
 	return tx.tryClaim(&ev, &generation)
 }
@@ -32,10 +35,11 @@ func (tx *Tx) TryReclaimDefault(ev Event, generation uint64) (Result, error) {
 	return tx.TryReclaim(ev, generation)
 }
 
-// DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into a dead-lettered one:
-// its event was not handled, was put aside, and may be opened again by TryReclaim with the generation of the record
-// that is returned, which is what commits. Doing it again changes nothing; going back to an earlier savepoint undoes it.
-// Without such a claim it is ErrNotClaimed.
+// DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into
+// a dead-lettered one: its event was not handled, was put aside, and may be opened again by
+// TryReclaim with the generation of the record that is returned, which is what commits. Doing it
+// again changes nothing; going back to an earlier savepoint undoes it. Without such a claim it is
+// ErrNotClaimed.
 func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 	if err := tx.enter(); err != nil {
 		return Record{}, err
@@ -67,7 +71,8 @@ func (tx *Tx) inDefaultScope(ev *Event) error {
 	return tx.e.inDefaultScope(ev)
 }
 
-// tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not nil, is open.
+// tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
+// nil, is open.
 func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	if err := tx.lock(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
@@ -128,8 +133,9 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 	return err
 }
 
-// claimNew claims an event of which the filters knew nothing when Prefetch asked them, if that still holds and nobody has it:
-// without a look at the store, and so without keeping the engine from being closed.
+// claimNew claims an event of which the filters knew nothing when Prefetch asked them, if that
+// still holds and nobody has it: without a look at the store, and so without keeping the engine
+// from being closed.
 func (tx *Tx) claimNew(x *expected, ev *Event, res *Result) bool {
 	e, r := tx.e, tx.req
 	n, mark, near := len(r.claims), len(r.arena), len(r.near)
@@ -210,8 +216,8 @@ type sight struct {
 	winning bool // it is that of a transaction that is committing, and not durable yet
 }
 
-// look looks for the claim on an event, in its own week and where else it counts: among the transaction's own first. A
-// claim that is free is found in the event's own week only.
+// look looks for the claim on an event, in its own week and where else it counts: among the
+// transaction's own first. A claim that is free is found in the event's own week only.
 func (tx *Tx) look(c *candidate) (s sight, err error) {
 	s.at = c.place
 	s.rec, s.found, err = tx.e.known(tx.req, &c.place)
@@ -243,15 +249,16 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 	return s, nil
 }
 
-// held returns who holds the claim in a place, nil for nobody, and its record if the transaction has made it itself.
+// held returns who holds the claim in a place, nil for nobody, and its record if the transaction
+// has made it itself.
 func (tx *Tx) held(at place, lock lockName) (rec Record, mine bool, holder *Tx) {
 	r := tx.e.tx.holder(lock)
 	rec, mine = tx.own(r, tx.req.key(&at))
 	return rec, mine, r.tx
 }
 
-// own returns the record of the claim that is reserved, if it is one that the transaction has made, under that key; for
-// a part, also one that the whole had made before the part began.
+// own returns the record of the claim that is reserved, if it is one that the transaction has made,
+// under that key; for a part, also one that the whole had made before the part began.
 func (tx *Tx) own(r reservation, key []byte) (rec Record, ok bool) {
 	if i, ok := tx.index(r, key); ok {
 		return tx.req.records[i], true
@@ -262,7 +269,8 @@ func (tx *Tx) own(r reservation, key []byte) (rec Record, ok bool) {
 	return Record{}, false
 }
 
-// index returns the index of the claim that is reserved, if it is one that the transaction has made, under that key.
+// index returns the index of the claim that is reserved, if it is one that the transaction has
+// made, under that key.
 func (tx *Tx) index(r reservation, key []byte) (i int, ok bool) {
 	i, ok = int(r.claim), r.tx == tx
 	if tx.part != nil {
@@ -276,7 +284,8 @@ func (r *request) isClaim(i int, key []byte) bool {
 	return i >= 0 && i < len(r.claims) && string(r.key(&r.claims[i].place)) == string(key)
 }
 
-// claimOf returns the index of the claim that the transaction has made on an event, ErrNotClaimed if there is none.
+// claimOf returns the index of the claim that the transaction has made on an event, ErrNotClaimed
+// if there is none.
 func (tx *Tx) claimOf(ev *Event) (i int, err error) {
 	e, scratch := tx.e, tx.e.newRequest()
 	defer e.free(scratch)
@@ -297,8 +306,9 @@ func (tx *Tx) claimOf(ev *Event) (i int, err error) {
 	return 0, ErrNotClaimed
 }
 
-// reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened again: free says that
-// it has it now. Neither found nor free means that another transaction has it.
+// reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened
+// again: free says that it has it now. Neither found nor free means that another transaction has
+// it.
 func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
 	e, r := tx.e, tx.req
 	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
@@ -311,7 +321,8 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 		return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
 	}
 	before := e.applying.Load()
-	// The reservation comes after the look, so that looking at an old claim does not make it look open to others.
+	// The reservation comes after the look, so that looking at an old claim does not make it look
+	// open to others.
 	if s, err = tx.look(c); !open() {
 		return s, false, err
 	}
@@ -341,7 +352,8 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 	return s, kept, err
 }
 
-// taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or nothing.
+// taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or
+// nothing.
 func (tx *Tx) taken(by reservation, c *candidate, near []place) (s sight) {
 	s.at = c.place
 	s.rec, s.mine = tx.own(by, tx.req.key(&s.at))
@@ -356,7 +368,8 @@ func (tx *Tx) taken(by reservation, c *candidate, near []place) (s sight) {
 	return s
 }
 
-// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found. told gets its record.
+// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found.
+// told gets its record.
 func (tx *Tx) keep(c *candidate, ev *Event, s *sight, told *Record) {
 	*told = newRecord(ev, c.seen)
 	if s.found {
@@ -371,7 +384,8 @@ func (tx *Tx) keep(c *candidate, ev *Event, s *sight, told *Record) {
 	r.records = append(r.records, *told)
 }
 
-// validate says why a claim of a transaction cannot commit, nil if it can. now is what is kept about it.
+// validate says why a claim of a transaction cannot commit, nil if it can. now is what is kept
+// about it.
 func (e *Engine) validate(r *request, c *candidate, rec, now *Record, found bool) error {
 	if c.change != nil {
 		return e.holdsLease(r, c, now, found)

@@ -12,16 +12,19 @@ import (
 // MaxTxScans caps the Scans of one transaction. Reaching it is ErrLimit.
 const MaxTxScans = 1 << 16
 
-// Scan returns an iterator over the application's keys in a range, as the transaction sees them: its own writes, else
-// the store as of when the transaction began. Keys come in the order of their bytes.
+// Scan returns an iterator over the application's keys in a range, as the transaction sees them:
+// its own writes, else the store as of when the transaction began. Keys come in the order of their
+// bytes.
 //
-// What was read is the range from its beginning to the last key returned, keys that are absent from it included, or
-// the whole range if the iteration came to its end. The transaction conflicts with every write to that part: a key
-// that another transaction adds to it, changes or deletes. The iteration ends with ErrConflict, its last pair, when
-// it comes to a key that was written since the transaction began.
+// What was read is the range from its beginning to the last key returned, keys that are absent from
+// it included, or the whole range if the iteration came to its end. The transaction conflicts with
+// every write to that part: a key that another transaction adds to it, changes or deletes. The
+// iteration ends with ErrConflict, its last pair, when it comes to a key that was written since the
+// transaction began.
 //
-// The loop may read and write through the transaction. Whether the iteration shows what the loop itself writes ahead
-// of it is not specified. Memory is bounded: it reads pages of at most 1024 keys and about 1 MiB of the store.
+// The loop may read and write through the transaction. Whether the iteration shows what the loop
+// itself writes ahead of it is not specified. Memory is bounded: it reads pages of at most 1024
+// keys and about 1 MiB of the store.
 func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return tx.applicationKeys().Scan(r) }
 
 // A keyRange is the keys from lo on that are less than hi; nil is greater than every key.
@@ -31,7 +34,8 @@ func (r keyRange) holds(key string) bool {
 	return key >= string(r.lo) && (r.hi == nil || key < string(r.hi))
 }
 
-// scan yields what the span holds, its keys without their first skip bytes, and not more than limit unless that is 0.
+// scan yields what the span holds, its keys without their first skip bytes, and not more than limit
+// unless that is 0.
 func (tx *Tx) scan(span Span, limit, skip int, yield func(KeyValue, error) bool) {
 	read, err := tx.newScan(span)
 	left := unlimited(limit)
@@ -103,7 +107,8 @@ func (tx *Tx) endPage(read int, p *txPage, span Span) error {
 	return tx.lose(p.lostTo)
 }
 
-// A txPage is what a transaction sees of the keys in a span up to end, or all of them if end is nil.
+// A txPage is what a transaction sees of the keys in a span up to end, or all of them if end is
+// nil.
 type txPage struct {
 	entries []KeyValue
 	end     []byte
@@ -111,8 +116,8 @@ type txPage struct {
 	lostTo  uint64 // the batch that has written the key at end since the transaction began, 0 for none
 }
 
-// readPage reads the next page of a scan: the store's, as of the start of the transaction, with the transaction's own
-// writes in their places.
+// readPage reads the next page of a scan: the store's, as of the start of the transaction, with the
+// transaction's own writes in their places.
 func (tx *Tx) readPage(span Span, keys int) (p txPage, err error) {
 	if err := tx.enter(); err != nil {
 		return p, err
@@ -138,8 +143,8 @@ func (tx *Tx) readPage(span Span, keys int) (p txPage, err error) {
 	return p, tx.overlay(&p, span)
 }
 
-// overlay puts the transaction's own writes in the span, up to the end of the page, into their places. An Add that
-// cannot be resolved ends the page.
+// overlay puts the transaction's own writes in the span, up to the end of the page, into their
+// places. An Add that cannot be resolved ends the page.
 func (tx *Tx) overlay(p *txPage, span Span) error {
 	own := tx.writesIn(span, p.end)
 	all, base := own, map[string]txWrite(nil)
@@ -215,7 +220,8 @@ func (tx *Tx) mergeRanges() {
 	tx.ranges = merged
 }
 
-// successor returns the least key that is greater than all keys that begin with prefix, nil if there is none.
+// successor returns the least key that is greater than all keys that begin with prefix, nil if
+// there is none.
 func successor(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

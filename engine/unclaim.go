@@ -6,14 +6,16 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Unclaim takes back a claim in the store, for an event whose handling has not begun: once the transaction has committed,
-// the event can be claimed again. rec is the claim's record, as TryClaim or TryReclaim returned it with the verdict Claimed.
-// A claim that has had an earlier life, such as a dead letter that was reopened, is Released; any other one is removed. Going
-// back to an earlier savepoint undoes it.
+// Unclaim takes back a claim in the store, for an event whose handling has not begun: once the
+// transaction has committed, the event can be claimed again. rec is the claim's record, as TryClaim
+// or TryReclaim returned it with the verdict Claimed. A claim that has had an earlier life, such as
+// a dead letter that was reopened, is Released; any other one is removed. Going back to an earlier
+// savepoint undoes it.
 //
-// ErrNotClaimed means that there is nothing to take back: the store has no claim on the event with exactly this record. It
-// was forgotten, its week was dropped, another delivery has made it, or the claim is one of this transaction, which
-// RollbackTo takes back. If the claim changes before the transaction commits, that is ErrConflict.
+// ErrNotClaimed means that there is nothing to take back: the store has no claim on the event with
+// exactly this record. It was forgotten, its week was dropped, another delivery has made it, or the
+// claim is one of this transaction, which RollbackTo takes back. If the claim changes before the
+// transaction commits, that is ErrConflict.
 func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	if err := tx.enter(); err != nil {
 		return err
@@ -40,7 +42,8 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	return tx.keepWrite(txWrite{StateWrite: StateWrite{Key: []byte(claimRead(u.key))}, unclaim: u})
 }
 
-// A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of the claim are noted.
+// A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of
+// the claim are noted.
 type txUnclaim struct {
 	scope string
 	week  weekbucket.Week
@@ -74,7 +77,8 @@ func (r *Record) is(other *Record) bool {
 	return seen && leased && a == b
 }
 
-// checkUnclaims says whether the claims that a transaction takes back are still as it has seen them.
+// checkUnclaims says whether the claims that a transaction takes back are still as it has seen
+// them.
 func (e *Engine) checkUnclaims(g *group, tx *Tx) error {
 	if !tx.unclaims {
 		return nil
@@ -104,7 +108,8 @@ func (e *Engine) checkUnclaims(g *group, tx *Tx) error {
 	return nil
 }
 
-// unclaim puts into the group that a claim is taken back. Its bits stay in the filter, which may only hold too many.
+// unclaim puts into the group that a claim is taken back. Its bits stay in the filter, which may
+// only hold too many.
 func (e *Engine) unclaim(g *group, u *txUnclaim) error {
 	scope, topic, err := e.refs(g, u.scope, u.rec.Origin.Topic, u.week)
 	if err != nil {

@@ -109,7 +109,8 @@ func unclaimOwn(tx *engine.Tx) error {
 	return tx.Unclaim(event("own"), r.Record)
 }
 
-// A reopened dead letter that is taken back can be claimed by its replay, once, with the next generation.
+// A reopened dead letter that is taken back can be claimed by its replay, once, with the next
+// generation.
 func TestReopenedDeadLetterThatIsTakenBackIsReleased(t *testing.T) {
 	for _, cache := range []int{-1, 0} {
 		e, m, c := openAt(t, engine.Options{RecentClaims: cache})

@@ -2,22 +2,24 @@ package engine
 
 import "fmt"
 
-// A Verdict says who may handle an event. Its zero value means nothing and is never returned without an error.
+// A Verdict says who may handle an event. Its zero value means nothing and is never returned
+// without an error.
 type Verdict uint8
 
 const (
 	_ Verdict = iota
 
-	// Claimed says that nobody had the event. From TryClaim the claim is durable now; from Tx.TryClaim it becomes
-	// durable with the transaction, or never. The caller processes the event.
+	// Claimed says that nobody had the event. From TryClaim the claim is durable now; from
+	// Tx.TryClaim it becomes durable with the transaction, or never. The caller processes the
+	// event.
 	Claimed
 
-	// Duplicate says that a durable claim exists, or that the same batch or transaction claimed the event before. The
-	// caller skips it and acknowledges it. Result.Record is the first sighting.
+	// Duplicate says that a durable claim exists, or that the same batch or transaction claimed the
+	// event before. The caller skips it and acknowledges it. Result.Record is the first sighting.
 	Duplicate
 
-	// InFlight says that another open transaction holds the event; nobody has won yet. The caller tries again later; it
-	// neither skips nor processes the event.
+	// InFlight says that another open transaction holds the event; nobody has won yet. The caller
+	// tries again later; it neither skips nor processes the event.
 	InFlight
 
 	// TooOld says that the event's week is before the oldest week kept, so the engine cannot know.
@@ -26,16 +28,17 @@ const (
 	// TooNew says that the event's time is further ahead of the clock than Options.AllowedSkew.
 	TooNew
 
-	// Failed says that the engine could not decide; Result.Err says why. The caller does not acknowledge the event.
+	// Failed says that the engine could not decide; Result.Err says why. The caller does not
+	// acknowledge the event.
 	Failed
 
-	// Pending says that another caller holds the event under a lease (Event.Lease) and has not finished it. The caller
-	// tries again later, at the latest when the lease ends: Result.Record.LeaseEnd. It neither skips nor processes the
-	// event.
+	// Pending says that another caller holds the event under a lease (Event.Lease) and has not
+	// finished it. The caller tries again later, at the latest when the lease ends:
+	// Result.Record.LeaseEnd. It neither skips nor processes the event.
 	Pending
 
-	// Mismatch says that a claim on the event exists with another Event.Fingerprint: the identifier was used for
-	// something else. The caller rejects the event. Result.Record is the claim.
+	// Mismatch says that a claim on the event exists with another Event.Fingerprint: the identifier
+	// was used for something else. The caller rejects the event. Result.Record is the claim.
 	Mismatch
 )
 
@@ -69,17 +72,19 @@ func (v Verdict) String() string {
 type Result struct {
 	Verdict Verdict
 
-	// Record is the claim that the verdict rests on: the one just made for Claimed, the first sighting for
-	// Duplicate, the other caller's for Pending and Mismatch, zero otherwise.
+	// Record is the claim that the verdict rests on: the one just made for Claimed, the first
+	// sighting for Duplicate, the other caller's for Pending and Mismatch, zero otherwise.
 	Record Record
 
-	// Lease is the right to finish the claim, for Claimed and an event with Event.Lease; nil otherwise.
+	// Lease is the right to finish the claim, for Claimed and an event with Event.Lease; nil
+	// otherwise.
 	Lease *Lease
 
-	// Err is set if and only if Verdict is Failed: an *EventError if the event cannot be judged as it is.
+	// Err is set if and only if Verdict is Failed: an *EventError if the event cannot be judged as
+	// it is.
 	Err error
 }
 
-// First reports whether the caller is the one who handles the event. False has many reasons: look at the verdict
-// before acknowledging anything.
+// First reports whether the caller is the one who handles the event. False has many reasons: look
+// at the verdict before acknowledging anything.
 func (r Result) First() bool { return r.Verdict == Claimed }

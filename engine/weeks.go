@@ -25,9 +25,9 @@ type Hold struct {
 	At   time.Time
 }
 
-// SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped until it is moved or
-// released. It is durable on return. A hold on a week that is already gone does not bring it back; it keeps what is
-// left.
+// SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped
+// until it is moved or released. It is durable on return. A hold on a week that is already gone
+// does not bring it back; it keeps what is left.
 func (e *Engine) SetHold(ctx context.Context, name string, at time.Time) error {
 	return e.Update(ctx, func(tx *Tx) error { return tx.SetHold(name, at) })
 }
@@ -47,26 +47,30 @@ func (e *Engine) OldestWeek() weekbucket.Week { return weekbucket.Week(e.oldest.
 type DropReport struct {
 	// Oldest is the oldest week kept now.
 	Oldest weekbucket.Week
-	// Scopes has the oldest weeks kept of the scopes for which this call raised them (Options.ScopeRetention).
+	// Scopes has the oldest weeks kept of the scopes for which this call raised them
+	// (Options.ScopeRetention).
 	Scopes map[string]weekbucket.Week
-	// Weeks is the number of weeks by which it was raised, Buckets the number of (scope, week) that held claims.
+	// Weeks is the number of weeks by which it was raised, Buckets the number of (scope, week) that
+	// held claims.
 	Weeks   int
 	Buckets int
-	// Behind is the number of expired weeks that are left to later runs by the bound on weeks (see DropAllExpired).
+	// Behind is the number of expired weeks that are left to later runs by the bound on weeks (see
+	// DropAllExpired).
 	Behind int
 	// HeldBy names the hold that kept an expired week from being dropped, "" if none did.
 	HeldBy string
 }
 
-// DropExpired drops the weeks that are past retention by the clock and kept by no hold, oldest first, at most
-// Options.MaxWeeksPerRun of them, counted from the first that holds claims. On return their claims are gone, durably, and events of these weeks are TooOld. The
-// disk space comes back behind (see Reclaimed). With KeepAll it does nothing.
+// DropExpired drops the weeks that are past retention by the clock and kept by no hold, oldest
+// first, at most Options.MaxWeeksPerRun of them, counted from the first that holds claims. On
+// return their claims are gone, durably, and events of these weeks are TooOld. The disk space comes
+// back behind (see Reclaimed). With KeepAll it does nothing.
 func (e *Engine) DropExpired(ctx context.Context) (DropReport, error) {
 	return e.dropExpired(ctx, e.opt.MaxWeeksPerRun)
 }
 
-// DropAllExpired is DropExpired without the bound on the number of weeks. It trusts the clock: use it when you have
-// looked at it.
+// DropAllExpired is DropExpired without the bound on the number of weeks. It trusts the clock: use
+// it when you have looked at it.
 func (e *Engine) DropAllExpired(ctx context.Context) (DropReport, error) {
 	return e.dropExpired(ctx, int(weekbucket.Max))
 }
@@ -101,9 +105,9 @@ func (e *Engine) dropExpired(ctx context.Context, most int) (DropReport, error) 
 	return report, err
 }
 
-// DropWeek drops the oldest kept week that holds claims, whether it is expired or not, and with it the empty weeks
-// before it; or the oldest kept week, if it is empty. Any other week is ErrNotOldestWeek, a held one ErrHeld. While the
-// filters are being rebuilt it is ErrRebuilding.
+// DropWeek drops the oldest kept week that holds claims, whether it is expired or not, and with it
+// the empty weeks before it; or the oldest kept week, if it is empty. Any other week is
+// ErrNotOldestWeek, a held one ErrHeld. While the filters are being rebuilt it is ErrRebuilding.
 func (e *Engine) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
 	return e.drop(ctx, nil, func() (weekbucket.Week, string, error) {
 		if !e.screen.trusted.Load() {
@@ -139,12 +143,13 @@ func (e *Engine) buckets(ctx context.Context, keep func(Bucket) bool) ([]Bucket,
 	return list, err
 }
 
-// drop raises the oldest week kept to what until says, and those of single scopes to what scopes says, which may be nil,
-// and removes the claims before them. Both run in the committer, so that no claim and no hold comes in between.
+// drop raises the oldest week kept to what until says, and those of single scopes to what scopes
+// says, which may be nil, and removes the claims before them. Both run in the committer, so that no
+// claim and no hold comes in between.
 //
-// The order is what makes it safe: the mark is durable before anything is removed, so that a crash in between leaves
-// weeks that are TooOld and still there, and the removal is repeated at open. Every claim of such a week that was
-// decided before the mark is applied before it.
+// The order is what makes it safe: the mark is durable before anything is removed, so that a crash
+// in between leaves weeks that are TooOld and still there, and the removal is repeated at open.
+// Every claim of such a week that was decided before the mark is applied before it.
 func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
 	e.drops.Lock()
 	defer e.drops.Unlock()
@@ -168,7 +173,8 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 		return nil
 	})
 	if err == nil && (report.Weeks > 0 || len(report.Scopes) > 0) {
-		// Not before the mark is durable: until then the claims of these weeks are duplicates, not new.
+		// Not before the mark is durable: until then the claims of these weeks are duplicates, not
+		// new.
 		err = e.control(context.WithoutCancel(ctx), func(*group) error {
 			e.screen.dropBefore(e.decideOld, e.oldestByNumber())
 			return nil
@@ -177,7 +183,8 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 	if err != nil {
 		return report, err
 	}
-	// Also if no week was dropped: an earlier call may have been cut off by its context between mark and removal.
+	// Also if no week was dropped: an earlier call may have been cut off by its context between
+	// mark and removal.
 	buckets, err := e.removeDropped(ctx)
 	report.Buckets = len(buckets)
 	if err == nil {
@@ -189,8 +196,8 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 // maxFreed bounds the writes of one batch that frees names.
 const maxFreed = 1 << 14
 
-// freeNames frees the names that no kept week uses. The claims of all weeks before the oldest one are gone. The caller
-// holds e.drops.
+// freeNames frees the names that no kept week uses. The claims of all weeks before the oldest one
+// are gone. The caller holds e.drops.
 func (e *Engine) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := e.control(ctx, func(g *group) error {
@@ -205,8 +212,8 @@ func (e *Engine) freeNames(ctx context.Context) error {
 	return nil
 }
 
-// removeDropped removes what is left of the weeks before the oldest kept one, and starts giving back its space. The
-// caller holds e.drops.
+// removeDropped removes what is left of the weeks before the oldest kept one, and starts giving
+// back its space. The caller holds e.drops.
 func (e *Engine) removeDropped(ctx context.Context) ([]Bucket, error) {
 	buckets, err := e.buckets(ctx, func(b Bucket) bool { return b.Week < e.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
@@ -246,7 +253,8 @@ func (e *Engine) removeBuckets(buckets []Bucket) error {
 	return nil
 }
 
-// owedBuckets and noteOwed keep, durably, the list of dropped buckets whose space may not be back yet.
+// owedBuckets and noteOwed keep, durably, the list of dropped buckets whose space may not be back
+// yet.
 func (e *Engine) owedBuckets() ([]Bucket, error) {
 	if err := e.enter(); err != nil {
 		return nil, err
@@ -277,8 +285,8 @@ func (e *Engine) noteOwed(ctx context.Context, buckets []Bucket) error {
 	})
 }
 
-// reclaimBehind gives the space of dropped buckets back in the background. A later drop takes over what an earlier
-// one still owes.
+// reclaimBehind gives the space of dropped buckets back in the background. A later drop takes over
+// what an earlier one still owes.
 func (e *Engine) reclaimBehind(owed []Bucket) {
 	if e.enter() != nil {
 		return // the next open finds what is owed
@@ -354,9 +362,10 @@ func (r *reclaim) idle() <-chan struct{} {
 // DefaultNightly is the time of day, UTC, at which expired weeks are usually dropped.
 const DefaultNightly = 3 * time.Hour
 
-// RunNightly calls DropExpired each day at the given time of day, UTC, until ctx is done, and hands each outcome to
-// report, if that is not nil. The host starts it in a goroutine of its own and stops it by ctx. Events that come late
-// and weeks that are behind do not depend on it: a missed night is made up for by the next one.
+// RunNightly calls DropExpired each day at the given time of day, UTC, until ctx is done, and hands
+// each outcome to report, if that is not nil. The host starts it in a goroutine of its own and
+// stops it by ctx. Events that come late and weeks that are behind do not depend on it: a missed
+// night is made up for by the next one.
 func (e *Engine) RunNightly(ctx context.Context, at time.Duration, report func(DropReport, error)) error {
 	if at < 0 || at >= 24*time.Hour {
 		return fmt.Errorf("hapax: nightly time %v: give a time of day from 0 to 24h", at)
@@ -390,7 +399,8 @@ func firstKept(this weekbucket.Week, retention int) weekbucket.Week {
 	return this - weekbucket.Week(retention)
 }
 
-// holds is what the store keeps under stateHold, in memory. It follows the batches as they are decided.
+// holds is what the store keeps under stateHold, in memory. It follows the batches as they are
+// decided.
 type holds struct {
 	mu sync.RWMutex // guards at; no I/O under it
 	at map[string]time.Time

@@ -354,7 +354,8 @@ func TestDropWeekDropsTheOldestOnly(t *testing.T) {
 	verifyClean(t, e, 2)
 }
 
-// afterDropCrash opens what a crash left of a drop of the weeks -4 and -3 and says what is not as it must be.
+// afterDropCrash opens what a crash left of a drop of the weeks -4 and -3 and says what is not as
+// it must be.
 func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error {
 	t.Helper()
 	e, err := engine.Open(m, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: (&clock{t: noon}).now})
@@ -395,7 +396,8 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 	return expect(e, events[len(events)-10:], engine.Duplicate)
 }
 
-// crashesOf drops the weeks -4 and -3 and returns what a crash before each call of the store would leave.
+// crashesOf drops the weeks -4 and -3 and returns what a crash before each call of the store would
+// leave.
 func crashesOf(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
 	t.Helper()
 	c := &clock{t: noon}
@@ -577,7 +579,8 @@ func TestWeeksBeginOnMondayInUTCEverywhere(t *testing.T) {
 		{date(2026, 3, 1, 23, 59, 59, 999e6, time.UTC), date(2026, 3, 2, 0, 0, 0, 0, time.UTC), false},
 		{date(2026, 3, 2, 0, 0, 0, 0, time.UTC), date(2026, 3, 8, 23, 59, 59, 999999999, time.UTC), true},
 		{date(2026, 3, 1, 23, 30, 0, 0, time.UTC), date(2026, 2, 23, 0, 30, 0, 0, time.UTC), true},
-		// Sunday evening in New York is Monday in UTC; the clocks there change on 2026-03-08 and 2026-11-01.
+		// Sunday evening in New York is Monday in UTC; the clocks there change on 2026-03-08 and
+		// 2026-11-01.
 		{date(2026, 3, 8, 19, 59, 0, 0, zone("America/New_York")), date(2026, 3, 8, 20, 0, 0, 0, zone("America/New_York")), false},
 		{date(2026, 3, 8, 20, 0, 0, 0, zone("America/New_York")), date(2026, 3, 9, 0, 0, 0, 0, time.UTC), true},
 		{date(2026, 11, 1, 18, 59, 0, 0, zone("America/New_York")), date(2026, 11, 1, 19, 0, 0, 0, zone("America/New_York")), false},

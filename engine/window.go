@@ -1,14 +1,14 @@
 package engine
 
-// putClaims are the claims put or removed by the group that is being decided and by the one before it, which the store
-// may not show yet. Older groups are applied: the applier takes a group only when it is done with the one before. It is the
-// committer's own.
+// putClaims are the claims put or removed by the group that is being decided and by the one before
+// it, which the store may not show yet. Older groups are applied: the applier takes a group only
+// when it is done with the one before. It is the committer's own.
 type putClaims struct {
 	now, before window
 }
 
-// A window holds the claims that one group puts or removes. A key that was put twice is found as it was put last: the window of
-// its claim ended in between.
+// A window holds the claims that one group puts or removes. A key that was put twice is found as it
+// was put last: the window of its claim ended in between.
 type window struct {
 	keys   []byte // arena of the claims' keys
 	claims []putClaim
@@ -35,7 +35,8 @@ func (p *putClaims) next() {
 // add notes that a claim is put; a zero record that it is removed.
 func (p *putClaims) add(key []byte, hash uint64, r Record) { p.now.add(key, hash, r) }
 
-// find returns the claim that one of the two groups puts under the key, a zero record if it removes it.
+// find returns the claim that one of the two groups puts under the key, a zero record if it removes
+// it.
 func (p *putClaims) find(key []byte, hash uint64) (Record, bool) {
 	if r, found := p.now.find(key, hash); found {
 		return r, true

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// A writeLog is the keys that transactions have written lately, in the order of their batches. It validates what others
-// have read by Scan; a read of a single key is validated by a map from keys (transactions.written).
+// A writeLog is the keys that transactions have written lately, in the order of their batches. It
+// validates what others have read by Scan; a read of a single key is validated by a map from keys
+// (transactions.written).
 type writeLog struct {
 	writes []loggedWrite
 	bytes  int
@@ -19,8 +20,8 @@ type loggedWrite struct {
 	seq uint64
 }
 
-// Memory of a writeLog. Beyond maxLogBytes the oldest writes are forgotten, and transactions that have scanned and that
-// began before them lose.
+// Memory of a writeLog. Beyond maxLogBytes the oldest writes are forgotten, and transactions that
+// have scanned and that began before them lose.
 const (
 	minLogBytes   = 64 << 10
 	maxLogBytes   = 16 << 20
@@ -63,8 +64,8 @@ func (l *writeLog) after(seq uint64) int {
 	return n
 }
 
-// changed returns the least key in the range that may have been written by a batch after start, and that batch, 0 if
-// there is none.
+// changed returns the least key in the range that may have been written by a batch after start, and
+// that batch, 0 if there is none.
 func (l *writeLog) changed(r keyRange, start uint64) (least string, by uint64) {
 	if start < l.floor {
 		return string(r.lo), l.floor
@@ -77,8 +78,9 @@ func (l *writeLog) changed(r keyRange, start uint64) (least string, by uint64) {
 	return least, by
 }
 
-// newest returns the newest batch after since that may have written a key in one of the ranges, which are sorted and
-// apart, 0 if there is none. It misses none after start, which is at least since.
+// newest returns the newest batch after since that may have written a key in one of the ranges,
+// which are sorted and apart, 0 if there is none. It misses none after start, which is at least
+// since.
 func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
 	if len(ranges) == 0 {
 		return 0

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A writeLog agrees with a list of all writes, for everybody who began after its floor, and never exceeds its cap.
+// A writeLog agrees with a list of all writes, for everybody who began after its floor, and never
+// exceeds its cap.
 func TestWriteLogAgreesWithAList(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	key := func() string { return fmt.Sprintf("h%02d", rnd.IntN(30)) }

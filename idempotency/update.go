@@ -11,7 +11,8 @@ import (
 
 // Errors of Update.
 var (
-	// ErrNoMiddleware says that the context is not that of a request which came through the middleware.
+	// ErrNoMiddleware says that the context is not that of a request which came through the
+	// middleware.
 	ErrNoMiddleware = errors.New("idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
 
 	// ErrAnswered says that the handler has begun its response, or that an earlier Update has made
@@ -23,12 +24,12 @@ var (
 // response that fn writes the result of the request's key in the same transaction. ctx is that of
 // the request, or derived from it.
 //
-// When Update returns nil, what fn has claimed, written and produced through tx and the key with its
-// response are durable together, and the handler returns without writing anything more. On an error
-// nothing of them is applied, except as [engine.ErrOutcomeUnknown] says; the handler can still write
-// another response, such as a refusal, to its own ResponseWriter. Returning without one is a failure
-// with status 500. So after a crash a retry either gets the response, or nothing of the work was
-// done and it is done then.
+// When Update returns nil, what fn has claimed, written and produced through tx and the key with
+// its response are durable together, and the handler returns without writing anything more. On an
+// error nothing of them is applied, except as [engine.ErrOutcomeUnknown] says; the handler can
+// still write another response, such as a refusal, to its own ResponseWriter. Returning without one
+// is a failure with status 500. So after a crash a retry either gets the response, or nothing of
+// the work was done and it is done then.
 //
 // Each run of fn gets a ResponseWriter of its own, which begins with the headers that the handler has
 // set. With [engine.Retries], fn runs again after a conflict, and only the response of the last run
@@ -36,8 +37,8 @@ var (
 // that is larger than Options.MaxResponseBytes is sent after the commit, and its retries get 409.
 //
 // The error is [engine.ErrLeaseLost] if another request with the key has taken over. For a request
-// that has no key, because it needs none or because of Options.FailOpen, Update runs fn and sends its
-// response without keeping it.
+// that has no key, because it needs none or because of Options.FailOpen, Update runs fn and sends
+// its response without keeping it.
 //
 // A handler calls Update from one goroutine at a time, and once with success.
 func Update(ctx context.Context, fn func(tx *engine.Tx, w http.ResponseWriter) error, options ...engine.UpdateOption) error {

@@ -42,7 +42,8 @@ func updating(fn func(*engine.Tx, http.ResponseWriter) error, options ...engine.
 	}
 }
 
-// apart is the handler that Update replaces: the work commits by itself, and the middleware keeps the response.
+// apart is the handler that Update replaces: the work commits by itself, and the middleware keeps
+// the response.
 func apart(e **engine.Engine) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := (*e).Update(r.Context(), func(tx *engine.Tx) error { return deposit(tx, w) }); err != nil {
@@ -64,8 +65,8 @@ func balance(t *testing.T, e *engine.Engine) string {
 	return string(value)
 }
 
-// crashes cuts the power before each write and each sync of a request, with the unsynced batches lost or kept, lets the
-// lease run out, and retries. It returns how often the work was done twice.
+// crashes cuts the power before each write and each sync of a request, with the unsynced batches
+// lost or kept, lets the lease run out, and retries. It returns how often the work was done twice.
 func crashes(t *testing.T, handler func(e **engine.Engine) http.HandlerFunc) (twice int) {
 	cuts := 0
 	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait} {
@@ -335,7 +336,8 @@ func TestLostLeaseUndoesUpdate(t *testing.T) {
 	})
 }
 
-// The handler goes on for longer than its lease after the commit. A renewal would find the key finished.
+// The handler goes on for longer than its lease after the commit. A renewal would find the key
+// finished.
 func TestHandlerGoesOnAfterUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := idempotency.Options{OnError: func(_ *http.Request, err error) { t.Error(err) }}
@@ -401,7 +403,8 @@ func TestStoreFailsInUpdate(t *testing.T) {
 	want(t, do(h, post("k", "")), 503, false)
 }
 
-// A handler that leaves without a response after Update has failed has not succeeded: nothing of its work is there.
+// A handler that leaves without a response after Update has failed has not succeeded: nothing of
+// its work is there.
 func TestNoResponseAfterUpdateFailed(t *testing.T) {
 	for keep, status := range map[bool]int{false: 201, true: 500} {
 		e := inMemory(t)

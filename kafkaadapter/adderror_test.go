@@ -11,7 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// What a record adds is summed where its batch commits. If that fails, the record is found and blamed.
+// What a record adds is summed where its batch commits. If that fails, the record is found and
+// blamed.
 func TestRecordWhoseSumCannotBeMadeFailsAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		stored []byte
@@ -68,7 +69,8 @@ func TestSumThatOverflowsOnlyInABatchIsNoFailure(t *testing.T) {
 	}
 }
 
-// After an unclean stop attempts are stored before their handlers run: a sum that cannot be made is the same attempt.
+// After an unclean stop attempts are stored before their handlers run: a sum that cannot be made is
+// the same attempt.
 func TestSumThatCannotBeMadeCountsOnceAfterAnUncleanStop(t *testing.T) {
 	r := newRig(t, 1)
 	r.put(t, "poisoned", []byte("xyz"))

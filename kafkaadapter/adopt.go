@@ -12,11 +12,12 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// ErrNoPositionError is returned by AdoptOffset for a partition that is not assigned or not stopped by a PositionError.
+// ErrNoPositionError is returned by AdoptOffset for a partition that is not assigned or not stopped
+// by a PositionError.
 var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a PositionError")
 
-// An Adoption is the record of one AdoptOffset that took effect, or of records that were handled without claims while the store
-// was away (Options.FailOpen). The store keeps it.
+// An Adoption is the record of one AdoptOffset that took effect, or of records that were handled
+// without claims while the store was away (Options.FailOpen). The store keeps it.
 type Adoption struct {
 	Topic     string         `json:"topic"`
 	Partition int32          `json:"partition"`
@@ -44,15 +45,17 @@ func (a *adoption) finish(err error) {
 	}
 }
 
-// AdoptOffset applies a recovery policy once to an assigned partition that is stopped by a PositionError, for example
-// after the volume of its store was lost, without a change of Options.Recovery. The reason says who decided it and why: it
-// is logged, and kept in the store with the offsets before and after (see Adoptions). It takes effect in one batch of the
-// store, with the new offset and the ownership of the partition.
+// AdoptOffset applies a recovery policy once to an assigned partition that is stopped by a
+// PositionError, for example after the volume of its store was lost, without a change of
+// Options.Recovery. The reason says who decided it and why: it is logged, and kept in the store
+// with the offsets before and after (see Adoptions). It takes effect in one batch of the store,
+// with the new offset and the ownership of the partition.
 //
-// AdoptOffset returns nil once the partition is owned at its new offset. It returns ErrNoPositionError if there is
-// nothing to decide; an error that wraps ErrOption, with the policies that fit, for one that does not; and the next
-// *PositionError if what was adopted cannot be read either: a further call decides on that, and both take effect together.
-// If ctx ends first, its error is returned, and the policy may still be applied. Hooks.OnStop must not wait for
+// AdoptOffset returns nil once the partition is owned at its new offset. It returns
+// ErrNoPositionError if there is nothing to decide; an error that wraps ErrOption, with the
+// policies that fit, for one that does not; and the next *PositionError if what was adopted cannot
+// be read either: a further call decides on that, and both take effect together. If ctx ends first,
+// its error is returned, and the policy may still be applied. Hooks.OnStop must not wait for
 // AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
@@ -95,7 +98,8 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 	}
 }
 
-// recovery returns the policies for the next look at the partition: those of the options, and one that is adopted.
+// recovery returns the policies for the next look at the partition: those of the options, and one
+// that is adopted.
 func (p *partition) recovery() *Recovery {
 	r := p.c.opt.Recovery
 	for _, a := range p.adoptedNow() {
@@ -104,8 +108,8 @@ func (p *partition) recovery() *Recovery {
 	return &r
 }
 
-// adoptedNow returns the adoptions that count for the next look at the partition: the one that is asked for, and those
-// before it that met a further disagreement.
+// adoptedNow returns the adoptions that count for the next look at the partition: the one that is
+// asked for, and those before it that met a further disagreement.
 func (p *partition) adoptedNow() []*adoption {
 	if p.adopting == nil {
 		return nil
@@ -146,8 +150,8 @@ func (p *partition) putAdoption(tx *engine.Tx, v *view, b beginning, kind error,
 	return tx.Put(key, append([]byte{1}, record...))
 }
 
-// endAdoption reports the outcome of an adoption, if there is one. One that has met a further disagreement counts until
-// that is decided.
+// endAdoption reports the outcome of an adoption, if there is one. One that has met a further
+// disagreement counts until that is decided.
 func (p *partition) endAdoption(err error) {
 	a := p.adopting
 	p.mu.Lock()
@@ -162,7 +166,8 @@ func (p *partition) endAdoption(err error) {
 	p.adopting = nil
 }
 
-// Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and time.
+// Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and
+// time.
 func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
 	prefix := appendText(append([]byte(KeyPrefix), keyAdoption), c.opt.Group)
 	eng := c.engine()

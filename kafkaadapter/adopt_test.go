@@ -73,8 +73,8 @@ func TestAdoptionEndsWithTheAssignment(t *testing.T) {
 	}
 }
 
-// The commit was moved, and both offsets are below the log's start: two policies take effect together, and the first can
-// still be changed when the second is asked for.
+// The commit was moved, and both offsets are below the log's start: two policies take effect
+// together, and the first can still be changed when the second is asked for.
 func TestAdoptionOfTwoDisagreements(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", 10)...)

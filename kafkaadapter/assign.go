@@ -47,8 +47,9 @@ func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.O
 	return nil
 }
 
-// adjust replaces the offsets that the group committed by those of the store, and pauses the partitions. It asks no broker
-// and does not wait for a store that hangs: each partition's goroutine compares, seeks and resumes.
+// adjust replaces the offsets that the group committed by those of the store, and pauses the
+// partitions. It asks no broker and does not wait for a store that hangs: each partition's
+// goroutine compares, seeks and resumes.
 func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	c := a.c
 	if c.closing.Load() {
@@ -64,7 +65,8 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	for _, tp := range all {
 		p := newPartition(c, tp, a.committed[tp], stored[tp])
 		c.client.PauseFetchPartitions(p.only())
-		// Without an epoch: the client would go on by itself where the log diverged. See view.epochEnd.
+		// Without an epoch: the client would go on by itself where the log diverged. See
+		// view.epochEnd.
 		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.fetchAt).WithEpoch(-1)
 		c.begin(p)
 	}
@@ -103,8 +105,8 @@ func (c *Consumer) stored(ctx context.Context, all []topicPartition) map[topicPa
 	return nil
 }
 
-// begin starts the goroutine of an assignment. One of the same partition that was not taken away is fenced: the session
-// was left before its end.
+// begin starts the goroutine of an assignment. One of the same partition that was not taken away is
+// fenced: the session was left before its end.
 func (c *Consumer) begin(p *partition) {
 	c.mu.Lock()
 	before := c.parts[p.tp()]
@@ -126,7 +128,8 @@ func (c *Consumer) assigned(added map[string][]int32) {
 	}
 }
 
-// revoked gives partitions away: the batch that runs may end, for a bounded time; after it nothing of them commits.
+// revoked gives partitions away: the batch that runs may end, for a bounded time; after it nothing
+// of them commits.
 func (c *Consumer) revoked(lost map[string][]int32) {
 	if all := c.removeAll(lost); len(all) > 0 {
 		c.drain(all, c.opt.Timeouts.Drain)
@@ -136,7 +139,8 @@ func (c *Consumer) revoked(lost map[string][]int32) {
 	}
 }
 
-// callRevoked tells the application about pinned partitions that end with Run. For those of a member the client does.
+// callRevoked tells the application about pinned partitions that end with Run. For those of a
+// member the client does.
 func (c *Consumer) callRevoked(all []*partition) {
 	if c.opt.Hooks.OnRevoked == nil || len(all) == 0 {
 		return
@@ -179,8 +183,9 @@ func (c *Consumer) removeAll(lost map[string][]int32) (all []*partition) {
 	return all
 }
 
-// drain ends assignments: their goroutines finish the batch that runs, and their offsets are committed to Kafka, all
-// within the timeout. After it returned nothing of them commits to the store. It returns how many were cut off.
+// drain ends assignments: their goroutines finish the batch that runs, and their offsets are
+// committed to Kafka, all within the timeout. After it returned nothing of them commits to the
+// store. It returns how many were cut off.
 func (c *Consumer) drain(all []*partition, timeout time.Duration) int {
 	var cut atomic.Int64
 	var wg sync.WaitGroup

@@ -10,15 +10,16 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A claimed is a record of AtMostOnce whose claim is durable, or that is handled without one, before its handler begins.
+// A claimed is a record of AtMostOnce whose claim is durable, or that is handled without one,
+// before its handler begins.
 type claimed struct {
 	*Record
 	claim  engine.Record
 	before tally // of the records of the batch before it
 }
 
-// A backlog holds the records of a committed batch whose handlers have not begun. Each record is taken from it once: to be
-// handled, or to be taken back when the assignment ends.
+// A backlog holds the records of a committed batch whose handlers have not begun. Each record is
+// taken from it once: to be handled, or to be taken back when the assignment ends.
 type backlog struct {
 	mu    sync.Mutex // guards the rest
 	batch *batch     // nil if there is none
@@ -31,7 +32,8 @@ func (l *backlog) fill(b *batch) {
 	l.batch, l.begun = b, 0
 }
 
-// next takes the next record to be handled, nil if there is none, and returns the offset that Kafka may have then.
+// next takes the next record to be handled, nil if there is none, and returns the offset that Kafka
+// may have then.
 func (l *backlog) next() (r *Record, offset int64, epoch int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +46,8 @@ func (l *backlog) next() (r *Record, offset int64, epoch int32) {
 	return r, offset, epoch
 }
 
-// rest takes the batch, and returns its records whose handlers have not begun. Whoever takes it counts its tally.
+// rest takes the batch, and returns its records whose handlers have not begun. Whoever takes it
+// counts its tally.
 func (l *backlog) rest() (*batch, []claimed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +58,8 @@ func (l *backlog) rest() (*batch, []claimed) {
 	return b, b.claimed[l.begun:]
 }
 
-// unbegun returns the offset of the first record whose handler has not begun, after that many have, and its epoch.
+// unbegun returns the offset of the first record whose handler has not begun, after that many have,
+// and its epoch.
 func (b *batch) unbegun(begun int) (int64, int32) {
 	if begun < len(b.claimed) {
 		return b.claimed[begun].Offset, b.claimed[begun].LeaderEpoch
@@ -63,8 +67,9 @@ func (b *batch) unbegun(begun int) (int64, int32) {
 	return b.next, b.epoch
 }
 
-// handleClaimed runs the handlers of AtMostOnce for what a batch has claimed. Kafka gets the offset of a record only when
-// the handler of the one before it has begun, so that it is not ahead of the store if the others are taken back.
+// handleClaimed runs the handlers of AtMostOnce for what a batch has claimed. Kafka gets the offset
+// of a record only when the handler of the one before it has begun, so that it is not ahead of the
+// store if the others are taken back.
 func (p *partition) handleClaimed(b *batch) (goOn bool) {
 	mode := p.route.Mode.(AtMostOnce)
 	began := time.Now()
@@ -85,8 +90,8 @@ func (p *partition) handleClaimed(b *batch) (goOn bool) {
 // errExited is why an event is lost whose handler has ended its goroutine.
 var errExited = errors.New("hapax: the handler ended its goroutine (runtime.Goexit, as t.FailNow does)")
 
-// giveBack takes back what the batch has claimed and no handler has begun, or counts it as lost if the partition is another
-// owner's by now.
+// giveBack takes back what the batch has claimed and no handler has begun, or counts it as lost if
+// the partition is another owner's by now.
 func (p *partition) giveBack() {
 	b, rest := p.backlog.rest()
 	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 && !p.open.Load() {
@@ -96,8 +101,8 @@ func (p *partition) giveBack() {
 	p.endBacklog(b, rest)
 }
 
-// endBacklog takes back what has not begun of a batch from the backlog, nil for none, and counts the rest. It is called by an
-// assignment that is still the owner, or with nothing to take back.
+// endBacklog takes back what has not begun of a batch from the backlog, nil for none, and counts
+// the rest. It is called by an assignment that is still the owner, or with nothing to take back.
 func (p *partition) endBacklog(b *batch, rest []claimed) {
 	if b == nil {
 		return
@@ -109,9 +114,9 @@ func (p *partition) endBacklog(b *batch, rest []claimed) {
 	p.c.m.tally(p.pos.Topic, stays)
 }
 
-// takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the first of them, in one
-// batch. They are lost if that fails, but for a store that has failed with Options.FailOpen: then the group's commit tells the
-// next owner of them.
+// takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the
+// first of them, in one batch. They are lost if that fails, but for a store that has failed with
+// Options.FailOpen: then the group's commit tells the next owner of them.
 func (p *partition) takeBack(b *batch, rest []claimed) (ok bool) {
 	if p.open.Load() { // without claims Kafka's offset is enough: it is that of the first of them
 		return true
@@ -144,7 +149,8 @@ func (p *partition) takeBack(b *batch, rest []claimed) (ok bool) {
 	return true
 }
 
-// rewind sets the store back to the first of the records, as it was before them: the offset, the dead letters, and the hold.
+// rewind sets the store back to the first of the records, as it was before them: the offset, the
+// dead letters, and the hold.
 func (p *partition) rewind(tx *engine.Tx, b *batch, rest []claimed) error {
 	first := rest[0].Record
 	at := engine.Offset{Next: first.Offset, LeaderEpoch: first.LeaderEpoch, TopicID: p.topicID}
@@ -166,7 +172,8 @@ func (p *partition) rewind(tx *engine.Tx, b *batch, rest []claimed) error {
 	return tx.SetHold(p.holdName(), low)
 }
 
-// dropLetters removes the batch's pending dead letters of records from the given offset on: these are judged again.
+// dropLetters removes the batch's pending dead letters of records from the given offset on: these
+// are judged again.
 func (b *batch) dropLetters(tx *engine.Tx, from int64) error {
 	kept := 0
 	for kept < len(b.letters) && b.letterAt[kept] < from {
@@ -182,7 +189,8 @@ func (b *batch) dropLetters(tx *engine.Tx, from int64) error {
 	return err
 }
 
-// handleInOrder handles the records of a batch one after the other, until all are done or the assignment ends.
+// handleInOrder handles the records of a batch one after the other, until all are done or the
+// assignment ends.
 func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 	var running *Record
 	defer func() {
@@ -205,8 +213,9 @@ func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 	return false
 }
 
-// handleSideBySide handles the records of a batch side by side, until all are done or the assignment ends. Handlers begin in
-// the order of offsets, so that those that have not begun are the last of the batch.
+// handleSideBySide handles the records of a batch side by side, until all are done or the
+// assignment ends. Handlers begin in the order of offsets, so that those that have not begun are
+// the last of the batch.
 func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 	w := newPool(p.route, len(b.claimed))
 	defer w.drain()

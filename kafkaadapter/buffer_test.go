@@ -10,7 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// Large records behind a stuck handler: what is buffered stays within the bound, and all of it is handled in the end.
+// Large records behind a stuck handler: what is buffered stays within the bound, and all of it is
+// handled in the end.
 func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 	const size, budget, records = 256 << 10, 8 << 20, 200
 	r := newRig(t, 1)

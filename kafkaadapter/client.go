@@ -9,7 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// owned are the client options that the adapter sets: a host that set them too would be overruled in silence.
+// owned are the client options that the adapter sets: a host that set them too would be overruled
+// in silence.
 var owned = []struct {
 	name string
 	hint string
@@ -48,8 +49,8 @@ func checkClient(opts []kgo.Opt) error {
 	return nil
 }
 
-// fetches is the number of fetches that the client has under way or buffered at a time, each of at most maxFetchBytes: the
-// client's half of Batching.MaxBufferedBytes is divided among them.
+// fetches is the number of fetches that the client has under way or buffered at a time, each of at
+// most maxFetchBytes: the client's half of Batching.MaxBufferedBytes is divided among them.
 const (
 	fetches       = 16
 	maxFetchBytes = 50 << 20
@@ -68,8 +69,9 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.WithHooks(newClient{c}),
 		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Without it the client does not fail a dead letter whose outcome is unknown when its context ends, and retries without
-		// a pause. Dead letters are published at least once in any case.
+		// Without it the client does not fail a dead letter whose outcome is unknown when its
+		// context ends, and retries without a pause. Dead letters are published at least once in
+		// any case.
 		kgo.AllowIdempotentProduceCancellation(),
 		kgo.KeepControlRecords(),                          // so that the position passes the markers at a log's end
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), // adjust decides; without it the next line means the log's end

@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// BenchmarkConcurrency handles records of 1,000 keys of one partition with a handler that takes 50 ms. Compare handlers=1,
-// where handlers run one after the other, with handlers=16.
+// BenchmarkConcurrency handles records of 1,000 keys of one partition with a handler that takes 50
+// ms. Compare handlers=1, where handlers run one after the other, with handlers=16.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, handlers := range []int{1, 16} {
 		b.Run(fmt.Sprintf("handlers=%d", handlers), func(b *testing.B) {

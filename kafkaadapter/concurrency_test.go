@@ -31,8 +31,8 @@ func (r *rig) keyed(key, id string) *kgo.Record {
 	return rec
 }
 
-// A barrier holds handlers until n have come. If they do not come soon it opens with an error for each, or the test would
-// wait for ever.
+// A barrier holds handlers until n have come. If they do not come soon it opens with an error for
+// each, or the test would wait for ever.
 type barrier struct {
 	n    int32
 	came atomic.Int32
@@ -101,7 +101,8 @@ func TestHandlersOfDifferentKeysRunSideBySide(t *testing.T) {
 	}
 }
 
-// Records of one key are handled in order, never side by side, whether the key is Kafka's or the application's.
+// Records of one key are handled in order, never side by side, whether the key is Kafka's or the
+// application's.
 func TestHandlersOfOneKeyRunInOrder(t *testing.T) {
 	const keys, each = 4, 30
 	byID := func(rec *Record) []byte { return rec.Event.ID[:2] }
@@ -201,7 +202,8 @@ func TestFailureBesideOthersCommitsThePrefix(t *testing.T) {
 	}
 }
 
-// Records with different keys that change one application key run again, and the sum is that of one after the other.
+// Records with different keys that change one application key run again, and the sum is that of one
+// after the other.
 func TestHandlersThatShareAnApplicationKeyRunAgain(t *testing.T) {
 	const n = 8
 	r := newRig(t, 1)
@@ -232,7 +234,8 @@ func TestHandlersThatShareAnApplicationKeyRunAgain(t *testing.T) {
 	}
 }
 
-// The second record with one event waits for the first, and is a duplicate without a call of the handler.
+// The second record with one event waits for the first, and is a duplicate without a call of the
+// handler.
 func TestDuplicatesBesideEachOtherAreHandledOnce(t *testing.T) {
 	r := newRig(t, 1)
 	r.Produce(t, r.keyed("k0", "a"), r.keyed("k1", "a"), r.keyed("k2", "b"), r.keyed("k3", "a"))
@@ -308,7 +311,8 @@ func TestEndBeginsNoMoreHandlers(t *testing.T) {
 	r.checkOnce(t, numbered("a", handlers)...)
 }
 
-// Handlers of AtMostOnce begin in the order of offsets. When the assignment ends, what has not begun is taken back.
+// Handlers of AtMostOnce begin in the order of offsets. When the assignment ends, what has not
+// begun is taken back.
 func TestEndTakesBackWhatHasNotBegunSideBySide(t *testing.T) {
 	const n, handlers = 16, 4
 	r := newRig(t, 1)
@@ -377,7 +381,8 @@ func TestAfterAnUncleanStopNothingRunsSideBySide(t *testing.T) {
 	r.checkOnce(t, ids...)
 }
 
-// A handler that ends its goroutine ends Run with an error, and what was done beside it does not commit.
+// A handler that ends its goroutine ends Run with an error, and what was done beside it does not
+// commit.
 func TestHandlerThatEndsItsGoroutineEndsRun(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", 4)...)
@@ -417,7 +422,8 @@ func TestLossBesideOthersIsCounted(t *testing.T) {
 	m.stop(t)
 }
 
-// The power is cut while records are under way: each event takes effect once, and the order of each key holds.
+// The power is cut while records are under way: each event takes effect once, and the order of each
+// key holds.
 func TestPowerCutsWhileHandlersRunSideBySide(t *testing.T) {
 	const keys, events, rounds = 10, 300, 8
 	r := newRig(t, 1)

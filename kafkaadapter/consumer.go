@@ -16,9 +16,10 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A Consumer reads topics as a member of a group and hands each event to the mode's handler. New makes one; Run runs it.
-// Several consumers of one process may share an engine: partitions then move between them. Members of a group that do
-// not share a store are stopped as soon as a partition moves (ErrForeignStore).
+// A Consumer reads topics as a member of a group and hands each event to the mode's handler. New
+// makes one; Run runs it. Several consumers of one process may share an engine: partitions then
+// move between them. Members of a group that do not share a store are stopped as soon as a
+// partition moves (ErrForeignStore).
 type Consumer struct {
 	links links // to the store
 	opt   Options
@@ -56,8 +57,8 @@ type topicPartition struct {
 
 func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }
 
-// New checks everything that can be checked without a broker. The engine stays the caller's; close it after Run. It may be nil
-// if Options.FailOpen is set, which opens it.
+// New checks everything that can be checked without a broker. The engine stays the caller's; close
+// it after Run. It may be nil if Options.FailOpen is set, which opens it.
 func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	if eng == nil && options.FailOpen == nil {
 		return nil, fmt.Errorf("%w: the engine is nil: open one with engine.Open", ErrOption)
@@ -92,10 +93,12 @@ func (c *Consumer) Stopped() (all []*StopError) {
 	return all
 }
 
-// Run consumes until ctx ends, and then lets the handlers that run finish, for at most Options.Timeouts.Shutdown. It
-// returns nil after that; an error that wraps context.DeadlineExceeded if handlers had to be cut off; or what made
-// going on impossible: a failed store (without Options.FailOpen), a group that refuses this member. A partition that cannot be read does not end
-// Run (see Stopped). What was committed to the store is there in any case.
+// Run consumes until ctx ends, and then lets the handlers that run finish, for at most
+// Options.Timeouts.Shutdown. It returns nil after that; an error that wraps
+// context.DeadlineExceeded if handlers had to be cut off; or what made going on impossible: a
+// failed store (without Options.FailOpen), a group that refuses this member. A partition that
+// cannot be read does not end Run (see Stopped). What was committed to the store is there in any
+// case.
 func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.ran.Swap(true) {
 		return ErrAlreadyRan
@@ -149,8 +152,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	}
 }
 
-// A newClient takes the client over when it is made and before it joins the group: its callbacks may come before
-// kgo.NewClient has returned it.
+// A newClient takes the client over when it is made and before it joins the group: its callbacks
+// may come before kgo.NewClient has returned it.
 type newClient struct{ c *Consumer }
 
 var _ kgo.HookNewClient = newClient{}
@@ -179,7 +182,8 @@ func (c *Consumer) lookForTopics(ctx context.Context) {
 	}
 }
 
-// bind makes sure that no other group claims in the scopes of the routes, unless that is wanted, and gets the store's secret.
+// bind makes sure that no other group claims in the scopes of the routes, unless that is wanted,
+// and gets the store's secret.
 func (c *Consumer) bind(ctx context.Context, eng *engine.Engine) (*link, error) {
 	var secret []byte
 	err := eng.Update(ctx, func(tx *engine.Tx) (err error) {
@@ -236,8 +240,8 @@ func (c *Consumer) fail(err error) {
 	}
 }
 
-// shutdown lets the partitions end, commits their offsets to Kafka, and leaves the group. A static member stays in it,
-// and has its partitions back if it returns within the session timeout.
+// shutdown lets the partitions end, commits their offsets to Kafka, and leaves the group. A static
+// member stays in it, and has its partitions back if it returns within the session timeout.
 func (c *Consumer) shutdown() error {
 	c.closing.Store(true)
 	c.client.AllowRebalance()
@@ -258,8 +262,8 @@ func (c *Consumer) shutdown() error {
 	return nil
 }
 
-// leaveTime is how long the brokers may take to let the member go. One that does not answer must not keep the process;
-// it forgets the member after the session timeout.
+// leaveTime is how long the brokers may take to let the member go. One that does not answer must
+// not keep the process; it forgets the member after the session timeout.
 const leaveTime = 3 * time.Second
 
 func (c *Consumer) leave() {
@@ -286,8 +290,9 @@ func (c *Consumer) partition(tp topicPartition) *partition {
 	return c.parts[tp]
 }
 
-// whileAssigned runs fn if p is what the client fetches for. A pause or a stop that comes late must not hit the next
-// assignment of the same partition. fn may be called under p.mu; it does not block.
+// whileAssigned runs fn if p is what the client fetches for. A pause or a stop that comes late must
+// not hit the next assignment of the same partition. fn may be called under p.mu; it does not
+// block.
 func (c *Consumer) whileAssigned(p *partition, fn func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,7 +323,8 @@ func (c *Consumer) share() {
 	c.queueBytes.Store(c.opt.Batching.MaxBufferedBytes / 2 / int64(max(1, len(c.parts))))
 }
 
-// forget asks for a partition's topic to be forgotten by the client and found again. The partitions are assigned anew then.
+// forget asks for a partition's topic to be forgotten by the client and found again. The partitions
+// are assigned anew then.
 func (c *Consumer) forget(p *partition) {
 	select {
 	case c.forgetting <- p:
@@ -326,7 +332,8 @@ func (c *Consumer) forget(p *partition) {
 	}
 }
 
-// forgetLoop does what forget asks for: the client waits for the callbacks then, and they wait for the goroutines.
+// forgetLoop does what forget asks for: the client waits for the callbacks then, and they wait for
+// the goroutines.
 func (c *Consumer) forgetLoop(ctx context.Context) {
 	for {
 		select {

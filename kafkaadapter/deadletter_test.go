@@ -178,7 +178,8 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 	}
 }
 
-// What own-commit has claimed does not wait for the broker, and is not lost if the process ends while it would.
+// What own-commit has claimed does not wait for the broker, and is not lost if the process ends
+// while it would.
 func TestClaimedEventsDoNotWaitForADeadLetter(t *testing.T) {
 	r := newRig(t, 1)
 	r.DeleteTopic(t, r.topic+"-dlt")

@@ -142,7 +142,8 @@ func TestEachRecordAlone(t *testing.T) {
 	r.checkOnce(t, ids...)
 }
 
-// The process dies in the handler: the store is what survived, and nothing more of the old run reaches it.
+// The process dies in the handler: the store is what survived, and nothing more of the old run
+// reaches it.
 func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("a", 10)
@@ -232,7 +233,8 @@ func TestAfterACrashEachAttemptIsStoredBeforeItsHandler(t *testing.T) {
 	}
 }
 
-// hold claims an event in a transaction that stays open until release is called, and is then undone.
+// hold claims an event in a transaction that stays open until release is called, and is then
+// undone.
 func (r *rig) hold(t *testing.T, id string) (release func()) {
 	t.Helper()
 	held, end, done := make(chan struct{}), make(chan struct{}), make(chan struct{})

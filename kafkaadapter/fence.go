@@ -10,8 +10,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A fence makes an assignment the owner of its partition in the store. Each batch reads the owner, so that no batch of an
-// assignment commits after it has lost the partition. The fence also keeps the attempts at the next record.
+// A fence makes an assignment the owner of its partition in the store. Each batch reads the owner,
+// so that no batch of an assignment commits after it has lost the partition. The fence also keeps
+// the attempts at the next record.
 type fence struct {
 	eng   func() *engine.Engine
 	pos   engine.Position
@@ -31,8 +32,8 @@ func newFence(eng func() *engine.Engine, pos engine.Position) fence {
 	return f
 }
 
-// take makes the assignment the owner. If the owner before it did not leave, as many records as its batches held are
-// handled with care.
+// take makes the assignment the owner. If the owner before it did not leave, as many records as its
+// batches held are handled with care.
 func (f *fence) take(tx *engine.Tx, width int) error {
 	old, err := readOwner(tx, f.pos)
 	if err != nil {
@@ -49,8 +50,8 @@ func (f *fence) take(tx *engine.Tx, width int) error {
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, f.width}.encode())
 }
 
-// check fails if the partition has another owner by now. The read is part of the transaction: an owner that comes before
-// the transaction commits is a conflict.
+// check fails if the partition has another owner by now. The read is part of the transaction: an
+// owner that comes before the transaction commits is a conflict.
 func (f *fence) check(tx *engine.Tx) error {
 	o, err := readOwner(tx, f.pos)
 	if err == nil && o.token != f.token {
@@ -59,14 +60,14 @@ func (f *fence) check(tx *engine.Tx) error {
 	return err
 }
 
-// widen stores that batches may hold width records. It is stored before they are made, so that after a crash it is known
-// how many records may have been under way.
+// widen stores that batches may hold width records. It is stored before they are made, so that
+// after a crash it is known how many records may have been under way.
 func (f *fence) widen(tx *engine.Tx, width uint32) error {
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, width}.encode())
 }
 
-// release makes nobody the owner, unless there is another one. It always writes, so that a transaction that has read the
-// owner before is in conflict with it, or came before it.
+// release makes nobody the owner, unless there is another one. It always writes, so that a
+// transaction that has read the owner before is in conflict with it, or came before it.
 func (f *fence) release() error {
 	eng := f.eng()
 	if eng == nil {
@@ -87,7 +88,8 @@ func (f *fence) release() error {
 // fenceTime bounds the wait for the store where an assignment is cut off.
 const fenceTime = time.Second
 
-// mark stores that an attempt at the record begins, so that it counts even if the process does not survive it.
+// mark stores that an attempt at the record begins, so that it counts even if the process does not
+// survive it.
 func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 	if f.marked {
 		return nil
@@ -112,8 +114,9 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 	return err
 }
 
-// leave ends the ownership in order, from the goroutine. An attempt that was stored and did not begin is taken back; one
-// that was cut off stays, since nothing of this owner commits any more by then.
+// leave ends the ownership in order, from the goroutine. An attempt that was stored and did not
+// begin is taken back; one that was cut off stays, since nothing of this owner commits any more by
+// then.
 func (f *fence) leave(p *partition) {
 	if !f.taken || p.ctx.Err() != nil || p.open.Load() {
 		return
@@ -138,7 +141,8 @@ func (f *fence) unmark(ctx context.Context) error {
 	}, engine.Retries(100))
 }
 
-// readTries reads the attempts at the next record. One that was stored and did not begin is taken back.
+// readTries reads the attempts at the next record. One that was stored and did not begin is taken
+// back.
 func (f *fence) readTries(tx *engine.Tx) (err error) {
 	if f.tries, err = readAttempts(tx, f.pos); err != nil || !f.marked {
 		return err

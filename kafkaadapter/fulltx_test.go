@@ -23,8 +23,8 @@ func filling(id string) func(context.Context, *engine.Tx, *Record) error {
 	}
 }
 
-// A record whose handler leaves no room for what the adapter writes does not end Run, which would meet it again after each
-// restart: its attempts fail.
+// A record whose handler leaves no room for what the adapter writes does not end Run, which would
+// meet it again after each restart: its attempts fail.
 func TestRecordThatFillsTheTransactionIsADeadLetter(t *testing.T) {
 	fill := filling("big")
 	for name, mode := range map[string]func(*rig) (Transactional, Concurrency){

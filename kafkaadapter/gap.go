@@ -12,12 +12,14 @@ import (
 // rawFetchBytes is the size of one raw fetch.
 const rawFetchBytes = 1 << 20
 
-// A survey is what a raw fetch has found in a part of a log: the offsets of the records that a consumer has to see.
+// A survey is what a raw fetch has found in a part of a log: the offsets of the records that a
+// consumer has to see.
 //
-// Offsets have gaps where records were aborted or compacted. A gap also remains where the client has skipped a batch whose
-// header was damaged on the way: the checksum of a batch does not cover its offset. So each gap is looked at once more, in
-// a fetch of its own that is decoded apart. The survey covers more than the gap, so that a compacted topic costs one more
-// fetch for each rawFetchBytes and not one for each gap.
+// Offsets have gaps where records were aborted or compacted. A gap also remains where the client
+// has skipped a batch whose header was damaged on the way: the checksum of a batch does not cover
+// its offset. So each gap is looked at once more, in a fetch of its own that is decoded apart. The
+// survey covers more than the gap, so that a compacted topic costs one more fetch for each
+// rawFetchBytes and not one for each gap.
 type survey struct {
 	from, to int64
 	records  []int64 // ascending
@@ -127,8 +129,8 @@ func (p *partition) rawFetch(ctx context.Context, offset int64) (*kmsg.FetchResp
 	return nil, kerr.UnknownTopicOrPartition
 }
 
-// missing stops a partition whose offsets have a gap that nothing explains. The next try reads it again from the store's
-// offset: what was damaged on the way comes whole then.
+// missing stops a partition whose offsets have a gap that nothing explains. The next try reads it
+// again from the store's offset: what was damaged on the way comes whole then.
 func (p *partition) missing(err error) state {
 	if p.isEnding() {
 		return ended

@@ -37,7 +37,8 @@ func (f *flipping) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Headers of batches have bytes that no checksum covers. The client skips such a batch, with an error or without.
+// Headers of batches have bytes that no checksum covers. The client skips such a batch, with an
+// error or without.
 func TestBatchThatTheClientSkipsIsNotLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		at      int
@@ -80,7 +81,8 @@ func TestBatchThatTheClientSkipsIsNotLost(t *testing.T) {
 	}
 }
 
-// Offsets that are missing for a good reason stop nothing: aborted records, compacted ones, markers.
+// Offsets that are missing for a good reason stop nothing: aborted records, compacted ones,
+// markers.
 func TestGapsOfCompactionAndTransactionsAreExplained(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	r := newRig(t, 1)

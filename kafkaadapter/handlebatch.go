@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// FailedAt marks an error of Transactional.HandleBatch with the index of the first record that failed: the records before
-// it are handled again as a batch and commit, and this record alone has failed an attempt. Permanent and Transient may
-// mark err as well.
+// FailedAt marks an error of Transactional.HandleBatch with the index of the first record that
+// failed: the records before it are handled again as a batch and commit, and this record alone has
+// failed an attempt. Permanent and Transient may mark err as well.
 func FailedAt(index int, err error) error {
 	if err == nil {
 		return nil
@@ -24,15 +24,15 @@ type failedAtError struct {
 func (e *failedAtError) Error() string { return e.err.Error() }
 func (e *failedAtError) Unwrap() error { return e.err }
 
-// A blame is why a record cannot commit, found out in a transaction that was undone. In the next one the record counts as
-// failed, and its handler is not called.
+// A blame is why a record cannot commit, found out in a transaction that was undone. In the next
+// one the record counts as failed, and its handler is not called.
 type blame struct {
 	offset int64
 	err    error
 }
 
-// A batchFailure says that HandleBatch has failed. It undoes the transaction, and has no Unwrap: what it is due to says
-// nothing about the transaction.
+// A batchFailure says that HandleBatch has failed. It undoes the transaction, and has no Unwrap:
+// what it is due to says nothing about the transaction.
 type batchFailure struct {
 	err    error
 	offset int64 // of the record that failed, -1 if that is not known
@@ -71,8 +71,8 @@ func (b *batch) handleGroup() error {
 	return failure
 }
 
-// batchFailed notes what a batch of n records tells about the record that failed. As long as that is not known, batches are
-// halved: the record is among the next p.suspects.
+// batchFailed notes what a batch of n records tells about the record that failed. As long as that
+// is not known, batches are halved: the record is among the next p.suspects.
 func (p *partition) batchFailed(n int, failure *batchFailure) {
 	if failure.offset >= 0 {
 		p.blame, p.suspects = &blame{failure.offset, failure.err}, 0

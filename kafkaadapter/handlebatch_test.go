@@ -14,14 +14,16 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// A group is one call of HandleBatch: the ids of its records, the attempt at the first of them, and what it returned.
+// A group is one call of HandleBatch: the ids of its records, the attempt at the first of them, and
+// what it returned.
 type group struct {
 	ids     []string
 	attempt int
 	err     error
 }
 
-// groups is a mode whose HandleBatch counts its events in the store, and then returns what f does. Its calls are noted.
+// groups is a mode whose HandleBatch counts its events in the store, and then returns what f does.
+// Its calls are noted.
 func (r *rig) groups(attempts int, f func(ids []string) error) (mode Transactional, calls func() []group) {
 	var all []group
 	mode = Transactional{MaxAttempts: attempts, HandleBatch: func(ctx context.Context, tx *engine.Tx, recs []*Record) error {
@@ -237,7 +239,8 @@ func TestBatchInConflictRunsAgain(t *testing.T) {
 	}
 }
 
-// After an unclean end each record is handled alone, its attempt stored before: one that kills the process is found.
+// After an unclean end each record is handled alone, its attempt stored before: one that kills the
+// process is found.
 func TestBatchesAfterAnUncleanEndHaveOneRecord(t *testing.T) {
 	r := newRig(t, 1)
 	ids := append(numbered("a", 9), "poison")

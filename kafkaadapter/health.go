@@ -23,11 +23,12 @@ type health struct {
 	letters atomic.Pointer[error] // why dead letters cannot be published, as far as the brokers have said so
 }
 
-// Ready returns nil while the consumer is a member of its group and reads all partitions that are assigned to it: each
-// has been looked up, is owned, and is not stopped, and the dead-letter topics exist and may be written to. A paused
-// partition counts as read, and a member without partitions is ready. Otherwise the error wraps ErrNotReady, the StopError
-// of each stopped partition, and ErrUnprotected while records are handled without claims (Options.FailOpen). Ready asks no
-// broker, and is safe for concurrent use.
+// Ready returns nil while the consumer is a member of its group and reads all partitions that are
+// assigned to it: each has been looked up, is owned, and is not stopped, and the dead-letter topics
+// exist and may be written to. A paused partition counts as read, and a member without partitions
+// is ready. Otherwise the error wraps ErrNotReady, the StopError of each stopped partition, and
+// ErrUnprotected while records are handled without claims (Options.FailOpen). Ready asks no broker,
+// and is safe for concurrent use.
 func (c *Consumer) Ready() error {
 	if c.health.outcome.Load() != nil {
 		return fmt.Errorf("%w: Run has returned", ErrNotReady)
@@ -58,10 +59,11 @@ func (c *Consumer) Ready() error {
 	return nil
 }
 
-// Live returns nil unless only a new process can help: Run has returned, the engine's store has failed and
-// Options.FailOpen is not set, or a handler has run for longer than Timeouts.Drain after the end of its context, which
-// Route.HandlerTimeout brings about. The error wraps ErrNotLive and the cause. Before Run, and while brokers or dead
-// letters make the consumer wait, it is live. Live is safe for concurrent use.
+// Live returns nil unless only a new process can help: Run has returned, the engine's store has
+// failed and Options.FailOpen is not set, or a handler has run for longer than Timeouts.Drain after
+// the end of its context, which Route.HandlerTimeout brings about. The error wraps ErrNotLive and
+// the cause. Before Run, and while brokers or dead letters make the consumer wait, it is live. Live
+// is safe for concurrent use.
 func (c *Consumer) Live() error {
 	if o := c.health.outcome.Load(); o != nil {
 		if *o == nil {
@@ -81,10 +83,12 @@ func (c *Consumer) Live() error {
 	return nil
 }
 
-// ReadyHandler returns a handler for readiness probes: 200 while Ready returns nil, 503 with its error otherwise.
+// ReadyHandler returns a handler for readiness probes: 200 while Ready returns nil, 503 with its
+// error otherwise.
 func (c *Consumer) ReadyHandler() http.Handler { return probe(c.Ready) }
 
-// LiveHandler returns a handler for liveness probes: 200 while Live returns nil, 503 with its error otherwise.
+// LiveHandler returns a handler for liveness probes: 200 while Live returns nil, 503 with its error
+// otherwise.
 func (c *Consumer) LiveHandler() http.Handler { return probe(c.Live) }
 
 func probe(check func() error) http.Handler {

@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// holdName is the name of the hold that keeps the weeks a partition still needs: kafka/<group>/<topic>/<partition>, with
-// a hash in the group's place if that is too long.
+// holdName is the name of the hold that keeps the weeks a partition still needs:
+// kafka/<group>/<topic>/<partition>, with a hash in the group's place if that is too long.
 func (p *partition) holdName() string {
 	name := fmt.Sprintf("kafka/%s/%s/%d", p.pos.Group, p.pos.Topic, p.pos.Partition)
 	if len(name) > engine.MaxHoldNameBytes {
@@ -21,8 +21,8 @@ func (p *partition) holdName() string {
 	return name
 }
 
-// holdAtStart keeps every week until the first batch has told how late the partition's events are, unless an earlier
-// assignment has left its hold and this one goes on from there.
+// holdAtStart keeps every week until the first batch has told how late the partition's events are,
+// unless an earlier assignment has left its hold and this one goes on from there.
 func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
 	for _, h := range p.engine().Holds() {
 		if goesOn && h.Name == p.holdName() {
@@ -35,9 +35,10 @@ func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
 	return tx.SetHold(p.holdName(), at)
 }
 
-// hold moves the hold with a batch: to the partition's low mark, the lowest event time of the batch, less the allowed
-// lateness; if the partition is caught up, to now less the allowed lateness, which keeps nothing that would expire. The
-// hold stays when the consumer ends, so that no week goes that its unread records need.
+// hold moves the hold with a batch: to the partition's low mark, the lowest event time of the
+// batch, less the allowed lateness; if the partition is caught up, to now less the allowed
+// lateness, which keeps nothing that would expire. The hold stays when the consumer ends, so that
+// no week goes that its unread records need.
 func (p *partition) hold(tx *engine.Tx, o *batch) (err error) {
 	mark := time.UnixMilli(o.low)
 	switch {
@@ -50,7 +51,8 @@ func (p *partition) hold(tx *engine.Tx, o *batch) (err error) {
 	return err
 }
 
-// moveHold writes the hold if that moves it into another week, and returns where to; the zero time if it stays.
+// moveHold writes the hold if that moves it into another week, and returns where to; the zero time
+// if it stays.
 func (p *partition) moveHold(tx *engine.Tx, mark time.Time) (time.Time, error) {
 	at := holdable(mark.Add(-p.route.AllowedLateness))
 	if sameWeek(at, p.heldAt()) {
@@ -80,7 +82,8 @@ func (p *partition) moveIdleHold() error {
 	return err
 }
 
-// firstHoldable is the start of the second week there is: a hold cannot be at the zero time, which is in the first.
+// firstHoldable is the start of the second week there is: a hold cannot be at the zero time, which
+// is in the first.
 var firstHoldable = time.Date(1, 1, 8, 0, 0, 0, 0, time.UTC)
 
 // holdable returns at, or the first time that a hold can have.

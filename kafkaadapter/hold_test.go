@@ -35,7 +35,8 @@ func weekOf(t *testing.T, at time.Time) weekbucket.Week {
 	return w
 }
 
-// lagging starts a consumer with a backlog of two records: one of three weeks ago is handled, the next one is stuck.
+// lagging starts a consumer with a backlog of two records: one of three weeks ago is handled, the
+// next one is stuck.
 func lagging(t *testing.T) (r *rig, m *member, old time.Time, release chan struct{}) {
 	t.Helper()
 	r = newRig(t, 1)

@@ -22,8 +22,9 @@ import (
 
 var errUndone = errors.New("undone")
 
-// BenchmarkJudge judges one batch of new events with a handler that does nothing, again and again: what it claims is undone
-// before it commits, so that the store has no part in it. With telemetry, the tracer records nothing.
+// BenchmarkJudge judges one batch of new events with a handler that does nothing, again and again:
+// what it claims is undone before it commits, so that the store has no part in it. With telemetry,
+// the tracer records nothing.
 func BenchmarkJudge(b *testing.B) {
 	for name, observer := range judgeObservers(b) {
 		b.Run(name, func(b *testing.B) {

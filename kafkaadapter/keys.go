@@ -43,9 +43,9 @@ func secretKey() []byte { return append([]byte(KeyPrefix), keySecret) }
 
 func scopeKey(scope string) []byte { return append(append([]byte(KeyPrefix), keyScope), scope...) }
 
-// An owner says who may commit for a partition: every batch reads it, and taking the partition over or away changes it,
-// so that a batch of an old assignment is in conflict and is not applied. The zero token is nobody's; it is what a clean
-// end of an assignment leaves.
+// An owner says who may commit for a partition: every batch reads it, and taking the partition over
+// or away changes it, so that a batch of an old assignment is in conflict and is not applied. The
+// zero token is nobody's; it is what a clean end of an assignment leaves.
 type owner struct {
 	token [16]byte
 	width uint32 // the most records that a batch of this owner has held: what may have been under way when it died

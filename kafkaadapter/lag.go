@@ -29,8 +29,8 @@ func (e *logEnds) tell(end, stable int64) {
 	}
 }
 
-// freshFor is how long the broker's word on the end of the log counts. A partition that could not be fetched for weeks
-// must not be taken for one that is caught up.
+// freshFor is how long the broker's word on the end of the log counts. A partition that could not
+// be fetched for weeks must not be taken for one that is caught up.
 const freshFor = time.Minute
 
 // caughtUp reports whether next is the last stable offset, as the broker told not long ago.
@@ -38,8 +38,8 @@ func (e *logEnds) caughtUp(next int64) bool {
 	return time.Since(time.Unix(0, e.stableAt.Load())) < freshFor && next >= e.stable.Load()
 }
 
-// lagLoop asks the brokers for the ends of the logs, off the poll path: the lag of a partition is known also while it is
-// paused, stopped or idle.
+// lagLoop asks the brokers for the ends of the logs, off the poll path: the lag of a partition is
+// known also while it is paused, stopped or idle.
 func (c *Consumer) lagLoop(ctx context.Context) {
 	t := time.NewTicker(c.opt.Telemetry.LagInterval)
 	defer t.Stop()
@@ -89,14 +89,15 @@ func listed(offsets kadm.ListedOffsets, p *partition) int64 {
 	return -1
 }
 
-// unanswered reports whether the partition waits for the broker: there are records that it does not send, or it has not
-// told for long whether there are.
+// unanswered reports whether the partition waits for the broker: there are records that it does not
+// send, or it has not told for long whether there are.
 func (p *partition) unanswered() bool {
 	told := time.Since(time.Unix(0, p.ends.stableAt.Load()))
 	return p.ends.stable.Load() > p.next || told > max(p.c.opt.Timeouts.Silence, 2*p.c.opt.Telemetry.LagInterval)
 }
 
-// isSilent reports whether an idle partition has waited for the broker for longer than Timeouts.Silence.
+// isSilent reports whether an idle partition has waited for the broker for longer than
+// Timeouts.Silence.
 func (p *partition) isSilent() bool {
 	switch {
 	case !p.unanswered():

@@ -97,7 +97,8 @@ func TestRefusedLetterStopsItsPartitionUntilTheTopicTakesIt(t *testing.T) {
 	r.checkOnce(t, "a", "b")
 }
 
-// A letter without its value points to the record, is no replay as it is, and is one when the value is restored.
+// A letter without its value points to the record, is no replay as it is, and is one when the value
+// is restored.
 func TestRefusedLetterIsPublishedWithoutItsValue(t *testing.T) {
 	for name, headers := range map[string][]kgo.RecordHeader{"id": {{Key: "message_id", Value: []byte("poison")}}, "position": nil} {
 		t.Run(name, func(t *testing.T) {

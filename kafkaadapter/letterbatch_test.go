@@ -47,7 +47,8 @@ func TestRecordsOutOfTheWeeksAreDeadLettersByDefault(t *testing.T) {
 	}
 }
 
-// The letters of a batch are one entry of the store: after a crash all of them are published, and no record is skipped.
+// The letters of a batch are one entry of the store: after a crash all of them are published, and
+// no record is skipped.
 func TestLettersOfABatchSurviveACrashTogether(t *testing.T) {
 	r := newRig(t, 1)
 	r.DeleteTopic(t, r.topic+"-dlt")

@@ -12,12 +12,13 @@ import (
 // maxLetterBytes is how many bytes of dead letters a batch may have before it ends.
 const maxLetterBytes = 1 << 20
 
-// maxStoredLetter is how many bytes a letter may have that is stored alone. The rest of a transaction is for the claim,
-// the offset and the adapter's own keys.
+// maxStoredLetter is how many bytes a letter may have that is stored alone. The rest of a
+// transaction is for the claim, the offset and the adapter's own keys.
 const maxStoredLetter = engine.MaxTxBytes - 1<<20
 
-// deadLetter makes a dead letter of a record: the letter, the claim that is marked dead-lettered, and the next offset
-// commit in one batch. After that batch no other begins until the broker has acknowledged all its letters.
+// deadLetter makes a dead letter of a record: the letter, the claim that is marked dead-lettered,
+// and the next offset commit in one batch. After that batch no other begins until the broker has
+// acknowledged all its letters.
 func (b *batch) deadLetter(r *Record, why deadletter.Reason, cause error, claimed bool) error {
 	f := deadletter.Failure{Reason: why, Err: cause, Attempts: b.attemptsAt(r.Record), Event: r.identity()}
 	if claimed {
@@ -51,8 +52,9 @@ func (b *batch) keepLetters() (err error) {
 	return err
 }
 
-// publish publishes the partition's pending dead letters and deletes them from the store after the broker has acknowledged
-// all of them: each is published at least once. If the broker refuses any, the partition is stopped and they are retried.
+// publish publishes the partition's pending dead letters and deletes them from the store after the
+// broker has acknowledged all of them: each is published at least once. If the broker refuses any,
+// the partition is stopped and they are retried.
 func (p *partition) publish() state {
 	if p.pending == nil { // an earlier owner may have left some
 		if err := p.readPending(); err != nil {

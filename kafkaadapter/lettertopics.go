@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ErrLetterTopic says that dead letters cannot be written to their topic, as the brokers say before there is any. See
-// Consumer.Ready.
+// ErrLetterTopic says that dead letters cannot be written to their topic, as the brokers say before
+// there is any. See Consumer.Ready.
 var ErrLetterTopic = errors.New("hapax: a dead-letter topic cannot be written")
 
 // letterTopics are the dead-letter topics of all routes, each once.
@@ -31,8 +31,8 @@ func (o *Options) letterTopics() (all []string) {
 	return slices.Compact(all)
 }
 
-// batchBytes is the client's limit of a batch before compression. What a dead-letter topic takes is for the broker to
-// say, and the publisher makes the batches small.
+// batchBytes is the client's limit of a batch before compression. What a dead-letter topic takes is
+// for the broker to say, and the publisher makes the batches small.
 func (c *Consumer) batchBytes(topic string) int32 {
 	if slices.Contains(c.opt.letterTopics(), topic) {
 		return 1 << 30 // the most that the client takes
@@ -40,8 +40,8 @@ func (c *Consumer) batchBytes(topic string) int32 {
 	return 1 << 20
 }
 
-// letterTopicLoop looks at the dead-letter topics, again every Telemetry.LagInterval until all can be written. A fault is
-// logged when it is new.
+// letterTopicLoop looks at the dead-letter topics, again every Telemetry.LagInterval until all can
+// be written. A fault is logged when it is new.
 func (c *Consumer) letterTopicLoop(ctx context.Context) {
 	logged := make(map[string]string)
 	for {
@@ -68,8 +68,8 @@ func (c *Consumer) letterTopicLoop(ctx context.Context) {
 	}
 }
 
-// letterTopicFaults asks the brokers whether each dead-letter topic exists and may be written to. An error means that
-// they did not answer.
+// letterTopicFaults asks the brokers whether each dead-letter topic exists and may be written to.
+// An error means that they did not answer.
 func (c *Consumer) letterTopicFaults(ctx context.Context) (faults []error, err error) {
 	topics := c.opt.letterTopics()
 	if len(topics) == 0 {

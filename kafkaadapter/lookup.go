@@ -22,7 +22,8 @@ const (
 	logEnd   = -1
 )
 
-// lookUp asks the brokers for what takeOver needs. The partition is paused meanwhile, and its queue is closed.
+// lookUp asks the brokers for what takeOver needs. The partition is paused meanwhile, and its queue
+// is closed.
 func (p *partition) lookUp() state {
 	p.queue.close()
 	p.taken = nil
@@ -61,8 +62,8 @@ func (p *partition) lookUp() state {
 	return takingOver
 }
 
-// readsAnotherTopic reports whether the client has to forget the topic before the partition can be read: it keeps asking
-// for a topic that was created again by the id of the old one.
+// readsAnotherTopic reports whether the client has to forget the topic before the partition can be
+// read: it keeps asking for a topic that was created again by the id of the old one.
 func (p *partition) readsAnotherTopic(v *view) bool {
 	follow := p.recovery().Recreated != Stop
 	return errors.Is(p.cause, kerr.UnknownTopicID) && (v.topicID == p.topicID || follow) ||
@@ -80,7 +81,8 @@ func reasonOf(err error) string {
 	return "unreachable"
 }
 
-// ask looks the partition up, in the store and at the brokers; without a link it takes what is known of the store. It asks again for a while if the error may pass soon: leaders may be moving.
+// ask looks the partition up, in the store and at the brokers; without a link it takes what is
+// known of the store. It asks again for a while if the error may pass soon: leaders may be moving.
 func (p *partition) ask(l *link) (v *view, err error) {
 	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
 	defer cancel()
@@ -136,8 +138,8 @@ func (p *partition) askOnce(ctx context.Context, l *link) (*view, error) {
 	return v, err
 }
 
-// topic returns the id of a topic and the number of its partitions. Partitions that are looked up at one time share an
-// answer, which is at most a second old; fresh asks for a new one.
+// topic returns the id of a topic and the number of its partitions. Partitions that are looked up
+// at one time share an answer, which is at most a second old; fresh asks for a new one.
 func (c *Consumer) topic(ctx context.Context, topic string, fresh bool) (id [16]byte, partitions int32, err error) {
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
@@ -168,8 +170,8 @@ const (
 	readCommitted   int8 = 1
 )
 
-// listOffset asks the partition's leader for the log's start, its end (the high watermark), or with readCommitted its last
-// stable offset.
+// listOffset asks the partition's leader for the log's start, its end (the high watermark), or with
+// readCommitted its last stable offset.
 func (c *Consumer) listOffset(ctx context.Context, topic string, partition int32, at int64, isolation int8) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.IsolationLevel = isolation
@@ -195,8 +197,8 @@ func (c *Consumer) listOffset(ctx context.Context, topic string, partition int32
 	return 0, fmt.Errorf("looking up where the log of %s/%d starts and ends: %w", topic, partition, err)
 }
 
-// epochEnd returns where a leader epoch ends: if the store has read further, the log no longer has what was read. -1 if
-// the broker does not know.
+// epochEnd returns where a leader epoch ends: if the store has read further, the log no longer has
+// what was read. -1 if the broker does not know.
 func (c *Consumer) epochEnd(ctx context.Context, topic string, partition, epoch int32) (int64, error) {
 	req := make(kadm.OffsetForLeaderEpochRequest)
 	req.Add(topic, partition, epoch)

@@ -27,7 +27,8 @@ func (r *rig) away(t *testing.T, err *kerr.Error) (back func()) {
 	return func() { h.Remove() }
 }
 
-// The group's commit is compared when the leader is back, not only when it is there at the assignment.
+// The group's commit is compared when the leader is back, not only when it is there at the
+// assignment.
 func TestForeignStoreIsSeenAfterALeaderWasAway(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	for name, tt := range map[string]struct {
@@ -157,8 +158,8 @@ func TestTopicThatMayNotBeReadStopsAlone(t *testing.T) {
 	}
 }
 
-// Latest leaves out what was there when the group first got the topic. A partition that is added later is read from its
-// beginning, as is one of a topic that was created again.
+// Latest leaves out what was there when the group first got the topic. A partition that is added
+// later is read from its beginning, as is one of a topic that was created again.
 func TestLatestReadsLaterPartitionsFromTheirBeginning(t *testing.T) {
 	r := newRig(t, 1)
 	latest := func(o *Options) { o.Routes[0].Start = Latest }

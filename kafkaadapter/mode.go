@@ -11,45 +11,48 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A Mode is a handler together with its guarantee: AtMostOnce or Transactional. There are no others.
+// A Mode is a handler together with its guarantee: AtMostOnce or Transactional. There are no
+// others.
 type Mode interface {
 	check() error
 }
 
-// AtMostOnce handles each event at most once. The claim and the next offset commit first, then the handler runs. An event
-// is lost if its handler fails, panics or is cut off, if the process dies, or if the partition is lost to another member. Losses
-// are counted (dedup_kafka_lost_total) and logged, except for those that a dying process causes: at most one batch for each
-// partition. When Run ends or a partition is given away, events whose handlers have not begun are not lost: their claims are
-// taken back.
-// Use it for work that may be lost, such as push notifications.
+// AtMostOnce handles each event at most once. The claim and the next offset commit first, then the
+// handler runs. An event is lost if its handler fails, panics or is cut off, if the process dies,
+// or if the partition is lost to another member. Losses are counted (dedup_kafka_lost_total) and
+// logged, except for those that a dying process causes: at most one batch for each partition. When
+// Run ends or a partition is given away, events whose handlers have not begun are not lost: their
+// claims are taken back. Use it for work that may be lost, such as push notifications.
 type AtMostOnce struct {
-	// Handle handles a record. Its context ends when the partition is taken away or when the consumer shuts down and its
-	// shutdown timeout is over. Calls for one partition come one after the other, in order, unless Route.Concurrency lets
-	// them run side by side.
+	// Handle handles a record. Its context ends when the partition is taken away or when the
+	// consumer shuts down and its shutdown timeout is over. Calls for one partition come one after
+	// the other, in order, unless Route.Concurrency lets them run side by side.
 	Handle func(ctx context.Context, rec *Record) error
 }
 
-// Transactional handles each event so that its effect in the store happens exactly once. The claim, the writes of the
-// handler through tx, and the next offset commit together or not at all. A handler that fails runs again after a backoff,
-// up to MaxAttempts times; then the record becomes a dead letter. Effects outside the store happen as often as the handler
-// runs.
+// Transactional handles each event so that its effect in the store happens exactly once. The claim,
+// the writes of the handler through tx, and the next offset commit together or not at all. A
+// handler that fails runs again after a backoff, up to MaxAttempts times; then the record becomes a
+// dead letter. Effects outside the store happen as often as the handler runs.
 type Transactional struct {
-	// Handle handles a record inside the transaction of its batch, or in a part of it with Route.Concurrency. Set it or
-	// HandleBatch. A failure undoes the writes for this record only. It may run again after a conflict, a failure or a crash.
-	// See AtMostOnce.Handle for the context and the order. Tx must not be used after Handle has returned, as in a goroutine
-	// that it has left behind: what is written then can become part of the next record, or is ErrNoTransaction.
-	// Application keys that begin with KeyPrefix belong to the adapter.
-	// Verdicts that tx returns are final when it commits: see engine.DurableAtCommit.
+	// Handle handles a record inside the transaction of its batch, or in a part of it with
+	// Route.Concurrency. Set it or HandleBatch. A failure undoes the writes for this record only.
+	// It may run again after a conflict, a failure or a crash. See AtMostOnce.Handle for the
+	// context and the order. Tx must not be used after Handle has returned, as in a goroutine that
+	// it has left behind: what is written then can become part of the next record, or is
+	// ErrNoTransaction. Application keys that begin with KeyPrefix belong to the adapter. Verdicts
+	// that tx returns are final when it commits: see engine.DurableAtCommit.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error
-	// HandleBatch is the alternative to Handle: it handles the claimed records of a batch together, in order, at most
-	// Batching.MaxBatch of them. Duplicates and dead letters are not among them. A failure undoes the whole batch. If the
-	// error is marked by FailedAt, the records before that one are handled again and commit, and that one alone has failed an
-	// attempt. Otherwise the batch is halved until the record is found. A record that has failed before, and each record
-	// after an unclean end of the process, is handled alone. An error that is marked by Transient and not by FailedAt
-	// makes the whole batch wait. The context has no trace of a record.
+	// HandleBatch is the alternative to Handle: it handles the claimed records of a batch together,
+	// in order, at most Batching.MaxBatch of them. Duplicates and dead letters are not among them.
+	// A failure undoes the whole batch. If the error is marked by FailedAt, the records before that
+	// one are handled again and commit, and that one alone has failed an attempt. Otherwise the
+	// batch is halved until the record is found. A record that has failed before, and each record
+	// after an unclean end of the process, is handled alone. An error that is marked by Transient
+	// and not by FailedAt makes the whole batch wait. The context has no trace of a record.
 	HandleBatch func(ctx context.Context, tx *engine.Tx, records []*Record) error
-	// MaxAttempts is the number of attempts for each record, 1 or more. A process that dies in a handler counts as an
-	// attempt. Required.
+	// MaxAttempts is the number of attempts for each record, 1 or more. A process that dies in a
+	// handler counts as an attempt. Required.
 	MaxAttempts int
 }
 
@@ -58,7 +61,8 @@ type Record struct {
 	*kgo.Record
 	// Event is the claimed event.
 	Event engine.Event
-	// Verdict is Claimed; or TooOld, TooNew or Failed if the route's policy is to handle such records without a claim.
+	// Verdict is Claimed; or TooOld, TooNew or Failed if the route's policy is to handle such
+	// records without a claim.
 	Verdict engine.Verdict
 	// Attempt counts from 1.
 	Attempt int
@@ -78,7 +82,8 @@ func (r *Record) identity() identify.Identity {
 	return identify.Identity{ID: r.Event.ID, Time: r.Event.Time, ApproximateTime: r.Event.ApproximateTime, IDRule: r.idRule, TimeRule: r.timeRule}
 }
 
-// checkMode refuses a mode that cannot work. A pointer to a mode has the methods of one and is none.
+// checkMode refuses a mode that cannot work. A pointer to a mode has the methods of one and is
+// none.
 func checkMode(m Mode) error {
 	switch m.(type) {
 	case AtMostOnce, Transactional:

@@ -43,7 +43,8 @@ func (r *rig) checkStops(t *testing.T, kind error) {
 	m.stop(t)
 }
 
-// checkWayOn starts a consumer with a way on and checks what it handles of partition 0, after another record was sent.
+// checkWayOn starts a consumer with a way on and checks what it handles of partition 0, after
+// another record was sent.
 func (r *rig) checkWayOn(t *testing.T, p Recovery, want ...string) {
 	t.Helper()
 	before := len(r.handled())
@@ -93,8 +94,8 @@ func TestRetentionRemovesWhatWasNotRead(t *testing.T) {
 	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c")
 }
 
-// Fetching is paused meanwhile, so that the client has not got what is removed. A fetch that is under way may bring it all
-// the same: then it is tried with other records.
+// Fetching is paused meanwhile, so that the client has not got what is removed. A fetch that is
+// under way may bring it all the same: then it is tried with other records.
 func TestRecordsRemovedWhileRunning(t *testing.T) {
 	for name, way := range map[string]RecoveryPolicy{"stop": Stop, "start over": StartOver} {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +122,8 @@ func TestRecordsRemovedWhileRunning(t *testing.T) {
 	}
 }
 
-// removed sends events of which only the last one stays in the log. It returns when the partition has stopped, nil if it
-// has come to its end.
+// removed sends events of which only the last one stays in the log. It returns when the partition
+// has stopped, nil if it has come to its end.
 func (r *rig) removed(t *testing.T, m *member, ids []string) (stop *StopError) {
 	t.Helper()
 	first, last := r.stored(t, 0), int64(len(ids)-1)

@@ -21,8 +21,9 @@ type commit struct {
 	metadata string
 }
 
-// offsets are the offsets of a partition in the store and in Kafka. The store's decides where to read. Kafka's follows: it
-// is for lag tools, and it bears the identity of the store that has the claims.
+// offsets are the offsets of a partition in the store and in Kafka. The store's decides where to
+// read. Kafka's follows: it is for lag tools, and it bears the identity of the store that has the
+// claims.
 type offsets struct {
 	mu     sync.Mutex // guards the rest
 	stored kgo.EpochOffset
@@ -37,7 +38,8 @@ type offsets struct {
 	signedAt time.Time // the last commit by this assignment
 }
 
-// known returns the group's commit as it was fetched for the assignment, or as this assignment has committed it since.
+// known returns the group's commit as it was fetched for the assignment, or as this assignment has
+// committed it since.
 func (o *offsets) known() *commit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -47,9 +49,9 @@ func (o *offsets) known() *commit {
 	return o.kafka
 }
 
-// begin notes where the assignment begins after store and Kafka were compared. Where a policy overrules Kafka's commit, or
-// the commit is not this store's, Kafka is told before anything is handled: a commit ahead of the store would look like a
-// store that has lost its end.
+// begin notes where the assignment begins after store and Kafka were compared. Where a policy
+// overrules Kafka's commit, or the commit is not this store's, Kafka is told before anything is
+// handled: a commit ahead of the store would look like a store that has lost its end.
 func (o *offsets) begin(b beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,8 +78,8 @@ func (o *offsets) saw(next int64) {
 	}
 }
 
-// moved notes the offset that a batch has put into the store, or with AtMostOnce that of the first record after it whose
-// handler has not begun: the store may be set back to it.
+// moved notes the offset that a batch has put into the store, or with AtMostOnce that of the first
+// record after it whose handler has not begun: the store may be set back to it.
 func (o *offsets) moved(next int64, epoch int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +93,8 @@ func (o *offsets) next() int64 {
 	return o.stored.Offset
 }
 
-// position returns where reading is: in the store, or without it as far as this assignment knows, or Kafka's offset.
+// position returns where reading is: in the store, or without it as far as this assignment knows,
+// or Kafka's offset.
 func (o *offsets) position() (at kgo.EpochOffset, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,8 +119,9 @@ func (o *offsets) pending() (kgo.EpochOffset, string, bool) {
 	return o.stored, o.self, o.owned && !o.changed && (o.dirty || expires || o.kafka.offset != o.stored.Offset)
 }
 
-// signAgain is the time after which an offset is committed again although it has not moved. Brokers forget the commits of
-// a group without members, and with them the identity of the store, after offsets.retention.minutes.
+// signAgain is the time after which an offset is committed again although it has not moved. Brokers
+// forget the commits of a group without members, and with them the identity of the store, after
+// offsets.retention.minutes.
 const signAgain = time.Hour
 
 func (o *offsets) committed(at kgo.EpochOffset, self string) {
@@ -129,8 +133,8 @@ func (o *offsets) committed(at kgo.EpochOffset, self string) {
 	o.dirty = at.Offset > o.stored.Offset || self != o.self // the assignment began anew meanwhile
 }
 
-// replaced reports whether the group's commit is by now another process's, which neither this store nor the comparison
-// with it has seen. It is known from then on, for the next comparison.
+// replaced reports whether the group's commit is by now another process's, which neither this store
+// nor the comparison with it has seen. It is known from then on, for the next comparison.
 func (o *offsets) replaced(now *commit, self string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,8 +158,8 @@ func (o *offsets) isSigned() bool {
 	return !o.dirty
 }
 
-// sign commits the offset to Kafka with the store's identity before anything is handled, so that a later owner with
-// another store sees that it lacks the claims, even if this process dies at once.
+// sign commits the offset to Kafka with the store's identity before anything is handled, so that a
+// later owner with another store sees that it lacks the claims, even if this process dies at once.
 func (p *partition) sign() state {
 	began := time.Now()
 	for pauses := p.newPause(); !p.offsets.isSigned(); {
@@ -204,9 +208,10 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 	}
 }
 
-// commit commits the offsets that the store has to Kafka, with the store's identity. An error, which means that Kafka may
-// lack some of them, is logged, and the next commit tries again. Commits come one after the other; the wait for the one
-// before counts toward the limit, which the client's own lock would not respect.
+// commit commits the offsets that the store has to Kafka, with the store's identity. An error,
+// which means that Kafka may lack some of them, is logged, and the next commit tries again. Commits
+// come one after the other; the wait for the one before counts toward the limit, which the client's
+// own lock would not respect.
 func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Duration) error {
 	if changed, _, _ := pending(all); len(changed) == 0 {
 		return nil
@@ -235,7 +240,8 @@ func (c *Consumer) commitPending(ctx context.Context, all []*partition) error {
 	return c.commitTo(ctx, changed, offsets, identities)
 }
 
-// pending returns the partitions whose offsets Kafka does not have, the offsets, and the metadata of their commits.
+// pending returns the partitions whose offsets Kafka does not have, the offsets, and the metadata
+// of their commits.
 func pending(all []*partition) (changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) {
 	offsets, identities = make(map[string]map[int32]kgo.EpochOffset), make(map[topicPartition]string)
 	for _, p := range all {

@@ -7,8 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// openings are the partitions that the client is to fetch from a given offset. Their goroutines ask for it, and the poll
-// loop does it while the group cannot rebalance: the client's offsets may be set only then.
+// openings are the partitions that the client is to fetch from a given offset. Their goroutines ask
+// for it, and the poll loop does it while the group cannot rebalance: the client's offsets may be
+// set only then.
 type openings struct {
 	mu     sync.Mutex // guards the rest
 	asked  map[*partition]opening
@@ -39,7 +40,8 @@ func (o *openings) any() bool {
 	return len(o.asked) > 0
 }
 
-// until returns the context of a poll. It ends when a partition asks to be opened; soon, if one already has.
+// until returns the context of a poll. It ends when a partition asks to be opened; soon, if one
+// already has.
 func (o *openings) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,8 +66,8 @@ func (c *Consumer) open(p *partition, at opening) {
 	c.openings.ask(p, at)
 }
 
-// openPending opens the partitions that ask for it. Those that the client does not have yet ask again: it gets an
-// assignment a moment after adjust returned.
+// openPending opens the partitions that ask for it. Those that the client does not have yet ask
+// again: it gets an assignment a moment after adjust returned.
 func (c *Consumer) openPending() {
 	asked := c.openings.take()
 	if len(asked) == 0 {

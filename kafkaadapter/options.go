@@ -30,16 +30,17 @@ const (
 	DefaultMaxBackoff       = 30 * time.Second
 )
 
-// Options configure a Consumer. Group, Routes and the seed brokers in Client are required; the zero value of every other
-// field has a stated default.
+// Options configure a Consumer. Group, Routes and the seed brokers in Client are required; the zero
+// value of every other field has a stated default.
 type Options struct {
 	// Group is the consumer group.
 	Group string
 	// Routes says which topics are consumed, and how. Each topic belongs to one route.
 	Routes []Route
-	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel), a logger (kslog). New
-	// refuses the options that the adapter sets itself (group, topics, offsets, isolation, callbacks). It replaces
-	// kgo.ProducerBatchMaxBytes: the brokers limit the size of dead letters.
+	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel),
+	// a logger (kslog). New refuses the options that the adapter sets itself (group, topics,
+	// offsets, isolation, callbacks). It replaces kgo.ProducerBatchMaxBytes: the brokers limit the
+	// size of dead letters.
 	Client []kgo.Opt
 
 	// Membership is the consumer's part in the group.
@@ -50,16 +51,18 @@ type Options struct {
 	Backoff Backoff
 	// Timeouts bound the end of assignments and of Run.
 	Timeouts Timeouts
-	// Recovery chooses a policy for each way in which store and Kafka can disagree. The zero value stops such a partition.
+	// Recovery chooses a policy for each way in which store and Kafka can disagree. The zero value
+	// stops such a partition.
 	Recovery Recovery
-	// FailOpen, if it is set, lets the consumer go on without claims when its store fails, where Run would end with the error:
-	// events may be handled more than once then, which is counted (dedup_kafka_unprotected_total). It opens the store again
-	// and returns its engine; it is tried again after an error, with Backoff. See Failing open in the package documentation.
+	// FailOpen, if it is set, lets the consumer go on without claims when its store fails, where
+	// Run would end with the error: events may be handled more than once then, which is counted
+	// (dedup_kafka_unprotected_total). It opens the store again and returns its engine; it is tried
+	// again after an error, with Backoff. See Failing open in the package documentation.
 	//
-	// The engine stays the application's: FailOpen closes the one that has failed before it opens the store, and the
-	// application closes the last one after Run. Several consumers may share an engine and FailOpen: it then returns the
-	// engine that it has opened while that engine's Err is nil. All routes have to be AtMostOnce: without a store there is
-	// no transaction.
+	// The engine stays the application's: FailOpen closes the one that has failed before it opens
+	// the store, and the application closes the last one after Run. Several consumers may share an
+	// engine and FailOpen: it then returns the engine that it has opened while that engine's Err is
+	// nil. All routes have to be AtMostOnce: without a store there is no transaction.
 	FailOpen func(ctx context.Context) (*engine.Engine, error)
 	// Telemetry says where logs, metrics and traces go.
 	Telemetry Telemetry
@@ -69,36 +72,42 @@ type Options struct {
 
 // Membership is the consumer's part in the group.
 type Membership struct {
-	// InstanceID makes the consumer a static member: it keeps its partitions through a restart that is shorter than the
-	// session timeout. Empty: a dynamic member.
+	// InstanceID makes the consumer a static member: it keeps its partitions through a restart that
+	// is shorter than the session timeout. Empty: a dynamic member.
 	InstanceID string
-	// ServerSideAssignment uses the group protocol of KIP-848, for brokers that have it. Otherwise cooperative-sticky.
+	// ServerSideAssignment uses the group protocol of KIP-848, for brokers that have it. Otherwise
+	// cooperative-sticky.
 	ServerSideAssignment bool
-	// Pinned gives the consumer a fixed part of the partitions in place of a membership. The zero value: it is a member.
+	// Pinned gives the consumer a fixed part of the partitions in place of a membership. The zero
+	// value: it is a member.
 	Pinned Pinned
-	// CommitInterval is the time between commits of the store's offsets to Kafka. They are for lag tools: no promise
-	// depends on them. 0 = DefaultCommitInterval.
+	// CommitInterval is the time between commits of the store's offsets to Kafka. They are for lag
+	// tools: no promise depends on them. 0 = DefaultCommitInterval.
 	CommitInterval time.Duration
 }
 
 // Batching bounds the batches of a partition.
 type Batching struct {
-	// MaxBatch is the largest number of records in one batch of the store. The adapter chooses between 1 and MaxBatch by
-	// the time that handlers take. 1: each record alone. After the process died, as many records as its batches held are
-	// handled one by one, so that a record that kills the process is found. 0 = DefaultMaxBatch; at most MaxBatchLimit.
+	// MaxBatch is the largest number of records in one batch of the store. The adapter chooses
+	// between 1 and MaxBatch by the time that handlers take. 1: each record alone. After the
+	// process died, as many records as its batches held are handled one by one, so that a record
+	// that kills the process is found. 0 = DefaultMaxBatch; at most MaxBatchLimit.
 	MaxBatch int
-	// BatchTime is the time that the handlers of one batch should take together, so that partitions can be given away
-	// soon. With Route.Concurrency it is the time from the first handler's begin to the last one's. 0 = DefaultBatchTime.
+	// BatchTime is the time that the handlers of one batch should take together, so that partitions
+	// can be given away soon. With Route.Concurrency it is the time from the first handler's begin
+	// to the last one's. 0 = DefaultBatchTime.
 	BatchTime time.Duration
-	// MaxBufferedBytes bounds the memory of fetched records that are not handled yet, of all partitions together. One half
-	// is for records that wait for handlers: a partition that holds its share is paused. The other half is for the fetches
-	// of the client, which count as the brokers send them, compressed. A single batch that is larger can exceed the bound.
-	// kgo.FetchMaxBytes and kgo.MaxConcurrentFetches in Options.Client take precedence. 0 = DefaultMaxBufferedBytes.
+	// MaxBufferedBytes bounds the memory of fetched records that are not handled yet, of all
+	// partitions together. One half is for records that wait for handlers: a partition that holds
+	// its share is paused. The other half is for the fetches of the client, which count as the
+	// brokers send them, compressed. A single batch that is larger can exceed the bound.
+	// kgo.FetchMaxBytes and kgo.MaxConcurrentFetches in Options.Client take precedence. 0 =
+	// DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
 }
 
-// Backoff bounds the pauses of a partition before a record is tried again, or before a stopped partition is. The pause
-// doubles with each attempt and is jittered.
+// Backoff bounds the pauses of a partition before a record is tried again, or before a stopped
+// partition is. The pause doubles with each attempt and is jittered.
 type Backoff struct {
 	// Min and Max are the shortest and the longest pause. 0 = DefaultMinBackoff, DefaultMaxBackoff.
 	Min, Max time.Duration
@@ -106,13 +115,14 @@ type Backoff struct {
 
 // Timeouts bound the end of assignments and of Run.
 type Timeouts struct {
-	// Drain is the time that a partition to be given away waits for the running handler. After it the work is dropped:
-	// nothing of it commits, and its context ends. Keep it below the client's RebalanceTimeout. 0 = DefaultDrainTimeout.
+	// Drain is the time that a partition to be given away waits for the running handler. After it
+	// the work is dropped: nothing of it commits, and its context ends. Keep it below the client's
+	// RebalanceTimeout. 0 = DefaultDrainTimeout.
 	Drain time.Duration
 	// Shutdown is the same for the end of Run. 0 = DefaultShutdownTimeout.
 	Shutdown time.Duration
-	// Silence is how long a partition may get no answer from the broker before it is reported as silent. 0 =
-	// DefaultSilenceTimeout.
+	// Silence is how long a partition may get no answer from the broker before it is reported as
+	// silent. 0 = DefaultSilenceTimeout.
 	Silence time.Duration
 }
 
@@ -124,20 +134,23 @@ type Telemetry struct {
 	DuplicateLevel slog.Leveler
 	// Registerer registers the metrics of the package documentation. nil: none are registered.
 	Registerer prometheus.Registerer
-	// Propagator reads the trace context from a record's headers for its handler. nil = W3C trace context and baggage.
+	// Propagator reads the trace context from a record's headers for its handler. nil = W3C trace
+	// context and baggage.
 	Propagator propagation.TextMapPropagator
-	// LagInterval is the time between look-ups of the ends of the logs, for the lag of partitions. 0 = DefaultLagInterval.
+	// LagInterval is the time between look-ups of the ends of the logs, for the lag of partitions.
+	// 0 = DefaultLagInterval.
 	LagInterval time.Duration
 }
 
-// Hooks are functions of the application that the consumer calls. They return soon: the group waits for those about
-// assignments. nil: not called.
+// Hooks are functions of the application that the consumer calls. They return soon: the group waits
+// for those about assignments. nil: not called.
 type Hooks struct {
-	// OnAssigned is called with the partitions that are added to the assignment, by topic, before a record of them is
-	// handled. It is called with none after a rebalance that adds none.
+	// OnAssigned is called with the partitions that are added to the assignment, by topic, before a
+	// record of them is handled. It is called with none after a rebalance that adds none.
 	OnAssigned func(partitions map[string][]int32)
-	// OnRevoked is called with partitions that are given away, once their handlers have ended or were cut off
-	// (Timeouts.Drain): nothing of them commits after it. At the end of Run it is called for all partitions.
+	// OnRevoked is called with partitions that are given away, once their handlers have ended or
+	// were cut off (Timeouts.Drain): nothing of them commits after it. At the end of Run it is
+	// called for all partitions.
 	OnRevoked func(partitions map[string][]int32)
 	// OnLost is OnRevoked for partitions that already belong to another member.
 	OnLost func(partitions map[string][]int32)

@@ -17,8 +17,9 @@ import (
 // firstWidth is the number of records in the first batch of an assignment.
 const firstWidth = 64
 
-// A partition is one assignment of a partition to this consumer: a queue that the poll loop fills, the fence that owns the
-// partition in the store, and a goroutine that goes through the states and handles the records in order.
+// A partition is one assignment of a partition to this consumer: a queue that the poll loop fills,
+// the fence that owns the partition in the store, and a goroutine that goes through the states and
+// handles the records in order.
 type partition struct {
 	c       *Consumer
 	pos     engine.Position
@@ -73,7 +74,8 @@ type partition struct {
 	worker
 }
 
-// newPartition makes an assignment that has not begun. The client fetches from the offset at once it is resumed.
+// newPartition makes an assignment that has not begun. The client fetches from the offset at once
+// it is resumed.
 func newPartition(c *Consumer, tp topicPartition, committed *commit, at int64) *partition {
 	pos := engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
 	p := &partition{
@@ -145,9 +147,10 @@ func (p *partition) wait(d time.Duration) bool {
 	}
 }
 
-// finish waits for the goroutine until over is closed. After that the work is cut off: its context ends, and the
-// assignment is no longer the owner in the store, so that nothing of it commits. It reports whether the goroutine had
-// ended. A store that does not answer is not waited for: what hangs there comes before the next owner, or not at all.
+// finish waits for the goroutine until over is closed. After that the work is cut off: its context
+// ends, and the assignment is no longer the owner in the store, so that nothing of it commits. It
+// reports whether the goroutine had ended. A store that does not answer is not waited for: what
+// hangs there comes before the next owner, or not at all.
 func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bool) {
 	if before := p.before.Load(); before != nil { // it was cut off when this assignment began, and may not be fenced yet
 		now := make(chan struct{})
@@ -199,7 +202,8 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	return false
 }
 
-// under notes that a batch, or its handlers, have been under way since began. Call the returned func when done.
+// under notes that a batch, or its handlers, have been under way since began. Call the returned
+// func when done.
 func (p *partition) under(began time.Time) (over func()) {
 	p.batchAt.Store(began.UnixNano())
 	return func() { p.batchAt.Store(0) }
@@ -213,8 +217,8 @@ func (p *partition) batchAge() time.Duration {
 	return 0
 }
 
-// overdue is how long a handler has been running since its context ended by Route.HandlerTimeout, the longest if there are
-// several, or less than 0.
+// overdue is how long a handler has been running since its context ended by Route.HandlerTimeout,
+// the longest if there are several, or less than 0.
 func (p *partition) overdue() (most time.Duration) {
 	most = -1
 	for i := range p.handlerEnds {

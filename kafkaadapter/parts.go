@@ -11,9 +11,10 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A partRun judges the records of a batch side by side. Each has a part of the batch's transaction, in which it is judged as
-// if it were a batch alone. Parts are joined in the order of offsets, so that the batch is what it would be if the records
-// were judged one after the other, and ends before a record that failed.
+// A partRun judges the records of a batch side by side. Each has a part of the batch's transaction,
+// in which it is judged as if it were a batch alone. Parts are joined in the order of offsets, so
+// that the batch is what it would be if the records were judged one after the other, and ends
+// before a record that failed.
 type partRun struct {
 	*pool
 	b     *batch
@@ -35,7 +36,8 @@ func (b *batch) inParts(n int) bool {
 	return n > 1 && b.p.route.Concurrency.Handlers > 1 && b.p.route.transactional()
 }
 
-// judgeInParts judges records side by side until all are done, or the batch has to end before one of them.
+// judgeInParts judges records side by side until all are done, or the batch has to end before one
+// of them.
 func (b *batch) judgeInParts(recs []*kgo.Record) error {
 	r := &partRun{pool: newPool(b.p.route, len(recs)), b: b, recs: recs, tasks: make([]partTask, len(recs))}
 	defer func() {
@@ -122,7 +124,8 @@ func (r *partRun) finish() {
 	}
 }
 
-// settle joins the part of the next record, or discards it if the record failed. It reports false if the batch ends.
+// settle joins the part of the next record, or discards it if the record failed. It reports false
+// if the batch ends.
 func (r *partRun) settle() (more bool, err error) {
 	b, task := r.b, r.settled
 	t, rec := &r.tasks[task], r.recs[task]
@@ -170,8 +173,8 @@ func (r *partRun) settle() (more bool, err error) {
 	return b.letterBytes < maxLetterBytes, nil
 }
 
-// again judges a record anew that was judged on what an earlier one has changed. Nothing else is joined before it, so that
-// once is enough.
+// again judges a record anew that was judged on what an earlier one has changed. Nothing else is
+// joined before it, so that once is enough.
 func (r *partRun) again(task int) (more bool, err error) {
 	if r.limit(r.b.p, r.b.began); r.end <= task {
 		return false, nil

@@ -19,8 +19,8 @@ func (s *pauses) has(tp topicPartition) bool {
 	return s.topics[tp.topic] || s.partitions[tp]
 }
 
-// set pauses or resumes partitions of a topic. Without partitions it pauses the topic, or resumes it with all of its
-// partitions.
+// set pauses or resumes partitions of a topic. Without partitions it pauses the topic, or resumes
+// it with all of its partitions.
 func (s *pauses) set(paused bool, topic string, partitions []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,18 +47,20 @@ func (s *pauses) set(paused bool, topic string, partitions []int32) {
 	}
 }
 
-// Pause stops the handling of partitions of a topic, or of the whole topic if no partition is named, until Resume. It
-// returns at once: a batch that is under way commits, and no other begins. A pause also applies to partitions that are
-// assigned later. A paused partition stays assigned and keeps what was fetched of it, within Batching.MaxBufferedBytes;
-// its lag is measured, and its hold stays, so that no week expires that its unread records need.
+// Pause stops the handling of partitions of a topic, or of the whole topic if no partition is
+// named, until Resume. It returns at once: a batch that is under way commits, and no other begins.
+// A pause also applies to partitions that are assigned later. A paused partition stays assigned and
+// keeps what was fetched of it, within Batching.MaxBufferedBytes; its lag is measured, and its hold
+// stays, so that no week expires that its unread records need.
 //
 // Pause fails for a topic that no route consumes. It is safe for concurrent use, also before Run.
 func (c *Consumer) Pause(topic string, partitions ...int32) error {
 	return c.setPaused(true, topic, partitions)
 }
 
-// Resume ends the pause of partitions, or that of a topic and of all its partitions if no partition is named. A partition
-// of a topic that is paused as a whole stays paused. Resume is safe for concurrent use.
+// Resume ends the pause of partitions, or that of a topic and of all its partitions if no partition
+// is named. A partition of a topic that is paused as a whole stays paused. Resume is safe for
+// concurrent use.
 func (c *Consumer) Resume(topic string, partitions ...int32) error {
 	return c.setPaused(false, topic, partitions)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// untilPaused waits until a partition is assigned, paused, and has fetched records that it does not handle.
+// untilPaused waits until a partition is assigned, paused, and has fetched records that it does not
+// handle.
 func (m *member) untilPaused(t *testing.T, tp topicPartition) {
 	t.Helper()
 	kafkatest.Until(t, "a paused partition with records", func() bool {

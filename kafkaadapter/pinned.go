@@ -15,23 +15,26 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Pinned gives a consumer a fixed part of the partitions, with no rebalancing: of each topic those whose number modulo Of
-// is Ordinal. Use it for several processes that each have a store on a volume of their own, as the pods of a StatefulSet
-// have: Ordinal is the pod's ordinal, Of the number of replicas.
+// Pinned gives a consumer a fixed part of the partitions, with no rebalancing: of each topic those
+// whose number modulo Of is Ordinal. Use it for several processes that each have a store on a
+// volume of their own, as the pods of a StatefulSet have: Ordinal is the pod's ordinal, Of the
+// number of replicas.
 //
-// An event is then a duplicate only of an event in the partitions of the same consumer. Producers have to send all copies
-// of an event to one partition, as they do when the record's key decides it.
+// An event is then a duplicate only of an event in the partitions of the same consumer. Producers
+// have to send all copies of an event to one partition, as they do when the record's key decides
+// it.
 //
-// Offsets are committed under Options.Group, for lag tools; no process may consume with that group as a member. The commit
-// is read again before it is replaced: if a process with another store has committed for the partition, the partition
-// stops with ErrForeignStore. Two processes with one ordinal therefore do not both continue.
+// Offsets are committed under Options.Group, for lag tools; no process may consume with that group
+// as a member. The commit is read again before it is replaced: if a process with another store has
+// committed for the partition, the partition stops with ErrForeignStore. Two processes with one
+// ordinal therefore do not both continue.
 type Pinned struct {
 	Ordinal int // from 0
 	Of      int // the number of consumers; 0: not pinned
 }
 
-// ErrPinnedChanged is returned by Run if the store was used with another Membership.Pinned. Partitions would move between
-// stores that do not have each other's claims.
+// ErrPinnedChanged is returned by Run if the store was used with another Membership.Pinned.
+// Partitions would move between stores that do not have each other's claims.
 var ErrPinnedChanged = errors.New("hapax: Membership.Pinned has changed for this store, and partitions would move to stores without their claims: " +
 	"use the numbers of before; or, to change the number of consumers, wait until the lag is 0, stop all of them, and start each with a new store " +
 	"and Recovery.ForeignStore = TrustKafka: repeats of earlier events are then handled again")
@@ -180,11 +183,12 @@ func (c *Consumer) groupCommits(ctx context.Context) (map[topicPartition]*commit
 	return commits, nil
 }
 
-// errCommitChanged says that another process has committed for a pinned partition: it is compared again.
+// errCommitChanged says that another process has committed for a pinned partition: it is compared
+// again.
 var errCommitChanged = errors.New("hapax: another process has committed an offset for the partition")
 
-// commitPinned commits offsets under the group. A partition whose commit is not the one that this consumer knows is left
-// out, and looked up again: it stops if the commit is another store's.
+// commitPinned commits offsets under the group. A partition whose commit is not the one that this
+// consumer knows is left out, and looked up again: it stops if the commit is another store's.
 func (c *Consumer) commitPinned(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) error {
 	commits, err := c.groupCommits(ctx)
 	if err != nil {

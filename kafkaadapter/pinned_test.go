@@ -161,7 +161,8 @@ func TestPinnedTopicThatIsCreatedAgainIsReadFromItsStart(t *testing.T) {
 	m.stop(t)
 }
 
-// Two consumers of one process that are pinned to the same partitions share a store. The later one has them.
+// Two consumers of one process that are pinned to the same partitions share a store. The later one
+// has them.
 func TestPartitionThatIsFencedIsNotReady(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")

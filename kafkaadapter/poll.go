@@ -11,25 +11,27 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// pauseAfter is how long the poll loop waits for a full queue before it stops fetching that partition. A pause throws
-// away what the client has fetched, and its end is seen by the fetch after the one that is under way, so that pauses are
-// for partitions that are stuck or slow, not for those that keep the machine busy. A partition that took longer than
-// this to empty its queue is paused at once the next time.
+// pauseAfter is how long the poll loop waits for a full queue before it stops fetching that
+// partition. A pause throws away what the client has fetched, and its end is seen by the fetch
+// after the one that is under way, so that pauses are for partitions that are stuck or slow, not
+// for those that keep the machine busy. A partition that took longer than this to empty its queue
+// is paused at once the next time.
 //
-// starveAfter is how long it waits while another partition has nothing to do although the broker has records for it, and
-// idleAfter the same if no partition but the full ones has anything to do. Then queues may hold more records than they
-// should, up to their bytes.
+// starveAfter is how long it waits while another partition has nothing to do although the broker
+// has records for it, and idleAfter the same if no partition but the full ones has anything to do.
+// Then queues may hold more records than they should, up to their bytes.
 const (
 	pauseAfter  = time.Second
 	starveAfter = 100 * time.Millisecond
 	idleAfter   = 5 * time.Millisecond
 )
 
-// openAgain is the time after which the poll loop tries again to open partitions that the client does not have yet.
+// openAgain is the time after which the poll loop tries again to open partitions that the client
+// does not have yet.
 const openAgain = 5 * time.Millisecond
 
-// pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and lets the group rebalance
-// between any two polls: partitions are drained by the callbacks.
+// pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and
+// lets the group rebalance between any two polls: partitions are drained by the callbacks.
 func (c *Consumer) pollLoop(ctx context.Context) {
 	defer c.client.AllowRebalance()
 	for ctx.Err() == nil {
@@ -74,8 +76,8 @@ func (c *Consumer) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchP
 	}
 }
 
-// fetchFailed sorts an error of the client: one that the client handles itself is logged, one of the whole consumer ends
-// Run, and the others go to the partition, which is paused.
+// fetchFailed sorts an error of the client: one that the client handles itself is logged, one of
+// the whole consumer ends Run, and the others go to the partition, which is paused.
 func (c *Consumer) fetchFailed(tp topicPartition, err error) {
 	c.m.fetchErrors.WithLabelValues(tp.topic).Inc()
 	log := c.opt.Telemetry.Logger
@@ -94,8 +96,8 @@ func (c *Consumer) fetchFailed(tp topicPartition, err error) {
 	}
 }
 
-// interrupt pauses partitions because of an error, and leaves the rest to their goroutines. A partition below 0 stands for
-// all of the topic.
+// interrupt pauses partitions because of an error, and leaves the rest to their goroutines. A
+// partition below 0 stands for all of the topic.
 func (c *Consumer) interrupt(tp topicPartition, err error) {
 	found := false
 	for _, p := range c.partitions() {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A pool runs the handlers of the records of one batch side by side. It is used by the goroutine of the partition, and each
-// handler has a goroutine of its own. Tasks are the indices of the records in the order of offsets. They are settled in that
-// order; a task begins when the last earlier one with its key or its event is settled.
+// A pool runs the handlers of the records of one batch side by side. It is used by the goroutine of
+// the partition, and each handler has a goroutine of its own. Tasks are the indices of the records
+// in the order of offsets. They are settled in that order; a task begins when the last earlier one
+// with its key or its event is settled.
 type pool struct {
 	route  *Route
 	states []taskState
@@ -42,8 +43,9 @@ type returned struct {
 	exited     bool
 }
 
-// windowFactor times the handlers is how far the records that have begun may reach beyond the first one that is not
-// settled, so that handlers find records of other keys while a key's next record waits for its turn.
+// windowFactor times the handlers is how far the records that have begun may reach beyond the first
+// one that is not settled, so that handlers find records of other keys while a key's next record
+// waits for its turn.
 const windowFactor = 4
 
 // window is the largest number of records that have begun and are not settled.
@@ -70,8 +72,9 @@ func (p *partition) order(w *pool, r *Record) {
 // reach is the end of the tasks that may begin as far as the window is concerned.
 func (w *pool) reach() int { return min(w.settled+w.route.Concurrency.window(), len(w.states)) }
 
-// order gives the next task its place behind those with its key or its event. A record that has no event is not handled,
-// and waits for nothing. It reports false if the application's function for the key panicked: the task then runs alone.
+// order gives the next task its place behind those with its key or its event. A record that has no
+// event is not handled, and waits for nothing. It reports false if the application's function for
+// the key panicked: the task then runs alone.
 func (w *pool) order(r *Record) (ok bool) {
 	task := w.ordered
 	w.ordered++
@@ -157,8 +160,8 @@ func (w *pool) settle() {
 	}
 }
 
-// drain waits for all tasks that have begun. A handler that ended its goroutine ends the partition's, as it would if it ran
-// there.
+// drain waits for all tasks that have begun. A handler that ended its goroutine ends the
+// partition's, as it would if it ran there.
 func (w *pool) drain() {
 	for w.running > 0 {
 		w.await()
@@ -169,8 +172,9 @@ func (w *pool) drain() {
 	}
 }
 
-// limit lets no more tasks begin if the assignment ends, and none beyond those that have begun if the time of the batch is
-// over: a record that has been handled would run again if one before it were left to the next batch.
+// limit lets no more tasks begin if the assignment ends, and none beyond those that have begun if
+// the time of the batch is over: a record that has been handled would run again if one before it
+// were left to the next batch.
 func (w *pool) limit(p *partition, began time.Time) {
 	switch {
 	case w.begun == 0:

@@ -32,11 +32,12 @@ type beginning struct {
 	kind   error          // what was disagreed about, nil
 }
 
-// errRanOpen says that records up to Kafka's offset were handled without claims (Options.FailOpen): reading goes on there. It
-// needs no policy.
+// errRanOpen says that records up to Kafka's offset were handled without claims (Options.FailOpen):
+// reading goes on there. It needs no policy.
 var errRanOpen = errors.New("hapax: the partition was read without the store")
 
-// beginOpen decides where a partition is read from without its store. What is known of it is at hand if this assignment had it.
+// beginOpen decides where a partition is read from without its store. What is known of it is at
+// hand if this assignment had it.
 func (v *view) beginOpen(p *Recovery, start Start) (beginning, error) {
 	if kind := v.disagreement(); v.store == nil && (errors.Is(kind, ErrEmptyStore) || errors.Is(kind, errRanOpen)) {
 		return v.inLog(beginning{offset: v.committed.offset, epoch: -1}, p)
@@ -108,8 +109,8 @@ func (v *view) inLog(b beginning, p *Recovery) (beginning, error) {
 	return b, v.refuse(kind)
 }
 
-// disagreement says what of store and commit does not fit together, nil if all does. Whether the offset is within the
-// log is looked at later.
+// disagreement says what of store and commit does not fit together, nil if all does. Whether the
+// offset is within the log is looked at later.
 func (v *view) disagreement() error {
 	by, ours := parseMetadata(v.metadata())
 	open := parseOpenMark(v.metadata())
@@ -161,7 +162,8 @@ func (v *view) refuse(kind error) error {
 	return e
 }
 
-// kindOf is what store and Kafka disagree about according to an error, nil if it is no PositionError.
+// kindOf is what store and Kafka disagree about according to an error, nil if it is no
+// PositionError.
 func kindOf(err error) error {
 	if at := (*PositionError)(nil); errors.As(err, &at) {
 		return at.Kind
@@ -169,7 +171,8 @@ func kindOf(err error) error {
 	return nil
 }
 
-// An author is the store that an offset was committed from: a restored backup has another incarnation.
+// An author is the store that an offset was committed from: a restored backup has another
+// incarnation.
 type author struct {
 	uuid        [16]byte
 	incarnation uint64
@@ -182,7 +185,8 @@ const (
 	openPrefix     = "hapax-open:"
 )
 
-// metadata is what the adapter commits beside each offset: hapax:<uuid of the store in hex>:<incarnation>.
+// metadata is what the adapter commits beside each offset: hapax:<uuid of the store in
+// hex>:<incarnation>.
 func (a author) metadata() string {
 	return metadataPrefix + hex.EncodeToString(a.uuid[:]) + ":" + strconv.FormatUint(a.incarnation, 10)
 }
@@ -205,8 +209,8 @@ func parseMetadata(s string) (a author, ours bool) {
 	return a, true
 }
 
-// An openMark is what a commit bears that was made while the store was away: records before its offset were handled without
-// claims. The zero author: it was not known whose store it is.
+// An openMark is what a commit bears that was made while the store was away: records before its
+// offset were handled without claims. The zero author: it was not known whose store it is.
 type openMark struct {
 	is    bool
 	by    author

@@ -7,8 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A queue holds the fetched records of a partition between the poll loop, which fills it, and the partition's goroutine,
-// which empties it. A closed queue drops records: the client is set back before it is opened again.
+// A queue holds the fetched records of a partition between the poll loop, which fills it, and the
+// partition's goroutine, which empties it. A closed queue drops records: the client is set back
+// before it is opened again.
 type queue struct {
 	wake chan struct{} // something happened that the goroutine has to look at
 
@@ -94,9 +95,9 @@ func (q *queue) abort(err error) {
 	}
 }
 
-// pop takes up to n records in order, appended to dst, which is empty. The records that were popped before are done, and
-// their memory counts no more. Once the queue is empty, fault says why no more come. resume is set if the client may fetch
-// the partition again.
+// pop takes up to n records in order, appended to dst, which is empty. The records that were popped
+// before are done, and their memory counts no more. Once the queue is empty, fault says why no more
+// come. resume is set if the client may fetch the partition again.
 func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Record, resume bool, fault error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,8 +167,8 @@ func (q *queue) isIdle() bool {
 	return q.n == 0 && q.fault == nil
 }
 
-// starves reports whether the queue is empty although the broker has records before the given offset that were not
-// fetched yet.
+// starves reports whether the queue is empty although the broker has records before the given
+// offset that were not fetched yet.
 func (q *queue) starves(stable int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

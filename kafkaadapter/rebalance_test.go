@@ -20,7 +20,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// traffic produces events on all partitions, one in five of them again, until it is ended; it tells their ids then.
+// traffic produces events on all partitions, one in five of them again, until it is ended; it tells
+// their ids then.
 func (r *rig) traffic(t *testing.T) (end func() []string) {
 	t.Helper()
 	c := r.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -153,7 +154,8 @@ func failingOnce(f func(context.Context, *engine.Tx, *Record) error) func(contex
 	}
 }
 
-// stuck is a mode whose handler blocks for one id until release, whatever its context says, and then goes on.
+// stuck is a mode whose handler blocks for one id until release, whatever its context says, and
+// then goes on.
 func (r *rig) stuck(id string) (mode Transactional, began, release chan struct{}, verdict chan error) {
 	began, release, verdict = make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once atomic.Bool
@@ -186,7 +188,8 @@ func TestStuckHandlerIsFenced(t *testing.T) {
 		}
 		return all
 	}
-	// The handler is stuck on a partition that the group is about to move: both are tried, since the group chooses.
+	// The handler is stuck on a partition that the group is about to move: both are tried, since
+	// the group chooses.
 	r.send(t, 0, "a", "b", "c")
 	<-began
 	second := r.start(t, mode, drain)
@@ -220,8 +223,8 @@ func TestStuckHandlerIsFenced(t *testing.T) {
 	}
 }
 
-// After the callback returned nothing of the old assignment commits: this is the store's word, with the batch at its most
-// advanced, when everything but the commit is done.
+// After the callback returned nothing of the old assignment commits: this is the store's word, with
+// the batch at its most advanced, when everything but the commit is done.
 func TestNothingCommitsAfterARevoke(t *testing.T) {
 	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
 		"revoked": func(c *Consumer, lost map[string][]int32) { c.revoked(lost) },

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A RecoveryPolicy says where to read if the store and Kafka do not agree on a partition's offset. The zero value stops the
-// partition with a *PositionError.
+// A RecoveryPolicy says where to read if the store and Kafka do not agree on a partition's offset.
+// The zero value stops the partition with a *PositionError.
 type RecoveryPolicy uint8
 
 // The recovery policies.
@@ -34,8 +34,8 @@ func (w RecoveryPolicy) String() string {
 	return "RecoveryPolicy(" + strconv.Itoa(int(w)) + ")"
 }
 
-// Recovery chooses the policy for each disagreement. The zero value stops a partition at any of them. No policy removes
-// claims: an event that the store has is still a duplicate.
+// Recovery chooses the policy for each disagreement. The zero value stops a partition at any of
+// them. No policy removes claims: an event that the store has is still a duplicate.
 type Recovery struct {
 	BelowLog     RecoveryPolicy // ErrBelowLog: Stop, StartOver
 	AboveLog     RecoveryPolicy // ErrAboveLog: Stop, StartOver, TrustKafka

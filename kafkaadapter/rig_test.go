@@ -106,8 +106,8 @@ func (r *rig) handled() []run {
 	return slices.Clone(r.runs)
 }
 
-// untilHandled waits for n calls of handlers. A consumer with AtMostOnce that ends before takes back what is in the store
-// and has not begun.
+// untilHandled waits for n calls of handlers. A consumer with AtMostOnce that ends before takes
+// back what is in the store and has not begun.
 func (r *rig) untilHandled(t testing.TB, n int) {
 	t.Helper()
 	kafkatest.Until(t, fmt.Sprintf("%d calls of handlers", n), func() bool { return len(r.handled()) >= n })
@@ -120,7 +120,8 @@ func (r *rig) handledIDs() (ids []string) {
 	return ids
 }
 
-// work is a mode whose handler notes its calls, runs f if there is one, and counts its events in the store.
+// work is a mode whose handler notes its calls, runs f if there is one, and counts its events in
+// the store.
 func (r *rig) work(attempts int, f func(context.Context, *engine.Tx, *Record) error) Transactional {
 	return Transactional{MaxAttempts: attempts, Handle: func(ctx context.Context, tx *engine.Tx, rec *Record) error {
 		r.note(ctx, rec)
@@ -217,7 +218,8 @@ func (r *rig) stored(t testing.TB, partition int32) int64 {
 	return o.Next
 }
 
-// untilStored waits for the store's offset of a partition, and for its dead letters to be published.
+// untilStored waits for the store's offset of a partition, and for its dead letters to be
+// published.
 func (r *rig) untilStored(t testing.TB, partition int32, offset int64) {
 	t.Helper()
 	kafkatest.Until(t, fmt.Sprintf("offset %d of partition %d in the store", offset, partition), func() bool {
@@ -367,7 +369,8 @@ func (r *rig) offset(partition int32, at int64, metadata string) kadm.Offset {
 	return kadm.Offset{Topic: r.topic, Partition: partition, At: at, LeaderEpoch: -1, Metadata: metadata}
 }
 
-// metric adds up the values of a metric, the counts of a histogram, for series that have all of these label values.
+// metric adds up the values of a metric, the counts of a histogram, for series that have all of
+// these label values.
 func (m *member) metric(t testing.TB, name string, labels ...string) (sum float64) {
 	t.Helper()
 	families, err := m.reg.Gather()
@@ -390,7 +393,8 @@ func (m *member) metric(t testing.TB, name string, labels ...string) (sum float6
 	return sum
 }
 
-// counts fails the test unless a metric comes to this value. Metrics tell of a batch a moment after its commit.
+// counts fails the test unless a metric comes to this value. Metrics tell of a batch a moment after
+// its commit.
 func (m *member) counts(t testing.TB, want float64, name string, labels ...string) {
 	t.Helper()
 	kafkatest.Until(t, fmt.Sprintf("%s%v to be %v", name, labels, want), func() bool { return m.metric(t, name, labels...) >= want })

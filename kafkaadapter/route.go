@@ -17,68 +17,77 @@ type Route struct {
 	Topics []string
 	// Mode is the handler with its guarantee: AtMostOnce or Transactional.
 	Mode Mode
-	// HandlerTimeout bounds one call of the handler: its context ends then, with the cause ErrHandlerTimeout, and the error
-	// that the handler returns is a failed attempt. A handler that does not watch its context runs on, and Consumer.Live
-	// reports it. 0: not bounded.
+	// HandlerTimeout bounds one call of the handler: its context ends then, with the cause
+	// ErrHandlerTimeout, and the error that the handler returns is a failed attempt. A handler that
+	// does not watch its context runs on, and Consumer.Live reports it. 0: not bounded.
 	HandlerTimeout time.Duration
-	// Concurrency lets handlers of one partition run side by side. The zero value: they run one after the other.
+	// Concurrency lets handlers of one partition run side by side. The zero value: they run one
+	// after the other.
 	Concurrency Concurrency
-	// DeadLetters says where records go that cannot be handled. Required for Transactional and for the policy DeadLetter.
+	// DeadLetters says where records go that cannot be handled. Required for Transactional and for
+	// the policy DeadLetter.
 	DeadLetters *deadletter.Options
 
-	// Scope is the scope of the claims. Empty: the group's name. Topics with one scope share their ids: ids that are
-	// unique only within their topic need identify.Rules.PerTopic or a scope for each route.
+	// Scope is the scope of the claims. Empty: the group's name. Topics with one scope share their
+	// ids: ids that are unique only within their topic need identify.Rules.PerTopic or a scope for
+	// each route.
 	Scope string
-	// SharedScope permits another group to claim in the same scope: each event is then handled by one of them.
+	// SharedScope permits another group to claim in the same scope: each event is then handled by
+	// one of them.
 	SharedScope bool
-	// Window is how long a claim lasts, counted from its first sighting by the engine's clock (engine.Event.Window): the
-	// event is handled again if it comes again after that. 0: as long as its week is kept. At least a millisecond, and at
-	// most the engine's retention: a longer one ends Run with an error.
+	// Window is how long a claim lasts, counted from its first sighting by the engine's clock
+	// (engine.Event.Window): the event is handled again if it comes again after that. 0: as long as
+	// its week is kept. At least a millisecond, and at most the engine's retention: a longer one
+	// ends Run with an error.
 	Window time.Duration
 	// Identify says how the id and the time of a record are found.
 	Identify identify.Rules
 
-	// TooOld and TooNew are the policies for events outside the weeks that the engine can judge. The zero value is
-	// DeadLetter for Transactional; AtMostOnce requires a choice.
+	// TooOld and TooNew are the policies for events outside the weeks that the engine can judge.
+	// The zero value is DeadLetter for Transactional; AtMostOnce requires a choice.
 	TooOld, TooNew Policy
-	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The zero value is
-	// DeadLetter; AtMostOnce without DeadLetters requires Reject.
+	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The
+	// zero value is DeadLetter; AtMostOnce without DeadLetters requires Reject.
 	Undecodable Policy
 	// Failed is the policy for events that the engine cannot judge for another reason.
 	Failed FailedPolicy
 
 	// Start is where to begin if neither store nor group has an offset for a partition.
 	Start Start
-	// AllowedLateness is how far behind the last handled events their repeats and neighbours may still come: no week is
-	// dropped that is later than the partition's low mark less this. 0 = DefaultAllowedLateness.
+	// AllowedLateness is how far behind the last handled events their repeats and neighbours may
+	// still come: no week is dropped that is later than the partition's low mark less this. 0 =
+	// DefaultAllowedLateness.
 	AllowedLateness time.Duration
 }
 
-// Concurrency says how many handlers of one partition run side by side. They run in order for each key: a handler begins when
-// those of all earlier records with its key have ended. Records that name the same event are in order, too.
+// Concurrency says how many handlers of one partition run side by side. They run in order for each
+// key: a handler begins when those of all earlier records with its key have ended. Records that
+// name the same event are in order, too.
 //
-// With Transactional each record has a part of the batch's transaction (engine.Tx.Part): its handler does not see what those
-// beside it write, and they commit together. Parts are joined in the order of offsets, so the effect in the store is that of
-// the handlers run one after the other. A handler that has read what an earlier record of the batch then wrote runs again,
-// as does one that ran beside an earlier record that failed: effects outside the store happen more often than without
-// Concurrency. Failures, attempts and dead letters mean the same, and after an unclean stop the records that may have been
-// under way are handled one by one.
+// With Transactional each record has a part of the batch's transaction (engine.Tx.Part): its
+// handler does not see what those beside it write, and they commit together. Parts are joined in
+// the order of offsets, so the effect in the store is that of the handlers run one after the other.
+// A handler that has read what an earlier record of the batch then wrote runs again, as does one
+// that ran beside an earlier record that failed: effects outside the store happen more often than
+// without Concurrency. Failures, attempts and dead letters mean the same, and after an unclean stop
+// the records that may have been under way are handled one by one.
 type Concurrency struct {
-	// Handlers is the largest number of handlers that run side by side for one partition, up to MaxHandlers. 0 and 1: one.
-	// Up to 4 times as many records are under way or wait for earlier ones, each with its writes in memory: at most
-	// engine.MaxTxBytes for a record.
+	// Handlers is the largest number of handlers that run side by side for one partition, up to
+	// MaxHandlers. 0 and 1: one. Up to 4 times as many records are under way or wait for earlier
+	// ones, each with its writes in memory: at most engine.MaxTxBytes for a record.
 	Handlers int
-	// Key returns the key of a record; it is called from one goroutine for each partition, before the record is judged. nil:
-	// the key that it has in Kafka. Records for which it returns nil have no order among one another; an empty key is one.
-	// A record for which it panics is handled alone, after all before it.
+	// Key returns the key of a record; it is called from one goroutine for each partition, before
+	// the record is judged. nil: the key that it has in Kafka. Records for which it returns nil
+	// have no order among one another; an empty key is one. A record for which it panics is handled
+	// alone, after all before it.
 	Key func(*Record) []byte
 }
 
 // MaxHandlers is the limit for Concurrency.Handlers.
 const MaxHandlers = 1024
 
-// A Policy says what becomes of a record that the engine neither claims nor calls a duplicate. The zero value is no
-// choice: see Route.
+// A Policy says what becomes of a record that the engine neither claims nor calls a duplicate. The
+// zero value is no choice: see Route.
 type Policy uint8
 
 // The policies.
@@ -89,9 +98,9 @@ const (
 	DeadLetter        // send it to the dead-letter topic
 )
 
-// A FailedPolicy says what becomes of a record that the engine could not judge although the store works, such as one
-// that would exceed a stated limit. What follows a failure of the store
-// itself is Options.FailOpen.
+// A FailedPolicy says what becomes of a record that the engine could not judge although the store
+// works, such as one that would exceed a stated limit. What follows a failure of the store itself
+// is Options.FailOpen.
 type FailedPolicy uint8
 
 // The policies for records that could not be judged.
@@ -181,7 +190,8 @@ func (r *Route) complete() {
 	}
 }
 
-// checkPolicies refuses policies that are no choice, and those that need dead letters if there are none.
+// checkPolicies refuses policies that are no choice, and those that need dead letters if there are
+// none.
 func (r *Route) checkPolicies(name string) error {
 	if r.transactional() && r.DeadLetters == nil {
 		return fmt.Errorf("%s: %w", name, ErrNoDeadLetters)
@@ -207,8 +217,8 @@ func (r *Route) checkPolicies(name string) error {
 	return nil
 }
 
-// checkRoutes checks the routes one by one, and that no topic has two routes or is the dead-letter topic of one: a
-// record that cannot be identified would go round in it.
+// checkRoutes checks the routes one by one, and that no topic has two routes or is the dead-letter
+// topic of one: a record that cannot be identified would go round in it.
 func checkRoutes(routes []Route) error {
 	if len(routes) == 0 {
 		return fmt.Errorf("%w: Options.Routes is empty: give a Route with Topics and a Mode", ErrOption)

@@ -13,7 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// Two routes differ in everything that a route has: the mode, the scope, the identification and the dead letters.
+// Two routes differ in everything that a route has: the mode, the scope, the identification and the
+// dead letters.
 func TestEachRouteHasItsOwnHandlerAndPolicies(t *testing.T) {
 	r := newRig(t, 1)
 	notices := r.topic + "-notices"

@@ -99,7 +99,8 @@ func TestThrottleCountsWhatItKeepsBack(t *testing.T) {
 	}
 }
 
-// A transaction that nobody ends keeps records from being read: the lag says so, although all that is readable is read.
+// A transaction that nobody ends keeps records from being read: the lag says so, although all that
+// is readable is read.
 func TestHangingTransactionIsNoLagOfZero(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
@@ -135,7 +136,8 @@ func TestLagOfAStoppedPartitionGrows(t *testing.T) {
 	m.stop(t)
 }
 
-// Nothing is handled before Kafka has the store's identity. A commit that is refused for long is visible.
+// Nothing is handled before Kafka has the store's identity. A commit that is refused for long is
+// visible.
 func TestPartitionThatCannotBeSignedIsReported(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A state is a stage in the life of an assigned partition. Each assignment has one goroutine, which is in one state at a
-// time; nothing else changes the state.
+// A state is a stage in the life of an assigned partition. Each assignment has one goroutine, which
+// is in one state at a time; nothing else changes the state.
 type state uint8
 
 const (
@@ -30,8 +30,8 @@ var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "faili
 
 func (s state) String() string { return stateNames[s] }
 
-// transitions has for each state the step that the goroutine takes there, and the states that the step may return. The
-// package documentation draws them.
+// transitions has for each state the step that the goroutine takes there, and the states that the
+// step may return. The package documentation draws them.
 var transitions = [ended]struct {
 	step func(*partition) state
 	next []state
@@ -106,8 +106,8 @@ func (p *partition) isRead() {
 	}
 }
 
-// report notes why the partition is not read, and reports it unless that is no news. A next try of zero means that there
-// is none in this assignment.
+// report notes why the partition is not read, and reports it unless that is no news. A next try of
+// zero means that there is none in this assignment.
 func (p *partition) report(reason string, err error, nextTry time.Time) {
 	e := &StopError{p.pos.Topic, p.pos.Partition, reason, err}
 	p.mu.Lock()
@@ -133,7 +133,8 @@ func (p *partition) stop(reason string, err error) state {
 	return stopped
 }
 
-// stopForNow stops the partition for a reason that may pass: the next try begins in the state retry, after a backoff.
+// stopForNow stops the partition for a reason that may pass: the next try begins in the state
+// retry, after a backoff.
 func (p *partition) stopForNow(reason string, err error, retry state) state {
 	if p.isEnding() {
 		return ended

@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// ErrUnprotected says that the store has failed, and that records are handled without claims until it is open again
-// (Options.FailOpen). Ready wraps it, with the failure.
+// ErrUnprotected says that the store has failed, and that records are handled without claims until
+// it is open again (Options.FailOpen). Ready wraps it, with the failure.
 var ErrUnprotected = errors.New("hapax: the store has failed, and records are handled without claims until Options.FailOpen has opened it")
 
 // A link is an engine with what the consumer has read from its store. It does not change.
@@ -184,7 +184,8 @@ func (c *Consumer) reopenLoop(ctx context.Context) {
 	}
 }
 
-// reopen opens the store, and has the partitions come back to it. It returns false if it is to be tried again.
+// reopen opens the store, and has the partitions come back to it. It returns false if it is to be
+// tried again.
 func (c *Consumer) reopen(ctx context.Context) (done bool) {
 	var l *link
 	eng, err := c.callFailOpen(ctx)

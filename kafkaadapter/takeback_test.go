@@ -41,7 +41,8 @@ func (r *rig) kafkaAt(t *testing.T) int64 {
 	return o.At
 }
 
-// The first batch claims 64 records up front; the consumer is asked to end while the eleventh is handled.
+// The first batch claims 64 records up front; the consumer is asked to end while the eleventh is
+// handled.
 func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("a", firstWidth)
@@ -98,8 +99,8 @@ func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
 	}
 }
 
-// The group's offset stays behind the handlers, so that it is not ahead of the store after these are taken back, nor if
-// the process dies instead.
+// The group's offset stays behind the handlers, so that it is not ahead of the store after these
+// are taken back, nor if the process dies instead.
 func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", firstWidth)...)
@@ -152,7 +153,8 @@ func TestKafkaIsNotAheadBeforeTheFirstHandler(t *testing.T) {
 	}
 }
 
-// A member joins while handlers of both partitions run: what has not begun of the one that moves is the new member's.
+// A member joins while handlers of both partitions run: what has not begun of the one that moves is
+// the new member's.
 func TestRebalanceTakesBackWhatHasNotBegun(t *testing.T) {
 	r := newRig(t, 2)
 	ids := [][]string{numbered("a", firstWidth), numbered("b", firstWidth)}
@@ -214,7 +216,8 @@ func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
 	}
 }
 
-// What comes after a record that is taken back is judged again: a dead letter is made once, a duplicate stays one.
+// What comes after a record that is taken back is judged again: a dead letter is made once, a
+// duplicate stays one.
 func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	r := newRig(t, 1)
 	bad := func() *kgo.Record { return &kgo.Record{Topic: r.topic, Value: []byte("who?")} }

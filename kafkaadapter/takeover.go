@@ -7,8 +7,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// takeOver decides where to read, and makes this assignment the owner of the partition: from then on no batch of an
-// earlier owner commits. The client starts to fetch, so that records come while the next states are passed.
+// takeOver decides where to read, and makes this assignment the owner of the partition: from then
+// on no batch of an earlier owner commits. The client starts to fetch, so that records come while
+// the next states are passed.
 func (p *partition) takeOver() state {
 	v := p.view
 	var b beginning
@@ -88,9 +89,10 @@ func (p *partition) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 	return p.holdAtStart(tx, false)
 }
 
-// startsAtEnd reports whether a partition without an offset is read from its end. Latest is about the records that were
-// there when the group first got the topic: a partition that was added later, or one of a topic that was created again,
-// is read from its beginning. The store remembers how many partitions there were.
+// startsAtEnd reports whether a partition without an offset is read from its end. Latest is about
+// the records that were there when the group first got the topic: a partition that was added later,
+// or one of a topic that was created again, is read from its beginning. The store remembers how
+// many partitions there were.
 func (p *partition) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 	if p.route.Start != Latest || v.store != nil || v.committed != nil {
 		return false, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A tally counts what became of the records of a batch. It is counted by the metrics once that is final: with the batch, and
-// with AtMostOnce when it is known which of its records stay.
+// A tally counts what became of the records of a batch. It is counted by the metrics once that is
+// final: with the batch, and with AtMostOnce when it is known which of its records stay.
 type tally struct {
 	verdicts    [len(engine.Verdicts) + 1]uint32
 	idRules     [len(identify.IDRules) + 1]uint32

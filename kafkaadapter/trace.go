@@ -17,8 +17,9 @@ const (
 // w3c is what Options.Telemetry.Propagator is if it is nil.
 var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
-// traced returns ctx with what p finds in r's headers, so that spans that begin in it continue the producer's trace; nil
-// is w3c. It needs no SDK, and allocates nothing for a record that carries no such headers.
+// traced returns ctx with what p finds in r's headers, so that spans that begin in it continue the
+// producer's trace; nil is w3c. It needs no SDK, and allocates nothing for a record that carries no
+// such headers.
 func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record) context.Context {
 	if p == nil {
 		if identify.LastHeader(r.Headers, traceparent) == nil && identify.LastHeader(r.Headers, baggageHeader) == nil {

@@ -25,7 +25,8 @@ func payloadID(away *atomic.Bool) func(*kgo.Record) ([]byte, time.Time, error) {
 	}
 }
 
-// checkWaits fails the test unless partition 0 has stopped for a transient error at offset 1 and continues after it.
+// checkWaits fails the test unless partition 0 has stopped for a transient error at offset 1 and
+// continues after it.
 func checkWaits(t *testing.T, r *rig, m *member, away *atomic.Bool) {
 	t.Helper()
 	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, errAway) {
@@ -82,7 +83,8 @@ func TestPayloadIDsUnderOneHeaderAreDifferentEvents(t *testing.T) {
 	}
 }
 
-// With AtMostOnce identification can wait. A handler cannot: the claim of its event is durable, and the event is lost.
+// With AtMostOnce identification can wait. A handler cannot: the claim of its event is durable, and
+// the event is lost.
 func TestTransientErrorsOfAtMostOnce(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "c")

@@ -11,12 +11,13 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// What follows is the life of a partition while the store is away and Options.FailOpen is set. Its offset is in Kafka then,
-// with a mark (see author.openMark). When the store is open again, the later one of the two offsets is where reading goes on:
-// what is below Kafka's was handled without claims, and what is below the store's with them. See errRanOpen.
+// What follows is the life of a partition while the store is away and Options.FailOpen is set. Its
+// offset is in Kafka then, with a mark (see author.openMark). When the store is open again, the
+// later one of the two offsets is where reading goes on: what is below Kafka's was handled without
+// claims, and what is below the store's with them. See errRanOpen.
 
-// failOpen finds out without the store where to read: where this assignment was, or at Kafka's commit. The offset is committed
-// to Kafka with the mark before anything is handled.
+// failOpen finds out without the store where to read: where this assignment was, or at Kafka's
+// commit. The offset is committed to Kafka with the mark before anything is handled.
 func (p *partition) failOpen() state {
 	p.c.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(p.only()) })
 	p.queue.close()
@@ -60,15 +61,16 @@ func (p *partition) failOpen() state {
 	return unprotected
 }
 
-// doubt has Kafka's commit say that records below until may be claimed and are not handled. It is made when the assignment
-// ends, if not before: the next owner handles them without claims.
+// doubt has Kafka's commit say that records below until may be claimed and are not handled. It is
+// made when the assignment ends, if not before: the next owner handles them without claims.
 func (p *partition) doubt(until int64) {
 	if p.c.opt.FailOpen != nil {
 		p.offsets.doubt(authorOf(p.link.Load().id).openMark(until))
 	}
 }
 
-// settle finds out what became of a batch of unknown outcome, once the store is there: its offset is in it with its claims.
+// settle finds out what became of a batch of unknown outcome, once the store is there: its offset
+// is in it with its claims.
 func (p *partition) settle() error {
 	if p.c.isAway() {
 		return nil
@@ -87,8 +89,8 @@ func (p *partition) settle() error {
 	return nil
 }
 
-// mayClaim reports whether the store is there, and everything is handled that may have been claimed by a batch of unknown
-// outcome: with claims it would be skipped.
+// mayClaim reports whether the store is there, and everything is handled that may have been claimed
+// by a batch of unknown outcome: with claims it would be skipped.
 func (p *partition) mayClaim() bool {
 	at, known := p.offsets.position()
 	return !p.c.isAway() && (!known || at.Offset >= p.uncertain)
@@ -150,8 +152,8 @@ func (p *partition) workOpen() state {
 	return p.stopForNow("store", fmt.Errorf("%w: a dead letter has to wait for it: %w", ErrUnprotected, err), lookingUp)
 }
 
-// unclaimed makes a batch of the first n records that were taken, to be handled without claims. It ends before a record that
-// cannot be passed without the store.
+// unclaimed makes a batch of the first n records that were taken, to be handled without claims. It
+// ends before a record that cannot be passed without the store.
 func (p *partition) unclaimed(n int) (*batch, error) {
 	b := &batch{p: p, next: p.next, epoch: p.epoch, began: time.Now(), low: math.MaxInt64}
 	var stop error
@@ -190,8 +192,8 @@ func (p *partition) unclaimed(n int) (*batch, error) {
 	return b, stop
 }
 
-// withoutStore completes a view without the store: by what this assignment knows of it, and by the identity that the consumer
-// has had last, or that the group's commit bears.
+// withoutStore completes a view without the store: by what this assignment knows of it, and by the
+// identity that the consumer has had last, or that the group's commit bears.
 func (p *partition) withoutStore(v *view) (o engine.Offset, found bool) {
 	if l, _ := p.c.links.get(); l != nil {
 		v.id = l.id

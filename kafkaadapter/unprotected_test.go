@@ -77,7 +77,8 @@ func (o *reopener) last() (*engine.Engine, *storetest.Mem) {
 	return o.eng, o.mem
 }
 
-// powerCut returns what a power cut leaves of a store, with this many of its batches that were not durable.
+// powerCut returns what a power cut leaves of a store, with this many of its batches that were not
+// durable.
 func powerCut(m *storetest.Mem, keep int) func() (*storetest.Mem, error) {
 	return func() (*storetest.Mem, error) { return m.CrashClone(keep), nil }
 }
@@ -185,7 +186,8 @@ func TestConsumerGoesOnWithoutItsStore(t *testing.T) {
 	}
 }
 
-// The store that is open again fails in one operation after the other, from the first write to those of a batch.
+// The store that is open again fails in one operation after the other, from the first write to
+// those of a batch.
 func TestStoreThatFailsAgainAtAnyStep(t *testing.T) {
 	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpState} {
 		for step := 1; step <= 8; step++ {
@@ -225,7 +227,8 @@ func TestStoreThatFailsAgainAtAnyStep(t *testing.T) {
 	}
 }
 
-// The batch that was being committed when the store failed survives: its records are claimed, and nobody has handled them.
+// The batch that was being committed when the store failed survives: its records are claimed, and
+// nobody has handled them.
 func TestBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		for keep := range 2 {
@@ -272,7 +275,8 @@ func TestBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	}
 }
 
-// A batch ends before an event that another transaction holds. What it has claimed is handled without claims, no more.
+// A batch ends before an event that another transaction holds. What it has claimed is handled
+// without claims, no more.
 func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	for keep := range 2 {
 		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
@@ -330,8 +334,8 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	}
 }
 
-// The store fails while a batch commits, and the consumer is to end: there is no time to go on without claims. The next one
-// handles what may have been claimed.
+// The store fails while a batch commits, and the consumer is to end: there is no time to go on
+// without claims. The next one handles what may have been claimed.
 func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
 		for keep := range 2 {
@@ -374,7 +378,8 @@ func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 	}
 }
 
-// The store fails while a handler runs, and then the consumer is to end. The claims of the others cannot be taken back.
+// The store fails while a handler runs, and then the consumer is to end. The claims of the others
+// cannot be taken back.
 func TestClaimsThatCannotBeTakenBackAreHandledByTheNextOwner(t *testing.T) {
 	r := newRig(t, 1)
 	runs, release := make(chan struct{}), make(chan struct{})
@@ -416,7 +421,8 @@ func TestClaimsThatCannotBeTakenBackAreHandledByTheNextOwner(t *testing.T) {
 	r.wantHandled(t, "a", "b", "c", "d", "e")
 }
 
-// A process dies while it has no store. The next one has the store again, and Kafka's offset is ahead of it.
+// A process dies while it has no store. The next one has the store again, and Kafka's offset is
+// ahead of it.
 func TestProcessThatDiesWithoutItsStore(t *testing.T) {
 	r := newRig(t, 1)
 	m, _ := r.startOpen(t, r.eng)
@@ -568,7 +574,8 @@ func deadLetterWaitsForTheStore(t *testing.T, keep int) {
 	}
 }
 
-// Two consumers of a process share the engine, and what one has handled without claims the other does not handle again.
+// Two consumers of a process share the engine, and what one has handled without claims the other
+// does not handle again.
 func TestPartitionsMoveWithoutTheStore(t *testing.T) {
 	r := newRig(t, 4)
 	m1, o := r.startOpen(t, r.eng)

@@ -53,7 +53,8 @@ func TestEventIsHandledAgainAfterTheWindowOnly(t *testing.T) {
 	}
 }
 
-// A window that the engine cannot keep is the application's mistake: no record becomes a dead letter for it.
+// A window that the engine cannot keep is the application's mistake: no record becomes a dead
+// letter for it.
 func TestWindowBeyondTheRetentionEndsRun(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")

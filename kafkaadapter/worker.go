@@ -105,7 +105,8 @@ func (p *partition) idle() {
 	}
 }
 
-// isPositionError reports whether a fetch failed because of where it reads: the partition is looked up again.
+// isPositionError reports whether a fetch failed because of where it reads: the partition is looked
+// up again.
 func isPositionError(err error) bool {
 	return errors.As(err, new(*kgo.ErrDataLoss)) || errors.Is(err, kerr.OffsetOutOfRange) ||
 		errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, ErrRecreated)
@@ -180,7 +181,8 @@ func (p *partition) work() state {
 	return running
 }
 
-// beforeBatch makes the pause that is due, and returns the state to go to if no batch is to be made.
+// beforeBatch makes the pause that is due, and returns the state to go to if no batch is to be
+// made.
 func (p *partition) beforeBatch() state {
 	switch {
 	case p.isEnding() || !p.rest():
@@ -191,8 +193,9 @@ func (p *partition) beforeBatch() state {
 	return running
 }
 
-// nextBatch is how many of the records that were taken the next batch has: one by one after an unclean stop or beside a
-// record that failed, and half of those among which the one that failed is looked for.
+// nextBatch is how many of the records that were taken the next batch has: one by one after an
+// unclean stop or beside a record that failed, and half of those among which the one that failed is
+// looked for.
 func (p *partition) nextBatch(most int) int {
 	n := min(len(p.taken), most)
 	switch {
@@ -226,8 +229,9 @@ func (p *partition) after(b *batch, n int) state {
 	return running
 }
 
-// restAfter is the pause before the records that a batch has left are judged again. A batch that was cut short by an event
-// in flight has taken its time to commit, if it had anything to commit: the next one is made at once.
+// restAfter is the pause before the records that a batch has left are judged again. A batch that
+// was cut short by an event in flight has taken its time to commit, if it had anything to commit:
+// the next one is made at once.
 func (p *partition) restAfter(b *batch) time.Duration {
 	switch {
 	case p.isTriedAgain(b):
@@ -245,8 +249,8 @@ func (p *partition) rest() bool {
 	return d == 0 || p.wait(d)
 }
 
-// isTriedAgain reports whether the record after the batch has failed and is handled once more. If not, there is nothing
-// to wait for before it becomes a dead letter.
+// isTriedAgain reports whether the record after the batch has failed and is handled once more. If
+// not, there is nothing to wait for before it becomes a dead letter.
 func (p *partition) isTriedAgain(b *batch) bool {
 	return b.failed != nil && uint64(p.fence.tries.n) < p.attemptLimit()
 }
@@ -283,7 +287,8 @@ func (p *partition) stopBefore(reason string, err error) state {
 
 func isEnd(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, ErrFenced) }
 
-// commitBatch commits as many of the first n records that were taken as it can in one batch of the store.
+// commitBatch commits as many of the first n records that were taken as it can in one batch of the
+// store.
 func (p *partition) commitBatch(n int) (*batch, error) {
 	recs := p.taken
 	var peek *kgo.Record
@@ -323,8 +328,8 @@ func (p *partition) commitBatch(n int) (*batch, error) {
 	return b, nil
 }
 
-// refuse notes that a batch of n records cannot commit because of what one of them adds: they are handled one by one. A
-// record whose batch of one cannot commit is the one to blame.
+// refuse notes that a batch of n records cannot commit because of what one of them adds: they are
+// handled one by one. A record whose batch of one cannot commit is the one to blame.
 func (p *partition) refuse(n int, err error) {
 	if n > 1 {
 		p.alone = n
@@ -349,9 +354,9 @@ func (p *partition) attemptLimit() uint64 {
 	return math.MaxUint64
 }
 
-// A batchSize finds the number of records of a batch whose handlers take about as long as aimed at, but at least enough for
-// handlers that run side by side. The time to commit does not count: where it is long, smaller batches would only need more
-// of it.
+// A batchSize finds the number of records of a batch whose handlers take about as long as aimed at,
+// but at least enough for handlers that run side by side. The time to commit does not count: where
+// it is long, smaller batches would only need more of it.
 type batchSize struct {
 	n, least, most int
 	aim            time.Duration
@@ -379,7 +384,8 @@ func (p *partition) newPause() *pause {
 	return s
 }
 
-// attempt is the pause after the n-th failed attempt. It depends on n alone, so that it survives a restart.
+// attempt is the pause after the n-th failed attempt. It depends on n alone, so that it survives a
+// restart.
 func (s *pause) attempt(n uint32) time.Duration {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = s.first, s.longest, 2

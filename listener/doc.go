@@ -1,17 +1,17 @@
-// Package listener makes the listener of a queue idempotent: a message that is delivered again is acknowledged and not
-// handled again.
+// Package listener makes the listener of a queue idempotent: a message that is delivered again is
+// acknowledged and not handled again.
 //
-// [Wrap] takes the function that handles a message and returns one with the same signature, for any queue that
-// acknowledges a message for which nil is returned and delivers it again after an error (JMS, AMQP, SQS, Redis streams,
-// NATS, and the like):
+// [Wrap] takes the function that handles a message and returns one with the same signature, for any
+// queue that acknowledges a message for which nil is returned and delivers it again after an error
+// (JMS, AMQP, SQS, Redis streams, NATS, and the like):
 //
 //	handle, err := listener.Wrap(eng, allocate, listener.Options[Prize]{
 //		Queue: "prizes",
 //		ID:    func(p Prize) string { return p.CorrelationID },
 //	})
 //
-// The producer sets the id once for each logical send: package correlation has a helper. Messages with one id are the same
-// message for all listeners of a scope, whichever queue they come from.
+// The producer sets the id once for each logical send: package correlation has a helper. Messages
+// with one id are the same message for all listeners of a scope, whichever queue they come from.
 //
 // # What happens to a message
 //
@@ -22,27 +22,30 @@
 //	another message   ErrMismatch: it has the id of a message with a different Options.Fingerprint
 //	cannot be judged  an error, with FailOpen too: the message has no id, or one that is too long
 //
-// The claim on a message is pending under a lease while the handler runs, and the lease is renewed as often as needed. It is
-// done, durably, when the handler has returned nil, and released when the handler has returned an error or panicked, so
-// that the next delivery is handled. If the process dies, the lease runs out, and exactly one later delivery takes the
-// claim over. So a message is handled at least once, and once unless a handler has done its work and the process dies, or
-// the store fails, before the claim is done. Effects that must not be repeated then belong into a transaction of the
-// engine (engine.Tx), with the claim.
+// The claim on a message is pending under a lease while the handler runs, and the lease is renewed
+// as often as needed. It is done, durably, when the handler has returned nil, and released when the
+// handler has returned an error or panicked, so that the next delivery is handled. If the process
+// dies, the lease runs out, and exactly one later delivery takes the claim over. So a message is
+// handled at least once, and once unless a handler has done its work and the process dies, or the
+// store fails, before the claim is done. Effects that must not be repeated then belong into a
+// transaction of the engine (engine.Tx), with the claim.
 //
-// With Options.AtMostOnce the claim is done before the handler runs, and stays whatever happens: the behaviour of SETNX
-// with a time to live.
+// With Options.AtMostOnce the claim is done before the handler runs, and stays whatever happens:
+// the behaviour of SETNX with a time to live.
 //
 // [WrapResult] keeps a result of the handler with the claim, and returns it for each duplicate.
 //
 // # Windows
 //
-// A claim lasts for Options.Window from its first sighting, by the clock of the engine, also across Monday 00:00, and
-// longer while a handler holds its lease. After that a message with the same id is handled again, by exactly one of the
-// listeners that receive it. Choose a window longer than the time after which the queue delivers a message for the last time.
+// A claim lasts for Options.Window from its first sighting, by the clock of the engine, also across
+// Monday 00:00, and longer while a handler holds its lease. After that a message with the same id
+// is handled again, by exactly one of the listeners that receive it. Choose a window longer than
+// the time after which the queue delivers a message for the last time.
 //
 // # Metrics
 //
-// With Options.Registerer: dedup_listener_messages_total{consumer_scope_id, queue, outcome}, where outcome is
+// With Options.Registerer: dedup_listener_messages_total{consumer_scope_id, queue, outcome}, where
+// outcome is
 //
 //	handled      the handler returned nil, and its claim is done
 //	failed       the handler returned an error or panicked

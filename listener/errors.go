@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// ErrInProgress says that another listener is handling the message. Return it to the queue, so that the message is
-// delivered again later. It is wrapped by an InProgressError.
+// ErrInProgress says that another listener is handling the message. Return it to the queue, so that
+// the message is delivered again later. It is wrapped by an InProgressError.
 var ErrInProgress = errors.New("listener: another listener is handling the message: have it delivered again later")
 
-// ErrMismatch says that the message has the id of another one, with a different Options.Fingerprint. The producer has used
-// the id twice: no later delivery can be handled.
+// ErrMismatch says that the message has the id of another one, with a different
+// Options.Fingerprint. The producer has used the id twice: no later delivery can be handled.
 var ErrMismatch = errors.New("listener: the id was used for another message: give each message an id of its own")
 
 // An InProgressError says which message is being handled, and for how long at most.
 type InProgressError struct {
 	ID string
-	// LeaseEnd is when the message can be taken over unless its lease is renewed, by the clock of the engine. It is zero
-	// if an open transaction holds the message.
+	// LeaseEnd is when the message can be taken over unless its lease is renewed, by the clock of
+	// the engine. It is zero if an open transaction holds the message.
 	LeaseEnd time.Time
 }
 

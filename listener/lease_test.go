@@ -12,7 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/listener"
 )
 
-// These tests run in virtual time, which is the clock of the engine, too: it begins on Saturday, 2000-01-01 00:00 UTC.
+// These tests run in virtual time, which is the clock of the engine, too: it begins on Saturday,
+// 2000-01-01 00:00 UTC.
 
 func TestAMessageOfAProcessThatDiedIsTakenOverAfterItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,11 +12,13 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Wrap returns a function that calls handle for messages that nobody has handled, as the package documentation describes.
-// It is safe for concurrent use if handle and Options.ID are. The caller closes eng after the last call has returned.
+// Wrap returns a function that calls handle for messages that nobody has handled, as the package
+// documentation describes. It is safe for concurrent use if handle and Options.ID are. The caller
+// closes eng after the last call has returned.
 //
-// The context of handle ends when that of the call does. It also ends, with engine.ErrLeaseLost as its cause, when another
-// listener has taken the message over, because the lease could not be renewed in time: handle should stop its work then.
+// The context of handle ends when that of the call does. It also ends, with engine.ErrLeaseLost as
+// its cause, when another listener has taken the message over, because the lease could not be
+// renewed in time: handle should stop its work then.
 func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M) error, options Options[M]) (func(ctx context.Context, message M) error, error) {
 	if handle == nil {
 		return nil, errNil
@@ -31,9 +33,10 @@ func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M)
 	}, nil
 }
 
-// WrapResult is Wrap for a handler that has a result, up to engine.MaxDataBytes. The result is kept with the claim, and
-// exactly these bytes are returned for each duplicate, for as long as the claim lasts. One that is larger is a failure of
-// the handler. Options.AtMostOnce cannot be set: the claim is final before there is a result.
+// WrapResult is Wrap for a handler that has a result, up to engine.MaxDataBytes. The result is kept
+// with the claim, and exactly these bytes are returned for each duplicate, for as long as the claim
+// lasts. One that is larger is a failure of the handler. Options.AtMostOnce cannot be set: the
+// claim is final before there is a result.
 func WrapResult[M any](eng *engine.Engine, handle func(ctx context.Context, message M) (result []byte, err error), options Options[M]) (func(ctx context.Context, message M) (result []byte, err error), error) {
 	if options.AtMostOnce {
 		return nil, errors.New("listener: Options.AtMostOnce keeps no result: use Wrap")
@@ -187,8 +190,8 @@ func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease
 	return fmt.Errorf("listener: message %q was handled, and its claim could not be finished: %w", id, err)
 }
 
-// keep renews the lease until stop is called, which waits for a renewal under way. It calls lost when another listener
-// has taken the claim over.
+// keep renews the lease until stop is called, which waits for a renewal under way. It calls lost
+// when another listener has taken the claim over.
 func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})

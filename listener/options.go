@@ -21,45 +21,52 @@ const (
 
 // Options configure a listener. ID must be set.
 type Options[M any] struct {
-	// ID returns the correlation id of a message: set by its producer, the same on every delivery, not empty, and at most
-	// as long as engine.Options.MaxIDBytes. It may be called from several goroutines.
+	// ID returns the correlation id of a message: set by its producer, the same on every delivery,
+	// not empty, and at most as long as engine.Options.MaxIDBytes. It may be called from several
+	// goroutines.
 	ID func(M) string
 
-	// Fingerprint returns what tells messages apart that have one id by mistake, such as a hash of the payload, up to
-	// engine.MaxFingerprintBytes. A message with the id of a claim and another fingerprint is ErrMismatch. It may be called
-	// from several goroutines. nil: messages with one id are the same message.
+	// Fingerprint returns what tells messages apart that have one id by mistake, such as a hash of
+	// the payload, up to engine.MaxFingerprintBytes. A message with the id of a claim and another
+	// fingerprint is ErrMismatch. It may be called from several goroutines. nil: messages with one
+	// id are the same message.
 	Fingerprint func(M) string
 
-	// Scope is the space of ids. Listeners of one engine with the same scope share their claims: an id is handled once in
-	// all of them. "" = DefaultScope.
+	// Scope is the space of ids. Listeners of one engine with the same scope share their claims: an
+	// id is handled once in all of them. "" = DefaultScope.
 	Scope string
 
-	// Queue names the queue in the claim's record (engine.Origin.Topic), in the log and in metrics. "" = Scope.
+	// Queue names the queue in the claim's record (engine.Origin.Topic), in the log and in metrics.
+	// "" = Scope.
 	Queue string
 
-	// Window is how long a claim lasts: at least a millisecond, at most the engine's retention. 0 = DefaultWindow.
+	// Window is how long a claim lasts: at least a millisecond, at most the engine's retention. 0 =
+	// DefaultWindow.
 	Window time.Duration
 
-	// Lease is how long a claim stays pending after the process that handles its message died: at least 10ms, at most
-	// engine.MaxLease. It is renewed after each third of it while the handler runs. 0 = DefaultLease. It has no effect with
-	// AtMostOnce.
+	// Lease is how long a claim stays pending after the process that handles its message died: at
+	// least 10ms, at most engine.MaxLease. It is renewed after each third of it while the handler
+	// runs. 0 = DefaultLease. It has no effect with AtMostOnce.
 	Lease time.Duration
 
-	// AtMostOnce makes a claim final before the handler runs. It stays if the handler fails or the process dies, and the
-	// next delivery is a duplicate: the message may be lost, and is never handled twice within its window.
+	// AtMostOnce makes a claim final before the handler runs. It stays if the handler fails or the
+	// process dies, and the next delivery is a duplicate: the message may be lost, and is never
+	// handled twice within its window.
 	AtMostOnce bool
 
-	// FailOpen runs the handler without a claim when the store fails, and acknowledges a message that was handled although
-	// its claim cannot be finished: messages may be handled twice. Otherwise the store's error is returned, and the
-	// queue delivers the message again. An engine whose store has failed does not recover by itself (engine.ErrStopped):
-	// open the store again, and wrap the handler with the new engine.
+	// FailOpen runs the handler without a claim when the store fails, and acknowledges a message
+	// that was handled although its claim cannot be finished: messages may be handled twice.
+	// Otherwise the store's error is returned, and the queue delivers the message again. An engine
+	// whose store has failed does not recover by itself (engine.ErrStopped): open the store again,
+	// and wrap the handler with the new engine.
 	FailOpen bool
 
-	// Logger receives a warning for each duplicate and for each message that is handled because of FailOpen.
-	// nil = slog.Default().
+	// Logger receives a warning for each duplicate and for each message that is handled because of
+	// FailOpen. nil = slog.Default().
 	Logger *slog.Logger
 
-	// Registerer registers the metrics of the package documentation; listeners may share one. nil: none are registered.
+	// Registerer registers the metrics of the package documentation; listeners may share one. nil:
+	// none are registered.
 	Registerer prometheus.Registerer
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// BenchmarkRelay publishes messages of 200 bytes that wait in the outbox of a Pebble store on the disk, to the embedded
-// broker: go test ./outbox -run '^$' -bench Relay -benchtime 300000x
+// BenchmarkRelay publishes messages of 200 bytes that wait in the outbox of a Pebble store on the
+// disk, to the embedded broker: go test ./outbox -run '^$' -bench Relay -benchtime 300000x
 func BenchmarkRelay(b *testing.B) {
 	for _, mode := range []struct {
 		name string

@@ -67,8 +67,8 @@ func produceN(t *testing.T, eng *engine.Engine, topic string, from, to int) {
 	}
 }
 
-// Records arrive whole, in the order of each key, from both stores and in both ways, also when the store is closed and
-// opened in between.
+// Records arrive whole, in the order of each key, from both stores and in both ways, also when the
+// store is closed and opened in between.
 func TestMessagesArriveFromBothStores(t *testing.T) {
 	stores := map[string]func(dir string) (engine.Store, error){
 		"pebble": func(dir string) (engine.Store, error) { return pebble.Open(dir, pebble.Options{}) },
@@ -196,7 +196,8 @@ func TestProgressTopicIsChecked(t *testing.T) {
 	}
 }
 
-// A lyingClient says of every third transaction that its end has failed: half of these have committed.
+// A lyingClient says of every third transaction that its end has failed: half of these have
+// committed.
 type lyingClient struct {
 	*kgo.Client
 	ends *atomic.Int64

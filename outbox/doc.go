@@ -1,51 +1,59 @@
 // Package outbox publishes to Kafka what transactions of an engine have produced.
 //
-// A transaction writes an outgoing message with [engine.Tx.Produce], in the batch of the store that carries its claims,
-// its state and its offsets. A [Relay] reads the messages from the store and publishes them:
+// A transaction writes an outgoing message with [engine.Tx.Produce], in the batch of the store that
+// carries its claims, its state and its offsets. A [Relay] reads the messages from the store and
+// publishes them:
 //
 //	relay, err := outbox.New(eng, outbox.Options{Client: []kgo.Opt{kgo.SeedBrokers(brokers...)}})
 //	go relay.Run(ctx)
 //
 // # Order
 //
-// Messages are published by due time. Messages of one ordering key (engine.Message.OrderingKey; without one the topic
-// and the key) are published in the order in which their transactions committed; one that is due later takes its place
-// when it is due. A message that fails holds back the later ones of its ordering key until it is published or parked. Of
-// each ordering key one message at a time is in flight, so that none overtakes one that fails; a hot key is therefore
+// Messages are published by due time. Messages of one ordering key (engine.Message.OrderingKey;
+// without one the topic and the key) are published in the order in which their transactions
+// committed; one that is due later takes its place when it is due. A message that fails holds back
+// the later ones of its ordering key until it is published or parked. Of each ordering key one
+// message at a time is in flight, so that none overtakes one that fails; a hot key is therefore
 // published once for each round trip to the broker, except by the exactly-once relay.
 //
 // # Delivery
 //
-// A message is removed from the store when the broker has acknowledged it, so that it is published at least once: twice
-// if the process dies in between. Its id is in the header Options.IDHeader, and its timestamp is the time at which it was
-// produced into the outbox; both are the same each time. A consumer that uses the engine (package kafkaadapter) claims
-// by that id and handles it once. The relay sets the header last: it replaces one of the same name of the application.
+// A message is removed from the store when the broker has acknowledged it, so that it is published
+// at least once: twice if the process dies in between. Its id is in the header Options.IDHeader,
+// and its timestamp is the time at which it was produced into the outbox; both are the same each
+// time. A consumer that uses the engine (package kafkaadapter) claims by that id and handles it
+// once. The relay sets the header last: it replaces one of the same name of the application.
 //
-// With Options.ExactlyOnce the relay publishes each batch in a Kafka transaction, together with a record in a progress
-// topic that lists the messages of the batch. After the transaction it removes them from the store, and only then begins
-// the next one. A relay that starts ends the transaction that an earlier one has left open, reads the committed progress
-// of its store and removes what it lists. Readers of committed records then see each message once. The transactional id
-// contains the store's uuid, so that two processes that run copies of one store fence each other. A backup that is
-// restored publishes again what was published since it was made, unless the progress topic still holds its records.
+// With Options.ExactlyOnce the relay publishes each batch in a Kafka transaction, together with a
+// record in a progress topic that lists the messages of the batch. After the transaction it removes
+// them from the store, and only then begins the next one. A relay that starts ends the transaction
+// that an earlier one has left open, reads the committed progress of its store and removes what it
+// lists. Readers of committed records then see each message once. The transactional id contains the
+// store's uuid, so that two processes that run copies of one store fence each other. A backup that
+// is restored publishes again what was published since it was made, unless the progress topic still
+// holds its records.
 //
 // # Failures
 //
-// A message that could not be published is tried again after an exponential back-off with jitter. Attempts, the time of
-// the next one and the last error are kept in the store. A message that the broker or the client refuses
-// Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive] and [Relay.Drop]. It then no longer holds back
-// others. Attempts that fail because the broker cannot be reached never park a message. While no message gets through,
-// a batch begins only when a back-off is over and takes at most ten new messages, so that an outage costs few attempts. The
+// A message that could not be published is tried again after an exponential back-off with jitter.
+// Attempts, the time of the next one and the last error are kept in the store. A message that the
+// broker or the client refuses Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive]
+// and [Relay.Drop]. It then no longer holds back others. Attempts that fail because the broker
+// cannot be reached never park a message. While no message gets through, a batch begins only when a
+// back-off is over and takes at most ten new messages, so that an outage costs few attempts. The
 // exactly-once relay waits with a back-off of its own until the broker is back.
 //
 // # One relay at a time
 //
-// A store belongs to one process. Relays of one process on the same engine share a lease in the store: a key with a random
-// owner and a time to live, which is taken, renewed and released in transactions. Every write of a relay commits only if
-// it has the lease. It is renewed when it has lived for TTL - Margin; no send starts that could outlive it; a batch stops
-// at once when the renewal fails. A relay that was paused for longer than its lease, by the machine or a debugger, can
-// publish twice what was in flight, at most Batch.Entries messages. Relays of several processes each serve the store of
-// their own process. A relay without work gives the lease back and writes nothing. After a crash the lease of the dead
-// process has to run out: publishing begins at most Lease.TTL after the restart.
+// A store belongs to one process. Relays of one process on the same engine share a lease in the
+// store: a key with a random owner and a time to live, which is taken, renewed and released in
+// transactions. Every write of a relay commits only if it has the lease. It is renewed when it has
+// lived for TTL - Margin; no send starts that could outlive it; a batch stops at once when the
+// renewal fails. A relay that was paused for longer than its lease, by the machine or a debugger,
+// can publish twice what was in flight, at most Batch.Entries messages. Relays of several processes
+// each serve the store of their own process. A relay without work gives the lease back and writes
+// nothing. After a crash the lease of the dead process has to run out: publishing begins at most
+// Lease.TTL after the restart.
 //
 // # Metrics
 //
@@ -58,7 +66,8 @@
 //	dedup_outbox_failed_total           counter  failed attempts to publish a message
 //	dedup_outbox_lease_lost_total       counter  leases that another relay took while this one had them
 //
-// The gauges are those of the store, read at each scrape. The age takes messages in back-off into account where the
-// relay has the lease. Counters are those of the relay; with ExactlyOnce, messages that were published by an earlier relay
-// and are found in the progress topic count as sent.
+// The gauges are those of the store, read at each scrape. The age takes messages in back-off into
+// account where the relay has the lease. Counters are those of the relay; with ExactlyOnce,
+// messages that were published by an earlier relay and are found in the progress topic count as
+// sent.
 package outbox

@@ -100,7 +100,8 @@ func TestOutageParksNothingAndDoesNotHotLoop(t *testing.T) {
 	if n := len(parkedIDs(t, relay)); n != 0 {
 		t.Errorf("%d messages are parked", n)
 	}
-	// 40 messages, each tried every half a minute at most at the end, are 1,600 attempts and some at the beginning.
+	// 40 messages, each tried every half a minute at most at the end, are 1,600 attempts and some
+	// at the beginning.
 	if n := r.broker.tried(); n > 2_000 {
 		t.Errorf("%d attempts in 20 minutes", n)
 	}

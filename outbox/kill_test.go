@@ -50,8 +50,8 @@ func (d *pebbleDisk) crash(rng *rand.Rand) disk {
 	return &pebbleDisk{d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng})}
 }
 
-// A victim is a process that is killed at the n-th thing that its relay does with the broker: from then on nothing of it
-// reaches the broker, and its disk is what a power cut leaves.
+// A victim is a process that is killed at the n-th thing that its relay does with the broker: from
+// then on nothing of it reaches the broker, and its disk is what a power cut leaves.
 type victim struct {
 	disk  disk
 	rng   *rand.Rand
@@ -105,8 +105,8 @@ func (c *mortalClient) EndTransaction(ctx context.Context, how kgo.TransactionEn
 // Flush, Close and others of a dead process do nothing.
 func (c *mortalClient) Close() { c.Client.Close() }
 
-// killRun publishes messages from one store through processes of which the first so many are killed, and returns what
-// was produced and how often each id can be read from the topic.
+// killRun publishes messages from one store through processes of which the first so many are
+// killed, and returns what was produced and how often each id can be read from the topic.
 func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options func() Options) (topic string, produced int, seen map[string]int) {
 	t.Helper()
 	const each, batch = 60, 10
@@ -204,7 +204,8 @@ func readIDs(t *testing.T, b *kafkatest.Broker, topic string) map[string]int {
 	return seen
 }
 
-// consume reads a topic to its end with a consumer that claims, and counts how often it handles each id.
+// consume reads a topic to its end with a consumer that claims, and counts how often it handles
+// each id.
 func consume(t *testing.T, b *kafkatest.Broker, topic string) map[string]int {
 	t.Helper()
 	eng := openEngine(t, storetest.NewMem(engine.Identity{}), nil)

@@ -16,8 +16,8 @@ import (
 //
 //	owner 16 bytes | taken or renewed varint milliseconds | time to live varint milliseconds
 //
-// Every write of a relay is a transaction that reads it and fails if the owner is another one, so that a relay that has
-// lost its lease changes nothing.
+// Every write of a relay is a transaction that reads it and fails if the owner is another one, so
+// that a relay that has lost its lease changes nothing.
 type lease struct {
 	owner [16]byte
 	clock Clock
@@ -63,9 +63,9 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 	return r, fmt.Errorf("%w: lease %x of the outbox", engine.ErrDamaged, b)
 }
 
-// left returns how long the lease of another relay lives. It is over when its time has passed by the clock, or when it
-// was not renewed for its time to live since this relay has first seen it: so a lease that was taken before the clock was
-// set back ends too.
+// left returns how long the lease of another relay lives. It is over when its time has passed by
+// the clock, or when it was not renewed for its time to live since this relay has first seen it: so
+// a lease that was taken before the clock was set back ends too.
 func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 	if r.owner != l.other.owner || !r.since.Equal(l.other.since) {
 		l.other, l.seen = r, now
@@ -73,7 +73,8 @@ func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 	return min(r.since.Add(r.ttl).Sub(now), r.ttl-now.Sub(l.seen))
 }
 
-// take takes the lease if nobody has it. left says how long the lease of the relay that has it lives.
+// take takes the lease if nobody has it. left says how long the lease of the relay that has it
+// lives.
 func (l *lease) take(ctx context.Context, eng *engine.Engine) (left time.Duration, err error) {
 	now := l.clock.Now()
 	err = eng.Update(ctx, func(tx *engine.Tx) error {
@@ -106,7 +107,8 @@ func (l *lease) put(tx *engine.Tx, now time.Time) error {
 	return tx.In(entry.Space).Put(entry.LeaseKey, leaseRecord{l.owner, now, l.ttl}.encode())
 }
 
-// update runs fn in a transaction that commits only if the relay has the lease, and renews the lease if that is due.
+// update runs fn in a transaction that commits only if the relay has the lease, and renews the
+// lease if that is due.
 func (l *lease) update(eng *engine.Engine, fn func(tx *engine.Tx) error) error {
 	if !l.held {
 		return errLeaseLost

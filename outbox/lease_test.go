@@ -78,7 +78,8 @@ func TestOneOfSeveralRelaysPublishes(t *testing.T) {
 	wantIDs(t, r.broker.ids()[20:], "after")
 }
 
-// A relay that is stopped in the middle of a batch by the machine, and not by us, wakes up when its lease has run out.
+// A relay that is stopped in the middle of a batch by the machine, and not by us, wakes up when its
+// lease has run out.
 func TestPausedRelayThatWakesAfterItsLeaseSendsNothingMore(t *testing.T) {
 	r := newRig(t)
 	paused, wake := make(chan struct{}), make(chan struct{})

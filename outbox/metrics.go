@@ -97,7 +97,8 @@ type figures struct {
 	oldest               time.Duration
 }
 
-// maxDueCounted caps the entries that were due later and have become due, which are counted one by one.
+// maxDueCounted caps the entries that were due later and have become due, which are counted one by
+// one.
 const maxDueCounted = 10_000
 
 func (r *Relay) figures(ctx context.Context) (f figures, err error) {

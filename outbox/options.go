@@ -12,18 +12,19 @@ import (
 
 // Options configure a Relay. Client must be set, unless the relay is switched off.
 type Options struct {
-	// Client finds the brokers: seeds, TLS, SASL, and whatever else a producer needs. What the relay relies on is set by
-	// the relay: the partitioner, and how long records may take.
+	// Client finds the brokers: seeds, TLS, SASL, and whatever else a producer needs. What the
+	// relay relies on is set by the relay: the partitioner, and how long records may take.
 	Client []kgo.Opt
 
-	// ExactlyOnce publishes in Kafka transactions: see the package documentation. nil: at least once.
+	// ExactlyOnce publishes in Kafka transactions: see the package documentation. nil: at least
+	// once.
 	ExactlyOnce *ExactlyOnce
 
 	// IDHeader is the name of the header that carries the id of a message. "" = DefaultIDHeader.
 	IDHeader string
 
-	// Interval is the longest time between two looks into the outbox. Commits with messages, due times and the ends of
-	// back-offs are noticed at once. 0 = DefaultInterval.
+	// Interval is the longest time between two looks into the outbox. Commits with messages, due
+	// times and the ends of back-offs are noticed at once. 0 = DefaultInterval.
 	Interval time.Duration
 
 	Batch     Batch
@@ -34,25 +35,28 @@ type Options struct {
 	// Clock is the source of time for leases, polling and back-off. nil = the clock of the machine.
 	Clock Clock
 
-	// Disabled switches the relay off: Run publishes nothing until its context ends. Messages are kept.
+	// Disabled switches the relay off: Run publishes nothing until its context ends. Messages are
+	// kept.
 	Disabled bool
 }
 
 // ExactlyOnce configures the relay that publishes in Kafka transactions.
 type ExactlyOnce struct {
-	// ProgressTopic is an existing topic with cleanup.policy=compact. The relay uses its partition 0 only. Relays of several
-	// stores may share it.
+	// ProgressTopic is an existing topic with cleanup.policy=compact. The relay uses its partition
+	// 0 only. Relays of several stores may share it.
 	ProgressTopic string
 }
 
-// Batch bounds what is published before the store is told of it, which is also what may be published twice after a crash.
+// Batch bounds what is published before the store is told of it, which is also what may be
+// published twice after a crash.
 type Batch struct {
 	// Entries is the most messages of a batch. 0 = DefaultBatchEntries; at most MaxBatchEntries.
 	Entries int
-	// Bytes is the most bytes of a batch; one message always fits. 0 = DefaultBatchBytes; at most MaxBatchBytes.
+	// Bytes is the most bytes of a batch; one message always fits. 0 = DefaultBatchBytes; at most
+	// MaxBatchBytes.
 	Bytes int
-	// Time is how long a batch waits for the broker; what is not acknowledged then has failed. 0 = DefaultBatchTime.
-	// At most Lease.TTL - Lease.Margin.
+	// Time is how long a batch waits for the broker; what is not acknowledged then has failed. 0 =
+	// DefaultBatchTime. At most Lease.TTL - Lease.Margin.
 	Time time.Duration
 }
 
@@ -66,10 +70,11 @@ type Lease struct {
 
 // Retry configures what happens to a message that could not be published.
 type Retry struct {
-	// Min and Max bound the back-off, which grows exponentially and is jittered. 0 = DefaultMinBackoff, DefaultMaxBackoff.
+	// Min and Max bound the back-off, which grows exponentially and is jittered. 0 =
+	// DefaultMinBackoff, DefaultMaxBackoff.
 	Min, Max time.Duration
-	// Attempts is how often the broker or the client may refuse a message until it is parked. Attempts that fail because
-	// the broker cannot be reached do not count. 0 = DefaultAttempts.
+	// Attempts is how often the broker or the client may refuse a message until it is parked.
+	// Attempts that fail because the broker cannot be reached do not count. 0 = DefaultAttempts.
 	Attempts int
 }
 

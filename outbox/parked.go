@@ -49,8 +49,9 @@ func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 	}
 }
 
-// Redrive puts the parked message with an id back into the outbox, as one that is due now and was never tried. It comes
-// after messages of its ordering key that were published meanwhile. Without such a message it is ErrNotParked.
+// Redrive puts the parked message with an id back into the outbox, as one that is due now and was
+// never tried. It comes after messages of its ordering key that were published meanwhile. Without
+// such a message it is ErrNotParked.
 func (r *Relay) Redrive(ctx context.Context, id string) error {
 	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), true)
 	if err == nil && n == 0 {
@@ -59,8 +60,8 @@ func (r *Relay) Redrive(ctx context.Context, id string) error {
 	return err
 }
 
-// RedriveAll does what Redrive does with every parked message, and returns how many there were. With an error some of
-// them may be back already.
+// RedriveAll does what Redrive does with every parked message, and returns how many there were.
+// With an error some of them may be back already.
 func (r *Relay) RedriveAll(ctx context.Context) (n int, err error) {
 	return r.unpark(ctx, entry.ParkedPrefix, true)
 }
@@ -74,10 +75,12 @@ func (r *Relay) Drop(ctx context.Context, id string) error {
 	return err
 }
 
-// redriven is set in the number of an entry that was parked: such numbers are never those of new entries.
+// redriven is set in the number of an entry that was parked: such numbers are never those of new
+// entries.
 const redriven = 1 << 63
 
-// unpark removes the parked entries whose keys begin with prefix, and puts them back if they are to be redriven.
+// unpark removes the parked entries whose keys begin with prefix, and puts them back if they are to
+// be redriven.
 func (r *Relay) unpark(ctx context.Context, prefix []byte, redrive bool) (n int, err error) {
 	for kv, err := range r.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
 		if err != nil {

@@ -18,14 +18,16 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// progress is what the exactly-once relay knows of its progress topic. Each Kafka transaction carries one record that
-// lists the entries that it publishes; the entries are removed from the store after the transaction, and before the next
-// one. So a relay that starts finds in the committed records what the store may not know yet. A record's key is the
-// store's uuid and its value
+// progress is what the exactly-once relay knows of its progress topic. Each Kafka transaction
+// carries one record that lists the entries that it publishes; the entries are removed from the
+// store after the transaction, and before the next one. So a relay that starts finds in the
+// committed records what the store may not know yet. A record's key is the store's uuid and its
+// value
 //
 //	version u8 = 1 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64
 //
-// The hash tells an entry from another one that has its key in a store that was restored from a backup.
+// The hash tells an entry from another one that has its key in a store that was restored from a
+// backup.
 type progress struct {
 	topic   string
 	topicID [16]byte
@@ -86,8 +88,9 @@ func (p *progress) keyValue() engine.KeyValue {
 	return engine.KeyValue{Key: entry.ProgressKey, Value: binary.AppendVarint(append([]byte{}, p.topicID[:]...), p.next)}
 }
 
-// recover ends what an earlier relay of this store has left open in Kafka, and removes from the store what was
-// published. In this order: nothing is committed any more when the progress topic is read.
+// recover ends what an earlier relay of this store has left open in Kafka, and removes from the
+// store what was published. In this order: nothing is committed any more when the progress topic is
+// read.
 func (s *session) recover(ctx context.Context) error {
 	s.abandon()
 	if err := s.connect(); err != nil {
@@ -135,8 +138,9 @@ func (s *session) remove(ctx context.Context, entries []listed) error {
 	return s.lease.update(s.eng, c.apply)
 }
 
-// readProgress reads the committed records of this store from where it has last read. It first writes a record of its
-// own, and reads up to that: a reader of committed records cannot ask where they end.
+// readProgress reads the committed records of this store from where it has last read. It first
+// writes a record of its own, and reads up to that: a reader of committed records cannot ask where
+// they end.
 func (s *session) readProgress(ctx context.Context) (*progress, []listed, error) {
 	p := &progress{topic: s.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(s.eng.Identity().UUID).String()}
 	plain := append([]kgo.Opt{}, s.opt.Client...)
@@ -209,7 +213,8 @@ func (p *progress) describe(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// saved returns where to begin to read: where the relay has last read or written in this very topic, else at its start.
+// saved returns where to begin to read: where the relay has last read or written in this very
+// topic, else at its start.
 func (p *progress) saved(ctx context.Context, eng *engine.Engine) (kgo.Offset, error) {
 	value, found, err := eng.In(entry.Space).Get(ctx, entry.ProgressKey)
 	if err != nil || !found {

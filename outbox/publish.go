@@ -17,7 +17,8 @@ import (
 
 // A producer is the part of a Kafka client that publishes.
 type producer interface {
-	// Produce hands a record over. promise is called once, with nil when the broker has acknowledged it.
+	// Produce hands a record over. promise is called once, with nil when the broker has
+	// acknowledged it.
 	Produce(ctx context.Context, r *kgo.Record, promise func(*kgo.Record, error))
 	Close()
 }
@@ -38,7 +39,8 @@ var outages = []error{
 	kgo.ErrClientClosed, kgo.ErrAborting, kgo.ErrMaxBuffered, kgo.ErrRecordTimeout, kgo.ErrRecordRetries,
 }
 
-// refused reports whether an error is about the message rather than about a broker that cannot be reached.
+// refused reports whether an error is about the message rather than about a broker that cannot be
+// reached.
 func refused(err error) bool {
 	is := func(target error) bool { return errors.Is(err, target) }
 	var (
@@ -56,8 +58,8 @@ func refused(err error) bool {
 	return !slices.ContainsFunc(outages, is)
 }
 
-// record makes the Kafka record of an item. Its timestamp is the time at which the message was produced into the outbox,
-// so that a record that is published twice has the same one.
+// record makes the Kafka record of an item. Its timestamp is the time at which the message was
+// produced into the outbox, so that a record that is published twice has the same one.
 func (i *item) record(idHeader string) *kgo.Record {
 	headers := make([]kgo.RecordHeader, 0, len(i.Headers)+1)
 	for _, h := range i.Headers {
@@ -69,7 +71,8 @@ func (i *item) record(idHeader string) *kgo.Record {
 	}
 }
 
-// partitioner publishes to the partition that a record names, and lets another partitioner decide for those that name none.
+// partitioner publishes to the partition that a record names, and lets another partitioner decide
+// for those that name none.
 type partitioner struct{ keyed kgo.Partitioner }
 
 func newPartitioner() kgo.Partitioner { return partitioner{kgo.StickyKeyPartitioner(nil)} }
@@ -98,8 +101,8 @@ func (p topicPartitioner) OnNewBatch() {
 	}
 }
 
-// A sending is a batch on its way to the broker. Of each group one item at a time is in flight, unless they succeed or
-// fail together: a later one never overtakes an earlier one that fails.
+// A sending is a batch on its way to the broker. Of each group one item at a time is in flight,
+// unless they succeed or fail together: a later one never overtakes an earlier one that fails.
 type sending struct {
 	s       *session
 	client  producer
@@ -122,8 +125,8 @@ func newSending(s *session, n int) *sending {
 	}
 }
 
-// publish publishes the items of a batch one by one. An error means that the lease is lost or the store has failed: the
-// outcome of what was in flight is not known then.
+// publish publishes the items of a batch one by one. An error means that the lease is lost or the
+// store has failed: the outcome of what was in flight is not known then.
 func (s *session) publish(items []*item) error {
 	if err := s.connect(); err != nil {
 		return err
@@ -177,8 +180,8 @@ func (b *sending) finish(r result) {
 	}
 }
 
-// await calls each for the results of what is in flight, until there is nothing more, or the time of the batch is over. It
-// renews the lease meanwhile and ends with an error if that fails.
+// await calls each for the results of what is in flight, until there is nothing more, or the time
+// of the batch is over. It renews the lease meanwhile and ends with an error if that fails.
 func (b *sending) await(each func(result)) error {
 	over, stopOver := b.s.opt.Clock.After(b.s.opt.Batch.Time - b.s.opt.Clock.Now().Sub(b.started))
 	defer stopOver()

@@ -36,20 +36,25 @@ func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }
 func (i *item) delayed() bool { return i.key[0] == entry.DelayedPrefix[0] }
 func (i *item) size() int     { return i.Size() + len(i.key) }
 
-// maxHeld caps the groups that wait for a back-off. Beyond it nothing new is published until some of them are through.
+// maxHeld caps the groups that wait for a back-off. Beyond it nothing new is published until some
+// of them are through.
 const maxHeld = 1 << 17
 
-// probes is how many new entries a batch may try, beside those whose back-off is over, while the broker seems to be away.
+// probes is how many new entries a batch may try, beside those whose back-off is over, while the
+// broker seems to be away.
 const probes = 10
 
-// lookAllEvery is how often a look at the entries that are due later begins at the first of them, in milliseconds.
+// lookAllEvery is how often a look at the entries that are due later begins at the first of them,
+// in milliseconds.
 const lookAllEvery = 5000
 
-// A queue is the outbox as the relay that has the lease sees it. What it knows beside the store is made again by load.
+// A queue is the outbox as the relay that has the lease sees it. What it knows beside the store is
+// made again by load.
 //
-// Entries that are ready have keys in the order of commits, so that everything new comes after the cursor and no look
-// passes the keys that were deleted before. An entry that fails moves to its group among the held entries, and those of
-// its group that come after it follow it there: so the cursor leaves nothing behind.
+// Entries that are ready have keys in the order of commits, so that everything new comes after the
+// cursor and no look passes the keys that were deleted before. An entry that fails moves to its
+// group among the held entries, and those of its group that come after it follow it there: so the
+// cursor leaves nothing behind.
 type queue struct {
 	eng *engine.Engine
 
@@ -60,8 +65,9 @@ type queue struct {
 	backoff backoffs
 	later   int64 // due time of the first entry that is not due yet, 0 if there is none
 
-	// Entries that become due are taken in the order of their keys, too. But a transaction that commits after the due
-	// time of its message adds one before dueCursor: so now and then a look begins at the first key.
+	// Entries that become due are taken in the order of their keys, too. But a transaction that
+	// commits after the due time of its message adds one before dueCursor: so now and then a look
+	// begins at the first key.
 	dueCursor []byte
 	lookAll   int64 // when the next look at all of them is to be made
 
@@ -139,7 +145,8 @@ func (q *queue) add(g *group) {
 	q.backoff.push(g)
 }
 
-// A work is what one batch does: it publishes items, in order within each group, and holds others back.
+// A work is what one batch does: it publishes items, in order within each group, and holds others
+// back.
 type work struct {
 	items  []*item
 	hold   []*item  // behind a held entry of their group
@@ -156,7 +163,8 @@ func (w *work) fits(i *item, b Batch) bool {
 	return !w.full(b) && (w.bytes == 0 || w.bytes+i.size() <= b.Bytes)
 }
 
-// collect takes the next batch: first the groups whose back-off is over, then what is new, by due time.
+// collect takes the next batch: first the groups whose back-off is over, then what is new, by due
+// time.
 func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) {
 	w := &work{}
 	for !w.full(b) {
@@ -180,7 +188,8 @@ func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) 
 	return w, q.collectNew(ctx, w, now, b)
 }
 
-// collectHeld takes the entries of a held group, up to one that has failed before: that one is only taken as the first.
+// collectHeld takes the entries of a held group, up to one that has failed before: that one is only
+// taken as the first.
 func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fits bool, err error) {
 	g.rest = 0
 	for kv, err := range q.scan(ctx, entry.GroupPrefix(g.id), nil) {
@@ -210,7 +219,8 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 	return true, nil
 }
 
-// collectNew takes what an earlier batch has left, and entries that are ready or due, in the order of their due times.
+// collectNew takes what an earlier batch has left, and entries that are ready or due, in the order
+// of their due times.
 func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) error {
 	for len(q.left) > 0 {
 		if !q.take(w, q.left[0], b) {
@@ -270,7 +280,8 @@ func next(pull func() (engine.KeyValue, error, bool)) (*item, error) {
 	return newItem(kv)
 }
 
-// nextDelayed is next for delayed entries, which have no cursor: those that were taken before may still be there.
+// nextDelayed is next for delayed entries, which have no cursor: those that were taken before may
+// still be there.
 func (q *queue) nextDelayed(pull func() (engine.KeyValue, error, bool)) (*item, error) {
 	for {
 		i, err := next(pull)
@@ -283,7 +294,8 @@ func (q *queue) nextDelayed(pull func() (engine.KeyValue, error, bool)) (*item, 
 	}
 }
 
-// take puts an item into the batch, unless it is full: to be published, or behind the held entries of its group.
+// take puts an item into the batch, unless it is full: to be published, or behind the held entries
+// of its group.
 func (q *queue) take(w *work, i *item, b Batch) bool {
 	if !w.fits(i, b) {
 		return false

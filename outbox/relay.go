@@ -15,8 +15,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// A Relay publishes the messages of one engine's outbox. New makes one, Run runs it. Its other methods are safe for use
-// by several goroutines, also while it runs or when it is switched off.
+// A Relay publishes the messages of one engine's outbox. New makes one, Run runs it. Its other
+// methods are safe for use by several goroutines, also while it runs or when it is switched off.
 type Relay struct {
 	eng     *engine.Engine
 	opt     Options
@@ -71,9 +71,9 @@ func (r *Relay) clientOptions() []kgo.Opt {
 	return o
 }
 
-// Run publishes until ctx ends, and then returns nil once the broker has answered for the batch that is on its way, at
-// most after Batch.Time. It returns an error only if the engine has failed or is closed; everything about the broker is
-// retried and logged. A relay runs once.
+// Run publishes until ctx ends, and then returns nil once the broker has answered for the batch
+// that is on its way, at most after Batch.Time. It returns an error only if the engine has failed
+// or is closed; everything about the broker is retried and logged. A relay runs once.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRan
@@ -128,7 +128,8 @@ func (r *Relay) rest(ctx context.Context, d time.Duration, wake <-chan struct{})
 	}
 }
 
-// turn publishes what is due, if there is something and the relay gets the lease, and returns how long to wait then.
+// turn publishes what is due, if there is something and the relay gets the lease, and returns how
+// long to wait then.
 func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 	pause, err = r.untilWork(ctx)
 	if err != nil || pause > 0 {
@@ -173,7 +174,8 @@ func (r *Relay) untilWork(ctx context.Context) (time.Duration, error) {
 	return r.opt.Interval, nil
 }
 
-// ready selects the ready entries. What is known to be empty is left out: a store may take long to pass deleted keys.
+// ready selects the ready entries. What is known to be empty is left out: a store may take long to
+// pass deleted keys.
 func (r *Relay) ready() engine.Range {
 	rest := engine.Range{Prefix: entry.ReadyPrefix}
 	if passed := r.passed.Load(); passed != nil {
@@ -190,7 +192,8 @@ type session struct {
 	progress *progress // of the exactly-once relay, once it is read
 }
 
-// run publishes until ctx ends, the lease is lost, or nothing is left and the lease would have to be renewed.
+// run publishes until ctx ends, the lease is lost, or nothing is left and the lease would have to
+// be renewed.
 func (s *session) run(ctx context.Context) error {
 	if err := s.load(ctx); err != nil {
 		return err
@@ -220,7 +223,8 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
-// load brings the queue to what the store says; an exactly-once relay first finds out what was published.
+// load brings the queue to what the store says; an exactly-once relay first finds out what was
+// published.
 func (s *session) load(ctx context.Context) error {
 	if s.opt.ExactlyOnce != nil {
 		if err := s.recover(ctx); err != nil {

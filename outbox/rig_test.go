@@ -97,8 +97,8 @@ func (c *fakeClock) next() {
 	c.advance(d)
 }
 
-// A fakeBroker takes records of fake clients. answer decides what it says to a record, nil takes it; a record for which
-// hold is true gets no answer until release.
+// A fakeBroker takes records of fake clients. answer decides what it says to a record, nil takes
+// it; a record for which hold is true gets no answer until release.
 type fakeBroker struct {
 	mu      sync.Mutex
 	log     []*kgo.Record

@@ -69,8 +69,8 @@ func (c *change) remove(i *item) {
 	}
 }
 
-// settle turns the outcome of a batch into a change of the store. The queue is afterwards as if the change was made: if
-// that fails, load it again.
+// settle turns the outcome of a batch into a change of the store. The queue is afterwards as if the
+// change was made: if that fails, load it again.
 func (q *queue) settle(w *work, now int64, r *Retry) *change {
 	c := &change{}
 	blocked := make(map[entry.Group]bool) // groups of items that failed and are tried again

@@ -17,7 +17,8 @@ type transactor interface {
 	EndTransaction(ctx context.Context, commit kgo.TransactionEndTry) error
 }
 
-// transactionTimeout is when the broker aborts a transaction that nobody ends. The next relay of the store ends it earlier.
+// transactionTimeout is when the broker aborts a transaction that nobody ends. The next relay of
+// the store ends it earlier.
 const transactionTimeout = time.Minute
 
 var errUnknownOutcome = errors.New("outbox: a Kafka transaction may have committed or not")
@@ -27,9 +28,9 @@ func (r *Relay) transactionalID() string {
 	return "hapax-outbox-" + uuid.UUID(r.eng.Identity().UUID).String()
 }
 
-// publishInTransaction publishes items together with the record of progress that names them: all, or none if one of them
-// fails. With errUnknownOutcome, and whenever the client was abandoned, the progress topic has to be read before anything
-// else is published.
+// publishInTransaction publishes items together with the record of progress that names them: all,
+// or none if one of them fails. With errUnknownOutcome, and whenever the client was abandoned, the
+// progress topic has to be read before anything else is published.
 func (s *session) publishInTransaction(items []*item) error {
 	if err := s.client.BeginTransaction(); err != nil {
 		s.abandon()
@@ -70,7 +71,8 @@ func (s *session) publishInTransaction(items []*item) error {
 	return nil
 }
 
-// abort ends a transaction of which something has failed; what has not failed is left to be published again.
+// abort ends a transaction of which something has failed; what has not failed is left to be
+// published again.
 func (s *session) abort(items []*item, record *item, answered bool) error {
 	failures := 0
 	for _, i := range items {
@@ -92,8 +94,8 @@ func (s *session) abort(items []*item, record *item, answered bool) error {
 	return nil
 }
 
-// end ends the transaction. A context that ends would leave the outcome unknown, and so would a broker that does not
-// answer within Batch.Time: then the client is closed.
+// end ends the transaction. A context that ends would leave the outcome unknown, and so would a
+// broker that does not answer within Batch.Time: then the client is closed.
 func (s *session) end(how kgo.TransactionEndTry) error {
 	client := s.client
 	return s.during(context.Background(), s.opt.Batch.Time, func(context.Context) error {
@@ -101,8 +103,9 @@ func (s *session) end(how kgo.TransactionEndTry) error {
 	})
 }
 
-// during runs fn, which takes long, and renews the lease meanwhile. If that fails, or fn takes longer than limit, the
-// client is abandoned and the context of fn ends; during returns when fn has.
+// during runs fn, which takes long, and renews the lease meanwhile. If that fails, or fn takes
+// longer than limit, the client is abandoned and the context of fn ends; during returns when fn
+// has.
 func (s *session) during(ctx context.Context, limit time.Duration, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

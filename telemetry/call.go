@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Claiming implements engine.Observer. The function it returns must be called once; events is read until then, because
-// scopes and results have to be brought together.
+// Claiming implements engine.Observer. The function it returns must be called once; events is read
+// until then, because scopes and results have to be brought together.
 func (o *Observer) Claiming(ctx context.Context, events []engine.Event) func([]engine.Result) {
 	if len(events) == 0 {
 		return nil
@@ -23,7 +23,8 @@ func (o *Observer) Claiming(ctx context.Context, events []engine.Event) func([]e
 	return c.done
 }
 
-// A call is one that claims, between Claiming and its results. Calls are reused, so that they cost no memory.
+// A call is one that claims, between Claiming and its results. Calls are reused, so that they cost
+// no memory.
 type call struct {
 	o      *Observer
 	done   func([]engine.Result) // finish
@@ -59,7 +60,8 @@ func (c *call) finish(results []engine.Result) {
 	c.o.calls.Put(c)
 }
 
-// observe records a duration, with the trace as its exemplar if the span, which may be nil, is recorded and sampled.
+// observe records a duration, with the trace as its exemplar if the span, which may be nil, is
+// recorded and sampled.
 func observe(h prometheus.Observer, seconds float64, span trace.Span) {
 	if span != nil && span.IsRecording() {
 		if sc := span.SpanContext(); sc.IsSampled() {

@@ -6,8 +6,9 @@
 //	eng, err := engine.Open(store, engine.Options{Observer: obs})
 //	stop := obs.Watch(eng)
 //
-// New registers everything or nothing. Watch adds the figures that only the engine knows; stop, or closing the engine,
-// ends them, and no scrape fails because of either. Close takes the metrics out of the registerer again.
+// New registers everything or nothing. Watch adds the figures that only the engine knows; stop, or
+// closing the engine, ends them, and no scrape fails because of either. Close takes the metrics out
+// of the registerer again.
 //
 // # Metrics
 //
@@ -42,21 +43,23 @@
 //	dedup_holds                                gauge                                  holds that keep weeks
 //	dedup_oldest_week_start_timestamp_seconds  gauge                                  Monday of the oldest week kept
 //
-// The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old, too_new, error,
-// pending, mismatch. All eight of a scope are there, as 0, from the first verdict in it. Verdicts that a transaction gives count when it commits, and
-// not if it went back to an earlier savepoint. dedup_claim_attempts_total counts all of them when the transaction ends: the
-// difference is work that was done in vain. The calls are single (TryClaim), batch (TryClaimBatch with more than one
-// event) and transaction (a run of Update's closure that judged an event, until it is durable or undone). A call that ends
-// before anything is judged (its context is done, or it is a short form without a default scope) is not counted.
-// Claims that are taken back (engine.Tx.Unclaim) stay in dedup_claims_total, and dedup_claims_taken_back_total counts them: the
-// difference is the events that were claimed and stayed so.
-// Counters of a watched engine count from its opening. Histograms have native and classic buckets, and the trace as
-// exemplar where a span is sampled.
+// The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old,
+// too_new, error, pending, mismatch. All eight of a scope are there, as 0, from the first verdict
+// in it. Verdicts that a transaction gives count when it commits, and not if it went back to an
+// earlier savepoint. dedup_claim_attempts_total counts all of them when the transaction ends: the
+// difference is work that was done in vain. The calls are single (TryClaim), batch (TryClaimBatch
+// with more than one event) and transaction (a run of Update's closure that judged an event, until
+// it is durable or undone). A call that ends before anything is judged (its context is done, or it
+// is a short form without a default scope) is not counted. Claims that are taken back
+// (engine.Tx.Unclaim) stay in dedup_claims_total, and dedup_claims_taken_back_total counts them:
+// the difference is the events that were claimed and stayed so. Counters of a watched engine count
+// from its opening. Histograms have native and classic buckets, and the trace as exemplar where a
+// span is sampled.
 //
 // # Spans
 //
-// Names begin with the namespace and a dot, if there is one: im2be.dedup.try_claim. The parent is the span of the
-// context given to TryClaim, TryClaimBatch or Update.
+// Names begin with the namespace and a dot, if there is one: im2be.dedup.try_claim. The parent is
+// the span of the context given to TryClaim, TryClaimBatch or Update.
 //
 //	span                   made for                    attributes
 //	dedup.try_claim        a call with one event, and  consumer.scope_id, event.id, event.week_start (the Monday),
@@ -67,19 +70,23 @@
 //	dedup.update           each run of the closure     dedup.too_old, dedup.too_new, dedup.error; consumer.scope_id,
 //	                       of a transaction            kafka.topic and kafka.partition if all events share them
 //
-// The outcome error sets the status Error and records the error; a batch records the first one. A transaction that does
-// not commit has the status Error with the error of its run. Attributes are set when the verdict is known, so that samplers do not see them, and only if the span records. Scopes, topics and ids are
-// cut at 1 KiB. Ids stand as given unless Options.EventIDs says otherwise.
+// The outcome error sets the status Error and records the error; a batch records the first one. A
+// transaction that does not commit has the status Error with the error of its run. Attributes are
+// set when the verdict is known, so that samplers do not see them, and only if the span records.
+// Scopes, topics and ids are cut at 1 KiB. Ids stand as given unless Options.EventIDs says
+// otherwise.
 //
 // # Cost
 //
-// A call or a transaction whose span does not record allocates what the provider's own Start allocates once, and nothing
-// with the no-op provider; the events of a transaction cost no calls of their own then. Counting allocates nothing once a scope has been seen, but for the exemplar of a sampled trace. Series are
-// bounded: 6 for each of at most Options.MaxScopes scopes and of _other and _invalid, 2 for each of at most
-// Options.MaxWeeks weeks and of _older, and some 80 more.
+// A call or a transaction whose span does not record allocates what the provider's own Start
+// allocates once, and nothing with the no-op provider; the events of a transaction cost no calls of
+// their own then. Counting allocates nothing once a scope has been seen, but for the exemplar of a
+// sampled trace. Series are bounded: 6 for each of at most Options.MaxScopes scopes and of _other
+// and _invalid, 2 for each of at most Options.MaxWeeks weeks and of _older, and some 80 more.
 //
-// A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks takes its turn among the
-// claims and asks the store for a size for each scope and week; it gets some 5 % of the time at most: it is asked less
-// often if it needs more. A scrape waits 2 seconds for each of the two; without an answer it goes without the figures
-// (those by week: with the last ones), and counts that.
+// A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks takes its
+// turn among the claims and asks the store for a size for each scope and week; it gets some 5 % of
+// the time at most: it is asked less often if it needs more. A scrape waits 2 seconds for each of
+// the two; without an answer it goes without the figures (those by week: with the last ones), and
+// counts that.
 package telemetry

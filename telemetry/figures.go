@@ -84,7 +84,8 @@ func (f *figures) describe(ch chan<- *prometheus.Desc) {
 	f.unavailable.Describe(ch)
 }
 
-// collector is the Observer as its registerer sees it: one collector, so that it is registered whole or not at all.
+// collector is the Observer as its registerer sees it: one collector, so that it is registered
+// whole or not at all.
 type collector struct{ o *Observer }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
@@ -104,8 +105,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.o.pulled.unavailable.Collect(ch)
 }
 
-// collectEngine sends what the engine says. What it does not say is missing from the scrape and makes no other metric
-// fail.
+// collectEngine sends what the engine says. What it does not say is missing from the scrape and
+// makes no other metric fail.
 func (o *Observer) collectEngine(ch chan<- prometheus.Metric, w *watch) {
 	f := o.pulled
 	stats, err := w.stats.answer()
@@ -159,7 +160,8 @@ func (o *Observer) collectWeeks(ch chan<- prometheus.Metric, w *watch) {
 	}
 }
 
-// expected says that figures by week are missing for a reason that another metric, or the engine's end, tells.
+// expected says that figures by week are missing for a reason that another metric, or the engine's
+// end, tells.
 func expected(err error) bool {
 	for _, e := range []error{engine.ErrRebuilding, engine.ErrClosed, engine.ErrStopped, errEnded, context.Canceled} {
 		if errors.Is(err, e) {

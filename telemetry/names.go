@@ -12,7 +12,8 @@ const (
 	AttrOffset    = attribute.Key("kafka.offset")
 	AttrOutcome   = attribute.Key("dedup.outcome") // engine.Verdict.String
 
-	// Of the span of a batch or a transaction. Beside AttrEvents it has one count for each verdict: "dedup." and its name.
+	// Of the span of a batch or a transaction. Beside AttrEvents it has one count for each verdict:
+	// "dedup." and its name.
 	AttrEvents      = attribute.Key("dedup.events")
 	attrCountPrefix = "dedup."
 )

@@ -11,8 +11,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// An Observer turns what an engine does into metrics and spans. It is made before the engine, given to it as
-// engine.Options.Observer, and told of it by Watch. One Observer serves one engine at a time.
+// An Observer turns what an engine does into metrics and spans. It is made before the engine, given
+// to it as engine.Options.Observer, and told of it by Watch. One Observer serves one engine at a
+// time.
 type Observer struct {
 	opt          Options
 	scopes       *scopes
@@ -31,8 +32,8 @@ type Observer struct {
 
 var _ engine.Observer = (*Observer)(nil)
 
-// New returns an Observer whose metrics are registered. The error of the registerer, such as that of a second
-// Observer with the same names, is returned; then nothing is registered.
+// New returns an Observer whose metrics are registered. The error of the registerer, such as that
+// of a second Observer with the same names, is returned; then nothing is registered.
 func New(opt Options) (*Observer, error) {
 	opt, err := opt.withDefaults()
 	if err != nil {
@@ -71,8 +72,8 @@ func (o *Observer) opts(name, help string) prometheus.Opts {
 	return prometheus.Opts{Namespace: o.opt.Namespace, Subsystem: subsystem, Name: name, Help: help}
 }
 
-// histogram has native buckets 10 % wide and classic ones for those who do not scrape native ones. A duplicate takes
-// microseconds, a sync between 0.1 ms and what a slow disk takes.
+// histogram has native buckets 10 % wide and classic ones for those who do not scrape native ones.
+// A duplicate takes microseconds, a sync between 0.1 ms and what a slow disk takes.
 func (o *Observer) histogram(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Namespace: o.opt.Namespace, Subsystem: subsystem, Name: name, Help: help,
@@ -84,8 +85,8 @@ func (o *Observer) histogram(name, help string) prometheus.HistogramOpts {
 	}
 }
 
-// Close takes the metrics out of the registerer and ends watching. Verdicts told after it are counted nowhere. It may
-// be called again.
+// Close takes the metrics out of the registerer and ends watching. Verdicts told after it are
+// counted nowhere. It may be called again.
 func (o *Observer) Close() {
 	o.opt.Registerer.Unregister(collector{o})
 	if w := o.watch.Swap(nil); w != nil {

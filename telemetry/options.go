@@ -13,32 +13,35 @@ import (
 
 // Options configure an Observer. Registerer has to be given; the rest may be zero.
 type Options struct {
-	// Registerer takes the metrics. To tell several engines of one process apart, give each an Observer of its own
-	// with prometheus.WrapRegistererWith and a label.
+	// Registerer takes the metrics. To tell several engines of one process apart, give each an
+	// Observer of its own with prometheus.WrapRegistererWith and a label.
 	Registerer prometheus.Registerer
 
-	// Namespace stands before the names of metrics (im2be_dedup_claims_total) and spans (im2be.dedup.try_claim).
-	// Empty: dedup_claims_total and dedup.try_claim. Letters, digits and '_', not beginning with a digit.
+	// Namespace stands before the names of metrics (im2be_dedup_claims_total) and spans
+	// (im2be.dedup.try_claim). Empty: dedup_claims_total and dedup.try_claim. Letters, digits and
+	// '_', not beginning with a digit.
 	Namespace string
 
-	// MaxScopes caps how many scopes get a label value of their own, in the order in which they are first seen. The
-	// others are counted together as OtherScopes. 0 = DefaultMaxScopes.
+	// MaxScopes caps how many scopes get a label value of their own, in the order in which they are
+	// first seen. The others are counted together as OtherScopes. 0 = DefaultMaxScopes.
 	MaxScopes int
 
-	// MaxWeeks caps how many weeks, the newest ones, get a label value of their own; the others are summed up as
-	// OlderWeeks. 0 = DefaultMaxWeeks; negative = no figures by week, and the engine is never asked for them.
+	// MaxWeeks caps how many weeks, the newest ones, get a label value of their own; the others are
+	// summed up as OlderWeeks. 0 = DefaultMaxWeeks; negative = no figures by week, and the engine
+	// is never asked for them.
 	MaxWeeks int
 
-	// WeeksEvery is how long figures by week are kept before a scrape asks the engine for them again, which takes the
-	// engine's committer for a moment and asks the store for a size for each scope and week. 0 = DefaultWeeksEvery.
+	// WeeksEvery is how long figures by week are kept before a scrape asks the engine for them
+	// again, which takes the engine's committer for a moment and asks the store for a size for each
+	// scope and week. 0 = DefaultWeeksEvery.
 	WeeksEvery time.Duration
 
-	// TracerProvider is called for each call that claims and each transaction, so that a provider registered late counts. If it returns
-	// nil, there are no spans. nil = otel.GetTracerProvider.
+	// TracerProvider is called for each call that claims and each transaction, so that a provider
+	// registered late counts. If it returns nil, there are no spans. nil = otel.GetTracerProvider.
 	TracerProvider func() trace.TracerProvider
 
-	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch, and one for each event that a
-	// transaction judges, below the transaction's own.
+	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch, and one
+	// for each event that a transaction judges, below the transaction's own.
 	SpanPerEvent bool
 
 	// EventIDs says how ids stand in spans.
@@ -59,7 +62,8 @@ const (
 	// IDsAsGiven shows text as it is, cut at 1 KiB; other bytes as 0x and hexadecimal digits.
 	IDsAsGiven EventIDs = iota
 
-	// IDsHashed shows the first 32 hexadecimal digits of the id's SHA-256. Whoever can guess an id can recognize it.
+	// IDsHashed shows the first 32 hexadecimal digits of the id's SHA-256. Whoever can guess an id
+	// can recognize it.
 	IDsHashed
 
 	// IDsOmitted shows nothing of them.

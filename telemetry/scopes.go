@@ -13,7 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// scopes finds the counters of a scope: without a lock and without looking a label up once the scope has been seen.
+// scopes finds the counters of a scope: without a lock and without looking a label up once the
+// scope has been seen.
 type scopes struct {
 	claims   *prometheus.CounterVec
 	attempts [len(engine.Verdicts) + 1]prometheus.Counter // by verdict, of all scopes

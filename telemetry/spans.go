@@ -22,7 +22,8 @@ import (
 // maxAttrBytes is where attributes are cut. Events that the engine refuses may carry anything.
 const maxAttrBytes = 1024
 
-// tracers finds the tracer of the provider that is registered now, and knows what its spans are to say.
+// tracers finds the tracer of the provider that is registered now, and knows what its spans are to
+// say.
 type tracers struct {
 	provider              func() trace.TracerProvider
 	single, batch, update string // names of spans
@@ -48,8 +49,8 @@ func (t *tracers) init(opt Options) {
 	t.ids = opt.EventIDs
 }
 
-// tracer returns nil if no span would record. It asks a provider for a tracer only if it is another one than last time:
-// asking takes a lock that all of the process shares.
+// tracer returns nil if no span would record. It asks a provider for a tracer only if it is another
+// one than last time: asking takes a lock that all of the process shares.
 func (t *tracers) tracer() trace.Tracer {
 	p := t.provider()
 	if p == nil {

@@ -59,7 +59,8 @@ func claim(t testing.TB, eng *engine.Engine, ev engine.Event, want engine.Verdic
 	}
 }
 
-// wantMetrics compares the named metrics, and that others of these names are absent, with the text format without HELP.
+// wantMetrics compares the named metrics, and that others of these names are absent, with the text
+// format without HELP.
 func wantMetrics(t testing.TB, g prometheus.Gatherer, want string, names ...string) {
 	t.Helper()
 	helped := prometheus.GathererFunc(func() ([]*family, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Updating implements engine.Observer. Verdicts are counted when the transaction ends, all at once; single events are
-// observed only for a span of each.
+// Updating implements engine.Observer. Verdicts are counted when the transaction ends, all at once;
+// single events are observed only for a span of each.
 func (o *Observer) Updating(ctx context.Context) engine.TxObserver {
 	t := o.transactions.Get().(*transaction)
 	follow := engine.TxObserver{Ended: t.ended}
@@ -24,8 +24,8 @@ func (o *Observer) Updating(ctx context.Context) engine.TxObserver {
 	return follow
 }
 
-// A transaction is one run of a closure, between Updating and its end. Transactions are reused, so that they cost no
-// memory.
+// A transaction is one run of a closure, between Updating and its end. Transactions are reused, so
+// that they cost no memory.
 type transaction struct {
 	o     *Observer
 	ended func(engine.TxSummary) // finish

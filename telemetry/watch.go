@@ -16,16 +16,17 @@ type Engine interface {
 	Weeks(ctx context.Context) ([]engine.WeekInfo, error)
 }
 
-// patience is how long a scrape waits for an answer of the engine. The rest of the process's metrics wait with it.
+// patience is how long a scrape waits for an answer of the engine. The rest of the process's
+// metrics wait with it.
 const patience = 2 * time.Second
 
-// weeksShare bounds the time spent on figures by week: the next ones are asked for after that many times what the last
-// ones took, if that is more than Options.WeeksEvery.
+// weeksShare bounds the time spent on figures by week: the next ones are asked for after that many
+// times what the last ones took, if that is more than Options.WeeksEvery.
 const weeksShare = 20
 
-// Watch lets scrapes ask the engine for its figures, from now until stop is called or the engine is closed, whichever
-// is first. It takes the place of an engine watched before. stop waits for a question under way; it may be called
-// before or after the engine is closed, and more than once.
+// Watch lets scrapes ask the engine for its figures, from now until stop is called or the engine is
+// closed, whichever is first. It takes the place of an engine watched before. stop waits for a
+// question under way; it may be called before or after the engine is closed, and more than once.
 func (o *Observer) Watch(e Engine) (stop func()) {
 	w := newWatch(e, o.opt)
 	if old := o.watch.Swap(w); old != nil {
@@ -39,8 +40,8 @@ func (o *Observer) unwatch(w *watch) {
 	w.end()
 }
 
-// A watch asks one engine. Its questions run in goroutines of their own, at most one for each question, so that a
-// store that hangs does not hang the scrape; end waits for them.
+// A watch asks one engine. Its questions run in goroutines of their own, at most one for each
+// question, so that a store that hangs does not hang the scrape; end waits for them.
 type watch struct {
 	cancel context.CancelFunc
 	stats  question[engine.Stats]
@@ -76,8 +77,8 @@ func (w *watch) end() {
 	w.weeks.end()
 }
 
-// latestWeeks returns the figures by week, asked for again if they are due. An answer that does not come in time
-// leaves the one before.
+// latestWeeks returns the figures by week, asked for again if they are due. An answer that does not
+// come in time leaves the one before.
 func (w *watch) latestWeeks() ([]engine.WeekInfo, error) {
 	c := w.cache.Load()
 	if c == nil || !time.Now().Before(c.next) {

@@ -19,9 +19,9 @@ const (
 	benchPayload = 100
 )
 
-// BenchmarkPut puts versions of random rows in transactions of 1000, and does blind sets of keys and values of the same form
-// in synced batches of 1000 in a bare Pebble, in turns on one machine. One operation is one row in each. ratio is puts/s by
-// sets/s.
+// BenchmarkPut puts versions of random rows in transactions of 1000, and does blind sets of keys
+// and values of the same form in synced batches of 1000 in a bare Pebble, in turns on one machine.
+// One operation is one row in each. ratio is puts/s by sets/s.
 func BenchmarkPut(b *testing.B) {
 	dir := b.TempDir()
 	e := openBench(b, filepath.Join(dir, "store"))

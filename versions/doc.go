@@ -1,7 +1,8 @@
-// Package versions keeps rows of which the newest version wins, whatever the order in which versions arrive.
+// Package versions keeps rows of which the newest version wins, whatever the order in which
+// versions arrive.
 //
-// A [Table] keeps its rows in the store of an engine. Changes are put in transactions, beside claims, offsets and the
-// application's own keys, so also in the handler of a Kafka consumer:
+// A [Table] keeps its rows in the store of an engine. Changes are put in transactions, beside
+// claims, offsets and the application's own keys, so also in the handler of a Kafka consumer:
 //
 //	users, err := versions.New(eng, "users", versions.Options{})
 //	err = eng.Update(ctx, func(tx *engine.Tx) error {
@@ -9,9 +10,9 @@
 //	})
 //	answer, err := users.Get(ctx, "acme", key)
 //
-// Put reads nothing. The version comes from the source, and which version a reader sees depends only on the set of versions
-// that were put: a change that is delivered twice, late, or in another order changes nothing. See [TxTable.Put] for versions
-// that are equal.
+// Put reads nothing. The version comes from the source, and which version a reader sees depends
+// only on the set of versions that were put: a change that is delivered twice, late, or in another
+// order changes nothing. See [TxTable.Put] for versions that are equal.
 //
 // # Reads
 //
@@ -21,10 +22,12 @@
 //	Table.ScanWithOlderVersions   every version that is stored (fast)         now, durable, page by page
 //	TxTable.Get, TxTable.Scan     the newest versions, and own writes         the begin of the transaction; serializable
 //
-// Answers outside a transaction have LastApplied, the time of the last change of the table that they are sure to contain.
+// Answers outside a transaction have LastApplied, the time of the last change of the table that
+// they are sure to contain.
 //
 // # Space
 //
-// Versions that a newer one has replaced stay until [Table.Replace] removes them, which [Table.Run] calls every hour. Until
-// then they cost space, and time in scans; never an answer. [Table.Erase] removes a row with all its versions for good.
+// Versions that a newer one has replaced stay until [Table.Replace] removes them, which [Table.Run]
+// calls every hour. Until then they cost space, and time in scans; never an answer. [Table.Erase]
+// removes a row with all its versions for good.
 package versions

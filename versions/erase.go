@@ -14,19 +14,22 @@ const AllVersions = math.MaxUint64
 
 const eraseRetries = 100
 
-// Erase removes all versions of a row for good, durably on return, and has the store give their space back. What remains is a
-// mark without content: table, tenant, key and the version through, or that of the newest version that was stored if it is
-// greater. The mark is never removed. A Put of a version up to the mark's, whenever it arrives, is not visible to Get and Scan,
-// and the next pass of Replace removes it; a Put of a greater version makes the row anew. So give through the newest version
-// that the source may still send, or AllVersions.
+// Erase removes all versions of a row for good, durably on return, and has the store give their
+// space back. What remains is a mark without content: table, tenant, key and the version through,
+// or that of the newest version that was stored if it is greater. The mark is never removed. A Put
+// of a version up to the mark's, whenever it arrives, is not visible to Get and Scan, and the next
+// pass of Replace removes it; a Put of a greater version makes the row anew. So give through the
+// newest version that the source may still send, or AllVersions.
 //
-// Of the erased versions nothing can be read any more, also not by ScanWithOlderVersions. Pebble has removed them from its
-// tables; a log file of its own that it keeps for its next use has old bytes until it is written over or the store is opened
-// again. bbolt has them in free pages until these are used again, or the file is replaced by a Backup of it. Erase does not reach
-// backups, and the topic that the rows come from. Where the key itself must not remain, use a keyed hash of it as key.
+// Of the erased versions nothing can be read any more, also not by ScanWithOlderVersions. Pebble
+// has removed them from its tables; a log file of its own that it keeps for its next use has old
+// bytes until it is written over or the store is opened again. bbolt has them in free pages until
+// these are used again, or the file is replaced by a Backup of it. Erase does not reach backups,
+// and the topic that the rows come from. Where the key itself must not remain, use a keyed hash of
+// it as key.
 //
-// If Erase returns an error, or the process dies, the row may be erased already and its space not; call it again. A row that is
-// written all the time can make it ErrConflict.
+// If Erase returns an error, or the process dies, the row may be erased already and its space not;
+// call it again. A row that is written all the time can make it ErrConflict.
 func (t *Table) Erase(ctx context.Context, tenant string, key []byte, through uint64) error {
 	if err := checkName(tenant, key); err != nil {
 		return err

@@ -8,16 +8,17 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Each version of a row has a key of its own, so that a Put reads nothing, and the newest one is the first of its row:
+// Each version of a row has a key of its own, so that a Put reads nothing, and the newest one is
+// the first of its row:
 //
 //	+-------------------+-------------------+-------------------+--------------------+------------+
 //	| table, escaped    | tenant, escaped   | key, escaped      | ^version, 8 bytes  | tie, 8 BE  |
 //	+-------------------+-------------------+-------------------+--------------------+------------+
 //	|<------------------ prefix of the row ---------------------|
 //
-// In an escaped part a byte 00 is 00 FF, and 00 01 ends the part, so that parts keep their order and no two rows share a
-// prefix. Of several values of one version the least tie wins: an erasure, then a deletion, then the row whose value has
-// the least hash.
+// In an escaped part a byte 00 is 00 FF, and 00 01 ends the part, so that parts keep their order
+// and no two rows share a prefix. Of several values of one version the least tie wins: an erasure,
+// then a deletion, then the row whose value has the least hash.
 //
 // A value is a kind and what follows it:
 //
@@ -70,7 +71,8 @@ func cutPart(b []byte) (part, rest []byte, ok bool) {
 	return nil, nil, false
 }
 
-// rowPrefix returns what the keys of all versions of a row, and no others, begin with. There is room for the rest.
+// rowPrefix returns what the keys of all versions of a row, and no others, begin with. There is
+// room for the rest.
 func (t *Table) rowPrefix(tenant string, key []byte) []byte {
 	b := make([]byte, 0, len(t.prefix)+len(tenant)+len(key)+8+suffixSize)
 	return appendPart(appendPart(append(b, t.prefix...), tenant), key)
@@ -104,7 +106,8 @@ func (r *Row) encode(now func() time.Time) (value []byte, tie uint64) {
 	return value, max(xxh3.Hash(value), leastRowTie)
 }
 
-// decode returns the row of a key and value of the table. The payload is part of value. An erasure is a deletion.
+// decode returns the row of a key and value of the table. The payload is part of value. An erasure
+// is a deletion.
 func (t *Table) decode(key, value []byte) (r Row, err error) {
 	prefix, version, tie, err := split(key)
 	if err != nil {

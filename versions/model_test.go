@@ -123,7 +123,8 @@ func (m *model) put(r versions.Row) {
 
 var errRolledBack = errors.New("rolled back")
 
-// step does one thing to the table and to the model. It returns what must be visible before and after it.
+// step does one thing to the table and to the model. It returns what must be visible before and
+// after it.
 func (m *model) step(t testing.TB) (before, after map[string]string) {
 	t.Helper()
 	before = m.visible()
@@ -342,8 +343,8 @@ func TestRandomRunAgreesWithTheModel(t *testing.T) {
 	}
 }
 
-// The power is cut before and after every batch of every step: readers find the step whole or not at all, and a pass
-// of Replace after that changes nothing for them.
+// The power is cut before and after every batch of every step: readers find the step whole or not
+// at all, and a pass of Replace after that changes nothing for them.
 func TestPowerCutAtEveryStep(t *testing.T) {
 	for seed := range uint64(4) {
 		m := newModel(seed + 100)

@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// Transactions read a row and put its next version, beside repetitions of old versions, Replace, Erase of another row and
-// readers: no update is lost, and no reader sees a row go back.
+// Transactions read a row and put its next version, beside repetitions of old versions, Replace,
+// Erase of another row and readers: no update is lost, and no reader sees a row go back.
 func TestEverythingAtOnce(t *testing.T) {
 	const keys, workers, each = 3, 3, 60
 	e := openEngine(t, newMem(), newClock())

@@ -16,19 +16,22 @@ type Answer struct {
 	Row   Row
 	Found bool // false: there is no row, or its newest version is a deletion
 
-	// LastApplied is the time of the last change of the table that the answer is sure to contain: see Table.LastApplied.
+	// LastApplied is the time of the last change of the table that the answer is sure to contain:
+	// see Table.LastApplied.
 	LastApplied time.Time
 }
 
 // Rows are what a scan returns.
 type Rows struct {
-	// LastApplied is the time of the last change of the table that the rows are sure to contain: see Table.LastApplied.
+	// LastApplied is the time of the last change of the table that the rows are sure to contain:
+	// see Table.LastApplied.
 	LastApplied time.Time
 
-	// All returns the rows in the order of tenants and keys. It reads them in pages while the loop runs; each page is as of one
-	// moment, the next one as of a later one. A row that does not change during the iteration is returned as it is; of one
-	// that does, an older or a newer version. The iteration ends with an error, which is its last pair, when the context ends,
-	// the engine is closed or the store fails. It may be run again.
+	// All returns the rows in the order of tenants and keys. It reads them in pages while the loop
+	// runs; each page is as of one moment, the next one as of a later one. A row that does not
+	// change during the iteration is returned as it is; of one that does, an older or a newer
+	// version. The iteration ends with an error, which is its last pair, when the context ends, the
+	// engine is closed or the store fails. It may be run again.
 	All iter.Seq2[Row, error]
 }
 
@@ -38,11 +41,13 @@ type Selection struct {
 	TenantPrefix string // rows of tenants whose names begin so; not together with Tenant
 	KeyPrefix    []byte // rows of Tenant whose keys begin so
 
-	// From and Until select rows whose newest version has a Time not before From and before Until; with either, rows without
-	// a time are left out. There is no index by time: a scan reads everything else that is selected.
+	// From and Until select rows whose newest version has a Time not before From and before Until;
+	// with either, rows without a time are left out. There is no index by time: a scan reads
+	// everything else that is selected.
 	From, Until time.Time
 
-	// After continues a scan after the row that was returned last; its Tenant and Key count. nil: from the beginning.
+	// After continues a scan after the row that was returned last; its Tenant and Key count. nil:
+	// from the beginning.
 	After *Row
 }
 
@@ -93,15 +98,17 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, e
 	return a, err
 }
 
-// Scan returns the newest durable version of each selected row, without deleted ones. It reads every version that is stored
-// and skips older ones, so that its cost falls when Replace has removed these.
+// Scan returns the newest durable version of each selected row, without deleted ones. It reads
+// every version that is stored and skips older ones, so that its cost falls when Replace has
+// removed these.
 func (t *Table) Scan(ctx context.Context, s Selection) (Rows, error) {
 	return t.scan(ctx, s, t.exact)
 }
 
-// ScanWithOlderVersions returns every durable version of the selected rows that is stored, newest first, deletions included:
-// older versions that Replace has not removed yet are among them. From and Until select by the time of each version. It keeps
-// no account of rows, and is a little faster than Scan.
+// ScanWithOlderVersions returns every durable version of the selected rows that is stored, newest
+// first, deletions included: older versions that Replace has not removed yet are among them. From
+// and Until select by the time of each version. It keeps no account of rows, and is a little faster
+// than Scan.
 func (t *Table) ScanWithOlderVersions(ctx context.Context, s Selection) (Rows, error) {
 	return t.scan(ctx, s, t.stored)
 }

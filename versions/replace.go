@@ -23,12 +23,14 @@ const (
 	replaceRetries = 10
 )
 
-// Replace removes every version that a newer one of its row has replaced, and deletions that are kept no longer. It reads the
-// table once, and removes in transactions of at most 1000 versions; no reader sees a difference, except
-// ScanWithOlderVersions. A version counts as replaced once the newer one is durable, and is removed only if the newer one is
-// still there at that moment, so that Replace may run beside everything else, and be stopped anywhere.
+// Replace removes every version that a newer one of its row has replaced, and deletions that are
+// kept no longer. It reads the table once, and removes in transactions of at most 1000 versions; no
+// reader sees a difference, except ScanWithOlderVersions. A version counts as replaced once the
+// newer one is durable, and is removed only if the newer one is still there at that moment, so that
+// Replace may run beside everything else, and be stopped anywhere.
 //
-// The store gives the space back as it compacts: Pebble by itself, or at once by Reclaim; bbolt uses free pages again.
+// The store gives the space back as it compacts: Pebble by itself, or at once by Reclaim; bbolt
+// uses free pages again.
 func (t *Table) Replace(ctx context.Context) (done Replaced, err error) {
 	p := pass{t: t, ctx: ctx, done: &done}
 	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix}) {
@@ -167,7 +169,8 @@ func (p *pass) removeOlder(rows engine.TxKeySpace, now *Replaced) error {
 	return nil
 }
 
-// removeDeletion removes all of a row whose newest version is a deletion that is kept no longer, but for an erasure.
+// removeDeletion removes all of a row whose newest version is a deletion that is kept no longer,
+// but for an erasure.
 func (t *Table) removeDeletion(rows engine.TxKeySpace, row []byte, now *Replaced) error {
 	var keys [][]byte
 	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: replaceKeys}) {
@@ -199,8 +202,9 @@ func (t *Table) removeDeletion(rows engine.TxKeySpace, row []byte, now *Replaced
 	return nil
 }
 
-// Run calls Replace at once and then every Options.ReplaceEvery, until ctx ends, which returns nil. It returns the first error
-// of a pass; the table can be used without it, and Run can be called again.
+// Run calls Replace at once and then every Options.ReplaceEvery, until ctx ends, which returns nil.
+// It returns the first error of a pass; the table can be used without it, and Run can be called
+// again.
 func (t *Table) Run(ctx context.Context) error {
 	tick := time.NewTicker(t.opt.ReplaceEvery)
 	defer tick.Stop()
@@ -224,8 +228,9 @@ func (t *Table) Run(ctx context.Context) error {
 	}
 }
 
-// Reclaim gives the disk space of removed versions back at once, as far as the store can: Pebble rewrites the table's files;
-// bbolt uses the space again by itself, and only a Backup of it is smaller. It returns when that is done or ctx ends.
+// Reclaim gives the disk space of removed versions back at once, as far as the store can: Pebble
+// rewrites the table's files; bbolt uses the space again by itself, and only a Backup of it is
+// smaller. It returns when that is done or ctx ends.
 func (t *Table) Reclaim(ctx context.Context) error {
 	return t.eng.In(rowSpace).Reclaim(ctx, t.prefix)
 }

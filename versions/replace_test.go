@@ -61,7 +61,8 @@ func TestReplaceLeavesTheNewestVersions(t *testing.T) {
 	}
 }
 
-// A deletion is remembered for as long as the options say: until then nothing older becomes visible.
+// A deletion is remembered for as long as the options say: until then nothing older becomes
+// visible.
 func TestDeletionsAreKeptForAWhile(t *testing.T) {
 	c := newClock()
 	e := openEngine(t, newMem(), c)
@@ -90,8 +91,8 @@ func TestDeletionsAreKeptForAWhile(t *testing.T) {
 	}
 }
 
-// A version is removed only if the newer one is still there when that commits: here the row is erased in between, and what
-// came later must stay.
+// A version is removed only if the newer one is still there when that commits: here the row is
+// erased in between, and what came later must stay.
 func TestReplaceRemovesNothingWhoseReasonIsGone(t *testing.T) {
 	mem := newMem()
 	s := &betweenScans{Store: mem}
@@ -152,8 +153,8 @@ func TestRunReplacesUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-// What Erase has erased is gone: also older versions that come later, also after deletions above it are forgotten, and after
-// a power cut. Newer versions make the row anew.
+// What Erase has erased is gone: also older versions that come later, also after deletions above it
+// are forgotten, and after a power cut. Newer versions make the row anew.
 func TestErase(t *testing.T) {
 	c := newClock()
 	mem := newMem()
@@ -250,8 +251,8 @@ func holding(t testing.TB, dir, text string) (names []string) {
 	return names
 }
 
-// No table of Pebble's has a byte of an erased payload when Erase has returned; nor has any file once the store was opened
-// again. A backup of bbolt has none.
+// No table of Pebble's has a byte of an erased payload when Erase has returned; nor has any file
+// once the store was opened again. A backup of bbolt has none.
 func TestErasedBytesAreGoneFromDisk(t *testing.T) {
 	for kind, open := range stores {
 		t.Run(kind, func(t *testing.T) {
@@ -350,7 +351,8 @@ func TestReplaceReturnsSpace(t *testing.T) {
 	verify(t, e)
 }
 
-// Deletions that are kept no longer are removed however many there are, in transactions of a bounded size.
+// Deletions that are kept no longer are removed however many there are, in transactions of a
+// bounded size.
 func TestManyExpiredDeletionsAreRemoved(t *testing.T) {
 	clk := newClock()
 	mem := newMem()

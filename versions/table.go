@@ -13,8 +13,9 @@ import (
 
 // Options configure a Table. The zero value is safe and stated field by field.
 type Options struct {
-	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. Once Replace has removed it, a Put of an older
-	// version that arrives even later is visible. 0: deletions are kept for ever.
+	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. Once Replace has
+	// removed it, a Put of an older version that arrives even later is visible. 0: deletions are
+	// kept for ever.
 	KeepDeletions time.Duration
 
 	// ReplaceEvery is the time between two passes of Run. 0 = DefaultReplaceEvery.
@@ -37,8 +38,8 @@ const (
 	MaxPayloadBytes = engine.MaxHostValueBytes - 16
 )
 
-// A Table is a set of rows of which the newest version wins. Any number of Tables with the same engine and name are the
-// same table. Its methods are safe for concurrent use.
+// A Table is a set of rows of which the newest version wins. Any number of Tables with the same
+// engine and name are the same table. Its methods are safe for concurrent use.
 type Table struct {
 	eng    *engine.Engine
 	opt    Options
@@ -51,8 +52,8 @@ var (
 	appliedSpace = keyspace.New("versions/applied") // name of a table -> time of the last commit that has changed it
 )
 
-// New returns the table with a name, which is 1 to MaxTableBytes bytes. It does no I/O; a table that was never written is
-// empty.
+// New returns the table with a name, which is 1 to MaxTableBytes bytes. It does no I/O; a table
+// that was never written is empty.
 func New(e *engine.Engine, name string, o Options) (*Table, error) {
 	switch {
 	case e == nil:
@@ -78,16 +79,17 @@ func New(e *engine.Engine, name string, o Options) (*Table, error) {
 
 // A Row is one version of a row.
 type Row struct {
-	// Tenant and Key name the row: 1 to MaxTenantBytes and 1 to MaxKeyBytes bytes. A program without tenants uses one name
-	// for all rows.
+	// Tenant and Key name the row: 1 to MaxTenantBytes and 1 to MaxKeyBytes bytes. A program
+	// without tenants uses one name for all rows.
 	Tenant string
 	Key    []byte
 
-	// Version orders the versions of the row: the greatest is the newest. It comes from the source, for example the
-	// position in its log (source.lsn of a Debezium event).
+	// Version orders the versions of the row: the greatest is the newest. It comes from the source,
+	// for example the position in its log (source.lsn of a Debezium event).
 	Version uint64
 
-	// Time is when the source made the change, to the microsecond. Selections by time look at it. Zero: no time.
+	// Time is when the source made the change, to the microsecond. Selections by time look at it.
+	// Zero: no time.
 	Time time.Time
 
 	// Payload is the content, at most MaxPayloadBytes. A deletion has none.
@@ -133,9 +135,9 @@ func (r *Row) check() error {
 // isStorable reports whether a time survives the way through microseconds.
 func isStorable(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9999 }
 
-// LastApplied returns the time of the last durable commit that has put rows into the table, by the clock of the engine:
-// what a read that begins now returns contains every change that was applied until then. It is zero for a table that was
-// never written.
+// LastApplied returns the time of the last durable commit that has put rows into the table, by the
+// clock of the engine: what a read that begins now returns contains every change that was applied
+// until then. It is zero for a table that was never written.
 func (t *Table) LastApplied(ctx context.Context) (time.Time, error) {
 	value, found, err := t.eng.In(appliedSpace).Get(ctx, t.name)
 	if err != nil || !found {

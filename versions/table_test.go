@@ -151,7 +151,8 @@ func TestPutIsBlind(t *testing.T) {
 	}
 }
 
-// A read in a transaction conflicts with a Put of a newer version, and not with one of an older version or of another row.
+// A read in a transaction conflicts with a Put of a newer version, and not with one of an older
+// version or of another row.
 func TestReadsOfATransactionAreSerializable(t *testing.T) {
 	for name, c := range map[string]struct {
 		other versions.Row

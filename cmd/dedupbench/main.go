@@ -1,8 +1,9 @@
-// Command dedupbench replays logs, measures claims, drops weeks, consumes topics and kills processes, and says what came
-// of it.
+// Command dedupbench replays logs, measures claims, drops weeks, consumes topics and kills
+// processes, and says what came of it.
 //
-// Every command prints a table, or with --json one line of JSON as the last line of its standard output. Its exit
-// status is 0 if the run was completed and what it checks holds, 1 if not, and 2 if it could not be understood.
+// Every command prints a table, or with --json one line of JSON as the last line of its standard
+// output. Its exit status is 0 if the run was completed and what it checks holds, 1 if not, and 2
+// if it could not be understood.
 package main
 
 import (

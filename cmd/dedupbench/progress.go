@@ -11,7 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/bench"
 )
 
-// bars are progress bars, one for each stage of a run. They are shown on a terminal and nowhere else.
+// bars are progress bars, one for each stage of a run. They are shown on a terminal and nowhere
+// else.
 type bars struct {
 	all   *mpb.Progress
 	stage string
@@ -55,7 +56,8 @@ func (o *output) tell(sentence string) {
 	say(o.stdout, "%s\n", sentence)
 }
 
-// end leaves the bar of a stage as it is. A bar that did not come to its total would be waited for forever otherwise.
+// end leaves the bar of a stage as it is. A bar that did not come to its total would be waited for
+// forever otherwise.
 func (b *bars) end() {
 	if b.bar != nil {
 		b.bar.Abort(false)

@@ -13,8 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta page. So the batch is
-// durable when Apply returns, and wait has nothing left to wait for. Any error is the end of all writing.
+// Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta
+// page. So the batch is durable when Apply returns, and wait has nothing left to wait for. Any
+// error is the end of all writing.
 func (s *Store) Apply(b *engine.Batch) (wait func() error, err error) {
 	err = s.update(func(w *writer) error {
 		if b.Seq != w.head.seq+1 {
@@ -37,7 +38,8 @@ func (s *Store) Apply(b *engine.Batch) (wait func() error, err error) {
 
 func durable() error { return nil }
 
-// update runs fn in a transaction and commits it, with a new head. Whatever goes wrong fails the store.
+// update runs fn in a transaction and commits it, with a new head. Whatever goes wrong fails the
+// store.
 func (s *Store) update(fn func(w *writer) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -95,7 +97,8 @@ func (s *Store) rollBack(tx *bbolt.Tx) error {
 	})
 }
 
-// grow makes room for a small batch. bbolt makes the rest, but keeps only the text of what goes wrong then.
+// grow makes room for a small batch. bbolt makes the rest, but keeps only the text of what goes
+// wrong then.
 func (s *Store) grow() error {
 	newest, _, err := readMetas(s.file, s.pageSize)
 	if err != nil {
@@ -114,13 +117,15 @@ func (s *Store) grow() error {
 	return errors.Join(s.file.Truncate(size+int64(step)), s.file.Sync())
 }
 
-// growStep is how much the file grows at a time: each time costs a sync, and each byte is one on the disk.
+// growStep is how much the file grows at a time: each time costs a sync, and each byte is one on
+// the disk.
 func growStep(size int64) int { return int(min(max(size/8, minGrowStep), 16<<20)) }
 
 const minGrowStep = 128 << 10
 
-// A writer is one transaction. What was there before it is read by our own means, never through bbolt, which believes
-// every byte: each page on the way to a change is checked before bbolt takes it over.
+// A writer is one transaction. What was there before it is read by our own means, never through
+// bbolt, which believes every byte: each page on the way to a change is checked before bbolt takes
+// it over.
 type writer struct {
 	tx   *bbolt.Tx
 	txid uint64
@@ -274,8 +279,8 @@ func (w *writer) dir(dir []byte, space byte, changes []change) error {
 	return w.putSum(name, before, true, &after)
 }
 
-// tally tells what the sum of tree t, which may be the zero tree, will be after the changes, which are in key order.
-// appending says that all of them come after what is there.
+// tally tells what the sum of tree t, which may be the zero tree, will be after the changes, which
+// are in key order. appending says that all of them come after what is there.
 func tally(t tree, before sum, changes []change) (after sum, appending bool, err error) {
 	after = before
 	if t.at == nil {
@@ -337,7 +342,8 @@ func (w *writer) putSum(name []byte, before sum, existed bool, after *sum) error
 	return putSealed(sums, sumSpace, name, after.encode(), &w.head.sums)
 }
 
-// lastWrites returns the numbers of the writes that count, in key order: of those to the same key the last one.
+// lastWrites returns the numbers of the writes that count, in key order: of those to the same key
+// the last one.
 func lastWrites(n int, key func(i int) []byte) []int {
 	order := make([]int, n)
 	for i := range order {

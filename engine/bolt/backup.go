@@ -12,9 +12,10 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// Backup copies the store, as of the moment of the call, to dir. The copy has no free pages and full ones: it is the
-// smallest form of the store. Everything is checked on the way, and the copy has a record of a clean close. Sidecars
-// are not copied: they can be made again from the data. What an interrupted backup leaves is not taken for a store.
+// Backup copies the store, as of the moment of the call, to dir. The copy has no free pages and
+// full ones: it is the smallest form of the store. Everything is checked on the way, and the copy
+// has a record of a clean close. Sidecars are not copied: they can be made again from the data.
+// What an interrupted backup leaves is not taken for a store.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	dir = filepath.Clean(dir) // what PrepareDir looks at
 	if _, err := os.Lstat(dir); err == nil {
@@ -28,7 +29,8 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// backupTo is Backup to a place where nothing was a moment ago. What another backup has put there since then stays.
+// backupTo is Backup to a place where nothing was a moment ago. What another backup has put there
+// since then stays.
 func (s *Store) backupTo(ctx context.Context, dir string) (err error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return err
@@ -138,7 +140,8 @@ func attestCopy(dir, path string, id engine.Identity) error {
 	return writeClean(sidecar.OS{}, dir, f, id, h.seq, m.txid)
 }
 
-// Verify reads everything, as of one moment, and reports what Open would refuse after an unclean end.
+// Verify reads everything, as of one moment, and reports what Open would refuse after an unclean
+// end.
 func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
 	id, err := sidecar.ReadIdentity(sidecar.OS{}, s.dir, sidecar.Bolt)
 	switch {

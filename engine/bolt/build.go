@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A builder writes a new file from entries that come in key order, each of them sealed: an empty store, or a backup.
-// Nobody reads the file before finish has returned.
+// A builder writes a new file from entries that come in key order, each of them sealed: an empty
+// store, or a backup. Nobody reads the file before finish has returned.
 type builder struct {
 	db      *bbolt.DB
 	tx      *bbolt.Tx

@@ -7,8 +7,9 @@ import (
 	"fmt"
 )
 
-// A checker reads everything that a moment has and holds it against the checksums and sums, and the pages in use
-// against the list of free ones. It takes nothing for granted: it ends, and within bounds, whatever the bytes are.
+// A checker reads everything that a moment has and holds it against the checksums and sums, and the
+// pages in use against the list of free ones. It takes nothing for granted: it ends, and within
+// bounds, whatever the bytes are.
 type checker struct {
 	ctx    context.Context
 	at     *moment
@@ -17,7 +18,8 @@ type checker struct {
 	broken bool
 }
 
-// check calls report for each thing that is wrong, and goes on where it can unless report returns an error.
+// check calls report for each thing that is wrong, and goes on where it can unless report returns
+// an error.
 func (m *moment) check(ctx context.Context, freelist uint64, report func(error) error) error {
 	k := &checker{ctx: ctx, at: m, report: report, used: newBitmap(m.highWater)}
 	sums := map[string]sum{}
@@ -192,7 +194,8 @@ func (k *checker) unclaimed(sums map[string]sum) error {
 	return nil
 }
 
-// freePages holds that each page is in use or free, and not both: a page handed out twice would overwrite claims.
+// freePages holds that each page is in use or free, and not both: a page handed out twice would
+// overwrite claims.
 func (k *checker) freePages(freelist uint64) error {
 	if k.broken {
 		return nil // which pages are in use is not known

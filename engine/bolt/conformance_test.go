@@ -47,8 +47,8 @@ func harness() storetest.Harness {
 	}
 }
 
-// A breaker takes bbolt's right to write away while the store is open: every write and truncation fails from then on,
-// as on a bad disk.
+// A breaker takes bbolt's right to write away while the store is open: every write and truncation
+// fails from then on, as on a bad disk.
 type breaker struct {
 	file   *os.File
 	broken atomic.Bool

@@ -2,9 +2,9 @@ package bolt
 
 import "bytes"
 
-// A cursor walks one tree. Between a branch and its child it holds them to what bbolt promises: the child's first key
-// is the branch's key, its last one is below the branch's next key. So a damaged pointer or branch key leads to an
-// error, not to another place, and a walk ends.
+// A cursor walks one tree. Between a branch and its child it holds them to what bbolt promises: the
+// child's first key is the branch's key, its last one is below the branch's next key. So a damaged
+// pointer or branch key leads to an error, not to another place, and a walk ends.
 type cursor struct {
 	tree  tree
 	stack []frame
@@ -30,8 +30,8 @@ func (c *cursor) open(t tree) {
 	}
 }
 
-// seek moves to the first entry whose key is at least key, and says whether it is equal. Seeks in key order read each
-// page once.
+// seek moves to the first entry whose key is at least key, and says whether it is equal. Seeks in
+// key order read each page once.
 func (c *cursor) seek(key []byte) (found bool, err error) {
 	if err := c.enter(0, c.tree.root, nil, nil); err != nil {
 		return false, err
@@ -122,7 +122,8 @@ func (c *cursor) down() error {
 	return c.enter(c.depth, f.child(f.i), f.key(f.i), hi)
 }
 
-// enter makes page id the frame at depth d. Its first key must be lo and its last one below hi, where they are given.
+// enter makes page id the frame at depth d. Its first key must be lo and its last one below hi,
+// where they are given.
 func (c *cursor) enter(d int, id uint64, lo, hi []byte) error {
 	if d == maxDepth {
 		return damaged("%s is a tree of more than %d levels", c.tree.what, maxDepth)

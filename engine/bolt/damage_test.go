@@ -25,8 +25,8 @@ const (
 	silent                  // something else was read, and nothing was said
 )
 
-// sampleStore fills a store with about 5,000 claims in several buckets, has removed some again and dropped a bucket,
-// and returns it open.
+// sampleStore fills a store with about 5,000 claims in several buckets, has removed some again and
+// dropped a bucket, and returns it open.
 func sampleStore(t testing.TB, dir string) *Store {
 	t.Helper()
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
@@ -110,7 +110,8 @@ func observe(t testing.TB, dir string, o Options, want uint64) outcome {
 	return harmless
 }
 
-// sweep flips bits of the file name, one store for each, at the places that next tells, and counts the outcomes.
+// sweep flips bits of the file name, one store for each, at the places that next tells, and counts
+// the outcomes.
 func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(size, at int) int) (counts [4]int, where []int) {
 	t.Helper()
 	work := filepath.Join(t.TempDir(), "damaged")
@@ -160,7 +161,8 @@ func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(siz
 	return counts, where
 }
 
-// every visits each page's header and elements densely and the rest sparsely, with a step that meets all bits.
+// every visits each page's header and elements densely and the rest sparsely, with a step that
+// meets all bits.
 func every(step int) func(size, at int) int {
 	return func(_, at int) int { return at + step*sparse + at%3 }
 }
@@ -244,8 +246,9 @@ func TestWithoutChecksumsAFlippedBitIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In the middle of a record: found by going through the file for a text that each has. Those in freed pages are
-	// harmless, and freed pages come in runs: so the hits are tried in an order that jumps about the whole file.
+	// In the middle of a record: found by going through the file for a text that each has. Those in
+	// freed pages are harmless, and freed pages come in runs: so the hits are tried in an order
+	// that jumps about the whole file.
 	var hits []int
 	for at := 0; ; at++ {
 		i := bytes.Index(content[at:], []byte("state+origin"))
@@ -316,7 +319,8 @@ func TestPagesThatAreZeroOldOrCutOffAreFound(t *testing.T) {
 	try("another store's file", other)
 }
 
-// Damage that comes while the store is open, under the pages it has checked: reads and writes tell, nobody dies.
+// Damage that comes while the store is open, under the pages it has checked: reads and writes tell,
+// nobody dies.
 func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
 	counts := [4]int{}
 	dir, want := closedStore(t)
@@ -384,7 +388,8 @@ func TestFileCutUnderAnOpenStoreIsAnError(t *testing.T) {
 	}
 }
 
-// A list of free pages with another page in it would not be missed by any read, but give a page in use away.
+// A list of free pages with another page in it would not be missed by any read, but give a page in
+// use away.
 func TestFlippedFreelistIsRefused(t *testing.T) {
 	dir, want := killedStore(t)
 	content, err := os.ReadFile(filepath.Join(dir, fileName))
@@ -436,7 +441,8 @@ func overwrite(t *testing.T, dir string, change func(page []byte) bool) (changed
 	return changed
 }
 
-// Each key is found or said to be damaged; none is said to be absent, and no wrong record is returned.
+// Each key is found or said to be damaged; none is said to be absent, and no wrong record is
+// returned.
 func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
 	for what, change := range map[string]func(page []byte) bool{
 		"a bit of each branch key": func(page []byte) bool {
@@ -504,7 +510,8 @@ func flipText(page []byte, text string, at int) (changed bool) {
 	}
 }
 
-// bbolt without a meta page would panic with its locks held: whoever comes next must not wait for them.
+// bbolt without a meta page would panic with its locks held: whoever comes next must not wait for
+// them.
 func TestMetaPagesGoneUnderAnOpenStoreStopNobody(t *testing.T) {
 	for _, pages := range []int{1, 2} {
 		dir := filepath.Join(t.TempDir(), "store")

@@ -13,9 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// Usage tells the sizes. DiskBytes are the lengths of all files of the directory, ReclaimableBytes those of the pages
-// that are free to be used again: the file keeps them. WrittenBytes counts the pages of each transaction, the meta
-// pages and the sidecars.
+// Usage tells the sizes. DiskBytes are the lengths of all files of the directory, ReclaimableBytes
+// those of the pages that are free to be used again: the file keeps them. WrittenBytes counts the
+// pages of each transaction, the meta pages and the sidecars.
 func (s *Store) Usage() (engine.Usage, error) {
 	u := engine.Usage{WrittenBytes: s.written.Load()}
 	entries, err := os.ReadDir(s.dir)
@@ -39,7 +39,8 @@ func (s *Store) Usage() (engine.Usage, error) {
 	return u, nil
 }
 
-// BucketBytes estimates by the bucket's sum: entries and their headers, in pages that are two thirds full.
+// BucketBytes estimates by the bucket's sum: entries and their headers, in pages that are two
+// thirds full.
 func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
 	var size uint64
 	err := s.view(func(m *moment) error {
@@ -50,8 +51,8 @@ func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
 	return size, err
 }
 
-// WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one and do no harm; any
-// other error of the disk fails the store.
+// WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one
+// and do no harm; any other error of the disk fails the store.
 func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 	if err := checkSidecarName(name); err != nil {
 		return err

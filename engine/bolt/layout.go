@@ -16,8 +16,9 @@ import (
 //	state    's' and the state's key -> value
 //	sums     which tree -> its sum: 'c' and the prefix, 'j' or 's'
 //
-// Every value but a bucket ends in a checksum (see page.go). Trust hangs on one chain: a meta page has bbolt's checksum
-// and a transaction number; the head must carry the same number, and attests the sums; each sum attests one tree.
+// Every value but a bucket ends in a checksum (see page.go). Trust hangs on one chain: a meta page
+// has bbolt's checksum and a transaction number; the head must carry the same number, and attests
+// the sums; each sum attests one tree.
 const (
 	fileName     = "claims.bolt"
 	newFileName  = "claims.bolt.new"    // a file being created; holds nothing yet
@@ -46,8 +47,9 @@ func sumKey(space byte, prefix []byte) []byte { return append([]byte{space}, pre
 
 func journalKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
 
-// A sum tells what a tree of entries holds, whatever their order: how many, the exclusive or of their xxhash64 (over
-// key, record and checksum), and their size. On disk: three uint64, big endian.
+// A sum tells what a tree of entries holds, whatever their order: how many, the exclusive or of
+// their xxhash64 (over key, record and checksum), and their size. On disk: three uint64, big
+// endian.
 type sum struct {
 	count uint64
 	xor   uint64
@@ -89,7 +91,8 @@ func parseSum(b []byte) (sum, error) {
 //
 //	| format u8 | uuid 16 | incarnation u64 | seq u64 | txid u64 | sum of the sums, 24 |
 //
-// Numbers are big endian. seq is that of the newest batch, txid that of the transaction of bbolt which wrote the head.
+// Numbers are big endian. seq is that of the newest batch, txid that of the transaction of bbolt
+// which wrote the head.
 type head struct {
 	uuid        [16]byte
 	incarnation uint64

@@ -11,8 +11,9 @@ import (
 
 const lockRetry = 10 * time.Millisecond
 
-// lockDir makes this process, and this handle in it, the only one that has dir open, until the file is closed. bbolt
-// locks its own file too, but only after it has read it: our checks come before that.
+// lockDir makes this process, and this handle in it, the only one that has dir open, until the file
+// is closed. bbolt locks its own file too, but only after it has read it: our checks come before
+// that.
 func lockDir(dir string, timeout time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

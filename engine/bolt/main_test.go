@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Nothing but the benchmarks depends on the disk: a kill is a copy of the files. Where there is a file system in memory
-// the tests use it, since they sync some thousand times.
+// Nothing but the benchmarks depends on the disk: a kill is a copy of the files. Where there is a
+// file system in memory the tests use it, since they sync some thousand times.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
@@ -18,14 +18,15 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if emulator() != "" {
-		// qemu-user 7.2 allocates some hundred bytes for each page of a mapping, and a 32-bit process has no room for
-		// several stores with the default mapping.
+		// qemu-user 7.2 allocates some hundred bytes for each page of a mapping, and a 32-bit
+		// process has no room for several stores with the default mapping.
 		defaultFileBytes = fileBytes32 / 4
 	}
 	m.Run()
 }
 
-// emulator returns the program that runs this test binary on another machine's instruction set (see .ci/edge), or "".
+// emulator returns the program that runs this test binary on another machine's instruction set (see
+// .ci/edge), or "".
 func emulator() string { return os.Getenv("HAPAX_TEST_EMULATOR") }
 
 // child returns a command that runs this test binary, through the emulator if there is one.

@@ -10,7 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A meta page of bbolt, of which a file has two. A transaction writes the older one; the newer is the one that counts:
+// A meta page of bbolt, of which a file has two. A transaction writes the older one; the newer is
+// the one that counts:
 //
 //	page header | magic u32 | version u32 | page size u32 | flags u32 | root u64 | sequence u64 |
 //	freelist u64 | high water u64 | txid u64 | FNV-1a 64 of all that |
@@ -64,7 +65,8 @@ func metaIntact(b []byte) bool {
 	return native.Uint64(b[metaSumAt:]) == h.Sum64()
 }
 
-// readMetas returns the meta that bbolt will take for the newer one, and the older one if it is valid.
+// readMetas returns the meta that bbolt will take for the newer one, and the older one if it is
+// valid.
 func readMetas(f io.ReaderAt, pageSize int) (newer meta, older *meta, err error) {
 	var ms [2]meta
 	var errs [2]error
@@ -118,10 +120,11 @@ func findPageSize(f io.ReaderAt) (int, error) {
 	return 0, first
 }
 
-// examineMetas decides after an unclean end whether the meta pages may be believed. An invalid one can be what a power
-// cut left of a write that was never confirmed; then the other one counts, and nothing is missing. It cannot be that
-// if it is one bit away from valid, or if it lacks what old and new bytes have in common: then it was a whole page
-// that went bad, and with it would go a transaction that was confirmed.
+// examineMetas decides after an unclean end whether the meta pages may be believed. An invalid one
+// can be what a power cut left of a write that was never confirmed; then the other one counts, and
+// nothing is missing. It cannot be that if it is one bit away from valid, or if it lacks what old
+// and new bytes have in common: then it was a whole page that went bad, and with it would go a
+// transaction that was confirmed.
 func examineMetas(f io.ReaderAt, pageSize int) (meta, error) {
 	newer, older, err := readMetas(f, pageSize)
 	if err != nil {

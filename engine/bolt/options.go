@@ -14,13 +14,15 @@ import (
 
 // Options of a store. The zero value of each field is its stated default.
 type Options struct {
-	// LockTimeout is how long Open waits for another process to leave the directory; 0 is one second.
+	// LockTimeout is how long Open waits for another process to leave the directory; 0 is one
+	// second.
 	LockTimeout time.Duration
 
-	// MaxFileBytes is the size that the file may reach; 0 is 16 GiB, or 512 MiB where addresses have 32 bits. A batch
-	// that needs more fails, and with it the store; opened again with a larger cap, it goes on. As much address space
-	// is reserved while the store is open, and no memory. (On Windows nothing is reserved, because there the file
-	// would grow to that size: an Apply whose file outgrows its mapping waits for the reads that are under way.)
+	// MaxFileBytes is the size that the file may reach; 0 is 16 GiB, or 512 MiB where addresses
+	// have 32 bits. A batch that needs more fails, and with it the store; opened again with a
+	// larger cap, it goes on. As much address space is reserved while the store is open, and no
+	// memory. (On Windows nothing is reserved, because there the file would grow to that size: an
+	// Apply whose file outgrows its mapping waits for the reads that are under way.)
 	MaxFileBytes int64
 
 	// For tests.

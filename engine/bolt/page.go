@@ -19,8 +19,8 @@ import (
 //	branch element  | pos u32 | key size u32 | child u64 |
 //	bucket value    | root u64 | sequence u64 | if root is 0: a leaf page with id 0 |
 //
-// pos counts from the element's own first byte. A page occupies 1 + overflow pages of the file. A branch element's key
-// is the first key of its child.
+// pos counts from the element's own first byte. A page occupies 1 + overflow pages of the file. A
+// branch element's key is the first key of its child.
 const (
 	pageHeader  = 16
 	elementSize = 16
@@ -41,8 +41,8 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %w", engine.ErrDamaged, fileName, fmt.Errorf(format, args...))
 }
 
-// A page is one page of a tree that was checked when it was read: its place, its layout, the order of its keys and, in
-// a leaf of entries, every entry's checksum. The zero page is none.
+// A page is one page of a tree that was checked when it was read: its place, its layout, the order
+// of its keys and, in a leaf of entries, every entry's checksum. The zero page is none.
 type page struct {
 	buf   []byte // the page with its overflow; reused by the next read
 	id    uint64
@@ -53,7 +53,8 @@ type page struct {
 
 func (p *page) u32(at int) int { return int(native.Uint32(p.buf[at:])) }
 
-// span returns where element i's key begins, and the sizes of key and value. It may be called once layout has passed.
+// span returns where element i's key begins, and the sizes of key and value. It may be called once
+// layout has passed.
 func (p *page) span(i int) (at, keySize, valueSize int) {
 	e := pageHeader + i*elementSize
 	if p.leaf {
@@ -127,8 +128,8 @@ func (p *page) readInline(t *tree) error {
 	return p.check(t)
 }
 
-// layout reads the header and walks the elements, which must stand within the first limit bytes. It returns the bytes
-// that the page occupies.
+// layout reads the header and walks the elements, which must stand within the first limit bytes. It
+// returns the bytes that the page occupies.
 func (p *page) layout(limit int) (size int, err error) {
 	if len(p.buf) < pageHeader {
 		return 0, damaged("page %d has no header", p.id)
@@ -208,8 +209,9 @@ func (p *page) ceil(key []byte) int {
 	return sort.Search(p.n, func(i int) bool { return bytes.Compare(p.key(i), key) >= 0 })
 }
 
-// A moment is the state that one transaction left: where its tree begins, and how to read its pages. They are read
-// with pread, never through bbolt's mapping: a page that cannot be read is an error and not a signal.
+// A moment is the state that one transaction left: where its tree begins, and how to read its
+// pages. They are read with pread, never through bbolt's mapping: a page that cannot be read is an
+// error and not a signal.
 type moment struct {
 	file      io.ReaderAt
 	pageSize  int
@@ -264,8 +266,8 @@ func resize(b []byte, n int) []byte {
 //
 //	CRC-32C(space, prefix, key, record) xor (key size * 0x9E3779B1)
 //
-// space and prefix say which bucket the entry belongs to (spaces below), so that an entry is not mistaken for one of
-// another bucket; prefix is empty outside the claims.
+// space and prefix say which bucket the entry belongs to (spaces below), so that an entry is not
+// mistaken for one of another bucket; prefix is empty outside the claims.
 const (
 	sealSize = 4
 	keyFold  = 0x9E3779B1

@@ -57,7 +57,8 @@ func (s *Store) ScanState(span engine.Span, fn func(key, value []byte) error) er
 	})
 }
 
-// Buckets calls fn for each bucket that holds a claim, at the cost of its share of the list of buckets.
+// Buckets calls fn for each bucket that holds a claim, at the cost of its share of the list of
+// buckets.
 func (s *Store) Buckets(fn func(engine.Bucket) error) error {
 	return s.view(func(m *moment) error {
 		return m.buckets(func(prefix []byte, _ sum) error {
@@ -70,7 +71,8 @@ func (s *Store) Buckets(fn func(engine.Bucket) error) error {
 	})
 }
 
-// buckets calls fn for each bucket's prefix, in key order. It goes by the sums, which have checksums.
+// buckets calls fn for each bucket's prefix, in key order. It goes by the sums, which have
+// checksums.
 func (m *moment) buckets(fn func(prefix []byte, s sum) error) error {
 	t, err := m.dir(sumsDir)
 	if err != nil {
@@ -89,8 +91,9 @@ func (m *moment) buckets(fn func(prefix []byte, s sum) error) error {
 	return enough(err)
 }
 
-// Scan calls fn for each claim in the span as of the moment of the call to started. Batches are applied meanwhile; the
-// pages that they replace are not used again before the scan has ended, so that the file may grow.
+// Scan calls fn for each claim in the span as of the moment of the call to started. Batches are
+// applied meanwhile; the pages that they replace are not used again before the scan has ended, so
+// that the file may grow.
 func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
 	return s.view(func(m *moment) error {
 		started()
@@ -102,7 +105,8 @@ func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn f
 	})
 }
 
-// scan visits the claims in the span in key order, and compares each bucket with its sum when it has seen it whole.
+// scan visits the claims in the span in key order, and compares each bucket with its sum when it
+// has seen it whole.
 func (m *moment) scan(ctx context.Context, span engine.Span, fn func(prefix []byte, c *cursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// dropTxPages bounds the pages that one transaction of Drop frees, unless one bucket alone has more: Apply waits
-	// for it.
+	// dropTxPages bounds the pages that one transaction of Drop frees, unless one bucket alone has
+	// more: Apply waits for it.
 	dropTxPages = 4096
 
 	// trimTxEntries is the number of journal entries that one transaction of TrimJournal removes.
@@ -87,8 +87,9 @@ func errOr(err, other error) error {
 	return other
 }
 
-// Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it reads a bucket whole,
-// beside Apply, and compares it with its sum: bbolt frees the pages that a damaged one points to, whosever they are.
+// Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
+// reads a bucket whole, beside Apply, and compares it with its sum: bbolt frees the pages that a
+// damaged one points to, whosever they are.
 func (s *Store) Drop(buckets []engine.Bucket) error {
 	if err := s.failed(); err != nil {
 		return err
@@ -169,10 +170,10 @@ func (s *Store) drop(prefixes [][]byte) error {
 	})
 }
 
-// Reclaim returns at once. The pages of a dropped bucket are used again by the next batches, but the file never shrinks
-// by itself: a Backup is a copy without free pages.
+// Reclaim returns at once. The pages of a dropped bucket are used again by the next batches, but
+// the file never shrinks by itself: a Backup is a copy without free pages.
 func (s *Store) Reclaim(context.Context, []engine.Bucket) error { return nil }
 
-// ReclaimState returns at once, for the same reason. The bytes of removed states stay in free pages of the file until these
-// are used again.
+// ReclaimState returns at once, for the same reason. The bytes of removed states stay in free pages
+// of the file until these are used again.
 func (s *Store) ReclaimState(context.Context, engine.Span) error { return nil }

@@ -29,17 +29,20 @@ type Store struct {
 	db       *bbolt.DB
 	pageSize int
 
-	// txid is the newest transaction that is known to be durable. Every read sees it, or a later one.
+	// txid is the newest transaction that is known to be durable. Every read sees it, or a later
+	// one.
 	txid    atomic.Uint64
 	written atomic.Uint64 // bytes, see Usage
 
-	// writing is held by whoever changes the file, one transaction long, and guards the fields below it.
+	// writing is held by whoever changes the file, one transaction long, and guards the fields
+	// below it.
 	writing sync.Mutex
 	clean   bool   // CLEAN is there
 	raised  bool   // the store has this build's format
 	seq     uint64 // of the newest batch
 
-	// sidecars is held while a sidecar is written: two writes of one name would share the temporary file.
+	// sidecars is held while a sidecar is written: two writes of one name would share the temporary
+	// file.
 	sidecars sync.Mutex
 
 	// failure is the first error of a write. It is set once, and then nothing is written any more.
@@ -50,17 +53,18 @@ type Store struct {
 
 var _ engine.Store = (*Store)(nil)
 
-// ErrFailed is wrapped by the error of the write that failed and by those of all later writes, together with the
-// cause. The store has to be closed; opened again it has everything that was confirmed.
+// ErrFailed is wrapped by the error of the write that failed and by those of all later writes,
+// together with the cause. The store has to be closed; opened again it has everything that was
+// confirmed.
 var ErrFailed = errors.New("hapax: bolt: a write to the store failed, nothing more is written")
 
 type failure struct{ err error }
 
 // Open opens the store in dir, and creates it if dir is missing or empty.
 //
-// When it returns, everything that LastSeq tells is durable. It returns an error that wraps engine.ErrLocked if somebody
-// has the directory open, engine.ErrForeign if it is not a store of this package, engine.ErrNewerFormat, or
-// engine.ErrDamaged; the file is untouched then.
+// When it returns, everything that LastSeq tells is durable. It returns an error that wraps
+// engine.ErrLocked if somebody has the directory open, engine.ErrForeign if it is not a store of
+// this package, engine.ErrNewerFormat, or engine.ErrDamaged; the file is untouched then.
 func Open(dir string, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -213,9 +217,10 @@ func (s *Store) Identity() engine.Identity { return s.identity }
 // LastSeq returns the number of the newest batch that was found at Open.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
 
-// Close checks everything, leaves a record of the file's checksum that the next Open compares, and releases the
-// directory. It returns engine.ErrDamaged, and leaves no record, if the check finds something. A store that was not
-// written to since it was opened after a clean close has its record already.
+// Close checks everything, leaves a record of the file's checksum that the next Open compares, and
+// releases the directory. It returns engine.ErrDamaged, and leaves no record, if the check finds
+// something. A store that was not written to since it was opened after a clean close has its record
+// already.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -287,8 +292,8 @@ func (s *Store) momentOf(tx *bbolt.Tx) *moment {
 	return s.moment(uint64(tx.Cursor().Bucket().Root()), uint64(tx.Size())/uint64(s.pageSize), uint64(tx.ID()))
 }
 
-// ready makes sure that bbolt finds a meta page at least as new as want. If it did not find any it would panic, and keep
-// its locks for ever.
+// ready makes sure that bbolt finds a meta page at least as new as want. If it did not find any it
+// would panic, and keep its locks for ever.
 func (s *Store) ready(want uint64) error {
 	if s.stuck.Load() {
 		return damaged("bbolt gave up on it before")
@@ -320,8 +325,8 @@ func (s *Store) stuckOnPanic() {
 	}
 }
 
-// guard runs fn, which calls bbolt, and makes an error of a panic or a memory fault: bbolt asserts what it reads, and
-// reads through a mapping.
+// guard runs fn, which calls bbolt, and makes an error of a panic or a memory fault: bbolt asserts
+// what it reads, and reads through a mapping.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -17,7 +17,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// The checks of pages rest on what bbolt's trees look like, also after many removals: a healthy store must pass.
+// The checks of pages rest on what bbolt's trees look like, also after many removals: a healthy
+// store must pass.
 func TestTreesOfManyPutsAndRemovalsPassTheCheck(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
@@ -246,7 +247,8 @@ func TestASecondHandleIsTurnedAway(t *testing.T) {
 	mustOpen(t, dir, Options{}).Close()
 }
 
-// A file that may not grow: the batch fails, nothing of it is there, and a larger cap is the way out.
+// A file that may not grow: the batch fails, nothing of it is there, and a larger cap is the way
+// out.
 func TestAFullStoreFailsAndOpensAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{MaxFileBytes: 2 << 20})
@@ -481,9 +483,10 @@ func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 	}
 }
 
-// bbolt syncs unless it is told not to, and calls its file in ways that cannot be listened to: so this holds the
-// switches in place, and shows that what Apply promised is in the file for whoever opens it next to the store. It does
-// not show that it would survive the machine: the second reader gets what was written, synced or not.
+// bbolt syncs unless it is told not to, and calls its file in ways that cannot be listened to: so
+// this holds the switches in place, and shows that what Apply promised is in the file for whoever
+// opens it next to the store. It does not show that it would survive the machine: the second reader
+// gets what was written, synced or not.
 func TestTheStoreSyncs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})

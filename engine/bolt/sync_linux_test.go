@@ -11,9 +11,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A disk that cannot sync: Apply must ask it to, heed the answer, and not have written the meta page before. This shows
-// the first of a transaction's two syncs. That the second one, after the meta page, is made is not shown here: one flag
-// switches both, see TestTheStoreSyncs.
+// A disk that cannot sync: Apply must ask it to, heed the answer, and not have written the meta
+// page before. This shows the first of a transaction's two syncs. That the second one, after the
+// meta page, is made is not shown here: one flag switches both, see TestTheStoreSyncs.
 func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})

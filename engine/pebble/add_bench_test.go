@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 )
 
-// Six goroutines move money between 50 accounts, 100 times in a transaction: with Add, and by reading and writing. One
-// operation is one movement.
+// Six goroutines move money between 50 accounts, 100 times in a transaction: with Add, and by
+// reading and writing. One operation is one movement.
 func BenchmarkHotKeys(b *testing.B) {
 	for name, move := range map[string]func(tx *engine.Tx, account []byte, amount int64) error{
 		"Add": func(tx *engine.Tx, account []byte, amount int64) error { return tx.Add(account, amount) },

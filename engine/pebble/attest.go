@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// An attestation says what was durable at some moment, so that a store that has less is known to be damaged. It is
-// always there, and rewritten beside the work:
+// An attestation says what was durable at some moment, so that a store that has less is known to be
+// damaged. It is always there, and rewritten beside the work:
 //
 //	+----------+-------------+---------------+------+-------------------+--------+
 //	| HAPAXATT | seq u64 BE  | length u64 BE | name of the MANIFEST ... | CRC-32C|
@@ -93,8 +93,8 @@ const (
 	attestBusy = time.Second
 )
 
-// attest runs beside the store until stop is closed. A flush is attested soon, since it takes its part of the log away:
-// then the MANIFEST alone knows of its table.
+// attest runs beside the store until stop is closed. A flush is attested soon, since it takes its
+// part of the log away: then the MANIFEST alone knows of its table.
 func (s *Store) attest() {
 	defer s.background.Done()
 	var done attestation
@@ -144,8 +144,8 @@ func (s *Store) attestNow() error {
 	return s.disk.writeAttestation(attestation{s.durable.Load(), s.disk.durableManifest()})
 }
 
-// promise writes to the log alone that all batches up to seq are durable, for chunks.go to find. It need not be durable
-// itself.
+// promise writes to the log alone that all batches up to seq are durable, for chunks.go to find. It
+// need not be durable itself.
 func (s *Store) promise(seq uint64) error {
 	return s.fault.write(func() error {
 		return s.db.LogData(appendPromise(nil, seq, seq), pebble.NoSync)

@@ -13,21 +13,22 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// A backup begins on a stage, a directory in the store's own, where tables are linked and only what is left of the log is
-// copied: that takes no longer than some milliseconds, in which nothing can be sealed. From there it goes to where it
-// belongs, which may be another disk and take hours, beside whatever else is done.
+// A backup begins on a stage, a directory in the store's own, where tables are linked and only what
+// is left of the log is copied: that takes no longer than some milliseconds, in which nothing can
+// be sealed. From there it goes to where it belongs, which may be another disk and take hours,
+// beside whatever else is done.
 const stageName = "hapax-backup.tmp"
 
 // errNoLinks is that there can be no stage. Pebble does not copy where it may not link.
 var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
 
-// Backup implements engine.Store. Tables are linked where the file system can, and then keep their space until the
-// backup goes, too. Where it has no hard links, the tables are copied while nothing is sealed, and Apply waits once memory
-// is full. The copy is opened and closed once, and only after that becomes a store: whatever an interrupted backup
-// leaves is refused by Open.
+// Backup implements engine.Store. Tables are linked where the file system can, and then keep their
+// space until the backup goes, too. Where it has no hard links, the tables are copied while nothing
+// is sealed, and Apply waits once memory is full. The copy is opened and closed once, and only
+// after that becomes a store: whatever an interrupted backup leaves is refused by Open.
 func (s *Store) Backup(ctx context.Context, dir string) error {
-	// From before the look at dir: two backups to one place must not both find nothing there, as the one that fails removes
-	// what is in it.
+	// From before the look at dir: two backups to one place must not both find nothing there, as
+	// the one that fails removes what is in it.
 	select {
 	case s.backingUp <- struct{}{}:
 		defer func() { <-s.backingUp }()
@@ -108,12 +109,13 @@ func (d *disk) fromStage(ctx context.Context, stage, dir string) error {
 	return syncDir(d.FS, dir)
 }
 
-// checkpoint makes Pebble's files and returns the sidecars that go with them: the journal has what they lack.
+// checkpoint makes Pebble's files and returns the sidecars that go with them: the journal has what
+// they lack.
 func (s *Store) checkpoint(dir string) (map[string][]byte, error) {
 	s.maintenance.Lock()
 	defer s.maintenance.Unlock()
-	// A checkpoint takes the tables first and then the log, with what was written to it meanwhile: a run that is ingested
-	// in between would be missing, and its packed batches as well.
+	// A checkpoint takes the tables first and then the log, with what was written to it meanwhile:
+	// a run that is ingested in between would be missing, and its packed batches as well.
 	if !s.o.test.backupBeside {
 		s.ingest.Lock()
 		defer s.ingest.Unlock()

@@ -16,7 +16,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// randomBatch has n claims with 32-byte keys and 12-byte records, and a journal entry of their hashes.
+// randomBatch has n claims with 32-byte keys and 12-byte records, and a journal entry of their
+// hashes.
 func randomBatch(rng *rand.Rand, n int) *engine.Batch {
 	b := &engine.Batch{Journal: make([]byte, 8*n), Claims: make([]engine.ClaimWrite, n)}
 	prefix := engine.Bucket{Scope: "orders", Week: week0}.AppendPrefix(nil)
@@ -31,7 +32,8 @@ func randomBatch(rng *rand.Rand, n int) *engine.Batch {
 	return b
 }
 
-// BenchmarkApply writes durable batches of 1,000 claims, four of them in flight, and compares with Pebble alone.
+// BenchmarkApply writes durable batches of 1,000 claims, four of them in flight, and compares with
+// Pebble alone.
 //
 //	go test ./engine/pebble -run - -bench Apply -benchtime 2000x -count 5
 func BenchmarkApply(b *testing.B) {
@@ -171,8 +173,8 @@ func BenchmarkReopenAfterKill(b *testing.B) {
 	}
 }
 
-// TestDroppedSpaceComesBack measures how long the space of the oldest of four weeks takes to come back. It runs when
-// HAPAX_DROP is set to the number of claims, such as 4000000.
+// TestDroppedSpaceComesBack measures how long the space of the oldest of four weeks takes to come
+// back. It runs when HAPAX_DROP is set to the number of claims, such as 4000000.
 func TestDroppedSpaceComesBack(t *testing.T) {
 	total := 12_000
 	if v := os.Getenv("HAPAX_DROP"); v != "" {

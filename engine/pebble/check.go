@@ -13,8 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// check decides whether the directory holds what it should, without changing a byte, and before Pebble, which deletes
-// what it believes to be garbage, may write. clean says that there is a record of a clean close, and that it agrees.
+// check decides whether the directory holds what it should, without changing a byte, and before
+// Pebble, which deletes what it believes to be garbage, may write. clean says that there is a
+// record of a clean close, and that it agrees.
 func (s *Store) check() (clean bool, err error) {
 	if s.o.test.ignoreChecks {
 		return false, nil
@@ -39,7 +40,8 @@ func (s *Store) check() (clean bool, err error) {
 	return false, s.checkContent(max(attested.seq, promised))
 }
 
-// checkManifest reads the current MANIFEST to its end, which Pebble takes to be where it cannot read on.
+// checkManifest reads the current MANIFEST to its end, which Pebble takes to be where it cannot
+// read on.
 func (d *disk) checkManifest(attested position) error {
 	desc, err := pebble.Peek(d.dir, d)
 	if err != nil {
@@ -65,7 +67,8 @@ func (d *disk) checkManifest(attested position) error {
 	return nil
 }
 
-// checkLogs reads all logs to their ends and returns the newest batch that they promise to be durable.
+// checkLogs reads all logs to their ends and returns the newest batch that they promise to be
+// durable.
 func (d *disk) checkLogs() (promised uint64, err error) {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -88,7 +91,8 @@ func (d *disk) checkLogs() (promised uint64, err error) {
 	return promised, nil
 }
 
-// fileNumber returns the number in a name such as MANIFEST-000012 or 000012.log, 0 if there is none.
+// fileNumber returns the number in a name such as MANIFEST-000012 or 000012.log, 0 if there is
+// none.
 func fileNumber(name string) uint64 {
 	name = strings.TrimPrefix(strings.TrimSuffix(name, ".log"), manifestPrefix)
 	n, err := strconv.ParseUint(name, 10, 64)
@@ -98,8 +102,8 @@ func fileNumber(name string) uint64 {
 	return n
 }
 
-// checkContent opens the store for reading only, which deletes nothing, and looks whether all batches are there up to
-// the newest one, and that not less than durable.
+// checkContent opens the store for reading only, which deletes nothing, and looks whether all
+// batches are there up to the newest one, and that not less than durable.
 func (s *Store) checkContent(durable uint64) (err error) {
 	db, err := s.openPebble(true)
 	if err != nil {
@@ -125,7 +129,8 @@ func (s *Store) checkContent(durable uint64) (err error) {
 	})
 }
 
-// checkPacked sees to it that what claims are not in tables can be read, before anything is changed.
+// checkPacked sees to it that what claims are not in tables can be read, before anything is
+// changed.
 func checkPacked(db *pebble.DB, last uint64) (err error) {
 	from, err := readSeq(db, packedFromKey)
 	if err != nil {
@@ -202,7 +207,8 @@ func checkJournal(db *pebble.DB, first, last uint64) (err error) {
 	return nil
 }
 
-// asRead makes what Pebble found while reading an engine.ErrDamaged, unless the file system itself said no.
+// asRead makes what Pebble found while reading an engine.ErrDamaged, unless the file system itself
+// said no.
 func asRead(err error) error {
 	switch {
 	case err == nil, errors.Is(err, engine.ErrDamaged):

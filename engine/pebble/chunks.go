@@ -6,17 +6,19 @@ import (
 	"hash/crc32"
 )
 
-// Logs and MANIFESTs are sequences of chunks in blocks of 32 KiB. No chunk crosses a block; what is left at the end of
-// a block is zero. Numbers are little endian, and the checksum covers what follows the length:
+// Logs and MANIFESTs are sequences of chunks in blocks of 32 KiB. No chunk crosses a block; what is
+// left at the end of a block is zero. Numbers are little endian, and the checksum covers what
+// follows the length:
 //
 //	+-----------+------------+---------+---------------+-------------------+---------+
 //	| CRC-32C 4 | length 2   | type 1  | log number 4  | synced offset 8   | payload |
 //	+-----------+------------+---------+---------------+-------------------+---------+
 //	                                   types 5 to 12     types 9 to 12
 //
-// Pebble takes the first chunk that it cannot read for the end that a crash left, and looks for proof of the contrary
-// only in the blocks behind. Here every byte behind is searched for chunks that are whole: they tell (by synced
-// offsets, by our promises) what was durable when they were written.
+// Pebble takes the first chunk that it cannot read for the end that a crash left, and looks for
+// proof of the contrary only in the blocks behind. Here every byte behind is searched for chunks
+// that are whole: they tell (by synced offsets, by our promises) what was durable when they were
+// written.
 const (
 	blockSize      = 32 << 10
 	manifestHeader = 7
@@ -89,8 +91,8 @@ func scanManifest(data []byte) chunkScan {
 	return scan
 }
 
-// walk calls fn for chunk after chunk and returns where they end. A chunk that begins a record where the one before is
-// not complete, or the reverse, is left to Pebble.
+// walk calls fn for chunk after chunk and returns where they end. A chunk that begins a record
+// where the one before is not complete, or the reverse, is left to Pebble.
 func walk(data []byte, number uint32, log bool, fn func(chunk)) (end int) {
 	for end < len(data) {
 		b := block(data, end)
@@ -147,7 +149,8 @@ func parseChunk(b []byte, number uint32, log bool) (chunk, bool) {
 	return c, true
 }
 
-// maskedCRC is the checksum as LevelDB masked it, so that checksums may be stored in what is checksummed.
+// maskedCRC is the checksum as LevelDB masked it, so that checksums may be stored in what is
+// checksummed.
 func maskedCRC(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8
@@ -160,7 +163,8 @@ func isPadding(b []byte, log bool) bool {
 	return len(b) < manifestHeader && isZero(b)
 }
 
-// isTrailer reports whether b begins with the empty chunk of the next log that Pebble closes a log with.
+// isTrailer reports whether b begins with the empty chunk of the next log that Pebble closes a log
+// with.
 func isTrailer(b []byte, number uint32) bool {
 	return len(b) >= logHeader && isZero(b[:6]) && b[6] == 5 && binary.LittleEndian.Uint32(b[7:]) == number+1
 }

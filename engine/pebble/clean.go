@@ -15,8 +15,9 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// A cleanRecord is written by Close when all else is done, and removed before the directory is changed again. It tells
-// the name and size of every file, and the checksum of every file that does not carry its own:
+// A cleanRecord is written by Close when all else is done, and removed before the directory is
+// changed again. It tells the name and size of every file, and the checksum of every file that does
+// not carry its own:
 //
 //	+----------+-------------+   for each file: +-------------+------+-------------+---------+   +--------+
 //	| HAPAXCLN | seq u64 BE  |                  | len uvarint | name | size u64 BE | crc u32 |   | CRC-32C|
@@ -125,7 +126,8 @@ func (d *disk) writeClean(seq uint64) error {
 	return d.writeSealed(cleanName, cleanRecord{seq, files}.encode())
 }
 
-// checkClean compares the directory with the record of its clean close. found is false if there is no record.
+// checkClean compares the directory with the record of its clean close. found is false if there is
+// no record.
 func (d *disk) checkClean() (found bool, err error) {
 	b, err := readFile(d, d.path(cleanName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,7 +171,8 @@ func inCleanRecord(name string) bool {
 
 func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
-// isPebbleFile reports whether Pebble would take the file for one of its own; the lock, which is empty, apart.
+// isPebbleFile reports whether Pebble would take the file for one of its own; the lock, which is
+// empty, apart.
 func isPebbleFile(name string) bool {
 	for _, prefix := range []string{manifestPrefix, "OPTIONS-", "marker.", "CURRENT", "REMOTE-OBJ-CATALOG", "temporary."} {
 		if strings.HasPrefix(name, prefix) {

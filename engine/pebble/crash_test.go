@@ -17,8 +17,8 @@ import (
 
 const patienceInTests = 120 * time.Second
 
-// run applies batches from the store's next one to last, keeps a few of them unsynced, and notes in acked what was
-// acknowledged. It stops at the first error.
+// run applies batches from the store's next one to last, keeps a few of them unsynced, and notes in
+// acked what was acknowledged. It stops at the first error.
 func run(s *Store, last uint64, n int, acked *atomic.Uint64) error {
 	type pending struct {
 		seq  uint64
@@ -60,7 +60,8 @@ func prefixOf(s *Store, n int) (uint64, error) {
 	return s.LastSeq(), nil
 }
 
-// crashes applies batches and cuts the power at random moments; it returns how many acknowledged batches were missing.
+// crashes applies batches and cuts the power at random moments; it returns how many acknowledged
+// batches were missing.
 func crashes(t *testing.T, h hooks, seed uint64, rounds int) (lost int) {
 	const n = 20
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -140,8 +141,8 @@ func sweepWorkload(fsys vfs.FS, acked *atomic.Uint64) error {
 	return s.Close()
 }
 
-// Every operation of a workload fails once: whatever the store then says, no acknowledged batch is missing later, and
-// nothing hangs or dies.
+// Every operation of a workload fails once: whatever the store then says, no acknowledged batch is
+// missing later, and nothing hangs or dies.
 func TestAnyFailingOperationLosesNothing(t *testing.T) {
 	t.Parallel()
 	counted := &counter{at: -1}

@@ -19,16 +19,18 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// A store is created in an empty directory: creatingName first, then Pebble's files, then the identity, and then
-// creatingName goes. Where it stands without an identity, creation never finished, no store was ever handed out, and
-// what is there may be removed. Where there is neither, the files are not ours, or the identity was lost: refused.
+// A store is created in an empty directory: creatingName first, then Pebble's files, then the
+// identity, and then creatingName goes. Where it stands without an identity, creation never
+// finished, no store was ever handed out, and what is there may be removed. Where there is neither,
+// the files are not ours, or the identity was lost: refused.
 const (
 	creatingName = "hapax-creating"
 	lockName     = "LOCK"
 	tmpSuffix    = ".tmp"
 )
 
-// prepareDir makes sure that the directory exists, and returns the one name that it has in this process.
+// prepareDir makes sure that the directory exists, and returns the one name that it has in this
+// process.
 func prepareDir(fsys vfs.FS, dir string) (string, error) {
 	if fsys != vfs.Default {
 		if err := makeDir(fsys, dir); err != nil {
@@ -39,8 +41,8 @@ func prepareDir(fsys vfs.FS, dir string) (string, error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return "", err
 	}
-	// A file lock is lost when the process closes any descriptor of the file: two names of one directory must not
-	// lead to two locks.
+	// A file lock is lost when the process closes any descriptor of the file: two names of one
+	// directory must not lead to two locks.
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", fmt.Errorf("hapax: the store's directory: %w", err)
@@ -68,8 +70,8 @@ func makeDir(fsys vfs.FS, dir string) error {
 	return syncDir(fsys, parent)
 }
 
-// refuseForeign refuses, before anything is written, what is not ours or newer than we are. It decides nothing else:
-// who passes is looked at again under the lock.
+// refuseForeign refuses, before anything is written, what is not ours or newer than we are. It
+// decides nothing else: who passes is looked at again under the lock.
 func (d *disk) refuseForeign() error {
 	_, err := sidecar.ReadIdentity(sidecars{d}, d.dir, sidecar.Pebble)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +81,8 @@ func (d *disk) refuseForeign() error {
 	return err
 }
 
-// newborn looks at a directory without an identity. It returns the files that an unfinished creation left, or
-// engine.ErrForeign.
+// newborn looks at a directory without an identity. It returns the files that an unfinished
+// creation left, or engine.ErrForeign.
 func (d *disk) newborn() (leftovers []string, err error) {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -147,7 +149,8 @@ func (s *Store) create() error {
 			return fmt.Errorf("hapax: removing what an unfinished creation left: %w", err)
 		}
 	}
-	// The first log that Pebble writes is in an old form, which does not tell damage from a torn end.
+	// The first log that Pebble writes is in an old form, which does not tell damage from a torn
+	// end.
 	for range 2 {
 		db, err := s.openPebble(false)
 		if err != nil {

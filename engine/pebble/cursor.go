@@ -7,8 +7,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A cursor moves over a range. It runs in the goroutine of its caller, so that what is called for each key does too:
-// moving takes no lock that a failing Pebble could leave behind; closing does.
+// A cursor moves over a range. It runs in the goroutine of its caller, so that what is called for
+// each key does too: moving takes no lock that a failing Pebble could leave behind; closing does.
 type cursor struct {
 	it  *pebble.Iterator
 	err error

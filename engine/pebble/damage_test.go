@@ -117,8 +117,8 @@ func (c tally) report(t *testing.T) (silents int) {
 	return silents
 }
 
-// damage flips bytes in every file and returns what became of each flip. Small files are flipped at all offsets up to
-// budget, the others at budget evenly spaced ones.
+// damage flips bytes in every file and returns what became of each flip. Small files are flipped at
+// all offsets up to budget, the others at budget evenly spaced ones.
 func damage(t *testing.T, files map[string][]byte, budget int, h hooks, want map[string]string, only func(string) bool) tally {
 	t.Helper()
 	c := make(tally)
@@ -163,7 +163,8 @@ func tables(files map[string][]byte) (n int) {
 	return n
 }
 
-// samples is how many bytes of a file to flip: all that a test asks for if HAPAX_SWEEP is set to all.
+// samples is how many bytes of a file to flip: all that a test asks for if HAPAX_SWEEP is set to
+// all.
 func samples(all int) int {
 	if os.Getenv("HAPAX_SWEEP") == "all" {
 		return all
@@ -320,8 +321,9 @@ func TestDamageAfterAKillOfAnIdleStoreIsNotSilent(t *testing.T) {
 	}
 }
 
-// A kill under load leaves a last piece that nothing attests: damage there looks like a torn end. It is never more than
-// the last batches, and what is left is a prefix. The package's documentation has the figure that this logs.
+// A kill under load leaves a last piece that nothing attests: damage there looks like a torn end.
+// It is never more than the last batches, and what is left is a prefix. The package's documentation
+// has the figure that this logs.
 func TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage(t *testing.T) {
 	const last, n = 60, 20
 	files, want := killedStore(t, last, n, 0)

@@ -18,12 +18,13 @@ import (
 
 // A disk is the store's directory as Pebble and the sidecars see it.
 //
-// Pebble meets a failed write with a panic, an endless retry or, where a log is rotated, with the unlock of an unlocked
-// mutex, which ends the process and cannot be recovered from. So it is not told: the first operation that fails to
-// change the directory poisons the store, and from then on the disk is a sink. Every change is reported as done and
-// nothing reaches the disk. The fault itself makes the disk a sink, so there is no moment at which a change is swallowed
-// and the fault not yet seen: nothing that Pebble then believes is passed on to a caller. What is on disk is what a crash at that moment would have left, and Pebble can be
-// closed in the ordinary way.
+// Pebble meets a failed write with a panic, an endless retry or, where a log is rotated, with the
+// unlock of an unlocked mutex, which ends the process and cannot be recovered from. So it is not
+// told: the first operation that fails to change the directory poisons the store, and from then on
+// the disk is a sink. Every change is reported as done and nothing reaches the disk. The fault
+// itself makes the disk a sink, so there is no moment at which a change is swallowed and the fault
+// not yet seen: nothing that Pebble then believes is passed on to a caller. What is on disk is what
+// a crash at that moment would have left, and Pebble can be closed in the ordinary way.
 //
 // Reads, and changes outside of the directory (a backup), fail as they would without it.
 type disk struct {
@@ -62,8 +63,8 @@ func (d *disk) path(name string) string { return d.PathJoin(d.dir, name) }
 
 func (d *disk) holds(path string) bool { return d.PathDir(path) == d.dir }
 
-// change runs an operation that changes the directory, or swallows it. The error is not nil only if there is no room for
-// a sidecar of the engine, or if a test asked for it.
+// change runs an operation that changes the directory, or swallows it. The error is not nil only if
+// there is no room for a sidecar of the engine, or if a test asked for it.
 func (d *disk) change(what, path string, op func() error) error {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
@@ -101,8 +102,8 @@ func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, er
 	}
 	return d.file("creating", path, func() (vfs.File, error) {
 		if strings.HasPrefix(d.PathBase(path), markerPrefix) {
-			// Pebble syncs the directory once, with the marker in it: a power cut before that may leave the marker and
-			// not the MANIFEST that it names.
+			// Pebble syncs the directory once, with the marker in it: a power cut before that may
+			// leave the marker and not the MANIFEST that it names.
 			if err := syncDir(d.FS, d.dir); err != nil {
 				return nil, err
 			}
@@ -146,7 +147,8 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := d.FS.Open(path, o...)
 	if err != nil {
 		if d.dead() {
-			// What Pebble believes to have written may be missing. It would try again at once, for ever.
+			// What Pebble believes to have written may be missing. It would try again at once, for
+			// ever.
 			time.Sleep(deadRetry)
 		}
 		return nil, d.noteRead(err)
@@ -183,8 +185,8 @@ func (d *disk) OpenDir(path string) (vfs.File, error) {
 	return &diskDir{f, d}, nil
 }
 
-// Link copies where the file system has no hard links, durably, but to a stage, which is for links alone. A disk that
-// fails shows in the copy.
+// Link copies where the file system has no hard links, durably, but to a stage, which is for links
+// alone. A disk that fails shows in the copy.
 func (d *disk) Link(from, to string) error {
 	err := d.link(from, to)
 	switch {
@@ -277,8 +279,8 @@ func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), err
 }
 
-// maxPreallocate is how much disk is laid out for a log at once. Pebble asks for a memory table's worth: a store of a few
-// claims would occupy that some times over.
+// maxPreallocate is how much disk is laid out for a log at once. Pebble asks for a memory table's
+// worth: a store of a few claims would occupy that some times over.
 const maxPreallocate = 8 << 20
 
 func (f *diskFile) Preallocate(offset, length int64) error {
@@ -334,8 +336,8 @@ func (f *diskDir) Sync() error {
 	})
 }
 
-// What follows keeps track of how much of which MANIFEST is durable, for attest.go. A MANIFEST becomes the current one
-// when a marker that names it is durable.
+// What follows keeps track of how much of which MANIFEST is durable, for attest.go. A MANIFEST
+// becomes the current one when a marker that names it is durable.
 
 const (
 	manifestPrefix = "MANIFEST-"
@@ -373,8 +375,8 @@ func (d *disk) noteMarked(name string) {
 	}
 }
 
-// durableManifest returns how much of the current MANIFEST is durable; its name is empty if nothing was written to one
-// since the disk was opened.
+// durableManifest returns how much of the current MANIFEST is durable; its name is empty if nothing
+// was written to one since the disk was opened.
 func (d *disk) durableManifest() position {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
@@ -392,7 +394,8 @@ func (s sidecars) Create(path string) (sidecar.File, error) {
 		return nil, err
 	}
 	if s.FS == vfs.Default {
-		// Pebble's files are as its umask wants them, in a directory that is ours alone; the identity holds the seed.
+		// Pebble's files are as its umask wants them, in a directory that is ours alone; the
+		// identity holds the seed.
 		if err := os.Chmod(path, 0o600); err != nil && !s.dead() {
 			return nil, err
 		}

@@ -14,10 +14,12 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Dropping is one range delete for each bucket, all in one synced batch, with a note for the claims that are not in tables
-// yet: it costs the same for ten claims and for ten million. The space comes back later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without
-// reading it, and rewrites one that holds other buckets as well. Pebble's Excise is no quicker where tables lie wholly in
-// a bucket, gives nothing back where they do not (it leaves virtual tables), and cannot be part of a batch.
+// Dropping is one range delete for each bucket, all in one synced batch, with a note for the claims
+// that are not in tables yet: it costs the same for ten claims and for ten million. The space comes
+// back later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without reading
+// it, and rewrites one that holds other buckets as well. Pebble's Excise is no quicker where tables
+// lie wholly in a bucket, gives nothing back where they do not (it leaves virtual tables), and
+// cannot be part of a batch.
 
 // Drop implements engine.Store.
 func (s *Store) Drop(buckets []engine.Bucket) error {
@@ -43,9 +45,9 @@ func (s *Store) Drop(buckets []engine.Bucket) error {
 	return nil
 }
 
-// noteDrops adds to the batch that drops the spans what the next open has to know: which packed batches, all up to the
-// newest one, have claims that are dropped. It returns the prefixes of the buckets that memory knows. The caller holds
-// ingest.
+// noteDrops adds to the batch that drops the spans what the next open has to know: which packed
+// batches, all up to the newest one, have claims that are dropped. It returns the prefixes of the
+// buckets that memory knows. The caller holds ingest.
 func (s *Store) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []string) {
 	seq := s.unsealed.newest()
 	for _, span := range spans {
@@ -89,9 +91,9 @@ func (s *Store) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
 	return nil
 }
 
-// ReclaimState implements engine.Store. It compacts the range down to the last level: of what was removed or replaced before
-// the call nothing is left in a table. A log that Pebble keeps for its next use has its old bytes until it is written over,
-// or the store is opened again.
+// ReclaimState implements engine.Store. It compacts the range down to the last level: of what was
+// removed or replaced before the call nothing is left in a table. A log that Pebble keeps for its
+// next use has its old bytes until it is written over, or the store is opened again.
 func (s *Store) ReclaimState(ctx context.Context, span engine.Span) error {
 	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
 	run.End = successor(run.Start)
@@ -108,16 +110,18 @@ func (s *Store) ReclaimState(ctx context.Context, span engine.Span) error {
 }
 
 const (
-	// settleTime is how long Pebble may take to delete another table that lies wholly in a dropped bucket.
+	// settleTime is how long Pebble may take to delete another table that lies wholly in a dropped
+	// bucket.
 	settleTime = time.Second
 	settlePoll = 50 * time.Millisecond
 
-	// gapBytes is how much that is not dropped may lie between two ranges that are rewritten together: about a table.
+	// gapBytes is how much that is not dropped may lie between two ranges that are rewritten
+	// together: about a table.
 	gapBytes = 8 << 20
 )
 
-// settle waits for Pebble to delete the tables that lie wholly in the spans, as long as it is worth it and they become
-// fewer.
+// settle waits for Pebble to delete the tables that lie wholly in the spans, as long as it is worth
+// it and they become fewer.
 func (s *Store) settle(ctx context.Context, spans []pebble.KeyRange) error {
 	least, end := uint64(math.MaxUint64), time.Now().Add(settleTime)
 	for time.Now().Before(end) {
@@ -180,8 +184,8 @@ func (s *Store) runs(spans []pebble.KeyRange) (runs []pebble.KeyRange, err error
 	return runs, nil
 }
 
-// compact rewrites what lies in a range, and rests as long as that took, so that flushes and the compactions that
-// writing needs are not held up.
+// compact rewrites what lies in a range, and rests as long as that took, so that flushes and the
+// compactions that writing needs are not held up.
 func (s *Store) compact(ctx context.Context, span pebble.KeyRange) error {
 	begun := time.Now()
 	err := s.fault.write(func() error { return s.db.Compact(ctx, span.Start, span.End, false) })
@@ -204,8 +208,8 @@ func (s *Store) gone(ctx context.Context) error {
 	}
 }
 
-// waitingFiles is the size of the tables that are no longer part of the store and not deleted yet: they wait for
-// Pebble's next look, or for an iterator to be closed.
+// waitingFiles is the size of the tables that are no longer part of the store and not deleted yet:
+// they wait for Pebble's next look, or for an iterator to be closed.
 func (s *Store) waitingFiles() (n uint64, err error) {
 	err = s.fault.read(func() error {
 		t := s.db.Metrics().Table

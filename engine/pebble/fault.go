@@ -11,11 +11,11 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A fault is the end of a store: set once, by the first failed write, and never taken back. It also is Pebble's logger,
-// whose Fatalf would end the process.
+// A fault is the end of a store: set once, by the first failed write, and never taken back. It also
+// is Pebble's logger, whose Fatalf would end the process.
 //
-// Closing failed does two things at once: callers see the fault, and the disk becomes a sink. A write that the sink
-// swallows is therefore never acknowledged.
+// Closing failed does two things at once: callers see the fault, and the disk becomes a sink. A
+// write that the sink swallows is therefore never acknowledged.
 type fault struct {
 	failed  chan struct{} // closed when err is set
 	running atomic.Int64  // goroutines inside Pebble: of run
@@ -79,8 +79,9 @@ func (f *fault) takeDamage() error {
 	return err
 }
 
-// write runs fn, which calls Pebble to write, so that the caller neither dies nor hangs with it: a panic, the end of
-// the goroutine by Fatalf and a poisoned store all come back as an error. If fn is still stuck then, it stays behind.
+// write runs fn, which calls Pebble to write, so that the caller neither dies nor hangs with it: a
+// panic, the end of the goroutine by Fatalf and a poisoned store all come back as an error. If fn
+// is still stuck then, it stays behind.
 func (f *fault) write(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		f.set(cause)
@@ -88,15 +89,16 @@ func (f *fault) write(fn func() error) error {
 	})
 }
 
-// read is write for functions that read only: a panic is the work of damaged bytes and poisons nothing.
+// read is write for functions that read only: a panic is the work of damaged bytes and poisons
+// nothing.
 func (f *fault) read(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		return fmt.Errorf("%w: %w", engine.ErrDamaged, cause)
 	})
 }
 
-// lookUp is read in the caller's own goroutine: a second one and two switches cost as much as a look into a table. fn
-// takes no lock of Pebble's that a failure could leave held.
+// lookUp is read in the caller's own goroutine: a second one and two switches cost as much as a
+// look into a table. fn takes no lock of Pebble's that a failure could leave held.
 func (f *fault) lookUp(fn func() error) (err error) {
 	if err := f.get(); err != nil {
 		return err
@@ -112,7 +114,8 @@ func (f *fault) lookUp(fn func() error) (err error) {
 	return fn()
 }
 
-// inLookUp reports whether the calling goroutine is inside lookUp: it is the host's, so it must not be ended.
+// inLookUp reports whether the calling goroutine is inside lookUp: it is the host's, so it must not
+// be ended.
 func inLookUp() bool {
 	pcs := make([]uintptr, 128)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
@@ -167,7 +170,8 @@ func (f *fault) run(fn func() error, ended func(cause error) error) error {
 func (*fault) Infof(string, ...any)  {}
 func (*fault) Errorf(string, ...any) {}
 
-// Fatalf is how Pebble says that it cannot go on. If it returned, Pebble would go on and report success.
+// Fatalf is how Pebble says that it cannot go on. If it returned, Pebble would go on and report
+// success.
 func (f *fault) Fatalf(format string, args ...any) {
 	err := fmt.Errorf("pebble: "+format, args...)
 	f.set(err)

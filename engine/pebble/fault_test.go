@@ -157,7 +157,8 @@ func (c *snapshots) MaybeError(errorfs.Op) error {
 	return nil
 }
 
-// everyCrash runs work on a copy of start, cuts the power before each step-th operation, and hands on what that leaves.
+// everyCrash runs work on a copy of start, cuts the power before each step-th operation, and hands
+// on what that leaves.
 func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), check func(what string, fsys *vfs.MemFS)) {
 	t.Helper()
 	clone := func() *vfs.MemFS { return start.CrashClone(vfs.CrashCloneCfg{}) }
@@ -303,7 +304,8 @@ func TestADirectoryOfSomebodyElseIsRefusedUntouched(t *testing.T) {
 	}
 }
 
-// A store that lost its identity is not taken for a creation that never finished, which may be wiped.
+// A store that lost its identity is not taken for a creation that never finished, which may be
+// wiped.
 func TestAStoreWithoutIdentityIsNotCreatedAnew(t *testing.T) {
 	files, _ := cleanStore(t, 2, 10)
 	delete(files, sidecar.IdentityName)
@@ -359,8 +361,9 @@ func TestTheDirectoryIsOursAlone(t *testing.T) {
 	}
 }
 
-// A write that the disk swallows after a failure is never acknowledged. The test holds the failing goroutine just before
-// it publishes the fault; until then another goroutine may still write, and what it is told must be true.
+// A write that the disk swallows after a failure is never acknowledged. The test holds the failing
+// goroutine just before it publishes the fault; until then another goroutine may still write, and
+// what it is told must be true.
 func TestABatchAppliedWhileAFaultIsPublishedIsOnDiskIfItIsConfirmed(t *testing.T) {
 	within(t, patienceInTests, "a store whose fault is being published", func() {
 		mem := vfs.NewCrashableMem()

@@ -43,7 +43,8 @@ func packedKey(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{packedSpace}, seq)
 }
 
-// successor returns the least key that is greater than all keys that begin with prefix, which is not all 0xFF.
+// successor returns the least key that is greater than all keys that begin with prefix, which is
+// not all 0xFF.
 func successor(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -60,16 +61,16 @@ func bucketSpan(b engine.Bucket) pebble.KeyRange {
 	return pebble.KeyRange{Start: start, End: successor(start)}
 }
 
-// Every record of the log that is one of our batches begins with a promise, so that the log tells by itself what was
-// durable when it was written: whatever it promises to be durable and is not there any more was not torn off by a
-// crash, but damaged. It goes to the log alone:
+// Every record of the log that is one of our batches begins with a promise, so that the log tells
+// by itself what was durable when it was written: whatever it promises to be durable and is not
+// there any more was not torn off by a crash, but damaged. It goes to the log alone:
 //
 //	+----+----+-------------+----------------+
 //	| H  | X  | seq u64 BE  | durable u64 BE |
 //	+----+----+-------------+----------------+
 //
-// durable is the newest batch that was durable then. A promise of its own, without a batch, has the seq of the newest
-// batch.
+// durable is the newest batch that was durable then. A promise of its own, without a batch, has the
+// seq of the newest batch.
 const promiseSize = 2 + 2*seqSize
 
 func appendPromise(dst []byte, seq, durable uint64) []byte {
@@ -78,8 +79,8 @@ func appendPromise(dst []byte, seq, durable uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, durable)
 }
 
-// parsePromise finds the promise at the beginning of a record of the log: after a header of Pebble's (sequence number
-// and count), the kind of an entry for the log alone and its length.
+// parsePromise finds the promise at the beginning of a record of the log: after a header of
+// Pebble's (sequence number and count), the kind of an entry for the log alone and its length.
 func parsePromise(record []byte) (durable uint64, ok bool) {
 	const header, logData = 12, 3
 	if len(record) < header+2+promiseSize {

@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 )
 
-// Six goroutines move money between 50 accounts, 500 moves in each transaction. The metrics are moves a second and how
-// often a move was run.
+// Six goroutines move money between 50 accounts, 500 moves in each transaction. The metrics are
+// moves a second and how often a move was run.
 //
 //	go test ./engine/pebble -run - -bench MovesBetween -benchtime 100000x -count 3
 func BenchmarkMovesBetweenAccounts(b *testing.B) {

@@ -9,8 +9,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// claims calls fn with the tables in memory, the newer first, and with what Pebble's tables have under span, all of one
-// moment. look is called in that moment, under the lock of the tables; fn is called under none.
+// claims calls fn with the tables in memory, the newer first, and with what Pebble's tables have
+// under span, all of one moment. look is called in that moment, under the lock of the tables; fn is
+// called under none.
 func (s *Store) claims(span pebble.KeyRange, look func(tables []*table), fn func(tables []*table, c *cursor) error) error {
 	var tables []*table
 	var c *cursor
@@ -43,7 +44,8 @@ func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn f
 	})
 }
 
-// merge calls fn for each claim that is in memory or behind c, in key order. Where both know a key, memory is right.
+// merge calls fn for each claim that is in memory or behind c, in key order. Where both know a key,
+// memory is right.
 func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
 	var key, record []byte
 	ok := c.do(c.it.First)
@@ -117,8 +119,8 @@ func (s *Store) Buckets(fn func(engine.Bucket) error) error {
 	return nil
 }
 
-// seen reports whether a claim stands at or after c, in the bucket with that prefix, that memory does not say to be
-// removed.
+// seen reports whether a claim stands at or after c, in the bucket with that prefix, that memory
+// does not say to be removed.
 func (s *Store) seen(tables []*table, prefix string, c *cursor) (bool, error) {
 	start := spaced(claimSpace, []byte(prefix))
 	for ok := c.it.Valid(); ok && bytes.HasPrefix(c.it.Key(), start); ok = c.do(c.it.Next) {
@@ -141,8 +143,8 @@ func (m *unsealed) removes(tables []*table, key []byte) bool {
 	return false
 }
 
-// holdsSome reports whether the tables hold a claim of a bucket. It looks at claims only where the newer table removes
-// some of those that the older one may hold.
+// holdsSome reports whether the tables hold a claim of a bucket. It looks at claims only where the
+// newer table removes some of those that the older one may hold.
 func (m *unsealed) holdsSome(tables []*table, prefix string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

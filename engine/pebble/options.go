@@ -16,15 +16,17 @@ const (
 	// DefaultPendingBytes is room for some 320,000 claims on UUIDs.
 	DefaultPendingBytes = 16 << 20
 
-	// DefaultMemTableBytes is room for the log of twice DefaultPendingBytes, of which sealed claims leave nothing when it
-	// is flushed. It bounds how much log there is to replay after a kill, twice: once to check, once for good.
+	// DefaultMemTableBytes is room for the log of twice DefaultPendingBytes, of which sealed claims
+	// leave nothing when it is flushed. It bounds how much log there is to replay after a kill,
+	// twice: once to check, once for good.
 	DefaultMemTableBytes = 32 << 20
 
 	// maxMemTables is how many memory tables may wait for their flush before Apply waits for one.
 	maxMemTables = 3
 
-	// formatVersion is pinned, not "the newest": a later Pebble must not raise the format of a store behind our back.
-	// Raising it raises sidecar.Format, so that older builds of ours refuse the store.
+	// formatVersion is pinned, not "the newest": a later Pebble must not raise the format of a
+	// store behind our back. Raising it raises sidecar.Format, so that older builds of ours refuse
+	// the store.
 	formatVersion = pebble.FormatValueSeparation
 
 	filterBitsPerKey = 10
@@ -39,16 +41,18 @@ type Options struct {
 	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes.
 	CacheBytes int64
 
-	// PendingBytes is the memory for claims at which they are written to tables, 0 for DefaultPendingBytes. While that
-	// goes on as many more are taken, and sorting takes a third of it: it is needed two and a half times.
+	// PendingBytes is the memory for claims at which they are written to tables, 0 for
+	// DefaultPendingBytes. While that goes on as many more are taken, and sorting takes a third of
+	// it: it is needed two and a half times.
 	PendingBytes uint64
 
-	// MemTableBytes is the size of one of Pebble's memory tables, 0 for DefaultMemTableBytes. There is one as a rule, and
-	// up to three while writing outruns the disk. They hold the log of claims that are pending: with less than twice
-	// PendingBytes more of it is written twice.
+	// MemTableBytes is the size of one of Pebble's memory tables, 0 for DefaultMemTableBytes. There
+	// is one as a rule, and up to three while writing outruns the disk. They hold the log of claims
+	// that are pending: with less than twice PendingBytes more of it is written twice.
 	MemTableBytes uint64
 
-	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and damage runs.
+	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and
+	// damage runs.
 	SmallTables bool
 
 	runBytes int // see seal.go
@@ -143,8 +147,8 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
 	}
 	p.TargetFileSizes[0] = 4 << 20
-	// Where a range delete in memory covers a run that is ingested, it is flushed first: then the log holds our batches
-	// alone.
+	// Where a range delete in memory covers a run that is ingested, it is flushed first: then the
+	// log holds our batches alone.
 	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
 	if o.SmallTables {
 		for i := range p.TargetFileSizes {

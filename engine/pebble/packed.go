@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// The claims of a batch are one value in Pebble, kept until they are in tables. It is a sequence of runs, each of
-// neighbours in one bucket, in the order of the batch:
+// The claims of a batch are one value in Pebble, kept until they are in tables. It is a sequence of
+// runs, each of neighbours in one bucket, in the order of the batch:
 //
 //	+---------------+------------+--------+   count times: +----------+------------------------+------+--------+
 //	| count uvarint | len uvarint| prefix |                | tail len | record len + 1, or 0   | tail | record |
@@ -52,8 +52,8 @@ func sameBucket(prefix, key []byte) bool {
 
 var errPacked = errors.New("a packed batch is not as it would be written")
 
-// eachPacked calls run for each run, and claim for each of its claims unless run says to skip them. Record is nil for a
-// removal. The slices are parts of b.
+// eachPacked calls run for each run, and claim for each of its claims unless run says to skip them.
+// Record is nil for a removal. The slices are parts of b.
 func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, record []byte)) error {
 	d := unpacker{rest: b}
 	var last []byte

@@ -15,26 +15,29 @@ import (
 
 // Sealing brings a frozen table to where its claims are kept for good. In this order:
 //
-//  1. wait until the newest batch in it is durable: a table of Pebble's survives a crash at once, the log only up to
-//     its last sync, and what a crash leaves must be a prefix of the batches;
-//  2. write its claims, sorted, removals as tombstones, to tables of their own (runs), and ingest these in one step:
-//     they become newer than everything that is in Pebble;
+//  1. wait until the newest batch in it is durable: a table of Pebble's survives a crash at once,
+//     the log only up to its last sync, and what a crash leaves must be a prefix of the batches;
+//  2. write its claims, sorted, removals as tombstones, to tables of their own (runs), and ingest
+//     these in one step: they become newer than everything that is in Pebble;
 //  3. attest the MANIFEST, which alone knows of them;
-//  4. remove the packed batches from the journal, with the notes of the drops that went into the run;
+//  4. remove the packed batches from the journal, with the notes of the drops that went into the
+//     run;
 //  5. forget the frozen table.
 //
-// A crash before 4 is durable finds the journal whole: the claims are in memory again, where they win over the run that
-// has the same ones, and are sealed once more. Since the journal goes from its beginning only, what it still has of a
-// key is never older than what any run has.
+// A crash before 4 is durable finds the journal whole: the claims are in memory again, where they
+// win over the run that has the same ones, and are sealed once more. Since the journal goes from
+// its beginning only, what it still has of a key is never older than what any run has.
 //
-// From 2 to 5 ingest is held, so that a Drop comes before all of it, and then the run does not have the dropped claims,
-// or after it, and then its range delete is newer than the run.
+// From 2 to 5 ingest is held, so that a Drop comes before all of it, and then the run does not have
+// the dropped claims, or after it, and then its range delete is newer than the run.
 
 const (
-	// runBytes is the size at which the next table of a run is begun; a quarter where a bucket ends.
+	// runBytes is the size at which the next table of a run is begun; a quarter where a bucket
+	// ends.
 	runBytes = 8 << 20
 
-	// flushPart is which part of a memory table is flushed after a seal: the rest is for what comes meanwhile.
+	// flushPart is which part of a memory table is flushed after a seal: the rest is for what comes
+	// meanwhile.
 	flushPart = 3
 
 	runPrefix = "hapax-run-"
@@ -101,8 +104,9 @@ func (s *Store) sealTable(t *table) error {
 	return s.flushSoon()
 }
 
-// flushSoon has Pebble's memory table flushed in the background, if it is worth it. Right after a seal most of what is in
-// it is packed batches that were removed, which are not written. It also bounds the log that is read after a kill.
+// flushSoon has Pebble's memory table flushed in the background, if it is worth it. Right after a
+// seal most of what is in it is packed batches that were removed, which are not written. It also
+// bounds the log that is read after a kill.
 func (s *Store) flushSoon() error {
 	if s.logged.Load() < s.o.MemTableBytes/flushPart {
 		return nil
@@ -239,7 +243,8 @@ func (s *Store) removeLeftovers() error {
 	return nil
 }
 
-// forgetPacked removes the packed batches up to seq. It need not be durable on return. The caller holds ingest.
+// forgetPacked removes the packed batches up to seq. It need not be durable on return. The caller
+// holds ingest.
 func (s *Store) forgetPacked(seq uint64) error {
 	if seq < s.packedFrom {
 		return nil
@@ -260,7 +265,8 @@ func (s *Store) forgetPacked(seq uint64) error {
 	return nil
 }
 
-// makeRoom freezes the active table, once the one before is sealed. It runs in Apply, or instead of it.
+// makeRoom freezes the active table, once the one before is sealed. It runs in Apply, or instead of
+// it.
 func (s *Store) makeRoom() error {
 	if t := s.unsealed.sealing(); t != nil {
 		select {

@@ -24,7 +24,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A gate holds one operation back, the first that match selects while it is shut, and those after it.
+// A gate holds one operation back, the first that match selects while it is shut, and those after
+// it.
 type gate struct {
 	match   func(errorfs.Op) bool
 	shut    atomic.Bool
@@ -100,7 +101,8 @@ func claimsOf(t testing.TB, s *Store) map[string]string {
 	return m
 }
 
-// A history is a workload that writes, overwrites, removes and drops, and knows what is there after each batch.
+// A history is a workload that writes, overwrites, removes and drops, and knows what is there after
+// each batch.
 type history struct {
 	batches []*engine.Batch         // 1, 2, ...
 	drops   map[int][]engine.Bucket // after the batch with that number
@@ -131,7 +133,8 @@ func newHistory(seed uint64, n int) *history {
 	return h
 }
 
-// claims is what is there after batches 1 to last and the drops before batch last + 1, if all, or before batch last.
+// claims is what is there after batches 1 to last and the drops before batch last + 1, if all, or
+// before batch last.
 func (h *history) claims(last uint64, all bool) map[string]string {
 	m := map[string]string{}
 	for i, b := range h.batches[:last] {
@@ -151,8 +154,8 @@ func (h *history) claims(last uint64, all bool) map[string]string {
 	return m
 }
 
-// play applies the history from where the store stands, keeps some batches unsynced, and notes what was confirmed and
-// dropped.
+// play applies the history from where the store stands, keeps some batches unsynced, and notes what
+// was confirmed and dropped.
 func (h *history) play(s *Store, acked *atomic.Uint64) error {
 	var waits []func() error
 	settle := func(keep int) error {
@@ -184,8 +187,8 @@ func (h *history) play(s *Store, acked *atomic.Uint64) error {
 	return settle(0)
 }
 
-// check opens what a crash has left, and looks for a prefix of the history: at once, after everything was sealed, and
-// after another opening. Then it plays the rest.
+// check opens what a crash has left, and looks for a prefix of the history: at once, after
+// everything was sealed, and after another opening. Then it plays the rest.
 func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
 	o := Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending, test: broken}
 	s, err := Open("store", o)
@@ -243,7 +246,8 @@ func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
 	return errors.Join(err, s.Close())
 }
 
-// sealCrashes cuts the power at operations of a workload that seals again and again, and returns what is wrong then.
+// sealCrashes cuts the power at operations of a workload that seals again and again, and returns
+// what is wrong then.
 func sealCrashes(t *testing.T, seed uint64, step int64, broken hooks) (problems []string) {
 	t.Helper()
 	h := newHistory(seed, 50)
@@ -315,8 +319,8 @@ func TestAPowerCutWhileSealingLeavesAPrefix(t *testing.T) {
 	}
 }
 
-// Packed batches are removed after their claims are in tables: a power cut between the two finds them in one place or
-// the other.
+// Packed batches are removed after their claims are in tables: a power cut between the two finds
+// them in one place or the other.
 func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewCrashableMem()
@@ -339,7 +343,8 @@ func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 	}
 }
 
-// Claims are in tables at once, batches in the log when it is synced. While it is not, nothing is sealed.
+// Claims are in tables at once, batches in the log when it is synced. While it is not, nothing is
+// sealed.
 func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewCrashableMem()
@@ -382,8 +387,8 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 	}
 }
 
-// A bucket that is dropped while its claims are on their way into a table is gone from there, from the journal, and
-// from memory.
+// A bucket that is dropped while its claims are on their way into a table is gone from there, from
+// the journal, and from memory.
 func TestADropDuringASealIsNotUndone(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -463,7 +468,8 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 	}
 }
 
-// A seal that fails fails the store, also where the disk takes what is written: nobody waits for room for ever.
+// A seal that fails fails the store, also where the disk takes what is written: nobody waits for
+// room for ever.
 func TestASealThatFailsIsTold(t *testing.T) {
 	inj := &failing{match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpOpen && strings.Contains(op.Path, runPrefix) }}
 	mem := vfs.NewMem()
@@ -508,7 +514,8 @@ func TestNoSealWaitsForAFailedLog(t *testing.T) {
 	})
 }
 
-// The note of a drop stays until the last packed batch that it is about is gone: the frozen table's are before others.
+// The note of a drop stays until the last packed batch that it is about is gone: the frozen table's
+// are before others.
 func TestADropIsNotedForBothTables(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	g := newGate(atRun)
@@ -583,7 +590,8 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 	}
 }
 
-// elsewhere is a file system of which the directory "backup" is another disk, that takes its time over the first table.
+// elsewhere is a file system of which the directory "backup" is another disk, that takes its time
+// over the first table.
 type elsewhere struct {
 	vfs.FS
 	reached, open chan struct{}
@@ -790,7 +798,8 @@ func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
 	}
 }
 
-// A scan opens its iterator in the moment in which it looks at memory: nothing can be applied or sealed in between.
+// A scan opens its iterator in the moment in which it looks at memory: nothing can be applied or
+// sealed in between.
 func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	s := openSmall(t, vfs.NewMem(), hooks{})
 	defer mustClose(t, s)
@@ -985,8 +994,8 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 	}
 }
 
-// From the removal of the packed batches on the MANIFEST alone knows of a run. It is attested before: damage to its end,
-// which looks like a torn one, is not silent, also right after the seal.
+// From the removal of the packed batches on the MANIFEST alone knows of a run. It is attested
+// before: damage to its end, which looks like a torn one, is not silent, also right after the seal.
 func TestAManifestThatLostARunIsDamaged(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	s := openSmall(t, mem, hooks{})

@@ -42,8 +42,8 @@ type Store struct {
 	packed     []byte        // Apply's
 	logged     atomic.Uint64 // bytes of batches since a seal had the memory table flushed
 
-	// ingest is held while claims go from the journal into tables, and by what must not come in between: a drop, a
-	// backup. It guards the fields below.
+	// ingest is held while claims go from the journal into tables, and by what must not come in
+	// between: a drop, a backup. It guards the fields below.
 	ingest     sync.Mutex
 	packedFrom uint64            // packed batches are kept from here on
 	dropNotes  map[string]uint64 // what is under dropSpace
@@ -52,7 +52,8 @@ type Store struct {
 	raising   sync.Mutex  // held while the identity is written again
 	raised    atomic.Bool // it has this build's format
 
-	// maintenance is held by what trims the journal or writes sidecars, and by a backup while it copies both.
+	// maintenance is held by what trims the journal or writes sidecars, and by a backup while it
+	// copies both.
 	maintenance sync.Mutex
 	trimmed     atomic.Uint64
 
@@ -70,8 +71,8 @@ const maxUnsynced = 1024
 
 // Open opens the store in dir, and creates it if dir does not exist or is empty.
 //
-// It fails with engine.ErrLocked, engine.ErrForeign, engine.ErrNewerFormat or engine.ErrDamaged; then no byte of the
-// store was changed.
+// It fails with engine.ErrLocked, engine.ErrForeign, engine.ErrNewerFormat or engine.ErrDamaged;
+// then no byte of the store was changed.
 func Open(dir string, o Options) (*Store, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
@@ -161,7 +162,8 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// begin finds out where the store stands, and attests it: all that Pebble recovered is in synced tables now.
+// begin finds out where the store stands, and attests it: all that Pebble recovered is in synced
+// tables now.
 func (s *Store) begin() error {
 	var floor uint64
 	err := s.fault.read(func() (err error) {
@@ -177,7 +179,8 @@ func (s *Store) begin() error {
 	return s.disk.writeAttestation(attestation{s.lastSeq, s.currentManifest()})
 }
 
-// currentManifest is what is durable of the MANIFEST, also where nothing was added to it since it was opened.
+// currentManifest is what is durable of the MANIFEST, also where nothing was added to it since it
+// was opened.
 func (s *Store) currentManifest() position {
 	if p := s.disk.durableManifest(); p.name != "" {
 		return p
@@ -240,8 +243,9 @@ func (s *Store) closeClean() error {
 // patience is how long Close waits for a failed disk or a failed Pebble to let go.
 const patience = 10 * time.Second
 
-// closePoisoned gives Pebble's memory back, if Pebble can still be closed. Nothing of that reaches the disk. Calls that were
-// under way when the store failed have a second to return: Pebble's Close may not run beside them.
+// closePoisoned gives Pebble's memory back, if Pebble can still be closed. Nothing of that reaches
+// the disk. Calls that were under way when the store failed have a second to return: Pebble's Close
+// may not run beside them.
 func (s *Store) closePoisoned() {
 	for waited := time.Duration(0); s.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {
 		time.Sleep(time.Millisecond)

@@ -71,7 +71,8 @@ func claimKey(scope string, week int, i uint64) []byte {
 	return b.AppendKey(nil, id)
 }
 
-// batchOf is batch seq of a deterministic workload: n claims over two scopes and weeks, and the state that counts them.
+// batchOf is batch seq of a deterministic workload: n claims over two scopes and weeks, and the
+// state that counts them.
 func batchOf(seq uint64, n int) *engine.Batch {
 	b := &engine.Batch{Seq: seq, Journal: bytes.Repeat([]byte{byte(seq)}, 8*n)}
 	for i := range n {

@@ -8,19 +8,21 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A table is the claims of a row of batches that are in the journal and not in Pebble's tables yet: exactly what their
-// batches wrote, removals included, the newest write of each key. It is in memory alone, and the journal of packed
-// batches (packed.go) gives it back when the store is opened.
+// A table is the claims of a row of batches that are in the journal and not in Pebble's tables yet:
+// exactly what their batches wrote, removals included, the newest write of each key. It is in
+// memory alone, and the journal of packed batches (packed.go) gives it back when the store is
+// opened.
 //
-// The bytes stand one after the other in an arena that only grows, so that whoever has a slice of it may read on beside
-// the writer. An entry is
+// The bytes stand one after the other in an arena that only grows, so that whoever has a slice of
+// it may read on beside the writer. An entry is
 //
 //	+-------------------+--------------------+--------------------------------------+------+--------+
 //	| bucket no uvarint | tail len uvarint   | record len + 1 uvarint, 0 = removed  | tail | record |
 //	+-------------------+--------------------+--------------------------------------+------+--------+
 //
-// and slots, by linear probing, lead from a hash of bucket and tail to the newest entry of a key: 32 bits of hash, then
-// the entry's offset + 1, 0 = empty. That is 35 bytes of entry and 11 to 21 of slots for a claim on a UUID.
+// and slots, by linear probing, lead from a hash of bucket and tail to the newest entry of a key:
+// 32 bits of hash, then the entry's offset + 1, 0 = empty. That is 35 bytes of entry and 11 to 21
+// of slots for a claim on a UUID.
 //
 // Whoever uses a table holds unsealed.mu.
 type table struct {
@@ -51,7 +53,8 @@ const (
 	minSlots = 1 << 10
 	// slotBytes is what a key costs in slots, at worst, on average between two doublings.
 	slotBytes = 16
-	// bucketBytes is what a bucket costs beside its prefix, in the list and in the index, with room for both to grow.
+	// bucketBytes is what a bucket costs beside its prefix, in the list and in the index, with room
+	// for both to grow.
 	bucketBytes = 128
 )
 
@@ -70,7 +73,8 @@ func newTable(seed maphash.Seed, like *table) *table {
 // size is about how many bytes of memory the table occupies.
 func (t *table) size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) + t.owned }
 
-// splitPrefix splits a claim's key into the prefix of its bucket and the tail. A key that no engine made is all prefix.
+// splitPrefix splits a claim's key into the prefix of its bucket and the tail. A key that no engine
+// made is all prefix.
 func splitPrefix(key []byte) (prefix, tail []byte) {
 	for at := 0; ; {
 		i := bytes.IndexByte(key[at:], 0)
@@ -172,8 +176,8 @@ func (t *table) grow() {
 	}
 }
 
-// get returns what the table says of a key: nothing (known is false), its removal (record is nil) or its record, which
-// is part of the arena.
+// get returns what the table says of a key: nothing (known is false), its removal (record is nil)
+// or its record, which is part of the arena.
 func (t *table) get(key []byte) (record []byte, known bool) {
 	if t.keys == 0 {
 		return nil, false
@@ -221,7 +225,8 @@ func appendEntry(dst []byte, bucket uint32, tail, record []byte) []byte {
 	return append(append(dst, tail...), record...)
 }
 
-// recordLength is the length that stands before a record: one more than it has, and 0 for a removal.
+// recordLength is the length that stands before a record: one more than it has, and 0 for a
+// removal.
 func recordLength(record []byte) uint64 {
 	if record == nil {
 		return 0

@@ -44,7 +44,8 @@ func TestAPrefixIsThatOfTheBucket(t *testing.T) {
 	}
 }
 
-// A random run of writes, removals, drops and freezes against a map, and a moment in it that does not change.
+// A random run of writes, removals, drops and freezes against a map, and a moment in it that does
+// not change.
 func TestTablesAgreeWithAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -154,7 +155,8 @@ func TestATableGrows(t *testing.T) {
 	}
 }
 
-// What a table knows of buckets is memory, too: many scopes with a claim or two each fill it sooner.
+// What a table knows of buckets is memory, too: many scopes with a claim or two each fill it
+// sooner.
 func TestBucketsCountForTheSizeOfATable(t *testing.T) {
 	const limit = 1 << 20
 	u := newUnsealed(limit)

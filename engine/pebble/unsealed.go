@@ -11,9 +11,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// unsealed is the claims that are not in Pebble's tables yet: what Apply fills, and at most one table before that, which
-// is being sealed (seal.go). What it says of a key is newer than what Pebble's tables say, always; and what it does
-// not know, they do.
+// unsealed is the claims that are not in Pebble's tables yet: what Apply fills, and at most one
+// table before that, which is being sealed (seal.go). What it says of a key is newer than what
+// Pebble's tables say, always; and what it does not know, they do.
 type unsealed struct {
 	limit uint64 // a table of this size is full
 	seed  maphash.Seed
@@ -73,8 +73,8 @@ func (m *unsealed) full() bool {
 	return m.active.size() >= m.limit
 }
 
-// freeze makes room for a new active table, and returns the frozen one: nil if there is one that is not sealed yet, or
-// nothing to freeze. Only Apply, or who runs instead of it, calls it.
+// freeze makes room for a new active table, and returns the frozen one: nil if there is one that is
+// not sealed yet, or nothing to freeze. Only Apply, or who runs instead of it, calls it.
 func (m *unsealed) freeze() *table {
 	if m.sealing() != nil || m.newestActive() == 0 {
 		return nil
@@ -134,7 +134,8 @@ func (m *unsealed) drop(prefixes []string) {
 	}
 }
 
-// knows reports whether a table has had claims of a bucket. If none has, the journal of packed batches has none.
+// knows reports whether a table has had claims of a bucket. If none has, the journal of packed
+// batches has none.
 func (m *unsealed) knows(prefix string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -155,8 +156,8 @@ func (m *unsealed) newest() uint64 {
 	return m.active.last
 }
 
-// hold calls fn with the tables, the newer first, while nothing in memory can change and no table can be frozen or
-// forgotten.
+// hold calls fn with the tables, the newer first, while nothing in memory can change and no table
+// can be frozen or forgotten.
 func (m *unsealed) hold(fn func(tables []*table) error) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -167,7 +168,8 @@ func (m *unsealed) hold(fn func(tables []*table) error) error {
 	return fn(tables)
 }
 
-// A moment is what was in memory at one time; what comes later does not change it. The newer table comes first.
+// A moment is what was in memory at one time; what comes later does not change it. The newer table
+// comes first.
 type moment []frame
 
 // A frame is a table at one time.
@@ -189,7 +191,8 @@ func momentOf(tables []*table) (at moment) {
 	return at
 }
 
-// A sorted is the claims of a moment that a span selects, in key order, each key once, removals included.
+// A sorted is the claims of a moment that a span selects, in key order, each key once, removals
+// included.
 type sorted struct {
 	frames   moment
 	prefixes []string // of all buckets, in order
@@ -309,7 +312,8 @@ func (s *sorted) compare(a, b ref) int {
 	return cmp.Compare(b.off, a.off)
 }
 
-// at returns what r leads to: its key in Pebble, appended to dst, and its record, nil if it was removed.
+// at returns what r leads to: its key in Pebble, appended to dst, and its record, nil if it was
+// removed.
 func (s *sorted) at(dst []byte, r ref) (key, record []byte) {
 	e := s.entry(r)
 	dst = append(append(dst, claimSpace), s.prefixes[r.place>>1]...)

@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Usage implements engine.Store. What was dropped before the store was opened and not reclaimed counts as reclaimable
-// only once Drop or Reclaim named it again.
+// Usage implements engine.Store. What was dropped before the store was opened and not reclaimed
+// counts as reclaimable only once Drop or Reclaim named it again.
 func (s *Store) Usage() (u engine.Usage, err error) {
 	names, err := s.disk.List(s.disk.dir)
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *Store) Usage() (u engine.Usage, err error) {
 	return u, nil
 }
 
-// BucketBytes implements engine.Store. Claims that are not in tables yet count with what the journal keeps for them, and
-// what a dropped bucket left in tables as nothing.
+// BucketBytes implements engine.Store. Claims that are not in tables yet count with what the
+// journal keeps for them, and what a dropped bucket left in tables as nothing.
 func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
 	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
 	some := false

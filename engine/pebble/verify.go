@@ -14,8 +14,9 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// Verify implements engine.Store. It checks every block of every table on the disk, not in the cache, the logs, the
-// MANIFEST and the small files, and then reads all claims, the state and the journal.
+// Verify implements engine.Store. It checks every block of every table on the disk, not in the
+// cache, the logs, the MANIFEST and the small files, and then reads all claims, the state and the
+// journal.
 func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
 	v := verifier{s: s, ctx: ctx, report: report}
 	if err := v.files(); err != nil {
@@ -61,7 +62,8 @@ func (v *verifier) files() error {
 	return nil
 }
 
-// tables names the files of the tables that are part of the store: others are being written, or waiting to be deleted.
+// tables names the files of the tables that are part of the store: others are being written, or
+// waiting to be deleted.
 func (v *verifier) tables() (names []string, err error) {
 	err = v.s.fault.read(func() error {
 		levels, err := v.s.db.SSTables()

@@ -77,7 +77,8 @@ func (s *Store) sync() {
 		if err != nil {
 			s.fault.set(fmt.Errorf("syncing the log: %w", err))
 		}
-		// After a failure that the disk swallowed, Pebble reports success: the fault was set before.
+		// After a failure that the disk swallowed, Pebble reports success: the fault was set
+		// before.
 		if err := s.fault.get(); err != nil {
 			c.done <- err
 			continue
@@ -119,8 +120,8 @@ func (s *Store) pack(b *engine.Batch) *pebble.Batch {
 	return p
 }
 
-// raiseFormat makes a store of an older format one of this build's, before the first thing that an older build would
-// misread is written.
+// raiseFormat makes a store of an older format one of this build's, before the first thing that an
+// older build would misread is written.
 func (s *Store) raiseFormat() error {
 	if s.raised.Load() {
 		return nil
@@ -159,7 +160,8 @@ func must(err error) {
 	}
 }
 
-// TrimJournal implements engine.Store. It is one range delete, which the next sync of a batch makes durable.
+// TrimJournal implements engine.Store. It is one range delete, which the next sync of a batch makes
+// durable.
 func (s *Store) TrimJournal(below uint64) error {
 	s.maintenance.Lock()
 	defer s.maintenance.Unlock()
@@ -168,7 +170,8 @@ func (s *Store) TrimJournal(below uint64) error {
 		return s.fault.get()
 	}
 	p := s.db.NewBatch()
-	// Never from the first entry on: a tombstone that covers what earlier ones cover has to be skipped by every read.
+	// Never from the first entry on: a tombstone that covers what earlier ones cover has to be
+	// skipped by every read.
 	must(p.DeleteRange(journalKey(from), journalKey(below), nil))
 	must(p.Set([]byte{trimKey}, binary.BigEndian.AppendUint64(nil, below), nil))
 	if err := s.fault.write(func() error { return s.db.Apply(p, pebble.NoSync) }); err != nil {

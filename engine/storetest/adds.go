@@ -21,9 +21,10 @@ const (
 	addKeys    = 50
 )
 
-// RunAdds has several goroutines add to the same 50 keys of an engine on the store that h opens. Each transaction moves
-// an amount between two keys, so that their sum stays 0, and counts itself under a key of its goroutine. The sums are
-// checked in the end, after a close, and in what power cuts leave meanwhile.
+// RunAdds has several goroutines add to the same 50 keys of an engine on the store that h opens.
+// Each transaction moves an amount between two keys, so that their sum stays 0, and counts itself
+// under a key of its goroutine. The sums are checked in the end, after a close, and in what power
+// cuts leave meanwhile.
 func RunAdds(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	a := &adding{T: t, h: h, dir: filepath.Join(t.TempDir(), "store")}
@@ -63,7 +64,8 @@ type adding struct {
 	clones      []addClone
 }
 
-// An addClone is what a power cut has left, and how many transactions of each worker were done before and begun after.
+// An addClone is what a power cut has left, and how many transactions of each worker were done
+// before and begun after.
 type addClone struct {
 	dir        string
 	done, most [addWorkers]int64

@@ -52,7 +52,8 @@ func appliedBatchIsVisible(e *env) {
 	e.check("all waited for")
 }
 
-// inEveryForm runs the check on what was just applied, on what was waited for, and on its final form.
+// inEveryForm runs the check on what was just applied, on what was waited for, and on its final
+// form.
 func (e *env) inEveryForm(check func()) {
 	e.Helper()
 	check()
@@ -163,8 +164,9 @@ var (
 )
 
 func fullKeyCompare(e *env) {
-	// About half of the keys are claimed; each of the others must be a stranger. Any two ids differ in one of the
-	// five bits of their numbers, so that some bucket has only the one, and another only the other.
+	// About half of the keys are claimed; each of the others must be a stranger. Any two ids differ
+	// in one of the five bits of their numbers, so that some bucket has only the one, and another
+	// only the other.
 	type one struct {
 		b      engine.Bucket
 		id     string
@@ -283,7 +285,8 @@ func readsReturnCopies(e *env) {
 	}
 }
 
-// concurrentReads runs every read beside batches: what was applied before a read began is seen by it.
+// concurrentReads runs every read beside batches: what was applied before a read began is seen by
+// it.
 func concurrentReads(e *env) {
 	const batches = 120
 	b := bucket("a", week)

@@ -11,7 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// neighbours fills buckets around ("a", week) in settled and in fresh form, some with claims of both.
+// neighbours fills buckets around ("a", week) in settled and in fresh form, some with claims of
+// both.
 func (e *env) neighbours() (all []engine.Bucket) {
 	e.Helper()
 	for _, scope := range []string{"\x00", "a", "ab", "a\x00", "a\xff", "b", "A"} {
@@ -211,7 +212,8 @@ func applyDuringDrop(e *env) {
 	e.inEveryForm(func() {})
 }
 
-// everythingBesideMaintenance runs Drop, Reclaim, TrimJournal, Apply and what reads everything at the same time.
+// everythingBesideMaintenance runs Drop, Reclaim, TrimJournal, Apply and what reads everything at
+// the same time.
 func everythingBesideMaintenance(e *env) {
 	const rounds = 4
 	stays := bucket("a", week+100)
@@ -340,8 +342,8 @@ func reclaimStopsWithContext(e *env) {
 	e.check("afterwards")
 }
 
-// usageFollows writes bytes that do not compress, so that files cannot be smaller than them. DiskBytes may fall while it
-// looks: files that are no longer needed go when the store likes.
+// usageFollows writes bytes that do not compress, so that files cannot be smaller than them.
+// DiskBytes may fall while it looks: files that are no longer needed go when the store likes.
 func usageFollows(e *env) {
 	const size = 500_000
 	usage := func() engine.Usage {

@@ -211,8 +211,8 @@ func crashAtAnyMoment(e *env) {
 		}
 		waited <- err
 	}()
-	// The cloner goes on for as long as batches are applied; every tenth batch waits until it has seen a moment in
-	// which all is confirmed.
+	// The cloner goes on for as long as batches are applied; every tenth batch waits until it has
+	// seen a moment in which all is confirmed.
 	var cloned atomic.Uint64
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	s, dir := e.s, e.dir

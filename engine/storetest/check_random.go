@@ -13,8 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomRun compares the store with maps over random sequences of everything that may be done to it. On a slow disk it
-// runs out of time and does less, but not while a failure is being reproduced.
+// randomRun compares the store with maps over random sequences of everything that may be done to
+// it. On a slow disk it runs out of time and does less, but not while a failure is being
+// reproduced.
 func randomRun(e *env) {
 	budget := 5 * time.Second
 	if testing.Short() {

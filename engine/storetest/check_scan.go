@@ -185,7 +185,8 @@ func scanInKeyOrder(e *env) {
 	}
 }
 
-// scanSeesOneMoment changes everything while a scan stands at its first claim: with enough bytes that a file must grow.
+// scanSeesOneMoment changes everything while a scan stands at its first claim: with enough bytes
+// that a file must grow.
 func scanSeesOneMoment(e *env) {
 	old, fresh := bucket("a", week), bucket("a", week+1)
 	e.claims(numbered(old, 0, 300)...)
@@ -220,7 +221,8 @@ func scanSeesOneMoment(e *env) {
 	}
 }
 
-// rewrite removes, replaces and adds claims all over the two buckets, in batches that are waited for.
+// rewrite removes, replaces and adds claims all over the two buckets, in batches that are waited
+// for.
 func (e *env) rewrite(buckets ...engine.Bucket) error {
 	for _, b := range buckets {
 		for i := 0; i < 300; i += 30 {

@@ -20,7 +20,8 @@ func (e *env) writeSidecar(name string, content []byte) {
 	}
 }
 
-// writerOf writes in two pieces, and sees to it that the writer leaves them as they are, which io.Writer demands.
+// writerOf writes in two pieces, and sees to it that the writer leaves them as they are, which
+// io.Writer demands.
 func writerOf(content []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		own := bytes.Clone(content)

@@ -9,7 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// contents is what a store holds, as plain maps. Values are never changed in place, so that copies may share them.
+// contents is what a store holds, as plain maps. Values are never changed in place, so that copies
+// may share them.
 type contents struct {
 	lastSeq uint64
 	claims  map[string][]byte
@@ -97,7 +98,8 @@ func (c *contents) size() (n uint64) {
 	return n
 }
 
-// A history is what a store was told: the batches that are durable, and in order those that are not yet.
+// A history is what a store was told: the batches that are durable, and in order those that are not
+// yet.
 type history struct {
 	view    *contents // everything applied
 	durable *contents
@@ -131,7 +133,8 @@ func (h *history) drop(buckets []engine.Bucket) (size uint64) {
 	return h.view.drop(buckets)
 }
 
-// survivors returns what a power cut leaves if the first keep of the pending batches happen to survive it.
+// survivors returns what a power cut leaves if the first keep of the pending batches happen to
+// survive it.
 func (h *history) survivors(keep int) *contents {
 	c := h.durable.clone()
 	for _, b := range h.pending[:min(keep, len(h.pending))] {

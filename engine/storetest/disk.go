@@ -35,8 +35,8 @@ func (i *image) clone(c *contents) *image {
 // NewDisk returns an empty disk.
 func NewDisk() *Disk { return &Disk{dirs: map[string]*image{}} }
 
-// Open opens the store in dir. If there is none it is created, with the given identity or, if that is zero, a random
-// one. It fails with engine.ErrLocked while another Mem has dir open.
+// Open opens the store in dir. If there is none it is created, with the given identity or, if that
+// is zero, a random one. It fails with engine.ErrLocked while another Mem has dir open.
 func (d *Disk) Open(dir string, identity engine.Identity) (*Mem, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,11 +1,12 @@
 // Package storetest is the behaviour that every [engine.Store] must show.
 //
-// [Run] checks a store against each sentence of the contract in engine/store.go that can be observed from outside; a
-// store's own tests call it with a [Harness] that opens stores and, if it can, cuts their power. What a store states
-// for itself (which damage is found when, what a Drop costs) is tested beside that store.
+// [Run] checks a store against each sentence of the contract in engine/store.go that can be
+// observed from outside; a store's own tests call it with a [Harness] that opens stores and, if it
+// can, cuts their power. What a store states for itself (which damage is found when, what a Drop
+// costs) is tested beside that store.
 //
-// [Mem] is a store in memory, made of maps, for the tests of the engine: they decide when a batch becomes durable,
-// which call fails, and what a power cut leaves.
+// [Mem] is a store in memory, made of maps, for the tests of the engine: they decide when a batch
+// becomes durable, which call fails, and what a power cut leaves.
 //
 // Both are for tests only.
 package storetest

@@ -99,7 +99,8 @@ func (e *env) settle() {
 	e.h.Flush(e.test, e.s)
 }
 
-// crash cuts the power and goes on with what is found then, which must be a prefix of what was told.
+// crash cuts the power and goes on with what is found then, which must be a prefix of what was
+// told.
 func (e *env) crash(unsyncedPercent int) {
 	e.Helper()
 	e.needCrash()
@@ -350,8 +351,8 @@ func (d *differences) maps(what string, got, want map[string][]byte) {
 	}
 }
 
-// points sees to it that single reads agree with the scans: on some 50 keys of each kind, on keys that are longer or
-// shorter by a byte, and on the claims' keys among the states.
+// points sees to it that single reads agree with the scans: on some 50 keys of each kind, on keys
+// that are longer or shorter by a byte, and on the claims' keys among the states.
 func (d *differences) points(s engine.Store, all *contents) {
 	claims, state := sortedKeys(all.claims, ""), sortedKeys(all.state, "")
 	for i := 0; i < len(claims); i += 1 + len(claims)/50 {

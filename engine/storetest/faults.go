@@ -7,7 +7,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
-// An Op names a method of a store, for counting and failing its calls. OpWait is the wait that Apply returns.
+// An Op names a method of a store, for counting and failing its calls. OpWait is the wait that
+// Apply returns.
 type Op string
 
 // The methods that Mem counts.
@@ -40,16 +41,18 @@ func (m *Mem) Calls(op Op) int {
 	return m.calls[op]
 }
 
-// Before sets what happens at the begin of each later call of op, under no lock: hook gets the number of the call,
-// from 1, and may block. If it returns an error, that call fails with it; a failed Apply, wait, TrimJournal, Drop,
-// Reclaim, ReclaimState or WriteSidecar poisons the store, but for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
+// Before sets what happens at the begin of each later call of op, under no lock: hook gets the
+// number of the call, from 1, and may block. If it returns an error, that call fails with it; a
+// failed Apply, wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar poisons the store,
+// but for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
 func (m *Mem) Before(op Op, hook func(call int) error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	m.hooks[op] = hook
 }
 
-// FailAt makes the n-th call of op from now on fail with err; 1 is the next one. It replaces what Before has set.
+// FailAt makes the n-th call of op from now on fail with err; 1 is the next one. It replaces what
+// Before has set.
 func (m *Mem) FailAt(op Op, n int, err error) {
 	at := m.Calls(op) + n
 	m.Before(op, func(call int) error {
@@ -60,16 +63,16 @@ func (m *Mem) FailAt(op Op, n int, err error) {
 	})
 }
 
-// Fail poisons the store: every later call that writes, and every wait for a batch that is not durable, fails with
-// err. Waits that are held back are let go with it.
+// Fail poisons the store: every later call that writes, and every wait for a batch that is not
+// durable, fails with err. Waits that are held back are let go with it.
 func (m *Mem) Fail(err error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	m.poison(err)
 }
 
-// HoldSyncs keeps every wait from returning, and its batch from becoming durable, until ReleaseSyncs, StepSync or a
-// failure.
+// HoldSyncs keeps every wait from returning, and its batch from becoming durable, until
+// ReleaseSyncs, StepSync or a failure.
 func (m *Mem) HoldSyncs() { m.setHeld(true) }
 
 // ReleaseSyncs ends HoldSyncs.
@@ -106,8 +109,8 @@ func (m *Mem) Unsynced() int {
 	return len(m.history.pending)
 }
 
-// Crash cuts the power: only what is durable survives. It returns the store that is found afterwards in the same
-// directory; m fails every call with ErrPowerCut.
+// Crash cuts the power: only what is durable survives. It returns the store that is found
+// afterwards in the same directory; m fails every call with ErrPowerCut.
 func (m *Mem) Crash() *Mem {
 	m.disk.mu.Lock()
 	m.poison(ErrPowerCut)
@@ -117,8 +120,8 @@ func (m *Mem) Crash() *Mem {
 	return m.disk.mustOpen(m.dir)
 }
 
-// CrashClone returns the store that a power cut at this moment would leave, on a disk of its own, if the first
-// keepUnsynced of the batches that are not durable happen to survive. m goes on.
+// CrashClone returns the store that a power cut at this moment would leave, on a disk of its own,
+// if the first keepUnsynced of the batches that are not durable happen to survive. m goes on.
 func (m *Mem) CrashClone(keepUnsynced int) *Mem {
 	disk := NewDisk()
 	disk.dirs[m.dir] = m.crashImage(keepUnsynced)
@@ -161,7 +164,8 @@ func (m *Mem) begin(op Op) error {
 	return nil
 }
 
-// beginWrite is begin for a call that writes: it fails on a poisoned store, and a failure poisons the store.
+// beginWrite is begin for a call that writes: it fails on a poisoned store, and a failure poisons
+// the store.
 func (m *Mem) beginWrite(op Op) error {
 	err := m.begin(op)
 	m.disk.mu.Lock()

@@ -14,41 +14,45 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A Harness tells the suite how to handle one kind of store. Only Open must be set; checks that need a function which
-// is nil are skipped, or use what is said there.
+// A Harness tells the suite how to handle one kind of store. Only Open must be set; checks that
+// need a function which is nil are skipped, or use what is said there.
 //
-// A directory is a name that only the harness interprets; the store may keep it on a file system in memory.
+// A directory is a name that only the harness interprets; the store may keep it on a file system in
+// memory.
 type Harness struct {
 	// Open opens the store in dir, and creates it if there is none. The parent of dir exists.
 	Open func(t testing.TB, dir string) (engine.Store, error)
 
-	// CrashClone copies what a power cut at this moment would leave of s, which is open in dir, to a directory of its
-	// own, and returns that. Of the bytes that were written but not synced about the given share, in percent,
-	// survives; a store that syncs all it writes may ignore it. s goes on. No call of s is under way, except that the
-	// suite also calls it from a WriteSidecar's write function.
+	// CrashClone copies what a power cut at this moment would leave of s, which is open in dir, to
+	// a directory of its own, and returns that. Of the bytes that were written but not synced about
+	// the given share, in percent, survives; a store that syncs all it writes may ignore it. s goes
+	// on. No call of s is under way, except that the suite also calls it from a WriteSidecar's
+	// write function.
 	CrashClone func(t testing.TB, s engine.Store, dir string, unsyncedPercent int) string
 
-	// AtomicClone says that CrashClone sees one moment of all files, so that it may be called, by one goroutine, at
-	// any time while calls of s are under way. Copying files one after the other is not that.
+	// AtomicClone says that CrashClone sees one moment of all files, so that it may be called, by
+	// one goroutine, at any time while calls of s are under way. Copying files one after the other
+	// is not that.
 	AtomicClone bool
 
-	// Flush brings all that s holds in memory, or in a log, into the form in which it is kept for good. If it is nil,
-	// the suite closes and opens the store instead.
+	// Flush brings all that s holds in memory, or in a log, into the form in which it is kept for
+	// good. If it is nil, the suite closes and opens the store instead.
 	Flush func(t testing.TB, s engine.Store)
 
-	// FailWrites makes every write and sync of a file of s fail from now on. It returns the cause, which the errors
-	// of s must wrap.
+	// FailWrites makes every write and sync of a file of s fail from now on. It returns the cause,
+	// which the errors of s must wrap.
 	FailWrites func(t testing.TB, s engine.Store) (cause error)
 
-	// NoRoom makes every file of s that WriteSidecar writes fail with syscall.ENOSPC when its bytes are written, until
-	// there is room again.
+	// NoRoom makes every file of s that WriteSidecar writes fail with syscall.ENOSPC when its bytes
+	// are written, until there is room again.
 	NoRoom func(t testing.TB, s engine.Store) (room func())
 
-	// MakeNewer makes the closed store in dir look as if a newer build had written it; undo takes that back. If it is
-	// nil, the format in the file HAPAX is raised.
+	// MakeNewer makes the closed store in dir look as if a newer build had written it; undo takes
+	// that back. If it is nil, the format in the file HAPAX is raised.
 	MakeNewer func(t testing.TB, dir string) (undo func())
 
-	// Fingerprint returns a text that changes with every name and byte in dir. If it is nil, the files are hashed.
+	// Fingerprint returns a text that changes with every name and byte in dir. If it is nil, the
+	// files are hashed.
 	Fingerprint func(t testing.TB, dir string) string
 
 	patience time.Duration // how long a call may take that has no reason to take long
@@ -67,8 +71,8 @@ func (h Harness) withDefaults() Harness {
 	return h
 }
 
-// raiseFormat relies on what the identity file promises for all formats: a magic of 8 bytes, the format as a big-endian
-// uint32, and at the end the CRC-32C of all before it.
+// raiseFormat relies on what the identity file promises for all formats: a magic of 8 bytes, the
+// format as a big-endian uint32, and at the end the CRC-32C of all before it.
 func raiseFormat(t testing.TB, dir string) (undo func()) {
 	t.Helper()
 	path := filepath.Join(dir, "HAPAX")

@@ -15,12 +15,14 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Mem is an [engine.Store] in memory, simple enough to be obviously right. A batch is visible when Apply has returned
-// and durable when its wait has; nothing is made durable earlier, except by Close. See [Mem.HoldSyncs], [Mem.Before],
-// [Mem.FailAt] and [Mem.Crash] for what a test can do to it.
+// Mem is an [engine.Store] in memory, simple enough to be obviously right. A batch is visible when
+// Apply has returned and durable when its wait has; nothing is made durable earlier, except by
+// Close. See [Mem.HoldSyncs], [Mem.Before], [Mem.FailAt] and [Mem.Crash] for what a test can do to
+// it.
 //
-// A Mem panics when its caller breaks the contract: a gap in Batch.Seq, two Applies at once, waits out of order or
-// called twice, a batch for a dropped bucket, a sidecar name that is not allowed, a call after Close.
+// A Mem panics when its caller breaks the contract: a gap in Batch.Seq, two Applies at once, waits
+// out of order or called twice, a batch for a dropped bucket, a sidecar name that is not allowed, a
+// call after Close.
 type Mem struct {
 	disk    *Disk
 	dir     string

@@ -19,10 +19,11 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// RunModel compares an engine on the store that h opens with maps, over random sequences of everything that a host may
-// do: claims, batches, transactions inside transactions, savepoints, dead letters and their replays, failing closures,
-// forgetting, holds, drops, a clock that goes on, clean and unclean ends. It takes a few seconds; with -rapid.checks it
-// takes as long as these need, and -rapid.steps makes each longer. A failure prints its -rapid.seed, and reproducing it is
+// RunModel compares an engine on the store that h opens with maps, over random sequences of
+// everything that a host may do: claims, batches, transactions inside transactions, savepoints,
+// dead letters and their replays, failing closures, forgetting, holds, drops, a clock that goes on,
+// clean and unclean ends. It takes a few seconds; with -rapid.checks it takes as long as these
+// need, and -rapid.steps makes each longer. A failure prints its -rapid.seed, and reproducing it is
 // never cut short.
 func RunModel(t *testing.T, h Harness) {
 	h = h.withDefaults()

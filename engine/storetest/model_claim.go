@@ -37,8 +37,8 @@ func (m *model) event(t *rapid.T) (engine.Event, claimKey) {
 
 var modelWindows = []time.Duration{0, 0, 0, time.Hour, 30 * time.Hour, engine.DefaultRetentionWeeks * 7 * 24 * time.Hour}
 
-// near are the other weeks in which a claim counts: the ones before and after, if the time is approximate, and those that
-// the window reaches back to, if there is no time.
+// near are the other weeks in which a claim counts: the ones before and after, if the time is
+// approximate, and those that the window reaches back to, if there is no time.
 func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 	first := k.week
 	switch {
@@ -99,8 +99,9 @@ func (m *model) isNear(ev engine.Event, k claimKey, rec engine.Record) bool {
 	})
 }
 
-// expect is the verdict of an event, and the claim that it is a duplicate of. tx is nil for an own-commit claim; a claim
-// that is dead-lettered with the generation reopen, if that is not nil, is open.
+// expect is the verdict of an event, and the claim that it is a duplicate of. tx is nil for an
+// own-commit claim; a claim that is dead-lettered with the generation reopen, if that is not nil,
+// is open.
 func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64) (r engine.Result, of claimKey) {
 	if ev.Time.Sub(m.clock) > engine.DefaultAllowedSkew {
 		return engine.Result{Verdict: engine.TooNew}, k
@@ -142,7 +143,8 @@ func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64)
 	return engine.Result{Verdict: engine.Claimed, Record: next}, k
 }
 
-// nearby is the result for the first claim that counts in a week near: the transaction's own before those of others.
+// nearby is the result for the first claim that counts in a week near: the transaction's own before
+// those of others.
 func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine.Record) (r engine.Result, of claimKey, found bool) {
 	for _, n := range near {
 		if rec, ok := own[n]; ok {
@@ -165,7 +167,8 @@ func (m *model) newRecord(ev engine.Event) engine.Record {
 	return rec
 }
 
-// checkResult compares a result with the one that is wanted, and returns the latter with the owner that the engine chose.
+// checkResult compares a result with the one that is wanted, and returns the latter with the owner
+// that the engine chose.
 func (m *model) checkResult(r engine.Result, err error, want engine.Result, k claimKey) engine.Result {
 	if want.First() && want.Record.State == engine.Leased && r.Record.Owner != 0 && r.Lease != nil {
 		want.Record.Owner, want.Lease = r.Record.Owner, r.Lease

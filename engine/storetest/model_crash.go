@@ -12,8 +12,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// crash hands over some claims and transactions whose batches do not get durable, cuts the power, and goes on with
-// what is found: all that was told, and of the rest a prefix, each whole or not at all.
+// crash hands over some claims and transactions whose batches do not get durable, cuts the power,
+// and goes on with what is found: all that was told, and of the rest a prefix, each whole or not at
+// all.
 func (m *model) crash(t *rapid.T) {
 	if err := m.e.Reclaimed(context.Background()); err != nil {
 		m.Fatalf("waiting for what runs behind: %v", err)
@@ -76,7 +77,8 @@ func (m *model) crash(t *rapid.T) {
 	}
 }
 
-// A gate is a store whose waits can be held back before they reach it, so that no call of it is under way meanwhile.
+// A gate is a store whose waits can be held back before they reach it, so that no call of it is
+// under way meanwhile.
 type gate struct {
 	engine.Store
 	mu      sync.Mutex

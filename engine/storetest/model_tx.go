@@ -275,7 +275,8 @@ func (m *model) stepOfClaim(t *rapid.T, tx *engine.Tx, x *modelTx, do string) {
 	}
 }
 
-// lookAhead has the transaction look ahead to some events. Claims in it are of these then, now and again of others.
+// lookAhead has the transaction look ahead to some events. Claims in it are of these then, now and
+// again of others.
 func (m *model) lookAhead(t *rapid.T, tx *engine.Tx, x *modelTx) error {
 	x.ahead = nil
 	var events []engine.Event

@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// unclaim takes back a claim in the store, or fails to: now and again the record is another one, or there is no claim but one
-// of the transaction itself.
+// unclaim takes back a claim in the store, or fails to: now and again the record is another one, or
+// there is no claim but one of the transaction itself.
 func (m *model) unclaim(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	ev, k := m.event(t)
 	keys := slices.Concat(slices.Collect(maps.Keys(m.told.claims)), slices.Collect(maps.Keys(x.claims)))
@@ -71,8 +71,8 @@ func (m *model) unclaimRefusals(x *modelTx) (errs []error) {
 	return errs
 }
 
-// takeBack takes back what a transaction that committed has taken back: a claim with an earlier life is released, any other
-// one is gone.
+// takeBack takes back what a transaction that committed has taken back: a claim with an earlier
+// life is released, any other one is gone.
 func (m *model) takeBack(x *modelTx) {
 	for k, rec := range x.unclaims {
 		if rec.Generation > 0 {

@@ -1,10 +1,12 @@
-// Command atmostonce shows each notice of a topic at most once. The claim commits before the handler runs: a notice that
-// was sent twice is shown once, and one whose handler fails is not shown again.
+// Command atmostonce shows each notice of a topic at most once. The claim commits before the
+// handler runs: a notice that was sent twice is shown once, and one whose handler fails is not
+// shown again.
 //
 //	go run ./examples/atmostonce -brokers 127.0.0.1:9092 -topic notices -dir notices.claims
 //
-// The store is a directory that belongs to this process alone. Notices without an id of their own (a header such as
-// message_id) are known by their position: a copy that the producer sends again is another notice then.
+// The store is a directory that belongs to this process alone. Notices without an id of their own
+// (a header such as message_id) are known by their position: a copy that the producer sends again
+// is another notice then.
 package main
 
 import (

@@ -36,8 +36,8 @@ type accounts struct {
 	tracer trace.Tracer
 }
 
-// book moves the amount of a transfer. Both balances, the claim and the next offset commit in one batch, and a transfer
-// that cannot be booked changes neither balance.
+// book moves the amount of a transfer. Both balances, the claim and the next offset commit in one
+// batch, and a transfer that cannot be booked changes neither balance.
 func (a accounts) book(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	_, span := a.tracer.Start(ctx, "book transfer", trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(attribute.Int("attempt", rec.Attempt)))

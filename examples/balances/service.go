@@ -22,8 +22,8 @@ import (
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
-// A service consumes transfers and answers for balances. What it tells of itself goes to what it is given: there are no
-// globals.
+// A service consumes transfers and answers for balances. What it tells of itself goes to what it is
+// given: there are no globals.
 type service struct {
 	eng      *engine.Engine
 	consumer *kafkaadapter.Consumer
@@ -40,8 +40,9 @@ type config struct {
 	traces       trace.TracerProvider
 }
 
-// newService opens the engine on a store, which the service owns from then on, and wires up the telemetry: the engine's
-// own (telemetry), the adapter's (Options.Telemetry), and the client's (kprom, kotel, kslog).
+// newService opens the engine on a store, which the service owns from then on, and wires up the
+// telemetry: the engine's own (telemetry), the adapter's (Options.Telemetry), and the client's
+// (kprom, kotel, kslog).
 func newService(store engine.Store, c config) (s *service, err error) {
 	s = &service{registry: prometheus.NewRegistry(), accounts: accounts{c.traces.Tracer("balances")}}
 	defer func() {

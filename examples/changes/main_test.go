@@ -38,7 +38,8 @@ func wrapped(r *kgo.Record) *kgo.Record {
 	return r
 }
 
-// A snapshot, changes, changes that are published again after a failover of the connector, and a bad record.
+// A snapshot, changes, changes that are published again after a failover of the connector, and a
+// bad record.
 func TestTheCopyFollowsTheTable(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic := b.CreateTopic(t, 1, nil)

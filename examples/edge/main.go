@@ -1,9 +1,11 @@
-// Command edge shows deduplication on a small device: the engine on one bbolt file, without Kafka. It reads one event
-// for each line, an id and a time in RFC 3339, and prints the verdict and the id:
+// Command edge shows deduplication on a small device: the engine on one bbolt file, without Kafka.
+// It reads one event for each line, an id and a time in RFC 3339, and prints the verdict and the
+// id:
 //
 //	printf 'reading-7 2026-03-04T12:00:00Z\n' | go run ./examples/edge -dir edge.claims
 //
-// The program links neither Pebble nor a Kafka client nor telemetry; `make edge` prints its size for arm and arm64.
+// The program links neither Pebble nor a Kafka client nor telemetry; `make edge` prints its size
+// for arm and arm64.
 package main
 
 import (

@@ -13,14 +13,16 @@ import (
 // originalTopic is the header of a dead letter that names the topic of its record.
 const originalTopic = "hapax_dlt_original_topic"
 
-// A counted replay: letters that were sent back, and records that are no dead letters and were left.
+// A counted replay: letters that were sent back, and records that are no dead letters and were
+// left.
 type counted struct {
 	sent, left int
 }
 
-// replay sends the dead letters of a topic back to the topics they came from: all that were there when it began and that
-// an earlier replay of the same group has not sent. How far it came is committed in Kafka after the letters are sent, so
-// that a replay that was cut off sends some of them again; the consumer handles each once nevertheless.
+// replay sends the dead letters of a topic back to the topics they came from: all that were there
+// when it began and that an earlier replay of the same group has not sent. How far it came is
+// committed in Kafka after the letters are sent, so that a replay that was cut off sends some of
+// them again; the consumer handles each once nevertheless.
 func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n counted, err error) {
 	cl, err := kgo.NewClient(append(client,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -95,7 +97,8 @@ func open(ctx context.Context, admin *kadm.Client, topic, group string) (from ma
 	return from, to, nil
 }
 
-// sendBack sends a letter to the topic it came from. Its headers stay as they are: by them the consumer knows the replay.
+// sendBack sends a letter to the topic it came from. Its headers stay as they are: by them the
+// consumer knows the replay.
 func sendBack(ctx context.Context, cl *kgo.Client, rec *kgo.Record, n *counted) error {
 	if rec.Attrs.IsControl() {
 		return nil

@@ -1,9 +1,11 @@
-// Command transactional counts the words of the texts of a topic, each text once. The claim, the counts and the next offset
-// commit together: after a crash the counts hold every text that was read, once.
+// Command transactional counts the words of the texts of a topic, each text once. The claim, the
+// counts and the next offset commit together: after a crash the counts hold every text that was
+// read, once.
 //
 //	go run ./examples/transactional -brokers 127.0.0.1:9092 -topic texts -dir texts.claims
 //
-// A text that cannot be counted in three attempts goes to the topic's dead letters, here texts-dlt, which has to exist.
+// A text that cannot be counted in three attempts goes to the topic's dead letters, here texts-dlt,
+// which has to exist.
 package main
 
 import (

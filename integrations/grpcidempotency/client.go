@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// WithKey returns a context whose calls have that key, in place of one that the context had. Calls that ask for different
-// things need different keys.
+// WithKey returns a context whose calls have that key, in place of one that the context had. Calls
+// that ask for different things need different keys.
 func WithKey(ctx context.Context, key string) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx) // a copy
 	if md == nil {
@@ -21,7 +21,8 @@ func WithKey(ctx context.Context, key string) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// WithNewKey is WithKey with a new UUIDv7. Call it once for each logical call, before its first attempt.
+// WithNewKey is WithKey with a new UUIDv7. Call it once for each logical call, before its first
+// attempt.
 func WithNewKey(ctx context.Context) (context.Context, error) {
 	key, err := uuid.NewV7()
 	if err != nil {
@@ -30,9 +31,10 @@ func WithNewKey(ctx context.Context) (context.Context, error) {
 	return WithKey(ctx, key.String()), nil
 }
 
-// UnaryClientInterceptor returns an interceptor that gives each call without a key a new UUIDv7. Retries below it have the
-// same key: those of gRPC itself (a retry policy in the service config, transparent retries), and those of an interceptor
-// that comes after this one. An application that retries calls WithNewKey first.
+// UnaryClientInterceptor returns an interceptor that gives each call without a key a new UUIDv7.
+// Retries below it have the same key: those of gRPC itself (a retry policy in the service config,
+// transparent retries), and those of an interceptor that comes after this one. An application that
+// retries calls WithNewKey first.
 //
 // applies reports whether calls of a method get keys. nil = all unary methods.
 func UnaryClientInterceptor(applies func(fullMethod string) bool) grpc.UnaryClientInterceptor {

@@ -1,8 +1,8 @@
-// Package grpcidempotency runs a unary gRPC call once for each idempotency key and answers its retries with the reply of the
-// first run.
+// Package grpcidempotency runs a unary gRPC call once for each idempotency key and answers its
+// retries with the reply of the first run.
 //
-// [UnaryServerInterceptor] is the server's side, on an engine; [UnaryClientInterceptor] gives calls their keys. The key is in
-// the metadata idempotency-key.
+// [UnaryServerInterceptor] is the server's side, on an engine; [UnaryClientInterceptor] gives calls
+// their keys. The key is in the metadata idempotency-key.
 //
 //	protect, err := grpcidempotency.UnaryServerInterceptor(eng, grpcidempotency.Options{Tenant: tenantOf})
 //	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, protect))
@@ -20,33 +20,36 @@
 //	Options.Tenant fails                         its status, or Internal
 //	the store fails                              Unavailable with RetryInfo
 //
-// A replayed reply is equal to the first one, unknown fields included; entries of maps may come in another order. Headers and
-// trailers that the handler has set are not kept. A reply above Options.MaxReplyBytes reaches the first caller, and its key
-// is done without it.
+// A replayed reply is equal to the first one, unknown fields included; entries of maps may come in
+// another order. Headers and trailers that the handler has set are not kept. A reply above
+// Options.MaxReplyBytes reaches the first caller, and its key is done without it.
 //
 // # Failures
 //
-// A status that says what is wrong with the call is its result and is replayed: InvalidArgument, NotFound, AlreadyExists,
-// PermissionDenied, FailedPrecondition, OutOfRange and Unimplemented, with their details. Any other status, and a panic, is
-// a failure and releases the key, so that a retry runs the handler again: it has to undo what it did. Options.Keep is another
-// choice.
+// A status that says what is wrong with the call is its result and is replayed: InvalidArgument,
+// NotFound, AlreadyExists, PermissionDenied, FailedPrecondition, OutOfRange and Unimplemented, with
+// their details. Any other status, and a panic, is a failure and releases the key, so that a retry
+// runs the handler again: it has to undo what it did. Options.Keep is another choice.
 //
-// While the handler runs its key is leased, and the lease is renewed. If the process dies, the lease runs out and exactly
-// one retry runs the handler; that is also so if the process dies after the handler has returned and before its reply is
-// durable. A handler that loses its lease, after a long pause of the process, has its context canceled with the cause
-// [engine.ErrLeaseLost], and its answer is Unavailable.
+// While the handler runs its key is leased, and the lease is renewed. If the process dies, the
+// lease runs out and exactly one retry runs the handler; that is also so if the process dies after
+// the handler has returned and before its reply is durable. A handler that loses its lease, after a
+// long pause of the process, has its context canceled with the cause [engine.ErrLeaseLost], and its
+// answer is Unavailable.
 //
 // # Requests
 //
-// A request is told from another one by its method and its deterministic encoding, which is stable for one build of the
-// program only as far as package proto promises. If it changes with an update, retries across the update are refused, and none
-// is run twice.
+// A request is told from another one by its method and its deterministic encoding, which is stable
+// for one build of the program only as far as package proto promises. If it changes with an update,
+// retries across the update are refused, and none is run twice.
 //
-// Streams are not covered: the interceptor is for unary calls, and streaming calls of the server pass as they are.
+// Streams are not covered: the interceptor is for unary calls, and streaming calls of the server
+// pass as they are.
 //
 // # Versions
 //
-// The package is a module of its own, so that nobody else depends on gRPC. In this tree it uses the module beside it (replace
-// in go.mod). At a release that line is removed, the version of github.com/hapax-dev/hapax is required that the tag belongs
-// to, and the module is tagged integrations/grpcidempotency/vX.Y.Z after it.
+// The package is a module of its own, so that nobody else depends on gRPC. In this tree it uses the
+// module beside it (replace in go.mod). At a release that line is removed, the version of
+// github.com/hapax-dev/hapax is required that the tag belongs to, and the module is tagged
+// integrations/grpcidempotency/vX.Y.Z after it.
 package grpcidempotency

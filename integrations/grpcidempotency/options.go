@@ -15,47 +15,55 @@ import (
 
 // Options configure the server's interceptor. The zero value is safe and stated field by field.
 type Options struct {
-	// Scope is the engine's scope of the keys. "" = DefaultScope. It is not shared with other packages.
+	// Scope is the engine's scope of the keys. "" = DefaultScope. It is not shared with other
+	// packages.
 	Scope string
 
-	// Tenant returns the tenant of a call, up to MaxTenantBytes; keys of different tenants never match. It returns an
-	// authenticated identity, never metadata that the client chooses. An error refuses the call, with its status if it has
-	// one. It is called by several goroutines at once. nil = all calls have one tenant.
+	// Tenant returns the tenant of a call, up to MaxTenantBytes; keys of different tenants never
+	// match. It returns an authenticated identity, never metadata that the client chooses. An error
+	// refuses the call, with its status if it has one. It is called by several goroutines at once.
+	// nil = all calls have one tenant.
 	Tenant func(ctx context.Context, fullMethod string) (string, error)
 
-	// Applies reports whether calls of a method have keys; others reach the handler as they are. nil = all unary methods.
+	// Applies reports whether calls of a method have keys; others reach the handler as they are.
+	// nil = all unary methods.
 	Applies func(fullMethod string) bool
 
 	// Optional lets calls without a key reach the handler as they are.
 	Optional bool
 
-	// Retention is how long a key and its reply are kept, from the first call. 0 = DefaultRetention. The engine's
-	// RetentionWeeks must cover it: five weeks for the default.
+	// Retention is how long a key and its reply are kept, from the first call. 0 =
+	// DefaultRetention. The engine's RetentionWeeks must cover it: five weeks for the default.
 	Retention time.Duration
 
 	// Lease is how long a key stays in progress after the process died. 0 = DefaultLease.
 	Lease time.Duration
 
-	// MaxReplyBytes caps a reply that is kept. 0 = DefaultMaxReplyBytes; at most MaxReplyBytesLimit.
+	// MaxReplyBytes caps a reply that is kept. 0 = DefaultMaxReplyBytes; at most
+	// MaxReplyBytesLimit.
 	MaxReplyBytes int
 
-	// Keep reports whether a status that is not OK is the result of its key. nil = as the package documentation says.
+	// Keep reports whether a status that is not OK is the result of its key. nil = as the package
+	// documentation says.
 	Keep func(codes.Code) bool
 
-	// FailOpen runs the handler without a key while the store fails. A call can then be run more than once.
+	// FailOpen runs the handler without a key while the store fails. A call can then be run more
+	// than once.
 	FailOpen bool
 
-	// Secret keys the fingerprints of requests in the store (HMAC-SHA256). nil = they are keyed by tenant and key, which
-	// are in the store: contents that can be guessed can be verified there.
+	// Secret keys the fingerprints of requests in the store (HMAC-SHA256). nil = they are keyed by
+	// tenant and key, which are in the store: contents that can be guessed can be verified there.
 	Secret []byte
 
 	// Clock is the engine's clock, for RetryInfo. nil = time.Now.
 	Clock func() time.Time
 
-	// Logger receives a warning for each replay, and for each call that is run because of FailOpen. nil = nobody.
+	// Logger receives a warning for each replay, and for each call that is run because of FailOpen.
+	// nil = nobody.
 	Logger *slog.Logger
 
-	// Registerer registers the metrics of package listener, with the queue "grpc". nil: none are registered.
+	// Registerer registers the metrics of package listener, with the queue "grpc". nil: none are
+	// registered.
 	Registerer prometheus.Registerer
 }
 
@@ -109,8 +117,8 @@ func keepByDefault(c codes.Code) bool {
 	return false
 }
 
-// checkRetention has the engine judge an event that is always too new, so that its refusal of the window shows before the
-// first call. Nothing is written.
+// checkRetention has the engine judge an event that is always too new, so that its refusal of the
+// window shows before the first call. Nothing is written.
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	if eng == nil {
 		return errors.New("grpcidempotency: the engine is nil")

@@ -19,7 +19,8 @@ const (
 
 var errResult = errors.New("the result of the idempotency-key cannot be read: use a scope of its own (Options.Scope), and link the types of all replies")
 
-// encode returns the result for a handler's reply and error, without its content if it has more than maxBytes.
+// encode returns the result for a handler's reply and error, without its content if it has more
+// than maxBytes.
 func encode(reply any, err error, maxBytes int) ([]byte, error) {
 	kind, content := byte(resultStatus), proto.Message(nil)
 	if err != nil {

@@ -78,7 +78,8 @@ func request(body string) *testgrpc.SimpleRequest {
 
 func reply(name string) *testgrpc.SimpleResponse { return &testgrpc.SimpleResponse{Username: name} }
 
-// counting returns a handler whose replies are "run 1", "run 2" and so on, and the number of its runs.
+// counting returns a handler whose replies are "run 1", "run 2" and so on, and the number of its
+// runs.
 func counting() (grpc.UnaryHandler, *atomic.Int64) {
 	runs := new(atomic.Int64)
 	return func(context.Context, any) (any, error) { return reply(fmt.Sprintf("run %d", runs.Add(1))), nil }, runs

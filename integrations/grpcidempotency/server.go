@@ -32,8 +32,9 @@ type interceptor struct {
 	receive func(context.Context, *call) ([]byte, error)
 }
 
-// UnaryServerInterceptor returns an interceptor that runs the calls of each idempotency key once. It comes after the
-// interceptors that authenticate. The engine is closed after the server has stopped.
+// UnaryServerInterceptor returns an interceptor that runs the calls of each idempotency key once.
+// It comes after the interceptors that authenticate. The engine is closed after the server has
+// stopped.
 func UnaryServerInterceptor(eng *engine.Engine, options Options) (grpc.UnaryServerInterceptor, error) {
 	o, err := options.withDefaults()
 	if err != nil {

@@ -17,37 +17,44 @@ import (
 
 // Options configure the middleware. Key must be set.
 type Options struct {
-	// Key returns the key of a message, the same on every delivery: [UUID], or one of Watermill's functions, such as
-	// middleware.NewMessageHasherFromMetadataField. Two messages with one key are the same message, so a key that is a
-	// short checksum, such as that of middleware.NewMessageHasherAdler32, drops messages that are not duplicates. It may
-	// be called from several goroutines. An error of it is returned to the router.
+	// Key returns the key of a message, the same on every delivery: [UUID], or one of Watermill's
+	// functions, such as middleware.NewMessageHasherFromMetadataField. Two messages with one key
+	// are the same message, so a key that is a short checksum, such as that of
+	// middleware.NewMessageHasherAdler32, drops messages that are not duplicates. It may be called
+	// from several goroutines. An error of it is returned to the router.
 	Key middleware.MessageHasher
 
 	// Scope is the space of keys in the engine. "" = DefaultScope.
 	Scope string
 
-	// Shared lets handlers with one scope share their claims: a message is handled once by all of them together, such as
-	// by the handlers of nine queues that can get the same message. Otherwise each handler of the router has claims of its
-	// own, by its name, so that two handlers of one topic both get its messages. A handler that is renamed forgets.
+	// Shared lets handlers with one scope share their claims: a message is handled once by all of
+	// them together, such as by the handlers of nine queues that can get the same message.
+	// Otherwise each handler of the router has claims of its own, by its name, so that two handlers
+	// of one topic both get its messages. A handler that is renamed forgets.
 	Shared bool
 
-	// Window is how long a claim lasts: at least a millisecond, at most the engine's retention. 0 = listener.DefaultWindow.
+	// Window is how long a claim lasts: at least a millisecond, at most the engine's retention. 0 =
+	// listener.DefaultWindow.
 	Window time.Duration
 
-	// Lease is how long a message is not handled after the process that handled it died. 0 = listener.DefaultLease.
+	// Lease is how long a message is not handled after the process that handled it died. 0 =
+	// listener.DefaultLease.
 	Lease time.Duration
 
-	// NackDelay is how long a message that is being handled is kept before it is nacked, for Pub/Subs that deliver again
-	// at once. It ends early with the message's context. 0 = DefaultNackDelay; negative = none.
+	// NackDelay is how long a message that is being handled is kept before it is nacked, for
+	// Pub/Subs that deliver again at once. It ends early with the message's context. 0 =
+	// DefaultNackDelay; negative = none.
 	NackDelay time.Duration
 
-	// FailOpen handles messages without a claim while the store fails, as listener.Options.FailOpen does.
+	// FailOpen handles messages without a claim while the store fails, as listener.Options.FailOpen
+	// does.
 	FailOpen bool
 
 	// Logger receives a warning for each duplicate. nil = slog.Default().
 	Logger *slog.Logger
 
-	// Registerer registers the metrics of package listener, with the scope as the queue. nil: none are registered.
+	// Registerer registers the metrics of package listener, with the scope as the queue. nil: none
+	// are registered.
 	Registerer prometheus.Registerer
 }
 
@@ -57,7 +64,8 @@ const (
 	DefaultNackDelay = 100 * time.Millisecond
 )
 
-// UUID returns the UUID of a message as its key. Watermill makes it when the message is made, and Pub/Subs keep it.
+// UUID returns the UUID of a message as its key. Watermill makes it when the message is made, and
+// Pub/Subs keep it.
 func UUID(m *message.Message) (string, error) {
 	if m.UUID == "" {
 		return "", errors.New("watermilldedup: the message has no UUID: have its producer set one, or use another Options.Key")
@@ -65,11 +73,11 @@ func UUID(m *message.Message) (string, error) {
 	return m.UUID, nil
 }
 
-// New returns a middleware that calls the handler once for each key, as the package documentation describes. It may be
-// used for several handlers. The engine is closed after the router.
+// New returns a middleware that calls the handler once for each key, as the package documentation
+// describes. It may be used for several handlers. The engine is closed after the router.
 //
-// The context of the message ends, with engine.ErrLeaseLost as its cause, when another delivery has been claimed because
-// the lease could not be renewed in time.
+// The context of the message ends, with engine.ErrLeaseLost as its cause, when another delivery has
+// been claimed because the lease could not be renewed in time.
 func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error) {
 	o := options
 	if o.Key == nil {
@@ -110,7 +118,8 @@ func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error)
 	}, nil
 }
 
-// key returns the id of a message in the scope: the length of the handler's name, the name, and the key.
+// key returns the id of a message in the scope: the length of the handler's name, the name, and the
+// key.
 func (o *Options) key(m *message.Message) (string, error) {
 	key, err := o.Key(m)
 	if err != nil || key == "" || o.Shared {

@@ -126,7 +126,8 @@ func TestPowerCutBeforeTheClaimIsFinished(t *testing.T) {
 	})
 }
 
-// race delivers message "a" n times at once, each until it is acknowledged. All get the same answer.
+// race delivers message "a" n times at once, each until it is acknowledged. All get the same
+// answer.
 func race(t *testing.T, h message.HandlerFunc, n int) {
 	t.Helper()
 	var racers sync.WaitGroup

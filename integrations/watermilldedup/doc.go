@@ -1,7 +1,7 @@
 // Package watermilldedup deduplicates the messages of a Watermill router with the engine's claims.
 //
-// [New] returns a middleware for handlers. A message is claimed under a lease, and the claim is finished when the handler has
-// succeeded:
+// [New] returns a middleware for handlers. A message is claimed under a lease, and the claim is
+// finished when the handler has succeeded:
 //
 //	dedup, err := watermilldedup.New(eng, watermilldedup.Options{Key: watermilldedup.UUID})
 //	router.AddMiddleware(dedup)
@@ -15,27 +15,31 @@
 //	process died      the lease runs out, and exactly one later delivery is handled
 //	store failed      its error is returned; with Options.FailOpen the handler runs without a claim
 //
-// Each handler of a router has claims of its own, unless Options.Shared is set. The claims are durable before the handler's success is acknowledged, and last for Options.Window.
+// Each handler of a router has claims of its own, unless Options.Shared is set. The claims are
+// durable before the handler's success is acknowledged, and last for Options.Window.
 //
 // # Messages that a handler returns
 //
-// The router publishes what a handler returns after all middlewares have returned, and nacks the message if that fails. So
-// the messages are kept with the claim, up to engine.MaxDataBytes, and a duplicate returns them again, with the same UUIDs,
-// metadata and payloads: they are published at least once, and their consumers recognise copies by the UUID. If there are
-// more bytes the handler has failed.
+// The router publishes what a handler returns after all middlewares have returned, and nacks the
+// message if that fails. So the messages are kept with the claim, up to engine.MaxDataBytes, and a
+// duplicate returns them again, with the same UUIDs, metadata and payloads: they are published at
+// least once, and their consumers recognise copies by the UUID. If there are more bytes the handler
+// has failed.
 //
-// A handler that publishes by itself publishes again when it runs again. Effects in the same store that must happen once
-// belong into a transaction of the engine with tx.TryClaim.
+// A handler that publishes by itself publishes again when it runs again. Effects in the same store
+// that must happen once belong into a transaction of the engine with tx.TryClaim.
 //
 // # The Deduplicator of Watermill
 //
-// [NewRepository] is the interface ExpiringKeyRepository of Watermill's middleware.Deduplicator and of its
-// PublisherDecorator. These mark a key before the message is handled or published: a message whose handler fails is lost
-// when it is delivered again. Use the repository where that is wanted, and where keys have to survive a restart.
+// [NewRepository] is the interface ExpiringKeyRepository of Watermill's middleware.Deduplicator and
+// of its PublisherDecorator. These mark a key before the message is handled or published: a message
+// whose handler fails is lost when it is delivered again. Use the repository where that is wanted,
+// and where keys have to survive a restart.
 //
 // # Versions
 //
-// The package is a module of its own, so that nobody else depends on Watermill. In this tree it uses the module beside it
-// (replace in go.mod). At a release that line is removed, the version of github.com/hapax-dev/hapax is required that the tag
-// belongs to, and the module is tagged integrations/watermilldedup/vX.Y.Z after it.
+// The package is a module of its own, so that nobody else depends on Watermill. In this tree it
+// uses the module beside it (replace in go.mod). At a release that line is removed, the version of
+// github.com/hapax-dev/hapax is required that the tag belongs to, and the module is tagged
+// integrations/watermilldedup/vX.Y.Z after it.
 package watermilldedup

@@ -11,11 +11,13 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A Repository is the ExpiringKeyRepository of Watermill's middleware.Deduplicator. Its keys are durable before they are
-// told new, and each expires exactly when its window ends. It is safe for concurrent use.
+// A Repository is the ExpiringKeyRepository of Watermill's middleware.Deduplicator. Its keys are
+// durable before they are told new, and each expires exactly when its window ends. It is safe for
+// concurrent use.
 //
-// The Deduplicator asks before it calls the handler, and nothing tells the repository of a failure: a message whose handler
-// fails is a duplicate when it is delivered again, and is lost. The middleware of [New] does not lose it.
+// The Deduplicator asks before it calls the handler, and nothing tells the repository of a failure:
+// a message whose handler fails is a duplicate when it is delivered again, and is lost. The
+// middleware of [New] does not lose it.
 type Repository struct {
 	eng    *engine.Engine
 	scope  string
@@ -24,8 +26,9 @@ type Repository struct {
 
 var _ middleware.ExpiringKeyRepository = (*Repository)(nil)
 
-// NewRepository returns a repository of keys in a scope, each of which lasts for window: at least a millisecond, at most
-// the engine's retention. Repositories with one scope share their keys. A scope is not shared with a middleware of [New].
+// NewRepository returns a repository of keys in a scope, each of which lasts for window: at least a
+// millisecond, at most the engine's retention. Repositories with one scope share their keys. A
+// scope is not shared with a middleware of [New].
 func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Repository, error) {
 	switch {
 	case eng == nil:
@@ -38,9 +41,9 @@ func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Rep
 	return &Repository{eng, scope, window}, nil
 }
 
-// IsDuplicate claims the key, and reports whether it was claimed before within the window. When it returns false the claim
-// is durable; of callers at the same time one is told false. An error says nothing of the key: the message must not be
-// acknowledged.
+// IsDuplicate claims the key, and reports whether it was claimed before within the window. When it
+// returns false the claim is durable; of callers at the same time one is told false. An error says
+// nothing of the key: the message must not be acknowledged.
 func (r *Repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	res, err := r.eng.TryClaim(ctx, engine.Event{
 		Scope: r.scope, ID: []byte(key), Window: r.window, Origin: engine.Origin{Topic: r.scope},

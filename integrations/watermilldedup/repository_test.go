@@ -64,8 +64,8 @@ func TestARepositoryWhoseStoreFailsSaysSo(t *testing.T) {
 	}
 }
 
-// Watermill's Deduplicator marks the key before the handler runs, and New does not: what was handled of 20 messages whose
-// first attempt fails.
+// Watermill's Deduplicator marks the key before the handler runs, and New does not: what was
+// handled of 20 messages whose first attempt fails.
 func TestDeduplicatorLosesWhatFailsAndNewDoesNot(t *testing.T) {
 	watermills := &middleware.Deduplicator{
 		KeyFactory: watermilldedup.UUID, Repository: repository(t, storetest.NewMem(engine.Identity{})), Timeout: time.Minute,

@@ -1,5 +1,6 @@
-// Package entry encodes the entries of an outbox and their keys. The engine writes entries, the relay of package outbox
-// reads and moves them. The bytes are part of the format on disk (docs/format.md).
+// Package entry encodes the entries of an outbox and their keys. The engine writes entries, the
+// relay of package outbox reads and moves them. The bytes are part of the format on disk
+// (docs/format.md).
 package entry
 
 import (
@@ -11,7 +12,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// An Entry is a message that waits to be published, and what became of the attempts to do so. Times are Unix milliseconds.
+// An Entry is a message that waits to be published, and what became of the attempts to do so. Times
+// are Unix milliseconds.
 type Entry struct {
 	Attempts  uint64 // failed ones
 	Refused   uint64 // of these, those after which another attempt had no reason to succeed
@@ -43,7 +45,8 @@ const NoPartition = -1
 //	topic bytes | partition varint | ordering key bytes | key nbytes | value nbytes |
 //	headers uvarint, of each: key bytes, value nbytes
 //
-// bytes is a uvarint length and so many bytes; nbytes is a uvarint length + 1 and so many bytes, or 0 for nil.
+// bytes is a uvarint length and so many bytes; nbytes is a uvarint length + 1 and so many bytes, or
+// 0 for nil.
 const version = 1
 
 // ErrVersion says that a newer build encoded the entry.
@@ -83,7 +86,8 @@ func (e *Entry) Size() int {
 	return n
 }
 
-// Parse decodes an entry. Its slices are parts of b. Bytes that Append would not write are an error.
+// Parse decodes an entry. Its slices are parts of b. Bytes that Append would not write are an
+// error.
 func Parse(b []byte) (Entry, error) {
 	if len(b) > 0 && b[0] > version {
 		return Entry{}, fmt.Errorf("%w: %d", ErrVersion, b[0])
@@ -121,8 +125,8 @@ func Parse(b []byte) (Entry, error) {
 // A Group says whose order an entry keeps: entries of one group are published in order.
 type Group [16]byte
 
-// Group returns the group of an entry: that of its ordering key, else that of its topic and key. An entry with neither
-// is a group of its own.
+// Group returns the group of an entry: that of its ordering key, else that of its topic and key. An
+// entry with neither is a group of its own.
 func (e *Entry) Group() Group {
 	var b []byte
 	switch {

@@ -1,11 +1,13 @@
-// Package kafkatest gives tests a Kafka broker: the embedded one of franz-go, or the real one that the environment variable
-// KAFKA_BROKERS names. Tests are written once, for both.
+// Package kafkatest gives tests a Kafka broker: the embedded one of franz-go, or the real one that
+// the environment variable KAFKA_BROKERS names. Tests are written once, for both.
 //
-// The embedded broker belongs to the test that started it. The real one is shared: topics and groups have names of their
-// own, and a test that kills it must not run beside others. What only the embedded one can do skips the test on the real one.
+// The embedded broker belongs to the test that started it. The real one is shared: topics and
+// groups have names of their own, and a test that kills it must not run beside others. What only
+// the embedded one can do skips the test on the real one.
 //
-// Nothing here sleeps to wait for something: Until asks again until the condition holds or a generous time is over.
-// A test that must not reach that time on a busy machine does not fail either.
+// Nothing here sleeps to wait for something: Until asks again until the condition holds or a
+// generous time is over. A test that must not reach that time on a busy machine does not fail
+// either.
 package kafkatest
 
 import (
@@ -29,11 +31,13 @@ import (
 type Options struct {
 	// Nodes is the number of brokers in the cluster, 1 unless set.
 	Nodes int
-	// Durable keeps the data in a directory of the test, so that the broker can be killed and revived. It is slower.
+	// Durable keeps the data in a directory of the test, so that the broker can be killed and
+	// revived. It is slower.
 	Durable bool
 }
 
-// A Broker is a Kafka cluster for one test. Its methods fail the test given to them, and are for the goroutine of that test.
+// A Broker is a Kafka cluster for one test. Its methods fail the test given to them, and are for
+// the goroutine of that test.
 type Broker struct {
 	options Options
 	dir     string // where a durable embedded broker keeps its data
@@ -65,7 +69,8 @@ func Start(t testing.TB, o Options) *Broker {
 	return b
 }
 
-// EmbeddedOnly skips the test where a real broker is to be used. It is for tests that bring an embedded one themselves.
+// EmbeddedOnly skips the test where a real broker is to be used. It is for tests that bring an
+// embedded one themselves.
 func EmbeddedOnly(t testing.TB) {
 	t.Helper()
 	if os.Getenv("KAFKA_BROKERS") != "" {
@@ -95,8 +100,9 @@ func (b *Broker) Addrs() []string { return b.addrs }
 // Real says whether this is a real Kafka.
 func (b *Broker) Real() bool { return b.real }
 
-// Cluster is the embedded broker, with all that it can do: faults, leaders that move, a look inside. On the real one the
-// test is skipped. Revive makes another cluster, without the faults of the old one.
+// Cluster is the embedded broker, with all that it can do: faults, leaders that move, a look
+// inside. On the real one the test is skipped. Revive makes another cluster, without the faults of
+// the old one.
 func (b *Broker) Cluster(t testing.TB) *kfake.Cluster {
 	t.Helper()
 	if b.real {
@@ -120,7 +126,8 @@ func (b *Broker) ClientOptions() []kgo.Opt {
 	}
 }
 
-// Client is a client of this broker that is closed when the test ends. Its options come after ClientOptions.
+// Client is a client of this broker that is closed when the test ends. Its options come after
+// ClientOptions.
 func (b *Broker) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	c, err := kgo.NewClient(append(b.ClientOptions(), o...)...)
@@ -131,8 +138,9 @@ func (b *Broker) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// admin runs f with an administrator's client, and again as long as the broker says that it is not ready: a real one looks for
-// its coordinators first, and has nowhere to put a topic while the controller has missed its heartbeats.
+// admin runs f with an administrator's client, and again as long as the broker says that it is not
+// ready: a real one looks for its coordinators first, and has nowhere to put a topic while the
+// controller has missed its heartbeats.
 func (b *Broker) admin(t testing.TB, what string, f func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	c, err := kgo.NewClient(b.ClientOptions()...)
@@ -163,7 +171,8 @@ func (b *Broker) ping(t testing.TB) {
 
 var notInNames = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
 
-// Name is one for a topic, a group or a transactional id that nothing else has, with the test's name in it.
+// Name is one for a topic, a group or a transactional id that nothing else has, with the test's
+// name in it.
 func Name(t testing.TB) string {
 	name := notInNames.ReplaceAllString(t.Name(), "-")
 	return name[:min(len(name), 100)] + "-" + rand.Text()[:10]

@@ -32,8 +32,9 @@ func (b *Broker) ConsumeTopic(t testing.TB, topic string, n int) []*kgo.Record {
 	return Consume(t, b.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), n)
 }
 
-// RunUntilCommitted runs a consumer until its group has committed that offset, or a later one, for a partition. Then it
-// ends the consumer's context and waits for it. A consumer that ends by itself, or with an error, fails the test.
+// RunUntilCommitted runs a consumer until its group has committed that offset, or a later one, for
+// a partition. Then it ends the consumer's context and waits for it. A consumer that ends by
+// itself, or with an error, fails the test.
 func (b *Broker) RunUntilCommitted(t testing.TB, group, topic string, partition int32, next int64, run func(context.Context) error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -95,8 +96,8 @@ func (b *Broker) committedTo(t testing.TB, group, topic string, partition int32,
 	return ok && o.At >= next
 }
 
-// UntilMembers waits until a group has n members, is stable, and they own all partitions of the topics among them. It knows
-// both group protocols.
+// UntilMembers waits until a group has n members, is stable, and they own all partitions of the
+// topics among them. It knows both group protocols.
 func (b *Broker) UntilMembers(t testing.TB, group string, n int, topics ...string) {
 	t.Helper()
 	Until(t, "members of group "+group, func() bool {
@@ -120,7 +121,8 @@ type members struct {
 	owned kadm.TopicsSet
 }
 
-// members asks for a group of the newer protocol first: the embedded broker describes one as a classic group without members.
+// members asks for a group of the newer protocol first: the embedded broker describes one as a
+// classic group without members.
 func (b *Broker) members(t testing.TB, group string) (m members) {
 	t.Helper()
 	b.admin(t, "members of group "+group, func(ctx context.Context, a *kadm.Client) error {

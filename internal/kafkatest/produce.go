@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Records makes n records for a topic, one partition after the other. Key and value begin with the record's number, from 0;
-// the value is filled up to size bytes.
+// Records makes n records for a topic, one partition after the other. Key and value begin with the
+// record's number, from 0; the value is filled up to size bytes.
 func Records(topic string, partitions int32, n, size int, headers ...kgo.RecordHeader) []*kgo.Record {
 	records := make([]*kgo.Record, n)
 	for i := range records {
@@ -31,7 +31,8 @@ func Records(topic string, partitions int32, n, size int, headers ...kgo.RecordH
 	return records
 }
 
-// Produce sends records to the partitions they name, in order, and returns when the broker has them all.
+// Produce sends records to the partitions they name, in order, and returns when the broker has them
+// all.
 func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
 	t.Helper()
 	if err := b.produce(t, patience, records); err != nil {
@@ -59,8 +60,8 @@ func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) e
 	return c.ProduceSync(context.Background(), records...).FirstErr()
 }
 
-// ProduceTx sends records in one transaction and commits or aborts it. On return the transaction's markers are in the log:
-// a real broker writes them after it has answered.
+// ProduceTx sends records in one transaction and commits or aborts it. On return the transaction's
+// markers are in the log: a real broker writes them after it has answered.
 func (b *Broker) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) {
 	t.Helper()
 	c := b.producer(t, kgo.TransactionalID(Name(t)), kgo.RecordDeliveryTimeout(patience))
@@ -87,8 +88,9 @@ func (b *Broker) producer(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// FailProduce lets the embedded broker refuse all records of a topic with an error until heal is called. Clients try again
-// after an error that they may (kerr.NotEnoughReplicas), and give up at another one (kerr.PolicyViolation).
+// FailProduce lets the embedded broker refuse all records of a topic with an error until heal is
+// called. Clients try again after an error that they may (kerr.NotEnoughReplicas), and give up at
+// another one (kerr.PolicyViolation).
 func (b *Broker) FailProduce(t testing.TB, topic string, err *kerr.Error) (heal func()) {
 	t.Helper()
 	return b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: err, Count: -1}).Remove

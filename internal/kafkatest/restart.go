@@ -16,8 +16,9 @@ import (
 // script starts and ends the real broker.
 const script = ".ci/kafka/broker"
 
-// Kill takes the broker away from its clients: the real one with SIGKILL, a durable embedded one by cutting all connections.
-// A broker that is not ours to kill skips the test. Kill is followed by Revive.
+// Kill takes the broker away from its clients: the real one with SIGKILL, a durable embedded one by
+// cutting all connections. A broker that is not ours to kill skips the test. Kill is followed by
+// Revive.
 func (b *Broker) Kill(t testing.TB) {
 	t.Helper()
 	if b.real {

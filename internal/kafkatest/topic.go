@@ -9,7 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// CreateTopic makes a topic with a name of its own. Configs may be nil. On the real broker it is deleted with the test.
+// CreateTopic makes a topic with a name of its own. Configs may be nil. On the real broker it is
+// deleted with the test.
 func (b *Broker) CreateTopic(t testing.TB, partitions int32, configs map[string]string) string {
 	t.Helper()
 	topic := Name(t)
@@ -95,7 +96,8 @@ func (b *Broker) led(t testing.TB, topic string) (n int) {
 	return n
 }
 
-// A Log says which offsets a partition holds: those from Start to End. Stable is where a reader of committed records ends.
+// A Log says which offsets a partition holds: those from Start to End. Stable is where a reader of
+// committed records ends.
 type Log struct{ Start, Stable, End int64 }
 
 // Log looks at a partition.
@@ -135,8 +137,8 @@ func (b *Broker) DeleteRecords(t testing.TB, topic string, partition int32, befo
 	})
 }
 
-// Expire lets retention remove all records that a topic holds now, as it does with those that are too old, and gives the
-// topic a retention that keeps what comes after.
+// Expire lets retention remove all records that a topic holds now, as it does with those that are
+// too old, and gives the topic a retention that keeps what comes after.
 func (b *Broker) Expire(t testing.TB, topic string) {
 	t.Helper()
 	partitions := len(b.detail(t, topic).Partitions)

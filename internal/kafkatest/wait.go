@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
-// patience bounds every wait. It is long, because a test that has to be patient runs on a machine that has other things to do.
+// patience bounds every wait. It is long, because a test that has to be patient runs on a machine
+// that has other things to do.
 const patience = 90 * time.Second
 
-// Until returns when the condition holds, and fails the test if that takes too long. It asks about a hundred times a second.
+// Until returns when the condition holds, and fails the test if that takes too long. It asks about
+// a hundred times a second.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !within(patience, condition) {
@@ -35,9 +37,9 @@ func within(d time.Duration, condition func() bool) bool {
 	return true
 }
 
-// NoGoroutines fails the test if goroutines whose stacks mention one of the parts are left when it has ended and everything
-// that was registered later is cleaned up: call it first. A part is a piece of a package path or of a function's name. Other
-// tests must not run beside this one.
+// NoGoroutines fails the test if goroutines whose stacks mention one of the parts are left when it
+// has ended and everything that was registered later is cleaned up: call it first. A part is a
+// piece of a package path or of a function's name. Other tests must not run beside this one.
 func NoGoroutines(t testing.TB, parts ...string) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -1,14 +1,17 @@
-// Package keyspace names key spaces of an engine that packages of this module own. Application keys and the keys of
-// other spaces cannot collide with the keys of a space, and a scan of the one never shows the other.
+// Package keyspace names key spaces of an engine that packages of this module own. Application keys
+// and the keys of other spaces cannot collide with the keys of a space, and a scan of the one never
+// shows the other.
 package keyspace
 
 import "strings"
 
-// A Space is a key space. Only packages of this module can make one other than the zero value, which is no space.
+// A Space is a key space. Only packages of this module can make one other than the zero value,
+// which is no space.
 type Space struct{ name string }
 
-// New returns the space with the given name: 1 to 64 characters a-z, 0-9, '-' and '/'. The name is part of the format
-// on disk. New panics on any other name, so that it is called where a package variable is declared.
+// New returns the space with the given name: 1 to 64 characters a-z, 0-9, '-' and '/'. The name is
+// part of the format on disk. New panics on any other name, so that it is called where a package
+// variable is declared.
 func New(name string) Space {
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789-/"
 	if name == "" || len(name) > 64 || strings.Trim(name, allowed) != "" {

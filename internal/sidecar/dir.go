@@ -11,12 +11,12 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// PrepareDir makes sure that dir is a directory of the machine's file system that not everybody can write to.
-// It creates a missing one, with mode 0700 and durably. A symbolic link and a world-writable directory are refused with
-// engine.ErrForeign.
+// PrepareDir makes sure that dir is a directory of the machine's file system that not everybody can
+// write to. It creates a missing one, with mode 0700 and durably. A symbolic link and a
+// world-writable directory are refused with engine.ErrForeign.
 //
-// It looks at filepath.Clean(dir), because "link/" and "link/." are the directory behind the link to the file system:
-// that is the path for the caller to go on with.
+// It looks at filepath.Clean(dir), because "link/" and "link/." are the directory behind the link
+// to the file system: that is the path for the caller to go on with.
 func PrepareDir(dir string) error {
 	if dir == "" {
 		return errors.New("hapax: the store's directory has no name")

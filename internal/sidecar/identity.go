@@ -11,16 +11,17 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// IdentityName is the file that makes a directory a store. It is written last when a store is created and read first
-// when one is opened:
+// IdentityName is the file that makes a directory a store. It is written last when a store is
+// created and read first when one is opened:
 //
 //	+----------+-----------+------+------+-------------+--------+--------+
 //	| HAPAXSTO | format u32| kind | uuid | incarnation | seed   | CRC-32C|
 //	| 8        | 4         | 1    | 16   | 8           | 8      | 4      |
 //	+----------+-----------+------+------+-------------+--------+--------+
 //
-// Numbers are big endian. Whatever later formats add stands between seed and checksum: magic, format and a checksum at
-// the end stay where they are for ever, so that an older build can tell a newer store from a damaged one.
+// Numbers are big endian. Whatever later formats add stands between seed and checksum: magic,
+// format and a checksum at the end stay where they are for ever, so that an older build can tell a
+// newer store from a damaged one.
 const IdentityName = "HAPAX"
 
 // The store formats that this build writes, and the newest that it reads.
@@ -69,9 +70,9 @@ func WriteIdentity(fsys FS, dir string, kind Kind, id engine.Identity) error {
 	})
 }
 
-// ReadIdentity reads what WriteIdentity wrote. It returns fs.ErrNotExist if dir holds no store, engine.ErrNewerFormat
-// if a newer build wrote it, engine.ErrForeign if it is a store of another kind, engine.ErrDamaged if it cannot be
-// trusted. It changes nothing.
+// ReadIdentity reads what WriteIdentity wrote. It returns fs.ErrNotExist if dir holds no store,
+// engine.ErrNewerFormat if a newer build wrote it, engine.ErrForeign if it is a store of another
+// kind, engine.ErrDamaged if it cannot be trusted. It changes nothing.
 func ReadIdentity(fsys FS, dir string, kind Kind) (engine.Identity, error) {
 	b, err := fsys.ReadFile(filepath.Join(dir, IdentityName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,8 +19,8 @@ var someIdentity = engine.Identity{
 	Seed:        0x2122232425262728,
 }
 
-// The golden identities are for ever: an identity file that this build cannot read any more is a store lost. The last of
-// a kind is what this build writes.
+// The golden identities are for ever: an identity file that this build cannot read any more is a
+// store lost. The last of a kind is what this build writes.
 var goldenIdentities = []struct {
 	kind  Kind
 	bytes string

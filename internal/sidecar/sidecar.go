@@ -1,6 +1,6 @@
-// Package sidecar keeps the small files beside a store's data: its identity, the record of a clean close, snapshots.
-// It knows how a file is replaced so that a crash leaves the old or the new one, and how a store's identity is
-// written; both stores use it.
+// Package sidecar keeps the small files beside a store's data: its identity, the record of a clean
+// close, snapshots. It knows how a file is replaced so that a crash leaves the old or the new one,
+// and how a store's identity is written; both stores use it.
 package sidecar
 
 import (
@@ -30,11 +30,12 @@ type File interface {
 	Close() error
 }
 
-// tmpSuffix ends the name of a file that is being written. A crash may leave one; the next Write replaces it.
+// tmpSuffix ends the name of a file that is being written. A crash may leave one; the next Write
+// replaces it.
 const tmpSuffix = ".tmp"
 
-// Write replaces dir/name by what write writes: durably on return, and atomically. After an error it removes what it has
-// written, so that a file for which there is no room does not fill the disk.
+// Write replaces dir/name by what write writes: durably on return, and atomically. After an error
+// it removes what it has written, so that a file for which there is no room does not fill the disk.
 func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
 	path := filepath.Join(dir, name)
 	f, err := fsys.Create(path + tmpSuffix)

@@ -57,7 +57,8 @@ func (d *decoder) optional() []byte {
 	return d.take(n - 1)
 }
 
-// count returns a number of items of at least least bytes each: one that cannot be right allocates nothing.
+// count returns a number of items of at least least bytes each: one that cannot be right allocates
+// nothing.
 func (d *decoder) count(least int) int { return int(d.uvarint(uint64(len(d.rest) / least))) }
 
 func (d *decoder) headers() []kgo.RecordHeader {

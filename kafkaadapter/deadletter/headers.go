@@ -12,8 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Headers selects headers that a dead letter gets in addition to the adapter's own, for tools that look for them. They
-// repeat the same facts; a replay is recognised by the adapter's own headers only.
+// Headers selects headers that a dead letter gets in addition to the adapter's own, for tools that
+// look for them. They repeat the same facts; a replay is recognised by the adapter's own headers
+// only.
 type Headers uint8
 
 // The headers of other tools.
@@ -23,9 +24,10 @@ const (
 	Connect                // and __connect.errors.*, which Kafka Connect writes
 )
 
-// HeaderPrefix begins the names of the adapter's own headers of a dead letter; it is reserved for them. The values are
-// text, numbers in decimal digits, except the event id, which is the bytes that were claimed. A header whose value would
-// be empty is left out: all of the event and the seal if the record has no usable identity.
+// HeaderPrefix begins the names of the adapter's own headers of a dead letter; it is reserved for
+// them. The values are text, numbers in decimal digits, except the event id, which is the bytes
+// that were claimed. A header whose value would be empty is left out: all of the event and the seal
+// if the record has no usable identity.
 const HeaderPrefix = "hapax_dlt_"
 
 // The adapter's own headers.
@@ -56,9 +58,10 @@ const (
 	dltVersion1 = "1"
 )
 
-// record returns the letter as a record. Headers that an earlier dead letter of the same record has left are replaced:
-// all that begin with HeaderPrefix, and those of Spring or Connect that are written again. Spring's or Connect's headers
-// that another program wrote are replaced too, if the letter has headers of the same names.
+// record returns the letter as a record. Headers that an earlier dead letter of the same record has
+// left are replaced: all that begin with HeaderPrefix, and those of Spring or Connect that are
+// written again. Spring's or Connect's headers that another program wrote are replaced too, if the
+// letter has headers of the same names.
 func (l *letter) record(more Headers) *kgo.Record {
 	own := l.ownHeaders()
 	switch more {
@@ -76,7 +79,8 @@ func (l *letter) record(more Headers) *kgo.Record {
 	return &kgo.Record{Key: l.Key, Value: l.Value, Headers: append(headers, own...)}
 }
 
-// withoutOurs returns the headers without those that begin with the adapter's prefix: the same slice if there are none.
+// withoutOurs returns the headers without those that begin with the adapter's prefix: the same
+// slice if there are none.
 func withoutOurs(headers []kgo.RecordHeader) []kgo.RecordHeader {
 	ours := func(h kgo.RecordHeader) bool { return strings.HasPrefix(h.Key, HeaderPrefix) }
 	if !slices.ContainsFunc(headers, ours) {
@@ -112,7 +116,8 @@ func (l *letter) ownHeaders() []kgo.RecordHeader {
 	return append(h, l.Omitted...)
 }
 
-// springHeaders are the names and encodings of DeadLetterPublishingRecoverer: numbers are big endian, an int or a long.
+// springHeaders are the names and encodings of DeadLetterPublishingRecoverer: numbers are big
+// endian, an int or a long.
 func (l *letter) springHeaders() []kgo.RecordHeader {
 	var h headerList
 	h.text("kafka_dlt-original-topic", l.Origin.Topic)
@@ -127,8 +132,8 @@ func (l *letter) springHeaders() []kgo.RecordHeader {
 	return h
 }
 
-// connectHeaders are the names of Connect's DeadLetterQueueReporter; all values are text. A consumer has no connector
-// and no task: the group and the partition stand for them.
+// connectHeaders are the names of Connect's DeadLetterQueueReporter; all values are text. A
+// consumer has no connector and no task: the group and the partition stand for them.
 func (l *letter) connectHeaders() []kgo.RecordHeader {
 	const prefix = "__connect.errors."
 	var h headerList

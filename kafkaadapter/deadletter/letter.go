@@ -1,9 +1,10 @@
-// Package deadletter makes the dead letter of a Kafka record that could not be handled, recognises the replay of one, and
-// keeps dead letters in the store until the broker has them.
+// Package deadletter makes the dead letter of a Kafka record that could not be handled, recognises
+// the replay of one, and keeps dead letters in the store until the broker has them.
 //
-// A dead letter is the record itself, byte for byte, with more headers (see HeaderPrefix). It is encoded once, as the
-// finished record, in the store's batch that also moves the offset past the record; it is deleted from the store after
-// the broker has acknowledged it. So it is published at least once.
+// A dead letter is the record itself, byte for byte, with more headers (see HeaderPrefix). It is
+// encoded once, as the finished record, in the store's batch that also moves the offset past the
+// record; it is deleted from the store after the broker has acknowledged it. So it is published at
+// least once.
 package deadletter
 
 import (
@@ -17,20 +18,21 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// Options say where the dead letters of a topic go, and which headers they get. The zero value is the topic's name with
-// "-dlt", and the adapter's own headers.
+// Options say where the dead letters of a topic go, and which headers they get. The zero value is
+// the topic's name with "-dlt", and the adapter's own headers.
 type Options struct {
-	// Topic returns the name of the dead-letter topic for a topic. It returns the same name each time. The dead-letter
-	// topic must exist. nil means the topic's name with "-dlt".
+	// Topic returns the name of the dead-letter topic for a topic. It returns the same name each
+	// time. The dead-letter topic must exist. nil means the topic's name with "-dlt".
 	Topic func(topic string) string
 	// Headers adds the headers of other tools to the adapter's own.
 	Headers Headers
-	// OmitTooLarge publishes a letter without its value if the broker refuses it because of its size (max.message.bytes
-	// of the dead-letter topic, after compression), or if it is larger than a transaction of the store (31 MiB before
-	// compression). Its headers name the original position, where the value is as long as the log has it, and
-	// hapax_dlt_omitted and hapax_dlt_omitted_bytes say what is missing. Such a letter cannot be replayed before the value
-	// is restored: see ErrIncomplete. If the key or the headers are too large, they are left out as well. false: the
-	// partition stops with ErrTooLarge.
+	// OmitTooLarge publishes a letter without its value if the broker refuses it because of its
+	// size (max.message.bytes of the dead-letter topic, after compression), or if it is larger than
+	// a transaction of the store (31 MiB before compression). Its headers name the original
+	// position, where the value is as long as the log has it, and hapax_dlt_omitted and
+	// hapax_dlt_omitted_bytes say what is missing. Such a letter cannot be replayed before the
+	// value is restored: see ErrIncomplete. If the key or the headers are too large, they are left
+	// out as well. false: the partition stops with ErrTooLarge.
 	OmitTooLarge bool
 }
 
@@ -42,8 +44,8 @@ func (o *Options) TopicOf(topic string) string {
 	return o.Topic(topic)
 }
 
-// MaxText is the most bytes of an error's text in a dead letter. A longer text is cut between two characters and ends in
-// an ellipsis.
+// MaxText is the most bytes of an error's text in a dead letter. A longer text is cut between two
+// characters and ends in an ellipsis.
 const MaxText = 2048
 
 const maxErrorType = 256
@@ -68,27 +70,29 @@ type Failure struct {
 	Generation uint64            // of the claim, 0 if there is none
 }
 
-// An Issuer makes the dead letters of one consumer and recognises their replays. It is safe for concurrent use.
+// An Issuer makes the dead letters of one consumer and recognises their replays. It is safe for
+// concurrent use.
 type Issuer struct {
 	Group       string   // the consumer group
 	Scope       string   // of the claims
 	Store       [16]byte // engine.Identity.UUID
 	Incarnation uint64   // engine.Identity.Incarnation
-	// Secret authenticates the letters; it never leaves the store. A replay of a letter that was made without a secret
-	// reopens no claim.
+	// Secret authenticates the letters; it never leaves the store. A replay of a letter that was
+	// made without a secret reopens no claim.
 	Secret []byte
 }
 
-// Letter returns the dead letter of r: a record to publish, without a topic. Its key, value and headers are those of r,
-// with the new headers after them; it shares memory with r. Its timestamp is zero and left to the client: with the
-// original one, retention could remove the letter before it is read.
+// Letter returns the dead letter of r: a record to publish, without a topic. Its key, value and
+// headers are those of r, with the new headers after them; it shares memory with r. Its timestamp
+// is zero and left to the client: with the original one, retention could remove the letter before
+// it is read.
 //
-// If r is a replay that Replay accepted, from is that replay, and the letter is about the same event at its original
-// position; otherwise from is nil. An event without an id or a time, or with an id that no engine takes, is left out: the
-// replay of such a letter is judged like any record.
+// If r is a replay that Replay accepted, from is that replay, and the letter is about the same
+// event at its original position; otherwise from is nil. An event without an id or a time, or with
+// an id that no engine takes, is left out: the replay of such a letter is judged like any record.
 //
-// In addition to the event id and the names of topic, group and scope, the new headers take up to 4 KiB, with the headers
-// of other tools up to 10 KiB.
+// In addition to the event id and the names of topic, group and scope, the new headers take up to 4
+// KiB, with the headers of other tools up to 10 KiB.
 func (i *Issuer) Letter(r *kgo.Record, from *Replay, f Failure, more Headers) *kgo.Record {
 	return i.letter(r, from, f).record(more)
 }

@@ -84,7 +84,8 @@ func values(t *testing.T, r *kgo.Record) map[string]string {
 	return all
 }
 
-// sentBack is the record that a tool makes of a dead letter: the same key, value and headers, at another place and time.
+// sentBack is the record that a tool makes of a dead letter: the same key, value and headers, at
+// another place and time.
 func sentBack(dead *kgo.Record) *kgo.Record {
 	return &kgo.Record{
 		Topic: "orders", Partition: 8, Offset: 90210, Timestamp: aTime.Add(30 * 24 * time.Hour),
@@ -241,7 +242,8 @@ func TestHeadersTakeNoMoreThanIsSaid(t *testing.T) {
 	}
 }
 
-// The dead letter of a replay says what the first one said of the event, and its headers do not grow.
+// The dead letter of a replay says what the first one said of the event, and its headers do not
+// grow.
 func TestHeadersOfALettersReplayAreReplaced(t *testing.T) {
 	for _, names := range []Headers{Neutral, Spring, Connect} {
 		first := aLetter(t, aRecord("x", "y")) // known by its position
@@ -424,7 +426,8 @@ func TestNoReplayCostsNothing(t *testing.T) {
 	}
 }
 
-// Whatever the headers say: no panic; and what is taken for a replay would be written so that it reads the same.
+// Whatever the headers say: no panic; and what is taken for a replay would be written so that it
+// reads the same.
 func FuzzReplay(f *testing.F) {
 	add := func(r *kgo.Record) {
 		var o identify.Rules

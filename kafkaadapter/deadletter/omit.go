@@ -12,9 +12,9 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// ErrIncomplete means that a record is the replay of a dead letter whose value was left out because of its size. To replay
-// it, read the record at its original position, and send its key, value and headers together with the letter's headers,
-// but without hapax_dlt_omitted.
+// ErrIncomplete means that a record is the replay of a dead letter whose value was left out because
+// of its size. To replay it, read the record at its original position, and send its key, value and
+// headers together with the letter's headers, but without hapax_dlt_omitted.
 var ErrIncomplete = errors.New("hapax: the value of a replayed dead letter was left out: send the original record's value with the letter's headers, and remove the header " + dltOmitted)
 
 // The values of the header dltOmitted.
@@ -26,9 +26,10 @@ const (
 // shorter leaves out more and more of a letter.
 var shorter = []func(*kgo.Record) *kgo.Record{withoutValue, withoutRecord}
 
-// Shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its headers are too large,
-// with the adapter's own headers only. The header hapax_dlt_omitted says so, and hapax_dlt_omitted_bytes has the number of
-// bytes that were left out. Shorten returns the letter itself if it fits.
+// Shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its
+// headers are too large, with the adapter's own headers only. The header hapax_dlt_omitted says so,
+// and hapax_dlt_omitted_bytes has the number of bytes that were left out. Shorten returns the
+// letter itself if it fits.
 func Shorten(letter *kgo.Record, most int) *kgo.Record {
 	short := letter
 	for i := 0; i < len(shorter) && Size(short) > most; i++ {
@@ -46,7 +47,8 @@ func withoutRecord(letter *kgo.Record) *kgo.Record {
 	return omitting(omittedRecord, letter, &kgo.Record{Headers: own})
 }
 
-// omitting adds the headers that say what short has less than letter, from which something may have been left out before.
+// omitting adds the headers that say what short has less than letter, from which something may have
+// been left out before.
 func omitting(what string, letter, short *kgo.Record) *kgo.Record {
 	n := Size(letter) - Size(short)
 	if before, err := strconv.Atoi(string(identify.LastHeader(letter.Headers, dltOmittedBytes))); err == nil {
@@ -61,8 +63,8 @@ func omitting(what string, letter, short *kgo.Record) *kgo.Record {
 
 func isOmitted(h kgo.RecordHeader) bool { return h.Key == dltOmitted || h.Key == dltOmittedBytes }
 
-// Incomplete returns an error that wraps ErrIncomplete and names the original position if something was left out of a dead
-// letter, or of a record that has the headers of one.
+// Incomplete returns an error that wraps ErrIncomplete and names the original position if something
+// was left out of a dead letter, or of a record that has the headers of one.
 func Incomplete(r *kgo.Record) error {
 	what := identify.LastHeader(r.Headers, dltOmitted)
 	if what == nil {

@@ -26,11 +26,12 @@ const partBytes = 1 << 20
 //	letters uvarint | for each: key | value | headers
 //	headers = number uvarint | for each: name | value
 //
-// A byte string has its length as a uvarint before it. A key or a value, which Kafka has as null too, has its length and
-// 1, and 0 for null. Varints are as in encoding/binary, in their shortest form.
+// A byte string has its length as a uvarint before it. A key or a value, which Kafka has as null
+// too, has its length and 1, and 0 for null. Varints are as in encoding/binary, in their shortest
+// form.
 //
-// The string is stored in parts of at most 1 MiB, each under the partition's key and the part's number (u16, big endian);
-// the first part begins with the number of parts (u16, big endian).
+// The string is stored in parts of at most 1 MiB, each under the partition's key and the part's
+// number (u16, big endian); the first part begins with the number of parts (u16, big endian).
 type Pending struct {
 	Letters []*kgo.Record
 	key     []byte
@@ -42,8 +43,8 @@ const (
 	pendingV2 = 2
 )
 
-// Put stores the pending letters of a partition under key, and under longer keys that begin with it. There must
-// be none. It returns them for publishing after the commit.
+// Put stores the pending letters of a partition under key, and under longer keys that begin with
+// it. There must be none. It returns them for publishing after the commit.
 func Put(tx *engine.Tx, key []byte, letters []*kgo.Record) (*Pending, error) {
 	b := encodeLetters(letters)
 	parts := (len(b) + partBytes - 1) / partBytes
@@ -71,8 +72,8 @@ func Size(letter *kgo.Record) int {
 	return n
 }
 
-// Get returns the pending letters under key, nil if there are none. A letter that an earlier version stored gets the
-// headers of more.
+// Get returns the pending letters under key, nil if there are none. A letter that an earlier
+// version stored gets the headers of more.
 func Get(tx *engine.Tx, key []byte, more Headers) (*Pending, error) {
 	b, found, err := tx.Get(partKey(key, 0))
 	if err != nil || !found {

@@ -15,8 +15,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// ErrTooLarge means that the broker refuses a dead letter because of its size, or that the letter does not fit into one
-// transaction of the store.
+// ErrTooLarge means that the broker refuses a dead letter because of its size, or that the letter
+// does not fit into one transaction of the store.
 var ErrTooLarge = errors.New("hapax: a dead letter is too large: raise max.message.bytes of its topic, or set deadletter.Options.OmitTooLarge to publish it without its value")
 
 const (
@@ -27,9 +27,10 @@ const (
 
 // A Publisher produces the letters of one dead-letter topic. It is safe for concurrent use.
 //
-// The client has to take batches of any size for the topic (kgo.ProducerBatchMaxBytesFn): it limits them before
-// compression, the broker after it. So that the broker takes the batches that the client makes, the letters are under way
-// in chunks, one at a time: each chunk is within the topic's max.message.bytes before compression, or is one letter.
+// The client has to take batches of any size for the topic (kgo.ProducerBatchMaxBytesFn): it limits
+// them before compression, the broker after it. So that the broker takes the batches that the
+// client makes, the letters are under way in chunks, one at a time: each chunk is within the
+// topic's max.message.bytes before compression, or is one letter.
 type Publisher struct {
 	client *kgo.Client
 	topic  string
@@ -42,12 +43,13 @@ func NewPublisher(client *kgo.Client, topic string) *Publisher {
 	return &Publisher{client: client, topic: topic, turn: make(chan struct{}, 1)}
 }
 
-// Publish produces pending letters and waits until the broker has answered for each of them. A letter that the broker has
-// acknowledged leaves pending.Letters, and acked is called with it as it was published. If any letters are left, Publish
-// returns the first error and may be called again. The letters stay in the store until Pending.Delete.
+// Publish produces pending letters and waits until the broker has answered for each of them. A
+// letter that the broker has acknowledged leaves pending.Letters, and acked is called with it as it
+// was published. If any letters are left, Publish returns the first error and may be called again.
+// The letters stay in the store until Pending.Delete.
 //
-// A letter that the broker refuses because of its size, although it is alone in its batch, is published without its value
-// if omit is set, and is ErrTooLarge otherwise.
+// A letter that the broker refuses because of its size, although it is alone in its batch, is
+// published without its value if omit is set, and is ErrTooLarge otherwise.
 func (p *Publisher) Publish(ctx context.Context, pending *Pending, omit bool, acked func(letter *kgo.Record)) error {
 	for len(pending.Letters) > 0 {
 		if err := p.chunk(ctx, pending, omit, acked); err != nil {
@@ -119,8 +121,9 @@ func (p *Publisher) shortened(ctx context.Context, letter *kgo.Record) (*kgo.Rec
 
 // produce produces letters, all at once, and returns the broker's answers.
 func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error {
-	// The time is over by a cancellation: while the client has no producer id it fails records for context.Canceled, and
-	// for context.DeadlineExceeded it retries without a pause and without end (kgo v1.22.2, sink.produce).
+	// The time is over by a cancellation: while the client has no producer id it fails records for
+	// context.Canceled, and for context.DeadlineExceeded it retries without a pause and without end
+	// (kgo v1.22.2, sink.produce).
 	parent := ctx
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()

@@ -20,7 +20,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// aPublisher publishes to a new topic that takes batches of limit bytes. Its client merges what is under way together.
+// aPublisher publishes to a new topic that takes batches of limit bytes. Its client merges what is
+// under way together.
 func aPublisher(t *testing.T, limit int) (*kafkatest.Broker, *Publisher) {
 	t.Helper()
 	b := kafkatest.Start(t, kafkatest.Options{})

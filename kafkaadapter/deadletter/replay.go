@@ -14,25 +14,29 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A Replay is a dead letter that was sent back to be handled: its event and the generation of its claim.
+// A Replay is a dead letter that was sent back to be handled: its event and the generation of its
+// claim.
 //
-// It is read from headers, and whoever may write to the topic can make headers up; stream processors also copy them to
-// records of their own. So the adapter judges a record under a replay's event only if Issuer.Replay accepts it, which
-// needs a seal by the store's secret. Any other record is judged by its own id and time, as if the headers were absent.
+// It is read from headers, and whoever may write to the topic can make headers up; stream
+// processors also copy them to records of their own. So the adapter judges a record under a
+// replay's event only if Issuer.Replay accepts it, which needs a seal by the store's secret. Any
+// other record is judged by its own id and time, as if the headers were absent.
 //
 // Made-up headers gain nothing:
 //   - no claim is reopened, because the seal cannot be made without the secret;
 //   - no event is skipped, because no other event's id or position can be put under the seal;
 //   - the record that carries them is not skipped because of them either.
 //
-// Whoever can read dead letters can copy a sealed set of headers. On a record without an id of its own, or with the same
-// id, that makes the record the replay, whatever else it contains: it is handled for the dead-lettered event, once, and
-// the true replay is a duplicate then. The engine reopens a claim only if it is dead-lettered in that generation, and
-// reopening ends the generation. Replaying a letter is just this, so the right to read the dead letters and to write to
-// the topic is the right to replay.
+// Whoever can read dead letters can copy a sealed set of headers. On a record without an id of its
+// own, or with the same id, that makes the record the replay, whatever else it contains: it is
+// handled for the dead-lettered event, once, and the true replay is a duplicate then. The engine
+// reopens a claim only if it is dead-lettered in that generation, and reopening ends the
+// generation. Replaying a letter is just this, so the right to read the dead letters and to write
+// to the topic is the right to replay.
 //
-// A letter of another group or of a lost store has no seal that fits. Its replay is judged by its own id too: an event
-// with an id is recognised by it, an event that was known by its position is a new record.
+// A letter of another group or of a lost store has no seal that fits. Its replay is judged by its
+// own id too: an event with an id is recognised by it, an event that was known by its position is a
+// new record.
 type Replay struct {
 	sealed
 	origin engine.Origin
@@ -42,11 +46,13 @@ type Replay struct {
 	omitted []kgo.RecordHeader
 }
 
-// Replay returns the replay that r is, of a dead letter of this issuer's group and scope; false if r is none. own is the
-// identity that identify.Rules.Of returns for r, zero if that is identify.ErrNoID.
+// Replay returns the replay that r is, of a dead letter of this issuer's group and scope; false if
+// r is none. own is the identity that identify.Rules.Of returns for r, zero if that is
+// identify.ErrNoID.
 //
-// A record that has another id than the letter is not its replay: a program that made it out of the replay has copied the
-// headers. A record without an id is accepted on the letter's own topic only, for the same reason.
+// A record that has another id than the letter is not its replay: a program that made it out of the
+// replay has copied the headers. A record without an id is accepted on the letter's own topic only,
+// for the same reason.
 func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, bool) {
 	if !isLetter(r) {
 		return nil, false
@@ -73,9 +79,9 @@ func isLetter(r *kgo.Record) bool {
 	return string(identify.LastHeader(r.Headers, dltVersion)) == dltVersion1
 }
 
-// replayOf reads the headers of a dead letter from r. It returns false if there are none, and if they are incomplete or
-// not in the form that letter.record writes. The last of several headers with one name counts. The id shares memory with
-// the record.
+// replayOf reads the headers of a dead letter from r. It returns false if there are none, and if
+// they are incomplete or not in the form that letter.record writes. The last of several headers
+// with one name counts. The id shares memory with the record.
 func replayOf(r *kgo.Record) (Replay, bool) {
 	if !isLetter(r) {
 		return Replay{}, false
@@ -105,7 +111,8 @@ func replayOf(r *kgo.Record) (Replay, bool) {
 	return p, true
 }
 
-// A headerReader reads the values of required headers, and remembers whether one is absent or malformed.
+// A headerReader reads the values of required headers, and remembers whether one is absent or
+// malformed.
 type headerReader struct {
 	headers []kgo.RecordHeader
 	bad     bool

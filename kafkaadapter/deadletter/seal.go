@@ -8,7 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// Sealed is the part of a letter that its seal authenticates: it leads a replay to the claim that it reopens.
+// Sealed is the part of a letter that its seal authenticates: it leads a replay to the claim that
+// it reopens.
 type sealed struct {
 	Group      string
 	Scope      string
@@ -18,9 +19,9 @@ type sealed struct {
 
 const sealLen = 16
 
-// seal authenticates s with a secret that never leaves the store: HMAC-SHA256 (RFC 2104), the first sealLen bytes. It
-// does not cover the record's key, value and other headers, so that an operator may correct a payload before replaying
-// it.
+// seal authenticates s with a secret that never leaves the store: HMAC-SHA256 (RFC 2104), the first
+// sealLen bytes. It does not cover the record's key, value and other headers, so that an operator
+// may correct a payload before replaying it.
 func (s *sealed) seal(secret []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write(appendSealed([]byte("hapax dead letter 1\x00"), s))

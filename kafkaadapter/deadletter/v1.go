@@ -7,7 +7,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// letterV1 reads a pending letter as earlier versions stored it. The letter shares memory with the decoder's bytes.
+// letterV1 reads a pending letter as earlier versions stored it. The letter shares memory with the
+// decoder's bytes.
 //
 //	version u8 = 1
 //	topic | partition varint | offset varint               where it was first

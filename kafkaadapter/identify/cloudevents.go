@@ -9,16 +9,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The Kafka binding of CloudEvents 1.0: attributes are headers ce_* in binary mode; in structured mode the content type
-// begins with that of CloudEvents, in any case of letters, and the payload is the whole event.
+// The Kafka binding of CloudEvents 1.0: attributes are headers ce_* in binary mode; in structured
+// mode the content type begins with that of CloudEvents, in any case of letters, and the payload is
+// the whole event.
 const (
 	contentType     = "content-type"
 	cloudEventsType = "application/cloudevents"
 	ceSource        = "ce_source"
 )
 
-// cloudEvent finds the identity of a CloudEvents event, and the time that its payload has; nothing (rule 0) if the
-// record is none, or has not both a source and an id.
+// cloudEvent finds the identity of a CloudEvents event, and the time that its payload has; nothing
+// (rule 0) if the record is none, or has not both a source and an id.
 func cloudEvent(r *kgo.Record, f *finding) (err error) {
 	if kind := LastHeader(r.Headers, contentType); len(kind) >= len(cloudEventsType) {
 		if bytes.EqualFold(kind[:len(cloudEventsType)], []byte(cloudEventsType)) {
@@ -36,7 +37,8 @@ func cloudEvent(r *kgo.Record, f *finding) (err error) {
 	return nil
 }
 
-// structured reads an event from a payload whose content type is that of CloudEvents followed by suffix.
+// structured reads an event from a payload whose content type is that of CloudEvents followed by
+// suffix.
 func structured(suffix, payload []byte) (finding, error) {
 	format, _, _ := bytes.Cut(suffix, []byte(";"))
 	switch format := strings.ToLower(string(bytes.TrimSpace(format))); {
@@ -73,7 +75,8 @@ func attribute(attributes map[string]json.RawMessage, name string) ([]byte, erro
 	case err != nil || s == "":
 		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q is not a string with something in it", ErrBadPayload, name)
 	case strings.ContainsRune(s, '\uFFFD'):
-		// It stands for whatever is not UTF-8: two ids that differ there only would be taken for one.
+		// It stands for whatever is not UTF-8: two ids that differ there only would be taken for
+		// one.
 		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q has the replacement character or is not UTF-8", ErrBadPayload, name)
 	}
 	return []byte(s), nil

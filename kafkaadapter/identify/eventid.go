@@ -2,8 +2,9 @@ package identify
 
 import "encoding/binary"
 
-// Event ids as the engine is given them. A producer's id from a header or a payload is itself, so that it can be read
-// and looked up; whatever is put together begins with a zero byte and says what it is:
+// Event ids as the engine is given them. A producer's id from a header or a payload is itself, so
+// that it can be read and looked up; whatever is put together begins with a zero byte and says what
+// it is:
 //
 //	the id                                                     from a header or the payload, if it begins with another byte
 //	00 01 | the id                                             if it begins with a zero byte
@@ -11,8 +12,8 @@ import "encoding/binary"
 //	00 03 | topic id 16 | partition u32 | offset u64           a position; big endian, so that offsets sort
 //	00 04 | len(topic) uvarint | topic | one of the first three    with Rules.PerTopic
 //
-// So no two of these are equal unless all their parts are: a reader sees where each part ends. They are in stores for
-// ever; a change is a new number.
+// So no two of these are equal unless all their parts are: a reader sees where each part ends. They
+// are in stores for ever; a change is a new number.
 const (
 	idMark       = 0x00
 	idPlain      = 0x01
@@ -23,7 +24,8 @@ const (
 	positionIDLen = 2 + 16 + 4 + 8
 )
 
-// eventID returns the id of an event that has one of its own. It copies nothing that is an id as it is.
+// eventID returns the id of an event that has one of its own. It copies nothing that is an id as it
+// is.
 func (o *Rules) eventID(topic string, f *finding) []byte {
 	if !o.PerTopic && f.source == nil && f.id[0] != idMark {
 		return f.id

@@ -54,14 +54,16 @@ func inYears(at time.Time) bool {
 	return err == nil
 }
 
-// Ids with a time outside these years are taken for ids of another kind that look the same. Unix milliseconds.
+// Ids with a time outside these years are taken for ids of another kind that look the same. Unix
+// milliseconds.
 const (
 	firstIDTime = 946_684_800_000   // 2000-01-01
 	afterIDTime = 4_102_444_800_000 // 2100-01-01
 )
 
-// An id that was made long before its record, or after it, looks like a UUIDv7 or a ULID and is none, such as a hash that
-// is written as a UUID: its time would put the event into a week that is refused.
+// An id that was made long before its record, or after it, looks like a UUIDv7 or a ULID and is
+// none, such as a hash that is written as a UUID: its time would put the event into a week that is
+// refused.
 const (
 	idBeforeStamp = 366 * 24 * time.Hour
 	idAfterStamp  = 48 * time.Hour

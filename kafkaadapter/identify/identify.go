@@ -1,7 +1,9 @@
-// Package identify finds the id and the time of the event in a Kafka record: in headers, in a CloudEvents envelope, by a
-// function of the application, or in the record's position and timestamp.
+// Package identify finds the id and the time of the event in a Kafka record: in headers, in a
+// CloudEvents envelope, by a function of the application, or in the record's position and
+// timestamp.
 //
-// All of it is safe for concurrent use and does no I/O, apart from what the application's function does.
+// All of it is safe for concurrent use and does no I/O, apart from what the application's function
+// does.
 package identify
 
 import (
@@ -13,22 +15,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Errors of Rules.Of. Each is about one record and returns on every delivery of it, except ErrNoTopicID.
+// Errors of Rules.Of. Each is about one record and returns on every delivery of it, except
+// ErrNoTopicID.
 var (
-	// ErrNoID means that the record has no id and that Rules.NoPosition forbids its position in place of one.
+	// ErrNoID means that the record has no id and that Rules.NoPosition forbids its position in
+	// place of one.
 	ErrNoID = errors.New("hapax: the record has no event id: have its producer set one of Rules.IDHeaders, or read it from the payload with Rules.Payload")
 
-	// ErrNoTime means that the record has no time: no header, no id that contains one, and no timestamp of its own.
+	// ErrNoTime means that the record has no time: no header, no id that contains one, and no
+	// timestamp of its own.
 	ErrNoTime = errors.New("hapax: the record has no time: have its producer set one of Rules.TimeHeaders or the record's timestamp")
 
-	// ErrBadPayload means that the payload is not in the expected format: a CloudEvents event in JSON, or whatever
-	// Rules.Payload reads.
+	// ErrBadPayload means that the payload is not in the expected format: a CloudEvents event in
+	// JSON, or whatever Rules.Payload reads.
 	ErrBadPayload = errors.New("hapax: no event id can be read from the record's payload")
 
-	// ErrNoTopicID means that the record's position is needed in place of an id, and that the topic's own id is not
-	// known. Without it, a topic that is deleted and created again would repeat its positions, and its records would be
-	// duplicates. Brokers send topic ids since Kafka 3.1. The error is not about the record: with the topic's id, the
-	// record can be judged.
+	// ErrNoTopicID means that the record's position is needed in place of an id, and that the
+	// topic's own id is not known. Without it, a topic that is deleted and created again would
+	// repeat its positions, and its records would be duplicates. Brokers send topic ids since Kafka
+	// 3.1. The error is not about the record: with the topic's id, the record can be judged.
 	ErrNoTopicID = errors.New("hapax: the position cannot replace an event id, because the broker does not send the topic's id (Kafka 3.1 does): set Rules.NoPosition or have producers set ids")
 )
 
@@ -39,16 +44,17 @@ type Identity struct {
 
 	IDRule   IDRule
 	TimeRule TimeRule
-	// ApproximateTime means that the time is the record's own timestamp, and that a producer that sends the event again
-	// may stamp it with another one: the engine must look at adjacent weeks too. It is false for a position, which
-	// always comes with the same record and the same timestamp.
+	// ApproximateTime means that the time is the record's own timestamp, and that a producer that
+	// sends the event again may stamp it with another one: the engine must look at adjacent weeks
+	// too. It is false for a position, which always comes with the same record and the same
+	// timestamp.
 	ApproximateTime bool
 	// BadTimes counts the times that were present and could not be read.
 	BadTimes int
 }
 
-// Restore returns the identity that has the given parts, as they were kept in a store or in headers, or false if no
-// identity can have them. BadTimes is not kept.
+// Restore returns the identity that has the given parts, as they were kept in a store or in
+// headers, or false if no identity can have them. BadTimes is not kept.
 func Restore(id []byte, at time.Time, idRule IDRule, timeRule TimeRule) (Identity, bool) {
 	ok := len(id) > 0 && inYears(at) && idRule >= IDHeader && idRule <= IDPosition && timeRule >= TimePayload && timeRule <= TimeRecord
 	return Identity{
@@ -68,7 +74,8 @@ type finding struct {
 	text []byte    // of a CloudEvents payload, not parsed yet; nil if there is none
 }
 
-// Of returns the identity of the event in r; topicID is the id of r's topic. The errors wrap one of the variables above.
+// Of returns the identity of the event in r; topicID is the id of r's topic. The errors wrap one of
+// the variables above.
 func (o *Rules) Of(r *kgo.Record, topicID [16]byte) (Identity, error) {
 	var f finding
 	if err := o.find(r, &f); err != nil {
@@ -133,8 +140,8 @@ func (o *Rules) findHeader(r *kgo.Record, f *finding) error {
 	return nil
 }
 
-// payload calls the application's function. A panic is returned as an error, because the same record would otherwise
-// end the process again after each restart.
+// payload calls the application's function. A panic is returned as an error, because the same
+// record would otherwise end the process again after each restart.
 func (o *Rules) payload(r *kgo.Record) (id []byte, at time.Time, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -194,8 +201,8 @@ func (o *Rules) dateByHeader(id *Identity, r *kgo.Record, f *finding) bool {
 	return false
 }
 
-// LastHeader returns the value of the last header with that name and a value that is not empty, or nil. It is how all
-// rules read a header that a record has more than once.
+// LastHeader returns the value of the last header with that name and a value that is not empty, or
+// nil. It is how all rules read a header that a record has more than once.
 func LastHeader(headers []kgo.RecordHeader, name string) []byte {
 	for i := len(headers) - 1; i >= 0; i-- {
 		if h := &headers[i]; h.Key == name && len(h.Value) > 0 {

@@ -179,7 +179,8 @@ func TestPositionNeedsTheTopicsID(t *testing.T) {
 	}
 }
 
-// The same producer's id under another topic's id is the difference between a topic and its successor of that name.
+// The same producer's id under another topic's id is the difference between a topic and its
+// successor of that name.
 func TestRecreatedTopicHasOtherPositions(t *testing.T) {
 	var o Rules
 	before, _ := o.Of(aRecord(), aTopicID)
@@ -386,8 +387,8 @@ func TestPlainIDIsNotCopied(t *testing.T) {
 	}
 }
 
-// An idSource is what an id is made of: two sources are one event if they are equal after plain has levelled what is
-// meant to be the same.
+// An idSource is what an id is made of: two sources are one event if they are equal after plain has
+// levelled what is meant to be the same.
 type idSource struct {
 	kind              byte
 	topic, source, id string
@@ -445,7 +446,8 @@ func FuzzIDsOfDifferentEventsDiffer(f *testing.F) {
 	})
 }
 
-// Whatever comes in headers and payload: no panic, the same answer twice, and an answer that the engine can take.
+// Whatever comes in headers and payload: no panic, the same answer twice, and an answer that the
+// engine can take.
 func FuzzIdentify(f *testing.F) {
 	f.Add("message_id", "7", "timestamp", "1746619200", "content-type", "text/plain", []byte("v"), int64(1))
 	f.Add("ce_id", "7", "ce_source", "/s", "ce_time", "2025-05-07T12:00:00Z", []byte("v"), int64(1))

@@ -8,25 +8,29 @@
 //		client.CommitUncommittedOffsets(ctx)
 //	}
 //
-// The ids and times of records are those of package identify. The records of a poll are claimed together, each by a claim
-// that commits by itself, before they are handled.
+// The ids and times of records are those of package identify. The records of a poll are claimed
+// together, each by a claim that commits by itself, before they are handled.
 //
 // # What it promises
 //
-// Within retention each event is returned by one Unseen, whatever is polled again: after a crash, a rebalance, a reset of
-// offsets, or because a producer sent it twice. That is still true after a power cut.
+// Within retention each event is returned by one Unseen, whatever is polled again: after a crash, a
+// rebalance, a reset of offsets, or because a producer sent it twice. That is still true after a
+// power cut.
 //
 // # What it does not promise
 //
-// Events are handled at most once. One that was returned is not returned again, also if the process dies before it is
-// handled. Call [Filter.Claim], and [Filter.Release] for what failed, so that these events can be claimed again; then poll
-// them again, by setting the client's offsets back or by not committing them and starting again.
+// Events are handled at most once. One that was returned is not returned again, also if the process
+// dies before it is handled. Call [Filter.Claim], and [Filter.Release] for what failed, so that
+// these events can be claimed again; then poll them again, by setting the client's offsets back or
+// by not committing them and starting again.
 //
-// Offsets are the client's, and nothing ties them to the claims. Commit an offset after Unseen has returned its record: an
-// offset that is committed before, and a crash between the two, leaves out records that nobody has handled. So commit by
-// hand (kgo.DisableAutoCommit), in the order of the loop above.
+// Offsets are the client's, and nothing ties them to the claims. Commit an offset after Unseen has
+// returned its record: an offset that is committed before, and a crash between the two, leaves out
+// records that nobody has handled. So commit by hand (kgo.DisableAutoCommit), in the order of the
+// loop above.
 //
-// Claims belong to the process's store. A partition that moves to a consumer with another store is seen there anew.
+// Claims belong to the process's store. A partition that moves to a consumer with another store is
+// seen there anew.
 //
 // Work that must be done, exactly once with its state and its offset, needs package kafkaadapter.
 package seen
@@ -46,19 +50,21 @@ import (
 
 // Options configure a Filter. Scope must be set.
 type Options struct {
-	// Scope is the logical consumer, such as the name of its group. Filters of one engine with one scope share their
-	// claims.
+	// Scope is the logical consumer, such as the name of its group. Filters of one engine with one
+	// scope share their claims.
 	Scope string
 
-	// Identify finds the id and the time of the event in a record. Records without an id are known by their positions,
-	// which recognise a record that is read again, and not the copy that a producer sends again.
+	// Identify finds the id and the time of the event in a record. Records without an id are known
+	// by their positions, which recognise a record that is read again, and not the copy that a
+	// producer sends again.
 	Identify identify.Rules
 
 	// Window is how long a claim lasts, from its first sighting. 0 = as long as its week is kept.
 	Window time.Duration
 
-	// Reject is told of records that cannot be judged: without a usable id or time, which an error of Identify.Payload
-	// counts as, too old or too new. Unseen leaves them out then. nil: Unseen returns an error for them.
+	// Reject is told of records that cannot be judged: without a usable id or time, which an error
+	// of Identify.Payload counts as, too old or too new. Unseen leaves them out then. nil: Unseen
+	// returns an error for them.
 	Reject func(Claim)
 }
 
@@ -88,16 +94,16 @@ func New(eng *engine.Engine, options Options) (*Filter, error) {
 type Claim struct {
 	Record *kgo.Record
 
-	// Result has the verdict: Claimed for a record that was not seen before, Duplicate for one that was, with the position
-	// of the first sighting in Result.Record.Origin. With another verdict the record must be neither handled nor skipped
-	// without a decision; see [Claim.Err].
+	// Result has the verdict: Claimed for a record that was not seen before, Duplicate for one that
+	// was, with the position of the first sighting in Result.Record.Origin. With another verdict
+	// the record must be neither handled nor skipped without a decision; see [Claim.Err].
 	Result engine.Result
 
 	event engine.Event
 }
 
-// Err returns nil for Claimed and Duplicate, and else why the record is neither. Result.Err is the cause if the verdict is
-// Failed.
+// Err returns nil for Claimed and Duplicate, and else why the record is neither. Result.Err is the
+// cause if the verdict is Failed.
 func (c *Claim) Err() error {
 	switch c.Result.Verdict {
 	case engine.Claimed, engine.Duplicate:
@@ -120,9 +126,9 @@ func (c *Claim) rejected() bool {
 	return false
 }
 
-// Claim claims the events of all records, in their order, and returns a result for each. A copy within the fetches is a
-// Duplicate of the first. Claims are durable on return; they are valid also with an error, which is that of the store or of
-// ctx, and for which some results are Failed.
+// Claim claims the events of all records, in their order, and returns a result for each. A copy
+// within the fetches is a Duplicate of the first. Claims are durable on return; they are valid also
+// with an error, which is that of the store or of ctx, and for which some results are Failed.
 //
 // Errors of the fetches themselves are the caller's to look at (kgo.Fetches.Errors).
 func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error) {
@@ -152,12 +158,13 @@ func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error
 	return claims, err
 }
 
-// Unseen claims the events of all records, and returns those that were not seen before, in their order. With an error no
-// record is returned, and the claims of the call are released, so that the same fetches can be tried again. If that fails,
-// too, the error says so: the records that were claimed are not returned again then.
+// Unseen claims the events of all records, and returns those that were not seen before, in their
+// order. With an error no record is returned, and the claims of the call are released, so that the
+// same fetches can be tried again. If that fails, too, the error says so: the records that were
+// claimed are not returned again then.
 //
-// The error is that of the store, or of a record that is neither new nor seen, such as one that a transaction holds, or one
-// that cannot be judged if Options.Reject is nil.
+// The error is that of the store, or of a record that is neither new nor seen, such as one that a
+// transaction holds, or one that cannot be judged if Options.Reject is nil.
 func (f *Filter) Unseen(ctx context.Context, fetches kgo.Fetches) ([]*kgo.Record, error) {
 	claims, err := f.Claim(ctx, fetches)
 	fresh := make([]*kgo.Record, 0, len(claims))
@@ -185,9 +192,10 @@ func (f *Filter) Unseen(ctx context.Context, fetches kgo.Fetches) ([]*kgo.Record
 // releaseTogether is how many claims one transaction releases.
 const releaseTogether = 4096
 
-// Release takes back those of the claims that are Claimed, durably on return, so that their events can be claimed again: for
-// records that were not handled. Claims that are not there any more are passed over. A claim is released once: after that the
-// event may belong to another caller, whose claim on the same record in the same millisecond looks the same.
+// Release takes back those of the claims that are Claimed, durably on return, so that their events
+// can be claimed again: for records that were not handled. Claims that are not there any more are
+// passed over. A claim is released once: after that the event may belong to another caller, whose
+// claim on the same record in the same millisecond looks the same.
 func (f *Filter) Release(ctx context.Context, claims []Claim) error {
 	for len(claims) > 0 {
 		n := min(len(claims), releaseTogether)

@@ -264,7 +264,8 @@ func TestRacersGetEachEventOnce(t *testing.T) {
 	}
 }
 
-// The power is cut before each write and each sync of an Unseen, and after it; what it returned is not returned again.
+// The power is cut before each write and each sync of an Unseen, and after it; what it returned is
+// not returned again.
 func TestWhatWasReturnedIsNotReturnedAgainAfterAPowerCut(t *testing.T) {
 	m := storetest.NewMem(engine.Identity{})
 	f := filter(t, open(t, m), seen.Options{})
@@ -288,7 +289,8 @@ func TestWhatWasReturnedIsNotReturnedAgainAfterAPowerCut(t *testing.T) {
 	wantUnseen(t, filter(t, open(t, m.CrashClone(0)), seen.Options{}), fetch("a", "b"))
 }
 
-// Each of 300 records is sent twice; the consumer starts again from the beginning after 100 records, without its offsets.
+// Each of 300 records is sent twice; the consumer starts again from the beginning after 100
+// records, without its offsets.
 func TestConsumerOfABroker(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic := b.CreateTopic(t, 3, nil)

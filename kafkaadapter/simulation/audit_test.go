@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// An audit compares what a store holds with what the world knows, before a consumer runs on it. It reads past the store
-// that refuses, and its findings count only if the power stayed on.
+// An audit compares what a store holds with what the world knows, before a consumer runs on it. It
+// reads past the store that refuses, and its findings count only if the power stayed on.
 type audit struct {
 	w     *world
 	eng   *engine.Engine
@@ -47,7 +47,8 @@ func (a *audit) run() {
 	a.checkCoupling()
 }
 
-// checkCalls: no handler of AtMostOnce is called twice, or before its claim is durable; and only a power cut loses events.
+// checkCalls: no handler of AtMostOnce is called twice, or before its claim is durable; and only a
+// power cut loses events.
 func (a *audit) checkCalls() {
 	lost := 0
 	for _, e := range a.w.events {
@@ -131,8 +132,8 @@ func (a *audit) scan(prefix string, fn func(name string, n int64) error) error {
 	})
 }
 
-// checkEffects: an event is claimed if and only if it took effect, once; or it is dead-lettered, and then its handler
-// always fails.
+// checkEffects: an event is claimed if and only if it took effect, once; or it is dead-lettered,
+// and then its handler always fails.
 func (a *audit) checkEffects() {
 	for _, e := range a.w.events {
 		c, claimed := a.claims[e.id]
@@ -172,8 +173,9 @@ func (a *audit) checkOrigins() error {
 	return nil
 }
 
-// checkCoupling: everything below the store's offsets has been judged. With AtMostOnce the claim may have been taken back
-// after a repeat in another partition was acknowledged: then the record that had made it is still to be read.
+// checkCoupling: everything below the store's offsets has been judged. With AtMostOnce the claim
+// may have been taken back after a repeat in another partition was acknowledged: then the record
+// that had made it is still to be read.
 func (a *audit) checkCoupling() {
 	for p, next := range a.offsets {
 		if next > int64(len(a.w.log[p])) {
@@ -198,8 +200,8 @@ func (a *audit) unread(e *event) bool {
 	return false
 }
 
-// finish checks what holds when everything is handled: each event has taken effect or is a dead letter that the broker
-// has.
+// finish checks what holds when everything is handled: each event has taken effect or is a dead
+// letter that the broker has.
 func (a *audit) finish() {
 	a.run()
 	for p, end := range a.w.ends() {

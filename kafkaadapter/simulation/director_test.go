@@ -8,8 +8,8 @@ import (
 // maxMembers bounds the members on a machine.
 const maxMembers = 4
 
-// direct lets members join, leave and lose their network, moves leaders and coordinators, and produces meanwhile. It
-// returns with at least one member whose network works.
+// direct lets members join, leave and lose their network, moves leaders and coordinators, and
+// produces meanwhile. It returns with at least one member whose network works.
 func (m *machine) direct(ctx context.Context) {
 	w := m.w
 	alive := append([]*member(nil), m.joined...)

@@ -15,8 +15,8 @@ import (
 type disk interface {
 	// open opens the store that is on the disk. The power is cut inside the store, if the disk can.
 	open(p *power) (engine.Store, error)
-	// crash is the disk that a power cut at this moment leaves, with so many percent of what is not synced. The store
-	// that is open goes on, on a disk that nobody will look at again.
+	// crash is the disk that a power cut at this moment leaves, with so many percent of what is not
+	// synced. The store that is open goes on, on a disk that nobody will look at again.
 	crash(keep int, rng *rand.Rand) disk
 }
 
@@ -57,7 +57,8 @@ func (d *pebbleDisk) crash(keep int, rng *rand.Rand) disk {
 	return &pebbleDisk{d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rng})}
 }
 
-// A ticker lets the power see each change that is about to be made to a file system. It injects no error.
+// A ticker lets the power see each change that is about to be made to a file system. It injects no
+// error.
 type ticker struct{ p *power }
 
 func (ticker) String() string { return "(ticker)" }

@@ -46,7 +46,8 @@ var faultKinds = []faultKind{
 // cutConnection stands for an error of a broker that ends the connection instead of answering.
 const cutConnection = "connection"
 
-// A trouble is the faults of brokers during one life. Each comes some requests after its installation, for a few requests.
+// A trouble is the faults of brokers during one life. Each comes some requests after its
+// installation, for a few requests.
 type trouble struct {
 	w      *world
 	faults []struct {

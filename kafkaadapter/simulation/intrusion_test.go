@@ -10,7 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// An intrusion is a commit for a partition that is not the store's. The next machine has to stop the partition.
+// An intrusion is a commit for a partition that is not the store's. The next machine has to stop
+// the partition.
 type intrusion struct {
 	partition int
 	kind      error
@@ -21,7 +22,8 @@ type intrusion struct {
 // noticeTime is how long a machine may take to see an intrusion when everything else is handled.
 const noticeTime = time.Minute
 
-// intrude commits an offset while the group has no members. It returns nil if there is nothing to disagree with yet.
+// intrude commits an offset while the group has no members. It returns nil if there is nothing to
+// disagree with yet.
 func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	var recovery kafkaadapter.Recovery
 	i := &intrusion{partition: w.pick(partitions), offset: -1}
@@ -52,7 +54,8 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	return i, recovery, kadm.NewClient(w.out).CommitAllOffsets(context.Background(), group, offsets)
 }
 
-// intrudedLives are a machine that has to see the intrusion, and one that is told to trust the store.
+// intrudedLives are a machine that has to see the intrusion, and one that is told to trust the
+// store.
 func (w *world) intrudedLives(i *intrusion, recovery kafkaadapter.Recovery, p *power) {
 	w.tally.intrusions++
 	w.intrusion = i

@@ -17,8 +17,8 @@ import (
 // longestSync is how long the disk takes at most.
 const longestSync = 2 * time.Millisecond
 
-// A machine is one life of a process with consumers, from the opening of its store until the power is cut or it is
-// stopped.
+// A machine is one life of a process with consumers, from the opening of its store until the power
+// is cut or it is stopped.
 type machine struct {
 	w      *world
 	life   int // counts the world's machines
@@ -43,8 +43,8 @@ const (
 	stoppedLater // when there was time for everything that follows the last batch
 )
 
-// live runs a machine on the world's disk until its power is cut, at the latest when it has handled everything, and
-// leaves the disk to the next one.
+// live runs a machine on the world's disk until its power is cut, at the latest when it has handled
+// everything, and leaves the disk to the next one.
 func (w *world) live(p *power, end ending) {
 	w.machines++
 	m := &machine{w: w, life: w.machines, p: p, wires: &wires{net: w.network, p: p}}
@@ -150,8 +150,8 @@ func (m *machine) consume(end ending) moment {
 	return kind
 }
 
-// settle gives time to what follows the last batch: to handlers of AtMostOnce, too, whose offsets the store has already, and
-// which an orderly end would take back.
+// settle gives time to what follows the last batch: to handlers of AtMostOnce, too, whose offsets
+// the store has already, and which an orderly end would take back.
 func (m *machine) settle() {
 	for quiet := 0; quiet < 10; quiet++ {
 		time.Sleep(m.w.settle / 10)
@@ -161,8 +161,8 @@ func (m *machine) settle() {
 	}
 }
 
-// drained is closed when the store has the offsets of all records, or the machine has ended. A machine that makes no
-// progress is a violation.
+// drained is closed when the store has the offsets of all records, or the machine has ended. A
+// machine that makes no progress is a violation.
 func (m *machine) drained(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -246,8 +246,8 @@ func (m *machine) caughtUp(ctx context.Context) bool {
 
 var errHiccup = errors.New("the handler fails this time")
 
-// handle counts the event and adds its amount to its account, in the transaction. What fails does so after it has
-// written.
+// handle counts the event and adds its amount to its account, in the transaction. What fails does
+// so after it has written.
 func (m *machine) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	e := m.w.event(rec.Event.ID)
 	if !m.p.tick(atHandler) {
@@ -310,8 +310,9 @@ func (m *machine) handleOnce(ctx context.Context, rec *kafkaadapter.Record) erro
 	return nil
 }
 
-// work takes the time of a handler. Where members exchange partitions some handlers are so slow that the group, or the drain
-// timeout, does not wait for them, and some of these do not watch their context.
+// work takes the time of a handler. Where members exchange partitions some handlers are so slow
+// that the group, or the drain timeout, does not wait for them, and some of these do not watch
+// their context.
 func (m *machine) work(ctx context.Context) {
 	w := m.w
 	m.working.Add(1)
@@ -334,7 +335,8 @@ func (m *machine) work(ctx context.Context) {
 	}
 }
 
-// The host keys that handlers write: how often an event took effect, and the sum of the amounts of an account's events.
+// The host keys that handlers write: how often an event took effect, and the sum of the amounts of
+// an account's events.
 const (
 	countPrefix   = "count/"
 	accountPrefix = "account/"

@@ -70,8 +70,8 @@ func (b *member) leave() {
 	<-b.exited
 }
 
-// stopped is called when a partition stops. Only an intrusion, or for a while a fault of the brokers or of the network, may
-// stop one.
+// stopped is called when a partition stops. Only an intrusion, or for a while a fault of the
+// brokers or of the network, may stop one.
 func (b *member) stopped(e *kafkaadapter.StopError) {
 	if b.p.off.Load() {
 		return
@@ -108,7 +108,8 @@ func (b *member) revoked(gone map[string][]int32) {
 	}
 }
 
-// lost is called when the group has taken partitions away at once. AtMostOnce loses what waited for its handler.
+// lost is called when the group has taken partitions away at once. AtMostOnce loses what waited for
+// its handler.
 func (b *member) lost(gone map[string][]int32) {
 	b.revoked(gone)
 	b.w.risk(len(gone[topic]))
@@ -152,9 +153,10 @@ func (b *member) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Re
 	return b.machine.handle(ctx, tx, rec)
 }
 
-// watch looks at a batch before the store has it: no offset goes back, except where AtMostOnce takes claims back, and no
-// member writes for a partition that it was told is gone. A busy machine may tell it before the store has given the partition
-// up (Timeouts.Drain), so that the latter is looked at in virtual time.
+// watch looks at a batch before the store has it: no offset goes back, except where AtMostOnce
+// takes claims back, and no member writes for a partition that it was told is gone. A busy machine
+// may tell it before the store has given the partition up (Timeouts.Drain), so that the latter is
+// looked at in virtual time.
 func (m *machine) watch(batch *engine.Batch) {
 	w := m.w
 	if w.atMostOnce {

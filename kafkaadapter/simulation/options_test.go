@@ -9,7 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// maxBatch is the largest number of records in a batch, and so of the events of a partition that AtMostOnce may lose.
+// maxBatch is the largest number of records in a batch, and so of the events of a partition that
+// AtMostOnce may lose.
 const maxBatch = 8
 
 func (b *member) options() kafkaadapter.Options {
@@ -66,8 +67,9 @@ var (
 func (p pace) client() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SessionTimeout(p.session), kgo.HeartbeatInterval(p.session / 6), kgo.RebalanceTimeout(p.session),
-		// The embedded broker can lose count of who has joined, and then waits for the rebalance timeout, which begins anew with each
-		// attempt to join: attempts of all members together must be rarer.
+		// The embedded broker can lose count of who has joined, and then waits for the rebalance
+		// timeout, which begins anew with each attempt to join: attempts of all members together
+		// must be rarer.
 		kgo.RequestTimeoutOverhead(5 * p.session),
 	}
 }

@@ -10,7 +10,8 @@ import (
 // A moment is a kind of event at which the power can be cut. Each is counted on its own.
 type moment string
 
-// The moments. Apply and sync tick before the store is asked, while it works, and after it has answered.
+// The moments. Apply and sync tick before the store is asked, while it works, and after it has
+// answered.
 const (
 	atApply   moment = "apply"   // a batch is handed to the store
 	atSync    moment = "sync"    // a batch becomes durable
@@ -23,7 +24,8 @@ const (
 // errPower is what everything on a machine without power answers.
 var errPower = errors.New("the power was cut")
 
-// A power is the supply of one machine. It is cut at the nth occurrence of a moment, once, and stays off.
+// A power is the supply of one machine. It is cut at the nth occurrence of a moment, once, and
+// stays off.
 type power struct {
 	kind moment
 	nth  int
@@ -57,8 +59,8 @@ func (p *power) tick(m moment) (on bool) {
 	return !p.off.Load()
 }
 
-// cut switches off. Off comes first: who finds the power on after a sync has returned was durable before what survives
-// was taken.
+// cut switches off. Off comes first: who finds the power on after a sync has returned was durable
+// before what survives was taken.
 func (p *power) cut() {
 	if p.off.Swap(true) {
 		return

@@ -1,19 +1,24 @@
-// Package simulation runs whole consumers on machines whose power is cut again and again: an embedded broker, the real
-// client, the adapter, the engine and a store on a disk that loses what was not synced, all in one process and in virtual
-// time. Between two cuts it looks at the store, and in the end at everything.
+// Package simulation runs whole consumers on machines whose power is cut again and again: an
+// embedded broker, the real client, the adapter, the engine and a store on a disk that loses what
+// was not synced, all in one process and in virtual time. Between two cuts it looks at the store,
+// and in the end at everything.
 //
-// While a machine runs, brokers answer requests with errors or cut connections. Between two machines leaders move, and now and
-// then something else commits for the group: the next machine then has to stop that partition, and to leave its offset alone.
-// One seed of three is for AtMostOnce, the others are for Transactional; some seeds are on Pebble.
+// While a machine runs, brokers answer requests with errors or cut connections. Between two
+// machines leaders move, and now and then something else commits for the group: the next machine
+// then has to stop that partition, and to leave its offset alone. One seed of three is for
+// AtMostOnce, the others are for Transactional; some seeds are on Pebble.
 //
-// There are three forms: a single consumer; members of one process that share an engine and exchange partitions; and pinned
-// processes with a store each. Members with the classic protocol need real time, because the client holds a mutex while it
-// joins a group, unless the tests are built with the tag synctests, with which the client has mutexes that virtual time knows.
+// There are three forms: a single consumer; members of one process that share an engine and
+// exchange partitions; and pinned processes with a store each. Members with the classic protocol
+// need real time, because the client holds a mutex while it joins a group, unless the tests are
+// built with the tag synctests, with which the client has mutexes that virtual time knows.
 //
-// Where wrappers cannot break a rule, -simulate.mutants builds the adapter without it and wants that to be seen.
+// Where wrappers cannot break a rule, -simulate.mutants builds the adapter without it and wants
+// that to be seen.
 //
-// A seed decides what is produced, which handlers fail, where the power is cut and what survives. It does not decide the
-// order in which goroutines run, so a failure need not come back at its first repetition.
+// A seed decides what is produced, which handlers fail, where the power is cut and what survives.
+// It does not decide the order in which goroutines run, so a failure need not come back at its
+// first repetition.
 package simulation
 
 import (
@@ -44,7 +49,8 @@ func newLogger() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// A scale is how much a test does. The race detector makes it slow, Pebble above all, which then checks itself.
+// A scale is how much a test does. The race detector makes it slow, Pebble above all, which then
+// checks itself.
 type scale struct {
 	cuts     int    // power cuts that the test has to come to, at least
 	faults   int    // of brokers, the same
@@ -116,8 +122,8 @@ func worldsOf(seed uint64, onPebble bool, f form, m mutation) ([]*world, error) 
 	return worlds, err
 }
 
-// stuckAfter bounds the real time of one seed. Virtual time does not end if a goroutine waits for something that the bubble
-// does not know, such as a mutex, whose owner waits for time.
+// stuckAfter bounds the real time of one seed. Virtual time does not end if a goroutine waits for
+// something that the bubble does not know, such as a mutex, whose owner waits for time.
 const stuckAfter = 8 * time.Minute
 
 // liveAll lives all lives of a disk.
@@ -139,7 +145,8 @@ func (w *world) liveAll(onPebble bool) {
 	}
 }
 
-// oneLife cuts the power of a machine at a moment of its own, or now and then stops it in an orderly way.
+// oneLife cuts the power of a machine at a moment of its own, or now and then stops it in an
+// orderly way.
 func (w *world) oneLife(onPebble bool) {
 	if w.chance(5) {
 		w.tally.clean++
@@ -170,7 +177,8 @@ func (w *world) oneLife(onPebble bool) {
 	w.live(p, cutWhenIdle)
 }
 
-// downtime is how long it takes until the power is back: mostly within the group's patience, sometimes hours.
+// downtime is how long it takes until the power is back: mostly within the group's patience,
+// sometimes hours.
 func (w *world) downtime() time.Duration {
 	if w.chance(20) {
 		return w.upTo(w.longDown)

@@ -12,7 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A store is an engine.Store on a machine whose power can be cut: from then on it refuses everything.
+// A store is an engine.Store on a machine whose power can be cut: from then on it refuses
+// everything.
 type store struct {
 	engine.Store
 	p        *power

@@ -15,11 +15,13 @@ func classic(seed uint64) form {
 	return form{pace: classicTime, together: true, static: seed%2 == 0}
 }
 
-// Members of one process join, leave, lose their network and exchange partitions; the power is cut for all of them.
+// Members of one process join, leave, lose their network and exchange partitions; the power is cut
+// for all of them.
 //
-// It runs on request only. On a busy machine one run in about ten reports that a member wrote for a partition after it was
-// told that the partition is gone, or that a dead letter of the last batch was not published when the run ended. Neither is
-// explained yet: it may be the adapter, or the simulation.
+// It runs on request only. On a busy machine one run in about ten reports that a member wrote for a
+// partition after it was told that the partition is gone, or that a dead letter of the last batch
+// was not published when the run ended. Neither is explained yet: it may be the adapter, or the
+// simulation.
 func TestMembersThatExchangePartitionsThroughPowerCuts(t *testing.T) {
 	if !*members {
 		t.Skip("run it with: go test ./kafkaadapter/simulation -run Members -simulate.members")

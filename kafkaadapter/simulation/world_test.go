@@ -50,8 +50,8 @@ const (
 	permanent
 )
 
-// A world is all that machines come and go in: a broker, a producer, and what is known of the events. It lives in one
-// bubble of testing/synctest.
+// A world is all that machines come and go in: a broker, a producer, and what is known of the
+// events. It lives in one bubble of testing/synctest.
 type world struct {
 	seed    uint64
 	network *kfake.VirtualNetwork
@@ -97,7 +97,8 @@ type form struct {
 // pods is how many processes there are that know nothing of each other.
 func (f *form) pods() int { return max(1, f.of) }
 
-// global is the number that the brokers have for one of the world's partitions, and local the reverse.
+// global is the number that the brokers have for one of the world's partitions, and local the
+// reverse.
 func (f *form) global(partition int) int32 { return int32(partition*f.pods() + f.ordinal) }
 func (f *form) local(partition int32) int  { return int(partition) / f.pods() }
 
@@ -168,7 +169,8 @@ func newWorld(seed uint64, d disk, f form, m mutation) (*world, error) {
 	return w, w.startProducer()
 }
 
-// beside is a world with the same brokers and another part of the partitions. Its machines have a disk of their own.
+// beside is a world with the same brokers and another part of the partitions. Its machines have a
+// disk of their own.
 func (w *world) beside(d disk, ordinal int) (*world, error) {
 	f := w.form
 	f.ordinal = ordinal
@@ -222,7 +224,8 @@ func (w *world) pick(n int) int {
 // upTo is a time from 0 to d.
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.pick(int(d) + 1)) }
 
-// produce sends n records: new events and repeats of recent and old ones, some of them side by side.
+// produce sends n records: new events and repeats of recent and old ones, some of them side by
+// side.
 func (w *world) produce(n int) error {
 	var sent []*event
 	var records []*kgo.Record
