@@ -303,7 +303,7 @@ func checkGoldenState(t *testing.T, e *engine.Engine) {
 func checkGoldenCounts(t *testing.T, e *engine.Engine, kept uint64) {
 	t.Helper()
 	weeks, err := e.Weeks(context.Background())
-	for deadline := time.Now().Add(10 * time.Second); errors.Is(err, engine.ErrRebuilding) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); errors.Is(err, engine.ErrRebuilding) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 		weeks, err = e.Weeks(context.Background())
 	}

@@ -84,7 +84,7 @@ func (s *tampered) ReadSidecar(name string) ([]byte, error) {
 // eventually waits for what happens behind.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("never: ", what)
 		}
@@ -518,7 +518,7 @@ func TestCloseCutsOffARebuild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Close waits for the scan")
 	}
 	again, err := m.Disk().Open("mem", engine.Identity{})

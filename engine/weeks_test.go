@@ -75,7 +75,7 @@ func wantDrop(t testing.TB, r engine.DropReport, err error, weeks, buckets int, 
 
 func reclaimed(t testing.TB, e *engine.Engine) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := e.Reclaimed(ctx); err != nil {
 		t.Fatal(err)
@@ -379,7 +379,7 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 			return err
 		}
 	}
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for left := true; left; time.Sleep(time.Millisecond) {
 		left = slices.ContainsFunc(bucketsOf(t, m), func(b engine.Bucket) bool { return b.Week < oldest })
 		if _, owed, _ := m.State([]byte("mdrop")); owed {

@@ -25,7 +25,7 @@ func TestBarsOfAnUnfinishedRunEnd(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the bars wait for a run that is over")
 	}
 	for _, stage := range []string{"short of its total", "without a total", "reached", "short again"} {
