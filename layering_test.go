@@ -31,6 +31,7 @@ var rooms = map[string][]string{
 	"engine/storetest":   {"engine", "weekbucket", "internal/sidecar"},
 	"internal/sidecar":   {"engine"},
 	"internal/kafkatest": {},
+	"internal/structure": {},
 	"engine/pebble":      {"engine", "weekbucket", "internal/sidecar"},
 	"engine/bolt":        {"engine", "weekbucket", "internal/sidecar"},
 	"telemetry":          {"engine", "weekbucket"},

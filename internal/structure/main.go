@@ -1,0 +1,80 @@
+// Command structure prints how far the packages of this module are untangled: which of their files
+// depend on each other in a circle, and how many methods their largest types have.
+//
+//	go run ./internal/structure              # every package of the module
+//	go run ./internal/structure ./engine/... # some of them
+//	go run ./internal/structure -files ./kafkaadapter
+//
+// File A depends on file B if A uses a package-level name or a method that B declares. Files that
+// depend on each other directly or through others form a circle: none of them can be understood
+// alone. Test files are left out. The test of this package holds the figures to limits.txt.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"text/tabwriter"
+)
+
+func main() {
+	files := flag.Bool("files", false, "list the files of each circle, too")
+	flag.Parse()
+	packages, err := measure(flag.Args()...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "structure:", err)
+		os.Exit(1)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "package\tfiles\tfiles in circles\tlargest types (methods)")
+	for _, p := range packages {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", p.name, p.files, p.circleSizes(), p.largestTypes())
+	}
+	_ = w.Flush() // standard output may be gone
+	if !*files {
+		return
+	}
+	for _, p := range packages {
+		for _, circle := range p.circles {
+			fmt.Printf("\n%s, a circle of %d files:\n", p.name, len(circle))
+			for _, file := range circle {
+				fmt.Printf("\t%s uses %s\n", file, strings.Join(p.usesInside(file, circle), " "))
+			}
+		}
+	}
+}
+
+// circleSizes are the sizes of the circles, as in 13+7+2.
+func (p *figures) circleSizes() string {
+	if len(p.circles) == 0 {
+		return "-"
+	}
+	var sizes []string
+	for _, circle := range p.circles {
+		sizes = append(sizes, fmt.Sprint(len(circle)))
+	}
+	return strings.Join(sizes, "+")
+}
+
+// largestTypes names up to three types with more than half of the methods that a type may have.
+func (p *figures) largestTypes() string {
+	var all []string
+	for _, t := range p.types[:min(len(p.types), 3)] {
+		if 2*t.methods > mostMethods || len(all) == 0 {
+			all = append(all, fmt.Sprintf("%s %d", t.name, t.methods))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// usesInside names what the file uses of other files of its circle.
+func (p *figures) usesInside(file string, circle []string) (uses []string) {
+	for _, other := range circle {
+		if names := p.uses[file][other]; other != file && len(names) > 0 {
+			uses = append(uses, path.Base(other)+"("+strings.Join(names, " ")+")")
+		}
+	}
+	return uses
+}
