@@ -1,4 +1,4 @@
-package hapax_test
+package compat
 
 import (
 	"context"

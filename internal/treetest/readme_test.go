@@ -1,4 +1,4 @@
-package hapax_test
+package treetest
 
 import (
 	"fmt"
@@ -85,7 +85,7 @@ func TestArchitectureDrawsTheRooms(t *testing.T) {
 			continue // the root holds no code
 		}
 		if got, ok := drawn[room]; !ok || !slices.Equal(got, slices.Sorted(slices.Values(allowed))) {
-			t.Errorf("docs/architecture.md draws %s -> %v, layering_test.go allows %v", room, got, allowed)
+			t.Errorf("docs/architecture.md draws %s -> %v, internal/treetest/layering_test.go allows %v", room, got, allowed)
 		}
 		delete(drawn, room)
 	}

@@ -1,4 +1,4 @@
-package hapax_test
+package treetest
 
 import (
 	"fmt"
@@ -64,7 +64,7 @@ func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {
 }
 
 func TestPlantedImportIsSeen(t *testing.T) {
-	got := breaches(t, "testdata/planted")
+	got := breaches(t, "internal/treetest/testdata/planted")
 	if len(got) != 1 || !strings.Contains(got[0], "bloom imports engine") {
 		t.Fatalf("a bloom that imports the engine: %q", got)
 	}

@@ -1,4 +1,4 @@
-package hapax_test
+package treetest
 
 import (
 	"io/fs"

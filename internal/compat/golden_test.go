@@ -1,4 +1,6 @@
-package hapax_test
+// Package compat tests the engine on both stores, across builds and opens: stores that the first
+// build of each format wrote, and options that change between two opens.
+package compat
 
 import (
 	"context"
@@ -27,7 +29,7 @@ import (
 // what opens them is a build that opens the stores of its users. A build of a new format adds its
 // own beside them:
 //
-//	go test . -run TestGoldenStores -write-golden
+//	go test ./internal/compat -run TestGoldenStores -write-golden
 var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format, where there are none")
 
 var goldenKinds = map[string]func(dir string) (engine.Store, error){
