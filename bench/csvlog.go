@@ -13,38 +13,31 @@ import (
 	"time"
 )
 
-// A logReader reads an event log: CSV with a header line, columns "id" and "time" (RFC 3339),
-// others are ignored. A gzip'd log is recognized by its first bytes.
+// A logReader reads an event log: CSV with a header line and columns "id" and "time" (RFC 3339);
+// other columns are ignored. A gzip'd log is recognized by its first bytes.
 //
-// A row that is not an event is a *rowError, and the next call goes on behind it. One damaged row
-// never takes others with it: a quoted field may contain line breaks, but where a quote does not
-// end within a few lines, or what it encloses is not an event, the line it stands on is rejected
-// alone.
+// A row is one line, so that a stray quote rejects its own line and no other: a quoted field cannot
+// contain a line end.
 type logReader struct {
-	in    *bufio.Reader
+	lines *bufio.Scanner
+	text  *bufio.Reader // of the line that row parses
+	row   *csv.Reader
 	close func() error
 
-	line    int    // number of the last line read, from 1
-	pending []line // lines read ahead, to be read again
-	columns int
-	id, at  int // columns
-	blank   uint64
+	line   int  // number of the last line read, from 1
+	long   bool // the line is longer than maxLineBytes; the scanner has its end only
+	id, at int  // columns
+	blank  uint64
 }
 
-type line struct {
-	number int
-	text   []byte // without its end
-	reason string // why it cannot be a row, "" if it can
-}
-
-// A row is one event of a log. ID is valid until the next call of next.
+// A row is one event of a log.
 type row struct {
 	Line int
-	ID   []byte
+	ID   string
 	Time time.Time
 }
 
-// A rowError says why a row is not an event.
+// A rowError says why a row is not an event. The rows after it can be read.
 type rowError struct {
 	Line   int
 	Reason string
@@ -52,10 +45,7 @@ type rowError struct {
 
 func (e *rowError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
-const (
-	maxLineBytes  = 1 << 20
-	maxQuoteLines = 64 // that one quoted field may span
-)
+const maxLineBytes = 1 << 20
 
 // openLog opens a log by its path.
 func openLog(path string) (*logReader, error) {
@@ -74,33 +64,47 @@ func openLog(path string) (*logReader, error) {
 
 // newLogReader reads the header.
 func newLogReader(in io.Reader) (*logReader, error) {
-	b := bufio.NewReaderSize(in, 1<<16)
+	b := bufio.NewReader(in)
+	in = b
 	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1F, 0x8B}) {
 		z, err := gzip.NewReader(b)
 		if err != nil {
 			return nil, fmt.Errorf("gzip: %w", err)
 		}
-		b = bufio.NewReaderSize(z, 1<<16)
+		in = z
 	}
-	r := &logReader{in: b, close: func() error { return nil }}
+	r := &logReader{lines: bufio.NewScanner(in), text: bufio.NewReader(nil), close: func() error { return nil }, id: -1, at: -1}
+	r.lines.Buffer(make([]byte, 1<<16), 2*maxLineBytes)
+	r.lines.Split(r.splitLine)
+	r.row = csv.NewReader(r.text) // which it uses as it is
+	r.row.ReuseRecord = true
 	return r, r.header()
 }
 
+// splitLine is bufio.ScanLines, except that it skips the beginning of a line that is too long.
+func (r *logReader) splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	advance, token, err = bufio.ScanLines(data, atEOF)
+	if advance == 0 && len(data) > maxLineBytes {
+		r.long = true
+		return len(data), nil, nil
+	}
+	return advance, token, err
+}
+
 func (r *logReader) header() error {
-	l, err := r.readLine()
-	if errors.Is(err, io.EOF) {
+	if !r.lines.Scan() && !r.long {
+		if err := r.lines.Err(); err != nil {
+			return readError(err)
+		}
 		return errors.New("the file is empty: a log begins with a header line such as id,time,source")
 	}
-	if err != nil {
-		return err
-	}
-	names, err := splitRow(bytes.TrimPrefix(l.text, []byte("\xEF\xBB\xBF")))
-	if err != nil || l.reason != "" {
+	r.line++
+	names, err := r.fields(bytes.TrimPrefix(r.lines.Bytes(), []byte("\xEF\xBB\xBF")))
+	if err != nil || r.long {
 		return errors.New("the header line is not CSV: a log begins with a header line such as id,time,source")
 	}
-	r.columns, r.id, r.at = len(names), -1, -1
 	for i, name := range names {
-		switch strings.ToLower(strings.TrimSpace(string(name))) {
+		switch strings.ToLower(strings.TrimSpace(name)) {
 		case "id":
 			r.id = i
 		case "time":
@@ -108,7 +112,7 @@ func (r *logReader) header() error {
 		}
 	}
 	if r.id < 0 || r.at < 0 {
-		return fmt.Errorf("the first line %.60q names no columns id and time: add a header line such as id,time,source", l.text)
+		return fmt.Errorf("the first line %.60q names no columns id and time: add a header line such as id,time,source", r.lines.Bytes())
 	}
 	return nil
 }
@@ -116,134 +120,57 @@ func (r *logReader) header() error {
 // next returns the next event, a *rowError for a row that is none, io.EOF at the end, or what ended
 // the reading early.
 func (r *logReader) next() (row, error) {
-	for {
-		l, err := r.readLine()
-		switch {
-		case err != nil:
-			return row{}, err
-		case l.reason != "":
-			return row{}, &rowError{l.number, l.reason}
-		case len(l.text) == 0:
-			r.blank++
-			continue
+	for r.lines.Scan() {
+		r.line++
+		if len(r.lines.Bytes()) > 0 || r.long {
+			return r.parse(r.lines.Bytes())
 		}
-		if bytes.Count(l.text, []byte{'"'})%2 == 1 {
-			return r.nextQuoted(l)
-		}
-		return r.parse(l.number, l.text)
+		r.blank++
 	}
+	if err := r.lines.Err(); err != nil {
+		return row{}, readError(err)
+	}
+	if r.long { // and the end of the file is that of the line
+		r.line++
+		return r.parse(nil)
+	}
+	return row{}, io.EOF
 }
 
-// nextQuoted reads a row whose first line ends inside quotes.
-func (r *logReader) nextQuoted(first line) (row, error) {
-	text := bytes.Clone(first.text)
-	var ahead []line
-	for len(ahead) < maxQuoteLines && len(text) < maxLineBytes {
-		l, err := r.readLine()
-		if err != nil {
-			break // it comes again, behind the lines read ahead
-		}
-		l.text = bytes.Clone(l.text)
-		ahead = append(ahead, l)
-		text = append(append(text, '\n'), l.text...)
-		if bytes.Count(l.text, []byte{'"'})%2 == 0 {
-			continue
-		}
-		if ev, err := r.parse(first.number, text); err == nil {
-			return ev, nil
-		}
-		break
+func (r *logReader) parse(text []byte) (row, error) {
+	ev := row{Line: r.line}
+	reject := func(format string, args ...any) (row, error) {
+		return row{}, &rowError{ev.Line, fmt.Sprintf(format, args...)}
 	}
-	r.pending = append(ahead, r.pending...)
-	return row{}, &rowError{first.number, "a quote is not closed"}
-}
-
-func (r *logReader) parse(number int, text []byte) (row, error) {
-	fields, err := splitRow(text)
+	if r.long {
+		r.long = false
+		return reject("longer than %d bytes", maxLineBytes)
+	}
+	fields, err := r.fields(text)
 	switch {
 	case err != nil:
-		return row{}, &rowError{number, "not CSV: " + err.Error()}
-	case len(fields) != r.columns:
-		return row{}, &rowError{number, fmt.Sprintf("%d columns, the header has %d", len(fields), r.columns)}
-	case len(fields[r.id]) == 0:
-		return row{}, &rowError{number, "no id"}
-	case len(fields[r.at]) == 0:
-		return row{}, &rowError{number, "no time"}
+		return reject("not CSV: %v", err)
+	case fields[r.id] == "":
+		return reject("no id")
+	case fields[r.at] == "":
+		return reject("no time")
 	}
-	ev := row{Line: number, ID: fields[r.id]}
-	if err := ev.Time.UnmarshalText(fields[r.at]); err != nil {
-		return row{}, &rowError{number, fmt.Sprintf("time %.40q is not RFC 3339", fields[r.at])}
+	ev.ID = fields[r.id]
+	if err := ev.Time.UnmarshalText([]byte(fields[r.at])); err != nil {
+		return reject("time %.40q is not RFC 3339", fields[r.at])
 	}
 	return ev, nil
 }
 
-// splitRow takes a row apart. The fields are part of text where nothing is quoted.
-func splitRow(text []byte) ([][]byte, error) {
-	if bytes.IndexByte(text, '"') < 0 {
-		return bytes.Split(text, []byte{','}), nil
+// fields returns the fields of a line, which are as many as those of the header.
+func (r *logReader) fields(text []byte) ([]string, error) {
+	r.text.Reset(bytes.NewReader(text))
+	fields, err := r.row.Read()
+	var parse *csv.ParseError
+	if errors.As(err, &parse) {
+		err = parse.Err // its line and column count from the start of text
 	}
-	c := csv.NewReader(bytes.NewReader(text))
-	c.FieldsPerRecord = -1
-	values, err := c.Read()
-	if err != nil {
-		var parse *csv.ParseError
-		if errors.As(err, &parse) {
-			err = parse.Err
-		}
-		return nil, err
-	}
-	fields := make([][]byte, len(values))
-	for i, v := range values {
-		fields[i] = []byte(v)
-	}
-	return fields, nil
-}
-
-// readLine returns the next line, without LF or CRLF. The text is valid until the next call. A line
-// that the end of a broken file cuts off is returned as one that is no row, and the error by the
-// next call.
-func (r *logReader) readLine() (line, error) {
-	if len(r.pending) > 0 {
-		l := r.pending[0]
-		r.pending = r.pending[1:]
-		return l, nil
-	}
-	text, err := r.in.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		return r.readLongLine(bytes.Clone(text))
-	}
-	return r.endLine(text, err)
-}
-
-func (r *logReader) readLongLine(text []byte) (line, error) {
-	for {
-		part, err := r.in.ReadSlice('\n')
-		if len(text) <= maxLineBytes {
-			text = append(text, part...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		l, err := r.endLine(text, err)
-		if len(l.text) > maxLineBytes {
-			l.reason = fmt.Sprintf("longer than %d bytes", maxLineBytes)
-		}
-		return l, err
-	}
-}
-
-// endLine makes a line of what was read until err.
-func (r *logReader) endLine(text []byte, err error) (line, error) {
-	if len(text) == 0 && err != nil {
-		return line{}, readError(err)
-	}
-	r.line++
-	l := line{number: r.line, text: text}
-	if err != nil && !errors.Is(err, io.EOF) {
-		l.reason = "cut off: " + readError(err).Error()
-	}
-	l.text = bytes.TrimSuffix(bytes.TrimSuffix(l.text, []byte{'\n'}), []byte{'\r'})
-	return l, nil
+	return fields, err
 }
 
 func readError(err error) error {

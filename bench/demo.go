@@ -171,7 +171,7 @@ func readRecordedLog() ([]engine.Event, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the bundled log: %w", err)
 		}
-		events = append(events, engine.Event{Scope: DefaultScope, ID: bytes.Clone(ev.ID), Time: ev.Time})
+		events = append(events, engine.Event{Scope: DefaultScope, ID: []byte(ev.ID), Time: ev.Time})
 	}
 }
 
