@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -253,7 +254,7 @@ func (d *dropping) after() (err error) {
 	if r.FilesAfter, err = d.e.claimFileBytes(); err != nil {
 		return err
 	}
-	made, err := d.e.store.BucketBytes(engine.Bucket{Scope: duringScope, Week: d.source.Latest})
+	made, err := d.e.store.BucketBytes(storage.Bucket{Scope: duringScope, Week: d.source.Latest})
 	if err != nil {
 		return err
 	}
@@ -274,7 +275,7 @@ func (d *dropping) after() (err error) {
 // held is the store's estimate of what the dropped week still occupies.
 func (d *dropping) held() (sum uint64, err error) {
 	for _, scope := range d.weeks[0].Scopes {
-		n, err := d.e.store.BucketBytes(engine.Bucket{Scope: scope.Scope, Week: d.weeks[0].Week})
+		n, err := d.e.store.BucketBytes(storage.Bucket{Scope: scope.Scope, Week: d.weeks[0].Week})
 		if err != nil {
 			return 0, err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -231,7 +232,7 @@ const restLimit = time.Minute
 // comeToRest waits until the store writes nothing any more, for half a second, or the limit has
 // passed.
 func comeToRest(ctx context.Context, e *opened, limit time.Duration) error {
-	last, still := engine.Usage{}, 0
+	last, still := storage.Usage{}, 0
 	for end := time.Now().Add(limit); still < 5 && time.Now().Before(end); {
 		u, err := e.store.Usage()
 		if err != nil {
@@ -260,7 +261,7 @@ func pairLike(ev *engine.Event, now time.Time) (rawPair, error) {
 	if err != nil {
 		return rawPair{}, err
 	}
-	return rawPair{engine.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), recordLike(ev, now)}, nil
+	return rawPair{storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), recordLike(ev, now)}, nil
 }
 
 // recordLike is a value of the size that the engine's record of a claim on ev has.

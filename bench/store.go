@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A StoreName selects the store of a run. The empty name is Pebble.
@@ -24,7 +25,7 @@ const (
 
 // A storeKind is what a run has to know of a store.
 type storeKind struct {
-	open func(dir string, smallTables bool) (engine.Store, error)
+	open func(dir string, smallTables bool) (storage.Store, error)
 	raw  func(dir string) (rawStore, error)
 	// holdsClaims reports whether claims are kept in the file of that name, as opposed to logs and
 	// sidecars.
@@ -33,14 +34,14 @@ type storeKind struct {
 
 var storeKinds = map[StoreName]storeKind{
 	Pebble: {
-		open: func(dir string, small bool) (engine.Store, error) {
+		open: func(dir string, small bool) (storage.Store, error) {
 			return pebble.Open(dir, pebble.Options{SmallTables: small})
 		},
 		raw:         openRawPebble,
 		holdsClaims: func(file string) bool { return strings.HasSuffix(file, ".sst") },
 	},
 	Bolt: {
-		open: func(dir string, small bool) (engine.Store, error) {
+		open: func(dir string, small bool) (storage.Store, error) {
 			if small {
 				return nil, fmt.Errorf("%w: %s has no tables to make small: leave --small-tables out", ErrUsage, Bolt)
 			}
@@ -65,7 +66,7 @@ func (n StoreName) kind() (storeKind, error) {
 // An opened engine, and the store under it for questions about sizes. The engine owns the store.
 type opened struct {
 	*engine.Engine
-	store engine.Store
+	store storage.Store
 	kind  storeKind
 	dir   string
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Errors of Add, which an AddError wraps.
@@ -82,7 +84,7 @@ func (tx *Tx) add(prefix, key []byte, delta int64) error {
 			return err
 		}
 	} else {
-		w = txWrite{StateWrite: StateWrite{Key: bytes.Clone(tx.key)}, sum: &txSum{delta: delta}}
+		w = txWrite{StateWrite: storage.StateWrite{Key: bytes.Clone(tx.key)}, sum: &txSum{delta: delta}}
 	}
 	tx.adds = true
 	return tx.keepWrite(w)
@@ -103,10 +105,10 @@ type txSum struct {
 func (w *txWrite) plus(delta int64) (txWrite, error) {
 	if w.sum != nil {
 		total, err := addTo(w.Key, integer(w.sum.delta), delta)
-		return txWrite{StateWrite: StateWrite{Key: w.Key}, sum: &txSum{delta: total}}, err
+		return txWrite{StateWrite: storage.StateWrite{Key: w.Key}, sum: &txSum{delta: total}}, err
 	}
 	total, err := addTo(w.Key, sumOf(w.Value, w.Value != nil), delta)
-	return txWrite{StateWrite: StateWrite{w.Key, EncodeInt64(total)}}, err
+	return txWrite{StateWrite: storage.StateWrite{Key: w.Key, Value: EncodeInt64(total)}}, err
 }
 
 // resolve returns the value of a write on top of what the store has.

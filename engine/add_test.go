@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -258,11 +259,11 @@ func TestAddsToKeysThatTheCacheHasLostBuildOnBatchesUnderWay(t *testing.T) {
 }
 
 func TestAddsOfOneBatchAreOneWrite(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	writes := map[uint64]int{}
 	store := &tampered{Mem: m}
 	release := make(chan struct{})
-	store.apply = func(b *engine.Batch) (func() error, error) {
+	store.apply = func(b *storage.Batch) (func() error, error) {
 		<-release
 		for _, w := range b.State {
 			if string(w.Key) == "hk" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -57,7 +58,7 @@ func TestBatchInWhichTheStoreFailsReturnsWhatWasDecided(t *testing.T) {
 		{engine.MaxBatchEvents + 300, engine.MaxBatchEvents},
 	} {
 		full := errors.New("no space left")
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		synced := make(syncs, 1000)
 		var asked atomic.Int32
 		e := open(t, m, engine.Options{Observer: synced, Clock: func() time.Time {

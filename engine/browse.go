@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A Claim is a durable claim in a bucket. ID is the caller's own copy.
@@ -30,7 +32,7 @@ const claimsPerPage = 256
 // The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
 // the store fails. It is a tool for operators and audits: what it reads stays in the store until it
 // ends, and a Pebble store sorts the claims of the bucket that it has in memory first.
-func (e *Engine) Claims(ctx context.Context, b Bucket, after []byte) iter.Seq2[Claim, error] {
+func (e *Engine) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
 	return func(yield func(Claim, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		pages, result, err := e.claimPages(ctx, b, after)
@@ -59,7 +61,7 @@ func (e *Engine) Claims(ctx context.Context, b Bucket, after []byte) iter.Seq2[C
 
 // claimPages scans a bucket in a goroutine of its own, which Close ends, and closes pages when the
 // scan has ended, with its result.
-func (e *Engine) claimPages(ctx context.Context, b Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
+func (e *Engine) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +71,7 @@ func (e *Engine) claimPages(ctx context.Context, b Bucket, after []byte) (pages 
 	if err := e.enter(); err != nil {
 		return nil, nil, err
 	}
-	span := Span{Prefix: b.AppendPrefix(nil)}
+	span := storage.Span{Prefix: b.AppendPrefix(nil)}
 	if len(after) > 0 {
 		span.From = append(b.AppendKey(nil, after), 0)
 	}
@@ -82,7 +84,7 @@ func (e *Engine) claimPages(ctx context.Context, b Bucket, after []byte) (pages 
 	return pages, result, nil
 }
 
-func (e *Engine) sendClaims(ctx context.Context, b Bucket, span Span, pages chan<- []Claim) error {
+func (e *Engine) sendClaims(ctx context.Context, b storage.Bucket, span storage.Span, pages chan<- []Claim) error {
 	scan, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.work, cancel)()
@@ -105,7 +107,7 @@ func (e *Engine) sendClaims(ctx context.Context, b Bucket, span Span, pages chan
 		}
 	}
 	err := e.store.Scan(scan, span, func() {}, func(key, record []byte) error {
-		_, id, err := ParseKey(key)
+		_, id, err := storage.ParseKey(key)
 		if err != nil {
 			return err
 		}
@@ -145,7 +147,7 @@ func (e *Engine) Offsets(ctx context.Context, group string) iter.Seq2[GroupOffse
 			yield(GroupOffset{}, err)
 			return
 		}
-		span := Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
+		span := storage.Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
 		for kv, err := range e.pages(ctx, span, 0) {
 			var o GroupOffset
 			if err == nil {

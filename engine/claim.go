@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 	"github.com/zeebo/xxh3"
 )
@@ -257,7 +258,7 @@ func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, 
 		return false
 	}
 	*c = candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
-	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
+	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
 	c.hash = e.hash(r.key(&c.place))
 	return true

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // A group is what one batch of the store carries and who waits for it. It is the committer's until
 // it is handed over, then the applier's, then the releaser's.
 type group struct {
-	batch   Batch
+	batch   storage.Batch
 	changes bool // the batch is to be applied
 	journal journalWriter
 	records []byte // arena of the batch's records
@@ -45,7 +46,7 @@ func (g *group) reset() {
 	clear(g.after)
 	g.journal.reset()
 	*g = group{
-		batch:    Batch{Claims: g.batch.Claims[:0], State: g.batch.State[:0], Journal: g.batch.Journal[:0]},
+		batch:    storage.Batch{Claims: g.batch.Claims[:0], State: g.batch.State[:0], Journal: g.batch.Journal[:0]},
 		journal:  g.journal,
 		records:  g.records[:0],
 		requests: g.requests[:0],
@@ -246,7 +247,7 @@ func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	}
 	at := len(g.records)
 	g.records = appendRecord(g.records, rec, topic)
-	g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
+	g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
 	g.claims++
 	g.bytes += len(key) + len(g.records) - at
 	e.put.add(key, c.hash, *rec)

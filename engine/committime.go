@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
 
 // PutCommitTime sets a key to the time at which the transaction commits, by the clock of the
 // engine, in microseconds since 1970 and in the form of EncodeInt64. It reads nothing. While the
@@ -23,7 +27,7 @@ func (tx *Tx) putCommitTime(prefix, key []byte) error {
 		return nil
 	}
 	now := EncodeInt64(tx.e.now().UnixMicro())
-	return tx.keepWrite(txWrite{StateWrite: StateWrite{join(tx.key, nil), now}, atCommit: true})
+	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: join(tx.key, nil), Value: now}, atCommit: true})
 }
 
 // commitTime returns the time of the batch that is being decided. The committer alone calls it.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -409,7 +410,7 @@ func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
 func TestReopenedClaimsAreCountedOnceWhereverTheFiltersComeFrom(t *testing.T) {
 	c := &clock{t: noon}
 	o := engine.Options{ExpectedPerWeek: 64, Clock: c.now}.WithSnapshotEvery(8)
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, o)
 	const n = 30
 	check := func(e *engine.Engine, opened int) {

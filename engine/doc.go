@@ -10,8 +10,8 @@
 // with another Add; Engine.Get and Engine.Scan read outside one, and return only values that would
 // survive a power cut.
 //
-// The engine keeps nothing itself: a Store does (packages engine/pebble and engine/bolt). It owns
-// the Store contract, the keys (key.go), the records (record.go), the filters and their journal
+// The engine keeps nothing itself: a store does (packages engine/pebble and engine/bolt; package
+// engine/storage is their contract). It owns the records (record.go), the filters and their journal
 // (screen.go, journal.go, snapshot.go), and the order in which things happen:
 //
 //	callers ──prepare──▶ committer ──batch──▶ applier ──Apply──▶ store
@@ -30,5 +30,5 @@
 // prefetch.go, transactions.go, reservations.go, lane.go and part.go are transactions; keys.go is
 // the application's keys, pages.go, txscan.go and writelog.go are iterating over them, browse.go
 // over claims and offsets; lease.go is how a pending claim is finished; weeks.go is retention;
-// open.go is recovery; store.go is the contract.
+// open.go is recovery.
 package engine

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
 func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, engine.Options{})
 	syncing, synced := make(chan struct{}, 10), make(chan struct{})
 	m.Before(storetest.OpWait, func(int) error {
@@ -119,7 +120,7 @@ func soon[T any](t *testing.T, ch <-chan T, goOn func()) (x T) {
 }
 
 func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, engine.Options{})
 	goOn := committing(t, m, e, storetest.OpWait) // what it claims shows, and is not durable
 	v, ended := told(e)
@@ -143,7 +144,7 @@ func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T
 }
 
 func TestDurableAtCommitWaitsUntilACommitShows(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, engine.Options{})
 	goOn := committing(t, m, e, storetest.OpApply) // it is decided, and does not show
 	v, ended := told(e)

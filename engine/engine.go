@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -20,7 +21,7 @@ import (
 // waits for a transaction (members of the lane wait for a turn before they begin, lane.go), and no
 // lock is held during I/O or while a closure runs.
 type Engine struct {
-	store Store
+	store storage.Store
 	opt   Options
 	seed  uint64
 
@@ -78,7 +79,7 @@ type Engine struct {
 }
 
 // Identity returns the store's identity.
-func (e *Engine) Identity() Identity { return e.store.Identity() }
+func (e *Engine) Identity() storage.Identity { return e.store.Identity() }
 
 // Err returns nil while the engine works, and an error that wraps ErrStopped and the cause once its
 // store has failed.

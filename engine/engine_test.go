@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -35,7 +36,7 @@ func (c *clock) set(t time.Time) {
 	c.t = t
 }
 
-func open(t testing.TB, store engine.Store, o engine.Options) *engine.Engine {
+func open(t testing.TB, store storage.Store, o engine.Options) *engine.Engine {
 	t.Helper()
 	if o.Clock == nil {
 		o.Clock = (&clock{t: noon}).now
@@ -57,7 +58,7 @@ func open(t testing.TB, store engine.Store, o engine.Options) *engine.Engine {
 
 func openMem(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem) {
 	t.Helper()
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	return open(t, m, o), m
 }
 
@@ -175,7 +176,7 @@ func TestTransactionCommitsAllOrNothing(t *testing.T) {
 func TestReopenFindsClaims(t *testing.T) {
 	for _, n := range []int{0, 1, 5000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			m := storetest.NewMem(engine.Identity{})
+			m := storetest.NewMem(storage.Identity{})
 			e := open(t, m, engine.Options{})
 			events := make([]engine.Event, n)
 			for i := range events {

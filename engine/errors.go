@@ -64,19 +64,6 @@ var (
 	// disk can tell. It comes with ErrStopped. Close the engine, open the store again and look: run
 	// again, the event is a Duplicate or Claimed.
 	ErrOutcomeUnknown = errors.New("hapax: the store failed during the commit, its outcome is unknown: open the store again and look")
-
-	// ErrDamaged says that bytes of the store are not what was written. No byte was changed by
-	// finding out.
-	ErrDamaged = errors.New("hapax: the store is damaged: restore a backup, or start with an empty directory and decide which events to process again")
-
-	// ErrNewerFormat says that a newer build wrote the store. No byte was changed.
-	ErrNewerFormat = errors.New("hapax: the store was written in a newer format: use the newer build")
-
-	// ErrLocked says that another engine, in this process or another one, has the directory open.
-	ErrLocked = errors.New("hapax: the directory is in use by another process or engine: one writer per directory")
-
-	// ErrForeign says that the directory or file is not a store of the kind that was asked for.
-	ErrForeign = errors.New("hapax: not a store of this kind")
 )
 
 // An EventError says which field of an event the engine refuses, and why. The event was not judged

@@ -6,6 +6,7 @@ import (
 	"log"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -13,7 +14,7 @@ import (
 // they do not conflict.
 func ExampleTx_Add() {
 	ctx := context.Background()
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -141,13 +142,13 @@ func (w *witness) check(t *testing.T, m *storetest.Mem) {
 
 // prepared returns a store in which something is already to be found.
 func prepared(t *testing.T) *storetest.Mem {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, engine.Options{})
 	claim(t, e, event("first"))
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := m.Disk().Open("mem", engine.Identity{})
+	m, err := m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,14 +280,14 @@ func TestAFailedSyncAnswersAllWaiters(t *testing.T) {
 // hasty is a store that says at once what is not yet true: that a batch is durable.
 type hasty struct{ *storetest.Mem }
 
-func (h hasty) Apply(b *engine.Batch) (func() error, error) {
+func (h hasty) Apply(b *storage.Batch) (func() error, error) {
 	_, err := h.Mem.Apply(b)
 	return func() error { return nil }, err
 }
 
 // lostAfterPowerCut counts the claims and transactions that were acknowledged and are not there
 // after a power cut.
-func lostAfterPowerCut(t *testing.T, m *storetest.Mem, store engine.Store) (lost int) {
+func lostAfterPowerCut(t *testing.T, m *storetest.Mem, store storage.Store) (lost int) {
 	e := open(t, store, engine.Options{})
 	for i := range 5 {
 		wantVerdict(t, claim(t, e, event(fmt.Sprint("own", i))), engine.Claimed)
@@ -304,11 +305,11 @@ func lostAfterPowerCut(t *testing.T, m *storetest.Mem, store engine.Store) (lost
 }
 
 func TestAcknowledgedSurvivesAPowerCutAndTheCheckNoticesAStoreThatDoesNotSync(t *testing.T) {
-	honest := storetest.NewMem(engine.Identity{})
+	honest := storetest.NewMem(storage.Identity{})
 	if lost := lostAfterPowerCut(t, honest, honest); lost != 0 {
 		t.Errorf("%d acknowledged claims are lost", lost)
 	}
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	if lost := lostAfterPowerCut(t, m, hasty{m}); lost == 0 {
 		t.Error("the check does not notice a store that does not sync")
 	}

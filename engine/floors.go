@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -31,7 +32,7 @@ func floorKey(scope string) []byte { return append([]byte{stateFloor}, scope...)
 func (f *floors) load(key, value []byte) error {
 	week, err := weekbucket.FromKey(value)
 	if err != nil || len(key) < 2 {
-		return fmt.Errorf("%w: oldest week %x of scope %q", ErrDamaged, value, key[1:])
+		return fmt.Errorf("%w: oldest week %x of scope %q", storage.ErrDamaged, value, key[1:])
 	}
 	f.set(string(key[1:]), week)
 	return nil
@@ -146,7 +147,7 @@ func (e *Engine) raiseFloors(g *group, scopes oldestOfScopes, report *DropReport
 	g.batch.State = e.names.convert(g.batch.State) // as long as the newest week that holds claims is still known
 	for scope, week := range until {
 		e.floors.set(scope, week)
-		g.batch.State = append(g.batch.State, StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})
+		g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})
 	}
 	report.Scopes = until
 	g.after = append(g.after, e.floors.publish())
@@ -160,7 +161,7 @@ func (e *Engine) forgetFloors(g *group) {
 	for scope, week := range e.floors.decided {
 		if week <= e.OldestWeek() {
 			e.floors.set(scope, weekbucket.Min)
-			g.batch.State = append(g.batch.State, StateWrite{Key: floorKey(scope)})
+			g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope)})
 		}
 	}
 	if len(e.floors.decided) < n {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -80,7 +81,7 @@ func TestAScopeMayBeKeptForLessThanTheOthers(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := m.Disk().Open("mem", engine.Identity{})
+	again, err := m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func TestWeeksThatAScopeLostAreNotListed(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	closed, err := m.Disk().Open("mem", engine.Identity{})
+	closed, err := m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
 		"none":                     {ScopeRetention: map[string]int{"mail": 0}},
 		"a blank scope":            {ScopeRetention: map[string]int{" ": 1}},
 	} {
-		if _, err := engine.Open(storetest.NewMem(engine.Identity{}), o); err == nil {
+		if _, err := engine.Open(storetest.NewMem(storage.Identity{}), o); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
@@ -208,7 +209,7 @@ func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
 
 // scopeCrashes drops two weeks of mail, and returns what a crash before each call of the store
 // would leave.
-func scopeCrashes(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
+func scopeCrashes(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
 	t.Helper()
 	e := open(t, s, short((&clock{t: noon}).now))
 	events = inWeeks(-4, 0, 10)
@@ -256,7 +257,7 @@ func afterScopeCrash(t *testing.T, m *storetest.Mem, events []engine.Event) erro
 	if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 0 { // it waits for what the open has begun
 		return fmt.Errorf("%+v, %w", r, err)
 	}
-	if left := slices.ContainsFunc(bucketsOf(t, m), func(b engine.Bucket) bool { return b.Scope == "mail" && b.Week < from }); left {
+	if left := slices.ContainsFunc(bucketsOf(t, m), func(b storage.Bucket) bool { return b.Scope == "mail" && b.Week < from }); left {
 		return errors.New("the drop is not finished")
 	}
 	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
@@ -266,7 +267,7 @@ func afterScopeCrash(t *testing.T, m *storetest.Mem, events []engine.Event) erro
 }
 
 func TestDropOfAScopesWeeksInterruptedAtAnyStepIsFinishedAtOpen(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	crashes, events := scopeCrashes(t, m, m)
 	if len(crashes) < 20 {
 		t.Fatal("only", len(crashes), "steps")
@@ -280,11 +281,11 @@ func TestDropOfAScopesWeeksInterruptedAtAnyStepIsFinishedAtOpen(t *testing.T) {
 
 // The control of the test above: a store that loses the mark loses the rule.
 func TestDropOfAScopesWeeksWithoutADurableMarkIsSeen(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	lossy := &tampered{Mem: m}
-	lossy.apply = func(b *engine.Batch) (func() error, error) {
+	lossy.apply = func(b *storage.Batch) (func() error, error) {
 		c := *b
-		c.State = slices.DeleteFunc(slices.Clone(b.State), func(w engine.StateWrite) bool { return string(w.Key) == "fmail" })
+		c.State = slices.DeleteFunc(slices.Clone(b.State), func(w storage.StateWrite) bool { return string(w.Key) == "fmail" })
 		return m.Apply(&c)
 	}
 	crashes, events := scopeCrashes(t, m, lossy)

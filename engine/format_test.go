@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
-	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -31,36 +30,8 @@ func wantBytes(t *testing.T, got []byte, want string) {
 	}
 }
 
-func TestGoldenKeys(t *testing.T) {
-	const week = "00019cd4"
-	for _, c := range []struct{ scope, id, want string }{
-		{"a", "bc", "61 0001" + week + "01 6263"},
-		{"ab", "c", "6162 0001" + week + "01 63"},
-		{"a|b", "c", "617c62 0001" + week + "01 63"},
-		{"a\x00b", "c", "61 00ff 62 0001" + week + "01 63"},
-		{"\x00", "\x00", "00ff 0001" + week + "01 00"},
-		{"\xff\x00\x01", "\xff", "ff 00ff 01 0001" + week + "01 ff"},
-		{"s", "01234567-89ab-cdef-0123-456789abcdef", "73 0001" + week + "02 0123456789abcdef0123456789abcdef"},
-		{"s", "01234567-89AB-cdef-0123-456789abcdef", "73 0001" + week + "01" + hex.EncodeToString([]byte("01234567-89AB-cdef-0123-456789abcdef"))},
-		{"s", "00ff00ff00ff00ff", "73 0001" + week + "03 00ff00ff00ff00ff"},
-		{"s", "0123456789abcdef0123456789abcdef", "73 0001" + week + "03 0123456789abcdef0123456789abcdef"},
-		{"s", "00ff00ff00ff00f", "73 0001" + week + "01" + hex.EncodeToString([]byte("00ff00ff00ff00f"))},
-		{"s", "00ff00ff00ff00", "73 0001" + week + "01" + hex.EncodeToString([]byte("00ff00ff00ff00"))},
-		{"s", "00ff00ff00ff00ff0", "73 0001" + week + "01" + hex.EncodeToString([]byte("00ff00ff00ff00ff0"))},
-		{"s", "00FF00ff00ff00ff", "73 0001" + week + "01" + hex.EncodeToString([]byte("00FF00ff00ff00ff"))},
-	} {
-		key := Bucket{c.scope, aWeek}.AppendKey(nil, []byte(c.id))
-		wantBytes(t, key, c.want)
-		if b, id, err := ParseKey(key); err != nil || b != (Bucket{c.scope, aWeek}) || string(id) != c.id {
-			t.Errorf("%q %q: told back as %q %q, %v", c.scope, c.id, b.Scope, id, err)
-		}
-	}
-	wantBytes(t, Bucket{"a\x00", aWeek}.AppendPrefix(nil), "61 00ff 0001 00019cd4")
-	wantBytes(t, Bucket{"a", weekbucket.Max}.AppendPrefix(nil), "61 0001 0007f5fa")
-}
-
 func TestGoldenHash(t *testing.T) {
-	key := Bucket{"a", aWeek}.AppendKey(nil, []byte("bc"))
+	key := storage.Bucket{Scope: "a", Week: aWeek}.AppendKey(nil, []byte("bc"))
 	e := &Engine{seed: 0x0123456789abcdef}
 	if got, want := e.hash(key), uint64(0xbea42bc78c4ab3e1); got != want {
 		t.Errorf("hash %016x, the format has %016x", got, want)
@@ -125,7 +96,7 @@ func TestGoldenState(t *testing.T) {
 
 	wantBytes(t, keyOldest, "6d 6f6c64657374")
 	wantBytes(t, keyDrop, "6d 64726f70")
-	dropped := []Bucket{{"a", aWeek}, {"a\x00", aWeek + 1}}
+	dropped := []storage.Bucket{{Scope: "a", Week: aWeek}, {Scope: "a\x00", Week: aWeek + 1}}
 	wantBytes(t, encodeBuckets(dropped), "07 61 0001 00019cd4  09 61 00ff 0001 00019cd5")
 	if got, err := parseBuckets(encodeBuckets(dropped)); err != nil || fmt.Sprint(got) != fmt.Sprint(dropped) {
 		t.Errorf("buckets read back as %v, %v", got, err)
@@ -184,7 +155,7 @@ func aSnapshot() *snapshot {
 	f := bloom.New(bloom.Options{Expected: 1})
 	f.Add(42)
 	return &snapshot{
-		identity: Identity{UUID: [16]byte{0: 1, 15: 0xff}, Incarnation: 2, Seed: 3},
+		identity: storage.Identity{UUID: [16]byte{0: 1, 15: 0xff}, Incarnation: 2, Seed: 3},
 		seq:      0x1234,
 		counts:   map[bucketRef]count{{1, aWeek}: {300, 0x0102030405060708}},
 		filters:  map[weekbucket.Week]*bloom.Filter{aWeek: f},
@@ -272,113 +243,6 @@ func TestDamagedSnapshotIsUnusableWhicheverByteIsDamaged(t *testing.T) {
 	}
 }
 
-// hostile draws byte strings that mean something to the encoding, and other ones.
-func hostile(name string, least, most int) *rapid.Generator[string] {
-	pieces := []string{"\x00", "\x01", "\xff", "\x00\x01", "\x00\xff", "|", "a", "b", "bc", "\x00\x01\x00\x01\x9c\xd4",
-		"01234567-89ab-cdef-0123-456789abcdef", "0123456789ABCDEF", "0011223344556677", "f", "\xc3\x28"}
-	return rapid.Custom(func(t *rapid.T) string {
-		parts := rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 5).Draw(t, name)
-		s := strings.Join(parts, "")
-		if rapid.Bool().Draw(t, "any bytes") {
-			s += string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "bytes"))
-		}
-		if len(s) < least {
-			s += strings.Repeat("x", least-len(s))
-		}
-		return s[:min(len(s), most)]
-	})
-}
-
-type triple struct {
-	scope string
-	week  weekbucket.Week
-	id    string
-}
-
-func drawTriple(t *rapid.T) triple {
-	return triple{
-		hostile("scope", 1, MaxScopeBytes).Draw(t, "scope"),
-		rapid.SampledFrom([]weekbucket.Week{0, 1, 0xff, 0x100, aWeek, aWeek + 1, weekbucket.Max}).Draw(t, "week"),
-		hostile("id", 1, LimitIDBytes).Draw(t, "id"),
-	}
-}
-
-func (x triple) String() string { return fmt.Sprintf("(%q, %d, %q)", x.scope, x.week, x.id) }
-
-func (x triple) key() []byte { return Bucket{x.scope, x.week}.AppendKey(nil, []byte(x.id)) }
-
-func TestKeysAreInjectiveAndTellTheirTripleBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := drawTriple(t), drawTriple(t)
-		if rapid.Bool().Draw(t, "share") { // near misses: a|bc and ab|c, the same scope, the same id
-			joined := a.scope + a.id
-			cut := rapid.IntRange(1, len(joined)-1).Draw(t, "cut")
-			b = triple{joined[:cut], a.week, joined[cut:]}
-			if len(b.scope) > MaxScopeBytes {
-				b.scope = b.scope[:MaxScopeBytes]
-			}
-		}
-		if same := bytes.Equal(a.key(), b.key()); same != (a == b) {
-			t.Fatalf("%v and %v have keys %x and %x", a, b, a.key(), b.key())
-		}
-		bucket, id, err := ParseKey(a.key())
-		if got := (triple{bucket.Scope, bucket.Week, string(id)}); err != nil || got != a {
-			t.Fatalf("%v is told back as %v, %v", a, got, err)
-		}
-	})
-}
-
-func TestKeysSortByScopeThenWeekAndABucketIsOneRange(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := drawTriple(t), drawTriple(t)
-		if rapid.Bool().Draw(t, "longer") {
-			b.scope = (a.scope + hostile("more", 1, 10).Draw(t, "more"))
-		}
-		if rapid.Bool().Draw(t, "same scope") {
-			b.scope = a.scope
-		}
-		want := cmp.Or(strings.Compare(a.scope, b.scope), cmp.Compare(a.week, b.week))
-		if got := bytes.Compare(a.key(), b.key()); want != 0 && got != want {
-			t.Fatalf("%v and %v compare as %d, their keys %x and %x as %d", a, b, want, a.key(), b.key(), got)
-		}
-		inside := bytes.HasPrefix(b.key(), Bucket{a.scope, a.week}.AppendPrefix(nil))
-		if inside != (want == 0) {
-			t.Fatalf("%v begins with the prefix of %v: %v", b, a, inside)
-		}
-	})
-}
-
-func TestIDsAreToldBackByteForByte(t *testing.T) {
-	for _, id := range []string{
-		"x", "\x00", "\xff", "\xff\xff\xff\xff", "|", "a|b", "\x00\x01", " ", "日本",
-		"01234567-89AB-CDEF-0123-456789ABCDEF", "{01234567-89ab-cdef-0123-456789abcdef}", "0123456789abcdef-0123-0123-456789abc",
-		"01234567-89ab-cdef-0123-456789abcdeg", "01234567_89ab_cdef_0123_456789abcdef",
-		"abcdefabcdefabcdefa", "ABCDEFABCDEFABCDEF", "00112233445566778", "001122334455667g", "0x11223344556677",
-		strings.Repeat("f", 36), strings.Repeat("0", LimitIDBytes), strings.Repeat("\xff", LimitIDBytes),
-	} {
-		b, got, err := ParseKey(Bucket{"s", aWeek}.AppendKey(nil, []byte(id)))
-		if err != nil || string(got) != id || b != (Bucket{"s", aWeek}) {
-			t.Errorf("%.60q is told back as %.60q, %v", id, got, err)
-		}
-	}
-}
-
-func TestAnIDHasOneKeyOnly(t *testing.T) {
-	b := Bucket{"s", aWeek}
-	for _, tail := range []string{
-		"\x0101234567-89ab-cdef-0123-456789abcdef", // would be packed as a UUID
-		"\x010011223344556677",                     // would be packed as hex
-		"\x03\x00\x11\x22",                         // too short to be packed
-		"\x02\x00",                                 // no UUID
-		"\x04abc", "\x00", "\x01", "",
-	} {
-		key := append(b.AppendPrefix(nil), tail...)
-		if _, id, err := ParseKey(key); !errors.Is(err, ErrDamaged) {
-			t.Errorf("tail %x is read as %q, %v", tail, id, err)
-		}
-	}
-}
-
 func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
 	rec := []byte{1, 0, 2, 5, 1, 0xd8, 0x04}
 	if _, _, err := parseRecord(rec); err != nil {
@@ -390,7 +254,7 @@ func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
 		{1, 0, 2, 5, 1, 0xd8, 0x84, 0x00},
 		{1, 0, 2, 5, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, // more than 64 bits
 	} {
-		if r, _, err := parseRecord(long); !errors.Is(err, ErrDamaged) {
+		if r, _, err := parseRecord(long); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%x is read as %+v, %v", long, r, err)
 		}
 	}
@@ -398,7 +262,7 @@ func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
 
 func TestRecordInAnUnknownStateIsANewerFormat(t *testing.T) {
 	for _, form := range []byte{0, 5, 15, 0x81} {
-		if _, _, err := parseRecord([]byte{form, 0, 2, 5, 1, 0}); !errors.Is(err, ErrNewerFormat) {
+		if _, _, err := parseRecord([]byte{form, 0, 2, 5, 1, 0}); !errors.Is(err, storage.ErrNewerFormat) {
 			t.Errorf("form %#x: %v", form, err)
 		}
 	}
@@ -416,7 +280,7 @@ func TestRecordWithAFieldThatIsNotWrittenIsDamaged(t *testing.T) {
 		{0x04, 0, 2, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2},                   // released, with an owner
 		{0x11, 0, 2, 5, 1, 0, 255, 255, 255, 255, 255, 255, 255, 255, 127}, // a window of more than 292 years
 	} {
-		if r, _, err := parseRecord(b); !errors.Is(err, ErrDamaged) {
+		if r, _, err := parseRecord(b); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%x is read as %+v, %v", b, r, err)
 		}
 	}
@@ -431,7 +295,7 @@ func TestGapInTheTableOfNames(t *testing.T) {
 			week := aWeek
 			n.legacy = &week
 		}
-		if err = errors.Join(err, n.check()); legacy != errors.Is(err, ErrDamaged) {
+		if err = errors.Join(err, n.check()); legacy != errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("a gap in a store of an older format, %v: %v", legacy, err)
 		}
 		if ref, _, err := n.ref("c", aWeek, nil); !legacy && (ref != 1 || err != nil) {
@@ -458,7 +322,7 @@ func TestDamagedTableOfNamesIsRefused(t *testing.T) {
 		for _, e := range c.entries {
 			err = errors.Join(err, n.load(e[0], []byte(e[1])))
 		}
-		if err = errors.Join(err, n.check()); !errors.Is(err, ErrDamaged) {
+		if err = errors.Join(err, n.check()); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}

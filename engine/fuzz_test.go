@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"runtime"
 	"testing"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Each fuzz target holds one decoder to three promises: it does not panic, it allocates no more
@@ -35,53 +37,11 @@ func decodes(t *testing.T, input []byte, decode func() error, encode func() []by
 	switch {
 	case !bytes.Equal(kept, input):
 		t.Fatalf("the input was changed from %x to %x", kept, input)
-	case err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewerFormat) && !errors.Is(err, errUnusable):
+	case err != nil && !errors.Is(err, storage.ErrDamaged) && !errors.Is(err, storage.ErrNewerFormat) && !errors.Is(err, errUnusable):
 		t.Fatalf("not one of the stated errors: %v", err)
 	case err == nil && encode != nil && !bytes.Equal(encode(), input):
 		t.Fatalf("%x is accepted, but would be written as %x", input, encode())
 	}
-}
-
-func addKeys(f *testing.F) {
-	for _, id := range []string{"bc", "\x00\xff", "01234567-89ab-cdef-0123-456789abcdef", "0011223344556677"} {
-		f.Add(Bucket{"a", aWeek}.AppendKey(nil, []byte(id)))
-		f.Add(Bucket{"a\x00b\xff", aWeek}.AppendKey(nil, []byte(id)))
-	}
-	f.Add([]byte("a\x00\x01"))
-	f.Add([]byte("a\x00\x01\xff\xff\xff\xff\x01a"))
-	f.Add([]byte("a\x00\x02\x00\x01"))
-}
-
-func FuzzParseKey(f *testing.F) {
-	addKeys(f)
-	f.Fuzz(func(t *testing.T, key []byte) {
-		var b Bucket
-		var id []byte
-		decodes(t, key, func() (err error) { b, id, err = ParseKey(key); return err },
-			func() []byte { return b.AppendKey(nil, id) })
-	})
-}
-
-func FuzzSplitKey(f *testing.F) {
-	addKeys(f)
-	f.Fuzz(func(t *testing.T, key []byte) {
-		var b Bucket
-		var tail []byte
-		decodes(t, key, func() (err error) { b, tail, err = SplitKey(key); return err },
-			func() []byte { return append(b.AppendPrefix(nil), tail...) })
-	})
-}
-
-func FuzzParseID(f *testing.F) {
-	f.Add([]byte("\x01bc"))
-	f.Add([]byte("\x020123456789abcdef"))
-	f.Add([]byte("\x0301234567"))
-	f.Add([]byte("\x0100112233445566"))
-	f.Fuzz(func(t *testing.T, tail []byte) {
-		var id []byte
-		decodes(t, tail, func() (err error) { id, err = parseID(tail); return err },
-			func() []byte { return appendID(nil, id) })
-	})
 }
 
 func FuzzParseRecord(f *testing.F) {
@@ -135,11 +95,11 @@ func FuzzParseHold(f *testing.F) {
 }
 
 func FuzzParseBuckets(f *testing.F) {
-	f.Add(encodeBuckets([]Bucket{{"a", aWeek}, {"a\x00", aWeek + 1}}))
+	f.Add(encodeBuckets([]storage.Bucket{{Scope: "a", Week: aWeek}, {Scope: "a\x00", Week: aWeek + 1}}))
 	f.Add([]byte{})
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, value []byte) {
-		var buckets []Bucket
+		var buckets []storage.Bucket
 		decodes(t, value, func() (err error) { buckets, err = parseBuckets(value); return err },
 			func() []byte { return encodeBuckets(buckets) })
 	})
@@ -186,7 +146,7 @@ func FuzzReadJournal(f *testing.F) {
 
 func FuzzReadSnapshot(f *testing.F) {
 	f.Add(aSnapshot().bytes(f), false)
-	empty := &snapshot{identity: Identity{Incarnation: 1}, seq: 1}
+	empty := &snapshot{identity: storage.Identity{Incarnation: 1}, seq: 1}
 	f.Add(empty.bytes(f)[4:], true)
 	f.Add([]byte("HXSCREEN\x00\x00\x00\x01"), true)
 	fixed := empty.bytes(f)[4 : 4+8+4+16+8+8]

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -110,5 +111,5 @@ func readJournal(entry []byte, fn func(ref bucketRef, sign byte, hash uint64)) e
 	if len(entry) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: journal entry of %d bytes", ErrDamaged, len(entry))
+	return fmt.Errorf("%w: journal entry of %d bytes", storage.ErrDamaged, len(entry))
 }

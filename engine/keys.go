@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
@@ -34,8 +35,8 @@ func (r Range) check() error {
 }
 
 // span returns what the range selects among the state keys that begin with space.
-func (r Range) span(space []byte) Span {
-	s := Span{Prefix: join(space, r.Prefix)}
+func (r Range) span(space []byte) storage.Span {
+	s := storage.Span{Prefix: join(space, r.Prefix)}
 	if len(r.After) > 0 {
 		s.From = append(join(space, r.After), 0)
 	}
@@ -137,7 +138,7 @@ func (k KeySpace) Reclaim(ctx context.Context, prefix []byte) error {
 	defer k.e.leave()
 	k.e.reclaimingState.Lock()
 	defer k.e.reclaimingState.Unlock()
-	switch err := k.e.store.ReclaimState(ctx, Span{Prefix: join(k.prefix, prefix)}); {
+	switch err := k.e.store.ReclaimState(ctx, storage.Span{Prefix: join(k.prefix, prefix)}); {
 	case err == nil:
 		return nil
 	case k.e.work.Err() != nil:

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
@@ -159,7 +160,7 @@ func TestIterationsEndWithTheirContextAndTheEngine(t *testing.T) {
 			return nil
 		},
 		"claims": func(ctx context.Context, e *engine.Engine, each func()) error {
-			for _, err := range e.Claims(ctx, engine.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
+			for _, err := range e.Claims(ctx, storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
 				if err != nil {
 					return err
 				}
@@ -228,16 +229,16 @@ func TestIterationOverADamagedStoreStopsTheEngine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, m := openMem(t, engine.Options{})
 			fill(t, e)
-			m.FailAt(op, 1, engine.ErrDamaged)
+			m.FailAt(op, 1, storage.ErrDamaged)
 			var last error
 			if name == "keys" {
 				for _, last = range e.Scan(ctx, engine.Range{}) {
 				}
 			} else {
-				for _, last = range e.Claims(ctx, engine.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
+				for _, last = range e.Claims(ctx, storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
 				}
 			}
-			if !errors.Is(last, engine.ErrDamaged) || !errors.Is(e.Err(), engine.ErrStopped) {
+			if !errors.Is(last, storage.ErrDamaged) || !errors.Is(e.Err(), engine.ErrStopped) {
 				t.Errorf("it ended with %v, the engine says %v", last, e.Err())
 			}
 		})
@@ -245,7 +246,7 @@ func TestIterationOverADamagedStoreStopsTheEngine(t *testing.T) {
 }
 
 func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	store := &tampered{Mem: m}
 	e := open(t, store, engine.Options{})
 	other := event("other scope")
@@ -260,7 +261,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 	for _, id := range ids {
 		want[id] = claim(t, e, event(id)).Record
 	}
-	bucket := engine.Bucket{Scope: "billing", Week: weekOf(t, noon)}
+	bucket := storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}
 	var order []string
 	for c, err := range e.Claims(ctx, bucket, nil) {
 		if err != nil || c.Record != want[string(c.ID)] {
@@ -289,7 +290,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 	m.AwaitHeld()
 	for range 20 {
 		ending, cancel := context.WithCancel(ctx)
-		store.scan = func(_ context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+		store.scan = func(_ context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 			defer cancel() // the store was read before ctx ends
 			return m.Scan(ctx, span, started, fn)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -302,7 +303,7 @@ func (c *claimer) transaction() {
 }
 
 // claimsHistory records what some clients are told that share one engine.
-func claimsHistory(t *testing.T, store engine.Store, rnd *rand.Rand, clients, steps int) *recorder {
+func claimsHistory(t *testing.T, store storage.Store, rnd *rand.Rand, clients, steps int) *recorder {
 	e := open(t, store, engine.Options{RecentClaims: []int{-1, 1, 100}[rnd.IntN(3)]})
 	r := &recorder{begin: time.Now()}
 	var wg sync.WaitGroup
@@ -342,7 +343,7 @@ func jitter(m *storetest.Mem, seed uint64) {
 func TestAnswersAreThoseOfOneSetOfClaims(t *testing.T) {
 	ops, all, open := 0, 0, 0
 	eachSeed(t, 60, func(t *testing.T, rnd *rand.Rand, seed uint64) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		jitter(m, seed)
 		r := claimsHistory(t, m, rnd, 2+rnd.IntN(3), 20)
 		switch wrong := r.check(); wrong {
@@ -387,7 +388,7 @@ func (d *denying) Claim(key []byte) ([]byte, bool, error) {
 func TestTheCheckOfHistoriesCatchesAStoreThatDenies(t *testing.T) {
 	eachSeed(t, 1, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		for range 50 {
-			if r := claimsHistory(t, &denying{Mem: storetest.NewMem(engine.Identity{})}, rnd, 4, 25); r.check() != "" && r.check() != undecided {
+			if r := claimsHistory(t, &denying{Mem: storetest.NewMem(storage.Identity{})}, rnd, 4, 25); r.check() != "" && r.check() != undecided {
 				return
 			}
 		}
@@ -496,7 +497,7 @@ func transfer(e *engine.Engine, in transferInput, split bool, member *engine.Lan
 }
 
 func transfers(t *testing.T, rnd *rand.Rand, seed uint64, ways []transferWay, clients, steps int, split, lane bool) (result porcupine.CheckResult, sum int) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	jitter(m, seed)
 	e := open(t, m, engine.Options{})
 	r := &recorder{begin: time.Now()}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -61,12 +62,12 @@ func (n *names) load(name string, value []byte) error {
 	d := decoder{rest: value}
 	ref := d.uvarint()
 	if d.err != nil || len(d.rest) != 0 || ref >= MaxNames || name == "" {
-		return fmt.Errorf("%w: number of name %q is %x", ErrDamaged, name, value)
+		return fmt.Errorf("%w: number of name %q is %x", storage.ErrDamaged, name, value)
 	}
 	n.grow(ref + 1)
 	slot := &(*n.list.Load())[ref]
 	if other := slot.Load(); other != nil {
-		return fmt.Errorf("%w: names %q and %q both have number %d", ErrDamaged, *other, name, ref)
+		return fmt.Errorf("%w: names %q and %q both have number %d", storage.ErrDamaged, *other, name, ref)
 	}
 	slot.Store(&name)
 	n.refs[name] = ref
@@ -78,7 +79,7 @@ func (n *names) loadUse(key []byte) error {
 	d := decoder{rest: key}
 	_, week, ref := d.byte(), d.week(), d.uint16()
 	if d.err != nil || len(d.rest) != 0 {
-		return fmt.Errorf("%w: note %x of a name's use", ErrDamaged, key)
+		return fmt.Errorf("%w: note %x of a name's use", storage.ErrDamaged, key)
 	}
 	n.week(week).add(uint64(ref))
 	return nil
@@ -90,7 +91,7 @@ func (n *names) check() error {
 	for week, used := range n.used {
 		for ref := range uint64(MaxNames) {
 			if used.has(ref) && (ref >= uint64(len(list)) || list[ref].Load() == nil) {
-				return fmt.Errorf("%w: %s uses number %d, which has no name", ErrDamaged, week, ref)
+				return fmt.Errorf("%w: %s uses number %d, which has no name", storage.ErrDamaged, week, ref)
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (n *names) check() error {
 		}
 	}
 	if n.legacy != nil && len(n.free) > 0 {
-		return fmt.Errorf("%w: no name has number %d", ErrDamaged, n.free[0])
+		return fmt.Errorf("%w: no name has number %d", storage.ErrDamaged, n.free[0])
 	}
 	return nil
 }
@@ -133,7 +134,7 @@ func (n *names) week(week weekbucket.Week) refSet {
 
 // ref returns the number of a name for a claim in a week, and appends the writes that keep it. It
 // gives the name a number if it has none. Only the committer calls it.
-func (n *names) ref(name string, week weekbucket.Week, writes []StateWrite) (uint64, []StateWrite, error) {
+func (n *names) ref(name string, week weekbucket.Week, writes []storage.StateWrite) (uint64, []storage.StateWrite, error) {
 	ref, known := n.known(name)
 	if !known {
 		var err error
@@ -188,13 +189,13 @@ func (n *names) assign(name string) (ref uint64, err error) {
 // convert appends the writes that give a store of an older format notes of weeks: all its names are
 // noted for the newest week that holds claims. Weeks are dropped in order, so that no name is freed
 // before all claims are gone that were made without notes.
-func (n *names) convert(writes []StateWrite) []StateWrite {
+func (n *names) convert(writes []storage.StateWrite) []storage.StateWrite {
 	if n.legacy == nil {
 		return writes
 	}
 	week := *n.legacy
 	n.legacy = nil
-	writes = append(writes, StateWrite{Key: keyNames, Value: []byte{}})
+	writes = append(writes, storage.StateWrite{Key: keyNames, Value: []byte{}})
 	used := n.week(week)
 	for _, ref := range n.refs {
 		if !used.has(ref) {
@@ -207,12 +208,12 @@ func (n *names) convert(writes []StateWrite) []StateWrite {
 
 // release frees the names that only weeks before oldest used. It appends at most limit writes, and
 // reports whether there is more to do. The claims of these weeks are gone, durably.
-func (n *names) release(oldest weekbucket.Week, writes []StateWrite, limit int) (_ []StateWrite, more bool) {
+func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, limit int) (_ []storage.StateWrite, more bool) {
 	if n.legacy != nil {
 		if *n.legacy >= oldest || len(n.refs) == 0 {
 			return writes, false
 		}
-		writes = append(writes, StateWrite{Key: keyNames, Value: []byte{}})
+		writes = append(writes, storage.StateWrite{Key: keyNames, Value: []byte{}})
 		n.legacy = nil // it has no notes, and needs none: all its claims are gone
 	}
 	n.recent.name, n.recent.used = [2]string{}, nil
@@ -257,12 +258,12 @@ func (n *names) release(oldest weekbucket.Week, writes []StateWrite, limit int) 
 	return writes, false
 }
 
-func nameWrite(name string, value []byte) StateWrite {
-	return StateWrite{Key: append([]byte{stateName}, name...), Value: value}
+func nameWrite(name string, value []byte) storage.StateWrite {
+	return storage.StateWrite{Key: append([]byte{stateName}, name...), Value: value}
 }
 
-func useWrite(week weekbucket.Week, ref uint64, value []byte) StateWrite {
-	return StateWrite{Key: binary.BigEndian.AppendUint16(week.AppendKey([]byte{stateUse}), uint16(ref)), Value: value}
+func useWrite(week weekbucket.Week, ref uint64, value []byte) storage.StateWrite {
+	return storage.StateWrite{Key: binary.BigEndian.AppendUint16(week.AppendKey([]byte{stateUse}), uint16(ref)), Value: value}
 }
 
 // count is the number of names.
@@ -288,5 +289,5 @@ func (n *names) name(ref uint64) (string, error) {
 			return *name, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no name has number %d", ErrDamaged, ref)
+	return "", fmt.Errorf("%w: no name has number %d", storage.ErrDamaged, ref)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -194,9 +195,9 @@ func (m *nameModel) check(t testing.TB, what string, e *engine.Engine) {
 // forgetUses makes a store one of the format that had no notes of weeks.
 func forgetUses(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	t.Helper()
-	b := engine.Batch{State: []engine.StateWrite{{Key: []byte("mnames")}}}
-	err := m.ScanState(engine.Span{Prefix: []byte("u")}, func(key, _ []byte) error {
-		b.State = append(b.State, engine.StateWrite{Key: append([]byte{}, key...)})
+	b := storage.Batch{State: []storage.StateWrite{{Key: []byte("mnames")}}}
+	err := m.ScanState(storage.Span{Prefix: []byte("u")}, func(key, _ []byte) error {
+		b.State = append(b.State, storage.StateWrite{Key: append([]byte{}, key...)})
 		return nil
 	})
 	if err != nil {
@@ -212,7 +213,7 @@ func TestNamesComeAndGoAtRandom(t *testing.T) {
 		model := &nameModel{rng: rand.New(rand.NewPCG(seed, 1)), kept: map[string]engine.Event{}}
 		c := &clock{t: noon}
 		o := engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(15)
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		for life := range 12 {
 			e := open(t, m, o)
 			for range 25 {
@@ -247,7 +248,7 @@ func TestNamesComeAndGoAtRandom(t *testing.T) {
 
 func reopened(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	t.Helper()
-	m, err := m.Disk().Open("mem", engine.Identity{})
+	m, err := m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func forgetUsesAfterCrash(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	t.Helper()
 	taken := map[byte]bool{}
 	highest := byte(0)
-	err := m.ScanState(engine.Span{Prefix: []byte("n")}, func(_, value []byte) error {
+	err := m.ScanState(storage.Span{Prefix: []byte("n")}, func(_, value []byte) error {
 		taken[value[0]] = true
 		highest = max(highest, value[0])
 		return nil
@@ -268,10 +269,10 @@ func forgetUsesAfterCrash(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	if err != nil || highest >= 0x80 {
 		t.Fatal(highest, err)
 	}
-	var b engine.Batch
+	var b storage.Batch
 	for n := range highest {
 		if !taken[n] {
-			b.State = append(b.State, engine.StateWrite{Key: fmt.Append([]byte("n"), "filler-", n, "-", m.LastSeq()), Value: []byte{n}})
+			b.State = append(b.State, storage.StateWrite{Key: fmt.Append([]byte("n"), "filler-", n, "-", m.LastSeq()), Value: []byte{n}})
 		}
 	}
 	if len(b.State) > 0 {
@@ -286,7 +287,7 @@ func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 		model := &nameModel{rng: rand.New(rand.NewPCG(7, 7)), kept: map[string]engine.Event{}}
 		c := &clock{t: noon}
 		o := engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(15)
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		if legacy {
 			e := open(t, m, o)
 			model.claims(t, e)
@@ -416,7 +417,7 @@ func (s *lateReader) Claim(key []byte) ([]byte, bool, error) {
 	return b, found, err
 }
 
-func (s *lateReader) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+func (s *lateReader) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	return s.Mem.Scan(ctx, span, started, func(key, record []byte) error {
 		if strings.HasPrefix(string(key), "slow") {
 			close(s.read)
@@ -451,7 +452,7 @@ func TestClaimThatIsReadWhileItsNamesAreGivenAgain(t *testing.T) {
 			return err
 		},
 	} {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		c := &clock{t: noon}
 		o := engine.Options{RetentionWeeks: 1, Clock: c.now, RecentClaims: -1}
 		ev := event("a")

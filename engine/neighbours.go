@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/hapax-dev/hapax/weekbucket"
+import (
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
 
 // An event whose time is the log's (Event.ApproximateTime) may come again with another time, and so
 // in another week: sent again shortly after Monday 00:00, it would be a new event. Its claim is
@@ -56,7 +59,7 @@ func (e *Engine) addNear(r *request, c *candidate, ev *Event) {
 
 func (e *Engine) addPlace(r *request, ev *Event, week weekbucket.Week) {
 	p := place{week: week, keyAt: len(r.arena)}
-	r.arena = Bucket{ev.Scope, week}.AppendKey(r.arena, ev.ID)
+	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	p.keyEnd = len(r.arena)
 	p.hash = e.hash(r.key(&p))
 	r.near = append(r.near, p)

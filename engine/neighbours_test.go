@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -385,7 +386,7 @@ func TestTransactionToldOfANeighboursDeadLetterLosesWhenThatIsOpened(t *testing.
 
 func TestOfNeighboursAtOnceOneIsClaimed(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, rnd *rand.Rand, seed uint64) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		jitter(m, seed)
 		e := open(t, m, engine.Options{RecentClaims: []int{-1, 1, 100}[rnd.IntN(3)]})
 		const ids = 12

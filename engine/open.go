@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -24,7 +25,7 @@ const (
 // fails, the caller still owns it. Before Open returns the store was checked as far as the store's
 // own Open says, the filters are there or are being rebuilt behind, and removals that a crash
 // interrupted are being repeated behind.
-func Open(store Store, options Options) (*Engine, error) {
+func Open(store storage.Store, options Options) (*Engine, error) {
 	opt, err := options.withDefaults()
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (e *Engine) load() error {
 
 func (e *Engine) loadState() error {
 	e.holds.at = make(map[string]time.Time)
-	err := e.store.ScanState(Span{Prefix: []byte{stateName}}, func(key, value []byte) error {
+	err := e.store.ScanState(storage.Span{Prefix: []byte{stateName}}, func(key, value []byte) error {
 		return e.names.load(string(key[1:]), value)
 	})
 	if err != nil {
@@ -82,7 +83,7 @@ func (e *Engine) loadState() error {
 	if err := e.loadUses(); err != nil {
 		return err
 	}
-	err = e.store.ScanState(Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
+	err = e.store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
 		at, err := parseHold(value)
 		e.holds.at[string(key[1:])] = at
 		return err
@@ -90,7 +91,7 @@ func (e *Engine) loadState() error {
 	if err != nil {
 		return err
 	}
-	err = e.store.ScanState(Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.floors.load(key, value) })
+	err = e.store.ScanState(storage.Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.floors.load(key, value) })
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (e *Engine) loadState() error {
 // loadUses reads which names the weeks use. A store of an older format has no notes of that (see
 // names.convert).
 func (e *Engine) loadUses() error {
-	err := e.store.ScanState(Span{Prefix: []byte{stateUse}}, func(key, _ []byte) error { return e.names.loadUse(key) })
+	err := e.store.ScanState(storage.Span{Prefix: []byte{stateUse}}, func(key, _ []byte) error { return e.names.loadUse(key) })
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (e *Engine) loadUses() error {
 	}
 	if !noted && e.seq > 0 {
 		newest := weekbucket.Min
-		err := e.store.Buckets(func(b Bucket) error {
+		err := e.store.Buckets(func(b storage.Bucket) error {
 			newest = max(newest, b.Week)
 			return nil
 		})
@@ -136,10 +137,10 @@ func (e *Engine) loadOldest() error {
 	case found:
 		e.decideOld, err = weekbucket.FromKey(value)
 		if err != nil {
-			return fmt.Errorf("%w: oldest week: %w", ErrDamaged, err)
+			return fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
 		}
 	case e.seq > 0:
-		return fmt.Errorf("%w: it has %d batches and no oldest week", ErrDamaged, e.seq)
+		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.seq)
 	default:
 		this, err := weekbucket.Of(e.now())
 		if err != nil {
@@ -147,7 +148,7 @@ func (e *Engine) loadOldest() error {
 		}
 		e.decideOld = firstKept(this, e.opt.RetentionWeeks)
 		e.seq = 1
-		wait, err := e.store.Apply(&Batch{Seq: 1, State: []StateWrite{
+		wait, err := e.store.Apply(&storage.Batch{Seq: 1, State: []storage.StateWrite{
 			{Key: keyOldest, Value: e.decideOld.AppendKey(nil)}, {Key: keyNames, Value: []byte{}},
 		}})
 		if err == nil {
@@ -214,7 +215,7 @@ func (e *Engine) replayJournal(after uint64) error {
 	last := uint64(0)
 	err := e.store.Journal(0, func(seq uint64, entry []byte) error {
 		if last != 0 && seq != last+1 {
-			return fmt.Errorf("%w: batch %d is followed by batch %d", ErrDamaged, last, seq)
+			return fmt.Errorf("%w: batch %d is followed by batch %d", storage.ErrDamaged, last, seq)
 		}
 		last = seq
 		if seq <= after {
@@ -231,7 +232,7 @@ func (e *Engine) replayJournal(after uint64) error {
 		})
 	})
 	if err == nil && last != e.seq && (last != 0 || e.seq > after) {
-		err = fmt.Errorf("%w: the journal ends with batch %d, the store with %d", ErrDamaged, last, e.seq)
+		err = fmt.Errorf("%w: the journal ends with batch %d, the store with %d", storage.ErrDamaged, last, e.seq)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -58,7 +59,7 @@ func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Ti
 		if ref.scope, g.batch.State, err = e.names.ref(scope, week, g.batch.State); err != nil {
 			return err
 		}
-		g.batch.Claims = append(g.batch.Claims, ClaimWrite{Key: key})
+		g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key})
 		g.journal.add(ref, journalRemoved, hash)
 		g.after = append(g.after, func() { e.recent.forget(hash) })
 		e.screen.remove(ref, hash)
@@ -78,7 +79,7 @@ func (e *Engine) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekb
 	if err != nil {
 		return nil, 0, err
 	}
-	return Bucket{scope, week}.AppendKey(nil, id), week, nil
+	return storage.Bucket{Scope: scope, Week: week}.AppendKey(nil, id), week, nil
 }
 
 // Offset returns the next offset of a partition, as it is durable in the store.
@@ -155,8 +156,8 @@ func (e *Engine) Weeks(ctx context.Context) ([]WeekInfo, error) {
 }
 
 // currentCounts names the buckets in the committer, which alone frees names.
-func (e *Engine) currentCounts(ctx context.Context) (map[Bucket]count, error) {
-	counts := make(map[Bucket]count)
+func (e *Engine) currentCounts(ctx context.Context) (map[storage.Bucket]count, error) {
+	counts := make(map[storage.Bucket]count)
 	err := e.control(ctx, func(*group) error {
 		if !e.screen.trusted.Load() {
 			return ErrRebuilding
@@ -166,7 +167,7 @@ func (e *Engine) currentCounts(ctx context.Context) (map[Bucket]count, error) {
 			if err != nil {
 				return err
 			}
-			counts[Bucket{name, ref.week}] = c
+			counts[storage.Bucket{Scope: name, Week: ref.week}] = c
 		}
 		return nil
 	})
@@ -221,11 +222,11 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 	r.control = func(*group) error {
 		running = true
 		go func() {
-			done <- e.store.Scan(ctx, Span{}, func() {
+			done <- e.store.Scan(ctx, storage.Span{}, func() {
 				begun() // the committer waits, and nothing was scanned yet
 				close(started)
 			}, func(key, record []byte) error {
-				b, _, err := ParseKey(key)
+				b, _, err := storage.ParseKey(key)
 				if err != nil {
 					return err
 				}
@@ -257,14 +258,14 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 	return err
 }
 
-func (e *Engine) scanned(b Bucket, key, record []byte) (scanned, error) {
+func (e *Engine) scanned(b storage.Bucket, key, record []byte) (scanned, error) {
 	rec, err := e.parse(record)
 	if err != nil {
 		return scanned{}, err
 	}
 	scope, ok := e.names.number(b.Scope)
 	if !ok {
-		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", ErrDamaged, b.Scope)
+		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", storage.ErrDamaged, b.Scope)
 	}
 	return scanned{bucketRef{scope, b.Week}, key, e.hash(key), rec}, nil
 }
@@ -315,7 +316,7 @@ func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 		return nil
 	})
 	switch {
-	case errors.Is(err, ErrDamaged):
+	case errors.Is(err, storage.ErrDamaged):
 		report.add("%v", err)
 	case err != nil:
 		return report, err
@@ -337,7 +338,7 @@ func (e *Engine) compareCounts(report *VerifyReport, want, got map[bucketRef]cou
 		name, _ := e.names.name(ref.scope)
 		if g := got[ref]; g != w && ref.week >= e.oldestOf(name) {
 			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",
-				Bucket{name, ref.week}, w.claims, w.xor, g.claims, g.xor)
+				storage.Bucket{Scope: name, Week: ref.week}, w.claims, w.xor, g.claims, g.xor)
 		}
 	}
 }
@@ -375,7 +376,7 @@ type Stats struct {
 	Holds            int
 	Names            int // distinct scopes and topics that kept weeks refer to, of MaxNames
 	Oldest           weekbucket.Week
-	Store            Usage
+	Store            storage.Usage
 }
 
 // Stats returns the figures. It asks the store for its sizes and takes no part in judging events.

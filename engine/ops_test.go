@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -190,7 +191,7 @@ func TestWeeksListsWhatIsThere(t *testing.T) {
 			got += fmt.Sprintf("%d:%d", int(w.Week)-int(weekOf(t, noon)), w.Claims)
 			for _, s := range w.Scopes {
 				got += fmt.Sprintf(" %s=%d", s.Scope, s.Claims)
-				want, err := m.BucketBytes(engine.Bucket{Scope: s.Scope, Week: w.Week})
+				want, err := m.BucketBytes(storage.Bucket{Scope: s.Scope, Week: w.Week})
 				if err != nil || s.Bytes != want || want == 0 {
 					t.Error(s, want, err)
 				}
@@ -252,11 +253,11 @@ func TestVerifySeesWhatSomebodyDidToTheStore(t *testing.T) {
 		}, "claim key"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := &tampered{Mem: storetest.NewMem(engine.Identity{})}
+			s := &tampered{Mem: storetest.NewMem(storage.Identity{})}
 			e := open(t, s, engine.Options{ExpectedPerWeek: 1000})
 			mustExpect(t, e, inWeeks(-1, 0, 10), engine.Claimed)
 			verifyClean(t, e, 20)
-			s.scan = func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+			s.scan = func(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 				return s.Mem.Scan(ctx, span, started, c.damage(fn))
 			}
 			r, err := e.Verify(ctx)
@@ -324,7 +325,7 @@ func TestBackupHasTheSameClaimsAndAHigherIncarnation(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantVerdict(t, claim(t, e, event("later")), engine.Claimed)
-	copied, err := m.Disk().Open("copy", engine.Identity{})
+	copied, err := m.Disk().Open("copy", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +430,7 @@ func TestCallsAfterCloseFailWithErrClosed(t *testing.T) {
 func TestCloseDuringCallsEndsThemAndLosesNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for round := range 20 {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		c := &clock{t: noon}
 		o := engine.Options{Clock: c.now, ExpectedPerWeek: 64}.WithSnapshotEvery(10)
 		e, err := engine.Open(m, o)
@@ -484,7 +485,7 @@ func TestCloseDuringCallsEndsThemAndLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls.Wait()
-		m, err = m.Disk().Open("mem", engine.Identity{})
+		m, err = m.Disk().Open("mem", storage.Identity{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -503,7 +504,7 @@ func TestCleanCloseNeedsNoJournalAtOpen(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := m.Disk().Open("mem", engine.Identity{})
+	m, err := m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -521,7 +522,7 @@ func TestOpenThatFailsLeavesTheStoreToItsOwner(t *testing.T) {
 		{AllowedSkew: -1}, {AllowedSkew: engine.MaxAllowedSkew + 1}, {MaxIDBytes: -1}, {MaxIDBytes: engine.LimitIDBytes + 1},
 		{MaxWeeksPerRun: -1}, {Clock: func() time.Time { return time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC) }},
 	} {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		if _, err := engine.Open(m, o); err == nil {
 			t.Errorf("opened with %+v", o)
 		}

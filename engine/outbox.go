@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -67,13 +68,13 @@ type outbox struct {
 
 type watcher struct{ produced func() }
 
-func (o *outbox) load(s Store) error {
+func (o *outbox) load(s storage.Store) error {
 	value, found, err := s.State(outboxKey(entry.ProducedKey))
 	if err != nil || !found {
 		return err
 	}
 	if o.produced, err = entry.ParseProduced(value); err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
 	return nil
 }
@@ -89,8 +90,8 @@ func (o *outbox) admit(key []byte) []byte {
 }
 
 // count is the write that keeps the counts, of a batch with entries.
-func (o *outbox) count() StateWrite {
-	return StateWrite{Key: outboxKey(entry.ProducedKey), Value: o.produced.Append(nil)}
+func (o *outbox) count() storage.StateWrite {
+	return storage.StateWrite{Key: outboxKey(entry.ProducedKey), Value: o.produced.Append(nil)}
 }
 
 // durable tells the watchers.

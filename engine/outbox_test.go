@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -17,7 +18,7 @@ import (
 // outboxOf reads the entries of a store's outbox whose keys begin with prefix, in key order.
 func outboxOf(t testing.TB, m *storetest.Mem, prefix []byte) (entries []entry.Entry) {
 	t.Helper()
-	err := m.ScanState(engine.Span{Prefix: append([]byte("xoutbox\x00"), prefix...)}, func(_, value []byte) error {
+	err := m.ScanState(storage.Span{Prefix: append([]byte("xoutbox\x00"), prefix...)}, func(_, value []byte) error {
 		e, err := entry.Parse(bytes.Clone(value))
 		entries = append(entries, e)
 		return err

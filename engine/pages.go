@@ -6,6 +6,8 @@ import (
 	"errors"
 	"iter"
 	"math"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Iterations read the store in pages: a first small one, for loops that end early, then larger
@@ -18,7 +20,7 @@ const (
 
 // readPage returns the first states in the span, as of one moment. more says that there may be
 // others after them.
-func (e *Engine) readPage(span Span, keys int) (page []KeyValue, more bool, err error) {
+func (e *Engine) readPage(span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	size := 0
 	err = e.store.ScanState(span, func(key, value []byte) error {
 		if len(page) == keys || size >= maxPageBytes {
@@ -38,7 +40,7 @@ func (e *Engine) readPage(span Span, keys int) (page []KeyValue, more bool, err 
 }
 
 // durablePage is readPage of a call of its own, once what it has read is durable.
-func (e *Engine) durablePage(ctx context.Context, span Span, keys int) (page []KeyValue, more bool, err error) {
+func (e *Engine) durablePage(ctx context.Context, span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
@@ -57,7 +59,7 @@ func (e *Engine) durablePage(ctx context.Context, span Span, keys int) (page []K
 
 // pages returns the durable states in the span, page by page, and not more than limit unless that
 // is 0.
-func (e *Engine) pages(ctx context.Context, span Span, limit int) iter.Seq2[KeyValue, error] {
+func (e *Engine) pages(ctx context.Context, span storage.Span, limit int) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		rest, left := span, unlimited(limit)
 		for keys := firstPageKeys; ; keys = min(2*keys, maxPageKeys) {

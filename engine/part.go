@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A Part is a piece of a transaction that runs beside others, in a goroutine of its own, and is
@@ -287,7 +289,7 @@ func (p *Part) written(key []byte) (w txWrite, ok bool, err error) {
 
 // writesIn returns the latest writes of the transaction in the span, up to end, when the part
 // began.
-func (p *Part) writesIn(span Span, end []byte) (map[string]txWrite, error) {
+func (p *Part) writesIn(span storage.Span, end []byte) (map[string]txWrite, error) {
 	if err := p.lockBase(); err != nil {
 		return nil, err
 	}

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
 // The events of one batch are handled side by side, and joined in their order.
 func ExampleTx_Part() {
-	e, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{Clock: func() time.Time { return noon }})
+	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Clock: func() time.Time { return noon }})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A State says how far the handling of a claimed event is. The values are on disk for ever.
@@ -185,16 +187,16 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	r.Origin.Partition = int32(partition)
 	r.FirstSeen = time.UnixMilli(ms).UTC()
 	if form&^(formState|formWindow|formFingerprint|formData) != 0 || r.State < Done || r.State > Released {
-		return Record{}, 0, fmt.Errorf("%w: claim record of form %#x", ErrNewerFormat, form)
+		return Record{}, 0, fmt.Errorf("%w: claim record of form %#x", storage.ErrNewerFormat, form)
 	}
 	if !r.parseMore(&d, form) {
-		return Record{}, 0, fmt.Errorf("%w: claim record %x has a field that would not have been written", ErrDamaged, b)
+		return Record{}, 0, fmt.Errorf("%w: claim record %x has a field that would not have been written", storage.ErrDamaged, b)
 	}
 	switch {
 	case d.err != nil:
-		return Record{}, 0, fmt.Errorf("%w: claim record %x: %w", ErrDamaged, b, d.err)
+		return Record{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
 	case len(d.rest) != 0, int64(r.Origin.Partition) != partition:
-		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", ErrDamaged, b)
+		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
 	}
 	return r, topic, nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -23,16 +24,16 @@ import (
 // A tampered store is a Mem of which a test replaces some methods.
 type tampered struct {
 	*storetest.Mem
-	apply        func(b *engine.Batch) (func() error, error)
+	apply        func(b *storage.Batch) (func() error, error)
 	state        func(key []byte) ([]byte, bool, error)
-	scan         func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error
+	scan         func(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error
 	journal      func(from uint64, fn func(seq uint64, entry []byte) error) error
-	reclaim      func(ctx context.Context, buckets []engine.Bucket) error
+	reclaim      func(ctx context.Context, buckets []storage.Bucket) error
 	writeSidecar func(name string, write func(io.Writer) error) error
 	readSidecar  func(name string) ([]byte, error)
 }
 
-func (s *tampered) Apply(b *engine.Batch) (func() error, error) {
+func (s *tampered) Apply(b *storage.Batch) (func() error, error) {
 	if s.apply != nil {
 		return s.apply(b)
 	}
@@ -46,7 +47,7 @@ func (s *tampered) State(key []byte) ([]byte, bool, error) {
 	return s.Mem.State(key)
 }
 
-func (s *tampered) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+func (s *tampered) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	if s.scan != nil {
 		return s.scan(ctx, span, started, fn)
 	}
@@ -60,7 +61,7 @@ func (s *tampered) Journal(from uint64, fn func(seq uint64, entry []byte) error)
 	return s.Mem.Journal(from, fn)
 }
 
-func (s *tampered) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
+func (s *tampered) Reclaim(ctx context.Context, buckets []storage.Bucket) error {
 	if s.reclaim != nil {
 		return s.reclaim(ctx, buckets)
 	}
@@ -221,7 +222,7 @@ func (p *past) newest() (name string, content []byte) {
 }
 
 // check opens m and finds everything as it was acknowledged.
-func (p *past) check(t testing.TB, m engine.Store, o engine.Options) (engine.FilterSource, error) {
+func (p *past) check(t testing.TB, m storage.Store, o engine.Options) (engine.FilterSource, error) {
 	t.Helper()
 	e := open(t, m, o)
 	defer e.Close()
@@ -266,7 +267,7 @@ func TestFiltersComeBackWhateverBecameOfTheSnapshots(t *testing.T) {
 	if err := stranger.Close(); err != nil {
 		t.Fatal(err)
 	}
-	sm, err := sm.Disk().Open("mem", engine.Identity{})
+	sm, err := sm.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +370,7 @@ func TestStoreThatWentBackBehindItsSnapshotIsDamaged(t *testing.T) {
 	for name, content := range sidecars(t, p.Mem) {
 		setSidecar(t, p.first, name, content)
 	}
-	if _, err := engine.Open(p.first, small); !errors.Is(err, engine.ErrDamaged) {
+	if _, err := engine.Open(p.first, small); !errors.Is(err, storage.ErrDamaged) {
 		t.Fatal("opened with a snapshot from its future:", err)
 	}
 }
@@ -379,7 +380,7 @@ func TestBackupDoesNotTrustTheSnapshotsOfItsOrigin(t *testing.T) {
 	if err := p.e.Backup(ctx, "copy"); err != nil {
 		t.Fatal(err)
 	}
-	m, err := p.Disk().Open("copy", engine.Identity{})
+	m, err := p.Disk().Open("copy", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +391,7 @@ func TestBackupDoesNotTrustTheSnapshotsOfItsOrigin(t *testing.T) {
 
 // heldScan returns a store whose scans wait, once they have read a little, until release is closed.
 func heldScan(m *storetest.Mem, release <-chan struct{}) *tampered {
-	return &tampered{Mem: m, scan: func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+	return &tampered{Mem: m, scan: func(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 		read := 0
 		return m.Scan(ctx, span, started, func(key, record []byte) error {
 			if read++; read == 10 {
@@ -503,7 +504,7 @@ func TestCloseCutsOffARebuild(t *testing.T) {
 	p := newPast(t)
 	m := p.lost(t)
 	begun := make(chan struct{})
-	e := open(t, &tampered{Mem: m, scan: func(ctx context.Context, span engine.Span, started func(), _ func(key, record []byte) error) error {
+	e := open(t, &tampered{Mem: m, scan: func(ctx context.Context, span storage.Span, started func(), _ func(key, record []byte) error) error {
 		started()
 		close(begun)
 		<-ctx.Done()
@@ -521,7 +522,7 @@ func TestCloseCutsOffARebuild(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("Close waits for the scan")
 	}
-	again, err := m.Disk().Open("mem", engine.Identity{})
+	again, err := m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -533,7 +534,7 @@ func TestCloseCutsOffARebuild(t *testing.T) {
 func TestJournalWithAGapIsDamage(t *testing.T) {
 	p := newPast(t)
 	last := p.CrashClone(0).LastSeq()
-	without := func(m *storetest.Mem, drop func(seq uint64) bool, change func([]byte) []byte) engine.Store {
+	without := func(m *storetest.Mem, drop func(seq uint64) bool, change func([]byte) []byte) storage.Store {
 		return &tampered{Mem: m, journal: func(from uint64, fn func(uint64, []byte) error) error {
 			return m.Journal(from, func(seq uint64, entry []byte) error {
 				if drop(seq) {
@@ -557,7 +558,7 @@ func TestJournalWithAGapIsDamage(t *testing.T) {
 			"the last batch is missing":         func(seq uint64) bool { return seq == last },
 			"the last two are missing":          func(seq uint64) bool { return seq >= last-1 },
 		} {
-			if _, err := engine.Open(without(m.CrashClone(0), drop, nil), small); !errors.Is(err, engine.ErrDamaged) {
+			if _, err := engine.Open(without(m.CrashClone(0), drop, nil), small); !errors.Is(err, storage.ErrDamaged) {
 				t.Errorf("%s, %s: %v", what, where, err)
 			}
 		}
@@ -566,7 +567,7 @@ func TestJournalWithAGapIsDamage(t *testing.T) {
 		"cut":     func(b []byte) []byte { return append(b, 1) },
 		"garbage": func([]byte) []byte { return []byte{0xff, 0xff, 0xff} },
 	} {
-		if _, err := engine.Open(without(p.CrashClone(0), func(seq uint64) bool { return seq == last }, change), small); !errors.Is(err, engine.ErrDamaged) {
+		if _, err := engine.Open(without(p.CrashClone(0), func(seq uint64) bool { return seq == last }, change), small); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("entry %s: %v", what, err)
 		}
 	}
@@ -575,7 +576,7 @@ func TestJournalWithAGapIsDamage(t *testing.T) {
 func TestCrashAtAnyMomentAroundSnapshotsLosesNothing(t *testing.T) {
 	c := &clock{t: noon}
 	o := engine.Options{ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(7)
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, o)
 	type crash struct {
 		at    string
@@ -651,7 +652,7 @@ func TestNoSnapshotIsAheadOfItsStore(t *testing.T) {
 }
 
 func TestSnapshotThatCannotBeWrittenIsCountedAndHarmless(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	full := errors.New("no space")
 	s := &tampered{Mem: m, writeSidecar: func(string, func(io.Writer) error) error { return full }}
 	e := open(t, s, small)
@@ -675,7 +676,7 @@ func TestSnapshotThatCannotBeWrittenIsCountedAndHarmless(t *testing.T) {
 // A full disk costs snapshots and nothing else; with room again there is one, without another
 // million claims.
 func TestSnapshotThatFoundNoRoomIsTriedAgain(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, small.WithSnapshotEvery(100).WithSnapshotRetry(time.Nanosecond))
 	p := &past{Mem: m, e: e}
 	p.add(t, 100)
@@ -701,7 +702,7 @@ func TestSnapshotThatFoundNoRoomIsTriedAgain(t *testing.T) {
 }
 
 func TestReopenManyTimes(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	p := &past{}
 	o := small.WithSnapshotEvery(20)
 	o.Clock = (&clock{t: noon}).now
@@ -734,7 +735,7 @@ func TestReopenManyTimes(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if m, err = m.Disk().Open("mem", engine.Identity{}); err != nil {
+		if m, err = m.Disk().Open("mem", storage.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -744,7 +745,7 @@ func TestReopenManyTimes(t *testing.T) {
 }
 
 // write applies one more batch to a store that is open and idle, behind the engine's back.
-func write(t testing.TB, m *storetest.Mem, b engine.Batch) *storetest.Mem {
+func write(t testing.TB, m *storetest.Mem, b storage.Batch) *storetest.Mem {
 	t.Helper()
 	b.Seq = m.LastSeq() + 1
 	wait, err := m.Apply(&b)
@@ -754,7 +755,7 @@ func write(t testing.TB, m *storetest.Mem, b engine.Batch) *storetest.Mem {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err = m.Disk().Open("mem", engine.Identity{})
+	m, err = m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -763,10 +764,10 @@ func write(t testing.TB, m *storetest.Mem, b engine.Batch) *storetest.Mem {
 
 func TestDamagedStateIsRefusedAtOpen(t *testing.T) {
 	p := newPast(t)
-	set := func(key, value string) engine.StateWrite {
-		return engine.StateWrite{Key: []byte(key), Value: []byte(value)}
+	set := func(key, value string) storage.StateWrite {
+		return storage.StateWrite{Key: []byte(key), Value: []byte(value)}
 	}
-	for what, w := range map[string]engine.StateWrite{
+	for what, w := range map[string]storage.StateWrite{
 		"no oldest week":             {Key: []byte("moldest")},
 		"oldest week cut":            set("moldest", "\x00\x01"),
 		"oldest week out of range":   set("moldest", "\xff\xff\xff\xff"),
@@ -781,8 +782,8 @@ func TestDamagedStateIsRefusedAtOpen(t *testing.T) {
 		"a name is missing":          {Key: []byte("nbilling")},
 		"number of a name too large": set("nother", "\xff\xff\xff\xff\x0f"),
 	} {
-		m := write(t, p.CrashClone(0), engine.Batch{State: []engine.StateWrite{w}})
-		if _, err := engine.Open(m, small); !errors.Is(err, engine.ErrDamaged) {
+		m := write(t, p.CrashClone(0), storage.Batch{State: []storage.StateWrite{w}})
+		if _, err := engine.Open(m, small); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -792,22 +793,22 @@ func TestDamageFoundBehindStopsTheEngine(t *testing.T) {
 	p := newPast(t)
 	ev := p.known[0]
 	week, _ := weekbucket.Of(ev.Time)
-	key := engine.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID)
-	stranger := engine.Bucket{Scope: "never seen", Week: week}.AppendKey(nil, []byte("x"))
-	for what, b := range map[string]engine.Batch{
-		"list of dropped buckets":     {State: []engine.StateWrite{{Key: []byte("mdrop"), Value: []byte("\x05abc")}}},
-		"a claim of no scope we know": {Claims: []engine.ClaimWrite{{Key: stranger, Record: []byte{1, 0, 2, 0, 0, 0}}}},
-		"a record that is none":       {Claims: []engine.ClaimWrite{{Key: key, Record: []byte{1}}}},
-		"a record of no topic":        {Claims: []engine.ClaimWrite{{Key: key, Record: []byte{1, 0, 2, 99, 0, 0}}}},
+	key := storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID)
+	stranger := storage.Bucket{Scope: "never seen", Week: week}.AppendKey(nil, []byte("x"))
+	for what, b := range map[string]storage.Batch{
+		"list of dropped buckets":     {State: []storage.StateWrite{{Key: []byte("mdrop"), Value: []byte("\x05abc")}}},
+		"a claim of no scope we know": {Claims: []storage.ClaimWrite{{Key: stranger, Record: []byte{1, 0, 2, 0, 0, 0}}}},
+		"a record that is none":       {Claims: []storage.ClaimWrite{{Key: key, Record: []byte{1}}}},
+		"a record of no topic":        {Claims: []storage.ClaimWrite{{Key: key, Record: []byte{1, 0, 2, 99, 0, 0}}}},
 	} {
 		e := open(t, write(t, p.lost(t), b), small)
-		eventually(t, what, func() bool { return errors.Is(e.Err(), engine.ErrDamaged) && errors.Is(e.Err(), engine.ErrStopped) })
-		if r, err := e.TryClaim(ctx, ev); !errors.Is(err, engine.ErrDamaged) || r.Verdict != engine.Failed {
+		eventually(t, what, func() bool { return errors.Is(e.Err(), storage.ErrDamaged) && errors.Is(e.Err(), engine.ErrStopped) })
+		if r, err := e.TryClaim(ctx, ev); !errors.Is(err, storage.ErrDamaged) || r.Verdict != engine.Failed {
 			t.Errorf("%s: %v %v", what, r.Verdict, err)
 		}
 	}
-	e := open(t, write(t, p.CrashClone(0), engine.Batch{Claims: []engine.ClaimWrite{{Key: key, Record: []byte{9, 0, 2, 0, 0, 0}}}}), small)
-	if r, err := e.TryClaim(ctx, ev); !errors.Is(err, engine.ErrNewerFormat) || r.Verdict != engine.Failed {
+	e := open(t, write(t, p.CrashClone(0), storage.Batch{Claims: []storage.ClaimWrite{{Key: key, Record: []byte{9, 0, 2, 0, 0, 0}}}}), small)
+	if r, err := e.TryClaim(ctx, ev); !errors.Is(err, storage.ErrNewerFormat) || r.Verdict != engine.Failed {
 		t.Errorf("a record in an unknown state: %v %v", r.Verdict, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -53,7 +54,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var errUnusable = errors.New("snapshot unusable")
 
 type snapshot struct {
-	identity Identity
+	identity storage.Identity
 	seq      uint64
 	counts   map[bucketRef]count
 	filters  map[weekbucket.Week]*bloom.Filter
@@ -274,7 +275,7 @@ func (e *Engine) loadSnapshot(first uint64) (*snapshot, error) {
 			continue
 		}
 		if last := e.store.LastSeq(); s.seq > last {
-			return nil, fmt.Errorf("%w: it ends with batch %d, but batch %d was durable", ErrDamaged, last, s.seq)
+			return nil, fmt.Errorf("%w: it ends with batch %d, but batch %d was durable", storage.ErrDamaged, last, s.seq)
 		}
 		found = append(found, candidate{s, slot, weeks, body})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -67,7 +68,7 @@ func parsePosition(key []byte) (Position, error) {
 	kind := d.byte()
 	p := Position{Group: string(d.bytes()), Topic: string(d.bytes()), Partition: int32(d.uint32())}
 	if d.err != nil || kind != stateOffset || len(d.rest) != 0 || p.check() != nil {
-		return Position{}, fmt.Errorf("%w: offset key %x", ErrDamaged, key)
+		return Position{}, fmt.Errorf("%w: offset key %x", storage.ErrDamaged, key)
 	}
 	return p, nil
 }
@@ -86,7 +87,7 @@ func parseOffset(value []byte) (Offset, error) {
 	o.LeaderEpoch = int32(epoch)
 	copy(o.TopicID[:], d.take(16))
 	if d.err != nil || len(d.rest) != 0 || int64(o.LeaderEpoch) != epoch {
-		return Offset{}, fmt.Errorf("%w: offset %x", ErrDamaged, value)
+		return Offset{}, fmt.Errorf("%w: offset %x", storage.ErrDamaged, value)
 	}
 	return o, nil
 }
@@ -99,13 +100,13 @@ func parseHold(value []byte) (time.Time, error) {
 	t := time.UnixMilli(d.varint()).UTC()
 	_, err := weekbucket.Of(t)
 	if d.err != nil || len(d.rest) != 0 || err != nil {
-		return time.Time{}, fmt.Errorf("%w: hold %x", ErrDamaged, value)
+		return time.Time{}, fmt.Errorf("%w: hold %x", storage.ErrDamaged, value)
 	}
 	return t, nil
 }
 
 // The dropped buckets on disk: their prefixes, each with its length before it.
-func encodeBuckets(buckets []Bucket) []byte {
+func encodeBuckets(buckets []storage.Bucket) []byte {
 	b := []byte{}
 	for _, bucket := range buckets {
 		b = appendBytes(b, bucket.AppendPrefix(nil))
@@ -113,21 +114,21 @@ func encodeBuckets(buckets []Bucket) []byte {
 	return b
 }
 
-func parseBuckets(value []byte) ([]Bucket, error) {
-	var buckets []Bucket
+func parseBuckets(value []byte) ([]storage.Bucket, error) {
+	var buckets []storage.Bucket
 	d := decoder{rest: value}
 	for len(d.rest) > 0 && d.err == nil {
-		b, tail, err := SplitKey(d.bytes())
+		b, tail, err := storage.SplitKey(d.bytes())
 		if err != nil {
 			return nil, err
 		}
 		if len(tail) != 0 {
-			return nil, fmt.Errorf("%w: list of dropped buckets %x", ErrDamaged, value)
+			return nil, fmt.Errorf("%w: list of dropped buckets %x", storage.ErrDamaged, value)
 		}
 		buckets = append(buckets, b)
 	}
 	if d.err != nil {
-		return nil, fmt.Errorf("%w: list of dropped buckets %x", ErrDamaged, value)
+		return nil, fmt.Errorf("%w: list of dropped buckets %x", storage.ErrDamaged, value)
 	}
 	return buckets, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
@@ -56,7 +57,7 @@ func (s *sums) get(key string) (sumBefore, bool) {
 }
 
 // added puts a sum into batch seq and remembers it. Sums of one key in one batch take one write.
-func (s *sums) added(b *Batch, seq uint64, key string, total int64) {
+func (s *sums) added(b *storage.Batch, seq uint64, key string, total int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, ok := s.lru.Get(key)
@@ -65,7 +66,7 @@ func (s *sums) added(b *Batch, seq uint64, key string, total int64) {
 		k.sumBefore = integer(total)
 		return
 	}
-	b.State = append(b.State, StateWrite{[]byte(key), EncodeInt64(total)})
+	b.State = append(b.State, storage.StateWrite{Key: []byte(key), Value: EncodeInt64(total)})
 	now := knownSum{integer(total), seq, len(b.State) - 1}
 	if ok {
 		*k = now

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Caps on one transaction, which bound its batch and its memory. Reaching one is ErrLimit.
@@ -189,7 +191,7 @@ func (tx *Tx) alter(claim int, change func(*Record)) {
 }
 
 type txWrite struct {
-	StateWrite
+	storage.StateWrite
 	name    string     // Key as it is in Tx.latest
 	before  int        // index of the write to the same key before, -1 if none
 	sum     *txSum     // an Add, which has no value before it is admitted; nil for every other write
@@ -384,7 +386,7 @@ func (tx *Tx) write(key, value []byte) error {
 		return err
 	}
 	defer tx.mu.Unlock()
-	return tx.keepWrite(txWrite{StateWrite: StateWrite{key, value}})
+	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: key, Value: value}})
 }
 
 // keepWrite makes w the latest write to its key. tx.mu is held.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -809,7 +810,7 @@ func TestCloseDuringAClosureFailsTheTransaction(t *testing.T) {
 	if !errors.Is(err, engine.ErrClosed) {
 		t.Error(err)
 	}
-	again, err := m.Disk().Open("mem", engine.Identity{})
+	again, err := m.Disk().Open("mem", storage.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"maps"
 	"slices"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // MaxTxScans caps the Scans of one transaction. Reaching it is ErrLimit.
@@ -36,7 +38,7 @@ func (r keyRange) holds(key string) bool {
 
 // scan yields what the span holds, its keys without their first skip bytes, and not more than limit
 // unless that is 0.
-func (tx *Tx) scan(span Span, limit, skip int, yield func(KeyValue, error) bool) {
+func (tx *Tx) scan(span storage.Span, limit, skip int, yield func(KeyValue, error) bool) {
 	read, err := tx.newScan(span)
 	left := unlimited(limit)
 	for keys := firstPageKeys; err == nil; keys = min(2*keys, maxPageKeys) {
@@ -65,7 +67,7 @@ func (tx *Tx) scan(span Span, limit, skip int, yield func(KeyValue, error) bool)
 }
 
 // newScan begins the range of keys that a scan reads, which is empty, and returns its index.
-func (tx *Tx) newScan(span Span) (int, error) {
+func (tx *Tx) newScan(span storage.Span) (int, error) {
 	if err := tx.lock(); err != nil {
 		return 0, err
 	}
@@ -94,7 +96,7 @@ func (tx *Tx) noteScan(read int, hi []byte) error {
 }
 
 // endPage notes that a page was read to its end, beyond its last key.
-func (tx *Tx) endPage(read int, p *txPage, span Span) error {
+func (tx *Tx) endPage(read int, p *txPage, span storage.Span) error {
 	hi := p.end
 	if hi == nil {
 		hi = successor(span.Prefix)
@@ -118,7 +120,7 @@ type txPage struct {
 
 // readPage reads the next page of a scan: the store's, as of the start of the transaction, with the
 // transaction's own writes in their places.
-func (tx *Tx) readPage(span Span, keys int) (p txPage, err error) {
+func (tx *Tx) readPage(span storage.Span, keys int) (p txPage, err error) {
 	if err := tx.enter(); err != nil {
 		return p, err
 	}
@@ -145,7 +147,7 @@ func (tx *Tx) readPage(span Span, keys int) (p txPage, err error) {
 
 // overlay puts the transaction's own writes in the span, up to the end of the page, into their
 // places. An Add that cannot be resolved ends the page.
-func (tx *Tx) overlay(p *txPage, span Span) error {
+func (tx *Tx) overlay(p *txPage, span storage.Span) error {
 	own := tx.writesIn(span, p.end)
 	all, base := own, map[string]txWrite(nil)
 	if tx.part != nil {
@@ -194,7 +196,7 @@ func (tx *Tx) overlay(p *txPage, span Span) error {
 }
 
 // writesIn returns the transaction's latest writes in the span, up to end.
-func (tx *Tx) writesIn(span Span, end []byte) map[string]txWrite {
+func (tx *Tx) writesIn(span storage.Span, end []byte) map[string]txWrite {
 	own := make(map[string]txWrite)
 	for key, i := range tx.latest {
 		if span.Holds([]byte(key)) && (end == nil || key < string(end)) {

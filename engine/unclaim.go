@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -29,7 +30,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	if week < e.oldestOf(ev.Scope) {
 		return ErrNotClaimed
 	}
-	u := &txUnclaim{scope: ev.Scope, week: week, key: Bucket{ev.Scope, week}.AppendKey(nil, ev.ID), rec: rec}
+	u := &txUnclaim{scope: ev.Scope, week: week, key: storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), rec: rec}
 	u.hash = e.hash(u.key)
 	now, found, err := e.read(u.key)
 	switch {
@@ -39,7 +40,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 		return ErrNotClaimed
 	}
 	tx.unclaims = true
-	return tx.keepWrite(txWrite{StateWrite: StateWrite{Key: []byte(claimRead(u.key))}, unclaim: u})
+	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: []byte(claimRead(u.key))}, unclaim: u})
 }
 
 // A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of
@@ -115,7 +116,7 @@ func (e *Engine) unclaim(g *group, u *txUnclaim) error {
 	if err != nil {
 		return err
 	}
-	left, w := Record{}, ClaimWrite{Key: u.key}
+	left, w := Record{}, storage.ClaimWrite{Key: u.key}
 	if u.rec.Generation > 0 { // its generations are not used again
 		left = u.rec
 		left.end(Released, "")

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -125,13 +126,13 @@ func (e *Engine) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport
 }
 
 // buckets returns the buckets that hold claims and that keep selects.
-func (e *Engine) buckets(ctx context.Context, keep func(Bucket) bool) ([]Bucket, error) {
+func (e *Engine) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
 	if err := e.enter(); err != nil {
 		return nil, err
 	}
 	defer e.leave()
-	var list []Bucket
-	err := e.store.Buckets(func(b Bucket) error {
+	var list []storage.Bucket
+	err := e.store.Buckets(func(b storage.Bucket) error {
 		if keep(b) {
 			list = append(list, b)
 		}
@@ -167,7 +168,7 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 			return nil
 		}
 		report.Weeks = int(week - e.decideOld)
-		g.batch.State = append(g.batch.State, StateWrite{Key: keyOldest, Value: week.AppendKey(nil)})
+		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyOldest, Value: week.AppendKey(nil)})
 		e.decideOld = week
 		g.after = append(g.after, func() { e.setOldest(week) })
 		return nil
@@ -214,8 +215,8 @@ func (e *Engine) freeNames(ctx context.Context) error {
 
 // removeDropped removes what is left of the weeks before the oldest kept one, and starts giving
 // back its space. The caller holds e.drops.
-func (e *Engine) removeDropped(ctx context.Context) ([]Bucket, error) {
-	buckets, err := e.buckets(ctx, func(b Bucket) bool { return b.Week < e.oldestOf(b.Scope) })
+func (e *Engine) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
+	buckets, err := e.buckets(ctx, func(b storage.Bucket) bool { return b.Week < e.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
 		return nil, err
 	}
@@ -223,7 +224,7 @@ func (e *Engine) removeDropped(ctx context.Context) ([]Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	noted := make(map[Bucket]bool, len(owed)) // by a removal that was cut off
+	noted := make(map[storage.Bucket]bool, len(owed)) // by a removal that was cut off
 	for _, b := range owed {
 		noted[b] = true
 	}
@@ -242,7 +243,7 @@ func (e *Engine) removeDropped(ctx context.Context) ([]Bucket, error) {
 	return buckets, nil
 }
 
-func (e *Engine) removeBuckets(buckets []Bucket) error {
+func (e *Engine) removeBuckets(buckets []storage.Bucket) error {
 	if err := e.enter(); err != nil {
 		return err
 	}
@@ -255,7 +256,7 @@ func (e *Engine) removeBuckets(buckets []Bucket) error {
 
 // owedBuckets and noteOwed keep, durably, the list of dropped buckets whose space may not be back
 // yet.
-func (e *Engine) owedBuckets() ([]Bucket, error) {
+func (e *Engine) owedBuckets() ([]storage.Bucket, error) {
 	if err := e.enter(); err != nil {
 		return nil, err
 	}
@@ -274,20 +275,20 @@ func (e *Engine) owedBuckets() ([]Bucket, error) {
 	return buckets, nil
 }
 
-func (e *Engine) noteOwed(ctx context.Context, buckets []Bucket) error {
+func (e *Engine) noteOwed(ctx context.Context, buckets []storage.Bucket) error {
 	var value []byte
 	if len(buckets) > 0 {
 		value = encodeBuckets(buckets)
 	}
 	return e.control(ctx, func(g *group) error {
-		g.batch.State = append(g.batch.State, StateWrite{Key: keyDrop, Value: value})
+		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyDrop, Value: value})
 		return nil
 	})
 }
 
 // reclaimBehind gives the space of dropped buckets back in the background. A later drop takes over
 // what an earlier one still owes.
-func (e *Engine) reclaimBehind(owed []Bucket) {
+func (e *Engine) reclaimBehind(owed []storage.Bucket) {
 	if e.enter() != nil {
 		return // the next open finds what is owed
 	}
@@ -447,7 +448,7 @@ func (h *holds) admit(tx *Tx) error {
 }
 
 // noteWrite takes a write that goes into a batch, if it is one of a hold.
-func (h *holds) noteWrite(w StateWrite) {
+func (h *holds) noteWrite(w storage.StateWrite) {
 	if w.Key[0] != stateHold {
 		return
 	}

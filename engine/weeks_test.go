@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -82,9 +83,9 @@ func reclaimed(t testing.TB, e *engine.Engine) {
 	}
 }
 
-func bucketsOf(t testing.TB, m *storetest.Mem) (list []engine.Bucket) {
+func bucketsOf(t testing.TB, m *storetest.Mem) (list []storage.Bucket) {
 	t.Helper()
-	if err := m.Buckets(func(b engine.Bucket) error { list = append(list, b); return nil }); err != nil {
+	if err := m.Buckets(func(b storage.Bucket) error { list = append(list, b); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return list
@@ -381,7 +382,7 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 	}
 	end := time.Now().Add(time.Minute)
 	for left := true; left; time.Sleep(time.Millisecond) {
-		left = slices.ContainsFunc(bucketsOf(t, m), func(b engine.Bucket) bool { return b.Week < oldest })
+		left = slices.ContainsFunc(bucketsOf(t, m), func(b storage.Bucket) bool { return b.Week < oldest })
 		if _, owed, _ := m.State([]byte("mdrop")); owed {
 			left = true
 		}
@@ -398,7 +399,7 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 
 // crashesOf drops the weeks -4 and -3 and returns what a crash before each call of the store would
 // leave.
-func crashesOf(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
+func crashesOf(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
 	t.Helper()
 	c := &clock{t: noon}
 	e := open(t, s, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: c.now})
@@ -427,7 +428,7 @@ func crashesOf(t *testing.T, m *storetest.Mem, s engine.Store) (crashes map[stri
 }
 
 func TestDropInterruptedByACrashAtAnyStepIsFinishedAtOpen(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	crashes, events := crashesOf(t, m, m)
 	if len(crashes) < 20 {
 		t.Fatal("only", len(crashes), "steps")
@@ -440,7 +441,7 @@ func TestDropInterruptedByACrashAtAnyStepIsFinishedAtOpen(t *testing.T) {
 }
 
 func TestDropThatFailedHalfwayIsFinishedAtOpen(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	c := &clock{t: noon}
 	e := open(t, m, engine.Options{RetentionWeeks: 4, Clock: c.now})
 	events := inWeeks(-4, 0, 10)
@@ -461,12 +462,12 @@ func TestDropThatFailedHalfwayIsFinishedAtOpen(t *testing.T) {
 
 // The control of the two tests above: a store that loses the mark loses the rule.
 func TestDropWithoutADurableMarkIsSeen(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	lossy := &tampered{Mem: m}
-	lossy.apply = func(b *engine.Batch) (func() error, error) {
+	lossy.apply = func(b *storage.Batch) (func() error, error) {
 		c := *b
 		if c.Seq > 1 {
-			c.State = slices.DeleteFunc(slices.Clone(b.State), func(w engine.StateWrite) bool { return string(w.Key) == "moldest" })
+			c.State = slices.DeleteFunc(slices.Clone(b.State), func(w storage.StateWrite) bool { return string(w.Key) == "moldest" })
 		}
 		return m.Apply(&c)
 	}
@@ -687,8 +688,8 @@ func TestSpaceThatIsOwedIsGivenBackAfterACrash(t *testing.T) {
 	crashed := m.CrashClone(0)
 	close(release)
 	var mu sync.Mutex
-	given := map[engine.Bucket]bool{}
-	s := &tampered{Mem: crashed, reclaim: func(_ context.Context, buckets []engine.Bucket) error {
+	given := map[storage.Bucket]bool{}
+	s := &tampered{Mem: crashed, reclaim: func(_ context.Context, buckets []storage.Bucket) error {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, b := range buckets {
@@ -825,7 +826,7 @@ func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2000, 1, 5, 10, 0, 0, 0, time.UTC))) // a Wednesday
 		var skew atomic.Int64
 		clock := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		e, err := engine.Open(m, engine.Options{RetentionWeeks: 1, MaxWeeksPerRun: 2, Clock: clock})
 		if err != nil {
 			t.Fatal(err)
@@ -891,7 +892,7 @@ func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
 func TestRetentionSkipsWeeksWithoutClaims(t *testing.T) {
 	disk := storetest.NewDisk()
 	open1 := func(o engine.Options) *engine.Engine {
-		m, err := disk.Open("d", engine.Identity{})
+		m, err := disk.Open("d", storage.Identity{})
 		if err != nil {
 			t.Fatal(err)
 		}

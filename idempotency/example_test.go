@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
 )
@@ -83,7 +84,7 @@ func Example() {
 
 // A handler that books a payment in the transaction that finishes its key.
 func ExampleUpdate() {
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{RetentionWeeks: 5}) // a service opens engine/bolt or engine/pebble
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: 5}) // a service opens engine/bolt or engine/pebble
 	if err != nil {
 		log.Fatal(err)
 	}

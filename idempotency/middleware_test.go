@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
 )
@@ -290,7 +291,7 @@ func (w watcher) WriteHeader(status int) {
 func TestNothingIsSentBeforeItIsDurable(t *testing.T) {
 	for name, size := range map[string]int{"held back": 10, "too large": 200} {
 		t.Run(name, func(t *testing.T) {
-			m := storetest.NewMem(engine.Identity{})
+			m := storetest.NewMem(storage.Identity{})
 			h := func(e *engine.Engine) http.Handler {
 				return protect(t, e, idempotency.Options{MaxResponseBytes: 100}, func(w http.ResponseWriter, _ *http.Request) {
 					for range size {
@@ -362,7 +363,7 @@ func TestStoreFailure(t *testing.T) {
 		"finish, open":   {true, true, 201, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := storetest.NewMem(engine.Identity{})
+			m := storetest.NewMem(storage.Identity{})
 			handler, runs := counting()
 			reported := 0
 			o := idempotency.Options{FailOpen: c.open, OnError: func(*http.Request, error) { reported++ }}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
 )
@@ -79,7 +80,7 @@ func TestThousandRacersRunOnce(t *testing.T) {
 
 func TestCrashBeforeTheResultIsTakenOverByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		var after *storetest.Mem
 		h := protect(t, openEngine(t, m, nil), idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
 			after = m.Crash() // the work is done, its result is not
@@ -109,7 +110,7 @@ func TestLostLeaseCancelsTheHandlerAndDropsItsResponse(t *testing.T) {
 			clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 			runs := 0
 			var h http.Handler
-			h = protect(t, openEngine(t, storetest.NewMem(engine.Identity{}), clock), idempotency.Options{Clock: clock, MaxResponseBytes: 100, FailOpen: true},
+			h = protect(t, openEngine(t, storetest.NewMem(storage.Identity{}), clock), idempotency.Options{Clock: clock, MaxResponseBytes: 100, FailOpen: true},
 				func(w http.ResponseWriter, r *http.Request) {
 					if runs++; runs > 1 {
 						w.Write([]byte("second"))

@@ -13,14 +13,15 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
 )
 
 // stores opens an empty store of each kind that is tested.
-var stores = map[string]func(*testing.T) engine.Store{
-	"memory": func(*testing.T) engine.Store { return storetest.NewMem(engine.Identity{}) },
-	"bbolt": func(t *testing.T) engine.Store {
+var stores = map[string]func(*testing.T) storage.Store{
+	"memory": func(*testing.T) storage.Store { return storetest.NewMem(storage.Identity{}) },
+	"bbolt": func(t *testing.T) storage.Store {
 		s, err := bolt.Open(filepath.Join(t.TempDir(), "keys"), bolt.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +30,7 @@ var stores = map[string]func(*testing.T) engine.Store{
 	},
 }
 
-func openEngine(t *testing.T, s engine.Store, clock func() time.Time) *engine.Engine {
+func openEngine(t *testing.T, s storage.Store, clock func() time.Time) *engine.Engine {
 	t.Helper()
 	e, err := engine.Open(s, engine.Options{RetentionWeeks: 5, Clock: clock, ExpectedPerWeek: 1000})
 	if err != nil {
@@ -59,7 +60,7 @@ func counting() (http.HandlerFunc, *atomic.Int64) {
 
 func inMemory(t *testing.T) *engine.Engine {
 	t.Helper()
-	return openEngine(t, storetest.NewMem(engine.Identity{}), nil)
+	return openEngine(t, storetest.NewMem(storage.Identity{}), nil)
 }
 
 func post(key, body string) *http.Request {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
 )
@@ -73,7 +74,7 @@ func crashes(t *testing.T, handler func(e **engine.Engine) http.HandlerFunc) (tw
 		for kept := range 2 {
 			for call := 1; call <= 4; call++ {
 				synctest.Test(t, func(t *testing.T) {
-					m := storetest.NewMem(engine.Identity{})
+					m := storetest.NewMem(storage.Identity{})
 					e := openEngine(t, m, nil)
 					h := protect(t, e, idempotency.Options{}, handler(&e))
 					var after *storetest.Mem
@@ -311,7 +312,7 @@ func TestLostLeaseUndoesUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
 		clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		e := openEngine(t, storetest.NewMem(engine.Identity{}), clock)
+		e := openEngine(t, storetest.NewMem(storage.Identity{}), clock)
 		var h http.Handler
 		runs := 0
 		h = protect(t, e, idempotency.Options{Clock: clock}, func(w http.ResponseWriter, r *http.Request) {
@@ -356,7 +357,7 @@ func TestHandlerGoesOnAfterUpdate(t *testing.T) {
 // The commit takes as long as the lease. A renewal during it would find the key finished.
 func TestNoRenewalDuringTheCommitOfUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		o := idempotency.Options{OnError: func(_ *http.Request, err error) { t.Error(err) }}
 		h := protect(t, openEngine(t, m, nil), o, func(w http.ResponseWriter, r *http.Request) {
 			updating(func(tx *engine.Tx, w http.ResponseWriter) error {
@@ -395,7 +396,7 @@ func TestUpdateWithoutAKey(t *testing.T) {
 }
 
 func TestStoreFailsInUpdate(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	h := protect(t, openEngine(t, m, nil), idempotency.Options{}, updating(func(tx *engine.Tx, w http.ResponseWriter) error {
 		m.Crash()
 		return deposit(tx, w)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -14,7 +14,7 @@ func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
 	r := consumed(t) // with another store
 	r.send(t, 0, "c")
 	before := len(r.handled())
-	r.open(t, storetest.NewMem(engine.Identity{}))
+	r.open(t, storetest.NewMem(storage.Identity{}))
 	m := r.start(t, r.work(1, nil))
 	ctx := context.Background()
 	for e := m.stoppedOne(t); e.Partition != 0; e = m.stoppedOne(t) {
@@ -50,7 +50,7 @@ func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
 	m.stop(t)
 
 	// It held for that one time: the next lost volume stops the partition again.
-	r.open(t, storetest.NewMem(engine.Identity{}))
+	r.open(t, storetest.NewMem(storage.Identity{}))
 	m = r.start(t, r.work(1, nil))
 	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
 		t.Errorf("stopped: %v", e)

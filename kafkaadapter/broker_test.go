@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -14,7 +14,7 @@ func TestKilledBrokerComesBack(t *testing.T) {
 	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{Durable: true}), group: kafkatest.Name(t), partitions: 1}
 	r.topic = r.CreateTopic(t, 1, nil)
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
-	r.open(t, storetest.NewMem(engine.Identity{}))
+	r.open(t, storetest.NewMem(storage.Identity{}))
 	before, after := numbered("a", 50), numbered("b", 50)
 	r.send(t, 0, before...)
 	m := r.start(t, r.work(1, nil))

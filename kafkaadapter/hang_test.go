@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
 // A hanging store answers nothing while it hangs.
 type hanging struct {
-	engine.Store
+	storage.Store
 	mu    sync.Mutex
 	hang  chan struct{} // nil: it answers
 	asked chan []byte   // while it hangs, with the key
@@ -39,7 +40,7 @@ func (h *hanging) wait(key []byte) {
 	}
 }
 
-func (h *hanging) Apply(b *engine.Batch) (func() error, error) {
+func (h *hanging) Apply(b *storage.Batch) (func() error, error) {
 	h.wait(nil)
 	return h.Store.Apply(b)
 }
@@ -58,7 +59,7 @@ func (h *hanging) State(key []byte) ([]byte, bool, error) {
 func hangingRig(t *testing.T) (r *rig, store *hanging, hang func() (answer func())) {
 	t.Helper()
 	r = newRig(t, 1)
-	store = &hanging{Store: storetest.NewMem(engine.Identity{}), asked: make(chan []byte, 100)}
+	store = &hanging{Store: storetest.NewMem(storage.Identity{}), asked: make(chan []byte, 100)}
 	eng, err := engine.Open(store, engine.Options{})
 	if err != nil {
 		t.Fatal(err)

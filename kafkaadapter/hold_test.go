@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -143,7 +144,7 @@ func TestControlRecordsCountAsCaughtUp(t *testing.T) {
 }
 
 func TestHoldsCanBePlacedWhereNothingExpires(t *testing.T) {
-	eng := openMem(t, storetest.NewMem(engine.Identity{}), engine.Options{RetentionWeeks: engine.KeepAll})
+	eng := openMem(t, storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: engine.KeepAll})
 	for _, at := range []time.Time{eng.OldestWeek().Start(), {}, time.Date(1, 1, 3, 0, 0, 0, 0, time.UTC).Add(-7 * 24 * time.Hour)} {
 		if err := eng.SetHold(t.Context(), "h", holdable(at)); err != nil {
 			t.Errorf("%v: %v", at, err)

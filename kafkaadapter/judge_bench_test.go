@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/telemetry"
@@ -64,7 +65,7 @@ func judgeObservers(t testing.TB) map[string]engine.Observer {
 
 // judging returns a function that judges a batch, and the number of its records.
 func judging(b testing.TB, observer engine.Observer) (judge func(), records int) {
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{Observer: observer})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Observer: observer})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -35,10 +35,10 @@ func TestForeignStoreIsSeenAfterALeaderWasAway(t *testing.T) {
 		change func(r *rig)
 		kind   error
 	}{
-		"another store": {func(r *rig) { r.open(t, storetest.NewMem(engine.Identity{})) }, ErrForeignStore},
+		"another store": {func(r *rig) { r.open(t, storetest.NewMem(storage.Identity{})) }, ErrForeignStore},
 		"empty store": {func(r *rig) {
 			r.Commit(t, r.group, r.offset(0, 10, "kgo-1"))
-			r.open(t, storetest.NewMem(engine.Identity{}))
+			r.open(t, storetest.NewMem(storage.Identity{}))
 		}, ErrEmptyStore},
 		"older store": {func(r *rig) {
 			r.send(t, 0, "later")

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -217,7 +218,7 @@ func TestForeignStore(t *testing.T) {
 			r := consumed(t)
 			r.send(t, 0, "c")
 			r.Commit(t, r.group, r.offset(1, 10, "")) // whose position anybody may have
-			r.open(t, storetest.NewMem(engine.Identity{}))
+			r.open(t, storetest.NewMem(storage.Identity{}))
 			m := r.start(t, r.work(1, nil))
 			kinds := map[int32]error{0: ErrForeignStore, 1: ErrEmptyStore}
 			for range 2 {

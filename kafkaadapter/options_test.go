@@ -11,13 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 func memEngine(t *testing.T) *engine.Engine {
 	t.Helper()
-	return openMem(t, storetest.NewMem(engine.Identity{}), engine.Options{})
+	return openMem(t, storetest.NewMem(storage.Identity{}), engine.Options{})
 }
 
 func openMem(t testing.TB, m *storetest.Mem, o engine.Options) *engine.Engine {

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -27,7 +28,7 @@ func TestPinnedConsumersShareATopicWithAStoreEach(t *testing.T) {
 	}
 	engines := make([]*engine.Engine, 2)
 	for pod := range engines {
-		r.open(t, storetest.NewMem(engine.Identity{}))
+		r.open(t, storetest.NewMem(storage.Identity{}))
 		engines[pod] = r.eng
 		r.start(t, r.work(2, nil), pinned(pod, 2))
 	}
@@ -95,7 +96,7 @@ func TestSecondConsumerWithOneOrdinalStopsTheFirst(t *testing.T) {
 		t.Errorf("the other's commit was replaced: %+v", o)
 	}
 
-	r.open(t, storetest.NewMem(engine.Identity{}))
+	r.open(t, storetest.NewMem(storage.Identity{}))
 	m = r.start(t, r.work(2, nil), pinned(0, 1))
 	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
 		t.Errorf("a third consumer: stopped: %v", e)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A view is what is known of a partition when it is assigned.
@@ -15,7 +16,7 @@ type view struct {
 	topic      string
 	partition  int32
 	store      *engine.Offset // nil: the store has none
-	id         engine.Identity
+	id         storage.Identity
 	topicID    [16]byte // as the broker has it now; zero: the broker has no topic ids
 	partitions int32    // of the topic
 	start      int64    // of the log
@@ -178,7 +179,7 @@ type author struct {
 	incarnation uint64
 }
 
-func authorOf(id engine.Identity) author { return author{id.UUID, id.Incarnation} }
+func authorOf(id storage.Identity) author { return author{id.UUID, id.Incarnation} }
 
 const (
 	metadataPrefix = "hapax:"

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 var (
 	aTopicID = [16]byte{0xa1, 15: 0x1f}
 	aUUID    = [16]byte{0x0a, 0x0b, 15: 0x0f}
-	anID     = engine.Identity{UUID: aUUID, Incarnation: 3}
+	anID     = storage.Identity{UUID: aUUID, Incarnation: 3}
 	ourMark  = authorOf(anID).metadata()
 	olderRun = author{aUUID, 2}.metadata()
 	laterRun = author{aUUID, 4}.metadata()

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -302,7 +303,7 @@ func TestMembersWithAStoreEachStop(t *testing.T) {
 	r.UntilCommitted(t, r.group, r.topic, 0, 5)
 	r.UntilCommitted(t, r.group, r.topic, 1, 5)
 	shared := r.eng
-	r.open(t, storetest.NewMem(engine.Identity{}))
+	r.open(t, storetest.NewMem(storage.Identity{}))
 	second := r.start(t, r.work(1, nil))
 	if e := second.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
 		t.Errorf("stopped: %v", e)

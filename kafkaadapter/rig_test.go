@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
@@ -50,7 +51,7 @@ func newRig(t testing.TB, partitions int32) *rig {
 	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{}), group: kafkatest.Name(t), partitions: partitions}
 	r.topic = r.CreateTopic(t, partitions, nil)
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
-	r.open(t, storetest.NewMem(engine.Identity{}))
+	r.open(t, storetest.NewMem(storage.Identity{}))
 	return r
 }
 

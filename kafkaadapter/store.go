@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // ErrUnprotected says that the store has failed, and that records are handled without claims until
@@ -19,7 +20,7 @@ var ErrUnprotected = errors.New("hapax: the store has failed, and records are ha
 // A link is an engine with what the consumer has read from its store. It does not change.
 type link struct {
 	eng    *engine.Engine
-	id     engine.Identity
+	id     storage.Identity
 	self   string // metadata of commits
 	secret []byte // seals dead letters; it never leaves the store
 }

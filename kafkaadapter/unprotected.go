@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -202,7 +203,7 @@ func (p *partition) withoutStore(v *view) (o engine.Offset, found bool) {
 		if !ours {
 			by = parseOpenMark(v.metadata()).by
 		}
-		v.id = engine.Identity{UUID: by.uuid, Incarnation: by.incarnation}
+		v.id = storage.Identity{UUID: by.uuid, Incarnation: by.incarnation}
 	}
 	if at, owned := p.offsets.inMemory(); owned {
 		o, found = engine.Offset{Next: at.Offset, LeaderEpoch: at.Epoch, TopicID: p.topicID}, true

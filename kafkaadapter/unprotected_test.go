@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
@@ -532,7 +533,7 @@ func TestAnotherStoreIsNotTakenForTheOneThatFailed(t *testing.T) {
 	r.mem.Fail(errDisk)
 	r.send(t, 0, "b")
 	r.untilHandled(t, 2)
-	o.offer(func() (*storetest.Mem, error) { return storetest.NewMem(engine.Identity{}), nil })
+	o.offer(func() (*storetest.Mem, error) { return storetest.NewMem(storage.Identity{}), nil })
 	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
 		t.Errorf("the partition stopped for %v", e)
 	}

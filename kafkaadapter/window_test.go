@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -16,7 +17,7 @@ import (
 func (r *rig) onClock(t *testing.T) (ahead *atomic.Int64) {
 	t.Helper()
 	ahead = new(atomic.Int64)
-	r.mem = storetest.NewMem(engine.Identity{})
+	r.mem = storetest.NewMem(storage.Identity{})
 	r.eng = openMem(t, r.mem, engine.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	return ahead
 }

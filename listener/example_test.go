@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-dev/hapax/correlation"
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/listener"
 )
@@ -19,7 +20,7 @@ func ExampleWrap() {
 		Winner  string
 	}
 	ctx := context.Background()
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
 	if err != nil {
 		log.Fatal(err)
 	}

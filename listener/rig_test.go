@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/listener"
 )
@@ -37,13 +38,13 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	mem := storetest.NewMem(engine.Identity{})
+	mem := storetest.NewMem(storage.Identity{})
 	r := &rig{t: t, mem: mem, eng: open(t, mem), reg: prometheus.NewRegistry()}
 	t.Cleanup(func() { _ = r.eng.Close() })
 	return r
 }
 
-func open(t *testing.T, store engine.Store) *engine.Engine {
+func open(t *testing.T, store storage.Store) *engine.Engine {
 	t.Helper()
 	eng, err := engine.Open(store, engine.Options{})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
@@ -70,9 +71,9 @@ func produceN(t *testing.T, eng *engine.Engine, topic string, from, to int) {
 // Records arrive whole, in the order of each key, from both stores and in both ways, also when the
 // store is closed and opened in between.
 func TestMessagesArriveFromBothStores(t *testing.T) {
-	stores := map[string]func(dir string) (engine.Store, error){
-		"pebble": func(dir string) (engine.Store, error) { return pebble.Open(dir, pebble.Options{}) },
-		"bolt":   func(dir string) (engine.Store, error) { return bolt.Open(dir, bolt.Options{}) },
+	stores := map[string]func(dir string) (storage.Store, error){
+		"pebble": func(dir string) (storage.Store, error) { return pebble.Open(dir, pebble.Options{}) },
+		"bolt":   func(dir string) (storage.Store, error) { return bolt.Open(dir, bolt.Options{}) },
 	}
 	b := kafkatest.Start(t, kafkatest.Options{})
 	for how, o := range modes(t, b) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter"
@@ -22,14 +23,14 @@ import (
 
 // A disk keeps a store, and a copy of what a power cut would leave of it.
 type disk interface {
-	open(t testing.TB) engine.Store
+	open(t testing.TB) storage.Store
 	crash(rng *rand.Rand) disk
 }
 
 type memDisk struct{ mem *storetest.Mem }
 
-func newMemDisk() disk                          { return &memDisk{storetest.NewMem(engine.Identity{})} }
-func (d *memDisk) open(testing.TB) engine.Store { return d.mem }
+func newMemDisk() disk                           { return &memDisk{storetest.NewMem(storage.Identity{})} }
+func (d *memDisk) open(testing.TB) storage.Store { return d.mem }
 func (d *memDisk) crash(rng *rand.Rand) disk {
 	return &memDisk{d.mem.CrashClone(rng.IntN(d.mem.Unsynced() + 1))}
 }
@@ -38,7 +39,7 @@ type pebbleDisk struct{ fs *vfs.MemFS }
 
 func newPebbleDisk() disk { return &pebbleDisk{vfs.NewCrashableMem()} }
 
-func (d *pebbleDisk) open(t testing.TB) engine.Store {
+func (d *pebbleDisk) open(t testing.TB) storage.Store {
 	s, err := pebble.Open("store", pebble.Options{FS: d.fs, SmallTables: true})
 	if err != nil {
 		t.Fatal("opening the store:", err)
@@ -208,7 +209,7 @@ func readIDs(t *testing.T, b *kafkatest.Broker, topic string) map[string]int {
 // each id.
 func consume(t *testing.T, b *kafkatest.Broker, topic string) map[string]int {
 	t.Helper()
-	eng := openEngine(t, storetest.NewMem(engine.Identity{}), nil)
+	eng := openEngine(t, storetest.NewMem(storage.Identity{}), nil)
 	var mu sync.Mutex
 	handled := map[string]int{}
 	group := kafkatest.Name(t)

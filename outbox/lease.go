@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -60,7 +61,7 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 			return r, nil
 		}
 	}
-	return r, fmt.Errorf("%w: lease %x of the outbox", engine.ErrDamaged, b)
+	return r, fmt.Errorf("%w: lease %x of the outbox", storage.ErrDamaged, b)
 }
 
 // left returns how long the lease of another relay lives. It is over when its time has passed by

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -198,7 +199,7 @@ func TestModelOfTheExactlyOnceRelay(t *testing.T) {
 
 func testModel(t *testing.T, exactlyOnce *ExactlyOnce) {
 	rapid.Check(t, func(rt *rapid.T) {
-		r := &rig{t: t, mem: storetest.NewMem(engine.Identity{}), clock: newFakeClock(), broker: newFakeBroker()}
+		r := &rig{t: t, mem: storetest.NewMem(storage.Identity{}), clock: newFakeClock(), broker: newFakeBroker()}
 		r.eng = openEngine(t, r.mem, r.clock)
 		m := &model{
 			T: rt, rig: r, sent: map[string]*sentMessage{}, failing: map[string]error{},

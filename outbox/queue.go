@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -118,7 +119,7 @@ func (q *queue) scan(ctx context.Context, prefix, after []byte) iter.Seq2[engine
 func parse(kv engine.KeyValue) (entry.Entry, error) {
 	e, err := entry.Parse(kv.Value)
 	if errors.Is(err, entry.ErrVersion) {
-		return e, fmt.Errorf("%w: %w", engine.ErrNewerFormat, err)
+		return e, fmt.Errorf("%w: %w", storage.ErrNewerFormat, err)
 	}
 	if err != nil {
 		return e, damaged(fmt.Errorf("key %x: %w", kv.Key, err))
@@ -126,7 +127,7 @@ func parse(kv engine.KeyValue) (entry.Entry, error) {
 	return e, nil
 }
 
-func damaged(err error) error { return fmt.Errorf("%w: outbox: %w", engine.ErrDamaged, err) }
+func damaged(err error) error { return fmt.Errorf("%w: outbox: %w", storage.ErrDamaged, err) }
 
 func newItem(kv engine.KeyValue) (*item, error) {
 	e, err := parse(kv)

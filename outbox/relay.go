@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -94,7 +95,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.metrics.leaseLost.Inc()
 			r.opt.Telemetry.Logger.Warn("outbox: the lease was lost: another relay publishes now", slog.Any("error", err))
 			pause = r.opt.Interval
-		case r.eng.Err() != nil, errors.Is(err, engine.ErrClosed), errors.Is(err, engine.ErrDamaged), errors.Is(err, engine.ErrNewerFormat):
+		case r.eng.Err() != nil, errors.Is(err, engine.ErrClosed), errors.Is(err, storage.ErrDamaged), errors.Is(err, storage.ErrNewerFormat):
 			return err
 		case err != nil:
 			failures++

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -248,7 +249,7 @@ func (b *fakeBroker) tried() int {
 }
 
 // openEngine opens an engine on a store, with the clock.
-func openEngine(t testing.TB, store engine.Store, c *fakeClock) *engine.Engine {
+func openEngine(t testing.TB, store storage.Store, c *fakeClock) *engine.Engine {
 	t.Helper()
 	o := engine.Options{ExpectedPerWeek: 1000}
 	if c != nil {
@@ -271,7 +272,7 @@ type rig struct {
 }
 
 func newRig(t testing.TB) *rig {
-	r := &rig{t: t, mem: storetest.NewMem(engine.Identity{}), clock: newFakeClock(), broker: newFakeBroker()}
+	r := &rig{t: t, mem: storetest.NewMem(storage.Identity{}), clock: newFakeClock(), broker: newFakeBroker()}
 	r.eng = openEngine(t, r.mem, r.clock)
 	return r
 }

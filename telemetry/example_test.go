@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/telemetry"
 )
@@ -21,7 +22,7 @@ func Example() {
 	}
 	defer obs.Close()
 
-	store := storetest.NewMem(engine.Identity{}) // a program opens engine/pebble or engine/bolt here
+	store := storetest.NewMem(storage.Identity{}) // a program opens engine/pebble or engine/bolt here
 	eng, err := engine.Open(store, engine.Options{Observer: obs})
 	if err != nil {
 		log.Fatal(err)

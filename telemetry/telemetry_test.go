@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/telemetry"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -39,7 +40,7 @@ func newObserver(t testing.TB, opt telemetry.Options) (*telemetry.Observer, *pro
 
 func openEngine(t testing.TB, obs *telemetry.Observer) (*engine.Engine, *storetest.Mem) {
 	t.Helper()
-	mem := storetest.NewMem(engine.Identity{})
+	mem := storetest.NewMem(storage.Identity{})
 	eng, err := engine.Open(mem, engine.Options{Observer: obs, Clock: func() time.Time { return noon }})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/versions"
 )
@@ -34,7 +35,7 @@ func (c *clock) advance(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-func openEngine(t testing.TB, s engine.Store, c *clock) *engine.Engine {
+func openEngine(t testing.TB, s storage.Store, c *clock) *engine.Engine {
 	t.Helper()
 	e, err := engine.Open(s, engine.Options{Clock: c.now, ExpectedPerWeek: 1000})
 	if err != nil {
@@ -44,7 +45,7 @@ func openEngine(t testing.TB, s engine.Store, c *clock) *engine.Engine {
 	return e
 }
 
-func newMem() *storetest.Mem { return storetest.NewMem(engine.Identity{}) }
+func newMem() *storetest.Mem { return storetest.NewMem(storage.Identity{}) }
 
 func mustTable(t testing.TB, e *engine.Engine, o versions.Options) *versions.Table {
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // The bytes on disk, for ever.
@@ -48,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		r, err := table.decode(key, value)
 		if err != nil {
-			if !errors.Is(err, engine.ErrDamaged) {
+			if !errors.Is(err, storage.ErrDamaged) {
 				t.Error(err)
 			}
 			return

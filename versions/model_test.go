@@ -15,6 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/versions"
 )
 
@@ -80,7 +81,7 @@ func newModel(seed uint64) *model {
 }
 
 // open continues with a store.
-func (m *model) open(t testing.TB, s engine.Store) {
+func (m *model) open(t testing.TB, s storage.Store) {
 	t.Helper()
 	m.eng = openEngine(t, s, m.c)
 	m.t = mustTable(t, m.eng, versions.Options{KeepDeletions: m.keep, Clock: m.c.now})
@@ -370,7 +371,7 @@ func TestPowerCutAtEveryStep(t *testing.T) {
 // A cut is a store as a power cut would leave it.
 type cut struct {
 	at string
-	s  engine.Store
+	s  storage.Store
 }
 
 func checkCut(t *testing.T, m *model, c *cut, before, after map[string]string) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/versions"
 )
@@ -116,11 +117,11 @@ func TestReplaceRemovesNothingWhoseReasonIsGone(t *testing.T) {
 
 // betweenScans calls a function once, after a scan.
 type betweenScans struct {
-	engine.Store
+	storage.Store
 	once func()
 }
 
-func (s *betweenScans) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+func (s *betweenScans) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	err := s.Store.ScanState(span, fn)
 	if once := s.once; once != nil && bytes.Contains(span.Prefix, []byte("versions\x00")) {
 		s.once = nil

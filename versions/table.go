@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
@@ -151,5 +152,5 @@ func (t *Table) LastApplied(ctx context.Context) (time.Time, error) {
 }
 
 func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: versions: %s", engine.ErrDamaged, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: versions: %s", storage.ErrDamaged, fmt.Sprintf(format, args...))
 }

@@ -16,14 +16,15 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/versions"
 )
 
 // stores opens a store of each kind in a directory.
-var stores = map[string]func(dir string) (engine.Store, error){
-	"pebble": func(dir string) (engine.Store, error) { return pebble.Open(dir, pebble.Options{CacheBytes: 1 << 20}) },
-	"bolt":   func(dir string) (engine.Store, error) { return bolt.Open(dir, bolt.Options{}) },
+var stores = map[string]func(dir string) (storage.Store, error){
+	"pebble": func(dir string) (storage.Store, error) { return pebble.Open(dir, pebble.Options{CacheBytes: 1 << 20}) },
+	"bolt":   func(dir string) (storage.Store, error) { return bolt.Open(dir, bolt.Options{}) },
 }
 
 // The stores on disk agree with the model, too, opened again and as backups.
@@ -113,7 +114,7 @@ func TestTheOrderOfPutsDoesNotMatter(t *testing.T) {
 
 // A countingStore counts reads of the package's keys.
 type countingStore struct {
-	engine.Store
+	storage.Store
 	reads atomic.Int32
 }
 
@@ -128,7 +129,7 @@ func (s *countingStore) State(key []byte) ([]byte, bool, error) {
 	return s.Store.State(key)
 }
 
-func (s *countingStore) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+func (s *countingStore) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	s.count(span.Prefix)
 	return s.Store.ScanState(span, fn)
 }

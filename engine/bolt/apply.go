@@ -9,14 +9,14 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta
 // page. So the batch is durable when Apply returns, and wait has nothing left to wait for. Any
 // error is the end of all writing.
-func (s *Store) Apply(b *engine.Batch) (wait func() error, err error) {
+func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
 	err = s.update(func(w *writer) error {
 		if b.Seq != w.head.seq+1 {
 			return fmt.Errorf("batch %d after batch %d", b.Seq, w.head.seq)
@@ -160,7 +160,7 @@ type change struct {
 
 func (c *change) key() []byte { return c.entry[:c.keySize] }
 
-func (w *writer) claims(writes []engine.ClaimWrite) error {
+func (w *writer) claims(writes []storage.ClaimWrite) error {
 	order := lastWrites(len(writes), func(i int) []byte { return writes[i].Key })
 	size := 0
 	for _, i := range order {
@@ -176,7 +176,7 @@ func (w *writer) claims(writes []engine.ClaimWrite) error {
 			if err := w.bucket(prefix, changes); err != nil {
 				return err
 			}
-			_, tail, err := engine.SplitKey(key)
+			_, tail, err := storage.SplitKey(key)
 			if err != nil {
 				return err
 			}
@@ -237,7 +237,7 @@ func (w *writer) bucket(prefix []byte, changes []change) error {
 	return w.putSum(name, before, found, &after)
 }
 
-func (w *writer) states(writes []engine.StateWrite) error {
+func (w *writer) states(writes []storage.StateWrite) error {
 	if len(writes) == 0 {
 		return nil
 	}

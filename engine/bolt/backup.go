@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // Backup copies the store, as of the moment of the call, to dir. The copy has no free pages and
@@ -74,7 +74,7 @@ func removeCopy(dir string) {
 }
 
 // copyTo writes everything that the moment has to a new file.
-func (m *moment) copyTo(ctx context.Context, path string, o Options, id engine.Identity) error {
+func (m *moment) copyTo(ctx context.Context, path string, o Options, id storage.Identity) error {
 	h, err := m.head()
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (m *moment) copyTo(ctx context.Context, path string, o Options, id engine.I
 	if err != nil {
 		return err
 	}
-	err = m.scan(ctx, engine.Span{}, func(prefix []byte, c *cursor) error {
+	err = m.scan(ctx, storage.Span{}, func(prefix []byte, c *cursor) error {
 		return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
 	})
 	if err == nil {
@@ -122,7 +122,7 @@ func (m *moment) copyDir(ctx context.Context, b *builder, dir []byte, space byte
 }
 
 // attestCopy leaves the record of a clean close for the file at path.
-func attestCopy(dir, path string, id engine.Identity) error {
+func attestCopy(dir, path string, id storage.Identity) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // BenchmarkApply commits batches to a store that already has 100,000 claims.
@@ -24,7 +24,7 @@ func BenchmarkApply(b *testing.B) {
 				written := s.written.Load()
 				for b.Loop() {
 					seq++
-					mustApply(b, s, &engine.Batch{Seq: seq, Claims: g.next(size), Journal: make([]byte, 8*size)})
+					mustApply(b, s, &storage.Batch{Seq: seq, Claims: g.next(size), Journal: make([]byte, 8*size)})
 				}
 				n := float64(b.N * size)
 				b.ReportMetric(n/b.Elapsed().Seconds(), "claims/s")
@@ -75,30 +75,30 @@ func BenchmarkLifecycle(b *testing.B) {
 		u, _ := k.Usage()
 		b.ReportMetric(float64(u.DiskBytes)/n, "B/claim")
 		start = time.Now()
-		if err := k.Drop([]engine.Bucket{g.bucket}); err != nil {
+		if err := k.Drop([]storage.Bucket{g.bucket}); err != nil {
 			b.Fatal(err)
 		}
 		figure("drop", start)
 		k.Close()
 		seq++
-		mustApply(b, s, &engine.Batch{Seq: seq})
+		mustApply(b, s, &storage.Batch{Seq: seq})
 	}
 }
 
 // claims makes claims with ids like UUIDs: random, or in the order of time.
 type claims struct {
-	bucket engine.Bucket
+	bucket storage.Bucket
 	rng    *rand.Rand
 	sorted bool
 	n      uint64
 }
 
 func newClaims(ids string) *claims {
-	return &claims{bucket: engine.Bucket{Scope: "consumer", Week: 105000}, rng: rand.New(rand.NewPCG(1, 2)), sorted: ids == "v7"}
+	return &claims{bucket: storage.Bucket{Scope: "consumer", Week: 105000}, rng: rand.New(rand.NewPCG(1, 2)), sorted: ids == "v7"}
 }
 
-func (g *claims) next(n int) []engine.ClaimWrite {
-	writes := make([]engine.ClaimWrite, n)
+func (g *claims) next(n int) []storage.ClaimWrite {
+	writes := make([]storage.ClaimWrite, n)
 	for i := range writes {
 		g.n++
 		hi := g.rng.Uint64()
@@ -115,7 +115,7 @@ func (g *claims) next(n int) []engine.ClaimWrite {
 func (g *claims) fill(t testing.TB, s *Store, seq uint64, n int) uint64 {
 	for ; n > 0; n -= 10_000 {
 		seq++
-		mustApply(t, s, &engine.Batch{Seq: seq, Claims: g.next(10_000), Journal: make([]byte, 80_000)})
+		mustApply(t, s, &storage.Batch{Seq: seq, Claims: g.next(10_000), Journal: make([]byte, 80_000)})
 	}
 	return seq
 }

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	bbolt "go.etcd.io/bbolt"
-
-	"github.com/hapax-dev/hapax/engine"
 )
 
 // A builder writes a new file from entries that come in key order, each of them sealed: an empty
@@ -74,7 +73,7 @@ func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) e
 }
 
 // finish writes sums and head, syncs and closes the file.
-func (b *builder) finish(id engine.Identity, seq uint64) error {
+func (b *builder) finish(id storage.Identity, seq uint64) error {
 	h := head{uuid: id.UUID, incarnation: id.Incarnation, seq: seq, txid: uint64(b.tx.ID())}
 	sums := b.tx.Bucket(sumsDir)
 	for name, s := range b.sums {

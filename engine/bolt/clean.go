@@ -11,8 +11,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // The file CLEAN says that the store was closed after its last write, and attests every byte of
@@ -72,13 +72,13 @@ func readClean(dir string) (r clean, found bool, err error) {
 	}
 	if r, err = parseClean(b); err != nil {
 		return clean{}, false, fmt.Errorf("%w: %s: %w (without that file, the next open checks every entry instead)",
-			engine.ErrDamaged, cleanName, err)
+			storage.ErrDamaged, cleanName, err)
 	}
 	return r, true, nil
 }
 
 // attest compares the file with the record of its clean close.
-func (r *clean) attest(f *os.File, id engine.Identity) error {
+func (r *clean) attest(f *os.File, id storage.Identity) error {
 	if r.uuid != id.UUID || r.incarnation != id.Incarnation {
 		return damaged("%s is of another store", cleanName)
 	}
@@ -93,7 +93,7 @@ func (r *clean) attest(f *os.File, id engine.Identity) error {
 }
 
 // writeClean leaves the record of a clean close beside the file.
-func writeClean(files sidecar.FS, dir string, f *os.File, id engine.Identity, seq, txid uint64) error {
+func writeClean(files sidecar.FS, dir string, f *os.File, id storage.Identity, seq, txid uint64) error {
 	size, hash, err := hashFile(f)
 	if err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storetest"
-	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
@@ -26,9 +26,9 @@ func TestStoreKeepsTheContract(t *testing.T) {
 func TestEngineOnBoltAgreesWithMaps(t *testing.T) { storetest.RunModel(t, harness()) }
 
 func harness() storetest.Harness {
-	breakers := map[engine.Store]*breaker{}
+	breakers := map[storage.Store]*breaker{}
 	return storetest.Harness{
-		Open: func(t testing.TB, dir string) (engine.Store, error) {
+		Open: func(t testing.TB, dir string) (storage.Store, error) {
 			b := &breaker{}
 			s, err := Open(dir, b.options())
 			if err != nil {
@@ -37,9 +37,9 @@ func harness() storetest.Harness {
 			breakers[s] = b
 			return s, nil
 		},
-		CrashClone: func(t testing.TB, _ engine.Store, dir string, _ int) string { return cloneOpen(t, dir) },
-		FailWrites: func(t testing.TB, s engine.Store) error { return breakers[s].fail(t) },
-		NoRoom: func(_ testing.TB, s engine.Store) func() {
+		CrashClone: func(t testing.TB, _ storage.Store, dir string, _ int) string { return cloneOpen(t, dir) },
+		FailWrites: func(t testing.TB, s storage.Store) error { return breakers[s].fail(t) },
+		NoRoom: func(_ testing.TB, s storage.Store) func() {
 			full := &breakers[s].full
 			full.Store(true)
 			return func() { full.Store(false) }

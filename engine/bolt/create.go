@@ -10,8 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // survey says whether dir is a store. If it is none, it must be one that create may make, or go on
@@ -43,7 +43,7 @@ func survey(dir string) (exists bool, err error) {
 				return false, err
 			}
 		default:
-			return false, fmt.Errorf("%w: %s has no %s, but %s", engine.ErrForeign, dir, sidecar.IdentityName, name)
+			return false, fmt.Errorf("%w: %s has no %s, but %s", storage.ErrForeign, dir, sidecar.IdentityName, name)
 		}
 	}
 	return false, nil
@@ -66,10 +66,10 @@ func unused(path string) error {
 		h, err = m.head()
 	}
 	switch {
-	case errors.Is(err, engine.ErrNewerFormat):
+	case errors.Is(err, storage.ErrNewerFormat):
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: there is no %s beside it, and %w", engine.ErrForeign, sidecar.IdentityName, err)
+		return fmt.Errorf("%w: there is no %s beside it, and %w", storage.ErrForeign, sidecar.IdentityName, err)
 	case h.seq != 0:
 		return damaged("%s is missing, but there are %d batches", sidecar.IdentityName, h.seq)
 	}
@@ -82,7 +82,7 @@ func create(dir string, o Options) error {
 	if _, err := rand.Read(random[:]); err != nil {
 		return fmt.Errorf("hapax: making an identity: %w", err)
 	}
-	id := engine.Identity{Incarnation: 1, Seed: binary.BigEndian.Uint64(random[16:])}
+	id := storage.Identity{Incarnation: 1, Seed: binary.BigEndian.Uint64(random[16:])}
 	copy(id.UUID[:], random[:16])
 
 	path := filepath.Join(dir, newFileName)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // What a flipped bit did, when the store was opened and everything in it was read.
@@ -32,29 +32,29 @@ func sampleStore(t testing.TB, dir string) *Store {
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
 	g := newClaims("v4")
 	for seq := uint64(1); seq <= 12; seq++ {
-		b := &engine.Batch{Seq: seq, Journal: make([]byte, 100), State: []engine.StateWrite{{Key: []byte("offset"), Value: fmt.Append(nil, seq)}}}
+		b := &storage.Batch{Seq: seq, Journal: make([]byte, 100), State: []storage.StateWrite{{Key: []byte("offset"), Value: fmt.Append(nil, seq)}}}
 		for i, n := range []int{300, 60, 50, 1} {
-			g.bucket = engine.Bucket{Scope: fmt.Sprintf("scope-%d", i%3), Week: 105000 + 1}
+			g.bucket = storage.Bucket{Scope: fmt.Sprintf("scope-%d", i%3), Week: 105000 + 1}
 			if i == 3 {
 				g.bucket.Week++
 			}
 			b.Claims = append(b.Claims, g.next(n)...)
 		}
-		b.State = append(b.State, engine.StateWrite{Key: fmt.Append(nil, "balance ", seq), Value: make([]byte, 200)})
+		b.State = append(b.State, storage.StateWrite{Key: fmt.Append(nil, "balance ", seq), Value: make([]byte, 200)})
 		if seq > 6 {
-			b.Claims = append(b.Claims, engine.ClaimWrite{Key: b.Claims[5].Key})
+			b.Claims = append(b.Claims, storage.ClaimWrite{Key: b.Claims[5].Key})
 		}
 		mustApply(t, s, b)
 	}
 	if err := s.TrimJournal(4); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Drop([]engine.Bucket{{Scope: "scope-1", Week: 105001}}); err != nil {
+	if err := s.Drop([]storage.Bucket{{Scope: "scope-1", Week: 105001}}); err != nil {
 		t.Fatal(err)
 	}
 	// The newest transaction, and with it the newest meta page, holds one claim that can be missed.
-	g.bucket = engine.Bucket{Scope: "last", Week: 105001}
-	mustApply(t, s, &engine.Batch{Seq: 13, Claims: g.next(1)})
+	g.bucket = storage.Bucket{Scope: "last", Week: 105001}
+	mustApply(t, s, &storage.Batch{Seq: 13, Claims: g.next(1)})
 	return s
 }
 
@@ -64,13 +64,13 @@ func digest(s *Store) (uint64, error) {
 	fmt.Fprintln(h, s.Identity(), s.LastSeq())
 	var keys [][]byte
 	err := errors.Join(
-		s.Buckets(func(b engine.Bucket) error { _, err := fmt.Fprintln(h, b); return err }),
-		s.Scan(context.Background(), engine.Span{}, func() {}, func(k, r []byte) error {
+		s.Buckets(func(b storage.Bucket) error { _, err := fmt.Fprintln(h, b); return err }),
+		s.Scan(context.Background(), storage.Span{}, func() {}, func(k, r []byte) error {
 			keys = append(keys, append([]byte(nil), k...))
 			_, err := fmt.Fprintf(h, "%x %x\n", k, r)
 			return err
 		}),
-		s.ScanState(engine.Span{}, func(k, v []byte) error { _, err := fmt.Fprintf(h, "%x %x\n", k, v); return err }),
+		s.ScanState(storage.Span{}, func(k, v []byte) error { _, err := fmt.Fprintf(h, "%x %x\n", k, v); return err }),
 		s.Journal(0, func(seq uint64, e []byte) error { _, err := fmt.Fprintf(h, "%d %x\n", seq, e); return err }),
 	)
 	for i := 0; i < len(keys) && err == nil; i += 97 {
@@ -89,7 +89,7 @@ func observe(t testing.TB, dir string, o Options, want uint64) outcome {
 	defer done.Stop()
 	s, err := Open(dir, o)
 	if err != nil {
-		if !errors.Is(err, engine.ErrDamaged) {
+		if !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("Open: %v", err)
 		}
 		return refused
@@ -97,7 +97,7 @@ func observe(t testing.TB, dir string, o Options, want uint64) outcome {
 	got, err := digest(s)
 	closed := s.Close()
 	switch {
-	case err != nil && !errors.Is(err, engine.ErrDamaged):
+	case err != nil && !errors.Is(err, storage.ErrDamaged):
 		t.Errorf("reading: %v", err)
 		return told
 	case err != nil:
@@ -342,7 +342,7 @@ func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
 		f.Close()
 		got, err := digest(s)
 		switch {
-		case errors.Is(err, engine.ErrDamaged):
+		case errors.Is(err, storage.ErrDamaged):
 			counts[told]++
 		case err != nil:
 			t.Errorf("byte %d: %v", at, err)
@@ -354,15 +354,15 @@ func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
 		}
 		g := newClaims("v4")
 		g.rng.Uint64()
-		b := &engine.Batch{Seq: 14}
+		b := &storage.Batch{Seq: 14}
 		for i := range 3 {
-			g.bucket = engine.Bucket{Scope: fmt.Sprintf("scope-%d", i), Week: 105001}
+			g.bucket = storage.Bucket{Scope: fmt.Sprintf("scope-%d", i), Week: 105001}
 			b.Claims = append(b.Claims, g.next(100)...)
 		}
-		if _, err := s.Apply(b); err != nil && !errors.Is(err, engine.ErrDamaged) {
+		if _, err := s.Apply(b); err != nil && !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("byte %d: Apply: %v", at, err)
 		}
-		if err := s.Close(); err != nil && !errors.Is(err, engine.ErrDamaged) {
+		if err := s.Close(); err != nil && !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("byte %d: Close: %v", at, err)
 		}
 	}
@@ -378,10 +378,10 @@ func TestFileCutUnderAnOpenStoreIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := newClaims("v4")
-		if _, err := s.Apply(&engine.Batch{Seq: 14, Claims: g.next(100)}); !errors.Is(err, engine.ErrDamaged) || !errors.Is(err, ErrFailed) {
+		if _, err := s.Apply(&storage.Batch{Seq: 14, Claims: g.next(100)}); !errors.Is(err, storage.ErrDamaged) || !errors.Is(err, ErrFailed) {
 			t.Errorf("%d pages: Apply: %v", keep, err)
 		}
-		if _, err := digest(s); !errors.Is(err, engine.ErrDamaged) {
+		if _, err := digest(s); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%d pages: reading: %v", keep, err)
 		}
 		s.Close()
@@ -469,7 +469,7 @@ func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
 		s := mustOpen(t, dir, Options{LockTimeout: shortLock})
 		g := newClaims("v4")
 		writes := g.next(3000)
-		mustApply(t, s, &engine.Batch{Seq: 1, Claims: writes})
+		mustApply(t, s, &storage.Batch{Seq: 1, Claims: writes})
 		if overwrite(t, dir, change) == 0 {
 			t.Errorf("%s: nothing to change", what)
 		}
@@ -477,7 +477,7 @@ func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
 		for _, w := range writes {
 			record, ok, err := s.Claim(w.Key)
 			switch {
-			case errors.Is(err, engine.ErrDamaged):
+			case errors.Is(err, storage.ErrDamaged):
 				damaged++
 			case err != nil || !ok || string(record) != string(w.Record):
 				t.Fatalf("%s: claim %x is %q, %v, %v", what, w.Key, record, ok, err)
@@ -488,7 +488,7 @@ func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
 		if damaged == 0 {
 			t.Errorf("%s: no read was told", what)
 		}
-		if err := s.Close(); !errors.Is(err, engine.ErrDamaged) {
+		if err := s.Close(); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%s: Close: %v", what, err)
 		}
 	}
@@ -529,15 +529,15 @@ func TestMetaPagesGoneUnderAnOpenStoreStopNobody(t *testing.T) {
 			return gone
 		})
 		for range 2 {
-			if _, _, err := s.State([]byte("offset")); !errors.Is(err, engine.ErrDamaged) {
+			if _, _, err := s.State([]byte("offset")); !errors.Is(err, storage.ErrDamaged) {
 				t.Errorf("%d meta pages gone: State: %v", pages, err)
 			}
-			if _, err := s.Apply(&engine.Batch{Seq: 14}); !errors.Is(err, engine.ErrDamaged) {
+			if _, err := s.Apply(&storage.Batch{Seq: 14}); !errors.Is(err, storage.ErrDamaged) {
 				t.Errorf("%d meta pages gone: Apply: %v", pages, err)
 			}
 		}
 		s.Close()
-		if _, err := Open(dir, Options{LockTimeout: shortLock}); !errors.Is(err, engine.ErrDamaged) {
+		if _, err := Open(dir, Options{LockTimeout: shortLock}); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%d meta pages gone: Open: %v", pages, err)
 		}
 	}

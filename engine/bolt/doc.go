@@ -1,4 +1,4 @@
-// Package bolt is the [engine.Store] for small devices: one bbolt file, up to about 10 million
+// Package bolt is the [storage.Store] for small devices: one bbolt file, up to about 10 million
 // claims.
 //
 // # What it promises
@@ -12,7 +12,7 @@
 // machine's memory only.
 //
 // The first error of a write fails the store (ErrFailed). Panics of bbolt, and faults of the
-// mapping through which it reads, are errors that wrap engine.ErrDamaged. Reads go past bbolt: a
+// mapping through which it reads, are errors that wrap storage.ErrDamaged. Reads go past bbolt: a
 // small reader of our own takes pages with pread, holds each of them to its layout, the order of
 // its keys, its parent and its checksums, and cannot fault, recurse or go in circles, whatever the
 // bytes are. Each page that a batch will change is read that way before bbolt reads it.

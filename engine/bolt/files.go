@@ -9,18 +9,18 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // Usage tells the sizes. DiskBytes are the lengths of all files of the directory, ReclaimableBytes
 // those of the pages that are free to be used again: the file keeps them. WrittenBytes counts the
 // pages of each transaction, the meta pages and the sidecars.
-func (s *Store) Usage() (engine.Usage, error) {
-	u := engine.Usage{WrittenBytes: s.written.Load()}
+func (s *Store) Usage() (storage.Usage, error) {
+	u := storage.Usage{WrittenBytes: s.written.Load()}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return engine.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)
+		return storage.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)
 	}
 	for _, e := range entries {
 		info, err := e.Info()
@@ -28,7 +28,7 @@ func (s *Store) Usage() (engine.Usage, error) {
 			continue // replaced meanwhile
 		}
 		if err != nil {
-			return engine.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)
+			return storage.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)
 		}
 		if info.Mode().IsRegular() {
 			u.DiskBytes += uint64(info.Size())
@@ -41,7 +41,7 @@ func (s *Store) Usage() (engine.Usage, error) {
 
 // BucketBytes estimates by the bucket's sum: entries and their headers, in pages that are two
 // thirds full.
-func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
+func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
 	var size uint64
 	err := s.view(func(m *moment) error {
 		got, _, err := m.sum(sumKey(claimSpace, b.AppendPrefix(nil)))

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 const shortLock = 50 * time.Millisecond
@@ -20,7 +20,7 @@ func mustOpen(t testing.TB, dir string, o Options) *Store {
 	return s
 }
 
-func mustApply(t testing.TB, s *Store, b *engine.Batch) {
+func mustApply(t testing.TB, s *Store, b *storage.Batch) {
 	t.Helper()
 	wait, err := s.Apply(b)
 	if err == nil {

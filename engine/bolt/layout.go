@@ -4,13 +4,12 @@ import (
 	"encoding/binary"
 
 	"github.com/cespare/xxhash/v2"
-
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // The file has five top-level buckets:
 //
-//	claims   a bucket for each (scope, week), named by engine.Bucket.AppendPrefix: the tail of a claim's key -> record
+//	claims   a bucket for each (scope, week), named by storage.Bucket.AppendPrefix: the tail of a claim's key -> record
 //	journal  the batch's Seq, 8 bytes big endian -> Batch.Journal
 //	meta     "head" -> the head
 //	state    's' and the state's key -> value
@@ -127,6 +126,6 @@ func parseHead(b []byte) (h head, err error) {
 	return h, err
 }
 
-func (h *head) belongsTo(id engine.Identity) bool {
+func (h *head) belongsTo(id storage.Identity) bool {
 	return h.uuid == id.UUID && h.incarnation == id.Incarnation
 }

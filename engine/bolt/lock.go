@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 const lockRetry = 10 * time.Millisecond
@@ -29,7 +29,7 @@ func lockDir(dir string, timeout time.Duration) (*os.File, error) {
 			return f, nil
 		case time.Now().After(deadline):
 			_ = f.Close()
-			return nil, fmt.Errorf("%w: %s", engine.ErrLocked, dir)
+			return nil, fmt.Errorf("%w: %s", storage.ErrLocked, dir)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math/bits"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A meta page of bbolt, of which a file has two. A transaction writes the older one; the newer is
@@ -114,7 +114,7 @@ func findPageSize(f io.ReaderAt) (int, error) {
 			first = err
 		}
 		if errors.Is(err, errNewerBolt) {
-			return 0, fmt.Errorf("%w: %s: %w", engine.ErrNewerFormat, fileName, err)
+			return 0, fmt.Errorf("%w: %s: %w", storage.ErrNewerFormat, fileName, err)
 		}
 	}
 	return 0, first

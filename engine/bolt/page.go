@@ -9,7 +9,7 @@ import (
 	"io"
 	"sort"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // What bbolt writes (its format version 2), in the byte order of the machine:
@@ -38,7 +38,7 @@ const (
 var native = binary.NativeEndian
 
 func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %w", engine.ErrDamaged, fileName, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %s: %w", storage.ErrDamaged, fileName, fmt.Errorf(format, args...))
 }
 
 // A page is one page of a tree that was checked when it was read: its place, its layout, the order

@@ -6,12 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Claim returns a copy of the record under key.
 func (s *Store) Claim(key []byte) (record []byte, found bool, err error) {
-	_, tail, err := engine.SplitKey(key)
+	_, tail, err := storage.SplitKey(key)
 	if err != nil {
 		return nil, false, err
 	}
@@ -40,7 +40,7 @@ func (s *Store) State(key []byte) (value []byte, found bool, err error) {
 }
 
 // ScanState calls fn for each state in the span, as of one moment.
-func (s *Store) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+func (s *Store) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	prefix := stateKey(span.Prefix)
 	return s.view(func(m *moment) error {
 		t, err := m.dir(stateDir)
@@ -59,10 +59,10 @@ func (s *Store) ScanState(span engine.Span, fn func(key, value []byte) error) er
 
 // Buckets calls fn for each bucket that holds a claim, at the cost of its share of the list of
 // buckets.
-func (s *Store) Buckets(fn func(engine.Bucket) error) error {
+func (s *Store) Buckets(fn func(storage.Bucket) error) error {
 	return s.view(func(m *moment) error {
 		return m.buckets(func(prefix []byte, _ sum) error {
-			b, _, err := engine.SplitKey(prefix)
+			b, _, err := storage.SplitKey(prefix)
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func (m *moment) buckets(fn func(prefix []byte, s sum) error) error {
 // Scan calls fn for each claim in the span as of the moment of the call to started. Batches are
 // applied meanwhile; the pages that they replace are not used again before the scan has ended, so
 // that the file may grow.
-func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+func (s *Store) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	return s.view(func(m *moment) error {
 		started()
 		key := make([]byte, 0, 256)
@@ -107,7 +107,7 @@ func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn f
 
 // scan visits the claims in the span in key order, and compares each bucket with its sum when it
 // has seen it whole.
-func (m *moment) scan(ctx context.Context, span engine.Span, fn func(prefix []byte, c *cursor) error) error {
+func (m *moment) scan(ctx context.Context, span storage.Span, fn func(prefix []byte, c *cursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 const (
@@ -90,7 +90,7 @@ func errOr(err, other error) error {
 // Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
 // reads a bucket whole, beside Apply, and compares it with its sum: bbolt frees the pages that a
 // damaged one points to, whosever they are.
-func (s *Store) Drop(buckets []engine.Bucket) error {
+func (s *Store) Drop(buckets []storage.Bucket) error {
 	if err := s.failed(); err != nil {
 		return err
 	}
@@ -172,8 +172,8 @@ func (s *Store) drop(prefixes [][]byte) error {
 
 // Reclaim returns at once. The pages of a dropped bucket are used again by the next batches, but
 // the file never shrinks by itself: a Backup is a copy without free pages.
-func (s *Store) Reclaim(context.Context, []engine.Bucket) error { return nil }
+func (s *Store) Reclaim(context.Context, []storage.Bucket) error { return nil }
 
 // ReclaimState returns at once, for the same reason. The bytes of removed states stay in free pages
 // of the file until these are used again.
-func (s *Store) ReclaimState(context.Context, engine.Span) error { return nil }
+func (s *Store) ReclaimState(context.Context, storage.Span) error { return nil }

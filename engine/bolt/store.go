@@ -13,15 +13,15 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// A Store is an engine.Store in one bbolt file. Make it with Open.
+// A Store is an storage.Store in one bbolt file. Make it with Open.
 type Store struct {
 	dir      string
 	o        Options
-	identity engine.Identity
+	identity storage.Identity
 	lastSeq  uint64 // when opened
 
 	lock     *os.File // the directory's
@@ -51,7 +51,7 @@ type Store struct {
 	stuck atomic.Bool
 }
 
-var _ engine.Store = (*Store)(nil)
+var _ storage.Store = (*Store)(nil)
 
 // ErrFailed is wrapped by the error of the write that failed and by those of all later writes,
 // together with the cause. The store has to be closed; opened again it has everything that was
@@ -63,8 +63,8 @@ type failure struct{ err error }
 // Open opens the store in dir, and creates it if dir is missing or empty.
 //
 // When it returns, everything that LastSeq tells is durable. It returns an error that wraps
-// engine.ErrLocked if somebody has the directory open, engine.ErrForeign if it is not a store of
-// this package, engine.ErrNewerFormat, or engine.ErrDamaged; the file is untouched then.
+// storage.ErrLocked if somebody has the directory open, storage.ErrForeign if it is not a store of
+// this package, storage.ErrNewerFormat, or storage.ErrDamaged; the file is untouched then.
 func Open(dir string, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (s *Store) examine() (*moment, error) {
 func (s *Store) newestMoment() (*moment, meta, error) {
 	pageSize, err := findPageSize(s.file)
 	if err != nil {
-		if errors.Is(err, engine.ErrNewerFormat) {
+		if errors.Is(err, storage.ErrNewerFormat) {
 			return nil, meta{}, err
 		}
 		return nil, meta{}, damaged("%w", err)
@@ -198,7 +198,7 @@ func (s *Store) openDB() error {
 		return err
 	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return fmt.Errorf("%w: %s", engine.ErrLocked, filepath.Join(s.dir, fileName))
+		return fmt.Errorf("%w: %s", storage.ErrLocked, filepath.Join(s.dir, fileName))
 	}
 	if err != nil {
 		return fmt.Errorf("hapax: opening %s: %w", fileName, err)
@@ -212,13 +212,13 @@ func (s *Store) openDB() error {
 }
 
 // Identity returns what the store was created with.
-func (s *Store) Identity() engine.Identity { return s.identity }
+func (s *Store) Identity() storage.Identity { return s.identity }
 
 // LastSeq returns the number of the newest batch that was found at Open.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
 
 // Close checks everything, leaves a record of the file's checksum that the next Open compares, and
-// releases the directory. It returns engine.ErrDamaged, and leaves no record, if the check finds
+// releases the directory. It returns storage.ErrDamaged, and leaves no record, if the check finds
 // something. A store that was not written to since it was opened after a clean close has its record
 // already.
 func (s *Store) Close() error {

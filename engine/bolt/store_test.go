@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // The checks of pages rest on what bbolt's trees look like, also after many removals: a healthy
@@ -23,9 +23,9 @@ func TestTreesOfManyPutsAndRemovalsPassTheCheck(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
 	model := map[string]string{}
-	bucket := engine.Bucket{Scope: "s", Week: 105000}
+	bucket := storage.Bucket{Scope: "s", Week: 105000}
 	for seq := uint64(1); seq <= max(60/sparse, 20); seq++ {
-		b := &engine.Batch{Seq: seq}
+		b := &storage.Batch{Seq: seq}
 		removing := seq%10 >= 6 // waves: the trees grow and shrink by levels
 		for range 600 {
 			id := fmt.Appendf(nil, "%0*d", 1+rng.IntN(100), rng.IntN(3000))
@@ -38,12 +38,12 @@ func TestTreesOfManyPutsAndRemovalsPassTheCheck(t *testing.T) {
 					key = []byte(k)
 					break
 				}
-				b.Claims = append(b.Claims, engine.ClaimWrite{Key: key})
+				b.Claims = append(b.Claims, storage.ClaimWrite{Key: key})
 				delete(model, string(key))
 				continue
 			}
 			record := bytes.Repeat([]byte{byte(seq)}, rng.IntN(20)+1)
-			b.Claims = append(b.Claims, engine.ClaimWrite{Key: key, Record: record})
+			b.Claims = append(b.Claims, storage.ClaimWrite{Key: key, Record: record})
 			model[string(key)] = string(record)
 		}
 		mustApply(t, s, b)
@@ -55,7 +55,7 @@ func TestTreesOfManyPutsAndRemovalsPassTheCheck(t *testing.T) {
 		}
 	}
 	n := 0
-	err := s.Scan(t.Context(), engine.Span{}, func() {}, func(key, record []byte) error {
+	err := s.Scan(t.Context(), storage.Span{}, func() {}, func(key, record []byte) error {
 		n++
 		if model[string(key)] != string(record) {
 			t.Errorf("%x is %x, want %x", key, record, model[string(key)])
@@ -72,16 +72,16 @@ func TestApplyDoesNotWaitForAScan(t *testing.T) {
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
 	defer s.Close()
 	g := newClaims("v4")
-	mustApply(t, s, &engine.Batch{Seq: 1, Claims: g.next(100)})
+	mustApply(t, s, &storage.Batch{Seq: 1, Claims: g.next(100)})
 	seq, n := uint64(1), 0
-	err := s.Scan(t.Context(), engine.Span{}, func() {}, func(key, record []byte) error {
+	err := s.Scan(t.Context(), storage.Span{}, func() {}, func(key, record []byte) error {
 		if n++; n == 50 {
 			// More than bbolt's first mapping of a small file: it would have to map it anew.
 			for range 3 {
 				seq++
 				applied := make(chan struct{})
 				go func() {
-					mustApply(t, s, &engine.Batch{Seq: seq, Claims: g.next(5000), Journal: make([]byte, 1<<20)})
+					mustApply(t, s, &storage.Batch{Seq: seq, Claims: g.next(5000), Journal: make([]byte, 1<<20)})
 					close(applied)
 				}()
 				select {
@@ -129,7 +129,7 @@ func TestTornCreationIsFinished(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 			continue
 		}
-		mustApply(t, s, &engine.Batch{Seq: 1})
+		mustApply(t, s, &storage.Batch{Seq: 1})
 		s.Close()
 		if s := mustOpen(t, dir, Options{}); s.LastSeq() != 1 {
 			t.Errorf("%s: LastSeq is %d", what, s.LastSeq())
@@ -142,7 +142,7 @@ func TestTornCreationIsFinished(t *testing.T) {
 func TestWhatIsNotATornCreationIsRefusedUntouched(t *testing.T) {
 	used := filepath.Join(t.TempDir(), "used")
 	s := mustOpen(t, used, Options{})
-	mustApply(t, s, &engine.Batch{Seq: 1})
+	mustApply(t, s, &storage.Batch{Seq: 1})
 	s.Close()
 	full, err := os.ReadFile(filepath.Join(used, fileName))
 	if err != nil {
@@ -156,12 +156,12 @@ func TestWhatIsNotATornCreationIsRefusedUntouched(t *testing.T) {
 		files map[string][]byte
 		want  error
 	}{
-		"a store whose identity is lost":   {map[string][]byte{fileName: full}, engine.ErrDamaged},
-		"a store whose file is lost":       {map[string][]byte{"HAPAX": identity}, engine.ErrDamaged},
-		"an unfinished backup":             {map[string][]byte{copyFileName: full}, engine.ErrForeign},
-		"somebody's files":                 {map[string][]byte{"letter.txt": nil}, engine.ErrForeign},
-		"a file of that name, but no bolt": {map[string][]byte{fileName: make([]byte, 20_000)}, engine.ErrForeign},
-		"an empty file of that name":       {map[string][]byte{fileName: nil}, engine.ErrForeign},
+		"a store whose identity is lost":   {map[string][]byte{fileName: full}, storage.ErrDamaged},
+		"a store whose file is lost":       {map[string][]byte{"HAPAX": identity}, storage.ErrDamaged},
+		"an unfinished backup":             {map[string][]byte{copyFileName: full}, storage.ErrForeign},
+		"somebody's files":                 {map[string][]byte{"letter.txt": nil}, storage.ErrForeign},
+		"a file of that name, but no bolt": {map[string][]byte{fileName: make([]byte, 20_000)}, storage.ErrForeign},
+		"an empty file of that name":       {map[string][]byte{fileName: nil}, storage.ErrForeign},
 	} {
 		dir := t.TempDir()
 		if err := os.Chmod(dir, 0o700); err != nil {
@@ -194,7 +194,7 @@ func TestWhatIsNotATornCreationIsRefusedUntouched(t *testing.T) {
 func TestFilesAreForTheOwnerOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{})
-	mustApply(t, s, &engine.Batch{Seq: 1})
+	mustApply(t, s, &storage.Batch{Seq: 1})
 	s.Close()
 	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if info, err := d.Info(); err != nil || info.Mode().Perm()&0o077 != 0 {
@@ -207,7 +207,7 @@ func TestFilesAreForTheOwnerOnly(t *testing.T) {
 func TestASecondProcessIsTurnedAway(t *testing.T) {
 	if dir := os.Getenv("HAPAX_TEST_OPEN"); dir != "" {
 		s, err := Open(dir, Options{LockTimeout: shortLock})
-		fmt.Printf("locked=%v err=%v\n", errors.Is(err, engine.ErrLocked), err)
+		fmt.Printf("locked=%v err=%v\n", errors.Is(err, storage.ErrLocked), err)
 		if err == nil {
 			s.Close()
 		}
@@ -237,7 +237,7 @@ func TestASecondHandleIsTurnedAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{})
 	start := time.Now()
-	if _, err := Open(dir, Options{LockTimeout: shortLock}); !errors.Is(err, engine.ErrLocked) {
+	if _, err := Open(dir, Options{LockTimeout: shortLock}); !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("a second handle: %v", err)
 	}
 	if took := time.Since(start); took > 10*time.Second {
@@ -257,12 +257,12 @@ func TestAFullStoreFailsAndOpensAgain(t *testing.T) {
 	var failed error
 	for failed == nil && seq < 100 {
 		seq++
-		_, failed = s.Apply(&engine.Batch{Seq: seq, Claims: g.next(1000)})
+		_, failed = s.Apply(&storage.Batch{Seq: seq, Claims: g.next(1000)})
 	}
 	if !errors.Is(failed, ErrFailed) {
 		t.Fatalf("batch %d: %v", seq, failed)
 	}
-	if _, err := s.Apply(&engine.Batch{Seq: seq}); !errors.Is(err, ErrFailed) {
+	if _, err := s.Apply(&storage.Batch{Seq: seq}); !errors.Is(err, ErrFailed) {
 		t.Errorf("the next Apply: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -276,7 +276,7 @@ func TestAFullStoreFailsAndOpensAgain(t *testing.T) {
 	if s.LastSeq() != seq-1 {
 		t.Errorf("LastSeq is %d, want %d", s.LastSeq(), seq-1)
 	}
-	mustApply(t, s, &engine.Batch{Seq: seq, Claims: g.next(1000)})
+	mustApply(t, s, &storage.Batch{Seq: seq, Claims: g.next(1000)})
 }
 
 func TestCloseRecordGoesBeforeTheFirstWrite(t *testing.T) {
@@ -296,7 +296,7 @@ func TestCloseRecordGoesBeforeTheFirstWrite(t *testing.T) {
 		t.Errorf("reading has changed the record: %v", err)
 	}
 	s = mustOpen(t, dir, Options{})
-	mustApply(t, s, &engine.Batch{Seq: 1})
+	mustApply(t, s, &storage.Batch{Seq: 1})
 	if _, err := os.Stat(record); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the record is there beside a changed file: %v", err)
 	}
@@ -326,10 +326,10 @@ func TestDamagedStoreIsNotClosedClean(t *testing.T) {
 		at += i
 		f.WriteAt([]byte("S"), int64(at))
 	}
-	if err := s.Close(); !errors.Is(err, engine.ErrDamaged) {
+	if err := s.Close(); !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("Close: %v", err)
 	}
-	if _, err := Open(dir, Options{}); !errors.Is(err, engine.ErrDamaged) {
+	if _, err := Open(dir, Options{}); !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -342,8 +342,8 @@ func TestBackupIsCompact(t *testing.T) {
 	seq := g.fill(t, s, 0, 20_000)
 	dropped := g.bucket
 	g.bucket.Week++
-	mustApply(t, s, &engine.Batch{Seq: seq + 1, Claims: g.next(100)})
-	if err := s.Drop([]engine.Bucket{dropped}); err != nil {
+	mustApply(t, s, &storage.Batch{Seq: seq + 1, Claims: g.next(100)})
+	if err := s.Drop([]storage.Bucket{dropped}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := s.Usage()
@@ -377,12 +377,12 @@ func TestABackupThatComesSecondLeavesTheFirst(t *testing.T) {
 	if err := s.Backup(context.Background(), to); err != nil {
 		t.Fatal(err)
 	}
-	var first engine.Identity
+	var first storage.Identity
 	intact := func() {
 		t.Helper()
 		c := mustOpen(t, to, Options{})
 		defer c.Close()
-		if first == (engine.Identity{}) {
+		if first == (storage.Identity{}) {
 			first = c.Identity()
 		}
 		if c.LastSeq() != seq || c.Identity() != first {
@@ -398,7 +398,7 @@ func TestABackupThatComesSecondLeavesTheFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.backupTo(context.Background(), to); !errors.Is(err, engine.ErrLocked) {
+	if err := s.backupTo(context.Background(), to); !errors.Is(err, storage.ErrLocked) {
 		t.Error(err)
 	}
 	if err := lock.Close(); err != nil {
@@ -450,20 +450,20 @@ func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 	for what, remove := range map[string]func(w *writer, claim []byte) error{
 		"a state": func(w *writer, _ []byte) error { return w.tx.Bucket(stateDir).Delete(stateKey([]byte("balance 3"))) },
 		"a bucket": func(w *writer, claim []byte) error {
-			_, tail, err := engine.SplitKey(claim)
+			_, tail, err := storage.SplitKey(claim)
 			return errors.Join(err, w.tx.Bucket(claimsDir).DeleteBucket(claim[:len(claim)-len(tail)]))
 		},
 		"a claim": func(w *writer, claim []byte) error {
-			_, tail, err := engine.SplitKey(claim)
+			_, tail, err := storage.SplitKey(claim)
 			return errors.Join(err, w.tx.Bucket(claimsDir).Bucket(claim[:len(claim)-len(tail)]).Delete(tail))
 		},
 	} {
 		dir := filepath.Join(t.TempDir(), "store")
 		s := sampleStore(t, dir)
 		g := newClaims("v4")
-		g.bucket = engine.Bucket{Scope: "another", Week: 105001}
+		g.bucket = storage.Bucket{Scope: "another", Week: 105001}
 		writes := g.next(100)
-		mustApply(t, s, &engine.Batch{Seq: 14, Claims: writes})
+		mustApply(t, s, &storage.Batch{Seq: 14, Claims: writes})
 		if err := s.update(func(w *writer) error { return remove(w, writes[7].Key) }); err != nil {
 			t.Fatal(err)
 		}
@@ -471,11 +471,11 @@ func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 		if err := s.Verify(t.Context(), func(string) { problems++ }); err != nil || problems == 0 {
 			t.Errorf("%s: Verify reports %d problems, %v", what, problems, err)
 		}
-		if _, err := Open(cloneOpen(t, dir), Options{}); !errors.Is(err, engine.ErrDamaged) {
+		if _, err := Open(cloneOpen(t, dir), Options{}); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%s: Open after a kill: %v", what, err)
 		}
 		if what != "a state" {
-			if err := s.Drop([]engine.Bucket{g.bucket}); !errors.Is(err, engine.ErrDamaged) {
+			if err := s.Drop([]storage.Bucket{g.bucket}); !errors.Is(err, storage.ErrDamaged) {
 				t.Errorf("%s: Drop: %v", what, err)
 			}
 		}
@@ -497,7 +497,7 @@ func TestTheStoreSyncs(t *testing.T) {
 	g := newClaims("v4")
 	for seq := uint64(1); seq <= 3; seq++ {
 		claims := g.next(100)
-		mustApply(t, s, &engine.Batch{Seq: seq, Claims: claims})
+		mustApply(t, s, &storage.Batch{Seq: seq, Claims: claims})
 		other := mustOpen(t, cloneOpen(t, dir), Options{})
 		if other.LastSeq() != seq {
 			t.Errorf("the file is at batch %d after batch %d", other.LastSeq(), seq)

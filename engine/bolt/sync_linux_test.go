@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A disk that cannot sync: Apply must ask it to, heed the answer, and not have written the meta
@@ -17,7 +17,7 @@ import (
 func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
-	mustApply(t, s, &engine.Batch{Seq: 1})
+	mustApply(t, s, &storage.Batch{Seq: 1})
 	before := s.txid.Load()
 
 	type result struct{ denied, applied error }
@@ -27,7 +27,7 @@ func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 		runtime.LockOSThread()
 		r := result{denied: denySync()}
 		if r.denied == nil {
-			_, r.applied = s.Apply(&engine.Batch{Seq: 2})
+			_, r.applied = s.Apply(&storage.Batch{Seq: 2})
 		}
 		results <- r
 	}()
@@ -42,7 +42,7 @@ func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	if newest, _, err := readMetas(s.file, s.pageSize); err != nil || newest.txid != before {
 		t.Errorf("the meta page of transaction %d is written, before its pages were synced (%v)", newest.txid, err)
 	}
-	if _, err := s.Apply(&engine.Batch{Seq: 2}); !errors.Is(err, ErrFailed) {
+	if _, err := s.Apply(&storage.Batch{Seq: 2}); !errors.Is(err, ErrFailed) {
 		t.Errorf("Apply after a failed one: %v", err)
 	}
 	s.Close()

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // The file system says no in the middle of a commit: RLIMIT_FSIZE, in a process of its own.
@@ -26,9 +26,9 @@ func TestAFileSystemThatIsFullIsAnError(t *testing.T) {
 		seq, err := uint64(0), error(nil)
 		for err == nil && seq < 50 {
 			seq++
-			_, err = s.Apply(&engine.Batch{Seq: seq, Claims: g.next(1000)})
+			_, err = s.Apply(&storage.Batch{Seq: seq, Claims: g.next(1000)})
 		}
-		_, again := s.Apply(&engine.Batch{Seq: seq + 1})
+		_, again := s.Apply(&storage.Batch{Seq: seq + 1})
 		fmt.Printf("cause=%v typed=%v again=%v close=%v\n", errors.Is(err, syscall.EFBIG), errors.Is(err, ErrFailed), errors.Is(again, ErrFailed), s.Close())
 		return
 	}
@@ -59,7 +59,7 @@ func TestAFaultOfTheMappingIsAnError(t *testing.T) {
 	}
 	defer syscall.Munmap(mapped)
 	var sum byte
-	if err := guard(func() error { sum += mapped[os.Getpagesize()]; return nil }); !errors.Is(err, engine.ErrDamaged) {
+	if err := guard(func() error { sum += mapped[os.Getpagesize()]; return nil }); !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("a fault gives %v, %d", err, sum)
 	}
 }

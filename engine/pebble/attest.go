@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // An attestation says what was durable at some moment, so that a store that has less is known to be
@@ -59,14 +59,14 @@ func decodeAttestation(b []byte) (attestation, error) {
 func (d *disk) readAttestation() (attestation, error) {
 	b, err := readFile(d, d.path(attestName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return attestation{}, fmt.Errorf("%w: %s is missing", engine.ErrDamaged, attestName)
+		return attestation{}, fmt.Errorf("%w: %s is missing", storage.ErrDamaged, attestName)
 	}
 	if err != nil {
 		return attestation{}, err
 	}
 	a, err := decodeAttestation(b)
 	if err != nil {
-		return attestation{}, fmt.Errorf("%w: %s: %w", engine.ErrDamaged, attestName, err)
+		return attestation{}, fmt.Errorf("%w: %s: %w", storage.ErrDamaged, attestName, err)
 	}
 	return a, nil
 }

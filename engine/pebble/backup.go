@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // A backup begins on a stage, a directory in the store's own, where tables are linked and only what
@@ -22,7 +22,7 @@ const stageName = "hapax-backup.tmp"
 // errNoLinks is that there can be no stage. Pebble does not copy where it may not link.
 var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
 
-// Backup implements engine.Store. Tables are linked where the file system can, and then keep their
+// Backup implements storage.Store. Tables are linked where the file system can, and then keep their
 // space until the backup goes, too. Where it has no hard links, the tables are copied while nothing
 // is sealed, and Apply waits once memory is full. The copy is opened and closed once, and only
 // after that becomes a store: whatever an interrupted backup leaves is refused by Open.

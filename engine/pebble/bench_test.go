@@ -12,21 +12,21 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // randomBatch has n claims with 32-byte keys and 12-byte records, and a journal entry of their
 // hashes.
-func randomBatch(rng *rand.Rand, n int) *engine.Batch {
-	b := &engine.Batch{Journal: make([]byte, 8*n), Claims: make([]engine.ClaimWrite, n)}
-	prefix := engine.Bucket{Scope: "orders", Week: week0}.AppendPrefix(nil)
+func randomBatch(rng *rand.Rand, n int) *storage.Batch {
+	b := &storage.Batch{Journal: make([]byte, 8*n), Claims: make([]storage.ClaimWrite, n)}
+	prefix := storage.Bucket{Scope: "orders", Week: week0}.AppendPrefix(nil)
 	for i := range b.Claims {
 		k := append(make([]byte, 0, 32), prefix...)
 		for len(k) < 32 {
 			k = binary.BigEndian.AppendUint64(k, rng.Uint64())
 		}
-		b.Claims[i] = engine.ClaimWrite{Key: k[:32], Record: []byte("record of 12")}
+		b.Claims[i] = storage.ClaimWrite{Key: k[:32], Record: []byte("record of 12")}
 		binary.BigEndian.PutUint64(b.Journal[8*i:], rng.Uint64())
 	}
 	return b
@@ -193,24 +193,24 @@ func dropAndReclaim(t *testing.T, total, scopes int) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	buckets := make([][]engine.Bucket, 4)
+	buckets := make([][]storage.Bucket, 4)
 	prefixes := make([][][]byte, 4)
 	for w := range buckets {
 		for i := range scopes {
-			b := engine.Bucket{Scope: fmt.Sprintf("scope%03d", i), Week: week0 + weekbucket.Week(w)}
+			b := storage.Bucket{Scope: fmt.Sprintf("scope%03d", i), Week: week0 + weekbucket.Week(w)}
 			buckets[w] = append(buckets[w], b)
 			prefixes[w] = append(prefixes[w], b.AppendPrefix(nil))
 		}
 	}
 	r := rng(1)
 	for seq := uint64(1); seq <= uint64(total/1000); seq++ {
-		b := &engine.Batch{Seq: seq, Journal: make([]byte, 100)}
+		b := &storage.Batch{Seq: seq, Journal: make([]byte, 100)}
 		w := int(seq-1) * 4 / (total / 1000)
 		for range 1000 {
 			k := append([]byte(nil), prefixes[w][r.IntN(scopes)]...)
 			k = append(k, 2)
 			k = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(k, r.Uint64()), r.Uint64())
-			b.Claims = append(b.Claims, engine.ClaimWrite{Key: k, Record: []byte("record of 12")})
+			b.Claims = append(b.Claims, storage.ClaimWrite{Key: k, Record: []byte("record of 12")})
 		}
 		mustApply(t, s, b)
 	}

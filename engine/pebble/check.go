@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // check decides whether the directory holds what it should, without changing a byte, and before
@@ -48,7 +48,7 @@ func (d *disk) checkManifest(attested position) error {
 		return d.asDamage("looking for the MANIFEST", err)
 	}
 	if !desc.Exists {
-		return fmt.Errorf("%w: no MANIFEST", engine.ErrDamaged)
+		return fmt.Errorf("%w: no MANIFEST", storage.ErrDamaged)
 	}
 	name := d.PathBase(desc.ManifestFilename)
 	data, err := readFile(d, desc.ManifestFilename)
@@ -58,11 +58,11 @@ func (d *disk) checkManifest(attested position) error {
 	scan := scanManifest(data)
 	switch number, old := fileNumber(name), fileNumber(attested.name); {
 	case scan.proof:
-		return fmt.Errorf("%w: %s is unreadable at byte %d and goes on behind", engine.ErrDamaged, name, scan.valid)
+		return fmt.Errorf("%w: %s is unreadable at byte %d and goes on behind", storage.ErrDamaged, name, scan.valid)
 	case number < old:
-		return fmt.Errorf("%w: the current MANIFEST is %s and was %s", engine.ErrDamaged, name, attested.name)
+		return fmt.Errorf("%w: the current MANIFEST is %s and was %s", storage.ErrDamaged, name, attested.name)
 	case number == old && uint64(scan.valid) < attested.size:
-		return fmt.Errorf("%w: %s is readable up to byte %d, %d were durable", engine.ErrDamaged, name, scan.valid, attested.size)
+		return fmt.Errorf("%w: %s is readable up to byte %d, %d were durable", storage.ErrDamaged, name, scan.valid, attested.size)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (d *disk) checkLogs() (promised uint64, err error) {
 		}
 		scan := scanLog(data, uint32(fileNumber(name)))
 		if scan.proof {
-			return 0, fmt.Errorf("%w: %s is unreadable at byte %d, which was durable", engine.ErrDamaged, name, scan.valid)
+			return 0, fmt.Errorf("%w: %s is unreadable at byte %d, which was durable", storage.ErrDamaged, name, scan.valid)
 		}
 		promised = max(promised, scan.newest)
 	}
@@ -120,7 +120,7 @@ func (s *Store) checkContent(durable uint64) (err error) {
 			return err
 		}
 		if last < durable {
-			return fmt.Errorf("%w: the newest batch is %d, %d was durable", engine.ErrDamaged, last, durable)
+			return fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 		}
 		if err := checkJournal(db, max(floor, 1), last); err != nil {
 			return err
@@ -151,7 +151,7 @@ func checkPacked(db *pebble.DB, last uint64) (err error) {
 			return err
 		}
 		if seq > last {
-			return fmt.Errorf("%w: packed batch %d, the newest batch is %d", engine.ErrDamaged, seq, last)
+			return fmt.Errorf("%w: packed batch %d, the newest batch is %d", storage.ErrDamaged, seq, last)
 		}
 		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {
 			return fmt.Errorf("packed batch %d: %w", seq, err)
@@ -194,7 +194,7 @@ func checkJournal(db *pebble.DB, first, last uint64) (err error) {
 	want := first
 	for ok := it.First(); ok; ok = it.Next() {
 		if key := it.Key(); len(key) != 1+seqSize || binary.BigEndian.Uint64(key[1:]) != want {
-			return fmt.Errorf("%w: the journal has an entry %x where %d should be", engine.ErrDamaged, key[1:], want)
+			return fmt.Errorf("%w: the journal has an entry %x where %d should be", storage.ErrDamaged, key[1:], want)
 		}
 		want++
 	}
@@ -202,27 +202,27 @@ func checkJournal(db *pebble.DB, first, last uint64) (err error) {
 		return asRead(err)
 	}
 	if want <= last {
-		return fmt.Errorf("%w: the journal ends before entry %d, the newest batch is %d", engine.ErrDamaged, want, last)
+		return fmt.Errorf("%w: the journal ends before entry %d, the newest batch is %d", storage.ErrDamaged, want, last)
 	}
 	return nil
 }
 
-// asRead makes what Pebble found while reading an engine.ErrDamaged, unless the file system itself
+// asRead makes what Pebble found while reading an storage.ErrDamaged, unless the file system itself
 // said no.
 func asRead(err error) error {
 	switch {
-	case err == nil, errors.Is(err, engine.ErrDamaged):
+	case err == nil, errors.Is(err, storage.ErrDamaged):
 		return err
 	case pebble.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: %w", engine.ErrDamaged, err)
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
 	return fmt.Errorf("hapax: reading the store: %w", err)
 }
 
 // asDamage is for errors that only damage or the file system can cause.
 func (d *disk) asDamage(doing string, err error) error {
-	if d.unreadable.Load() || errors.Is(err, engine.ErrDamaged) {
+	if d.unreadable.Load() || errors.Is(err, storage.ErrDamaged) {
 		return fmt.Errorf("hapax: %s: %w", doing, err)
 	}
-	return fmt.Errorf("%w: %s: %w", engine.ErrDamaged, doing, err)
+	return fmt.Errorf("%w: %s: %w", storage.ErrDamaged, doing, err)
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // A cleanRecord is written by Close when all else is done, and removed before the directory is
@@ -138,7 +138,7 @@ func (d *disk) checkClean() (found bool, err error) {
 	}
 	r, err := decodeClean(b)
 	if err != nil {
-		return true, fmt.Errorf("%w: %s: %w", engine.ErrDamaged, cleanName, err)
+		return true, fmt.Errorf("%w: %s: %w", storage.ErrDamaged, cleanName, err)
 	}
 	files, err := d.sumFiles()
 	if err != nil {
@@ -152,14 +152,14 @@ func (d *disk) checkClean() (found bool, err error) {
 		got, ok := there[want.name]
 		switch {
 		case !ok:
-			return true, fmt.Errorf("%w: %s was there when the store was closed and is missing", engine.ErrDamaged, want.name)
+			return true, fmt.Errorf("%w: %s was there when the store was closed and is missing", storage.ErrDamaged, want.name)
 		case got != want:
-			return true, fmt.Errorf("%w: %s is not as it was when the store was closed", engine.ErrDamaged, want.name)
+			return true, fmt.Errorf("%w: %s is not as it was when the store was closed", storage.ErrDamaged, want.name)
 		}
 		delete(there, want.name)
 	}
 	for name := range there {
-		return true, fmt.Errorf("%w: %s was not there when the store was closed", engine.ErrDamaged, name)
+		return true, fmt.Errorf("%w: %s was not there when the store was closed", storage.ErrDamaged, name)
 	}
 	return true, nil
 }

@@ -16,9 +16,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storetest"
-	"github.com/hapax-dev/hapax/internal/sidecar"
 )
 
 func TestBehavesAsEveryStoreMust(t *testing.T) {
@@ -27,7 +27,7 @@ func TestBehavesAsEveryStoreMust(t *testing.T) {
 			t.Skip("the same as in memory, on slower files: set HAPAX_SWEEP=all")
 		}
 		storetest.Run(t, storetest.Harness{
-			Open: func(_ testing.TB, dir string) (engine.Store, error) {
+			Open: func(_ testing.TB, dir string) (storage.Store, error) {
 				return open(dir, Options{SmallTables: true, CacheBytes: 1 << 20})
 			},
 			Flush: flush,
@@ -38,8 +38,8 @@ func TestBehavesAsEveryStoreMust(t *testing.T) {
 
 func TestEngineOnPebbleAgreesWithMaps(t *testing.T) { storetest.RunModel(t, newMemory().harness()) }
 
-// open keeps a nil *Store from becoming an engine.Store that is not nil.
-func open(dir string, o Options) (engine.Store, error) {
+// open keeps a nil *Store from becoming an storage.Store that is not nil.
+func open(dir string, o Options) (storage.Store, error) {
 	s, err := Open(dir, o)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func open(dir string, o Options) (engine.Store, error) {
 	return s, nil
 }
 
-func flush(t testing.TB, s engine.Store) {
+func flush(t testing.TB, s storage.Store) {
 	t.Helper()
 	if err := s.(*Store).sealAll(); err != nil {
 		t.Fatal(err)
@@ -99,12 +99,12 @@ func (d *memoryDir) String() string { return "(when failing)" }
 func (m *memory) harness() storetest.Harness {
 	return storetest.Harness{
 		AtomicClone: true,
-		Open: func(_ testing.TB, dir string) (engine.Store, error) {
+		Open: func(_ testing.TB, dir string) (storage.Store, error) {
 			d := m.at(dir)
 			d.failing.Store(false)
 			return open(dir, Options{FS: errorfs.Wrap(d.fs, d), SmallTables: true, CacheBytes: 1 << 20})
 		},
-		CrashClone: func(t testing.TB, _ engine.Store, dir string, percent int) string {
+		CrashClone: func(t testing.TB, _ storage.Store, dir string, percent int) string {
 			crashed := m.at(dir).fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2))})
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -116,11 +116,11 @@ func (m *memory) harness() storetest.Harness {
 			return clone
 		},
 		Flush: flush,
-		FailWrites: func(_ testing.TB, s engine.Store) error {
+		FailWrites: func(_ testing.TB, s storage.Store) error {
 			m.at(s.(*Store).disk.dir).failing.Store(true)
 			return errorfs.ErrInjected
 		},
-		NoRoom: func(_ testing.TB, s engine.Store) func() {
+		NoRoom: func(_ testing.TB, s storage.Store) func() {
 			full := &m.at(s.(*Store).disk.dir).full
 			full.Store(true)
 			return func() { full.Store(false) }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // A store is created in an empty directory: creatingName first, then Pebble's files, then the
@@ -82,7 +82,7 @@ func (d *disk) refuseForeign() error {
 }
 
 // newborn looks at a directory without an identity. It returns the files that an unfinished
-// creation left, or engine.ErrForeign.
+// creation left, or storage.ErrForeign.
 func (d *disk) newborn() (leftovers []string, err error) {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -102,12 +102,12 @@ func (d *disk) newborn() (leftovers []string, err error) {
 		}
 	}
 	if foreign != "" {
-		return nil, fmt.Errorf("%w: %s holds %s and is no store", engine.ErrForeign, d.dir, foreign)
+		return nil, fmt.Errorf("%w: %s holds %s and is no store", storage.ErrForeign, d.dir, foreign)
 	}
 	if !begun {
 		for _, name := range leftovers {
 			if name != creatingName+tmpSuffix {
-				return nil, fmt.Errorf("%w: %s holds %s but neither %s nor %s", engine.ErrForeign, d.dir, name,
+				return nil, fmt.Errorf("%w: %s holds %s but neither %s nor %s", storage.ErrForeign, d.dir, name,
 					sidecar.IdentityName, creatingName)
 			}
 		}
@@ -129,7 +129,7 @@ func (d *disk) takeLock() (io.Closer, error) {
 		held = held || errno == syscall.EAGAIN || errno == syscall.EACCES || runtime.GOOS == "windows" && errno == sharingViolation
 	}
 	if held {
-		return nil, fmt.Errorf("%w: %s", engine.ErrLocked, d.dir)
+		return nil, fmt.Errorf("%w: %s", storage.ErrLocked, d.dir)
 	}
 	return nil, fmt.Errorf("hapax: locking %s: %w", d.dir, err)
 }
@@ -171,7 +171,7 @@ func (s *Store) create() error {
 }
 
 // finishCreation makes the store one that Open takes.
-func (d *disk) finishCreation(id engine.Identity) error {
+func (d *disk) finishCreation(id storage.Identity) error {
 	if err := sidecar.WriteIdentity(sidecars{d}, d.dir, sidecar.Pebble, id); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (d *disk) removeSidecar(name string) error {
 	return d.fault.get()
 }
 
-func newIdentity() (id engine.Identity, err error) {
+func newIdentity() (id storage.Identity, err error) {
 	var b [24]byte
 	if _, err := io.ReadFull(rand.Reader, b[:]); err != nil {
 		return id, fmt.Errorf("hapax: making an identity: %w", err)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A cursor moves over a range. It runs in the goroutine of its caller, so that what is called for
@@ -57,7 +57,7 @@ func (c *cursor) do(move func() bool) (ok bool) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			c.err = fmt.Errorf("%w: pebble panicked: %v", engine.ErrDamaged, r)
+			c.err = fmt.Errorf("%w: pebble panicked: %v", storage.ErrDamaged, r)
 			ok = false
 		}
 	}()

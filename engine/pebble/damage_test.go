@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // filesOf reads a directory into memory.
@@ -52,7 +52,7 @@ type outcome int
 
 const (
 	harmless outcome = iota // everything is there
-	detected                // engine.ErrDamaged at open or at a read
+	detected                // storage.ErrDamaged at open or at a read
 	silent                  // something else is there, and nobody said so
 )
 
@@ -79,7 +79,7 @@ func outcomeOf(t *testing.T, what string, fsys vfs.FS, h hooks, want map[string]
 
 func refused(t *testing.T, what string, err error) outcome {
 	t.Helper()
-	for _, typed := range []error{engine.ErrDamaged, engine.ErrForeign, engine.ErrNewerFormat} {
+	for _, typed := range []error{storage.ErrDamaged, storage.ErrForeign, storage.ErrNewerFormat} {
 		if errors.Is(err, typed) {
 			return detected
 		}
@@ -267,7 +267,7 @@ func TestDamageChangesNoByte(t *testing.T) {
 		bad[len(bad)/2] ^= 4
 		fsys := diskOf(t, files, name, bad)
 		before := fingerprint(t, fsys, "store")
-		if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, engine.ErrDamaged) {
+		if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, storage.ErrDamaged) {
 			t.Fatal(s, err)
 		}
 		if fingerprint(t, fsys, "store") != before {

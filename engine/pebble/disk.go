@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // A disk is the store's directory as Pebble and the sidecars see it.

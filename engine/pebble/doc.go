@@ -1,5 +1,5 @@
 // Package pebble keeps an engine's claims, state and journal in a directory, with Pebble v2 (an LSM
-// tree). It implements [engine.Store]; what every store promises stands there. This page says how
+// tree). It implements [storage.Store]; what every store promises stands there. This page says how
 // this one keeps it.
 //
 // # Durability
@@ -44,7 +44,7 @@
 //     attested must be there (attest.go), as must every batch that the log itself promises to be
 //     durable (keys.go); the journal must have no gap.
 //
-// A damaged store gives [engine.ErrDamaged]. So does a MANIFEST or record that is cut off or
+// A damaged store gives [storage.ErrDamaged]. So does a MANIFEST or record that is cut off or
 // missing.
 //
 // # What is not

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Dropping is one range delete for each bucket, all in one synced batch, with a note for the claims
@@ -21,8 +21,8 @@ import (
 // lie wholly in a bucket, gives nothing back where they do not (it leaves virtual tables), and
 // cannot be part of a batch.
 
-// Drop implements engine.Store.
-func (s *Store) Drop(buckets []engine.Bucket) error {
+// Drop implements storage.Store.
+func (s *Store) Drop(buckets []storage.Bucket) error {
 	if len(buckets) == 0 {
 		return s.fault.get()
 	}
@@ -62,8 +62,8 @@ func (s *Store) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []
 	return prefixes
 }
 
-// Reclaim implements engine.Store.
-func (s *Store) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
+// Reclaim implements storage.Store.
+func (s *Store) Reclaim(ctx context.Context, buckets []storage.Bucket) error {
 	spans := spansOf(buckets)
 	if len(spans) == 0 {
 		return s.fault.get()
@@ -91,10 +91,10 @@ func (s *Store) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
 	return nil
 }
 
-// ReclaimState implements engine.Store. It compacts the range down to the last level: of what was
+// ReclaimState implements storage.Store. It compacts the range down to the last level: of what was
 // removed or replaced before the call nothing is left in a table. A log that Pebble keeps for its
 // next use has its old bytes until it is written over, or the store is opened again.
-func (s *Store) ReclaimState(ctx context.Context, span engine.Span) error {
+func (s *Store) ReclaimState(ctx context.Context, span storage.Span) error {
 	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
 	run.End = successor(run.Start)
 	if err := s.fault.write(s.db.Flush); err != nil {
@@ -231,7 +231,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // spansOf returns the buckets' ranges in order, each of them once.
-func spansOf(buckets []engine.Bucket) []pebble.KeyRange {
+func spansOf(buckets []storage.Bucket) []pebble.KeyRange {
 	spans := make([]pebble.KeyRange, 0, len(buckets))
 	for _, b := range buckets {
 		spans = append(spans, bucketSpan(b))

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A fault is the end of a store: set once, by the first failed write, and never taken back. It also
@@ -93,7 +93,7 @@ func (f *fault) write(fn func() error) error {
 // nothing.
 func (f *fault) read(fn func() error) error {
 	return f.run(fn, func(cause error) error {
-		return fmt.Errorf("%w: %w", engine.ErrDamaged, cause)
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, cause)
 	})
 }
 
@@ -105,7 +105,7 @@ func (f *fault) lookUp(fn func() error) (err error) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: pebble panicked: %v", engine.ErrDamaged, r)
+			err = fmt.Errorf("%w: pebble panicked: %v", storage.ErrDamaged, r)
 		}
 		if failed := f.get(); failed != nil {
 			err = failed

@@ -15,8 +15,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // failing fails what matches while it is on.
@@ -92,8 +92,8 @@ func TestEveryWaiterHearsOfAFailedLog(t *testing.T) {
 				for what, err := range map[string]error{
 					"Apply":        func() error { _, err := s.Apply(batchOf(s.applied+1, 1)); return err }(),
 					"TrimJournal":  s.TrimJournal(2),
-					"Drop":         s.Drop([]engine.Bucket{{Scope: "scope0", Week: week0}}),
-					"Reclaim":      s.Reclaim(context.Background(), []engine.Bucket{{Scope: "scope0", Week: week0}}),
+					"Drop":         s.Drop([]storage.Bucket{{Scope: "scope0", Week: week0}}),
+					"Reclaim":      s.Reclaim(context.Background(), []storage.Bucket{{Scope: "scope0", Week: week0}}),
 					"WriteSidecar": s.WriteSidecar("x", writeString("x")),
 					"Backup":       s.Backup(context.Background(), "backup"),
 					"Close":        s.Close(),
@@ -271,7 +271,7 @@ func TestAnInterruptedBackupIsNoStore(t *testing.T) {
 		}
 		s, err := Open("backup", Options{FS: fsys, SmallTables: true})
 		if err != nil {
-			if !errors.Is(err, engine.ErrForeign) && !errors.Is(err, engine.ErrDamaged) {
+			if !errors.Is(err, storage.ErrForeign) && !errors.Is(err, storage.ErrDamaged) {
 				t.Errorf("%s: %v", what, err)
 			}
 			return
@@ -295,7 +295,7 @@ func TestADirectoryOfSomebodyElseIsRefusedUntouched(t *testing.T) {
 		}
 		rewrite(t, fsys, "store/"+name, []byte("mine"))
 		before := fingerprint(t, fsys, "store")
-		if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, engine.ErrForeign) {
+		if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, storage.ErrForeign) {
 			t.Errorf("a directory with %s: %v, %v", name, s, err)
 		}
 		if fingerprint(t, fsys, "store") != before {
@@ -310,7 +310,7 @@ func TestAStoreWithoutIdentityIsNotCreatedAnew(t *testing.T) {
 	files, _ := cleanStore(t, 2, 10)
 	delete(files, sidecar.IdentityName)
 	fsys := diskOf(t, files, "", nil)
-	if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, engine.ErrForeign) {
+	if s, err := Open("store", Options{FS: fsys}); !errors.Is(err, storage.ErrForeign) {
 		t.Fatal(s, err)
 	}
 }
@@ -319,19 +319,19 @@ const lockChild = "HAPAX_PEBBLE_LOCK_CHILD"
 
 func TestOneProcessPerDirectory(t *testing.T) {
 	if dir := os.Getenv(lockChild); dir != "" {
-		if _, err := Open(dir, Options{}); errors.Is(err, engine.ErrLocked) {
+		if _, err := Open(dir, Options{}); errors.Is(err, storage.ErrLocked) {
 			fmt.Println("locked")
 		}
 		return
 	}
 	dir := t.TempDir() + "/store"
 	s := mustOpen(t, nil, dir, true)
-	if s, err := Open(dir, Options{}); !errors.Is(err, engine.ErrLocked) {
+	if s, err := Open(dir, Options{}); !errors.Is(err, storage.ErrLocked) {
 		t.Fatal("the same process:", s, err)
 	}
 	link := t.TempDir()
 	if err := os.Symlink(dir[:len(dir)-len("/store")], link+"/link"); err == nil {
-		if s, err := Open(link+"/link/store", Options{}); !errors.Is(err, engine.ErrLocked) {
+		if s, err := Open(link+"/link/store", Options{}); !errors.Is(err, storage.ErrLocked) {
 			t.Fatal("another name of the directory:", s, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // The keys in Pebble, for ever:
@@ -56,7 +56,7 @@ func successor(prefix []byte) []byte {
 }
 
 // bucketSpan is the range of the keys of a bucket's claims.
-func bucketSpan(b engine.Bucket) pebble.KeyRange {
+func bucketSpan(b storage.Bucket) pebble.KeyRange {
 	start := b.AppendPrefix([]byte{claimSpace})
 	return pebble.KeyRange{Start: start, End: successor(start)}
 }
@@ -95,7 +95,7 @@ func parsePromise(record []byte) (durable uint64, ok bool) {
 
 func parseSeq(b []byte) (uint64, error) {
 	if len(b) != seqSize {
-		return 0, fmt.Errorf("%w: batch number of %d bytes", engine.ErrDamaged, len(b))
+		return 0, fmt.Errorf("%w: batch number of %d bytes", storage.ErrDamaged, len(b))
 	}
 	return binary.BigEndian.Uint64(b), nil
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // claims calls fn with the tables in memory, the newer first, and with what Pebble's tables have
@@ -27,8 +27,8 @@ func (s *Store) claims(span pebble.KeyRange, look func(tables []*table), fn func
 	return s.use(c, func(c *cursor) error { return fn(tables, c) })
 }
 
-// Scan implements engine.Store. It sorts what the span selects in memory first.
-func (s *Store) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+// Scan implements storage.Store. It sorts what the span selects in memory first.
+func (s *Store) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	var at moment
 	freeze := func(tables []*table) { at = momentOf(tables) }
 	return s.claims(keyRange(claimSpace, span), freeze, func(_ []*table, c *cursor) error {
@@ -80,8 +80,8 @@ func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
 	return c.err
 }
 
-// Buckets implements engine.Store. It seeks from bucket to bucket.
-func (s *Store) Buckets(fn func(engine.Bucket) error) error {
+// Buckets implements storage.Store. It seeks from bucket to bucket.
+func (s *Store) Buckets(fn func(storage.Bucket) error) error {
 	var found, unsealed []string
 	look := func(tables []*table) { unsealed = prefixesOf(tables) }
 	err := s.claims(prefixSpan([]byte{claimSpace}), look, func(tables []*table, c *cursor) error {
@@ -108,7 +108,7 @@ func (s *Store) Buckets(fn func(engine.Bucket) error) error {
 	}
 	slices.Sort(found)
 	for _, prefix := range slices.Compact(found) {
-		b, _, err := engine.SplitKey([]byte(prefix))
+		b, _, err := storage.SplitKey([]byte(prefix))
 		if err != nil {
 			return err
 		}

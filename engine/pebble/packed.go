@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // The claims of a batch are one value in Pebble, kept until they are in tables. It is a sequence of
@@ -19,7 +19,7 @@ import (
 // count is not 0; a record of length 0 stands for the removal of the claim. Lengths are uvarints.
 
 // appendPacked appends the claims of a batch.
-func appendPacked(dst []byte, claims []engine.ClaimWrite) []byte {
+func appendPacked(dst []byte, claims []storage.ClaimWrite) []byte {
 	for len(claims) > 0 {
 		prefix, _ := splitPrefix(claims[0].Key)
 		n := 1
@@ -78,7 +78,7 @@ func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, 
 		}
 	}
 	if d.bad {
-		return fmt.Errorf("%w: %w", engine.ErrDamaged, errPacked)
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, errPacked)
 	}
 	return nil
 }

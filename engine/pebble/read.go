@@ -4,10 +4,10 @@ import (
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Claim implements engine.Store. What is not in memory at this moment was in tables before.
+// Claim implements storage.Store. What is not in memory at this moment was in tables before.
 func (s *Store) Claim(key []byte) ([]byte, bool, error) {
 	if err := s.fault.get(); err != nil {
 		return nil, false, err
@@ -18,7 +18,7 @@ func (s *Store) Claim(key []byte) ([]byte, bool, error) {
 	return s.get(claimSpace, key)
 }
 
-// State implements engine.Store.
+// State implements storage.Store.
 func (s *Store) State(key []byte) ([]byte, bool, error) { return s.get(stateSpace, key) }
 
 func (s *Store) get(space byte, key []byte) (value []byte, found bool, err error) {
@@ -40,12 +40,12 @@ func (s *Store) get(space byte, key []byte) (value []byte, found bool, err error
 	return value, found, nil
 }
 
-// ScanState implements engine.Store.
-func (s *Store) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+// ScanState implements storage.Store.
+func (s *Store) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	return s.each(keyRange(stateSpace, span), func(it *pebble.Iterator) error { return fn(it.Key()[1:], it.Value()) })
 }
 
-// Journal implements engine.Store.
+// Journal implements storage.Store.
 func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
 	span := pebble.KeyRange{Start: journalKey(max(from, s.trimmed.Load())), End: []byte{journalSpace + 1}}
 	return s.each(span, func(it *pebble.Iterator) error {
@@ -58,7 +58,7 @@ func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) er
 }
 
 // keyRange is the range of what a span selects in one of the spaces.
-func keyRange(space byte, span engine.Span) pebble.KeyRange {
+func keyRange(space byte, span storage.Span) pebble.KeyRange {
 	return pebble.KeyRange{Start: spaced(space, span.Start()), End: successor(spaced(space, span.Prefix))}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Sealing brings a frozen table to where its claims are kept for good. In this order:
@@ -141,7 +141,7 @@ func (s *Store) writeRun(t *table) (paths []string, drops int, err error) {
 	s.unsealed.mu.RLock()
 	f := t.frame()
 	s.unsealed.mu.RUnlock()
-	claims := moment{f}.sorted(engine.Span{})
+	claims := moment{f}.sorted(storage.Span{})
 	w := &runWriter{s: s}
 	err = s.fault.write(func() error {
 		for i, r := range claims.refs {

@@ -20,7 +20,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -94,7 +94,7 @@ func fill(t testing.TB, s *Store, seq uint64, n int) uint64 {
 func claimsOf(t testing.TB, s *Store) map[string]string {
 	t.Helper()
 	m := map[string]string{}
-	err := s.Scan(context.Background(), engine.Span{}, nil, func(k, v []byte) error { m[string(k)] = string(v); return nil })
+	err := s.Scan(context.Background(), storage.Span{}, nil, func(k, v []byte) error { m[string(k)] = string(v); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,20 +104,20 @@ func claimsOf(t testing.TB, s *Store) map[string]string {
 // A history is a workload that writes, overwrites, removes and drops, and knows what is there after
 // each batch.
 type history struct {
-	batches []*engine.Batch         // 1, 2, ...
-	drops   map[int][]engine.Bucket // after the batch with that number
+	batches []*storage.Batch         // 1, 2, ...
+	drops   map[int][]storage.Bucket // after the batch with that number
 }
 
 // newHistory makes n batches. Each week that is dropped is not touched after that.
 func newHistory(seed uint64, n int) *history {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	h := &history{drops: map[int][]engine.Bucket{}}
+	h := &history{drops: map[int][]storage.Bucket{}}
 	oldest := 0
 	for seq := 1; seq <= n; seq++ {
-		b := &engine.Batch{Seq: uint64(seq), Journal: []byte{byte(seq)}}
+		b := &storage.Batch{Seq: uint64(seq), Journal: []byte{byte(seq)}}
 		for range 30 {
 			key := claimKey(fmt.Sprint("scope", rng.IntN(2)), oldest+rng.IntN(2), uint64(rng.IntN(400)))
-			w := engine.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "%d of batch %d", rng.IntN(100), seq)}
+			w := storage.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "%d of batch %d", rng.IntN(100), seq)}
 			if rng.IntN(4) == 0 {
 				w.Record = nil
 			}
@@ -126,7 +126,7 @@ func newHistory(seed uint64, n int) *history {
 		h.batches = append(h.batches, b)
 		if rng.IntN(9) == 0 {
 			w := week0 + weekbucket.Week(oldest)
-			h.drops[seq] = []engine.Bucket{{Scope: "scope0", Week: w}, {Scope: "scope1", Week: w}}
+			h.drops[seq] = []storage.Bucket{{Scope: "scope0", Week: w}, {Scope: "scope1", Week: w}}
 			oldest++
 		}
 	}
@@ -201,9 +201,9 @@ func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
 	}
 	var found map[string]string
 	look := func(when string) {
-		got, buckets := map[string]string{}, map[engine.Bucket]bool{}
-		serr := s.Scan(context.Background(), engine.Span{}, nil, func(k, v []byte) error { got[string(k)] = string(v); return nil })
-		berr := s.Buckets(func(b engine.Bucket) error { buckets[b] = true; return nil })
+		got, buckets := map[string]string{}, map[storage.Bucket]bool{}
+		serr := s.Scan(context.Background(), storage.Span{}, nil, func(k, v []byte) error { got[string(k)] = string(v); return nil })
+		berr := s.Buckets(func(b storage.Bucket) error { buckets[b] = true; return nil })
 		switch {
 		case serr != nil || berr != nil:
 			err = errors.Join(err, serr, berr)
@@ -212,9 +212,9 @@ func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
 		case found != nil && !maps.Equal(got, found):
 			err = errors.Join(err, fmt.Errorf("%s: %d claims, there were %d", when, len(got), len(found)))
 		}
-		want := map[engine.Bucket]bool{}
+		want := map[storage.Bucket]bool{}
 		for k := range got {
-			b, _, _ := engine.SplitKey([]byte(k))
+			b, _, _ := storage.SplitKey([]byte(k))
 			want[b] = true
 			if record, there, cerr := s.Claim([]byte(k)); cerr != nil || !there || string(record) != got[k] {
 				err = errors.Join(err, fmt.Errorf("%s: a scan has %q, a look %q: %w", when, got[k], record, cerr))
@@ -407,7 +407,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 			frozen := s.unsealed.active
 			last := fill(t, s, 1, 20)
 			<-g.reached
-			gone := []engine.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
+			gone := []storage.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
 			if err := s.Drop(gone); err != nil {
 				t.Fatal(err)
 			}
@@ -447,7 +447,7 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 	frozen := s.unsealed.active
 	fill(t, s, 1, 20)
 	<-g.reached
-	gone := []engine.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
+	gone := []storage.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
 	dropped := make(chan error, 1)
 	go func() { dropped <- s.Drop(gone) }()
 	for i := 0; i < 10_000 && len(dropped) == 0; i++ {
@@ -462,7 +462,7 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 	}
 	<-frozen.done
 	for key := range claimsOf(t, s) {
-		if b, _, err := engine.SplitKey([]byte(key)); err != nil || slices.Contains(gone, b) {
+		if b, _, err := storage.SplitKey([]byte(key)); err != nil || slices.Contains(gone, b) {
 			t.Fatalf("a claim of %v is back: %v", b, err)
 		}
 	}
@@ -529,13 +529,13 @@ func TestADropIsNotedForBothTables(t *testing.T) {
 		last++
 		mustApply(t, s, batchOf(last, n))
 	}
-	gone := []engine.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
+	gone := []storage.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
 	if err := s.Drop(gone); err != nil {
 		t.Fatal(err)
 	}
 	g.letGo()
 	<-frozen.done
-	mustApply(t, s, &engine.Batch{Seq: last + 1}) // with it the log has the removal of the frozen table's batches
+	mustApply(t, s, &storage.Batch{Seq: last + 1}) // with it the log has the removal of the frozen table's batches
 	want := claimsOf(t, s)
 	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)
@@ -778,14 +778,14 @@ func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
 	mustApply(t, s, batchOf(last, 20))
 	before := claimsOf(t, s)
 	got := map[string]string{}
-	err := s.Scan(context.Background(), engine.Span{}, func() {
+	err := s.Scan(context.Background(), storage.Span{}, func() {
 		for range 2 {
 			last = fill(t, s, last+1, 20)
 			mustSealAll(t, s)
 		}
 		b := batchOf(last+1, 20)
 		for i := range b.Claims { // and removes what was there
-			b.Claims = append(b.Claims, engine.ClaimWrite{Key: batchOf(1, 20).Claims[i].Key})
+			b.Claims = append(b.Claims, storage.ClaimWrite{Key: batchOf(1, 20).Claims[i].Key})
 		}
 		mustApply(t, s, b)
 		mustSealAll(t, s)
@@ -817,9 +817,9 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	}
 	look := func([]*table) { looked = true }
 	err := s.claims(prefixSpan([]byte{claimSpace}), look, func([]*table, *cursor) error { return nil })
-	err = errors.Join(err, s.Scan(context.Background(), engine.Span{}, nil, func(_, _ []byte) error { return nil }),
-		s.Buckets(func(engine.Bucket) error { return nil }))
-	_, berr := s.BucketBytes(engine.Bucket{Scope: "scope0", Week: week0})
+	err = errors.Join(err, s.Scan(context.Background(), storage.Span{}, nil, func(_, _ []byte) error { return nil }),
+		s.Buckets(func(storage.Bucket) error { return nil }))
+	_, berr := s.BucketBytes(storage.Bucket{Scope: "scope0", Week: week0})
 	s.opening = nil
 	if err = errors.Join(err, berr); err != nil || opened != 4 {
 		t.Fatalf("%d iterators: %v", opened, err)
@@ -895,20 +895,20 @@ func TestScansBesideSealsShowAPrefix(t *testing.T) {
 
 // A bucket whose claims were all removed is empty, wherever the claims and the removals are.
 func TestABucketIsEmptyOnceItsClaimsAreRemoved(t *testing.T) {
-	kept, emptied := engine.Bucket{Scope: "scope0", Week: week0}, engine.Bucket{Scope: "scope1", Week: week0}
+	kept, emptied := storage.Bucket{Scope: "scope0", Week: week0}, storage.Bucket{Scope: "scope1", Week: week0}
 	for _, where := range []string{"tables and memory", "the frozen table and memory", "memory", "tables"} {
 		t.Run(where, func(t *testing.T) {
 			g := newGate(atRun)
 			s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
 			defer mustClose(t, s)
-			put, remove := &engine.Batch{Seq: 1}, &engine.Batch{Seq: 2}
+			put, remove := &storage.Batch{Seq: 1}, &storage.Batch{Seq: 2}
 			for i := range uint64(10) {
 				for _, scope := range []string{kept.Scope, emptied.Scope} {
-					put.Claims = append(put.Claims, engine.ClaimWrite{Key: claimKey(scope, 0, i), Record: []byte("r")})
+					put.Claims = append(put.Claims, storage.ClaimWrite{Key: claimKey(scope, 0, i), Record: []byte("r")})
 				}
-				remove.Claims = append(remove.Claims, engine.ClaimWrite{Key: claimKey(emptied.Scope, 0, i)})
+				remove.Claims = append(remove.Claims, storage.ClaimWrite{Key: claimKey(emptied.Scope, 0, i)})
 			}
-			remove.Claims = append(remove.Claims, engine.ClaimWrite{Key: claimKey(kept.Scope, 0, 3)})
+			remove.Claims = append(remove.Claims, storage.ClaimWrite{Key: claimKey(kept.Scope, 0, 3)})
 			mustApply(t, s, put)
 			switch where {
 			case "tables and memory":
@@ -922,11 +922,11 @@ func TestABucketIsEmptyOnceItsClaimsAreRemoved(t *testing.T) {
 			if where == "tables" {
 				mustSealAll(t, s)
 			}
-			var got []engine.Bucket
-			if err := s.Buckets(func(b engine.Bucket) error { got = append(got, b); return nil }); err != nil {
+			var got []storage.Bucket
+			if err := s.Buckets(func(b storage.Bucket) error { got = append(got, b); return nil }); err != nil {
 				t.Error(err)
 			}
-			if !slices.Equal(got, []engine.Bucket{kept}) {
+			if !slices.Equal(got, []storage.Bucket{kept}) {
 				t.Errorf("the buckets are %v", got)
 			}
 			if n, err := s.BucketBytes(emptied); err != nil || n != 0 {
@@ -1091,7 +1091,7 @@ func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
 		killed := mem.CrashClone(vfs.CrashCloneCfg{})
 		mustClose(t, s)
 		before := fingerprint(t, killed, "store")
-		if _, err := Open("store", Options{FS: killed, SmallTables: true}); !errors.Is(err, engine.ErrDamaged) {
+		if _, err := Open("store", Options{FS: killed, SmallTables: true}); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if fingerprint(t, killed, "store") != before {

@@ -12,11 +12,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// A Store keeps claims, state and journal in a directory. It implements engine.Store.
+// A Store keeps claims, state and journal in a directory. It implements storage.Store.
 type Store struct {
 	o    Options
 	disk *disk
@@ -24,7 +24,7 @@ type Store struct {
 	db   *pebble.DB
 
 	fault   *fault
-	id      engine.Identity
+	id      storage.Identity
 	lastSeq uint64
 
 	applied    uint64        // the newest batch that was applied; Apply is called by one goroutine at a time
@@ -64,14 +64,14 @@ type Store struct {
 	opening func() // a test's: called where an iterator is opened, if it is not nil
 }
 
-var _ engine.Store = (*Store)(nil)
+var _ storage.Store = (*Store)(nil)
 
 // maxUnsynced is how many batches may wait for their sync before Apply waits for one.
 const maxUnsynced = 1024
 
 // Open opens the store in dir, and creates it if dir does not exist or is empty.
 //
-// It fails with engine.ErrLocked, engine.ErrForeign, engine.ErrNewerFormat or engine.ErrDamaged;
+// It fails with storage.ErrLocked, storage.ErrForeign, storage.ErrNewerFormat or storage.ErrDamaged;
 // then no byte of the store was changed.
 func Open(dir string, o Options) (*Store, error) {
 	if err := o.setDefaults(); err != nil {
@@ -196,13 +196,13 @@ func (s *Store) currentManifest() position {
 	return position{s.disk.PathBase(desc.ManifestFilename), uint64(scanManifest(data).valid)}
 }
 
-// Identity implements engine.Store.
-func (s *Store) Identity() engine.Identity { return s.id }
+// Identity implements storage.Store.
+func (s *Store) Identity() storage.Identity { return s.id }
 
-// LastSeq implements engine.Store.
+// LastSeq implements storage.Store.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
 
-// Close implements engine.Store. A poisoned store releases its directory, too.
+// Close implements storage.Store. A poisoned store releases its directory, too.
 func (s *Store) Close() error {
 	close(s.unsynced)
 	close(s.stop)

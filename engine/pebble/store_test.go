@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -50,7 +50,7 @@ func mustClose(t testing.TB, s *Store) {
 	}
 }
 
-func mustApply(t testing.TB, s *Store, b *engine.Batch) {
+func mustApply(t testing.TB, s *Store, b *storage.Batch) {
 	t.Helper()
 	wait, err := s.Apply(b)
 	if err != nil {
@@ -64,7 +64,7 @@ func mustApply(t testing.TB, s *Store, b *engine.Batch) {
 const week0 = weekbucket.Week(105_000)
 
 func claimKey(scope string, week int, i uint64) []byte {
-	b := engine.Bucket{Scope: scope, Week: week0 + weekbucket.Week(week)}
+	b := storage.Bucket{Scope: scope, Week: week0 + weekbucket.Week(week)}
 	id := make([]byte, 16)
 	binary.BigEndian.PutUint64(id, i*0x9E3779B97F4A7C15)
 	binary.BigEndian.PutUint64(id[8:], i)
@@ -73,28 +73,28 @@ func claimKey(scope string, week int, i uint64) []byte {
 
 // batchOf is batch seq of a deterministic workload: n claims over two scopes and weeks, and the
 // state that counts them.
-func batchOf(seq uint64, n int) *engine.Batch {
-	b := &engine.Batch{Seq: seq, Journal: bytes.Repeat([]byte{byte(seq)}, 8*n)}
+func batchOf(seq uint64, n int) *storage.Batch {
+	b := &storage.Batch{Seq: seq, Journal: bytes.Repeat([]byte{byte(seq)}, 8*n)}
 	for i := range n {
 		k := seq*uint64(n) + uint64(i)
-		b.Claims = append(b.Claims, engine.ClaimWrite{
+		b.Claims = append(b.Claims, storage.ClaimWrite{
 			Key:    claimKey(fmt.Sprintf("scope%d", k%2), int(seq%2), k),
 			Record: binary.AppendUvarint([]byte("r"), k),
 		})
 	}
-	b.State = []engine.StateWrite{{Key: []byte("count"), Value: binary.BigEndian.AppendUint64(nil, seq)}}
+	b.State = []storage.StateWrite{{Key: []byte("count"), Value: binary.BigEndian.AppendUint64(nil, seq)}}
 	return b
 }
 
 // contents is everything that a store holds, as a map.
 func contents(s *Store) (map[string]string, error) {
 	m := make(map[string]string)
-	err := s.Scan(context.Background(), engine.Span{}, nil, func(k, v []byte) error {
+	err := s.Scan(context.Background(), storage.Span{}, nil, func(k, v []byte) error {
 		m["claim "+string(k)] = string(v)
 		return nil
 	})
 	if err == nil {
-		err = s.ScanState(engine.Span{}, func(k, v []byte) error {
+		err = s.ScanState(storage.Span{}, func(k, v []byte) error {
 			m["state "+string(k)] = string(v)
 			return nil
 		})
@@ -166,9 +166,9 @@ func TestLaterWritesOfABatchWin(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), "store", false)
 	defer mustClose(t, s)
 	k := claimKey("a", 0, 1)
-	mustApply(t, s, &engine.Batch{Seq: 1,
-		Claims: []engine.ClaimWrite{{Key: k, Record: []byte("1")}, {Key: k, Record: []byte("2")}},
-		State:  []engine.StateWrite{{Key: []byte("x"), Value: []byte("1")}, {Key: []byte("x")}, {Key: []byte("y"), Value: []byte{}}},
+	mustApply(t, s, &storage.Batch{Seq: 1,
+		Claims: []storage.ClaimWrite{{Key: k, Record: []byte("1")}, {Key: k, Record: []byte("2")}},
+		State:  []storage.StateWrite{{Key: []byte("x"), Value: []byte("1")}, {Key: []byte("x")}, {Key: []byte("y"), Value: []byte{}}},
 	})
 	if rec, found, err := s.Claim(k); !found || err != nil || string(rec) != "2" {
 		t.Fatal(rec, found, err)
@@ -179,7 +179,7 @@ func TestLaterWritesOfABatchWin(t *testing.T) {
 	if v, found, err := s.State([]byte("y")); !found || err != nil || v == nil || len(v) != 0 {
 		t.Fatal("an empty value is lost, or", err)
 	}
-	mustApply(t, s, &engine.Batch{Seq: 2, Claims: []engine.ClaimWrite{{Key: k}}})
+	mustApply(t, s, &storage.Batch{Seq: 2, Claims: []storage.ClaimWrite{{Key: k}}})
 	if _, found, err := s.Claim(k); found || err != nil {
 		t.Fatal("a removed claim is found, or", err)
 	}
@@ -188,10 +188,10 @@ func TestLaterWritesOfABatchWin(t *testing.T) {
 func TestBatchesAreNumberedWithoutAGap(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), "store", false)
 	defer mustClose(t, s)
-	if _, err := s.Apply(&engine.Batch{Seq: 2}); err == nil {
+	if _, err := s.Apply(&storage.Batch{Seq: 2}); err == nil {
 		t.Fatal("batch 2 was applied first")
 	}
-	mustApply(t, s, &engine.Batch{Seq: 1})
+	mustApply(t, s, &storage.Batch{Seq: 1})
 }
 
 func TestTrimmedJournalStaysTrimmedAndLastSeqStays(t *testing.T) {
@@ -229,29 +229,29 @@ func TestTrimmedJournalStaysTrimmedAndLastSeqStays(t *testing.T) {
 func TestBucketsAreListedOnceInOrder(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), "store", true)
 	defer mustClose(t, s)
-	var want []engine.Bucket
-	var claims []engine.ClaimWrite
+	var want []storage.Bucket
+	var claims []storage.ClaimWrite
 	for _, scope := range []string{"a", "a\x00b", "ab", "\xff\xff"} {
 		for week := range 3 {
-			want = append(want, engine.Bucket{Scope: scope, Week: week0 + weekbucket.Week(week)})
+			want = append(want, storage.Bucket{Scope: scope, Week: week0 + weekbucket.Week(week)})
 			for i := range uint64(5) {
-				claims = append(claims, engine.ClaimWrite{Key: claimKey(scope, week, i), Record: []byte("r")})
+				claims = append(claims, storage.ClaimWrite{Key: claimKey(scope, week, i), Record: []byte("r")})
 			}
 		}
 	}
 	sort.Slice(want, func(i, j int) bool {
 		return bytes.Compare(want[i].AppendPrefix(nil), want[j].AppendPrefix(nil)) < 0
 	})
-	mustApply(t, s, &engine.Batch{Seq: 1, Claims: claims})
-	var got []engine.Bucket
-	if err := s.Buckets(func(b engine.Bucket) error { got = append(got, b); return nil }); err != nil {
+	mustApply(t, s, &storage.Batch{Seq: 1, Claims: claims})
+	var got []storage.Bucket
+	if err := s.Buckets(func(b storage.Bucket) error { got = append(got, b); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(got, want) {
 		t.Fatal(got)
 	}
 	stop := errors.New("stop")
-	if err := s.Buckets(func(engine.Bucket) error { return stop }); !errors.Is(err, stop) {
+	if err := s.Buckets(func(storage.Bucket) error { return stop }); !errors.Is(err, stop) {
 		t.Fatal(err)
 	}
 }
@@ -261,7 +261,7 @@ func TestScanSeesTheMomentOfStarted(t *testing.T) {
 	defer mustClose(t, s)
 	mustApply(t, s, batchOf(1, 50))
 	n := 0
-	err := s.Scan(context.Background(), engine.Span{}, func() { mustApply(t, s, batchOf(2, 50)) }, func(_, _ []byte) error {
+	err := s.Scan(context.Background(), storage.Span{}, func() { mustApply(t, s, batchOf(2, 50)) }, func(_, _ []byte) error {
 		n++
 		return nil
 	})
@@ -269,7 +269,7 @@ func TestScanSeesTheMomentOfStarted(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = s.Scan(ctx, engine.Span{}, nil, func(_, _ []byte) error { cancel(); return nil })
+	err = s.Scan(ctx, storage.Span{}, nil, func(_, _ []byte) error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

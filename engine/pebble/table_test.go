@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // someKeys are keys that a table has to tell apart: of engines, and of nobody.
@@ -33,7 +33,7 @@ func someKeys() (keys [][]byte) {
 func TestAPrefixIsThatOfTheBucket(t *testing.T) {
 	for _, scope := range []string{"a", "a\x00b", "\x00", "\xff\x00\x01", "long scope"} {
 		key := claimKey(scope, 1, 7)
-		b, tail, err := engine.SplitKey(key)
+		b, tail, err := storage.SplitKey(key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,10 +55,10 @@ func TestTablesAgreeWithAMap(t *testing.T) {
 		var old *sorted
 		var oldWant map[string]string
 		for seq := uint64(1); seq <= 60; seq++ {
-			var claims []engine.ClaimWrite
+			var claims []storage.ClaimWrite
 			for range 1 + rng.IntN(40) {
 				key := keys[rng.IntN(len(keys))]
-				w := engine.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "record %d", rng.IntN(1000))}
+				w := storage.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "record %d", rng.IntN(1000))}
 				want[string(key)] = string(w.Record)
 				switch rng.IntN(8) {
 				case 0:
@@ -82,7 +82,7 @@ func TestTablesAgreeWithAMap(t *testing.T) {
 			case 1:
 				u.freeze() // the first time: nobody seals it
 			case 2:
-				_ = u.hold(func(tables []*table) error { old = momentOf(tables).sorted(engine.Span{}); return nil })
+				_ = u.hold(func(tables []*table) error { old = momentOf(tables).sorted(storage.Span{}); return nil })
 				oldWant = maps.Clone(want)
 			}
 			agree(t, u, keys, want)
@@ -106,7 +106,7 @@ func agree(t *testing.T, u *unsealed, keys [][]byte, want map[string]string) {
 		some[string(prefix)] = some[string(prefix)] || there && w != "-"
 	}
 	_ = u.hold(func(tables []*table) error {
-		if got := asMap(t, momentOf(tables).sorted(engine.Span{})); !maps.Equal(got, want) {
+		if got := asMap(t, momentOf(tables).sorted(storage.Span{})); !maps.Equal(got, want) {
 			t.Fatalf("sorted: %q, want %q", got, want)
 		}
 		return nil
@@ -143,7 +143,7 @@ func TestATableGrows(t *testing.T) {
 	u := newUnsealed(1 << 30)
 	const n = 20_000
 	for i := range uint64(n) {
-		u.apply(i+1, []engine.ClaimWrite{{Key: claimKey("a", 0, i), Record: fmt.Append(nil, i)}})
+		u.apply(i+1, []storage.ClaimWrite{{Key: claimKey("a", 0, i), Record: fmt.Append(nil, i)}})
 	}
 	for i := range uint64(n) {
 		if record, known := u.get(claimKey("a", 0, i)); !known || string(record) != fmt.Sprint(i) {
@@ -165,7 +165,7 @@ func TestBucketsCountForTheSizeOfATable(t *testing.T) {
 		key := claimKey(fmt.Sprint(scope, i), 0, i)
 		prefix, _ := splitPrefix(key)
 		prefixes += len(prefix)
-		u.apply(i, []engine.ClaimWrite{{Key: key, Record: []byte("r")}})
+		u.apply(i, []storage.ClaimWrite{{Key: key, Record: []byte("r")}})
 	}
 	if prefixes > limit {
 		t.Errorf("a table of %d bytes has %d bytes of prefixes", limit, prefixes)
@@ -173,18 +173,18 @@ func TestBucketsCountForTheSizeOfATable(t *testing.T) {
 }
 
 // unpack is the reverse of appendPacked.
-func unpack(b []byte) (claims []engine.ClaimWrite, err error) {
+func unpack(b []byte) (claims []storage.ClaimWrite, err error) {
 	var prefix []byte
 	err = eachPacked(b, func(p []byte) bool { prefix = p; return false }, func(tail, record []byte) {
-		claims = append(claims, engine.ClaimWrite{Key: slices.Concat(prefix, tail), Record: record})
+		claims = append(claims, storage.ClaimWrite{Key: slices.Concat(prefix, tail), Record: record})
 	})
 	return claims, err
 }
 
 // The packed form is for ever.
 func TestGoldenPacked(t *testing.T) {
-	a, b := engine.Bucket{Scope: "a", Week: 105684}, engine.Bucket{Scope: "\x00", Week: 105685}
-	claims := []engine.ClaimWrite{
+	a, b := storage.Bucket{Scope: "a", Week: 105684}, storage.Bucket{Scope: "\x00", Week: 105685}
+	claims := []storage.ClaimWrite{
 		{Key: a.AppendKey(nil, []byte("bc")), Record: []byte{1, 2, 3}},
 		{Key: a.AppendKey(nil, []byte("7f1c0a52-2f0e-4a53-9d0c-0f6a1f6a2b11")), Record: nil},
 		{Key: b.AppendKey(nil, []byte("x")), Record: []byte{}},
@@ -212,9 +212,9 @@ func TestGoldenPacked(t *testing.T) {
 }
 
 func FuzzPacked(f *testing.F) {
-	var claims []engine.ClaimWrite
+	var claims []storage.ClaimWrite
 	for i, key := range someKeys() {
-		claims = append(claims, engine.ClaimWrite{Key: key, Record: bytes.Repeat([]byte{'r'}, i%3)})
+		claims = append(claims, storage.ClaimWrite{Key: key, Record: bytes.Repeat([]byte{'r'}, i%3)})
 	}
 	f.Add(appendPacked(nil, claims))
 	f.Add(appendPacked(nil, batchOf(1, 10).Claims))

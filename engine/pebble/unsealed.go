@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // unsealed is the claims that are not in Pebble's tables yet: what Apply fills, and at most one
@@ -30,7 +30,7 @@ func newUnsealed(limit uint64) *unsealed {
 }
 
 // apply takes the claims of a batch, all at one moment.
-func (m *unsealed) apply(seq uint64, claims []engine.ClaimWrite) {
+func (m *unsealed) apply(seq uint64, claims []storage.ClaimWrite) {
 	if len(claims) == 0 {
 		return
 	}
@@ -206,7 +206,7 @@ type ref struct {
 	off   uint32
 }
 
-func (m moment) sorted(span engine.Span) *sorted {
+func (m moment) sorted(span storage.Span) *sorted {
 	s := &sorted{frames: m, prefixes: m.prefixes()}
 	rank := make(map[string]uint32, len(s.prefixes))
 	for i, p := range s.prefixes {
@@ -239,7 +239,7 @@ func (m moment) sorted(span engine.Span) *sorted {
 }
 
 // selects returns a function that reports whether the span holds the key of an entry.
-func (f frame) selects(span engine.Span) func(e entry) bool {
+func (f frame) selects(span storage.Span) func(e entry) bool {
 	start := span.Start()
 	if len(start) == 0 {
 		return func(entry) bool { return true }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Usage implements engine.Store. What was dropped before the store was opened and not reclaimed
+// Usage implements storage.Store. What was dropped before the store was opened and not reclaimed
 // counts as reclaimable only once Drop or Reclaim named it again.
-func (s *Store) Usage() (u engine.Usage, err error) {
+func (s *Store) Usage() (u storage.Usage, err error) {
 	names, err := s.disk.List(s.disk.dir)
 	if err != nil {
 		return u, fmt.Errorf("hapax: reading the store's directory: %w", err)
@@ -38,9 +38,9 @@ func (s *Store) Usage() (u engine.Usage, err error) {
 	return u, nil
 }
 
-// BucketBytes implements engine.Store. Claims that are not in tables yet count with what the
+// BucketBytes implements storage.Store. Claims that are not in tables yet count with what the
 // journal keeps for them, and what a dropped bucket left in tables as nothing.
-func (s *Store) BucketBytes(b engine.Bucket) (uint64, error) {
+func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
 	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
 	some := false
 	err := s.claims(span, func([]*table) {}, func(tables []*table, c *cursor) (err error) {

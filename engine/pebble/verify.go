@@ -10,11 +10,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// Verify implements engine.Store. It checks every block of every table on the disk, not in the
+// Verify implements storage.Store. It checks every block of every table on the disk, not in the
 // cache, the logs, the MANIFEST and the small files, and then reads all claims, the state and the
 // journal.
 func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
@@ -85,13 +85,13 @@ func (v *verifier) file(name string) error {
 	case strings.HasSuffix(name, ".log"):
 		data, err := readFile(d, d.path(name))
 		if scan := scanLog(data, uint32(fileNumber(name))); err == nil && scan.proof {
-			err = fmt.Errorf("%w: unreadable at byte %d, which was durable", engine.ErrDamaged, scan.valid)
+			err = fmt.Errorf("%w: unreadable at byte %d, which was durable", storage.ErrDamaged, scan.valid)
 		}
 		return err
 	case name == sidecar.IdentityName:
 		id, err := sidecar.ReadIdentity(sidecars{d}, d.dir, sidecar.Pebble)
 		if err == nil && id != v.s.id {
-			err = fmt.Errorf("%w: it has changed", engine.ErrDamaged)
+			err = fmt.Errorf("%w: it has changed", storage.ErrDamaged)
 		}
 		return err
 	case name == attestName:
@@ -132,15 +132,15 @@ func (v *verifier) contents() error {
 		read func() error
 	}{
 		{"claims", func() error {
-			return v.s.Scan(v.ctx, engine.Span{}, nil, func(key, _ []byte) error {
-				if _, _, err := engine.ParseKey(key); err != nil {
+			return v.s.Scan(v.ctx, storage.Span{}, nil, func(key, _ []byte) error {
+				if _, _, err := storage.ParseKey(key); err != nil {
 					v.report(err.Error())
 				}
 				return nil
 			})
 		}},
 		{"state", func() error {
-			return v.s.ScanState(engine.Span{}, func(_, _ []byte) error { return v.ctx.Err() })
+			return v.s.ScanState(storage.Span{}, func(_, _ []byte) error { return v.ctx.Err() })
 		}},
 		{"journal", v.journal},
 		{"packed batches", v.packed},

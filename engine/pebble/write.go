@@ -6,8 +6,8 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // A commit is a batch on its way to the disk.
@@ -17,8 +17,8 @@ type commit struct {
 	done  chan error // takes one
 }
 
-// Apply implements engine.Store.
-func (s *Store) Apply(b *engine.Batch) (wait func() error, err error) {
+// Apply implements storage.Store.
+func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
 	if err := s.fault.get(); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s *Store) sync() {
 }
 
 // pack makes one batch of Pebble's.
-func (s *Store) pack(b *engine.Batch) *pebble.Batch {
+func (s *Store) pack(b *storage.Batch) *pebble.Batch {
 	s.packed = appendPacked(s.packed[:0], b.Claims)
 	size := 96 + promiseSize + len(b.Journal) + len(s.packed)
 	for i := range b.State {
@@ -160,7 +160,7 @@ func must(err error) {
 	}
 }
 
-// TrimJournal implements engine.Store. It is one range delete, which the next sync of a batch makes
+// TrimJournal implements storage.Store. It is one range delete, which the next sync of a batch makes
 // durable.
 func (s *Store) TrimJournal(below uint64) error {
 	s.maintenance.Lock()
@@ -196,7 +196,7 @@ func sidecarName(name string) (string, error) {
 	return sidecarPrefix + name, nil
 }
 
-// WriteSidecar implements engine.Store.
+// WriteSidecar implements storage.Store.
 func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 	file, err := sidecarName(name)
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 	return s.fault.get()
 }
 
-// ReadSidecar implements engine.Store.
+// ReadSidecar implements storage.Store.
 func (s *Store) ReadSidecar(name string) ([]byte, error) {
 	file, err := sidecarName(name)
 	if err != nil {

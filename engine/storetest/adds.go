@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // Of RunAdds.
@@ -57,7 +58,7 @@ type adding struct {
 	*testing.T
 	h   Harness
 	dir string
-	s   engine.Store
+	s   storage.Store
 	e   *engine.Engine
 
 	begun, done [addWorkers]atomic.Int64 // transactions of a worker

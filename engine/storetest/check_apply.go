@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // expectClaim checks one claim against a literal; "-" stands for no claim.
-func (e *env) expectClaim(b engine.Bucket, id, want string) {
+func (e *env) expectClaim(b storage.Bucket, id, want string) {
 	e.Helper()
 	e.expect("Claim", e.s.Claim, string(key(b, id)), want)
 }
@@ -38,9 +39,9 @@ func (e *env) expect(what string, get func([]byte) ([]byte, bool, error), key, w
 func appliedBatchIsVisible(e *env) {
 	b := bucket("a", week)
 	for i := 1; i <= 20; i++ {
-		e.apply(engine.Batch{
+		e.apply(storage.Batch{
 			Claims:  numbered(b, 10*i, 10*i+10),
-			State:   []engine.StateWrite{set("last", fmt.Sprint(i)), set(fmt.Sprint("n", i), "x")},
+			State:   []storage.StateWrite{set("last", fmt.Sprint(i)), set(fmt.Sprint("n", i), "x")},
 			Journal: fmt.Append(nil, "entry ", i),
 		})
 		e.expectClaim(b, fmt.Sprintf("id-%06d", 10*i), fmt.Sprintf("%v %d", b, 10*i))
@@ -71,13 +72,13 @@ func (e *env) inEveryForm(check func()) {
 
 func laterWriteWins(e *env) {
 	b := bucket("a", week)
-	e.apply(engine.Batch{
-		Claims: []engine.ClaimWrite{
+	e.apply(storage.Batch{
+		Claims: []storage.ClaimWrite{
 			claim(b, "twice", "first"), claim(b, "other", "x"), claim(b, "twice", "second"),
 			claim(b, "removed", "x"), unclaim(b, "removed"),
 			unclaim(b, "put again"), claim(b, "put again", "x"),
 		},
-		State: []engine.StateWrite{
+		State: []storage.StateWrite{
 			set("twice", "first"), set("other", "x"), set("twice", "second"),
 			set("removed", "x"), unset("removed"),
 			unset("put again"), set("put again", "x"),
@@ -92,9 +93,9 @@ func laterWriteWins(e *env) {
 		e.expectState("removed", "-")
 		e.expectState("put again", "x")
 	})
-	e.apply(engine.Batch{
-		Claims: []engine.ClaimWrite{claim(b, "twice", "third"), claim(b, "removed", "y")},
-		State:  []engine.StateWrite{set("twice", "third"), set("removed", "y")},
+	e.apply(storage.Batch{
+		Claims: []storage.ClaimWrite{claim(b, "twice", "third"), claim(b, "removed", "y")},
+		State:  []storage.StateWrite{set("twice", "third"), set("removed", "y")},
 	})
 	e.inEveryForm(func() {
 		e.Helper()
@@ -112,9 +113,9 @@ func nilValueRemoves(e *env) {
 	e.settle()
 	e.claims(claim(b, "fresh", "x"))
 	e.state(set("fresh", "x"))
-	e.apply(engine.Batch{
-		Claims: []engine.ClaimWrite{unclaim(b, "settled"), unclaim(b, "fresh"), unclaim(b, "never there")},
-		State:  []engine.StateWrite{unset("settled"), unset("fresh"), unset("never there")},
+	e.apply(storage.Batch{
+		Claims: []storage.ClaimWrite{unclaim(b, "settled"), unclaim(b, "fresh"), unclaim(b, "never there")},
+		State:  []storage.StateWrite{unset("settled"), unset("fresh"), unset("never there")},
 	})
 	e.inEveryForm(func() {
 		e.Helper()
@@ -129,22 +130,22 @@ func nilValueRemoves(e *env) {
 
 func emptyValueIsNotAbsent(e *env) {
 	b := bucket("a", week)
-	e.apply(engine.Batch{
-		Claims: []engine.ClaimWrite{{Key: key(b, "empty"), Record: []byte{}}},
-		State:  []engine.StateWrite{{Key: []byte("empty"), Value: []byte{}}},
+	e.apply(storage.Batch{
+		Claims: []storage.ClaimWrite{{Key: key(b, "empty"), Record: []byte{}}},
+		State:  []storage.StateWrite{{Key: []byte("empty"), Value: []byte{}}},
 	})
 	e.inEveryForm(func() {
 		e.Helper()
 		e.expectClaim(b, "empty", "")
 		e.expectState("empty", "")
 		seen := 0
-		if err := e.s.ScanState(engine.Span{Prefix: []byte("empty")}, func(_, _ []byte) error { seen++; return nil }); err != nil || seen != 1 {
+		if err := e.s.ScanState(storage.Span{Prefix: []byte("empty")}, func(_, _ []byte) error { seen++; return nil }); err != nil || seen != 1 {
 			e.Errorf("ScanState shows the empty value %d times, %v", seen, err)
 		}
 	})
-	e.apply(engine.Batch{
-		Claims: []engine.ClaimWrite{{Key: key(b, "empty")}},
-		State:  []engine.StateWrite{{Key: []byte("empty")}},
+	e.apply(storage.Batch{
+		Claims: []storage.ClaimWrite{{Key: key(b, "empty")}},
+		State:  []storage.StateWrite{{Key: []byte("empty")}},
 	})
 	e.inEveryForm(func() {
 		e.Helper()
@@ -168,14 +169,14 @@ func fullKeyCompare(e *env) {
 	// in one of the five bits of their numbers, so that some bucket has only the one, and another
 	// only the other.
 	type one struct {
-		b      engine.Bucket
+		b      storage.Bucket
 		id     string
 		record string
 	}
 	var all []one
-	var batch engine.Batch
+	var batch storage.Batch
 	for i, scope := range trickyScopes {
-		for j, b := range []engine.Bucket{bucket(scope, week), bucket(scope, week+1)} {
+		for j, b := range []storage.Bucket{bucket(scope, week), bucket(scope, week+1)} {
 			for n, id := range trickyIDs {
 				c := one{b, id, "-"}
 				if turn := i + j; n>>(turn%5)&1 == turn/5&1 {
@@ -209,9 +210,9 @@ func claimsAndStateAreApart(e *env) {
 func largeKeysAndValues(e *env) {
 	b := bucket(string(noise(1, 255)), week)
 	id := string(noise(2, 1024))
-	e.apply(engine.Batch{
-		Claims:  []engine.ClaimWrite{claim(b, id, string(noise(3, engine.MaxDataBytes+1024))), claim(b, id[:1023], "shorter")},
-		State:   []engine.StateWrite{set(string(noise(4, 2048)), string(noise(5, 1<<20)))},
+	e.apply(storage.Batch{
+		Claims:  []storage.ClaimWrite{claim(b, id, string(noise(3, engine.MaxDataBytes+1024))), claim(b, id[:1023], "shorter")},
+		State:   []storage.StateWrite{set(string(noise(4, 2048)), string(noise(5, 1<<20)))},
 		Journal: noise(6, 1<<20),
 	})
 	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, id[:1023], "shorter") })
@@ -220,10 +221,10 @@ func largeKeysAndValues(e *env) {
 func applyKeepsNoReference(e *env) {
 	b := bucket("a", week)
 	for i := range 5 {
-		batch := engine.Batch{
+		batch := storage.Batch{
 			Seq:     e.told.view.lastSeq + 1,
 			Claims:  numbered(b, i, i+3),
-			State:   []engine.StateWrite{set(fmt.Sprint("key", i), "value")},
+			State:   []storage.StateWrite{set(fmt.Sprint("key", i), "value")},
 			Journal: []byte("journal"),
 		}
 		own := cloneBatch(&batch)
@@ -336,7 +337,7 @@ func concurrentReads(e *env) {
 		return number(v), err
 	})
 	read("ScanState", func(low int64) (seen int64, err error) {
-		err = e.s.ScanState(engine.Span{Prefix: []byte("newest")}, func(_, v []byte) error { seen = number(v); return nil })
+		err = e.s.ScanState(storage.Span{Prefix: []byte("newest")}, func(_, v []byte) error { seen = number(v); return nil })
 		return seen, err
 	})
 	read("Journal", func(low int64) (seen int64, err error) {
@@ -350,7 +351,7 @@ func concurrentReads(e *env) {
 		return seen, err
 	})
 	read("Buckets", func(low int64) (seen int64, err error) {
-		err = e.s.Buckets(func(engine.Bucket) error { seen++; return nil })
+		err = e.s.Buckets(func(storage.Bucket) error { seen++; return nil })
 		if seen == 1 { // from the first batch on
 			seen = low
 		}
@@ -358,7 +359,7 @@ func concurrentReads(e *env) {
 	})
 	read("Scan", func(low int64) (seen int64, err error) {
 		var last []byte
-		err = e.s.Scan(context.Background(), engine.Span{}, func() {}, func(key, record []byte) error {
+		err = e.s.Scan(context.Background(), storage.Span{}, func() {}, func(key, record []byte) error {
 			if bytes.Compare(last, key) >= 0 {
 				return fmt.Errorf("key %x after %x", key, last)
 			}
@@ -394,10 +395,10 @@ func concurrentReads(e *env) {
 		defer close(waits)
 		for i := 1; i <= batches; i++ {
 			n := fmt.Append(nil, i)
-			batch := &engine.Batch{
+			batch := &storage.Batch{
 				Seq:     uint64(i),
-				Claims:  []engine.ClaimWrite{claim(b, "newest", string(n)), claim(b, fmt.Sprint("of batch ", i), string(n))},
-				State:   []engine.StateWrite{set("newest", string(n))},
+				Claims:  []storage.ClaimWrite{claim(b, "newest", string(n)), claim(b, fmt.Sprint("of batch ", i), string(n))},
+				State:   []storage.StateWrite{set("newest", string(n))},
 				Journal: n,
 			}
 			wait, err := e.s.Apply(batch)

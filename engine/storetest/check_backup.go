@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // backup makes a backup in a directory that does not exist and returns its name.
@@ -20,7 +20,7 @@ func (e *env) backup(name string) string {
 	return dir
 }
 
-func (e *env) expectCopy(s engine.Store, want *contents) {
+func (e *env) expectCopy(s storage.Store, want *contents) {
 	e.Helper()
 	if diff := e.compare(s, want); diff != "" {
 		e.Errorf("the backup: %s", diff)
@@ -30,7 +30,7 @@ func (e *env) expectCopy(s engine.Store, want *contents) {
 	}
 }
 
-func (e *env) expectSuccessor(got, of engine.Identity) {
+func (e *env) expectSuccessor(got, of storage.Identity) {
 	e.Helper()
 	if got.UUID != of.UUID || got.Seed != of.Seed || got.Incarnation <= of.Incarnation {
 		e.Errorf("the identity is %v, of which a backup has %v; want the same UUID and seed and a higher incarnation", of, got)
@@ -42,36 +42,36 @@ func backupOpens(e *env) {
 	e.journalEntries(5)
 	e.drop(bucket("a", week))
 	e.trim(4)
-	e.apply(engine.Batch{State: []engine.StateWrite{set("not waited for", "x")}})
+	e.apply(storage.Batch{State: []storage.StateWrite{set("not waited for", "x")}})
 	id := e.s.Identity()
 	dir := e.backup("backup")
 	if got := e.s.Identity(); got != id {
 		e.Errorf("Backup has changed the identity from %v to %v", id, got)
 	}
 	var second string
-	e.onOther(e.backup("sister"), func(sister engine.Store) {
-		e.onOther(dir, func(s engine.Store) {
+	e.onOther(e.backup("sister"), func(sister storage.Store) {
+		e.onOther(dir, func(s storage.Store) {
 			if sister.Identity().Incarnation == s.Identity().Incarnation {
 				e.Errorf("two backups have the incarnation %d", s.Identity().Incarnation)
 			}
 		})
 	})
-	e.onOther(dir, func(s engine.Store) {
+	e.onOther(dir, func(s storage.Store) {
 		e.expectSuccessor(s.Identity(), id)
 		e.expectCopy(s, e.told.view)
 		second = dir + "-again"
 		if err := s.Backup(context.Background(), second); err != nil {
 			e.Fatalf("Backup of a backup: %v", err)
 		}
-		e.onOther(second, func(s2 engine.Store) {
+		e.onOther(second, func(s2 storage.Store) {
 			e.expectSuccessor(s2.Identity(), s.Identity())
 			e.expectCopy(s2, e.told.view)
 		})
 	})
-	e.onOther(dir, func(s engine.Store) { e.expectCopy(s, e.told.view) })
+	e.onOther(dir, func(s storage.Store) { e.expectCopy(s, e.told.view) })
 	if e.h.CrashClone != nil {
-		e.onOther(dir, func(s engine.Store) {
-			e.onOther(e.h.CrashClone(e.test, s, dir, 0), func(s engine.Store) {
+		e.onOther(dir, func(s storage.Store) {
+			e.onOther(e.h.CrashClone(e.test, s, dir, 0), func(s storage.Store) {
 				e.expectSuccessor(s.Identity(), id)
 				e.expectCopy(s, e.told.view)
 			})
@@ -94,14 +94,14 @@ func backupIsApart(e *env) {
 	e.drop(bucket("b", week))
 	e.writeSidecar("filter", []byte("later"))
 	e.settle()
-	e.onOther(dir, func(s engine.Store) {
+	e.onOther(dir, func(s storage.Store) {
 		e.expectCopy(s, copied)
-		wait, err := s.Apply(&engine.Batch{Seq: s.LastSeq() + 1, Claims: numbered(bucket("b", week), 200, 250)})
+		wait, err := s.Apply(&storage.Batch{Seq: s.LastSeq() + 1, Claims: numbered(bucket("b", week), 200, 250)})
 		if err == nil {
 			err = wait()
 		}
 		if err == nil {
-			err = s.Drop([]engine.Bucket{bucket("a", week+1)})
+			err = s.Drop([]storage.Bucket{bucket("a", week+1)})
 		}
 		if err == nil {
 			err = s.WriteSidecar("filter", writerOf([]byte("backup")))
@@ -149,9 +149,9 @@ func backupDuringApply(e *env) {
 	moments := map[uint64]*contents{}
 	running := true
 	for i := 0; running && i < 3000; i++ {
-		e.put(engine.Batch{
+		e.put(storage.Batch{
 			Claims:  append(numbered(b, 4*i, 4*i+4), unclaim(b, fmt.Sprintf("id-%06d", 4*i-3)), claim(b, "newest", fmt.Sprint(i))),
-			State:   []engine.StateWrite{set("newest", fmt.Sprint(i))},
+			State:   []storage.StateWrite{set("newest", fmt.Sprint(i))},
 			Journal: fmt.Append(nil, i),
 		})
 		moments[e.told.view.lastSeq] = e.told.view.clone()
@@ -169,7 +169,7 @@ func backupDuringApply(e *env) {
 	}
 	e.within(e.h.patience, "Backup beside Apply", func() error { return <-backups })
 	for _, c := range copies {
-		e.onOther(c.dir, func(s engine.Store) {
+		e.onOther(c.dir, func(s storage.Store) {
 			n := s.LastSeq()
 			if n < c.from || n > c.to {
 				e.Errorf("a backup that began after batch %d and ended before batch %d holds batch %d", c.from, c.to+1, n)
@@ -189,7 +189,7 @@ func backupRefusesExisting(e *env) {
 	if err := e.s.Backup(context.Background(), dir); err == nil {
 		e.Errorf("Backup into a directory that exists has succeeded")
 	}
-	e.onOther(dir, func(s engine.Store) { e.expectCopy(s, copied) })
+	e.onOther(dir, func(s storage.Store) { e.expectCopy(s, copied) })
 	e.claims(claim(bucket("a", week), "later still", "x"))
 	e.inEveryForm(func() {})
 }
@@ -219,7 +219,7 @@ func verifyHealthy(e *env) {
 	}
 	verify()
 	e.neighbours()
-	e.apply(engine.Batch{Claims: numbered(bucket("a", week), 0, 10)})
+	e.apply(storage.Batch{Claims: numbered(bucket("a", week), 0, 10)})
 	e.inEveryForm(verify)
 	e.drop(bucket("a", week), bucket("b", week))
 	e.claims(unclaim(bucket("ab", week), "id-000001"))
@@ -227,7 +227,7 @@ func verifyHealthy(e *env) {
 	e.writeSidecar("filter", []byte("x"))
 	e.inEveryForm(verify)
 	if e.h.CrashClone != nil {
-		e.apply(engine.Batch{Claims: numbered(bucket("ab", week), 0, 10)})
+		e.apply(storage.Batch{Claims: numbered(bucket("ab", week), 0, 10)})
 		e.crash(50)
 		verify()
 	}

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // neighbours fills buckets around ("a", week) in settled and in fresh form, some with claims of
 // both.
-func (e *env) neighbours() (all []engine.Bucket) {
+func (e *env) neighbours() (all []storage.Bucket) {
 	e.Helper()
 	for _, scope := range []string{"\x00", "a", "ab", "a\x00", "a\xff", "b", "A"} {
 		for w := week - 1; w <= week+1; w++ {
@@ -21,7 +21,7 @@ func (e *env) neighbours() (all []engine.Bucket) {
 		}
 	}
 	all = append(all, bucket("a", weekbucket.Min), bucket("a", weekbucket.Max))
-	var settled, fresh engine.Batch
+	var settled, fresh storage.Batch
 	for i, b := range all {
 		if i%3 != 0 {
 			settled.Claims = append(settled.Claims, numbered(b, 0, 10)...)
@@ -31,7 +31,7 @@ func (e *env) neighbours() (all []engine.Bucket) {
 			fresh.Claims = append(fresh.Claims, claim(b, "\x00", "low"), claim(b, "\xff\xff\xff", "high"))
 		}
 	}
-	settled.State = []engine.StateWrite{set("state", "x"), set(string(all[4].AppendPrefix(nil)), "looks like a bucket")}
+	settled.State = []storage.StateWrite{set("state", "x"), set(string(all[4].AppendPrefix(nil)), "looks like a bucket")}
 	settled.Journal, fresh.Journal = []byte("settled"), []byte("fresh")
 	e.put(settled)
 	e.settle()
@@ -60,7 +60,7 @@ func dropRemovesExactly(e *env) {
 }
 
 func dropOfScopesThatBeginAlike(e *env) {
-	var all []engine.Bucket
+	var all []storage.Bucket
 	for _, scope := range trickyScopes {
 		all = append(all, bucket(scope, week), bucket(scope, week+1))
 	}
@@ -94,7 +94,7 @@ func dropIsNotUndone(e *env) {
 		b, other := bucket("a", week+weekbucket.Week(i)), bucket("b", week)
 		e.claims(numbered(b, 0, 10)...)
 		for j := range 6 {
-			e.apply(engine.Batch{
+			e.apply(storage.Batch{
 				Claims:  append(numbered(b, 10*j, 10*j+20), numbered(other, 100*i+10*j, 100*i+10*j+10)...),
 				Journal: []byte("x"),
 			})
@@ -129,7 +129,7 @@ func dropTwice(e *env) {
 func crashWithinADrop(e *env) {
 	e.needAtomicClone()
 	all := e.neighbours()
-	var old []engine.Bucket
+	var old []storage.Bucket
 	for i := range 7 {
 		old = append(old, all[3*i+1])
 	}
@@ -149,7 +149,7 @@ func crashWithinADrop(e *env) {
 	before := e.told.view.clone()
 	e.told.drop(old)
 	for _, dir := range clones {
-		e.onOther(dir, func(s engine.Store) {
+		e.onOther(dir, func(s storage.Store) {
 			got, err := readAll(s)
 			if err != nil {
 				e.Fatalf("%v", err)
@@ -176,7 +176,7 @@ func applyDuringDrop(e *env) {
 	if testing.Short() {
 		n = 200
 	}
-	var old []engine.Bucket
+	var old []storage.Bucket
 	for i := range 6 {
 		old = append(old, bucket(fmt.Sprint("scope ", i%3), week+weekbucket.Week(i/3)))
 		e.claims(numbered(old[i], 0, n)...)
@@ -190,7 +190,7 @@ func applyDuringDrop(e *env) {
 	go func() {
 		close(begun)
 		for _, b := range old {
-			if err := s.Drop([]engine.Bucket{b}); err != nil {
+			if err := s.Drop([]storage.Bucket{b}); err != nil {
 				dropped <- err
 				return
 			}
@@ -200,9 +200,9 @@ func applyDuringDrop(e *env) {
 	<-begun
 	over := false
 	for i := 0; i < 60 || i < 2000 && !over; i++ { // as long as it drops, within reason
-		e.put(engine.Batch{
+		e.put(storage.Batch{
 			Claims:  numbered(bucket(fmt.Sprint("scope ", i%3), week+2), 10*i, 10*i+10),
-			State:   []engine.StateWrite{set("last", fmt.Sprint(i))},
+			State:   []storage.StateWrite{set("last", fmt.Sprint(i))},
 			Journal: []byte("x"),
 		})
 		over = len(dropped) > 0
@@ -227,13 +227,13 @@ func everythingBesideMaintenance(e *env) {
 	s, dir := e.s, e.dir
 	first := e.told.view.lastSeq
 	beside := []func(i int) error{
-		func(i int) error { return s.Drop([]engine.Bucket{bucket("a", week+weekbucket.Week(i))}) },
+		func(i int) error { return s.Drop([]storage.Bucket{bucket("a", week+weekbucket.Week(i))}) },
 		func(i int) error {
-			return s.Reclaim(context.Background(), []engine.Bucket{bucket("a", week+weekbucket.Week(max(0, i-1)))})
+			return s.Reclaim(context.Background(), []storage.Bucket{bucket("a", week+weekbucket.Week(max(0, i-1)))})
 		},
 		func(i int) error { return s.TrimJournal(uint64(i)) },
 		func(i int) error {
-			wait, err := s.Apply(&engine.Batch{Seq: first + uint64(i) + 1, Claims: numbered(stays, 50+10*i, 60+10*i)})
+			wait, err := s.Apply(&storage.Batch{Seq: first + uint64(i) + 1, Claims: numbered(stays, 50+10*i, 60+10*i)})
 			if err != nil {
 				return err
 			}
@@ -246,7 +246,7 @@ func everythingBesideMaintenance(e *env) {
 		},
 		func(int) error {
 			seen := 0
-			err := s.Scan(context.Background(), engine.Span{}, func() {}, func(k, _ []byte) error {
+			err := s.Scan(context.Background(), storage.Span{}, func() {}, func(k, _ []byte) error {
 				if bucketOf(k) == stays {
 					seen++
 				}
@@ -260,7 +260,7 @@ func everythingBesideMaintenance(e *env) {
 		func(i int) error { return s.Backup(context.Background(), fmt.Sprint(dir, "-beside-", i)) },
 		func(i int) error { return s.WriteSidecar("filter", writerOf(noise(uint64(i), 1000))) },
 		func(int) error { _, err := s.Usage(); return err },
-		func(int) error { return s.Buckets(func(engine.Bucket) error { return nil }) },
+		func(int) error { return s.Buckets(func(storage.Bucket) error { return nil }) },
 	}
 	for i := range rounds {
 		results := make(chan error, len(beside))
@@ -275,16 +275,16 @@ func everythingBesideMaintenance(e *env) {
 		})
 	}
 	for i := range rounds {
-		batch := &engine.Batch{Seq: first + uint64(i) + 1, Claims: numbered(stays, 50+10*i, 60+10*i)}
+		batch := &storage.Batch{Seq: first + uint64(i) + 1, Claims: numbered(stays, 50+10*i, 60+10*i)}
 		e.told.apply(batch)
 		e.told.confirm(batch.Seq)
-		e.told.drop([]engine.Bucket{bucket("a", week+weekbucket.Week(i))})
+		e.told.drop([]storage.Bucket{bucket("a", week+weekbucket.Week(i))})
 	}
 	e.trimmed, e.hidden = rounds-1, rounds-1
 	e.expectSidecar("afterwards", "filter", noise(rounds-1, 1000))
 	e.inEveryForm(func() {})
 	for i := range rounds {
-		e.onOther(fmt.Sprint(dir, "-beside-", i), func(s engine.Store) {
+		e.onOther(fmt.Sprint(dir, "-beside-", i), func(s storage.Store) {
 			n := int(s.LastSeq() - first)
 			for j := range 50 + 10*n + 10 {
 				_, found, err := s.Claim(key(stays, fmt.Sprintf("id-%06d", j)))
@@ -305,16 +305,16 @@ func reclaimReturns(e *env) {
 	s := e.s
 	e.within(2*e.h.patience, "Reclaim beside Apply", func() error {
 		reclaimed := make(chan error, 1)
-		go func() { reclaimed <- s.Reclaim(context.Background(), []engine.Bucket{old}) }()
+		go func() { reclaimed <- s.Reclaim(context.Background(), []storage.Bucket{old}) }()
 		for i := range 20 {
-			e.put(engine.Batch{Claims: numbered(bucket("b", week), 10*i, 10*i+10)})
+			e.put(storage.Batch{Claims: numbered(bucket("b", week), 10*i, 10*i+10)})
 		}
 		return <-reclaimed
 	})
 	e.check("reclaimed")
 	e.within(e.h.patience, "Reclaim of the same and of nothing", func() error {
 		return errors.Join(
-			s.Reclaim(context.Background(), []engine.Bucket{old, bucket("nobody", week)}),
+			s.Reclaim(context.Background(), []storage.Bucket{old, bucket("nobody", week)}),
 			s.Reclaim(context.Background(), nil))
 	})
 	e.inEveryForm(func() {})
@@ -329,7 +329,7 @@ func reclaimStopsWithContext(e *env) {
 	cancel()
 	s := e.s
 	e.within(e.h.patience, "Reclaim with a cancelled context", func() error {
-		if err := s.Reclaim(ctx, []engine.Bucket{old}); err != nil && !errors.Is(err, context.Canceled) {
+		if err := s.Reclaim(ctx, []storage.Bucket{old}); err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
 		return nil
@@ -337,7 +337,7 @@ func reclaimStopsWithContext(e *env) {
 	e.claims(claim(bucket("a", week+1), "x", "1"))
 	e.check("afterwards")
 	e.within(e.h.patience, "Reclaim after a cancelled one", func() error {
-		return s.Reclaim(context.Background(), []engine.Bucket{old})
+		return s.Reclaim(context.Background(), []storage.Bucket{old})
 	})
 	e.check("afterwards")
 }
@@ -346,7 +346,7 @@ func reclaimStopsWithContext(e *env) {
 // DiskBytes may fall while it looks: files that are no longer needed go when the store likes.
 func usageFollows(e *env) {
 	const size = 500_000
-	usage := func() engine.Usage {
+	usage := func() storage.Usage {
 		e.Helper()
 		u, err := e.s.Usage()
 		if err != nil {
@@ -387,7 +387,7 @@ func bucketBytes(e *env) {
 	e.claims(noisy(full, 1, n)...)
 	e.claims(noisy(other, 2, n)...)
 	e.settle()
-	size := func(b engine.Bucket) uint64 {
+	size := func(b storage.Bucket) uint64 {
 		e.Helper()
 		n, err := e.s.BucketBytes(b)
 		if err != nil {
@@ -396,7 +396,7 @@ func bucketBytes(e *env) {
 		return n
 	}
 	const bytes = n * 100
-	for _, b := range []engine.Bucket{full, other} {
+	for _, b := range []storage.Bucket{full, other} {
 		if got := size(b); got < bytes/2 || got > bytes*4 {
 			e.Errorf("BucketBytes is %d for %d random bytes in %v", got, bytes, b)
 		}

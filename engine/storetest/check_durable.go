@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 func reopenFindsEverything(e *env) {
@@ -13,9 +13,9 @@ func reopenFindsEverything(e *env) {
 	for round := range 4 {
 		for i := range 10 {
 			n := 100*round + 10*i
-			e.apply(engine.Batch{
+			e.apply(storage.Batch{
 				Claims:  append(numbered(b, n, n+10), unclaim(b, fmt.Sprintf("id-%06d", n/2))),
-				State:   []engine.StateWrite{set("last", fmt.Sprint(n)), set(fmt.Sprint(n), "x"), unset(fmt.Sprint(n - 20))},
+				State:   []storage.StateWrite{set("last", fmt.Sprint(n)), set(fmt.Sprint(n), "x"), unset(fmt.Sprint(n - 20))},
 				Journal: fmt.Append(nil, "entry of ", n),
 			})
 		}
@@ -81,7 +81,7 @@ func waitInOrder(e *env) {
 		waited <- nil
 	}()
 	for i := range batches {
-		e.apply(engine.Batch{Claims: numbered(bucket("a", week), i, i+5), Journal: []byte("x")})
+		e.apply(storage.Batch{Claims: numbered(bucket("a", week), i, i+5), Journal: []byte("x")})
 		waits <- e.waits[0]
 		e.waits = nil
 	}
@@ -100,9 +100,9 @@ func waitedForSurvives(e *env) {
 	for round := range 3 {
 		for i := range 8 {
 			n := 100*round + 10*i
-			e.put(engine.Batch{
+			e.put(storage.Batch{
 				Claims:  append(numbered(b, n, n+10), unclaim(b, fmt.Sprintf("id-%06d", n/2))),
-				State:   []engine.StateWrite{set("last", fmt.Sprint(n)), unset(fmt.Sprint(n - 20)), set(fmt.Sprint(n), "")},
+				State:   []storage.StateWrite{set("last", fmt.Sprint(n)), unset(fmt.Sprint(n - 20)), set(fmt.Sprint(n), "")},
 				Journal: fmt.Append(nil, n),
 			})
 			if round == 1 && i == 4 {
@@ -117,12 +117,12 @@ func waitedForSurvives(e *env) {
 
 func emptyBatchIsDurable(e *env) {
 	e.needCrash()
-	e.put(engine.Batch{})
+	e.put(storage.Batch{})
 	e.crash(0)
 	e.check("an empty batch as the first one")
 	e.claims(claim(bucket("a", week), "x", "1"))
-	e.put(engine.Batch{})
-	e.put(engine.Batch{Journal: []byte{}})
+	e.put(storage.Batch{})
+	e.put(storage.Batch{Journal: []byte{}})
 	e.crash(0)
 	if got := e.s.LastSeq(); got != 4 {
 		e.Errorf("LastSeq is %d after 4 batches, the last two of them empty, and a crash", got)
@@ -136,9 +136,9 @@ func crashKeepsAPrefix(e *env) {
 	for round, unsynced := range []int{100, 0, 50, 25, 75} {
 		for i := range 12 {
 			n := 1000*round + 10*i
-			e.apply(engine.Batch{
+			e.apply(storage.Batch{
 				Claims:  append(numbered(b, n, n+10), unclaim(b, fmt.Sprintf("id-%06d", n-5)), claim(b, "newest", fmt.Sprint(n))),
-				State:   []engine.StateWrite{set("newest", fmt.Sprint(n)), set(fmt.Sprint(n), "x")},
+				State:   []storage.StateWrite{set("newest", fmt.Sprint(n)), set(fmt.Sprint(n), "x")},
 				Journal: fmt.Append(nil, n),
 			})
 			if i == 5 {
@@ -156,7 +156,7 @@ func whatOpenFoundIsDurable(e *env) {
 	b := bucket("a", week)
 	for _, unsynced := range []int{100, 50} {
 		for i := range 10 {
-			e.apply(engine.Batch{Claims: numbered(b, 10*i, 10*i+10), State: []engine.StateWrite{set("newest", fmt.Sprint(i))}})
+			e.apply(storage.Batch{Claims: numbered(b, 10*i, 10*i+10), State: []storage.StateWrite{set("newest", fmt.Sprint(i))}})
 		}
 		e.crash(unsynced)
 		found := e.s.LastSeq()
@@ -172,17 +172,17 @@ func lostNumbersAreUsedAgain(e *env) {
 	e.needCrash()
 	b := bucket("a", week)
 	for round := range 4 {
-		e.put(engine.Batch{Claims: []engine.ClaimWrite{claim(b, fmt.Sprint("kept", round), "x")}, Journal: []byte("kept")})
+		e.put(storage.Batch{Claims: []storage.ClaimWrite{claim(b, fmt.Sprint("kept", round), "x")}, Journal: []byte("kept")})
 		for i := range 5 {
-			e.apply(engine.Batch{
-				Claims:  []engine.ClaimWrite{claim(b, fmt.Sprint(round, i), fmt.Sprint("of round ", round))},
-				State:   []engine.StateWrite{set(fmt.Sprint(round, i), "x")},
+			e.apply(storage.Batch{
+				Claims:  []storage.ClaimWrite{claim(b, fmt.Sprint(round, i), fmt.Sprint("of round ", round))},
+				State:   []storage.StateWrite{set(fmt.Sprint(round, i), "x")},
 				Journal: fmt.Append(nil, "of round ", round),
 			})
 		}
 		e.crash(0)
 		e.check("after the crash")
-		e.put(engine.Batch{Claims: []engine.ClaimWrite{claim(b, "next", fmt.Sprint(round))}, Journal: fmt.Append(nil, "next ", round)})
+		e.put(storage.Batch{Claims: []storage.ClaimWrite{claim(b, "next", fmt.Sprint(round))}, Journal: fmt.Append(nil, "next ", round)})
 		e.reopen()
 		e.check("with new batches under the numbers of lost ones")
 	}
@@ -234,9 +234,9 @@ func crashAtAnyMoment(e *env) {
 	moments := map[uint64]*contents{0: e.told.view.clone()}
 	for i := range batches {
 		begun.Add(1)
-		e.apply(engine.Batch{
+		e.apply(storage.Batch{
 			Claims:  append(numbered(bucket("a", week), 4*i, 4*i+4), unclaim(bucket("a", week), fmt.Sprintf("id-%06d", 4*i-3))),
-			State:   []engine.StateWrite{set("newest", fmt.Sprint(i))},
+			State:   []storage.StateWrite{set("newest", fmt.Sprint(i))},
 			Journal: fmt.Append(nil, i),
 		})
 		waits <- e.waits[0]
@@ -260,7 +260,7 @@ func crashAtAnyMoment(e *env) {
 	<-stopped
 	e.told.confirm(batches)
 	for _, c := range cuts {
-		e.onOther(c.dir, func(s engine.Store) {
+		e.onOther(c.dir, func(s storage.Store) {
 			n := s.LastSeq()
 			if n < c.confirmed || n > c.applied {
 				e.Errorf("the crash came after %d waits had returned and %d batches had begun; batch %d is found", c.confirmed, c.applied, n)

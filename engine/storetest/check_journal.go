@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 func journalFrom(e *env) {
 	long := noise(1, 100_000)
 	entries := [][]byte{[]byte("one"), nil, {}, []byte("four"), {0}, {0xff}, long, nil}
 	for _, entry := range entries {
-		e.apply(engine.Batch{Claims: []engine.ClaimWrite{claim(bucket("a", week), "x", "1")}, Journal: entry})
+		e.apply(storage.Batch{Claims: []storage.ClaimWrite{claim(bucket("a", week), "x", "1")}, Journal: entry})
 	}
 	e.inEveryForm(func() {
 		e.Helper()
@@ -46,9 +46,9 @@ func (e *env) journalEntries(n int) {
 	e.Helper()
 	for range n {
 		seq := e.told.view.lastSeq + 1
-		e.put(engine.Batch{
+		e.put(storage.Batch{
 			Claims:  numbered(bucket("a", week), int(seq)*10, int(seq)*10+3),
-			State:   []engine.StateWrite{set(fmt.Sprint(seq), "x")},
+			State:   []storage.StateWrite{set(fmt.Sprint(seq), "x")},
 			Journal: fmt.Append(nil, "entry ", seq),
 		})
 	}

@@ -6,14 +6,14 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 func secondOpenIsErrLocked(e *env) {
 	e.claims(claim(bucket("a", week), "x", "1"))
 	for range 2 {
 		s, err := e.h.Open(e.test, e.dir)
-		if !errors.Is(err, engine.ErrLocked) {
+		if !errors.Is(err, storage.ErrLocked) {
 			e.Errorf("opening a store that is open: %v, want ErrLocked", err)
 		}
 		if err == nil {
@@ -45,9 +45,9 @@ func closeLeavesNoGoroutine(e *env) {
 }
 
 func newStoresAreDistinct(e *env) {
-	ids := []engine.Identity{e.s.Identity()}
+	ids := []storage.Identity{e.s.Identity()}
 	for i := range 3 {
-		e.onOther(fmt.Sprint(e.dir, "-", i), func(s engine.Store) { ids = append(ids, s.Identity()) })
+		e.onOther(fmt.Sprint(e.dir, "-", i), func(s storage.Store) { ids = append(ids, s.Identity()) })
 	}
 	for i, a := range ids {
 		if a.UUID == ([16]byte{}) || a.Seed == 0 {
@@ -69,7 +69,7 @@ func newerFormatIsRefused(e *env) {
 	undo := e.h.MakeNewer(e.test, e.dir)
 	before := e.h.Fingerprint(e.test, e.dir)
 	s, err := e.h.Open(e.test, e.dir)
-	if !errors.Is(err, engine.ErrNewerFormat) {
+	if !errors.Is(err, storage.ErrNewerFormat) {
 		e.Errorf("opening a store of a newer format: %v, want ErrNewerFormat", err)
 	}
 	if err == nil {
@@ -92,7 +92,7 @@ func (e *env) failing() (cause error) {
 	e.neighbours()
 	e.writeSidecar("filter", []byte("old"))
 	for i := range 6 {
-		e.apply(engine.Batch{Claims: numbered(bucket("a", week), 100*i, 100*i+10), State: []engine.StateWrite{set("last", fmt.Sprint(i))}})
+		e.apply(storage.Batch{Claims: numbered(bucket("a", week), 100*i, 100*i+10), State: []storage.StateWrite{set("last", fmt.Sprint(i))}})
 	}
 	e.wait(3)
 	e.test.Cleanup(func() { e.s = nil })
@@ -103,7 +103,7 @@ func (e *env) failing() (cause error) {
 func failedWriteConfirmsNothing(e *env) {
 	cause := e.failing()
 	for i := range 4 {
-		batch := &engine.Batch{Seq: e.told.view.lastSeq + 1, Claims: numbered(bucket("b", week), 100*i, 100*i+10)}
+		batch := &storage.Batch{Seq: e.told.view.lastSeq + 1, Claims: numbered(bucket("b", week), 100*i, 100*i+10)}
 		wait, err := e.s.Apply(batch)
 		if err != nil {
 			if !errors.Is(err, cause) {
@@ -172,7 +172,7 @@ func poisonedStoreRefuses(e *env) {
 	for range 2 { // one of them meets the failure if nothing did before
 		seq++
 		var wait func() error
-		if wait, err = e.s.Apply(&engine.Batch{Seq: seq, State: []engine.StateWrite{set("x", "y")}}); err != nil {
+		if wait, err = e.s.Apply(&storage.Batch{Seq: seq, State: []storage.StateWrite{set("x", "y")}}); err != nil {
 			break
 		}
 		waits = append(waits, wait)
@@ -182,17 +182,17 @@ func poisonedStoreRefuses(e *env) {
 	}
 	refused("Apply or its wait", err)
 
-	_, err = e.s.Apply(&engine.Batch{Seq: seq + 1, State: []engine.StateWrite{set("x", "y")}})
+	_, err = e.s.Apply(&storage.Batch{Seq: seq + 1, State: []storage.StateWrite{set("x", "y")}})
 	refused("Apply", err)
 	refused("TrimJournal", e.s.TrimJournal(3))
-	refused("Drop", e.s.Drop([]engine.Bucket{bucket("a", week)}))
+	refused("Drop", e.s.Drop([]storage.Bucket{bucket("a", week)}))
 	refused("WriteSidecar", e.s.WriteSidecar("filter", writerOf([]byte("new"))))
 	e.shutPoisoned()
 }
 
 func poisonedStoreCloses(e *env) {
 	_ = e.failing()
-	if wait, err := e.s.Apply(&engine.Batch{Seq: e.told.view.lastSeq + 1, Journal: []byte("x")}); err == nil {
+	if wait, err := e.s.Apply(&storage.Batch{Seq: e.told.view.lastSeq + 1, Journal: []byte("x")}); err == nil {
 		e.waits = append(e.waits, wait)
 	}
 	for _, wait := range e.waits {
@@ -201,7 +201,7 @@ func poisonedStoreCloses(e *env) {
 	e.shutPoisoned()
 	// The disk may still be bad, but nobody else has the directory.
 	s, err := e.h.Open(e.test, e.dir)
-	if errors.Is(err, engine.ErrLocked) {
+	if errors.Is(err, storage.ErrLocked) {
 		e.Errorf("opening a store that was closed after a failure: %v", err)
 	}
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 	"pgregory.net/rapid"
 )
@@ -75,7 +75,7 @@ func newRun(e *env, t *rapid.T, dir string) *run {
 		dir:      dir,
 		told:     newHistory(newContents()),
 		entries:  map[uint64][]byte{},
-		gone:     map[engine.Bucket]bool{},
+		gone:     map[storage.Bucket]bool{},
 	}, sidecars: map[string][]byte{}}
 	r.open()
 	return r
@@ -107,7 +107,7 @@ func (r *run) actions() map[string]func(*rapid.T) {
 	return actions
 }
 
-func (r *run) bucket(t *rapid.T) engine.Bucket {
+func (r *run) bucket(t *rapid.T) storage.Bucket {
 	return bucket(randomScopes.Draw(t, "scope"), week+weekbucket.Week(randomWeeks.Draw(t, "week")))
 }
 
@@ -117,11 +117,11 @@ func (r *run) applyRandom(t *rapid.T) {
 	}
 }
 
-func (r *run) batch(t *rapid.T) (b engine.Batch) {
+func (r *run) batch(t *rapid.T) (b storage.Batch) {
 	record := fmt.Sprint("batch ", r.told.view.lastSeq+1)
 	if keys := sortedKeys(r.told.view.claims, ""); len(keys) > 0 {
 		for range rapid.IntRange(0, 2).Draw(t, "changes") {
-			w := engine.ClaimWrite{Key: []byte(rapid.SampledFrom(keys).Draw(t, "key"))}
+			w := storage.ClaimWrite{Key: []byte(rapid.SampledFrom(keys).Draw(t, "key"))}
 			if rapid.Bool().Draw(t, "replace") {
 				w.Record = []byte(record)
 			}
@@ -156,7 +156,7 @@ func (r *run) batch(t *rapid.T) (b engine.Batch) {
 }
 
 func (r *run) dropRandom(t *rapid.T) {
-	var buckets []engine.Bucket
+	var buckets []storage.Bucket
 	for range rapid.IntRange(1, 3).Draw(t, "buckets") {
 		buckets = append(buckets, r.bucket(t))
 	}
@@ -181,7 +181,7 @@ func (r *run) sidecarRandom(t *rapid.T) {
 func (r *run) backupRandom(*rapid.T) {
 	r.backups++
 	dir := r.backup(fmt.Sprint("backup-", r.backups))
-	r.onOther(dir, func(s engine.Store) {
+	r.onOther(dir, func(s storage.Store) {
 		r.expectCopy(s, r.told.view)
 		r.expectSuccessor(s.Identity(), r.s.Identity())
 	})

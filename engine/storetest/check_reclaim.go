@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // someStates puts states under a prefix and removes every other one.
@@ -15,7 +15,7 @@ func someStates(e *env, prefix string, n int) {
 		e.state(set(fmt.Sprint(prefix, i), strings.Repeat("v", 100)))
 	}
 	for i := 0; i < n; i += 2 {
-		e.state(engine.StateWrite{Key: fmt.Append(nil, prefix, i)})
+		e.state(storage.StateWrite{Key: fmt.Append(nil, prefix, i)})
 	}
 }
 
@@ -26,7 +26,7 @@ func reclaimStateReturns(e *env) {
 	s := e.s
 	e.within(2*e.h.patience, "ReclaimState beside Apply", func() error {
 		reclaimed := make(chan error, 1)
-		go func() { reclaimed <- s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("a/")}) }()
+		go func() { reclaimed <- s.ReclaimState(context.Background(), storage.Span{Prefix: []byte("a/")}) }()
 		for i := range 20 {
 			e.state(set(fmt.Sprint("a/new", i), "new"), set(fmt.Sprint("c/", i), "new"))
 		}
@@ -35,9 +35,9 @@ func reclaimStateReturns(e *env) {
 	e.check("reclaimed")
 	e.within(e.h.patience, "ReclaimState of the same, of nothing and of everything", func() error {
 		return errors.Join(
-			s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("a/")}),
-			s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("nobody")}),
-			s.ReclaimState(context.Background(), engine.Span{}))
+			s.ReclaimState(context.Background(), storage.Span{Prefix: []byte("a/")}),
+			s.ReclaimState(context.Background(), storage.Span{Prefix: []byte("nobody")}),
+			s.ReclaimState(context.Background(), storage.Span{}))
 	})
 	e.inEveryForm(func() {})
 }
@@ -49,7 +49,7 @@ func reclaimStateStopsWithContext(e *env) {
 	cancel()
 	s := e.s
 	e.within(e.h.patience, "ReclaimState with a cancelled context", func() error {
-		if err := s.ReclaimState(ctx, engine.Span{Prefix: []byte("a/")}); err != nil && !errors.Is(err, context.Canceled) {
+		if err := s.ReclaimState(ctx, storage.Span{Prefix: []byte("a/")}); err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
 		return nil
@@ -57,7 +57,7 @@ func reclaimStateStopsWithContext(e *env) {
 	e.state(set("a/later", "1"))
 	e.check("afterwards")
 	e.within(e.h.patience, "ReclaimState after a cancelled one", func() error {
-		return s.ReclaimState(context.Background(), engine.Span{Prefix: []byte("a/")})
+		return s.ReclaimState(context.Background(), storage.Span{Prefix: []byte("a/")})
 	})
 	e.check("afterwards")
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -26,7 +26,7 @@ func statePrefixScan(e *env) {
 		for _, prefix := range []string{"", "a", "a/", "a/2", "a/2/x", "a/2/xy", "b\xff", "b\xff\xff", "\xff", "\xff\xff", "\xff\xff\xff", "\x00", "d"} {
 			for _, from := range []string{"", "a", "a/1", "a/1\x00", "b\xff\x01", "\xff\xff", "\xff\xff\x02"} {
 				var got, want []string
-				span := engine.Span{Prefix: []byte(prefix), From: []byte(from)}
+				span := storage.Span{Prefix: []byte(prefix), From: []byte(from)}
 				err := e.s.ScanState(span, func(k, v []byte) error {
 					if string(v) != "value of "+string(k) {
 						e.Errorf("ScanState shows %q under %q", v, k)
@@ -46,7 +46,7 @@ func statePrefixScan(e *env) {
 			}
 		}
 		calls := 0
-		err := e.s.ScanState(engine.Span{Prefix: []byte("a")}, func(_, _ []byte) error {
+		err := e.s.ScanState(storage.Span{Prefix: []byte("a")}, func(_, _ []byte) error {
 			if calls++; calls == 2 {
 				return errStop
 			}
@@ -59,14 +59,14 @@ func statePrefixScan(e *env) {
 }
 
 func bucketsInKeyOrder(e *env) {
-	list := func() (got []engine.Bucket) {
+	list := func() (got []storage.Bucket) {
 		e.Helper()
-		if err := e.s.Buckets(func(b engine.Bucket) error { got = append(got, b); return nil }); err != nil {
+		if err := e.s.Buckets(func(b storage.Bucket) error { got = append(got, b); return nil }); err != nil {
 			e.Fatalf("Buckets: %v", err)
 		}
 		return got
 	}
-	expect := func(want ...engine.Bucket) func() {
+	expect := func(want ...storage.Bucket) func() {
 		return func() {
 			e.Helper()
 			if got := list(); !slices.Equal(got, want) {
@@ -76,7 +76,7 @@ func bucketsInKeyOrder(e *env) {
 	}
 	e.inEveryForm(expect())
 	// In key order: 0x00 in a scope sorts after its end, and before all other bytes.
-	want := []engine.Bucket{
+	want := []storage.Bucket{
 		bucket("\x00", week), bucket("a", weekbucket.Min), bucket("a", week), bucket("a", week+1), bucket("a", weekbucket.Max),
 		bucket("a\x00", week), bucket("ab", week), bucket("b", week-1), bucket("\xff", week),
 	}
@@ -97,7 +97,7 @@ func bucketsInKeyOrder(e *env) {
 	e.inEveryForm(expect(want[:8]...))
 
 	calls := 0
-	err := e.s.Buckets(func(engine.Bucket) error { calls++; return errStop })
+	err := e.s.Buckets(func(storage.Bucket) error { calls++; return errStop })
 	if !errors.Is(err, errStop) || calls != 1 {
 		e.Errorf("Buckets returned %v after %d calls, but the first call said %v", err, calls, errStop)
 	}
@@ -124,9 +124,9 @@ func bucketsCostsNoScan(e *env) {
 			return best
 		}
 		scan := fastest(func() error {
-			return e.s.Scan(context.Background(), engine.Span{}, func() {}, func(_, _ []byte) error { return nil })
+			return e.s.Scan(context.Background(), storage.Span{}, func() {}, func(_, _ []byte) error { return nil })
 		})
-		buckets := fastest(func() error { return e.s.Buckets(func(engine.Bucket) error { return nil }) })
+		buckets := fastest(func() error { return e.s.Buckets(func(storage.Bucket) error { return nil }) })
 		if buckets > scan/4 {
 			e.Errorf("%s: Buckets took %v for 5 buckets, a Scan of %d claims %v", form, buckets, 5*n, scan)
 		}
@@ -137,7 +137,7 @@ func bucketsCostsNoScan(e *env) {
 func scanInKeyOrder(e *env) {
 	e.within(e.h.patience, "Scan of an empty store", func() error {
 		begun := 0
-		err := e.s.Scan(context.Background(), engine.Span{}, func() { begun++ }, func(_, _ []byte) error { return errStop })
+		err := e.s.Scan(context.Background(), storage.Span{}, func() { begun++ }, func(_, _ []byte) error { return errStop })
 		if err == nil && begun != 1 {
 			err = fmt.Errorf("started was called %d times", begun)
 		}
@@ -148,7 +148,7 @@ func scanInKeyOrder(e *env) {
 			e.settle()
 		}
 		for w := week; w < week+3; w++ {
-			var claims []engine.ClaimWrite
+			var claims []storage.ClaimWrite
 			for _, id := range trickyIDs {
 				claims = append(claims, claim(bucket(scope, w), id, scope+id))
 			}
@@ -158,8 +158,8 @@ func scanInKeyOrder(e *env) {
 	e.inEveryForm(func() {
 		e.Helper()
 		var got []string
-		err := e.s.Scan(context.Background(), engine.Span{}, func() {}, func(key, record []byte) error {
-			b, id, err := engine.ParseKey(key)
+		err := e.s.Scan(context.Background(), storage.Span{}, func() {}, func(key, record []byte) error {
+			b, id, err := storage.ParseKey(key)
 			if err == nil && string(record) != b.Scope+string(id) {
 				err = fmt.Errorf("%v %q has the record %q", b, id, record)
 			}
@@ -174,7 +174,7 @@ func scanInKeyOrder(e *env) {
 		}
 	})
 	calls := 0
-	err := e.s.Scan(context.Background(), engine.Span{}, func() {}, func(_, _ []byte) error {
+	err := e.s.Scan(context.Background(), storage.Span{}, func() {}, func(_, _ []byte) error {
 		if calls++; calls == 3 {
 			return errStop
 		}
@@ -197,7 +197,7 @@ func scanSeesOneMoment(e *env) {
 		got := map[string][]byte{}
 		var order []string
 		begun := false
-		err := e.s.Scan(context.Background(), engine.Span{}, func() { begun = true }, func(key, record []byte) error {
+		err := e.s.Scan(context.Background(), storage.Span{}, func() { begun = true }, func(key, record []byte) error {
 			if !begun {
 				e.Errorf("a claim was read before started was called")
 			}
@@ -223,12 +223,12 @@ func scanSeesOneMoment(e *env) {
 
 // rewrite removes, replaces and adds claims all over the two buckets, in batches that are waited
 // for.
-func (e *env) rewrite(buckets ...engine.Bucket) error {
+func (e *env) rewrite(buckets ...storage.Bucket) error {
 	for _, b := range buckets {
 		for i := 0; i < 300; i += 30 {
-			batch := &engine.Batch{
+			batch := &storage.Batch{
 				Seq:   e.told.view.lastSeq + 1,
-				State: []engine.StateWrite{set(fmt.Sprint("ballast ", i), string(noise(uint64(i), 200_000)))},
+				State: []storage.StateWrite{set(fmt.Sprint("ballast ", i), string(noise(uint64(i), 200_000)))},
 			}
 			for j := i; j < i+30; j++ {
 				id := fmt.Sprintf("id-%06d", j)
@@ -274,7 +274,7 @@ func scanOfASpan(e *env) {
 		e.Helper()
 		for _, prefix := range ends {
 			for _, from := range ends {
-				span := engine.Span{Prefix: prefix, From: from}
+				span := storage.Span{Prefix: prefix, From: from}
 				var got []string
 				err := e.s.Scan(context.Background(), span, func() {}, func(key, _ []byte) error {
 					got = append(got, string(key))
@@ -294,7 +294,7 @@ func scanOfASpan(e *env) {
 func stateScanSeesOneMoment(e *env) {
 	const n = 300
 	write := func(from, step int, value string) {
-		var writes []engine.StateWrite
+		var writes []storage.StateWrite
 		for i := from; i < n; i += step {
 			w := set(fmt.Sprintf("k%04d", i), value)
 			if value == "" {
@@ -302,13 +302,13 @@ func stateScanSeesOneMoment(e *env) {
 			}
 			writes = append(writes, w)
 		}
-		e.put(engine.Batch{State: writes})
+		e.put(storage.Batch{State: writes})
 	}
 	write(0, 2, "first")
 	for _, form := range []string{"while it is fresh", "while it is settled"} {
 		before := e.told.view.clone()
 		got := map[string][]byte{}
-		err := e.s.ScanState(engine.Span{Prefix: []byte("k")}, func(k, v []byte) error {
+		err := e.s.ScanState(storage.Span{Prefix: []byte("k")}, func(k, v []byte) error {
 			if len(got) == 0 {
 				write(1, 2, "added")
 				write(0, 4, "")
@@ -338,7 +338,7 @@ func scanStopsWithContext(e *env) {
 	for _, form := range []string{"applied", "settled"} {
 		ctx, cancel := context.WithCancel(context.Background())
 		calls := 0
-		err := e.s.Scan(ctx, engine.Span{}, func() {}, func(_, _ []byte) error {
+		err := e.s.Scan(ctx, storage.Span{}, func() {}, func(_, _ []byte) error {
 			if calls++; calls == 10 {
 				cancel()
 			}

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 func (e *env) writeSidecar(name string, content []byte) {
@@ -84,7 +84,7 @@ func sidecarHalfWritten(e *env) {
 		}
 		e.expectSidecar("written", "filter", noise(1, 100_000))
 		for _, dir := range clones {
-			e.onOther(dir, func(s engine.Store) {
+			e.onOther(dir, func(s storage.Store) {
 				if got, err := s.ReadSidecar("filter"); err != nil || !bytes.Equal(got, old) {
 					e.Errorf("after a crash while it was being replaced, the sidecar is %q, %v", short(got), err)
 				}
@@ -97,7 +97,7 @@ func sidecarHalfWritten(e *env) {
 }
 
 // onOther opens the store in another directory for f.
-func (e *env) onOther(dir string, f func(s engine.Store)) {
+func (e *env) onOther(dir string, f func(s storage.Store)) {
 	e.Helper()
 	s, err := e.h.Open(e.test, dir)
 	if err != nil {

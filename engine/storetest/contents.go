@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // contents is what a store holds, as plain maps. Values are never changed in place, so that copies
@@ -16,7 +16,7 @@ type contents struct {
 	claims  map[string][]byte
 	state   map[string][]byte
 	journal map[uint64][]byte
-	buckets map[engine.Bucket]int // number of claims
+	buckets map[storage.Bucket]int // number of claims
 }
 
 func newContents() *contents {
@@ -24,7 +24,7 @@ func newContents() *contents {
 		claims:  map[string][]byte{},
 		state:   map[string][]byte{},
 		journal: map[uint64][]byte{},
-		buckets: map[engine.Bucket]int{},
+		buckets: map[storage.Bucket]int{},
 	}
 }
 
@@ -38,7 +38,7 @@ func (c *contents) clone() *contents {
 	}
 }
 
-func (c *contents) apply(b *engine.Batch) {
+func (c *contents) apply(b *storage.Batch) {
 	for _, w := range b.Claims {
 		c.setClaim(w)
 	}
@@ -53,7 +53,7 @@ func (c *contents) apply(b *engine.Batch) {
 	c.lastSeq = b.Seq
 }
 
-func (c *contents) setClaim(w engine.ClaimWrite) {
+func (c *contents) setClaim(w storage.ClaimWrite) {
 	key, bucket := string(w.Key), bucketOf(w.Key)
 	_, had := c.claims[key]
 	switch {
@@ -72,11 +72,11 @@ func (c *contents) setClaim(w engine.ClaimWrite) {
 }
 
 // drop removes the claims of the buckets and returns their size.
-func (c *contents) drop(buckets []engine.Bucket) (size uint64) {
+func (c *contents) drop(buckets []storage.Bucket) (size uint64) {
 	for _, b := range buckets {
 		for _, key := range sortedKeys(c.claims, string(b.AppendPrefix(nil))) {
 			size += uint64(len(key) + len(c.claims[key]))
-			c.setClaim(engine.ClaimWrite{Key: []byte(key)})
+			c.setClaim(storage.ClaimWrite{Key: []byte(key)})
 		}
 	}
 	return size
@@ -103,13 +103,13 @@ func (c *contents) size() (n uint64) {
 type history struct {
 	view    *contents // everything applied
 	durable *contents
-	pending []*engine.Batch
+	pending []*storage.Batch
 }
 
 func newHistory(c *contents) history { return history{view: c.clone(), durable: c.clone()} }
 
 // apply takes the batch over.
-func (h *history) apply(b *engine.Batch) {
+func (h *history) apply(b *storage.Batch) {
 	h.view.apply(b)
 	h.pending = append(h.pending, b)
 }
@@ -123,10 +123,10 @@ func (h *history) confirm(seq uint64) {
 }
 
 // drop is durable at once, also against batches that are not.
-func (h *history) drop(buckets []engine.Bucket) (size uint64) {
+func (h *history) drop(buckets []storage.Bucket) (size uint64) {
 	h.durable.drop(buckets)
 	for _, b := range h.pending {
-		b.Claims = slices.DeleteFunc(b.Claims, func(w engine.ClaimWrite) bool {
+		b.Claims = slices.DeleteFunc(b.Claims, func(w storage.ClaimWrite) bool {
 			return slices.Contains(buckets, bucketOf(w.Key))
 		})
 	}
@@ -143,8 +143,8 @@ func (h *history) survivors(keep int) *contents {
 	return c
 }
 
-func bucketOf(key []byte) engine.Bucket {
-	b, _, err := engine.SplitKey(key)
+func bucketOf(key []byte) storage.Bucket {
+	b, _, err := storage.SplitKey(key)
 	if err != nil {
 		panic("storetest: a claim's key that the engine would not make: " + err.Error())
 	}
@@ -162,24 +162,24 @@ func sortedKeys[V any](m map[string]V, prefix string) []string {
 	return keys
 }
 
-func spanKeys[V any](m map[string]V, span engine.Span) []string {
+func spanKeys[V any](m map[string]V, span storage.Span) []string {
 	return slices.DeleteFunc(sortedKeys(m, string(span.Prefix)), func(k string) bool { return k < string(span.From) })
 }
 
-func sortedBuckets(m map[engine.Bucket]int) []engine.Bucket {
-	return slices.SortedFunc(maps.Keys(m), func(a, b engine.Bucket) int {
+func sortedBuckets(m map[storage.Bucket]int) []storage.Bucket {
+	return slices.SortedFunc(maps.Keys(m), func(a, b storage.Bucket) int {
 		return bytes.Compare(a.AppendPrefix(nil), b.AppendPrefix(nil))
 	})
 }
 
 // cloneBatch copies everything; nil stays nil and empty stays empty.
-func cloneBatch(b *engine.Batch) *engine.Batch {
-	c := &engine.Batch{Seq: b.Seq, Journal: bytes.Clone(b.Journal)}
+func cloneBatch(b *storage.Batch) *storage.Batch {
+	c := &storage.Batch{Seq: b.Seq, Journal: bytes.Clone(b.Journal)}
 	for _, w := range b.Claims {
-		c.Claims = append(c.Claims, engine.ClaimWrite{Key: bytes.Clone(w.Key), Record: bytes.Clone(w.Record)})
+		c.Claims = append(c.Claims, storage.ClaimWrite{Key: bytes.Clone(w.Key), Record: bytes.Clone(w.Record)})
 	}
 	for _, w := range b.State {
-		c.State = append(c.State, engine.StateWrite{Key: bytes.Clone(w.Key), Value: bytes.Clone(w.Value)})
+		c.State = append(c.State, storage.StateWrite{Key: bytes.Clone(w.Key), Value: bytes.Clone(w.Value)})
 	}
 	return c
 }

@@ -10,7 +10,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A Disk holds the directories of Mem stores: it is what stays when a Mem is closed or loses power.
@@ -22,7 +22,7 @@ type Disk struct {
 // An image is a store in a directory.
 type image struct {
 	newer    bool // written by a newer build
-	identity engine.Identity
+	identity storage.Identity
 	contents *contents
 	sidecars map[string][]byte
 	open     bool
@@ -36,22 +36,22 @@ func (i *image) clone(c *contents) *image {
 func NewDisk() *Disk { return &Disk{dirs: map[string]*image{}} }
 
 // Open opens the store in dir. If there is none it is created, with the given identity or, if that
-// is zero, a random one. It fails with engine.ErrLocked while another Mem has dir open.
-func (d *Disk) Open(dir string, identity engine.Identity) (*Mem, error) {
+// is zero, a random one. It fails with storage.ErrLocked while another Mem has dir open.
+func (d *Disk) Open(dir string, identity storage.Identity) (*Mem, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := d.dirs[dir]
 	switch {
 	case i == nil:
-		if identity == (engine.Identity{}) {
+		if identity == (storage.Identity{}) {
 			identity = randomIdentity()
 		}
 		i = &image{identity: identity, contents: newContents(), sidecars: map[string][]byte{}}
 		d.dirs[dir] = i
 	case i.open:
-		return nil, fmt.Errorf("storetest: opening %s: %w", dir, engine.ErrLocked)
+		return nil, fmt.Errorf("storetest: opening %s: %w", dir, storage.ErrLocked)
 	case i.newer:
-		return nil, fmt.Errorf("storetest: opening %s: %w", dir, engine.ErrNewerFormat)
+		return nil, fmt.Errorf("storetest: opening %s: %w", dir, storage.ErrNewerFormat)
 	}
 	i.open = true
 	m := &Mem{
@@ -64,8 +64,8 @@ func (d *Disk) Open(dir string, identity engine.Identity) (*Mem, error) {
 		calls:   map[Op]int{},
 		hooks:   map[Op]func(int) error{},
 		busy:    map[string]bool{},
-		reclaim: map[engine.Bucket]uint64{},
-		dropped: map[engine.Bucket]bool{},
+		reclaim: map[storage.Bucket]uint64{},
+		dropped: map[storage.Bucket]bool{},
 	}
 	m.nextWait = m.nextSeq
 	m.changed = sync.NewCond(&d.mu)
@@ -80,7 +80,7 @@ func (d *Disk) put(dir string, i *image) error {
 	return nil
 }
 
-func randomIdentity() (id engine.Identity) {
+func randomIdentity() (id storage.Identity) {
 	var seed [8]byte
 	_, err := rand.Read(seed[:])
 	_, err2 := rand.Read(id.UUID[:])

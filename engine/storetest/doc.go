@@ -1,6 +1,6 @@
-// Package storetest is the behaviour that every [engine.Store] must show.
+// Package storetest is the behaviour that every [storage.Store] must show.
 //
-// [Run] checks a store against each sentence of the contract in engine/store.go that can be
+// [Run] checks a store against each sentence of the contract in engine/storage/store.go that can be
 // observed from outside; a store's own tests call it with a [Harness] that opens stores and, if it
 // can, cuts their power. What a store states for itself (which damage is found when, what a Drop
 // costs) is tested beside that store.

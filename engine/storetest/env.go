@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 var errStop = errors.New("stop here")
@@ -29,14 +29,14 @@ type env struct {
 	h    Harness
 
 	dir string
-	s   engine.Store // nil when closed
+	s   storage.Store // nil when closed
 
 	told    history
 	waits   []func() error // of the batches in told.pending, in order
 	entries map[uint64][]byte
 	trimmed uint64 // TrimJournal was called with this
 	hidden  uint64 // and since the store was opened with this
-	gone    map[engine.Bucket]bool
+	gone    map[storage.Bucket]bool
 	stuck   bool // a call is under way, so that the store cannot be closed
 }
 
@@ -50,7 +50,7 @@ func newEnv(t *testing.T, h Harness) *env {
 		dir:      filepath.Join(t.TempDir(), "store"),
 		told:     newHistory(newContents()),
 		entries:  map[uint64][]byte{},
-		gone:     map[engine.Bucket]bool{},
+		gone:     map[storage.Bucket]bool{},
 	}
 	e.open()
 	t.Cleanup(func() { e.shut() })
@@ -137,7 +137,7 @@ func (e *env) needCrash() {
 }
 
 // apply applies a batch and does not wait for it.
-func (e *env) apply(b engine.Batch) {
+func (e *env) apply(b storage.Batch) {
 	e.Helper()
 	b.Seq = e.told.view.lastSeq + 1
 	own := cloneBatch(&b)
@@ -164,14 +164,14 @@ func (e *env) wait(n int) {
 }
 
 // put applies a batch and waits for it.
-func (e *env) put(b engine.Batch) {
+func (e *env) put(b storage.Batch) {
 	e.Helper()
 	e.apply(b)
 	e.wait(len(e.waits))
 }
 
-func (e *env) claims(c ...engine.ClaimWrite) { e.Helper(); e.put(engine.Batch{Claims: c}) }
-func (e *env) state(s ...engine.StateWrite)  { e.Helper(); e.put(engine.Batch{State: s}) }
+func (e *env) claims(c ...storage.ClaimWrite) { e.Helper(); e.put(storage.Batch{Claims: c}) }
+func (e *env) state(s ...storage.StateWrite)  { e.Helper(); e.put(storage.Batch{State: s}) }
 
 func (e *env) trim(below uint64) {
 	e.Helper()
@@ -182,7 +182,7 @@ func (e *env) trim(below uint64) {
 	e.hidden = max(e.hidden, below)
 }
 
-func (e *env) drop(buckets ...engine.Bucket) {
+func (e *env) drop(buckets ...storage.Bucket) {
 	e.Helper()
 	err := e.s.Drop(buckets)
 	if err != nil {
@@ -226,7 +226,7 @@ func (e *env) check(when string) {
 }
 
 // compare returns how what s shows differs from want, "" if it does not.
-func (e *env) compare(s engine.Store, want *contents) string {
+func (e *env) compare(s storage.Store, want *contents) string {
 	got, err := readAll(s)
 	if err != nil {
 		return err.Error()
@@ -264,7 +264,7 @@ func (e *env) compare(s engine.Store, want *contents) string {
 }
 
 // readAll reads everything, and sees to the order.
-func readAll(s engine.Store) (*contents, error) {
+func readAll(s storage.Store) (*contents, error) {
 	c := newContents()
 	var lastKey []byte
 	var problem error
@@ -275,7 +275,7 @@ func readAll(s engine.Store) (*contents, error) {
 		lastKey = append([]byte{}, key...)
 	}
 	begun := 0
-	err := s.Scan(context.Background(), engine.Span{}, func() { begun++ }, func(key, record []byte) error {
+	err := s.Scan(context.Background(), storage.Span{}, func() { begun++ }, func(key, record []byte) error {
 		inOrder("Scan", key)
 		if begun != 1 {
 			problem = fmt.Errorf("Scan has called started %d times before the first claim", begun)
@@ -290,7 +290,7 @@ func readAll(s engine.Store) (*contents, error) {
 		problem = fmt.Errorf("Scan has called started %d times", begun)
 	}
 	lastKey = nil
-	err = s.ScanState(engine.Span{}, func(key, value []byte) error {
+	err = s.ScanState(storage.Span{}, func(key, value []byte) error {
 		inOrder("ScanState", key)
 		c.state[string(key)] = append([]byte{}, value...)
 		return nil
@@ -299,7 +299,7 @@ func readAll(s engine.Store) (*contents, error) {
 		return nil, fmt.Errorf("ScanState: %w", err)
 	}
 	lastKey = nil
-	err = s.Buckets(func(b engine.Bucket) error {
+	err = s.Buckets(func(b storage.Bucket) error {
 		inOrder("Buckets", b.AppendPrefix(nil))
 		c.buckets[b]++
 		return nil
@@ -353,7 +353,7 @@ func (d *differences) maps(what string, got, want map[string][]byte) {
 
 // points sees to it that single reads agree with the scans: on some 50 keys of each kind, on keys
 // that are longer or shorter by a byte, and on the claims' keys among the states.
-func (d *differences) points(s engine.Store, all *contents) {
+func (d *differences) points(s storage.Store, all *contents) {
 	claims, state := sortedKeys(all.claims, ""), sortedKeys(all.state, "")
 	for i := 0; i < len(claims); i += 1 + len(claims)/50 {
 		k := claims[i]

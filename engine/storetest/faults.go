@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
 // An Op names a method of a store, for counting and failing its calls. OpWait is the wait that

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A Harness tells the suite how to handle one kind of store. Only Open must be set; checks that
@@ -21,14 +21,14 @@ import (
 // memory.
 type Harness struct {
 	// Open opens the store in dir, and creates it if there is none. The parent of dir exists.
-	Open func(t testing.TB, dir string) (engine.Store, error)
+	Open func(t testing.TB, dir string) (storage.Store, error)
 
 	// CrashClone copies what a power cut at this moment would leave of s, which is open in dir, to
 	// a directory of its own, and returns that. Of the bytes that were written but not synced about
 	// the given share, in percent, survives; a store that syncs all it writes may ignore it. s goes
 	// on. No call of s is under way, except that the suite also calls it from a WriteSidecar's
 	// write function.
-	CrashClone func(t testing.TB, s engine.Store, dir string, unsyncedPercent int) string
+	CrashClone func(t testing.TB, s storage.Store, dir string, unsyncedPercent int) string
 
 	// AtomicClone says that CrashClone sees one moment of all files, so that it may be called, by
 	// one goroutine, at any time while calls of s are under way. Copying files one after the other
@@ -37,15 +37,15 @@ type Harness struct {
 
 	// Flush brings all that s holds in memory, or in a log, into the form in which it is kept for
 	// good. If it is nil, the suite closes and opens the store instead.
-	Flush func(t testing.TB, s engine.Store)
+	Flush func(t testing.TB, s storage.Store)
 
 	// FailWrites makes every write and sync of a file of s fail from now on. It returns the cause,
 	// which the errors of s must wrap.
-	FailWrites func(t testing.TB, s engine.Store) (cause error)
+	FailWrites func(t testing.TB, s storage.Store) (cause error)
 
 	// NoRoom makes every file of s that WriteSidecar writes fail with syscall.ENOSPC when its bytes
 	// are written, until there is room again.
-	NoRoom func(t testing.TB, s engine.Store) (room func())
+	NoRoom func(t testing.TB, s storage.Store) (room func())
 
 	// MakeNewer makes the closed store in dir look as if a newer build had written it; undo takes
 	// that back. If it is nil, the format in the file HAPAX is raised.

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Mem is an [engine.Store] in memory, simple enough to be obviously right. A batch is visible when
+// Mem is an [storage.Store] in memory, simple enough to be obviously right. A batch is visible when
 // Apply has returned and durable when its wait has; nothing is made durable earlier, except by
 // Close. See [Mem.HoldSyncs], [Mem.Before], [Mem.FailAt] and [Mem.Crash] for what a test can do to
 // it.
@@ -34,8 +34,8 @@ type Mem struct {
 	trimmed  uint64
 	nextSeq  uint64 // that Apply must be called with
 	nextWait uint64 // whose wait must be called
-	reclaim  map[engine.Bucket]uint64
-	dropped  map[engine.Bucket]bool
+	reclaim  map[storage.Bucket]uint64
+	dropped  map[storage.Bucket]bool
 	written  uint64
 	failed   error // why the store is poisoned
 	closed   bool
@@ -50,13 +50,13 @@ type Mem struct {
 	changed *sync.Cond      // one of the above
 }
 
-var _ engine.Store = (*Mem)(nil)
+var _ storage.Store = (*Mem)(nil)
 
 // ErrPowerCut is what a Mem returns after [Mem.Crash].
 var ErrPowerCut = errors.New("storetest: the power was cut")
 
 // NewMem returns an empty store on a disk of its own. A zero identity is replaced by a random one.
-func NewMem(identity engine.Identity) *Mem {
+func NewMem(identity storage.Identity) *Mem {
 	m, err := NewDisk().Open("mem", identity)
 	if err != nil {
 		panic(err) // an empty disk refuses nothing
@@ -67,14 +67,14 @@ func NewMem(identity engine.Identity) *Mem {
 // Disk returns the disk that the store is on, on which its backups can be opened.
 func (m *Mem) Disk() *Disk { return m.disk }
 
-// Identity implements [engine.Store].
-func (m *Mem) Identity() engine.Identity { return m.image.identity }
+// Identity implements [storage.Store].
+func (m *Mem) Identity() storage.Identity { return m.image.identity }
 
-// LastSeq implements [engine.Store].
+// LastSeq implements [storage.Store].
 func (m *Mem) LastSeq() uint64 { return m.lastSeq }
 
-// Apply implements [engine.Store].
-func (m *Mem) Apply(b *engine.Batch) (wait func() error, err error) {
+// Apply implements [storage.Store].
+func (m *Mem) Apply(b *storage.Batch) (wait func() error, err error) {
 	defer m.exclusive("Apply")()
 	if err := m.beginWrite(OpApply); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (m *Mem) Apply(b *engine.Batch) (wait func() error, err error) {
 	return func() error { return m.confirm(b.Seq) }, nil
 }
 
-func (m *Mem) checkBatch(b *engine.Batch) {
+func (m *Mem) checkBatch(b *storage.Batch) {
 	if b.Seq != m.nextSeq {
 		panic(fmt.Sprintf("storetest: Apply of batch %d, want %d", b.Seq, m.nextSeq))
 	}
@@ -128,12 +128,12 @@ func (m *Mem) confirm(seq uint64) error {
 	return nil
 }
 
-// Claim implements [engine.Store].
+// Claim implements [storage.Store].
 func (m *Mem) Claim(key []byte) (record []byte, found bool, err error) {
 	return m.get(OpClaim, key, func(c *contents) map[string][]byte { return c.claims })
 }
 
-// State implements [engine.Store].
+// State implements [storage.Store].
 func (m *Mem) State(key []byte) (value []byte, found bool, err error) {
 	return m.get(OpState, key, func(c *contents) map[string][]byte { return c.state })
 }
@@ -148,8 +148,8 @@ func (m *Mem) get(op Op, key []byte, of func(*contents) map[string][]byte) ([]by
 	return bytes.Clone(v), found, nil
 }
 
-// ScanState implements [engine.Store].
-func (m *Mem) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+// ScanState implements [storage.Store].
+func (m *Mem) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	if err := m.begin(OpScanState); err != nil {
 		return err
 	}
@@ -162,8 +162,8 @@ func (m *Mem) ScanState(span engine.Span, fn func(key, value []byte) error) erro
 	return nil
 }
 
-// Buckets implements [engine.Store].
-func (m *Mem) Buckets(fn func(engine.Bucket) error) error {
+// Buckets implements [storage.Store].
+func (m *Mem) Buckets(fn func(storage.Bucket) error) error {
 	if err := m.begin(OpBuckets); err != nil {
 		return err
 	}
@@ -178,8 +178,8 @@ func (m *Mem) Buckets(fn func(engine.Bucket) error) error {
 	return nil
 }
 
-// Scan implements [engine.Store].
-func (m *Mem) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+// Scan implements [storage.Store].
+func (m *Mem) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	if err := m.begin(OpScan); err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (m *Mem) snapshot(of func(*contents) map[string][]byte) map[string][]byte {
 	return maps.Clone(of(m.history.view))
 }
 
-// Journal implements [engine.Store].
+// Journal implements [storage.Store].
 func (m *Mem) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
 	if err := m.begin(OpJournal); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (m *Mem) Journal(from uint64, fn func(seq uint64, entry []byte) error) erro
 	return nil
 }
 
-// TrimJournal implements [engine.Store]. It becomes durable with the next batch that does.
+// TrimJournal implements [storage.Store]. It becomes durable with the next batch that does.
 func (m *Mem) TrimJournal(below uint64) error {
 	defer m.exclusive("TrimJournal")()
 	if err := m.beginWrite(OpTrimJournal); err != nil {
@@ -234,8 +234,8 @@ func (m *Mem) TrimJournal(below uint64) error {
 	return nil
 }
 
-// Drop implements [engine.Store]. One that fails has removed every other claim.
-func (m *Mem) Drop(buckets []engine.Bucket) error {
+// Drop implements [storage.Store]. One that fails has removed every other claim.
+func (m *Mem) Drop(buckets []storage.Bucket) error {
 	defer m.exclusive("Drop")()
 	err := m.beginWrite(OpDrop)
 	m.disk.mu.Lock()
@@ -245,20 +245,20 @@ func (m *Mem) Drop(buckets []engine.Bucket) error {
 		return err
 	}
 	for _, b := range buckets {
-		m.reclaim[b] += m.history.drop([]engine.Bucket{b})
+		m.reclaim[b] += m.history.drop([]storage.Bucket{b})
 		m.dropped[b] = true
 	}
 	return nil
 }
 
-func (m *Mem) dropHalf(buckets []engine.Bucket) {
+func (m *Mem) dropHalf(buckets []storage.Bucket) {
 	if errors.Is(m.failed, ErrPowerCut) {
 		return
 	}
 	for _, b := range buckets {
 		for i, key := range sortedKeys(m.history.durable.claims, string(b.AppendPrefix(nil))) {
 			if i%2 == 0 {
-				gone := engine.ClaimWrite{Key: []byte(key)}
+				gone := storage.ClaimWrite{Key: []byte(key)}
 				m.history.durable.setClaim(gone)
 				m.history.view.setClaim(gone)
 			}
@@ -266,8 +266,8 @@ func (m *Mem) dropHalf(buckets []engine.Bucket) {
 	}
 }
 
-// Reclaim implements [engine.Store].
-func (m *Mem) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
+// Reclaim implements [storage.Store].
+func (m *Mem) Reclaim(ctx context.Context, buckets []storage.Bucket) error {
 	defer m.exclusive("Reclaim")()
 	if err := m.beginWrite(OpReclaim); err != nil {
 		return err
@@ -283,8 +283,8 @@ func (m *Mem) Reclaim(ctx context.Context, buckets []engine.Bucket) error {
 	return nil
 }
 
-// ReclaimState implements [engine.Store]. A map keeps nothing of what was removed.
-func (m *Mem) ReclaimState(ctx context.Context, _ engine.Span) error {
+// ReclaimState implements [storage.Store]. A map keeps nothing of what was removed.
+func (m *Mem) ReclaimState(ctx context.Context, _ storage.Span) error {
 	defer m.exclusive("ReclaimState")()
 	if err := m.beginWrite(OpReclaimState); err != nil {
 		return err
@@ -292,14 +292,14 @@ func (m *Mem) ReclaimState(ctx context.Context, _ engine.Span) error {
 	return ctx.Err()
 }
 
-// Usage implements [engine.Store].
-func (m *Mem) Usage() (engine.Usage, error) {
+// Usage implements [storage.Store].
+func (m *Mem) Usage() (storage.Usage, error) {
 	if err := m.begin(OpUsage); err != nil {
-		return engine.Usage{}, err
+		return storage.Usage{}, err
 	}
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
-	u := engine.Usage{DiskBytes: m.history.view.size(), WrittenBytes: m.written}
+	u := storage.Usage{DiskBytes: m.history.view.size(), WrittenBytes: m.written}
 	for _, size := range m.reclaim {
 		u.ReclaimableBytes += size
 	}
@@ -310,17 +310,17 @@ func (m *Mem) Usage() (engine.Usage, error) {
 	return u, nil
 }
 
-// BucketBytes implements [engine.Store].
-func (m *Mem) BucketBytes(b engine.Bucket) (uint64, error) {
+// BucketBytes implements [storage.Store].
+func (m *Mem) BucketBytes(b storage.Bucket) (uint64, error) {
 	if err := m.begin(OpBucketBytes); err != nil {
 		return 0, err
 	}
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
-	return m.history.view.clone().drop([]engine.Bucket{b}), nil
+	return m.history.view.clone().drop([]storage.Bucket{b}), nil
 }
 
-// WriteSidecar implements [engine.Store].
+// WriteSidecar implements [storage.Store].
 func (m *Mem) WriteSidecar(name string, write func(io.Writer) error) error {
 	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		panic(fmt.Sprintf("storetest: sidecar name %q", name))
@@ -342,7 +342,7 @@ func (m *Mem) WriteSidecar(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// ReadSidecar implements [engine.Store].
+// ReadSidecar implements [storage.Store].
 func (m *Mem) ReadSidecar(name string) ([]byte, error) {
 	if err := m.begin(OpReadSidecar); err != nil {
 		return nil, err
@@ -356,7 +356,7 @@ func (m *Mem) ReadSidecar(name string) ([]byte, error) {
 	return append([]byte{}, content...), nil
 }
 
-// Backup implements [engine.Store]. The copy is on the same disk, sidecars included.
+// Backup implements [storage.Store]. The copy is on the same disk, sidecars included.
 func (m *Mem) Backup(ctx context.Context, dir string) error {
 	if err := m.begin(OpBackup); err != nil {
 		return err
@@ -374,7 +374,7 @@ func (m *Mem) Backup(ctx context.Context, dir string) error {
 	return m.disk.put(dir, i)
 }
 
-// Verify implements [engine.Store]. Nothing is ever wrong with a map.
+// Verify implements [storage.Store]. Nothing is ever wrong with a map.
 func (m *Mem) Verify(ctx context.Context, report func(problem string)) error {
 	if err := m.begin(OpVerify); err != nil {
 		return err
@@ -382,7 +382,7 @@ func (m *Mem) Verify(ctx context.Context, report func(problem string)) error {
 	return ctx.Err()
 }
 
-// Close implements [engine.Store].
+// Close implements [storage.Store].
 func (m *Mem) Close() error {
 	err := m.begin(OpClose)
 	m.disk.mu.Lock()
@@ -405,7 +405,7 @@ func (m *Mem) poisoned(op Op) error {
 	return fmt.Errorf("storetest: %s: the store has failed: %w", op, m.failed)
 }
 
-func batchSize(b *engine.Batch) uint64 {
+func batchSize(b *storage.Batch) uint64 {
 	n := len(b.Journal)
 	for _, w := range b.Claims {
 		n += len(w.Key) + len(w.Record)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // memHarness keeps Mem's directories on one disk, under names that only it knows.
@@ -17,14 +17,14 @@ func memHarnessOn(disk *Disk) Harness {
 	clones := 0
 	return Harness{
 		AtomicClone: true,
-		Open: func(t testing.TB, dir string) (engine.Store, error) {
-			m, err := disk.Open(dir, engine.Identity{})
+		Open: func(t testing.TB, dir string) (storage.Store, error) {
+			m, err := disk.Open(dir, storage.Identity{})
 			if err != nil {
 				return nil, err
 			}
 			return m, nil
 		},
-		CrashClone: func(t testing.TB, s engine.Store, dir string, unsynced int) string {
+		CrashClone: func(t testing.TB, s storage.Store, dir string, unsynced int) string {
 			m := memOf(s)
 			image := m.crashImage(m.Unsynced() * unsynced / 100)
 			clones++
@@ -36,12 +36,12 @@ func memHarnessOn(disk *Disk) Harness {
 			}
 			return to
 		},
-		FailWrites: func(t testing.TB, s engine.Store) error {
+		FailWrites: func(t testing.TB, s storage.Store) error {
 			err := errors.New("the disk is on fire")
 			memOf(s).Fail(err)
 			return err
 		},
-		NoRoom: func(_ testing.TB, s engine.Store) func() {
+		NoRoom: func(_ testing.TB, s storage.Store) func() {
 			memOf(s).Before(OpWriteSidecar, func(int) error { return syscall.ENOSPC })
 			return func() { memOf(s).Before(OpWriteSidecar, nil) }
 		},
@@ -55,8 +55,8 @@ func memHarnessOn(disk *Disk) Harness {
 
 func TestMemKeepsTheContract(t *testing.T) { Run(t, memHarness()) }
 
-func oneClaim(seq uint64) *engine.Batch {
-	return &engine.Batch{Seq: seq, Claims: []engine.ClaimWrite{claim(bucket("a", week), fmt.Sprint(seq), "x")}}
+func oneClaim(seq uint64) *storage.Batch {
+	return &storage.Batch{Seq: seq, Claims: []storage.ClaimWrite{claim(bucket("a", week), fmt.Sprint(seq), "x")}}
 }
 
 func mustApply(t *testing.T, m *Mem, seq uint64) (wait func() error) {
@@ -78,7 +78,7 @@ func has(t *testing.T, m *Mem, seq uint64) bool {
 }
 
 func TestHeldWaitReturnsOnlyWhenLetGo(t *testing.T) {
-	m := NewMem(engine.Identity{})
+	m := NewMem(storage.Identity{})
 	m.HoldSyncs()
 	var returned atomic.Int32
 	done := make(chan struct{})
@@ -114,7 +114,7 @@ func TestHeldWaitReturnsOnlyWhenLetGo(t *testing.T) {
 }
 
 func TestCrashCloneKeepsTheGivenNumberOfUnsyncedBatches(t *testing.T) {
-	m := NewMem(engine.Identity{})
+	m := NewMem(storage.Identity{})
 	if err := mustApply(t, m, 1)(); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestCrashCloneKeepsTheGivenNumberOfUnsyncedBatches(t *testing.T) {
 }
 
 func TestCrashLosesWhatWasNotWaitedFor(t *testing.T) {
-	m := NewMem(engine.Identity{UUID: [16]byte{1}, Incarnation: 7, Seed: 3})
+	m := NewMem(storage.Identity{UUID: [16]byte{1}, Incarnation: 7, Seed: 3})
 	if err := mustApply(t, m, 1)(); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestCrashLosesWhatWasNotWaitedFor(t *testing.T) {
 
 func TestFailAtFailsThatCallAndPoisonsIfItWrites(t *testing.T) {
 	boom := errors.New("boom")
-	m := NewMem(engine.Identity{})
+	m := NewMem(storage.Identity{})
 	m.FailAt(OpClaim, 2, boom)
 	has(t, m, 1)
 	if _, _, err := m.Claim([]byte("x")); !errors.Is(err, boom) {
@@ -192,14 +192,14 @@ func TestFailAtFailsThatCallAndPoisonsIfItWrites(t *testing.T) {
 }
 
 func TestFailedDropLeavesHalf(t *testing.T) {
-	m := NewMem(engine.Identity{})
+	m := NewMem(storage.Identity{})
 	for seq := range uint64(6) {
 		if err := mustApply(t, m, seq+1)(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m.FailAt(OpDrop, 1, errors.New("boom"))
-	if err := m.Drop([]engine.Bucket{bucket("a", week)}); err == nil {
+	if err := m.Drop([]storage.Bucket{bucket("a", week)}); err == nil {
 		t.Fatal("Drop has not failed")
 	}
 	left := 0
@@ -223,12 +223,12 @@ func TestMemPanicsWhenItsCallerBreaksTheContract(t *testing.T) {
 		"waits out of order":  func(m *Mem) { mustApply(t, m, 1); _ = mustApply(t, m, 2)() },
 		"a call after Close":  func(m *Mem) { _ = m.Close(); _ = m.LastSeq(); _, _, _ = m.Claim(nil) },
 		"a bad sidecar name":  func(m *Mem) { _ = m.WriteSidecar("../x", writerOf(nil)) },
-		"a dropped bucket":    func(m *Mem) { _ = m.Drop([]engine.Bucket{bucket("a", week)}); mustApply(t, m, 1) },
+		"a dropped bucket":    func(m *Mem) { _ = m.Drop([]storage.Bucket{bucket("a", week)}); mustApply(t, m, 1) },
 		"two Applies at a time": func(m *Mem) {
 			m.Before(OpApply, func(int) error { mustApply(t, m, 1); return nil })
 			mustApply(t, m, 1)
 		},
-		"a key that is no claim": func(m *Mem) { _, _ = m.Apply(&engine.Batch{Seq: 1, Claims: []engine.ClaimWrite{{Key: []byte("x")}}}) },
+		"a key that is no claim": func(m *Mem) { _, _ = m.Apply(&storage.Batch{Seq: 1, Claims: []storage.ClaimWrite{{Key: []byte("x")}}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -236,7 +236,7 @@ func TestMemPanicsWhenItsCallerBreaksTheContract(t *testing.T) {
 					t.Error("no panic")
 				}
 			}()
-			f(NewMem(engine.Identity{}))
+			f(NewMem(storage.Identity{}))
 		})
 	}
 }

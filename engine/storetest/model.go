@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -271,13 +272,13 @@ func (m *model) compare() {
 	if errors.Is(err, engine.ErrRebuilding) {
 		return
 	}
-	n := map[engine.Bucket]uint64{}
+	n := map[storage.Bucket]uint64{}
 	for k := range m.told.claims {
-		n[engine.Bucket{Scope: k.scope, Week: k.week}]++
+		n[storage.Bucket{Scope: k.scope, Week: k.week}]++
 	}
 	for _, w := range weeks {
 		for _, s := range w.Scopes {
-			b := engine.Bucket{Scope: s.Scope, Week: w.Week}
+			b := storage.Bucket{Scope: s.Scope, Week: w.Week}
 			if s.Claims != n[b] {
 				m.Fatalf("Weeks: %d claims of %v, want %d", s.Claims, b, n[b])
 			}
@@ -359,9 +360,9 @@ func (m *model) iterations(f *facts) string {
 
 // compareClaims iterates over the claims of each bucket.
 func (m *model) compareClaims() {
-	got, buckets := map[claimKey]engine.Record{}, map[engine.Bucket]bool{}
+	got, buckets := map[claimKey]engine.Record{}, map[storage.Bucket]bool{}
 	for k := range m.told.claims {
-		buckets[engine.Bucket{Scope: k.scope, Week: k.week}] = true
+		buckets[storage.Bucket{Scope: k.scope, Week: k.week}] = true
 	}
 	for b := range buckets {
 		for c, err := range m.e.Claims(context.Background(), b, nil) {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // crash hands over some claims and transactions whose batches do not get durable, cuts the power,
@@ -80,14 +81,14 @@ func (m *model) crash(t *rapid.T) {
 // A gate is a store whose waits can be held back before they reach it, so that no call of it is
 // under way meanwhile.
 type gate struct {
-	engine.Store
+	storage.Store
 	mu      sync.Mutex
 	changed *sync.Cond
 	held    bool
 	applies int
 }
 
-func (g *gate) Apply(b *engine.Batch) (func() error, error) {
+func (g *gate) Apply(b *storage.Batch) (func() error, error) {
 	wait, err := g.Store.Apply(b)
 	g.mu.Lock()
 	defer g.mu.Unlock()

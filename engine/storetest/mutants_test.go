@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A mutant breaks one rule of the contract; the named check must catch it.
@@ -32,20 +32,20 @@ type mutant struct {
 // broken is a Mem of which methods are replaced.
 type broken struct {
 	*Mem
-	identity     func() engine.Identity
+	identity     func() storage.Identity
 	foundSeq     func() uint64
-	apply        func(*engine.Batch) (func() error, error)
+	apply        func(*storage.Batch) (func() error, error)
 	claim, state func([]byte) ([]byte, bool, error)
-	scanState    func(engine.Span, func(k, v []byte) error) error
-	buckets      func(func(engine.Bucket) error) error
-	scan         func(context.Context, engine.Span, func(), func(k, v []byte) error) error
+	scanState    func(storage.Span, func(k, v []byte) error) error
+	buckets      func(func(storage.Bucket) error) error
+	scan         func(context.Context, storage.Span, func(), func(k, v []byte) error) error
 	journal      func(uint64, func(uint64, []byte) error) error
 	trim         func(uint64) error
-	drop         func([]engine.Bucket) error
-	reclaim      func(context.Context, []engine.Bucket) error
-	reclaimState func(context.Context, engine.Span) error
-	usage        func() (engine.Usage, error)
-	bucketBytes  func(engine.Bucket) (uint64, error)
+	drop         func([]storage.Bucket) error
+	reclaim      func(context.Context, []storage.Bucket) error
+	reclaimState func(context.Context, storage.Span) error
+	usage        func() (storage.Usage, error)
+	bucketBytes  func(storage.Bucket) (uint64, error)
 	writeSidecar func(string, func(io.Writer) error) error
 	readSidecar  func(string) ([]byte, error)
 	backup       func(context.Context, string) error
@@ -62,25 +62,25 @@ func newBroken(m *Mem) *broken {
 	}
 }
 
-func (s *broken) Identity() engine.Identity                                { return s.identity() }
-func (s *broken) LastSeq() uint64                                          { return s.foundSeq() }
-func (s *broken) Apply(b *engine.Batch) (func() error, error)              { return s.apply(b) }
-func (s *broken) Claim(k []byte) ([]byte, bool, error)                     { return s.claim(k) }
-func (s *broken) State(k []byte) ([]byte, bool, error)                     { return s.state(k) }
-func (s *broken) ScanState(p engine.Span, f func(k, v []byte) error) error { return s.scanState(p, f) }
-func (s *broken) Buckets(f func(engine.Bucket) error) error                { return s.buckets(f) }
-func (s *broken) Scan(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+func (s *broken) Identity() storage.Identity                                { return s.identity() }
+func (s *broken) LastSeq() uint64                                           { return s.foundSeq() }
+func (s *broken) Apply(b *storage.Batch) (func() error, error)              { return s.apply(b) }
+func (s *broken) Claim(k []byte) ([]byte, bool, error)                      { return s.claim(k) }
+func (s *broken) State(k []byte) ([]byte, bool, error)                      { return s.state(k) }
+func (s *broken) ScanState(p storage.Span, f func(k, v []byte) error) error { return s.scanState(p, f) }
+func (s *broken) Buckets(f func(storage.Bucket) error) error                { return s.buckets(f) }
+func (s *broken) Scan(ctx context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
 	return s.scan(ctx, p, started, f)
 }
 func (s *broken) Journal(from uint64, f func(uint64, []byte) error) error { return s.journal(from, f) }
 func (s *broken) TrimJournal(below uint64) error                          { return s.trim(below) }
-func (s *broken) Drop(b []engine.Bucket) error                            { return s.drop(b) }
-func (s *broken) Reclaim(ctx context.Context, b []engine.Bucket) error    { return s.reclaim(ctx, b) }
-func (s *broken) ReclaimState(ctx context.Context, span engine.Span) error {
+func (s *broken) Drop(b []storage.Bucket) error                           { return s.drop(b) }
+func (s *broken) Reclaim(ctx context.Context, b []storage.Bucket) error   { return s.reclaim(ctx, b) }
+func (s *broken) ReclaimState(ctx context.Context, span storage.Span) error {
 	return s.reclaimState(ctx, span)
 }
-func (s *broken) Usage() (engine.Usage, error)                          { return s.usage() }
-func (s *broken) BucketBytes(b engine.Bucket) (uint64, error)           { return s.bucketBytes(b) }
+func (s *broken) Usage() (storage.Usage, error)                         { return s.usage() }
+func (s *broken) BucketBytes(b storage.Bucket) (uint64, error)          { return s.bucketBytes(b) }
 func (s *broken) WriteSidecar(n string, w func(io.Writer) error) error  { return s.writeSidecar(n, w) }
 func (s *broken) ReadSidecar(n string) ([]byte, error)                  { return s.readSidecar(n) }
 func (s *broken) Backup(ctx context.Context, dir string) error          { return s.backup(ctx, dir) }
@@ -94,9 +94,9 @@ func (s *broken) locked(f func()) {
 }
 
 // edit makes Apply change a copy of the batch first.
-func edit(f func(b *engine.Batch)) func(s *broken) {
+func edit(f func(b *storage.Batch)) func(s *broken) {
 	return func(s *broken) {
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			b = cloneBatch(b)
 			f(b)
 			return s.Mem.Apply(b)
@@ -108,7 +108,7 @@ func edit(f func(b *engine.Batch)) func(s *broken) {
 func onImage(f func(m *Mem, i *image, unsynced int)) func(h *Harness, d *Disk) {
 	return func(h *Harness, d *Disk) {
 		clone := h.CrashClone
-		h.CrashClone = func(t testing.TB, s engine.Store, dir string, unsynced int) string {
+		h.CrashClone = func(t testing.TB, s storage.Store, dir string, unsynced int) string {
 			to := clone(t, s, dir, unsynced)
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -118,15 +118,15 @@ func onImage(f func(m *Mem, i *image, unsynced int)) func(h *Harness, d *Disk) {
 	}
 }
 
-func memOf(s engine.Store) *Mem {
+func memOf(s storage.Store) *Mem {
 	if b, ok := s.(*broken); ok {
 		return b.Mem
 	}
 	return s.(*Mem)
 }
 
-func unconfirmed(s *broken, lost func(b *engine.Batch) bool) {
-	s.apply = func(b *engine.Batch) (func() error, error) {
+func unconfirmed(s *broken, lost func(b *storage.Batch) bool) {
+	s.apply = func(b *storage.Batch) (func() error, error) {
 		lose := lost(b)
 		wait, err := s.Mem.Apply(b)
 		if err != nil || !lose {
@@ -141,31 +141,31 @@ func unconfirmed(s *broken, lost func(b *engine.Batch) bool) {
 
 var mutants = []mutant{
 	// Apply and single reads.
-	{name: "half a batch", caught: "AppliedBatchIsVisibleWholeToLaterReads", wrap: edit(func(b *engine.Batch) { b.Claims = b.Claims[:(len(b.Claims)+1)/2] })},
-	{name: "state left out", caught: "AppliedBatchIsVisibleWholeToLaterReads", wrap: edit(func(b *engine.Batch) { b.State = nil })},
-	{name: "last write in a batch lost", caught: "LaterWriteInABatchWins", wrap: edit(func(b *engine.Batch) { b.Claims = b.Claims[:max(0, len(b.Claims)-1)] })},
-	{name: "earlier claim wins", caught: "LaterWriteInABatchWins", wrap: edit(func(b *engine.Batch) { slices.Reverse(b.Claims) })},
-	{name: "earlier state wins", caught: "LaterWriteInABatchWins", wrap: edit(func(b *engine.Batch) { slices.Reverse(b.State) })},
-	{name: "removals of claims ignored", caught: "NilValueRemoves", wrap: edit(func(b *engine.Batch) {
-		b.Claims = slices.DeleteFunc(b.Claims, func(w engine.ClaimWrite) bool { return w.Record == nil })
+	{name: "half a batch", caught: "AppliedBatchIsVisibleWholeToLaterReads", wrap: edit(func(b *storage.Batch) { b.Claims = b.Claims[:(len(b.Claims)+1)/2] })},
+	{name: "state left out", caught: "AppliedBatchIsVisibleWholeToLaterReads", wrap: edit(func(b *storage.Batch) { b.State = nil })},
+	{name: "last write in a batch lost", caught: "LaterWriteInABatchWins", wrap: edit(func(b *storage.Batch) { b.Claims = b.Claims[:max(0, len(b.Claims)-1)] })},
+	{name: "earlier claim wins", caught: "LaterWriteInABatchWins", wrap: edit(func(b *storage.Batch) { slices.Reverse(b.Claims) })},
+	{name: "earlier state wins", caught: "LaterWriteInABatchWins", wrap: edit(func(b *storage.Batch) { slices.Reverse(b.State) })},
+	{name: "removals of claims ignored", caught: "NilValueRemoves", wrap: edit(func(b *storage.Batch) {
+		b.Claims = slices.DeleteFunc(b.Claims, func(w storage.ClaimWrite) bool { return w.Record == nil })
 	})},
-	{name: "removed state kept empty", caught: "NilValueRemoves", wrap: edit(func(b *engine.Batch) {
+	{name: "removed state kept empty", caught: "NilValueRemoves", wrap: edit(func(b *storage.Batch) {
 		for i := range b.State {
 			b.State[i].Value = append([]byte{}, b.State[i].Value...)
 		}
 	})},
-	{name: "empty state removes", caught: "EmptyValueIsNotAbsent", wrap: edit(func(b *engine.Batch) {
+	{name: "empty state removes", caught: "EmptyValueIsNotAbsent", wrap: edit(func(b *storage.Batch) {
 		for i := range b.State {
 			b.State[i].Value = append([]byte(nil), b.State[i].Value...)
 		}
 	})},
-	{name: "empty record removes", caught: "EmptyValueIsNotAbsent", wrap: edit(func(b *engine.Batch) {
+	{name: "empty record removes", caught: "EmptyValueIsNotAbsent", wrap: edit(func(b *storage.Batch) {
 		for i := range b.Claims {
 			b.Claims[i].Record = append([]byte(nil), b.Claims[i].Record...)
 		}
 	})},
 	{name: "visible only when waited for", caught: "AppliedBatchIsVisibleWholeToLaterReads", wrap: func(s *broken) {
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			b = cloneBatch(b)
 			return func() error {
 				wait, err := s.Mem.Apply(b)
@@ -191,7 +191,7 @@ var mutants = []mutant{
 			if v, found, err := s.Mem.Claim(k); found || err != nil {
 				return v, found, err
 			}
-			b, id, err := engine.ParseKey(k)
+			b, id, err := storage.ParseKey(k)
 			if err != nil || !utf8.Valid(id) {
 				return nil, false, nil
 			}
@@ -201,7 +201,7 @@ var mutants = []mutant{
 	{name: "scope and id joined without a separator", caught: "FullKeyCompare", wrap: func(s *broken) {
 		s.claim = func(k []byte) ([]byte, bool, error) {
 			naive := func(k []byte) string {
-				b, id, err := engine.ParseKey(k)
+				b, id, err := storage.ParseKey(k)
 				return fmt.Sprint(b.Week, b.Scope, string(id), err)
 			}
 			s.disk.mu.Lock()
@@ -222,18 +222,18 @@ var mutants = []mutant{
 			return s.Mem.Claim(k)
 		}
 	}},
-	{name: "long keys cut", caught: "LargeKeysAndValues", wrap: edit(func(b *engine.Batch) {
+	{name: "long keys cut", caught: "LargeKeysAndValues", wrap: edit(func(b *storage.Batch) {
 		for i, w := range b.Claims {
 			b.Claims[i].Key = w.Key[:min(len(w.Key), 1000)]
 		}
 	})},
-	{name: "long values cut", caught: "LargeKeysAndValues", wrap: edit(func(b *engine.Batch) {
+	{name: "long values cut", caught: "LargeKeysAndValues", wrap: edit(func(b *storage.Batch) {
 		for i, w := range b.State {
 			b.State[i].Value = w.Value[:min(len(w.Value), 1<<16)]
 		}
 	})},
 	{name: "batch's slices kept", caught: "ApplyKeepsNoReferenceToTheBatch", wrap: func(s *broken) {
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			wait, err := s.Mem.Apply(b)
 			s.locked(func() {
 				for _, w := range b.Claims {
@@ -244,7 +244,7 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "journal's slice kept until the sync", caught: "ApplyKeepsNoReferenceToTheBatch", wrap: func(s *broken) {
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			wait, err := s.Mem.Apply(b)
 			s.locked(func() { s.history.pending[len(s.history.pending)-1].Journal = b.Journal })
 			return wait, err
@@ -282,7 +282,7 @@ var mutants = []mutant{
 
 	// Scans.
 	{name: "prefix's end computed without carry", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
+		s.scanState = func(p storage.Span, f func(k, v []byte) error) error {
 			return s.Mem.ScanState(p, func(k, v []byte) error {
 				if n := len(p.Prefix); n > 0 && p.Prefix[n-1] == 0xff {
 					return nil
@@ -292,12 +292,12 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "state scan begins at the prefix and does not end", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
-			return s.Mem.ScanState(engine.Span{From: p.Start()}, f)
+		s.scanState = func(p storage.Span, f func(k, v []byte) error) error {
+			return s.Mem.ScanState(storage.Span{From: p.Start()}, f)
 		}
 	}},
 	{name: "state scan begins after its first key", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
+		s.scanState = func(p storage.Span, f func(k, v []byte) error) error {
 			return s.Mem.ScanState(p, func(k, v []byte) error {
 				if bytes.Equal(k, p.From) {
 					return nil
@@ -307,12 +307,12 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "state scan begins at its prefix", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
-			return s.Mem.ScanState(engine.Span{Prefix: p.Prefix}, f)
+		s.scanState = func(p storage.Span, f func(k, v []byte) error) error {
+			return s.Mem.ScanState(storage.Span{Prefix: p.Prefix}, f)
 		}
 	}},
 	{name: "state scan sees later batches", caught: "StateScanSeesOneMoment", wrap: func(s *broken) {
-		s.scanState = func(p engine.Span, f func(k, v []byte) error) error {
+		s.scanState = func(p storage.Span, f func(k, v []byte) error) error {
 			for at := p; ; {
 				var key, value []byte
 				err := s.Mem.ScanState(at, func(k, v []byte) error { key, value = k, v; return errStop })
@@ -327,23 +327,23 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "scan of a span reads to the end", caught: "ScanOfASpan", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
-			return s.Mem.Scan(ctx, engine.Span{From: p.Start()}, started, f)
+		s.scan = func(ctx context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
+			return s.Mem.Scan(ctx, storage.Span{From: p.Start()}, started, f)
 		}
 	}},
 	{name: "scan of a span begins with its bucket", caught: "ScanOfASpan", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
-			return s.Mem.Scan(ctx, engine.Span{Prefix: p.Prefix}, started, f)
+		s.scan = func(ctx context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
+			return s.Mem.Scan(ctx, storage.Span{Prefix: p.Prefix}, started, f)
 		}
 	}},
 	{name: "state scan swallows the error", caught: "StatePrefixScan", wrap: func(s *broken) {
-		s.scanState = func(p engine.Span, f func(k, v []byte) error) error { _ = s.Mem.ScanState(p, f); return nil }
+		s.scanState = func(p storage.Span, f func(k, v []byte) error) error { _ = s.Mem.ScanState(p, f); return nil }
 	}},
 	{name: "buckets in the order of their names", caught: "BucketsInKeyOrder", wrap: func(s *broken) {
-		s.buckets = func(f func(engine.Bucket) error) error {
-			var all []engine.Bucket
-			_ = s.Mem.Buckets(func(b engine.Bucket) error { all = append(all, b); return nil })
-			slices.SortFunc(all, func(a, b engine.Bucket) int { return strings.Compare(a.String(), b.String()) })
+		s.buckets = func(f func(storage.Bucket) error) error {
+			var all []storage.Bucket
+			_ = s.Mem.Buckets(func(b storage.Bucket) error { all = append(all, b); return nil })
+			slices.SortFunc(all, func(a, b storage.Bucket) int { return strings.Compare(a.String(), b.String()) })
 			for _, b := range all {
 				if err := f(b); err != nil {
 					return err
@@ -353,9 +353,9 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "emptied buckets listed", caught: "BucketsInKeyOrder", wrap: func(s *broken) {
-		ever := map[engine.Bucket]int{}
-		s.buckets = func(f func(engine.Bucket) error) error {
-			_ = s.Mem.Buckets(func(b engine.Bucket) error { ever[b]++; return nil })
+		ever := map[storage.Bucket]int{}
+		s.buckets = func(f func(storage.Bucket) error) error {
+			_ = s.Mem.Buckets(func(b storage.Bucket) error { ever[b]++; return nil })
 			for _, b := range sortedBuckets(ever) {
 				if err := f(b); err != nil {
 					return err
@@ -365,9 +365,9 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "buckets found by reading all claims", caught: "BucketsCostsNoScanOfTheClaims", wrap: func(s *broken) {
-		s.buckets = func(f func(engine.Bucket) error) error {
-			last := engine.Bucket{}
-			return s.Mem.Scan(context.Background(), engine.Span{}, func() {}, func(k, _ []byte) error {
+		s.buckets = func(f func(storage.Bucket) error) error {
+			last := storage.Bucket{}
+			return s.Mem.Scan(context.Background(), storage.Span{}, func() {}, func(k, _ []byte) error {
 				if b := bucketOf(k); b != last {
 					last = b
 					return f(b)
@@ -377,7 +377,7 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "scan in no order", caught: "ScanInKeyOrder", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
 			started()
 			s.disk.mu.Lock()
 			claims := maps.Clone(s.history.view.claims)
@@ -391,18 +391,18 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "started not called", caught: "ScanInKeyOrder", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, p engine.Span, _ func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p storage.Span, _ func(), f func(k, v []byte) error) error {
 			return s.Mem.Scan(ctx, p, func() {}, f)
 		}
 	}},
 	{name: "started called late", caught: "ScanSeesOneMoment", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
 			defer started()
 			return s.Mem.Scan(ctx, p, func() {}, f)
 		}
 	}},
 	{name: "scan sees later batches", caught: "ScanSeesOneMoment", wrap: func(s *broken) {
-		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
 			started()
 			last := ""
 			for {
@@ -427,19 +427,19 @@ var mutants = []mutant{
 	}},
 	{name: "scan holds up Apply", caught: "ScanSeesOneMoment", wrap: func(s *broken) {
 		var mu sync.Mutex
-		s.scan = func(ctx context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+		s.scan = func(ctx context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			return s.Mem.Scan(ctx, p, started, f)
 		}
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			return s.Mem.Apply(b)
 		}
 	}},
 	{name: "scan without a context", caught: "ScanStopsWithContext", wrap: func(s *broken) {
-		s.scan = func(_ context.Context, p engine.Span, started func(), f func(k, v []byte) error) error {
+		s.scan = func(_ context.Context, p storage.Span, started func(), f func(k, v []byte) error) error {
 			return s.Mem.Scan(context.Background(), p, started, f)
 		}
 	}},
@@ -458,19 +458,19 @@ var mutants = []mutant{
 	}},
 	{name: "identity made at each open", caught: "IdentitySurvivesReopen", wrap: func(s *broken) {
 		id := randomIdentity()
-		s.identity = func() engine.Identity { return id }
+		s.identity = func() storage.Identity { return id }
 	}},
 	{name: "LastSeq moves", caught: "LastSeqIsWhatOpenFound", wrap: func(s *broken) {
 		s.foundSeq = func() (n uint64) { s.locked(func() { n = s.history.view.lastSeq }); return n }
 	}},
 	{name: "wait confirms before the sync", caught: "WaitedForSurvivesACrash", wrap: func(s *broken) {
-		unconfirmed(s, func(*engine.Batch) bool { return true })
+		unconfirmed(s, func(*storage.Batch) bool { return true })
 	}},
 	{name: "the sync that ends a group left out", caught: "WaitInOrder", wrap: func(s *broken) {
-		unconfirmed(s, func(b *engine.Batch) bool { return b.Seq%10 == 0 })
+		unconfirmed(s, func(b *storage.Batch) bool { return b.Seq%10 == 0 })
 	}},
 	{name: "an empty batch syncs nothing", caught: "WaitForAnEmptyBatchIsDurable", wrap: func(s *broken) {
-		unconfirmed(s, func(b *engine.Batch) bool { return len(b.Claims)+len(b.State)+len(b.Journal) == 0 })
+		unconfirmed(s, func(b *storage.Batch) bool { return len(b.Claims)+len(b.State)+len(b.Journal) == 0 })
 	}},
 	{name: "crash loses a batch in the middle", caught: "CrashKeepsAPrefixOfBatches", harness: onImage(func(m *Mem, i *image, unsynced int) {
 		if unsynced == 100 && len(m.history.pending) > 2 {
@@ -490,19 +490,19 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "wait returns before the last sync", caught: "CrashAtAnyMomentKeepsWhatWasConfirmed", wrap: func(s *broken) {
-		unconfirmed(s, func(b *engine.Batch) bool { return b.Seq%10 != 0 })
+		unconfirmed(s, func(b *storage.Batch) bool { return b.Seq%10 != 0 })
 	}},
 	{name: "what open found is lost by the next crash", caught: "WhatOpenFoundIsDurable", harness: func(h *Harness, d *Disk) {
 		older := map[string]history{}
 		open, clone := h.Open, h.CrashClone
-		h.CrashClone = func(t testing.TB, s engine.Store, dir string, unsynced int) string {
+		h.CrashClone = func(t testing.TB, s storage.Store, dir string, unsynced int) string {
 			to := clone(t, s, dir, unsynced)
 			m := s.(*Mem)
 			pending := slices.Clone(m.history.pending[:m.Unsynced()*unsynced/100])
 			older[to] = history{durable: m.history.durable.clone(), pending: pending}
 			return to
 		}
-		h.Open = func(t testing.TB, dir string) (engine.Store, error) {
+		h.Open = func(t testing.TB, dir string) (storage.Store, error) {
 			s, err := open(t, dir)
 			if o, found := older[dir]; found && err == nil {
 				s.(*Mem).history.durable, s.(*Mem).history.pending = o.durable, o.pending
@@ -511,14 +511,14 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "the end of an old log is read after a new one", caught: "LostBatchNumbersAreUsedAgain", harness: func(h *Harness, d *Disk) {
-		lost := map[string][]*engine.Batch{}
+		lost := map[string][]*storage.Batch{}
 		open, clone := h.Open, h.CrashClone
-		h.CrashClone = func(t testing.TB, s engine.Store, dir string, unsynced int) string {
+		h.CrashClone = func(t testing.TB, s storage.Store, dir string, unsynced int) string {
 			to := clone(t, s, dir, unsynced)
 			lost[to] = slices.Clone(memOf(s).history.pending)
 			return to
 		}
-		h.Open = func(t testing.TB, dir string) (engine.Store, error) {
+		h.Open = func(t testing.TB, dir string) (storage.Store, error) {
 			m, err := open(t, dir)
 			if err != nil {
 				return nil, err
@@ -592,19 +592,19 @@ var mutants = []mutant{
 
 	// Drop.
 	{name: "drop takes the next week", caught: "DropRemovesExactlyTheBuckets", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			for _, b := range buckets {
-				s.locked(func() { s.history.drop([]engine.Bucket{{Scope: b.Scope, Week: b.Week + 1}}) })
+				s.locked(func() { s.history.drop([]storage.Bucket{{Scope: b.Scope, Week: b.Week + 1}}) })
 			}
 			return s.Mem.Drop(buckets)
 		}
 	}},
 	{name: "drop takes the week of all scopes", caught: "DropRemovesExactlyTheBuckets", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			s.locked(func() {
 				for _, b := range sortedBuckets(s.history.view.buckets) {
 					if len(buckets) > 0 && b.Week == buckets[0].Week {
-						s.history.drop([]engine.Bucket{b})
+						s.history.drop([]storage.Bucket{b})
 					}
 				}
 			})
@@ -612,15 +612,15 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "drop leaves the last of several buckets", caught: "DropRemovesExactlyTheBuckets", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error { return s.Mem.Drop(buckets[:(len(buckets)+1)/2]) }
+		s.drop = func(buckets []storage.Bucket) error { return s.Mem.Drop(buckets[:(len(buckets)+1)/2]) }
 	}},
 	{name: "drop leaves the highest id", caught: "DropRemovesExactlyTheBuckets", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			s.locked(func() {
 				for _, b := range buckets {
 					keys := sortedKeys(s.history.view.claims, string(b.AppendPrefix(nil)))
 					for _, k := range keys[:max(0, len(keys)-1)] {
-						gone := engine.ClaimWrite{Key: []byte(k)}
+						gone := storage.ClaimWrite{Key: []byte(k)}
 						s.history.view.setClaim(gone)
 						s.history.durable.setClaim(gone)
 					}
@@ -630,7 +630,7 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "drop takes state along", caught: "DropRemovesExactlyTheBuckets", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			s.locked(func() {
 				for _, b := range buckets {
 					for _, k := range sortedKeys(s.history.view.state, string(b.AppendPrefix(nil))) {
@@ -642,12 +642,12 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "drop takes scopes that begin alike", caught: "DropOfScopesThatBeginAlike", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			s.locked(func() {
 				for _, b := range buckets {
 					for _, other := range sortedBuckets(s.history.view.buckets) {
 						if strings.HasPrefix(other.Scope, b.Scope) && other.Week == b.Week {
-							s.history.drop([]engine.Bucket{other})
+							s.history.drop([]storage.Bucket{other})
 						}
 					}
 				}
@@ -656,16 +656,16 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "drop is not synced", caught: "DropIsDurable", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error { s.locked(func() { s.history.view.drop(buckets) }); return nil }
+		s.drop = func(buckets []storage.Bucket) error { s.locked(func() { s.history.view.drop(buckets) }); return nil }
 	}},
 	{name: "replay brings dropped claims back", caught: "DropIsNotUndoneByAnUnsyncedBatch", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			s.locked(func() { s.history.view.drop(buckets); s.history.durable.drop(buckets) })
 			return nil
 		}
 	}},
 	{name: "second drop fails", caught: "DropTwiceIsHarmless", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			for _, b := range buckets {
 				if s.dropped[b] {
 					return errors.New("it is gone already")
@@ -675,7 +675,7 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "drop loses what is applied beside it", caught: "ApplyDuringDrop", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			var old map[string][]byte
 			s.locked(func() { old = maps.Clone(s.history.view.claims) })
 			time.Sleep(3 * time.Millisecond)
@@ -684,10 +684,10 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "drop writes its neighbour anew", caught: "CrashWithinADropLeavesEachClaimOrNot", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			next := bucket(buckets[0].Scope, buckets[0].Week+1)
 			var durable *contents
-			s.locked(func() { durable = s.history.durable.clone(); s.history.durable.drop([]engine.Bucket{next}) })
+			s.locked(func() { durable = s.history.durable.clone(); s.history.durable.drop([]storage.Bucket{next}) })
 			time.Sleep(5 * time.Millisecond)
 			s.locked(func() { s.history.durable = durable })
 			return s.Mem.Drop(buckets)
@@ -695,7 +695,7 @@ var mutants = []mutant{
 	}},
 	{name: "trim takes the place of a drop", caught: "EverythingBesideMaintenance", wrap: func(s *broken) {
 		dropping := false
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			s.locked(func() { dropping = true })
 			time.Sleep(5 * time.Millisecond)
 			var still bool
@@ -722,25 +722,25 @@ var mutants = []mutant{
 			}
 			return nil
 		}
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			time.Sleep(2 * time.Millisecond)
 			return s.Mem.Drop(buckets)
 		}
 	}},
 	{name: "drop holds up Apply for ever", caught: "ApplyDuringDrop", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error { select {} }
+		s.drop = func(buckets []storage.Bucket) error { select {} }
 	}},
 	{name: "reclaim waits for its context", caught: "ReclaimReturns", wrap: func(s *broken) {
-		s.reclaim = func(ctx context.Context, _ []engine.Bucket) error { <-ctx.Done(); return ctx.Err() }
+		s.reclaim = func(ctx context.Context, _ []storage.Bucket) error { <-ctx.Done(); return ctx.Err() }
 	}},
 	{name: "reclaim takes claims along", caught: "ReclaimReturns", wrap: func(s *broken) {
-		s.reclaim = func(ctx context.Context, _ []engine.Bucket) error {
-			s.locked(func() { s.history.view.drop([]engine.Bucket{bucket("a", week+1)}) })
+		s.reclaim = func(ctx context.Context, _ []storage.Bucket) error {
+			s.locked(func() { s.history.view.drop([]storage.Bucket{bucket("a", week+1)}) })
 			return nil
 		}
 	}},
 	{name: "reclaim ignores its context", caught: "ReclaimStopsWithContext", wrap: func(s *broken) {
-		s.reclaim = func(ctx context.Context, b []engine.Bucket) error {
+		s.reclaim = func(ctx context.Context, b []storage.Bucket) error {
 			if ctx.Err() != nil {
 				select {}
 			}
@@ -748,16 +748,16 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "reclaim of states waits for its context", caught: "ReclaimStateReturns", wrap: func(s *broken) {
-		s.reclaimState = func(ctx context.Context, _ engine.Span) error { <-ctx.Done(); return ctx.Err() }
+		s.reclaimState = func(ctx context.Context, _ storage.Span) error { <-ctx.Done(); return ctx.Err() }
 	}},
 	{name: "reclaim of states takes one along", caught: "ReclaimStateReturns", wrap: func(s *broken) {
-		s.reclaimState = func(context.Context, engine.Span) error {
+		s.reclaimState = func(context.Context, storage.Span) error {
 			s.locked(func() { delete(s.history.view.state, "b/1") })
 			return nil
 		}
 	}},
 	{name: "reclaim of states ignores its context", caught: "ReclaimStateStopsWithContext", wrap: func(s *broken) {
-		s.reclaimState = func(ctx context.Context, span engine.Span) error {
+		s.reclaimState = func(ctx context.Context, span storage.Span) error {
 			if ctx.Err() != nil {
 				select {}
 			}
@@ -765,10 +765,10 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "nothing counted", caught: "UsageFollowsWhatIsWritten", wrap: func(s *broken) {
-		s.usage = func() (engine.Usage, error) { return engine.Usage{}, nil }
+		s.usage = func() (storage.Usage, error) { return storage.Usage{}, nil }
 	}},
 	{name: "sidecars not counted", caught: "UsageFollowsWhatIsWritten", wrap: func(s *broken) {
-		s.usage = func() (engine.Usage, error) {
+		s.usage = func() (storage.Usage, error) {
 			u, err := s.Mem.Usage()
 			for _, b := range s.image.sidecars {
 				u.DiskBytes -= uint64(len(b))
@@ -777,10 +777,10 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "every bucket is as large as all", caught: "BucketBytesTellsFullFromEmpty", wrap: func(s *broken) {
-		s.bucketBytes = func(engine.Bucket) (uint64, error) { u, err := s.Mem.Usage(); return u.DiskBytes, err }
+		s.bucketBytes = func(storage.Bucket) (uint64, error) { u, err := s.Mem.Usage(); return u.DiskBytes, err }
 	}},
 	{name: "no bucket has a size", caught: "BucketBytesTellsFullFromEmpty", wrap: func(s *broken) {
-		s.bucketBytes = func(engine.Bucket) (uint64, error) { return 0, nil }
+		s.bucketBytes = func(storage.Bucket) (uint64, error) { return 0, nil }
 	}},
 
 	// Sidecars.
@@ -921,7 +921,7 @@ var mutants = []mutant{
 	// Open, close, failure.
 	{name: "no lock", caught: "SecondOpenIsErrLocked", harness: func(h *Harness, d *Disk) {
 		open := h.Open
-		h.Open = func(t testing.TB, dir string) (engine.Store, error) {
+		h.Open = func(t testing.TB, dir string) (storage.Store, error) {
 			if i := d.dirs[dir]; i != nil {
 				i.open = false
 			}
@@ -930,7 +930,7 @@ var mutants = []mutant{
 	}},
 	{name: "locked under another name", caught: "SecondOpenIsErrLocked", harness: func(h *Harness, d *Disk) {
 		open := h.Open
-		h.Open = func(t testing.TB, dir string) (engine.Store, error) {
+		h.Open = func(t testing.TB, dir string) (storage.Store, error) {
 			s, err := open(t, dir)
 			if err != nil {
 				err = errors.New("resource temporarily unavailable")
@@ -948,11 +948,11 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "seed is constant", caught: "NewStoresAreDistinct", wrap: func(s *broken) {
-		s.identity = func() engine.Identity { id := s.image.identity; id.Seed = 1; return id }
+		s.identity = func() storage.Identity { id := s.image.identity; id.Seed = 1; return id }
 	}},
 	{name: "newer format opened", caught: "NewerFormatIsRefusedUntouched", harness: func(h *Harness, d *Disk) {
 		open := h.Open
-		h.Open = func(t testing.TB, dir string) (engine.Store, error) {
+		h.Open = func(t testing.TB, dir string) (storage.Store, error) {
 			if i := d.dirs[dir]; i != nil {
 				i.newer = false
 			}
@@ -961,23 +961,23 @@ var mutants = []mutant{
 	}},
 	{name: "newer format refused but touched", caught: "NewerFormatIsRefusedUntouched", harness: func(h *Harness, d *Disk) {
 		open := h.Open
-		h.Open = func(t testing.TB, dir string) (engine.Store, error) {
+		h.Open = func(t testing.TB, dir string) (storage.Store, error) {
 			s, err := open(t, dir)
-			if errors.Is(err, engine.ErrNewerFormat) {
+			if errors.Is(err, storage.ErrNewerFormat) {
 				d.dirs[dir].sidecars["lock"] = []byte("x")
 			}
 			return s, err
 		}
 	}},
 	{name: "wait says nil for a lost write", caught: "FailedWriteConfirmsNothing", wrap: func(s *broken) {
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			wait, err := s.Mem.Apply(b)
 			return func() error { _ = wait(); return nil }, err
 		}
 	}},
 	{name: "waits succeed again after a failure", caught: "FailedWriteConfirmsNothing", wrap: func(s *broken) {
 		failures := 0
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			wait, err := s.Mem.Apply(b)
 			return func() error {
 				err := wait()
@@ -991,13 +991,13 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "the cause is not wrapped", caught: "FailedWriteConfirmsNothing", wrap: func(s *broken) {
-		s.apply = func(b *engine.Batch) (func() error, error) {
+		s.apply = func(b *storage.Batch) (func() error, error) {
 			wait, err := s.Mem.Apply(b)
 			return func() error { return unwrapped(wait()) }, unwrapped(err)
 		}
 	}},
 	{name: "writes after a failure", caught: "PoisonedStoreRefusesToWrite", wrap: func(s *broken) {
-		s.drop = func(b []engine.Bucket) error { _ = s.Mem.Drop(b); return nil }
+		s.drop = func(b []storage.Bucket) error { _ = s.Mem.Drop(b); return nil }
 	}},
 	{name: "sidecars after a failure", caught: "PoisonedStoreRefusesToWrite", wrap: func(s *broken) {
 		s.writeSidecar = func(n string, w func(io.Writer) error) error { _ = s.Mem.WriteSidecar(n, w); return nil }
@@ -1012,13 +1012,13 @@ var mutants = []mutant{
 	}},
 
 	// What only a longer history shows.
-	{name: "every 20th batch loses a removal", caught: "RandomRunAgreesWithAMap", wrap: edit(func(b *engine.Batch) {
+	{name: "every 20th batch loses a removal", caught: "RandomRunAgreesWithAMap", wrap: edit(func(b *storage.Batch) {
 		if b.Seq%20 == 0 {
-			b.Claims = slices.DeleteFunc(b.Claims, func(w engine.ClaimWrite) bool { return w.Record == nil })
+			b.Claims = slices.DeleteFunc(b.Claims, func(w storage.ClaimWrite) bool { return w.Record == nil })
 		}
 	})},
 	{name: "dropped after a trim comes back at the next open", caught: "RandomRunAgreesWithAMap", wrap: func(s *broken) {
-		s.drop = func(buckets []engine.Bucket) error {
+		s.drop = func(buckets []storage.Bucket) error {
 			if s.trimmed == 0 {
 				return s.Mem.Drop(buckets)
 			}
@@ -1077,7 +1077,7 @@ func TestSuiteOnMutant(t *testing.T) {
 		m.harness(&h, disk)
 	} else {
 		open := h.Open
-		h.Open = func(t testing.TB, dir string) (engine.Store, error) {
+		h.Open = func(t testing.TB, dir string) (storage.Store, error) {
 			s, err := open(t, dir)
 			if err != nil {
 				return nil, err

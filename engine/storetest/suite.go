@@ -2,7 +2,7 @@ package storetest
 
 import "testing"
 
-// Run checks that the store which h opens keeps the contract of [engine.Store]. Each subtest's name
+// Run checks that the store which h opens keeps the contract of [storage.Store]. Each subtest's name
 // is the fact that it checks. The random run takes its seed from -rapid.seed and prints it when it
 // fails; the others have none.
 func Run(t *testing.T, h Harness) {

@@ -4,33 +4,35 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // week is some week; its neighbours are week-1 and week+1.
 const week weekbucket.Week = 105684
 
-func bucket(scope string, w weekbucket.Week) engine.Bucket {
-	return engine.Bucket{Scope: scope, Week: w}
+func bucket(scope string, w weekbucket.Week) storage.Bucket {
+	return storage.Bucket{Scope: scope, Week: w}
 }
 
-func key(b engine.Bucket, id string) []byte { return b.AppendKey(nil, []byte(id)) }
+func key(b storage.Bucket, id string) []byte { return b.AppendKey(nil, []byte(id)) }
 
-func claim(b engine.Bucket, id, record string) engine.ClaimWrite {
-	return engine.ClaimWrite{Key: key(b, id), Record: []byte(record)}
+func claim(b storage.Bucket, id, record string) storage.ClaimWrite {
+	return storage.ClaimWrite{Key: key(b, id), Record: []byte(record)}
 }
 
-func unclaim(b engine.Bucket, id string) engine.ClaimWrite { return engine.ClaimWrite{Key: key(b, id)} }
-
-func set(key, value string) engine.StateWrite {
-	return engine.StateWrite{Key: []byte(key), Value: []byte(value)}
+func unclaim(b storage.Bucket, id string) storage.ClaimWrite {
+	return storage.ClaimWrite{Key: key(b, id)}
 }
 
-func unset(key string) engine.StateWrite { return engine.StateWrite{Key: []byte(key)} }
+func set(key, value string) storage.StateWrite {
+	return storage.StateWrite{Key: []byte(key), Value: []byte(value)}
+}
+
+func unset(key string) storage.StateWrite { return storage.StateWrite{Key: []byte(key)} }
 
 // numbered returns claims with the ids from-to, every one with a record of its own.
-func numbered(b engine.Bucket, from, to int) (claims []engine.ClaimWrite) {
+func numbered(b storage.Bucket, from, to int) (claims []storage.ClaimWrite) {
 	for i := from; i < to; i++ {
 		claims = append(claims, claim(b, fmt.Sprintf("id-%06d", i), fmt.Sprintf("%v %d", b, i)))
 	}
@@ -48,12 +50,12 @@ func noise(seed uint64, n int) []byte {
 }
 
 // noisy returns n claims with ids and records that do not compress, of about 120 bytes each.
-func noisy(b engine.Bucket, seed uint64, n int) (claims []engine.ClaimWrite) {
+func noisy(b storage.Bucket, seed uint64, n int) (claims []storage.ClaimWrite) {
 	bytes := noise(seed, n*100)
 	for i := range n {
 		part := bytes[i*100 : (i+1)*100]
 		id := append([]byte(fmt.Sprintf("%08x", i)), part[:20]...)
-		claims = append(claims, engine.ClaimWrite{Key: b.AppendKey(nil, id), Record: part[20:]})
+		claims = append(claims, storage.ClaimWrite{Key: b.AppendKey(nil, id), Record: part[20:]})
 	}
 	return claims
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -20,7 +21,7 @@ func TestANoticeThatIsSentTwiceIsShownOnce(t *testing.T) {
 		return &kgo.Record{Topic: topic, Value: []byte(text), Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}}
 	}
 	b.Produce(t, notice("1", "rain"), notice("2", "sun"), notice("1", "rain"), notice("3", "snow"))
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

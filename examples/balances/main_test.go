@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -92,7 +92,7 @@ type served struct {
 // serve runs a service on a store in memory until stop is called.
 func serve(t *testing.T, c config) (s served, stop func()) {
 	t.Helper()
-	service, err := newService(storetest.NewMem(engine.Identity{}), c)
+	service, err := newService(storetest.NewMem(storage.Identity{}), c)
 	if err != nil {
 		t.Fatal(err)
 	}

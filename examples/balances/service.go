@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/telemetry"
@@ -43,7 +44,7 @@ type config struct {
 // newService opens the engine on a store, which the service owns from then on, and wires up the
 // telemetry: the engine's own (telemetry), the adapter's (Options.Telemetry), and the client's
 // (kprom, kotel, kslog).
-func newService(store engine.Store, c config) (s *service, err error) {
+func newService(store storage.Store, c config) (s *service, err error) {
 	s = &service{registry: prometheus.NewRegistry(), accounts: accounts{c.traces.Tracer("balances")}}
 	defer func() {
 		if err != nil {

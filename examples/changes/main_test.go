@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/versions"
@@ -61,7 +62,7 @@ func TestTheCopyFollowsTheTable(t *testing.T) {
 		event(topic, "c", "4", 150, "dora"), // the last one
 	}
 	b.Produce(t, append(first, again...)...)
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -33,7 +34,7 @@ func TestAnEventIsTheSameInBothModes(t *testing.T) {
 	other := &kgo.Record{Topic: topic, Value: []byte("no event")}
 	b.Produce(t, binary("/house/1", "1"), structured, other, binary("/house/2", "1"), binary("/house/2", "1"))
 
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -24,7 +25,7 @@ func TestEachPaymentHasOneReceiptAndOneReminder(t *testing.T) {
 		}
 	}
 	b.Produce(t, payment("1", "10"), payment("1", "10"), payment("2", "5"))
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter"
@@ -24,7 +25,7 @@ func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
 		return &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte("v" + id), Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}}
 	}
 	b.Produce(t, event("1"), event("2"), event("3"), &kgo.Record{Topic: letters, Value: []byte("no letter")})
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -20,7 +21,7 @@ func TestEachTextIsCountedOnce(t *testing.T) {
 		return &kgo.Record{Topic: topic, Value: []byte(text), Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}}
 	}
 	b.Produce(t, text("1", "to be or"), text("1", "to be or"), text("2", "\xff"), text("3", "not to be"))
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/grpcidempotency"
 )
 
 // A service that books payments, and a client that sends one of them twice.
 func Example() {
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{RetentionWeeks: 5}) // a service opens engine/bolt or engine/pebble
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: 5}) // a service opens engine/bolt or engine/pebble
 	if err != nil {
 		log.Fatal(err)
 	}

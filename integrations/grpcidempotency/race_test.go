@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/grpcidempotency"
 )
@@ -33,7 +34,7 @@ func TestThousandRacersRunOnce(t *testing.T) {
 
 func TestPowerCutBeforeTheReplyIsTakenOverByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		var after *storetest.Mem
 		dying := newServer(t, open(t, m, nil), grpcidempotency.Options{}, func(context.Context, any) (any, error) {
 			after = m.Crash() // the work is done, its reply is not kept
@@ -79,7 +80,7 @@ func TestLostLeaseCancelsTheHandlerAndDropsItsReply(t *testing.T) {
 		clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		var s *server
 		runs := 0
-		s = newServer(t, open(t, storetest.NewMem(engine.Identity{}), clock), grpcidempotency.Options{Clock: clock, FailOpen: true},
+		s = newServer(t, open(t, storetest.NewMem(storage.Identity{}), clock), grpcidempotency.Options{Clock: clock, FailOpen: true},
 			func(ctx context.Context, _ any) (any, error) {
 				if runs++; runs > 1 {
 					return reply("second"), nil

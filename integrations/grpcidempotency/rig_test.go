@@ -19,13 +19,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/grpcidempotency"
 )
 
 const method = "/grpc.testing.TestService/UnaryCall"
 
-func open(t *testing.T, store engine.Store, clock func() time.Time) *engine.Engine {
+func open(t *testing.T, store storage.Store, clock func() time.Time) *engine.Engine {
 	t.Helper()
 	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 5, ExpectedPerWeek: 1000, Clock: clock})
 	if err != nil {
@@ -37,7 +38,7 @@ func open(t *testing.T, store engine.Store, clock func() time.Time) *engine.Engi
 
 func inMemory(t *testing.T) *engine.Engine {
 	t.Helper()
-	return open(t, storetest.NewMem(engine.Identity{}), nil)
+	return open(t, storetest.NewMem(storage.Identity{}), nil)
 }
 
 // A server calls a handler behind the interceptor as gRPC does, without a network.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/grpcidempotency"
 	"github.com/hapax-dev/hapax/listener"
@@ -121,7 +122,7 @@ func TestReplaysAreEqualAlsoAfterAPowerCut(t *testing.T) {
 		"status":      {nil, detailed.Err()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, runs := storetest.NewMem(engine.Identity{}), 0
+			m, runs := storetest.NewMem(storage.Identity{}), 0
 			handle := func(context.Context, any) (any, error) { runs++; return c.reply, c.err }
 			ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpcidempotency.KeyHeader, "k"))
 			info := &grpc.UnaryServerInfo{FullMethod: method}
@@ -258,7 +259,7 @@ func TestStoreFailure(t *testing.T) {
 		"finish, open":   {true, true, "run 1", codes.OK, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := storetest.NewMem(engine.Identity{})
+			m := storetest.NewMem(storage.Identity{})
 			handle, runs := counting()
 			s := newServer(t, open(t, m, nil), grpcidempotency.Options{FailOpen: c.open}, func(ctx context.Context, req any) (any, error) {
 				if c.inHandler {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/watermilldedup"
 	"github.com/hapax-dev/hapax/listener"
@@ -25,8 +26,8 @@ import (
 
 // Thirty messages are sent three times each, at the same time; the first ten attempts fail.
 func TestRouterHandlesEachMessageOnce(t *testing.T) {
-	for name, store := range map[string]engine.Store{
-		"memory": storetest.NewMem(engine.Identity{}),
+	for name, store := range map[string]storage.Store{
+		"memory": storetest.NewMem(storage.Identity{}),
 		"bbolt":  must(bolt.Open(filepath.Join(t.TempDir(), "keys"), bolt.Options{})),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +104,7 @@ func deliver(h message.HandlerFunc, uuid string) ([]*message.Message, error) {
 
 func TestPowerCutBeforeTheClaimIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		var after *storetest.Mem
 		dying := dedup(t, open(t, m), nil)(func(*message.Message) ([]*message.Message, error) {
 			after = m.Crash()
@@ -152,7 +153,7 @@ func race(t *testing.T, h message.HandlerFunc, n int) {
 }
 
 func TestPowerCutAfterTheHandlerSucceeded(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	handle, calls := answering(0)
 	first, err := deliver(dedup(t, open(t, m), nil)(handle), "a")
 	if err != nil {
@@ -193,7 +194,7 @@ func TestAMessageThatIsBeingHandledIsNackedAfterTheDelay(t *testing.T) {
 func TestTheMessagesContextEndsWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
-		eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{
+		eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{
 			Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 		})
 		if err != nil {

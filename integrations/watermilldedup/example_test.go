@@ -11,13 +11,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/watermilldedup"
 )
 
 // A router whose topic delivers one payment twice.
 func Example() {
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
 	if err != nil {
 		log.Fatal(err)
 	}

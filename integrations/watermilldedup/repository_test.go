@@ -11,12 +11,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/watermilldedup"
 )
 
-func repository(t *testing.T, store engine.Store) *watermilldedup.Repository {
+func repository(t *testing.T, store storage.Store) *watermilldedup.Repository {
 	t.Helper()
 	r, err := watermilldedup.NewRepository(open(t, store), "repository", time.Hour)
 	if err != nil {
@@ -27,7 +27,7 @@ func repository(t *testing.T, store engine.Store) *watermilldedup.Repository {
 
 func TestOneOfManyRacersIsToldThatAKeyIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		r := repository(t, m)
 		for range 2 {
 			var racers sync.WaitGroup
@@ -56,7 +56,7 @@ func TestOneOfManyRacersIsToldThatAKeyIsNew(t *testing.T) {
 }
 
 func TestARepositoryWhoseStoreFailsSaysSo(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	r := repository(t, m)
 	m.Crash()
 	if duplicate, err := r.IsDuplicate(context.Background(), "k"); duplicate || err == nil {
@@ -68,7 +68,7 @@ func TestARepositoryWhoseStoreFailsSaysSo(t *testing.T) {
 // handled of 20 messages whose first attempt fails.
 func TestDeduplicatorLosesWhatFailsAndNewDoesNot(t *testing.T) {
 	watermills := &middleware.Deduplicator{
-		KeyFactory: watermilldedup.UUID, Repository: repository(t, storetest.NewMem(engine.Identity{})), Timeout: time.Minute,
+		KeyFactory: watermilldedup.UUID, Repository: repository(t, storetest.NewMem(storage.Identity{})), Timeout: time.Minute,
 	}
 	for name, c := range map[string]struct {
 		middleware message.HandlerMiddleware

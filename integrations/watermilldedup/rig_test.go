@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/watermilldedup"
 )
@@ -21,7 +22,7 @@ var errHandler = errors.New("the handler failed")
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func open(t *testing.T, store engine.Store) *engine.Engine {
+func open(t *testing.T, store storage.Store) *engine.Engine {
 	t.Helper()
 	eng, err := engine.Open(store, engine.Options{ExpectedPerWeek: 1000})
 	if err != nil {
@@ -33,7 +34,7 @@ func open(t *testing.T, store engine.Store) *engine.Engine {
 
 func inMemory(t *testing.T) *engine.Engine {
 	t.Helper()
-	return open(t, storetest.NewMem(engine.Identity{}))
+	return open(t, storetest.NewMem(storage.Identity{}))
 }
 
 // dedup makes the middleware; change may be nil.

@@ -21,7 +21,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
 	"github.com/hapax-dev/hapax/engine/pebble"
-	"github.com/hapax-dev/hapax/internal/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -32,9 +33,9 @@ import (
 //	go test ./internal/compat -run TestGoldenStores -write-golden
 var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format, where there are none")
 
-var goldenKinds = map[string]func(dir string) (engine.Store, error){
-	"pebble": func(dir string) (engine.Store, error) { return pebble.Open(dir, pebble.Options{CacheBytes: 1 << 20}) },
-	"bolt":   func(dir string) (engine.Store, error) { return bolt.Open(dir, bolt.Options{}) },
+var goldenKinds = map[string]func(dir string) (storage.Store, error){
+	"pebble": func(dir string) (storage.Store, error) { return pebble.Open(dir, pebble.Options{CacheBytes: 1 << 20}) },
+	"bolt":   func(dir string) (storage.Store, error) { return bolt.Open(dir, bolt.Options{}) },
 }
 
 // goldenFormats are the formats that this build writes.
@@ -75,7 +76,7 @@ func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
 				dir := copyOfGolden(t, goldenFormats[kind], kind)
 				raiseFormat(t, filepath.Join(dir, sidecar.IdentityName), more)
 				before := filesOf(t, dir)
-				if _, err := open(dir); !errors.Is(err, engine.ErrNewerFormat) {
+				if _, err := open(dir); !errors.Is(err, storage.ErrNewerFormat) {
 					t.Fatalf("opening it: %v", err)
 				}
 				if !maps.Equal(filesOf(t, dir), before) {
@@ -96,7 +97,7 @@ func TestAnOlderFormatStaysUntilTheFirstClaim(t *testing.T) {
 	}
 }
 
-func checkRaised(t *testing.T, kind string, older int, open func(dir string) (engine.Store, error)) {
+func checkRaised(t *testing.T, kind string, older int, open func(dir string) (storage.Store, error)) {
 	dir := copyOfGolden(t, older, kind)
 	formatIs := func(want int) {
 		t.Helper()
@@ -183,7 +184,7 @@ func goldenEvent(t *testing.T, scope string, week, i int) engine.Event {
 
 // writeGoldenStore writes a store in two lives, so that there are two snapshots and the journal was
 // trimmed.
-func writeGoldenStore(t *testing.T, dir string, open func(string) (engine.Store, error)) {
+func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store, error)) {
 	t.Helper()
 	if _, err := os.Stat(dir); err == nil {
 		t.Logf("%s is there and stays", dir)
@@ -346,7 +347,7 @@ func checkGoldenClaims(t *testing.T, e *engine.Engine) {
 	}
 }
 
-func openGolden(t *testing.T, dir string, open func(string) (engine.Store, error)) *engine.Engine {
+func openGolden(t *testing.T, dir string, open func(string) (storage.Store, error)) *engine.Engine {
 	t.Helper()
 	s, err := open(dir)
 	if err != nil {

@@ -75,8 +75,8 @@ type Failure struct {
 type Issuer struct {
 	Group       string   // the consumer group
 	Scope       string   // of the claims
-	Store       [16]byte // engine.Identity.UUID
-	Incarnation uint64   // engine.Identity.Incarnation
+	Store       [16]byte // storage.Identity.UUID
+	Incarnation uint64   // storage.Identity.Incarnation
 	// Secret authenticates the letters; it never leaves the store. A replay of a letter that was
 	// made without a secret reopens no claim.
 	Secret []byte

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -58,7 +59,7 @@ func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bu
 
 func openEngine(t *testing.T) *engine.Engine {
 	t.Helper()
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{
 		RetentionWeeks: 10, Clock: func() time.Time { return aTime.Add(31 * 24 * time.Hour) }, // when letters are sent back
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 	"github.com/hapax-dev/hapax/kafkaadapter/seen"
@@ -37,7 +38,7 @@ func Example() {
 		}
 	}
 
-	eng, err := engine.Open(storetest.NewMem(engine.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
 	if err != nil {
 		log.Fatal(err)
 	}

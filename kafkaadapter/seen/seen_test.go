@@ -16,6 +16,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
@@ -24,7 +25,7 @@ import (
 
 var ctx = context.Background()
 
-func open(t *testing.T, store engine.Store) *engine.Engine {
+func open(t *testing.T, store storage.Store) *engine.Engine {
 	t.Helper()
 	eng, err := engine.Open(store, engine.Options{ExpectedPerWeek: 1000})
 	if err != nil {
@@ -81,9 +82,9 @@ func wantUnseen(t *testing.T, f *seen.Filter, fetches kgo.Fetches, want ...int64
 }
 
 func TestEachEventIsReturnedOnce(t *testing.T) {
-	for name, store := range map[string]func(t *testing.T) engine.Store{
-		"memory": func(*testing.T) engine.Store { return storetest.NewMem(engine.Identity{}) },
-		"bbolt": func(t *testing.T) engine.Store {
+	for name, store := range map[string]func(t *testing.T) storage.Store{
+		"memory": func(*testing.T) storage.Store { return storetest.NewMem(storage.Identity{}) },
+		"bbolt": func(t *testing.T) storage.Store {
 			s, err := bolt.Open(filepath.Join(t.TempDir(), "claims"), bolt.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +104,7 @@ func TestEachEventIsReturnedOnce(t *testing.T) {
 }
 
 func TestClaimTellsOfEachRecord(t *testing.T) {
-	f := filter(t, open(t, storetest.NewMem(engine.Identity{})), seen.Options{Identify: identify.Rules{NoPosition: true}})
+	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{Identify: identify.Rules{NoPosition: true}})
 	claims, err := f.Claim(ctx, fetch("a", "", "a"))
 	if err != nil || len(claims) != 3 {
 		t.Fatal(claims, err)
@@ -121,7 +122,7 @@ func TestClaimTellsOfEachRecord(t *testing.T) {
 
 func TestReleasedEventsAreReturnedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMem(engine.Identity{})
+		m := storetest.NewMem(storage.Identity{})
 		f := filter(t, open(t, m), seen.Options{})
 		wantUnseen(t, f, fetch("a"), 0)
 		claims, err := f.Claim(ctx, fetch("a", "b", "c"))
@@ -144,7 +145,7 @@ func TestReleasedEventsAreReturnedAgain(t *testing.T) {
 }
 
 func TestManyReleases(t *testing.T) {
-	f := filter(t, open(t, storetest.NewMem(engine.Identity{})), seen.Options{})
+	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{})
 	ids := make([]string, 10_000)
 	for i := range ids {
 		ids[i] = fmt.Sprint(i)
@@ -163,7 +164,7 @@ func TestManyReleases(t *testing.T) {
 
 // An event that a transaction holds is neither new nor seen.
 func TestAnErrorReleasesTheOtherClaims(t *testing.T) {
-	eng := open(t, storetest.NewMem(engine.Identity{}))
+	eng := open(t, storetest.NewMem(storage.Identity{}))
 	f := filter(t, eng, seen.Options{})
 	fetches := fetch("a", "held", "b")
 	err := eng.Update(ctx, func(tx *engine.Tx) error {
@@ -183,7 +184,7 @@ func TestAnErrorReleasesTheOtherClaims(t *testing.T) {
 }
 
 func TestRecordsThatCannotBeJudged(t *testing.T) {
-	eng := open(t, storetest.NewMem(engine.Identity{}))
+	eng := open(t, storetest.NewMem(storage.Identity{}))
 	fetches := fetch("a", "old", "new", "", strings.Repeat("x", 2000))
 	fetches[0].Topics[0].Partitions[0].Records[1].Timestamp = time.Now().Add(-365 * 24 * time.Hour)
 	fetches[0].Topics[0].Partitions[0].Records[2].Timestamp = time.Now().Add(365 * 24 * time.Hour)
@@ -206,7 +207,7 @@ func TestRecordsThatCannotBeJudged(t *testing.T) {
 }
 
 func TestStoreFailure(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	f := filter(t, open(t, m), seen.Options{Reject: func(c seen.Claim) { t.Error(c.Err()) }})
 	m.Crash()
 	if records, err := f.Unseen(ctx, fetch("a")); err == nil || len(records) > 0 {
@@ -214,7 +215,7 @@ func TestStoreFailure(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	f = filter(t, open(t, storetest.NewMem(engine.Identity{})), seen.Options{})
+	f = filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{})
 	if records, err := f.Unseen(canceled, fetch("a")); !errors.Is(err, context.Canceled) || len(records) > 0 {
 		t.Errorf("%v, %v", records, err)
 	}
@@ -222,7 +223,7 @@ func TestStoreFailure(t *testing.T) {
 
 func TestAWindowEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := filter(t, open(t, storetest.NewMem(engine.Identity{})), seen.Options{Window: time.Hour})
+		f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{Window: time.Hour})
 		wantUnseen(t, f, fetch("a"), 0)
 		time.Sleep(time.Hour - time.Millisecond)
 		wantUnseen(t, f, fetch("a"))
@@ -232,7 +233,7 @@ func TestAWindowEnds(t *testing.T) {
 }
 
 func TestRacersGetEachEventOnce(t *testing.T) {
-	f := filter(t, open(t, storetest.NewMem(engine.Identity{})), seen.Options{})
+	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{})
 	ids := make([]string, 500)
 	for i := range ids {
 		ids[i] = fmt.Sprint(i)
@@ -267,7 +268,7 @@ func TestRacersGetEachEventOnce(t *testing.T) {
 // The power is cut before each write and each sync of an Unseen, and after it; what it returned is
 // not returned again.
 func TestWhatWasReturnedIsNotReturnedAgainAfterAPowerCut(t *testing.T) {
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	f := filter(t, open(t, m), seen.Options{})
 	var after []*storetest.Mem
 	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait} {
@@ -302,7 +303,7 @@ func TestConsumerOfABroker(t *testing.T) {
 		})
 	}
 	b.Produce(t, records...)
-	f := filter(t, open(t, storetest.NewMem(engine.Identity{})), seen.Options{})
+	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{})
 	times := map[string]int{}
 	for _, until := range []int{100, 600} {
 		client := b.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -335,7 +336,7 @@ func TestConsumerOfABroker(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	eng := open(t, storetest.NewMem(engine.Identity{}))
+	eng := open(t, storetest.NewMem(storage.Identity{}))
 	for name, o := range map[string]seen.Options{
 		"no scope": {},
 		"window":   {Scope: "s", Window: -1},

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // An audit compares what a store holds with what the world knows, before a consumer runs on it. It
@@ -14,7 +15,7 @@ import (
 type audit struct {
 	w     *world
 	eng   *engine.Engine
-	store engine.Store
+	store storage.Store
 	off   *atomic.Bool
 
 	offsets [partitions]int64
@@ -24,7 +25,7 @@ type audit struct {
 
 // A claim is what the audit has found in the store.
 type claim struct {
-	bucket engine.Bucket
+	bucket storage.Bucket
 	state  engine.State
 }
 
@@ -70,8 +71,8 @@ func (a *audit) checkCalls() {
 
 func (a *audit) readClaims() error {
 	a.claims = make(map[string]claim)
-	return a.store.Scan(context.Background(), engine.Span{}, func() {}, func(key, record []byte) error {
-		bucket, id, err := engine.ParseKey(key)
+	return a.store.Scan(context.Background(), storage.Span{}, func() {}, func(key, record []byte) error {
+		bucket, id, err := storage.ParseKey(key)
 		if err != nil {
 			return err
 		}
@@ -127,7 +128,7 @@ func (a *audit) readCounts() error {
 func (a *audit) scan(prefix string, fn func(name string, n int64) error) error {
 	const hostKind = 'h' // the first byte of the keys under which the engine keeps those of the host
 	whole := append([]byte{hostKind}, prefix...)
-	return a.store.ScanState(engine.Span{Prefix: whole}, func(key, value []byte) error {
+	return a.store.ScanState(storage.Span{Prefix: whole}, func(key, value []byte) error {
 		return fn(string(key[len(whole):]), number(value))
 	})
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
 // A disk is what stays when a machine ends.
 type disk interface {
 	// open opens the store that is on the disk. The power is cut inside the store, if the disk can.
-	open(p *power) (engine.Store, error)
+	open(p *power) (storage.Store, error)
 	// crash is the disk that a power cut at this moment leaves, with so many percent of what is not
 	// synced. The store that is open goes on, on a disk that nobody will look at again.
 	crash(keep int, rng *rand.Rand) disk
@@ -30,8 +30,8 @@ const memDir = "mem"
 
 func newMemDisk() *memDisk { return &memDisk{disk: storetest.NewDisk()} }
 
-func (d *memDisk) open(*power) (_ engine.Store, err error) {
-	d.mem, err = d.disk.Open(memDir, engine.Identity{})
+func (d *memDisk) open(*power) (_ storage.Store, err error) {
+	d.mem, err = d.disk.Open(memDir, storage.Identity{})
 	return d.mem, err
 }
 
@@ -48,7 +48,7 @@ type pebbleDisk struct{ fs *vfs.MemFS }
 
 func newPebbleDisk() *pebbleDisk { return &pebbleDisk{vfs.NewCrashableMem()} }
 
-func (d *pebbleDisk) open(p *power) (engine.Store, error) {
+func (d *pebbleDisk) open(p *power) (storage.Store, error) {
 	o := pebble.Options{FS: errorfs.Wrap(d.fs, ticker{p}), CacheBytes: 64 << 10, MemTableBytes: 64 << 10, SmallTables: true}
 	return pebble.Open("store", o)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
@@ -157,7 +158,7 @@ func (b *member) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Re
 // takes claims back, and no member writes for a partition that it was told is gone. A busy machine
 // may tell it before the store has given the partition up (Timeouts.Drain), so that the latter is
 // looked at in virtual time.
-func (m *machine) watch(batch *engine.Batch) {
+func (m *machine) watch(batch *storage.Batch) {
 	w := m.w
 	if w.atMostOnce {
 		return

@@ -7,22 +7,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/twmb/franz-go/pkg/kfake"
-
-	"github.com/hapax-dev/hapax/engine"
 )
 
-// A store is an engine.Store on a machine whose power can be cut: from then on it refuses
+// A store is an storage.Store on a machine whose power can be cut: from then on it refuses
 // everything.
 type store struct {
-	engine.Store
+	storage.Store
 	p        *power
 	slow     func() time.Duration // how long a sync takes
 	promised *atomic.Uint64       // the newest batch whose wait has returned
-	watch    func(*engine.Batch)
+	watch    func(*storage.Batch)
 }
 
-func (s *store) Apply(b *engine.Batch) (wait func() error, err error) {
+func (s *store) Apply(b *storage.Batch) (wait func() error, err error) {
 	if !s.p.tick(atApply) {
 		return nil, errPower
 	}
@@ -78,14 +77,14 @@ func (s *store) State(key []byte) (value []byte, found bool, err error) {
 	return s.Store.State(key)
 }
 
-func (s *store) ScanState(span engine.Span, fn func(key, value []byte) error) error {
+func (s *store) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	if err := s.live(); err != nil {
 		return err
 	}
 	return s.Store.ScanState(span, fn)
 }
 
-func (s *store) Scan(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+func (s *store) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	if err := s.live(); err != nil {
 		return err
 	}
@@ -127,17 +126,17 @@ type mutation struct {
 }
 
 // A mutant breaks a rule of the protocol between the engine and the disk.
-type mutant func(engine.Store) engine.Store
+type mutant func(storage.Store) storage.Store
 
 // noSync tells that batches are durable which are not: their syncs lag behind.
-func noSync(s engine.Store) engine.Store { return &unsynced{Store: s} }
+func noSync(s storage.Store) storage.Store { return &unsynced{Store: s} }
 
 type unsynced struct {
-	engine.Store
+	storage.Store
 	behind []func() error // Apply is called by one goroutine at a time
 }
 
-func (s *unsynced) Apply(b *engine.Batch) (wait func() error, err error) {
+func (s *unsynced) Apply(b *storage.Batch) (wait func() error, err error) {
 	const lag = 5
 	wait, err = s.Store.Apply(b)
 	if err != nil {
@@ -154,19 +153,19 @@ func (s *unsynced) Apply(b *engine.Batch) (wait func() error, err error) {
 }
 
 // offsetFirst writes the offsets of a batch in a batch of their own, before the rest.
-func offsetFirst(s engine.Store) engine.Store { return &split{Store: s} }
+func offsetFirst(s storage.Store) storage.Store { return &split{Store: s} }
 
 type split struct {
-	engine.Store
+	storage.Store
 	extra uint64 // how many batches more there are than the engine knows
 }
 
 // offsetKind is the first byte of the keys under which the engine keeps offsets.
 const offsetKind = 'o'
 
-func (s *split) Apply(b *engine.Batch) (wait func() error, err error) {
-	first := new(engine.Batch)
-	rest := &engine.Batch{Claims: b.Claims, Journal: b.Journal}
+func (s *split) Apply(b *storage.Batch) (wait func() error, err error) {
+	first := new(storage.Batch)
+	rest := &storage.Batch{Claims: b.Claims, Journal: b.Journal}
 	for _, w := range b.State {
 		if w.Key[0] == offsetKind {
 			first.State = append(first.State, w)

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // IdentityName is the file that makes a directory a store. It is written last when a store is
@@ -63,7 +63,7 @@ func (k Kind) String() string {
 }
 
 // WriteIdentity makes dir a store of the given kind, durably.
-func WriteIdentity(fsys FS, dir string, kind Kind, id engine.Identity) error {
+func WriteIdentity(fsys FS, dir string, kind Kind, id storage.Identity) error {
 	return Write(fsys, dir, IdentityName, func(w io.Writer) error {
 		_, err := w.Write(encodeIdentity(kind, id))
 		return err
@@ -71,19 +71,19 @@ func WriteIdentity(fsys FS, dir string, kind Kind, id engine.Identity) error {
 }
 
 // ReadIdentity reads what WriteIdentity wrote. It returns fs.ErrNotExist if dir holds no store,
-// engine.ErrNewerFormat if a newer build wrote it, engine.ErrForeign if it is a store of another
-// kind, engine.ErrDamaged if it cannot be trusted. It changes nothing.
-func ReadIdentity(fsys FS, dir string, kind Kind) (engine.Identity, error) {
+// storage.ErrNewerFormat if a newer build wrote it, storage.ErrForeign if it is a store of another
+// kind, storage.ErrDamaged if it cannot be trusted. It changes nothing.
+func ReadIdentity(fsys FS, dir string, kind Kind) (storage.Identity, error) {
 	b, err := fsys.ReadFile(filepath.Join(dir, IdentityName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return engine.Identity{}, err
+		return storage.Identity{}, err
 	}
 	if err != nil {
-		return engine.Identity{}, fmt.Errorf("hapax: reading %s: %w", IdentityName, err)
+		return storage.Identity{}, fmt.Errorf("hapax: reading %s: %w", IdentityName, err)
 	}
 	id, err := decodeIdentity(b, kind)
 	if err != nil {
-		return engine.Identity{}, fmt.Errorf("hapax: %s in %s: %w", IdentityName, dir, err)
+		return storage.Identity{}, fmt.Errorf("hapax: %s in %s: %w", IdentityName, dir, err)
 	}
 	return id, nil
 }
@@ -95,12 +95,12 @@ func ReadFormat(fsys FS, dir string) (uint32, error) {
 		return 0, fmt.Errorf("hapax: reading %s: %w", IdentityName, err)
 	}
 	if len(b) < identitySize {
-		return 0, fmt.Errorf("hapax: %s in %s: %w", IdentityName, dir, engine.ErrDamaged)
+		return 0, fmt.Errorf("hapax: %s in %s: %w", IdentityName, dir, storage.ErrDamaged)
 	}
 	return binary.BigEndian.Uint32(b[8:]), nil
 }
 
-func encodeIdentity(kind Kind, id engine.Identity) []byte {
+func encodeIdentity(kind Kind, id storage.Identity) []byte {
 	b := make([]byte, 0, identitySize+4)
 	b = append(b, magic...)
 	b = binary.BigEndian.AppendUint32(b, kind.Format())
@@ -111,27 +111,27 @@ func encodeIdentity(kind Kind, id engine.Identity) []byte {
 	return Seal(b)
 }
 
-func decodeIdentity(b []byte, kind Kind) (engine.Identity, error) {
+func decodeIdentity(b []byte, kind Kind) (storage.Identity, error) {
 	body, err := Unseal(b)
 	if err != nil {
-		return engine.Identity{}, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
+		return storage.Identity{}, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
 	if len(body) < identitySize || string(body[:8]) != magic {
-		return engine.Identity{}, engine.ErrForeign
+		return storage.Identity{}, storage.ErrForeign
 	}
 	format, got := binary.BigEndian.Uint32(body[8:]), Kind(body[12])
-	foreign := fmt.Errorf("%w: it is a %s store, not %s", engine.ErrForeign, got, kind)
+	foreign := fmt.Errorf("%w: it is a %s store, not %s", storage.ErrForeign, got, kind)
 	switch {
 	case got != kind && len(body) == identitySize && format > 0 && format <= got.Format():
-		return engine.Identity{}, foreign
+		return storage.Identity{}, foreign
 	case format > kind.Format(): // what stands behind it may mean anything
-		return engine.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", engine.ErrNewerFormat, format, kind.Format())
+		return storage.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", storage.ErrNewerFormat, format, kind.Format())
 	case format == 0 || len(body) != identitySize:
-		return engine.Identity{}, fmt.Errorf("%w: format %d with %d bytes", engine.ErrDamaged, format, len(body))
+		return storage.Identity{}, fmt.Errorf("%w: format %d with %d bytes", storage.ErrDamaged, format, len(body))
 	case got != kind:
-		return engine.Identity{}, foreign
+		return storage.Identity{}, foreign
 	}
-	id := engine.Identity{
+	id := storage.Identity{
 		Incarnation: binary.BigEndian.Uint64(body[29:]),
 		Seed:        binary.BigEndian.Uint64(body[37:]),
 	}

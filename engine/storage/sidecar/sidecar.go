@@ -61,8 +61,7 @@ func Remove(fsys FS, dir, name string) error {
 	return fsys.SyncDir(dir)
 }
 
-// ErrChecksum says that a sealed file's content is not what was written.
-var ErrChecksum = errors.New("checksum mismatch")
+var errChecksum = errors.New("checksum mismatch")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -71,11 +70,11 @@ func Seal(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// Unseal returns what was sealed, or ErrChecksum.
+// Unseal returns what was sealed, or an error if the bytes are not whole.
 func Unseal(b []byte) ([]byte, error) {
 	n := len(b) - 4
 	if n < 0 || binary.BigEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli) {
-		return nil, ErrChecksum
+		return nil, errChecksum
 	}
 	return b[:n], nil
 }

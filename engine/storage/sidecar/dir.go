@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // PrepareDir makes sure that dir is a directory of the machine's file system that not everybody can
 // write to. It creates a missing one, with mode 0700 and durably. A symbolic link and a
-// world-writable directory are refused with engine.ErrForeign.
+// world-writable directory are refused with storage.ErrForeign.
 //
 // It looks at filepath.Clean(dir), because "link/" and "link/." are the directory behind the link
 // to the file system: that is the path for the caller to go on with.
@@ -32,11 +32,11 @@ func PrepareDir(dir string) error {
 	case err != nil:
 		return fmt.Errorf("hapax: looking at the store's directory: %w", err)
 	case info.Mode()&fs.ModeSymlink != 0:
-		return fmt.Errorf("%w: %s is a symbolic link: give the directory itself", engine.ErrForeign, dir)
+		return fmt.Errorf("%w: %s is a symbolic link: give the directory itself", storage.ErrForeign, dir)
 	case !info.IsDir():
-		return fmt.Errorf("%w: %s is not a directory", engine.ErrForeign, dir)
+		return fmt.Errorf("%w: %s is not a directory", storage.ErrForeign, dir)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o002 != 0:
-		return fmt.Errorf("%w: %s is world-writable (mode %v): chmod 0700 it", engine.ErrForeign, dir, info.Mode().Perm())
+		return fmt.Errorf("%w: %s is world-writable (mode %v): chmod 0700 it", storage.ErrForeign, dir, info.Mode().Perm())
 	}
 	return nil
 }

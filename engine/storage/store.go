@@ -1,4 +1,4 @@
-package engine
+package storage
 
 import (
 	"bytes"
@@ -159,8 +159,8 @@ type Batch struct {
 	Claims []ClaimWrite
 	// State is put, or removed, beside the claims.
 	State []StateWrite
-	// Journal is kept until TrimJournal, also if it is empty. It tells the hashes of the claims
-	// that were put (see journal.go).
+	// Journal is kept until TrimJournal, also if it is empty. The engine encodes in it which claims
+	// were put and removed; a store does not look into it.
 	Journal []byte
 }
 

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 func text(s string) func(io.Writer) error {
@@ -159,11 +159,11 @@ func TestUnsealFindsEveryFlippedBit(t *testing.T) {
 	for i := range 8 * len(sealed) {
 		bad := append([]byte{}, sealed...)
 		bad[i/8] ^= 1 << (i % 8)
-		if _, err := Unseal(bad); !errors.Is(err, ErrChecksum) {
+		if _, err := Unseal(bad); !errors.Is(err, errChecksum) {
 			t.Errorf("bit %d: %v", i, err)
 		}
 	}
-	if _, err := Unseal([]byte("abc")); !errors.Is(err, ErrChecksum) {
+	if _, err := Unseal([]byte("abc")); !errors.Is(err, errChecksum) {
 		t.Fatal(err)
 	}
 }
@@ -205,7 +205,7 @@ func TestPrepareDirRefusesWhatOthersCanChange(t *testing.T) {
 	}
 	slash := string(filepath.Separator)
 	for _, path := range []string{open, link, link + slash, link + slash + ".", dangling, dangling + slash, file} {
-		if err := PrepareDir(path); !errors.Is(err, engine.ErrForeign) {
+		if err := PrepareDir(path); !errors.Is(err, storage.ErrForeign) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-var someIdentity = engine.Identity{
+var someIdentity = storage.Identity{
 	UUID:        [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 	Incarnation: 0x1112131415161718,
 	Seed:        0x2122232425262728,
@@ -97,10 +97,10 @@ func TestIdentityHasItsGoldenBytes(t *testing.T) {
 func TestAFormatOfTheOtherKindIsNewer(t *testing.T) {
 	b := golden(t)[:identitySize]
 	b[12] = byte(Bolt)
-	if _, err := decodeIdentity(Seal(b), Bolt); !errors.Is(err, engine.ErrNewerFormat) {
+	if _, err := decodeIdentity(Seal(b), Bolt); !errors.Is(err, storage.ErrNewerFormat) {
 		t.Fatal(err)
 	}
-	if _, err := decodeIdentity(golden(t), Bolt); !errors.Is(err, engine.ErrForeign) {
+	if _, err := decodeIdentity(golden(t), Bolt); !errors.Is(err, storage.ErrForeign) {
 		t.Fatal("another kind, of a newer format:", err)
 	}
 }
@@ -116,7 +116,7 @@ func TestIdentityIsReadBack(t *testing.T) {
 	if got, err := ReadIdentity(OS{}, dir, Bolt); err != nil || got != someIdentity {
 		t.Fatal(got, err)
 	}
-	if _, err := ReadIdentity(OS{}, dir, Pebble); !errors.Is(err, engine.ErrForeign) {
+	if _, err := ReadIdentity(OS{}, dir, Pebble); !errors.Is(err, storage.ErrForeign) {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(dir, IdentityName))
@@ -129,12 +129,12 @@ func TestEveryFlippedBitOfAnIdentityIsDamage(t *testing.T) {
 	for i := range 8 * len(golden(t)) {
 		b := golden(t)
 		b[i/8] ^= 1 << (i % 8)
-		if _, err := decodeIdentity(b, Pebble); !errors.Is(err, engine.ErrDamaged) {
+		if _, err := decodeIdentity(b, Pebble); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("bit %d: %v", i, err)
 		}
 	}
 	for n := range golden(t) {
-		if _, err := decodeIdentity(golden(t)[:n], Pebble); !errors.Is(err, engine.ErrDamaged) {
+		if _, err := decodeIdentity(golden(t)[:n], Pebble); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
@@ -151,12 +151,12 @@ func TestWhatIsWholeButNotOursIsToldApart(t *testing.T) {
 		{"newer, with more in it", change(func(b []byte) []byte {
 			binary.BigEndian.PutUint32(b[8:], Pebble.Format()+1)
 			return append(b, "what a later build adds"...)
-		}), engine.ErrNewerFormat},
-		{"another magic", change(func(b []byte) []byte { b[0] = 'X'; return b }), engine.ErrForeign},
-		{"too short", Seal([]byte("HAPAXSTO")), engine.ErrForeign},
-		{"format 0", change(func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 0); return b }), engine.ErrDamaged},
-		{"too long for its format", change(func(b []byte) []byte { return append(b, 0) }), engine.ErrDamaged},
-		{"an unknown kind", change(func(b []byte) []byte { b[12] = 'z'; return b }), engine.ErrForeign},
+		}), storage.ErrNewerFormat},
+		{"another magic", change(func(b []byte) []byte { b[0] = 'X'; return b }), storage.ErrForeign},
+		{"too short", Seal([]byte("HAPAXSTO")), storage.ErrForeign},
+		{"format 0", change(func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 0); return b }), storage.ErrDamaged},
+		{"too long for its format", change(func(b []byte) []byte { return append(b, 0) }), storage.ErrDamaged},
+		{"an unknown kind", change(func(b []byte) []byte { b[12] = 'z'; return b }), storage.ErrForeign},
 	} {
 		if _, err := decodeIdentity(c.b, Pebble); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
@@ -183,9 +183,9 @@ func FuzzIdentity(f *testing.F) {
 			if want = Seal(want); !bytes.Equal(want, b) {
 				t.Fatalf("%x is not what would be written for %v", b, id)
 			}
-		case id != engine.Identity{}:
+		case id != storage.Identity{}:
 			t.Fatal("an identity and an error")
-		case !errors.Is(err, engine.ErrDamaged) && !errors.Is(err, engine.ErrForeign) && !errors.Is(err, engine.ErrNewerFormat):
+		case !errors.Is(err, storage.ErrDamaged) && !errors.Is(err, storage.ErrForeign) && !errors.Is(err, storage.ErrNewerFormat):
 			t.Fatal("an untyped error:", err)
 		}
 	})
