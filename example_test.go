@@ -42,7 +42,7 @@ func Example() {
 	pay := func(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 		amount, err := strconv.Atoi(string(rec.Value))
 		if err != nil {
-			return kafkaadapter.Permanent(err) // no further attempt mends it: a dead letter at once
+			return kafkaadapter.Permanent(err) // no retry will help: a dead letter at once
 		}
 		old, _, err := tx.Get(rec.Key)
 		if err != nil {

@@ -173,24 +173,3 @@ func commands(text string) (lines []string) {
 	}
 	return lines
 }
-
-// TestLinksOfThePagesLead checks each link of the pages to another file of the tree.
-func TestLinksOfThePagesLead(t *testing.T) {
-	names, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-	n := 0
-	for _, name := range append(names, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
-		for _, m := range link.FindAllStringSubmatch(source(t, name), -1) {
-			n++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
-				t.Errorf("%s links to %s: %v", name, m[1], err)
-			}
-		}
-	}
-	if n < 20 {
-		t.Errorf("%d links are found", n)
-	}
-}
