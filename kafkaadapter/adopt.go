@@ -1,11 +1,9 @@
 package kafkaadapter
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -42,59 +40,6 @@ type adoption struct {
 func (a *adoption) finish(err error) {
 	if a != nil {
 		a.done <- err
-	}
-}
-
-// AdoptOffset applies a recovery policy once to an assigned partition that is stopped by a
-// PositionError, for example after the volume of its store was lost, without a change of
-// Options.Recovery. The reason says who decided it and why: it is logged, and kept in the store
-// with the offsets before and after (see Adoptions). It takes effect in one batch of the store,
-// with the new offset and the ownership of the partition.
-//
-// AdoptOffset returns nil once the partition is owned at its new offset. It returns
-// ErrNoPositionError if there is nothing to decide; an error that wraps ErrOption, with the
-// policies that fit, for one that does not; and the next *PositionError if what was adopted cannot
-// be read either: a further call decides on that, and both take effect together. If ctx ends first,
-// its error is returned, and the policy may still be applied. Hooks.OnStop must not wait for
-// AdoptOffset: the partition waits for the hook.
-func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
-	if reason == "" {
-		return fmt.Errorf("%w: AdoptOffset needs a reason: say who decided it and why", ErrOption)
-	}
-	if _, away := c.links.get(); away != nil {
-		return fmt.Errorf("%w: adopt the offset then", ErrUnprotected)
-	}
-	c.adopting.Lock() // one at a time: the status that is looked at here stays until the goroutine gets the request
-	defer c.adopting.Unlock()
-	p := c.partition(topicPartition{topic, partition})
-	if p == nil {
-		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNoPositionError, topic, partition)
-	}
-	var at *PositionError
-	s := p.status()
-	if s.stop == nil || !errors.As(s.stop, &at) {
-		return fmt.Errorf("%w: %s/%d is %v", ErrNoPositionError, topic, partition, s.state)
-	}
-	kind := at.Kind
-	if i := slices.IndexFunc(s.adopted, func(a *adoption) bool { return fits(a.kind, policy) }); i >= 0 && !fits(kind, policy) {
-		kind = s.adopted[i].kind // it changes what was adopted before
-	}
-	if !fits(kind, policy) {
-		return fmt.Errorf("%w: %v is no policy for this disagreement: use %s", ErrOption, policy, waysOf(at.Kind))
-	}
-	a := &adoption{kind: kind, policy: policy, reason: reason, done: make(chan error, 1)}
-	select {
-	case p.adoptions <- a:
-	case <-p.ending.Done():
-		return ErrFenced
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-a.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -164,28 +109,4 @@ func (p *partition) endAdoption(err error) {
 	p.mu.Unlock()
 	a.finish(err)
 	p.adopting = nil
-}
-
-// Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and
-// time.
-func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
-	prefix := appendText(append([]byte(KeyPrefix), keyAdoption), c.opt.Group)
-	eng := c.engine()
-	if eng == nil {
-		return nil, ErrUnprotected
-	}
-	for kv, scanErr := range eng.Scan(ctx, engine.Range{Prefix: prefix}) {
-		if scanErr != nil {
-			return nil, scanErr
-		}
-		var a Adoption
-		if len(kv.Value) == 0 || kv.Value[0] != 1 {
-			return nil, unknownForm("an adoption", kv.Value)
-		}
-		if err := json.Unmarshal(kv.Value[1:], &a); err != nil {
-			return nil, fmt.Errorf("hapax: reading an adoption: %w", err)
-		}
-		all = append(all, a)
-	}
-	return all, nil
 }

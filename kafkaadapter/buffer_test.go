@@ -27,7 +27,7 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 		o.Client = append(o.Client, kgo.FetchMaxBytes(1<<20))
 	})
 	<-began
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	kafkatest.Until(t, "a pause, or all records in memory", func() bool {
 		p.queue.mu.Lock()
 		defer p.queue.mu.Unlock()
@@ -70,9 +70,8 @@ func TestMemoryIsDividedAmongPartitionsAndFetches(t *testing.T) {
 	}
 	for i := range int32(4) {
 		tp := topicPartition{"in", i}
-		c.parts[tp] = newPartition(c, tp, nil, 0)
-		c.share()
-		if got, want := c.limits().bytes, int64(4<<20)/int64(i+1); got != want {
+		c.parts.put(newPartition(c.assign, tp, nil, 0))
+		if got, want := c.parts.limits().bytes, int64(4<<20)/int64(i+1); got != want {
 			t.Errorf("each of %d partitions may hold %d bytes, want %d", i+1, got, want)
 		}
 	}

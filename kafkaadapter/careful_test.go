@@ -41,7 +41,7 @@ func TestAttemptThatDidNotBeginDoesNotCount(t *testing.T) {
 	started := make(chan *member, 1)
 	m := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
 		m := <-started
-		p := m.partition(topicPartition{r.topic, 0})
+		p := m.parts.get(topicPartition{r.topic, 0})
 		m.cancel()
 		<-p.ending.Done() // from here on no other record is begun
 		return nil

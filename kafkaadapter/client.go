@@ -6,7 +6,10 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // owned are the client options that the adapter sets: a host that set them too would be overruled
@@ -66,7 +69,7 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
 	}, c.opt.Client...)
 	opts = append(opts,
-		kgo.WithHooks(newClient{c}),
+		kgo.WithHooks(newClient{c.shared}),
 		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// Without it the client does not fail a dead letter whose outcome is unknown when its
@@ -80,17 +83,16 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 	if c.opt.Membership.isPinned() {
 		return opts
 	}
-	assigner := &assigner{c: c}
 	opts = append(opts,
 		kgo.ConsumerGroup(c.opt.Group),
 		kgo.ConsumeTopics(c.opt.topics()...),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
-		kgo.OnOffsetsFetched(assigner.offsetsFetched),
-		kgo.AdjustFetchOffsetsFn(assigner.adjust),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { c.assigned(added) }),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.revoked(lost) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.lost(lost) }),
+		kgo.OnOffsetsFetched(c.assign.offsetsFetched),
+		kgo.AdjustFetchOffsetsFn(c.assign.adjust),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { c.assign.assigned(added) }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.assign.revoked(lost) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.assign.lost(lost) }),
 	)
 	if c.opt.Membership.InstanceID != "" {
 		opts = append(opts, kgo.InstanceID(c.opt.Membership.InstanceID))
@@ -118,4 +120,18 @@ func isSet(values []any) bool {
 		}
 	}
 	return false
+}
+
+// A newClient takes the client over when it is made and before it joins the group: its callbacks
+// may come before kgo.NewClient has returned it.
+type newClient struct{ c *shared }
+
+var _ kgo.HookNewClient = newClient{}
+
+func (n newClient) OnNewClient(client *kgo.Client) {
+	n.c.client, n.c.admin = client, kadm.NewClient(client)
+	n.c.publishers = make(map[string]*deadletter.Publisher)
+	for _, topic := range n.c.opt.letterTopics() {
+		n.c.publishers[topic] = deadletter.NewPublisher(client, topic)
+	}
 }

@@ -20,7 +20,7 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 		r.untilStored(t, p, 1)
 		pos := topicPartition{r.topic, p}
 		kafkatest.Until(t, "an offset that is not committed", func() bool {
-			changed, _, _ := pending([]*partition{m.partition(pos)})
+			changed, _, _ := pending([]*partition{m.parts.get(pos)})
 			return len(changed) == 1
 		})
 	}
@@ -37,14 +37,14 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	first := make(chan struct{})
 	go func() {
 		defer close(first)
-		if err := m.commit(t.Context(), []*partition{m.partition(topicPartition{r.topic, 0})}, time.Hour); err != nil {
+		if err := m.commits.commit(t.Context(), []*partition{m.parts.get(topicPartition{r.topic, 0})}, time.Hour); err != nil {
 			t.Errorf("the commit fails: %v", err)
 		}
 	}()
 	<-asked
 	second := make(chan error)
 	go func() {
-		second <- m.commit(t.Context(), []*partition{m.partition(topicPartition{r.topic, 1})}, time.Millisecond)
+		second <- m.commits.commit(t.Context(), []*partition{m.parts.get(topicPartition{r.topic, 1})}, time.Millisecond)
 	}()
 	select {
 	case err := <-second:

@@ -294,7 +294,7 @@ func TestEndBeginsNoMoreHandlers(t *testing.T) {
 	m := r.start(t, r.work(1, func(ctx context.Context, _ *engine.Tx, rec *Record) error {
 		if rec.Offset == 0 {
 			m := <-started
-			p := m.partition(topicPartition{r.topic, 0})
+			p := m.parts.get(topicPartition{r.topic, 0})
 			m.cancel()
 			<-p.ending.Done()
 		}
@@ -329,7 +329,7 @@ func TestEndTakesBackWhatHasNotBegunSideBySide(t *testing.T) {
 	m := r.start(t, r.modes(func(ctx context.Context, rec *Record) error {
 		if rec.Offset == 0 {
 			m := <-started
-			p := m.partition(topicPartition{r.topic, 0})
+			p := m.parts.get(topicPartition{r.topic, 0})
 			for together.came.Load() < handlers-1 { // all that can begin have begun
 				runtime.Gosched()
 			}

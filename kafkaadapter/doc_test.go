@@ -32,7 +32,7 @@ func (recorded) Unregister(_ prometheus.Collector) bool { return true }
 
 func TestTheDocumentationListsTheMetrics(t *testing.T) {
 	registered := recorded{}
-	if _, err := newMetrics(&Consumer{opt: Options{Group: "g"}}, registered); err != nil {
+	if _, err := newMetrics(&Options{Group: "g"}, registered, newConsumer(Options{}).gauges); err != nil {
 		t.Fatal(err)
 	}
 	source, err := os.ReadFile("doc.go")

@@ -4,13 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// rawFetchBytes is the size of one raw fetch.
-const rawFetchBytes = 1 << 20
 
 // A survey is what a raw fetch has found in a part of a log: the offsets of the records that a
 // consumer has to see.
@@ -72,7 +67,7 @@ func (p *partition) explain(from, to int64) error {
 func (p *partition) surveyFrom(offset int64) error {
 	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
 	defer cancel()
-	raw, err := p.rawFetch(ctx, offset)
+	raw, err := p.c.rawFetch(ctx, p.pos.Topic, p.topicID, p.pos.Partition, offset)
 	if err != nil {
 		return err
 	}
@@ -93,40 +88,6 @@ func (p *partition) surveyFrom(offset int64) error {
 		}
 	}
 	return nil
-}
-
-func (p *partition) rawFetch(ctx context.Context, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
-	leader, _, err := p.c.client.PartitionLeader(p.pos.Topic, p.pos.Partition)
-	if err == nil && leader < 0 {
-		err = kerr.LeaderNotAvailable
-	}
-	if err != nil {
-		return nil, err
-	}
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel, req.SessionEpoch = 100, 1, rawFetchBytes, readCommitted, -1
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic, t.TopicID = p.pos.Topic, p.topicID
-	q := kmsg.NewFetchRequestTopicPartition()
-	q.Partition, q.FetchOffset, q.PartitionMaxBytes = p.pos.Partition, offset, rawFetchBytes
-	t.Partitions = append(t.Partitions, q)
-	req.Topics = append(req.Topics, t)
-	resp, err := p.c.client.Broker(int(leader)).RetriableRequest(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	r := resp.(*kmsg.FetchResponse)
-	if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-		return nil, err
-	}
-	for i := range r.Topics {
-		for j := range r.Topics[i].Partitions {
-			if rp := &r.Topics[i].Partitions[j]; rp.Partition == p.pos.Partition {
-				return rp, kerr.ErrorForCode(rp.ErrorCode)
-			}
-		}
-	}
-	return nil, kerr.UnknownTopicOrPartition
 }
 
 // missing stops a partition whose offsets have a gap that nothing explains. The next try reads it

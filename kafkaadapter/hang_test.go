@@ -98,7 +98,7 @@ func TestRunEndsAlthoughTheStoreHangs(t *testing.T) {
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Timeouts.Shutdown = 100 * time.Millisecond })
 	r.untilStored(t, 0, 1)
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	answer := hang()
 	r.send(t, 0, "b")
 	<-store.asked
@@ -131,8 +131,8 @@ func TestRunThatCannotBeginEndsAlthoughTheStoreHangs(t *testing.T) {
 
 func TestCallbacksReturnAlthoughTheStoreHangs(t *testing.T) {
 	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
-		"revoked": func(c *Consumer, lost map[string][]int32) { c.revoked(lost) },
-		"lost":    func(c *Consumer, lost map[string][]int32) { c.lost(lost) },
+		"revoked": func(c *Consumer, lost map[string][]int32) { c.assign.revoked(lost) },
+		"lost":    func(c *Consumer, lost map[string][]int32) { c.assign.lost(lost) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, store, hang := hangingRig(t)
@@ -141,7 +141,7 @@ func TestCallbacksReturnAlthoughTheStoreHangs(t *testing.T) {
 				o.Timeouts.Drain, o.Timeouts.Shutdown = 100*time.Millisecond, 100*time.Millisecond
 			})
 			r.untilStored(t, 0, 1)
-			p := m.partition(topicPartition{r.topic, 0})
+			p := m.parts.get(topicPartition{r.topic, 0})
 			answer := hang()
 			r.send(t, 0, "b")
 			<-store.asked

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
@@ -15,13 +14,6 @@ var (
 	// ErrNotLive is returned by Live, with the reason.
 	ErrNotLive = errors.New("hapax: the consumer is not live: restart the process")
 )
-
-// health is what Ready and Live need beside the states of the partitions.
-type health struct {
-	joined  atomic.Bool           // the group has made an assignment for this member
-	outcome atomic.Pointer[error] // of Run, once it has returned
-	letters atomic.Pointer[error] // why dead letters cannot be published, as far as the brokers have said so
-}
 
 // Ready returns nil while the consumer is a member of its group and reads all partitions that are
 // assigned to it: each has been looked up, is owned, and is not stopped, and the dead-letter topics
@@ -43,7 +35,7 @@ func (c *Consumer) Ready() error {
 	if _, away := c.links.get(); away != nil {
 		all = append(all, fmt.Errorf("%w: %w", ErrUnprotected, away))
 	}
-	for _, p := range c.partitions() {
+	for _, p := range c.parts.all() {
 		switch s := p.status(); {
 		case s.stop != nil:
 			all = append(all, s.stop)
@@ -75,7 +67,7 @@ func (c *Consumer) Live() error {
 		err := eng.Err()
 		return fmt.Errorf("%w: %w", ErrNotLive, err)
 	}
-	for _, p := range c.partitions() {
+	for _, p := range c.parts.all() {
 		if late := p.overdue(); late > c.opt.Timeouts.Drain {
 			return fmt.Errorf("%w: a handler of %s still runs %v after its context has ended", ErrNotLive, p.tp(), late.Round(time.Second))
 		}

@@ -33,7 +33,7 @@ func TestReadyWhileAllPartitionsAreRead(t *testing.T) {
 
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(2, nil))
-	kafkatest.Until(t, "ready with both partitions", func() bool { return len(m.partitions()) == 2 && m.Ready() == nil }) // the first assignment may be empty
+	kafkatest.Until(t, "ready with both partitions", func() bool { return len(m.parts.all()) == 2 && m.Ready() == nil }) // the first assignment may be empty
 	if ready, live := probed(m.ReadyHandler()), probed(m.LiveHandler()); ready != http.StatusOK || live != http.StatusOK {
 		t.Errorf("probes answer %d and %d", ready, live)
 	}
@@ -116,7 +116,7 @@ func TestNotReadyBeforeAPartitionIsLookedUp(t *testing.T) {
 	}
 	tp := topicPartition{r.topic, 0}
 	c.health.joined.Store(true)
-	c.parts[tp] = newPartition(c, tp, nil, 0)
+	c.parts.put(newPartition(c.assign, tp, nil, 0))
 	if err := c.Ready(); !errors.Is(err, ErrNotReady) {
 		t.Errorf("ready while a partition is looked up: %v", err)
 	}

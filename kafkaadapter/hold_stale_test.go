@@ -25,7 +25,7 @@ func (r *rig) detachedWith(t *testing.T, mode Mode) *partition {
 	c.client = r.Client(t)
 	c.admin = kadm.NewClient(c.client)
 	v := &view{topic: r.topic, end: 1}
-	p := newPartition(c, topicPartition{r.topic, 0}, nil, 0)
+	p := newPartition(c.assign, topicPartition{r.topic, 0}, nil, 0)
 	p.ends.tell(1, 1)
 	t.Cleanup(func() { p.cancel(nil) })
 	err = r.eng.Update(context.Background(), func(tx *engine.Tx) error {

@@ -96,7 +96,7 @@ func TestPartitionWithoutRecordsHoldsNothingBack(t *testing.T) {
 func TestHoldOutlivesTheConsumer(t *testing.T) {
 	r, m, _, release := lagging(t)
 	held, _ := r.heldWeek(t, 0)
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	go m.cancel()
 	<-p.ending.Done()
 	p.cancel(ErrFenced) // b is not handled

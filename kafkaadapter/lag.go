@@ -5,46 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// logEnds are the ends of a partition's log as the broker told them last.
-type logEnds struct {
-	end      atomic.Int64 // the high watermark
-	stable   atomic.Int64 // the last stable offset: consumers read up to it
-	stableAt atomic.Int64 // when stable was told, Unix nanoseconds; 0 if never
-}
-
-// tell notes ends. -1 is not known.
-func (e *logEnds) tell(end, stable int64) {
-	if end >= 0 {
-		e.end.Store(end)
-	}
-	if stable >= 0 {
-		e.stable.Store(stable)
-		e.stableAt.Store(time.Now().UnixNano())
-	}
-}
-
-// freshFor is how long the broker's word on the end of the log counts. A partition that could not
-// be fetched for weeks must not be taken for one that is caught up.
-const freshFor = time.Minute
-
-// caughtUp reports whether next is the last stable offset, as the broker told not long ago.
-func (e *logEnds) caughtUp(next int64) bool {
-	return time.Since(time.Unix(0, e.stableAt.Load())) < freshFor && next >= e.stable.Load()
-}
-
 // lagLoop asks the brokers for the ends of the logs, off the poll path: the lag of a partition is
 // known also while it is paused, stopped or idle.
-func (c *Consumer) lagLoop(ctx context.Context) {
+func (c *shared) lagLoop(ctx context.Context, parts *assignments) {
 	t := time.NewTicker(c.opt.Telemetry.LagInterval)
 	defer t.Stop()
 	for {
-		c.measure(ctx, c.partitions())
+		c.measure(ctx, parts.all())
 		select {
 		case <-ctx.Done():
 			return
@@ -54,7 +26,7 @@ func (c *Consumer) lagLoop(ctx context.Context) {
 }
 
 // measure asks for the ends of the logs of partitions.
-func (c *Consumer) measure(ctx context.Context, all []*partition) {
+func (c *shared) measure(ctx context.Context, all []*partition) {
 	if len(all) == 0 {
 		return
 	}

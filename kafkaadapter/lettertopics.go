@@ -33,7 +33,7 @@ func (o *Options) letterTopics() (all []string) {
 
 // batchBytes is the client's limit of a batch before compression. What a dead-letter topic takes is
 // for the broker to say, and the publisher makes the batches small.
-func (c *Consumer) batchBytes(topic string) int32 {
+func (c *shared) batchBytes(topic string) int32 {
 	if slices.Contains(c.opt.letterTopics(), topic) {
 		return 1 << 30 // the most that the client takes
 	}
@@ -42,7 +42,7 @@ func (c *Consumer) batchBytes(topic string) int32 {
 
 // letterTopicLoop looks at the dead-letter topics, again every Telemetry.LagInterval until all can
 // be written. A fault is logged when it is new.
-func (c *Consumer) letterTopicLoop(ctx context.Context) {
+func (c *shared) letterTopicLoop(ctx context.Context) {
 	logged := make(map[string]string)
 	for {
 		faults, err := c.letterTopicFaults(ctx)
@@ -70,7 +70,7 @@ func (c *Consumer) letterTopicLoop(ctx context.Context) {
 
 // letterTopicFaults asks the brokers whether each dead-letter topic exists and may be written to.
 // An error means that they did not answer.
-func (c *Consumer) letterTopicFaults(ctx context.Context) (faults []error, err error) {
+func (c *shared) letterTopicFaults(ctx context.Context) (faults []error, err error) {
 	topics := c.opt.letterTopics()
 	if len(topics) == 0 {
 		return nil, nil

@@ -119,18 +119,17 @@ func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.client.Close()
-	a := assigner{c: c}
-	offsets, err := a.adjust(t.Context(), map[string]map[int32]kgo.Offset{"in": {0: kgo.NewOffset(), 1: kgo.NewOffset(), 2: kgo.NewOffset()}})
+	offsets, err := c.assign.adjust(t.Context(), map[string]map[int32]kgo.Offset{"in": {0: kgo.NewOffset(), 1: kgo.NewOffset(), 2: kgo.NewOffset()}})
 	if err != nil || len(offsets["in"]) != 3 {
 		t.Errorf("assigned are %v, %v", offsets, err)
 	}
 	<-dialed
-	for _, p := range c.partitions() {
+	for _, p := range c.parts.all() {
 		if s := p.status(); s.state != lookingUp || s.stop != nil {
 			t.Errorf("%v is %+v", p.tp(), s)
 		}
 	}
-	if n := c.drain(c.takeAll(), time.Minute); n > 0 {
+	if n := c.assign.drain(c.parts.takeAll(), time.Minute); n > 0 {
 		t.Errorf("%d look-ups outlive their assignment", n)
 	}
 }

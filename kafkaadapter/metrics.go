@@ -36,9 +36,9 @@ type metrics struct {
 	commits     *prometheus.HistogramVec
 }
 
-func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
+func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.Labels) prometheus.Collector) (*metrics, error) {
 	m := &metrics{}
-	labels := prometheus.Labels{"group": c.opt.Group, "member": c.opt.Membership.label()} // the same names for all members
+	labels := prometheus.Labels{"group": opt.Group, "member": opt.Membership.label()} // the same names for all members
 	counter := func(name, help string, names ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dedup_kafka_" + name, Help: help, ConstLabels: labels}, names)
 	}
@@ -69,7 +69,7 @@ func newMetrics(c *Consumer, r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, col := range []prometheus.Collector{m.records, m.unclaimed, m.unprotected, m.ids, m.times, m.badTimes, m.attempts, m.reopened, m.letters, m.skipped, m.lost, m.fenced, m.paused,
-		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, newGauges(c, labels)} {
+		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, gauges(labels)} {
 		if err := r.Register(col); err != nil {
 			m.unregister()
 			return nil, fmt.Errorf("hapax: registering metrics; consumers of one group that share a registry need an Options.Membership.InstanceID, or a Pinned.Ordinal, each: %w", err)
@@ -95,66 +95,6 @@ func (m *metrics) batch(topic string, o *batch, took time.Duration) {
 	m.commits.WithLabelValues(topic).Observe((took - o.handling).Seconds())
 	if o.handling > 0 {
 		m.handler.WithLabelValues(topic).Observe(o.handling.Seconds())
-	}
-}
-
-// gauges are looked up when they are asked for, from the partitions that are assigned then.
-type gauges struct {
-	c                                                            *Consumer
-	lag, stableLag, holdAge, batchAge, isPaused, isStopped, away *prometheus.Desc
-}
-
-func newGauges(c *Consumer, labels prometheus.Labels) *gauges {
-	desc := func(name, help string, names ...string) *prometheus.Desc {
-		return prometheus.NewDesc("dedup_kafka_"+name, help, names, labels)
-	}
-	return &gauges{c,
-		desc("lag_records", "Offsets between the store's and the end of the log.", "topic", "partition"),
-		desc("stable_lag_records", "Offsets between the store's and the last stable offset: what can be read now. Smaller than the lag while a transaction is open.", "topic", "partition"),
-		desc("hold_age_seconds", "How far back the weeks reach that the partition keeps from expiring; expiry is held back where that is more than the retention.", "topic", "partition"),
-		desc("batch_age_seconds", "How long the present batch has been under way, its handlers included; 0 between batches. It grows while a handler hangs.", "topic", "partition"),
-		desc("partition_paused", "1 for each partition that is assigned and that the application has paused.", "topic", "partition"),
-		desc("partition_stopped", "1 for each partition that is assigned and not read, by reason.", "topic", "partition", "reason"),
-		desc("unprotected", "1 while the store is away and records are handled without claims, 0 otherwise."),
-	}
-}
-
-// Describe is part of prometheus.Collector.
-func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	ch <- g.lag
-	ch <- g.stableLag
-	ch <- g.holdAge
-	ch <- g.batchAge
-	ch <- g.isPaused
-	ch <- g.isStopped
-	ch <- g.away
-}
-
-// Collect is part of prometheus.Collector.
-func (g *gauges) Collect(ch chan<- prometheus.Metric) {
-	away := 0.0
-	if _, err := g.c.links.get(); err != nil {
-		away = 1
-	}
-	ch <- prometheus.MustNewConstMetric(g.away, prometheus.GaugeValue, away)
-	for _, p := range g.c.partitions() {
-		n := strconv.Itoa(int(p.pos.Partition))
-		gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{p.pos.Topic, n}, labels...)...)
-		}
-		next := p.offsets.next()
-		gauge(g.lag, float64(max(0, p.ends.end.Load()-next)))
-		gauge(g.stableLag, float64(max(0, p.ends.stable.Load()-next)))
-		gauge(g.batchAge, p.batchAge().Seconds())
-		if at := p.heldAt(); !at.IsZero() {
-			gauge(g.holdAge, time.Since(at).Seconds())
-		}
-		if p.isPaused() {
-			gauge(g.isPaused, 1)
-		}
-		if e := p.status().stop; e != nil {
-			gauge(g.isStopped, 1, e.Reason)
-		}
 	}
 }
 

@@ -1,25 +1,15 @@
 package kafkaadapter
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/engine"
 )
-
-// A commit is an offset that the group has in Kafka.
-type commit struct {
-	offset   int64
-	epoch    int32
-	metadata string
-}
 
 // offsets are the offsets of a partition in the store and in Kafka. The store's decides where to
 // read. Kafka's follows: it is for lag tools, and it bears the identity of the store that has the
@@ -163,7 +153,7 @@ func (o *offsets) isSigned() bool {
 func (p *partition) sign() state {
 	began := time.Now()
 	for pauses := p.newPause(); !p.offsets.isSigned(); {
-		if err := p.c.commit(p.ending, []*partition{p}, commitTime); err != nil {
+		if err := p.ask.commits.commit(p.ending, []*partition{p}, commitTime); err != nil {
 			if !p.isEnding() && time.Since(began) > p.c.opt.Timeouts.Silence {
 				p.report("unsigned", fmt.Errorf("%w: %w", ErrUnsigned, err), time.Time{})
 			}
@@ -187,119 +177,6 @@ func (b *batch) setOffset() error {
 	return b.tx.SetOffset(p.pos, engine.Offset{Next: b.next, LeaderEpoch: b.epoch, TopicID: p.topicID})
 }
 
-// commitTime bounds one commit to Kafka.
-const commitTime = 5 * time.Second
-
-// commitLoop commits the store's offsets to Kafka, and lets idle partitions look around.
-func (c *Consumer) commitLoop(ctx context.Context) {
-	t := time.NewTicker(c.opt.Membership.CommitInterval)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		all := c.partitions()
-		_ = c.commit(ctx, all, commitTime) // it logs its error
-		for _, p := range all {
-			p.queue.nudge()
-		}
-	}
-}
-
-// commit commits the offsets that the store has to Kafka, with the store's identity. An error,
-// which means that Kafka may lack some of them, is logged, and the next commit tries again. Commits
-// come one after the other; the wait for the one before counts toward the limit, which the client's
-// own lock would not respect.
-func (c *Consumer) commit(ctx context.Context, all []*partition, limit time.Duration) error {
-	if changed, _, _ := pending(all); len(changed) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	failed := c.commitPending(ctx, all)
-	if failed != nil && (ctx.Err() == nil || !errors.Is(failed, context.Canceled)) {
-		c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
-			"group", c.opt.Group, "error", failed)
-	}
-	return failed
-}
-
-func (c *Consumer) commitPending(ctx context.Context, all []*partition) error {
-	select {
-	case c.committing <- struct{}{}:
-		defer func() { <-c.committing }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	changed, offsets, identities := pending(all)
-	if len(changed) == 0 {
-		return nil
-	}
-	return c.commitTo(ctx, changed, offsets, identities)
-}
-
-// pending returns the partitions whose offsets Kafka does not have, the offsets, and the metadata
-// of their commits.
-func pending(all []*partition) (changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) {
-	offsets, identities = make(map[string]map[int32]kgo.EpochOffset), make(map[topicPartition]string)
-	for _, p := range all {
-		at, self, ok := p.offsets.pending()
-		if !ok {
-			continue
-		}
-		changed = append(changed, p)
-		if offsets[p.pos.Topic] == nil {
-			offsets[p.pos.Topic] = make(map[int32]kgo.EpochOffset)
-		}
-		offsets[p.pos.Topic][p.pos.Partition] = at
-		identities[p.tp()] = self
-	}
-	return changed, offsets, identities
-}
-
-// commitTo replaces the group's offsets, with the store's identity.
-func (c *Consumer) commitTo(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) (failed error) {
-	if c.opt.Membership.isPinned() {
-		return c.commitPinned(ctx, changed, offsets, identities)
-	}
-	put := func(req *kmsg.OffsetCommitRequest) error {
-		putIdentities(req, identities)
-		return nil
-	}
-	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, put), offsets,
-		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-			failed = err
-			if err == nil {
-				failed = commitError(resp)
-			}
-		})
-	if failed == nil {
-		for _, p := range changed {
-			p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], identities[p.tp()])
-		}
-	}
-	return failed
-}
-
-// putIdentities puts the store's identity beside each offset.
-func putIdentities(req *kmsg.OffsetCommitRequest, identities map[topicPartition]string) {
-	for i := range req.Topics {
-		for j := range req.Topics[i].Partitions {
-			p := &req.Topics[i].Partitions[j]
-			p.Metadata = kmsg.StringPtr(identities[topicPartition{req.Topics[i].Topic, p.Partition}])
-		}
-	}
-}
-
-func commitError(resp *kmsg.OffsetCommitResponse) error {
-	for i := range resp.Topics {
-		for j := range resp.Topics[i].Partitions {
-			if err := kerr.ErrorForCode(resp.Topics[i].Partitions[j].ErrorCode); err != nil {
-				return fmt.Errorf("%s/%d: %w", resp.Topics[i].Topic, resp.Topics[i].Partitions[j].Partition, err)
-			}
-		}
-	}
-	return nil
-}
+// errCommitChanged says that another process has committed for a pinned partition: it is compared
+// again.
+var errCommitChanged = errors.New("hapax: another process has committed an offset for the partition")

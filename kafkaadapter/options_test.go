@@ -164,7 +164,7 @@ func TestScopeBelongsToOneGroup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.connect(t.Context()); !errors.Is(err, tt.want) {
+		if err := c.store.connect(t.Context()); !errors.Is(err, tt.want) {
 			t.Errorf("group %s, shared %v: %v, want %v", tt.group, tt.shared, err, tt.want)
 		}
 	}
@@ -176,7 +176,7 @@ func TestSecretIsTheStores(t *testing.T) {
 	for range 2 {
 		c, err := New(eng, someOptions())
 		if err == nil {
-			err = c.connect(t.Context())
+			err = c.store.connect(t.Context())
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -17,11 +17,28 @@ import (
 // firstWidth is the number of records in the first batch of an assignment.
 const firstWidth = 64
 
+// requests are what a partition asks others for.
+type requests struct {
+	openings   *openings
+	forgetting chan *partition // whose topics the client is to forget and find again; the partitions are assigned anew then
+	commits    *committer
+}
+
+// forget asks for the topic of p to be forgotten.
+func (r requests) forget(p *partition) {
+	select {
+	case r.forgetting <- p:
+	default: // it asks again
+	}
+}
+
 // A partition is one assignment of a partition to this consumer: a queue that the poll loop fills,
 // the fence that owns the partition in the store, and a goroutine that goes through the states and
 // handles the records in order.
 type partition struct {
-	c       *Consumer
+	c       *shared
+	all     *assignments
+	ask     requests
 	pos     engine.Position
 	route   *Route
 	issuer  deadletter.Issuer // of the partition's dead letters
@@ -76,10 +93,11 @@ type partition struct {
 
 // newPartition makes an assignment that has not begun. The client fetches from the offset at once
 // it is resumed.
-func newPartition(c *Consumer, tp topicPartition, committed *commit, at int64) *partition {
+func newPartition(a *assigner, tp topicPartition, committed *commit, at int64) *partition {
+	c := a.shared
 	pos := engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
 	p := &partition{
-		c: c, pos: pos, route: c.opt.route(tp.topic),
+		c: c, all: a.parts, ask: a.requests, pos: pos, route: c.opt.route(tp.topic),
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
 		queue:     queue{wake: make(chan struct{}, 1)},
 		offsets:   offsets{kafka: committed, seen: committed},

@@ -13,7 +13,7 @@ import (
 func (m *member) untilPaused(t *testing.T, tp topicPartition) {
 	t.Helper()
 	kafkatest.Until(t, "a paused partition with records", func() bool {
-		p := m.partition(tp)
+		p := m.parts.get(tp)
 		return p != nil && p.status().state == paused && !p.queue.isIdle()
 	})
 }
@@ -28,7 +28,7 @@ func TestPausedPartitionHandlesNothingUntilItIsResumed(t *testing.T) {
 	if err := m.Pause(r.topic, 1); err != nil {
 		t.Fatal(err)
 	}
-	kafkatest.Until(t, "the pause", func() bool { return m.partition(topicPartition{r.topic, 1}).status().state == paused })
+	kafkatest.Until(t, "the pause", func() bool { return m.parts.get(topicPartition{r.topic, 1}).status().state == paused })
 	r.send(t, 1, "b1")
 	r.send(t, 0, "a1")
 	r.untilStored(t, 0, 2)
@@ -64,7 +64,7 @@ func TestPausedTopicIsPausedForPartitionsThatAreAssignedLater(t *testing.T) {
 	if err := m.Resume(r.topic, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !m.partition(tp).isPaused() {
+	if !m.parts.get(tp).isPaused() {
 		t.Error("resuming a partition ends the pause of its topic")
 	}
 	if got := r.handledIDs(); len(got) > 0 {

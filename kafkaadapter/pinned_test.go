@@ -140,10 +140,10 @@ func TestPartitionThatIsAddedIsPinnedToo(t *testing.T) {
 	}
 	kafkatest.Until(t, "the new partition", func() bool {
 		select {
-		case m.repin <- struct{}{}:
+		case m.pin.repin <- struct{}{}:
 		default:
 		}
-		return m.partition(topicPartition{r.topic, 1}) != nil
+		return m.parts.get(topicPartition{r.topic, 1}) != nil
 	})
 	r.send(t, 1, "a")
 	r.untilStored(t, 1, 1)

@@ -26,18 +26,21 @@ const (
 	idleAfter   = 5 * time.Millisecond
 )
 
-// openAgain is the time after which the poll loop tries again to open partitions that the client
-// does not have yet.
-const openAgain = 5 * time.Millisecond
+// A poller hands fetched records to the partitions, and decides what the client fetches.
+type poller struct {
+	*shared
+	parts    *assignments
+	openings *openings // what it is asked to do
+}
 
 // pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and
 // lets the group rebalance between any two polls: partitions are drained by the callbacks.
-func (c *Consumer) pollLoop(ctx context.Context) {
-	defer c.client.AllowRebalance()
+func (l *poller) pollLoop(ctx context.Context) {
+	defer l.client.AllowRebalance()
 	for ctx.Err() == nil {
-		c.waitForRoom(ctx)
-		until, cancel := c.openings.until(ctx)
-		fetches := c.client.PollFetches(until)
+		l.waitForRoom(ctx)
+		until, cancel := l.openings.until(ctx)
+		fetches := l.client.PollFetches(until)
 		cancel()
 		if fetches.IsClientClosed() {
 			return
@@ -46,25 +49,25 @@ func (c *Consumer) pollLoop(ctx context.Context) {
 			for j := range fetches[i].Topics {
 				t := &fetches[i].Topics[j]
 				for k := range t.Partitions {
-					c.deliver(ctx, t, &t.Partitions[k])
+					l.deliver(ctx, t, &t.Partitions[k])
 				}
 			}
 		}
-		c.openPending()
-		c.client.AllowRebalance()
+		l.openPending()
+		l.client.AllowRebalance()
 	}
 }
 
-func (c *Consumer) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPartition) {
+func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPartition) {
 	tp := topicPartition{t.Topic, f.Partition}
-	p := c.partition(tp)
+	p := l.parts.get(tp)
 	if f.Err != nil && (ctx.Err() != nil || errors.Is(f.Err, context.Canceled) || t.Topic == "" && errors.Is(f.Err, context.DeadlineExceeded)) {
 		return // the poll was cut short
 	}
 	if p != nil {
 		switch {
 		case t.TopicID != [16]byte{} && p.fetchID != [16]byte{} && t.TopicID != p.fetchID:
-			c.interrupt(tp, fmt.Errorf("records of another topic of that name: %w", ErrRecreated))
+			l.interrupt(tp, fmt.Errorf("records of another topic of that name: %w", ErrRecreated))
 			return
 		case len(f.Records) > 0 || f.Err == nil: // those before an error do not come again
 			p.ends.tell(f.HighWatermark, f.LastStableOffset)
@@ -72,59 +75,54 @@ func (c *Consumer) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchP
 		}
 	}
 	if f.Err != nil {
-		c.fetchFailed(tp, f.Err)
+		l.fetchFailed(tp, f.Err)
 	}
 }
 
 // fetchFailed sorts an error of the client: one that the client handles itself is logged, one of
 // the whole consumer ends Run, and the others go to the partition, which is paused.
-func (c *Consumer) fetchFailed(tp topicPartition, err error) {
-	c.m.fetchErrors.WithLabelValues(tp.topic).Inc()
-	log := c.opt.Telemetry.Logger
+func (l *poller) fetchFailed(tp topicPartition, err error) {
+	l.m.fetchErrors.WithLabelValues(tp.topic).Inc()
+	log := l.opt.Telemetry.Logger
 	var known *kerr.Error
 	switch {
 	case errors.Is(err, kerr.FencedInstanceID):
-		c.fail(fmt.Errorf("hapax: another consumer runs with the same Options.Membership.InstanceID %q: %w", c.opt.Membership.InstanceID, err))
+		l.fail(fmt.Errorf("hapax: another consumer runs with the same Options.Membership.InstanceID %q: %w", l.opt.Membership.InstanceID, err))
 	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
-		c.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
+		l.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
 	case errors.As(err, new(*kgo.ErrGroupSession)):
-		c.throttled(log.Warn, "the group session ended and is begun again", topicPartition{}, "group", c.opt.Group, "error", err)
+		l.throttled(log.Warn, "the group session ended and is begun again", topicPartition{}, "group", l.opt.Group, "error", err)
 	case tp.topic == "", errors.As(err, &known) && known.Retriable && !isPositionError(err):
-		c.throttled(log.Warn, "fetching failed; the client tries again", tp, "topic", tp.topic, "partition", tp.partition, "error", err)
+		l.throttled(log.Warn, "fetching failed; the client tries again", tp, "topic", tp.topic, "partition", tp.partition, "error", err)
 	default:
-		c.interrupt(tp, err)
+		l.interrupt(tp, err)
 	}
 }
 
 // interrupt pauses partitions because of an error, and leaves the rest to their goroutines. A
 // partition below 0 stands for all of the topic.
-func (c *Consumer) interrupt(tp topicPartition, err error) {
+func (l *poller) interrupt(tp topicPartition, err error) {
 	found := false
-	for _, p := range c.partitions() {
+	for _, p := range l.parts.all() {
 		if p.pos.Topic == tp.topic && (tp.partition < 0 || p.pos.Partition == tp.partition) {
 			found = true
-			c.client.PauseFetchPartitions(p.only())
+			l.client.PauseFetchPartitions(p.only())
 			p.queue.interrupt(err)
 		}
 	}
 	if !found {
-		c.throttled(c.opt.Telemetry.Logger.Error, "a topic cannot be consumed; the client tries again", tp, "topic", tp.topic, "error", err)
+		l.throttled(l.opt.Telemetry.Logger.Error, "a topic cannot be consumed; the client tries again", tp, "topic", tp.topic, "error", err)
 	}
 }
 
-// limits is what each queue holds before its partition is paused.
-func (c *Consumer) limits() capacity {
-	return capacity{max(4*c.opt.Batching.MaxBatch, 512), c.queueBytes.Load()}
-}
-
 // waitForRoom waits while a goroutine has enough to do; a partition that stays full is paused.
-func (c *Consumer) waitForRoom(ctx context.Context) {
+func (l *poller) waitForRoom(ctx context.Context) {
 	began := time.Now()
 	fed, busy := began, began // when no partition starved last, and when one that is not full had something to do
 	for ctx.Err() == nil {
-		limits := c.limits()
+		limits := l.parts.limits()
 		now := time.Now()
-		r := crowded(c.partitions(), limits)
+		r := crowded(l.parts.all(), limits)
 		if len(r.full) == 0 {
 			return
 		}
@@ -134,11 +132,11 @@ func (c *Consumer) waitForRoom(ctx context.Context) {
 		if !r.starving || r.busy {
 			busy = now
 		}
-		late := now.Sub(began) > pauseAfter || c.openings.any()
+		late := now.Sub(began) > pauseAfter || l.openings.any()
 		hurry := now.Sub(fed) > starveAfter || now.Sub(busy) > idleAfter
 		for _, p := range r.full {
 			if late || p.queue.isSlow() || p.isPaused() || hurry && !p.queue.room(capacity{math.MaxInt, limits.bytes}) {
-				c.pause(p, limits)
+				l.pause(p, limits)
 			}
 		}
 		if hurry {
@@ -170,16 +168,11 @@ func crowded(all []*partition, limits capacity) (r crowd) {
 }
 
 // pause stops fetching a partition while its queue is full.
-func (c *Consumer) pause(p *partition, limits capacity) {
-	c.whileAssigned(p, func() {
+func (l *poller) pause(p *partition, limits capacity) {
+	l.parts.whileAssigned(p, func() {
 		if p.queue.pause(limits) {
-			c.client.PauseFetchPartitions(p.only())
-			c.m.paused.WithLabelValues(p.pos.Topic).Inc()
+			l.client.PauseFetchPartitions(p.only())
+			l.m.paused.WithLabelValues(p.pos.Topic).Inc()
 		}
 	})
-}
-
-// resume fetches a partition again whose queue has room.
-func (c *Consumer) resume(p *partition) {
-	c.whileAssigned(p, func() { c.client.ResumeFetchPartitions(p.only()) })
 }

@@ -34,7 +34,7 @@ func TestPollLoopSeesWhichPartitionsAreFullStarveOrAreBusy(t *testing.T) {
 		{name: "paused by the application", pushed: 3, popped: 3, stable: 9, more: func(p *partition) { p.c.pauses.set(true, "", nil) }},
 		{name: "closed", pushed: 3, popped: 3, stable: 9, more: func(p *partition) { p.queue.close() }},
 	} {
-		p := &partition{c: &Consumer{}, queue: queue{wake: make(chan struct{}, 1)}}
+		p := &partition{c: &shared{}, queue: queue{wake: make(chan struct{}, 1)}}
 		p.queue.start(0)
 		p.queue.push(records(tt.pushed))
 		p.queue.pop(nil, tt.popped, limits)

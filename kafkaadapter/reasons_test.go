@@ -25,7 +25,7 @@ func TestDocumentedReasonsOfStopsAreThere(t *testing.T) {
 		reasons[m[1]+m[2]] = true
 	}
 	named := regexp.MustCompile("stops `(\\w+)`").FindAllStringSubmatch(read(t, "../docs/failures.md"), -1)
-	named = append(named, regexp.MustCompile(`\((\w+)\)[,.]? `).FindAllStringSubmatch(between(t, read(t, "doc.go"), "The other\n", "# Dead letters"), -1)...)
+	named = append(named, regexp.MustCompile(`\((\w+)\)[,.]? `).FindAllStringSubmatch(between(t, read(t, "doc.go"), "The other reasons", "# Dead letters"), -1)...)
 	if len(named) < 15 {
 		t.Errorf("%d reasons are named", len(named))
 	}

@@ -184,7 +184,7 @@ func TestStuckHandlerIsFenced(t *testing.T) {
 		r.untilStored(t, p, 1)
 	}
 	assigned := func(m *member) (all []int32) {
-		for _, p := range m.partitions() {
+		for _, p := range m.parts.all() {
 			all = append(all, p.pos.Partition)
 		}
 		return all
@@ -228,8 +228,8 @@ func TestStuckHandlerIsFenced(t *testing.T) {
 // the batch at its most advanced, when everything but the commit is done.
 func TestNothingCommitsAfterARevoke(t *testing.T) {
 	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
-		"revoked": func(c *Consumer, lost map[string][]int32) { c.revoked(lost) },
-		"lost":    func(c *Consumer, lost map[string][]int32) { c.lost(lost) },
+		"revoked": func(c *Consumer, lost map[string][]int32) { c.assign.revoked(lost) },
+		"lost":    func(c *Consumer, lost map[string][]int32) { c.assign.lost(lost) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
@@ -237,7 +237,7 @@ func TestNothingCommitsAfterARevoke(t *testing.T) {
 			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Millisecond })
 			r.send(t, 0, "a", "b")
 			<-began
-			p := m.partition(topicPartition{r.topic, 0})
+			p := m.parts.get(topicPartition{r.topic, 0})
 			give(m.Consumer, map[string][]int32{r.topic: {0}})
 			before := r.stored(t, 0)
 			close(release)
@@ -274,11 +274,11 @@ func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain = time.Minute })
 	r.send(t, 0, "a", "b")
 	<-began
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.revoked(map[string][]int32{r.topic: {0}})
+		m.assign.revoked(map[string][]int32{r.topic: {0}})
 	}()
 	<-p.ending.Done()
 	close(release)

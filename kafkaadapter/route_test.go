@@ -70,7 +70,7 @@ func TestEachScopeOfARouteBelongsToOneGroup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.connect(t.Context()); !errors.Is(err, tt.want) {
+		if err := c.store.connect(t.Context()); !errors.Is(err, tt.want) {
 			t.Errorf("group %s: %v, want %v", tt.group, err, tt.want)
 		}
 	}

@@ -21,7 +21,7 @@ func TestShutdownLetsTheHandlerFinish(t *testing.T) {
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown = time.Minute })
 	r.send(t, 0, "a", "b")
 	<-began
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
 	<-p.ending.Done()
 	if p.ctx.Err() != nil {
@@ -77,7 +77,7 @@ func TestAtMostOnceCountsWhatIsCutOff(t *testing.T) {
 	}}, func(o *Options) { o.Timeouts.Shutdown = 20 * time.Millisecond })
 	<-began
 	claimed := r.stored(t, 0)
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
 	<-m.done
 	close(release)

@@ -36,7 +36,7 @@ func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
 	if !errors.Is(e, ErrSilent) {
 		t.Errorf("stopped: %v", e)
 	}
-	if s := m.partition(topicPartition{r.topic, 0}).status(); s.state != silent || s.stop == nil {
+	if s := m.parts.get(topicPartition{r.topic, 0}).status(); s.state != silent || s.stop == nil {
 		t.Errorf("its state is %+v", s)
 	}
 	m.counts(t, 1, "partition_stopped", "silent")

@@ -53,7 +53,7 @@ func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
 	if n := r.stored(t, 0); n < 12 {
 		t.Fatalf("the store is at %d: nothing was claimed ahead", n)
 	}
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
 	<-p.ending.Done()
 	close(release)
@@ -81,7 +81,7 @@ func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
 	mode, began, release := r.stuckAt("a10")
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown = 20 * time.Millisecond })
 	<-began
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
 	<-m.done
 	if !errors.Is(m.err, context.DeadlineExceeded) {
@@ -108,9 +108,9 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	m := r.start(t, mode, func(o *Options) { o.Membership.CommitInterval = time.Millisecond })
 	<-began
 	claimed := r.stored(t, 0)
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	kafkatest.Until(t, "the commit of what has begun", func() bool { return r.kafkaAt(t) >= 11 })
-	if err := m.commit(t.Context(), []*partition{p}, commitTime); err != nil || r.kafkaAt(t) != 11 {
+	if err := m.commits.commit(t.Context(), []*partition{p}, commitTime); err != nil || r.kafkaAt(t) != 11 {
 		t.Errorf("Kafka is at %d", r.kafkaAt(t))
 	}
 	old := r.eng
@@ -172,7 +172,7 @@ func TestRebalanceTakesBackWhatHasNotBegun(t *testing.T) {
 	}})
 	<-began
 	<-began
-	a, b := first.partition(topicPartition{r.topic, 0}), first.partition(topicPartition{r.topic, 1})
+	a, b := first.parts.get(topicPartition{r.topic, 0}), first.parts.get(topicPartition{r.topic, 1})
 	second := r.start(t, r.noting())
 	moves := a
 	select {
@@ -205,8 +205,8 @@ func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
 	m := r.start(t, mode)
 	<-began
 	claimed := r.stored(t, 0)
-	p := m.partition(topicPartition{r.topic, 0})
-	m.lost(map[string][]int32{r.topic: {0}})
+	p := m.parts.get(topicPartition{r.topic, 0})
+	m.assign.lost(map[string][]int32{r.topic: {0}})
 	close(release)
 	<-p.done
 	m.counts(t, float64(claimed-11), "lost_total")
@@ -229,7 +229,7 @@ func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	if n := r.stored(t, 0); n != 6 {
 		t.Fatalf("the store is at %d: the batch was to have all", n)
 	}
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
 	<-p.ending.Done()
 	close(release)
@@ -264,7 +264,7 @@ func TestHoldGoesBackWithTheOffset(t *testing.T) {
 	mode, began, release := r.stuckAt("a")
 	m := r.start(t, mode)
 	<-began
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	p.setHold(time.Now()) // as of a partition that is caught up
 	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.SetHold(p.holdName(), time.Now()) })
 	m.cancel()

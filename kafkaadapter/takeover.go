@@ -40,7 +40,8 @@ func (p *partition) takeOver() state {
 	}
 	p.fence.taken, p.fence.marked, p.cause = true, false, nil
 	p.offsets.begin(b, p.epoch, p.link.Load().self)
-	p.c.open(p, opening{b.offset, v.topicID})
+	p.opened = true
+	p.ask.openings.ask(p, opening{b.offset, v.topicID})
 	p.endAdoption(nil)
 	return signing
 }

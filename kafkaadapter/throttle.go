@@ -46,13 +46,3 @@ func (t *throttle) pass(k kind, now time.Time) (suppressed int, ok bool) {
 	m.until = now.Add(logEvery)
 	return suppressed, true
 }
-
-// throttled logs a message that may come again and again.
-func (c *Consumer) throttled(log func(msg string, args ...any), text string, tp topicPartition, args ...any) {
-	if suppressed, ok := c.throttle.pass(kind{text, tp}, time.Now()); ok {
-		if suppressed > 0 {
-			args = append(args, "suppressed", suppressed)
-		}
-		log(text, args...)
-	}
-}

@@ -20,7 +20,7 @@ import (
 // failOpen finds out without the store where to read: where this assignment was, or at Kafka's
 // commit. The offset is committed to Kafka with the mark before anything is handled.
 func (p *partition) failOpen() state {
-	p.c.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(p.only()) })
+	p.all.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(p.only()) })
 	p.queue.close()
 	p.taken, p.pending = nil, nil
 	p.before.Store(nil) // the fence of an assignment before this one is in a store that takes nothing more
@@ -31,14 +31,14 @@ func (p *partition) failOpen() state {
 	if p.mayClaim() {
 		return lookingUp
 	}
-	v, err := p.ask(nil)
+	v, err := p.lookAt(nil)
 	switch {
 	case p.isEnding():
 		return ended
 	case err != nil:
 		return p.stopForNow(reasonOf(err), err, lookingUp)
 	case p.readsAnotherTopic(v):
-		p.c.forget(p)
+		p.ask.forget(p)
 		if !p.wait(p.retries.NextBackOff()) {
 			return ended
 		}
@@ -55,7 +55,8 @@ func (p *partition) failOpen() state {
 	p.fence.width = uint32(p.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
 	p.open.Store(true)
 	p.offsets.begin(b, p.epoch, authorOf(v.id).openMark(p.uncertain))
-	p.c.open(p, opening{b.offset, v.topicID})
+	p.opened = true
+	p.ask.openings.ask(p, opening{b.offset, v.topicID})
 	if next := p.sign(); next != publishing {
 		return next
 	}

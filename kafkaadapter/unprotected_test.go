@@ -351,7 +351,7 @@ func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.send(t, 0, "b", "c", "d")
-				p := m.partition(topicPartition{r.topic, 0})
+				p := m.parts.get(topicPartition{r.topic, 0})
 				var once sync.Once
 				r.mem.Before(storetest.OpWait, func(int) (err error) {
 					once.Do(func() {
@@ -404,7 +404,7 @@ func TestClaimsThatCannotBeTakenBackAreHandledByTheNextOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-runs
-	p := m.partition(topicPartition{r.topic, 0})
+	p := m.parts.get(topicPartition{r.topic, 0})
 	r.mem.Fail(errDisk)
 	m.cancel()
 	<-p.ending.Done()
@@ -591,7 +591,7 @@ func TestPartitionsMoveWithoutTheStore(t *testing.T) {
 	}
 	r.untilHandled(t, 80)
 	m2 := r.start(t, r.own(), func(opt *Options) { opt.FailOpen = o.open })
-	kafkatest.Until(t, "both to have partitions", func() bool { return len(m2.partitions()) == 2 && len(m1.partitions()) == 2 })
+	kafkatest.Until(t, "both to have partitions", func() bool { return len(m2.parts.all()) == 2 && len(m1.parts.all()) == 2 })
 	for i, id := range numbered("c", 40) {
 		r.send(t, int32(i%4), id)
 	}

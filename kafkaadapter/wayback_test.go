@@ -19,7 +19,7 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
 	if v.committed != nil {
 		v.committed.metadata = authorOf(r.eng.Identity()).metadata()
 	}
-	p := newPartition(c, topicPartition{r.topic, 0}, v.committed, 0)
+	p := newPartition(c.assign, topicPartition{r.topic, 0}, v.committed, 0)
 	t.Cleanup(func() { p.cancel(nil) })
 	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.occupy(tx, v, b) }); err != nil {
 		t.Fatal(err)

@@ -65,9 +65,9 @@ func (p *partition) take() state {
 		case p.isOutdated():
 			return lookingUp
 		}
-		recs, resume, fault := p.queue.pop(p.buf[:0], min(p.size.n, int(p.fence.width)), p.c.limits())
+		recs, resume, fault := p.queue.pop(p.buf[:0], min(p.size.n, int(p.fence.width)), p.all.limits())
 		if p.buf = recs; resume {
-			p.c.resume(p)
+			p.all.resume(p)
 		}
 		switch {
 		case len(recs) > 0:
@@ -262,7 +262,7 @@ func (p *partition) failed(err error) state {
 	case errors.Is(err, ErrFenced):
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 		p.log.Warn("a batch was dropped: the partition has another owner by now")
-		if p.c.isAssigned(p) {
+		if p.all.isAssigned(p) {
 			p.report("fenced", err, time.Time{})
 		}
 	case isEnd(err):

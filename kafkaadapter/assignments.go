@@ -1,0 +1,97 @@
+package kafkaadapter
+
+import "sync"
+
+// assignments are the partitions that are assigned to the consumer at present.
+type assignments struct {
+	records int   // what each queue may hold
+	bytes   int64 // what all queues may hold
+
+	mu    sync.Mutex // guards parts; no I/O under it
+	parts map[topicPartition]*partition
+}
+
+func newAssignments(b Batching) *assignments {
+	return &assignments{records: max(4*b.MaxBatch, 512), bytes: b.MaxBufferedBytes / 2, parts: make(map[topicPartition]*partition)}
+}
+
+// get returns the partition of that name, nil if it is not assigned.
+func (a *assignments) get(tp topicPartition) *partition {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.parts[tp]
+}
+
+func (a *assignments) all() []*partition {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make([]*partition, 0, len(a.parts))
+	for _, p := range a.parts {
+		all = append(all, p)
+	}
+	return all
+}
+
+// put adds an assignment, and returns the one of the same partition that it replaces, if any.
+func (a *assignments) put(p *partition) (before *partition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before = a.parts[p.tp()]
+	a.parts[p.tp()] = p
+	return before
+}
+
+// take removes partitions, and returns those that were assigned.
+func (a *assignments) take(lost map[string][]int32) (taken []*partition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for topic, partitions := range lost {
+		for _, partition := range partitions {
+			tp := topicPartition{topic, partition}
+			if p := a.parts[tp]; p != nil {
+				taken = append(taken, p)
+				delete(a.parts, tp)
+			}
+		}
+	}
+	return taken
+}
+
+func (a *assignments) takeAll() (taken []*partition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for tp, p := range a.parts {
+		taken = append(taken, p)
+		delete(a.parts, tp)
+	}
+	return taken
+}
+
+// whileAssigned runs fn if p is what the client fetches for. A pause or a stop that comes late must
+// not hit the next assignment of the same partition. fn may be called under p.mu; it does not
+// block.
+func (a *assignments) whileAssigned(p *partition, fn func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.parts[p.tp()] == p {
+		fn()
+	}
+}
+
+func (a *assignments) isAssigned(p *partition) (yes bool) {
+	a.whileAssigned(p, func() { yes = true })
+	return yes
+}
+
+// resume has the client fetch a partition again whose queue has room.
+func (a *assignments) resume(p *partition) {
+	a.whileAssigned(p, func() { p.c.client.ResumeFetchPartitions(p.only()) })
+}
+
+// limits is what each queue holds before its partition is paused: the memory for fetched records is
+// divided among the partitions.
+func (a *assignments) limits() capacity {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return capacity{a.records, a.bytes / int64(max(1, len(a.parts)))}
+}

@@ -1,0 +1,172 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// brokers are asked for what a client does not ask by itself. Both clients are set when the group's
+// client is made, before it joins the group.
+type brokers struct {
+	client *kgo.Client
+	admin  *kadm.Client
+}
+
+// lookUpTime bounds one look at the brokers.
+const lookUpTime = 5 * time.Second
+
+// The timestamps of ListOffsets that stand for a log's start and end.
+const (
+	logStart = -2
+	logEnd   = -1
+)
+
+// Isolation levels of ListOffsets and Fetch.
+const (
+	readUncommitted int8 = 0
+	readCommitted   int8 = 1
+)
+
+// topic returns the id of a topic and the number of its partitions. Partitions that are looked up
+// at one time share an answer, which is at most a second old; fresh asks for a new one.
+func (b *brokers) topic(ctx context.Context, topic string, fresh bool) (id [16]byte, partitions int32, err error) {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = &topic
+	req.Topics = append(req.Topics, t)
+	age := time.Second
+	if fresh {
+		age = time.Millisecond
+	}
+	resp, err := b.client.RequestCachedMetadata(ctx, req, age)
+	if err == nil {
+		err = kerr.UnknownTopicOrPartition
+		for i := range resp.Topics {
+			if rt := &resp.Topics[i]; rt.Topic != nil && *rt.Topic == topic {
+				id, partitions, err = rt.TopicID, int32(len(rt.Partitions)), kerr.ErrorForCode(rt.ErrorCode)
+			}
+		}
+	}
+	if err != nil {
+		return id, 0, fmt.Errorf("looking up topic %s: %w", topic, err)
+	}
+	return id, partitions, nil
+}
+
+// listOffset asks the partition's leader for the log's start, its end (the high watermark), or with
+// readCommitted its last stable offset.
+func (b *brokers) listOffset(ctx context.Context, topic string, partition int32, at int64, isolation int8) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.IsolationLevel = isolation
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = topic
+	q := kmsg.NewListOffsetsRequestTopicPartition()
+	q.Partition, q.Timestamp = partition, at
+	t.Partitions = append(t.Partitions, q)
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, b.client)
+	if err == nil {
+		err = kerr.UnknownTopicOrPartition
+		for i := range resp.Topics {
+			for _, rp := range resp.Topics[i].Partitions {
+				if rp.Partition == partition {
+					if err = kerr.ErrorForCode(rp.ErrorCode); err == nil {
+						return rp.Offset, nil
+					}
+				}
+			}
+		}
+	}
+	return 0, fmt.Errorf("looking up where the log of %s/%d starts and ends: %w", topic, partition, err)
+}
+
+// epochEnd returns where a leader epoch ends: if the store has read further, the log no longer has
+// what was read. -1 if the broker does not know.
+func (b *brokers) epochEnd(ctx context.Context, topic string, partition, epoch int32) (int64, error) {
+	req := make(kadm.OffsetForLeaderEpochRequest)
+	req.Add(topic, partition, epoch)
+	ends, err := b.admin.OffsetForLeaderEpoch(ctx, req)
+	e, ok := ends[topic][partition]
+	switch {
+	case !ok && err != nil:
+		return -1, fmt.Errorf("looking up leader epochs: %w", err)
+	case !ok, e.Err != nil && !kerr.IsRetriable(e.Err): // a broker that cannot tell
+		return -1, nil
+	case e.Err != nil:
+		return -1, fmt.Errorf("looking up leader epochs: %s/%d: %w", topic, partition, e.Err)
+	}
+	return e.EndOffset, nil
+}
+
+// groupCommits returns what is committed under the group.
+func (b *brokers) groupCommits(ctx context.Context, group string) (map[topicPartition]*commit, error) {
+	all, err := b.admin.FetchOffsets(ctx, group)
+	if err == nil {
+		err = all.Error()
+	}
+	if errors.Is(err, kerr.GroupIDNotFound) { // nobody has committed yet
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking up the offsets of group %s: %w", group, err)
+	}
+	commits := make(map[topicPartition]*commit)
+	all.Each(func(o kadm.OffsetResponse) {
+		if o.At >= 0 {
+			commits[topicPartition{o.Topic, o.Partition}] = &commit{o.At, o.LeaderEpoch, o.Metadata}
+		}
+	})
+	return commits, nil
+}
+
+// A commit is an offset that the group has in Kafka.
+type commit struct {
+	offset   int64
+	epoch    int32
+	metadata string
+}
+
+// rawFetchBytes is the size of one raw fetch.
+const rawFetchBytes = 1 << 20
+
+// rawFetch fetches a part of a log, apart from the client's own fetches.
+func (b *brokers) rawFetch(ctx context.Context, topic string, topicID [16]byte, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+	leader, _, err := b.client.PartitionLeader(topic, partition)
+	if err == nil && leader < 0 {
+		err = kerr.LeaderNotAvailable
+	}
+	if err != nil {
+		return nil, err
+	}
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel, req.SessionEpoch = 100, 1, rawFetchBytes, readCommitted, -1
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = topic, topicID
+	q := kmsg.NewFetchRequestTopicPartition()
+	q.Partition, q.FetchOffset, q.PartitionMaxBytes = partition, offset, rawFetchBytes
+	t.Partitions = append(t.Partitions, q)
+	req.Topics = append(req.Topics, t)
+	resp, err := b.client.Broker(int(leader)).RetriableRequest(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	r := resp.(*kmsg.FetchResponse)
+	if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+		return nil, err
+	}
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			if rp := &r.Topics[i].Partitions[j]; rp.Partition == partition {
+				return rp, kerr.ErrorForCode(rp.ErrorCode)
+			}
+		}
+	}
+	return nil, kerr.UnknownTopicOrPartition
+}

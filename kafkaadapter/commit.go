@@ -1,0 +1,174 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// commitTime bounds one commit to Kafka.
+const commitTime = 5 * time.Second
+
+// A committer commits the store's offsets to Kafka under the group.
+type committer struct {
+	*shared
+	parts      *assignments
+	committing chan struct{} // full while offsets are committed
+}
+
+// commitLoop commits the store's offsets to Kafka, and lets idle partitions look around.
+func (c *committer) commitLoop(ctx context.Context) {
+	t := time.NewTicker(c.opt.Membership.CommitInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		all := c.parts.all()
+		_ = c.commit(ctx, all, commitTime) // it logs its error
+		for _, p := range all {
+			p.queue.nudge()
+		}
+	}
+}
+
+// commit commits the offsets that the store has to Kafka, with the store's identity. An error,
+// which means that Kafka may lack some of them, is logged, and the next commit tries again. Commits
+// come one after the other; the wait for the one before counts toward the limit, which the client's
+// own lock would not respect.
+func (c *committer) commit(ctx context.Context, all []*partition, limit time.Duration) error {
+	if changed, _, _ := pending(all); len(changed) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	failed := c.commitPending(ctx, all)
+	if failed != nil && (ctx.Err() == nil || !errors.Is(failed, context.Canceled)) {
+		c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
+			"group", c.opt.Group, "error", failed)
+	}
+	return failed
+}
+
+func (c *committer) commitPending(ctx context.Context, all []*partition) error {
+	select {
+	case c.committing <- struct{}{}:
+		defer func() { <-c.committing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	changed, offsets, identities := pending(all)
+	if len(changed) == 0 {
+		return nil
+	}
+	return c.commitTo(ctx, changed, offsets, identities)
+}
+
+// pending returns the partitions whose offsets Kafka does not have, the offsets, and the metadata
+// of their commits.
+func pending(all []*partition) (changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) {
+	offsets, identities = make(map[string]map[int32]kgo.EpochOffset), make(map[topicPartition]string)
+	for _, p := range all {
+		at, self, ok := p.offsets.pending()
+		if !ok {
+			continue
+		}
+		changed = append(changed, p)
+		if offsets[p.pos.Topic] == nil {
+			offsets[p.pos.Topic] = make(map[int32]kgo.EpochOffset)
+		}
+		offsets[p.pos.Topic][p.pos.Partition] = at
+		identities[p.tp()] = self
+	}
+	return changed, offsets, identities
+}
+
+// commitTo replaces the group's offsets, with the store's identity.
+func (c *committer) commitTo(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) (failed error) {
+	if c.opt.Membership.isPinned() {
+		return c.commitPinned(ctx, changed, offsets, identities)
+	}
+	put := func(req *kmsg.OffsetCommitRequest) error {
+		putIdentities(req, identities)
+		return nil
+	}
+	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, put), offsets,
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+			failed = err
+			if err == nil {
+				failed = commitError(resp)
+			}
+		})
+	if failed == nil {
+		for _, p := range changed {
+			p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], identities[p.tp()])
+		}
+	}
+	return failed
+}
+
+// putIdentities puts the store's identity beside each offset.
+func putIdentities(req *kmsg.OffsetCommitRequest, identities map[topicPartition]string) {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			p := &req.Topics[i].Partitions[j]
+			p.Metadata = kmsg.StringPtr(identities[topicPartition{req.Topics[i].Topic, p.Partition}])
+		}
+	}
+}
+
+func commitError(resp *kmsg.OffsetCommitResponse) error {
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			if err := kerr.ErrorForCode(resp.Topics[i].Partitions[j].ErrorCode); err != nil {
+				return fmt.Errorf("%s/%d: %w", resp.Topics[i].Topic, resp.Topics[i].Partitions[j].Partition, err)
+			}
+		}
+	}
+	return nil
+}
+
+// commitPinned commits offsets under the group. A partition whose commit is not the one that this
+// consumer knows is left out, and looked up again: it stops if the commit is another store's.
+func (c *committer) commitPinned(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) error {
+	commits, err := c.groupCommits(ctx, c.opt.Group)
+	if err != nil {
+		return err
+	}
+	var changes error
+	var own []*partition
+	req := make(kadm.Offsets)
+	for _, p := range changed {
+		if p.offsets.replaced(commits[p.tp()], identities[p.tp()]) {
+			c.client.PauseFetchPartitions(p.only())
+			p.queue.abort(errCommitChanged)
+			changes = errors.Join(changes, fmt.Errorf("%s: %w", p.tp(), errCommitChanged))
+			continue
+		}
+		own = append(own, p)
+		at := offsets[p.pos.Topic][p.pos.Partition]
+		req.Add(kadm.Offset{Topic: p.pos.Topic, Partition: p.pos.Partition, At: at.Offset, LeaderEpoch: at.Epoch, Metadata: identities[p.tp()]})
+	}
+	if len(req) == 0 {
+		return changes
+	}
+	resp, err := c.admin.CommitOffsets(ctx, c.opt.Group, req)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range own {
+		p.offsets.committed(offsets[p.pos.Topic][p.pos.Partition], identities[p.tp()])
+	}
+	return changes
+}

@@ -1,0 +1,129 @@
+package kafkaadapter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// AdoptOffset applies a recovery policy once to an assigned partition that is stopped by a
+// PositionError, for example after the volume of its store was lost, without a change of
+// Options.Recovery. The reason says who decided it and why: it is logged, and kept in the store
+// with the offsets before and after (see Adoptions). It takes effect in one batch of the store,
+// with the new offset and the ownership of the partition.
+//
+// AdoptOffset returns nil once the partition is owned at its new offset. It returns
+// ErrNoPositionError if there is nothing to decide; an error that wraps ErrOption, with the
+// policies that fit, for one that does not; and the next *PositionError if what was adopted cannot
+// be read either: a further call decides on that, and both take effect together. If ctx ends first,
+// its error is returned, and the policy may still be applied. Hooks.OnStop must not wait for
+// AdoptOffset: the partition waits for the hook.
+func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
+	if reason == "" {
+		return fmt.Errorf("%w: AdoptOffset needs a reason: say who decided it and why", ErrOption)
+	}
+	if _, away := c.links.get(); away != nil {
+		return fmt.Errorf("%w: adopt the offset then", ErrUnprotected)
+	}
+	c.adopting.Lock() // one at a time: the status that is looked at here stays until the goroutine gets the request
+	defer c.adopting.Unlock()
+	p := c.parts.get(topicPartition{topic, partition})
+	if p == nil {
+		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNoPositionError, topic, partition)
+	}
+	var at *PositionError
+	s := p.status()
+	if s.stop == nil || !errors.As(s.stop, &at) {
+		return fmt.Errorf("%w: %s/%d is %v", ErrNoPositionError, topic, partition, s.state)
+	}
+	kind := at.Kind
+	if i := slices.IndexFunc(s.adopted, func(a *adoption) bool { return fits(a.kind, policy) }); i >= 0 && !fits(kind, policy) {
+		kind = s.adopted[i].kind // it changes what was adopted before
+	}
+	if !fits(kind, policy) {
+		return fmt.Errorf("%w: %v is no policy for this disagreement: use %s", ErrOption, policy, waysOf(at.Kind))
+	}
+	a := &adoption{kind: kind, policy: policy, reason: reason, done: make(chan error, 1)}
+	select {
+	case p.adoptions <- a:
+	case <-p.ending.Done():
+		return ErrFenced
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-a.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and
+// time.
+func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
+	prefix := appendText(append([]byte(KeyPrefix), keyAdoption), c.opt.Group)
+	eng := c.engine()
+	if eng == nil {
+		return nil, ErrUnprotected
+	}
+	for kv, scanErr := range eng.Scan(ctx, engine.Range{Prefix: prefix}) {
+		if scanErr != nil {
+			return nil, scanErr
+		}
+		var a Adoption
+		if len(kv.Value) == 0 || kv.Value[0] != 1 {
+			return nil, unknownForm("an adoption", kv.Value)
+		}
+		if err := json.Unmarshal(kv.Value[1:], &a); err != nil {
+			return nil, fmt.Errorf("hapax: reading an adoption: %w", err)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// Pause stops the handling of partitions of a topic, or of the whole topic if no partition is
+// named, until Resume. It returns at once: a batch that is under way commits, and no other begins.
+// A pause also applies to partitions that are assigned later. A paused partition stays assigned and
+// keeps what was fetched of it, within Batching.MaxBufferedBytes; its lag is measured, and its hold
+// stays, so that no week expires that its unread records need.
+//
+// Pause fails for a topic that no route consumes. It is safe for concurrent use, also before Run.
+func (c *Consumer) Pause(topic string, partitions ...int32) error {
+	return c.setPaused(true, topic, partitions)
+}
+
+// Resume ends the pause of partitions, or that of a topic and of all its partitions if no partition
+// is named. A partition of a topic that is paused as a whole stays paused. Resume is safe for
+// concurrent use.
+func (c *Consumer) Resume(topic string, partitions ...int32) error {
+	return c.setPaused(false, topic, partitions)
+}
+
+func (c *Consumer) setPaused(paused bool, topic string, partitions []int32) error {
+	if c.opt.route(topic) == nil {
+		return fmt.Errorf("%w: topic %q cannot be paused or resumed: no route of Options.Routes consumes it", ErrOption, topic)
+	}
+	c.pauses.set(paused, topic, partitions)
+	for _, p := range c.parts.all() {
+		if p.pos.Topic == topic && (len(partitions) == 0 || slices.Contains(partitions, p.pos.Partition)) {
+			p.queue.nudge()
+		}
+	}
+	return nil
+}
+
+// Stopped lists the partitions of the present assignment that are not read, and why.
+func (c *Consumer) Stopped() (all []*StopError) {
+	for _, p := range c.parts.all() {
+		if e := p.status().stop; e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}

@@ -1,0 +1,94 @@
+package kafkaadapter
+
+import (
+	"context"
+	"time"
+)
+
+// pinInterval is the time between looks for partitions that were added.
+const pinInterval = 10 * time.Second
+
+// A pinner assigns pinned partitions.
+type pinner struct {
+	*assigner
+	repin chan struct{} // wakes pinLoop
+}
+
+// pinLoop assigns the consumer's part of the partitions, and those that are added later.
+func (n *pinner) pinLoop(ctx context.Context) {
+	pause := n.opt.Backoff.Min
+	for {
+		err := n.pin(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := pinInterval
+		if err != nil {
+			n.throttled(n.opt.Telemetry.Logger.Warn, "the pinned partitions cannot be looked up; it is tried again", topicPartition{}, "group", n.opt.Group, "error", err)
+			wait, pause = pause, min(2*pause, n.opt.Backoff.Max)
+		} else {
+			pause = n.opt.Backoff.Min
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.repin:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// pin begins the assignment of pinned partitions that have none.
+func (n *pinner) pin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	defer cancel()
+	details, err := n.admin.ListTopics(ctx, n.opt.topics()...)
+	if err != nil {
+		return err
+	}
+	var added []topicPartition
+	hook := make(map[string][]int32)
+	for _, d := range details {
+		if d.Err != nil {
+			n.throttled(n.opt.Telemetry.Logger.Error, "a topic cannot be consumed; it is tried again", topicPartition{d.Topic, -1}, "topic", d.Topic, "error", d.Err)
+			continue
+		}
+		for _, p := range d.Partitions.Sorted() {
+			tp := topicPartition{d.Topic, p.Partition}
+			if n.opt.Membership.Pinned.has(p.Partition) && n.parts.get(tp) == nil {
+				added = append(added, tp)
+				hook[tp.topic] = append(hook[tp.topic], tp.partition)
+			}
+		}
+	}
+	if len(added) == 0 {
+		n.health.joined.Store(true)
+		return nil
+	}
+	commits, err := n.groupCommits(ctx, n.opt.Group)
+	if err != nil {
+		return err
+	}
+	stored := n.stored(ctx, added)
+	n.assigned(hook)
+	for _, tp := range added {
+		n.begin(newPartition(n.assigner, tp, commits[tp], stored[tp]))
+	}
+	return nil
+}
+
+// repinTopic forgets a topic that was created again, and assigns its partitions anew.
+func (n *pinner) repinTopic(topic string) {
+	lost := make(map[string][]int32)
+	for _, p := range n.parts.all() {
+		if p.pos.Topic == topic {
+			lost[topic] = append(lost[topic], p.pos.Partition)
+		}
+	}
+	n.client.PurgeTopicsFromConsuming(topic)
+	n.revoked(lost)
+	select {
+	case n.repin <- struct{}{}:
+	default:
+	}
+}

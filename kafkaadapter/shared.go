@@ -1,0 +1,85 @@
+package kafkaadapter
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+// shared is what a consumer has in common with its partitions. It knows none of them.
+type shared struct {
+	opt      Options
+	m        *metrics
+	throttle throttle
+	links    links // to the store
+	pauses   pauses
+	health   health
+	fatal    chan error // the failure that ends Run
+
+	brokers
+	publishers map[string]*deadletter.Publisher // by dead-letter topic
+}
+
+// health is what Ready and Live need beside the states of the partitions.
+type health struct {
+	joined  atomic.Bool           // the group has made an assignment for this member
+	outcome atomic.Pointer[error] // of Run, once it has returned
+	letters atomic.Pointer[error] // why dead letters cannot be published, as far as the brokers have said so
+}
+
+// fail ends Run.
+func (c *shared) fail(err error) {
+	select {
+	case c.fatal <- err:
+	default: // the first one counts
+	}
+}
+
+// throttled logs a message that may come again and again.
+func (c *shared) throttled(log func(msg string, args ...any), text string, tp topicPartition, args ...any) {
+	if suppressed, ok := c.throttle.pass(kind{text, tp}, time.Now()); ok {
+		if suppressed > 0 {
+			args = append(args, "suppressed", suppressed)
+		}
+		log(text, args...)
+	}
+}
+
+// engine is the engine of the last link, nil if there was none.
+func (c *shared) engine() *engine.Engine {
+	if l, _ := c.links.get(); l != nil {
+		return l.eng
+	}
+	return nil
+}
+
+func (c *shared) isAway() bool {
+	_, away := c.links.get()
+	return away != nil
+}
+
+// goesOn reports whether the consumer goes on without its store after err of the link's engine.
+func (c *shared) goesOn(l *link, err error) bool {
+	if c.opt.FailOpen == nil || !errors.Is(err, engine.ErrStopped) && !errors.Is(err, engine.ErrClosed) {
+		return false
+	}
+	c.loseStore(l, err)
+	return true
+}
+
+func (c *shared) loseStore(l *link, err error) {
+	if c.links.lose(l, err) {
+		c.opt.Telemetry.Logger.Error("the store has failed: records are handled without claims until it is open again", "group", c.opt.Group, "error", err)
+	}
+}
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }
