@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,12 +21,7 @@ import (
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
-// consumeChild is the process of a consumer.
-func consumeChild(order []byte, say *voice) error {
-	var o consumeOrder
-	if err := json.Unmarshal(order, &o); err != nil {
-		return err
-	}
+func (o *consumeOrder) work(say *voice) error {
 	if o.Kind == adapterOwn || o.Kind == adapterWork {
 		return o.consumeWithAdapter(say)
 	}
@@ -59,9 +53,9 @@ type paddedCount struct {
 	_ [56]byte
 }
 
-func (o consumeOrder) consumeWithAdapter(say *voice) (err error) {
+func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
 	c := &adapterConsumer{
-		consumeOrder: o, say: say, gate: gate{gateOrder: o.gateOrder, say: say}, metrics: prometheus.NewRegistry(),
+		consumeOrder: *o, say: say, gate: gate{gateOrder: o.gateOrder, say: say}, metrics: prometheus.NewRegistry(),
 		calls: make([]paddedCount, len(o.Ends)),
 	}
 	if c.observer, err = newObserver(c.metrics); err != nil {
@@ -200,7 +194,7 @@ func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record)
 	if err := c.effects.add(number, idOf(rec.Record)); err != nil {
 		return err
 	}
-	c.gate.pass()
+	c.gate.pass(1)
 	if err := c.Workload.handle(nil, rec); err != nil {
 		return err
 	}
@@ -218,7 +212,7 @@ func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafk
 	if err == nil {
 		err = c.Workload.handle(tx, rec)
 	}
-	c.gate.pass()
+	c.gate.pass(1)
 	return err
 }
 

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/hapax-dev/hapax/kafkaadapter"
@@ -19,12 +18,8 @@ type claimsOrder struct {
 	Dir   string
 }
 
-// claimsChild says "measured …".
-func claimsChild(order []byte, say *voice) error {
-	var o claimsOrder
-	if err := json.Unmarshal(order, &o); err != nil {
-		return err
-	}
+// work says "measured …".
+func (o *claimsOrder) work(say *voice) error {
 	o.Log.nameScopes()
 	run := claiming{
 		ClaimsOptions: ClaimsOptions{N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: o.Parts},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -23,7 +22,7 @@ const (
 	offsetFirst consumerKind = "offset first"  // commits, then claims and works in one transaction: the rule broken
 )
 
-// A consumeOrder is what the process of a consumer is told. It consumes until it has read to the
+// A consumeOrder is a worker that consumes a topic. It consumes until it has read to the
 // topic's ends, is a static member of its group, and says
 //
 //	from n      it goes on from there (see gateOrder)
@@ -78,62 +77,56 @@ type consuming struct {
 // run starts the consumer, kills it as planned, starts it again, and returns when it has come to
 // the end.
 func (c *consuming) run(ctx context.Context) error {
-	for {
-		k := never
-		if c.killed < len(c.kills) {
-			k = c.kills[c.killed]
+	at := uint64(0)
+	var now effort // of the process that runs
+	ended := func() {
+		c.effort.add(now)
+		now = effort{}
+	}
+	l := lives{kills: c.kills}
+	l.worker = func(k kill) worker {
+		ended()
+		if c.tell != nil && l.killed > 0 {
+			c.tellKilled(at)
 		}
-		killed, err := c.life(ctx, k)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("consumer %q: %w", c.order.Kind, err)
-		case !killed && k != never:
-			return fmt.Errorf("consumer %q came to the end before its kill %d", c.order.Kind, c.killed+1)
-		case !killed:
+		order := c.order
+		order.gateOrder, at = k.gateOrder, 0
+		return &order
+	}
+	reached := func(n uint64) (moved bool) {
+		moved, at = n > at, max(n, at)
+		c.progress.tell(c.stage, n, c.way)
+		return moved
+	}
+	l.began = func(from uint64) error {
+		reached(from)
+		if c.began == nil {
 			return nil
 		}
-		c.killed++
+		return c.began(from)
 	}
-}
-
-// life is one process, from its start to its end.
-func (c *consuming) life(ctx context.Context, k kill) (killed bool, err error) {
-	order := c.order
-	order.gateOrder = k.gateOrder
-	at := uint64(0)
-	var now effort
-	killed, err = live(ctx, "consume", &order, 0, func(child *child, word, rest string) (moved bool, err error) {
-		n, _ := strconv.ParseUint(rest, 10, 64)
+	l.hear = func(_ *child, word, rest string) (moved bool, err error) {
 		switch word {
 		case "measured":
 			return false, json.Unmarshal([]byte(rest), &c.measured)
 		case "effort":
 			return false, json.Unmarshal([]byte(rest), &now)
-		case "here":
-			time.AfterFunc(k.after, child.kill)
-			return false, nil
-		case "from":
-			if c.began != nil {
-				err = c.began(n)
-			}
 		case "at":
-		default:
-			err = fmt.Errorf("a consumer said %q %q", word, rest)
+			n, err := strconv.ParseUint(rest, 10, 64)
+			return reached(n), err
 		}
-		moved, at = n > at, max(n, at)
-		c.progress.tell(c.stage, n, c.way)
-		return moved, err
-	})
-	c.effort.add(now)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		err = fmt.Errorf("at %d of %d: %w", at, c.way, err)
-	case err == nil && killed && c.tell != nil:
-		c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
+		return false, fmt.Errorf("a consumer said %q %q", word, rest)
 	}
-	return killed, err
+	err := l.run(ctx)
+	ended()
+	if c.killed = l.killed; err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("consumer %q: at %d of %d: %w", c.order.Kind, at, c.way, err)
+	}
+	return err
+}
+
+func (c *consuming) tellKilled(at uint64) {
+	c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
 }
 
 // thousands writes a number with a comma in each thousand.

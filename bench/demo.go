@@ -228,8 +228,8 @@ func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *Demo
 	}
 	if kind == adapterWork {
 		check, err := checkState(ctx, &c.order, d.produced, d.Progress)
-		if err == nil && check.mismatches > 0 {
-			err = fmt.Errorf("%w: %d state mismatches (first %s): run again with --dir to keep the store, and report it", ErrNotHeld, check.mismatches, check.first)
+		if err == nil && check.Mismatches > 0 {
+			err = fmt.Errorf("%w: %d state mismatches (first %s): run again with --dir to keep the store, and report it", ErrNotHeld, check.Mismatches, check.First)
 		}
 		t.Handled, t.HandledTwice = check.handled()
 		t.Lost = less(t.Distinct, t.Handled)

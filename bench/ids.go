@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -126,11 +127,12 @@ func mix(x uint64) uint64 {
 type traffic struct {
 	seed     uint64
 	share    float64 // of events that are repeats
+	recent   uint64  // how far back a recent repeat reaches; 0 = recentWindow
 	position uint64
 	fresh    uint64 // distinct numbers so far: 0 to fresh-1
 }
 
-// recentWindow is how far back a recent repeat reaches.
+// recentWindow is the default of traffic.recent.
 const recentWindow = 10_000
 
 // next returns the number of the next event.
@@ -143,7 +145,7 @@ func (t *traffic) next() uint64 {
 	}
 	r := mix(h)
 	if r&1 == 0 {
-		return t.fresh - 1 - r>>1%min(t.fresh, recentWindow)
+		return t.fresh - 1 - r>>1%min(t.fresh, cmp.Or(t.recent, recentWindow))
 	}
 	return r >> 1 % t.fresh
 }

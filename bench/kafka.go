@@ -253,7 +253,7 @@ func (k *kafkaRun) work(ctx context.Context) error {
 	}
 	r := k.report
 	r.Handled, r.HandledTwice = check.handled()
-	r.StateMismatch, r.BalancesWrong, r.firstWrong = check.mismatches, check.balancesWrong, check.first
+	r.StateMismatch, r.BalancesWrong, r.firstWrong = check.Mismatches, check.balancesWrong, check.First
 	r.Lost = less(r.Distinct, r.Handled)
 	return nil
 }

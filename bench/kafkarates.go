@@ -125,12 +125,13 @@ func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slo
 
 // claimAlone has the engine claim the same events in a process of its own.
 func (k *kafkaRun) claimAlone(ctx context.Context, dir string) (m measurement, err error) {
-	order := claimsOrder{Log: *k.log, Parts: k.Partitions, Store: k.Store, Dir: dir}
-	_, err = live(ctx, "claims", order, 0, func(_ *child, word, rest string) (bool, error) {
+	alone := &claimsOrder{Log: *k.log, Parts: k.Partitions, Store: k.Store, Dir: dir}
+	l := lives{worker: func(kill) worker { return alone }}
+	l.hear = func(_ *child, word, rest string) (bool, error) {
 		if word == "measured" {
 			return true, json.Unmarshal([]byte(rest), &m)
 		}
 		return true, nil
-	})
-	return m, err
+	}
+	return m, l.run(ctx)
 }

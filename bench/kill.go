@@ -1,9 +1,14 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -42,8 +47,8 @@ type KillReport struct {
 	Lost uint64 `json:"lost"`
 	// ClaimedTwice counts events that were told claimed more than once.
 	ClaimedTwice uint64 `json:"claimed_twice"`
-	// StateMismatch counts disagreements of claim, counter and offset, at every restart and at the
-	// end.
+	// StateMismatch counts disagreements of claims, counters, sums and offsets: the most that a
+	// check at a restart or at the end has found.
 	StateMismatch uint64 `json:"state_mismatch"`
 	// Sent counts the verdicts that were told, repeats included; Early the kills before the store
 	// was open and checked.
@@ -81,10 +86,9 @@ func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer place.remove(&err)
 
 	start := time.Now()
-	run := killing{KillOptions: o, dir: place.Dir, log: killLog{source: src, Parts: killParts}}
-	run.books = newBooks(&run.log)
-	err = run.all(ctx, &report)
-	run.books.report(&report)
+	log := topicLog{source: src, N: min((o.Kills+1)*killEvents, mostKillEvents), Dup: killRepeats, Recent: killRecent}
+	run := killing{KillOptions: o, books: newBooks(&log, killParts), report: &report, dir: place.Dir}
+	err = run.all(ctx)
 	report.Seconds = time.Since(start).Seconds()
 	if err == nil {
 		err = report.broken(run.books)
@@ -92,104 +96,158 @@ func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	return report, err
 }
 
-// killParts is the number of partitions, each with a consumer of its own.
-const killParts = 4
-
-func (b *books) report(r *KillReport) {
-	r.Acked, r.Lost, r.ClaimedTwice = b.acked(), uint64(len(b.lost)), b.claimedTwice()
-	r.StateMismatch = uint64(b.mismatches)
-}
+const (
+	killParts      = 4      // partitions, each with a consumer of its own
+	killEvents     = 20_000 // of the log, for each process
+	mostKillEvents = 4_000_000
+	killRepeats    = 0.2
+	killRecent     = 100 * killParts
+)
 
 func (r *KillReport) broken(b *books) error {
 	if r.Lost+r.ClaimedTwice+r.StateMismatch == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %d lost, %d claimed twice, %d state mismatches (first %s): run again with --dir to keep the store, and report it",
-		ErrNotHeld, r.Lost, r.ClaimedTwice, r.StateMismatch, b.firstWrong)
+		ErrNotHeld, r.Lost, r.ClaimedTwice, r.StateMismatch, b.first)
 }
 
 // killing is a run of Kill.
 type killing struct {
 	KillOptions
-	dir   string
-	log   killLog
-	books *books
+	books  *books
+	report *KillReport
+	dir    string
 }
 
-func (k *killing) all(ctx context.Context, report *KillReport) error {
-	for report.Kills < k.Kills {
-		k.Progress.tell("kill", uint64(report.Kills), uint64(k.Kills))
-		if err := k.life(ctx, report); err != nil {
+func (k *killing) all(ctx context.Context) error {
+	ready := true
+	l := lives{
+		kills: make([]kill, k.Kills),
+		began: func(uint64) error {
+			ready = true
+			return nil
+		},
+		hear: func(_ *child, word, rest string) (bool, error) { return true, k.books.take(word, rest) },
+	}
+	for i := range l.kills {
+		l.kills[i] = k.draw(i)
+	}
+	l.worker = func(next kill) worker {
+		if !ready {
+			k.report.Early++
+		}
+		ready, k.report.Kills = false, l.killed
+		k.Progress.tell("kill", uint64(l.killed), uint64(k.Kills))
+		if next == never {
+			k.Progress.tell("send all again", 0, 0)
+		}
+		return &claimWorker{
+			Store: k.Store, Dir: k.dir, Mode: k.Mode, Log: *k.books.log, Told: slices.Clone(k.books.told),
+			Last: next == never, Fault: k.fault, gateOrder: next.gateOrder,
+		}
+	}
+	err := l.run(ctx)
+	b, r := k.books, k.report
+	r.Kills, r.Acked, r.Sent, r.Lost, r.ClaimedTwice, r.StateMismatch = l.killed, b.acked, b.sent, uint64(len(b.lost)), b.twice, b.mismatches
+	return err
+}
+
+// draw plans the kill of a process: at a time after its start, which may be before its store is
+// open; or some time after a number of verdicts, 0 for as soon as the store was checked. Every
+// other process gets to claim for a while.
+func (k *killing) draw(life int) kill {
+	plan := never
+	switch draw := rand.IntN(4); {
+	case life%2 == 0 || draw == 0:
+		if plan.Here, plan.after = 600+rand.Uint64N(3000), rand.N(5*time.Millisecond); k.brief {
+			plan.Here /= 10
+		}
+	case draw == 1:
+		plan.Here, plan.after = 0, rand.N(10*time.Millisecond)
+	default:
+		plan.early = 1 + rand.N(150*time.Millisecond)
+	}
+	return plan
+}
+
+// Books are what the parent of claim workers has written down: what the processes had said by the
+// time they were dead, and nothing else.
+type books struct {
+	log  *topicLog
+	deal dealt
+	told []uint64 // by partition
+
+	claims        []uint8 // by event: 0 = no verdict was acknowledged, otherwise 1 more than it was told claimed
+	acked, twice  uint64  // events
+	sent, claimed uint64  // verdicts
+	lost          map[uint64]bool
+	mismatches    uint64 // the most of one check
+	first         string
+}
+
+func newBooks(log *topicLog, parts int) *books {
+	return &books{log: log, deal: log.deal(parts), told: make([]uint64, parts), claims: make([]uint8, log.N), lost: make(map[uint64]bool)}
+}
+
+// take enters a line of a claimWorker.
+func (b *books) take(word, rest string) error {
+	if word == "checked" {
+		var f findings
+		if err := json.Unmarshal([]byte(rest), &f); err != nil {
 			return err
 		}
-		report.Kills++
+		b.found(&f)
+		return nil
 	}
-	k.Progress.tell("kill", uint64(report.Kills), uint64(k.Kills))
-	k.Progress.tell("send all again", 0, 0)
-	_, err := live(ctx, "kill", k.order(true), 0, func(_ *child, word, rest string) (bool, error) {
-		report.count(word, rest)
-		return true, k.books.take(word, rest)
-	})
-	return err
-}
-
-// count counts verdicts.
-func (r *KillReport) count(word, rest string) {
-	if word != "ack" {
-		return
-	}
-	for i := len(rest) - 1; i >= 0 && rest[i] != ' '; i-- {
-		r.Sent++
-	}
-}
-
-func (k *killing) order(last bool) killOrder {
-	return killOrder{
-		Store: k.Store, Dir: k.dir, Mode: k.Mode, Log: k.log,
-		Parts: append([]killPart(nil), k.books.parts...), Last: last, Fault: k.fault,
-	}
-}
-
-// life is one process, from its start to its death.
-func (k *killing) life(ctx context.Context, report *KillReport) error {
-	plan := newKillPlan(report.Kills)
-	if k.brief {
-		plan.verdicts /= 10
-	}
-	ready, begun := false, report.Sent
-	_, err := live(ctx, "kill", k.order(false), plan.early, func(c *child, word, rest string) (bool, error) {
-		report.count(word, rest)
-		ready = ready || word == "ready"
-		if plan.early == 0 && ready && report.Sent-begun >= plan.verdicts {
-			plan.early = -1
-			time.AfterFunc(plan.late, c.kill)
-		}
-		return true, k.books.take(word, rest)
-	})
-	if !ready {
-		report.Early++
-	}
-	return err
-}
-
-// A killPlan is when to kill a process: at a time after its start, which may be before its store is
-// open; or some time after a number of verdicts were told, 0 for as soon as the store was looked
-// at.
-type killPlan struct {
-	early    time.Duration
-	verdicts uint64
-	late     time.Duration
-}
-
-// newKillPlan draws a plan; every other process gets to claim for a while.
-func newKillPlan(life int) killPlan {
-	draw := rand.IntN(4)
+	f := append(strings.Fields(rest), "", "", "")
+	p, err := strconv.Atoi(f[0])
+	at, aerr := strconv.ParseUint(f[1], 10, 64)
 	switch {
-	case life%2 == 0 || draw == 0:
-		return killPlan{verdicts: 600 + rand.Uint64N(3000), late: rand.N(5 * time.Millisecond)}
-	case draw == 1:
-		return killPlan{late: rand.N(10 * time.Millisecond)}
-	default:
-		return killPlan{early: 1 + rand.N(150*time.Millisecond)}
+	case err != nil || aerr != nil || p < 0 || p >= len(b.told):
+	case word == "offset":
+		b.told[p] = max(b.told[p], at)
+		return nil
+	case word == "ack" && f[2] != "":
+		return b.acknowledged(p, at, f[2])
 	}
+	return fmt.Errorf("a process said %q %q", word, rest)
+}
+
+// found enters what a check has found.
+func (b *books) found(f *findings) {
+	for _, n := range f.Lost {
+		b.lost[n] = true
+	}
+	b.mismatches = max(b.mismatches, f.Mismatches)
+	b.first = cmp.Or(b.first, f.First)
+}
+
+// acknowledged enters the verdicts of the events from a position on.
+func (b *books) acknowledged(p int, at uint64, verdicts string) error {
+	if at > b.told[p] {
+		return fmt.Errorf("partition %d was acknowledged from %d on, and nothing from %d on", p, at, b.told[p])
+	}
+	for i := range len(verdicts) {
+		n := b.deal.number(p, at+uint64(i))
+		if b.claims[n] == 0 {
+			b.claims[n] = 1
+			b.acked++
+		}
+		switch verdicts[i] {
+		case 'c':
+			b.claimed++
+			if b.claims[n]++; b.claims[n] == 3 {
+				b.twice++
+				b.first = cmp.Or(b.first, fmt.Sprintf("claimed twice: event %d of partition %d", at+uint64(i), p))
+			}
+			b.claims[n] = min(b.claims[n], 3)
+		case 'd':
+		default:
+			return fmt.Errorf("verdicts %q of partition %d", verdicts, p)
+		}
+	}
+	b.sent += uint64(len(verdicts))
+	b.told[p] = max(b.told[p], at+uint64(len(verdicts)))
+	return nil
 }

@@ -52,12 +52,8 @@ func TestBooksNoticeABrokenRule(t *testing.T) {
 }
 
 func TestBooks(t *testing.T) {
-	src, err := newSource(1, UUIDv4, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := &killLog{source: src, Parts: 1}
-	b := newBooks(log)
+	log := wholeLog(t, 8)
+	b := newBooks(log, 1)
 	say := func(word, rest string) {
 		t.Helper()
 		if err := b.take(word, rest); err != nil {
@@ -66,39 +62,54 @@ func TestBooks(t *testing.T) {
 	}
 	say("ack", "0 0 c")
 	say("ack", "0 0 d")
-	if b.acked() != 1 || b.claimedTwice() != 0 || b.parts[0].Told != 1 {
-		t.Errorf("acked %d, twice %d, told %d", b.acked(), b.claimedTwice(), b.parts[0].Told)
+	if b.acked != 1 || b.twice != 0 || b.told[0] != 1 || b.sent != 2 || b.claimed != 1 {
+		t.Errorf("%+v", b)
 	}
-	say("ack", "0 0 c")
-	say("lost", "0 0")
-	say("lost", "0 0")
-	say("mismatch", "0 0 counted 2 times")
-	if b.claimedTwice() != 1 || len(b.lost) != 1 || b.mismatches != 1 {
-		t.Errorf("twice %d, lost %d, mismatches %d", b.claimedTwice(), len(b.lost), b.mismatches)
+	for range 3 {
+		say("ack", "0 0 c")
 	}
-	for _, line := range [][2]string{{"ack", "0 5 c"}, {"ack", "1 0 c"}, {"ack", "0 1 x"}, {"ack", "0"}, {"what", "0 0"}} {
+	for _, found := range []string{`{"Lost":[0]}`, `{"Lost":[0],"Mismatches":2,"First":"x"}`, `{"Mismatches":1}`} {
+		say("checked", found)
+	}
+	if b.twice != 1 || b.acked != 1 || len(b.lost) != 1 || b.mismatches != 2 || b.first == "" {
+		t.Errorf("%+v", b)
+	}
+	say("offset", "0 4")
+	say("ack", "0 4 dd")
+	if b.told[0] != 6 {
+		t.Errorf("%d were told", b.told[0])
+	}
+	for _, line := range [][2]string{{"ack", "0 7 c"}, {"ack", "1 0 c"}, {"ack", "-1 0 c"}, {"ack", "0 1 x"}, {"ack", "0"}, {"ack", ""}, {"offset", "1 0"}, {"checked", ""}, {"what", "0 0"}} {
 		if b.take(line[0], line[1]) == nil {
 			t.Errorf("%q was taken", line)
 		}
 	}
 }
 
-func TestKillLogRepeatsEarlierEventsOnly(t *testing.T) {
-	src, _ := newSource(1, UUIDv4, 1, 1)
-	log := &killLog{source: src, Parts: 4}
-	repeats := 0
-	for at := range uint64(10_000) {
-		n := log.number(2, at)
-		if n == 2<<partShift|at {
+func TestDealtLogRepeatsEarlierEventsOnly(t *testing.T) {
+	log := wholeLog(t, 40_000)
+	log.Dup, log.Recent = killRepeats, killRecent
+	d := log.deal(killParts)
+	var fresh, near, repeats uint64
+	for i := range uint64(log.N) {
+		n := d.number(int(i%killParts), i/killParts)
+		switch {
+		case n == fresh:
+			fresh++
 			continue
+		case n > fresh:
+			t.Fatalf("record %d is event %d of %d", i, n, fresh)
+		case fresh-n <= killRecent:
+			near++
 		}
 		repeats++
-		if n&(1<<partShift-1) >= at || log.number(int(n>>partShift), n&(1<<partShift-1)) != n {
-			t.Fatalf("position %d has event %x", at, n)
-		}
 	}
-	if repeats < 1800 || repeats > 2200 {
-		t.Errorf("%d of 10000 are repeats", repeats)
+	if repeats < 7200 || repeats > 8800 || near < repeats/3 || near > repeats*2/3 {
+		t.Errorf("%d of %d are repeats, %d of recent events", repeats, log.N, near)
+	}
+	log.Dup = 0
+	if d := log.deal(killParts); d.number(2, 5) != 22 || d.ends != 10_000 {
+		t.Errorf("without repeats: event %d, %d of a partition", d.number(2, 5), d.ends)
 	}
 }
 

@@ -197,51 +197,44 @@ func (l *layersRun) all(ctx context.Context) error {
 // lives starts the process, kills it as planned, and starts it again. The last one is killed, too,
 // once all is sent and it has worked it off.
 func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
-	kills := l.drawKills()
+	defer close(l.drained)
 	var ends []int64
-	for {
-		k := never
-		if l.report.Kills < len(kills) {
-			k = kills[l.report.Kills]
-		}
-		order := layersOrder{
+	var last bool
+	var at layersState
+	run := lives{kills: l.drawKills()}
+	run.worker = func(k kill) worker {
+		l.address.set("")
+		l.report.Kills, last, at = run.killed, k == never, layersState{}
+		return &layersProcess{layersOrder: layersOrder{
 			Store: l.Store, Dir: filepath.Join(l.dir, "store"), Weeks: layersWeeks, Seeds: l.broker.seeds, Control: l.Control, Limit: l.log.limit(),
 			Events: l.events.Name, Changes: l.changes.Name, Messages: l.messages.Name, gateOrder: k.gateOrder,
-		}
-		drained, at := false, layersState{}
-		_, err := live(ctx, "layers", order, 0, func(c *child, word, rest string) (moved bool, err error) {
-			switch word {
-			case "from":
-			case "listening":
-				l.address.set(rest)
-			case "here":
-				time.AfterFunc(k.after, c.kill)
-			case "state":
-				var now layersState
-				if now, err = parseLayersState(rest); err != nil {
-					return false, err
-				}
-				select {
-				case ends = <-sent:
-				default:
-				}
-				if k == never && ends != nil && now.drained(ends) {
-					drained = true
-					c.kill()
-				}
-				moved, at = now != at, now
-			default:
-				err = fmt.Errorf("the process said %q %q", word, rest)
-			}
-			return moved, err
-		})
-		l.address.set("")
-		if err != nil || drained {
-			close(l.drained)
-			return err
-		}
-		l.report.Kills++
+		}}
 	}
+	run.hear = func(c *child, word, rest string) (moved bool, err error) {
+		switch word {
+		case "listening":
+			l.address.set(rest)
+		case "state":
+			now, err := parseLayersState(rest)
+			if err != nil {
+				return false, err
+			}
+			select {
+			case ends = <-sent:
+			default:
+			}
+			if last && ends != nil && now.drained(ends) {
+				c.kill()
+			}
+			moved, at = now != at, now
+		default:
+			err = fmt.Errorf("the process said %q %q", word, rest)
+		}
+		return moved, err
+	}
+	err := run.run(ctx)
+	l.address.set("")
+	return err
 }
 
 // layersWeeks are kept, which covers the 30 days of an idempotency key.

@@ -87,11 +87,8 @@ type layersProcess struct {
 	direct  *kgo.Client // WithoutOutbox
 }
 
-func layersChild(order []byte, say *voice) (err error) {
-	p := layersProcess{metrics: prometheus.NewRegistry()}
-	if err := json.Unmarshal(order, &p.layersOrder); err != nil {
-		return err
-	}
+func (p *layersProcess) work(say *voice) (err error) {
+	p.metrics = prometheus.NewRegistry()
 	p.gate = gate{gateOrder: p.gateOrder, say: say}
 	p.gate.open(0)
 	if p.e, err = openEngine(p.Store, p.Dir, false, engine.Options{RetentionWeeks: p.Weeks}); err != nil {
@@ -140,7 +137,7 @@ func (p *layersProcess) handleRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		err = idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
-			p.gate.pass()
+			p.gate.pass(1)
 			w.WriteHeader(http.StatusCreated)
 			_, _ = fmt.Fprintf(w, "request %d run %s", number, rand.Text()) // to memory
 			return p.done(tx, ofRequest, number)
@@ -216,7 +213,7 @@ func (p *layersProcess) handleEvent(_ context.Context, tx *engine.Tx, rec *kafka
 	if err != nil {
 		return kafkaadapter.Permanent(err)
 	}
-	p.gate.pass()
+	p.gate.pass(1)
 	return p.done(tx, ofEvent, number)
 }
 
@@ -225,7 +222,7 @@ func (p *layersProcess) handleChange(_ context.Context, tx *engine.Tx, rec *kafk
 	if err != nil {
 		return kafkaadapter.Permanent(err)
 	}
-	p.gate.pass()
+	p.gate.pass(1)
 	row := versions.Row{Tenant: layersTenant, Key: rowKey(c.row), Version: c.version, Payload: []byte(c.payload)}
 	if p.Control == ArrivalWins {
 		row.Version = uint64(rec.Offset) + 1

@@ -43,8 +43,8 @@ func (o *consumeOrder) plainOptions(first *firstFetch) []kgo.Opt {
 	return opts
 }
 
-func (o consumeOrder) consumePlain(say *voice) (err error) {
-	c := &plainConsumer{consumeOrder: o, gate: gate{gateOrder: o.gateOrder, say: say}}
+func (o *consumeOrder) consumePlain(say *voice) (err error) {
+	c := &plainConsumer{consumeOrder: *o, gate: gate{gateOrder: o.gateOrder, say: say}}
 	if c.client, err = kgo.NewClient(o.plainOptions(&c.first)...); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (c *plainConsumer) handle(r *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	c.gate.pass()
+	c.gate.pass(1)
 	if c.Kind == memorySet {
 		if c.seen[number] {
 			return nil
@@ -188,7 +188,7 @@ func (c *plainConsumer) workOff(recs []*kgo.Record) error {
 			if err != nil {
 				return err
 			}
-			c.gate.pass()
+			c.gate.pass(1)
 			ev, err := eventOf(r)
 			if err != nil {
 				return err

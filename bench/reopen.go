@@ -1,15 +1,9 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -45,70 +39,10 @@ type ReopenReport struct {
 	Outcome
 }
 
-// A reopenOrder is what the process that claims is told. It says "ack b" for each batch b that was
-// claimed.
-type reopenOrder struct {
-	Store  StoreName
-	Dir    string
-	Source source
-}
-
 const (
 	reopenBatch   = 4096
 	reopenWriters = 2
 )
-
-// reopenChild claims until it is killed.
-func reopenChild(order []byte, say *voice) error {
-	var o reopenOrder
-	if err := json.Unmarshal(order, &o); err != nil {
-		return err
-	}
-	o.Source.nameScopes()
-	e, err := openEngine(o.Store, o.Dir, false, o.Source.options())
-	if err != nil {
-		return err
-	}
-	var next atomic.Uint64
-	errs := make(chan error)
-	for range reopenWriters {
-		go func() {
-			for {
-				b := next.Add(1) - 1
-				if err := o.claimBatch(e, b); err != nil {
-					errs <- err
-					return
-				}
-				say.line("ack %d", b)
-			}
-		}()
-	}
-	return <-errs
-}
-
-func (o *reopenOrder) claimBatch(e *opened, b uint64) error {
-	events := o.Source.batch(b*reopenBatch, reopenBatch)
-	results, err := e.TryClaimBatch(context.Background(), events)
-	if err != nil {
-		return err
-	}
-	for i := range results {
-		if v := results[i].Verdict; v != engine.Claimed {
-			return errors.Join(fmt.Errorf("a new event was told %v", v), results[i].Err)
-		}
-	}
-	return nil
-}
-
-// batch returns n events from a number on.
-func (s *source) batch(from, n uint64) []engine.Event {
-	events := make([]engine.Event, n)
-	arena := make([]byte, 0, 48*n)
-	for i := range events {
-		events[i], arena = s.event(from+uint64(i), arena)
-	}
-	return events
-}
 
 // Reopen lets a process claim, kills it, opens its store and looks every acknowledged claim up.
 func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err error) {
@@ -128,7 +62,9 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 		return report, err
 	}
 	defer place.remove(&err)
-	run := reopening{ReopenOptions: o, order: reopenOrder{o.Store, place.Dir, src}, report: &report}
+	slack := o.N/2 + 64*reopenBatch // claimed between the last of the N and the kill
+	log := topicLog{source: src, N: o.N + slack}
+	run := reopening{ReopenOptions: o, dir: place.Dir, books: newBooks(&log, reopenWriters), report: &report}
 	if err := run.claimAndKill(ctx); err != nil {
 		return report, err
 	}
@@ -142,36 +78,42 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 	return report, nil
 }
 
+// reopening is a run of Kill with one kill and large batches, whose store is opened again by the
+// parent, which takes the time.
 type reopening struct {
 	ReopenOptions
-	order  reopenOrder
+	dir    string
+	books  *books
 	report *ReopenReport
-	acked  []uint64 // batches
 }
 
 func (r *reopening) claimAndKill(ctx context.Context) error {
 	start := time.Now()
-	_, err := live(ctx, "reopen", r.order, 0, func(c *child, word, rest string) (bool, error) {
-		b, err := strconv.ParseUint(rest, 10, 64)
-		if word != "ack" || err != nil {
-			return false, fmt.Errorf("the process that claims said %q %q", word, rest)
+	plan := never
+	plan.Here = uint64(r.N)
+	l := lives{kills: []kill{plan}, end: true}
+	l.worker = func(k kill) worker {
+		return &claimWorker{
+			Store: r.Store, Dir: r.dir, Mode: KillOwn, Log: *r.books.log, Told: r.books.told, Batch: reopenBatch, gateOrder: k.gateOrder,
 		}
-		r.acked = append(r.acked, b)
-		r.report.Acked += reopenBatch
-		r.Progress.tell("claim", r.report.Acked, uint64(r.N))
-		if r.report.Acked >= uint64(r.N) {
-			c.kill()
-		}
-		return true, nil
-	})
-	r.report.ClaimSeconds = time.Since(start).Seconds()
+	}
+	l.hear = func(_ *child, word, rest string) (bool, error) {
+		r.Progress.tell("claim", r.books.acked, uint64(r.N))
+		return true, r.books.take(word, rest)
+	}
+	err := l.run(ctx)
+	r.report.Acked, r.report.ClaimSeconds = r.books.acked, time.Since(start).Seconds()
+	if err == nil && r.books.claimed != r.books.sent {
+		err = fmt.Errorf("%w: of %d new events %d were told duplicate", ErrNotHeld, r.books.sent, r.books.sent-r.books.claimed)
+	}
 	return err
 }
 
 func (r *reopening) reopen(ctx context.Context) (err error) {
-	first := r.order.Source.batch(1<<50, 1)[0] // one that was never sent
+	b := r.books
+	first, _ := b.log.source.event(1<<50, nil) // one that was never sent
 	start := time.Now()
-	e, err := openEngine(r.Store, r.order.Dir, false, r.order.Source.options())
+	e, err := openEngine(r.Store, r.dir, false, b.log.options())
 	if err != nil {
 		return err
 	}
@@ -191,57 +133,15 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 	}
 	r.report.FilterSource, r.report.DiskBytes = stats.FilterSource, stats.Store.DiskBytes
 	start = time.Now()
-	err = r.lookAll(ctx, e)
-	r.report.CheckSeconds = time.Since(start).Seconds()
+	l := ledger{e: e, log: b.log, limit: uint64(b.log.N), must: make([]demand, b.log.N), progress: r.Progress}
+	for n, claims := range b.claims {
+		if claims > 0 {
+			l.must[n] = acknowledged
+		}
+	}
+	err = l.check(ctx)
+	r.report.Lost, r.report.CheckSeconds = uint64(len(l.Lost)), time.Since(start).Seconds()
 	return err
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
-
-// lookAll looks every acknowledged claim up, in portions whose keys are in order, which spares the
-// store reads.
-func (r *reopening) lookAll(ctx context.Context, e *opened) error {
-	const lookers, portion = 2, 64 // batches
-	var lost, done atomic.Uint64
-	errs := make([]error, lookers)
-	var all sync.WaitGroup
-	for w := range lookers {
-		all.Go(func() {
-			for at := w * portion; at < len(r.acked) && errs[w] == nil; at += lookers * portion {
-				batches := r.acked[at:min(at+portion, len(r.acked))]
-				n, err := r.look(ctx, e, batches)
-				lost.Add(n)
-				errs[w] = err
-				if done.Add(uint64(len(batches))); w == 0 {
-					r.Progress.tell("look all up", done.Load()*reopenBatch, r.report.Acked)
-				}
-			}
-		})
-	}
-	all.Wait()
-	r.report.Lost = lost.Load()
-	return several(errs...)
-}
-
-func (r *reopening) look(ctx context.Context, e *opened, batches []uint64) (lost uint64, err error) {
-	var events []engine.Event
-	for _, b := range batches {
-		events = append(events, r.order.Source.batch(b*reopenBatch, reopenBatch)...)
-	}
-	slices.SortFunc(events, func(a, b engine.Event) int {
-		if c := a.Time.Compare(b.Time); c != 0 && a.Time.Sub(b.Time).Abs() > time.Hour {
-			return c // other weeks
-		}
-		return bytes.Compare(a.ID, b.ID)
-	})
-	for i := range events {
-		_, found, err := e.Lookup(ctx, events[i].Scope, events[i].ID, events[i].Time)
-		if err != nil {
-			return lost, err
-		}
-		if !found {
-			lost++
-		}
-	}
-	return lost, nil
-}

@@ -23,6 +23,7 @@ type topicLog struct {
 	source
 	N        int
 	Dup      float64 // share of the generated records that repeat one
+	Recent   uint64  // how far back the recent repeats reach; 0 = recentWindow
 	Accounts int     // that payments are between; 0 = 2
 
 	rows  []uint64       // the recorded log, as numbers of its events
@@ -39,7 +40,7 @@ type sequence struct {
 }
 
 func (l *topicLog) begin() *sequence {
-	return &sequence{log: l, made: traffic{seed: l.Seed, share: l.Dup}}
+	return &sequence{log: l, made: traffic{seed: l.Seed, share: l.Dup, recent: l.Recent}}
 }
 
 // next returns the number of the next record's event, and whether it was there before.
@@ -78,6 +79,37 @@ func (l *topicLog) each(fn func(number uint64) error) error {
 		}
 	}
 	return nil
+}
+
+// A dealt log is read without a broker: its records are dealt to partitions in turns.
+type dealt struct {
+	numbers []uint32 // nil: no record repeats another
+	parts   uint64
+	ends    uint64 // records of a partition
+}
+
+// deal numbers all records of the log.
+func (l *topicLog) deal(parts int) dealt {
+	d := dealt{parts: uint64(parts), ends: uint64(l.N / parts)}
+	if l.Dup == 0 {
+		return d
+	}
+	d.numbers = make([]uint32, l.N)
+	s := l.begin()
+	for i := range d.numbers {
+		n, _ := s.next()
+		d.numbers[i] = uint32(n)
+	}
+	return d
+}
+
+// number returns the event at a position of a partition.
+func (d *dealt) number(p int, at uint64) uint64 {
+	i := at*d.parts + uint64(p)
+	if d.numbers == nil {
+		return i
+	}
+	return uint64(d.numbers[i])
 }
 
 // event returns the event of a number. Its id may be appended to arena.

@@ -17,52 +17,29 @@ import (
 	"time"
 )
 
-// Work that is to be killed runs in a child: this program, started again. The parent sends it one
-// line of JSON, the order, and keeps the pipe open; a child whose parent is gone ends. What the
-// child has to tell are lines on its standard output, each written whole and only once it is true,
-// so that what the parent has read by the time the child is dead is what the child was told, or
-// less. A child that cannot go on says "fail" and why.
+// Work that is to be killed runs in a child: this program, started again. The parent writes one line
+// of JSON to it, the worker that it runs, and keeps the pipe open; a child whose parent is gone
+// exits. The child writes lines to its standard output, each in one call and only when it is true,
+// so that the parent has read no more than the truth when the child is dead. A child that fails
+// writes "fail" and why, and one that ends "done".
 
-// childArg is the hidden command; the kind of child follows.
+// A worker is the work of a child. Its exported fields are JSON.
+type worker interface{ work(say *voice) error }
+
+// childArg is the hidden command; the type of the worker follows.
 const childArg = "child"
 
-var childKinds = map[string]func(order []byte, say *voice) error{
-	"kill":    killChild,
-	"reopen":  reopenChild,
-	"consume": consumeChild,
-	"claims":  claimsChild,
-	"layers":  layersChild,
-}
-
-// ChildMain runs a child process if the arguments ask for one; ran is false if they do not. A
-// program that runs workloads which kill a process calls it first thing in main.
-func ChildMain(args []string) (code int, ran bool) {
-	if len(args) != 2 || args[0] != childArg {
-		return 0, false
+// runWorker runs the worker of that type.
+func runWorker(workers []worker, kind string, order []byte, say *voice) error {
+	for _, w := range workers {
+		if kind == fmt.Sprintf("%T", w) {
+			if err := json.Unmarshal(order, w); err != nil {
+				return fmt.Errorf("reading a child's order: %w", err)
+			}
+			return w.work(say)
+		}
 	}
-	tune()
-	say := &voice{w: os.Stdout}
-	in := bufio.NewReader(os.Stdin)
-	order, err := in.ReadBytes('\n')
-	if err != nil {
-		return 1, true // the parent is gone
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		os.Exit(1) // the parent is gone
-	}()
-	run := childKinds[args[1]]
-	if run == nil {
-		err = fmt.Errorf("there is no child %q", args[1])
-	} else {
-		err = run(order, say)
-	}
-	if err = withHint(err); err != nil {
-		say.line("fail %s", oneLine(err))
-		return 1, true
-	}
-	say.line("done")
-	return 0, true
+	return fmt.Errorf("there is no child %q", kind)
 }
 
 // tune sets the Go runtime as docs/failures.md advises for a busy consumer, unless the environment
@@ -117,17 +94,17 @@ type child struct {
 	killed bool
 }
 
-// startChild starts a child of the given kind. It is killed when ctx is done.
-func startChild(ctx context.Context, kind string, order any) (*child, error) {
+// startChild starts a child that runs w. It is killed when ctx is done.
+func startChild(ctx context.Context, w worker) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	line, err := json.Marshal(order)
+	line, err := json.Marshal(w)
 	if err != nil {
 		return nil, fmt.Errorf("writing a child's order: %w", err)
 	}
-	c := &child{cmd: exec.Command(self, childArg, kind)}
+	c := &child{cmd: exec.Command(self, childArg, fmt.Sprintf("%T", w))}
 	c.cmd.Stderr = &c.stderr
 	c.cmd.WaitDelay = 10 * time.Second
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {

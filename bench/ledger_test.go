@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/binary"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -65,8 +66,8 @@ func TestStateCheckNoticesEachDisagreement(t *testing.T) {
 				t.Fatal(err)
 			}
 			once, twice := c.handled()
-			if once != n-tt.lost || twice != tt.twice || c.mismatches != tt.mismatches || (c.first == "") != (tt.mismatches == 0) {
-				t.Errorf("%d handled, %d twice, %d mismatches (first %s); want %d, %d, %d", once, twice, c.mismatches, c.first, n-tt.lost, tt.twice, tt.mismatches)
+			if once != n-tt.lost || twice != tt.twice || c.Mismatches != tt.mismatches || (c.First == "") != (tt.mismatches == 0) {
+				t.Errorf("%d handled, %d twice, %d mismatches (first %s); want %d, %d, %d", once, twice, c.Mismatches, c.First, n-tt.lost, tt.twice, tt.mismatches)
 			}
 		})
 	}
@@ -131,4 +132,31 @@ func addToSum(tx *engine.Tx) error {
 		return err
 	}
 	return tx.Put(partSumKey(0), binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s.Events), s.Sum+1))
+}
+
+func TestLedgerNoticesWhatIsMissing(t *testing.T) {
+	log := wholeLog(t, 30)
+	o := consumeOrder{Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
+	plant(t, &o, func(tx *engine.Tx) error {
+		for n := range uint64(10) {
+			if _, err := tx.TryClaim(log.event(n, nil)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	must := make([]demand, 30)
+	must[3], must[4], must[12], must[13], must[14] = acknowledged, committed, acknowledged, committed, acknowledged
+	e, err := o.openStore(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	l := ledger{e: e, log: log, limit: 14, must: must}
+	if err := l.check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(l.Lost, []uint64{12}) || l.Mismatches != 1 || l.First == "" {
+		t.Errorf("%+v; want event 12 lost, 13 a mismatch, and 14 not looked at", l.findings)
+	}
 }

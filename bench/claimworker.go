@@ -1,0 +1,307 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A claimWorker consumes a log without a broker, with a goroutine for each partition, until it is
+// killed; the last one sends everything once more and checks it. It says, for partition p and
+// position n:
+//
+//	checked {...}    what a ledger has found in the store, before anything is claimed, and at the end
+//	offset p n       everything below n was committed, whether acknowledged or not
+//	ack p n cdc...   the verdicts of the events from n on: claimed, duplicate
+type claimWorker struct {
+	Store StoreName
+	Dir   string
+	Mode  KillMode
+	Log   topicLog
+	Told  []uint64 // by partition: all below was acknowledged, or committed as its offset says
+	Batch int      // events of a call; 0: a random number, and after a restart some are sent again
+	Last  bool
+	Fault killFault `json:",omitempty"`
+	gateOrder
+
+	e    *opened
+	say  *voice
+	gate gate
+	deal dealt
+}
+
+// A killFault breaks a rule on purpose, so that a test can see the ledger notice.
+type killFault string
+
+const (
+	ackEarly   killFault = "ack before the verdict"
+	claimTwice killFault = "forget and claim again"
+	claimApart killFault = "claim outside the transaction"
+)
+
+const (
+	maxChunk    = 64  // events judged at once
+	maxRewind   = 200 // events that are sent again after a restart
+	killGroup   = "kill"
+	checkAhead  = 2 * maxChunk // events beyond the offset that are looked at: none of them may be half there
+	faultPause  = time.Millisecond
+	maxAttempts = 10_000
+)
+
+func (w *claimWorker) work(say *voice) (err error) {
+	w.say, w.gate = say, gate{gateOrder: w.gateOrder, say: say}
+	w.Log.nameScopes()
+	w.deal = w.Log.deal(len(w.Told))
+	if w.e, err = openEngine(w.Store, w.Dir, false, w.Log.options()); err != nil {
+		return err
+	}
+	if err := w.check(); err != nil {
+		return err
+	}
+	w.gate.open(0)
+	if err := w.claim(); err != nil {
+		return err
+	}
+	if err := w.check(); err != nil {
+		return err
+	}
+	report, err := w.e.Verify(context.Background())
+	if err == nil && report.Total > 0 {
+		err = fmt.Errorf("%d problems in the store, the first is: %s", report.Total, report.Problems[0])
+	}
+	return errors.Join(err, w.e.Close())
+}
+
+// check compares the store with what was acknowledged and, in the mode with the work, with its own
+// counters and offsets.
+func (w *claimWorker) check() error {
+	l := ledger{e: w.e, log: &w.Log, must: make([]demand, w.Log.N)}
+	if w.Mode == KillWork {
+		l.state = &expected{topic: w.Log.Topic, group: killGroup, ends: w.Told, open: true}
+	}
+	reach := uint64(0)
+	for p, told := range w.Told {
+		next := told
+		if w.Mode == KillWork {
+			var err error
+			if next, err = w.offset(p); err != nil {
+				return err
+			}
+		}
+		for at := range max(told, next) {
+			n := w.deal.number(p, at)
+			l.must[n] = max(l.must[n], committed)
+			if at < told {
+				l.must[n] = acknowledged
+			}
+		}
+		reach = max(reach, told, next)
+	}
+	l.limit = min((reach+checkAhead)*uint64(len(w.Told)), uint64(w.Log.N))
+	if err := l.check(context.Background()); err != nil {
+		return err
+	}
+	if _, twice := l.handled(); twice > 0 {
+		l.wrong("%d events are counted twice", twice)
+	}
+	return w.say.value("checked", l.findings)
+}
+
+// claim runs a consumer for each partition. It returns only if one fails or if this is the last
+// process.
+func (w *claimWorker) claim() error {
+	errs := make([]error, len(w.Told))
+	var all sync.WaitGroup
+	for p := range w.Told {
+		all.Go(func() {
+			if errs[p] = w.consume(p); errs[p] != nil {
+				w.say.line("fail partition %d: %s", p, errs[p])
+			}
+		})
+	}
+	all.Wait()
+	return several(errs...)
+}
+
+// consume sends the events of a partition from the first that has no answer yet, or from some
+// before it.
+func (w *claimWorker) consume(p int) error {
+	at, end := w.Told[p], w.deal.ends
+	if w.Last {
+		at, end = 0, at
+	}
+	if w.Mode == KillWork && !w.Last {
+		next, err := w.offset(p)
+		if err != nil {
+			return err
+		}
+		w.say.line("offset %d %d", p, next)
+		at = next
+	}
+	if !w.Last && w.Batch == 0 && rand.IntN(2) == 0 {
+		at -= min(at, rand.Uint64N(maxRewind))
+	}
+	for at < end {
+		n := uint64(w.Batch)
+		if n == 0 {
+			n = 1 + rand.Uint64N(maxChunk)
+			if rand.IntN(3) == 0 {
+				n = 1
+			}
+		}
+		n = min(n, end-at)
+		if err := w.send(p, at, n); err != nil {
+			return err
+		}
+		at += n
+	}
+	if !w.Last { // more than was planned: the kill comes
+		w.gate.pass(1 << 40)
+		select {}
+	}
+	return nil
+}
+
+// send has n events judged and says what was told.
+func (w *claimWorker) send(p int, at, n uint64) error {
+	numbers, events := make([]uint64, n), make([]engine.Event, n)
+	arena := make([]byte, 0, 40*n)
+	for i := range numbers {
+		numbers[i] = w.deal.number(p, at+uint64(i))
+		events[i], arena = w.Log.source.event(numbers[i], arena)
+		events[i].Origin.Partition = int32(p)
+	}
+	if w.Fault == ackEarly {
+		w.ack(p, at, make([]engine.Result, n))
+		time.Sleep(faultPause)
+	}
+	judge := w.sendOwn
+	if w.Mode == KillWork {
+		judge = func(events []engine.Event) ([]engine.Result, error) { return w.sendWork(p, at, numbers, events) }
+	}
+	results, err := judge(events)
+	if err != nil {
+		return err
+	}
+	w.ack(p, at, results)
+	w.gate.pass(len(events))
+	if w.Fault == claimTwice {
+		return w.claimAgain(p, at, events[0])
+	}
+	return nil
+}
+
+// ack says verdicts; none is spelled as a claim.
+func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
+	letters := make([]byte, len(results))
+	for i := range results {
+		letters[i] = 'c'
+		if results[i].Verdict == engine.Duplicate {
+			letters[i] = 'd'
+		}
+	}
+	w.say.line("ack %d %d %s", p, at, letters)
+}
+
+func (w *claimWorker) sendOwn(events []engine.Event) ([]engine.Result, error) {
+	results, err := []engine.Result{{}}, error(nil)
+	if len(events) == 1 {
+		results[0], err = w.e.TryClaim(context.Background(), events[0])
+	} else {
+		results, err = w.e.TryClaimBatch(context.Background(), events)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return results, told(results)
+}
+
+// errNobodyYet says that another transaction holds an event of this one.
+var errNobodyYet = errors.New("in flight")
+
+// sendWork judges events, counts each that is claimed, and moves the offset, in one transaction. It
+// tries again while it meets the transactions of other partitions.
+func (w *claimWorker) sendWork(p int, at uint64, numbers []uint64, events []engine.Event) ([]engine.Result, error) {
+	if w.Fault == claimApart {
+		results, err := w.sendOwn(events)
+		time.Sleep(faultPause)
+		if err != nil {
+			return nil, err
+		}
+		return results, w.e.Update(context.Background(), func(tx *engine.Tx) error {
+			return w.record(tx, p, at, numbers, results)
+		}, engine.Retries(maxAttempts))
+	}
+	results := make([]engine.Result, len(events))
+	for attempt := 0; ; attempt++ {
+		err := w.e.Update(context.Background(), func(tx *engine.Tx) (err error) {
+			for i := range events {
+				if results[i], err = tx.TryClaim(events[i]); err != nil {
+					return err
+				}
+				if results[i].Verdict == engine.InFlight {
+					return errNobodyYet
+				}
+			}
+			return w.record(tx, p, at, numbers, results)
+		})
+		again := errors.Is(err, errNobodyYet) || errors.Is(err, engine.ErrConflict)
+		if !again || attempt >= maxAttempts {
+			return results, errors.Join(err, told(results))
+		}
+		time.Sleep(rand.N(time.Millisecond))
+	}
+}
+
+// record counts what was claimed and moves the offset on; it never moves it back.
+func (w *claimWorker) record(tx *engine.Tx, p int, at uint64, numbers []uint64, results []engine.Result) error {
+	for i, n := range numbers {
+		if results[i].Verdict != engine.Claimed {
+			continue
+		}
+		if err := addToState(tx, int32(p), n); err != nil {
+			return err
+		}
+	}
+	o, _, err := tx.Offset(w.position(p))
+	if err != nil {
+		return err
+	}
+	return tx.SetOffset(w.position(p), engine.Offset{Next: max(o.Next, int64(at)+int64(len(numbers)))})
+}
+
+func (w *claimWorker) position(p int) engine.Position {
+	return engine.Position{Group: killGroup, Topic: w.Log.Topic, Partition: int32(p)}
+}
+
+func (w *claimWorker) offset(p int) (uint64, error) {
+	o, _, err := w.e.Offset(context.Background(), w.position(p))
+	return uint64(o.Next), err
+}
+
+// told refuses every verdict but the two that can be.
+func told(results []engine.Result) error {
+	for i := range results {
+		if v := results[i].Verdict; v != engine.Claimed && v != engine.Duplicate {
+			return errors.Join(fmt.Errorf("an event was told %v", v), results[i].Err)
+		}
+	}
+	return nil
+}
+
+// claimAgain claims an event a second time, as if it had never been claimed.
+func (w *claimWorker) claimAgain(p int, at uint64, ev engine.Event) error {
+	if _, err := w.e.Forget(context.Background(), ev.Scope, ev.ID, ev.Time); err != nil {
+		return err
+	}
+	again, err := w.sendOwn([]engine.Event{ev})
+	if err == nil {
+		w.ack(p, at, again)
+	}
+	return err
+}

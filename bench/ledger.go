@@ -1,0 +1,318 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A ledger compares what a store holds of the events of a log with what has to be there: claims,
+// counters, and for each partition the sum and the offset. All of them have to agree.
+type ledger struct {
+	e        *opened
+	log      *topicLog
+	limit    uint64 // events with smaller numbers are looked at
+	progress Progress
+
+	// State is what the business state and the offsets have to be; nil: there are none, and only
+	// the events that must be claimed are looked at.
+	state *expected
+	must  []demand  // by event: why its claim must be there; nil: none must
+	work  *Workload // nil: no balances
+
+	counts []uint32 // by event: how often the state counts it
+	where  []int32  // the last partition that has counted it
+
+	mu    sync.Mutex       // guards what follows
+	truth map[string]int64 // the balances of the accounts that are claimed to have been moved
+	look  uint64
+	findings
+	balancesWrong uint64
+}
+
+// Findings are what a ledger has found wrong.
+type findings struct {
+	Lost       []uint64 // acknowledged events without a claim
+	Mismatches uint64
+	First      string // what was found first
+}
+
+// A demand says why the claim of an event must be there.
+type demand byte
+
+const (
+	committed    demand = 1 // an offset behind it was committed
+	acknowledged demand = 2 // a process was told its verdict
+)
+
+// Expected is the state of a log that was read in a topic.
+type expected struct {
+	topic string
+	group string   // "": the store has no offsets
+	ends  []uint64 // by partition: the next offset is this
+	open  bool     // or a later one
+}
+
+// lookStep is how many keys are read in one transaction, and claimStep how many claims are looked up
+// in the order of their keys, which spares the store reads.
+const (
+	lookStep  = 1000
+	claimStep = 1 << 16
+)
+
+// checkState opens the store that the consumers of a topic have left, and compares all of it.
+func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Progress) (l *ledger, err error) {
+	state := &expected{topic: p.Name, group: o.Group}
+	for _, end := range p.ends {
+		state.ends = append(state.ends, uint64(end))
+	}
+	if o.Kind == offsetFirst {
+		state.group = ""
+	}
+	l = &ledger{log: p.log, limit: p.log.limit(), progress: progress, state: state}
+	if o.Workload.Handler == BalancesHandler {
+		l.work = &o.Workload
+	}
+	if l.e, err = o.openStore(nil); err != nil {
+		return l, err
+	}
+	err = l.check(ctx)
+	if cerr := l.e.Close(); err == nil {
+		err = cerr
+	}
+	return l, err
+}
+
+// check compares everything. Nothing is claimed meanwhile.
+func (l *ledger) check(ctx context.Context) error {
+	l.truth = make(map[string]int64)
+	if l.state != nil {
+		l.counts, l.where = make([]uint32, l.limit), make([]int32, l.limit)
+		for p := range l.state.ends {
+			if err := l.partition(ctx, int32(p)); err != nil {
+				return err
+			}
+		}
+	}
+	err := l.claims(ctx)
+	if err == nil && l.work != nil {
+		err = l.balances(ctx)
+	}
+	return err
+}
+
+// handled counts the events whose counters say so, and those that were counted more than once.
+func (l *ledger) handled() (once, twice uint64) { return (&tally{counts: l.counts}).handled() }
+
+// partition reads the counters of a partition, and compares them with its sum and its offset with
+// its end.
+func (l *ledger) partition(ctx context.Context, p int32) error {
+	var want partSum
+	for from := uint64(0); from < l.limit; from += lookStep * countersPerKey {
+		if err := l.counters(ctx, p, from, &want); err != nil {
+			return err
+		}
+	}
+	var got partSum
+	var next int64
+	err := l.e.Update(ctx, func(tx *engine.Tx) (err error) {
+		if got, err = readPartSum(tx, p); err != nil || l.state.group == "" {
+			return err
+		}
+		o, _, err := tx.Offset(engine.Position{Group: l.state.group, Topic: l.state.topic, Partition: p})
+		next = o.Next
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if got != want {
+		l.wrong("partition %d: its sum says %+v, its counters say %+v", p, got, want)
+	}
+	if end := l.state.ends[p]; l.state.group != "" && (uint64(next) < end || uint64(next) > end && !l.state.open) {
+		l.wrong("partition %d: the next offset is %d, its end %d", p, next, end)
+	}
+	return nil
+}
+
+// counters reads some keys of counters, from that of an event on.
+func (l *ledger) counters(ctx context.Context, p int32, from uint64, sum *partSum) error {
+	to := min(from+lookStep*countersPerKey, l.limit)
+	return l.e.Update(ctx, func(tx *engine.Tx) error {
+		for ; from < to; from += countersPerKey {
+			counters, err := readCounters(tx, p, from)
+			if err != nil {
+				return err
+			}
+			for i, count := range counters {
+				if number := from + uint64(i); count > 0 && number < to {
+					l.counts[number] += uint32(count)
+					l.where[number] = p
+					sum.add(number, uint64(count))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// claims looks claims up, with a goroutine for each processor.
+func (l *ledger) claims(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	steps := make(chan []uint64)
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for step := range steps {
+				if err := l.lookUp(ctx, step); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	var step []uint64
+	err := l.log.each(func(number uint64) error {
+		if number >= l.limit || l.state == nil && l.must[number] == 0 {
+			return nil
+		}
+		if step = append(step, number); len(step) == claimStep {
+			steps <- step
+			step = nil
+		}
+		return context.Cause(ctx)
+	})
+	steps <- step
+	close(steps)
+	all.Wait()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// lookUp looks some claims up, in the order of their keys.
+func (l *ledger) lookUp(ctx context.Context, numbers []uint64) error {
+	events := make([]engine.Event, len(numbers))
+	for i, n := range numbers {
+		events[i] = l.log.event(n, make([]byte, 0, 40))
+		events[i].Origin.Offset = int64(n)
+	}
+	slices.SortFunc(events, func(a, b engine.Event) int {
+		if c := a.Time.Compare(b.Time); c != 0 && a.Time.Sub(b.Time).Abs() > time.Hour {
+			return c // another week
+		}
+		return bytes.Compare(a.ID, b.ID)
+	})
+	for i := range events {
+		if err := l.lookOne(ctx, &events[i]); err != nil {
+			return err
+		}
+		if i%lookStep == lookStep-1 || i == len(events)-1 {
+			l.mu.Lock()
+			l.look += uint64(i%lookStep + 1)
+			l.progress.tell("look at every event", l.look, l.limit)
+			l.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// lookOne compares the claim of an event, whose number is its origin's offset.
+func (l *ledger) lookOne(ctx context.Context, ev *engine.Event) error {
+	n := uint64(ev.Origin.Offset)
+	rec, found, err := l.e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+	if err != nil {
+		return err
+	}
+	if !found && l.must != nil {
+		l.missing(n)
+	}
+	if l.state == nil {
+		return nil
+	}
+	switch counted := l.counts[n] > 0; {
+	case found != counted:
+		l.wrong("event %d: claimed %v, counted %v", n, found, counted)
+	case found && rec.Origin.Partition != l.where[n]:
+		l.wrong("event %d: claimed on partition %d, counted on %d", n, rec.Origin.Partition, l.where[n])
+	}
+	if l.work != nil && (found || !l.work.PerPartition) {
+		l.pay(rec.Origin.Partition, l.log.payment(n))
+	}
+	return nil
+}
+
+// missing notes that an event has no claim.
+func (l *ledger) missing(n uint64) {
+	switch l.must[n] {
+	case acknowledged:
+		l.mu.Lock()
+		l.Lost = append(l.Lost, n)
+		l.note("lost: event %d", n)
+		l.mu.Unlock()
+	case committed:
+		l.wrong("event %d: no claim below the offset", n)
+	}
+}
+
+// pay does to the true balances what an event is to do once, on the partition that has claimed it.
+func (l *ledger) pay(partition int32, p payment) {
+	from, to := l.work.account(partition, p.From), l.work.account(partition, p.To)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.truth[string(from)] -= p.Amount
+	l.truth[string(to)] += p.Amount
+}
+
+// balances compares the balance of each account with the true one.
+func (l *ledger) balances(ctx context.Context) error {
+	var accounts [][]byte
+	for p := range l.state.ends {
+		for n := range l.work.Accounts {
+			accounts = append(accounts, l.work.account(int32(p), n))
+		}
+		if !l.work.PerPartition {
+			break
+		}
+	}
+	for some := range slices.Chunk(accounts, lookStep) {
+		err := l.e.Update(ctx, func(tx *engine.Tx) error {
+			for _, account := range some {
+				balance, err := readBalance(tx, account)
+				if err != nil {
+					return err
+				}
+				if want := l.truth[string(account)]; balance != want {
+					l.balancesWrong++
+					l.note("%s: the balance is %d, the events say %d", account, balance, want)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *ledger) wrong(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Mismatches++
+	l.note(format, args...)
+}
+
+// note keeps the first of what is wrong.
+func (l *ledger) note(format string, args ...any) {
+	if l.First == "" {
+		l.First = fmt.Sprintf(format, args...)
+	}
+}
