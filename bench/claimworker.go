@@ -11,6 +11,16 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
+// KillMode says how the killed process claims.
+type KillMode string
+
+// The modes: each claim commits by itself; or it commits with the work, a counter for each event,
+// and the offset. The empty mode is KillOwn.
+const (
+	KillOwn  KillMode = "own"
+	KillWork KillMode = "work"
+)
+
 // A claimWorker consumes a log without a broker, with a goroutine for each partition, until it is
 // killed; the last one sends everything once more and checks it. It says, for partition p and
 // position n:

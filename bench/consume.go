@@ -129,6 +129,29 @@ func (c *consuming) tellKilled(at uint64) {
 	c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
 }
 
+// checkState opens the store that the consumers of a topic have left, and compares all of it.
+func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Progress) (l *ledger, err error) {
+	state := &expected{topic: p.Name, group: o.Group}
+	for _, end := range p.ends {
+		state.ends = append(state.ends, uint64(end))
+	}
+	if o.Kind == offsetFirst {
+		state.group = ""
+	}
+	l = &ledger{log: p.log, limit: p.log.limit(), progress: progress, state: state}
+	if o.Workload.Handler == BalancesHandler {
+		l.work = &o.Workload
+	}
+	if l.e, err = o.openStore(nil); err != nil {
+		return l, err
+	}
+	err = l.check(ctx)
+	if cerr := l.e.Close(); err == nil {
+		err = cerr
+	}
+	return l, err
+}
+
 // thousands writes a number with a comma in each thousand.
 func thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)

@@ -284,9 +284,6 @@ func (d *dropping) held() (sum uint64, err error) {
 	return sum, nil
 }
 
-// less is a-b, 0 if that is negative.
-func less(a, b uint64) uint64 { return a - min(a, b) }
-
 // late asks for events of the dropped week: a new one, and one that was claimed.
 func (d *dropping) late() error {
 	late := d.during(1, 1<<41)

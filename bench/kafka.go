@@ -165,7 +165,7 @@ func (o *KafkaOptions) complete() error {
 	case o.Workload.Slow > 0 && (o.Partitions < 2 || o.Kills > 0):
 		return fmt.Errorf("%w: a slow handler is measured beside others: give 2 partitions or more, and no kills", ErrUsage)
 	}
-	return o.Workload.complete(o.Mode)
+	return o.Workload.complete(o.Mode == KafkaWork)
 }
 
 // broken says what does not hold. Mode own may lose what was at risk.
@@ -299,6 +299,3 @@ func fileSize(path string) (uint64, error) {
 	}
 	return uint64(info.Size()), nil
 }
-
-// apart is by how much a and b differ.
-func apart(a, b uint64) uint64 { return less(a, b) + less(b, a) }

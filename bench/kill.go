@@ -12,16 +12,6 @@ import (
 	"time"
 )
 
-// KillMode says how the killed process claims.
-type KillMode string
-
-// The modes: each claim commits by itself; or it commits with the work, a counter for each event,
-// and the offset. The empty mode is KillOwn.
-const (
-	KillOwn  KillMode = "own"
-	KillWork KillMode = "work"
-)
-
 // KillOptions configure Kill.
 type KillOptions struct {
 	Kills    int // 0 = DefaultKills

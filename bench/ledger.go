@@ -66,29 +66,6 @@ const (
 	claimStep = 1 << 16
 )
 
-// checkState opens the store that the consumers of a topic have left, and compares all of it.
-func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Progress) (l *ledger, err error) {
-	state := &expected{topic: p.Name, group: o.Group}
-	for _, end := range p.ends {
-		state.ends = append(state.ends, uint64(end))
-	}
-	if o.Kind == offsetFirst {
-		state.group = ""
-	}
-	l = &ledger{log: p.log, limit: p.log.limit(), progress: progress, state: state}
-	if o.Workload.Handler == BalancesHandler {
-		l.work = &o.Workload
-	}
-	if l.e, err = o.openStore(nil); err != nil {
-		return l, err
-	}
-	err = l.check(ctx)
-	if cerr := l.e.Close(); err == nil {
-		err = cerr
-	}
-	return l, err
-}
-
 // check compares everything. Nothing is claimed meanwhile.
 func (l *ledger) check(ctx context.Context) error {
 	l.truth = make(map[string]int64)

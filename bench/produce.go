@@ -114,10 +114,3 @@ func (p *produced) send(ctx context.Context, progress Progress) error {
 		return ctx.Err()
 	}
 }
-
-func sum(offsets []int64) (all uint64) {
-	for _, o := range offsets {
-		all += uint64(o)
-	}
-	return all
-}

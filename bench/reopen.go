@@ -143,5 +143,3 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 	r.report.Lost, r.report.CheckSeconds = uint64(len(l.Lost)), time.Since(start).Seconds()
 	return err
 }
-
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

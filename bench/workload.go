@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -43,7 +41,7 @@ const (
 	maxAccounts     = 100_000
 )
 
-func (w *Workload) complete(mode KafkaMode) error {
+func (w *Workload) complete(transactional bool) error {
 	if w.Handler == "" {
 		w.Handler = NoopHandler
 	}
@@ -55,8 +53,8 @@ func (w *Workload) complete(mode KafkaMode) error {
 		return fmt.Errorf("%w: there is no handler %q: choose %s, %s or %s", ErrUsage, w.Handler, NoopHandler, DecodeHandler, BalancesHandler)
 	case w.Accounts < 2 || w.Accounts > maxAccounts:
 		return fmt.Errorf("%w: %d accounts: give 2 to %d", ErrUsage, w.Accounts, maxAccounts)
-	case w.Handler == BalancesHandler && mode != KafkaWork:
-		return fmt.Errorf("%w: handler %s needs a transaction: choose mode %s", ErrUsage, BalancesHandler, KafkaWork)
+	case w.Handler == BalancesHandler && !transactional:
+		return fmt.Errorf("%w: handler %s needs a transaction: choose mode work", ErrUsage, BalancesHandler)
 	case (w.PerPartition || w.Add) && w.Handler != BalancesHandler:
 		return fmt.Errorf("%w: accounts are those of handler %s: choose it", ErrUsage, BalancesHandler)
 	case w.Slow < 0:
@@ -113,47 +111,4 @@ func readBalance(tx *engine.Tx, account []byte) (int64, error) {
 		return 0, err
 	}
 	return engine.DecodeInt64(v)
-}
-
-// A payment is the JSON of a record. All of it follows from the event's number.
-type payment struct {
-	Event     string `json:"event"` // the number, as 16 hexadecimal digits
-	From      int    `json:"from"`
-	To        int    `json:"to"`
-	Amount    int64  `json:"amount"`
-	Currency  string `json:"currency"`
-	Reference string `json:"reference"`
-}
-
-// A record's value begins with eventPrefix and the event's number, and is filled up to valueBytes
-// by the reference.
-const (
-	eventPrefix = `{"event":"`
-	eventDigits = 16
-	valueBytes  = 200
-)
-
-// payment returns what the event of a number pays.
-func (l *topicLog) payment(number uint64) payment {
-	h := mix(l.Seed ^ mix(number^0xACC7))
-	accounts := max(l.Accounts, 2)
-	from := int(h % uint64(accounts))
-	return payment{
-		Event: fmt.Sprintf("%016x", number), From: from, To: (from + 1 + int(h>>32%uint64(accounts-1))) % accounts,
-		Amount: int64(h>>20%10_000) + 1, Currency: "EUR",
-	}
-}
-
-// value is the JSON of the payment of an event.
-func (l *topicLog) value(number uint64) []byte {
-	p := l.payment(number)
-	v := make([]byte, 0, valueBytes+eventDigits)
-	v = fmt.Appendf(v, eventPrefix+`%s","from":%d,"to":%d,"amount":%d,"currency":%q,"reference":"`, p.Event, p.From, p.To, p.Amount, p.Currency)
-	const end = `"}`
-	var word [8]byte
-	for h := mix(l.Seed ^ number); len(v) < valueBytes-len(end); h = mix(h) {
-		binary.BigEndian.PutUint64(word[:], h)
-		v = hex.AppendEncode(v, word[:])
-	}
-	return append(v[:valueBytes-len(end)], end...)
 }
