@@ -11,30 +11,21 @@ import (
 
 // ClaimsOptions configure Claims.
 type ClaimsOptions struct {
-	N      int     // events judged, repeats included; 0 = DefaultClaimEvents
-	Dup    float64 // share of the events that repeat an earlier id (see traffic)
-	Batch  int     // events judged by one call; 0 = DefaultBatch
-	IDs    IDKind  // "" = UUIDv4
-	Scopes int     // 0 = 1
-	Weeks  int     // 0 = 1
-	Store  StoreName
-
-	// Goroutines is the number of callers, of the engine and of the bare store alike; 0 =
-	// DefaultGoroutines: one consumer's loop beside one blind writer.
-	Goroutines int
-	// Single claims events one by one, Batch notwithstanding.
-	Single bool
-	// Baseline feeds the bare store library as well.
-	Baseline bool
-	// Rounds is how often it is all done, each time on new stores, and what comes first alternates;
-	// 0 = two with a baseline, one without.
-	Rounds int
-
-	Dir      string // for the stores, which are removed; must be new; "" = a temporary one
-	Seed     uint64
-	Progress Progress
+	Store      StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir        string    `help:"New directory to make the stores in; they are removed. Without it: a temporary one." type:"dir"`
+	N          int       `help:"Events to judge, repeats included." default:"1000000" placeholder:"N"`
+	Dup        float64   `help:"Share of the events that repeat an earlier id, from 0 to below 1: half of them one of the last 10,000 ids, half any of all history." default:"0.05" placeholder:"SHARE"`
+	Batch      int       `help:"Events judged by one call." default:"1000" placeholder:"N"`
+	IDs        IDKind    `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
+	Scopes     int       `help:"Scopes that the events are spread over." default:"1" placeholder:"N"`
+	Weeks      int       `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
+	Baseline   bool      `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the settings that our store uses."`
+	Goroutines int       `help:"Callers at once, on both sides: 1 is one consumer's loop beside one blind writer." default:"1" placeholder:"N"`
+	Rounds     int       `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
+	Seed       uint64    `help:"Seed of the ids." default:"1"`
+	Progress   Progress  `kong:"-"`
 	// Profile, if not nil, is called before the engine is fed, and what it returns after it.
-	Profile func() (stop func() error, err error)
+	Profile func() (stop func() error, err error) `kong:"-"`
 }
 
 // Defaults of Claims.
@@ -68,14 +59,10 @@ type ClaimsReport struct {
 	// FilterFPRate is the share of the new events that the filter held for possible repeats.
 	FilterFPRate float64 `json:"filter_fp_rate"`
 
-	// Percentiles of the time that one call takes: of a batch, or of one claim with Single.
+	// Percentiles of the time that one call takes.
 	P50  float64 `json:"p50_us"`
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p999_us"`
-
-	// FdatasyncUS is the median time of a small write and fdatasync on the same disk, before the
-	// run, by one goroutine.
-	FdatasyncUS *float64 `json:"fdatasync_us"`
 
 	Events    uint64  `json:"events"`
 	Claimed   uint64  `json:"claimed"`
@@ -127,9 +114,6 @@ func (o *ClaimsOptions) setDefaults() error {
 		zero(&o.Rounds, 2)
 	}
 	zero(&o.Rounds, 1)
-	if o.Single {
-		o.Batch = 1
-	}
 	if o.N < 0 || o.Batch < 0 || o.Goroutines < 0 || o.Scopes < 0 || o.Weeks < 0 || o.Rounds < 0 || o.Goroutines > maxGoroutines {
 		return fmt.Errorf("%w: give numbers from 1, and up to %d goroutines", ErrUsage, maxGoroutines)
 	}
@@ -164,14 +148,6 @@ type claiming struct {
 func (c *claiming) all() error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return fmt.Errorf("making the directory of the stores: %w", err)
-	}
-	if c.Single {
-		took, err := measureSync(c.dir)
-		if err != nil {
-			return err
-		}
-		us := float64(took.Nanoseconds()) / 1e3
-		c.report.FdatasyncUS = &us
 	}
 	for round := range c.Rounds {
 		if err := c.round(round); err != nil {

@@ -19,14 +19,14 @@ var recordedLog []byte
 
 // DemoOptions configure Demo.
 type DemoOptions struct {
-	Brokers []string // nil = one inside this process
-	N       int      // records, repeats included; 0 = DefaultDemoRecords
-	Store   StoreName
-	Kills   int    // of each consumer; 0 = DefaultDemoKills
-	Dir     string // of the store, which must be new; "" = a temporary one, which is removed
-	// Tell, if not nil, is told what happens, in a sentence each.
-	Tell     func(sentence string)
-	Progress Progress
+	Store   StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir     string    `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
+	Brokers []string  `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
+	N       int       `help:"Records, repeats included." default:"1000000" placeholder:"N"`
+	Kills   int       `help:"How often each consumer is killed." default:"5" placeholder:"N"`
+	// Tell, if not nil, gets a sentence for each step of the run.
+	Tell     func(sentence string) `kong:"-"`
+	Progress Progress              `kong:"-"`
 }
 
 // Defaults of Demo. The whole recorded log is part of DefaultDemoRecords records, less of it of

@@ -15,13 +15,13 @@ import (
 
 // DropOptions configure Drop.
 type DropOptions struct {
-	N        int // claims, spread over weeks and scopes as they come; 0 = DefaultDropClaims
-	Weeks    int // 0 = DefaultDropWeeks
-	Scopes   int // 0 = 1
-	Store    StoreName
-	Dir      string // of the store, which must be new; "" = a temporary one, which is removed
-	Seed     uint64
-	Progress Progress
+	Store    StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir      string    `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
+	N        int       `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
+	Weeks    int       `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
+	Scopes   int       `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
+	Seed     uint64    `help:"Seed of the ids." default:"1"`
+	Progress Progress  `kong:"-"`
 }
 
 // Defaults of Drop, and how long it waits for the space to come back.

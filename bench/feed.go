@@ -68,23 +68,14 @@ func (c *claiming) inBatches(n int, do func(caller, from, to int) error) (time.D
 // callers are the goroutines that call the engine, each with its own counts.
 type callers struct {
 	e       *opened
-	single  bool
 	calls   []latency
 	claimed []uint64
 	dup     []uint64
 }
 
 func (c *callers) judge(ctx context.Context, g int, events []engine.Event) error {
-	var results []engine.Result
-	var one [1]engine.Result
-	var err error
 	start := time.Now()
-	if c.single {
-		one[0], err = c.e.TryClaim(ctx, events[0])
-		results = one[:]
-	} else {
-		results, err = c.e.TryClaimBatch(ctx, events)
-	}
+	results, err := c.e.TryClaimBatch(ctx, events)
 	c.calls[g].since(start)
 	if err != nil {
 		return err
@@ -128,7 +119,7 @@ func (c *claiming) feedEngine(dir string) (err error) {
 }
 
 func (c *claiming) judgeAll(e *opened) (fresh uint64, err error) {
-	w := callers{e: e, single: c.Single, calls: make([]latency, c.Goroutines), claimed: make([]uint64, c.Goroutines), dup: make([]uint64, c.Goroutines)}
+	w := callers{e: e, calls: make([]latency, c.Goroutines), claimed: make([]uint64, c.Goroutines), dup: make([]uint64, c.Goroutines)}
 	for g := range w.calls {
 		w.calls[g] = newLatency()
 	}

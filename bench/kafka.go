@@ -27,18 +27,18 @@ const OffsetFirst KafkaControl = "offset-first"
 
 // KafkaOptions configure Kafka.
 type KafkaOptions struct {
-	Brokers    []string // nil = one inside this process
-	N          int      // records produced, repeats included; 0 = DefaultKafkaRecords
-	Dup        float64  // share of them that repeat an earlier event (see topicLog)
-	Partitions int      // 0 = DefaultKafkaPartitions
-	Mode       KafkaMode
-	Workload   Workload
-	Kills      int // 0 = none, and rates are taken
-	Control    KafkaControl
-	Store      StoreName
-	Dir        string // of the store, which must be new; "" = a temporary one, which is removed
-	Seed       uint64
-	Progress   Progress
+	Store      StoreName    `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir        string       `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
+	Brokers    []string     `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
+	N          int          `help:"Records produced, repeats included, of 200 bytes each." default:"1000000" placeholder:"N"`
+	Dup        float64      `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2" placeholder:"SHARE"`
+	Partitions int          `help:"Partitions of the topic." default:"8" placeholder:"N"`
+	Mode       KafkaMode    `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
+	Workload   Workload     `embed:""`
+	Kills      int          `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0" placeholder:"N"`
+	Control    KafkaControl `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
+	Seed       uint64       `help:"Seed of the events." default:"1"`
+	Progress   Progress     `kong:"-"`
 }
 
 // Defaults of Kafka, and the most partitions.

@@ -14,12 +14,12 @@ import (
 
 // KillOptions configure Kill.
 type KillOptions struct {
-	Kills    int // 0 = DefaultKills
-	Store    StoreName
-	Mode     KillMode
-	Dir      string // of the store, which must be new; "" = a temporary one, which is removed
-	Seed     uint64 // of the log; the points of the kills are random in any case
-	Progress Progress
+	Store    StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir      string    `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
+	Kills    int       `help:"How often the process is killed." default:"20" placeholder:"N"`
+	Mode     KillMode  `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
+	Seed     uint64    `help:"Seed of the log. The points of the kills are random in any case." default:"1"`
+	Progress Progress  `kong:"-"`
 
 	fault killFault
 	brief bool // kill after a tenth of the usual number of verdicts

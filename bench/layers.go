@@ -22,14 +22,14 @@ const (
 
 // LayersOptions configure Layers.
 type LayersOptions struct {
-	Brokers  []string // nil = one inside this process
-	N        int      // distinct requests, events and rows, each; 0 = DefaultLayersN
-	Kills    int      // 0 = DefaultLayersKills
-	Control  LayersControl
-	Store    StoreName
-	Dir      string // of the stores, which must be new; "" = a temporary one, which is removed
-	Seed     uint64
-	Progress Progress
+	Store    StoreName     `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir      string        `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
+	Brokers  []string      `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
+	N        int           `help:"Distinct requests, events and rows, each." default:"50000" placeholder:"N"`
+	Kills    int           `help:"How often the process is killed." default:"5" placeholder:"K"`
+	Control  LayersControl `help:"Break a rule, to see that it is noticed: forget-keys runs requests without their idempotency keys, forget-ids claims events by position, arrival-wins takes the change that came last, without-outbox publishes messages directly." enum:",forget-keys,forget-ids,arrival-wins,without-outbox" default:""`
+	Seed     uint64        `help:"Seed of the events." default:"1"`
+	Progress Progress      `kong:"-"`
 }
 
 // Defaults of Layers.

@@ -11,11 +11,11 @@ import (
 
 // ReopenOptions configure Reopen.
 type ReopenOptions struct {
-	N        int // claims that are acknowledged before the kill; 0 = DefaultReopenClaims
-	Store    StoreName
-	Dir      string // of the store, which must be new; "" = a temporary one, which is removed
-	Seed     uint64
-	Progress Progress
+	Store    StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir      string    `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
+	N        int       `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
+	Seed     uint64    `help:"Seed of the ids." default:"1"`
+	Progress Progress  `kong:"-"`
 }
 
 // DefaultReopenClaims is the number of claims of a run.

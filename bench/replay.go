@@ -15,14 +15,14 @@ import (
 
 // ReplayOptions configure Replay.
 type ReplayOptions struct {
-	Log         string    // path of the log
-	Store       StoreName // "" = Pebble
-	Dir         string    // of the store; "" = a temporary one, which is removed
-	Scope       string    // "" = DefaultScope
-	KeepWeeks   int       // weeks before the current one that are kept; 0 = all
-	Batch       int       // events judged by one call; 0 = DefaultBatch
-	SmallTables bool
-	Progress    Progress
+	Log         string    `arg:"" name:"file" help:"Log with a header line and columns id and time (RFC 3339), plain or gzip'd. A row is one line."`
+	Store       StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
+	Dir         string    `help:"Directory of the store; kept, and used again by the next run. Without it: a temporary one." type:"dir"`
+	Scope       string    `help:"Consumer that the claims are made for." default:"bench" type:"name"`
+	KeepWeeks   int       `help:"Weeks before the current one that are kept, 0 for all. Events of older weeks are too_old." default:"4" placeholder:"N"`
+	Batch       int       `help:"Events judged by one call." default:"1000" placeholder:"N"`
+	SmallTables bool      `help:"Make tables so small that 50,000 claims fill at least twenty, for damage tests (pebble only)."`
+	Progress    Progress  `kong:"-"`
 }
 
 // Defaults of several workloads.

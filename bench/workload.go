@@ -22,17 +22,11 @@ const (
 
 // A Workload is a handler and what it works on.
 type Workload struct {
-	Handler Handler
-	// Accounts is the number of accounts that BalancesHandler moves money between; 0 =
-	// DefaultAccounts.
-	Accounts int
-	// PerPartition gives each partition that many accounts of its own.
-	PerPartition bool
-	// Add moves by Tx.Add instead of reading and writing the balance.
-	Add bool
-	// Slow, if not 0, is how long the handler of partition 0 takes for each event. Then a run also
-	// measures how fast the other partitions are beside it.
-	Slow time.Duration
+	Handler      Handler       `help:"noop: nothing. decode: decodes the JSON of the record. balances: decodes it, and moves money between two accounts in the transaction." enum:"noop,decode,balances" default:"noop"`
+	Accounts     int           `help:"Accounts of the handler balances." default:"50" placeholder:"N"`
+	PerPartition bool          `help:"As many accounts for each partition alone." name:"accounts-per-partition"`
+	Add          bool          `help:"Move by Tx.Add, which commutes, instead of reading and writing the balances."`
+	Slow         time.Duration `help:"Measure as well how fast the other partitions are while the handler of partition 0 takes so long for each event." placeholder:"DURATION"`
 }
 
 // DefaultAccounts is the default of Workload.Accounts; there may be up to maxAccounts.

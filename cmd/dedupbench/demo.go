@@ -6,12 +6,7 @@ import (
 	"github.com/hapax-dev/hapax/bench"
 )
 
-type demoCmd struct {
-	newStoreFlags
-	brokersFlag
-	N     int `help:"Records, repeats included." default:"1000000" placeholder:"N"`
-	Kills int `help:"How often each consumer is killed." default:"5" placeholder:"N"`
-}
+type demoCmd struct{ bench.DemoOptions }
 
 func (c *demoCmd) Help() string {
 	return "Events of a real log (62,133 Gerrit changes) and generated ones, a fifth of them repeats, are consumed by a process that is killed " +
@@ -20,11 +15,11 @@ func (c *demoCmd) Help() string {
 }
 
 func (c *demoCmd) Run(ctx context.Context, out *output) error {
-	o := bench.DemoOptions{Brokers: c.Brokers, N: c.N, Store: c.Store, Kills: c.Kills, Dir: string(c.Dir), Progress: out.show()}
+	c.Progress = out.show()
 	if !out.json {
-		o.Tell = out.tell
+		c.Tell = out.tell
 	}
-	r, err := bench.Demo(ctx, o)
+	r, err := bench.Demo(ctx, c.DemoOptions)
 	if out.json {
 		return report(out, r, err)
 	}

@@ -60,6 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	parser, err := kong.New(&c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
 		kong.Description("Replays logs, measures claims, drops weeks, consumes topics and kills processes, and says what came of it."),
 		kong.Exit(func(code int) { exited = code }),
+		help, kong.NamedMapper("dir", nonEmpty(kong.ExpandPath)), kong.NamedMapper("name", nonEmpty(strings.TrimSpace)),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(out))
 	if err != nil {
 		panic(err) // the struct above is wrong
