@@ -33,8 +33,7 @@ func BenchmarkMiss(b *testing.B) {
 	benchMiss(b, filled(Options{Expected: benchKeys}, benchKeys))
 }
 
-// The same keys in the seven layers of a filter that nobody told how many to
-// expect.
+// The same keys in the seven layers of a filter that was made without Options.Expected.
 func BenchmarkMissGrown(b *testing.B) {
 	benchMiss(b, filled(Options{}, benchKeys))
 }

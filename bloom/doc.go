@@ -1,9 +1,8 @@
 // Package bloom answers "certainly not seen", without I/O.
 //
-// A [Filter] is a set of 64-bit hashes that errs to one side only. A hash that
-// was added is always found; one that was not is found now and then (at 16
-// bits a key about once in 1,000). So "no" spares the caller a lookup, and
-// "maybe" sends it to the store that knows.
+// A [Filter] is a set of 64-bit hashes that errs on one side only. A hash that was added is always
+// found; one that was not is found now and then (at 16 bits a key about once in 1,000). So "no"
+// saves a lookup, and "maybe" requires one in the store.
 //
 // # The caller's duty
 //
@@ -15,19 +14,17 @@
 //
 // # How it works
 //
-// A layer is an array of blocks of 512 bits, one cache line each. A hash picks
-// a block, and one bit in each of its eight 64-bit lanes; it may be there if
-// all eight are set. Bits are set by atomic OR and never cleared, so nobody
-// locks, and a copy of the words under load is a valid filter.
+// A layer is an array of blocks of 512 bits, one cache line each. A hash picks a block, and one bit
+// in each of its eight 64-bit lanes; it may be there if all eight are set. Bits are set by atomic
+// OR and never cleared, so no lock is needed, and a copy of the words under load is a valid filter.
 //
-// When a layer has taken the keys it was made for, another at least twice as
-// large is put in front of it. New hashes go to the newest layer, and only if
-// no layer has them; questions ask all of them. The rates of false positives
-// add up, but few layers go a long way: seven hold the first 11 million keys
-// of a filter that starts at the smallest size.
+// When a layer has taken the keys it was made for, the filter adds another one, at least twice as
+// large, in front of it. New hashes go to the newest layer, and only if no layer has them; lookups
+// ask all of them. The rates of false positives add up, but few layers suffice: seven hold the
+// first 11 million keys of a filter that starts at the smallest size.
 //
-// A key that is not there costs a probe a layer. Say how many you expect, last
-// week's count for instance, and it costs one.
+// A key that is not there costs a probe for each layer. Set Options.Expected, for instance to last
+// week's count, and it costs one.
 //
 // # Sources
 //

@@ -46,8 +46,8 @@ func (o Options) withDefaults() Options {
 // A Filter is a set of 64-bit hashes that may answer "maybe" for a hash that
 // was never added, and never answers "no" for one that was.
 //
-// Once Add(h) has returned, MayContain(h) is true for ever: in every
-// goroutine, while the filter grows, and in every snapshot begun after that.
+// Once Add(h) has returned, MayContain(h) is true forever: in every goroutine, while the filter
+// grows, and in every snapshot begun after that.
 //
 // Make one with [New] or [Open]. All methods may be called from any number of
 // goroutines at once; none of them waits for another.
@@ -72,14 +72,13 @@ func New(o Options) *Filter {
 
 // Add puts h into the filter.
 //
-// True means that h was certainly not there when the call began, because it
-// set a bit that was not set. Of several goroutines that add the same new hash
-// at once, at least one is told true, and all of them may be. False means that
-// h may have been there; the call then changed nothing, so that repeats never
-// grow the filter.
+// True means that h was certainly not there when the call began, because it set a bit that was not
+// set. Of several goroutines that add the same new hash at once, at least one gets true, and all of
+// them may be. False means that h may have been there; the call then changed nothing, so that
+// repeats never grow the filter.
 //
-// The call that fills the newest layer allocates the next one, two to four
-// times as large, before it returns. Others go on meanwhile.
+// The call that fills the newest layer allocates the next one, two to four times as large, before
+// it returns. Others continue meanwhile.
 func (f *Filter) Add(h uint64) (added bool) {
 	newest := f.newest.Load()
 	if newest.chainContains(h) || !newest.set(h) {
@@ -99,10 +98,10 @@ func (f *Filter) MayContain(h uint64) bool {
 // grow puts a layer in front of l, which has taken its nth key, unless that
 // is done, or the cap forbids it.
 //
-// The call that brings l to its design load grows it while others go on. It
-// may be held up, by the scheduler or by the allocator, and what they add
-// meanwhile spoils l for good; so past another eighth every call makes a layer
-// of its own, the first to be ready counts, and the others are garbage.
+// The call that brings l to its design load grows it while others continue. It may be held up, by
+// the scheduler or by the allocator, and what they add meanwhile spoils l for good; so past another
+// eighth every call makes a layer of its own, the first to be ready counts, and the others are
+// garbage.
 func (f *Filter) grow(l *layer, n uint64) {
 	if n > l.design && n < l.design+l.design/8 || f.newest.Load() != l {
 		return
@@ -132,9 +131,9 @@ func (f *Filter) nextBlocks(l *layer) uint64 {
 	return next
 }
 
-// Len returns how many calls of Add were told true. It is the number of
-// distinct hashes, less those that were taken for repeats (a share of about
-// EstimatedFPRate) and plus those that several goroutines added at once.
+// Len returns how many calls of Add got true. It is the number of distinct hashes, less those that
+// were taken for repeats (a share of about EstimatedFPRate) and plus those that several goroutines
+// added at once.
 func (f *Filter) Len() uint64 {
 	var n uint64
 	for l := f.newest.Load(); l != nil; l = l.older {

@@ -254,7 +254,7 @@ func TestEveryBlockAndLaneIsUsedEvenly(t *testing.T) {
 	}
 }
 
-// anyHash draws hashes that meet: in value, in block, in lanes.
+// anyHash draws hashes that collide: in value, in block, in lanes.
 var anyHash = rapid.OneOf(
 	rapid.Uint64(),
 	rapid.Uint64Range(0, 20),

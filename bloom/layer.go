@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A block is one cache line of eight lanes. A hash owns one bit of each lane
-// of one block, so that an answer costs one cache miss a layer.
+// A block is one cache line of eight lanes. A hash owns one bit of each lane of one block, so that
+// a lookup costs one cache miss for each layer.
 type block [lanes]uint64
 
 const (
@@ -37,8 +37,8 @@ type layer struct {
 	design uint64 // keys it is made for
 	older  *layer // nil for the first
 
-	// Every new hash changes added. On the same line as the fields above it
-	// made a lookup beside one adding goroutine take up to twice as long.
+	// Every new hash changes added. On the same line as the fields above it made a lookup next to
+	// one adding goroutine take up to twice as long.
 	_     [blockBytes]byte
 	added atomic.Uint64
 }

@@ -38,13 +38,11 @@ const (
 	smallest      = headerBytes + perLayerBytes + blockBytes + sumBytes
 )
 
-// AppendSnapshot appends a snapshot of f to dst and returns the extended
-// slice. Other goroutines may go on adding: the snapshot holds every hash
-// whose Add had returned when AppendSnapshot was called, and may hold later
-// ones. It takes Bytes and a few hundred more.
+// AppendSnapshot appends a snapshot of f to dst and returns the extended slice. Other goroutines
+// may continue adding: the snapshot holds every hash whose Add had returned when AppendSnapshot was
+// called, and may hold later ones. It takes Bytes and a few hundred more.
 //
-// A snapshot says nothing of whose it is or how old: that is for the caller to
-// record beside it.
+// A snapshot says nothing of whose it is or how old: the caller records that separately.
 func (f *Filter) AppendSnapshot(dst []byte) []byte {
 	newest := f.newest.Load()
 	n := newest.chainLen()
@@ -66,14 +64,12 @@ func (f *Filter) AppendSnapshot(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:]))
 }
 
-// Open reads the snapshot at the start of the given bytes and returns its
-// filter and the bytes that follow it, so that several snapshots may stand one
-// after another. The filter has the BitsPerKey and MaxBytes it was made with,
-// and keeps no reference to the bytes.
+// Open reads the snapshot at the start of the given bytes and returns its filter and the bytes that
+// follow it, so that several snapshots can be concatenated. The filter has the BitsPerKey and
+// MaxBytes it was made with, and keeps no reference to the bytes.
 //
-// Anything torn, foreign or damaged is refused with [ErrCorrupt]; there is no
-// partial filter. What Open allocates is about as large as what it is given,
-// whatever that says of itself.
+// Anything torn, foreign or damaged is refused with [ErrCorrupt]; there is no partial filter. Open
+// allocates about as much as it is given, whatever sizes the header claims.
 func Open(snapshot []byte) (f *Filter, rest []byte, err error) {
 	f, layers, err := readHeader(snapshot)
 	if err != nil {
@@ -104,12 +100,11 @@ func Open(snapshot []byte) (f *Filter, rest []byte, err error) {
 	return f, snapshot[end+sumBytes:], nil
 }
 
-// A layerHeader is a layer as the header tells of it.
+// A layerHeader is the entry of a layer in the header.
 type layerHeader struct{ blocks, added uint64 }
 
-// readHeader returns the filter of a snapshot without its layers, and what the
-// header says of them. It has checked every number but the checksum, and that
-// the snapshot is long enough for all of it.
+// readHeader returns the filter of a snapshot without its layers, and their entries in the header.
+// It has checked every number but the checksum, and that the snapshot is long enough for all of it.
 func readHeader(b []byte) (*Filter, []layerHeader, error) {
 	if len(b) < smallest {
 		return nil, nil, corrupt("%d bytes, want at least %d", len(b), smallest)
@@ -170,8 +165,8 @@ func (l *layer) appendWords(dst []byte) []byte {
 	return dst
 }
 
-// readWords fills a layer that nobody shares yet, and returns how many bytes
-// it took from the start of src.
+// readWords fills a layer that is not shared yet, and returns how many bytes it took from the start
+// of src.
 func (l *layer) readWords(src []byte) int {
 	for i := range l.blocks {
 		b, from := &l.blocks[i], src[i*blockBytes:][:blockBytes]

@@ -83,8 +83,8 @@ func TestOpenedFilterGoesOnAsTheOneItWasTakenFrom(t *testing.T) {
 	}
 }
 
-// A snapshot may be taken between the Add that fills the newest layer and the
-// layer that follows, and then nobody is at work on that one any more.
+// A snapshot may be taken between the Add that fills the newest layer and the layer that follows,
+// and then no call works on that one any more.
 func TestFilterOpenedFullStillGrows(t *testing.T) {
 	f := filled(Options{}, 2047)
 	l := f.newest.Load()
@@ -166,7 +166,7 @@ func TestEveryTornSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// The checksums of these are right: somebody made them so.
+// The checksums of these are right.
 func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
 	const version, layers, bitsPerKey, capacity, newest = 8, 12, 16, 24, 32
 	put32 := func(at int, v uint32) []byte {
@@ -290,7 +290,7 @@ func refused(t *testing.T, b []byte, format string, args ...any) {
 	}
 }
 
-// sum appends the checksum that makes b a snapshot to Open's eye.
+// sum appends the checksum, so that Open takes b for a snapshot.
 func sum(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }

@@ -58,15 +58,15 @@ type Options struct {
 	// be guessed can be verified there.
 	Secret []byte
 
-	// OnError is told of errors of the engine and of Tenant. It is called by several goroutines at
-	// once. nil = nobody.
+	// OnError is called with errors of the engine and of Tenant, by several goroutines at once. nil
+	// = not called.
 	OnError func(*http.Request, error)
 
 	// Clock is the engine's clock, for Retry-After. nil = time.Now.
 	Clock func() time.Time
 }
 
-// What the zero values of Options stand for, and caps.
+// The defaults of Options, and limits.
 const (
 	DefaultScope            = "idempotency-key"
 	DefaultRetention        = 30 * 24 * time.Hour

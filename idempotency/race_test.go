@@ -102,7 +102,7 @@ func TestCrashBeforeTheResultIsTakenOverByOne(t *testing.T) {
 	})
 }
 
-// A clock that jumps stands for a process that was paused for longer than its lease.
+// A jump of the clock simulates a process that was paused for longer than its lease.
 func TestLostLeaseCancelsTheHandlerAndDropsItsResponse(t *testing.T) {
 	for _, size := range []int{0, 1, 200} {
 		synctest.Test(t, func(t *testing.T) {

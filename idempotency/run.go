@@ -39,7 +39,7 @@ func (x *run) serve(next http.Handler) {
 	defer x.cancel(nil)
 	returned := false
 	defer func() {
-		if !returned { // the handler panicked; the panic goes on to the server
+		if !returned { // the handler panicked; the panic reaches the server
 			_ = x.fail() // reported
 		}
 	}()

@@ -337,7 +337,7 @@ func TestLostLeaseUndoesUpdate(t *testing.T) {
 	})
 }
 
-// The handler goes on for longer than its lease after the commit. A renewal would find the key
+// The handler continues for longer than its lease after the commit. A renewal would find the key
 // finished.
 func TestHandlerGoesOnAfterUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,7 @@ func ExampleWrap() {
 	message := Prize{Headers: map[string]string{}, Winner: "Ada"}
 	correlation.Ensure(message.Headers) // by the producer, once for each logical send
 	for range 2 {
-		fmt.Println(handle(ctx, message)) // nil: the queue is told to remove the message
+		fmt.Println(handle(ctx, message)) // nil: the queue removes the message
 	}
 	// Output:
 	// a prize for Ada

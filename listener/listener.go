@@ -12,9 +12,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Wrap returns a function that calls handle for messages that nobody has handled, as the package
-// documentation describes. It is safe for concurrent use if handle and Options.ID are. The caller
-// closes eng after the last call has returned.
+// Wrap returns a function that calls handle for messages that were not handled before, as the
+// package documentation describes. It is safe for concurrent use if handle and Options.ID are. The
+// caller closes eng after the last call has returned.
 //
 // The context of handle ends when that of the call does. It also ends, with engine.ErrLeaseLost as
 // its cause, when another listener has taken the message over, because the lease could not be

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// An outcome is what became of one delivery.
+// An outcome is the result of one delivery.
 type outcome string
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// What the zero values of Options stand for.
+// The defaults of Options.
 const (
 	DefaultScope  = "listeners"
 	DefaultWindow = time.Hour
@@ -26,10 +26,10 @@ type Options[M any] struct {
 	// goroutines.
 	ID func(M) string
 
-	// Fingerprint returns what tells messages apart that have one id by mistake, such as a hash of
-	// the payload, up to engine.MaxFingerprintBytes. A message with the id of a claim and another
-	// fingerprint is ErrMismatch. It may be called from several goroutines. nil: messages with one
-	// id are the same message.
+	// Fingerprint returns what distinguishes messages that have one id by mistake, such as a hash
+	// of the payload, up to engine.MaxFingerprintBytes. A message with the id of a claim and
+	// another fingerprint is ErrMismatch. It may be called from several goroutines. nil: messages
+	// with one id are the same message.
 	Fingerprint func(M) string
 
 	// Scope is the space of ids. Listeners of one engine with the same scope share their claims: an

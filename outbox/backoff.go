@@ -7,8 +7,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// delay returns how long to wait after so many failures: exponential, jittered by half, between Min
-// and Max.
+// delay returns how long to wait after the given number of failures: exponential, jittered by half,
+// between Min and Max.
 func (r *Retry) delay(failures uint64) time.Duration {
 	b := &backoff.ExponentialBackOff{InitialInterval: r.Min, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: r.Max}
 	var d time.Duration

@@ -106,8 +106,8 @@ func (c *mortalClient) EndTransaction(ctx context.Context, how kgo.TransactionEn
 // Flush, Close and others of a dead process do nothing.
 func (c *mortalClient) Close() { c.Client.Close() }
 
-// killRun publishes messages from one store through processes of which the first so many are
-// killed, and returns what was produced and how often each id can be read from the topic.
+// killRun publishes messages from one store through processes of which the first ones are killed,
+// and returns what was produced and how often each id can be read from the topic.
 func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options func() Options) (topic string, produced int, seen map[string]int) {
 	t.Helper()
 	const each, batch = 60, 10

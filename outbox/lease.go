@@ -64,9 +64,9 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 	return r, fmt.Errorf("%w: lease %x of the outbox", storage.ErrDamaged, b)
 }
 
-// left returns how long the lease of another relay lives. It is over when its time has passed by
-// the clock, or when it was not renewed for its time to live since this relay has first seen it: so
-// a lease that was taken before the clock was set back ends too.
+// left returns the rest of the lease of another relay. It is over when its time has passed by the
+// clock, or when it was not renewed for its time to live since this relay has first seen it: so
+// that a lease that was taken before the clock was set back ends too.
 func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 	if r.owner != l.other.owner || !r.since.Equal(l.other.since) {
 		l.other, l.seen = r, now
@@ -74,8 +74,7 @@ func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 	return min(r.since.Add(r.ttl).Sub(now), r.ttl-now.Sub(l.seen))
 }
 
-// take takes the lease if nobody has it. left says how long the lease of the relay that has it
-// lives.
+// take takes the lease if no relay has it. left is the rest of the lease of the relay that has it.
 func (l *lease) take(ctx context.Context, eng *engine.Engine) (left time.Duration, err error) {
 	now := l.clock.Now()
 	err = eng.Update(ctx, func(tx *engine.Tx) error {
@@ -147,7 +146,7 @@ func (l *lease) due(now time.Time) bool { return now.Sub(l.since) >= l.renew || 
 // untilRenewal is how long it takes until the lease is to be renewed.
 func (l *lease) untilRenewal() time.Duration { return l.renew - l.clock.Now().Sub(l.since) }
 
-// covers reports whether the lease lives for d.
+// covers reports whether the lease lasts for d.
 func (l *lease) covers(d time.Duration) bool {
 	elapsed := l.clock.Now().Sub(l.since)
 	return l.held && elapsed >= 0 && elapsed+d <= l.ttl

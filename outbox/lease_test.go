@@ -64,7 +64,7 @@ func TestOneOfSeveralRelaysPublishes(t *testing.T) {
 	}
 	wantIDs(t, r.broker.ids(), ids("m", 20)...)
 	l, _ := r.holder()
-	for i, relay := range relays { // the one that has the lease ends, another one goes on
+	for i, relay := range relays { // the one that has the lease ends, another one continues
 		if relay.lease.owner == l.owner {
 			if err := stops[i](); err != nil {
 				t.Fatal(err)

@@ -16,11 +16,11 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// A model is an outbox with a relay that does one batch at a time, beside what must be true of it.
+// A model is an outbox with a relay that does one batch at a time, with what must be true of it.
 type model struct {
 	*rapid.T
 	rig     *rig
-	session *session // nil: nobody has the lease
+	session *session // nil: no relay has the lease
 	options Options
 
 	sent    map[string]*sentMessage

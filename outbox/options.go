@@ -47,7 +47,7 @@ type ExactlyOnce struct {
 	ProgressTopic string
 }
 
-// Batch bounds what is published before the store is told of it, which is also what may be
+// Batch bounds what is published before the store is notified of it, which is also what may be
 // published twice after a crash.
 type Batch struct {
 	// Entries is the most messages of a batch. 0 = DefaultBatchEntries; at most MaxBatchEntries.
@@ -62,7 +62,7 @@ type Batch struct {
 
 // Lease configures the lease that lets one relay at a time publish from a store.
 type Lease struct {
-	// TTL is how long a lease lives unless it is renewed. 0 = DefaultLeaseTTL.
+	// TTL is how long a lease lasts unless it is renewed. 0 = DefaultLeaseTTL.
 	TTL time.Duration
 	// Margin is how long before its end a lease is renewed. 0 = a third of TTL.
 	Margin time.Duration
@@ -93,7 +93,7 @@ type Clock interface {
 	After(d time.Duration) (fired <-chan time.Time, stop func())
 }
 
-// What the zero values of Options stand for, and caps.
+// The defaults of Options, and limits.
 const (
 	DefaultIDHeader     = "message_id" // one of those that kafkaadapter/identify knows
 	DefaultInterval     = 5 * time.Second

@@ -26,8 +26,8 @@ import (
 //
 //	version u8 = 1 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64
 //
-// The hash tells an entry from another one that has its key in a store that was restored from a
-// backup.
+// The hash distinguishes an entry from another one that has its key in a store that was restored
+// from a backup.
 type progress struct {
 	topic   string
 	topicID [16]byte

@@ -24,7 +24,7 @@ type item struct {
 	err     error // why it has failed
 }
 
-// An outcome says what became of an item in a batch.
+// An outcome is the result of an item in a batch.
 type outcome uint8
 
 const (
@@ -41,21 +41,21 @@ func (i *item) size() int     { return i.Size() + len(i.key) }
 // of them are through.
 const maxHeld = 1 << 17
 
-// probes is how many new entries a batch may try, beside those whose back-off is over, while the
-// broker seems to be away.
+// probes is how many new entries a batch may try, in addition to those whose back-off is over,
+// while the broker seems to be away.
 const probes = 10
 
 // lookAllEvery is how often a look at the entries that are due later begins at the first of them,
 // in milliseconds.
 const lookAllEvery = 5000
 
-// A queue is the outbox as the relay that has the lease sees it. What it knows beside the store is
-// made again by load.
+// A queue is the outbox as seen by the relay that has the lease. load rebuilds what it keeps in
+// memory.
 //
 // Entries that are ready have keys in the order of commits, so that everything new comes after the
 // cursor and no look passes the keys that were deleted before. An entry that fails moves to its
-// group among the held entries, and those of its group that come after it follow it there: so the
-// cursor leaves nothing behind.
+// group among the held entries, and those of its group that come after it follow it there, so that
+// the cursor skips nothing.
 type queue struct {
 	eng *engine.Engine
 
@@ -150,7 +150,7 @@ func (q *queue) add(g *group) {
 // back.
 type work struct {
 	items  []*item
-	hold   []*item  // behind a held entry of their group
+	hold   []*item  // after a held entry of their group
 	groups []*group // the held groups of items
 	bytes  int
 }
@@ -295,8 +295,8 @@ func (q *queue) nextDelayed(pull func() (engine.KeyValue, error, bool)) (*item, 
 	}
 }
 
-// take puts an item into the batch, unless it is full: to be published, or behind the held entries
-// of its group.
+// take puts an item into the batch, unless it is full: to be published, or put after the held
+// entries of its group.
 func (q *queue) take(w *work, i *item, b Batch) bool {
 	if !w.fits(i, b) {
 		return false

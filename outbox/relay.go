@@ -235,7 +235,7 @@ func (s *session) load(ctx context.Context) error {
 	return s.queue.load(ctx, s.ready().After)
 }
 
-// batch publishes and writes down what became of it.
+// batch publishes and records the outcome.
 func (s *session) batch(ctx context.Context, w *work) error {
 	publish := s.publish
 	if s.opt.ExactlyOnce != nil {

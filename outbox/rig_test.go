@@ -395,7 +395,7 @@ func ids(prefix string, n int) (ids []string) {
 
 var start = newFakeClock().now
 
-// waiting reports whether somebody waits for the clock.
+// waiting reports whether a goroutine waits for the clock.
 func (c *fakeClock) waiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -132,7 +132,7 @@ func (q *queue) gone(c *change, i *item) {
 	}
 }
 
-// hold moves an item behind the held entries of its group, of which it may be the first.
+// hold moves an item after the held entries of its group, of which it may be the first.
 func (q *queue) hold(c *change, w *work, i *item) {
 	g := q.groups[i.group]
 	if g == nil {

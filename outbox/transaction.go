@@ -10,14 +10,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A transactor is the part of a Kafka client that the exactly-once relay uses beside a producer.
+// A transactor is the part of a Kafka client that the exactly-once relay uses in addition to a
+// producer.
 type transactor interface {
 	ProducerID(ctx context.Context) (int64, int16, error)
 	BeginTransaction() error
 	EndTransaction(ctx context.Context, commit kgo.TransactionEndTry) error
 }
 
-// transactionTimeout is when the broker aborts a transaction that nobody ends. The next relay of
+// transactionTimeout is when the broker aborts a transaction that was not ended. The next relay of
 // the store ends it earlier.
 const transactionTimeout = time.Minute
 

@@ -1,6 +1,6 @@
-// Package telemetry says what an engine does, to Prometheus and OpenTelemetry.
+// Package telemetry exports what an engine does to Prometheus and OpenTelemetry.
 //
-// An Observer is made first, given to the engine, and told of it:
+// An Observer is made first, given to the engine, and then watches it:
 //
 //	obs, err := telemetry.New(telemetry.Options{Registerer: registry, Namespace: "im2be"})
 //	eng, err := engine.Open(store, engine.Options{Observer: obs})
@@ -47,14 +47,13 @@
 // too_new, error, pending, mismatch. All eight of a scope are there, as 0, from the first verdict
 // in it. Verdicts that a transaction gives count when it commits, and not if it went back to an
 // earlier savepoint. dedup_claim_attempts_total counts all of them when the transaction ends: the
-// difference is work that was done in vain. The calls are single (TryClaim), batch (TryClaimBatch
-// with more than one event) and transaction (a run of Update's closure that judged an event, until
-// it is durable or undone). A call that ends before anything is judged (its context is done, or it
-// is a short form without a default scope) is not counted. Claims that are taken back
-// (engine.Tx.Unclaim) stay in dedup_claims_total, and dedup_claims_taken_back_total counts them:
-// the difference is the events that were claimed and stayed so. Counters of a watched engine count
-// from its opening. Histograms have native and classic buckets, and the trace as exemplar where a
-// span is sampled.
+// difference is wasted work. The calls are single (TryClaim), batch (TryClaimBatch with more than
+// one event) and transaction (a run of Update's closure that judged an event, until it is durable
+// or undone). A call that ends before anything is judged (its context is done, or it is a short
+// form without a default scope) is not counted. Claims that are taken back (engine.Tx.Unclaim) stay
+// in dedup_claims_total, and dedup_claims_taken_back_total counts them: the difference is the
+// events that were claimed and stayed so. Counters of a watched engine count from its opening.
+// Histograms have native and classic buckets, and the trace as exemplar where a span is sampled.
 //
 // # Spans
 //
@@ -73,7 +72,7 @@
 // The outcome error sets the status Error and records the error; a batch records the first one. A
 // transaction that does not commit has the status Error with the error of its run. Attributes are
 // set when the verdict is known, so that samplers do not see them, and only if the span records.
-// Scopes, topics and ids are cut at 1 KiB. Ids stand as given unless Options.EventIDs says
+// Scopes, topics and ids are cut at 1 KiB. Ids are shown as given unless Options.EventIDs says
 // otherwise.
 //
 // # Cost

@@ -160,8 +160,8 @@ func (o *Observer) collectWeeks(ch chan<- prometheus.Metric, w *watch) {
 	}
 }
 
-// expected says that figures by week are missing for a reason that another metric, or the engine's
-// end, tells.
+// expected says that figures by week are missing for a reason that another metric, or the end of
+// the engine, shows.
 func expected(err error) bool {
 	for _, e := range []error{engine.ErrRebuilding, engine.ErrClosed, engine.ErrStopped, errEnded, context.Canceled} {
 		if errors.Is(err, e) {

@@ -12,13 +12,13 @@ const (
 	AttrOffset    = attribute.Key("kafka.offset")
 	AttrOutcome   = attribute.Key("dedup.outcome") // engine.Verdict.String
 
-	// Of the span of a batch or a transaction. Beside AttrEvents it has one count for each verdict:
-	// "dedup." and its name.
+	// Of the span of a batch or a transaction. In addition to AttrEvents it has one count for each
+	// verdict: "dedup." and its name.
 	AttrEvents      = attribute.Key("dedup.events")
 	attrCountPrefix = "dedup."
 )
 
-// The names of spans and of the tracer. Options.Namespace and a dot stand before the former.
+// The names of spans and of the tracer. Options.Namespace and a dot are put before the former.
 const (
 	SpanClaim      = "dedup.try_claim"
 	SpanClaimBatch = "dedup.try_claim_batch"
@@ -28,7 +28,7 @@ const (
 	Instrumentation = "github.com/hapax-dev/hapax/telemetry"
 )
 
-// The labels of metrics, and the values that stand for many.
+// The labels of metrics, and the values that sum up many.
 const (
 	LabelScope   = "consumer_scope_id"
 	LabelOutcome = "outcome"

@@ -12,7 +12,7 @@ import (
 )
 
 // An Observer turns what an engine does into metrics and spans. It is made before the engine, given
-// to it as engine.Options.Observer, and told of it by Watch. One Observer serves one engine at a
+// to it as engine.Options.Observer, and watches it after Watch. One Observer serves one engine at a
 // time.
 type Observer struct {
 	opt          Options
@@ -72,8 +72,8 @@ func (o *Observer) opts(name, help string) prometheus.Opts {
 	return prometheus.Opts{Namespace: o.opt.Namespace, Subsystem: subsystem, Name: name, Help: help}
 }
 
-// histogram has native buckets 10 % wide and classic ones for those who do not scrape native ones.
-// A duplicate takes microseconds, a sync between 0.1 ms and what a slow disk takes.
+// histogram has native buckets 10 % wide and classic ones for scrapers without support for native
+// ones. A duplicate takes microseconds, a sync between 0.1 ms and what a slow disk takes.
 func (o *Observer) histogram(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Namespace: o.opt.Namespace, Subsystem: subsystem, Name: name, Help: help,
@@ -85,8 +85,8 @@ func (o *Observer) histogram(name, help string) prometheus.HistogramOpts {
 	}
 }
 
-// Close takes the metrics out of the registerer and ends watching. Verdicts told after it are
-// counted nowhere. It may be called again.
+// Close takes the metrics out of the registerer and ends watching. Verdicts after it are not
+// counted. It may be called again.
 func (o *Observer) Close() {
 	o.opt.Registerer.Unregister(collector{o})
 	if w := o.watch.Swap(nil); w != nil {

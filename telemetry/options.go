@@ -13,11 +13,11 @@ import (
 
 // Options configure an Observer. Registerer has to be given; the rest may be zero.
 type Options struct {
-	// Registerer takes the metrics. To tell several engines of one process apart, give each an
+	// Registerer takes the metrics. To distinguish several engines of one process, give each an
 	// Observer of its own with prometheus.WrapRegistererWith and a label.
 	Registerer prometheus.Registerer
 
-	// Namespace stands before the names of metrics (im2be_dedup_claims_total) and spans
+	// Namespace is put before the names of metrics (im2be_dedup_claims_total) and spans
 	// (im2be.dedup.try_claim). Empty: dedup_claims_total and dedup.try_claim. Letters, digits and
 	// '_', not beginning with a digit.
 	Namespace string
@@ -44,26 +44,26 @@ type Options struct {
 	// for each event that a transaction judges, below the transaction's own.
 	SpanPerEvent bool
 
-	// EventIDs says how ids stand in spans.
+	// EventIDs says how ids are shown in spans.
 	EventIDs EventIDs
 }
 
-// What the zero values of Options stand for.
+// The defaults of Options.
 const (
 	DefaultMaxScopes  = 100
 	DefaultMaxWeeks   = 12
 	DefaultWeeksEvery = time.Minute
 )
 
-// EventIDs is how the ids of events stand in spans.
+// EventIDs says how the ids of events are shown in spans.
 type EventIDs uint8
 
 const (
 	// IDsAsGiven shows text as it is, cut at 1 KiB; other bytes as 0x and hexadecimal digits.
 	IDsAsGiven EventIDs = iota
 
-	// IDsHashed shows the first 32 hexadecimal digits of the id's SHA-256. Whoever can guess an id
-	// can recognize it.
+	// IDsHashed shows the first 32 hexadecimal digits of the id's SHA-256. Anyone who can guess an
+	// id can recognize it.
 	IDsHashed
 
 	// IDsOmitted shows nothing of them.

@@ -98,13 +98,14 @@ var (
 	errEnded = errors.New("telemetry: the engine is no longer watched")
 )
 
-// A question is asked by one goroutine at a time; who asks meanwhile gets the same answer.
+// A question is asked by one goroutine at a time; a goroutine that asks meanwhile gets the same
+// answer.
 type question[T any] struct {
 	ask func() (T, error)
 
 	mu      sync.Mutex // guards the following; nothing is waited for under it
 	ended   bool
-	pending *asked[T] // nil if nobody asks
+	pending *asked[T] // nil if no goroutine asks
 }
 
 type asked[T any] struct {

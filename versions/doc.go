@@ -1,8 +1,9 @@
 // Package versions keeps rows of which the newest version wins, whatever the order in which
 // versions arrive.
 //
-// A [Table] keeps its rows in the store of an engine. Changes are put in transactions, beside
-// claims, offsets and the application's own keys, so also in the handler of a Kafka consumer:
+// A [Table] keeps its rows in the store of an engine. Changes are put in transactions, together
+// with claims, offsets and the application's own keys, and so also in the handler of a Kafka
+// consumer:
 //
 //	users, err := versions.New(eng, "users", versions.Options{})
 //	err = eng.Update(ctx, func(tx *engine.Tx) error {

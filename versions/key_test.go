@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// The bytes on disk, for ever.
+// The bytes on disk, forever.
 func TestGoldenRows(t *testing.T) {
 	table := &Table{prefix: appendPart(nil, "t")}
 	now := time.UnixMicro(1700000000000000).UTC()

@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// Transactions read a row and put its next version, beside repetitions of old versions, Replace,
+// Transactions read a row and put its next version, during repetitions of old versions, Replace,
 // Erase of another row and readers: no update is lost, and no reader sees a row go back.
 func TestEverythingAtOnce(t *testing.T) {
 	const keys, workers, each = 3, 3, 60

@@ -27,10 +27,10 @@ const (
 // kept no longer. It reads the table once, and removes in transactions of at most 1000 versions; no
 // reader sees a difference, except ScanWithOlderVersions. A version counts as replaced once the
 // newer one is durable, and is removed only if the newer one is still there at that moment, so that
-// Replace may run beside everything else, and be stopped anywhere.
+// Replace may run concurrently with everything else, and be stopped anywhere.
 //
-// The store gives the space back as it compacts: Pebble by itself, or at once by Reclaim; bbolt
-// uses free pages again.
+// The store frees the space as it compacts: Pebble by itself, or at once by Reclaim; bbolt uses
+// free pages again.
 func (t *Table) Replace(ctx context.Context) (done Replaced, err error) {
 	p := pass{t: t, ctx: ctx, done: &done}
 	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix}) {

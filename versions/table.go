@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. Once Replace has
 	// removed it, a Put of an older version that arrives even later is visible. 0: deletions are
-	// kept for ever.
+	// kept forever.
 	KeepDeletions time.Duration
 
 	// ReplaceEvery is the time between two passes of Run. 0 = DefaultReplaceEvery.
@@ -25,11 +25,11 @@ type Options struct {
 	// Logger receives what Run has done. nil = slog.Default().
 	Logger *slog.Logger
 
-	// Clock tells the time of deletions. nil = time.Now.
+	// Clock returns the time of deletions. nil = time.Now.
 	Clock func() time.Time
 }
 
-// What the zero values of Options stand for, and caps.
+// The defaults of Options, and limits.
 const (
 	DefaultReplaceEvery = time.Hour
 

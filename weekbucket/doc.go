@@ -1,12 +1,9 @@
-// Package weekbucket says which week an instant belongs to, and how weeks are
-// ordered, named and encoded.
+// Package weekbucket computes the week of an instant, and how weeks are ordered, named and encoded.
 //
-// A week begins on Monday at 00:00 UTC and lasts seven days. An instant
-// belongs to the week of the last Monday at or before it: Sunday 23:30 UTC
-// still to the Monday six days earlier, Monday 00:30 UTC to its own day. Only
-// the instant counts. The zone that a time.Time carries, the zone of the host
-// and daylight saving have no say, so every machine puts an event in the same
-// week.
+// A week begins on Monday at 00:00 UTC and lasts seven days. An instant belongs to the week of the
+// last Monday at or before it: Sunday 23:30 UTC still to the Monday six days earlier, Monday 00:30
+// UTC to its own day. Only the instant counts. The zone that a time.Time carries, the zone of the
+// machine and daylight saving have no influence, so every machine puts an event in the same week.
 //
 // A [Week] is a plain number: weeks compare with <, the week after w is w+1,
 // and the key form of [Week.AppendKey] sorts byte by byte in the same order.

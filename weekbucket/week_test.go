@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the zones below, whatever the host has installed
+	_ "time/tzdata" // the zones below, whatever the machine has installed
 
 	"pgregory.net/rapid"
 )

@@ -30,7 +30,7 @@ func (c *demoCmd) Run(ctx context.Context, out *output) error {
 	return err
 }
 
-// printDemo prints the three tables side by side.
+// printDemo prints the three tables next to each other.
 func printDemo(out *output, r *bench.DemoReport) {
 	say(out.stdout, "\n%-16s %14s %14s %14s\n", "", "Hapax", "in-memory set", "at least once")
 	for _, line := range []struct {

@@ -26,7 +26,7 @@ func report[R any](o *output, r R, err error) error {
 	return err
 }
 
-// say prints to where people or programs read; if they are gone, there is nobody to tell.
+// say prints to where people or programs read; if they are gone, nothing can be reported.
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 func (o *output) print(r any) {

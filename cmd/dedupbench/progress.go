@@ -19,7 +19,7 @@ type bars struct {
 	bar   *mpb.Bar
 }
 
-// on returns what a run tells its progress to, nil if w is no terminal.
+// on returns the writer of a run's progress, nil if w is no terminal.
 func (b *bars) on(w io.Writer) bench.Progress {
 	f, ok := w.(*os.File)
 	if !ok || !cwriter.IsTerminal(int(f.Fd())) {
@@ -47,7 +47,7 @@ func (b *bars) tell(stage string, done, total uint64) {
 	b.bar.SetCurrent(int64(done))
 }
 
-// tell prints a sentence, above the bars if there are any.
+// tell prints a sentence above the bars if there are any.
 func (o *output) tell(sentence string) {
 	if o.progress.all != nil {
 		say(o.progress.all, "%s\n", sentence)

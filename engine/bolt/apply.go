@@ -279,8 +279,8 @@ func (w *writer) dir(dir []byte, space byte, changes []change) error {
 	return w.putSum(name, before, true, &after)
 }
 
-// tally tells what the sum of tree t, which may be the zero tree, will be after the changes, which
-// are in key order. appending says that all of them come after what is there.
+// tally returns what the sum of tree t, which may be the zero tree, will be after the changes,
+// which are in key order. appending says that all of them come after what is there.
 func tally(t tree, before sum, changes []change) (after sum, appending bool, err error) {
 	after = before
 	if t.at == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // A builder writes a new file from entries that come in key order, each of them sealed: an empty
-// store, or a backup. Nobody reads the file before finish has returned.
+// store, or a backup. The file is not read before finish has returned.
 type builder struct {
 	db      *bbolt.DB
 	tx      *bbolt.Tx

@@ -18,7 +18,7 @@ type checker struct {
 	broken bool
 }
 
-// check calls report for each thing that is wrong, and goes on where it can unless report returns
+// check calls report for each thing that is wrong, and continues where it can unless report returns
 // an error.
 func (m *moment) check(ctx context.Context, freelist uint64, report func(error) error) error {
 	k := &checker{ctx: ctx, at: m, report: report, used: newBitmap(m.highWater)}

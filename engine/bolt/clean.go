@@ -92,7 +92,7 @@ func (r *clean) attest(f *os.File, id storage.Identity) error {
 	return nil
 }
 
-// writeClean leaves the record of a clean close beside the file.
+// writeClean writes the record of a clean close next to the file.
 func writeClean(files sidecar.FS, dir string, f *os.File, id storage.Identity, seq, txid uint64) error {
 	size, hash, err := hashFile(f)
 	if err != nil {

@@ -11,7 +11,7 @@ type cursor struct {
 	depth int // frames in use; 0 before the first seek
 	ended bool
 
-	// seen, if set, is told of each page of the file that is read.
+	// seen, if set, is called for each page of the file that is read.
 	seen func(id, pages uint64) error
 }
 
@@ -66,7 +66,7 @@ func (c *cursor) next() error {
 	return c.settle()
 }
 
-// done says that there is no entry where the cursor stands.
+// done reports that there is no entry at the cursor.
 func (c *cursor) done() bool { return c.ended }
 
 func (c *cursor) key() []byte { f := c.top(); return f.key(f.i) }

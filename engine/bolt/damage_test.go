@@ -110,8 +110,8 @@ func observe(t testing.TB, dir string, o Options, want uint64) outcome {
 	return harmless
 }
 
-// sweep flips bits of the file name, one store for each, at the places that next tells, and counts
-// the outcomes.
+// sweep flips bits of the file name, one store for each, at the places that next returns, and
+// counts the outcomes.
 func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(size, at int) int) (counts [4]int, where []int) {
 	t.Helper()
 	work := filepath.Join(t.TempDir(), "damaged")
@@ -162,7 +162,7 @@ func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(siz
 }
 
 // every visits each page's header and elements densely and the rest sparsely, with a step that
-// meets all bits.
+// reaches all bits.
 func every(step int) func(size, at int) int {
 	return func(_, at int) int { return at + step*sparse + at%3 }
 }
@@ -319,8 +319,8 @@ func TestPagesThatAreZeroOldOrCutOffAreFound(t *testing.T) {
 	try("another store's file", other)
 }
 
-// Damage that comes while the store is open, under the pages it has checked: reads and writes tell,
-// nobody dies.
+// Damage that comes while the store is open, under the pages it has checked: reads and writes
+// return it, and the process lives.
 func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
 	counts := [4]int{}
 	dir, want := closedStore(t)
@@ -510,7 +510,7 @@ func flipText(page []byte, text string, at int) (changed bool) {
 	}
 }
 
-// bbolt without a meta page would panic with its locks held: whoever comes next must not wait for
+// bbolt without a meta page would panic with its locks held: the next caller must not wait for
 // them.
 func TestMetaPagesGoneUnderAnOpenStoreStopNobody(t *testing.T) {
 	for _, pages := range []int{1, 2} {

@@ -34,7 +34,7 @@
 //     it has, and closes at once.
 //   - While the store is open, each page is checked whenever it is read. An absent claim is as well
 //     attested as a present one: the leaf that would hold it is checked whole, with its place among
-//     its neighbours.
+//     its adjacent ones.
 //
 // (2 shared cores at 2.5 GHz, the file in the page cache, 500,000 claims with random ids,
 // BenchmarkLifecycle.)
@@ -42,8 +42,8 @@
 // # What stays unattested
 //
 //   - After an unclean end, a newest meta page that is neither valid nor one bit away from it, but
-//     still has its magic, version and page size: it cannot be told from the torn write of a
-//     transaction that was not confirmed. bbolt falls back to the transaction before, and so one
+//     still has its magic, version and page size: it cannot be distinguished from the torn write of
+//     a transaction that was not confirmed. bbolt falls back to the transaction before, and so one
 //     confirmed batch can be missing. A single flipped bit, a page of zeros and a page of something
 //     else are refused.
 //   - A whole older file, with its older CLEAN, put back in place of this one.
@@ -56,14 +56,14 @@
 // # Space
 //
 // The file never shrinks. The pages of dropped claims are used again by the next batches; Reclaim
-// has nothing to do, and Usage.ReclaimableBytes tells how much is free. A Backup is a compacted
-// copy. Each transaction writes the list of free pages, 8 bytes for each, so that much free space
-// costs something until it is used again. Random ids cost a page of 4 KiB or so for each claim of a
-// small batch: batches of 10,000 write a quarter of that.
+// has nothing to do, and Usage.ReclaimableBytes is the free space. A Backup is a compacted copy.
+// Each transaction writes the list of free pages, 8 bytes for each, so that much free space costs
+// something until it is used again. Random ids cost a page of 4 KiB or so for each claim of a small
+// batch: batches of 10,000 write a quarter of that.
 //
 // The file may reach Options.MaxFileBytes, and its mapping has that size from the start: so no
 // batch waits for a long Scan, which would otherwise keep bbolt from mapping a larger file. While a
-// Scan goes on the pages that batches replace are not used again.
+// Scan continues the pages that batches replace are not used again.
 //
 // # Files
 //

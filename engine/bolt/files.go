@@ -13,9 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// Usage tells the sizes. DiskBytes are the lengths of all files of the directory, ReclaimableBytes
-// those of the pages that are free to be used again: the file keeps them. WrittenBytes counts the
-// pages of each transaction, the meta pages and the sidecars.
+// Usage returns the sizes. DiskBytes are the lengths of all files of the directory,
+// ReclaimableBytes those of the pages that are free to be used again: the file keeps them.
+// WrittenBytes counts the pages of each transaction, the meta pages and the sidecars.
 func (s *Store) Usage() (storage.Usage, error) {
 	u := storage.Usage{WrittenBytes: s.written.Load()}
 	entries, err := os.ReadDir(s.dir)

@@ -46,7 +46,7 @@ func sumKey(space byte, prefix []byte) []byte { return append([]byte{space}, pre
 
 func journalKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
 
-// A sum tells what a tree of entries holds, whatever their order: how many, the exclusive or of
+// A sum describes the entries of a tree, independent of their order: how many, the exclusive or of
 // their xxhash64 (over key, record and checksum), and their size. On disk: three uint64, big
 // endian.
 type sum struct {

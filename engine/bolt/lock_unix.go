@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// tryLock takes the file's lock, which ends with the file's last descriptor. busy: somebody else
+// tryLock takes the file's lock, which ends with the file's last descriptor. busy: another process
 // has it.
 func tryLock(f *os.File) (busy bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

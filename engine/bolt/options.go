@@ -20,7 +20,7 @@ type Options struct {
 
 	// MaxFileBytes is the size that the file may reach; 0 is 16 GiB, or 512 MiB where addresses
 	// have 32 bits. A batch that needs more fails, and with it the store; opened again with a
-	// larger cap, it goes on. As much address space is reserved while the store is open, and no
+	// larger cap, it continues. As much address space is reserved while the store is open, and no
 	// memory. (On Windows nothing is reserved, because there the file would grow to that size: an
 	// Apply whose file outgrows its mapping waits for the reads that are under way.)
 	MaxFileBytes int64

@@ -73,7 +73,7 @@ func (p *page) value(i int) []byte {
 	return p.buf[at+k : at+k+v : at+k+v]
 }
 
-// entry returns key and value of a leaf's element i, which lie side by side.
+// entry returns key and value of a leaf's element i, which lie next to each other.
 func (p *page) entry(i int) (entry []byte, keySize int) {
 	at, k, v := p.span(i)
 	return p.buf[at : at+k+v : at+k+v], k
@@ -113,7 +113,7 @@ func (p *page) read(t *tree, id uint64) error {
 	return p.check(t)
 }
 
-// readInline fills p with the page that stands inside a bucket's value.
+// readInline fills p with the page that is stored in a bucket's value.
 func (p *page) readInline(t *tree) error {
 	p.valid = false
 	p.id = 0
@@ -128,7 +128,7 @@ func (p *page) readInline(t *tree) error {
 	return p.check(t)
 }
 
-// layout reads the header and walks the elements, which must stand within the first limit bytes. It
+// layout reads the header and walks the elements, which must lie within the first limit bytes. It
 // returns the bytes that the page occupies.
 func (p *page) layout(limit int) (size int, err error) {
 	if len(p.buf) < pageHeader {
@@ -273,7 +273,7 @@ const (
 	keyFold  = 0x9E3779B1
 )
 
-// The spaces. On disk for ever.
+// The spaces. On disk forever.
 const (
 	claimSpace   = 'c'
 	stateSpace   = 's'

@@ -88,8 +88,8 @@ func errOr(err, other error) error {
 }
 
 // Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
-// reads a bucket whole, beside Apply, and compares it with its sum: bbolt frees the pages that a
-// damaged one points to, whosever they are.
+// reads a bucket whole, while Apply may run, and compares it with its sum: bbolt frees the pages
+// that a damaged one points to, even if they belong to another tree.
 func (s *Store) Drop(buckets []storage.Bucket) error {
 	if err := s.failed(); err != nil {
 		return err

@@ -34,8 +34,8 @@ type Store struct {
 	txid    atomic.Uint64
 	written atomic.Uint64 // bytes, see Usage
 
-	// writing is held by whoever changes the file, one transaction long, and guards the fields
-	// below it.
+	// writing is held by the goroutine that changes the file, for one transaction, and guards the
+	// fields below it.
 	writing sync.Mutex
 	clean   bool   // CLEAN is there
 	raised  bool   // the store has this build's format
@@ -62,8 +62,8 @@ type failure struct{ err error }
 
 // Open opens the store in dir, and creates it if dir is missing or empty.
 //
-// When it returns, everything that LastSeq tells is durable. It returns an error that wraps
-// storage.ErrLocked if somebody has the directory open, storage.ErrForeign if it is not a store of
+// When it returns, every batch up to LastSeq is durable. It returns an error that wraps
+// storage.ErrLocked if the directory is open elsewhere, storage.ErrForeign if it is not a store of
 // this package, storage.ErrNewerFormat, or storage.ErrDamaged; the file is untouched then.
 func Open(dir string, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
@@ -293,7 +293,7 @@ func (s *Store) momentOf(tx *bbolt.Tx) *moment {
 }
 
 // ready makes sure that bbolt finds a meta page at least as new as want. If it did not find any it
-// would panic, and keep its locks for ever.
+// would panic, and keep its locks forever.
 func (s *Store) ready(want uint64) error {
 	if s.stuck.Load() {
 		return damaged("bbolt gave up on it before")

@@ -445,7 +445,7 @@ const (
 	goldenSum   = "000000000000000141b816ef7b3a9b7c000000000000001d"
 )
 
-// What only the sums can tell: each page is sound, but an entry is gone.
+// What only the sums show: each page is sound, but an entry is gone.
 func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 	for what, remove := range map[string]func(w *writer, claim []byte) error{
 		"a state": func(w *writer, _ []byte) error { return w.tx.Bucket(stateDir).Delete(stateKey([]byte("balance 3"))) },
@@ -483,10 +483,10 @@ func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 	}
 }
 
-// bbolt syncs unless it is told not to, and calls its file in ways that cannot be listened to: so
-// this holds the switches in place, and shows that what Apply promised is in the file for whoever
-// opens it next to the store. It does not show that it would survive the machine: the second reader
-// gets what was written, synced or not.
+// bbolt syncs unless an option forbids it, and its calls of the file cannot be observed: so this
+// holds the switches in place, and shows that what Apply promised is in the file for a second
+// reader that opens it. It does not show that it would survive the machine: the second reader gets
+// what was written, synced or not.
 func TestTheStoreSyncs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})

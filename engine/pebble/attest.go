@@ -14,7 +14,7 @@ import (
 )
 
 // An attestation says what was durable at some moment, so that a store that has less is known to be
-// damaged. It is always there, and rewritten beside the work:
+// damaged. It always exists, and is rewritten in the background:
 //
 //	+----------+-------------+---------------+------+-------------------+--------+
 //	| HAPAXATT | seq u64 BE  | length u64 BE | name of the MANIFEST ... | CRC-32C|
@@ -93,8 +93,8 @@ const (
 	attestBusy = time.Second
 )
 
-// attest runs beside the store until stop is closed. A flush is attested soon, since it takes its
-// part of the log away: then the MANIFEST alone knows of its table.
+// attest runs in the background until stop is closed. After a flush it attests soon, since it takes
+// its part of the log away: then the MANIFEST alone knows of its table.
 func (s *Store) attest() {
 	defer s.background.Done()
 	var done attestation

@@ -16,7 +16,7 @@ import (
 // A backup begins on a stage, a directory in the store's own, where tables are linked and only what
 // is left of the log is copied: that takes no longer than some milliseconds, in which nothing can
 // be sealed. From there it goes to where it belongs, which may be another disk and take hours,
-// beside whatever else is done.
+// while the store is used.
 const stageName = "hapax-backup.tmp"
 
 // errNoLinks is that there can be no stage. Pebble does not copy where it may not link.

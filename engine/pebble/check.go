@@ -129,8 +129,7 @@ func (s *Store) checkContent(durable uint64) (err error) {
 	})
 }
 
-// checkPacked sees to it that what claims are not in tables can be read, before anything is
-// changed.
+// checkPacked ensures that what claims are not in tables can be read, before anything is changed.
 func checkPacked(db *pebble.DB, last uint64) (err error) {
 	from, err := readSeq(db, packedFromKey)
 	if err != nil {
@@ -180,7 +179,7 @@ func readSeq(db *pebble.DB, key byte) (uint64, error) {
 	return parseSeq(v)
 }
 
-// checkJournal sees to it that the journal has exactly the entries from first to last.
+// checkJournal ensures that the journal has exactly the entries from first to last.
 func checkJournal(db *pebble.DB, first, last uint64) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{journalSpace}, UpperBound: []byte{journalSpace + 1}})
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 //	                                   types 5 to 12     types 9 to 12
 //
 // Pebble takes the first chunk that it cannot read for the end that a crash left, and looks for
-// proof of the contrary only in the blocks behind. Here every byte behind is searched for chunks
-// that are whole: they tell (by synced offsets, by our promises) what was durable when they were
-// written.
+// proof of the contrary only in the blocks after it. Here every byte after it is searched for
+// chunks that are whole: they show (by synced offsets, by our promises) what was durable when they
+// were written.
 const (
 	blockSize      = 32 << 10
 	manifestHeader = 7
@@ -37,8 +37,8 @@ type chunk struct {
 // A chunkScan says what was found in a file.
 type chunkScan struct {
 	valid int64 // the length up to which chunk follows chunk
-	torn  bool  // the file goes on after that, with something that is neither zero nor the end that a closed log has
-	proof bool  // a whole chunk behind shows that what stands there was durable once
+	torn  bool  // the file continues after that, with something that is neither zero nor the end that a closed log has
+	proof bool  // a whole chunk after it shows that this place was durable once
 	// newest is the newest batch that any whole chunk promises to be durable.
 	newest uint64
 }

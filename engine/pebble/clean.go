@@ -16,8 +16,8 @@ import (
 )
 
 // A cleanRecord is written by Close when all else is done, and removed before the directory is
-// changed again. It tells the name and size of every file, and the checksum of every file that does
-// not carry its own:
+// changed again. It contains the name and size of every file, and the checksum of every file that
+// does not carry its own:
 //
 //	+----------+-------------+   for each file: +-------------+------+-------------+---------+   +--------+
 //	| HAPAXCLN | seq u64 BE  |                  | len uvarint | name | size u64 BE | crc u32 |   | CRC-32C|

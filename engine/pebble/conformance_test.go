@@ -68,7 +68,7 @@ type memoryDir struct {
 
 func newMemory() *memory { return &memory{dirs: make(map[string]*memoryDir)} }
 
-// at returns where dir is kept: a backup lies beside its original.
+// at returns where dir is kept: a backup lies next to its original.
 func (m *memory) at(dir string) *memoryDir {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -122,7 +122,7 @@ func TestAcknowledgedBatchesSurviveAPowerCut(t *testing.T) {
 
 // The control: a store that does not wait is seen to lose.
 func TestAcknowledgingBeforeTheSyncIsSeenToLose(t *testing.T) {
-	for seed := range uint64(50) { // a sync is quick in memory: not every cut meets one
+	for seed := range uint64(50) { // a sync is quick in memory: not every cut hits one
 		if crashes(t, hooks{acknowledgeUnsynced: true}, seed, 4) != 0 {
 			return
 		}

@@ -20,9 +20,9 @@ import (
 )
 
 // A store is created in an empty directory: creatingName first, then Pebble's files, then the
-// identity, and then creatingName goes. Where it stands without an identity, creation never
-// finished, no store was ever handed out, and what is there may be removed. Where there is neither,
-// the files are not ours, or the identity was lost: refused.
+// identity, and then creatingName goes. If it exists without an identity, creation never finished,
+// no store was ever handed out, and what is there may be removed. Where there is neither, the files
+// are not ours, or the identity was lost: refused.
 const (
 	creatingName = "hapax-creating"
 	lockName     = "LOCK"
@@ -149,8 +149,7 @@ func (s *Store) create() error {
 			return fmt.Errorf("hapax: removing what an unfinished creation left: %w", err)
 		}
 	}
-	// The first log that Pebble writes is in an old form, which does not tell damage from a torn
-	// end.
+	// The first log that Pebble writes is in an old form, in which damage looks like a torn end.
 	for range 2 {
 		db, err := s.openPebble(false)
 		if err != nil {
@@ -213,7 +212,7 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, error) {
 	err := d.fault.write(func() error {
 		opened, err := pebble.Open(d.dir, o)
 		if err == nil && d.fault.get() != nil {
-			return opened.Close() // nobody waits any more
+			return opened.Close() // no caller waits any more
 		}
 		db = opened
 		return err

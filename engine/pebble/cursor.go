@@ -8,7 +8,7 @@ import (
 )
 
 // A cursor moves over a range. It runs in the goroutine of its caller, so that what is called for
-// each key does too: moving takes no lock that a failing Pebble could leave behind; closing does.
+// each key does too: moving takes no lock that a failing Pebble could leave locked; closing does.
 type cursor struct {
 	it  *pebble.Iterator
 	err error
@@ -67,7 +67,7 @@ func (c *cursor) do(move func() bool) (ok bool) {
 	return ok
 }
 
-// closeCursor closes the iterator, whose errors were told before.
+// closeCursor closes the iterator, whose errors were returned before.
 func (s *Store) closeCursor(c *cursor) {
 	_ = s.fault.read(c.it.Close)
 }

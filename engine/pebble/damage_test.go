@@ -47,13 +47,13 @@ func diskOf(t testing.TB, files map[string][]byte, name string, content []byte) 
 	return fsys
 }
 
-// An outcome is what became of a damaged byte.
+// An outcome is the result of a damaged byte.
 type outcome int
 
 const (
 	harmless outcome = iota // everything is there
 	detected                // storage.ErrDamaged at open or at a read
-	silent                  // something else is there, and nobody said so
+	silent                  // something else is there, and no error was returned
 )
 
 // outcomeOf opens a damaged store and reads all of it.
@@ -117,7 +117,7 @@ func (c tally) report(t *testing.T) (silents int) {
 	return silents
 }
 
-// damage flips bytes in every file and returns what became of each flip. Small files are flipped at
+// damage flips bytes in every file and returns the outcome of each flip. Small files are flipped at
 // all offsets up to budget, the others at budget evenly spaced ones.
 func damage(t *testing.T, files map[string][]byte, budget int, h hooks, want map[string]string, only func(string) bool) tally {
 	t.Helper()
@@ -311,7 +311,7 @@ func killedStore(t *testing.T, last uint64, n int, idle time.Duration) (files ma
 	return files, model(last, n)
 }
 
-// What an idle store had acknowledged is attested, in its log and beside it.
+// What an idle store had acknowledged is attested, in its log and in the attestation file.
 func TestDamageAfterAKillOfAnIdleStoreIsNotSilent(t *testing.T) {
 	t.Parallel()
 	files, want := killedStore(t, 12, 500, 300*time.Millisecond)

@@ -18,10 +18,10 @@ import (
 
 // A disk is the store's directory as Pebble and the sidecars see it.
 //
-// Pebble meets a failed write with a panic, an endless retry or, where a log is rotated, with the
-// unlock of an unlocked mutex, which ends the process and cannot be recovered from. So it is not
-// told: the first operation that fails to change the directory poisons the store, and from then on
-// the disk is a sink. Every change is reported as done and nothing reaches the disk. The fault
+// Pebble answers a failed write with a panic, an endless retry or, where a log is rotated, with the
+// unlock of an unlocked mutex, which ends the process and cannot be recovered from. So it never
+// sees one: the first operation that fails to change the directory poisons the store, and from then
+// on the disk is a sink. Every change is reported as done and nothing reaches the disk. The fault
 // itself makes the disk a sink, so there is no moment at which a change is swallowed and the fault
 // not yet seen: nothing that Pebble then believes is passed on to a caller. What is on disk is what
 // a crash at that moment would have left, and Pebble can be closed in the ordinary way.
@@ -147,8 +147,8 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := d.FS.Open(path, o...)
 	if err != nil {
 		if d.dead() {
-			// What Pebble believes to have written may be missing. It would try again at once, for
-			// ever.
+			// What Pebble believes to have written may be missing. It would try again at once,
+			// forever.
 			time.Sleep(deadRetry)
 		}
 		return nil, d.noteRead(err)

@@ -1,6 +1,6 @@
 // Package pebble keeps an engine's claims, state and journal in a directory, with Pebble v2 (an LSM
-// tree). It implements [storage.Store]; what every store promises stands there. This page says how
-// this one keeps it.
+// tree). It implements [storage.Store]; its documentation has the promises of every store. This
+// page says how this one keeps them.
 //
 // # Durability
 //
@@ -23,11 +23,11 @@
 // most. With the defaults 128, 40 and 32 to 96 MiB. When claims come faster than they can be sorted
 // and written, Apply waits.
 //
-// Pebble meets a failed write with a panic, an endless retry, or the unlock of an unlocked mutex
+// Pebble answers a failed write with a panic, an endless retry, or the unlock of an unlocked mutex
 // (where a log is rotated), which no recover catches. So it never hears of one: after the first
 // failed write the disk under it becomes a sink, and the store is poisoned before Pebble hears of
 // success (disk.go). What is on disk then is what a crash at that moment would have left. Nothing
-// of Pebble ends the process: its Fatalf ends a goroutine of ours (fault.go).
+// of Pebble ends the process: its Fatalf ends a goroutine of Hapax (fault.go).
 //
 // # What is checked when a store is opened
 //
@@ -39,10 +39,10 @@
 //     a table, against a record that Close wrote and Open removes before anything else changes
 //     (clean.go). Tables carry checksums for every block and for the footer; damage there is an
 //     error of the read, or of the Open, that touches it.
-//   - After any other end: the MANIFEST and the logs are read to their ends, and whatever stands
-//     whole behind an unreadable place shows that it was not a torn end (chunks.go); all that was
-//     attested must be there (attest.go), as must every batch that the log itself promises to be
-//     durable (keys.go); the journal must have no gap.
+//   - After any other end: the MANIFEST and the logs are read to their ends, and a whole chunk
+//     after an unreadable place shows that it was not a torn end (chunks.go); all that was attested
+//     must be there (attest.go), as must every batch that the log itself promises to be durable
+//     (keys.go); the journal must have no gap.
 //
 // A damaged store gives [storage.ErrDamaged]. So does a MANIFEST or record that is cut off or
 // missing.
@@ -50,18 +50,19 @@
 // # What is not
 //
 // After a kill or a power cut the newest piece of the log is attested by nothing: damage there
-// cannot be told from a torn end, and takes the last batches away. That piece is the batches whose
-// successor was not yet written when their sync was confirmed: with one batch in flight it is the
-// last one (flips at every 5th of 58,291 bytes of the log of a killed store took batch 60 of 60
-// away in the last 964 bytes, and nothing elsewhere; every other flip was refused or harmless).
-// With n batches in flight it is at most the last n+1. An idle store closes the gap after 20 ms: it
-// writes a promise to the log and an attestation beside it; then no flip of a byte outside of the
-// tables was silent. TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage and its neighbours
-// are the method. Cutting the log's file short, or removing it, is noticed up to the newest
-// attestation: 20 ms idle, a second under load.
+// cannot be distinguished from a torn end, and takes the last batches away. That piece is the
+// batches whose successor was not yet written when their sync was confirmed: with one batch in
+// flight it is the last one (flips at every 5th of 58,291 bytes of the log of a killed store took
+// batch 60 of 60 away in the last 964 bytes, and nothing elsewhere; every other flip was refused or
+// harmless). With n batches in flight it is at most the last n+1. An idle store closes the gap
+// after 20 ms: it writes a durability record to the log and an attestation to its file; then no
+// flip of a byte outside of the tables was silent.
+// TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage and the tests next to it show the
+// method. Cutting the log's file short, or removing it, is noticed up to the newest attestation: 20
+// ms idle, a second under load.
 //
-// The bytes of an event's id stand in the log. Who can choose ids, knows the number of a log and
-// sees the machine crash in the middle of a write of theirs could make the torn end look like
+// The bytes of an event's id are in the log. An attacker who chooses ids, knows the number of a
+// log, and has the machine crash in the middle of such a write could make the torn end look like
 // damage, never the reverse.
 //
 // # Dropping
@@ -69,9 +70,9 @@
 // Drop is a range delete for each bucket in one synced batch, with a note where claims of it are
 // packed. Reclaim lets Pebble delete the tables that lie wholly in a dropped bucket and then
 // rewrites, with pauses, those that hold others as well. EstimateDiskUsage counts by blocks: a
-// reclaimed bucket between kept ones may show a block or so that is its neighbours'. With 4 M
-// claims over four weeks the oldest week's space was back after 0.6 s (one scope) and 5.1 s (200
-// scopes), on two busy cores:
+// reclaimed bucket between kept ones may show a block or so that belongs to the buckets next to it.
+// With 4 M claims over four weeks the oldest week's space was back after 0.6 s (one scope) and 5.1
+// s (200 scopes), on two busy cores:
 //
 //	HAPAX_DROP=4000000 go test ./engine/pebble -run TestDroppedSpaceComesBack -v
 //
@@ -79,6 +80,6 @@
 //
 // store.go opens and closes; create.go makes a directory a store; keys.go, packed.go and chunks.go
 // draw what is on disk; write.go, read.go and drop.go are the store's work, table.go, unsealed.go,
-// seal.go and merge.go what becomes of claims; verify.go and backup.go the operator's.
+// seal.go and merge.go what happens to claims; verify.go and backup.go the operator's.
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

@@ -70,7 +70,7 @@ func (f *fault) noteDamage(err error) {
 	}
 }
 
-// takeDamage returns what noteDamage was told first since the last call.
+// takeDamage returns the first damage that noteDamage recorded since the last call.
 func (f *fault) takeDamage() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +81,7 @@ func (f *fault) takeDamage() error {
 
 // write runs fn, which calls Pebble to write, so that the caller neither dies nor hangs with it: a
 // panic, the end of the goroutine by Fatalf and a poisoned store all come back as an error. If fn
-// is still stuck then, it stays behind.
+// is still stuck then, its goroutine leaks.
 func (f *fault) write(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		f.set(cause)
@@ -114,8 +114,8 @@ func (f *fault) lookUp(fn func() error) (err error) {
 	return fn()
 }
 
-// inLookUp reports whether the calling goroutine is inside lookUp: it is the host's, so it must not
-// be ended.
+// inLookUp reports whether the calling goroutine is inside lookUp: it is the application's, so it
+// must not be ended.
 func inLookUp() bool {
 	pcs := make([]uintptr, 128)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
@@ -166,11 +166,11 @@ func (f *fault) run(fn func() error, ended func(cause error) error) error {
 	}
 }
 
-// Infof and Errorf drop what Pebble tells: its errors come back from calls and events.
+// Infof and Errorf drop Pebble's log lines: its errors come back from calls and events.
 func (*fault) Infof(string, ...any)  {}
 func (*fault) Errorf(string, ...any) {}
 
-// Fatalf is how Pebble says that it cannot go on. If it returned, Pebble would go on and report
+// Pebble calls Fatalf when it cannot continue. If it returned, Pebble would continue and report
 // success.
 func (f *fault) Fatalf(format string, args ...any) {
 	err := fmt.Errorf("pebble: "+format, args...)

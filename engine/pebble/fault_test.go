@@ -179,7 +179,7 @@ func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), c
 	}
 }
 
-// stepInTests is how many operations a sweep goes on at a time: one if HAPAX_SWEEP is set to all.
+// stepInTests is how many operations a sweep continues at a time: one if HAPAX_SWEEP is set to all.
 func stepInTests(step int64) int64 {
 	switch {
 	case os.Getenv("HAPAX_SWEEP") == "all":
@@ -363,7 +363,7 @@ func TestTheDirectoryIsOursAlone(t *testing.T) {
 
 // A write that the disk swallows after a failure is never acknowledged. The test holds the failing
 // goroutine just before it publishes the fault; until then another goroutine may still write, and
-// what it is told must be true.
+// the result that it gets must be true.
 func TestABatchAppliedWhileAFaultIsPublishedIsOnDiskIfItIsConfirmed(t *testing.T) {
 	within(t, patienceInTests, "a store whose fault is being published", func() {
 		mem := vfs.NewCrashableMem()

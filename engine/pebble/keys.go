@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// The keys in Pebble, for ever:
+// The keys in Pebble, forever:
 //
 //	'c' claim key            -> record         claims, as the engine keys them, once they are in tables
 //	'd' prefix of a bucket   -> seq            it was dropped after that batch: packed batches up to it have claims of it
@@ -61,9 +61,9 @@ func bucketSpan(b storage.Bucket) pebble.KeyRange {
 	return pebble.KeyRange{Start: start, End: successor(start)}
 }
 
-// Every record of the log that is one of our batches begins with a promise, so that the log tells
-// by itself what was durable when it was written: whatever it promises to be durable and is not
-// there any more was not torn off by a crash, but damaged. It goes to the log alone:
+// Every record of the log that is one of our batches begins with a promise, so that the log itself
+// shows what was durable when it was written: whatever it promises to be durable and is not there
+// any more was not torn off by a crash, but damaged. It goes to the log alone:
 //
 //	+----+----+-------------+----------------+
 //	| H  | X  | seq u64 BE  | durable u64 BE |

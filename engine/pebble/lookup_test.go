@@ -6,7 +6,7 @@ import (
 )
 
 // Pebble ends the goroutine by Fatalf when a table that it is to read is not there. In a lookup
-// that goroutine is the host's: it gets an error and lives.
+// that goroutine is the application's: it gets an error and lives.
 func TestFatalfInALookUpIsAnErrorAndTheCallerLives(t *testing.T) {
 	f := newFault()
 	ended := errors.New("the caller's goroutine was ended")

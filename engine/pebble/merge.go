@@ -44,8 +44,8 @@ func (s *Store) Scan(ctx context.Context, span storage.Span, started func(), fn 
 	})
 }
 
-// merge calls fn for each claim that is in memory or behind c, in key order. Where both know a key,
-// memory is right.
+// merge calls fn for each claim that is in memory or at c and after it, in key order. If both have
+// a key, memory is newer.
 func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
 	var key, record []byte
 	ok := c.do(c.it.First)
@@ -119,7 +119,7 @@ func (s *Store) Buckets(fn func(storage.Bucket) error) error {
 	return nil
 }
 
-// seen reports whether a claim stands at or after c, in the bucket with that prefix, that memory
+// seen reports whether there is a claim at or after c, in the bucket with that prefix, that memory
 // does not say to be removed.
 func (s *Store) seen(tables []*table, prefix string, c *cursor) (bool, error) {
 	start := spaced(claimSpace, []byte(prefix))

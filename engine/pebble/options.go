@@ -25,8 +25,8 @@ const (
 	maxMemTables = 3
 
 	// formatVersion is pinned, not "the newest": a later Pebble must not raise the format of a
-	// store behind our back. Raising it raises sidecar.Format, so that older builds of ours refuse
-	// the store.
+	// store unasked. Raising it raises sidecar.Format, so that older builds of Hapax refuse the
+	// store.
 	formatVersion = pebble.FormatValueSeparation
 
 	filterBitsPerKey = 10
@@ -42,8 +42,8 @@ type Options struct {
 	CacheBytes int64
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for
-	// DefaultPendingBytes. While that goes on as many more are taken, and sorting takes a third of
-	// it: it is needed two and a half times.
+	// DefaultPendingBytes. Meanwhile as many more are taken, and sorting takes a third of it: it is
+	// needed two and a half times.
 	PendingBytes uint64
 
 	// MemTableBytes is the size of one of Pebble's memory tables, 0 for DefaultMemTableBytes. There

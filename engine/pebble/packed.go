@@ -10,13 +10,13 @@ import (
 )
 
 // The claims of a batch are one value in Pebble, kept until they are in tables. It is a sequence of
-// runs, each of neighbours in one bucket, in the order of the batch:
+// runs, each of adjacent claims in one bucket, in the order of the batch:
 //
 //	+---------------+------------+--------+   count times: +----------+------------------------+------+--------+
 //	| count uvarint | len uvarint| prefix |                | tail len | record len + 1, or 0   | tail | record |
 //	+---------------+------------+--------+                +----------+------------------------+------+--------+
 //
-// count is not 0; a record of length 0 stands for the removal of the claim. Lengths are uvarints.
+// count is not 0; a record of length 0 means the removal of the claim. Lengths are uvarints.
 
 // appendPacked appends the claims of a batch.
 func appendPacked(dst []byte, claims []storage.ClaimWrite) []byte {

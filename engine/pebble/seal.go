@@ -46,7 +46,7 @@ const (
 // runOptions are those of a table in L0, where runs that overlap others are put.
 func runOptions(o *pebble.Options) sstable.WriterOptions {
 	own := *o
-	own.EnsureDefaults() // or MakeWriterOptions meets a nil
+	own.EnsureDefaults() // or MakeWriterOptions dereferences a nil
 	return own.MakeWriterOptions(0, formatVersion.MaxTableFormat())
 }
 
@@ -72,7 +72,7 @@ func (s *Store) sealTable(t *table) error {
 	s.ingest.Lock()
 	defer s.ingest.Unlock()
 	if s.dropsOf(t) != drops && !s.o.test.sealDropped {
-		// A bucket was dropped meanwhile. Once more, while nobody can drop another.
+		// A bucket was dropped meanwhile. Once more, while no other bucket can be dropped.
 		if err := s.removeRun(paths); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ type gate struct {
 	shut    atomic.Bool
 	reached chan struct{} // takes one
 	open    chan struct{} // closed to let go
-	then    error         // what was held back then meets
+	then    error         // what was held back then finds
 }
 
 func newGate(match func(errorfs.Op) bool) *gate {
@@ -154,8 +154,8 @@ func (h *history) claims(last uint64, all bool) map[string]string {
 	return m
 }
 
-// play applies the history from where the store stands, keeps some batches unsynced, and notes what
-// was confirmed and dropped.
+// play applies the rest of the history after the store's last batch, keeps some batches unsynced,
+// and notes what was confirmed and dropped.
 func (h *history) play(s *Store, acked *atomic.Uint64) error {
 	var waits []func() error
 	settle := func(keep int) error {
@@ -270,7 +270,7 @@ func sealCrashes(t *testing.T, seed uint64, step int64, broken hooks) (problems 
 	return problems
 }
 
-// everyCrashNoting is everyCrash that tells what was confirmed when the power was cut.
+// everyCrashNoting is everyCrash that reports what was confirmed when the power was cut.
 func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.Uint64, work func(vfs.FS),
 	check func(what string, fsys *vfs.MemFS, acked uint64)) {
 	t.Helper()
@@ -468,8 +468,8 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 	}
 }
 
-// A seal that fails fails the store, also where the disk takes what is written: nobody waits for
-// room for ever.
+// A seal that fails fails the store, also where the disk takes what is written: no caller waits for
+// room forever.
 func TestASealThatFailsIsTold(t *testing.T) {
 	inj := &failing{match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpOpen && strings.Contains(op.Path, runPrefix) }}
 	mem := vfs.NewMem()
@@ -553,7 +553,7 @@ func TestADropIsNotedForBothTables(t *testing.T) {
 	}
 }
 
-// A backup that is taken while a seal would go on has everything up to its newest batch.
+// A backup that is taken while a seal is in progress has everything up to its newest batch.
 func TestABackupDuringASealIsWhole(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewMem()
@@ -617,7 +617,7 @@ func (e *elsewhere) Create(path string, c vfs.DiskWriteCategory) (vfs.File, erro
 	return e.FS.Create(path, c)
 }
 
-// Tables are copied to another disk, which may take hours. Claims go on meanwhile, and so do seals.
+// Tables are copied to another disk, which may take hours. Claims and seals continue meanwhile.
 func TestABackupToAnotherDiskHoldsNobodyUp(t *testing.T) {
 	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
 	s := openSmall(t, fsys, hooks{})
@@ -726,7 +726,7 @@ func TestABackupThatWaitsForAnotherCanBeCalledOff(t *testing.T) {
 	}
 }
 
-// While a seal goes on, the next table fills up to its limit, and then Apply waits.
+// While a seal continues, the next table fills up to its limit, and then Apply waits.
 func TestWhatIsNotSealedIsBounded(t *testing.T) {
 	g := newGate(atRun)
 	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
@@ -768,7 +768,7 @@ func TestWhatIsNotSealedIsBounded(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A scan goes on beside batches and seals, and shows none of it.
+// A scan continues during batches and seals, and shows none of it.
 func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
 	s := openSmall(t, vfs.NewMem(), hooks{})
 	defer mustClose(t, s)
@@ -826,7 +826,7 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	}
 }
 
-// At no step of a seal is a claim neither in memory nor in tables: it would be told to be new.
+// At no step of a seal is a claim neither in memory nor in tables: it would look new.
 func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 	for step, match := range map[string]func(errorfs.Op) bool{
 		"the run is written": atRun,
@@ -858,7 +858,7 @@ func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 	}
 }
 
-// Scans beside batches and seals show whole batches, and none before those that they do not show.
+// Scans during batches and seals show whole batches, and none before those that they do not show.
 func TestScansBesideSealsShowAPrefix(t *testing.T) {
 	s := openSmall(t, vfs.NewMem(), hooks{})
 	defer mustClose(t, s)

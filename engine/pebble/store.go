@@ -31,7 +31,7 @@ type Store struct {
 	durable    atomic.Uint64 // the newest batch that would survive a power cut
 	unsynced   chan *commit  // in the order of the batches
 	progress   chan struct{} // something became durable
-	synced     chan struct{} // the same, for who seals
+	synced     chan struct{} // the same, for the goroutine that seals
 	stop       chan struct{}
 	background sync.WaitGroup
 
@@ -57,7 +57,7 @@ type Store struct {
 	maintenance sync.Mutex
 	trimmed     atomic.Uint64
 
-	backingUp chan struct{} // has a value while a backup goes on, from beginning to end: there is one stage
+	backingUp chan struct{} // has a value while a backup continues, from beginning to end: there is one stage
 
 	spans dropped
 
@@ -162,7 +162,7 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// begin finds out where the store stands, and attests it: all that Pebble recovered is in synced
+// begin finds the last batch of the store, and attests it: all that Pebble recovered is in synced
 // tables now.
 func (s *Store) begin() error {
 	var floor uint64
@@ -245,7 +245,7 @@ const patience = 10 * time.Second
 
 // closePoisoned gives Pebble's memory back, if Pebble can still be closed. Nothing of that reaches
 // the disk. Calls that were under way when the store failed have a second to return: Pebble's Close
-// may not run beside them.
+// may not run concurrently with them.
 func (s *Store) closePoisoned() {
 	for waited := time.Duration(0); s.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {
 		time.Sleep(time.Millisecond)

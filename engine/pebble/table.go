@@ -13,8 +13,8 @@ import (
 // memory alone, and the journal of packed batches (packed.go) gives it back when the store is
 // opened.
 //
-// The bytes stand one after the other in an arena that only grows, so that whoever has a slice of
-// it may read on beside the writer. An entry is
+// The bytes lie one after the other in an arena that only grows, so that a slice of it stays valid
+// while the writer appends. An entry is
 //
 //	+-------------------+--------------------+--------------------------------------+------+--------+
 //	| bucket no uvarint | tail len uvarint   | record len + 1 uvarint, 0 = removed  | tail | record |
@@ -24,7 +24,7 @@ import (
 // 32 bits of hash, then the entry's offset + 1, 0 = empty. That is 35 bytes of entry and 11 to 21
 // of slots for a claim on a UUID.
 //
-// Whoever uses a table holds unsealed.mu.
+// unsealed.mu is held while a table is used.
 type table struct {
 	seed    maphash.Seed
 	arena   []byte
@@ -53,8 +53,8 @@ const (
 	minSlots = 1 << 10
 	// slotBytes is what a key costs in slots, at worst, on average between two doublings.
 	slotBytes = 16
-	// bucketBytes is what a bucket costs beside its prefix, in the list and in the index, with room
-	// for both to grow.
+	// bucketBytes is the cost of a bucket in addition to its prefix, in the list and in the index,
+	// with room for both to grow.
 	bucketBytes = 128
 )
 
@@ -225,8 +225,7 @@ func appendEntry(dst []byte, bucket uint32, tail, record []byte) []byte {
 	return append(append(dst, tail...), record...)
 }
 
-// recordLength is the length that stands before a record: one more than it has, and 0 for a
-// removal.
+// recordLength is the length field before a record: its length plus one, and 0 for a removal.
 func recordLength(record []byte) uint64 {
 	if record == nil {
 		return 0

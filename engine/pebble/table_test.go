@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// someKeys are keys that a table has to tell apart: of engines, and of nobody.
+// someKeys are keys that a table has to distinguish: those of engines, and arbitrary ones.
 func someKeys() (keys [][]byte) {
 	for _, scope := range []string{"a", "ab", "a\x00", "\x00", "a\xff"} {
 		for week := range 2 {
@@ -80,7 +80,7 @@ func TestTablesAgreeWithAMap(t *testing.T) {
 					return bytes.Equal(own, prefix)
 				})
 			case 1:
-				u.freeze() // the first time: nobody seals it
+				u.freeze() // the first time: it is not sealed
 			case 2:
 				_ = u.hold(func(tables []*table) error { old = momentOf(tables).sorted(storage.Span{}); return nil })
 				oldWant = maps.Clone(want)
@@ -120,7 +120,7 @@ func agree(t *testing.T, u *unsealed, keys [][]byte, want map[string]string) {
 	}
 }
 
-// asMap sees to the order.
+// asMap checks the order.
 func asMap(t *testing.T, s *sorted) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -181,7 +181,7 @@ func unpack(b []byte) (claims []storage.ClaimWrite, err error) {
 	return claims, err
 }
 
-// The packed form is for ever.
+// The packed form is forever.
 func TestGoldenPacked(t *testing.T) {
 	a, b := storage.Bucket{Scope: "a", Week: 105684}, storage.Bucket{Scope: "\x00", Week: 105685}
 	claims := []storage.ClaimWrite{

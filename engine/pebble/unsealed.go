@@ -19,7 +19,7 @@ type unsealed struct {
 	seed  maphash.Seed
 
 	mu     sync.RWMutex // guards the tables and what is in them; no I/O under it
-	active *table       // only Apply, or who runs instead of it, replaces it
+	active *table       // only Apply, or code that runs instead of it, replaces it
 	frozen *table       // nil if there is none
 }
 
@@ -74,7 +74,7 @@ func (m *unsealed) full() bool {
 }
 
 // freeze makes room for a new active table, and returns the frozen one: nil if there is one that is
-// not sealed yet, or nothing to freeze. Only Apply, or who runs instead of it, calls it.
+// not sealed yet, or nothing to freeze. Only Apply, or code that runs instead of it, calls it.
 func (m *unsealed) freeze() *table {
 	if m.sealing() != nil || m.newestActive() == 0 {
 		return nil
@@ -199,7 +199,7 @@ type sorted struct {
 	refs     []ref
 }
 
-// A ref leads to an entry. It holds as much of the key as tells most keys apart.
+// A ref leads to an entry. It holds as much of the key as distinguishes most keys.
 type ref struct {
 	head  uint64 // the first bytes of the tail
 	place uint32 // twice the rank of the bucket's prefix, plus the number of the frame

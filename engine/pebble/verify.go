@@ -54,7 +54,7 @@ func (v *verifier) files() error {
 			return err
 		}
 		err := v.file(name)
-		// Pebble deletes and reuses files beside us.
+		// Pebble deletes and reuses files concurrently.
 		if _, gone := d.Stat(d.path(name)); err != nil && !errors.Is(gone, fs.ErrNotExist) {
 			v.report(fmt.Sprintf("%s: %v", name, err))
 		}
@@ -156,7 +156,7 @@ func (v *verifier) contents() error {
 	return nil
 }
 
-// journal sees to it that no entry is missing between two that are there.
+// journal ensures that no entry is missing between two that are there.
 func (v *verifier) journal() error {
 	next := uint64(0)
 	return v.s.Journal(0, func(seq uint64, _ []byte) error {

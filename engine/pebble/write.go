@@ -35,7 +35,7 @@ func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
 	}
 	c := &commit{seq: b.Seq, batch: s.pack(b), done: make(chan error, 1)}
 	if err := s.fault.write(func() error { return s.db.ApplyNoSyncWait(c.batch, pebble.Sync) }); err != nil {
-		s.fault.set(err) // visible or not, durable or not: nobody knows
+		s.fault.set(err) // visible or not, durable or not: unknown
 		return nil, s.fault.get()
 	}
 	s.applied = b.Seq

@@ -3,7 +3,7 @@
 // for authors of stores; an application passes the store that it opened to engine.Open and needs
 // the errors of this package at most.
 //
-// Packages engine/pebble and engine/bolt are stores. A store of your own needs this package, package
-// engine/storage/sidecar for the files beside its data, and engine/storetest, the tests that every
-// store passes.
+// Packages engine/pebble and engine/bolt are stores. A store of your own needs this package,
+// package engine/storage/sidecar for the files next to its data, and engine/storetest, the tests
+// that every store passes.
 package storage

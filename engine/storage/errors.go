@@ -4,8 +4,7 @@ import "errors"
 
 // Errors that a store returns, wrapped: test them with errors.Is.
 var (
-	// ErrDamaged says that bytes of the store are not what was written. No byte was changed by
-	// finding out.
+	// ErrDamaged means that the store does not contain what was written. Nothing was changed.
 	ErrDamaged = errors.New("hapax: the store is damaged: restore a backup, or start with an empty directory and decide which events to process again")
 
 	// ErrNewerFormat says that a newer build wrote the store. No byte was changed.

@@ -19,8 +19,9 @@ func frugal(t *testing.T, input []byte, decode func()) {
 	}
 }
 
-// decodes holds a decoder to three promises: it does not panic, it allocates no more than its input
-// warrants, and what it accepts encodes to the bytes it was given; encode returns what it has read as it would be written.
+// decodes checks three promises of a decoder: it does not panic, it allocates no more than its
+// input warrants, and what it accepts encodes to the bytes it was given; encode returns what it has
+// read as it would be written.
 func decodes(t *testing.T, input []byte, decode func() error, encode func() []byte) {
 	t.Helper()
 	var err error

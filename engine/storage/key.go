@@ -16,7 +16,7 @@ import (
 //	                                                      |<------- "tail" ---------->|
 //
 // Scope and week keep their order, so that a (scope, week) is one range: a Bucket. The id is kept
-// as it came (tag 01), or packed where its exact text can be told back: a lower-case UUID in 16
+// as it came (tag 01), or packed where its exact text can be restored: a lower-case UUID in 16
 // bytes (tag 02), an even number of at least 16 lower-case hex digits in half their number (tag
 // 03).
 const (

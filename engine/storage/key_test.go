@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden keys below are described in docs/format.md. They are on disk for ever: a test that
+// The golden keys below are described in docs/format.md. They are on disk forever: a test that
 // fails here means that stores which exist can no longer be read.
 
 const (

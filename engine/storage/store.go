@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// A Store keeps what it is told and finds it again. The engine decides; a store maps one batch to
-// one durable commit.
+// A Store keeps the batches that it is given and reads them back. The engine decides; a store maps
+// one batch to one durable commit.
 //
 // Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal, Reclaim and
-// ReclaimState, each. They run beside one another and must not hold up Apply for long. Everything
-// else is called from any number of goroutines, also while those run. Close is called once, when no
-// other call is under way, and no method after it.
+// ReclaimState, each. They run concurrently and must not hold up Apply for long. Everything else is
+// called from any number of goroutines, also while those run. Close is called once, when no other
+// call is under way, and no method after it.
 //
 // Errors: a store never ends the process. After a failed write or sync it is poisoned: that call,
 // every wait for an earlier batch that is not yet durable, and every later call that writes return
 // an error that wraps the cause. Damaged bytes give an error that wraps ErrDamaged, never a missing
 // or another value. What is checked when a store is opened, and what at the read that touches it,
-// is the store's to state.
+// is documented by the store.
 type Store interface {
 	// Identity returns what the store was created with. It never changes while the store is open.
 	Identity() Identity
@@ -55,7 +55,7 @@ type Store interface {
 
 	// Scan calls fn for each claim whose key is in the span, in key order, as of one moment: that
 	// of the call to started, before which nothing is read and after which batches may be applied
-	// while the scan goes on. It stops with ctx. The slices are valid during the call only.
+	// while the scan continues. It stops with ctx. The slices are valid during the call only.
 	Scan(ctx context.Context, span Span, started func(), fn func(key, record []byte) error) error
 
 	// Journal calls fn with Batch.Journal of each kept batch whose Seq is at least from, in the
@@ -88,7 +88,7 @@ type Store interface {
 	Usage() (Usage, error)
 	BucketBytes(b Bucket) (uint64, error)
 
-	// WriteSidecar replaces a small named file beside the data, atomically and durably: after a
+	// WriteSidecar replaces a small named file next to the data, atomically and durably: after a
 	// crash it holds either the old or the new bytes. If there is no room for it, it keeps its old
 	// bytes, WriteSidecar returns the cause, and the store is not poisoned. ReadSidecar returns its
 	// bytes, fs.ErrNotExist if there is none. The content carries its own checksum. Names are made
@@ -101,8 +101,8 @@ type Store interface {
 	// higher Incarnation.
 	Backup(ctx context.Context, dir string) error
 
-	// Verify reads everything the store has and checks it against the store's own checksums. It
-	// calls report for each thing that is wrong and goes on where it can.
+	// Verify reads the whole store and checks it against the store's own checksums. It calls report
+	// for each thing that is wrong and continues where it can.
 	Verify(ctx context.Context, report func(problem string)) error
 
 	// Close waits for what runs in the background, flushes, leaves a record that the close was
@@ -131,7 +131,7 @@ func (s Span) Holds(key []byte) bool {
 	return bytes.HasPrefix(key, s.Prefix) && bytes.Compare(key, s.From) >= 0
 }
 
-// An Identity tells one store from another.
+// An Identity distinguishes one store from another.
 type Identity struct {
 	// UUID is random, made when the store was created, and kept by its backups.
 	UUID [16]byte
@@ -157,7 +157,7 @@ type Batch struct {
 	Seq uint64
 	// Claims are put, or removed, under their keys.
 	Claims []ClaimWrite
-	// State is put, or removed, beside the claims.
+	// State is put, or removed, with the claims.
 	State []StateWrite
 	// Journal is kept until TrimJournal, also if it is empty. The engine encodes in it which claims
 	// were put and removed; a store does not look into it.

@@ -286,7 +286,7 @@ func readsReturnCopies(e *env) {
 	}
 }
 
-// concurrentReads runs every read beside batches: what was applied before a read began is seen by
+// concurrentReads runs every read during batches: what was applied before a read began is seen by
 // it.
 func concurrentReads(e *env) {
 	const batches = 120

@@ -84,7 +84,7 @@ func backupOpens(e *env) {
 	e.check("after the backup")
 }
 
-// backupIsApart: whatever files the two share, neither sees what the other is told.
+// backupIsApart: whatever files the two share, neither sees the batches of the other.
 func backupIsApart(e *env) {
 	e.neighbours()
 	e.writeSidecar("filter", []byte("original"))

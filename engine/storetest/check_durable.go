@@ -66,7 +66,7 @@ func lastSeqIsWhatOpenFound(e *env) {
 	}
 }
 
-// waitInOrder waits in another goroutine than Apply's, while batches go on.
+// waitInOrder waits in another goroutine than Apply's, while batches continue.
 func waitInOrder(e *env) {
 	const batches = 100
 	waits := make(chan func() error, batches)
@@ -211,7 +211,7 @@ func crashAtAnyMoment(e *env) {
 		}
 		waited <- err
 	}()
-	// The cloner goes on for as long as batches are applied; every tenth batch waits until it has
+	// The cloner continues for as long as batches are applied; every tenth batch waits until it has
 	// seen a moment in which all is confirmed.
 	var cloned atomic.Uint64
 	stop, stopped := make(chan struct{}), make(chan struct{})

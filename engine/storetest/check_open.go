@@ -169,7 +169,7 @@ func poisonedStoreRefuses(e *env) {
 	var err error
 	seq := e.told.view.lastSeq
 	waits := e.waits
-	for range 2 { // one of them meets the failure if nothing did before
+	for range 2 { // one of them gets the failure if no call did before
 		seq++
 		var wait func() error
 		if wait, err = e.s.Apply(&storage.Batch{Seq: seq, State: []storage.StateWrite{set("x", "y")}}); err != nil {
@@ -199,7 +199,7 @@ func poisonedStoreCloses(e *env) {
 		_ = wait()
 	}
 	e.shutPoisoned()
-	// The disk may still be bad, but nobody else has the directory.
+	// The disk may still be bad, but no other store has the directory.
 	s, err := e.h.Open(e.test, e.dir)
 	if errors.Is(err, storage.ErrLocked) {
 		e.Errorf("opening a store that was closed after a failure: %v", err)

@@ -185,8 +185,8 @@ func scanInKeyOrder(e *env) {
 	}
 }
 
-// scanSeesOneMoment changes everything while a scan stands at its first claim: with enough bytes
-// that a file must grow.
+// scanSeesOneMoment changes everything while a scan is at its first claim: with enough bytes that a
+// file must grow.
 func scanSeesOneMoment(e *env) {
 	old, fresh := bucket("a", week), bucket("a", week+1)
 	e.claims(numbered(old, 0, 300)...)
@@ -290,7 +290,7 @@ func scanOfASpan(e *env) {
 	})
 }
 
-// stateScanSeesOneMoment changes every key while a scan of them stands at its first one.
+// stateScanSeesOneMoment changes every key while a scan of them is at its first one.
 func stateScanSeesOneMoment(e *env) {
 	const n = 300
 	write := func(from, step int, value string) {

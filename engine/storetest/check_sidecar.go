@@ -20,7 +20,7 @@ func (e *env) writeSidecar(name string, content []byte) {
 	}
 }
 
-// writerOf writes in two pieces, and sees to it that the writer leaves them as they are, which
+// writerOf writes in two pieces, and ensures that the writer leaves them as they are, which
 // io.Writer demands.
 func writerOf(content []byte) func(io.Writer) error {
 	return func(w io.Writer) error {

@@ -98,8 +98,8 @@ func (c *contents) size() (n uint64) {
 	return n
 }
 
-// A history is what a store was told: the batches that are durable, and in order those that are not
-// yet.
+// A history is what a store was given: the batches that are durable, and in order those that are
+// not yet.
 type history struct {
 	view    *contents // everything applied
 	durable *contents

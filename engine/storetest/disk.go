@@ -15,7 +15,7 @@ import (
 
 // A Disk holds the directories of Mem stores: it is what stays when a Mem is closed or loses power.
 type Disk struct {
-	mu   sync.Mutex // guards the images and every Mem of this disk; nobody's callback runs under it
+	mu   sync.Mutex // guards the images and every Mem of this disk; no callback runs under it
 	dirs map[string]*image
 }
 

@@ -22,7 +22,7 @@ type reporter interface {
 	Errorf(format string, args ...any)
 }
 
-// An env is one store under check, beside what it was told.
+// An env is one store under check, with the batches that it was given.
 type env struct {
 	reporter
 	test *testing.T
@@ -88,7 +88,7 @@ func (e *env) reopen() {
 	e.open()
 }
 
-// settle brings all that was told into its final form.
+// settle brings all batches into their final form.
 func (e *env) settle() {
 	e.Helper()
 	if e.h.Flush == nil {
@@ -99,8 +99,8 @@ func (e *env) settle() {
 	e.h.Flush(e.test, e.s)
 }
 
-// crash cuts the power and goes on with what is found then, which must be a prefix of what was
-// told.
+// crash cuts the power and continues with what is found then, which must be a prefix of what was
+// given.
 func (e *env) crash(unsyncedPercent int) {
 	e.Helper()
 	e.needCrash()
@@ -217,7 +217,7 @@ func (e *env) within(d time.Duration, what string, f func() error) {
 	}
 }
 
-// check compares everything that the store shows with what it was told.
+// check compares everything that the store shows with what it was given.
 func (e *env) check(when string) {
 	e.Helper()
 	if diff := e.compare(e.s, e.told.view); diff != "" {
@@ -263,7 +263,7 @@ func (e *env) compare(s storage.Store, want *contents) string {
 	return d.String()
 }
 
-// readAll reads everything, and sees to the order.
+// readAll reads everything, and checks the order.
 func readAll(s storage.Store) (*contents, error) {
 	c := newContents()
 	var lastKey []byte
@@ -351,8 +351,8 @@ func (d *differences) maps(what string, got, want map[string][]byte) {
 	}
 }
 
-// points sees to it that single reads agree with the scans: on some 50 keys of each kind, on keys
-// that are longer or shorter by a byte, and on the claims' keys among the states.
+// points ensures that single reads agree with the scans: on some 50 keys of each kind, on keys that
+// are longer or shorter by a byte, and on the claims' keys among the states.
 func (d *differences) points(s storage.Store, all *contents) {
 	claims, state := sortedKeys(all.claims, ""), sortedKeys(all.state, "")
 	for i := 0; i < len(claims); i += 1 + len(claims)/50 {

@@ -121,7 +121,7 @@ func (m *Mem) Crash() *Mem {
 }
 
 // CrashClone returns the store that a power cut at this moment would leave, on a disk of its own,
-// if the first keepUnsynced of the batches that are not durable happen to survive. m goes on.
+// if the first keepUnsynced of the batches that are not durable happen to survive. m continues.
 func (m *Mem) CrashClone(keepUnsynced int) *Mem {
 	disk := NewDisk()
 	disk.dirs[m.dir] = m.crashImage(keepUnsynced)

@@ -14,8 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Harness tells the suite how to handle one kind of store. Only Open must be set; checks that
-// need a function which is nil are skipped, or use what is said there.
+// A Harness says how the suite handles one kind of store. Only Open must be set; checks that need a
+// function which is nil are skipped, or use what is said there.
 //
 // A directory is a name that only the harness interprets; the store may keep it on a file system in
 // memory.
@@ -25,9 +25,9 @@ type Harness struct {
 
 	// CrashClone copies what a power cut at this moment would leave of s, which is open in dir, to
 	// a directory of its own, and returns that. Of the bytes that were written but not synced about
-	// the given share, in percent, survives; a store that syncs all it writes may ignore it. s goes
-	// on. No call of s is under way, except that the suite also calls it from a WriteSidecar's
-	// write function.
+	// the given share, in percent, survives; a store that syncs all it writes may ignore it. s
+	// continues. No call of s is under way, except that the suite also calls it from a
+	// WriteSidecar's write function.
 	CrashClone func(t testing.TB, s storage.Store, dir string, unsyncedPercent int) string
 
 	// AtomicClone says that CrashClone sees one moment of all files, so that it may be called, by

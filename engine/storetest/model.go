@@ -21,11 +21,11 @@ import (
 )
 
 // RunModel compares an engine on the store that h opens with maps, over random sequences of
-// everything that a host may do: claims, batches, transactions inside transactions, savepoints,
-// dead letters and their replays, failing closures, forgetting, holds, drops, a clock that goes on,
-// clean and unclean ends. It takes a few seconds; with -rapid.checks it takes as long as these
-// need, and -rapid.steps makes each longer. A failure prints its -rapid.seed, and reproducing it is
-// never cut short.
+// everything that an application may do: claims, batches, transactions inside transactions,
+// savepoints, dead letters and their replays, failing closures, forgetting, holds, drops, a clock
+// that continues, clean and unclean ends. It takes a few seconds; with -rapid.checks it takes as
+// long as these need, and -rapid.steps makes each longer. A failure prints its -rapid.seed, and
+// reproducing it is never cut short.
 func RunModel(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	budget := 4 * time.Second
@@ -82,7 +82,7 @@ func (f *facts) clone() *facts {
 	return &facts{maps.Clone(f.claims), maps.Clone(f.host), maps.Clone(f.offsets), maps.Clone(f.holds), f.oldest}
 }
 
-// A model is an engine beside what it was told.
+// A model is an engine with what it must answer.
 type model struct {
 	*rapid.T
 	test *testing.T
@@ -172,7 +172,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 
 func (m *model) tick(t *rapid.T) {
 	m.clock = m.clock.Add(time.Duration(rapid.IntRange(-24, 24*9).Draw(t, "hours")) * time.Hour)
-	m.reopen() // the clock of an engine stands still
+	m.reopen() // the clock of an engine does not move
 }
 
 func (m *model) hold(t *rapid.T) {
@@ -242,7 +242,7 @@ func (m *model) dropExpired(*rapid.T) {
 	m.raise(want)
 }
 
-// backup goes on with a copy of the store.
+// backup continues with a copy of the store.
 func (m *model) backup() {
 	m.copy++
 	to := filepath.Join(m.base, fmt.Sprint("backup-", m.copy))
@@ -290,7 +290,7 @@ func (m *model) compare() {
 	}
 }
 
-// difference tells how what the engine shows differs from f, "" if it does not.
+// difference describes how the engine differs from f, "" if it does not.
 func (m *model) difference(f *facts) (d string) {
 	for k, want := range f.claims {
 		r, found, err := m.e.Lookup(context.Background(), k.scope, []byte(k.id), k.week.Start())
@@ -328,7 +328,7 @@ func (m *model) difference(f *facts) (d string) {
 	return d
 }
 
-// iterations tells how the keys and offsets that the engine iterates over differ from f.
+// iterations describes how the keys and offsets that the engine iterates over differ from f.
 func (m *model) iterations(f *facts) string {
 	keys := map[string]string{}
 	for kv, err := range m.e.Scan(context.Background(), engine.Range{}) {

@@ -14,13 +14,14 @@ import (
 )
 
 // crash hands over some claims and transactions whose batches do not get durable, cuts the power,
-// and goes on with what is found: all that was told, and of the rest a prefix, each whole or not at
-// all.
+// and continues with what is found: all that was confirmed, and of the rest a prefix, each whole or
+// not at all.
 func (m *model) crash(t *rapid.T) {
 	if err := m.e.Reclaimed(context.Background()); err != nil {
 		m.Fatalf("waiting for what runs behind: %v", err)
 	}
-	// Whatever opening began behind is done when a transaction of ours is the next batch.
+	// Whatever opening began in the background is done when a transaction of Hapax is the next
+	// batch.
 	var steps []*facts
 	var wg sync.WaitGroup
 	answered := make(chan string, 8)

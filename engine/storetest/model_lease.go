@@ -36,8 +36,8 @@ func ended(rec engine.Record, state engine.State, data string) engine.Record {
 	return rec
 }
 
-// holds reports whether the lease holds its claim: nobody else has claimed the event since, in any
-// week that counts.
+// holds reports whether the lease holds its claim: no other caller has claimed the event since, in
+// any week that counts.
 func (m *model) holds(l modelLease) bool {
 	rec := m.told.claims[l.key]
 	if rec.State != engine.Leased || rec.Owner != l.owner {

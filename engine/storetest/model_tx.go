@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A modelTx is what a transaction has been told and has done.
+// A modelTx is what a transaction has read and written.
 type modelTx struct {
 	claims   map[claimKey]engine.Record
 	events   map[claimKey]engine.Event // of those
@@ -30,7 +30,7 @@ type modelTx struct {
 	told    bool            // of others' claims
 	lost    bool
 
-	ahead []modelEvent // what Prefetch was told and was not claimed yet
+	ahead []modelEvent // what was given to Prefetch and is not claimed yet
 }
 
 type modelEvent struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// week is some week; its neighbours are week-1 and week+1.
+// week is some week; the adjacent ones are week-1 and week+1.
 const week weekbucket.Week = 105684
 
 func bucket(scope string, w weekbucket.Week) storage.Bucket {

@@ -31,7 +31,7 @@ func parse(b []byte) (t transfer, err error) {
 	return t, nil
 }
 
-// accounts keep a running balance each, as host keys of the engine's store.
+// accounts keep a running balance each, as application keys of the engine's store.
 type accounts struct {
 	tracer trace.Tracer
 }
@@ -44,7 +44,7 @@ func (a accounts) book(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 	defer span.End()
 	t, err := parse(rec.Value)
 	if err != nil {
-		return kafkaadapter.Permanent(err) // no further attempt would mend it: a dead letter at once
+		return kafkaadapter.Permanent(err) // no further attempt would fix it: a dead letter at once
 	}
 	if err := a.add(tx, t.From, -t.Amount); err != nil {
 		return err

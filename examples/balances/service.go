@@ -23,8 +23,8 @@ import (
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
-// A service consumes transfers and answers for balances. What it tells of itself goes to what it is
-// given: there are no globals.
+// A service consumes transfers and serves balances. It logs and counts to what it is given: there
+// are no globals.
 type service struct {
 	eng      *engine.Engine
 	consumer *kafkaadapter.Consumer

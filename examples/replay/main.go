@@ -1,6 +1,6 @@
 // Command replay sends the dead letters of a topic back to where they came from, with their headers
 // intact. The consumer that wrote them knows them by these headers and handles each once more, as
-// the event that it was; a letter that is sent back twice is a duplicate the second time. Mend what
+// the event that it was; a letter that is sent back twice is a duplicate the second time. Fix what
 // made the handler fail first.
 //
 //	go run ./examples/replay -brokers 127.0.0.1:9092 -letters transfers-dlt

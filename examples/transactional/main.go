@@ -48,7 +48,7 @@ func consume(ctx context.Context, eng *engine.Engine, topic string, client ...kg
 // count adds the words of one text to the counts.
 func count(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	if !utf8.Valid(rec.Value) {
-		return kafkaadapter.Permanent(errors.New("not a text")) // no further attempt would mend it
+		return kafkaadapter.Permanent(errors.New("not a text")) // no further attempt would fix it
 	}
 	for _, word := range bytes.Fields(rec.Value) {
 		n, err := words(tx, word)

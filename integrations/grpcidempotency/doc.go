@@ -39,8 +39,8 @@
 //
 // # Requests
 //
-// A request is told from another one by its method and its deterministic encoding, which is stable
-// for one build of the program only as far as package proto promises. If it changes with an update,
+// Requests are distinguished by their method and their deterministic encoding, which is stable for
+// one build of the program only as far as package proto promises. If it changes with an update,
 // retries across the update are refused, and none is run twice.
 //
 // Streams are not covered: the interceptor is for unary calls, and streaming calls of the server
@@ -48,8 +48,8 @@
 //
 // # Versions
 //
-// The package is a module of its own, so that nobody else depends on gRPC. In this tree it uses the
-// module beside it (replace in go.mod). At a release that line is removed, the version of
-// github.com/hapax-dev/hapax is required that the tag belongs to, and the module is tagged
+// The package is a module of its own, so that other packages do not depend on gRPC. In this tree it
+// uses the module of the root (replace in go.mod). At a release that line is removed, the version
+// of github.com/hapax-dev/hapax is required that the tag belongs to, and the module is tagged
 // integrations/grpcidempotency/vX.Y.Z after it.
 package grpcidempotency

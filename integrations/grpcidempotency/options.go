@@ -59,7 +59,7 @@ type Options struct {
 	Clock func() time.Time
 
 	// Logger receives a warning for each replay, and for each call that is run because of FailOpen.
-	// nil = nobody.
+	// nil = none.
 	Logger *slog.Logger
 
 	// Registerer registers the metrics of package listener, with the queue "grpc". nil: none are
@@ -67,7 +67,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// What the zero values of Options stand for, and caps.
+// The defaults of Options, and limits.
 const (
 	DefaultScope         = "grpc-idempotency-key"
 	DefaultRetention     = 30 * 24 * time.Hour

@@ -73,7 +73,7 @@ func TestRetryInfoIsTheRestOfTheLease(t *testing.T) {
 	})
 }
 
-// A clock that jumps stands for a process that was paused for longer than its lease.
+// A jump of the clock simulates a process that was paused for longer than its lease.
 func TestLostLeaseCancelsTheHandlerAndDropsItsReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
@@ -118,7 +118,7 @@ func TestCanceledCall(t *testing.T) {
 	ctx, cancel = context.WithCancel(incoming("k"))
 	defer cancel()
 	if _, err := s.interceptor(ctx, request("body"), &grpc.UnaryServerInfo{FullMethod: method}, s.handle); err != nil {
-		t.Error(err) // nobody gets it, and a retry does
+		t.Error(err) // no caller gets it, and a retry does
 	}
 	got, err := s.call("k")
 	want(t, got, err, "run 1", codes.OK)

@@ -41,7 +41,7 @@ func inMemory(t *testing.T) *engine.Engine {
 	return open(t, storetest.NewMem(storage.Identity{}), nil)
 }
 
-// A server calls a handler behind the interceptor as gRPC does, without a network.
+// A server calls a handler through the interceptor as gRPC does, without a network.
 type server struct {
 	interceptor grpc.UnaryServerInterceptor
 	handle      grpc.UnaryHandler

@@ -58,7 +58,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// What the zero values of Options stand for.
+// The defaults of Options.
 const (
 	DefaultScope     = "watermill"
 	DefaultNackDelay = 100 * time.Millisecond

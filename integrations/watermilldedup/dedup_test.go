@@ -97,7 +97,7 @@ func TestEachHandlerGetsTheMessageUnlessTheyShareTheirClaims(t *testing.T) {
 	}
 }
 
-// deliver calls a handler behind the middleware as the router does.
+// deliver calls a handler through the middleware as the router does.
 func deliver(h message.HandlerFunc, uuid string) ([]*message.Message, error) {
 	return h(message.NewMessage(uuid, nil))
 }
@@ -190,7 +190,7 @@ func TestAMessageThatIsBeingHandledIsNackedAfterTheDelay(t *testing.T) {
 	})
 }
 
-// A clock that jumps stands for a process that was paused for longer than its lease.
+// A jump of the clock simulates a process that was paused for longer than its lease.
 func TestTheMessagesContextEndsWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

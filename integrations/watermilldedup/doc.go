@@ -38,8 +38,8 @@
 //
 // # Versions
 //
-// The package is a module of its own, so that nobody else depends on Watermill. In this tree it
-// uses the module beside it (replace in go.mod). At a release that line is removed, the version of
-// github.com/hapax-dev/hapax is required that the tag belongs to, and the module is tagged
-// integrations/watermilldedup/vX.Y.Z after it.
+// The package is a module of its own, so that other packages do not depend on Watermill. In this
+// tree it uses the module of the root (replace in go.mod). At a release that line is removed, the
+// version of github.com/hapax-dev/hapax is required that the tag belongs to, and the module is
+// tagged integrations/watermilldedup/vX.Y.Z after it.
 package watermilldedup

@@ -12,12 +12,12 @@ import (
 )
 
 // A Repository is the ExpiringKeyRepository of Watermill's middleware.Deduplicator. Its keys are
-// durable before they are told new, and each expires exactly when its window ends. It is safe for
-// concurrent use.
+// durable before they are reported as new, and each expires exactly when its window ends. It is
+// safe for concurrent use.
 //
-// The Deduplicator asks before it calls the handler, and nothing tells the repository of a failure:
-// a message whose handler fails is a duplicate when it is delivered again, and is lost. The
-// middleware of [New] does not lose it.
+// The Deduplicator asks before it calls the handler, and the repository learns nothing of a
+// failure: a message whose handler fails is a duplicate when it is delivered again, and is lost.
+// The middleware of [New] does not lose it.
 type Repository struct {
 	eng    *engine.Engine
 	scope  string
@@ -42,7 +42,7 @@ func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Rep
 }
 
 // IsDuplicate claims the key, and reports whether it was claimed before within the window. When it
-// returns false the claim is durable; of callers at the same time one is told false. An error says
+// returns false the claim is durable; of callers at the same time one gets false. An error says
 // nothing of the key: the message must not be acknowledged.
 func (r *Repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	res, err := r.eng.TryClaim(ctx, engine.Event{

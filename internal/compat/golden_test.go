@@ -28,7 +28,7 @@ import (
 
 // The golden stores were written by the first build of each format and are never written again:
 // what opens them is a build that opens the stores of its users. A build of a new format adds its
-// own beside them:
+// own:
 //
 //	go test ./internal/compat -run TestGoldenStores -write-golden
 var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format, where there are none")
@@ -247,7 +247,7 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 	}
 }
 
-// checkGoldenStore looks at everything that writeGoldenStore left, and goes on with it.
+// checkGoldenStore looks at everything that writeGoldenStore left, and continues with it.
 func checkGoldenStore(t *testing.T, e *engine.Engine, source engine.FilterSource, windowed bool) {
 	ctx := context.Background()
 	stats, err := e.Stats()

@@ -12,7 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// An Entry is a message that waits to be published, and what became of the attempts to do so. Times
+// An Entry is a message that waits to be published, and the outcome of the attempts to do so. Times
 // are Unix milliseconds.
 type Entry struct {
 	Attempts  uint64 // failed ones
@@ -45,8 +45,8 @@ const NoPartition = -1
 //	topic bytes | partition varint | ordering key bytes | key nbytes | value nbytes |
 //	headers uvarint, of each: key bytes, value nbytes
 //
-// bytes is a uvarint length and so many bytes; nbytes is a uvarint length + 1 and so many bytes, or
-// 0 for nil.
+// bytes is a uvarint length and that many bytes; nbytes is a uvarint length + 1 and that many
+// bytes, or 0 for nil.
 const version = 1
 
 // ErrVersion says that a newer build encoded the entry.

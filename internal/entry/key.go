@@ -14,7 +14,7 @@ var Space = keyspace.New("outbox")
 //
 //	r | number u64                 an entry that is ready, in the order of commits
 //	d | due u64 | number u64       an entry that is due later
-//	h | group 16 bytes | place u64 an entry that failed, and those of its group behind it, in their order
+//	h | group 16 bytes | place u64 an entry that failed, and those of its group after it, in their order
 //	p | id bytes | place u64       an entry that is parked
 //	n                              Produced
 //	g                              Gone

@@ -2,8 +2,8 @@
 // the environment variable KAFKA_BROKERS names. Tests are written once, for both.
 //
 // The embedded broker belongs to the test that started it. The real one is shared: topics and
-// groups have names of their own, and a test that kills it must not run beside others. What only
-// the embedded one can do skips the test on the real one.
+// groups have names of their own, and a test that kills it must not run in parallel with others.
+// What only the embedded one can do skips the test on the real one.
 //
 // Nothing here sleeps to wait for something: Until asks again until the condition holds or a
 // generous time is over. A test that must not reach that time on a busy machine does not fail

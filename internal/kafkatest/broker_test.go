@@ -28,7 +28,7 @@ func readAll(topic string) []kgo.Opt {
 	}
 }
 
-// member are options of a member of a group that commits when it is told to.
+// member are options of a member of a group that commits on request.
 func member(group, topic string) []kgo.Opt {
 	return append(readAll(topic), kgo.ConsumerGroup(group), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(250*time.Millisecond))

@@ -74,7 +74,8 @@ func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (
 	return o.Offset, ok
 }
 
-// Commit sets the committed offset of a partition, as an administrator does while nobody consumes.
+// Commit sets the committed offset of a partition, as an administrator does while no member
+// consumes.
 func (b *Broker) Commit(t testing.TB, group string, o kadm.Offset) {
 	t.Helper()
 	b.admin(t, "committing for group "+group, func(ctx context.Context, a *kadm.Client) error {
@@ -140,7 +141,7 @@ func (b *Broker) members(t testing.TB, group string) (m members) {
 		}
 		g := classic[group]
 		if errors.Is(g.Err, kerr.GroupIDNotFound) {
-			return nil // nobody was in it yet
+			return nil // no member was in it yet
 		}
 		m = members{g.State, len(g.Members), g.AssignedPartitions()}
 		return g.Err

@@ -44,7 +44,7 @@ func (b *Broker) Revive(t testing.TB) {
 	Until(t, "the broker's old ports", func() bool {
 		cluster, err := kfake.NewCluster(o...)
 		if err != nil {
-			return false // somebody has the port for a moment
+			return false // another process has the port for a moment
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()

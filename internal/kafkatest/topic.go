@@ -54,7 +54,7 @@ func (b *Broker) RecreateTopic(t testing.TB, topic string, partitions int32, con
 	b.CreateNamed(t, topic, partitions, configs)
 }
 
-// TopicID is the id that tells a topic from others of its name.
+// TopicID is the id that distinguishes a topic from others of its name.
 func (b *Broker) TopicID(t testing.TB, topic string) [16]byte {
 	t.Helper()
 	d := b.detail(t, topic)

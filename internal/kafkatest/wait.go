@@ -39,7 +39,8 @@ func within(d time.Duration, condition func() bool) bool {
 
 // NoGoroutines fails the test if goroutines whose stacks mention one of the parts are left when it
 // has ended and everything that was registered later is cleaned up: call it first. A part is a
-// piece of a package path or of a function's name. Other tests must not run beside this one.
+// piece of a package path or of a function's name. Other tests must not run in parallel with this
+// one.
 func NoGoroutines(t testing.TB, parts ...string) {
 	t.Helper()
 	t.Cleanup(func() {

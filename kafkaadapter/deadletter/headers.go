@@ -133,7 +133,7 @@ func (l *letter) springHeaders() []kgo.RecordHeader {
 }
 
 // connectHeaders are the names of Connect's DeadLetterQueueReporter; all values are text. A
-// consumer has no connector and no task: the group and the partition stand for them.
+// consumer has no connector and no task: the group and the partition take their place.
 func (l *letter) connectHeaders() []kgo.RecordHeader {
 	const prefix = "__connect.errors."
 	var h headerList
@@ -150,7 +150,7 @@ func (l *letter) connectHeaders() []kgo.RecordHeader {
 	return h
 }
 
-// The exception's type and text stand there even if there was no error: tools expect them.
+// The exception's type and text are set even if there was no error: tools expect them.
 func (l *letter) exceptionType() string {
 	if l.ErrorType == "" {
 		return string(l.Reason)

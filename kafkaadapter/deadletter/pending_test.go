@@ -72,7 +72,7 @@ func TestPendingEncodingIsGolden(t *testing.T) {
 	}
 }
 
-// A letter that cannot be read again would stop its partition for ever.
+// A letter that cannot be read again would stop its partition forever.
 func TestEveryLetterIsReadAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 40))

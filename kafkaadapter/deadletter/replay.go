@@ -17,7 +17,7 @@ import (
 // A Replay is a dead letter that was sent back to be handled: its event and the generation of its
 // claim.
 //
-// It is read from headers, and whoever may write to the topic can make headers up; stream
+// It is read from headers, and anyone who may write to the topic can forge headers; stream
 // processors also copy them to records of their own. So the adapter judges a record under a
 // replay's event only if Issuer.Replay accepts it, which needs a seal by the store's secret. Any
 // other record is judged by its own id and time, as if the headers were absent.
@@ -27,8 +27,8 @@ import (
 //   - no event is skipped, because no other event's id or position can be put under the seal;
 //   - the record that carries them is not skipped because of them either.
 //
-// Whoever can read dead letters can copy a sealed set of headers. On a record without an id of its
-// own, or with the same id, that makes the record the replay, whatever else it contains: it is
+// Anyone who can read dead letters can copy a sealed set of headers. On a record without an id of
+// its own, or with the same id, that makes the record the replay, whatever else it contains: it is
 // handled for the dead-lettered event, once, and the true replay is a duplicate then. The engine
 // reopens a claim only if it is dead-lettered in that generation, and reopening ends the
 // generation. Replaying a letter is just this, so the right to read the dead letters and to write

@@ -14,8 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// judge tells what the engine says to r, as a consumer of the group billing asks it. A record that
-// is claimed is put aside as a dead letter if bury, and the letter is returned.
+// judge returns the engine's answer for r, as a consumer of the group billing asks it. A record
+// that is claimed is put aside as a dead letter if bury, and the letter is returned.
 func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bury bool) (verdict engine.Verdict, reopened bool, dead *kgo.Record) {
 	t.Helper()
 	own, err := o.Of(r, aTopicID)
@@ -95,8 +95,8 @@ func TestReplayIsHandledOnceForTheEventThatItWas(t *testing.T) {
 	}
 }
 
-// Somebody who knows everything but the secret cannot take the place of a record that is still to
-// come.
+// An attacker who knows everything but the secret cannot take the place of a record that is still
+// to come.
 func TestMadeUpReplayTakesNobodysPlace(t *testing.T) {
 	eng := openEngine(t)
 	next := aRecord()

@@ -13,7 +13,7 @@ import "encoding/binary"
 //	00 04 | len(topic) uvarint | topic | one of the first three    with Rules.PerTopic
 //
 // So no two of these are equal unless all their parts are: a reader sees where each part ends. They
-// are in stores for ever; a change is a new number.
+// are in stores forever; a change is a new number.
 const (
 	idMark       = 0x00
 	idPlain      = 0x01

@@ -48,7 +48,7 @@ func allDigits(b []byte) bool {
 	return len(b) > 0
 }
 
-// inYears reports whether a week can be told for at.
+// inYears reports whether at has a week.
 func inYears(at time.Time) bool {
 	_, err := weekbucket.Of(at)
 	return err == nil

@@ -5,7 +5,7 @@ import "strconv"
 // An IDRule says where an event's id was found. Its zero value means nothing.
 type IDRule uint8
 
-// The rules, in the order of Rules. Their values are in stored dead letters for ever.
+// The rules, in the order of Rules. Their values are in stored dead letters forever.
 const (
 	_                       IDRule = iota
 	IDHeader                       // the value of a header
@@ -15,12 +15,12 @@ const (
 	IDPosition                     // the record's position: topic id, partition, offset
 )
 
-// IDRules lists all rules in the order of their values, for those who label or count them.
+// IDRules lists all rules in the order of their values, for labels and counters.
 var IDRules = [...]IDRule{IDHeader, IDCloudEvents, IDCloudEventsStructured, IDPayload, IDPosition}
 
 const idRuleCount = len(IDRules) + 1 // for tables that a rule, or none, is an index of
 
-// String returns the rule's name in snake case, as it stands in metrics and dead letters.
+// String returns the rule's name in snake case, as it is used in metrics and dead letters.
 func (r IDRule) String() string {
 	switch r {
 	case IDHeader:
@@ -40,7 +40,7 @@ func (r IDRule) String() string {
 // A TimeRule says where an event's time was found. Its zero value means nothing.
 type TimeRule uint8
 
-// The rules, in the order of Rules. Their values are in stored dead letters for ever.
+// The rules, in the order of Rules. Their values are in stored dead letters forever.
 const (
 	_               TimeRule = iota
 	TimePayload              // Rules.Payload
@@ -51,12 +51,12 @@ const (
 	TimeRecord               // the record's timestamp, set by the producer's client or by the broker
 )
 
-// TimeRules lists all rules in the order of their values, for those who label or count them.
+// TimeRules lists all rules in the order of their values, for labels and counters.
 var TimeRules = [...]TimeRule{TimePayload, TimeCloudEvents, TimeHeader, TimeUUIDv7, TimeULID, TimeRecord}
 
 const timeRuleCount = len(TimeRules) + 1
 
-// String returns the rule's name in snake case, as it stands in metrics and dead letters.
+// String returns the rule's name in snake case, as it is used in metrics and dead letters.
 func (r TimeRule) String() string {
 	switch r {
 	case TimePayload:

@@ -63,7 +63,8 @@ var (
 // A time that cannot be read, or lies outside the years 1 to 9999, is passed over for the next
 // rule, and that is counted. Refusing the record would keep an event from its handler for a flaw
 // that does it no harm. A wrong time never makes an event a duplicate: ids decide that. It can only
-// place the event in another week than a later, mended delivery of it, which is then handled again.
+// place the event in another week than a later, corrected delivery of it, which is then handled
+// again.
 //
 // A ULID is 26 characters, not all of them digits; a UUIDv7 is the form with hyphens. Their times
 // count from the year 2000 to 2099, and not if they are more than two days after the record's

@@ -1,4 +1,4 @@
-// Package seen tells a consumer that polls franz-go by itself which records were seen before.
+// Package seen tells a consumer with its own franz-go loop which records were seen before.
 //
 //	filter, err := seen.New(eng, seen.Options{Scope: "alerts"})
 //	for {
@@ -26,7 +26,7 @@
 //
 // Offsets are the client's, and nothing ties them to the claims. Commit an offset after Unseen has
 // returned its record: an offset that is committed before, and a crash between the two, leaves out
-// records that nobody has handled. So commit by hand (kgo.DisableAutoCommit), in the order of the
+// records that were not handled. So commit by hand (kgo.DisableAutoCommit), in the order of the
 // loop above.
 //
 // Claims belong to the process's store. A partition that moves to a consumer with another store is
@@ -62,9 +62,9 @@ type Options struct {
 	// Window is how long a claim lasts, from its first sighting. 0 = as long as its week is kept.
 	Window time.Duration
 
-	// Reject is told of records that cannot be judged: without a usable id or time, which an error
-	// of Identify.Payload counts as, too old or too new. Unseen leaves them out then. nil: Unseen
-	// returns an error for them.
+	// Reject is called with records that cannot be judged: without a usable id or time, which an
+	// error of Identify.Payload counts as, too old or too new. Unseen leaves them out then. nil:
+	// Unseen returns an error for them.
 	Reject func(Claim)
 }
 

@@ -281,7 +281,7 @@ func TestWhatWasReturnedIsNotReturnedAgainAfterAPowerCut(t *testing.T) {
 	if len(after) < 4 {
 		t.Fatalf("%d power cuts", len(after))
 	}
-	for _, cut := range after { // the process died before Unseen returned: all of it is new, or was claimed for nobody
+	for _, cut := range after { // the process died before Unseen returned: all of it is new, or was claimed and not returned
 		records, err := filter(t, open(t, cut), seen.Options{}).Unseen(ctx, fetch("a", "b"))
 		if err != nil || len(records) == 1 {
 			t.Errorf("%d records, %v", len(records), err)

@@ -15,8 +15,8 @@ import (
 // write to. It creates a missing one, with mode 0700 and durably. A symbolic link and a
 // world-writable directory are refused with storage.ErrForeign.
 //
-// It looks at filepath.Clean(dir), because "link/" and "link/." are the directory behind the link
-// to the file system: that is the path for the caller to go on with.
+// It looks at filepath.Clean(dir), because "link/" and "link/." are the directory that the link
+// names to the file system: that is the path for the caller to continue with.
 func PrepareDir(dir string) error {
 	if dir == "" {
 		return errors.New("hapax: the store's directory has no name")

@@ -19,8 +19,8 @@ import (
 //	| 8        | 4         | 1    | 16   | 8           | 8      | 4      |
 //	+----------+-----------+------+------+-------------+--------+--------+
 //
-// Numbers are big endian. Whatever later formats add stands between seed and checksum: magic,
-// format and a checksum at the end stay where they are for ever, so that an older build can tell a
+// Numbers are big endian. Whatever later formats add is between seed and checksum: magic, format
+// and a checksum at the end stay where they are forever, so that an older build can distinguish a
 // newer store from a damaged one.
 const IdentityName = "HAPAX"
 
@@ -35,7 +35,7 @@ const (
 	identitySize = 8 + 4 + 1 + 16 + 8 + 8
 )
 
-// A Kind says which store wrote a directory. Its values are on disk for ever.
+// A Kind says which store wrote a directory. Its values are on disk forever.
 type Kind byte
 
 // The stores that there are.
@@ -124,7 +124,7 @@ func decodeIdentity(b []byte, kind Kind) (storage.Identity, error) {
 	switch {
 	case got != kind && len(body) == identitySize && format > 0 && format <= got.Format():
 		return storage.Identity{}, foreign
-	case format > kind.Format(): // what stands behind it may mean anything
+	case format > kind.Format(): // what follows it may mean anything
 		return storage.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", storage.ErrNewerFormat, format, kind.Format())
 	case format == 0 || len(body) != identitySize:
 		return storage.Identity{}, fmt.Errorf("%w: format %d with %d bytes", storage.ErrDamaged, format, len(body))

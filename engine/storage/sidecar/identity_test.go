@@ -19,7 +19,7 @@ var someIdentity = storage.Identity{
 	Seed:        0x2122232425262728,
 }
 
-// The golden identities are for ever: an identity file that this build cannot read any more is a
+// The golden identities are forever: an identity file that this build cannot read any more is a
 // store lost. The last of a kind is what this build writes.
 var goldenIdentities = []struct {
 	kind  Kind

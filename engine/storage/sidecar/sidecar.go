@@ -1,4 +1,4 @@
-// Package sidecar keeps the small files beside a store's data: its identity, the record of a clean
+// Package sidecar keeps the small files next to a store's data: its identity, the record of a clean
 // close, snapshots. It knows how a file is replaced so that a crash leaves the old or the new one,
 // and how a store's identity is written; both stores use it.
 package sidecar
@@ -65,7 +65,7 @@ var errChecksum = errors.New("checksum mismatch")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Seal appends the CRC-32C of b, so that Unseal can tell whether the bytes are whole.
+// Seal appends the CRC-32C of b, so that Unseal can detect whether the bytes are whole.
 func Seal(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
