@@ -87,6 +87,18 @@ func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 // transaction is over by time.
 func InLane(m *LaneMember) UpdateOption { return func(c *updateConfig) { c.member = m } }
 
+// TakesTurns reports whether the member has met another one lately, so that its next transaction
+// waits for its turn if others are before it. What the caller can prepare without the transaction
+// is then best done before Update: in the turn, others wait for it.
+func (m *LaneMember) TakesTurns() bool {
+	if m == nil {
+		return false
+	}
+	m.lane.mu.Lock()
+	defer m.lane.mu.Unlock()
+	return m.score > 0
+}
+
 // await waits for a turn if the member takes turns, and does not have or await one already.
 func (m *LaneMember) await(ctx context.Context, e *Engine) (*turn, error) {
 	t := m.join()

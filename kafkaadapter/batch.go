@@ -23,8 +23,6 @@ type batch struct {
 	tx    *engine.Tx
 	began time.Time
 
-	touched byte // keeps touch from being left out
-
 	done   int // records of the prefix that commits
 	next   int64
 	epoch  int32
@@ -71,9 +69,11 @@ func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
 	if err := b.p.fence.check(b.tx); err != nil {
 		return err
 	}
-	b.touched = touch(recs)
+	if len(b.p.early.all) == 0 {
+		b.p.touched += touch(recs)
+	}
 	var err error
-	if b.inParts(len(recs)) {
+	if b.p.inParts(len(recs)) {
 		err = b.judgeInParts(recs)
 	} else {
 		err = b.judgeInOrder(recs)

@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"errors"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -34,8 +35,10 @@ func (b *batch) look(recs []*kgo.Record) error {
 		if *s = (sighting{}); isControl(rec) || rec.Offset < b.next {
 			continue
 		}
-		s.Record = p.newRecord(rec)
-		if s.err = b.identify(s); s.err == nil && !s.replayed {
+		if !p.early.take(rec, s) {
+			*s = p.sight(rec)
+		}
+		if s.err == nil && !s.replayed {
 			p.events = append(p.events, s.Event)
 		}
 	}
@@ -45,11 +48,63 @@ func (b *batch) look(recs []*kgo.Record) error {
 	return b.tx.Prefetch(p.events)
 }
 
+// lookEarly identifies the records of the next batch before its transaction begins, if that is
+// likely to wait for its turn in the lane: what is done before the turn holds nobody up.
+func (p *partition) lookEarly(recs []*kgo.Record) {
+	p.early.reset(&p.lookout)
+	if !p.lane.TakesTurns() || len(recs) == 1 || p.inParts(len(recs)) {
+		return
+	}
+	p.touched += touch(recs)
+	began := time.Now()
+	for i, rec := range recs {
+		if i%lookAhead == 0 && (p.isEnding() || time.Since(began) > p.c.opt.Batching.BatchTime) {
+			return
+		}
+		if isControl(rec) || rec.Offset < p.next {
+			continue
+		}
+		s := p.sight(rec)
+		p.early.all = append(p.early.all, s)
+		if isTransient(s.err) { // the batch ends there
+			return
+		}
+	}
+}
+
+// earlySightings are records that were identified before the transaction of their batch, in the
+// order of offsets.
+type earlySightings struct {
+	all  []sighting
+	next int // those before it were taken
+}
+
+// take moves the sighting of a record to s, if it is the next one.
+func (e *earlySightings) take(rec *kgo.Record, s *sighting) bool {
+	if e.next == len(e.all) || e.all[e.next].Record.Record != rec {
+		return false
+	}
+	*s, e.all[e.next] = e.all[e.next], sighting{}
+	e.next++
+	return true
+}
+
+// reset gives back what was not taken.
+func (e *earlySightings) reset(p *lookout) {
+	for i := range e.all[e.next:] {
+		p.spareRecord(e.all[e.next+i].Record)
+	}
+	clear(e.all)
+	e.all, e.next = e.all[:0], 0
+}
+
 // A lookout holds the records that are identified ahead of the one that is judged.
 type lookout struct {
-	ahead  [lookAhead]sighting
-	events []engine.Event // of those ahead
-	spare  []*Record      // see newRecord
+	early   earlySightings // see lookEarly
+	touched byte           // keeps touch from being left out
+	ahead   [lookAhead]sighting
+	events  []engine.Event // of those ahead
+	spare   []*Record      // see newRecord
 }
 
 // newRecord returns a record to be judged. They are made a few at a time.
@@ -74,17 +129,24 @@ func (p *lookout) spareRecord(r *Record) {
 	}
 }
 
+// sight identifies a record.
+func (p *partition) sight(rec *kgo.Record) sighting {
+	s := sighting{Record: p.newRecord(rec)}
+	s.err = p.identify(&s)
+	return s
+}
+
 // identify finds the event of a record: for the replay of a dead letter, the one it was; otherwise
 // by the chain.
-func (b *batch) identify(s *sighting) error {
-	r, route := s.Record, b.p.route
+func (p *partition) identify(s *sighting) error {
+	r, route := s.Record, p.route
 	r.Event.Scope, r.Event.Window = route.Scope, route.Window
 	r.Event.Origin = engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
-	id, err := route.Identify.Of(r.Record, b.p.topicID)
+	id, err := route.Identify.Of(r.Record, p.topicID)
 	if err != nil && !errors.Is(err, identify.ErrNoID) {
 		return err
 	}
-	if rep, ok := b.p.issuer.Replay(r.Record, id); ok {
+	if rep, ok := p.issuer.Replay(r.Record, id); ok {
 		r.replay, id, err = rep, rep.Event, nil
 		s.generation, s.replayed = rep.Generation, true
 	}

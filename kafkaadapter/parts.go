@@ -32,8 +32,8 @@ type partTask struct {
 }
 
 // inParts reports whether n records are judged side by side. After an unclean stop n is 1.
-func (b *batch) inParts(n int) bool {
-	return n > 1 && b.p.route.Concurrency.Handlers > 1 && b.p.route.transactional()
+func (p *partition) inParts(n int) bool {
+	return n > 1 && p.route.Concurrency.Handlers > 1 && p.route.transactional()
 }
 
 // judgeInParts judges records side by side until all are done, or the batch has to end before one
@@ -97,8 +97,7 @@ func (r *partRun) identify(task int) {
 
 func (r *partRun) sight(task int) {
 	t := &r.tasks[task]
-	t.sighting = sighting{Record: r.b.p.newRecord(r.recs[task])}
-	t.err = r.b.identify(&t.sighting)
+	t.sighting = r.b.p.sight(r.recs[task])
 }
 
 // start begins the part of a record, and judges it there in a goroutine.

@@ -161,8 +161,7 @@ func (p *partition) unclaimed(n int) (*batch, error) {
 	var stop error
 	for _, rec := range p.taken[:n] {
 		if rec.Offset >= b.next && !isControl(rec) {
-			s := sighting{Record: p.newRecord(rec)}
-			s.err = b.identify(&s)
+			s := p.sight(rec)
 			cannotPass := errors.Is(s.err, identify.ErrNoTopicID) || isTransient(s.err)
 			switch {
 			case !cannotPass && s.err != nil && p.route.Undecodable != Reject && rec.Offset < p.inStore: // its dead letter is there

@@ -296,6 +296,7 @@ func (p *partition) commitBatch(n int) (*batch, error) {
 		peek = recs[n]
 	}
 	var b *batch
+	p.lookEarly(recs[:n])
 	began := time.Now()
 	defer p.under(began)()
 	f := &p.fence

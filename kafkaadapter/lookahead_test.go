@@ -1,0 +1,184 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+// A lone partition has an engine and no broker. Its steps are "identify N" and "handle N".
+type lonePartition struct {
+	*partition
+	eng      *engine.Engine
+	steps    []string
+	identify func(offset int64) error               // nil for no error
+	handle   func(tx *engine.Tx, rec *Record) error // nil for nothing
+	handled  map[int64][]*Record                    // by offset, in each run
+}
+
+func newLonePartition(t *testing.T) *lonePartition {
+	l := &lonePartition{eng: openMem(t, storetest.NewMem(storage.Identity{}), engine.Options{}), handled: make(map[int64][]*Record)}
+	route := Route{Topics: []string{"t"}, Scope: "s", DeadLetters: &deadletter.Options{}}
+	route.Identify.Payload = func(rec *kgo.Record) ([]byte, time.Time, error) {
+		l.steps = append(l.steps, fmt.Sprint("identify ", rec.Offset))
+		if l.identify != nil {
+			if err := l.identify(rec.Offset); err != nil {
+				return nil, time.Time{}, err
+			}
+		}
+		return rec.Key, time.Time{}, nil
+	}
+	route.Mode = Transactional{MaxAttempts: 3, Handle: func(_ context.Context, tx *engine.Tx, rec *Record) error {
+		l.steps = append(l.steps, fmt.Sprint("handle ", rec.Offset))
+		l.handled[rec.Offset] = append(l.handled[rec.Offset], rec)
+		if l.handle != nil {
+			return l.handle(tx, rec)
+		}
+		return nil
+	}}
+	c, err := New(l.eng, Options{Group: "g", Routes: []Route{route}, Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.partition = newPartition(c.assign, topicPartition{"t", 0}, nil, 0)
+	t.Cleanup(func() { l.cancel(nil) })
+	v := &view{topic: "t", end: math.MaxInt64}
+	err = l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.occupy(tx, v, beginning{epoch: -1}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// meet makes the partition one that takes turns.
+func (l *lonePartition) meet(t *testing.T) {
+	t.Helper()
+	err := l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.overtake(tx) }, engine.InLane(l.lane))
+	if !errors.Is(err, engine.ErrConflict) || !l.lane.TakesTurns() {
+		t.Fatalf("the transaction was to meet another one: %v", err)
+	}
+}
+
+// overtake reads a key that another transaction then writes.
+func (l *lonePartition) overtake(tx *engine.Tx) error {
+	key := []byte("hot")
+	if _, _, err := tx.Get(key); err != nil {
+		return err
+	}
+	err := l.eng.Update(context.Background(), func(tx *engine.Tx) error { return tx.Put(key, nil) })
+	_, _, again := tx.Get(key)
+	return errors.Join(err, again)
+}
+
+// records have the given keys, which are the ids of their events, from offset 0 on.
+func recordsOf(ids ...string) []*kgo.Record {
+	recs := make([]*kgo.Record, len(ids))
+	for i, id := range ids {
+		recs[i] = &kgo.Record{Topic: "t", Offset: int64(i), Key: []byte(id), Timestamp: time.Now()}
+	}
+	return recs
+}
+
+func (l *lonePartition) commit(t *testing.T, recs []*kgo.Record) *batch {
+	t.Helper()
+	l.taken, l.pause = recs, l.newPause()
+	b, err := l.commitBatch(len(recs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// identifiedFirst is how many records were identified before the first one was handled.
+func (l *lonePartition) identifiedFirst() int {
+	return slices.IndexFunc(l.steps, func(s string) bool { return strings.HasPrefix(s, "handle") })
+}
+
+func TestRecordsAreIdentifiedBeforeTheTurn(t *testing.T) {
+	ids := numbered("e", 3*lookAhead)
+	ids[lookAhead+5] = ids[2]
+	for _, meets := range []bool{false, true} {
+		l := newLonePartition(t)
+		want := lookAhead
+		if meets {
+			l.meet(t)
+			want = len(ids)
+		}
+		recs := recordsOf(ids...)
+		if b := l.commit(t, recs); b.done != len(recs) || l.next != int64(len(recs)) {
+			t.Errorf("meets=%t: %d of %d records are done, the next offset is %d", meets, b.done, len(recs), l.next)
+		}
+		if got := l.identifiedFirst(); got != want {
+			t.Errorf("meets=%t: %d records were identified before the first was handled, want %d", meets, got, want)
+		}
+		if n := len(l.handled); n != len(recs)-1 || len(l.handled[lookAhead+5]) > 0 {
+			t.Errorf("meets=%t: %d of %d records were handled", meets, n, len(recs))
+		}
+		if n := len(l.steps); n != 2*len(recs)-1 {
+			t.Errorf("meets=%t: there were %d steps: a record is identified once", meets, n)
+		}
+	}
+}
+
+// A handler may keep its record: after a conflict it gets another one.
+func TestRecordsIdentifiedEarlyAreNotGivenTwice(t *testing.T) {
+	l := newLonePartition(t)
+	l.meet(t)
+	runs := 0
+	l.handle = func(tx *engine.Tx, rec *Record) error {
+		rec.Event.ID = nil
+		if runs++; rec.Offset == 2 && len(l.handled[2]) == 1 {
+			return l.overtake(tx)
+		}
+		return nil
+	}
+	const n = 2 * lookAhead
+	if b := l.commit(t, recordsOf(numbered("e", n)...)); b.done != n {
+		t.Fatalf("%d of %d records are done", b.done, n)
+	}
+	for offset := range int64(n) {
+		want := 1
+		if offset <= 2 {
+			want = 2
+		}
+		got := l.handled[offset]
+		if len(got) != want || want == 2 && got[0] == got[1] || got[0].Offset != offset {
+			t.Errorf("record %d was given to the handler as %p, want %d records", offset, got, want)
+		}
+	}
+}
+
+func TestATransientErrorEndsIdentifyingEarly(t *testing.T) {
+	l := newLonePartition(t)
+	l.meet(t)
+	const bad = lookAhead + 2
+	l.identify = func(offset int64) error {
+		if offset == bad {
+			return Transient(errHandler)
+		}
+		return nil
+	}
+	recs := recordsOf(numbered("e", 3*lookAhead)...)
+	if b := l.commit(t, recs); b.done != bad || b.transient == nil {
+		t.Fatalf("%d records are done, transient %v", b.done, b.transient)
+	}
+	if first := l.identifiedFirst(); first != bad+1 || slices.Contains(l.steps, fmt.Sprint("identify ", 2*lookAhead)) {
+		t.Errorf("%d records were identified first, though not the one at %d can be identified at present", first, bad)
+	}
+	l.identify = nil
+	if b := l.commit(t, recs[bad:]); b.done != len(recs)-bad || l.next != int64(len(recs)) {
+		t.Errorf("%d of %d records are done afterwards, the next offset is %d", b.done, len(recs)-bad, l.next)
+	}
+}
