@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -166,10 +167,30 @@ func (a *assigner) lost(lost map[string][]int32) {
 	a.drain(all, 0)
 }
 
-// drain ends assignments: their goroutines finish the batch that runs, and their offsets are
-// committed to Kafka, all within the timeout. After it returned nothing of them commits to the
-// store. It returns how many were cut off.
+// drain ends assignments that were taken away: their goroutines finish the batch that runs, and
+// their offsets are committed to Kafka, all within the timeout. After it returned nothing of them
+// commits to the store. It returns how many were cut off.
 func (a *assigner) drain(all []*partition, timeout time.Duration) int {
+	began := time.Now()
+	cut := a.finish(all, timeout)
+	a.commitLast(all, began, timeout)
+	return cut
+}
+
+// drainAtEnd is drain for all partitions when Run ends. They stay assigned until they have ended:
+// the group may take one away meanwhile, and the callback waits for it, too.
+func (a *assigner) drainAtEnd(timeout time.Duration) (all []*partition, cut int) {
+	began := time.Now()
+	all = a.parts.all()
+	cut = a.finish(all, timeout)
+	kept := slices.DeleteFunc(slices.Clone(all), func(p *partition) bool { return !a.parts.isAssigned(p) })
+	a.commitLast(kept, began, timeout)
+	a.parts.remove(all)
+	return all, cut
+}
+
+// finish is drain without the commit to Kafka. A second call for a partition may be under way.
+func (a *assigner) finish(all []*partition, timeout time.Duration) int {
 	var cut atomic.Int64
 	var wg sync.WaitGroup
 	for _, p := range all {
@@ -186,10 +207,14 @@ func (a *assigner) drain(all []*partition, timeout time.Duration) int {
 			}
 		})
 	}
-	began := time.Now()
 	wg.Wait()
+	return int(cut.Load())
+}
+
+// commitLast commits the offsets of assignments that have ended to Kafka, within what is left of
+// the timeout.
+func (a *assigner) commitLast(all []*partition, began time.Time, timeout time.Duration) {
 	if timeout > 0 {
 		_ = a.commits.commit(context.Background(), all, min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
 	}
-	return int(cut.Load())
 }

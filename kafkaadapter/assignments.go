@@ -57,6 +57,17 @@ func (a *assignments) take(lost map[string][]int32) (taken []*partition) {
 	return taken
 }
 
+// remove removes assignments, unless others have replaced them.
+func (a *assignments) remove(all []*partition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range all {
+		if a.parts[p.tp()] == p {
+			delete(a.parts, p.tp())
+		}
+	}
+}
+
 func (a *assignments) takeAll() (taken []*partition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

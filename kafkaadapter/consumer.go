@@ -151,8 +151,7 @@ func (c *Consumer) lookForTopics(ctx context.Context) {
 func (c *Consumer) shutdown() error {
 	c.assign.closing.Store(true)
 	c.client.AllowRebalance()
-	all := c.parts.takeAll()
-	cut := c.assign.drain(all, c.opt.Timeouts.Shutdown)
+	all, cut := c.assign.drainAtEnd(c.opt.Timeouts.Shutdown)
 	if c.opt.Membership.isPinned() {
 		c.assign.callRevoked(all)
 	} else {

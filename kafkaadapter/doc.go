@@ -132,8 +132,9 @@
 // client cannot read (unreadable), records that the client has skipped (gap), another error of a
 // fetch (fetch_error). Also reported, while it is tried again, is a partition that gets no answer
 // for Timeouts.Silence (silent), and one whose offset cannot be committed to the group for that
-// time (unsigned). One that another consumer of the same store has taken (fenced), which happens if
-// two are pinned to it, is not read until Run is called anew.
+// time (unsigned). One that another consumer of the same store has taken (fenced) is taken over
+// again after a heartbeat, if the group has not taken it away by then; if two are pinned to it, the
+// earlier one does not read it until Run is called anew.
 //
 // # Dead letters
 //

@@ -253,19 +253,50 @@ func TestNothingCommitsAfterARevoke(t *testing.T) {
 	}
 }
 
-// Another owner in the store is enough: nobody has to tell this member.
-func TestPartitionOfAnotherOwnerIsLeftAlone(t *testing.T) {
+// The group may take a partition away while Run ends and waits for its handler. After the callback
+// returned nothing of it commits then, either.
+func TestNothingCommitsAfterARevokeWhileRunEnds(t *testing.T) {
+	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
+		"revoked": func(c *Consumer, lost map[string][]int32) { c.assign.revoked(lost) },
+		"lost":    func(c *Consumer, lost map[string][]int32) { c.assign.lost(lost) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			mode, began, release, verdict := r.stuck("b")
+			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Minute })
+			r.send(t, 0, "a", "b")
+			<-began
+			p := m.parts.get(topicPartition{r.topic, 0})
+			m.cancel()
+			<-p.ending.Done()
+			give(m.Consumer, map[string][]int32{r.topic: {0}})
+			before := r.stored(t, 0)
+			close(release)
+			<-verdict
+			<-m.done
+			if now := r.stored(t, 0); now != before || r.get(t, []byte("zombie")) != nil {
+				t.Errorf("the store went from %d to %d", before, now)
+			}
+		})
+	}
+}
+
+// Another owner in the store is enough to stop a member. If the group still gives it the partition
+// after a heartbeat, the other owner was one that had lost it.
+func TestFencedMemberTakesItsPartitionOverAgain(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 1)
 	r.died(t, 0) // whoever it was, it is the owner now
 	r.send(t, 0, "b")
-	kafkatest.Until(t, "the fence", func() bool { return m.metric(t, "fenced_total") == 1 })
-	if n := r.stored(t, 0); n != 1 || r.effects(t, "b") != 0 {
-		t.Errorf("the store is at %d", n)
+	if e := m.stoppedOne(t); !errors.Is(e, ErrFenced) || e.Reason != "fenced" {
+		t.Errorf("stopped: %v", e)
 	}
+	r.untilStored(t, 0, 2)
+	kafkatest.Until(t, "the partition to be read", func() bool { return len(m.Stopped()) == 0 })
 	m.stop(t)
+	r.checkOnce(t, "a", "b")
 }
 
 func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {

@@ -184,8 +184,10 @@ func (p *partition) work() state {
 // beforeBatch makes the pause that is due, and returns the state to go to if no batch is to be
 // made.
 func (p *partition) beforeBatch() state {
+	d := p.resting
+	p.resting = 0
 	switch {
-	case p.isEnding() || !p.rest():
+	case p.isEnding() || d > 0 && !p.wait(d):
 		return ended
 	case p.isPaused():
 		return paused
@@ -242,13 +244,6 @@ func (p *partition) restAfter(b *batch) time.Duration {
 	return 0
 }
 
-// rest makes the pause after the last batch; it returns false if the assignment ends.
-func (p *partition) rest() bool {
-	d := p.resting
-	p.resting = 0
-	return d == 0 || p.wait(d)
-}
-
 // isTriedAgain reports whether the record after the batch has failed and is handled once more. If
 // not, there is nothing to wait for before it becomes a dead letter.
 func (p *partition) isTriedAgain(b *batch) bool {
@@ -262,9 +257,7 @@ func (p *partition) failed(err error) state {
 	case errors.Is(err, ErrFenced):
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 		p.log.Warn("a batch was dropped: the partition has another owner by now")
-		if p.all.isAssigned(p) {
-			p.report("fenced", err, time.Time{})
-		}
+		return p.fencedOff(err)
 	case isEnd(err):
 	case errors.Is(err, identify.ErrNoTopicID):
 		return p.stopBefore("undecodable", err)
@@ -276,6 +269,27 @@ func (p *partition) failed(err error) state {
 		p.c.fail(err)
 	}
 	return ended
+}
+
+// fencedOff says what follows when another consumer has become the owner in the store. Of two
+// members of a group one has lost the partition and may not know it yet, and it may have come last
+// to the store. It knows after a heartbeat: the other one takes the partition over again then.
+// Between two that are pinned to the partition nobody decides, and the later one keeps it.
+func (p *partition) fencedOff(err error) state {
+	switch {
+	case p.isEnding() || !p.all.isAssigned(p):
+		return ended
+	case p.c.opt.Membership.isPinned():
+		p.report("fenced", err, time.Time{})
+		return ended
+	}
+	p.all.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(p.only()) })
+	p.queue.close()
+	p.taken, p.pending, p.fence.marked = nil, nil, false // the other owner may have changed what is in the store
+	heartbeat, _ := p.c.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
+	p.retry, p.retryIn = lookingUp, max(heartbeat, p.retries.NextBackOff())
+	p.report("fenced", err, time.Now().Add(p.retryIn))
+	return stopped
 }
 
 // stopBefore stops the partition for the assignment before a record that it cannot pass.

@@ -124,9 +124,11 @@ func (a *audit) readCounts() error {
 	return err
 }
 
+// hostKind is the first byte of the keys under which the engine keeps those of the host.
+const hostKind = 'h'
+
 // scan reads the numbers that handlers have put under keys with a prefix.
 func (a *audit) scan(prefix string, fn func(name string, n int64) error) error {
-	const hostKind = 'h' // the first byte of the keys under which the engine keeps those of the host
 	whole := append([]byte{hostKind}, prefix...)
 	return a.store.ScanState(storage.Span{Prefix: whole}, func(key, value []byte) error {
 		return fn(string(key[len(whole):]), number(value))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
@@ -25,6 +26,7 @@ type machine struct {
 	p      *power
 	wires  *wires
 	joined []*member // guarded by world.mu
+	store  *store
 	eng    *engine.Engine
 	after  disk     // what the cut has left
 	faults *trouble // of the brokers; nil: none
@@ -83,13 +85,13 @@ func (m *machine) run(end ending) moment {
 		inner = w.mutate(inner)
 	}
 	w.promised.Store(inner.LastSeq())
-	s := &store{Store: inner, p: m.p, slow: func() time.Duration { return w.upTo(longestSync) }, promised: &w.promised, watch: m.watch}
-	m.eng, err = engine.Open(s, engine.Options{ExpectedPerWeek: 1 << 8, RecentClaims: 1 << 6})
+	m.store = &store{Store: inner, p: m.p, slow: func() time.Duration { return w.upTo(longestSync) }, promised: &w.promised, watch: m.watch}
+	m.eng, err = engine.Open(m.store, engine.Options{ExpectedPerWeek: 1 << 8, RecentClaims: 1 << 6})
 	if err != nil {
 		if !m.p.off.Load() {
 			w.violate("opening the engine: %v", err)
 		}
-		_ = s.Close()
+		_ = m.store.Close()
 		return m.p.kind
 	}
 	m.reached = w.floor
@@ -146,19 +148,41 @@ func (m *machine) consume(end ending) moment {
 	for m.working.Load() > 0 {
 		time.Sleep(longestSync)
 	}
-	time.Sleep(longestSync) // Engine.Close waits for calls in a way that would stop the bubble's clock
+	// The goroutine of a partition that was cut off may still give it up, in a batch after others.
+	// Engine.Close waits for such calls in a way that would stop the bubble's clock.
+	time.Sleep(10 * longestSync)
 	return kind
 }
 
-// settle gives time to what follows the last batch: to handlers of AtMostOnce, too, whose offsets
-// the store has already, and which an orderly end would take back.
+// settle gives time to what follows the last batch: to dead letters that the store has and the
+// broker does not, and to handlers of AtMostOnce, whose offsets the store has already, and which an
+// orderly end would take back.
 func (m *machine) settle() {
+	for began := time.Now(); m.hasLetters(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > m.w.patience {
+			m.w.violate("after %v the store still has dead letters to publish; stopped: %v; states: %s", m.w.patience, m.stops(), m.states())
+			return
+		}
+	}
 	for quiet := 0; quiet < 10; quiet++ {
 		time.Sleep(m.w.settle / 10)
 		if m.working.Load() > 0 {
 			quiet = 0
 		}
 	}
+}
+
+// hasLetters reports whether the store has dead letters that are to be published.
+func (m *machine) hasLetters() (yes bool) {
+	const letters = string(hostKind) + kafkaadapter.KeyPrefix + "l"
+	err := m.store.ScanState(storage.Span{Prefix: []byte(letters)}, func([]byte, []byte) error {
+		yes = true
+		return nil
+	})
+	if err != nil {
+		m.w.violate("looking for dead letters: %v", err)
+	}
+	return yes
 }
 
 // drained is closed when the store has the offsets of all records, or the machine has ended. A

@@ -163,7 +163,6 @@ func (m *machine) watch(batch *storage.Batch) {
 	if w.atMostOnce {
 		return
 	}
-	const hostKind = 'h'
 	for _, s := range batch.State {
 		switch {
 		case s.Key[0] == offsetKind && s.Value != nil:

@@ -2,11 +2,14 @@ package simulation
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // wires are those of a machine.
@@ -60,7 +63,7 @@ func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, err
 		return nil, errPower
 	}
 	w.conns = append(w.conns, c)
-	return &plug{c, w}, nil
+	return &plug{Conn: c, w: w}, nil
 }
 
 // cut ends the connections.
@@ -84,7 +87,8 @@ func (w *wire) restore() {
 
 type plug struct {
 	net.Conn
-	w *wire
+	w       *wire
+	fetches atomic.Bool // its requests are for records
 }
 
 func (c *plug) Write(b []byte) (int, error) {
@@ -94,5 +98,27 @@ func (c *plug) Write(b []byte) (int, error) {
 	if c.w.muted.Load() {
 		return len(b), nil
 	}
+	if isFetch(b) {
+		c.fetches.Store(true)
+	}
 	return c.Conn.Write(b)
+}
+
+// fetchTime is how long records take to come. The client fetches again at once if one partition of
+// several answers with an error, until it has looked up the leaders, which takes time: without it
+// virtual time would not pass. Other requests may be waited for under a mutex of the client, which
+// would stop virtual time, too.
+const fetchTime = 50 * time.Microsecond
+
+func (c *plug) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.fetches.Load() {
+		time.Sleep(fetchTime)
+	}
+	return n, err
+}
+
+// isFetch reports whether a request is for records: after its length is its kind.
+func isFetch(request []byte) bool {
+	return len(request) >= 6 && kmsg.Key(binary.BigEndian.Uint16(request[4:])) == kmsg.Fetch
 }
