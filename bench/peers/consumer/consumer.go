@@ -1,0 +1,155 @@
+// Package consumer consumes one topic in several ways: a loop with a map, a database, a cache, a
+// store by hand, and Hapax. Each deduplicates by the id in the records' headers, decodes the JSON of
+// new events, and moves their amounts between accounts.
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/bench/peers/traffic"
+)
+
+// Work is what is done for each new event.
+type Work string
+
+// The kinds of work. All decode the JSON of each new event.
+const (
+	Shared    Work = "shared"    // moves money between accounts that all partitions share
+	Partition Work = "partition" // the same, with accounts for each partition alone
+	Claims    Work = "claims"    // nothing beside decoding
+)
+
+// An Order is everything that a consumer has to know; it is passed to its process as JSON.
+type Order struct {
+	Contender string
+	Work      Work
+	Brokers   []string
+	Topic     string
+	Group     string
+	Ends      []int64 // the offset after the last record of each partition
+	Accounts  int
+	Socket    string // of its server
+	Dir       string // of its store
+	Hold      bool   // it stays where it is at the end of the topic, to be killed
+}
+
+// A Result is what a consumer holds at the end of the topic.
+type Result struct {
+	// Seconds are from the first fetched record until the last one's work is as durable as the
+	// contender makes it.
+	Seconds float64
+	// Claims is the number of claimed events, and Balances the balance of each account, summed over
+	// the partitions.
+	Claims   uint64
+	Balances map[int]int64
+	// Calls counts handled events in this process.
+	Calls uint64
+}
+
+// Batch is how many records of one partition a contender handles at once, if it handles batches.
+const Batch = 2000
+
+// Run consumes the topic to its end. It reports progress as the number of records that are done.
+func Run(ctx context.Context, o Order, progress func(done uint64)) (Result, error) {
+	c, ok := find(o.Contender)
+	if !ok {
+		return Result{}, fmt.Errorf("there is no contender %q", o.Contender)
+	}
+	if c.run != nil {
+		return c.run(ctx, o, progress)
+	}
+	s, err := c.open(ctx, &o)
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := consume(ctx, &o, s, progress)
+	return r, errors.Join(err, s.close())
+}
+
+// A sink is a contender that is fed with batches.
+type sink interface {
+	// apply handles records of one partition, in order. On its return their work is as durable as
+	// the contender makes it. Unless the sink is a loop, partitions call it side by side.
+	apply(ctx context.Context, partition int32, recs []*kgo.Record) error
+	// offsets returns where to go on, by partition; nil if Kafka is to be asked.
+	offsets(ctx context.Context) ([]int64, error)
+	// state reads claims and balances back.
+	state(ctx context.Context) (Result, error)
+	close() error
+}
+
+// A payments decodes the new events of a batch and sums what they move.
+type payments struct {
+	work  Work
+	moved map[int]int64
+	calls uint64
+}
+
+func newPayments(w Work) *payments { return &payments{work: w, moved: make(map[int]int64)} }
+
+func (p *payments) add(r *kgo.Record) error {
+	pay, err := traffic.Decode(r.Value)
+	if err != nil {
+		return err
+	}
+	p.calls++
+	if p.work != Claims {
+		p.moved[pay.From] -= pay.Amount
+		p.moved[pay.To] += pay.Amount
+	}
+	return nil
+}
+
+// account is the number under which an account is kept: those of a partition alone have numbers of
+// their own.
+func (o *Order) account(partition int32, n int) int {
+	if o.Work == Partition {
+		return int(partition)*o.Accounts + n
+	}
+	return n
+}
+
+// all is how many accounts there are.
+func (o *Order) all() int {
+	switch o.Work {
+	case Shared:
+		return o.Accounts
+	case Partition:
+		return len(o.Ends) * o.Accounts
+	}
+	return 0
+}
+
+// fold sums the balances of kept accounts over the partitions.
+func (o *Order) fold(kept map[int]int64) map[int]int64 {
+	sums := make(map[int]int64)
+	for n, balance := range kept {
+		sums[n%o.Accounts] += balance
+	}
+	return sums
+}
+
+// A clock starts with the first fetched record. It is a hook of the client.
+type clock struct{ started atomic.Int64 }
+
+// OnFetchRecordBuffered implements kgo.HookFetchRecordBuffered.
+func (c *clock) OnFetchRecordBuffered(*kgo.Record) {
+	if c.started.Load() == 0 {
+		c.started.CompareAndSwap(0, time.Now().UnixNano())
+	}
+}
+
+// seconds since the first record, 0 if there was none.
+func (c *clock) seconds() float64 {
+	at := c.started.Load()
+	if at == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, at)).Seconds()
+}

@@ -1,0 +1,85 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/hapax-dev/hapax/bench/peers/servers"
+)
+
+// A Contender is one way to consume the topic.
+type Contender struct {
+	Name string
+	// Works are the kinds of work that it can do.
+	Works []Work
+	// Server makes its server, which is not started; nil: it has none.
+	Server func(ctx context.Context, o servers.Options) (*servers.Server, error)
+	// Durability says what has become durable when a batch is done, and Settings how it is set up.
+	Durability, Settings string
+
+	open func(ctx context.Context, o *Order) (sink, error)
+	run  func(ctx context.Context, o Order, progress func(uint64)) (Result, error)
+}
+
+var allWorks = []Work{Shared, Partition, Claims}
+
+func redisServer(d servers.RedisDurability) func(context.Context, servers.Options) (*servers.Server, error) {
+	return func(ctx context.Context, o servers.Options) (*servers.Server, error) { return servers.Redis(ctx, o, d) }
+}
+
+// Contenders are all of them, in the order of the tables.
+var Contenders = []Contender{
+	{
+		Name: "map", Works: allWorks, open: openMap,
+		Durability: "nothing",
+		Settings:   "one goroutine polls and handles; a Go map of 16-byte ids, a map of balances; offsets committed ten times a second",
+	},
+	{
+		Name: "redis", Works: allWorks, open: openRedis, Server: redisServer(servers.RedisNone),
+		Durability: "nothing: claims and balances are in the memory of the server",
+		Settings:   "Unix socket, a connection for each partition; SET NX EX of 2,000 ids in one pipeline, then one INCRBY for each account in a second one",
+	},
+	{
+		Name: "redis-always", Works: allWorks, open: openRedis, Server: redisServer(servers.RedisAlways),
+		Durability: "each answer is synced to the append-only file (appendfsync always); claims before balances",
+		Settings:   "as redis",
+	},
+	{
+		Name: "redis-script", Works: allWorks, open: openRedisScript, Server: redisServer(servers.RedisNone),
+		Durability: "nothing: claims and balances are in the memory of the server, and change together",
+		Settings:   "Unix socket, a connection for each partition; one Lua script claims 2,000 ids and adds to the balances",
+	},
+	{
+		Name: "redis-script-always", Works: allWorks, open: openRedisScript, Server: redisServer(servers.RedisAlways),
+		Durability: "claims and balances of a batch are synced together (appendfsync always)",
+		Settings:   "as redis-script",
+	},
+	{
+		Name: "postgres", Works: allWorks, open: openPostgres, Server: servers.Postgres,
+		Durability: "a synced transaction with claims, balances and offset for each 2,000 records of a partition",
+		Settings:   "Unix socket, a connection for each partition; arrays of ids in binary, INSERT ... ON CONFLICT DO NOTHING RETURNING; one upsert of summed balances, in order, so that nothing deadlocks; shared_buffers 1 GB, no checkpoint during a run",
+	},
+	{
+		Name: "pebble", Works: allWorks, open: openPebble,
+		Durability: "a synced batch with claims, balances and offset for each 2,000 records of a partition",
+		Settings:   "one lock around Get of each id, decoding, and applying the batch; the sync is waited for outside it, so that partitions share syncs; 64 MB memory tables, bloom filters of 10 bits, balances cached in memory",
+	},
+	{
+		Name: "hapax", Works: allWorks, run: runHapax,
+		Durability: "a synced transaction with claims, balances and offset for each batch of the adapter",
+		Settings:   "kafkaadapter in mode Transactional on engine/pebble, all defaults; the handler decodes, reads and writes the balances",
+	},
+	{
+		Name: "hapax-add", Works: []Work{Shared, Partition}, run: runHapaxAdd,
+		Durability: "as hapax",
+		Settings:   "as hapax; the handler adds to the balances with Tx.Add",
+	},
+}
+
+func find(name string) (Contender, bool) {
+	for _, c := range Contenders {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Contender{}, false
+}

@@ -1,0 +1,179 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/bench/peers/traffic"
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+func runHapax(ctx context.Context, o Order, progress func(uint64)) (Result, error) {
+	return (&hapax{Order: &o}).run(ctx, progress)
+}
+
+func runHapaxAdd(ctx context.Context, o Order, progress func(uint64)) (Result, error) {
+	return (&hapax{Order: &o, add: true}).run(ctx, progress)
+}
+
+// hapax is an application as the documentation shows it.
+type hapax struct {
+	*Order
+	add   bool
+	eng   *engine.Engine
+	clock clock
+	calls atomic.Uint64
+}
+
+var errAtEnd = errors.New("all is read")
+
+func (h *hapax) run(ctx context.Context, progress func(uint64)) (r Result, err error) {
+	store, err := pebble.Open(h.Dir, pebble.Options{})
+	if err != nil {
+		return r, err
+	}
+	if h.eng, err = engine.Open(store, engine.Options{}); err != nil {
+		return r, errors.Join(err, store.Close())
+	}
+	defer func() { err = errors.Join(err, h.eng.Close()) }()
+	consumer, err := kafkaadapter.New(h.eng, h.options())
+	if err != nil {
+		return r, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	seconds := make(chan float64, 1)
+	go func() { seconds <- h.watch(ctx, stop, progress) }()
+	if err := consumer.Run(ctx); err != nil {
+		return r, err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, errAtEnd) {
+		return r, cause
+	}
+	if r, err = h.state(); err == nil {
+		r.Seconds = <-seconds
+	}
+	return r, err
+}
+
+const scope = "peers"
+
+func (h *hapax) options() kafkaadapter.Options {
+	return kafkaadapter.Options{
+		Group: h.Group,
+		Routes: []kafkaadapter.Route{{
+			Topics: []string{h.Topic}, Scope: scope, DeadLetters: &deadletter.Options{},
+			Mode: kafkaadapter.Transactional{Handle: h.handle, MaxAttempts: 1 << 20},
+		}},
+		Client:     []kgo.Opt{kgo.SeedBrokers(h.Brokers...), kgo.WithHooks(&h.clock)},
+		Membership: kafkaadapter.Membership{InstanceID: "worker"}, // the killed process's place is taken at once
+		Telemetry:  kafkaadapter.Telemetry{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))},
+	}
+}
+
+func (h *hapax) handle(_ context.Context, tx *engine.Tx, r *kafkaadapter.Record) error {
+	h.calls.Add(1)
+	p, err := traffic.Decode(r.Value)
+	if err != nil {
+		return kafkaadapter.Permanent(err)
+	}
+	if h.Work == Claims {
+		return nil
+	}
+	if err := h.move(tx, h.account(r.Partition, p.From), -p.Amount); err != nil {
+		return err
+	}
+	return h.move(tx, h.account(r.Partition, p.To), p.Amount)
+}
+
+func (h *hapax) move(tx *engine.Tx, account int, amount int64) error {
+	key := strconv.AppendInt([]byte("account/"), int64(account), 10)
+	if h.add {
+		return tx.Add(key, amount)
+	}
+	balance, err := readBalance(tx, key)
+	if err != nil {
+		return err
+	}
+	return tx.Put(key, engine.EncodeInt64(balance+amount))
+}
+
+func readBalance(tx *engine.Tx, key []byte) (int64, error) {
+	v, found, err := tx.Get(key)
+	if err != nil || !found {
+		return 0, err
+	}
+	return engine.DecodeInt64(v)
+}
+
+// watch ends the run when the store's offsets are at the topic's ends, and returns when that was.
+func (h *hapax) watch(ctx context.Context, stop context.CancelCauseFunc, progress func(uint64)) float64 {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		var done, end int64
+		for p := range h.Ends {
+			o, _, err := h.eng.Offset(ctx, engine.Position{Group: h.Group, Topic: h.Topic, Partition: int32(p)})
+			if err != nil {
+				stop(err)
+				return 0
+			}
+			done += o.Next
+			end += h.Ends[p]
+		}
+		progress(uint64(done))
+		if done == end && !h.Hold {
+			seconds := h.clock.seconds()
+			stop(errAtEnd)
+			return seconds
+		}
+	}
+	return 0
+}
+
+func (h *hapax) state() (Result, error) {
+	ctx := context.Background()
+	r := Result{Calls: h.calls.Load()}
+	weeks, err := h.weeks(ctx)
+	if err != nil {
+		return r, err
+	}
+	for _, w := range weeks {
+		r.Claims += w.Claims
+	}
+	kept := make(map[int]int64)
+	err = h.eng.Update(ctx, func(tx *engine.Tx) error {
+		for n := range h.all() {
+			balance, err := readBalance(tx, strconv.AppendInt([]byte("account/"), int64(n), 10))
+			if err != nil {
+				return fmt.Errorf("account %d: %w", n, err)
+			}
+			kept[n] = balance
+		}
+		return nil
+	})
+	r.Balances = h.fold(kept)
+	return r, err
+}
+
+// weeks waits until the counts are there: after a kill they are rebuilt.
+func (h *hapax) weeks(ctx context.Context) ([]engine.WeekInfo, error) {
+	for {
+		weeks, err := h.eng.Weeks(ctx)
+		if !errors.Is(err, engine.ErrRebuilding) {
+			return weeks, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

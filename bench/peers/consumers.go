@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hapax-dev/hapax/bench/peers/consumer"
+	"github.com/hapax-dev/hapax/bench/peers/servers"
+	"github.com/hapax-dev/hapax/bench/peers/traffic"
+	"github.com/hapax-dev/hapax/bench/report"
+)
+
+type consumersCmd struct {
+	Brokers    []string `help:"Kafka brokers, host:port. Without it: one of its own." placeholder:"HOST:PORT,..."`
+	Records    int      `help:"Records of the topic, repeats included." default:"500000"`
+	Dup        float64  `help:"Share of them that repeat an event." default:"0.2"`
+	Partitions int      `help:"Partitions of the topic." default:"6"`
+	Works      []string `help:"Kinds of work: shared, partition, claims." default:"shared,partition,claims"`
+	Kill       bool     `help:"Kill each contender half-way as well." default:"true" negatable:""`
+}
+
+// Run implements the command.
+func (c *consumersCmd) Run(ctx context.Context, g *cli) (err error) {
+	brokers := c.Brokers
+	if len(brokers) == 0 {
+		started, end, err := startKafka(ctx, g.Cache)
+		if err != nil {
+			return err
+		}
+		defer end()
+		brokers = started
+	}
+	log := traffic.Log{Seed: g.Seed, N: c.Records, Dup: c.Dup, Accounts: traffic.DefaultAccounts}
+	say("filling a topic with %d records", c.Records)
+	t, err := newTopic(ctx, brokers, &log, c.Partitions)
+	if err != nil {
+		return err
+	}
+	defer t.remove()
+	run := consuming{consumersCmd: c, g: g, topic: t}
+	run.events, run.balances = log.Truth()
+	start := time.Now()
+	r := report.Comparison{Records: c.Records, Rounds: g.Rounds, About: report.NewAbout("peers consumers", os.Args[1:])}
+	tb := table{kept: &r}
+	err = run.all(ctx, &tb)
+	tb.finish()
+	r.Seconds = time.Since(start).Seconds()
+	if err != nil {
+		r.Error = err.Error()
+	}
+	tb.print("thousand records/s")
+	return errors.Join(err, g.keep("consumers", &r))
+}
+
+// consuming is a run of the command.
+type consuming struct {
+	*consumersCmd
+	g        *cli
+	topic    *topic
+	events   uint64
+	balances map[int]int64
+	groups   int
+}
+
+// all runs every contender with every kind of work in each round, and then the kills.
+func (r *consuming) all(ctx context.Context, tb *table) error {
+	type entry struct {
+		consumer.Contender
+		work consumer.Work
+		row  *measured
+	}
+	var entries []entry
+	for _, w := range r.Works {
+		for _, c := range consumer.Contenders {
+			for _, can := range c.Works {
+				if can == consumer.Work(w) && r.g.wanted(c.Name) {
+					entries = append(entries, entry{c, can, tb.add(report.Row{Name: c.Name, Work: w, Durability: c.Durability, Settings: c.Settings})})
+				}
+			}
+		}
+	}
+	for round := range r.g.Rounds {
+		for i := range entries {
+			e := &entries[(i+round*len(entries)/r.g.Rounds)%len(entries)]
+			if e.row.absent {
+				continue
+			}
+			o, err := r.one(ctx, &e.Contender, e.work, noKill)
+			if errors.Is(err, servers.ErrAbsent) {
+				say("left out: %v", err)
+				e.row.absent = true
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", e.Name, e.work, err)
+			}
+			e.row.take(o)
+			say("round %d of %d: %-20s %-10s %8.1f k/s  cpu %5.1f s  %s", round+1, r.g.Rounds, e.Name, e.work, o.perS/1e3, o.used.Seconds, o.wrongOrRight())
+		}
+	}
+	for i := range entries {
+		e := &entries[i]
+		if !r.Kill || e.row.absent || e.work != consumer.Shared {
+			continue
+		}
+		for _, k := range []kill{killProcess, killBoth} {
+			if k == killBoth && e.Server == nil {
+				continue
+			}
+			o, err := r.one(ctx, &e.Contender, e.work, k)
+			if err != nil {
+				return fmt.Errorf("%s, killed: %w", e.Name, err)
+			}
+			e.row.killed(k, o.wrongOrRight())
+			say("%v: %-20s %s", k, e.Name, o.wrongOrRight())
+		}
+	}
+	return nil
+}
+
+// A kill says what is killed half-way.
+type kill int
+
+const (
+	noKill kill = iota
+	killProcess
+	killBoth // the process, and its server
+)
+
+func (k kill) String() string {
+	return [...]string{"not killed", "process killed", "process and server killed"}[k]
+}
+
+// one is one run of a contender.
+func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.Work, k kill) (o outcome, err error) {
+	dir := filepath.Join(r.g.Dir, "store")
+	if err := os.RemoveAll(dir); err != nil {
+		return o, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r.groups++
+	order := consumer.Order{
+		Contender: c.Name, Work: w, Brokers: r.topic.brokers, Topic: r.topic.name, Group: fmt.Sprintf("%s-%d", r.topic.name, r.groups),
+		Ends: r.topic.ends, Accounts: traffic.DefaultAccounts, Dir: dir,
+	}
+	server, stop, err := startServer(ctx, c.Server, r.g.options("server"))
+	if err != nil {
+		return o, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	order.Socket = server.Socket
+	if k != noKill {
+		half := uint64(r.Records / 2)
+		order.Hold = true
+		_, killed, err := start[consumer.Result](ctx, "consume", order, func(done uint64) bool { return done >= half })
+		if err == nil && !killed {
+			err = errors.New("it came to its end by itself")
+		}
+		if err != nil {
+			return o, err
+		}
+		order.Hold = false
+		if k == killBoth {
+			server.Kill()
+			if err := server.Start(ctx); err != nil {
+				return o, err
+			}
+		}
+	}
+	before, err := server.Usage()
+	if err != nil {
+		return o, err
+	}
+	a, _, err := start[consumer.Result](ctx, "consume", order, nil)
+	if err != nil {
+		return o, err
+	}
+	after, err := server.Usage()
+	used := after.Sub(before)
+	o.used = servers.Usage{Seconds: used.Seconds + a.Used.Seconds, Written: used.Written + a.Used.Written}
+	o.perS = float64(r.Records) / max(a.Result.Seconds, 1e-9)
+	o.wrong = r.check(w, &a.Result)
+	return o, err
+}
+
+// startServer makes and starts a contender's server; one without a server gets one that does
+// nothing.
+func startServer(ctx context.Context, make func(context.Context, servers.Options) (*servers.Server, error), o servers.Options) (s *servers.Server, stop func() error, err error) {
+	if make == nil {
+		return &servers.Server{}, func() error { return nil }, nil
+	}
+	if err := os.RemoveAll(o.Dir); err != nil {
+		return nil, nil, err
+	}
+	if s, err = make(ctx, o); err != nil {
+		return nil, nil, err
+	}
+	if err := s.Start(ctx); err != nil {
+		return nil, nil, errors.Join(err, s.Remove())
+	}
+	return s, s.Remove, nil
+}
+
+// check says what is wrong with what a contender holds in the end, "" if nothing is.
+func (r *consuming) check(w consumer.Work, got *consumer.Result) string {
+	if got.Claims != r.events {
+		return fmt.Sprintf("%d claims for %d events", got.Claims, r.events)
+	}
+	if w == consumer.Claims || maps.Equal(got.Balances, r.balances) {
+		return ""
+	}
+	wrong := 0
+	for n, want := range r.balances {
+		if got.Balances[n] != want {
+			wrong++
+		}
+	}
+	return fmt.Sprintf("%d of %d balances", wrong, len(r.balances))
+}

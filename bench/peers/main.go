@@ -1,0 +1,133 @@
+// Command peers compares Hapax with other ways to deduplicate, on this machine: consumers of a topic
+// on a real Kafka, and systems that keep claims. It finds or unpacks the servers, runs everything in
+// rotating rounds with processes of their own, checks every run against the truth, kills every
+// contender half-way, and prints tables; --out keeps the JSON for dedupbench report.
+//
+// docs/benchmarks.md has the commands and figures, docs/decisions/0035 the settings of the peers.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/hapax-dev/hapax/bench/peers/servers"
+)
+
+type cli struct {
+	Cache string `help:"Directory for unpacked servers and jars; kept." default:"${cache}" type:"path"`
+	Dir   string `help:"Directory for the data of the contenders, on the disk to be measured; emptied. Without it: a temporary one." type:"path"`
+	Out   string `help:"Directory for the JSON, one file for each command." default:"${out}" type:"path"`
+
+	Rounds  int      `help:"Rounds; each contender is once in each." default:"3"`
+	Only    []string `help:"Contenders, by name. Without it: all." placeholder:"NAME,..."`
+	Seed    uint64   `help:"Seed of the events." default:"1"`
+	Install bool     `help:"Unpack the packages of missing servers from the distribution into the cache." default:"true" negatable:""`
+
+	All       allCmd       `cmd:"" default:"1" help:"Everything below, one after the other."`
+	Consumers consumersCmd `cmd:"" help:"Consume one topic of a real Kafka in several ways."`
+	Claims    claimsCmd    `cmd:"" help:"Claim ids in several systems."`
+	Weeks     weeksCmd     `cmd:"" help:"Claim week after week in Hapax, and watch rate, disk and memory."`
+}
+
+// options are what a machine without a server of ours has to know.
+func (c *cli) options(name string) servers.Options {
+	return servers.Options{Cache: c.Cache, Dir: filepath.Join(c.Dir, name), Install: c.Install}
+}
+
+// wanted reports whether a contender is to run.
+func (c *cli) wanted(name string) bool {
+	for _, n := range c.Only {
+		if n == name {
+			return true
+		}
+	}
+	return len(c.Only) == 0
+}
+
+// allCmd has the options of the others that are worth changing.
+type allCmd struct {
+	Brokers []string `help:"Kafka brokers, host:port. Without it: one of its own." placeholder:"HOST:PORT,..."`
+	Records int      `help:"Records of the topic." default:"500000"`
+	IDs     int      `help:"Ids to claim." name:"ids" default:"2000000"`
+	PerWeek int      `help:"Claims of each of 8 weeks." default:"1000000"`
+}
+
+func (a *allCmd) Run(ctx context.Context, c *cli) error {
+	claims := claimsCmd{IDs: a.IDs, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, MaxSeconds: 60, TuneSeconds: 3}
+	consumers := consumersCmd{Brokers: a.Brokers, Records: a.Records, Dup: 0.2, Partitions: 6, Kill: true}
+	weeks := weeksCmd{PerWeek: a.PerWeek, Weeks: 8, Keep: 3}
+	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c), weeks.Run(ctx, c))
+}
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == childArg {
+		os.Exit(childMain(os.Args[2]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	var c cli
+	root, err := findRoot()
+	if err != nil {
+		return err
+	}
+	command := kong.Parse(&c, kong.Name("peers"), kong.Description("Compares Hapax with other ways to deduplicate."),
+		kong.Vars{"cache": filepath.Join(root, ".peers"), "out": filepath.Join(root, ".peers", "results")},
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&c))
+	if c.Dir == "" {
+		if c.Dir, err = os.MkdirTemp("", "peers-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
+	}
+	if err := errors.Join(os.MkdirAll(c.Dir, 0o755), os.Chmod(c.Dir, 0o755), os.MkdirAll(c.Out, 0o755)); err != nil {
+		return err
+	}
+	return command.Run()
+}
+
+// findRoot finds the directory of the repository: the one above the working directory with the
+// script that starts Kafka.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, serr := os.Stat(filepath.Join(dir, ".ci", "kafka", "broker")); serr == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			err = errors.New("run it in a directory of the repository: .ci/kafka/broker is not above")
+		}
+	}
+	return "", err
+}
+
+// keep writes a report as JSON to the directory of results.
+func (c *cli) keep(name string, report any) error {
+	b, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(c.Out, name+".json")
+	if err := os.WriteFile(path, append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("keeping the report: %w", err)
+	}
+	fmt.Printf("\nkept in %s\n", path)
+	return nil
+}
+
+// say reports progress.
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

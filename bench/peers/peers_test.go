@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/hapax-dev/hapax/bench/peers/claimer"
+	"github.com/hapax-dev/hapax/bench/peers/consumer"
+	"github.com/hapax-dev/hapax/bench/peers/servers"
+	"github.com/hapax-dev/hapax/bench/peers/traffic"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == childArg {
+		os.Exit(childMain(os.Args[2]))
+	}
+	os.Exit(m.Run())
+}
+
+// needServer skips a test that needs real servers unless it is asked for.
+func needServer(t *testing.T) {
+	t.Helper()
+	if os.Getenv("HAPAX_PEERS") == "" {
+		t.Skip("set HAPAX_PEERS=1 to run it with a real Redis and a real Postgres")
+	}
+}
+
+// newConsuming returns a run over a topic of a broker inside this process.
+func newConsuming(t *testing.T) *consuming {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	log := traffic.Log{Seed: 1, N: 6000, Dup: 0.3, Accounts: traffic.DefaultAccounts}
+	topic, err := newTopic(t.Context(), cluster.ListenAddrs(), &log, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(topic.client.Close)
+	dir := t.TempDir()
+	r := &consuming{consumersCmd: &consumersCmd{Records: log.N}, g: &cli{Dir: dir, Cache: t.TempDir()}, topic: topic}
+	r.events, r.balances = log.Truth()
+	return r
+}
+
+func TestConsumersAreRight(t *testing.T) {
+	r := newConsuming(t)
+	for _, c := range consumer.Contenders {
+		for _, w := range c.Works {
+			t.Run(c.Name+"/"+string(w), func(t *testing.T) {
+				if c.Server != nil {
+					needServer(t)
+				}
+				o, err := r.one(t.Context(), &c, w, noKill)
+				if err != nil || o.wrong != "" || o.perS <= 0 {
+					t.Errorf("%+v, %v", o, err)
+				}
+			})
+		}
+	}
+}
+
+func TestConsumersThatAreKilledAreRight(t *testing.T) {
+	r := newConsuming(t)
+	for _, c := range consumer.Contenders {
+		if c.Name == "map" || c.Name == "redis" || c.Name == "redis-always" { // they may be wrong
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			if c.Server != nil {
+				needServer(t)
+			}
+			if o, err := r.one(t.Context(), &c, consumer.Shared, killProcess); err != nil || o.wrong != "" {
+				t.Errorf("%+v, %v", o, err)
+			}
+		})
+	}
+}
+
+func TestWrongConsumerIsSeen(t *testing.T) {
+	r := &consuming{events: 2, balances: map[int]int64{0: -5, 1: 5}}
+	for want, got := range map[string]consumer.Result{
+		"":                      {Claims: 2, Balances: map[int]int64{0: -5, 1: 5}},
+		"1 claims for 2 events": {Claims: 1, Balances: map[int]int64{0: -5, 1: 5}},
+		"1 of 2 balances":       {Claims: 2, Balances: map[int]int64{0: -5, 1: 6}},
+		"2 of 2 balances":       {Claims: 2},
+	} {
+		if wrong := r.check(consumer.Shared, &got); wrong != want {
+			t.Errorf("%+v: %q, want %q", got, wrong, want)
+		}
+	}
+}
+
+func newClaiming(t *testing.T) *claiming {
+	log := traffic.Log{Seed: 1, N: 5000, Dup: 0.3}
+	return &claiming{
+		claimsCmd: &claimsCmd{IDs: log.N}, g: &cli{Dir: t.TempDir(), Cache: t.TempDir()}, log: log, at: time.Now(),
+	}
+}
+
+func TestClaimsAreRight(t *testing.T) {
+	r := newClaiming(t)
+	for _, c := range claimer.Contenders {
+		settings := c.Settings
+		if len(settings) == 0 {
+			settings = []string{""}
+		}
+		for _, s := range settings {
+			t.Run(c.Name+"/"+s, func(t *testing.T) {
+				if c.Server != nil {
+					needServer(t)
+				}
+				o, err := r.one(t.Context(), &c, choice{s, 100, 3}, r.IDs, 0)
+				if err != nil || o.wrong != "" || len(o.samples) == 0 {
+					t.Errorf("%+v, %v", o, err)
+				}
+			})
+		}
+	}
+}
+
+// TestKillIsSeen has its control in it: what keeps claims in memory alone has lost them.
+func TestKillIsSeen(t *testing.T) {
+	r := newClaiming(t)
+	for _, c := range claimer.Contenders {
+		if c.Blind {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			k := killProcess
+			if c.Server != nil {
+				needServer(t)
+				k = killBoth
+			}
+			how, err := r.kill(t.Context(), &c, choice{batch: 100}, k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if loses := c.Durability == "nothing"; loses != strings.HasPrefix(how, "WRONG") {
+				t.Errorf("durability %q: %s", c.Durability, how)
+			}
+		})
+	}
+}
+
+func TestServerThatCannotBeHadIsLeftOut(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := servers.Redis(context.Background(), servers.Options{Cache: t.TempDir(), Dir: t.TempDir()}, servers.RedisNone)
+	if err == nil {
+		t.Skip("this machine has a redis-server outside of PATH")
+	}
+	if !strings.Contains(err.Error(), "install the Debian package redis-server") {
+		t.Error(err)
+	}
+}
+
+func TestWeeksRiseAndFall(t *testing.T) {
+	a, err := startWeeks(t.Context(), claimer.WeeksOrder{PerWeek: 2000, Weeks: 4, Keep: 1, Seed: 1, Dir: t.TempDir() + "/weeks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored []uint64
+	for _, s := range a.Result.Samples {
+		stored = append(stored, s.Stored)
+	}
+	// A sample after each week's claims, and after each of the two drops.
+	want := []uint64{2000, 4000, 2000, 4000, 2000, 4000}
+	if len(stored) != len(want) {
+		t.Fatal(stored)
+	}
+	for i := range want {
+		if stored[i] != want[i] {
+			t.Fatal(stored)
+		}
+	}
+}
+
+func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
+	a := &measured{outcomes: []outcome{{perS: 10}, {perS: 30}, {perS: 20}}}
+	b := &measured{outcomes: []outcome{{perS: 10}, {perS: 10}, {perS: 10}}}
+	if got := ratio(a, b); got != 2 {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,24 @@
+//go:build !linux
+
+package servers
+
+import (
+	"errors"
+	"os/exec"
+)
+
+var errLinux = errors.New("comparisons run on Linux only")
+
+func inGroup(*exec.Cmd) {}
+
+func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
+
+func asUser(*exec.Cmd, ...string) error { return errLinux }
+
+func usageOf(int) (Usage, error) { return Usage{}, errLinux }
+
+// ResidentBytes is the resident memory of one process.
+func ResidentBytes(int) (uint64, error) { return 0, errLinux }
+
+// OwnUsage is the usage of this process.
+func OwnUsage() (Usage, error) { return Usage{}, errLinux }

@@ -1,0 +1,82 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A RedisDurability says when Redis writes what it has acknowledged.
+type RedisDurability string
+
+// The durabilities: nothing is written; the append-only file is synced once a second; it is synced
+// before each answer.
+const (
+	RedisNone     RedisDurability = "none"
+	RedisEverysec RedisDurability = "everysec"
+	RedisAlways   RedisDurability = "always"
+)
+
+// RedisSettings are those beside the durability: no snapshots and no rewriting of the append-only
+// file, which would take processor time during a run.
+var RedisSettings = []string{
+	"--port", "0", "--save", "", "--auto-aof-rewrite-percentage", "0", "--maxclients", "200", "--hz", "10", "--daemonize", "no", "--loglevel", "warning",
+}
+
+// Redis returns a Redis that is not started.
+func Redis(ctx context.Context, o Options, d RedisDurability) (*Server, error) {
+	path, err := find(ctx, o, "redis-server", "redis-server")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	socket, err := shortSocket("redis.sock")
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"--unixsocket", socket, "--dir", o.Dir}, RedisSettings...)
+	if d == RedisNone {
+		args = append(args, "--appendonly", "no")
+	} else {
+		args = append(args, "--appendonly", "yes", "--appendfsync", string(d), "--no-appendfsync-on-rewrite", "yes")
+	}
+	s := &Server{Socket: socket, Data: o.Dir}
+	s.start = func() *exec.Cmd {
+		cmd := exec.Command(path, args...)
+		withLibraries(cmd, o)
+		return cmd
+	}
+	s.answers = func(ctx context.Context) error {
+		c := NewRedisClient(socket, 1)
+		defer func() { _ = c.Close() }()
+		return c.Ping(ctx).Err() // LOADING while it reads its file
+	}
+	return s, nil
+}
+
+// NewRedisClient returns a client with that many connections.
+func NewRedisClient(socket string, conns int) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Network: "unix", Addr: socket, PoolSize: conns, MinIdleConns: conns, Protocol: 2, DisableIdentity: true,
+		MaxRetries: -1, ReadTimeout: patience, WriteTimeout: patience, ReadBufferSize: 1 << 20, WriteBufferSize: 1 << 20,
+	})
+}
+
+// shortSocket returns a path for a socket in a new directory: the path of a socket has about 100
+// bytes at most.
+func shortSocket(name string) (string, error) {
+	dir, err := os.MkdirTemp("", "peers-")
+	if err != nil {
+		return "", fmt.Errorf("making a directory for a socket: %w", err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil { // for a server that runs as somebody else
+		return "", err
+	}
+	return filepath.Join(dir, name), nil
+}

@@ -1,0 +1,143 @@
+// Package servers finds or installs the servers that Hapax is compared with, and runs each on a
+// directory of its own, reachable through a Unix socket only.
+package servers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// ErrAbsent is returned if a server is neither installed nor can be installed.
+var ErrAbsent = errors.New("the server is not installed")
+
+// Options say where servers are found and kept.
+type Options struct {
+	// Cache is a directory for unpacked packages; it may be kept for the next run.
+	Cache string
+	// Dir is a new directory for the data of a server.
+	Dir string
+	// Install allows fetching packages of the distribution.
+	Install bool
+}
+
+// A Server is a process with data on disk.
+type Server struct {
+	// Socket is the path by which clients connect: of the socket (Redis), of its directory
+	// (Postgres).
+	Socket string
+	// Data is the directory of its files.
+	Data string
+
+	start   func() *exec.Cmd
+	answers func(ctx context.Context) error
+	cmd     *exec.Cmd
+	said    output
+	gone    chan struct{}
+}
+
+// patience is how long a server may take to answer, on a busy machine and after a crash.
+const patience = 2 * time.Minute
+
+// Start starts the server, also after Kill, and returns when it answers.
+func (s *Server) Start(ctx context.Context) error {
+	s.cmd = s.start()
+	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
+	inGroup(s.cmd)
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", filepath.Base(s.cmd.Path), err)
+	}
+	gone, cmd := make(chan struct{}), s.cmd
+	s.gone = gone
+	go func() {
+		_ = cmd.Wait() // its end is noticed by gone
+		close(gone)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := s.answers(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-gone:
+			return fmt.Errorf("%s ended while it started: %s", filepath.Base(cmd.Path), s.said.last())
+		case <-ctx.Done():
+			s.Kill()
+			return fmt.Errorf("%s does not answer: %w: %s", filepath.Base(cmd.Path), err, s.said.last())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the server and its children with SIGKILL.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	killGroup(s.cmd)
+	<-s.gone
+	s.cmd = nil
+}
+
+// Remove kills the server and removes its data.
+func (s *Server) Remove() error {
+	s.Kill()
+	return os.RemoveAll(s.Data)
+}
+
+// PID is the id of the server's first process, 0 if it does not run.
+func (s *Server) PID() int {
+	if s.cmd == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
+// Usage is what the server has used since it was started.
+func (s *Server) Usage() (Usage, error) {
+	if s.cmd == nil {
+		return Usage{}, nil
+	}
+	return usageOf(s.cmd.Process.Pid)
+}
+
+// output keeps the last lines that a server has written.
+type output struct {
+	mu  sync.Mutex // guards buf
+	buf []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf = append(o.buf, p...)
+	if over := len(o.buf) - 4096; over > 0 {
+		o.buf = o.buf[over:]
+	}
+	return len(p), nil
+}
+
+func (o *output) last() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(bytes.TrimSpace(o.buf))
+}
+
+// A Usage is the processor time and the bytes written to files of a process and its children.
+type Usage struct {
+	Seconds float64
+	Written uint64
+}
+
+// Sub is what was used from an earlier usage on.
+func (u Usage) Sub(earlier Usage) Usage {
+	return Usage{u.Seconds - earlier.Seconds, u.Written - min(u.Written, earlier.Written)}
+}

@@ -1,0 +1,102 @@
+package report
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An About says how a report came about. The commands put it into their JSON under the name about.
+type About struct {
+	// Kind names the command whose report it is, such as claims.
+	Kind string `json:"kind"`
+	// Command is the command line.
+	Command string `json:"command"`
+	// Commit is the commit of the sources, with "+changes" if there were others; "" if it is not
+	// known.
+	Commit string `json:"commit"`
+	// Machine describes the processor, the number of its cores and the memory.
+	Machine string    `json:"machine"`
+	Go      string    `json:"go"`
+	Time    time.Time `json:"time"`
+}
+
+// NewAbout describes the running program on this machine.
+func NewAbout(kind string, args []string) About {
+	command := strings.Join(append([]string{filepath.Base(os.Args[0])}, quoted(args)...), " ")
+	return About{Kind: kind, Command: command, Commit: commit(), Machine: machine(), Go: runtime.Version(), Time: time.Now().UTC().Truncate(time.Second)}
+}
+
+func quoted(args []string) (q []string) {
+	for _, a := range args {
+		if a == "" || strings.ContainsAny(a, " \t\"'$*") {
+			a = strconv.Quote(a)
+		}
+		q = append(q, a)
+	}
+	return q
+}
+
+// commit is what the go command has noted in the program. It notes nothing for go run: then it is
+// what git says of the working directory.
+func commit() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		revision, changed := "", ""
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				revision = s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				changed = "+changes"
+			}
+		}
+		if revision != "" {
+			return short(revision) + changed
+		}
+	}
+	revision, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		return ""
+	}
+	changed := ""
+	if status, err := exec.Command("git", "status", "--porcelain").Output(); err == nil && len(status) > 0 {
+		changed = "+changes"
+	}
+	return short(strings.TrimSpace(string(revision))) + changed
+}
+
+func short(revision string) string { return revision[:min(len(revision), 12)] }
+
+// machine reads what Linux tells, and otherwise what Go knows.
+func machine() string {
+	parts := []string{}
+	if cpu := field("/proc/cpuinfo", "model name"); cpu != "" {
+		parts = append(parts, cpu)
+	}
+	parts = append(parts, strconv.Itoa(runtime.NumCPU())+" cores")
+	if kib, _, _ := strings.Cut(field("/proc/meminfo", "MemTotal"), " "); kib != "" {
+		if n, err := strconv.ParseFloat(kib, 64); err == nil {
+			parts = append(parts, strconv.FormatFloat(n/(1<<20), 'f', 0, 64)+" GB memory")
+		}
+	}
+	return strings.Join(append(parts, runtime.GOOS+"/"+runtime.GOARCH), ", ")
+}
+
+// field returns the value of the first line "name: value" of a file, "" if there is none.
+func field(path, name string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

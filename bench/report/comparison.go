@@ -1,0 +1,73 @@
+package report
+
+// A Comparison is the report of a comparison with peers. Its JSON form is what bench/peers prints.
+type Comparison struct {
+	// Records were consumed, or ids asked for, by each contender in each round; repeats included.
+	Records int     `json:"records"`
+	Rounds  int     `json:"rounds"`
+	Rows    []Row   `json:"rows"`
+	Ratios  []Ratio `json:"ratios"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+	About   About   `json:"about"`
+}
+
+// A Row is one contender.
+type Row struct {
+	Name string `json:"name"`
+	// Work is what is done with each new event, "" if nothing is.
+	Work string `json:"work,omitempty"`
+	// Setting is the one of those tried that was the quickest.
+	Setting string `json:"setting,omitempty"`
+	// Durability says what an answer rests on, Settings how the contender is set up.
+	Durability string `json:"durability"`
+	Settings   string `json:"settings"`
+
+	PerS Spread `json:"per_s"`
+	// CPUSeconds and WrittenBytes are of the round with the median rate: of the consumer and its
+	// server, without Kafka.
+	CPUSeconds   float64 `json:"cpu_s"`
+	WrittenBytes uint64  `json:"written_bytes"`
+	// Wrong says what was wrong at the end of a round, "" if nothing was.
+	Wrong string `json:"wrong,omitempty"`
+	// Killed and KilledServer say what was wrong after the process was killed half-way, and after
+	// it was killed together with its server: "right" if nothing was, "" if that was not tried.
+	Killed       string `json:"killed,omitempty"`
+	KilledServer string `json:"killed_server,omitempty"`
+	// Tried are the rates of the settings that were tried on a part of the records.
+	Tried []Trial `json:"tried,omitempty"`
+	// Samples are of the round with the median rate.
+	Samples []Sample `json:"samples,omitempty"`
+}
+
+// A Spread is the median, the least and the most of the rounds.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// A Trial is the rate with one setting.
+type Trial struct {
+	Setting string  `json:"setting"`
+	PerS    float64 `json:"per_s"`
+}
+
+// A Sample is taken while claims are stored.
+type Sample struct {
+	Claimed  uint64  `json:"claimed"` // so far
+	Stored   uint64  `json:"stored"`  // less those that were dropped
+	PerS     float64 `json:"per_s"`
+	Disk     uint64  `json:"disk_bytes"`
+	Resident uint64  `json:"resident_bytes,omitempty"`
+	Week     string  `json:"week,omitempty"` // the newest one
+}
+
+// A Ratio is the rate of one contender over that of another, for the same work: the median of the
+// ratios of the rounds.
+type Ratio struct {
+	Of    string  `json:"of"`
+	Over  string  `json:"over"`
+	Work  string  `json:"work,omitempty"`
+	Ratio float64 `json:"ratio"`
+}
