@@ -21,9 +21,9 @@ import (
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 )
 
-// Every measured run is a process of its own: this program, started again. It reads its order as one
-// line of JSON and ends when its standard input does. It says "at N" for its progress and in the end
-// "result" with an answer, or "fail" and why.
+// Every measured run is a process of its own: this program, started again. It reads its order as
+// one line of JSON and ends when its standard input does. It says "at N" for its progress and in
+// the end "result" with an answer, or "fail" and why.
 const childArg = "child"
 
 // An answer is what a child says in the end. Used is of the whole process.

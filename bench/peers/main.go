@@ -1,7 +1,7 @@
-// Command peers compares Hapax with other ways to deduplicate, on this machine: consumers of a topic
-// on a real Kafka, and systems that keep claims. It finds or unpacks the servers, runs everything in
-// rotating rounds with processes of their own, checks every run against the truth, kills every
-// contender half-way, and prints tables; --out keeps the JSON for dedupbench report.
+// Command peers compares Hapax with other ways to deduplicate, on this machine: consumers of a
+// topic on a real Kafka, and systems that keep claims. It finds or unpacks the servers, runs
+// everything in rotating rounds with processes of their own, checks every run against the truth,
+// kills every contender half-way, and prints tables; --out keeps the JSON for dedupbench report.
 //
 // docs/benchmarks.md has the commands and figures, docs/decisions/0035 the settings of the peers.
 package main

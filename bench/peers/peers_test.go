@@ -22,12 +22,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// serversIn names a directory for unpacked servers, such as .peers of the repository.
+const serversIn = "HAPAX_PEERS"
+
 // needServer skips a test that needs real servers unless it is asked for.
 func needServer(t *testing.T) {
 	t.Helper()
-	if os.Getenv("HAPAX_PEERS") == "" {
-		t.Skip("set HAPAX_PEERS=1 to run it with a real Redis and a real Postgres")
+	if os.Getenv(serversIn) == "" {
+		t.Skip("set " + serversIn + " to a directory for unpacked servers to run it with a real Redis and a real Postgres")
 	}
+}
+
+// openDir is a directory that a server which runs as somebody else can reach; those of t.TempDir it
+// cannot.
+func openDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "peers-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // newConsuming returns a run over a topic of a broker inside this process.
@@ -43,8 +60,7 @@ func newConsuming(t *testing.T) *consuming {
 		t.Fatal(err)
 	}
 	t.Cleanup(topic.client.Close)
-	dir := t.TempDir()
-	r := &consuming{consumersCmd: &consumersCmd{Records: log.N}, g: &cli{Dir: dir, Cache: t.TempDir()}, topic: topic}
+	r := &consuming{consumersCmd: &consumersCmd{Records: log.N}, g: &cli{Dir: openDir(t), Cache: os.Getenv(serversIn), Install: true}, topic: topic}
 	r.events, r.balances = log.Truth()
 	return r
 }
@@ -100,7 +116,7 @@ func TestWrongConsumerIsSeen(t *testing.T) {
 func newClaiming(t *testing.T) *claiming {
 	log := traffic.Log{Seed: 1, N: 5000, Dup: 0.3}
 	return &claiming{
-		claimsCmd: &claimsCmd{IDs: log.N}, g: &cli{Dir: t.TempDir(), Cache: t.TempDir()}, log: log, at: time.Now(),
+		claimsCmd: &claimsCmd{IDs: log.N}, g: &cli{Dir: openDir(t), Cache: os.Getenv(serversIn), Install: true}, log: log, at: time.Now(),
 	}
 }
 

@@ -43,7 +43,15 @@ var rooms = map[string][]string{
 	"kafkaadapter/identify":   {"weekbucket", "correlation"},
 
 	"bench":          {"engine", "engine/storage", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions"},
+	"bench/report":   {},
 	"cmd/dedupbench": {"bench"},
+
+	"bench/peers":          {"bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/peers/traffic", "bench/report"}, // a module of its own, with all below it
+	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic", "bench/report"},
+	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic"},
+	"bench/peers/raw":      {},
+	"bench/peers/servers":  {},
+	"bench/peers/traffic":  {},
 
 	"integrations/grpcidempotency": {"engine", "listener"}, // a module of its own
 	"integrations/watermilldedup":  {"engine", "listener"}, // a module of its own
@@ -118,8 +126,9 @@ func TestDependenciesOfIntegrationsReachNobodyElse(t *testing.T) {
 	if err != nil || len(mods) == 0 {
 		t.Fatal(mods, err)
 	}
+	mods = append(mods, "bench/peers/go.mod")
 	for _, file := range []string{"go.mod", "go.sum"} {
-		for _, foreign := range []string{"ThreeDotsLabs/watermill", "google.golang.org/grpc", "google.golang.org/genproto"} {
+		for _, foreign := range []string{"ThreeDotsLabs/watermill", "google.golang.org/grpc", "google.golang.org/genproto", "redis/go-redis", "jackc/pgx", "dgraph-io/badger"} {
 			if strings.Contains(source(t, file), foreign) {
 				t.Errorf("%s names %s: packages that need it are modules of their own", file, foreign)
 			}

@@ -1,6 +1,6 @@
 // Package consumer consumes one topic in several ways: a loop with a map, a database, a cache, a
-// store by hand, and Hapax. Each deduplicates by the id in the records' headers, decodes the JSON of
-// new events, and moves their amounts between accounts.
+// store by hand, and Hapax. Each deduplicates by the id in the records' headers, decodes the JSON
+// of new events, and moves their amounts between accounts.
 package consumer
 
 import (

@@ -1,4 +1,5 @@
-// Package raw opens the store libraries that Hapax is compared with, with settings that suit claims.
+// Package raw opens the store libraries that Hapax is compared with, with settings that suit
+// claims.
 package raw
 
 import (
@@ -11,8 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
-// OpenPebble opens Pebble for random keys that are read rarely: few compactions, small blocks, bloom
-// filters, and a cache of 128 MB.
+// OpenPebble opens Pebble for random keys that are read rarely: few compactions, small blocks,
+// bloom filters, and a cache of 128 MB.
 func OpenPebble(dir string, memTable uint64) (*pebble.DB, error) {
 	cache := pebble.NewCache(128 << 20)
 	defer cache.Unref()
