@@ -3,7 +3,7 @@ include tools.env
 BIN := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
 
-.PHONY: test race fuzz lint cross edge kafka-up kafka-down kafka-kill test-kafka bench demo clean
+.PHONY: test race fuzz lint cross edge kafka-up kafka-down kafka-kill test-kafka bench peers demo clean
 
 test:            ## all tests of all modules, on a machine with nothing but Go
 	./.ci/each-module go test ./...
@@ -41,6 +41,9 @@ test-kafka:      ## the tests that use a broker, against KAFKA_BROKERS or a real
 
 bench:           ## the first figure of docs/benchmarks.md
 	go run ./cmd/dedupbench claims --n 2000000 --dup 0.05 --batch 1000 --baseline
+
+peers:           ## beside Redis, Postgres and others, on a real Kafka: an hour; ARGS="claims --rounds 1"
+	./bench/peers/run $(ARGS)
 
 demo:
 	go run ./cmd/dedupbench demo

@@ -190,14 +190,14 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 
 // startServer makes and starts a contender's server; one without a server gets one that does
 // nothing.
-func startServer(ctx context.Context, make func(context.Context, servers.Options) (*servers.Server, error), o servers.Options) (s *servers.Server, stop func() error, err error) {
-	if make == nil {
+func startServer(ctx context.Context, newServer func(context.Context, servers.Options) (*servers.Server, error), o servers.Options) (s *servers.Server, stop func() error, err error) {
+	if newServer == nil {
 		return &servers.Server{}, func() error { return nil }, nil
 	}
 	if err := os.RemoveAll(o.Dir); err != nil {
 		return nil, nil, err
 	}
-	if s, err = make(ctx, o); err != nil {
+	if s, err = newServer(ctx, o); err != nil {
 		return nil, nil, err
 	}
 	if err := s.Start(ctx); err != nil {
