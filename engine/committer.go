@@ -262,10 +262,10 @@ func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
 
 // refs returns the numbers of a scope and a topic for a claim in a week.
 func (e *Engine) refs(g *group, scope, topic string, week weekbucket.Week) (s, t uint64, err error) {
-	if s, g.batch.State, err = e.names.ref(scope, week, g.batch.State); err != nil {
+	if s, g.batch.State, err = e.names.ref(scope, asScope, week, g.batch.State); err != nil {
 		return 0, 0, err
 	}
-	t, g.batch.State, err = e.names.ref(topic, week, g.batch.State)
+	t, g.batch.State, err = e.names.ref(topic, asTopic, week, g.batch.State)
 	return s, t, err
 }
 

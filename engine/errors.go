@@ -43,6 +43,11 @@ var (
 	// ErrHeld says that a hold keeps the week (see Engine.SetHold).
 	ErrHeld = errors.New("hapax: the week is kept by a hold")
 
+	// ErrPlanOutdated says that a scope has other claims than the plan for its drop says, or that
+	// holds of the plan were moved or released. Nothing was changed. A scope whose claims change is
+	// in use.
+	ErrPlanOutdated = errors.New("hapax: the plan no longer says what is there, nothing was dropped: see that the scope is in use no more, and make a new plan")
+
 	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan behind; ask
 	// again later.
 	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: ask again later")

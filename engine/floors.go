@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -11,14 +10,14 @@ import (
 )
 
 // A floor is the oldest week kept of one scope, where that is later than the engine's, because the
-// scope has a shorter retention (Options.ScopeRetention). Like the engine's oldest week it only
+// scope has a shorter retention (Options.ScopeRetention) or was dropped (Engine.DropScope). Like the engine's oldest week it only
 // rises, is durable before a claim is removed, and decides what is TooOld. Floors that the engine's
 // oldest week has reached are forgotten.
 //
 // On disk: stateFloor + scope, a week as in a key.
 
-// MaxFloors caps the scopes that keep fewer weeks than the engine at a time. A further one is
-// ErrLimit.
+// MaxFloors caps the scopes that keep fewer weeks than the engine at a time, dropped ones included
+// until the engine's oldest week has reached theirs. A further one is ErrLimit.
 const MaxFloors = 1 << 16
 
 type floors struct {
@@ -121,17 +120,9 @@ func (e *Engine) expiredOfScopes(most int) (until map[string]weekbucket.Week, he
 	return until, heldBy, nil
 }
 
-// raiseFloors puts into the group what scopes says, where that is later than what is kept: all of
-// it or, with an error, nothing.
-func (e *Engine) raiseFloors(g *group, scopes oldestOfScopes, report *DropReport) error {
-	if scopes == nil {
-		return nil
-	}
-	until, heldBy, err := scopes()
-	if err != nil {
-		return err
-	}
-	report.HeldBy = cmp.Or(report.HeldBy, heldBy)
+// raiseFloors puts the oldest weeks kept of scopes into the group, which are later than those that
+// are kept: all of them or, with an error, none.
+func (e *Engine) raiseFloors(g *group, until map[string]weekbucket.Week, report *DropReport) error {
 	if len(until) == 0 {
 		return nil
 	}
@@ -142,7 +133,7 @@ func (e *Engine) raiseFloors(g *group, scopes oldestOfScopes, report *DropReport
 		}
 	}
 	if n > MaxFloors {
-		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention", ErrLimit, n, MaxFloors)
+		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop scopes (DropScope) once the first weeks of those dropped before are gone", ErrLimit, n, MaxFloors)
 	}
 	g.batch.State = e.names.convert(g.batch.State) // as long as the newest week that holds claims is still known
 	for scope, week := range until {
@@ -152,6 +143,29 @@ func (e *Engine) raiseFloors(g *group, scopes oldestOfScopes, report *DropReport
 	report.Scopes = until
 	g.after = append(g.after, e.floors.publish())
 	return nil
+}
+
+// freeScopes takes the notes of dropped weeks from the scopes that have a floor, and frees the names
+// of those that no kept week uses; false if a further batch has to go on. The claims before the
+// floors are gone.
+func (e *Engine) freeScopes(g *group) (done bool) {
+	if !e.screen.trusted.Load() {
+		return true // a scan may be counting under the numbers as they are: the next drop does it
+	}
+	for scope, oldest := range e.floors.decided {
+		if len(g.batch.State) >= maxFreed {
+			return false
+		}
+		var number uint64
+		var weeks []weekbucket.Week
+		number, weeks, g.batch.State = e.names.releaseScope(scope, oldest, g.batch.State)
+		for _, week := range weeks {
+			ref := bucketRef{number, week}
+			g.journal.add(ref, journalDropped, 0)
+			e.screen.forget(ref)
+		}
+	}
+	return true
 }
 
 // forgetFloors removes the floors that the engine's oldest week has reached. The claims before them

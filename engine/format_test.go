@@ -106,7 +106,7 @@ func TestGoldenState(t *testing.T) {
 func TestGoldenNames(t *testing.T) {
 	n := newNames()
 	for i := range 130 {
-		ref, writes, err := n.ref(fmt.Sprint("name", i), aWeek, nil)
+		ref, writes, err := n.ref(fmt.Sprint("name", i), asTopic, aWeek, nil)
 		if err != nil || ref != uint64(i) || len(writes) != 2 {
 			t.Fatal(ref, writes, err)
 		}
@@ -120,13 +120,24 @@ func TestGoldenNames(t *testing.T) {
 			wantBytes(t, writes[1].Value, "")
 		}
 	}
-	if _, writes, _ := n.ref("name7", aWeek, nil); len(writes) != 0 {
+	if _, writes, _ := n.ref("name7", asTopic, aWeek, nil); len(writes) != 0 {
 		t.Error("a known name is written again")
 	}
-	if _, writes, _ := n.ref("name7", aWeek+1, nil); len(writes) != 1 {
+	if _, writes, _ := n.ref("name7", asTopic, aWeek+1, nil); len(writes) != 1 {
 		t.Error("a known name is not noted for another week")
 	} else {
 		wantBytes(t, writes[0].Key, "75 00019cd5 0007")
+	}
+	for i, want := range []string{"73", ""} { // as a scope only, and then as a topic, too
+		_, writes, _ := n.ref("name8", role(i == 0), aWeek+1, nil)
+		if len(writes) != 1 {
+			t.Fatal(i, writes)
+		}
+		wantBytes(t, writes[0].Key, "75 00019cd5 0008")
+		wantBytes(t, writes[0].Value, want)
+	}
+	if _, writes, _ := n.ref("name8", asScope, aWeek+1, nil); len(writes) != 0 {
+		t.Error("a use that is known is written again")
 	}
 }
 
@@ -143,6 +154,18 @@ func TestGoldenJournalEntry(t *testing.T) {
 	want := []string{fmt.Sprint(one, 1, uint64(0x0102030405060708)), fmt.Sprint(one, 1, 2), fmt.Sprint(two, 0, 255)}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("read back as %v, %v", got, err)
+	}
+	w.reset()
+	w.add(two, journalDropped, 0)
+	wantBytes(t, w.appendTo(nil), "01 ac02 00019cd5 02 0000000000000000")
+	for _, damaged := range []string{"01 ac02 00019cd5 02 0000000000000001", "02 ac02 00019cd5 02 0000000000000000 0000000000000000", "01 ac02 00019cd5 03 0000000000000000"} {
+		b, err := hex.DecodeString(strings.ReplaceAll(damaged, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := readJournal(b, func(bucketRef, byte, uint64) {}); !errors.Is(err, storage.ErrDamaged) {
+			t.Errorf("%s: %v", damaged, err)
+		}
 	}
 	w.reset()
 	if b := w.appendTo(nil); len(b) != 0 {
@@ -298,7 +321,7 @@ func TestGapInTheTableOfNames(t *testing.T) {
 		if err = errors.Join(err, n.check()); legacy != errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("a gap in a store of an older format, %v: %v", legacy, err)
 		}
-		if ref, _, err := n.ref("c", aWeek, nil); !legacy && (ref != 1 || err != nil) {
+		if ref, _, err := n.ref("c", asTopic, aWeek, nil); !legacy && (ref != 1 || err != nil) {
 			t.Errorf("the next name gets number %d, %v", ref, err)
 		}
 	}

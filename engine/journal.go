@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -17,10 +18,12 @@ import (
 //
 // scope is the scope's number in the table of names, sign is 1 for claims that were put and 0 for
 // claims that were removed, hashes are big endian: XXH3-64 of the claim's key under the store's
-// seed.
+// seed. Sign 2, with the one hash 0, says that the bucket was dropped and that its week is kept:
+// nothing before it counts, and the scope's number may be given to another scope.
 const (
 	journalRemoved = 0
 	journalPut     = 1
+	journalDropped = 2
 )
 
 // bucketRef is a bucket with its scope's number.
@@ -98,7 +101,7 @@ func readJournal(entry []byte, fn func(ref bucketRef, sign byte, hash uint64)) e
 		week := d.week()
 		sign := d.byte()
 		hashes := d.take(8 * uint64(n))
-		if d.err != nil || n == 0 || sign > journalPut {
+		if d.err != nil || n == 0 || sign > journalDropped || sign == journalDropped && !bytes.Equal(hashes, make([]byte, 8)) {
 			break
 		}
 		for ; len(hashes) > 0; hashes = hashes[8:] {

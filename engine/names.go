@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -18,13 +19,16 @@ const MaxNames = 1 << 16
 
 // names is the store's table of scopes and topics: a number for each, so that records and journal
 // entries carry numbers. A name is written with the batch that uses its number first. With the
-// first use of a number in a week, its batch also notes the number for that week. A number is free
-// again once no kept week has it, and is then given to another name.
+// first use of a number in a week, its batch also notes the number for that week, and whether it is
+// used as a scope only. A number is free again once no kept week has it, and is then given to
+// another name. A week has the number of a scope no longer once the scope does not keep that week,
+// unless a topic of the week has the same name.
 //
 // Numbers of dropped weeks may still be in the journal, in snapshots, and in claims that a reader
 // has just read. They are not mistaken for those of a later name: journal and snapshots give the
-// week with each number, and weeks before the oldest one kept are ignored; readers check the week
-// after they have looked a number up (Engine.readKept).
+// week with each number, and weeks before the oldest one kept are ignored; where only a scope lost
+// the week, the journal says so (journalDropped). Readers check the week after they have looked a
+// number up (Engine.readKept).
 type names struct {
 	mu   sync.RWMutex // guards refs; no I/O under it
 	refs map[string]uint64
@@ -33,7 +37,8 @@ type names struct {
 	// The committer's own.
 	free   []uint64 // numbers below the length of list that are free
 	used   map[weekbucket.Week]refSet
-	legacy *weekbucket.Week // of a store that has no notes of weeks yet: the newest week that holds claims
+	scopes map[weekbucket.Week]refSet // those of used that no topic has
+	legacy *weekbucket.Week           // of a store that has no notes of weeks yet: the newest week that holds claims
 
 	recent struct { // what ref was asked for last, as most events have scope, topic and week of the one before
 		name [2]string
@@ -41,8 +46,20 @@ type names struct {
 		turn int
 		week weekbucket.Week
 		used refSet // of week; nil if it is to be looked up
+		only refSet // scopes of week
 	}
 }
+
+// A role is what a claim uses a name for.
+type role bool
+
+const (
+	asScope role = true
+	asTopic role = false
+)
+
+// usedAsScope is the value of a note that no topic has the name. Any other note has an empty value.
+var usedAsScope = []byte{'s'}
 
 // A refSet is a set of numbers, a bit for each.
 type refSet []uint64
@@ -52,7 +69,7 @@ func (s refSet) add(ref uint64)      { s[ref/64] |= 1 << (ref % 64) }
 func (s refSet) remove(ref uint64)   { s[ref/64] &^= 1 << (ref % 64) }
 
 func newNames() *names {
-	n := &names{refs: make(map[string]uint64), used: make(map[weekbucket.Week]refSet)}
+	n := &names{refs: make(map[string]uint64), used: make(map[weekbucket.Week]refSet), scopes: make(map[weekbucket.Week]refSet)}
 	n.list.Store(&[]atomic.Pointer[string]{})
 	return n
 }
@@ -75,13 +92,17 @@ func (n *names) load(name string, value []byte) error {
 }
 
 // loadUse takes one note of a week as it is on disk.
-func (n *names) loadUse(key []byte) error {
+func (n *names) loadUse(key, value []byte) error {
 	d := decoder{rest: key}
 	_, week, ref := d.byte(), d.week(), d.uint16()
-	if d.err != nil || len(d.rest) != 0 {
-		return fmt.Errorf("%w: note %x of a name's use", storage.ErrDamaged, key)
+	only := bytes.Equal(value, usedAsScope)
+	if d.err != nil || len(d.rest) != 0 || !only && len(value) != 0 {
+		return fmt.Errorf("%w: note %x of a name's use is %x", storage.ErrDamaged, key, value)
 	}
-	n.week(week).add(uint64(ref))
+	n.of(n.used, week).add(uint64(ref))
+	if only {
+		n.of(n.scopes, week).add(uint64(ref))
+	}
 	return nil
 }
 
@@ -123,18 +144,19 @@ func (n *names) grow(size uint64) {
 	n.list.Store(&list)
 }
 
-func (n *names) week(week weekbucket.Week) refSet {
-	used := n.used[week]
-	if used == nil {
-		used = make(refSet, MaxNames/64)
-		n.used[week] = used
+// of returns the set of a week.
+func (*names) of(sets map[weekbucket.Week]refSet, week weekbucket.Week) refSet {
+	set := sets[week]
+	if set == nil {
+		set = make(refSet, MaxNames/64)
+		sets[week] = set
 	}
-	return used
+	return set
 }
 
 // ref returns the number of a name for a claim in a week, and appends the writes that keep it. It
 // gives the name a number if it has none. Only the committer calls it.
-func (n *names) ref(name string, week weekbucket.Week, writes []storage.StateWrite) (uint64, []storage.StateWrite, error) {
+func (n *names) ref(name string, as role, week weekbucket.Week, writes []storage.StateWrite) (uint64, []storage.StateWrite, error) {
 	ref, known := n.known(name)
 	if !known {
 		var err error
@@ -143,16 +165,31 @@ func (n *names) ref(name string, week weekbucket.Week, writes []storage.StateWri
 		}
 		writes = append(n.convert(writes), nameWrite(name, binary.AppendUvarint(nil, ref)))
 	}
-	used := n.recent.used
+	used, only := n.recent.used, n.recent.only
 	if used == nil || n.recent.week != week {
-		used = n.week(week)
-		n.recent.week, n.recent.used = week, used
+		used, only = n.of(n.used, week), n.of(n.scopes, week)
+		n.recent.week, n.recent.used, n.recent.only = week, used, only
 	}
-	if !used.has(ref) {
-		writes = append(n.convert(writes), useWrite(week, ref, []byte{}))
-		used.add(ref)
+	if !used.has(ref) || as == asTopic && only.has(ref) {
+		writes = n.note(ref, as, week, n.convert(writes))
 	}
 	return ref, writes, nil
+}
+
+// note notes that claims of a week use a number.
+func (n *names) note(ref uint64, as role, week weekbucket.Week, writes []storage.StateWrite) []storage.StateWrite {
+	used, only := n.of(n.used, week), n.of(n.scopes, week)
+	switch there := used.has(ref); {
+	case !there && as == asScope:
+		used.add(ref)
+		only.add(ref)
+		return append(writes, useWrite(week, ref, usedAsScope))
+	case !there || as == asTopic && only.has(ref):
+		used.add(ref)
+		only.remove(ref)
+		return append(writes, useWrite(week, ref, []byte{}))
+	}
+	return writes
 }
 
 func (n *names) known(name string) (ref uint64, known bool) {
@@ -196,12 +233,8 @@ func (n *names) convert(writes []storage.StateWrite) []storage.StateWrite {
 	week := *n.legacy
 	n.legacy = nil
 	writes = append(writes, storage.StateWrite{Key: keyNames, Value: []byte{}})
-	used := n.week(week)
 	for _, ref := range n.refs {
-		if !used.has(ref) {
-			writes = append(writes, useWrite(week, ref, []byte{}))
-			used.add(ref)
-		}
+		writes = n.note(ref, asTopic, week, writes)
 	}
 	return writes
 }
@@ -216,7 +249,7 @@ func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 		writes = append(writes, storage.StateWrite{Key: keyNames, Value: []byte{}})
 		n.legacy = nil // it has no notes, and needs none: all its claims are gone
 	}
-	n.recent.name, n.recent.used = [2]string{}, nil
+	n.forgetRecent()
 	kept := make(refSet, MaxNames/64)
 	for week, used := range n.used {
 		for i, bits := range used {
@@ -236,6 +269,7 @@ func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 		}
 		if week < oldest {
 			delete(n.used, week)
+			delete(n.scopes, week)
 		}
 	}
 	list := *n.list.Load()
@@ -247,16 +281,70 @@ func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 		if len(writes) >= limit {
 			return writes, true
 		}
-		writes = append(writes, nameWrite(*name, nil))
-		n.mu.Lock()
-		delete(n.refs, *name)
-		n.mu.Unlock()
-		list[ref].Store(nil)
-		n.free = append(n.free, uint64(ref))
+		writes = n.remove(*name, uint64(ref), writes)
 	}
-	slices.SortFunc(n.free, func(a, b uint64) int { return int(b) - int(a) }) // the least number is taken first
+	n.sortFree()
 	return writes, false
 }
+
+// releaseScope removes the notes that weeks before oldest have of a scope, and its name if no week
+// uses that any more. The scope's claims in these weeks are gone, durably. It returns the number
+// and the weeks whose notes it has removed.
+func (n *names) releaseScope(scope string, oldest weekbucket.Week, writes []storage.StateWrite) (ref uint64, weeks []weekbucket.Week, _ []storage.StateWrite) {
+	ref, known := n.refs[scope]
+	if !known || n.legacy != nil {
+		return 0, nil, writes
+	}
+	kept := false
+	for week, used := range n.used {
+		switch {
+		case !used.has(ref):
+		case week >= oldest || !n.of(n.scopes, week).has(ref):
+			kept = true
+		default:
+			weeks = append(weeks, week)
+		}
+	}
+	for _, week := range weeks {
+		n.used[week].remove(ref)
+		n.scopes[week].remove(ref)
+		writes = append(writes, useWrite(week, ref, nil))
+	}
+	if !kept && len(weeks) > 0 {
+		n.forgetRecent()
+		writes = n.remove(scope, ref, writes)
+		n.sortFree()
+	}
+	return ref, weeks, writes
+}
+
+// keeps reports whether a week from oldest on, or a topic, uses the scope's name.
+func (n *names) keeps(scope string, oldest weekbucket.Week) bool {
+	ref, known := n.refs[scope]
+	for week, used := range n.used {
+		if known && used.has(ref) && (week >= oldest || !n.of(n.scopes, week).has(ref)) {
+			return true
+		}
+	}
+	return known && n.legacy != nil
+}
+
+// remove frees the number of a name.
+func (n *names) remove(name string, ref uint64, writes []storage.StateWrite) []storage.StateWrite {
+	n.mu.Lock()
+	delete(n.refs, name)
+	n.mu.Unlock()
+	(*n.list.Load())[ref].Store(nil)
+	n.free = append(n.free, ref)
+	return append(writes, nameWrite(name, nil))
+}
+
+// sortFree sees to it that the least number is taken first.
+func (n *names) sortFree() {
+	slices.SortFunc(n.free, func(a, b uint64) int { return int(b) - int(a) })
+}
+
+func (n *names) forgetRecent() { n.recent.name, n.recent.used = [2]string{}, nil }
 
 func nameWrite(name string, value []byte) storage.StateWrite {
 	return storage.StateWrite{Key: append([]byte{stateName}, name...), Value: value}

@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // Instances with names of their own come and go for ever: their names are freed with the weeks that
@@ -93,6 +94,8 @@ type nameModel struct {
 	rng  *rand.Rand
 	week int                     // the clock's, counted from noon
 	kept map[string]engine.Event // acknowledged claims, by scope, id and week
+
+	floors map[string]weekbucket.Week // of scopes that were dropped
 }
 
 func claimName(ev *engine.Event) string {
@@ -124,6 +127,8 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 			_, _ = tx.TryClaim(m.event())
 			return errHandler // its names may be given all the same
 		})
+	case k < 18:
+		m.dropScope(t, e)
 	default:
 		m.week++
 		c.set(weeksLater(m.week))
@@ -138,6 +143,29 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 	}
 }
 
+// dropScope drops a scope of two weeks ago, which claims no more, or a later one, which may go on in
+// a week after those that it had claims in.
+func (m *nameModel) dropScope(t testing.TB, e *engine.Engine) {
+	scope := fmt.Sprint("scope-", m.week/2-m.rng.IntN(2), "-", m.rng.IntN(5))
+	awaitTrust(t, e)
+	plan, err := e.PlanScopeDrop(ctx, scope)
+	if err == nil {
+		_, err = e.DropScope(ctx, plan)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ev := range m.kept {
+		if ev.Scope == scope {
+			delete(m.kept, name)
+		}
+	}
+	if m.floors == nil {
+		m.floors = map[string]weekbucket.Week{}
+	}
+	m.floors[scope] = max(m.floors[scope], plan.Oldest)
+}
+
 func (m *nameModel) claims(t testing.TB, e *engine.Engine) {
 	var events []engine.Event
 	for range 1 + m.rng.IntN(8) {
@@ -150,6 +178,10 @@ func (m *nameModel) claims(t testing.TB, e *engine.Engine) {
 	for i, r := range results {
 		name := claimName(&events[i])
 		_, known := m.kept[name]
+		if !known && weekOf(t, events[i].Time) < m.floors[events[i].Scope] {
+			wantVerdict(t, r, engine.TooOld)
+			continue
+		}
 		if known != (r.Verdict == engine.Duplicate) || !known && r.Verdict != engine.Claimed {
 			t.Fatalf("%s is %v, known %v", name, r, known)
 		}

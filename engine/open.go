@@ -105,7 +105,7 @@ func (e *Engine) loadState() error {
 // loadUses reads which names the weeks use. A store of an older format has no notes of that (see
 // names.convert).
 func (e *Engine) loadUses() error {
-	err := e.store.ScanState(storage.Span{Prefix: []byte{stateUse}}, func(key, _ []byte) error { return e.names.loadUse(key) })
+	err := e.store.ScanState(storage.Span{Prefix: []byte{stateUse}}, func(key, value []byte) error { return e.names.loadUse(key, value) })
 	if err != nil {
 		return err
 	}
@@ -222,13 +222,16 @@ func (e *Engine) replayJournal(after uint64) error {
 			return nil
 		}
 		return readJournal(entry, func(ref bucketRef, sign byte, hash uint64) {
-			if sign == journalRemoved {
+			switch sign {
+			case journalRemoved:
 				e.screen.remove(ref, hash)
-				return
+			case journalDropped:
+				e.screen.forget(ref)
+			default:
+				e.screen.filter(ref.week).Add(hash)
+				e.screen.put(ref, hash)
+				e.sinceSnap++
 			}
-			e.screen.filter(ref.week).Add(hash)
-			e.screen.put(ref, hash)
-			e.sinceSnap++
 		})
 	})
 	if err == nil && last != e.seq && (last != 0 || e.seq > after) {

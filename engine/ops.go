@@ -56,7 +56,7 @@ func (e *Engine) Forget(ctx context.Context, scope string, id []byte, at time.Ti
 			return err
 		}
 		ref := bucketRef{week: week}
-		if ref.scope, g.batch.State, err = e.names.ref(scope, week, g.batch.State); err != nil {
+		if ref.scope, g.batch.State, err = e.names.ref(scope, asScope, week, g.batch.State); err != nil {
 			return err
 		}
 		g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key})
@@ -297,11 +297,15 @@ func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 	// oldest week of that moment: a drop may go on beside it.
 	var filters map[weekbucket.Week]*bloom.Filter
 	var oldest func(ref bucketRef) weekbucket.Week
+	scopes := map[uint64]string{} // a drop may free their names
 	trusted := false
 	err := e.beginScan(ctx, func() {
 		oldest = e.oldestByNumber()
 		if trusted = e.screen.trusted.Load(); trusted {
 			want, filters = e.screen.copyCounts(), *e.screen.filters.Load()
+		}
+		for ref := range want {
+			scopes[ref.scope], _ = e.names.name(ref.scope)
 		}
 	}, func(c scanned) error {
 		if c.ref.week < oldest(c.ref) {
@@ -321,21 +325,24 @@ func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 	case err != nil:
 		return report, err
 	case trusted:
-		e.compareCounts(&report, want, got)
+		e.compareCounts(&report, scopes, want, got)
 	}
 	return report, e.untilClose(ctx, func(ctx context.Context) error {
 		return e.store.Verify(ctx, func(problem string) { report.add("%s", problem) })
 	})
 }
 
-func (e *Engine) compareCounts(report *VerifyReport, want, got map[bucketRef]count) {
+func (e *Engine) compareCounts(report *VerifyReport, scopes map[uint64]string, want, got map[bucketRef]count) {
 	for ref := range got {
 		if _, ok := want[ref]; !ok {
 			want[ref] = count{}
 		}
 	}
 	for ref, w := range want {
-		name, _ := e.names.name(ref.scope)
+		name, known := scopes[ref.scope]
+		if !known {
+			name, _ = e.names.name(ref.scope)
+		}
 		if g := got[ref]; g != w && ref.week >= e.oldestOf(name) {
 			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",
 				storage.Bucket{Scope: name, Week: ref.week}, w.claims, w.xor, g.claims, g.xor)

@@ -134,6 +134,15 @@ func (s *screen) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucke
 	})
 }
 
+// forget forgets the count of a bucket.
+func (s *screen) forget(ref bucketRef) {
+	if c := s.counts[ref]; c != nil {
+		s.claims -= c.claims
+		s.last = nil
+		delete(s.counts, ref)
+	}
+}
+
 // copyCounts returns the counts as they are now.
 func (s *screen) copyCounts() map[bucketRef]count {
 	counts := make(map[bucketRef]count, len(s.counts))

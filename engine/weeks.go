@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,8 +162,15 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 			return err
 		}
 		report.Oldest, report.HeldBy = max(week, e.decideOld), heldBy
-		if err := e.raiseFloors(g, scopes, &report); err != nil {
-			return err
+		if scopes != nil {
+			floors, heldBy, err := scopes()
+			if err != nil {
+				return err
+			}
+			report.HeldBy = cmp.Or(report.HeldBy, heldBy)
+			if err := e.raiseFloors(g, floors, &report); err != nil {
+				return err
+			}
 		}
 		if week <= e.decideOld {
 			return nil
@@ -173,36 +181,46 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 		g.after = append(g.after, func() { e.setOldest(week) })
 		return nil
 	})
-	if err == nil && (report.Weeks > 0 || len(report.Scopes) > 0) {
+	if err != nil {
+		return report, err
+	}
+	return report, e.removeUnkept(ctx, &report)
+}
+
+// removeUnkept removes the claims before the oldest weeks kept, which are durable, and frees names.
+// The caller holds e.drops.
+func (e *Engine) removeUnkept(ctx context.Context, report *DropReport) error {
+	if report.Weeks > 0 || len(report.Scopes) > 0 {
 		// Not before the mark is durable: until then the claims of these weeks are duplicates, not
 		// new.
-		err = e.control(context.WithoutCancel(ctx), func(*group) error {
+		err := e.control(context.WithoutCancel(ctx), func(*group) error {
 			e.screen.dropBefore(e.decideOld, e.oldestByNumber())
 			return nil
 		})
-	}
-	if err != nil {
-		return report, err
+		if err != nil {
+			return err
+		}
 	}
 	// Also if no week was dropped: an earlier call may have been cut off by its context between
 	// mark and removal.
 	buckets, err := e.removeDropped(ctx)
 	report.Buckets = len(buckets)
-	if err == nil {
-		err = e.freeNames(ctx)
+	if err != nil {
+		return err
 	}
-	return report, err
+	return e.freeNames(ctx)
 }
 
 // maxFreed bounds the writes of one batch that frees names.
 const maxFreed = 1 << 14
 
-// freeNames frees the names that no kept week uses. The claims of all weeks before the oldest one
+// freeNames frees the names that no kept week uses. The claims of all weeks before the oldest ones
 // are gone. The caller holds e.drops.
 func (e *Engine) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := e.control(ctx, func(g *group) error {
 			g.batch.State, more = e.names.release(e.OldestWeek(), g.batch.State, maxFreed)
+			more = !e.freeScopes(g) || more
 			e.forgetFloors(g)
 			return nil
 		})
@@ -472,6 +490,30 @@ func (h *holds) list() []Hold {
 		list = append(list, Hold{name, h.at[name]})
 	}
 	return list
+}
+
+// among returns the holds with these names that are there, in the order of the names.
+func (h *holds) among(names []string) (list []Hold) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, name := range names {
+		if at, there := h.at[name]; there {
+			list = append(list, Hold{name, at})
+		}
+	}
+	return list
+}
+
+// named returns the holds with these names, in order and each once.
+func (h *holds) named(names []string) ([]Hold, error) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	list := h.among(names)
+	for i, name := range names {
+		if i == len(list) || list[i].Name != name {
+			return nil, &KeyError{"hold name", fmt.Sprintf("%q is that of no hold: see Engine.Holds", name)}
+		}
+	}
+	return list, nil
 }
 
 func (h *holds) lowest() (lowest Hold, some bool) {

@@ -1,0 +1,585 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+func planned(t testing.TB, e *engine.Engine, scope string, holds ...string) engine.ScopeDropPlan {
+	t.Helper()
+	plan, err := e.PlanScopeDrop(ctx, scope, holds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// wantAfterDrop wants the events of mail to be TooOld, and all others duplicates.
+func wantAfterDrop(t testing.TB, e *engine.Engine, events []engine.Event) {
+	t.Helper()
+	for _, ev := range events {
+		want := engine.Duplicate
+		if ev.Scope == "mail" {
+			want = engine.TooOld
+		}
+		mustExpect(t, e, []engine.Event{ev}, want)
+	}
+}
+
+func TestDroppedScopeGivesItsHoldsAndItsNameBack(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	events := inWeeks(-3, 0, 10)
+	mustExpect(t, e, events, engine.Claimed)
+	for _, name := range []string{"kafka/mail/0", "kafka/mail/1", "kafka/billing/0"} {
+		if err := e.SetHold(ctx, name, weeksLater(-3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := stats(t, e).Names
+	plan := planned(t, e, "mail", "kafka/mail/1", "kafka/mail/0")
+	if len(plan.Weeks) != 4 || plan.Weeks[0].Week != weekOf(t, weeksLater(-3)) || plan.Weeks[0].Claims != 5 || plan.Weeks[0].Bytes == 0 ||
+		plan.Oldest != weekOf(t, weeksLater(1)) || len(plan.Holds) != 2 || plan.Holds[0].Name != "kafka/mail/0" || !plan.FreesName {
+		t.Fatalf("%+v", plan)
+	}
+	mustExpect(t, e, events, engine.Duplicate) // a plan changes nothing
+	sent, err := json.Marshal(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got engine.ScopeDropPlan
+	if err := json.Unmarshal(sent, &got); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.DropScope(ctx, got)
+	wantDrop(t, r, err, 0, 4, "")
+	if want := map[string]weekbucket.Week{"mail": plan.Oldest}; !maps.Equal(r.Scopes, want) || r.Oldest != e.OldestWeek() {
+		t.Errorf("%+v", r)
+	}
+	check := func(e *engine.Engine) {
+		t.Helper()
+		wantAfterDrop(t, e, events)
+		if holds := e.Holds(); len(holds) != 1 || holds[0].Name != "kafka/billing/0" {
+			t.Error(holds)
+		}
+		if got := weeksOf(t, e, "mail"); len(got) != 0 {
+			t.Error(got)
+		}
+		if n := stats(t, e).Names; n != names-1 {
+			t.Errorf("%d names of %d are left", n, names)
+		}
+		verifyClean(t, e, 20)
+	}
+	check(e)
+	if got := bucketsOf(t, m); slices.ContainsFunc(got, func(b storage.Bucket) bool { return b.Scope == "mail" }) {
+		t.Error(got)
+	}
+	reclaimed(t, e)
+	check(open(t, m.CrashClone(0), engine.Options{RetentionWeeks: 4, Clock: c.now, ExpectedPerWeek: 1000}))
+
+	c.set(weeksLater(1)) // the scope comes back
+	late, now := at("late", weeksLater(0)), at("now", weeksLater(1))
+	late.Scope, now.Scope = "mail", "mail"
+	mustExpect(t, e, []engine.Event{late}, engine.TooOld)
+	mustExpect(t, e, []engine.Event{now}, engine.Claimed)
+	if _, err := e.DropScope(ctx, plan); err != nil { // it was decided already
+		t.Error(err)
+	}
+	mustExpect(t, e, []engine.Event{now}, engine.Duplicate)
+}
+
+func TestPlanThatNoLongerSaysWhatIsThereDropsNothing(t *testing.T) {
+	of := func(scope string, week int) engine.Event {
+		ev := at("new", weeksLater(week))
+		ev.Scope = scope
+		return ev
+	}
+	for name, c := range map[string]struct {
+		do       func(e *engine.Engine) error
+		outdated bool
+	}{
+		"nothing happens":       {func(*engine.Engine) error { return nil }, false},
+		"another scope claims":  {func(e *engine.Engine) error { return expect(e, []engine.Event{of("billing", 0)}, engine.Claimed) }, false},
+		"it claims":             {func(e *engine.Engine) error { return expect(e, []engine.Event{of("mail", 0)}, engine.Claimed) }, true},
+		"it claims in a week":   {func(e *engine.Engine) error { return expect(e, []engine.Event{of("mail", -3)}, engine.Claimed) }, true},
+		"a claim is forgotten":  {func(e *engine.Engine) error { _, err := e.Forget(ctx, "mail", []byte("w0-1"), noon); return err }, true},
+		"a hold is moved":       {func(e *engine.Engine) error { return e.SetHold(ctx, "h", weeksLater(-1)) }, true},
+		"a hold is released":    {func(e *engine.Engine) error { return e.ReleaseHold(ctx, "h") }, true},
+		"another hold is moved": {func(e *engine.Engine) error { return e.SetHold(ctx, "i", weeksLater(-1)) }, false},
+		"its first week goes": {func(e *engine.Engine) error {
+			_, err := e.DropWeek(ctx, weekOf(t, weeksLater(-2)))
+			return err
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _, _ := openAt(t, engine.Options{RetentionWeeks: 4})
+			events := inWeeks(-2, 0, 10)
+			mustExpect(t, e, events, engine.Claimed)
+			if err := e.SetHold(ctx, "h", noon); err != nil {
+				t.Fatal(err)
+			}
+			plan := planned(t, e, "mail", "h")
+			if err := c.do(e); err != nil {
+				t.Fatal(err)
+			}
+			holds := e.Holds()
+			_, err := e.DropScope(ctx, plan)
+			if !c.outdated {
+				if err != nil || slices.ContainsFunc(e.Holds(), func(h engine.Hold) bool { return h.Name == "h" }) {
+					t.Error(err, e.Holds())
+				}
+				wantAfterDrop(t, e, events)
+				return
+			}
+			if !errors.Is(err, engine.ErrPlanOutdated) {
+				t.Error(err)
+			}
+			if now := e.Holds(); !slices.Equal(now, holds) {
+				t.Errorf("holds %v, before %v", now, holds)
+			}
+			mustExpect(t, e, inWeeks(-1, -1, 10), engine.Duplicate)
+		})
+	}
+}
+
+func TestPlansThatCannotBe(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	for _, c := range []struct{ scope, hold string }{{"", "h"}, {strings.Repeat("x", 256), "h"}, {"mail", "nobody"}} {
+		if err := e.SetHold(ctx, "h", noon); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.PlanScopeDrop(ctx, c.scope, c.hold); !errors.As(err, new(*engine.KeyError)) {
+			t.Errorf("%.10q, hold %q: %v", c.scope, c.hold, err)
+		}
+	}
+	plan := planned(t, e, "nobody")
+	if len(plan.Weeks) != 0 || plan.Oldest != e.OldestWeek() || !plan.FreesName {
+		t.Errorf("%+v", plan)
+	}
+	if r, err := e.DropScope(ctx, plan); err != nil || len(r.Scopes) != 0 {
+		t.Error(r, err)
+	}
+}
+
+// A topic may have the name of a scope, in any order and week: the name stays as long as the topic
+// needs it.
+func TestNameOfADroppedScopeThatIsATopicToo(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []engine.Event
+		frees  bool
+	}{
+		"scope first":           {[]engine.Event{named("a", "mail", "t", 0), named("b", "billing", "mail", 0)}, false},
+		"topic first":           {[]engine.Event{named("b", "billing", "mail", 0), named("a", "mail", "t", 0)}, false},
+		"its own topic":         {[]engine.Event{named("a", "mail", "mail", 0)}, false},
+		"another week":          {[]engine.Event{named("a", "mail", "t", 0), named("b", "billing", "mail", -1)}, false},
+		"only what was dropped": {[]engine.Event{named("b", "billing", "mail", -3), named("a", "mail", "t", 0)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, m, clk := openAt(t, engine.Options{RetentionWeeks: 4})
+			mustExpect(t, e, c.events, engine.Claimed)
+			if name == "only what was dropped" {
+				if _, err := e.DropWeek(ctx, weekOf(t, weeksLater(-3))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			names := stats(t, e).Names
+			for i, e := range []*engine.Engine{e, open(t, m.CrashClone(0), engine.Options{Clock: clk.now})} {
+				plan := planned(t, e, "mail")
+				if plan.FreesName != c.frees {
+					t.Errorf("engine %d: %+v", i, plan)
+				}
+				if _, err := e.DropScope(ctx, plan); err != nil {
+					t.Fatal(err)
+				}
+				if n := stats(t, e).Names; (n == names-1) != c.frees || n < names-1 {
+					t.Errorf("engine %d: %d of %d names are left", i, n, names)
+				}
+				for _, ev := range c.events {
+					rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+					kept := ev.Scope != "mail" && !c.frees
+					if err != nil || found != kept || kept && rec.Origin.Topic != ev.Origin.Topic {
+						t.Errorf("engine %d: %v: %+v %v %v", i, ev.Scope, rec, found, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func named(id, scope, topic string, week int) engine.Event {
+	ev := at(id, weeksLater(week))
+	ev.Scope, ev.Origin.Topic = scope, topic
+	return ev
+}
+
+// A number that a dropped scope had may be given again in a week that is kept: what journal and
+// snapshots say of it before is not the new scope's.
+func TestNumberOfADroppedScopeIsGivenAgain(t *testing.T) {
+	for name, every := range map[string]uint64{"from the journal": 1 << 20, "from a snapshot before": 25, "from a snapshot after": 2} {
+		t.Run(name, func(t *testing.T) {
+			c := &clock{t: noon}
+			o := engine.Options{ExpectedPerWeek: 1000, Clock: c.now}.WithSnapshotEvery(every)
+			m := storetest.NewMem(storage.Identity{})
+			e := open(t, m, o)
+			for pod := range 8 {
+				for i := range 10 {
+					mustExpect(t, e, []engine.Event{named(fmt.Sprint(i), fmt.Sprint("pod-", pod), "t", 0)}, engine.Claimed)
+				}
+				if _, err := e.DropScope(ctx, planned(t, e, fmt.Sprint("pod-", pod))); err != nil {
+					t.Fatal(err)
+				}
+				mustExpect(t, e, []engine.Event{named("x", fmt.Sprint("next-", pod), "t", 0)}, engine.Claimed)
+			}
+			if n := stats(t, e).Names; n != 9 {
+				t.Errorf("%d names", n)
+			}
+			for i, e := range []*engine.Engine{e, open(t, m.CrashClone(0), o)} {
+				infos, err := e.Weeks(ctx)
+				if err != nil || len(infos) != 1 || infos[0].Claims != 8 || len(infos[0].Scopes) != 8 {
+					t.Errorf("engine %d: %+v, %v", i, infos, err)
+				}
+				verifyClean(t, e, 8)
+			}
+		})
+	}
+}
+
+func TestTransactionAndLeaseInADroppedScopeFail(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{})
+	of := func(id string) engine.Event { return named(id, "mail", "t", 0) }
+	mustExpect(t, e, []engine.Event{of("old")}, engine.Claimed)
+	leased := of("leased")
+	leased.Lease = time.Hour
+	res, err := e.TryClaim(ctx, leased)
+	if err != nil || res.Lease == nil {
+		t.Fatal(res, err)
+	}
+	err = e.Update(ctx, func(tx *engine.Tx) error {
+		res, err := tx.TryClaim(of("new"))
+		wantVerdict(t, res, engine.Claimed)
+		_, dropped := e.DropScope(ctx, planned(t, e, "mail"))
+		return errors.Join(err, dropped, tx.Put([]byte("k"), []byte("v")))
+	})
+	if !errors.Is(err, engine.ErrWeekDropped) {
+		t.Error("the transaction:", err)
+	}
+	if err := e.Finish(ctx, res.Lease, nil); !errors.Is(err, engine.ErrLeaseLost) {
+		t.Error("the lease:", err)
+	}
+	if _, err := e.Renew(ctx, res.Lease, time.Hour); !errors.Is(err, engine.ErrLeaseLost) {
+		t.Error("the lease:", err)
+	}
+	mustExpect(t, e, []engine.Event{of("old"), of("new"), of("leased")}, engine.TooOld)
+}
+
+// Events without a time have that of their arrival: none is claimed in the weeks that are gone.
+func TestWindowsInADroppedScope(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{})
+	ev := windowed("a", 10*24*time.Hour)
+	ev.Scope, ev.Time = "mail", time.Time{}
+	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
+	if _, err := e.DropScope(ctx, planned(t, e, "mail")); err != nil {
+		t.Fatal(err)
+	}
+	mustExpect(t, e, []engine.Event{ev}, engine.TooOld)
+	c.set(weeksLater(1))
+	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
+	mustExpect(t, e, []engine.Event{ev}, engine.Duplicate)
+}
+
+func TestScopesOfPodsAreDroppedOneByOne(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{ExpectedPerWeek: 1 << 10})
+	var kept []engine.Event
+	for pod := range 300 {
+		ev := named("id", fmt.Sprint("pod-", pod), "t", 0)
+		mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
+		if pod >= 5 {
+			if _, err := e.DropScope(ctx, planned(t, e, fmt.Sprint("pod-", pod-5))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kept = append(kept, ev); len(kept) > 5 {
+			kept = kept[1:]
+		}
+	}
+	for _, e := range []*engine.Engine{e, open(t, m.CrashClone(0), engine.Options{ExpectedPerWeek: 1 << 10, Clock: c.now})} {
+		if n := stats(t, e).Names; n != 6 {
+			t.Errorf("%d names are kept", n)
+		}
+		mustExpect(t, e, kept, engine.Duplicate)
+		verifyClean(t, e, 5)
+	}
+}
+
+// crashesOfScopeDrop drops mail, and returns what a crash before each call of the store would
+// leave.
+func crashesOfScopeDrop(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[string]*storetest.Mem, plan engine.ScopeDropPlan, events []engine.Event) {
+	t.Helper()
+	e := open(t, s, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: (&clock{t: noon}).now})
+	events = inWeeks(-4, 0, 10)
+	mustExpect(t, e, events, engine.Claimed)
+	if err := e.SetHold(ctx, "kafka/mail", weeksLater(-1)); err != nil {
+		t.Fatal(err)
+	}
+	plan = planned(t, e, "mail", "kafka/mail")
+	taken := map[string]*storetest.Mem{}
+	var mu sync.Mutex
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpBuckets, storetest.OpState, storetest.OpDrop, storetest.OpReclaim} {
+		m.Before(op, func(call int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for keep := range 2 {
+				taken[fmt.Sprintf("before %s %d, %d unsynced batches kept", op, call, keep)] = m.CrashClone(keep)
+			}
+			return nil
+		})
+	}
+	r, err := e.DropScope(ctx, plan)
+	wantDrop(t, r, err, 0, 5, "")
+	reclaimed(t, e)
+	mu.Lock()
+	defer mu.Unlock()
+	taken["after all"] = m.CrashClone(0)
+	return maps.Clone(taken), plan, events // what the engine does behind still adds to the first one
+}
+
+// afterScopeDropCrash opens what a crash left: all of the drop was decided, or nothing. The plan is
+// good in both cases.
+func afterScopeDropCrash(t *testing.T, m *storetest.Mem, plan engine.ScopeDropPlan, events []engine.Event) (decided bool, err error) {
+	t.Helper()
+	e, err := engine.Open(m, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: (&clock{t: noon}).now})
+	if err != nil {
+		return false, err
+	}
+	defer e.Close()
+	_, decided, err = m.State([]byte("fmail"))
+	if err != nil || decided != (len(e.Holds()) == 0) {
+		return decided, fmt.Errorf("half a drop: the mark is there %v, holds are %v: %w", decided, e.Holds(), err)
+	}
+	for _, ev := range events {
+		want := engine.Duplicate
+		if decided && ev.Scope == "mail" {
+			want = engine.TooOld
+		}
+		if err := expect(e, []engine.Event{ev}, want); err != nil {
+			return decided, err
+		}
+	}
+	if _, err := e.DropScope(ctx, plan); err != nil {
+		return decided, fmt.Errorf("dropping it again: %w", err)
+	}
+	if left := slices.ContainsFunc(bucketsOf(t, m), func(b storage.Bucket) bool { return b.Scope == "mail" }); left {
+		return decided, errors.New("the drop is not finished")
+	}
+	if _, there, err := m.State([]byte("nmail")); err != nil || there || len(e.Holds()) != 0 {
+		return decided, fmt.Errorf("name there %v, holds %v, %w", there, e.Holds(), err)
+	}
+	next := named("next", "next", "t", 0) // has the number that mail had
+	if err := expect(e, []engine.Event{next}, engine.Claimed); err != nil {
+		return decided, err
+	}
+	if r, err := e.Verify(ctx); err != nil || r.Total != 0 || r.Claims != 26 {
+		return decided, fmt.Errorf("verify: %+v, %w", r, err)
+	}
+	for _, ev := range events {
+		want := engine.Duplicate
+		if ev.Scope == "mail" {
+			want = engine.TooOld
+		}
+		if err := expect(e, []engine.Event{ev}, want); err != nil {
+			return decided, err
+		}
+	}
+	return decided, nil
+}
+
+func TestScopeDropInterruptedByACrashAtAnyStep(t *testing.T) {
+	m := storetest.NewMem(storage.Identity{})
+	crashes, plan, events := crashesOfScopeDrop(t, m, m)
+	n := map[bool]int{}
+	for when, m := range crashes {
+		decided, err := afterScopeDropCrash(t, m, plan, events)
+		if err != nil {
+			t.Errorf("crash %s: %v", when, err)
+		}
+		n[decided]++
+	}
+	if n[true] < 10 || n[false] < 2 {
+		t.Error("only", n, "steps")
+	}
+}
+
+// The controls of the test above: a store that loses the mark loses the rule, and so does one whose
+// journal does not say that the scope's number is free.
+func TestScopeDropThatLosesSomethingIsSeen(t *testing.T) {
+	for name, lose := range map[string]func(b *storage.Batch){
+		"the mark": func(b *storage.Batch) {
+			b.State = slices.DeleteFunc(slices.Clone(b.State), func(w storage.StateWrite) bool { return string(w.Key) == "fmail" })
+		},
+		"the release of the hold": func(b *storage.Batch) {
+			b.State = slices.DeleteFunc(slices.Clone(b.State), func(w storage.StateWrite) bool {
+				return string(w.Key) == "dkafka/mail" && w.Value == nil
+			})
+		},
+		"the journal's note": func(b *storage.Batch) {
+			if slices.ContainsFunc(b.State, func(w storage.StateWrite) bool { return string(w.Key) == "nmail" && w.Value == nil }) {
+				b.Journal = nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := storetest.NewMem(storage.Identity{})
+			lossy := &tampered{Mem: m}
+			lossy.apply = func(b *storage.Batch) (func() error, error) {
+				c := *b
+				lose(&c)
+				return m.Apply(&c)
+			}
+			crashes, plan, events := crashesOfScopeDrop(t, m, lossy)
+			seen := 0
+			for _, m := range crashes {
+				if _, err := afterScopeDropCrash(t, m, plan, events); err != nil {
+					seen++
+				}
+			}
+			if seen == 0 {
+				t.Fatal("nobody noticed")
+			}
+		})
+	}
+}
+
+// Claims of a scope race with its drop: each event is claimed once at most, and none after it was
+// dropped.
+func TestClaimsRaceWithTheDropOfTheirScope(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{ExpectedPerWeek: 1 << 12})
+	const racers, ids = 4, 200
+	var claimed [ids]atomic.Int32
+	var dropped atomic.Bool
+	var wg sync.WaitGroup
+	for r := range racers {
+		wg.Go(func() {
+			for i := range ids {
+				ev := named(fmt.Sprint(i), "mail", "t", 0)
+				after := dropped.Load()
+				var res engine.Result
+				var err error
+				if r%2 == 0 {
+					res, err = e.TryClaim(ctx, ev)
+				} else {
+					err = e.Update(ctx, func(tx *engine.Tx) (err error) { res, err = tx.TryClaim(ev); return err })
+				}
+				switch {
+				case errors.Is(err, engine.ErrWeekDropped), errors.Is(err, engine.ErrConflict):
+				case err != nil:
+					t.Error(err)
+				case res.Verdict == engine.Claimed:
+					claimed[i].Add(1)
+					if after {
+						t.Errorf("%d is claimed after the drop", i)
+					}
+				case after && res.Verdict != engine.TooOld:
+					t.Errorf("%d is %v after the drop", i, res.Verdict)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for !dropped.Load() {
+			plan, err := e.PlanScopeDrop(ctx, "mail")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if len(plan.Weeks) == 0 {
+				continue
+			}
+			switch _, err := e.DropScope(ctx, plan); {
+			case err == nil:
+				dropped.Store(true)
+			case !errors.Is(err, engine.ErrPlanOutdated):
+				t.Error(err)
+				return
+			}
+		}
+	})
+	wg.Wait()
+	for i := range claimed {
+		if n := claimed[i].Load(); n > 1 {
+			t.Errorf("%d was claimed %d times", i, n)
+		}
+	}
+	verifyClean(t, e, 0)
+}
+
+// Drops of scopes, of weeks and by retention, verification, snapshots and claims at the same time.
+func TestScopesAreDroppedBesideEverythingElse(t *testing.T) {
+	c := &clock{t: noon}
+	m := storetest.NewMem(storage.Identity{})
+	o := engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"pod-1": 1}, ExpectedPerWeek: 1000, Clock: c.now}.WithSnapshotEvery(50)
+	e := open(t, m, o)
+	end, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for n := range 3 {
+		wg.Go(func() {
+			for i := range 100 {
+				ev := named(fmt.Sprint(n, "-", i), fmt.Sprint("pod-", i%4), fmt.Sprint("t-", i%3), -i%4)
+				if _, err := e.TryClaim(ctx, ev); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	behind := sync.WaitGroup{}
+	behind.Go(func() {
+		for end.Err() == nil {
+			if _, err := e.DropExpired(ctx); err != nil {
+				t.Error(err)
+			}
+			if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+				t.Error(r, err)
+			}
+			if _, err := e.Weeks(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for pod := range 4 {
+		for {
+			plan := planned(t, e, fmt.Sprint("pod-", pod))
+			if _, err := e.DropScope(ctx, plan); err == nil {
+				break
+			} else if !errors.Is(err, engine.ErrPlanOutdated) {
+				t.Fatal(err)
+			}
+		}
+	}
+	wg.Wait()
+	cancel()
+	behind.Wait()
+	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+		t.Error(r, err)
+	}
+	crashed := open(t, m.CrashClone(0), o)
+	if r, err := crashed.Verify(ctx); err != nil || r.Total != 0 {
+		t.Error(r, err)
+	}
+	for _, b := range bucketsOf(t, m) {
+		if !strings.HasPrefix(b.Scope, "pod-") {
+			t.Error(b)
+		}
+	}
+}
