@@ -583,3 +583,73 @@ func TestScopesAreDroppedBesideEverythingElse(t *testing.T) {
 		}
 	}
 }
+
+// A store without notes of uses does not say which names are topics, too.
+func TestNameOfADroppedScopeInAStoreOfAnOlderFormat(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{})
+	other := named("b", "billing", "mail", 0)
+	mustExpect(t, e, []engine.Event{named("a", "mail", "t", 0), other}, engine.Claimed)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, forgetUses(t, reopened(t, m)), engine.Options{Clock: c.now})
+	plan := planned(t, e, "mail")
+	if _, err := e.DropScope(ctx, plan); err != nil || plan.FreesName {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	rec, found, err := e.Lookup(ctx, other.Scope, other.ID, other.Time)
+	if err != nil || !found || rec.Origin.Topic != "mail" {
+		t.Errorf("%+v %v %v", rec, found, err)
+	}
+}
+
+// While a scan is still counting the claims of a scope, its number is not given to another one.
+func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
+	c := &clock{t: noon}
+	o := engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 1}, MaxWeeksPerRun: 9, ExpectedPerWeek: 1000, Clock: c.now}
+	m := storetest.NewMem(engine.Identity{})
+	for week := -3; week <= -2; week++ { // a snapshot each, so that the journal is cut
+		e := open(t, m, o)
+		mustExpect(t, e, inWeeks(week, week, 20), engine.Claimed)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		m = reopened(t, m)
+	}
+	setSidecar(t, m, "screen-0", nil)
+	setSidecar(t, m, "screen-1", nil)
+	counting, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release() // the engine is closed after that
+	slow := &tampered{Mem: m}
+	slow.scan = func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+		err := m.Scan(ctx, span, started, fn)
+		close(counting)
+		<-goOn
+		return err
+	}
+	e := open(t, slow, o)
+	if source := stats(t, e).FilterSource; source != engine.FromScan {
+		t.Fatal(source)
+	}
+	<-counting
+	r, err := e.DropExpired(ctx)
+	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-1)) {
+		t.Fatal(r, err)
+	}
+	mustExpect(t, e, []engine.Event{named("x", "next", "t", -2)}, engine.Claimed)
+	release()
+	awaitTrust(t, e)
+	slow.scan = nil // the scan that has used it is over
+	infos, err := e.Weeks(ctx)
+	if err != nil || len(infos) != 2 || infos[1].Claims != 11 {
+		t.Errorf("%+v, %v", infos, err)
+	}
+	verifyClean(t, e, 21)
+	if _, err := e.DropExpired(ctx); err != nil { // now it is given back
+		t.Fatal(err)
+	}
+	if got := stats(t, e).Names; got != 4 { // billing, next and two topics
+		t.Errorf("%d names are kept", got)
+	}
+}

@@ -10,9 +10,9 @@ import (
 )
 
 // A floor is the oldest week kept of one scope, where that is later than the engine's, because the
-// scope has a shorter retention (Options.ScopeRetention) or was dropped (Engine.DropScope). Like the engine's oldest week it only
-// rises, is durable before a claim is removed, and decides what is TooOld. Floors that the engine's
-// oldest week has reached are forgotten.
+// scope has a shorter retention (Options.ScopeRetention) or was dropped (Engine.DropScope). Like
+// the engine's oldest week it only rises, is durable before a claim is removed, and decides what is
+// TooOld. Floors that the engine's oldest week has reached are forgotten.
 //
 // On disk: stateFloor + scope, a week as in a key.
 
@@ -145,9 +145,9 @@ func (e *Engine) raiseFloors(g *group, until map[string]weekbucket.Week, report 
 	return nil
 }
 
-// freeScopes takes the notes of dropped weeks from the scopes that have a floor, and frees the names
-// of those that no kept week uses; false if a further batch has to go on. The claims before the
-// floors are gone.
+// freeScopes takes the notes of dropped weeks from the scopes that have a floor, and frees the
+// names of those that no kept week uses; false if a further batch has to go on. The claims before
+// the floors are gone.
 func (e *Engine) freeScopes(g *group) (done bool) {
 	if !e.screen.trusted.Load() {
 		return true // a scan may be counting under the numbers as they are: the next drop does it

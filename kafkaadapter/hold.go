@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -10,16 +11,38 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
+// HoldNames returns the names of the holds that the partitions of a consumer group have left in the
+// store, for engine.PlanScopeDrop or ReleaseHold when the group is gone. No consumer of the group
+// may run meanwhile. The group's offsets stay: consumers of it that come back begin after the last
+// record that was handled.
+func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []string, err error) {
+	there := map[string]bool{}
+	for _, hold := range eng.Holds() {
+		there[hold.Name] = true
+	}
+	for o, err := range eng.Offsets(ctx, group) {
+		if err != nil {
+			return nil, err
+		}
+		if name := holdName(o.Position); there[name] {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
 // holdName is the name of the hold that keeps the weeks a partition still needs:
 // kafka/<group>/<topic>/<partition>, with a hash in the group's place if that is too long.
-func (p *partition) holdName() string {
-	name := fmt.Sprintf("kafka/%s/%s/%d", p.pos.Group, p.pos.Topic, p.pos.Partition)
+func holdName(p engine.Position) string {
+	name := fmt.Sprintf("kafka/%s/%s/%d", p.Group, p.Topic, p.Partition)
 	if len(name) > engine.MaxHoldNameBytes {
 		sum := sha256.Sum256([]byte(name))
-		name = fmt.Sprintf("kafka/%x/%.100s/%d", sum[:16], p.pos.Topic, p.pos.Partition)
+		name = fmt.Sprintf("kafka/%x/%.100s/%d", sum[:16], p.Topic, p.Partition)
 	}
 	return name
 }
+
+func (p *partition) holdName() string { return holdName(p.pos) }
 
 // holdAtStart keeps every week until the first batch has told how late the partition's events are,
 // unless an earlier assignment has left its hold and this one goes on from there.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,5 +151,49 @@ func TestHoldsCanBePlacedWhereNothingExpires(t *testing.T) {
 		if err := eng.SetHold(t.Context(), "h", holdable(at)); err != nil {
 			t.Errorf("%v: %v", at, err)
 		}
+	}
+}
+
+// A group that is gone gives its holds back with its scope; its offsets stay.
+func TestHoldsOfAGroupThatIsGoneAreGivenBack(t *testing.T) {
+	r := newRig(t, 2)
+	r.Produce(t, r.dated("a", time.Now().AddDate(0, 0, -7)))
+	other := engine.Position{Group: r.group + "/" + r.topic, Topic: "other", Partition: 0}
+	long := engine.Position{Group: strings.Repeat("g", 200), Topic: strings.Repeat("t", 200), Partition: 3}
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+		var errs []error
+		for _, p := range []engine.Position{other, long} {
+			errs = append(errs, tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()))
+		}
+		return errors.Join(append(errs, tx.SetOffset(engine.Position{Group: r.group, Topic: "without a hold"}, engine.Offset{Next: 1}))...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.start(t, r.work(2, nil))
+	r.untilStored(t, 0, 1)
+	kafkatest.Until(t, "both partitions to be held", func() bool { return len(r.eng.Holds()) == 4 })
+	m.stop(t)
+
+	names, err := HoldNames(t.Context(), r.eng, r.group)
+	want := []string{fmt.Sprintf("kafka/%s/%s/0", r.group, r.topic), fmt.Sprintf("kafka/%s/%s/1", r.group, r.topic)}
+	if err != nil || !slices.Equal(names, want) {
+		t.Fatalf("%q, %v; want %q", names, err, want)
+	}
+	if got, err := HoldNames(t.Context(), r.eng, long.Group); err != nil || len(got) != 1 || got[0] != holdName(long) {
+		t.Errorf("%q, %v", got, err)
+	}
+	plan, err := r.eng.PlanScopeDrop(t.Context(), r.group, names...)
+	if err != nil || len(plan.Weeks) != 1 || plan.Weeks[0].Claims != 1 || len(plan.Holds) != 2 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	if _, err := r.eng.DropScope(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	if holds := r.eng.Holds(); len(holds) != 2 {
+		t.Error(holds)
+	}
+	if o, found, err := r.eng.Offset(t.Context(), r.position(0)); err != nil || !found || o.Next != 1 {
+		t.Errorf("offset %v %v %v", o, found, err)
 	}
 }
