@@ -350,5 +350,3 @@ func (e *Engine) release(g *group) {
 		e.opt.Observer.Synced(g.took, g.claims)
 	}
 }
-
-func (e *Engine) setOldest(week weekbucket.Week) { e.oldest.Store(uint32(week)) }

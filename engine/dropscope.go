@@ -47,11 +47,8 @@ func (e *Engine) PlanScopeDrop(ctx context.Context, scope string, holds ...strin
 		if !e.screen.trusted.Load() {
 			return ErrRebuilding
 		}
-		plan.Weeks = e.weeksOfScope(scope)
-		plan.Oldest = e.decidedOldest(scope)
-		if n := len(plan.Weeks); n > 0 {
-			plan.Oldest = plan.Weeks[n-1].Week + 1
-		}
+		plan.Weeks = e.screen.weeksOf(e.names.number(scope))
+		plan.Oldest = after(plan.Weeks, e.decidedOldest(scope))
 		plan.FreesName = !e.names.keeps(scope, plan.Oldest)
 		return nil
 	})
@@ -61,33 +58,34 @@ func (e *Engine) PlanScopeDrop(ctx context.Context, scope string, holds ...strin
 	if err == nil {
 		plan.Holds, err = e.holds.named(holds)
 	}
-	if err == nil {
-		err = e.sizes(&plan)
+	if err != nil {
+		return plan, err
 	}
-	return plan, err
-}
-
-// sizes fills the estimates in.
-func (e *Engine) sizes(plan *ScopeDropPlan) error {
 	if err := e.enter(); err != nil {
-		return err
+		return plan, err
 	}
 	defer e.leave()
 	for i := range plan.Weeks {
 		w := &plan.Weeks[i]
-		bytes, err := e.store.BucketBytes(storage.Bucket{Scope: plan.Scope, Week: w.Week})
-		if err != nil {
-			return e.stop(err)
+		if w.Bytes, err = e.store.BucketBytes(storage.Bucket{Scope: scope, Week: w.Week}); err != nil {
+			return plan, e.stop(err)
 		}
-		w.Bytes = bytes
 	}
-	return nil
+	return plan, nil
 }
 
-// weeksOfScope returns the counts of a scope's weeks. Only the committer calls it.
-func (e *Engine) weeksOfScope(scope string) (weeks []ScopeWeek) {
-	number, known := e.names.number(scope)
-	for ref, c := range e.screen.counts {
+// after is the week after the last one, or oldest if there is none.
+func after(weeks []ScopeWeek, oldest weekbucket.Week) weekbucket.Week {
+	if n := len(weeks); n > 0 {
+		return weeks[n-1].Week + 1
+	}
+	return oldest
+}
+
+// weeksOf returns the weeks in which the scope with this number has claims, oldest first. Only the
+// committer calls it.
+func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeWeek) {
+	for ref, c := range s.counts {
 		if known && ref.scope == number && c.claims > 0 {
 			weeks = append(weeks, ScopeWeek{Week: ref.week, Claims: c.claims})
 		}
@@ -112,17 +110,25 @@ func (e *Engine) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport,
 	var report DropReport
 	err := e.control(ctx, func(g *group) error {
 		report.Oldest = e.decideOld
-		done, err := e.checkPlan(&plan)
-		if done || err != nil {
+		there := e.holds.among(plan.holdNames())
+		oldest := e.decidedOldest(plan.Scope)
+		if plan.decided(oldest, there) {
+			return nil
+		}
+		if !e.screen.trusted.Load() {
+			return ErrRebuilding
+		}
+		if err := plan.compare(e.screen.weeksOf(e.names.number(plan.Scope)), oldest, there); err != nil {
 			return err
 		}
-		if plan.Oldest > e.decidedOldest(plan.Scope) {
+		if plan.Oldest > oldest {
 			until := map[string]weekbucket.Week{plan.Scope: plan.Oldest}
-			if err := e.raiseFloors(g, until, &report); err != nil {
+			if err := e.floors.raise(g, until, e.names); err != nil {
 				return err
 			}
+			report.Scopes = until
 		}
-		for _, hold := range plan.Holds {
+		for _, hold := range there {
 			w := storage.StateWrite{Key: holdKey(hold.Name)}
 			g.batch.State = append(g.batch.State, w)
 			e.holds.noteWrite(w)
@@ -135,32 +141,29 @@ func (e *Engine) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport,
 	return report, e.removeUnkept(ctx, &report)
 }
 
-// checkPlan reports whether the plan was decided already. Only the committer calls it.
-func (e *Engine) checkPlan(plan *ScopeDropPlan) (done bool, err error) {
-	outdated := func(format string, args ...any) (bool, error) {
-		return false, fmt.Errorf("%w: "+format, append([]any{ErrPlanOutdated}, args...)...)
-	}
-	names := make([]string, len(plan.Holds))
-	for i, hold := range plan.Holds {
+func (p *ScopeDropPlan) holdNames() []string {
+	names := make([]string, len(p.Holds))
+	for i, hold := range p.Holds {
 		names[i] = hold.Name
 	}
-	there := e.holds.among(names)
-	if plan.Oldest <= e.decidedOldest(plan.Scope) && len(there) == 0 && len(plan.Weeks)+len(plan.Holds) > 0 {
-		return true, nil
-	}
-	if !e.screen.trusted.Load() {
-		return false, ErrRebuilding
-	}
-	now, last := e.weeksOfScope(plan.Scope), e.decidedOldest(plan.Scope)
-	same := slices.EqualFunc(now, plan.Weeks, func(a, b ScopeWeek) bool { return a.Week == b.Week && a.Claims == b.Claims })
-	if len(now) > 0 {
-		last = now[len(now)-1].Week + 1
-	}
+	return names
+}
+
+// decided reports whether the plan was decided already, as seen from the oldest week kept of the
+// scope and those of its holds that are there.
+func (p *ScopeDropPlan) decided(oldest weekbucket.Week, there []Hold) bool {
+	return len(p.Weeks)+len(p.Holds) > 0 && p.Oldest <= oldest && len(there) == 0
+}
+
+// compare returns ErrPlanOutdated if weeks, oldest week and holds are not those of the plan.
+func (p *ScopeDropPlan) compare(weeks []ScopeWeek, oldest weekbucket.Week, there []Hold) error {
+	same := slices.EqualFunc(weeks, p.Weeks, func(a, b ScopeWeek) bool { return a.Week == b.Week && a.Claims == b.Claims })
+	held := slices.EqualFunc(there, p.Holds, func(a, b Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) })
 	switch {
-	case !same || last != plan.Oldest:
-		return outdated("scope %q has claims in %d weeks, which are not those of the plan", plan.Scope, len(now))
-	case !slices.EqualFunc(there, plan.Holds, func(a, b Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) }):
-		return outdated("a hold was moved or released")
+	case !same || after(weeks, oldest) != p.Oldest:
+		return fmt.Errorf("%w: scope %q has claims in %d weeks, which are not those of the plan", ErrPlanOutdated, p.Scope, len(weeks))
+	case !held:
+		return fmt.Errorf("%w: a hold was moved or released", ErrPlanOutdated)
 	}
-	return false, nil
+	return nil
 }

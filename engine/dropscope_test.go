@@ -607,7 +607,7 @@ func TestNameOfADroppedScopeInAStoreOfAnOlderFormat(t *testing.T) {
 func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
 	c := &clock{t: noon}
 	o := engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 1}, MaxWeeksPerRun: 9, ExpectedPerWeek: 1000, Clock: c.now}
-	m := storetest.NewMem(engine.Identity{})
+	m := storetest.NewMem(storage.Identity{})
 	for week := -3; week <= -2; week++ { // a snapshot each, so that the journal is cut
 		e := open(t, m, o)
 		mustExpect(t, e, inWeeks(week, week, 20), engine.Claimed)
@@ -622,7 +622,7 @@ func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
 	release := sync.OnceFunc(func() { close(goOn) })
 	defer release() // the engine is closed after that
 	slow := &tampered{Mem: m}
-	slow.scan = func(ctx context.Context, span engine.Span, started func(), fn func(key, record []byte) error) error {
+	slow.scan = func(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 		err := m.Scan(ctx, span, started, fn)
 		close(counting)
 		<-goOn

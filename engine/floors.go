@@ -120,65 +120,64 @@ func (e *Engine) expiredOfScopes(most int) (until map[string]weekbucket.Week, he
 	return until, heldBy, nil
 }
 
-// raiseFloors puts the oldest weeks kept of scopes into the group, which are later than those that
-// are kept: all of them or, with an error, none.
-func (e *Engine) raiseFloors(g *group, until map[string]weekbucket.Week, report *DropReport) error {
+// raise puts the oldest weeks kept of scopes into the group, which are later than those that are
+// kept: all of them or, with an error, none. Only the committer calls it.
+func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) error {
 	if len(until) == 0 {
 		return nil
 	}
-	n := len(e.floors.decided)
+	count := len(f.decided)
 	for scope := range until {
-		if _, there := e.floors.decided[scope]; !there {
-			n++
+		if _, there := f.decided[scope]; !there {
+			count++
 		}
 	}
-	if n > MaxFloors {
-		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop scopes (DropScope) once the first weeks of those dropped before are gone", ErrLimit, n, MaxFloors)
+	if count > MaxFloors {
+		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or wait with further drops of scopes until DropExpired has dropped the weeks of the first ones", ErrLimit, count, MaxFloors)
 	}
-	g.batch.State = e.names.convert(g.batch.State) // as long as the newest week that holds claims is still known
+	g.batch.State = n.convert(g.batch.State) // as long as the newest week that holds claims is still known
 	for scope, week := range until {
-		e.floors.set(scope, week)
+		f.set(scope, week)
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})
 	}
-	report.Scopes = until
-	g.after = append(g.after, e.floors.publish())
+	g.after = append(g.after, f.publish())
 	return nil
 }
 
-// freeScopes takes the notes of dropped weeks from the scopes that have a floor, and frees the
-// names of those that no kept week uses; false if a further batch has to go on. The claims before
-// the floors are gone.
-func (e *Engine) freeScopes(g *group) (done bool) {
-	if !e.screen.trusted.Load() {
+// free takes the notes of dropped weeks from the scopes that have a floor, and frees the names of
+// those that no kept week uses; false if a further batch has to go on. The claims before the floors
+// are gone. Only the committer calls it.
+func (f *floors) free(g *group, n *names, s *screen) (done bool) {
+	if !s.trusted.Load() {
 		return true // a scan may be counting under the numbers as they are: the next drop does it
 	}
-	for scope, oldest := range e.floors.decided {
+	for scope, oldest := range f.decided {
 		if len(g.batch.State) >= maxFreed {
 			return false
 		}
 		var number uint64
 		var weeks []weekbucket.Week
-		number, weeks, g.batch.State = e.names.releaseScope(scope, oldest, g.batch.State)
+		number, weeks, g.batch.State = n.releaseScope(scope, oldest, g.batch.State)
 		for _, week := range weeks {
 			ref := bucketRef{number, week}
 			g.journal.add(ref, journalDropped, 0)
-			e.screen.forget(ref)
+			s.forget(ref)
 		}
 	}
 	return true
 }
 
-// forgetFloors removes the floors that the engine's oldest week has reached. The claims before them
-// are gone.
-func (e *Engine) forgetFloors(g *group) {
-	n := len(e.floors.decided)
-	for scope, week := range e.floors.decided {
-		if week <= e.OldestWeek() {
-			e.floors.set(scope, weekbucket.Min)
+// forget removes the floors that the engine's oldest week has reached. The claims before them are
+// gone. Only the committer calls it.
+func (f *floors) forget(g *group, oldest weekbucket.Week) {
+	n := len(f.decided)
+	for scope, week := range f.decided {
+		if week <= oldest {
+			f.set(scope, weekbucket.Min)
 			g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope)})
 		}
 	}
-	if len(e.floors.decided) < n {
-		g.after = append(g.after, e.floors.publish())
+	if len(f.decided) < n {
+		g.after = append(g.after, f.publish())
 	}
 }

@@ -158,7 +158,7 @@ func (e *Engine) loadOldest() error {
 			return err
 		}
 	}
-	e.setOldest(e.decideOld)
+	e.oldest.Store(uint32(e.decideOld))
 	return nil
 }
 

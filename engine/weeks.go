@@ -168,9 +168,10 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 				return err
 			}
 			report.HeldBy = cmp.Or(report.HeldBy, heldBy)
-			if err := e.raiseFloors(g, floors, &report); err != nil {
+			if err := e.floors.raise(g, floors, e.names); err != nil {
 				return err
 			}
+			report.Scopes = floors
 		}
 		if week <= e.decideOld {
 			return nil
@@ -178,7 +179,7 @@ func (e *Engine) drop(ctx context.Context, scopes oldestOfScopes, until func() (
 		report.Weeks = int(week - e.decideOld)
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyOldest, Value: week.AppendKey(nil)})
 		e.decideOld = week
-		g.after = append(g.after, func() { e.setOldest(week) })
+		g.after = append(g.after, func() { e.oldest.Store(uint32(week)) })
 		return nil
 	})
 	if err != nil {
@@ -220,8 +221,8 @@ func (e *Engine) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := e.control(ctx, func(g *group) error {
 			g.batch.State, more = e.names.release(e.OldestWeek(), g.batch.State, maxFreed)
-			more = !e.freeScopes(g) || more
-			e.forgetFloors(g)
+			more = !e.floors.free(g, e.names, e.screen) || more
+			e.floors.forget(g, e.OldestWeek())
 			return nil
 		})
 		if err != nil {
