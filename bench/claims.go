@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"time"
 )
 
@@ -149,40 +147,20 @@ func (c *claiming) all() error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return fmt.Errorf("making the directory of the stores: %w", err)
 	}
-	for round := range c.Rounds {
-		if err := c.round(round); err != nil {
-			return err
-		}
+	ours, raw := &timing{take: c.feedEngine}, &timing{take: c.feedRaw}
+	timings := []*timing{ours, raw}
+	if !c.Baseline {
+		timings = timings[:1]
+	}
+	if err := inRounds(c.Rounds, c.dir, timings...); err != nil {
+		return err
+	}
+	for i := range raw.perS {
+		c.report.First = append(c.report.First, []string{"engine", "baseline"}[i%2])
+		c.report.Ratios = append(c.report.Ratios, ours.perS[i]/raw.perS[i])
 	}
 	if c.report.Claimed != c.fresh {
 		return fmt.Errorf("%w: of %d distinct events %d were told claimed: report it with the command line", ErrNotHeld, c.fresh, c.report.Claimed)
-	}
-	return nil
-}
-
-// round feeds the engine and, if asked for, the bare store; the bare store goes first in every
-// other round.
-func (c *claiming) round(round int) error {
-	engineTime, engineN, rawTime, rawN := c.engineTime, c.engineN, c.rawTime, c.rawN
-	steps := []func(string) error{c.feedEngine}
-	if c.Baseline {
-		steps = []func(string) error{c.feedEngine, c.feedRaw}
-		first := "engine"
-		if round%2 == 1 {
-			steps[0], steps[1] = steps[1], steps[0]
-			first = "baseline"
-		}
-		c.report.First = append(c.report.First, first)
-	}
-	for i, step := range steps {
-		if err := step(filepath.Join(c.dir, fmt.Sprintf("round-%d-%d", round, i))); err != nil {
-			return err
-		}
-		runtime.GC()
-	}
-	if c.Baseline {
-		ours := rate(c.engineN-engineN, c.engineTime-engineTime)
-		c.report.Ratios = append(c.report.Ratios, ours/rate(c.rawN-rawN, c.rawTime-rawTime))
 	}
 	return nil
 }

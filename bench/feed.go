@@ -91,31 +91,30 @@ func (c *callers) judge(ctx context.Context, g int, events []engine.Event) error
 }
 
 // feedEngine opens an engine in dir, feeds it everything, and takes its figures.
-func (c *claiming) feedEngine(dir string) (err error) {
-	before := heapBytes()
+func (c *claiming) feedEngine(dir string) (perS float64, err error) {
+	before, n, took := heapBytes(), c.engineN, c.engineTime
 	e, err := openEngine(c.Store, dir, false, c.source.options())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	stop := func() error { return nil }
 	if c.Profile != nil {
-		stop, err := c.Profile()
-		if err != nil {
-			return errors.Join(err, e.Close())
+		if stop, err = c.Profile(); err != nil {
+			return 0, errors.Join(err, e.Close())
 		}
-		defer func() { err = errors.Join(err, stop()) }()
 	}
 	fresh, err := c.judgeAll(e)
 	c.fresh += fresh
 	if err == nil {
 		err = c.takeFigures(e, before)
 	}
-	if err = errors.Join(err, e.Close()); err != nil {
-		return err
+	if err = errors.Join(err, e.Close(), stop()); err != nil {
+		return 0, err
 	}
 	disk, err := fileBytes(dir, nil)
 	c.diskBytes += disk
-	return err
+	return rate(c.engineN-n, c.engineTime-took), err
 }
 
 func (c *claiming) judgeAll(e *opened) (fresh uint64, err error) {
@@ -164,10 +163,11 @@ func (c *claiming) addLogical(events []engine.Event, seen int64) (int64, error) 
 
 // feedRaw feeds the bare store everything. Its keys and values are made while the clock stands
 // still, too.
-func (c *claiming) feedRaw(dir string) (err error) {
+func (c *claiming) feedRaw(dir string) (perS float64, err error) {
+	n, before := c.rawN, c.rawTime
 	raw, err := c.kind.raw(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	done, now := uint64(0), time.Now()
@@ -188,7 +188,7 @@ func (c *claiming) feedRaw(dir string) (err error) {
 		c.Progress.tell("bare store", done, uint64(c.N))
 		return err
 	})
-	return errors.Join(err, raw.Close())
+	return rate(c.rawN-n, c.rawTime-before), errors.Join(err, raw.Close())
 }
 
 // takeFigures takes what only an open engine can tell.

@@ -4,94 +4,57 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"time"
 )
 
-// rounds is how often each rate is taken, in turns, because other work on a machine comes and goes.
-const rounds = 3
-
-// A timing is taken in each round.
-type timing struct {
-	timed func(ctx context.Context, dir string) (measurement, error)
-	perS  [rounds]float64
-}
+// rateRounds is how often each rate of Kafka is taken.
+const rateRounds = 3
 
 // rates takes the rates: the median of each over the rounds.
 func (k *kafkaRun) rates(ctx context.Context) error {
-	raw, claims, ours := &timing{timed: k.timedRaw}, &timing{timed: k.timedClaims}, &timing{timed: k.timedAdapter}
-	takes := []*timing{raw, claims, ours}
-	beside := &timing{timed: k.timedBesideSlow}
-	if k.Workload.Slow > 0 {
-		takes = append(takes, beside)
-	}
-	for i := range rounds {
-		dir := filepath.Join(k.dir, fmt.Sprintf("round-%d", i+1))
-		for j := range takes {
-			take := takes[(i+j)%len(takes)] // none comes always after the same one
-			m, err := take.timed(ctx, dir)
+	all, others := sum(k.ends), sum(k.ends[1:])
+	timed := func(records uint64, m func(dir string) (measurement, error), right func(m measurement) error) *timing {
+		return &timing{take: func(dir string) (float64, error) {
+			m, err := m(dir)
 			if err == nil {
-				err = os.RemoveAll(dir)
+				err = right(m)
 			}
-			if err != nil {
-				return err
-			}
-			records := float64(k.N)
-			if take == beside {
-				records = float64(sum(k.ends[1:]))
-			}
-			take.perS[i] = records / m.Seconds
+			return float64(records) / m.Seconds, err
+		}}
+	}
+	raw := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, rawLoop, dir, 0) }, func(m measurement) error {
+		if m.Handled == all {
+			return nil
 		}
+		return fmt.Errorf("a plain loop has read %d of %d records: give brokers that keep them all", m.Handled, all)
+	})
+	once := func(m measurement) error {
+		if m.Handled == k.distinct && m.Claims == k.distinct {
+			return nil
+		}
+		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
+	}
+	claims := timed(all, func(dir string) (measurement, error) { return k.claimAlone(ctx, dir) }, once)
+	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, k.adapter(), dir, 0) }, once)
+	timings := []*timing{raw, claims, ours}
+	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
+		return k.timed(ctx, k.adapter(), dir, k.Workload.Slow)
+	}, func(measurement) error { return nil })
+	if k.Workload.Slow > 0 {
+		timings = append(timings, beside)
+	}
+	if err := inRounds(rateRounds, k.dir, timings...); err != nil {
+		return err
 	}
 	r := k.report
 	r.RecordsPerS, r.RawRecordsPerS, r.ClaimsPerS = ours.median(), raw.median(), claims.median()
 	r.Ratio = over(r.RecordsPerS, r.RawRecordsPerS)
 	if k.Workload.Slow > 0 {
-		without := *r.RecordsPerS * float64(sum(k.ends[1:])) / float64(k.N)
+		without := *r.RecordsPerS * float64(others) / float64(all)
 		r.BesideSlow = over(beside.median(), &without)
 	}
 	return nil
-}
-
-func (t *timing) median() *float64 {
-	slices.Sort(t.perS[:])
-	return &t.perS[rounds/2]
-}
-
-func over(a, b *float64) *float64 {
-	ratio := *a / *b
-	return &ratio
-}
-
-func (k *kafkaRun) timedRaw(ctx context.Context, dir string) (measurement, error) {
-	m, err := k.timed(ctx, rawLoop, dir, 0)
-	if all := sum(k.ends); err == nil && m.Handled != all {
-		err = fmt.Errorf("a plain loop has read %d of %d records: give brokers that keep them all", m.Handled, all)
-	}
-	return m, err
-}
-
-func (k *kafkaRun) timedClaims(ctx context.Context, dir string) (measurement, error) {
-	m, err := k.claimAlone(ctx, dir)
-	if err == nil && m.Handled != k.distinct {
-		err = fmt.Errorf("%w: of %d distinct events %d were told claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled)
-	}
-	return m, err
-}
-
-func (k *kafkaRun) timedAdapter(ctx context.Context, dir string) (measurement, error) {
-	m, err := k.timed(ctx, k.adapter(), dir, 0)
-	if err == nil && (m.Handled != k.distinct || m.Claims != k.distinct) {
-		err = fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
-	}
-	return m, err
-}
-
-// timedBesideSlow runs the adapter until all partitions but the slow one are at their ends.
-func (k *kafkaRun) timedBesideSlow(ctx context.Context, dir string) (measurement, error) {
-	return k.timed(ctx, k.adapter(), dir, k.Workload.Slow)
 }
 
 func (k *kafkaRun) adapter() consumerKind {

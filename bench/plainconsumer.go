@@ -13,20 +13,20 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A plainConsumer is one without the adapter: a loop of the client library that polls, handles and
-// commits.
+// A plainConsumer is one without the adapter: a loop of the client library that polls. take is what
+// its kind does with what a poll has brought.
 type plainConsumer struct {
 	consumeOrder
 	client *kgo.Client
 	gate   gate
 	next   []int64 // by partition
 	told   time.Time
+	take   func(recs []*kgo.Record) error
 
 	effects *effects
-	seen    map[uint64]bool // memorySet
-	e       *opened         // offsetFirst
+	e       *opened
 	first   firstFetch
-	read    uint64 // rawLoop: records
+	read    uint64 // records
 }
 
 // plainPoll is the most records that are handled for one commit.
@@ -58,9 +58,11 @@ func (o *consumeOrder) consumePlain(say *voice) (err error) {
 		if err := fetches.Err(); err != nil {
 			return err
 		}
-		if err := c.take(fetches.Records()); err != nil {
+		recs := fetches.Records()
+		if err := c.take(recs); err != nil {
 			return err
 		}
+		c.advance(recs)
 		if time.Since(c.told) > tellEvery {
 			c.told = time.Now()
 			say.line("at %d", sum(c.next))
@@ -76,15 +78,33 @@ func (c *plainConsumer) prepare() error {
 	if err := c.lookUp(); err != nil {
 		return err
 	}
-	if c.Kind == memorySet {
-		c.seen = make(map[uint64]bool)
-	}
 	var err error
-	switch {
-	case c.hasStore():
+	if c.hasStore() {
 		c.e, err = c.openStore(nil)
-	case c.Effects != "":
+	} else if c.Effects != "" {
 		c.effects, err = openEffects(c.Effects)
+	}
+	switch c.Kind {
+	case rawLoop:
+		c.take = func([]*kgo.Record) error { return nil }
+	case offsetFirst:
+		c.take = func(recs []*kgo.Record) error {
+			if err := c.client.CommitRecords(context.Background(), recs...); err != nil {
+				return err
+			}
+			return c.workOff(recs)
+		}
+	case memorySet:
+		seen := make(map[uint64]bool)
+		c.take = func(recs []*kgo.Record) error {
+			return c.handleAndCommit(recs, func(number uint64) bool {
+				old := seen[number]
+				seen[number] = true
+				return !old
+			})
+		}
+	default:
+		c.take = func(recs []*kgo.Record) error { return c.handleAndCommit(recs, func(uint64) bool { return true }) }
 	}
 	return err
 }
@@ -136,48 +156,28 @@ func (c *plainConsumer) atEnd() bool {
 	return true
 }
 
-// take handles what a poll has brought, and commits it before or after.
-func (c *plainConsumer) take(recs []*kgo.Record) error {
-	if c.Kind == offsetFirst {
-		if err := c.client.CommitRecords(context.Background(), recs...); err != nil {
-			return err
-		}
-		defer c.advance(recs)
-		return c.workOff(recs)
-	}
-	if c.Kind == rawLoop {
-		c.read += uint64(len(recs))
-		c.advance(recs)
-		return nil
-	}
-	for _, r := range recs {
-		if err := c.handle(r); err != nil {
-			return err
-		}
-	}
-	c.advance(recs)
-	return c.client.CommitRecords(context.Background(), recs...)
-}
-
 func (c *plainConsumer) advance(recs []*kgo.Record) {
+	c.read += uint64(len(recs))
 	for _, r := range recs {
 		c.next[r.Partition] = r.Offset + 1
 	}
 }
 
-func (c *plainConsumer) handle(r *kgo.Record) error {
-	number, err := numberOf(r, c.Limit)
-	if err != nil {
-		return err
-	}
-	c.gate.pass(1)
-	if c.Kind == memorySet {
-		if c.seen[number] {
-			return nil
+// handleAndCommit handles the events that wanted selects, and commits all.
+func (c *plainConsumer) handleAndCommit(recs []*kgo.Record, wanted func(number uint64) bool) error {
+	for _, r := range recs {
+		number, err := numberOf(r, c.Limit)
+		if err != nil {
+			return err
 		}
-		c.seen[number] = true
+		c.gate.pass(1)
+		if wanted(number) {
+			if err := c.effects.add(number, idOf(r)); err != nil {
+				return err
+			}
+		}
 	}
-	return c.effects.add(number, idOf(r))
+	return c.client.CommitRecords(context.Background(), recs...)
 }
 
 // workOff claims the records and does their work in one transaction of the engine.
