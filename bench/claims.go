@@ -26,12 +26,6 @@ type ClaimsOptions struct {
 	Profile func() (stop func() error, err error) `kong:"-"`
 }
 
-// Defaults of Claims.
-const (
-	DefaultClaimEvents = 1_000_000
-	DefaultGoroutines  = 1
-)
-
 // A ClaimsReport says how fast events were judged, and what that cost. Rates count all events,
 // repeats included, over the time in which the engine or the bare store had them: making ids takes
 // no part in it. Null is what was not asked for.
@@ -75,7 +69,7 @@ type ClaimsReport struct {
 // written them down.
 func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err error) {
 	defer report.end(&err)
-	if err := o.setDefaults(); err != nil {
+	if err := o.complete(); err != nil {
 		return report, err
 	}
 	src, err := newSource(o.Seed, o.IDs, o.Scopes, o.Weeks)
@@ -97,21 +91,14 @@ func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err erro
 	return report, err
 }
 
-func (o *ClaimsOptions) setDefaults() error {
-	zero := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
+func (o *ClaimsOptions) complete() error {
+	setDefaults(o)
+	if o.Rounds == 0 {
+		o.Rounds = 1
+		if o.Baseline {
+			o.Rounds = 2
 		}
 	}
-	zero(&o.N, DefaultClaimEvents)
-	zero(&o.Batch, DefaultBatch)
-	zero(&o.Goroutines, DefaultGoroutines)
-	zero(&o.Scopes, 1)
-	zero(&o.Weeks, 1)
-	if o.Baseline {
-		zero(&o.Rounds, 2)
-	}
-	zero(&o.Rounds, 1)
 	if o.N < 0 || o.Batch < 0 || o.Goroutines < 0 || o.Scopes < 0 || o.Weeks < 0 || o.Rounds < 0 || o.Goroutines > maxGoroutines {
 		return fmt.Errorf("%w: give numbers from 1, and up to %d goroutines", ErrUsage, maxGoroutines)
 	}

@@ -29,11 +29,8 @@ type DemoOptions struct {
 	Progress Progress              `kong:"-"`
 }
 
-// Defaults of Demo. The whole recorded log is part of DefaultDemoRecords records, less of it of
-// fewer.
 const (
-	DefaultDemoRecords = 1_000_000
-	DefaultDemoKills   = 5
+	demoRecords = 1_000_000 // of which the whole recorded log is a part; of fewer, less of it
 
 	demoRepeats    = 0.2
 	demoPartitions = 4
@@ -108,12 +105,7 @@ func (r *DemoReport) broken() error {
 const maxDemoKills = 100
 
 func (o *DemoOptions) complete() error {
-	if o.N == 0 {
-		o.N = DefaultDemoRecords
-	}
-	if o.Kills == 0 {
-		o.Kills = DefaultDemoKills
-	}
+	setDefaults(o)
 	if o.Kills < 1 || o.Kills > maxDemoKills || o.N < 2*o.Kills*leastPerKill {
 		return fmt.Errorf("%w: %d kills, %d records: give 1 to %d kills, and %d records for each", ErrUsage, o.Kills, o.N, maxDemoKills, 2*leastPerKill)
 	}
@@ -147,8 +139,8 @@ func newDemoLog(n int) (*topicLog, error) {
 	}
 	log := &topicLog{source: src, N: n}
 	rows := len(events)
-	if n < DefaultDemoRecords {
-		rows = int(int64(rows) * int64(n) / DefaultDemoRecords)
+	if n < demoRecords {
+		rows = int(int64(rows) * int64(n) / demoRecords)
 	}
 	if err := log.addRecorded(events, rows); err != nil {
 		return nil, err

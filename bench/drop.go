@@ -24,13 +24,9 @@ type DropOptions struct {
 	Progress Progress  `kong:"-"`
 }
 
-// Defaults of Drop, and how long it waits for the space to come back.
 const (
-	DefaultDropClaims = 1_000_000
-	DefaultDropWeeks  = 4
-
-	reclaimLimit = 3 * time.Minute
-	enoughShare  = 0.95 // of the expected share
+	reclaimLimit = 3 * time.Minute // how long Drop waits for the space to come back
+	enoughShare  = 0.95            // of the expected share
 	loadWarmUp   = time.Second
 
 	// leastDropped is the number of bytes in the dropped week below which a missing share says
@@ -86,12 +82,7 @@ type DropReport struct {
 func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 	defer report.end(&err)
 	report.ReclaimS = -1
-	if o.N == 0 {
-		o.N = DefaultDropClaims
-	}
-	if o.Weeks == 0 {
-		o.Weeks = DefaultDropWeeks
-	}
+	setDefaults(&o)
 	if o.N < 0 || o.Weeks < 2 || o.Scopes < 0 {
 		return report, fmt.Errorf("%w: %d claims in %d weeks: give numbers from 1, and 2 weeks", ErrUsage, o.N, o.Weeks)
 	}
@@ -134,7 +125,7 @@ func (d *dropping) fill() error {
 	start := time.Now()
 	c := claiming{ClaimsOptions: ClaimsOptions{N: d.N, Seed: d.Seed}, ctx: d.ctx, source: d.source, report: &ClaimsReport{}, calls: newLatency()}
 	c.Progress = func(_ string, done, total uint64) { d.Progress.tell("fill", done, total) }
-	if err := c.setDefaults(); err != nil {
+	if err := c.complete(); err != nil {
 		return err
 	}
 	for range 3 {

@@ -41,12 +41,7 @@ type KafkaOptions struct {
 	Progress   Progress     `kong:"-"`
 }
 
-// Defaults of Kafka, and the most partitions.
-const (
-	DefaultKafkaRecords    = 1_000_000
-	DefaultKafkaPartitions = 8
-	maxPartitions          = 1000
-)
+const maxPartitions = 1000
 
 // A KafkaReport says what became of the events of a topic.
 type KafkaReport struct {
@@ -133,21 +128,9 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 	return report, err
 }
 
-// setDefaults replaces zero values by their defaults.
-func (o *KafkaOptions) setDefaults() {
-	if o.N == 0 {
-		o.N = DefaultKafkaRecords
-	}
-	if o.Partitions == 0 {
-		o.Partitions = DefaultKafkaPartitions
-	}
-	if o.Mode == "" {
-		o.Mode = KafkaWork
-	}
-}
-
 func (o *KafkaOptions) complete() error {
-	o.setDefaults()
+	setDefaults(o)
+	setDefaults(&o.Workload)
 	if _, err := o.Store.kind(); err != nil {
 		return err
 	}

@@ -25,9 +25,6 @@ type KillOptions struct {
 	brief bool // kill after a tenth of the usual number of verdicts
 }
 
-// DefaultKills is the number of kills of a run.
-const DefaultKills = 20
-
 // A KillReport is what the books of the parent say.
 type KillReport struct {
 	Kills int `json:"kills"`
@@ -53,12 +50,7 @@ type KillReport struct {
 // all of it, verifies the store and ends.
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer report.end(&err)
-	if o.Kills == 0 {
-		o.Kills = DefaultKills
-	}
-	if o.Mode == "" {
-		o.Mode = KillOwn
-	}
+	setDefaults(&o)
 	if o.Kills < 0 || o.Mode != KillOwn && o.Mode != KillWork {
 		return report, fmt.Errorf("%w: %d kills in mode %q: give a number from 1 and %s or %s", ErrUsage, o.Kills, o.Mode, KillOwn, KillWork)
 	}

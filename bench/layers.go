@@ -32,12 +32,6 @@ type LayersOptions struct {
 	Progress Progress      `kong:"-"`
 }
 
-// Defaults of Layers.
-const (
-	DefaultLayersN     = 50_000
-	DefaultLayersKills = 5
-)
-
 // A LayersReport says what became of requests, events, rows and messages. Its truth is what the
 // clients were answered, what was sent, and what the consumer of the messages has handled, compared
 // with the store that the killed processes left.
@@ -88,12 +82,7 @@ func (r *LayersReport) broken(o *LayersOptions) error {
 }
 
 func (o *LayersOptions) complete() error {
-	if o.N == 0 {
-		o.N = DefaultLayersN
-	}
-	if o.Kills == 0 {
-		o.Kills = DefaultLayersKills
-	}
+	setDefaults(o)
 	switch {
 	case o.Kills < 1 || o.N < o.Kills*leastPerKill:
 		return fmt.Errorf("%w: %d requests, %d kills: give a kill or more, and %d requests for each", ErrUsage, o.N, o.Kills, leastPerKill)

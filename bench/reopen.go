@@ -18,9 +18,6 @@ type ReopenOptions struct {
 	Progress Progress  `kong:"-"`
 }
 
-// DefaultReopenClaims is the number of claims of a run.
-const DefaultReopenClaims = 1_000_000
-
 // A ReopenReport says how long it took to get back to work after a kill, and what was missing.
 type ReopenReport struct {
 	// OpenMS is from before the store was opened until the engine was; FirstVerdictMS until the
@@ -47,9 +44,7 @@ const (
 // Reopen lets a process claim, kills it, opens its store and looks every acknowledged claim up.
 func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err error) {
 	defer report.end(&err)
-	if o.N == 0 {
-		o.N = DefaultReopenClaims
-	}
+	setDefaults(&o)
 	if o.N < 0 {
 		return report, fmt.Errorf("%w: %d claims: give a number from 1", ErrUsage, o.N)
 	}

@@ -19,17 +19,14 @@ type ReplayOptions struct {
 	Store       StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
 	Dir         string    `help:"Directory of the store; kept, and used again by the next run. Without it: a temporary one." type:"dir"`
 	Scope       string    `help:"Consumer that the claims are made for." default:"bench" type:"name"`
-	KeepWeeks   int       `help:"Weeks before the current one that are kept, 0 for all. Events of older weeks are too_old." default:"4" placeholder:"N"`
+	KeepWeeks   int       `help:"Weeks before the current one that are kept, 0 for all. Events of older weeks are too_old." default:"4" zero:"all" placeholder:"N"`
 	Batch       int       `help:"Events judged by one call." default:"1000" placeholder:"N"`
 	SmallTables bool      `help:"Make tables so small that 50,000 claims fill at least twenty, for damage tests (pebble only)."`
 	Progress    Progress  `kong:"-"`
 }
 
-// Defaults of several workloads.
-const (
-	DefaultScope = "bench"
-	DefaultBatch = 1000
-)
+// DefaultScope is the scope of events that are not spread over several.
+const DefaultScope = "bench"
 
 // MaxRejectedRows is the number of rejected rows that a report spells out; all are counted.
 const MaxRejectedRows = 100
@@ -81,6 +78,7 @@ func (r *ReplayReport) reject(line int, reason string) {
 // Replay judges a log in its order.
 func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err error) {
 	defer report.end(&err)
+	setDefaults(&o)
 	if o.Batch < 0 || o.KeepWeeks < 0 {
 		return report, fmt.Errorf("%w: a batch of %d, %d weeks: give numbers from 0", ErrUsage, o.Batch, o.KeepWeeks)
 	}
@@ -164,12 +162,6 @@ type replay struct {
 
 func (p *replay) init(o ReplayOptions) {
 	p.scope, p.batch = o.Scope, o.Batch
-	if p.scope == "" {
-		p.scope = DefaultScope
-	}
-	if p.batch == 0 {
-		p.batch = DefaultBatch
-	}
 	p.topic = filepath.Base(o.Log)
 	p.topic = p.topic[:min(len(p.topic), engine.MaxTopicBytes)]
 }

@@ -29,19 +29,9 @@ type Workload struct {
 	Slow         time.Duration `help:"Measure as well how fast the other partitions are while the handler of partition 0 takes so long for each event." placeholder:"DURATION"`
 }
 
-// DefaultAccounts is the default of Workload.Accounts; there may be up to maxAccounts.
-const (
-	DefaultAccounts = 50
-	maxAccounts     = 100_000
-)
+const maxAccounts = 100_000
 
 func (w *Workload) complete(transactional bool) error {
-	if w.Handler == "" {
-		w.Handler = NoopHandler
-	}
-	if w.Accounts == 0 {
-		w.Accounts = DefaultAccounts
-	}
 	switch {
 	case w.Handler != NoopHandler && w.Handler != DecodeHandler && w.Handler != BalancesHandler:
 		return fmt.Errorf("%w: there is no handler %q: choose %s, %s or %s", ErrUsage, w.Handler, NoopHandler, DecodeHandler, BalancesHandler)
