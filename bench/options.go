@@ -11,9 +11,9 @@ func setDefaults(options any) {
 	v := reflect.ValueOf(options).Elem()
 	for i := range v.NumField() {
 		tag, field := v.Type().Field(i).Tag, v.Field(i)
-		_, zero := tag.Lookup("zero")
+		_, keep := tag.Lookup("zero")
 		switch n, _ := strconv.ParseInt(tag.Get("default"), 10, 64); {
-		case !field.IsZero() || zero:
+		case !field.CanSet() || !field.IsZero() || keep:
 		case field.Kind() == reflect.Int:
 			field.SetInt(n)
 		case field.Kind() == reflect.String:

@@ -10,6 +10,10 @@ func TestDefaultsAreThoseOfTheFlags(t *testing.T) {
 	if kafka.N != 1_000_000 || kafka.Mode != KafkaWork || kafka.Kills != 3 || kafka.Dup != 0 || kafka.Workload.Handler != NoopHandler || kafka.Workload.Accounts != 50 {
 		t.Errorf("%+v", kafka)
 	}
+	kill := KillOptions{}
+	if setDefaults(&kill); kill.Kills != 20 || kill.Mode != KillOwn || kill.fault != "" {
+		t.Errorf("%+v", kill)
+	}
 	replay := ReplayOptions{}
 	setDefaults(&replay)
 	if replay.Scope != DefaultScope || replay.Batch != 1000 || replay.KeepWeeks != 0 || replay.Store != Pebble {
