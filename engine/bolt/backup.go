@@ -35,7 +35,7 @@ func (s *Store) backupTo(ctx context.Context, dir string) (err error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return err
 	}
-	lock, err := lockDir(dir, s.o.LockTimeout)
+	lock, err := sidecar.Lock(dir, lockName, s.o.LockTimeout)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package bolt
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -78,13 +76,7 @@ func unused(path string) error {
 
 // create makes a new store in dir.
 func create(dir string, o Options) error {
-	var random [24]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return fmt.Errorf("hapax: making an identity: %w", err)
-	}
-	id := storage.Identity{Incarnation: 1, Seed: binary.BigEndian.Uint64(random[16:])}
-	copy(id.UUID[:], random[:16])
-
+	id := storage.NewIdentity()
 	path := filepath.Join(dir, newFileName)
 	if err := errors.Join(removeIfThere(path), removeIfThere(filepath.Join(dir, cleanName))); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -24,8 +25,8 @@ type Store struct {
 	identity storage.Identity
 	lastSeq  uint64 // when opened
 
-	lock     *os.File // the directory's
-	file     *os.File // for reads with pread
+	lock     io.Closer // the directory's
+	file     *os.File  // for reads with pread
 	db       *bbolt.DB
 	pageSize int
 
@@ -77,7 +78,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if _, err := survey(dir); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(dir, o.LockTimeout)
+	lock, err := sidecar.Lock(dir, lockName, o.LockTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	s.raised = format == sidecar.Bolt.Format()
+	s.raised = format == sidecar.Bolt.Format
 	m, err := s.examine()
 	if err != nil {
 		return err

@@ -394,7 +394,7 @@ func TestABackupThatComesSecondLeavesTheFirst(t *testing.T) {
 		t.Error(err)
 	}
 	intact()
-	lock, err := lockDir(to, 0) // the first one is at it
+	lock, err := sidecar.Lock(to, lockName, 0) // the first one is at it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func (m *memory) makeNewer(t testing.TB, dir string) (undo func()) {
 		t.Fatal(err)
 	}
 	newer := slices.Clone(old[:len(old)-4])
-	binary.BigEndian.PutUint32(newer[8:], sidecar.Pebble.Format()+1)
+	binary.BigEndian.PutUint32(newer[8:], sidecar.Pebble.Format+1)
 	rewrite(t, fsys, fsys.PathJoin(dir, sidecar.IdentityName), sidecar.Seal(newer))
 	return func() { rewrite(t, fsys, fsys.PathJoin(dir, sidecar.IdentityName), old) }
 }

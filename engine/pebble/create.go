@@ -1,8 +1,6 @@
 package pebble
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -159,10 +157,7 @@ func (s *Store) create() error {
 			return err
 		}
 	}
-	id, err := newIdentity()
-	if err != nil {
-		return err
-	}
+	id := storage.NewIdentity()
 	if err := d.writeAttestation(attestation{manifest: d.durableManifest()}); err != nil {
 		return err
 	}
@@ -186,18 +181,6 @@ func (d *disk) removeSidecar(name string) error {
 		return err
 	}
 	return d.fault.get()
-}
-
-func newIdentity() (id storage.Identity, err error) {
-	var b [24]byte
-	if _, err := io.ReadFull(rand.Reader, b[:]); err != nil {
-		return id, fmt.Errorf("hapax: making an identity: %w", err)
-	}
-	copy(id.UUID[:], b[:])
-	id.UUID[6] = id.UUID[6]&0x0F | 0x40 // version 4
-	id.UUID[8] = id.UUID[8]&0x3F | 0x80
-	id.Seed = binary.BigEndian.Uint64(b[16:])
-	return id, nil
 }
 
 // openPebble opens the directory, which is locked, with Pebble.

@@ -149,7 +149,7 @@ func (s *Store) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.raised.Store(format == sidecar.Pebble.Format())
+	s.raised.Store(format == sidecar.Pebble.Format)
 	if s.db, err = s.openPebble(false); err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package storage
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"io"
 	"time"
 )
@@ -140,6 +142,17 @@ type Identity struct {
 	// Seed keys the hashes of claims. It is random, so that ids cannot be chosen to collide, and
 	// constant.
 	Seed uint64
+}
+
+// NewIdentity returns the identity of a store that is created now.
+func NewIdentity() Identity {
+	var b [24]byte
+	_, _ = rand.Read(b[:]) // it never returns an error
+	id := Identity{Incarnation: 1, Seed: binary.BigEndian.Uint64(b[16:])}
+	copy(id.UUID[:], b[:])
+	id.UUID[6] = id.UUID[6]&0x0F | 0x40 // version 4
+	id.UUID[8] = id.UUID[8]&0x3F | 0x80
+	return id
 }
 
 // Backup returns the identity of a backup that is made now. Its incarnation is higher, and another

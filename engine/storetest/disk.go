@@ -2,9 +2,6 @@ package storetest
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -44,7 +41,7 @@ func (d *Disk) Open(dir string, identity storage.Identity) (*Mem, error) {
 	switch {
 	case i == nil:
 		if identity == (storage.Identity{}) {
-			identity = randomIdentity()
+			identity = storage.NewIdentity()
 		}
 		i = &image{identity: identity, contents: newContents(), sidecars: map[string][]byte{}}
 		d.dirs[dir] = i
@@ -78,18 +75,6 @@ func (d *Disk) put(dir string, i *image) error {
 	}
 	d.dirs[dir] = i
 	return nil
-}
-
-func randomIdentity() (id storage.Identity) {
-	var seed [8]byte
-	_, err := rand.Read(seed[:])
-	_, err2 := rand.Read(id.UUID[:])
-	if err := errors.Join(err, err2); err != nil {
-		panic(err)
-	}
-	id.Incarnation = 1
-	id.Seed = binary.BigEndian.Uint64(seed[:])
-	return id
 }
 
 // fingerprint changes with every byte of the store in dir.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
@@ -135,7 +136,7 @@ func (m *Mem) crashImage(keepUnsynced int) *image {
 }
 
 func (d *Disk) mustOpen(dir string) *Mem {
-	m, err := d.Open(dir, randomIdentity())
+	m, err := d.Open(dir, storage.NewIdentity())
 	if err != nil {
 		panic(err) // it is not open: it was made just now
 	}

@@ -457,7 +457,7 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "identity made at each open", caught: "IdentitySurvivesReopen", wrap: func(s *broken) {
-		id := randomIdentity()
+		id := storage.NewIdentity()
 		s.identity = func() storage.Identity { return id }
 	}},
 	{name: "LastSeq moves", caught: "LastSeqIsWhatOpenFound", wrap: func(s *broken) {

@@ -39,7 +39,7 @@ var goldenKinds = map[string]func(dir string) (storage.Store, error){
 }
 
 // goldenFormats are the formats that this build writes.
-var goldenFormats = map[string]int{"pebble": int(sidecar.Pebble.Format()), "bolt": int(sidecar.Bolt.Format())}
+var goldenFormats = map[string]int{"pebble": int(sidecar.Pebble.Format), "bolt": int(sidecar.Bolt.Format)}
 
 func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
 	for kind, open := range goldenKinds {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"path/filepath"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -24,42 +25,36 @@ import (
 // newer store from a damaged one.
 const IdentityName = "HAPAX"
 
-// The store formats that this build writes, and the newest that it reads.
-const (
-	pebbleFormat = 5 // 2: claims are in packed batches before they are in tables; 3: records have more than a state; 4: names are freed; 5: scopes have oldest weeks
-	boltFormat   = 4 // 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks
-)
-
 const (
 	magic        = "HAPAXSTO"
 	identitySize = 8 + 4 + 1 + 16 + 8 + 8
 )
 
-// A Kind says which store wrote a directory. Its values are on disk forever.
-type Kind byte
-
-// The stores that there are.
-const (
-	Pebble Kind = 'p'
-	Bolt   Kind = 'b'
-)
-
-// Format is the store format of this kind that this build writes, and the newest that it reads.
-func (k Kind) Format() uint32 {
-	if k == Bolt {
-		return boltFormat
-	}
-	return pebbleFormat
+// A Kind says which store wrote a directory.
+type Kind struct {
+	// Letter is on disk forever. Stores of other modules take one that is not taken below.
+	Letter byte
+	// Name is used in errors.
+	Name string
+	// Format is the store format that this build writes, and the newest that it reads; at least 1.
+	Format uint32
 }
 
-func (k Kind) String() string {
-	switch k {
-	case Pebble:
-		return "pebble"
-	case Bolt:
-		return "bolt"
+// The stores of this module.
+var (
+	Pebble = Kind{'p', "pebble", 5} // 2: claims are in packed batches before they are in tables; 3: records have more than a state; 4: names are freed; 5: scopes have oldest weeks
+	Bolt   = Kind{'b', "bolt", 4}   // 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks
+)
+
+// known returns the kind with a letter. Of an unknown one every format is accepted: whatever it is,
+// it is a store of another kind.
+func known(letter byte, asked Kind) Kind {
+	for _, k := range [...]Kind{asked, Pebble, Bolt} {
+		if k.Letter == letter {
+			return k
+		}
 	}
-	return fmt.Sprintf("kind(%#x)", byte(k))
+	return Kind{letter, fmt.Sprintf("kind(%#x)", letter), math.MaxUint32}
 }
 
 // WriteIdentity makes dir a store of the given kind, durably.
@@ -103,8 +98,8 @@ func ReadFormat(fsys FS, dir string) (uint32, error) {
 func encodeIdentity(kind Kind, id storage.Identity) []byte {
 	b := make([]byte, 0, identitySize+4)
 	b = append(b, magic...)
-	b = binary.BigEndian.AppendUint32(b, kind.Format())
-	b = append(b, byte(kind))
+	b = binary.BigEndian.AppendUint32(b, kind.Format)
+	b = append(b, kind.Letter)
 	b = append(b, id.UUID[:]...)
 	b = binary.BigEndian.AppendUint64(b, id.Incarnation)
 	b = binary.BigEndian.AppendUint64(b, id.Seed)
@@ -119,16 +114,16 @@ func decodeIdentity(b []byte, kind Kind) (storage.Identity, error) {
 	if len(body) < identitySize || string(body[:8]) != magic {
 		return storage.Identity{}, storage.ErrForeign
 	}
-	format, got := binary.BigEndian.Uint32(body[8:]), Kind(body[12])
-	foreign := fmt.Errorf("%w: it is a %s store, not %s", storage.ErrForeign, got, kind)
+	format, got := binary.BigEndian.Uint32(body[8:]), known(body[12], kind)
+	foreign := fmt.Errorf("%w: it is a %s store, not %s", storage.ErrForeign, got.Name, kind.Name)
 	switch {
-	case got != kind && len(body) == identitySize && format > 0 && format <= got.Format():
+	case got.Letter != kind.Letter && len(body) == identitySize && format > 0 && format <= got.Format:
 		return storage.Identity{}, foreign
-	case format > kind.Format(): // what follows it may mean anything
-		return storage.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", storage.ErrNewerFormat, format, kind.Format())
+	case format > kind.Format: // what follows it may mean anything
+		return storage.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", storage.ErrNewerFormat, format, kind.Format)
 	case format == 0 || len(body) != identitySize:
 		return storage.Identity{}, fmt.Errorf("%w: format %d with %d bytes", storage.ErrDamaged, format, len(body))
-	case got != kind:
+	case got.Letter != kind.Letter:
 		return storage.Identity{}, foreign
 	}
 	id := storage.Identity{

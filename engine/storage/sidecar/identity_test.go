@@ -88,7 +88,7 @@ func TestIdentityHasItsGoldenBytes(t *testing.T) {
 	}
 	for kind, want := range newest {
 		if got := encodeIdentity(kind, someIdentity); !bytes.Equal(got, want) {
-			t.Errorf("%s: %x", kind, got)
+			t.Errorf("%s: %x", kind.Name, got)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestIdentityHasItsGoldenBytes(t *testing.T) {
 // A format that only the other kind of store has is a newer one.
 func TestAFormatOfTheOtherKindIsNewer(t *testing.T) {
 	b := golden(t)[:identitySize]
-	b[12] = byte(Bolt)
+	b[12] = Bolt.Letter
 	if _, err := decodeIdentity(Seal(b), Bolt); !errors.Is(err, storage.ErrNewerFormat) {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestWhatIsWholeButNotOursIsToldApart(t *testing.T) {
 		want error
 	}{
 		{"newer, with more in it", change(func(b []byte) []byte {
-			binary.BigEndian.PutUint32(b[8:], Pebble.Format()+1)
+			binary.BigEndian.PutUint32(b[8:], Pebble.Format+1)
 			return append(b, "what a later build adds"...)
 		}), storage.ErrNewerFormat},
 		{"another magic", change(func(b []byte) []byte { b[0] = 'X'; return b }), storage.ErrForeign},
