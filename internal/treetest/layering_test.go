@@ -64,6 +64,7 @@ var rooms = map[string][]string{
 	"examples/outbox":        {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "outbox"},
 	"examples/changes":       {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "versions"},
 	"examples/edge":          {"engine", "engine/bolt"},
+	"examples/logstore":      {"engine/storage", "engine/storage/sidecar"},
 }
 
 func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {
