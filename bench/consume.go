@@ -25,7 +25,7 @@ const (
 // A consumeOrder is a worker that consumes a topic. It consumes until it has read to the
 // topic's ends, is a static member of its group, and says
 //
-//	from n      it goes on from there (see gateOrder)
+//	from n      it continues from there (see gateOrder)
 //	here        it has come to the point of the kill
 //	at n        how far it has come
 //	effort …    see effort

@@ -34,11 +34,11 @@ const (
 
 	demoRepeats    = 0.2
 	demoPartitions = 4
-	demoBatch      = 512     // a killed consumer goes on record by record for as many, so that one that kills it is found
+	demoBatch      = 512     // a killed consumer continues record by record for as many, so that one that kills it is found
 	demoWeeks      = 30 * 52 // kept: the recorded log begins in 2010
 )
 
-// A DemoReport is what became of the events of a topic whose consumer was killed on the way:
+// A DemoReport is the outcome of the events of a topic whose consumer was killed on the way:
 // through the adapter, and beside it what one would do without it, killed as often at the same
 // points of the way.
 type DemoReport struct {
@@ -52,7 +52,7 @@ type DemoReport struct {
 	Outcome
 }
 
-// A DemoTable tells what became of events.
+// A DemoTable shows the outcome of events.
 type DemoTable struct {
 	// Sent records are in the topic, repeats included; Distinct is the number of events among them.
 	Sent     uint64 `json:"sent"`

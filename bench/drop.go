@@ -34,7 +34,7 @@ const (
 	leastDropped = 4 << 20
 )
 
-// A DropReport says what dropping the oldest week did, while claims went on.
+// A DropReport says what dropping the oldest week did, while claims continued.
 type DropReport struct {
 	// DropMS is how long DropWeek took: on its return the claims are gone, durably.
 	DropMS float64 `json:"drop_ms"`
@@ -78,7 +78,7 @@ type DropReport struct {
 	Outcome
 }
 
-// Drop fills a store, drops its oldest week, and watches the space come back while claims go on.
+// Drop fills a store, drops its oldest week, and watches the space come back while claims continue.
 func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 	defer report.end(&err)
 	report.ReclaimS = -1

@@ -43,7 +43,7 @@ type KafkaOptions struct {
 
 const maxPartitions = 1000
 
-// A KafkaReport says what became of the events of a topic.
+// A KafkaReport says the outcome of the events of a topic.
 type KafkaReport struct {
 	// Produced records were sent, repeats included; Distinct is the number of events among them.
 	Produced uint64 `json:"produced"`
@@ -103,7 +103,7 @@ type KafkaReport struct {
 }
 
 // Kafka produces events with repeats and has them consumed through the adapter, by a process that
-// may be killed on the way, and looks at what became of every event.
+// may be killed on the way, and looks at the outcome of every event.
 func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) {
 	defer report.end(&err)
 	start := time.Now()

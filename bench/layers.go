@@ -32,7 +32,7 @@ type LayersOptions struct {
 	Progress Progress      `kong:"-"`
 }
 
-// A LayersReport says what became of requests, events, rows and messages. Its truth is what the
+// A LayersReport says the outcome of requests, events, rows and messages. Its truth is what the
 // clients were answered, what was sent, and what the consumer of the messages has handled, compared
 // with the store that the killed processes left.
 type LayersReport struct {
@@ -94,7 +94,7 @@ func (o *LayersOptions) complete() error {
 }
 
 // Layers sends requests, events and changes of rows, each of them again now and then, to a process
-// that is killed on the way, and looks at what became of them and of the messages that the process
+// that is killed on the way, and looks at the outcome of them and of the messages that the process
 // sends.
 func Layers(ctx context.Context, o LayersOptions) (report LayersReport, err error) {
 	defer report.end(&err)

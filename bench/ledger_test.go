@@ -13,7 +13,7 @@ import (
 const odd = 7
 
 func TestStateCheckNoticesEachDisagreement(t *testing.T) {
-	const n = 2500 // more than it looks at in one go
+	const n = 2500 // more than it looks at at a time
 	count := func(partition int32) func(*engine.Tx) error {
 		return func(tx *engine.Tx) error { return addToState(tx, partition, odd) }
 	}

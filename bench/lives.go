@@ -106,7 +106,7 @@ type gateOrder struct {
 	Wait uint64 // having come so far, wait to be killed
 }
 
-// open says from where the consumer goes on.
+// open says from where the consumer continues.
 func (g *gate) open(from uint64) {
 	g.from = from
 	g.say.line("from %d", from)

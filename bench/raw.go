@@ -17,7 +17,7 @@ import (
 	hapax "github.com/hapax-dev/hapax/engine/pebble"
 )
 
-// A rawStore is a store library without anything of ours around it: the yardstick for what the
+// A rawStore is a store library without anything of Hapax around it: the yardstick for what the
 // engine adds.
 type rawStore interface {
 	// put writes the pairs, blindly, in one batch that is durable on return. Any number of
@@ -74,8 +74,8 @@ func openRawPebble(dir string) (rawStore, error) {
 	return rawPebble{db, failed}, nil
 }
 
-// put leaves the writing to a goroutine of its own, which ends if Pebble fails in it, or waits for
-// ever if Pebble has failed in one of its own.
+// put leaves the writing to a goroutine of its own, which ends if Pebble fails in it, or waits
+// forever if Pebble has failed in one of its own.
 func (r rawPebble) put(pairs []rawPair) error {
 	done := make(chan error, 1)
 	go func() { done <- r.write(pairs) }()

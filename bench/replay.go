@@ -31,7 +31,7 @@ const DefaultScope = "bench"
 // MaxRejectedRows is the number of rejected rows that a report spells out; all are counted.
 const MaxRejectedRows = 100
 
-// A ReplayReport is what became of the rows of a log: Records is the sum of the verdicts and of
+// A ReplayReport is the outcome of the rows of a log: Records is the sum of the verdicts and of
 // Rejected, InFlight and Undecided.
 type ReplayReport struct {
 	Records   uint64 `json:"records"`

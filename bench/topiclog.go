@@ -177,7 +177,7 @@ func idOf(r *kgo.Record) []byte {
 	return nil
 }
 
-// recorded tells events apart as the contract does.
+// recorded distinguishes events as the contract does.
 type recorded struct {
 	week weekbucket.Week
 	id   string

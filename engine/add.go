@@ -39,8 +39,8 @@ const int64Size = 8
 // EncodeInt64 returns the value that Add keeps for n, for use with Put.
 func EncodeInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
-// DecodeInt64 returns the integer that a value stands for. ErrNotInteger means that it has another
-// length than 8 bytes.
+// DecodeInt64 returns the integer in a value. ErrNotInteger means that it has another length than 8
+// bytes.
 func DecodeInt64(value []byte) (int64, error) {
 	if len(value) != int64Size {
 		return 0, fmt.Errorf("%w: it has %d bytes", ErrNotInteger, len(value))

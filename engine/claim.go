@@ -24,7 +24,7 @@ const partEvents = 256
 // ErrOutcomeUnknown.
 //
 // ctx is looked at until the event is handed over for judgement; after that the call waits for the
-// verdict, so that no claim is made without its caller being told.
+// verdict, so that no claim is made without an answer to its caller.
 func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 	events, results := [1]Event{ev}, [1]Result{}
 	err := e.judge(ctx, events[:], results[:])
@@ -105,7 +105,7 @@ type candidate struct {
 	result *Result // own-commit only: where the verdict goes
 	scope  string
 	place
-	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
+	nearAt, nearEnd int // places in its request that count as well (adjacent ones.go)
 	seen            time.Time
 	lock            lockName // in a transaction only: what it is reserved under
 	fingerprint     string
@@ -210,8 +210,8 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 
 // prepare answers what can be answered without the committer (malformed events, events too new,
 // duplicates that are in the cache or the store) and puts the rest into the request. It runs in the
-// caller's goroutine, so that callers look up side by side. Its answers rest on reads: the caller
-// settles before they are told, or waits for the committer.
+// caller's goroutine, so that callers look up in parallel. Its answers rest on reads: the caller
+// settles before they are returned, or waits for the committer.
 func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 	now := e.now()
 	for i := range events {
@@ -239,7 +239,7 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 }
 
 // newCandidate checks an event, and makes c its candidate; false means that its result is already
-// told.
+// final.
 func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, now time.Time) bool {
 	week, err := ev.check(e.opt.MaxIDBytes, now)
 	if err == nil {
@@ -325,8 +325,8 @@ func (e *Engine) parse(b []byte) (Record, error) {
 // A request is something for the committer to do. Requests are reused, within one engine.
 type request struct {
 	claims []candidate
-	arena  []byte       // keys of the claims, of their neighbours, and of those found; for Prefetch ids, too
-	near   []place      // neighbours of the claims (neighbours.go)
+	arena  []byte       // keys of the claims, of their adjacent ones, and of those found; for Prefetch ids, too
+	near   []place      // adjacent ones of the claims (adjacent ones.go)
 	found  []foundClaim // in the store
 	looked bool         // the store was asked: answers may rest on what is not durable yet
 	epoch  uint64       // of the cache, from before that
@@ -338,7 +338,7 @@ type request struct {
 
 	handed bool // to the committer
 	err    error
-	done   chan struct{} // receives one value when the answers are set and may be told
+	done   chan struct{} // receives one value when the answers are set and may be returned
 }
 
 func (e *Engine) newRequest() *request {

@@ -21,7 +21,7 @@ type group struct {
 	claims   int      // put by this batch
 	bytes    int      // of keys and state
 	produced bool     // entries of the outbox are in the batch
-	after    []func() // run by the releaser once the batch is durable, before anybody is told
+	after    []func() // run by the releaser once the batch is durable, before any caller gets an answer
 
 	tried bool         // the batch was handed to the store
 	wait  func() error // the store's, nil if nothing was applied
@@ -31,8 +31,8 @@ type group struct {
 }
 
 const (
-	maxGroupClaims = MaxBatchEvents // a group is closed once it has so many claims, or
-	maxGroupBytes  = 4 << 20        // so many bytes of keys and state
+	maxGroupClaims = MaxBatchEvents // a group is closed once it has the given number of claims, or
+	maxGroupBytes  = 4 << 20        // the given number of bytes of keys and state
 	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
 	groups         = groupsAhead + 2
 )
@@ -289,7 +289,7 @@ func (e *Engine) apply(g *group) {
 	e.applying.Store(g.batch.Seq)
 	wait, err := e.store.Apply(&g.batch)
 	if err != nil {
-		_ = e.stop(err) // the releaser tells it
+		_ = e.stop(err) // the releaser returns it
 		return
 	}
 	g.wait = wait

@@ -1,9 +1,9 @@
 // Package engine decides, durably and exactly once, who may handle an event.
 //
-// For every event (scope, id, week of its time) one caller in the life of a retained week is told
-// Claimed; everybody else is told why not; and what was told is still true after a crash, a power
-// cut and a restart. TryClaim commits a claim by itself, before the work; Update makes claims part
-// of a transaction together with the host's own keys and the offsets of what it has consumed.
+// For every event (scope, id, week of its time) one caller in the life of a retained week gets
+// Claimed; everybody else gets why not; and what was told is still true after a crash, a power cut
+// and a restart. TryClaim commits a claim by itself, before the work; Update makes claims part of a
+// transaction together with the application's own keys and the offsets of what it has consumed.
 //
 // An application keeps state of its own under keys in the same store. Tx.Get, Tx.Put, Tx.Delete and
 // Tx.Scan are part of a transaction; Tx.Add adds to a key without reading it, and never conflicts
@@ -20,7 +20,7 @@
 //	   └────────────────────── answers ──────── releaser ◀──wait── durable
 //
 // Transactions are optimistic. Those that read what others write lose against one another again and
-// again if they run side by side; a lane (JoinLane, InLane) is a queue in which such transactions
+// again if they run in parallel; a lane (JoinLane, InLane) is a queue in which such transactions
 // take turns, each beginning when the one before is applied. A lane only schedules. Every
 // transaction is validated when it commits, with or without a turn, and no verdict ever waits for a
 // turn: an event that an open transaction holds is InFlight at once.

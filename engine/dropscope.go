@@ -99,8 +99,8 @@ func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeWeek) {
 // Holds that the plan does not name keep nothing of the scope. On return the claims are gone,
 // durably, and the holds released; the disk space comes back behind (see Reclaimed).
 //
-// A crash leaves all of it undone, or decided: then opening the store goes on with it. Called again
-// with a plan that was decided already, DropScope finishes it.
+// A crash leaves all of it undone, or decided: then opening the store continues with it. Called
+// again with a plan that was decided already, DropScope finishes it.
 //
 // A transaction that has claimed an event of the scope in these weeks and commits afterwards is
 // ErrWeekDropped, and a Lease on such a claim is ErrLeaseLost.

@@ -57,7 +57,7 @@ type Engine struct {
 
 	outbox outbox
 
-	drops   sync.Mutex // held by whoever raises the oldest week, until the claims are gone
+	drops   sync.Mutex // held by the goroutine that raises the oldest week, until the claims are gone
 	reclaim reclaim
 
 	reclaimingState sync.Mutex // held during ReclaimState of the store
@@ -68,7 +68,7 @@ type Engine struct {
 
 	calls   sync.RWMutex // held for reading by every call that uses the store; Close takes it for writing
 	closed  bool         // guarded by calls
-	closing atomic.Bool  // set before Close waits for calls, so that nobody queues behind it
+	closing atomic.Bool  // set before Close waits for calls, so that no call queues after it
 	loops   sync.WaitGroup
 
 	failure atomic.Pointer[error]

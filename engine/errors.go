@@ -65,9 +65,9 @@ var (
 	ErrStopped = errors.New("hapax: stopped after a store failure")
 
 	// ErrOutcomeUnknown says that the store failed while it wrote what a call had decided: a claim,
-	// or a whole transaction. It may be durable or not, as after a failed sync only a look at the
-	// disk can tell. It comes with ErrStopped. Close the engine, open the store again and look: run
-	// again, the event is a Duplicate or Claimed.
+	// or a whole transaction. It may be durable or not, as after a failed sync only the disk shows
+	// which. It comes with ErrStopped. Close the engine, open the store again and look: run again,
+	// the event is a Duplicate or Claimed.
 	ErrOutcomeUnknown = errors.New("hapax: the store failed during the commit, its outcome is unknown: open the store again and look")
 )
 
@@ -80,8 +80,8 @@ type EventError struct {
 
 func (e *EventError) Error() string { return fmt.Sprintf("hapax: event %s %s", e.Field, e.Reason) }
 
-// A KeyError says why a host key, a value, an offset's position or a hold's name is refused.
-// Nothing was written.
+// A KeyError says why an application key, a value, an offset's position or a hold's name is
+// refused. Nothing was written.
 type KeyError struct {
 	What   string // "host key", "hold name", ...
 	Reason string

@@ -48,9 +48,9 @@ type Event struct {
 	// MaxArrivalWindow.
 	Window time.Duration
 	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of
-	// the caller that is told Claimed is the right to finish it with a result, and everybody else
-	// is told Pending. Once the lease has run out one other caller can take the claim over. 0 = the
-	// claim is done at once. At least a millisecond, at most MaxLease.
+	// the caller that gets Claimed is the right to finish it with a result, and all others get
+	// Pending. Once the lease has run out one other caller can take the claim over. 0 = the claim
+	// is done at once. At least a millisecond, at most MaxLease.
 	Lease time.Duration
 	// Fingerprint identifies what the event asks for, such as a hash of a request's payload: up to
 	// MaxFingerprintBytes, empty for none. It is kept with the claim, and an event with another one
@@ -115,7 +115,8 @@ func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	return week, nil
 }
 
-// checkWindow says what is wrong with the event's window in an engine that keeps so many weeks.
+// checkWindow says what is wrong with the event's window in an engine that keeps the given number
+// of weeks.
 func (ev *Event) checkWindow(retentionWeeks int) error {
 	longest := time.Duration(math.MaxInt64)
 	if retentionWeeks != KeepAll && retentionWeeks < int(longest/weekDuration) {

@@ -54,7 +54,7 @@ func oldEvent(id string) engine.Event {
 	return ev
 }
 
-// work does a little of everything, some of it at once, and goes on after errors.
+// work does a little of everything, some of it at once, and continues after errors.
 func (w *witness) work(t *testing.T, e *engine.Engine) {
 	own := func(ev engine.Event) {
 		r, err := e.TryClaim(ctx, ev)

@@ -92,8 +92,8 @@ func (e *Engine) oldestByNumber() func(bucketRef) weekbucket.Week {
 type oldestOfScopes func() (until map[string]weekbucket.Week, heldBy string, err error)
 
 // expiredOfScopes returns the oldest weeks to be kept of the scopes with a retention of their own,
-// at most so many weeks after the first that holds claims of the scope, and none that a hold keeps.
-// Only the committer calls it.
+// at most the given number of weeks after the first that holds claims of the scope, and none that a
+// hold keeps. Only the committer calls it.
 func (e *Engine) expiredOfScopes(most int) (until map[string]weekbucket.Week, heldBy string, err error) {
 	this, err := weekbucket.Of(e.now())
 	if err != nil {
@@ -145,8 +145,8 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 }
 
 // free takes the notes of dropped weeks from the scopes that have a floor, and frees the names of
-// those that no kept week uses; false if a further batch has to go on. The claims before the floors
-// are gone. Only the committer calls it.
+// those that no kept week uses; false if a further batch has to continue. The claims before the
+// floors are gone. Only the committer calls it.
 func (f *floors) free(g *group, n *names, s *screen) (done bool) {
 	if !s.trusted.Load() {
 		return true // a scan may be counting under the numbers as they are: the next drop does it

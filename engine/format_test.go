@@ -17,7 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden bytes below are described in docs/format.md. They are on disk for ever: a test that
+// The golden bytes below are described in docs/format.md. They are on disk forever: a test that
 // fails here means that stores which exist can no longer be read. A new form gets a new version and
 // a golden test of its own.
 

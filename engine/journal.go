@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A journal entry tells, for one batch, the hashes of the claims that it put or removed, so that
+// A journal entry has, for one batch, the hashes of the claims that it put or removed, so that
 // filters and counts can be brought up to date after a crash without a scan of the claims:
 //
 //	+-----------------+-------------+---------------+-----------+----------------+

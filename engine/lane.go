@@ -8,7 +8,7 @@ import (
 )
 
 // A lane is the queue of an engine's transactions that would lose against one another if they ran
-// side by side. It schedules and nothing else: every transaction is validated where it is admitted,
+// in parallel. It schedules and nothing else: every transaction is validated where it is admitted,
 // with or without a turn. A turn ends as soon as the batch is applied, before it is durable, so
 // that the next transaction runs while the batch is synced.
 type lane struct {
@@ -30,10 +30,10 @@ type laneCommit struct {
 const DefaultTurn = time.Second
 
 // A LaneMember is a caller of Update whose transactions take turns with those of other members
-// while they meet: while one reads what another has written. Members that meet nobody run side by
-// side, and so do all members at first. A caller makes one member for each series of transactions
-// that run one after the other, for example for each partition that it consumes. A member is safe
-// for concurrent use and needs no closing.
+// while they meet: while one reads what another has written. Members without conflicts run in
+// parallel, and so do all members at first. A caller makes one member for each series of
+// transactions that run one after the other, for example for each partition that it consumes. A
+// member is safe for concurrent use and needs no closing.
 type LaneMember struct {
 	lane  *lane
 	limit time.Duration
@@ -45,7 +45,7 @@ type LaneMember struct {
 }
 
 // A member that has met another one takes turns. It takes none any more once laneMeeting
-// transactions in a row have met nobody, or up to laneMost if it has met several times: so it takes
+// transactions in a row had no conflict, or up to laneMost if it has met several times: so it takes
 // turns while one transaction in about laneMeeting meets another.
 const (
 	laneMeeting = 16

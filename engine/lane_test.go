@@ -54,7 +54,7 @@ func (t *laneTest) lose(member *engine.LaneMember) {
 	}
 }
 
-// A running transaction is in its closure until it is told to go on.
+// A running transaction is in its closure until it is told to continue.
 type running struct {
 	began chan struct{}
 	leave chan func(tx *engine.Tx) error // how the closure ends
@@ -414,8 +414,8 @@ func TestTransactionThatIsLongerThanItsTurnCommitsInTheEnd(t *testing.T) {
 	})
 }
 
-// moves runs read-modify-write transactions of members side by side, and returns how often a
-// closure ran for each commit.
+// moves runs read-modify-write transactions of members in parallel, and returns how often a closure
+// ran for each commit.
 func moves(t *testing.T, lane bool) float64 {
 	const members, each = 6, 100
 	e, m := openMem(t, engine.Options{})

@@ -37,7 +37,7 @@ func leaseEnd(now time.Time, d time.Duration) time.Time { return now.Add(d).Trun
 
 // Finish makes the claim Done and keeps data with it, durably on return: every Duplicate of the
 // event has exactly these bytes in Record.Data, up to MaxDataBytes. It is ErrLeaseLost if the lease
-// does not hold the claim any more; nothing is changed then, and another caller's result stands.
+// does not hold the claim any more; nothing is changed then, and another caller's result remains.
 //
 // ctx is looked at until the change is handed over; after that Finish waits for the outcome.
 func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
@@ -111,8 +111,8 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 	return c.change.err
 }
 
-// leased returns a candidate in the place of the claim that l was given for. Its neighbours are all
-// places in which the event can have been claimed since.
+// leased returns a candidate in the place of the claim that l was given for. Its adjacent ones are
+// all places in which the event can have been claimed since.
 func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
 	if l == nil {
 		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)

@@ -193,7 +193,7 @@ func TestAnotherFingerprintIsAMismatch(t *testing.T) {
 	}
 }
 
-// Each of them tries until it has the result; who is told Claimed does the work.
+// Each of them tries until it has the result; who gets Claimed does the work.
 func TestAThousandCallersHaveOneResult(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	var executed atomic.Int64

@@ -339,7 +339,7 @@ func (n *names) remove(name string, ref uint64, writes []storage.StateWrite) []s
 	return append(writes, nameWrite(name, nil))
 }
 
-// sortFree sees to it that the least number is taken first.
+// sortFree ensures that the least number is taken first.
 func (n *names) sortFree() {
 	slices.SortFunc(n.free, func(a, b uint64) int { return int(b) - int(a) })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Instances with names of their own come and go for ever: their names are freed with the weeks that
+// Instances with names of their own come and go forever: their names are freed with the weeks that
 // they claimed in.
 func TestScopesOfPodsGoOnForEver(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 15})
@@ -143,8 +143,8 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 	}
 }
 
-// dropScope drops a scope of two weeks ago, which claims no more, or a later one, which may go on in
-// a week after those that it had claims in.
+// dropScope drops a scope of two weeks ago, which claims no more, or a later one, which may
+// continue in a week after those that it had claims in.
 func (m *nameModel) dropScope(t testing.TB, e *engine.Engine) {
 	scope := fmt.Sprint("scope-", m.week/2-m.rng.IntN(2), "-", m.rng.IntN(5))
 	awaitTrust(t, e)

@@ -7,8 +7,8 @@ import (
 
 // An event whose time is the log's (Event.ApproximateTime) may come again with another time, and so
 // in another week: sent again shortly after Monday 00:00, it would be a new event. Its claim is
-// made in its own week all the same, and a claim in the week before or after counts as well.
-// Whoever decides about such an event looks at all three:
+// made in its own week all the same, and a claim in the week before or after counts as well. A
+// decision about such an event looks at all three:
 //
 //	prepare, TryClaim in a transaction   knownNear   filter, cache, store; most often the filters of all three deny it
 //	a transaction's reservation          reserve     fails if one of the three keys is held, by another or by itself
@@ -19,9 +19,9 @@ import (
 // and the week after, in case the clock went back. A claim there whose window has ended does not
 // count; in the event's own week it is replaced by its next generation.
 //
-// It reserves its own key alone: an event whose time is the producer's may be claimed beside it in
-// the week before or after, and a transaction that saw none there loses at its commit then. Two
-// events with ApproximateTime find each other, whichever of the two comes first.
+// It reserves its own key alone: an event whose time is the producer's may also be claimed in the
+// week before or after, and a transaction that saw none there loses at its commit then. Two events
+// with ApproximateTime find each other, whichever of the two comes first.
 
 // A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.
 type place struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// stamped is an event whose time is the log's, so many weeks after noon.
+// stamped is an event whose time is the log's, the given number of weeks after noon.
 func stamped(id string, weeks int) engine.Event {
 	ev := at(id, weeksLater(weeks))
 	ev.ApproximateTime = true

@@ -174,8 +174,8 @@ func (e *Engine) currentCounts(ctx context.Context) (map[storage.Bucket]count, e
 	return counts, err
 }
 
-// Backup writes a consistent copy of the store to dir, which must not exist, while claims go on. It
-// holds everything that was acknowledged before the call. Its identity has the same UUID and a
+// Backup writes a consistent copy of the store to dir, which must not exist, while claims continue.
+// It holds everything that was acknowledged before the call. Its identity has the same UUID and a
 // higher incarnation; opened, it rebuilds its filters by a scan.
 func (e *Engine) Backup(ctx context.Context, dir string) error {
 	return e.untilClose(ctx, func(ctx context.Context) error { return e.store.Backup(ctx, dir) })
@@ -206,8 +206,8 @@ type scanned struct {
 }
 
 // beginScan scans the claims as they are after the last batch decided so far. begun runs while the
-// committer stands still at that moment; fn is then called for each claim of a kept week, while
-// claims go on.
+// committer is stopped at that moment; fn is then called for each claim of a kept week, while
+// claims continue.
 func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -287,14 +287,14 @@ func (r *VerifyReport) add(format string, args ...any) {
 	}
 }
 
-// Verify reads the whole store while claims go on, and checks every claim and record, the filters,
-// the counts and hashes of each bucket, and the store's own checksums. It takes as long as reading
-// everything takes.
+// Verify reads the whole store while claims continue, and checks every claim and record, the
+// filters, the counts and hashes of each bucket, and the store's own checksums. It takes as long as
+// reading everything takes.
 func (e *Engine) Verify(ctx context.Context) (VerifyReport, error) {
 	var report VerifyReport
 	want, got := map[bucketRef]count{}, map[bucketRef]count{}
 	// What is checked are the claims as they are when the scan begins, against counts, filters and
-	// oldest week of that moment: a drop may go on beside it.
+	// oldest week of that moment: a drop may continue meanwhile.
 	var filters map[weekbucket.Week]*bloom.Filter
 	var oldest func(ref bucketRef) weekbucket.Week
 	scopes := map[uint64]string{} // a drop may free their names

@@ -50,17 +50,17 @@ type Options struct {
 	// the store. A filter needs 2 bytes for each claim. 0 = DefaultMaxFilterBytes.
 	MaxFilterBytes uint64
 
-	// Clock tells the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
+	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
 	Clock func() time.Time
 
-	// Observer is told what happens. nil = nobody.
+	// Observer is called with what happens. nil = none.
 	Observer Observer
 
 	snapshotEvery uint64        // 0 = defaultSnapshotEvery; set by tests
 	snapshotRetry time.Duration // 0 = defaultSnapshotRetry; set by tests
 }
 
-// What the zero values of Options stand for, and caps.
+// The defaults of Options, and limits.
 const (
 	DefaultRetentionWeeks  = 4
 	KeepAll                = -1

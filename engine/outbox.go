@@ -94,7 +94,7 @@ func (o *outbox) count() storage.StateWrite {
 	return storage.StateWrite{Key: outboxKey(entry.ProducedKey), Value: o.produced.Append(nil)}
 }
 
-// durable tells the watchers.
+// durable notifies the watchers.
 func (o *outbox) durable() {
 	o.mu.Lock()
 	watchers := o.watchers

@@ -8,9 +8,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Part is a piece of a transaction that runs beside others, in a goroutine of its own, and is
-// joined to the transaction or discarded as a whole: for example the handling of one record of a
-// batch.
+// A Part is a piece of a transaction that runs in parallel with others, in a goroutine of its own,
+// and is joined to the transaction or discarded as a whole: for example the handling of one record
+// of a batch.
 //
 // A part has a Tx of its own, which reads the transaction as it was when the part began, and its
 // own writes. Others of the same transaction do not see what it does until it is joined. Two parts
@@ -21,7 +21,7 @@ import (
 // Verdicts and values that a part was given count only once Join or Discard has returned nil; so
 // does a failure.
 //
-// An Add is not a read: parts that add to one key are joined side by side, and what would be an
+// An Add is not a read: parts that add to one key are joined in parallel, and what would be an
 // AddError of Add is one of Join.
 //
 // Keys that two parts of one batch both change make one of them run twice: run records of one key
@@ -45,8 +45,8 @@ type Part struct {
 var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the transaction of Update")
 
 // Part begins a part of the transaction. When the closure returns, parts that were neither joined
-// nor discarded are discarded. The transaction itself may be used beside its parts; what it does is
-// ordered like a part that is joined at that moment. Going back to a savepoint undoes the parts
+// nor discarded are discarded. The transaction itself may be used while its parts run; what it does
+// is ordered like a part that is joined at that moment. Going back to a savepoint undoes the parts
 // that were joined after it, and makes outdated those that began after it.
 func (tx *Tx) Part() (*Part, error) {
 	if tx != nil && tx.part != nil {
@@ -81,8 +81,8 @@ func (p *Part) Tx() *Tx { return p.tx }
 func (p *Part) Join() error { return p.end(true) }
 
 // Discard undoes what the part has done, and ends the part. It returns ErrPartOutdated if the part
-// has read or claimed what the transaction has got since it began: a failure of such a part tells
-// nothing, and it has to run again. The other errors are those of Join.
+// has read or claimed what the transaction has got since it began: a failure of such a part has no
+// meaning, and it has to run again. The other errors are those of Join.
 func (p *Part) Discard() error { return p.end(false) }
 
 func (p *Part) end(join bool) error {
@@ -165,8 +165,8 @@ func (p *Part) isOutdated() bool {
 	return len(of.req.claims) > p.at.at.claims && tx.e.tx.claimedSince(of, p.judged, p.at.at.claims)
 }
 
-// newReads returns how much of the cap on reads the part needs beside what the transaction has
-// read.
+// newReads returns how much of the cap on reads the part needs in addition to what the transaction
+// has read.
 func (p *Part) newReads() (size int) {
 	for key := range p.tx.reads {
 		if _, known := p.of.reads[key]; !known {

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// The events of one batch are handled side by side, and joined in their order.
+// The events of one batch are handled in parallel, and joined in their order.
 func ExampleTx_Part() {
 	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Clock: func() time.Time { return noon }})
 	if err != nil {

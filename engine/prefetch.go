@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An expected event is one that Prefetch was told of.
+// An expected event is one that was given to Prefetch.
 type expected struct {
 	candidate       // keys are in the arena of tx.ahead
 	idAt, idEnd int // the id, in the same arena

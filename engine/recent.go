@@ -83,8 +83,8 @@ func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
 	}
 }
 
-// forget removes a claim. The releaser calls it when the removal is durable, before anybody is
-// told.
+// forget removes a claim. The releaser calls it when the removal is durable, before any caller gets
+// an answer.
 func (c *recent) forget(hash uint64) {
 	if c == nil {
 		return

@@ -5,7 +5,7 @@ package engine
 // anything, return ErrConflict.
 const MaxRecentWriteBytes = 64 << 20
 
-// keyOverhead estimates what a map needs for a key beside its bytes.
+// keyOverhead estimates what a map needs for a key in addition to its bytes.
 const keyOverhead = 64
 
 // recentWrites remembers the batch that wrote each key last, as far as an open transaction needs
@@ -26,10 +26,10 @@ func (w *recentWrites) note(key string, seq uint64) {
 	w.newest = max(w.newest, seq)
 }
 
-// due reports whether it is time to forget what nobody needs.
+// due reports whether it is time to forget what is not needed.
 func (w *recentWrites) due() bool { return w.bytes >= w.prune }
 
-// full reports whether more must be forgotten than what nobody needs.
+// full reports whether more must be forgotten than what is not needed.
 func (w *recentWrites) full() bool { return w.bytes >= MaxRecentWriteBytes }
 
 // forget drops all keys whose last write is not after the given batch.

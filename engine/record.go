@@ -9,14 +9,14 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A State says how far the handling of a claimed event is. The values are on disk for ever.
+// A State says how far the handling of a claimed event is. The values are on disk forever.
 type State uint8
 
 const (
 	_ State = iota
 
-	// Done is the state of a claim that needs nothing more: whoever was told Claimed has, or had,
-	// the event. Without a window it never changes any more.
+	// Done is the state of a claim that needs nothing more: the caller that got Claimed has, or
+	// had, the event. Without a window it never changes any more.
 	Done
 
 	// DeadLettered is the state of a claim whose event was put aside unhandled (Tx.DeadLetter). It
@@ -31,7 +31,7 @@ const (
 	Released
 )
 
-// String returns the state's name in snake case, as it stands in reports.
+// String returns the state's name in snake case, as used in reports.
 func (s State) String() string {
 	switch s {
 	case Done:
@@ -114,7 +114,7 @@ func (r *Record) end(state State, data string) {
 // final reports whether the record never changes any more.
 func (r *Record) final() bool { return r.State == Done && r.Window == 0 }
 
-// opens reports whether the claim may be opened again by whoever names this generation.
+// opens reports whether the claim may be opened again by a caller that names this generation.
 func (r *Record) opens(generation uint64) bool {
 	return r.State == DeadLettered && r.Generation == generation && generation < math.MaxUint64
 }

@@ -4,7 +4,7 @@ import "github.com/zeebo/xxh3"
 
 // A lockName is what a claim is reserved under: a hash of 128 bits of its key, so that no key has
 // to be copied. Keys that share one, which no two do but by a chance of 2^-128, would only keep
-// each other InFlight: a reservation says that nobody has won yet.
+// each other InFlight: a reservation says that no claim has committed yet.
 type lockName = xxh3.Uint128
 
 // reservations are the claims that open transactions hold: an open-addressed hash table with linear
@@ -76,7 +76,7 @@ func (s *reservations) grow() {
 	}
 }
 
-// update calls fn with the reservation, and takes it out if nobody holds it any more. There has to
+// update calls fn with the reservation, and takes it out if it is not held any more. There has to
 // be one.
 func (s *reservations) update(name lockName, fn func(*reservation)) {
 	i := s.at(name)
@@ -88,7 +88,7 @@ func (s *reservations) update(name lockName, fn func(*reservation)) {
 // remove takes the reservation in a slot out.
 func (s *reservations) remove(free int) {
 	for i := s.next(free); s.slots[i].tx != nil; i = s.next(i) {
-		// What stands behind the free slot moves into it, unless its home is behind the free slot,
+		// The entry after the free slot moves into it, unless its home is behind the free slot,
 		// too.
 		if mask := len(s.slots) - 1; (i-s.home(s.slots[i].name))&mask >= (i-free)&mask {
 			s.slots[free], free = s.slots[i], i

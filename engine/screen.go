@@ -51,8 +51,7 @@ func (s *screen) certainlyNew(week weekbucket.Week, hash uint64) bool {
 }
 
 // add sets the bits for a claim that is about to be put, and reports whether it is certainly new.
-// The bits are set before the batch is applied, so that whoever asks later than that does not miss
-// it.
+// The bits are set before the batch is applied, so that a later look-up does not miss it.
 func (s *screen) add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
 	return s.filter(week).Add(hash) && s.trusted.Load()
 }

@@ -116,8 +116,8 @@ func (s *snapshots) newest() uint64 {
 	return max(s.seqs[0], s.seqs[1])
 }
 
-// cut takes the counts as of the last batch. The filters may go on to learn more: a filter that
-// knows too much is still right.
+// cut takes the counts as of the last batch. The filters may get more hashes meanwhile: a filter
+// that knows too much is still right.
 func (e *Engine) cut() *snapshot {
 	return &snapshot{
 		identity: e.store.Identity(), seq: e.seq,
@@ -251,7 +251,7 @@ func (s *snapshot) readFilters(weeks []weekbucket.Week, body []byte) error {
 	return nil
 }
 
-// loadSnapshot returns the newest usable snapshot of this store from which the journal goes on to
+// loadSnapshot returns the newest usable snapshot of this store from which the journal continues to
 // the last batch; nil if there is none. first is the first batch that the journal still has, 0 for
 // none. A snapshot that is ahead of the store proves that the store has lost acknowledged batches.
 func (e *Engine) loadSnapshot(first uint64) (*snapshot, error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The first byte of a state key says whose it is. The values are on disk for ever.
+// The first byte of a state key says whose it is. The values are on disk forever.
 const (
-	stateHost     = 'h' // + the host's key: the host's value
+	stateHost     = 'h' // + the application's key: the application's value
 	stateSpace    = 'x' // + the name of a key space + 00 + a key of its owner: its owner's value (keys.go)
 	stateOffset   = 'o' // + a Position: an Offset
 	stateHold     = 'd' // + the hold's name: its time

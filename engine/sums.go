@@ -136,9 +136,9 @@ func (e *Engine) resolveSums(g *group, tx *Tx) error {
 	return nil
 }
 
-// sumBefore returns what a key holds after everything decided so far: the cache knows it, or nobody
-// has written the key since the transaction asked the store, or the last write is in this batch, or
-// the store shows it once the batch of the last write is applied.
+// sumBefore returns what a key holds after everything decided so far: the cache knows it, or no
+// transaction has written the key since the transaction asked the store, or the last write is in
+// this batch, or the store shows it once the batch of the last write is applied.
 func (e *Engine) sumBefore(g *group, key string, w *txWrite) (sumBefore, error) {
 	if base, ok := e.sums.get(key); ok {
 		return base, nil

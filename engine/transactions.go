@@ -15,10 +15,10 @@ import (
 // key that was written since then fails; at commit it loses if any key it has read was written
 // since. The committer validates and applies one after the other, so the order of commits is a
 // serial order. Claims are read as of now: one that is Done stays as it is, and a dead-lettered one
-// that a transaction was told of is a read as of that moment.
+// that a transaction has seen is a read as of that moment.
 type transactions struct {
 	engine *Engine
-	any    atomic.Bool // there are reservations, so that nobody takes the lock when there are none
+	any    atomic.Bool // there are reservations, so that the lock is not taken when there are none
 
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
 	claims  reservations
@@ -194,7 +194,7 @@ func (t *transactions) reserved(key []byte) bool {
 	return t.any.Load() && t.holder(t.lockName(key)).tx != nil
 }
 
-// holder returns who holds a claim; its tx is nil if nobody does.
+// holder returns the holder of a claim; its tx is nil if there is none.
 func (t *transactions) holder(name lockName) reservation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,7 +277,7 @@ func (t *transactions) overtaken(tx *Tx) (by, met uint64) {
 }
 
 // wrote notes the writes of tx, and the claims that it opens again, which go into batch seq. It is
-// called before that batch is applied, so that whoever reads the new value also finds the note.
+// called before that batch is applied, so that code that reads the new value also finds the note.
 func (t *transactions) wrote(tx *Tx, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

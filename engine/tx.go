@@ -29,12 +29,12 @@ type updateConfig struct {
 	member  *LaneMember
 }
 
-// Retries lets Update run its closure up to n times more when it loses against another writer
+// Retries lets Update run its closure up to n times more when it conflicts with another writer
 // (ErrConflict), each time as soon as what it lost to is visible. The closure has to be safe to run
 // again.
 func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
 
-// DurableAtCommit lets a transaction tell Duplicate inside its closure before the claim that it
+// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim that it
 // rests on is durable; it is when Update returns nil, because the transaction's own batch comes
 // after it. It saves a wait for each such answer. What another transaction is just committing is a
 // Duplicate, too, once it shows, and not InFlight. The closure must not do anything outside the
@@ -52,11 +52,11 @@ func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = tr
 // its methods return ErrLimit. One that stays open while others write more than MaxRecentWriteBytes
 // of keys returns ErrConflict if it has read anything.
 //
-// Transactions are serializable over claims, host keys and offsets, absent ones included. One that
-// loses returns ErrConflict with nothing applied, once what it lost to is visible. No verdict waits
-// for a transaction that is open, so that two of them cannot block each other (InLane makes
-// transactions wait before they begin, for a bounded time); fn runs under no lock, and may use the
-// engine beside tx: an own-commit claim made inside it commits by itself.
+// Transactions are serializable over claims, application keys and offsets, absent ones included.
+// One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
+// verdict waits for a transaction that is open, so that two of them cannot block each other (InLane
+// makes transactions wait before they begin, for a bounded time); fn runs under no lock, and may
+// use the engine in addition to tx: an own-commit claim made inside it commits by itself.
 //
 // ctx is looked at before fn runs and before the commit is handed over; after that Update waits for
 // the outcome. If it ends while fn runs, the transaction ends then: what it has claimed is free for
@@ -161,7 +161,7 @@ type Tx struct {
 	kept     verdictCounts // verdicts given and not undone
 	attempts verdictCounts // all verdicts given
 
-	watched *observation // nil if nobody observes
+	watched *observation // nil without an observer
 
 	adds     bool      // some of its writes are, or were, sums
 	unclaims bool      // some of its writes take back claims, or did
@@ -200,18 +200,18 @@ type txWrite struct {
 	atCommit bool // Value becomes the time of the commit
 }
 
-// Get returns the value under a key of the host's own, as the transaction sees it: its own writes,
-// else the store as it was when the transaction began. found tells an absent key from an empty
-// value. ErrConflict means that the key has been written since the transaction began; the
-// transaction cannot commit any more.
+// Get returns the value under a key of the application's own, as the transaction sees it: its own
+// writes, else the store as it was when the transaction began. found distinguishes an absent key
+// from an empty value. ErrConflict means that the key has been written since the transaction began;
+// the transaction cannot commit any more.
 func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
 	return tx.applicationKeys().Get(key)
 }
 
-// Put sets a key of the host's own.
+// Put sets a key of the application's own.
 func (tx *Tx) Put(key, value []byte) error { return tx.applicationKeys().Put(key, value) }
 
-// Delete removes a key of the host's own; it is no error if there is none.
+// Delete removes a key of the application's own; it is no error if there is none.
 func (tx *Tx) Delete(key []byte) error { return tx.applicationKeys().Delete(key) }
 
 // Offset returns the next offset of a partition as the transaction sees it.
@@ -436,7 +436,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 			return ErrConflict
 		}
 		tx.turn.end()
-		return tx.e.settle() // what it read and told is durable
+		return tx.e.settle() // what it has read and returned is durable
 	}
 	if err := tx.lookUpSums(); err != nil {
 		return err
@@ -445,8 +445,8 @@ func (tx *Tx) commit(ctx context.Context) error {
 	return tx.e.submit(ctx, tx.req)
 }
 
-// durable gives the reservations back before anybody is told of the claims. The releaser calls it
-// while commit waits.
+// durable gives the reservations back before any caller gets an answer of the claims. The releaser
+// calls it while commit waits.
 func (tx *Tx) durable() {
 	r := tx.req
 	tx.e.tx.release(tx, 0)
@@ -467,7 +467,7 @@ func (tx *Tx) end() {
 		return
 	}
 	tx.turn.end()
-	tx.writes, tx.latest = nil, nil // nobody reads them any more
+	tx.writes, tx.latest = nil, nil // they are not read any more
 	tx.undo(progress{})
 	tx.e.counters.attempts.add(&tx.attempts)
 	tx.e.tx.finish(tx)

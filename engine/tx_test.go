@@ -48,7 +48,7 @@ func update(t testing.TB, e *engine.Engine, fn func(tx *engine.Tx)) {
 	}
 }
 
-// wantKept fails unless the host's keys are as told; "absent" stands for no key.
+// wantKept fails unless the application's keys are as told; "absent" stands for no key.
 func wantKept(t testing.TB, e *engine.Engine, want map[string]string) {
 	t.Helper()
 	update(t, e, func(tx *engine.Tx) {

@@ -3,8 +3,8 @@ package engine
 import "fmt"
 
 // TryClaim judges one event as part of the transaction. Claimed becomes true when the transaction
-// commits; until then everybody else is told InFlight. If the transaction does not commit, the
-// event can be claimed again.
+// commits; until then all others get InFlight. If the transaction does not commit, the event can be
+// claimed again.
 func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) }
 
 // TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
@@ -18,10 +18,10 @@ func (tx *Tx) TryClaimDefault(ev Event) (Result, error) {
 // TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is
 // DeadLettered with exactly this generation is opened again: the verdict is Claimed, and the record
 // that commits is Done with the next generation; FirstSeen and Origin stay those of the first
-// sighting. Of transactions that open a claim at once, one at most commits: the others are told
-// InFlight, or lose with ErrConflict. TryClaim goes on to tell others Duplicate while it is open,
+// sighting. Of transactions that open a claim at once, one at most commits: the others get
+// InFlight, or fail with ErrConflict. TryClaim still returns Duplicate to others while it is open,
 // as a durable claim exists. Every other existing claim is a Duplicate, and an event without a
-// claim is judged as by TryClaim, so that a generation that was made up gains nothing and loses
+// claim is judged as by TryClaim, so that a generation that was forged gains nothing and loses
 // nothing.
 func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
 	return tx.tryClaim(&ev, &generation)
@@ -134,8 +134,8 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 }
 
 // claimNew claims an event of which the filters knew nothing when Prefetch asked them, if that
-// still holds and nobody has it: without a look at the store, and so without keeping the engine
-// from being closed.
+// still holds and no transaction has it: without a look at the store, and so without keeping the
+// engine from being closed.
 func (tx *Tx) claimNew(x *expected, ev *Event, res *Result) bool {
 	e, r := tx.e, tx.req
 	n, mark, near := len(r.claims), len(r.arena), len(r.near)
@@ -165,7 +165,7 @@ func (tx *Tx) claimNew(x *expected, ev *Event, res *Result) bool {
 	return false
 }
 
-// judgeCandidate tells the verdict for a candidate, and keeps it if it is Claimed.
+// judgeCandidate returns the verdict for a candidate, and keeps it if it is Claimed.
 func (tx *Tx) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
 	e, r := tx.e, tx.req
 	// What is found from here on is as of this batch or a later one.
@@ -190,12 +190,12 @@ func (tx *Tx) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Resul
 			res.Verdict = Duplicate // of its own claim
 		}
 		return false, nil
-	case !s.found, s.winning && (!tx.lazy || s.rec.State != Done): // told without waiting for the winner
+	case !s.found, s.winning && (!tx.lazy || s.rec.State != Done): // returned without waiting for the winner
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
 	*res = c.answer(&s.rec)
-	if !tx.lazy { // it is told now, so what it rests on has to be durable now
+	if !tx.lazy { // it is returned now, so what it rests on has to be durable now
 		if err := e.settle(); err != nil {
 			return false, err
 		}
@@ -249,7 +249,7 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 	return s, nil
 }
 
-// held returns who holds the claim in a place, nil for nobody, and its record if the transaction
+// held returns the holder of the claim in a place, nil for none, and its record if the transaction
 // has made it itself.
 func (tx *Tx) held(at place, lock lockName) (rec Record, mine bool, holder *Tx) {
 	r := tx.e.tx.holder(lock)
@@ -340,7 +340,7 @@ func (tx *Tx) reserve(c *candidate, reopen *uint64) (s sight, free bool, err err
 		return tx.taken(taken, c, near), false, nil
 	}
 	kept := false
-	defer func() { // also if the store panics, and the host recovers
+	defer func() { // also if the store panics, and the application recovers
 		if !kept {
 			e.tx.unreserve(c, tx)
 		}

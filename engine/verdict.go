@@ -9,8 +9,8 @@ type Verdict uint8
 const (
 	_ Verdict = iota
 
-	// Claimed says that nobody had the event. From TryClaim the claim is durable now; from
-	// Tx.TryClaim it becomes durable with the transaction, or never. The caller processes the
+	// Claimed means that the event was not claimed before. From TryClaim the claim is durable now;
+	// from Tx.TryClaim it becomes durable with the transaction, or never. The caller processes the
 	// event.
 	Claimed
 
@@ -18,8 +18,8 @@ const (
 	// event before. The caller skips it and acknowledges it. Result.Record is the first sighting.
 	Duplicate
 
-	// InFlight says that another open transaction holds the event; nobody has won yet. The caller
-	// tries again later; it neither skips nor processes the event.
+	// InFlight says that another open transaction holds the event, and the outcome is open. The
+	// caller tries again later; it neither skips nor processes the event.
 	InFlight
 
 	// TooOld says that the event's week is before the oldest week kept, so the engine cannot know.
@@ -45,7 +45,7 @@ const (
 // Verdicts lists all verdicts in the order of their values, for those who label or count them.
 var Verdicts = [...]Verdict{Claimed, Duplicate, InFlight, TooOld, TooNew, Failed, Pending, Mismatch}
 
-// String returns the verdict's name in snake case, as it stands in metrics, spans and reports.
+// String returns the verdict's name in snake case, as used in metrics, spans and reports.
 func (v Verdict) String() string {
 	switch v {
 	case Claimed:

@@ -25,7 +25,7 @@ type loggedWrite struct {
 const (
 	minLogBytes   = 64 << 10
 	maxLogBytes   = 16 << 20
-	loggedWriteIn = 64 // bytes that a write takes beside its key, about
+	loggedWriteIn = 64 // bytes that a write takes in addition to its key, about
 )
 
 // add notes that batch seq writes a key. Keys that no Scan of a transaction reads are left out.

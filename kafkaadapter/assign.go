@@ -69,7 +69,7 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	for _, tp := range all {
 		p := newPartition(a, tp, a.committed[tp], stored[tp])
 		a.client.PauseFetchPartitions(p.only())
-		// Without an epoch: the client would go on by itself where the log diverged. See
+		// Without an epoch: the client would continue by itself where the log diverged. See
 		// view.epochEnd.
 		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.fetchAt).WithEpoch(-1)
 		a.begin(p)
@@ -80,7 +80,8 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 // storeTime bounds the look at the store while an assignment is made.
 const storeTime = time.Second
 
-// stored returns the store's offsets, as many as it has told in time. The others are sought later.
+// stored returns the store's offsets, as many as it has returned in time. The others are sought
+// later.
 func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPartition]int64 {
 	l, away := a.links.get()
 	if away != nil {
@@ -139,8 +140,8 @@ func (a *assigner) revoked(lost map[string][]int32) {
 	}
 }
 
-// callRevoked tells the application about pinned partitions that end with Run. For those of a
-// member the client does.
+// callRevoked reports to the application pinned partitions that end with Run. For those of a member
+// the client does.
 func (a *assigner) callRevoked(all []*partition) {
 	if a.opt.Hooks.OnRevoked == nil || len(all) == 0 {
 		return

@@ -46,8 +46,8 @@ func (l *backlog) next() (r *Record, offset int64, epoch int32) {
 	return r, offset, epoch
 }
 
-// rest takes the batch, and returns its records whose handlers have not begun. Whoever takes it
-// counts its tally.
+// rest takes the batch, and returns its records whose handlers have not begun. The caller counts
+// its tally.
 func (l *backlog) rest() (*batch, []claimed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *partition) endBacklog(b *batch, rest []claimed) {
 
 // takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the
 // first of them, in one batch. They are lost if that fails, but for a store that has failed with
-// Options.FailOpen: then the group's commit tells the next owner of them.
+// Options.FailOpen: then the group's commit shows them to the next owner.
 func (p *partition) takeBack(b *batch, rest []claimed) (ok bool) {
 	if p.open.Load() { // without claims Kafka's offset is enough: it is that of the first of them
 		return true
@@ -213,9 +213,9 @@ func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 	return false
 }
 
-// handleSideBySide handles the records of a batch side by side, until all are done or the
-// assignment ends. Handlers begin in the order of offsets, so that those that have not begun are
-// the last of the batch.
+// handleSideBySide handles the records of a batch in parallel, until all are done or the assignment
+// ends. Handlers begin in the order of offsets, so that those that have not begun are the last of
+// the batch.
 func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 	w := newPool(p.route, len(b.claimed))
 	defer w.drain()

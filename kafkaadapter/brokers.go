@@ -22,7 +22,7 @@ type brokers struct {
 // lookUpTime bounds one look at the brokers.
 const lookUpTime = 5 * time.Second
 
-// The timestamps of ListOffsets that stand for a log's start and end.
+// The timestamps of ListOffsets that mean a log's start and end.
 const (
 	logStart = -2
 	logEnd   = -1
@@ -97,7 +97,7 @@ func (b *brokers) epochEnd(ctx context.Context, topic string, partition, epoch i
 	switch {
 	case !ok && err != nil:
 		return -1, fmt.Errorf("looking up leader epochs: %w", err)
-	case !ok, e.Err != nil && !kerr.IsRetriable(e.Err): // a broker that cannot tell
+	case !ok, e.Err != nil && !kerr.IsRetriable(e.Err): // a broker that does not know
 		return -1, nil
 	case e.Err != nil:
 		return -1, fmt.Errorf("looking up leader epochs: %s/%d: %w", topic, partition, e.Err)
@@ -111,7 +111,7 @@ func (b *brokers) groupCommits(ctx context.Context, group string) (map[topicPart
 	if err == nil {
 		err = all.Error()
 	}
-	if errors.Is(err, kerr.GroupIDNotFound) { // nobody has committed yet
+	if errors.Is(err, kerr.GroupIDNotFound) { // no member has committed yet
 		return nil, nil
 	}
 	if err != nil {

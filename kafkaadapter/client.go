@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// owned are the client options that the adapter sets: a host that set them too would be overruled
-// in silence.
+// owned are the client options that the adapter sets: an application that set them too would be
+// overruled in silence.
 var owned = []struct {
 	name string
 	hint string

@@ -115,7 +115,7 @@ func (c *committer) commitTo(ctx context.Context, changed []*partition, offsets 
 	return failed
 }
 
-// putIdentities puts the store's identity beside each offset.
+// putIdentities puts the store's identity with each offset.
 func putIdentities(req *kmsg.OffsetCommitRequest, identities map[topicPartition]string) {
 	for i := range req.Topics {
 		for j := range req.Topics[i].Partitions {

@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// sideBySide lets n handlers of a partition run side by side, and their batches take any time.
+// sideBySide lets n handlers of a partition run in parallel, and their batches take any time.
 func sideBySide(n int) func(*Options) {
 	return func(o *Options) { o.Routes[0].Concurrency.Handlers, o.Batching.BatchTime = n, time.Hour }
 }
@@ -32,7 +32,7 @@ func (r *rig) keyed(key, id string) *kgo.Record {
 }
 
 // A barrier holds handlers until n have come. If they do not come soon it opens with an error for
-// each, or the test would wait for ever.
+// each, or the test would wait forever.
 type barrier struct {
 	n    int32
 	came atomic.Int32
@@ -101,7 +101,7 @@ func TestHandlersOfDifferentKeysRunSideBySide(t *testing.T) {
 	}
 }
 
-// Records of one key are handled in order, never side by side, whether the key is Kafka's or the
+// Records of one key are handled in order, never in parallel, whether the key is Kafka's or the
 // application's.
 func TestHandlersOfOneKeyRunInOrder(t *testing.T) {
 	const keys, each = 4, 30

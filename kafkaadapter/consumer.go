@@ -73,7 +73,7 @@ func newConsumer(options Options) *Consumer {
 
 // Run consumes until ctx ends, and then lets the handlers that run finish, for at most
 // Options.Timeouts.Shutdown. It returns nil after that; an error that wraps
-// context.DeadlineExceeded if handlers had to be cut off; or what made going on impossible: a
+// context.DeadlineExceeded if handlers had to be cut off; or what made in progress impossible: a
 // failed store (without Options.FailOpen), a group that refuses this member. A partition that
 // cannot be read does not end Run (see Stopped). What was committed to the store is there in any
 // case.
@@ -158,7 +158,7 @@ func (c *Consumer) shutdown() error {
 		c.leave()
 	}
 	c.client.CloseAllowingRebalance()
-	c.client.AllowRebalance() // Close leaves once more, behind, and polls what is fetched: the leaving would wait for ever
+	c.client.AllowRebalance() // Close leaves once more, behind, and polls what is fetched: the leaving would wait forever
 	all = c.parts.takeAll()   // assigned in the meantime: nothing of them was read
 	cut += c.assign.drain(all, 0)
 	if cut > 0 {

@@ -146,7 +146,7 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 	m.counts(t, 1, "partition_stopped", "0", "dead_letter")
 	m.counts(t, 1, "stops_total", "dead_letter")
 	r.send(t, 0, "later")
-	r.send(t, 1, "other") // others go on
+	r.send(t, 1, "other") // others continue
 	r.untilStored(t, 1, 1)
 	if n := r.stored(t, 0); n > 11 || slices.Contains(r.handledIDs(), "later") {
 		t.Errorf("the store is at %d: another batch began before the broker has the letter", n)

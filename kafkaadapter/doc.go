@@ -29,15 +29,15 @@
 // claims, what the handlers wrote through tx, the next offset, and a dead letter if there is one
 // commit together or not at all. The effect of an event in the store happens once, through crashes
 // and rebalances; the handler may run more often. A handler that fails is undone alone, and what
-// came before it in the batch commits. It is run again after a back-off, Options.Backoff.Min to
-// Max, until Transactional.MaxAttempts. Attempts are kept in the store, and a process that dies in
-// a handler counts as one: after such an end the records that may have been under way are handled
-// one by one. With Transactional.HandleBatch one call handles all claimed records of a batch. A
-// failure undoes the batch; then the records before the one that failed, which FailedAt names or
-// halving finds, are handled again without it.
+// came before it in the batch commits. It is run again after a backoff, Options.Backoff.Min to Max,
+// until Transactional.MaxAttempts. Attempts are kept in the store, and a process that dies in a
+// handler counts as one: after such an end the records that may have been under way are handled one
+// by one. With Transactional.HandleBatch one call handles all claimed records of a batch. A failure
+// undoes the batch; then the records before the one that failed, which FailedAt names or halving
+// finds, are handled again without it.
 //
-// Route.Concurrency lets the handlers of one partition run side by side, in order for each key,
-// with the same promises.
+// Route.Concurrency lets the handlers of one partition run in parallel, in order for each key, with
+// the same promises.
 //
 // docs/failures.md goes through the failures one by one.
 //
@@ -48,8 +48,8 @@
 //     of one process that share an engine; a member with another store is stopped when a partition
 //     moves to it (ErrForeignStore). For this, each position that is committed to Kafka bears the
 //     store's identity, and a partition's is committed before anything of it is handled.
-//   - Order is kept within a partition, with Route.Concurrency for each key. A record in back-off
-//     holds up those behind it.
+//   - Order is kept within a partition, with Route.Concurrency for each key. A record in backoff
+//     delays those after it.
 //   - Options.Membership.InstanceID gives a member back its partitions at once after a kill, with
 //     the classic protocol. With Options.Membership.ServerSideAssignment (KIP-848) it does not: the
 //     member waits until its old session ends, 45 s by the broker's default. It waits for that
@@ -64,8 +64,8 @@
 // never seen, and the position passes the markers of transactions. The poll loop hands what it
 // fetched to a worker for each partition, and stops fetching a partition whose worker has had
 // enough to do for a while: what waits in memory is bounded by one fetch (kgo.FetchMaxBytes,
-// kgo.FetchMaxPartitionBytes) beside the one that the client holds, and a few batches for each
-// partition. The worker makes batches, and chooses their size by how long handlers take
+// kgo.FetchMaxPartitionBytes) in addition to the one that the client holds, and a few batches for
+// each partition. The worker makes batches, and chooses their size by how long handlers take
 // (Options.Batching.BatchTime). It identifies some records at a time, ahead of the one that is
 // handled, and holds nothing for those. For each record
 //
@@ -79,7 +79,7 @@
 //     or to dead-letter. Not judged: Route.Failed.
 //
 // If the store itself fails, Run ends with the error. Nothing was acknowledged then that is not in
-// the store. With Options.FailOpen it goes on: see Failing open.
+// the store. With Options.FailOpen it continues: see Failing open.
 //
 // # The life of a partition
 //
@@ -108,7 +108,7 @@
 //	stopped      lookingUp publishing ended                                    the partition is not read, for a stated reason, until the next try
 //
 // The poll loop and the callbacks of the group do no I/O for it: looking up, comparing, seeking and
-// retrying happen in the goroutines, side by side. A revoked partition ends in order; see below.
+// retrying happen in the goroutines, in parallel. A revoked partition ends in order; see below.
 //
 // # Offsets
 //
@@ -153,7 +153,7 @@
 //
 // To replay a letter, send it to its topic again with its headers, as examples/replay does. It is
 // handled once more, with Record.Reopened set. Sent twice, it is a duplicate the second time. A
-// made-up header reopens nothing: the headers are sealed with a secret of the store.
+// forged header reopens nothing: the headers are sealed with a secret of the store.
 //
 // # Holds
 //
@@ -161,17 +161,18 @@
 // week is dropped that its unread records need: at the lowest event time of its last batch, less
 // Route.AllowedLateness. A partition that is caught up holds at the present time less
 // AllowedLateness. The hold stays when the consumer ends. That of a partition that will not be read
-// any more is the host's to release (Engine.Holds, Engine.ReleaseHold).
+// any more is the application's to release (Engine.Holds, Engine.ReleaseHold).
 //
 // # Failing open
 //
-// With Options.FailOpen, for AtMostOnce only, the consumer goes on when its store fails, or cannot
-// be opened at the start. Until FailOpen has opened it records are handled without claims, with the
-// verdict engine.Failed: a copy is handled again, times are not judged, and a record that has to
-// become a dead letter stops its partition until then. An error is logged, dedup_kafka_unprotected
-// is 1, the records are counted in dedup_kafka_unprotected_total, and Ready returns ErrUnprotected.
+// With Options.FailOpen, for AtMostOnce only, the consumer continues when its store fails, or
+// cannot be opened at the start. Until FailOpen has opened it records are handled without claims,
+// with the verdict engine.Failed: a copy is handled again, times are not judged, and a record that
+// has to become a dead letter stops its partition until then. An error is logged,
+// dedup_kafka_unprotected is 1, the records are counted in dedup_kafka_unprotected_total, and Ready
+// returns ErrUnprotected.
 //
-// Reading goes on where it was, or from Kafka's offset if this assignment did not have the store;
+// Reading continues where it was, or from Kafka's offset if this assignment did not have the store;
 // without either by Route.Start. Offsets are committed to Kafka every Membership.CommitInterval,
 // with a mark: a process that dies handles again what it has handled since. Once the store is open,
 // each partition continues at the later one of its two offsets. What is below Kafka's was handled
@@ -193,9 +194,9 @@
 //
 // # Reserved
 //
-// Host keys that begin with KeyPrefix belong to the adapter, in every store that it is used with:
-// writing to them breaks fencing, attempts and dead letters. So do holds whose names begin with
-// kafka/, and headers that begin with hapax_dlt_.
+// Application keys that begin with KeyPrefix belong to the adapter, in every store that it is used
+// with: writing to them breaks fencing, attempts and dead letters. So do holds whose names begin
+// with kafka/, and headers that begin with hapax_dlt_.
 //
 // # Metrics
 //
@@ -218,7 +219,7 @@
 //	dedup_kafka_fenced_total             counter    topic                     batches dropped because the partition had another owner
 //	dedup_kafka_paused_total             counter    topic                     pauses of fetching for a worker that had enough to do
 //	dedup_kafka_stops_total              counter    topic, reason             stops of a partition
-//	dedup_kafka_fetch_errors_total       counter    topic                     errors that the client told when it was polled
+//	dedup_kafka_fetch_errors_total       counter    topic                     errors that the client returned when it was polled
 //	dedup_kafka_batch_records            histogram  topic                     records in one batch of the store
 //	dedup_kafka_handler_seconds          histogram  topic                     time in the handlers of a batch
 //	dedup_kafka_commit_seconds           histogram  topic                     time to judge and commit a batch, without handlers
@@ -232,9 +233,9 @@
 //
 // # Logs
 //
-// Options.Telemetry.Logger is told, at level Error: a partition that stops, a dead letter that
-// still cannot be published, events that were claimed and lost, a handler that was cut off, a topic
-// that does not exist, a dead-letter topic that cannot be written, and a store that has failed with
+// Options.Telemetry.Logger gets, at level Error: a partition that stops, a dead letter that still
+// cannot be published, events that were claimed and lost, a handler that was cut off, a topic that
+// does not exist, a dead-letter topic that cannot be written, and a store that has failed with
 // Options.FailOpen. At Warn: failed attempts, dead letters, records that were rejected or handled
 // without a claim, a recovery policy that was applied, lost partitions, errors that the client
 // retries itself. At Info: a partition that continues after a stop. Duplicates are logged at
@@ -248,7 +249,7 @@
 // poll.go fetches, and open.go seeks; assign.go has the callbacks of the group. store.go has the
 // link to the store, and unprotected.go the steps without one. lettertopics.go checks the
 // dead-letter topics. lookahead.go identifies the records of a batch and asks the store about them
-// at once; batch.go judges them inside a transaction one after the other, parts.go side by side,
-// and handlebatch.go hands them to HandleBatch; pool.go keeps the order of keys. position.go
-// compares offsets, and recovery.go has the policies.
+// at once; batch.go judges them inside a transaction one after the other, parts.go in parallel, and
+// handlebatch.go hands them to HandleBatch; pool.go keeps the order of keys. position.go compares
+// offsets, and recovery.go has the policies.
 package kafkaadapter

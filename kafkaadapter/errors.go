@@ -126,8 +126,8 @@ func (e *StopError) Error() string {
 
 func (e *StopError) Unwrap() error { return e.Err }
 
-// Permanent marks an error of a handler as one that no further attempt will mend: the record
-// becomes a dead letter at once.
+// Permanent marks an error of a handler as one that no further attempt will fix: the record becomes
+// a dead letter at once.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

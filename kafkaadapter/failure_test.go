@@ -54,7 +54,7 @@ func TestPrefixOfAFailedBatchIsKept(t *testing.T) {
 	if r.effects(t, "a") != 1 || r.effects(t, "b") != 1 || r.stored(t, 0) != 2 {
 		t.Errorf("offset %d, effects %d and %d", r.stored(t, 0), r.effects(t, "a"), r.effects(t, "b"))
 	}
-	m.stop(t) // the back-off does not hold it up
+	m.stop(t) // the backoff does not hold it up
 	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "poison"}) {
 		t.Errorf("handled %q: it is not waited for", got)
 	}

@@ -66,8 +66,8 @@ func (f *fence) widen(tx *engine.Tx, width uint32) error {
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, width}.encode())
 }
 
-// release makes nobody the owner, unless there is another one. It always writes, so that a
-// transaction that has read the owner before is in conflict with it, or came before it.
+// release leaves the partition without an owner, unless there is another one. It always writes, so
+// that a transaction that has read the owner before is in conflict with it, or came before it.
 func (f *fence) release() error {
 	eng := f.eng()
 	if eng == nil {

@@ -71,7 +71,7 @@ func (b *batch) handleGroup() error {
 	return failure
 }
 
-// batchFailed notes what a batch of n records tells about the record that failed. As long as that
+// batchFailed notes what a batch of n records shows about the record that failed. As long as that
 // is not known, batches are halved: the record is among the next p.suspects.
 func (p *partition) batchFailed(n int, failure *batchFailure) {
 	if failure.offset >= 0 {

@@ -44,8 +44,8 @@ func holdName(p engine.Position) string {
 
 func (p *partition) holdName() string { return holdName(p.pos) }
 
-// holdAtStart keeps every week until the first batch has told how late the partition's events are,
-// unless an earlier assignment has left its hold and this one goes on from there.
+// holdAtStart keeps every week until the first batch has shown how late the partition's events are,
+// unless an earlier assignment has left its hold and this one continues from there.
 func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
 	for _, h := range p.engine().Holds() {
 		if goesOn && h.Name == p.holdName() {

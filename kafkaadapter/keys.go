@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// KeyPrefix begins the adapter's own keys among the host keys of the store.
+// KeyPrefix begins the adapter's own keys among the application keys of the store.
 const KeyPrefix = "\x00hapax/kafka\x00"
 
 // The kinds of the adapter's keys, each followed by the partition:
@@ -45,7 +45,7 @@ func scopeKey(scope string) []byte { return append(append([]byte(KeyPrefix), key
 
 // An owner says who may commit for a partition: every batch reads it, and taking the partition over
 // or away changes it, so that a batch of an old assignment is in conflict and is not applied. The
-// zero token is nobody's; it is what a clean end of an assignment leaves.
+// zero token belongs to no assignment; it is what a clean end of an assignment leaves.
 type owner struct {
 	token [16]byte
 	width uint32 // the most records that a batch of this owner has held: what may have been under way when it died

@@ -9,7 +9,7 @@ import (
 
 var aPosition = engine.Position{Group: "billing", Topic: "orders", Partition: 258}
 
-// Keys and values are on disk for ever.
+// Keys and values are on disk forever.
 func TestKeysAreGolden(t *testing.T) {
 	const prefix = "\x00hapax/kafka\x00"
 	const partition = "\x00\x07billing\x00\x06orders\x00\x00\x01\x02"

@@ -62,7 +62,7 @@ func listed(offsets kadm.ListedOffsets, p *partition) int64 {
 }
 
 // unanswered reports whether the partition waits for the broker: there are records that it does not
-// send, or it has not told for long whether there are.
+// send, or it has not answered for long whether there are.
 func (p *partition) unanswered() bool {
 	told := time.Since(time.Unix(0, p.ends.stableAt.Load()))
 	return p.ends.stable.Load() > p.next || told > max(p.c.opt.Timeouts.Silence, 2*p.c.opt.Telemetry.LagInterval)
@@ -80,7 +80,7 @@ func (p *partition) isSilent() bool {
 	return !p.waitsSince.IsZero() && time.Since(p.waitsSince) > p.c.opt.Timeouts.Silence
 }
 
-// listen reports a silent partition, and waits for the broker. The client goes on fetching.
+// listen reports a silent partition, and waits for the broker. The client continues fetching.
 func (p *partition) listen() state {
 	p.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, p.next, p.ends.stable.Load()), time.Time{})
 	for p.queue.isIdle() && p.unanswered() {

@@ -49,7 +49,7 @@ func (b *batch) look(recs []*kgo.Record) error {
 }
 
 // lookEarly identifies the records of the next batch before its transaction begins, if that is
-// likely to wait for its turn in the lane: what is done before the turn holds nobody up.
+// likely to wait for its turn in the lane: what is done before the turn delays no other.
 func (p *partition) lookEarly(recs []*kgo.Record) {
 	p.early.reset(&p.lookout)
 	if !p.lane.TakesTurns() || len(recs) == 1 || p.inParts(len(recs)) {

@@ -98,7 +98,7 @@ func (m *metrics) batch(topic string, o *batch, took time.Duration) {
 	}
 }
 
-// tell logs what a batch that committed has to say of its records.
+// tell logs the results of a committed batch for its records.
 func (p *partition) tell(o *batch) {
 	left := 0 // out of the log
 	for i := range o.notes {

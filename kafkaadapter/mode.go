@@ -26,7 +26,7 @@ type Mode interface {
 type AtMostOnce struct {
 	// Handle handles a record. Its context ends when the partition is taken away or when the
 	// consumer shuts down and its shutdown timeout is over. Calls for one partition come one after
-	// the other, in order, unless Route.Concurrency lets them run side by side.
+	// the other, in order, unless Route.Concurrency lets them run in parallel.
 	Handle func(ctx context.Context, rec *Record) error
 }
 
@@ -73,7 +73,7 @@ type Record struct {
 	timeRule identify.TimeRule
 	unjudged error              // why the verdict is Failed
 	given    bool               // to a handler
-	slot     int                // of its handler, among those that run side by side
+	slot     int                // of its handler, among those that run in parallel
 	replay   *deadletter.Replay // it is one, whose event this is
 }
 

@@ -30,7 +30,7 @@ func consumed(t *testing.T) *rig {
 	return r
 }
 
-// checkStops starts a consumer: partition 0 stops for that reason, partition 1 goes on.
+// checkStops starts a consumer: partition 0 stops for that reason, partition 1 continues.
 func (r *rig) checkStops(t *testing.T, kind error) {
 	t.Helper()
 	r.send(t, 1, "on")

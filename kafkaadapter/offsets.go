@@ -19,11 +19,11 @@ type offsets struct {
 	stored kgo.EpochOffset
 	owned  bool    // stored is known, and this assignment owns the partition
 	kafka  *commit // nil: the group has none
-	dirty  bool    // Kafka has to be told even if the offset is the same
+	dirty  bool    // Kafka needs the commit even if the offset is the same
 	self   string  // the metadata of commits
 
 	// For pinned partitions.
-	seen     *commit   // as Kafka has told last, or this assignment has committed last
+	seen     *commit   // as Kafka has reported last, or this assignment has committed last
 	changed  bool      // the group's commit is another process's: the partition has to be looked up
 	signedAt time.Time // the last commit by this assignment
 }
@@ -40,8 +40,8 @@ func (o *offsets) known() *commit {
 }
 
 // begin notes where the assignment begins after store and Kafka were compared. Where a policy
-// overrules Kafka's commit, or the commit is not this store's, Kafka is told before anything is
-// handled: a commit ahead of the store would look like a store that has lost its end.
+// overrules Kafka's commit, or the commit is not this store's, Kafka gets the offset before
+// anything is handled: a commit ahead of the store would look like a store that has lost its end.
 func (o *offsets) begin(b beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,7 +52,7 @@ func (o *offsets) begin(b beginning, epoch int32, self string) {
 	}
 }
 
-// doubt has Kafka told that the store may be ahead of what was handled.
+// doubt has Kafka record that the store may be ahead of what was handled.
 func (o *offsets) doubt(self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

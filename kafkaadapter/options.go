@@ -54,7 +54,7 @@ type Options struct {
 	// Recovery chooses a policy for each way in which store and Kafka can disagree. The zero value
 	// stops such a partition.
 	Recovery Recovery
-	// FailOpen, if it is set, lets the consumer go on without claims when its store fails, where
+	// FailOpen, if it is set, lets the consumer continue without claims when its store fails, where
 	// Run would end with the error: events may be handled more than once then, which is counted
 	// (dedup_kafka_unprotected_total). It opens the store again and returns its engine; it is tried
 	// again after an error, with Backoff. See Failing open in the package documentation.

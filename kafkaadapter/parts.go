@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A partRun judges the records of a batch side by side. Each has a part of the batch's transaction,
+// A partRun judges the records of a batch in parallel. Each has a part of the batch's transaction,
 // in which it is judged as if it were a batch alone. Parts are joined in the order of offsets, so
 // that the batch is what it would be if the records were judged one after the other, and ends
 // before a record that failed.
@@ -31,13 +31,13 @@ type partTask struct {
 	result error        // of own.one
 }
 
-// inParts reports whether n records are judged side by side. After an unclean stop n is 1.
+// inParts reports whether n records are judged in parallel. After an unclean stop n is 1.
 func (p *partition) inParts(n int) bool {
 	return n > 1 && p.route.Concurrency.Handlers > 1 && p.route.transactional()
 }
 
-// judgeInParts judges records side by side until all are done, or the batch has to end before one
-// of them.
+// judgeInParts judges records in parallel until all are done, or the batch has to end before one of
+// them.
 func (b *batch) judgeInParts(recs []*kgo.Record) error {
 	r := &partRun{pool: newPool(b.p.route, len(recs)), b: b, recs: recs, tasks: make([]partTask, len(recs))}
 	defer func() {

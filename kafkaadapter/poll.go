@@ -100,7 +100,7 @@ func (l *poller) fetchFailed(tp topicPartition, err error) {
 }
 
 // interrupt pauses partitions because of an error, and leaves the rest to their goroutines. A
-// partition below 0 stands for all of the topic.
+// partition below 0 means all of the topic.
 func (l *poller) interrupt(tp topicPartition, err error) {
 	found := false
 	for _, p := range l.parts.all() {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A pool runs the handlers of the records of one batch side by side. It is used by the goroutine of
+// A pool runs the handlers of the records of one batch in parallel. It is used by the goroutine of
 // the partition, and each handler has a goroutine of its own. Tasks are the indices of the records
 // in the order of offsets. They are settled in that order; a task begins when the last earlier one
 // with its key or its event is settled.

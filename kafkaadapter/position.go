@@ -34,7 +34,7 @@ type beginning struct {
 }
 
 // errRanOpen says that records up to Kafka's offset were handled without claims (Options.FailOpen):
-// reading goes on there. It needs no policy.
+// reading continues there. It needs no policy.
 var errRanOpen = errors.New("hapax: the partition was read without the store")
 
 // beginOpen decides where a partition is read from without its store. What is known of it is at
@@ -186,7 +186,7 @@ const (
 	openPrefix     = "hapax-open:"
 )
 
-// metadata is what the adapter commits beside each offset: hapax:<uuid of the store in
+// metadata is what the adapter commits with each offset: hapax:<uuid of the store in
 // hex>:<incarnation>.
 func (a author) metadata() string {
 	return metadataPrefix + hex.EncodeToString(a.uuid[:]) + ":" + strconv.FormatUint(a.incarnation, 10)

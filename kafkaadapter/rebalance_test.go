@@ -156,7 +156,7 @@ func failingOnce(f func(context.Context, *engine.Tx, *Record) error) func(contex
 }
 
 // stuck is a mode whose handler blocks for one id until release, whatever its context says, and
-// then goes on.
+// then continues.
 func (r *rig) stuck(id string) (mode Transactional, began, release chan struct{}, verdict chan error) {
 	began, release, verdict = make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once atomic.Bool

@@ -21,7 +21,7 @@ type Route struct {
 	// ErrHandlerTimeout, and the error that the handler returns is a failed attempt. A handler that
 	// does not watch its context runs on, and Consumer.Live reports it. 0: not bounded.
 	HandlerTimeout time.Duration
-	// Concurrency lets handlers of one partition run side by side. The zero value: they run one
+	// Concurrency lets handlers of one partition run in parallel. The zero value: they run one
 	// after the other.
 	Concurrency Concurrency
 	// DeadLetters says where records go that cannot be handled. Required for Transactional and for
@@ -54,25 +54,25 @@ type Route struct {
 
 	// Start is where to begin if neither store nor group has an offset for a partition.
 	Start Start
-	// AllowedLateness is how far behind the last handled events their repeats and neighbours may
+	// AllowedLateness is how far behind the last handled events their repeats and adjacent ones may
 	// still come: no week is dropped that is later than the partition's low mark less this. 0 =
 	// DefaultAllowedLateness.
 	AllowedLateness time.Duration
 }
 
-// Concurrency says how many handlers of one partition run side by side. They run in order for each
+// Concurrency says how many handlers of one partition run in parallel. They run in order for each
 // key: a handler begins when those of all earlier records with its key have ended. Records that
 // name the same event are in order, too.
 //
 // With Transactional each record has a part of the batch's transaction (engine.Tx.Part): its
-// handler does not see what those beside it write, and they commit together. Parts are joined in
-// the order of offsets, so the effect in the store is that of the handlers run one after the other.
-// A handler that has read what an earlier record of the batch then wrote runs again, as does one
-// that ran beside an earlier record that failed: effects outside the store happen more often than
-// without Concurrency. Failures, attempts and dead letters mean the same, and after an unclean stop
-// the records that may have been under way are handled one by one.
+// handler does not see what the others write, and they commit together. Parts are joined in the
+// order of offsets, so the effect in the store is that of the handlers run one after the other. A
+// handler that has read what an earlier record of the batch then wrote runs again, as does one that
+// ran in parallel with an earlier record that failed: effects outside the store happen more often
+// than without Concurrency. Failures, attempts and dead letters mean the same, and after an unclean
+// stop the records that may have been under way are handled one by one.
 type Concurrency struct {
-	// Handlers is the largest number of handlers that run side by side for one partition, up to
+	// Handlers is the largest number of handlers that run in parallel for one partition, up to
 	// MaxHandlers. 0 and 1: one. Up to 4 times as many records are under way or wait for earlier
 	// ones, each with its writes in memory: at most engine.MaxTxBytes for a record.
 	Handlers int
@@ -86,7 +86,7 @@ type Concurrency struct {
 // MaxHandlers is the limit for Concurrency.Handlers.
 const MaxHandlers = 1024
 
-// A Policy says what becomes of a record that the engine neither claims nor calls a duplicate. The
+// A Policy says what happens to a record that the engine neither claims nor calls a duplicate. The
 // zero value is no choice: see Route.
 type Policy uint8
 
@@ -98,7 +98,7 @@ const (
 	DeadLetter        // send it to the dead-letter topic
 )
 
-// A FailedPolicy says what becomes of a record that the engine could not judge although the store
+// A FailedPolicy says what happens to a record that the engine could not judge although the store
 // works, such as one that would exceed a stated limit. What follows a failure of the store itself
 // is Options.FailOpen.
 type FailedPolicy uint8

@@ -24,7 +24,7 @@ type shared struct {
 	publishers map[string]*deadletter.Publisher // by dead-letter topic
 }
 
-// health is what Ready and Live need beside the states of the partitions.
+// health is what Ready and Live need in addition to the states of the partitions.
 type health struct {
 	joined  atomic.Bool           // the group has made an assignment for this member
 	outcome atomic.Pointer[error] // of Run, once it has returned
@@ -62,7 +62,7 @@ func (c *shared) isAway() bool {
 	return away != nil
 }
 
-// goesOn reports whether the consumer goes on without its store after err of the link's engine.
+// goesOn reports whether the consumer continues without its store after err of the link's engine.
 func (c *shared) goesOn(l *link, err error) bool {
 	if c.opt.FailOpen == nil || !errors.Is(err, engine.ErrStopped) && !errors.Is(err, engine.ErrClosed) {
 		return false

@@ -302,7 +302,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 		kafkatest.Until(t, "the last event", func() bool { return slices.Contains(r.handledIDs(), "d") })
 		again.stop(t)
 		got := r.handledIDs()
-		slices.Sort(got) // those that run side by side are noted in any order
+		slices.Sort(got) // those that run in parallel are noted in any order
 		if !slices.Equal(got, []string{"a", "b", "bad", "c", "d"}) || lost != handlers {
 			t.Errorf("%d handlers: handled %q, %d were reported as lost\n%s", handlers, got, lost, m.logs)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A tally counts what became of the records of a batch. It is counted by the metrics once that is
+// A tally counts the outcome of the records of a batch. It is counted by the metrics once that is
 // final: with the batch, and with AtMostOnce when it is known which of its records stay.
 type tally struct {
 	verdicts    [len(engine.Verdicts) + 1]uint32
@@ -69,7 +69,7 @@ func addEach(sums, more []uint32) {
 	}
 }
 
-// tally counts what became of records of a topic.
+// tally counts the outcome of records of a topic.
 func (m *metrics) tally(topic string, t *tally) {
 	for v, n := range t.verdicts {
 		if n > 0 {

@@ -14,8 +14,8 @@ import (
 
 // What follows is the life of a partition while the store is away and Options.FailOpen is set. Its
 // offset is in Kafka then, with a mark (see author.openMark). When the store is open again, the
-// later one of the two offsets is where reading goes on: what is below Kafka's was handled without
-// claims, and what is below the store's with them. See errRanOpen.
+// later one of the two offsets is where reading continues: what is below Kafka's was handled
+// without claims, and what is below the store's with them. See errRanOpen.
 
 // failOpen finds out without the store where to read: where this assignment was, or at Kafka's
 // commit. The offset is committed to Kafka with the mark before anything is handled.
@@ -49,7 +49,7 @@ func (p *partition) failOpen() state {
 	}
 	b, err := v.beginOpen(p.recovery(), p.route.Start)
 	if err != nil {
-		return p.stopForNow("position", err, lookingUp) // the store may tell more
+		return p.stopForNow("position", err, lookingUp) // the store may know more
 	}
 	p.topicID, p.next, p.epoch, p.cause = v.topicID, b.offset, b.epoch, nil
 	p.fence.width = uint32(p.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
@@ -71,7 +71,7 @@ func (p *partition) doubt(until int64) {
 	}
 }
 
-// settle finds out what became of a batch of unknown outcome, once the store is there: its offset
+// settle finds out the outcome of a batch of unknown outcome, once the store is there: its offset
 // is in it with its claims.
 func (p *partition) settle() error {
 	if p.c.isAway() {

@@ -84,7 +84,7 @@ func powerCut(m *storetest.Mem, keep int) func() (*storetest.Mem, error) {
 	return func() (*storetest.Mem, error) { return m.CrashClone(keep), nil }
 }
 
-// startOpen runs a consumer that goes on without its store.
+// startOpen runs a consumer that continues without its store.
 func (r *rig) startOpen(t testing.TB, eng *engine.Engine, change ...func(*Options)) (*member, *reopener) {
 	t.Helper()
 	o := &reopener{t: t, eng: eng}
@@ -335,7 +335,7 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	}
 }
 
-// The store fails while a batch commits, and the consumer is to end: there is no time to go on
+// The store fails while a batch commits, and the consumer is to end: there is no time to continue
 // without claims. The next one handles what may have been claimed.
 func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {

@@ -196,7 +196,7 @@ func (p *partition) beforeBatch() state {
 }
 
 // nextBatch is how many of the records that were taken the next batch has: one by one after an
-// unclean stop or beside a record that failed, and half of those among which the one that failed is
+// unclean stop or with a record that failed, and half of those among which the one that failed is
 // looked for.
 func (p *partition) nextBatch(most int) int {
 	n := min(len(p.taken), most)
@@ -274,7 +274,7 @@ func (p *partition) failed(err error) state {
 // fencedOff says what follows when another consumer has become the owner in the store. Of two
 // members of a group one has lost the partition and may not know it yet, and it may have come last
 // to the store. It knows after a heartbeat: the other one takes the partition over again then.
-// Between two that are pinned to the partition nobody decides, and the later one keeps it.
+// Between two that are pinned to the partition there is no arbiter, and the later one keeps it.
 func (p *partition) fencedOff(err error) state {
 	switch {
 	case p.isEnding() || !p.all.isAssigned(p):
@@ -370,7 +370,7 @@ func (p *partition) attemptLimit() uint64 {
 }
 
 // A batchSize finds the number of records of a batch whose handlers take about as long as aimed at,
-// but at least enough for handlers that run side by side. The time to commit does not count: where
+// but at least enough for handlers that run in parallel. The time to commit does not count: where
 // it is long, smaller batches would only need more of it.
 type batchSize struct {
 	n, least, most int

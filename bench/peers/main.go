@@ -37,7 +37,7 @@ type cli struct {
 	Weeks     weeksCmd     `cmd:"" help:"Claim week after week in Hapax, and watch rate, disk and memory."`
 }
 
-// options are what a machine without a server of ours has to know.
+// options are what a machine without a server of Hapax has to know.
 func (c *cli) options(name string) servers.Options {
 	return servers.Options{Cache: c.Cache, Dir: filepath.Join(c.Dir, name), Install: c.Install}
 }

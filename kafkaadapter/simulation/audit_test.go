@@ -124,7 +124,7 @@ func (a *audit) readCounts() error {
 	return err
 }
 
-// hostKind is the first byte of the keys under which the engine keeps those of the host.
+// hostKind is the first byte of the keys under which the engine keeps those of the application.
 const hostKind = 'h'
 
 // scan reads the numbers that handlers have put under keys with a prefix.

@@ -32,7 +32,7 @@ func (m *machine) direct(ctx context.Context) {
 			alive = append(alive[:i:i], alive[i+1:]...)
 			b.leave()
 			w.count(func(t *tally) { t.left++ })
-		case k < 65: // it goes on with what it has, and the group gives its partitions to others
+		case k < 65: // it continues with what it has, and the group gives its partitions to others
 			b := alive[w.pick(len(alive))]
 			b.wire.mute()
 			w.risk(partitions)

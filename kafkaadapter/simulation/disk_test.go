@@ -15,8 +15,9 @@ import (
 type disk interface {
 	// open opens the store that is on the disk. The power is cut inside the store, if the disk can.
 	open(p *power) (storage.Store, error)
-	// crash is the disk that a power cut at this moment leaves, with so many percent of what is not
-	// synced. The store that is open goes on, on a disk that nobody will look at again.
+	// crash is the disk that a power cut at this moment leaves, with the given number of percent of
+	// what is not synced. The store that is open continues, on a disk that nobody will look at
+	// again.
 	crash(keep int, rng *rand.Rand) disk
 }
 

@@ -359,8 +359,8 @@ func (m *machine) work(ctx context.Context) {
 	}
 }
 
-// The host keys that handlers write: how often an event took effect, and the sum of the amounts of
-// an account's events.
+// The application keys that handlers write: how often an event took effect, and the sum of the
+// amounts of an account's events.
 const (
 	countPrefix   = "count/"
 	accountPrefix = "account/"

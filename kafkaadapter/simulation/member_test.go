@@ -125,7 +125,7 @@ func (b *member) owns(partition int) bool {
 	return b.owned[partition]
 }
 
-// risk notes that AtMostOnce may lose a batch of so many partitions.
+// risk notes that AtMostOnce may lose a batch of the given number of partitions.
 func (w *world) risk(partitions int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *world) ownedBy(partition int, b *member) {
 	w.owner[partition] = b
 }
 
-// The host key under which a batch bears the name of the member that it is of.
+// The application key under which a batch bears the name of the member that it is of.
 const writerPrefix = "writer/"
 
 func writerKey(partition int32) []byte { return append([]byte(writerPrefix), byte(partition)) }

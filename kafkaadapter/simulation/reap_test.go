@@ -10,7 +10,7 @@ import (
 
 // reap removes members from the group that are not on this machine. The embedded broker forgets to
 // time the session of a member of the classic protocol whose connection ends while it joins: it
-// would keep its partitions for ever. Others are gone by then.
+// would keep its partitions forever. Others are gone by then.
 func (m *machine) reap(ctx context.Context) {
 	w := m.w
 	g := w.cluster.GroupInfo(group)

@@ -56,7 +56,7 @@ type scale struct {
 	faults   int    // of brokers, the same
 	perRun   int    // lives on one disk
 	together int    // power cuts of members that exchange partitions, at least
-	pebble   uint64 // one seed of so many is for Pebble
+	pebble   uint64 // one seed of the given number of is for Pebble
 }
 
 func scaled() scale {

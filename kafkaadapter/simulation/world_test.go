@@ -212,7 +212,7 @@ func (w *world) violated() bool {
 	return len(w.violations) > 0
 }
 
-// chance is true in so many of 100 cases.
+// chance is true in the given number of of 100 cases.
 func (w *world) chance(percent int) bool { return w.pick(100) < percent }
 
 func (w *world) pick(n int) int {
@@ -224,8 +224,7 @@ func (w *world) pick(n int) int {
 // upTo is a time from 0 to d.
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.pick(int(d) + 1)) }
 
-// produce sends n records: new events and repeats of recent and old ones, some of them side by
-// side.
+// produce sends n records: new events and repeats of recent and old ones, some of them in parallel.
 func (w *world) produce(n int) error {
 	var sent []*event
 	var records []*kgo.Record
