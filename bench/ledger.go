@@ -59,8 +59,8 @@ type expected struct {
 	open  bool     // or a later one
 }
 
-// lookStep is how many keys are read in one transaction, and claimStep how many claims are looked up
-// in the order of their keys, which spares the store reads.
+// lookStep is how many keys are read in one transaction, and claimStep how many claims are looked
+// up in the order of their keys, which spares the store reads.
 const (
 	lookStep  = 1000
 	claimStep = 1 << 16

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// Work that is to be killed runs in a child: this program, started again. The parent writes one line
-// of JSON to it, the worker that it runs, and keeps the pipe open; a child whose parent is gone
-// exits. The child writes lines to its standard output, each in one call and only when it is true,
-// so that the parent has read no more than the truth when the child is dead. A child that fails
-// writes "fail" and why, and one that ends "done".
+// Work that is to be killed runs in a child: this program, started again. The parent writes one
+// line of JSON to it, the worker that it runs, and keeps the pipe open; a child whose parent is
+// gone exits. The child writes lines to its standard output, each in one call and only when it is
+// true, so that the parent has read no more than the truth when the child is dead. A child that
+// fails writes "fail" and why, and one that ends "done".
 
 // A worker is the work of a child. Its exported fields are JSON.
 type worker interface{ work(say *voice) error }
