@@ -18,7 +18,7 @@ type ClaimsOptions struct {
 	Scopes     int       `help:"Scopes that the events are spread over." default:"1" placeholder:"N"`
 	Weeks      int       `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
 	Baseline   bool      `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the settings that our store uses."`
-	Goroutines int       `help:"Callers at once, on both sides: 1 is one consumer's loop beside one blind writer." default:"1" placeholder:"N"`
+	Goroutines int       `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
 	Rounds     int       `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
 	Seed       uint64    `help:"Seed of the ids." default:"1"`
 	Progress   Progress  `kong:"-"`
@@ -147,7 +147,7 @@ func (c *claiming) all() error {
 		c.report.Ratios = append(c.report.Ratios, ours.perS[i]/raw.perS[i])
 	}
 	if c.report.Claimed != c.fresh {
-		return fmt.Errorf("%w: of %d distinct events %d were told claimed: report it with the command line", ErrNotHeld, c.fresh, c.report.Claimed)
+		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.fresh, c.report.Claimed)
 	}
 	return nil
 }

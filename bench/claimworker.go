@@ -298,7 +298,7 @@ func (w *claimWorker) offset(p int) (uint64, error) {
 func told(results []engine.Result) error {
 	for i := range results {
 		if v := results[i].Verdict; v != engine.Claimed && v != engine.Duplicate {
-			return errors.Join(fmt.Errorf("an event was told %v", v), results[i].Err)
+			return errors.Join(fmt.Errorf("an event got the verdict %v", v), results[i].Err)
 		}
 	}
 	return nil

@@ -309,7 +309,7 @@ func (d *dropping) verdict() error {
 	r := d.report
 	switch {
 	case r.LateVerdict != engine.TooOld.String():
-		return fmt.Errorf("%w: a late event of the dropped week was told %s: report it with the command line", ErrNotHeld, r.LateVerdict)
+		return fmt.Errorf("%w: a late event of the dropped week got the verdict %s: report it with the command line", ErrNotHeld, r.LateVerdict)
 	case r.ReclaimS >= 0:
 		return nil
 	case d.Store == Bolt:
@@ -351,7 +351,7 @@ func startLoad(d *dropping) *load {
 				res, err := d.e.TryClaim(context.WithoutCancel(ctx), ev)
 				l.stall[g] = max(l.stall[g], time.Since(start))
 				if err == nil && res.Verdict != engine.Claimed {
-					err = fmt.Errorf("a new event was told %v during the drop", res.Verdict)
+					err = fmt.Errorf("a new event got the verdict %v during the drop", res.Verdict)
 				}
 				l.errs[g] = err
 				l.claims.Add(1)

@@ -16,7 +16,7 @@ import (
 )
 
 // Events are made in portions, while the clock of the measurement stands still. A portion is cut
-// into batches, which the callers take in order, whoever is free.
+// into batches, which free callers take in order.
 const portionEvents = 1 << 18
 
 // portions calls fn with one portion of the traffic after the other, and returns the number of

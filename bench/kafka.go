@@ -146,7 +146,7 @@ func (o *KafkaOptions) complete() error {
 	case float64(o.N)*(1-o.Dup) < float64(o.Kills*leastPerKill):
 		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
 	case o.Workload.Slow > 0 && (o.Partitions < 2 || o.Kills > 0):
-		return fmt.Errorf("%w: a slow handler is measured beside others: give 2 partitions or more, and no kills", ErrUsage)
+		return fmt.Errorf("%w: a slow handler is compared with others: give 2 partitions or more, and no kills", ErrUsage)
 	}
 	return o.Workload.complete(o.Mode == KafkaWork)
 }

@@ -99,7 +99,7 @@ func (r *reopening) claimAndKill(ctx context.Context) error {
 	err := l.run(ctx)
 	r.report.Acked, r.report.ClaimSeconds = r.books.acked, time.Since(start).Seconds()
 	if err == nil && r.books.claimed != r.books.sent {
-		err = fmt.Errorf("%w: of %d new events %d were told duplicate", ErrNotHeld, r.books.sent, r.books.sent-r.books.claimed)
+		err = fmt.Errorf("%w: of %d new events %d got the verdict duplicate", ErrNotHeld, r.books.sent, r.books.sent-r.books.claimed)
 	}
 	return err
 }
@@ -120,7 +120,7 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 		return err
 	}
 	if res.Verdict != engine.Claimed {
-		return fmt.Errorf("%w: an event that was never sent is told %v", ErrNotHeld, res.Verdict)
+		return fmt.Errorf("%w: an event that was never sent got the verdict %v", ErrNotHeld, res.Verdict)
 	}
 	stats, err := e.Stats()
 	if err != nil {

@@ -30,7 +30,7 @@ var (
 	// ErrNotClaimed says that there is no claim to dead-letter, because the transaction has not
 	// claimed the event or has rolled that back; or none to take back (Tx.Unclaim). Nothing was
 	// changed.
-	ErrNotClaimed = errors.New("hapax: the event is not claimed so: only the transaction that was told Claimed may dead-letter it, and only a claim with its own record is taken back")
+	ErrNotClaimed = errors.New("hapax: the event is not claimed in this way: only the transaction that got Claimed may dead-letter it, and only a claim with its own record can be taken back")
 
 	// ErrLeaseLost says that a lease does not hold its claim any more: another caller has taken the
 	// claim over, it was finished or released already, or its week was dropped. Nothing was
@@ -46,7 +46,7 @@ var (
 	// ErrPlanOutdated says that a scope has other claims than the plan for its drop says, or that
 	// holds of the plan were moved or released. Nothing was changed. A scope whose claims change is
 	// in use.
-	ErrPlanOutdated = errors.New("hapax: the plan no longer says what is there, nothing was dropped: see that the scope is in use no more, and make a new plan")
+	ErrPlanOutdated = errors.New("hapax: the plan is out of date, and nothing was dropped: stop the use of the scope, and make a new plan")
 
 	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan behind; ask
 	// again later.
@@ -83,7 +83,7 @@ func (e *EventError) Error() string { return fmt.Sprintf("hapax: event %s %s", e
 // A KeyError says why an application key, a value, an offset's position or a hold's name is
 // refused. Nothing was written.
 type KeyError struct {
-	What   string // "host key", "hold name", ...
+	What   string // "application key", "hold name", ...
 	Reason string
 }
 

@@ -176,7 +176,7 @@ func (k TxKeySpace) Put(key, value []byte) error {
 		return err
 	}
 	if len(value) > MaxHostValueBytes {
-		return &KeyError{"host value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
+		return &KeyError{"application value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
 	}
 	return k.tx.write(join(k.prefix, key), append([]byte{}, value...))
 }
@@ -202,7 +202,7 @@ func (k TxKeySpace) Scan(r Range) iter.Seq2[KeyValue, error] {
 
 func checkHostKey(key []byte) error {
 	if len(key) == 0 || len(key) > MaxHostKeyBytes {
-		return &KeyError{"host key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), MaxHostKeyBytes)}
+		return &KeyError{"application key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), MaxHostKeyBytes)}
 	}
 	return nil
 }

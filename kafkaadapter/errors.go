@@ -8,7 +8,7 @@ import (
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
 var (
 	// ErrNoDeadLetters is returned by New for a Transactional without dead letters.
-	ErrNoDeadLetters = errors.New("hapax: Transactional needs dead letters, or one poison record stops its partition for ever: set Route.DeadLetters")
+	ErrNoDeadLetters = errors.New("hapax: Transactional needs dead letters, or one poison record stops its partition forever: set Route.DeadLetters")
 
 	// ErrNoAttemptLimit is returned by New for a Transactional without a limit of attempts.
 	ErrNoAttemptLimit = errors.New("hapax: Transactional needs a limit of attempts: set MaxAttempts to 1 or more")
@@ -84,7 +84,7 @@ var (
 
 	// ErrOffsetReset says that somebody else committed another offset for the group, as an
 	// administrator's reset does. Policies: TrustStore, TrustKafka.
-	ErrOffsetReset = errors.New("hapax: the group's committed offset was moved by somebody else")
+	ErrOffsetReset = errors.New("hapax: the group's committed offset was moved by another client")
 
 	// ErrLogDiverged says that the broker's log no longer has what was read (its leader epochs
 	// disagree, after an unclean election). Policies: TrustStore, StartOver.

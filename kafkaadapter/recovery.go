@@ -78,7 +78,7 @@ func disagreementOf(kind error) disagreement {
 	panic("hapax: no such disagreement: " + kind.Error())
 }
 
-// waysOf names the field of Recovery and the ways on for a kind, for an error's text.
+// waysOf names the field of Recovery and the policies for a kind, for an error's text.
 func waysOf(kind error) string {
 	d := disagreementOf(kind)
 	names := make([]string, len(d.ways))

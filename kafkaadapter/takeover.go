@@ -30,7 +30,7 @@ func (p *partition) takeOver() state {
 	}
 	switch {
 	case errors.Is(b.kind, errRanOpen):
-		p.log.Warn("records were handled without claims while the store was away: reading goes on after them", "offset", b.offset)
+		p.log.Warn("records were handled without claims while the store was unavailable: reading continues after them", "offset", b.offset)
 	case b.kind != nil:
 		args := []any{"why", b.kind, "policy", b.way.String(), "offset", b.offset, "error", v.refuse(b.kind)}
 		if p.adopting != nil {

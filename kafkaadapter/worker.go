@@ -158,7 +158,7 @@ func (p *partition) work() state {
 			most = max(1, n/2) // a shorter batch reads less, for a shorter time
 			if conflicts++; conflicts == 20 {
 				p.log.Warn("a batch is in conflict again and again; it is retried", "offset", p.taken[0].Offset, "error", err,
-					"hint", "does the handler write, beside tx, what it has read through tx?")
+					"hint", "does the handler write outside tx what it has read through tx?")
 			}
 			if !p.wait(p.pause.inFlight()) {
 				return ended

@@ -25,7 +25,7 @@ func (b *backoffs) push(g *group) { heap.Push(&b.groups, g) }
 
 func (b *backoffs) remove(g *group) { heap.Remove(&b.groups, g.index) }
 
-// due returns the group whose back-off ended first, nil if none has.
+// due returns the group whose backoff ended first, nil if none has.
 func (b *backoffs) due(now int64) *group {
 	if len(b.groups) == 0 || b.groups[0].notBefore > now {
 		return nil
@@ -33,7 +33,7 @@ func (b *backoffs) due(now int64) *group {
 	return b.groups[0]
 }
 
-// next returns the end of the next back-off, 0 if there is none.
+// next returns the end of the next backoff, 0 if there is none.
 func (b *backoffs) next() int64 {
 	if len(b.groups) == 0 {
 		return 0

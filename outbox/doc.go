@@ -35,13 +35,13 @@
 //
 // # Failures
 //
-// A message that could not be published is tried again after an exponential back-off with jitter.
+// A message that could not be published is tried again after an exponential backoff with jitter.
 // Attempts, the time of the next one and the last error are kept in the store. A message that the
 // broker or the client refuses Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive]
 // and [Relay.Drop]. It then no longer holds back others. Attempts that fail because the broker
 // cannot be reached never park a message. While no message gets through, a batch begins only when a
-// back-off is over and takes at most ten new messages, so that an outage costs few attempts. The
-// exactly-once relay waits with a back-off of its own until the broker is back.
+// backoff is over and takes at most ten new messages, so that an outage costs few attempts. The
+// exactly-once relay waits with a backoff of its own until the broker is back.
 //
 // # One relay at a time
 //
@@ -66,7 +66,7 @@
 //	dedup_outbox_failed_total           counter  failed attempts to publish a message
 //	dedup_outbox_lease_lost_total       counter  leases that another relay took while this one had them
 //
-// The gauges are those of the store, read at each scrape. The age takes messages in back-off into
+// The gauges are those of the store, read at each scrape. The age takes messages in backoff into
 // account where the relay has the lease. Counters are those of the relay; with ExactlyOnce,
 // messages that were published by an earlier relay and are found in the progress topic count as
 // sent.

@@ -32,7 +32,7 @@ type Options struct {
 	Retry     Retry
 	Telemetry Telemetry
 
-	// Clock is the source of time for leases, polling and back-off. nil = the clock of the machine.
+	// Clock is the source of time for leases, polling and backoff. nil = the clock of the machine.
 	Clock Clock
 
 	// Disabled switches the relay off: Run publishes nothing until its context ends. Messages are
@@ -70,7 +70,7 @@ type Lease struct {
 
 // Retry configures what happens to a message that could not be published.
 type Retry struct {
-	// Min and Max bound the back-off, which grows exponentially and is jittered. 0 =
+	// Min and Max bound the backoff, which grows exponentially and is jittered. 0 =
 	// DefaultMinBackoff, DefaultMaxBackoff.
 	Min, Max time.Duration
 	// Attempts is how often the broker or the client may refuse a message until it is parked.

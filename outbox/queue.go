@@ -37,12 +37,12 @@ func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }
 func (i *item) delayed() bool { return i.key[0] == entry.DelayedPrefix[0] }
 func (i *item) size() int     { return i.Size() + len(i.key) }
 
-// maxHeld caps the groups that wait for a back-off. Beyond it nothing new is published until some
-// of them are through.
+// maxHeld caps the groups that wait for a backoff. Beyond it nothing new is published until some of
+// them are through.
 const maxHeld = 1 << 17
 
-// probes is how many new entries a batch may try, in addition to those whose back-off is over,
-// while the broker seems to be away.
+// probes is how many new entries a batch may try, in addition to those whose backoff is over, while
+// the broker seems to be away.
 const probes = 10
 
 // lookAllEvery is how often a look at the entries that are due later begins at the first of them,
@@ -164,7 +164,7 @@ func (w *work) fits(i *item, b Batch) bool {
 	return !w.full(b) && (w.bytes == 0 || w.bytes+i.size() <= b.Bytes)
 }
 
-// collect takes the next batch: first the groups whose back-off is over, then what is new, by due
+// collect takes the next batch: first the groups whose backoff is over, then what is new, by due
 // time.
 func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) {
 	w := &work{}
@@ -181,7 +181,7 @@ func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) 
 		q.outage = false
 	}
 	if q.outage && len(w.items) == 0 || len(q.groups) >= maxHeld {
-		return w, nil // until the next back-off ends
+		return w, nil // until the next backoff ends
 	}
 	if q.outage {
 		b.Entries = min(b.Entries, len(w.items)+probes)

@@ -87,7 +87,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case o.Registerer == nil:
-		return o, errors.New("telemetry: Options.Registerer is nil: give a registry; a new one that nobody reads, if only spans are wanted")
+		return o, errors.New("telemetry: Options.Registerer is nil: give a registry, or a new one that is not scraped if only spans are wanted")
 	case o.Namespace != "" && !namespaces.MatchString(o.Namespace):
 		return o, fmt.Errorf("telemetry: Options.Namespace is %q: give letters, digits and '_', not beginning with a digit", o.Namespace)
 	case o.MaxScopes < 0:

@@ -62,7 +62,7 @@ func New(e *engine.Engine, name string, o Options) (*Table, error) {
 	case name == "" || len(name) > MaxTableBytes:
 		return nil, &RowError{"table name", fmt.Sprintf("has %d bytes: give 1 to %d", len(name), MaxTableBytes)}
 	case o.KeepDeletions < 0:
-		return nil, fmt.Errorf("versions: Options.KeepDeletions is %v: give a positive time, or 0 to keep them for ever", o.KeepDeletions)
+		return nil, fmt.Errorf("versions: Options.KeepDeletions is %v: give a positive time, or 0 to keep them forever", o.KeepDeletions)
 	case o.ReplaceEvery < 0:
 		return nil, fmt.Errorf("versions: Options.ReplaceEvery is %v: give a positive time", o.ReplaceEvery)
 	}

@@ -184,7 +184,7 @@ func (r *claiming) one(ctx context.Context, c *claimer.Contender, ch choice, n i
 		out.perS = float64(got.Asked) / max(got.Seconds, 1e-9)
 		out.used = servers.Usage{Seconds: used.Seconds + got.Used.Seconds, Written: used.Written + got.Used.Written}
 		if !c.Blind && got.New != got.Distinct {
-			out.wrong = fmt.Sprintf("%d of %d ids are new, %d were told to be", got.Distinct, got.Asked, got.New)
+			out.wrong = fmt.Sprintf("%d of %d ids are new, %d were reported as new", got.Distinct, got.Asked, got.New)
 		}
 		for _, x := range got.Samples {
 			out.samples = append(out.samples, report.Sample{Claimed: x.Stored, Stored: x.Stored, PerS: x.PerS, Disk: x.Disk, Resident: x.Resident})

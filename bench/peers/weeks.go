@@ -16,7 +16,7 @@ import (
 type weeksCmd struct {
 	PerWeek int `help:"Claims of each week." default:"1000000"`
 	Weeks   int `help:"Weeks." default:"8"`
-	Keep    int `help:"Weeks that are kept beside the newest." default:"3"`
+	Keep    int `help:"Weeks that are kept besides the newest." default:"3"`
 }
 
 // Run implements the command.
@@ -38,7 +38,7 @@ func (c *weeksCmd) Run(ctx context.Context, g *cli) error {
 	r.Rows = []report.Row{{
 		Name: "hapax", PerS: report.Spread{Median: perS, Min: perS, Max: perS}, CPUSeconds: a.Used.Seconds, WrittenBytes: a.Used.Written,
 		Samples: a.Result.Samples, Durability: "synced before the answer",
-		Settings: fmt.Sprintf("the engine's clock jumps to the next week after %d claims; %d weeks are kept beside the newest", c.PerWeek, c.Keep),
+		Settings: fmt.Sprintf("the engine's clock jumps to the next week after %d claims; %d weeks are kept besides the newest", c.PerWeek, c.Keep),
 	}}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "week\tclaimed\tstored\tthousand/s\tMB on disk\tMB resident")

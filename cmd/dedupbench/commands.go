@@ -36,9 +36,9 @@ func (c *killCmd) Run(ctx context.Context, out *output) error {
 }
 
 func (*killCmd) Help() string {
-	return "A process claims and says what it was told; it is killed (SIGKILL) at random points, also while it opens the store, and started " +
+	return "A process claims events and reports each verdict; it is killed (SIGKILL) at random points, also while it opens the store, and started " +
 		"again on the same directory, where it sends again what was not acknowledged, and more. The parent keeps the books: what was " +
-		"acknowledged and is absent is lost; what was told claimed twice is claimed twice."
+		"acknowledged and is absent is lost; an event with two verdicts claimed is claimed twice."
 }
 
 func (c *reopenCmd) Run(ctx context.Context, out *output) error {
@@ -66,7 +66,7 @@ func (c *kafkaCmd) Run(ctx context.Context, out *output) error {
 func (*kafkaCmd) Help() string {
 	return "A topic of its own is filled and consumed by a process through the adapter. With --kills the process is killed (SIGKILL) at random " +
 		"points of its way and started again; then every event is looked at: lost, or handled twice. Without, a plain loop that " +
-		"polls the same topic and the engine alone on the same events are measured beside it. The consumer has metrics, and a tracer that records nothing."
+		"polls the same topic and the engine alone on the same events are measured for comparison. The consumer has metrics, and a tracer that records nothing."
 }
 
 func (c *layersCmd) Run(ctx context.Context, out *output) error {

@@ -28,9 +28,9 @@ type cli struct {
 	Replay replayCmd `cmd:"" help:"Judge a log of events in its order."`
 	Kill   killCmd   `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
 	Reopen reopenCmd `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
-	Claims claimsCmd `cmd:"" help:"Measure claims, beside the bare store library."`
-	Drop   dropCmd   `cmd:"" help:"Drop the oldest week while claims go on, and watch the space come back."`
-	Kafka  kafkaCmd  `cmd:"" help:"Consume a topic through the adapter: killed on the way, or measured beside a plain loop."`
+	Claims claimsCmd `cmd:"" help:"Measure claims, and the bare store library for comparison."`
+	Drop   dropCmd   `cmd:"" help:"Drop the oldest week while claims continue, and measure how soon the space is free."`
+	Kafka  kafkaCmd  `cmd:"" help:"Consume a topic through the adapter: with kills, or measured and compared with a plain loop."`
 	Layers layersCmd `cmd:"" help:"Send requests, events and changes of rows to a process that is killed on the way, and count what was done twice, lost or wrong."`
 	Demo   demoCmd   `cmd:"" help:"See it: a topic with repeats, a consumer that is killed on the way, and nothing lost or handled twice."`
 }

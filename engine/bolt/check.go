@@ -120,7 +120,7 @@ func (k *checker) headAndSums(sums map[string]sum) (seq uint64, err error) {
 		return err
 	})
 	if err == nil && got != h.sums {
-		err = damaged("the sums are not those that the head tells")
+		err = damaged("the sums are not those in the head")
 	}
 	return h.seq, err
 }

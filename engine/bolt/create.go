@@ -67,7 +67,7 @@ func unused(path string) error {
 	case errors.Is(err, storage.ErrNewerFormat):
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: there is no %s beside it, and %w", storage.ErrForeign, sidecar.IdentityName, err)
+		return fmt.Errorf("%w: there is no %s next to it, and %w", storage.ErrForeign, sidecar.IdentityName, err)
 	case h.seq != 0:
 		return damaged("%s is missing, but there are %d batches", sidecar.IdentityName, h.seq)
 	}

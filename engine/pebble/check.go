@@ -58,7 +58,7 @@ func (d *disk) checkManifest(attested position) error {
 	scan := scanManifest(data)
 	switch number, old := fileNumber(name), fileNumber(attested.name); {
 	case scan.proof:
-		return fmt.Errorf("%w: %s is unreadable at byte %d and goes on behind", storage.ErrDamaged, name, scan.valid)
+		return fmt.Errorf("%w: %s is unreadable at byte %d and continues after it", storage.ErrDamaged, name, scan.valid)
 	case number < old:
 		return fmt.Errorf("%w: the current MANIFEST is %s and was %s", storage.ErrDamaged, name, attested.name)
 	case number == old && uint64(scan.valid) < attested.size:

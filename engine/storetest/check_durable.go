@@ -58,7 +58,7 @@ func lastSeqIsWhatOpenFound(e *env) {
 		e.state(set("x", "y"))
 	}
 	if got := e.s.LastSeq(); got != 0 {
-		e.Errorf("LastSeq has moved to %d while the store was open; it tells what Open has found", got)
+		e.Errorf("LastSeq has moved to %d while the store was open; it must stay as Open has found it", got)
 	}
 	e.reopen()
 	if got := e.s.LastSeq(); got != 3 {

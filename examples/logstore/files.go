@@ -25,7 +25,7 @@ const (
 
 	sidecarSuffix = ".sidecar" // the engine's sidecars: no other file ends so
 
-	smallLog = 1 << 20 // a log of so many bytes is not rewritten for its dead part
+	smallLog = 1 << 20 // a log of the given number of bytes is not rewritten for its dead part
 )
 
 // kind marks the store's directory; package sidecar says which letters are taken.

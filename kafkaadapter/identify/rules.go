@@ -126,7 +126,7 @@ func (o *Rules) Validate() error {
 		}
 	}
 	if o.NoPosition && o.Payload == nil && o.IDHeaders != nil && len(o.IDHeaders) == 0 {
-		return errors.New("hapax: Rules leave nothing to tell an id by: give IDHeaders or Payload, or allow the position")
+		return errors.New("hapax: Rules leave no source for an id: set IDHeaders or Payload, or allow the position")
 	}
 	return nil
 }

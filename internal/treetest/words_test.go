@@ -1,0 +1,110 @@
+package treetest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// replaced are words that had several meanings here, or that made sentences hard to read, and what
+// to write in their place. The patterns are exact enough not to match ordinary English. Tests are
+// free to use them.
+var replaced = []struct{ pattern, use string }{
+	{`(?i)\bwhos?o?ever\b`, "the caller that, anyone who, code that"},
+	{`\bnobody\b(?s:.{1,3})\b(has|had|reads|waits|holds|asks|knows)\b`, "no caller, no goroutine, no transaction"},
+	{`(?i)\bmend(s|ed|ing)?\b`, "fix, correct"},
+	{`(?i)\bfor ever\b`, "forever"},
+	{`(?i)\bways on\b`, "recovery policies"},
+	{`\bLosers\b`, "Alternatives considered"},
+	{`(?i)\bhost (key|value|state)s?\b`, "application key, application value"},
+	{`\b(is|are|was|were) told (Claimed|Duplicate|Pending|InFlight|TooOld|ErrLeaseLost|why not)\b`, "gets Claimed"},
+	{`\bfrom nothing in it\b`, "distinguishes nil from empty"},
+}
+
+func TestReplacedWordsDoNotComeBack(t *testing.T) {
+	n := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		path = filepath.ToSlash(path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (d.Name() == "testdata" || d.Name() == "bin" || strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case d.IsDir() || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		for _, text := range prose(t, path) {
+			n++
+			for _, problem := range words(text) {
+				t.Errorf("%s: %s", path, problem)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n < 3000 {
+		t.Errorf("%d texts are found", n)
+	}
+}
+
+func TestReplacedWordIsSeen(t *testing.T) {
+	for text, want := range map[string]int{
+		"The error names the ways\non.":              1,
+		"This is kept for ever, by whoever asks.":    2,
+		"Each caller was told Claimed.":              1,
+		"Amendments recommend a repair, forever.":    0,
+		"The always on consumer has a host name.":    0,
+		"// Losers leave; winners stay for everyone": 1,
+	} {
+		if got := words(text); len(got) != want {
+			t.Errorf("%q: %q, want %d", text, got, want)
+		}
+	}
+}
+
+// prose returns the comments and the strings of a Go file, and the text of a document.
+func prose(t *testing.T, path string) (texts []string) {
+	t.Helper()
+	switch filepath.Ext(path) {
+	case ".md":
+		return []string{source(t, path)}
+	case ".go":
+	default:
+		return nil
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), path, source(t, path), parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range file.Comments {
+		texts = append(texts, group.Text())
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if s, err := strconv.Unquote(lit.Value); err == nil {
+				texts = append(texts, s)
+			}
+		}
+		return true
+	})
+	return texts
+}
+
+// words lists the replaced words of a text, which may break its lines anywhere.
+func words(text string) (problems []string) {
+	text = strings.Join(strings.Fields(text), " ")
+	for _, r := range replaced {
+		for _, found := range regexp.MustCompile(r.pattern).FindAllString(text, -1) {
+			problems = append(problems, strconv.Quote(found)+": write "+r.use)
+		}
+	}
+	return problems
+}
