@@ -76,10 +76,11 @@ type facts struct {
 	offsets map[int32]int64
 	holds   map[string]weekbucket.Week
 	oldest  weekbucket.Week
+	floors  map[string]weekbucket.Week // oldest weeks of scopes
 }
 
 func (f *facts) clone() *facts {
-	return &facts{maps.Clone(f.claims), maps.Clone(f.host), maps.Clone(f.offsets), maps.Clone(f.holds), f.oldest}
+	return &facts{maps.Clone(f.claims), maps.Clone(f.host), maps.Clone(f.offsets), maps.Clone(f.holds), f.oldest, maps.Clone(f.floors)}
 }
 
 // A model is an engine with what it must answer.
@@ -100,6 +101,8 @@ type model struct {
 	n     int64             // of deliveries, for their offsets
 	lent  []modelLease      // every lease that was given
 	copy  int               // of backups
+
+	retention map[string]int // weeks that the engine keeps of scopes
 }
 
 var modelStart = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
@@ -108,8 +111,9 @@ func newModel(rt *rapid.T, t *testing.T, h Harness, dir string) *model {
 	m := &model{T: rt, test: t, h: h, base: filepath.Dir(dir), dir: dir, clock: modelStart, held: map[claimKey]bool{}}
 	m.told = &facts{
 		claims: map[claimKey]engine.Record{}, host: map[string]string{}, offsets: map[int32]int64{}, holds: map[string]weekbucket.Week{},
-		oldest: m.week() - engine.DefaultRetentionWeeks,
+		floors: map[string]weekbucket.Week{}, oldest: m.week() - engine.DefaultRetentionWeeks,
 	}
+	m.retention = rapid.SampledFrom(modelRetentions).Draw(rt, "retention of scopes")
 	m.start()
 	return m
 }
@@ -131,7 +135,7 @@ func (m *model) start() {
 	m.gate.changed = sync.NewCond(&m.gate.mu)
 	clock := m.clock
 	m.e, err = engine.Open(m.gate, engine.Options{
-		RecentClaims: rapid.SampledFrom([]int{-1, 1, 1000}).Draw(m.T, "cache"), ExpectedPerWeek: 100, MaxFilterBytes: 1 << 12,
+		ScopeRetention: m.retention, RecentClaims: rapid.SampledFrom([]int{-1, 1, 1000}).Draw(m.T, "cache"), ExpectedPerWeek: 100, MaxFilterBytes: 1 << 12,
 		Clock: func() time.Time { return clock },
 	})
 	if err != nil {
@@ -158,7 +162,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 	a := map[string]func(*rapid.T){
 		"claim": m.claim, "claim2": m.claim, "batch": m.batch, "update": m.update, "update2": m.update, "update3": m.update,
 		"lease": m.useLease, "lease2": m.useLease,
-		"forget": m.forget, "hold": m.hold, "dropWeek": m.dropWeek, "dropExpired": m.dropExpired,
+		"forget": m.forget, "hold": m.hold, "dropWeek": m.dropWeek, "dropExpired": m.dropExpired, "dropScope": m.dropScope,
 		"clock":  func(t *rapid.T) { m.tick(t) },
 		"reopen": func(*rapid.T) { m.reopen() },
 		"backup": func(*rapid.T) { m.backup() },
@@ -200,11 +204,6 @@ func (m *model) lowestHold() weekbucket.Week {
 	return low
 }
 
-func (m *model) raise(to weekbucket.Week) {
-	m.told.oldest = max(m.told.oldest, to)
-	maps.DeleteFunc(m.told.claims, func(k claimKey, _ engine.Record) bool { return k.week < m.told.oldest })
-}
-
 func (m *model) dropWeek(t *rapid.T) {
 	week := m.told.oldest + weekbucket.Week(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "week"))
 	first := week
@@ -230,16 +229,6 @@ func (m *model) dropWeek(t *rapid.T) {
 	if err == nil {
 		m.raise(week + 1)
 	}
-}
-
-func (m *model) dropExpired(*rapid.T) {
-	until := min(m.week()-engine.DefaultRetentionWeeks, m.told.oldest+engine.DefaultMaxWeeksPerRun, m.lowestHold())
-	want := max(until, m.told.oldest)
-	r, err := m.e.DropExpired(context.Background())
-	if err != nil || r.Oldest != want || m.e.OldestWeek() != want {
-		m.Fatalf("dropping what is expired: %+v, %v; want %v", r, err, want)
-	}
-	m.raise(want)
 }
 
 // backup continues with a copy of the store.

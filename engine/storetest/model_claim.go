@@ -29,6 +29,7 @@ func (m *model) event(t *rapid.T) (engine.Event, claimKey) {
 	if rapid.IntRange(0, 3).Draw(t, "identified") == 0 {
 		ev.Fingerprint = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "fingerprint")
 	}
+	ev.Window = m.kept(ev.Scope, ev.Window)
 	if ev.Window > 0 && rapid.Bool().Draw(t, "arrives") {
 		ev.Time, week = time.Time{}, m.week()
 	}
@@ -106,7 +107,7 @@ func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64)
 	if ev.Time.Sub(m.clock) > engine.DefaultAllowedSkew {
 		return engine.Result{Verdict: engine.TooNew}, k
 	}
-	if k.week < m.told.oldest {
+	if k.week < m.oldestOf(k.scope) {
 		return engine.Result{Verdict: engine.TooOld}, k
 	}
 	own := map[claimKey]engine.Record{}
@@ -125,7 +126,10 @@ func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64)
 	}
 	if !there || free {
 		near := m.near(ev, k)
-		inFlight = inFlight || slices.ContainsFunc(near, func(n claimKey) bool { return m.held[n] })
+		inFlight = inFlight || slices.ContainsFunc(near, func(n claimKey) bool {
+			counts := n.week >= m.oldestOf(n.scope) || tx != nil && !ev.Time.IsZero() // a transaction that cannot commit still reserves
+			return m.held[n] && counts
+		})
 		if r, of, found := m.nearby(ev, near, own); found {
 			return r, of
 		}

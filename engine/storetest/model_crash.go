@@ -30,7 +30,7 @@ func (m *model) crash(t *rapid.T) {
 	for i := range rapid.IntRange(0, 2).Draw(t, "unsynced") {
 		ev := engine.Event{Scope: "crash", ID: fmt.Appendf(nil, "%d-%d", m.n, i), Time: m.clock, Origin: engine.Origin{Topic: "t", Offset: m.n}}
 		k := claimKey{ev.Scope, m.week(), string(ev.ID)}
-		if k.week < m.told.oldest {
+		if k.week < m.oldestOf(k.scope) {
 			break
 		}
 		key := fmt.Sprint("crash", i)

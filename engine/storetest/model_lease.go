@@ -111,7 +111,7 @@ func (m *model) finishIn(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	switch {
 	case x.lost:
 		want = engine.ErrConflict
-	case l.key.week < m.told.oldest, rec.State != engine.Leased, rec.Owner != l.owner:
+	case l.key.week < m.oldestOf(l.key.scope), rec.State != engine.Leased, rec.Owner != l.owner:
 		want = engine.ErrLeaseLost
 	case !own && m.held[l.key]:
 		want = engine.ErrConflict

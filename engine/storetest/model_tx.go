@@ -112,7 +112,7 @@ func (m *model) outcome(x *modelTx, end string) (errs []error) {
 		return []error{engine.ErrConflict}
 	}
 	for k, rec := range x.claims {
-		if k.week < m.told.oldest {
+		if k.week < m.oldestOf(k.scope) {
 			errs = append(errs, engine.ErrWeekDropped)
 			continue
 		}
@@ -239,7 +239,7 @@ func (m *model) step(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	case "back":
 		err = m.back(t, tx, x)
 	case "outside":
-		rapid.SampledFrom([]func(*rapid.T){m.claim, m.batch, m.useLease, m.useLease, m.forget, m.hold, m.dropWeek, m.dropExpired}).Draw(t, "outside")(t)
+		rapid.SampledFrom([]func(*rapid.T){m.claim, m.batch, m.useLease, m.useLease, m.forget, m.hold, m.dropWeek, m.dropExpired, m.dropScope}).Draw(t, "outside")(t)
 		return
 	case "inner":
 		m.update(t)
@@ -339,6 +339,7 @@ func (m *model) deadLettered(t *rapid.T, ev engine.Event, k claimKey) (engine.Ev
 	slices.SortFunc(keys, func(a, b claimKey) int { return cmp.Compare(a.String(), b.String()) })
 	k = rapid.SampledFrom(keys).Draw(t, "dead letter")
 	ev.Scope, ev.ID, ev.Time = k.scope, []byte(k.id), k.week.Start()
+	ev.Window = m.kept(ev.Scope, ev.Window)
 	return ev, k
 }
 

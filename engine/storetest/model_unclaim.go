@@ -27,7 +27,7 @@ func (m *model) unclaim(t *rapid.T, tx *engine.Tx, x *modelTx) {
 	if own, ok := x.claims[k]; ok && !there {
 		rec = own
 	}
-	there = there && k.week >= m.told.oldest
+	there = there && k.week >= m.oldestOf(k.scope)
 	if rapid.IntRange(0, 3).Draw(t, "another") == 0 {
 		switch rapid.SampledFrom([]string{"delivery", "life", "time", "owner"}).Draw(t, "record") {
 		case "delivery":
@@ -62,7 +62,7 @@ func (m *model) unclaimRefusals(x *modelTx) (errs []error) {
 		now, there := m.told.claims[k]
 		_, own := x.claims[k]
 		switch {
-		case k.week < m.told.oldest:
+		case k.week < m.oldestOf(k.scope):
 			errs = append(errs, engine.ErrWeekDropped)
 		case own, m.held[k], !there, now != rec:
 			errs = append(errs, engine.ErrConflict)
