@@ -299,3 +299,44 @@ func TestDropOfAScopesWeeksWithoutADurableMarkIsSeen(t *testing.T) {
 		t.Fatal("dropped claims were claimed again, and nobody noticed")
 	}
 }
+
+// One scope too many is refused, with every mark as it was.
+func TestMoreScopesThanMayBeKeptForLess(t *testing.T) {
+	scopes := make(map[string]int, engine.MaxFloors+1)
+	for i := range engine.MaxFloors {
+		scopes[fmt.Sprint("scope-", i)] = 2
+	}
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4, ScopeRetention: scopes})
+	old, kept := named("old", "scope-7", "t", -3), named("old", "billing", "t", -3)
+	mustExpect(t, e, []engine.Event{old, kept}, engine.Claimed)
+	r, err := e.DropExpired(ctx)
+	if err != nil || len(r.Scopes) != engine.MaxFloors {
+		t.Fatal(len(r.Scopes), err)
+	}
+	mustExpect(t, e, []engine.Event{old}, engine.TooOld)
+	plan := planned(t, e, "billing")
+	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrLimit) {
+		t.Errorf("the drop of a further scope: %v", err)
+	}
+	mustExpect(t, e, []engine.Event{kept}, engine.Duplicate)
+
+	scopes["billing"] = 2
+	e = open(t, m.CrashClone(0), engine.Options{RetentionWeeks: 4, ScopeRetention: scopes, Clock: c.now, ExpectedPerWeek: 1000})
+	c.set(weeksLater(1))
+	if _, err := e.DropExpired(ctx); !errors.Is(err, engine.ErrLimit) {
+		t.Errorf("the retention of a further scope: %v", err)
+	}
+	wantOldest(t, e, -4)
+	stillKept := named("x", "scope-7", "t", -2)
+	mustExpect(t, e, []engine.Event{kept}, engine.Duplicate)
+	mustExpect(t, e, []engine.Event{stillKept}, engine.Claimed)
+	mustExpect(t, e, []engine.Event{old}, engine.TooOld)
+
+	c.set(weeksLater(4))
+	if _, err := e.DropWeek(ctx, weekOf(t, weeksLater(-4))); err != nil { // a drop without the scopes' retention
+		t.Fatal(err)
+	}
+	if _, err := e.DropScope(ctx, planned(t, e, "scope-7")); err != nil { // it has a mark already
+		t.Error(err)
+	}
+}
