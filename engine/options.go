@@ -7,6 +7,13 @@ import (
 	"time"
 )
 
+const (
+	// defaultSnapshotEvery is the least number of claims between two snapshots; it rises with the
+	// store, because each one writes all filters.
+	defaultSnapshotEvery = 1 << 20
+	defaultSnapshotRetry = time.Minute // between two attempts to write one
+)
+
 // Options configure an Engine. The zero value is safe and stated field by field.
 type Options struct {
 	// DefaultScope serves the short forms (TryClaimDefault and its like). Empty: these return

@@ -39,12 +39,7 @@ const (
 	snapshotMagic   = "HXSCREEN"
 	snapshotVersion = 1
 
-	// defaultSnapshotEvery is the least number of claims between two snapshots; it rises with the
-	// store, because each one writes all filters.
-	defaultSnapshotEvery = 1 << 20
-	snapshotFraction     = 4 // at least total/4 claims between two
-
-	defaultSnapshotRetry = time.Minute // between two attempts to write one
+	snapshotFraction = 4 // at least total/4 claims between two
 )
 
 var snapshotNames = [2]string{"screen-0", "screen-1"}
