@@ -43,7 +43,7 @@ func quoted(args []string) (q []string) {
 }
 
 // commit is what the go command has noted in the program. It notes nothing for go run: then it is
-// what git says of the working directory.
+// what git says of the working directory, if that has the sources of this module.
 func commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		revision, changed := "", ""
@@ -58,6 +58,14 @@ func commit() string {
 		if revision != "" {
 			return short(revision) + changed
 		}
+	}
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return ""
+	}
+	mod, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(top)), "go.mod"))
+	if err != nil || !strings.HasPrefix(string(mod), "module github.com/hapax-dev/hapax\n") {
+		return ""
 	}
 	revision, err := exec.Command("git", "rev-parse", "HEAD").Output()
 	if err != nil {

@@ -33,6 +33,7 @@ type cli struct {
 	Kafka  kafkaCmd  `cmd:"" help:"Consume a topic through the adapter: with kills, or measured and compared with a plain loop."`
 	Layers layersCmd `cmd:"" help:"Send requests, events and changes of rows to a process that is killed on the way, and count what was done twice, lost or wrong."`
 	Demo   demoCmd   `cmd:"" help:"See it: a topic with repeats, a consumer that is killed on the way, and nothing lost or handled twice."`
+	Report reportCmd `cmd:"" help:"Draw the JSON of commands: a page of HTML, or single pictures."`
 }
 
 const (
@@ -55,7 +56,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var c cli
 	written := &checkedWriter{w: stdout}
-	out := &output{stdout: written, stderr: stderr, json: slices.Contains(args, "--json") || slices.Contains(args, "--json=true")}
+	out := &output{stdout: written, stderr: stderr, args: args, json: slices.Contains(args, "--json") || slices.Contains(args, "--json=true")}
 	exited := -1
 	parser, err := kong.New(&c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
 		kong.Description("Replays logs, measures claims, drops weeks, consumes topics and kills processes, and says what came of it."),

@@ -360,3 +360,23 @@ func TestReportThatCannotBeWrittenFails(t *testing.T) {
 		t.Fatalf("exit status %d, stderr %q", code, stderr.String())
 	}
 }
+
+func TestReportDrawsWhatCommandsPrint(t *testing.T) {
+	o := dedupbench(t, "claims", "--n", "5000", "--json")
+	dir := t.TempDir()
+	file, page := filepath.Join(dir, "claims.json"), filepath.Join(dir, "page.html")
+	if err := os.WriteFile(file, []byte(o.stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o = dedupbench(t, "report", file, "--out", page, "--svg", filepath.Join(dir, "svg"))
+	b, err := os.ReadFile(page)
+	if o.code != 0 || err != nil || !strings.Contains(string(b), "claims --n 5000 --json") || strings.Count(string(b), "<svg") != 3 {
+		t.Errorf("%+v, %v: %.3000s", o, err, b)
+	}
+	if svg, err := os.ReadFile(filepath.Join(dir, "svg", "latency.svg")); err != nil || !strings.HasPrefix(string(svg), "<svg") {
+		t.Errorf("%v: %.200s", err, svg)
+	}
+	if o := dedupbench(t, "report", page, "--out", page); o.code != exitUsage || !strings.Contains(o.stderr, "--json") {
+		t.Errorf("a page is no report: %+v", o)
+	}
+}

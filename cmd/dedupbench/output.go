@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/hapax-dev/hapax/bench"
+	draw "github.com/hapax-dev/hapax/bench/report"
 )
 
 // output is where a command's report goes.
@@ -16,6 +18,7 @@ type output struct {
 	stdout, stderr io.Writer
 	json           bool
 	command        string
+	args           []string
 	progress       bars
 }
 
@@ -35,12 +38,24 @@ func (o *output) print(r any) {
 		if err != nil {
 			line = fmt.Appendf(nil, `{"error":%q}`, "the report cannot be printed: "+err.Error())
 		}
+		if o.command != "" {
+			line = o.withAbout(line)
+		}
 		say(o.stdout, "%s\n", line)
 		return
 	}
 	w := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
 	printFields(w, "", reflect.ValueOf(r))
 	_ = w.Flush() // nobody to tell
+}
+
+// withAbout adds how the report came about to a JSON object that is not empty.
+func (o *output) withAbout(object []byte) []byte {
+	about, err := json.Marshal(draw.NewAbout(o.command, o.args))
+	if err != nil {
+		return object
+	}
+	return slices.Concat(object[:len(object)-1], []byte(`,"about":`), about, []byte("}"))
 }
 
 // printFields prints a report's fields under the names of its JSON form, one on a line.

@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 
 	"bench":          {"engine", "engine/storage", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions"},
 	"bench/report":   {},
-	"cmd/dedupbench": {"bench"},
+	"cmd/dedupbench": {"bench", "bench/report"},
 
 	"bench/peers":          {"bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/peers/traffic", "bench/report"}, // a module of its own, with all below it
 	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic", "bench/report"},

@@ -1,0 +1,280 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Figure is a picture with what belongs to it.
+type Figure struct {
+	// Name is a word for a file name or an anchor.
+	Name string
+	// Title says what is drawn, Text what to know when reading it.
+	Title, Text string
+	// Sources are the commands whose reports it draws.
+	Sources []About
+
+	picture *picture
+}
+
+// SVG returns the picture as a file of its own.
+func (f *Figure) SVG() string { return f.picture.svg(true) }
+
+// Figures draws the reports. There is a figure only for what they have data of.
+func Figures(runs []Run) (all []Figure) {
+	for _, draw := range []func([]Run) []Figure{peers, overClaims, percentiles, sawTooth, recovery, bytesPerClaim} {
+		all = append(all, draw(runs)...)
+	}
+	return all
+}
+
+func ours(name string) bool { return strings.HasPrefix(name, "hapax") }
+
+var workNames = map[string]string{
+	"shared":    "accounts that all partitions share",
+	"partition": "accounts for each partition alone",
+	"claims":    "no accounts, claims only",
+}
+
+// peers draws the rates of comparisons as bars with their spread.
+func peers(runs []Run) (all []Figure) {
+	for i := range runs {
+		c := runs[i].Comparison
+		if c == nil || len(c.Rows) < 2 {
+			continue
+		}
+		works := []string{}
+		for _, r := range c.Rows {
+			if !slices.Contains(works, r.Work) {
+				works = append(works, r.Work)
+			}
+		}
+		for _, w := range works {
+			var rows []bar
+			for _, r := range c.Rows {
+				if r.Work != w {
+					continue
+				}
+				b := bar{Label: r.Name, Value: r.PerS.Median, Min: r.PerS.Min, Max: r.PerS.Max, Ours: ours(r.Name), Note: fate(&r)}
+				rows = append(rows, b)
+			}
+			slices.SortStableFunc(rows, func(a, b bar) int { return cmp.Compare(b.Value, a.Value) })
+			name, title := "peers-claims", "Claims beside other systems"
+			if w != "" {
+				name = "peers-consumer-" + word(w)
+				title = "Consumers of one topic: " + cmp.Or(workNames[w], w)
+			}
+			all = append(all, Figure{
+				Name: name, Title: title, Sources: []About{runs[i].About},
+				Text: fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
+					"✗ of the process, ✗✗ of the process and its server.", c.Rounds),
+				picture: bars(title, "records a second", rows, false),
+			})
+		}
+	}
+	return all
+}
+
+// fate says what kills did.
+func fate(r *Row) string {
+	wrong := func(s string) bool { return s != "" && s != "right" }
+	switch {
+	case r.Wrong != "":
+		return "wrong"
+	case wrong(r.Killed):
+		return "✗"
+	case wrong(r.KilledServer):
+		return "✗✗"
+	}
+	return ""
+}
+
+// overClaims draws the rate against the claims that are stored, and the samples' memory.
+func overClaims(runs []Run) (all []Figure) {
+	for i := range runs {
+		c := runs[i].Comparison
+		if c == nil || runs[i].About.Kind != "peers claims" {
+			continue
+		}
+		var rates []curve
+		for _, r := range c.Rows {
+			if ours(r.Name) || r.Durability != "nothing" { // those in memory alone are far above
+				if line := sampled(&r, func(s *Sample) float64 { return s.PerS }); len(line.Points) > 1 {
+					rates = append(rates, line)
+				}
+			}
+		}
+		all = appendLines(all, &runs[i], "rate-over-claims", "Rate against stored claims", "stored claims", "claims a second", rates,
+			"The rate of each portion of 262,144 ids, of contenders that write to disk, in the round with the median rate.")
+	}
+	for i := range runs {
+		if c := runs[i].Comparison; c != nil && runs[i].About.Kind == "peers weeks" && len(c.Rows) > 0 {
+			var line curve
+			for _, s := range c.Rows[0].Samples {
+				if s.PerS > 0 {
+					line.Points = append(line.Points, point{float64(s.Claimed), s.PerS})
+				}
+			}
+			line.Ours = true
+			all = appendLines(all, &runs[i], "rate-over-weeks", "Rate while weeks come and go", "claims so far", "claims a second", []curve{line},
+				"Each week is new ids only; the oldest week is dropped when the next one begins.")
+		}
+	}
+	return all
+}
+
+func sampled(r *Row, value func(*Sample) float64) curve {
+	c := curve{Label: r.Name, Ours: ours(r.Name)}
+	for i := range r.Samples {
+		c.Points = append(c.Points, point{float64(r.Samples[i].Stored), value(&r.Samples[i])})
+	}
+	return c
+}
+
+func appendLines(all []Figure, run *Run, name, title, x, y string, curves []curve, text string) []Figure {
+	curves = slices.DeleteFunc(curves, func(c curve) bool { return len(c.Points) == 0 })
+	if len(curves) == 0 {
+		return all
+	}
+	return append(all, Figure{Name: name, Title: title, Text: text, Sources: []About{run.About}, picture: lines(title, x, y, curves)})
+}
+
+// sawTooth draws the size on disk while weeks are dropped.
+func sawTooth(runs []Run) (all []Figure) {
+	for i := range runs {
+		c := runs[i].Comparison
+		if c == nil || runs[i].About.Kind != "peers weeks" || len(c.Rows) == 0 {
+			continue
+		}
+		disk, resident := curve{Label: "on disk", Ours: true}, curve{Label: "resident memory"}
+		for _, s := range c.Rows[0].Samples {
+			disk.Points = append(disk.Points, point{float64(s.Claimed), float64(s.Disk)})
+			resident.Points = append(resident.Points, point{float64(s.Claimed), float64(s.Resident)})
+		}
+		all = appendLines(all, &runs[i], "disk-by-week", "Disk and memory by week", "claims so far", "bytes", []curve{disk, resident},
+			"A fall of the disk's line is a dropped week. The run: "+c.Rows[0].Settings+".")
+	}
+	return all
+}
+
+// percentiles draws the latencies of dedupbench claims.
+func percentiles(runs []Run) []Figure {
+	var rows []bar
+	var sources []About
+	for i := range runs {
+		r := &runs[i]
+		if r.About.Kind != "claims" {
+			continue
+		}
+		what := r.flag("store", "pebble") + ", " + r.flag("goroutines", "1") + " callers, batch " + r.flag("batch", "1000")
+		before := len(rows)
+		for _, p := range []struct{ name, label string }{
+			{"p50_us", "median"}, {"p99_us", "99 %"}, {"p999_us", "99.9 %"},
+		} {
+			if v, ok := r.number(p.name); ok && v > 0 {
+				rows = append(rows, bar{Label: what + ": " + p.label, Value: v, Ours: true})
+			}
+		}
+		if len(rows) > before {
+			sources = append(sources, r.About)
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	const title = "How long a call takes"
+	return []Figure{{Name: "latency", Title: title, Sources: sources, picture: bars(title, "microseconds", rows, true),
+		Text: "Each call returns when its claims are durable."}}
+}
+
+// recovery draws dedupbench reopen: the time until the first verdict, by size.
+func recovery(runs []Run) []Figure {
+	byStore := map[string][]point{}
+	var sources []About
+	for i := range runs {
+		r := &runs[i]
+		acked, ok := r.number("acked")
+		ms, found := r.number("first_verdict_ms")
+		if r.About.Kind == "reopen" && ok && found {
+			store := r.flag("store", "pebble")
+			byStore[store] = append(byStore[store], point{acked, ms})
+			sources = append(sources, r.About)
+		}
+	}
+	if len(byStore) == 0 {
+		return nil
+	}
+	var curves []curve
+	for _, store := range []string{"pebble", "bolt"} {
+		if pts := byStore[store]; len(pts) > 0 {
+			slices.SortFunc(pts, func(a, b point) int { return cmp.Compare(a.X, b.X) })
+			curves = append(curves, curve{Label: store, Points: pts, Ours: true, Dots: true})
+		}
+	}
+	const title = "Back at work after SIGKILL"
+	return []Figure{{Name: "recovery", Title: title, Sources: sources, picture: lines(title, "claims in the store", "ms to the first verdict", curves),
+		Text: "From before the store is opened until the first claim is answered. Files are in the memory of the operating system as far as it goes."}}
+}
+
+// bytesPerClaim draws what a claim takes on disk and in memory.
+func bytesPerClaim(runs []Run) (all []Figure) {
+	var disk, memory []bar
+	var sources []About
+	for i := range runs {
+		r := &runs[i]
+		claimed, ok := r.number("claimed")
+		each, found := r.number("bytes_per_claim")
+		if r.About.Kind != "claims" || !ok || !found || claimed == 0 {
+			continue
+		}
+		sources = append(sources, r.About)
+		label := "hapax, " + r.flag("store", "pebble") + ", " + short3(claimed)
+		disk = append(disk, bar{Label: label + ": all files", Value: each, Ours: true})
+		if v, ok := r.number("claim_bytes_per_claim"); ok {
+			disk = append(disk, bar{Label: label + ": claims alone", Value: v, Ours: true})
+		}
+		if v, ok := r.number("heap_bytes"); ok {
+			memory = append(memory, bar{Label: label + ": heap", Value: v / claimed, Ours: true})
+		}
+	}
+	for i := range runs {
+		if c := runs[i].Comparison; c != nil && runs[i].About.Kind == "peers claims" {
+			sources = append(sources, runs[i].About)
+			for _, r := range c.Rows {
+				if n := len(r.Samples); n > 0 && r.Samples[n-1].Stored > 0 {
+					last := r.Samples[n-1]
+					b := bar{Label: r.Name + ", " + short3(float64(last.Stored)), Ours: ours(r.Name)}
+					if b.Value = float64(last.Disk) / float64(last.Stored); last.Disk > 0 {
+						disk = append(disk, b)
+					}
+					if b.Value = float64(last.Resident) / float64(last.Stored); last.Resident > 0 {
+						memory = append(memory, b)
+					}
+				}
+			}
+		}
+	}
+	add := func(name, title, text string, rows []bar) {
+		if len(rows) > 0 {
+			all = append(all, Figure{Name: name, Title: title, Text: text, Sources: sources, picture: bars(title, "bytes a claim", rows, false)})
+		}
+	}
+	add("disk-per-claim", "Disk a claim", "Peers: all files at the end of a run, with logs that are not trimmed yet.", disk)
+	add("memory-per-claim", "Memory a claim", "Peers: resident memory of the process that keeps the claims, with what it takes when it is empty. Postgres has many processes and is left out.", memory)
+	return all
+}
+
+// word keeps letters and digits, for file names.
+func word(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(s))
+}
+
+// splitCommand splits at spaces; arguments with spaces are quoted, and no flag of interest is.
+func splitCommand(command string) []string { return strings.Fields(command) }
