@@ -12,7 +12,7 @@ import (
 )
 
 type reportCmd struct {
-	Files []string `arg:"" help:"Files with the output of commands that were run with --json, or of bench/peers." type:"existingfile"`
+	Files []string `arg:"" help:"Files with the output of commands that were run with --json, or of bench/peers." type:"path"`
 	Out   string   `help:"File to write the page to." short:"o" default:"report.html" type:"path" placeholder:"FILE"`
 	SVG   string   `help:"Write each picture to this directory as well, as a file of its own." name:"svg" type:"path" placeholder:"DIR"`
 }
@@ -27,7 +27,7 @@ func (c *reportCmd) Run(out *output) error {
 	for _, path := range c.Files {
 		f, err := os.Open(path)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", bench.ErrUsage, err)
 		}
 		more, err := draw.Read(f)
 		if err = errors.Join(err, f.Close()); err != nil {
