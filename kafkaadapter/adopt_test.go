@@ -64,8 +64,8 @@ func TestAdoptionEndsWithTheAssignment(t *testing.T) {
 		t.Fatal(err)
 	}
 	tp := topicPartition{r.topic, 0}
-	p := newPartition(c.assign, tp, nil, 0)
-	c.parts.put(p)
+	p := c.assign.newWorker(tp, nil, 0)
+	c.parts.put(p.partition)
 	p.stat = status{state: stopped, stop: &StopError{r.topic, 0, "position", &PositionError{Kind: ErrForeignStore}}}
 	p.end() // before the goroutine takes the request
 	if err := c.AdoptOffset(context.Background(), r.topic, 0, TrustKafka, "late"); !errors.Is(err, ErrFenced) {

@@ -67,7 +67,7 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	}
 	stored := a.stored(ctx, all)
 	for _, tp := range all {
-		p := newPartition(a, tp, a.committed[tp], stored[tp])
+		p := a.newWorker(tp, a.committed[tp], stored[tp])
 		a.client.PauseFetchPartitions(p.only())
 		// Without an epoch: the client would continue by itself where the log diverged. See
 		// view.epochEnd.
@@ -110,10 +110,15 @@ func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPa
 	return nil
 }
 
+// newWorker makes an assignment that has not begun.
+func (a *assigner) newWorker(tp topicPartition, committed *commit, at int64) *worker {
+	return newWorker(newPartition(a.shared, a.parts, tp, committed, at), a.requests, committed)
+}
+
 // begin starts the goroutine of an assignment. One of the same partition that was not taken away is
 // fenced: the session was left before its end.
-func (a *assigner) begin(p *partition) {
-	before := a.parts.put(p)
+func (a *assigner) begin(p *worker) {
+	before := a.parts.put(p.partition)
 	p.before.Store(before)
 	if before != nil {
 		before.cancel(ErrFenced)

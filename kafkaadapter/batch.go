@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,13 +18,12 @@ import (
 // the transaction, anew in each run of the closure, and reported after the commit. batch.add adds
 // what one of a single record holds to another.
 type batch struct {
-	p     *partition
+	p     *reading
 	tx    *engine.Tx
 	began time.Time
 
-	done   int // records of the prefix that commits
-	next   int64
-	epoch  int32
+	result
+
 	tries  attempts
 	low    int64 // lowest event time of the prefix, Unix milliseconds
 	width  uint32
@@ -38,27 +36,10 @@ type batch struct {
 	transient error // why it cannot be handled at present, from Transient; no attempt is counted
 	late      bool  // own-commit: claimed records wait for their handler
 
-	letters     []*kgo.Record // dead letters of records of the prefix
-	letterAt    []int64       // the offsets of these records
-	letterBytes int
-	pending     *deadletter.Pending // the same, once they are in the transaction; nil if there are none
-
 	handling time.Duration
 	claim    engine.Record // of the record that is judged, if it is claimed
-	claimed  []claimed     // AtMostOnce only
 	group    []*Record     // HandleBatch only: to be handled together
-	tally    tally
 	notes    []note
-}
-
-// A note is something to log about a record once the batch has committed.
-type note struct {
-	rec     *kgo.Record
-	event   engine.Event
-	verdict engine.Verdict
-	record  engine.Record
-	err     error
-	policy  string
 }
 
 // errCut ends a batch early: the prefix commits.
@@ -91,7 +72,7 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 			break
 		}
 		if i%lookAhead == 0 {
-			if err := b.look(recs[i:min(i+lookAhead, len(recs))]); err != nil {
+			if err := b.p.look(b.tx, recs[i:min(i+lookAhead, len(recs))], b.next); err != nil {
 				return err
 			}
 		}
@@ -124,56 +105,6 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 // before it commit, and it is met again as the first of the next batch.
 func stops(err error) bool {
 	return errors.Is(err, identify.ErrNoTopicID) || errors.Is(err, deadletter.ErrTooLarge)
-}
-
-// seal writes what the batch has to say of the partition itself.
-func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
-	p := b.p
-	if b.failed != nil {
-		b.next = recs[b.done].Offset
-	}
-	if err := b.setOffset(); err != nil {
-		return err
-	}
-	if err := b.keepTries(recs, peek); err != nil {
-		return err
-	}
-	if err := b.keepLetters(); err != nil {
-		return err
-	}
-	if b.width = p.wider(b.done); b.width > 0 {
-		if err := p.fence.widen(b.tx, b.width); err != nil {
-			return err
-		}
-	}
-	return p.hold(b.tx, b)
-}
-
-// wider says how wide the next batches may be, 0 for as wide as before. It is stored before they
-// are made, so that after a crash it is known how many records may have been under way.
-func (p *partition) wider(done int) uint32 {
-	if done < int(p.fence.width) || p.size.n < int(p.fence.width) || int(p.fence.width) >= p.c.opt.Batching.MaxBatch {
-		return 0
-	}
-	return uint32(min(2*int(p.fence.width), p.c.opt.Batching.MaxBatch))
-}
-
-// keepTries stores the attempts at the record that is next, or forgets those at one that is done.
-func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
-	p := b.p
-	switch {
-	case !p.route.transactional():
-		return nil
-	case b.failed != nil: // counted by attempted
-	case peek != nil && p.fence.careful > b.done && b.done == len(recs) && len(b.letters) == 0 && !isControl(peek):
-		b.tries, b.marked = attempts{offset: peek.Offset, n: 1}, true
-	case b.done > 0:
-		b.tries, b.marked = attempts{}, false
-	}
-	if b.tries == p.fence.tries {
-		return nil
-	}
-	return p.fence.putTries(b.tx, b.tries)
 }
 
 // one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
@@ -380,30 +311,3 @@ func (b *batch) attempted(r *Record, err error) error {
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})
 	return errCut
 }
-
-func (p *partition) lastError(n uint32) error {
-	if p.last != nil {
-		return p.last
-	}
-	return fmt.Errorf("%d attempts in an earlier run; the process may have died in the handler", n)
-}
-
-// call runs a handler of a record, or of it and those after it; its panic is an error.
-func (p *partition) call(ctx context.Context, rec *kgo.Record, slot int, fn func(ctx context.Context) error) (err error) {
-	p.handling.Store(rec)
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{v, debug.Stack()}
-		}
-	}()
-	if limit := p.route.HandlerTimeout; limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrHandlerTimeout)
-		defer cancel()
-		p.handlerEnds[slot].Store(time.Now().Add(limit).UnixNano())
-		defer p.handlerEnds[slot].Store(0)
-	}
-	return fn(ctx)
-}
-
-func isControl(rec *kgo.Record) bool { return rec.Attrs.IsControl() }

@@ -170,3 +170,10 @@ func (b *brokers) rawFetch(ctx context.Context, topic string, topicID [16]byte, 
 	}
 	return nil, kerr.UnknownTopicOrPartition
 }
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }

@@ -486,12 +486,12 @@ func TestPowerCutsWhileHandlersRunSideBySide(t *testing.T) {
 }
 
 func TestOverdueIsTheLongestOfHandlersSideBySide(t *testing.T) {
-	p := &partition{handlerEnds: make([]atomic.Int64, 3)}
+	p := &handlers{ends: make([]atomic.Int64, 3)}
 	if p.overdue() >= 0 {
 		t.Error("overdue without a handler")
 	}
-	p.handlerEnds[0].Store(time.Now().Add(time.Hour).UnixNano())
-	p.handlerEnds[2].Store(time.Now().Add(-time.Hour).UnixNano())
+	p.ends[0].Store(time.Now().Add(time.Hour).UnixNano())
+	p.ends[2].Store(time.Now().Add(-time.Hour).UnixNano())
 	if late := p.overdue(); late < time.Hour {
 		t.Errorf("overdue for %v, a handler is for an hour", late)
 	}

@@ -244,12 +244,28 @@
 //
 // # Where to start reading
 //
-// mode.go, route.go and options.go are what an application sees. states.go has the life of a
-// partition: lookup.go, takeover.go, offsets.go, letters.go, worker.go and lag.go have its steps.
-// poll.go fetches, and open.go seeks; assign.go has the callbacks of the group. store.go has the
-// link to the store, and unprotected.go the steps without one. lettertopics.go checks the
-// dead-letter topics. lookahead.go identifies the records of a batch and asks the store about them
-// at once; batch.go judges them inside a transaction one after the other, parts.go in parallel, and
-// handlebatch.go hands them to HandleBatch; pool.go keeps the order of keys. position.go compares
-// offsets, and recovery.go has the policies.
+// mode.go, route.go and options.go are what an application sets, and control.go and health.go what
+// it calls while Run runs. consumer.go puts the parts of a consumer together. A record passes these
+// files from top to bottom:
+//
+//	poll.go        fetches it and puts it into the queue of its partition (queue.go)
+//	worker.go      the partition's goroutine takes it from there and makes a batch
+//	gap.go         makes sure that no record before it is missing
+//	lookahead.go   identifies it and asks the store about it, some records at a time
+//	batch.go       judges it in a transaction; parts.go does that in parallel, pool.go keeps the order of keys
+//	handlers.go    calls its handler; handlebatch.go hands several records to HandleBatch
+//	letters.go     makes a dead letter of it if it cannot be handled
+//	seal.go        puts the next offset, attempts, dead letters and the hold into the transaction
+//	atmostonce.go  with AtMostOnce: runs its handler after the commit; backlog.go takes back what has not begun
+//	publish.go     publishes its dead letter
+//	commit.go      commits the offset to Kafka
+//
+// states.go has the states of a partition, each with the function that does its work. partition.go
+// is an assignment as the poll loop and the group's callbacks see it, reading.go what only its
+// goroutine uses. lookup.go, takeover.go and adopt.go decide where to read (position.go compares
+// offsets, recovery.go has the policies); open.go has the client seek there. fence.go keeps other
+// owners out, offsets.go and hold.go have the offsets and the hold. stops.go and waiting.go are for
+// a partition that is not read, unprotected.go for one without a store. assign.go has the callbacks
+// of the group, pin.go assigns without one, store.go opens the store, and lettertopics.go checks
+// the dead-letter topics.
 package kafkaadapter

@@ -3,8 +3,11 @@ package kafkaadapter
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"log/slog"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -117,17 +120,14 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 // leave ends the ownership in order, from the goroutine. An attempt that was stored and did not
 // begin is taken back; one that was cut off stays, since nothing of this owner commits any more by
 // then.
-func (f *fence) leave(p *partition) {
-	if !f.taken || p.ctx.Err() != nil || p.open.Load() {
-		return
-	}
+func (f *fence) leave(ctx context.Context, log *slog.Logger) {
 	if f.marked {
-		if err := f.unmark(p.ctx); err != nil && !isEnd(err) {
-			p.log.Warn("an attempt that did not begin stays counted", "offset", f.tries.offset, "error", err)
+		if err := f.unmark(ctx); err != nil && !isEnd(err) {
+			log.Warn("an attempt that did not begin stays counted", "offset", f.tries.offset, "error", err)
 		}
 	}
 	if err := f.release(); err != nil {
-		p.log.Error("giving up a partition in the store failed", "error", err)
+		log.Error("giving up a partition in the store failed", "error", err)
 	}
 }
 
@@ -173,4 +173,13 @@ func readAttempts(tx *engine.Tx, pos engine.Position) (a attempts, err error) {
 		return a, err
 	}
 	return parseAttempts(b)
+}
+
+func isEnd(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, ErrFenced) }
+
+// isPositionError reports whether a fetch failed because of where it reads: the partition is looked
+// up again.
+func isPositionError(err error) bool {
+	return errors.As(err, new(*kgo.ErrDataLoss)) || errors.Is(err, kerr.OffsetOutOfRange) ||
+		errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, ErrRecreated)
 }

@@ -37,11 +37,11 @@ func (s *survey) has(from, to int64) bool {
 }
 
 // explainGaps makes sure that no record is missing before or among those that were fetched.
-func (p *partition) explainGaps(recs []*kgo.Record) error {
-	want := p.next
+func (w *worker) explainGaps(recs []*kgo.Record) error {
+	want := w.next
 	for _, r := range recs {
-		if r.Offset > want && !p.survey.explains(want, r.Offset) {
-			if err := p.explain(want, r.Offset); err != nil {
+		if r.Offset > want && !w.survey.explains(want, r.Offset) {
+			if err := w.explain(want, r.Offset); err != nil {
 				return err
 			}
 		}
@@ -51,12 +51,12 @@ func (p *partition) explainGaps(recs []*kgo.Record) error {
 }
 
 // explain surveys the log from one offset to another. It fails if there is a record between them.
-func (p *partition) explain(from, to int64) error {
-	for at := from; at < to; at = p.survey.to {
-		if err := p.surveyFrom(at); err != nil {
+func (w *worker) explain(from, to int64) error {
+	for at := from; at < to; at = w.survey.to {
+		if err := w.surveyFrom(at); err != nil {
 			return fmt.Errorf("offsets %d to %d are missing and cannot be looked at: %w", from, to-1, err)
 		}
-		if p.survey.has(at, to) {
+		if w.survey.has(at, to) {
 			return fmt.Errorf("%w: %d to %d", ErrGap, from, to-1)
 		}
 	}
@@ -64,15 +64,15 @@ func (p *partition) explain(from, to int64) error {
 }
 
 // surveyFrom fetches the log from an offset, apart from the client's own fetches.
-func (p *partition) surveyFrom(offset int64) error {
-	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
+func (w *worker) surveyFrom(offset int64) error {
+	ctx, cancel := context.WithTimeout(w.ending, lookUpTime)
 	defer cancel()
-	raw, err := p.c.rawFetch(ctx, p.pos.Topic, p.topicID, p.pos.Partition, offset)
+	raw, err := w.c.rawFetch(ctx, w.pos.Topic, w.topicID, w.pos.Partition, offset)
 	if err != nil {
 		return err
 	}
 	o := kgo.ProcessFetchPartitionOpts{
-		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: p.pos.Topic, Partition: p.pos.Partition,
+		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: w.pos.Topic, Partition: w.pos.Partition,
 	}
 	f, next := kgo.ProcessFetchPartition(o, raw, kgo.DefaultDecompressor(), nil)
 	switch {
@@ -81,23 +81,11 @@ func (p *partition) surveyFrom(offset int64) error {
 	case next <= offset:
 		return fmt.Errorf("the broker returned nothing from offset %d", offset)
 	}
-	p.survey = survey{from: offset, to: next}
+	w.survey = survey{from: offset, to: next}
 	for _, r := range f.Records {
 		if !isControl(r) {
-			p.survey.records = append(p.survey.records, r.Offset)
+			w.survey.records = append(w.survey.records, r.Offset)
 		}
 	}
 	return nil
-}
-
-// missing stops a partition whose offsets have a gap that nothing explains. The next try reads it
-// again from the store's offset: what was damaged on the way comes whole then.
-func (p *partition) missing(err error) state {
-	if p.isEnding() {
-		return ended
-	}
-	p.c.client.PauseFetchPartitions(p.only())
-	p.queue.close()
-	p.cause = err
-	return p.stopForNow("gap", err, lookingUp)
 }

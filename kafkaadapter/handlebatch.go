@@ -24,13 +24,6 @@ type failedAtError struct {
 func (e *failedAtError) Error() string { return e.err.Error() }
 func (e *failedAtError) Unwrap() error { return e.err }
 
-// A blame is why a record cannot commit, found out in a transaction that was undone. In the next
-// one the record counts as failed, and its handler is not called.
-type blame struct {
-	offset int64
-	err    error
-}
-
 // A batchFailure says that HandleBatch has failed. It undoes the transaction, and has no Unwrap:
 // what it is due to says nothing about the transaction.
 type batchFailure struct {
@@ -69,18 +62,4 @@ func (b *batch) handleGroup() error {
 		failure.offset = group[0].Offset
 	}
 	return failure
-}
-
-// batchFailed notes what a batch of n records shows about the record that failed. As long as that
-// is not known, batches are halved: the record is among the next p.suspects.
-func (p *partition) batchFailed(n int, failure *batchFailure) {
-	if failure.offset >= 0 {
-		p.blame, p.suspects = &blame{failure.offset, failure.err}, 0
-		return
-	}
-	if p.suspects == 0 {
-		p.log.Warn("a batch failed; it is halved until the record is found", "offset", p.taken[0].Offset, "records", n, "error", failure.err,
-			"hint", "return kafkaadapter.FailedAt from HandleBatch to name the record")
-	}
-	p.suspects = n
 }

@@ -116,7 +116,7 @@ func TestNotReadyBeforeAPartitionIsLookedUp(t *testing.T) {
 	}
 	tp := topicPartition{r.topic, 0}
 	c.health.joined.Store(true)
-	c.parts.put(newPartition(c.assign, tp, nil, 0))
+	c.parts.put(c.assign.newWorker(tp, nil, 0).partition)
 	if err := c.Ready(); !errors.Is(err, ErrNotReady) {
 		t.Errorf("ready while a partition is looked up: %v", err)
 	}

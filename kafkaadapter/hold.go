@@ -4,12 +4,22 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"math"
+	"sync"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
+
+// A hold keeps the weeks that a partition still needs. It stays when the consumer ends, so that no
+// week goes that its unread records need.
+type hold struct {
+	name     string
+	lateness time.Duration // Route.AllowedLateness
+
+	mu sync.Mutex
+	at time.Time // as the store has it
+}
 
 // HoldNames returns the names of the holds that the partitions of a consumer group have left in the
 // store, for engine.PlanScopeDrop or ReleaseHold when the group is gone. No consumer of the group
@@ -31,78 +41,54 @@ func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []s
 	return names, nil
 }
 
-// holdName is the name of the hold that keeps the weeks a partition still needs:
-// kafka/<group>/<topic>/<partition>, with a hash in the group's place if that is too long.
-func holdName(p engine.Position) string {
-	name := fmt.Sprintf("kafka/%s/%s/%d", p.Group, p.Topic, p.Partition)
+// holdName is the name of a partition's hold: kafka/<group>/<topic>/<partition>, with a hash in the
+// group's place if that is too long.
+func holdName(pos engine.Position) string {
+	name := fmt.Sprintf("kafka/%s/%s/%d", pos.Group, pos.Topic, pos.Partition)
 	if len(name) > engine.MaxHoldNameBytes {
 		sum := sha256.Sum256([]byte(name))
-		name = fmt.Sprintf("kafka/%x/%.100s/%d", sum[:16], p.Topic, p.Partition)
+		name = fmt.Sprintf("kafka/%x/%.100s/%d", sum[:16], pos.Topic, pos.Partition)
 	}
 	return name
 }
 
-func (p *partition) holdName() string { return holdName(p.pos) }
-
-// holdAtStart keeps every week until the first batch has shown how late the partition's events are,
+// begin keeps every week until the first batch has shown how late the partition's events are,
 // unless an earlier assignment has left its hold and this one continues from there.
-func (p *partition) holdAtStart(tx *engine.Tx, goesOn bool) error {
-	for _, h := range p.engine().Holds() {
-		if goesOn && h.Name == p.holdName() {
-			p.setHold(h.At)
+func (h *hold) begin(tx *engine.Tx, eng *engine.Engine, goesOn bool) error {
+	for _, old := range eng.Holds() {
+		if goesOn && old.Name == h.name {
+			h.set(old.At)
 			return nil
 		}
 	}
-	at := holdable(p.engine().OldestWeek().Start())
-	p.setHold(at)
-	return tx.SetHold(p.holdName(), at)
+	at := holdable(eng.OldestWeek().Start())
+	h.set(at)
+	return tx.SetHold(h.name, at)
 }
 
-// hold moves the hold with a batch: to the partition's low mark, the lowest event time of the
-// batch, less the allowed lateness; if the partition is caught up, to now less the allowed
-// lateness, which keeps nothing that would expire. The hold stays when the consumer ends, so that
-// no week goes that its unread records need.
-func (p *partition) hold(tx *engine.Tx, o *batch) (err error) {
-	mark := time.UnixMilli(o.low)
-	switch {
-	case p.ends.caughtUp(o.next):
-		mark = time.Now()
-	case o.low == math.MaxInt64: // nothing in the batch had a time that counts
-		return nil
-	}
-	o.holdAt, err = p.moveHold(tx, mark)
-	return err
-}
-
-// moveHold writes the hold if that moves it into another week, and returns where to; the zero time
-// if it stays.
-func (p *partition) moveHold(tx *engine.Tx, mark time.Time) (time.Time, error) {
-	at := holdable(mark.Add(-p.route.AllowedLateness))
-	if sameWeek(at, p.heldAt()) {
+// move writes the hold for events from mark on if that moves it into another week, and returns
+// where to; the zero time if it stays. Call set when the transaction has committed.
+func (h *hold) move(tx *engine.Tx, mark time.Time) (time.Time, error) {
+	at := holdable(mark.Add(-h.lateness))
+	if sameWeek(at, h.get()) {
 		return time.Time{}, nil
 	}
-	return at, tx.SetHold(p.holdName(), at)
+	return at, tx.SetHold(h.name, at)
 }
 
-// moveIdleHold moves the hold of a partition that is caught up and has nothing to do.
-func (p *partition) moveIdleHold() error {
-	if sameWeek(time.Now().Add(-p.route.AllowedLateness), p.heldAt()) {
-		return nil
-	}
-	if !p.ends.caughtUp(p.next) {
-		return nil
-	}
-	var at time.Time
-	err := p.engine().Update(p.ctx, func(tx *engine.Tx) (err error) {
-		if err = p.fence.check(tx); err == nil {
-			at, err = p.moveHold(tx, time.Now())
-		}
-		return err
-	}, engine.Retries(10))
-	if err == nil && !at.IsZero() {
-		p.setHold(at)
-	}
-	return err
+// isCurrent reports whether the hold is where it is to be for a partition that is caught up.
+func (h *hold) isCurrent() bool { return sameWeek(time.Now().Add(-h.lateness), h.get()) }
+
+func (h *hold) get() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at
+}
+
+func (h *hold) set(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at = at
 }
 
 // firstHoldable is the start of the second week there is: a hold cannot be at the zero time, which
@@ -121,16 +107,4 @@ func sameWeek(a, b time.Time) bool {
 	wa, errA := weekbucket.Of(a)
 	wb, errB := weekbucket.Of(b)
 	return errA == nil && errB == nil && wa == wb
-}
-
-func (p *partition) heldAt() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.holdAt
-}
-
-func (p *partition) setHold(at time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.holdAt = at
 }

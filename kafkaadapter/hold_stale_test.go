@@ -10,13 +10,13 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// detached is a partition at offset 1 that this consumer owns and that has no worker.
-func (r *rig) detached(t *testing.T) *partition {
+// detached is a partition at offset 1 that this consumer owns and whose goroutine was not started.
+func (r *rig) detached(t *testing.T) *worker {
 	t.Helper()
 	return r.detachedWith(t, r.work(2, nil))
 }
 
-func (r *rig) detachedWith(t *testing.T, mode Mode) *partition {
+func (r *rig) detachedWith(t *testing.T, mode Mode) *worker {
 	t.Helper()
 	c, err := New(r.eng, r.options(mode))
 	if err != nil {
@@ -25,7 +25,7 @@ func (r *rig) detachedWith(t *testing.T, mode Mode) *partition {
 	c.client = r.Client(t)
 	c.admin = kadm.NewClient(c.client)
 	v := &view{topic: r.topic, end: 1}
-	p := newPartition(c.assign, topicPartition{r.topic, 0}, nil, 0)
+	p := c.assign.newWorker(topicPartition{r.topic, 0}, nil, 0)
 	p.ends.tell(1, 1)
 	t.Cleanup(func() { p.cancel(nil) })
 	err = r.eng.Update(context.Background(), func(tx *engine.Tx) error {
@@ -47,22 +47,22 @@ func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
 	r.send(t, 0, "a", "unread")
 	p := r.detached(t)
 	weeksAgo := time.Now().AddDate(0, 0, -28)
-	p.setHold(weeksAgo)
+	p.hold.set(weeksAgo)
 	p.aged()
 	for _, step := range []string{"the log's end is old", "a record is unread"} {
 		if err := p.moveIdleHold(); err != nil {
 			t.Fatal(err)
 		}
-		if at := p.heldAt(); !at.Equal(weeksAgo) {
+		if at := p.hold.get(); !at.Equal(weeksAgo) {
 			t.Errorf("%s: the hold moved to %v, past what is unread", step, at)
 		}
-		p.c.measure(t.Context(), []*partition{p})
+		p.c.measure(t.Context(), []*partition{p.partition})
 	}
 	p.next = 2
 	if err := p.moveIdleHold(); err != nil {
 		t.Fatal(err)
 	}
-	if at := p.heldAt(); at.Equal(weeksAgo) {
+	if at := p.hold.get(); at.Equal(weeksAgo) {
 		t.Error("the hold stays although all is read")
 	}
 }
@@ -73,8 +73,8 @@ func TestBatchFetchedLongAgoIsNotCaughtUp(t *testing.T) {
 	p.aged()
 	weeksAgo := time.Now().AddDate(0, 0, -28)
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		o := &batch{p: p, tx: tx, next: 1, low: weeksAgo.UnixMilli()}
-		err := p.hold(tx, o)
+		o := &batch{p: p.reading, tx: tx, result: result{next: 1}, low: weeksAgo.UnixMilli()}
+		err := o.moveHold()
 		if at := o.holdAt; !at.IsZero() && at.After(weeksAgo) {
 			t.Errorf("the hold moved to %v, past the batch's events", at)
 		}

@@ -82,7 +82,7 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 		b.Fatal(err)
 	}
 	v := &view{topic: "t", end: math.MaxInt64}
-	p := newPartition(c.assign, topicPartition{"t", 0}, nil, 0)
+	p := c.assign.newWorker(topicPartition{"t", 0}, nil, 0)
 	b.Cleanup(func() { p.cancel(nil) })
 	if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return p.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
 		b.Fatal(err)
@@ -96,7 +96,7 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 	}
 	return func() {
 		err := eng.Update(b.Context(), func(tx *engine.Tx) error {
-			o := &batch{p: p, tx: tx, epoch: -1, began: time.Now(), low: math.MaxInt64}
+			o := &batch{p: p.reading, tx: tx, result: result{epoch: -1}, began: time.Now(), low: math.MaxInt64}
 			if err := o.judge(recs, nil); err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -59,37 +58,4 @@ func listed(offsets kadm.ListedOffsets, p *partition) int64 {
 		return o.Offset
 	}
 	return -1
-}
-
-// unanswered reports whether the partition waits for the broker: there are records that it does not
-// send, or it has not answered for long whether there are.
-func (p *partition) unanswered() bool {
-	told := time.Since(time.Unix(0, p.ends.stableAt.Load()))
-	return p.ends.stable.Load() > p.next || told > max(p.c.opt.Timeouts.Silence, 2*p.c.opt.Telemetry.LagInterval)
-}
-
-// isSilent reports whether an idle partition has waited for the broker for longer than
-// Timeouts.Silence.
-func (p *partition) isSilent() bool {
-	switch {
-	case !p.unanswered():
-		p.waitsSince = time.Time{}
-	case p.waitsSince.IsZero():
-		p.waitsSince = time.Now()
-	}
-	return !p.waitsSince.IsZero() && time.Since(p.waitsSince) > p.c.opt.Timeouts.Silence
-}
-
-// listen reports a silent partition, and waits for the broker. The client continues fetching.
-func (p *partition) listen() state {
-	p.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, p.next, p.ends.stable.Load()), time.Time{})
-	for p.queue.isIdle() && p.unanswered() {
-		select {
-		case <-p.ending.Done():
-			return ended
-		case <-p.queue.wake:
-		}
-	}
-	p.waitsSince = time.Time{}
-	return p.reading()
 }

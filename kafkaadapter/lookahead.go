@@ -15,57 +15,47 @@ import (
 // is judged.
 const lookAhead = 32
 
-// A sighting is a record that was identified and is still to be judged.
-type sighting struct {
-	*Record    // nil for what look leaves out
-	generation uint64
-	replayed   bool
-	badTimes   int
-	err        error
-}
-
 // look identifies the records that are judged next, and has the transaction look ahead to them.
 // Left out are control records, and those that are done.
-func (b *batch) look(recs []*kgo.Record) error {
-	p := b.p
-	p.events = p.events[:0]
+func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
+	r.events = r.events[:0]
 	for i, rec := range recs {
-		s := &p.ahead[i]
-		p.spareRecord(s.Record)
-		if *s = (sighting{}); isControl(rec) || rec.Offset < b.next {
+		s := &r.ahead[i]
+		r.spareRecord(s.Record)
+		if *s = (sighting{}); isControl(rec) || rec.Offset < next {
 			continue
 		}
-		if !p.early.take(rec, s) {
-			*s = p.sight(rec)
+		if !r.early.take(rec, s) {
+			*s = r.sight(rec)
 		}
 		if s.err == nil && !s.replayed {
-			p.events = append(p.events, s.Event)
+			r.events = append(r.events, s.Event)
 		}
 	}
-	if len(p.events) < 2 {
+	if len(r.events) < 2 {
 		return nil
 	}
-	return b.tx.Prefetch(p.events)
+	return tx.Prefetch(r.events)
 }
 
 // lookEarly identifies the records of the next batch before its transaction begins, if that is
 // likely to wait for its turn in the lane: what is done before the turn delays no other.
-func (p *partition) lookEarly(recs []*kgo.Record) {
-	p.early.reset(&p.lookout)
-	if !p.lane.TakesTurns() || len(recs) == 1 || p.inParts(len(recs)) {
+func (r *reading) lookEarly(recs []*kgo.Record) {
+	r.early.reset(&r.lookout)
+	if !r.lane.TakesTurns() || len(recs) == 1 || r.inParts(len(recs)) {
 		return
 	}
-	p.touched += touch(recs)
+	r.touched += touch(recs)
 	began := time.Now()
 	for i, rec := range recs {
-		if i%lookAhead == 0 && (p.isEnding() || time.Since(began) > p.c.opt.Batching.BatchTime) {
+		if i%lookAhead == 0 && (r.isEnding() || time.Since(began) > r.c.opt.Batching.BatchTime) {
 			return
 		}
-		if isControl(rec) || rec.Offset < p.next {
+		if isControl(rec) || rec.Offset < r.next {
 			continue
 		}
-		s := p.sight(rec)
-		p.early.all = append(p.early.all, s)
+		s := r.sight(rec)
+		r.early.all = append(r.early.all, s)
 		if isTransient(s.err) { // the batch ends there
 			return
 		}
@@ -130,34 +120,34 @@ func (p *lookout) spareRecord(r *Record) {
 }
 
 // sight identifies a record.
-func (p *partition) sight(rec *kgo.Record) sighting {
-	s := sighting{Record: p.newRecord(rec)}
-	s.err = p.identify(&s)
+func (r *reading) sight(rec *kgo.Record) sighting {
+	s := sighting{Record: r.newRecord(rec)}
+	s.err = r.identify(&s)
 	return s
 }
 
 // identify finds the event of a record: for the replay of a dead letter, the one it was; otherwise
 // by the chain.
-func (p *partition) identify(s *sighting) error {
-	r, route := s.Record, p.route
-	r.Event.Scope, r.Event.Window = route.Scope, route.Window
-	r.Event.Origin = engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
-	id, err := route.Identify.Of(r.Record, p.topicID)
+func (r *reading) identify(s *sighting) error {
+	rec, route := s.Record, r.route
+	rec.Event.Scope, rec.Event.Window = route.Scope, route.Window
+	rec.Event.Origin = engine.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
+	id, err := route.Identify.Of(rec.Record, r.topicID)
 	if err != nil && !errors.Is(err, identify.ErrNoID) {
 		return err
 	}
-	if rep, ok := p.issuer.Replay(r.Record, id); ok {
-		r.replay, id, err = rep, rep.Event, nil
+	if rep, ok := r.issuer.Replay(rec.Record, id); ok {
+		rec.replay, id, err = rep, rep.Event, nil
 		s.generation, s.replayed = rep.Generation, true
 	}
 	if err != nil {
 		return err
 	}
 	s.badTimes = id.BadTimes
-	r.idRule, r.timeRule = id.IDRule, id.TimeRule
-	r.Event.ID, r.Event.Time, r.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
+	rec.idRule, rec.timeRule = id.IDRule, id.TimeRule
+	rec.Event.ID, rec.Event.Time, rec.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
 	if s.replayed {
-		return deadletter.Incomplete(r.Record)
+		return deadletter.Incomplete(rec.Record)
 	}
 	return nil
 }

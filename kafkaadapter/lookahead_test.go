@@ -20,7 +20,7 @@ import (
 
 // A lone partition has an engine and no broker. Its steps are "identify N" and "handle N".
 type lonePartition struct {
-	*partition
+	*worker
 	eng      *engine.Engine
 	steps    []string
 	identify func(offset int64) error               // nil for no error
@@ -52,7 +52,7 @@ func newLonePartition(t *testing.T) *lonePartition {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.partition = newPartition(c.assign, topicPartition{"t", 0}, nil, 0)
+	l.worker = c.assign.newWorker(topicPartition{"t", 0}, nil, 0)
 	t.Cleanup(func() { l.cancel(nil) })
 	v := &view{topic: "t", end: math.MaxInt64}
 	err = l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.occupy(tx, v, beginning{epoch: -1}) })
@@ -93,7 +93,7 @@ func recordsOf(ids ...string) []*kgo.Record {
 
 func (l *lonePartition) commit(t *testing.T, recs []*kgo.Record) *batch {
 	t.Helper()
-	l.taken, l.pause = recs, l.newPause()
+	l.taken, l.pause = recs, newPause(l.c.opt.Backoff)
 	b, err := l.commitBatch(len(recs))
 	if err != nil {
 		t.Fatal(err)

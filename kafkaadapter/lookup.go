@@ -9,54 +9,61 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
+
+// A finder finds out where to read a partition, and makes its assignment the owner.
+type finder struct {
+	*reading
+	view *view // as looked up last
+}
 
 // lookUp asks the brokers for what takeOver needs. The partition is paused meanwhile, and its queue
 // is closed.
-func (p *partition) lookUp() state {
-	p.queue.close()
-	p.taken = nil
-	if !p.mayClaim() {
+func (f *finder) lookUp() state {
+	f.queue.close()
+	f.taken = nil
+	if !f.mayClaim() {
 		return failingOpen
 	}
-	l, _ := p.c.links.get()
-	p.attach(l)
-	p.open.Store(false)
-	if before := p.before.Load(); before != nil {
+	l, _ := f.c.links.get()
+	f.attach(l)
+	f.open.Store(false)
+	if before := f.before.Load(); before != nil {
 		if before.link.Load() == l { // another one is of a store that has failed: nothing is committed there any more
 			if err := before.fence.release(); err != nil {
-				return p.failed(err)
+				return f.failed(err)
 			}
 		}
-		p.before.Store(nil)
+		f.before.Store(nil)
 	}
-	v, err := p.lookAt(l)
+	v, err := f.lookAt(l)
 	switch {
-	case p.isEnding():
+	case f.isEnding():
 		return ended
 	case errors.Is(err, engine.ErrStopped), errors.Is(err, engine.ErrClosed):
-		return p.failed(err)
-	case err != nil && p.cause != nil:
-		return p.stopForNow(reasonOf(err), fmt.Errorf("%w; looking it up: %w", p.cause, err), lookingUp)
+		return f.failed(err)
+	case err != nil && f.cause != nil:
+		return f.stopForNow(reasonOf(err), fmt.Errorf("%w; looking it up: %w", f.cause, err), lookingUp)
 	case err != nil:
-		return p.stopForNow(reasonOf(err), err, lookingUp)
-	case p.readsAnotherTopic(v):
-		p.ask.forget(p)
-		if !p.wait(p.retries.NextBackOff()) {
+		return f.stopForNow(reasonOf(err), err, lookingUp)
+	case f.readsAnotherTopic(v):
+		f.ask.forget(f.partition)
+		if !f.wait(f.retries.NextBackOff()) {
 			return ended
 		}
 		return lookingUp
 	}
-	p.view = v
+	f.view = v
 	return takingOver
 }
 
 // readsAnotherTopic reports whether the client has to forget the topic before the partition can be
 // read: it keeps asking for a topic that was created again by the id of the old one.
-func (p *partition) readsAnotherTopic(v *view) bool {
-	follow := p.recovery().Recreated != Stop
-	return errors.Is(p.cause, kerr.UnknownTopicID) && (v.topicID == p.topicID || follow) ||
-		p.opened && v.topicID != p.topicID && follow
+func (f *finder) readsAnotherTopic(v *view) bool {
+	follow := f.recovery().Recreated != Stop
+	return errors.Is(f.cause, kerr.UnknownTopicID) && (v.topicID == f.topicID || follow) ||
+		f.opened && v.topicID != f.topicID && follow
 }
 
 // reasonOf names the reason why a partition cannot be looked up.
@@ -72,12 +79,12 @@ func reasonOf(err error) string {
 
 // lookAt looks the partition up, in the store and at the brokers; without a link it takes what is
 // known of the store. It asks again for a while if the error may pass soon: leaders may be moving.
-func (p *partition) lookAt(l *link) (v *view, err error) {
-	ctx, cancel := context.WithTimeout(p.ending, lookUpTime)
+func (f *finder) lookAt(l *link) (v *view, err error) {
+	ctx, cancel := context.WithTimeout(f.ending, lookUpTime)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		v, err = p.lookOnce(ctx, l)
-		gone := p.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has waited long enough
+		v, err = f.lookOnce(ctx, l)
+		gone := f.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has waited long enough
 		if err == nil || gone || !kerr.IsRetriable(err) || pause > time.Second {
 			return v, err
 		}
@@ -89,40 +96,79 @@ func (p *partition) lookAt(l *link) (v *view, err error) {
 	}
 }
 
-func (p *partition) lookOnce(ctx context.Context, l *link) (*view, error) {
-	topic, partition := p.pos.Topic, p.pos.Partition
-	v := &view{topic: topic, partition: partition, committed: p.offsets.known(), epochEnd: -1}
+func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
+	topic, partition := f.pos.Topic, f.pos.Partition
+	v := &view{topic: topic, partition: partition, committed: f.offsets.known(), epochEnd: -1}
 	var o engine.Offset
 	var found bool
 	var err error
 	if l != nil {
 		v.id = l.id
-		o, found, err = l.eng.Offset(ctx, p.pos)
+		o, found, err = l.eng.Offset(ctx, f.pos)
 	} else {
-		o, found = p.withoutStore(v)
+		o, found = f.withoutStore(v)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if v.topicID, v.partitions, err = p.c.topic(ctx, topic, p.opened); err != nil {
+	if v.topicID, v.partitions, err = f.c.topic(ctx, topic, f.opened); err != nil {
 		return nil, err
 	}
-	if v.start, err = p.c.listOffset(ctx, topic, partition, logStart, readUncommitted); err != nil {
+	if v.start, err = f.c.listOffset(ctx, topic, partition, logStart, readUncommitted); err != nil {
 		return nil, err
 	}
-	if v.end, err = p.c.listOffset(ctx, topic, partition, logEnd, readUncommitted); err != nil {
+	if v.end, err = f.c.listOffset(ctx, topic, partition, logEnd, readUncommitted); err != nil {
 		return nil, err
 	}
-	stable, err := p.c.listOffset(ctx, topic, partition, logEnd, readCommitted)
+	stable, err := f.c.listOffset(ctx, topic, partition, logEnd, readCommitted)
 	if err != nil {
 		return nil, err
 	}
-	p.ends.tell(v.end, stable)
+	f.ends.tell(v.end, stable)
 	if found {
-		p.offsets.saw(o.Next)
+		f.offsets.saw(o.Next)
 	}
 	if found && o.LeaderEpoch >= 0 {
-		v.epochEnd, err = p.c.epochEnd(ctx, topic, partition, o.LeaderEpoch)
+		v.epochEnd, err = f.c.epochEnd(ctx, topic, partition, o.LeaderEpoch)
 	}
 	return v, err
+}
+
+// sign commits the offset to Kafka with the store's identity before anything is handled, so that a
+// later owner with another store sees that it lacks the claims, even if this process dies at once.
+func (f *finder) sign() state {
+	began := time.Now()
+	for pauses := newPause(f.c.opt.Backoff); !f.offsets.isSigned(); {
+		if err := f.ask.commits.commit(f.ending, []*partition{f.partition}, commitTime); err != nil {
+			if !f.isEnding() && time.Since(began) > f.c.opt.Timeouts.Silence {
+				f.report("unsigned", fmt.Errorf("%w: %w", ErrUnsigned, err), time.Time{})
+			}
+			if !f.wait(pauses.inFlight()) {
+				return ended
+			}
+		}
+		if f.offsets.isChanged() {
+			return lookingUp
+		}
+	}
+	return publishing
+}
+
+// withoutStore completes a view without the store: by what this assignment knows of it, and by the
+// identity that the consumer has had last, or that the group's commit bears.
+func (f *finder) withoutStore(v *view) (o engine.Offset, found bool) {
+	if l, _ := f.c.links.get(); l != nil {
+		v.id = l.id
+	} else {
+		by, ours := parseMetadata(v.metadata())
+		if !ours {
+			by = parseOpenMark(v.metadata()).by
+		}
+		v.id = storage.Identity{UUID: by.uuid, Incarnation: by.incarnation}
+	}
+	if at, owned := f.offsets.inMemory(); owned {
+		o, found = engine.Offset{Next: at.Offset, LeaderEpoch: at.Epoch, TopicID: f.topicID}, true
+		v.store = &o
+	}
+	return o, found
 }

@@ -1,15 +1,10 @@
 package kafkaadapter
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/hapax-dev/hapax/engine"
 )
 
 // metrics are those of the package documentation.
@@ -87,73 +82,13 @@ func (m *metrics) unregister() {
 }
 
 // batch counts a batch that committed, apart from its tally.
-func (m *metrics) batch(topic string, o *batch, took time.Duration) {
-	if o.failed != nil {
+func (m *metrics) batch(topic string, done int, failed bool, handling, took time.Duration) {
+	if failed {
 		m.attempts.WithLabelValues(topic).Inc()
 	}
-	m.batchSize.WithLabelValues(topic).Observe(float64(o.done))
-	m.commits.WithLabelValues(topic).Observe((took - o.handling).Seconds())
-	if o.handling > 0 {
-		m.handler.WithLabelValues(topic).Observe(o.handling.Seconds())
+	m.batchSize.WithLabelValues(topic).Observe(float64(done))
+	m.commits.WithLabelValues(topic).Observe((took - handling).Seconds())
+	if handling > 0 {
+		m.handler.WithLabelValues(topic).Observe(handling.Seconds())
 	}
-}
-
-// tell logs the results of a committed batch for its records.
-func (p *partition) tell(o *batch) {
-	left := 0 // out of the log
-	for i := range o.notes {
-		n := &o.notes[i]
-		if i >= maxNotes && n.verdict != engine.Duplicate {
-			left++
-			continue
-		}
-		level, text := slog.LevelWarn, ""
-		switch {
-		case n.verdict == engine.Duplicate:
-			level, text = p.c.opt.Telemetry.DuplicateLevel.Level(), "duplicate skipped"
-		case n.policy == "retry":
-			text = "handling failed; the record is tried again"
-		case n.policy == "dead_letter":
-			text = "put among the dead letters"
-		case n.policy == "process":
-			text = "handled without a claim"
-		default:
-			text = "rejected"
-		}
-		if !p.log.Enabled(p.ctx, level) {
-			continue
-		}
-		args := []any{"offset", n.rec.Offset, "id", idText(n.event.ID), "time", n.event.Time}
-		if n.verdict == engine.Duplicate {
-			args = append(args, "first_seen", n.record.FirstSeen, "first_origin", n.record.Origin.String(), "state", n.record.State.String())
-		} else {
-			args = append(args, "verdict", n.verdict.String())
-		}
-		if n.err != nil {
-			args = append(args, "error", n.err)
-			if panicked := (*PanicError)(nil); errors.As(n.err, &panicked) {
-				args = append(args, "stack", string(panicked.Stack))
-			}
-		}
-		p.log.Log(p.ctx, level, text, args...)
-	}
-	if left > 0 {
-		p.log.Warn("more records of the batch are dead letters or were rejected", "records", left, "next", o.next)
-	}
-}
-
-// maxNotes is how many records of one batch are logged one by one.
-const maxNotes = 16
-
-// idText shows an id in a log, shortened and with what is not text escaped.
-func idText(id []byte) string {
-	const most = 128
-	if len(id) > most {
-		return strconv.Quote(string(id[:most])) + "..."
-	}
-	s := string(id)
-	if q := strconv.Quote(s); q[1:len(q)-1] != s {
-		return q
-	}
-	return s
 }

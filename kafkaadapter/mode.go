@@ -4,11 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
-	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // A Mode is a handler together with its guarantee: AtMostOnce or Transactional. There are no
@@ -54,32 +50,6 @@ type Transactional struct {
 	// MaxAttempts is the number of attempts for each record, 1 or more. A process that dies in a
 	// handler counts as an attempt. Required.
 	MaxAttempts int
-}
-
-// A Record is the argument of a handler.
-type Record struct {
-	*kgo.Record
-	// Event is the claimed event.
-	Event engine.Event
-	// Verdict is Claimed; or TooOld, TooNew or Failed if the route's policy is to handle such
-	// records without a claim.
-	Verdict engine.Verdict
-	// Attempt counts from 1.
-	Attempt int
-	// Reopened is set for the replay of a dead letter.
-	Reopened bool
-
-	idRule   identify.IDRule // zero if the record has no usable event
-	timeRule identify.TimeRule
-	unjudged error              // why the verdict is Failed
-	given    bool               // to a handler
-	slot     int                // of its handler, among those that run in parallel
-	replay   *deadletter.Replay // it is one, whose event this is
-}
-
-// identity is what the record is judged by, but for BadTimes; zero if it has none that can be used.
-func (r *Record) identity() identify.Identity {
-	return identify.Identity{ID: r.Event.ID, Time: r.Event.Time, ApproximateTime: r.Event.ApproximateTime, IDRule: r.idRule, TimeRule: r.timeRule}
 }
 
 // checkMode refuses a mode that cannot work. A pointer to a mode has the methods of one and is

@@ -2,13 +2,10 @@ package kafkaadapter
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/hapax-dev/hapax/engine"
 )
 
 // offsets are the offsets of a partition in the store and in Kafka. The store's decides where to
@@ -146,35 +143,6 @@ func (o *offsets) isSigned() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.dirty
-}
-
-// sign commits the offset to Kafka with the store's identity before anything is handled, so that a
-// later owner with another store sees that it lacks the claims, even if this process dies at once.
-func (p *partition) sign() state {
-	began := time.Now()
-	for pauses := p.newPause(); !p.offsets.isSigned(); {
-		if err := p.ask.commits.commit(p.ending, []*partition{p}, commitTime); err != nil {
-			if !p.isEnding() && time.Since(began) > p.c.opt.Timeouts.Silence {
-				p.report("unsigned", fmt.Errorf("%w: %w", ErrUnsigned, err), time.Time{})
-			}
-			if !p.wait(pauses.inFlight()) {
-				return ended
-			}
-		}
-		if p.offsets.isChanged() {
-			return lookingUp
-		}
-	}
-	return publishing
-}
-
-// setOffset puts the offset of a batch into the store, with the claims of its records.
-func (b *batch) setOffset() error {
-	p := b.p
-	if b.next == p.next {
-		return nil
-	}
-	return b.tx.SetOffset(p.pos, engine.Offset{Next: b.next, LeaderEpoch: b.epoch, TopicID: p.topicID})
 }
 
 // errCommitChanged says that another process has committed for a pinned partition: it is compared

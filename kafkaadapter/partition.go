@@ -3,54 +3,31 @@ package kafkaadapter
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// firstWidth is the number of records in the first batch of an assignment.
-const firstWidth = 64
-
-// requests are what a partition asks others for.
-type requests struct {
-	openings   *openings
-	forgetting chan *partition // whose topics the client is to forget and find again; the partitions are assigned anew then
-	commits    *committer
-}
-
-// forget asks for the topic of p to be forgotten.
-func (r requests) forget(p *partition) {
-	select {
-	case r.forgetting <- p:
-	default: // it asks again
-	}
-}
-
-// A partition is one assignment of a partition to this consumer: a queue that the poll loop fills,
-// the fence that owns the partition in the store, and a goroutine that goes through the states and
-// handles the records in order.
+// A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
+// the group and the application see it. Its goroutine, the worker, has the rest.
 type partition struct {
 	c       *shared
 	all     *assignments
-	ask     requests
 	pos     engine.Position
 	route   *Route
-	issuer  deadletter.Issuer // of the partition's dead letters
 	log     *slog.Logger
-	queue   queue
-	lane    *engine.LaneMember   // its batches take turns with those of partitions that share keys with it
+	queue   queue                // filled by the poll loop, emptied by the goroutine
 	link    atomic.Pointer[link] // to the store; nil before the first
 	open    atomic.Bool          // records are handled without claims: see unprotected.go
-	fence   fence
+	fence   fence                // owns the partition in the store
 	offsets offsets
 	backlog backlog
 	ends    logEnds
+	hold    hold
+	handlers
 
 	ctx    context.Context // of handlers; after its end nothing commits
 	cancel context.CancelCauseFunc
@@ -61,79 +38,35 @@ type partition struct {
 	before    atomic.Pointer[partition] // an earlier assignment that was not taken away and is to be fenced; usually nil
 	adoptions chan *adoption            // to the stopped goroutine
 
-	batchAt  atomic.Int64               // when the present batch or its handlers began, Unix nanoseconds; 0 between batches
-	handling atomic.Pointer[kgo.Record] // the record that the handler has or had last, for messages
-
-	handlerEnds []atomic.Int64 // when the contexts of running handlers end, by slot, Unix nanoseconds; 0 if that is not bounded
-
-	mu     sync.Mutex // guards what follows
-	stat   status
-	holdAt time.Time
+	mu   sync.Mutex // guards stat
+	stat status
 
 	// The poll loop's own.
 	fetchAt int64    // the client fetches from here when it is resumed for the first time
 	fetchID [16]byte // the topic's id; zero until then, and for brokers without topic ids
 	fetched bool     // it was resumed
-
-	// The goroutine's own.
-	topicID     [16]byte
-	view        *view  // as looked up last
-	opened      bool   // the client was asked to fetch
-	cause       error  // why the partition is looked up again
-	lastStop    string // the reason of the last stop that ended
-	lastStopEnd time.Time
-	retry       state // what follows a stop
-	retryIn     time.Duration
-	retries     *backoff.ExponentialBackOff
-	adopting    *adoption // the policy to apply once, usually nil
-	uncertain   int64     // records below it may have been claimed by a batch of unknown outcome, and were not handled
-	inStore     int64     // uncertain, once it is known that the batch is in the store
-	worker
 }
 
 // newPartition makes an assignment that has not begun. The client fetches from the offset at once
 // it is resumed.
-func newPartition(a *assigner, tp topicPartition, committed *commit, at int64) *partition {
-	c := a.shared
+func newPartition(c *shared, all *assignments, tp topicPartition, committed *commit, at int64) *partition {
 	pos := engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
+	route := c.opt.route(tp.topic)
 	p := &partition{
-		c: c, all: a.parts, ask: a.requests, pos: pos, route: c.opt.route(tp.topic),
+		c: c, all: all, pos: pos, route: route,
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
 		queue:     queue{wake: make(chan struct{}, 1)},
 		offsets:   offsets{kafka: committed, seen: committed},
+		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness},
+		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},
 		done:      make(chan struct{}),
 		adoptions: make(chan *adoption),
 		fetchAt:   at,
-		retries:   backoff.NewExponentialBackOff(),
-		worker:    worker{size: batchSize{n: min(firstWidth, c.opt.Batching.MaxBatch), most: c.opt.Batching.MaxBatch, aim: c.opt.Batching.BatchTime}},
 	}
-	p.handlerEnds = make([]atomic.Int64, max(1, p.route.Concurrency.Handlers))
-	p.size.least = min(p.route.Concurrency.window(), p.size.most)
-	p.size.n = max(p.size.n, p.size.least)
-	p.retries.InitialInterval, p.retries.MaxInterval = c.opt.Backoff.Min, c.opt.Backoff.Max
 	p.fence = newFence(p.engine, pos)
-	if c.opt.FailOpen != nil && committed != nil {
-		p.uncertain = parseOpenMark(committed.metadata).until
-		if committed.offset < p.uncertain { // failOpen begins there; the client may not take a seek backwards before it has the partition
-			p.fetchAt = min(p.fetchAt, committed.offset)
-		}
-	}
-	if l, _ := c.links.get(); l != nil {
-		p.attach(l)
-	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.ending, p.end = context.WithCancel(p.ctx)
 	return p
-}
-
-// attach has the goroutine use the store of a link.
-func (p *partition) attach(l *link) {
-	if p.link.Load() == l {
-		return
-	}
-	p.lane = l.eng.JoinLane(2 * p.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
-	p.issuer = deadletter.Issuer{Group: p.pos.Group, Scope: p.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Secret: l.secret}
-	p.link.Store(l)
 }
 
 // engine is that of the link; nil before the first.
@@ -186,7 +119,7 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 		}
 	}
 	inOrder := waited > 0
-	var b *batch
+	var b *result
 	var rest []claimed // of AtMostOnce: the handler that still runs is the only one that has begun
 	if inOrder {
 		b, rest = p.backlog.rest()
@@ -194,7 +127,7 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	p.cancel(ErrFenced)
 	if inOrder {
 		args := []any{"waited", waited, "hint", "handlers have to end, or to watch their context, within the timeout"}
-		if rec := p.handling.Load(); rec != nil {
+		if rec := p.handlers.running.Load(); rec != nil {
 			args = append(args, "offset", rec.Offset)
 		}
 		p.log.Error("a handler still runs; its work is dropped, and the record is handled again by the next owner", args...)
@@ -220,29 +153,33 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	return false
 }
 
-// under notes that a batch, or its handlers, have been under way since began. Call the returned
-// func when done.
-func (p *partition) under(began time.Time) (over func()) {
-	p.batchAt.Store(began.UnixNano())
-	return func() { p.batchAt.Store(0) }
+// doubt has Kafka's commit say that records below until may be claimed and are not handled. It is
+// made when the assignment ends, if not before: the next owner handles them without claims.
+func (p *partition) doubt(until int64) {
+	if p.c.opt.FailOpen != nil {
+		p.offsets.doubt(authorOf(p.link.Load().id).openMark(until))
+	}
 }
 
-// batchAge is how long the present batch has been under way.
-func (p *partition) batchAge() time.Duration {
-	if at := p.batchAt.Load(); at != 0 {
-		return max(0, time.Since(time.Unix(0, at)))
+// attemptLimit is the number of attempts that a record gets.
+func (p *partition) attemptLimit() uint64 {
+	if m, ok := p.route.Mode.(Transactional); ok {
+		return uint64(m.MaxAttempts)
 	}
-	return 0
+	return math.MaxUint64
 }
 
-// overdue is how long a handler has been running since its context ended by Route.HandlerTimeout,
-// the longest if there are several, or less than 0.
-func (p *partition) overdue() (most time.Duration) {
-	most = -1
-	for i := range p.handlerEnds {
-		if at := p.handlerEnds[i].Load(); at != 0 {
-			most = max(most, time.Since(time.Unix(0, at)))
-		}
-	}
-	return most
+func (p *partition) isPaused() bool { return p.c.pauses.has(p.tp()) }
+
+// status returns the state, the reason if the partition is not read, and the time of the next try.
+func (p *partition) status() status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stat
+}
+
+func (p *partition) enter(s state) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stat.state = s
 }

@@ -31,11 +31,6 @@ type partTask struct {
 	result error        // of own.one
 }
 
-// inParts reports whether n records are judged in parallel. After an unclean stop n is 1.
-func (p *partition) inParts(n int) bool {
-	return n > 1 && p.route.Concurrency.Handlers > 1 && p.route.transactional()
-}
-
 // judgeInParts judges records in parallel until all are done, or the batch has to end before one of
 // them.
 func (b *batch) judgeInParts(recs []*kgo.Record) error {
@@ -67,7 +62,7 @@ func (b *batch) judgeInParts(recs []*kgo.Record) error {
 
 // beginSome begins what can begin now.
 func (r *partRun) beginSome() error {
-	r.limit(r.b.p, r.b.began)
+	r.limit(r.b.p.partition, r.b.began)
 	for r.ordered < r.reach() {
 		r.identify(r.ordered)
 	}
@@ -175,7 +170,7 @@ func (r *partRun) settle() (more bool, err error) {
 // again judges a record anew that was judged on what an earlier one has changed. Nothing else is
 // joined before it, so that once is enough.
 func (r *partRun) again(task int) (more bool, err error) {
-	if r.limit(r.b.p, r.b.began); r.end <= task {
+	if r.limit(r.b.p.partition, r.b.began); r.end <= task {
 		return false, nil
 	}
 	for len(r.free) == 0 {

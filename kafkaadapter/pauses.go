@@ -44,17 +44,3 @@ func (s *pauses) set(paused bool, topic string, partitions []int32) {
 		}
 	}
 }
-
-func (p *partition) isPaused() bool { return p.c.pauses.has(p.tp()) }
-
-// waitPaused waits until the application resumes the partition.
-func (p *partition) waitPaused() state {
-	for p.isPaused() {
-		select {
-		case <-p.ending.Done():
-			return ended
-		case <-p.queue.wake:
-		}
-	}
-	return p.reading()
-}

@@ -72,7 +72,7 @@ func (n *pinner) pin(ctx context.Context) error {
 	stored := n.stored(ctx, added)
 	n.assigned(hook)
 	for _, tp := range added {
-		n.begin(newPartition(n.assigner, tp, commits[tp], stored[tp]))
+		n.begin(n.newWorker(tp, commits[tp], stored[tp]))
 	}
 	return nil
 }

@@ -11,17 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// pauseAfter is how long the poll loop waits for a full queue before it stops fetching that
-// partition. A pause throws away what the client has fetched, and its end is seen by the fetch
-// after the one that is under way, so that pauses are for partitions that are stuck or slow, not
-// for those that keep the machine busy. A partition that took longer than this to empty its queue
-// is paused at once the next time.
-//
-// starveAfter is how long it waits while another partition has nothing to do although the broker
-// has records for it, and idleAfter the same if no partition but the full ones has anything to do.
-// Then queues may hold more records than they should, up to their bytes.
+// starveAfter is how long the poll loop waits for a full queue while another partition has nothing
+// to do although the broker has records for it, and idleAfter the same if no partition but the full
+// ones has anything to do. Then queues may hold more records than they should, up to their bytes.
 const (
-	pauseAfter  = time.Second
 	starveAfter = 100 * time.Millisecond
 	idleAfter   = 5 * time.Millisecond
 )

@@ -43,14 +43,6 @@ type returned struct {
 	exited     bool
 }
 
-// windowFactor times the handlers is how far the records that have begun may reach beyond the first
-// one that is not settled, so that handlers find records of other keys while a key's next record
-// waits for its turn.
-const windowFactor = 4
-
-// window is the largest number of records that have begun and are not settled.
-func (c *Concurrency) window() int { return windowFactor * c.Handlers }
-
 func newPool(route *Route, tasks int) *pool {
 	w := &pool{
 		route: route, states: make([]taskState, tasks), after: make([]int, 0, tasks), end: tasks, barrier: -1,

@@ -26,6 +26,13 @@ type queue struct {
 	slow     bool // it took the goroutine longer than pauseAfter to empty a full queue
 }
 
+// pauseAfter is how long the poll loop waits for a full queue before it stops fetching that
+// partition. A pause throws away what the client has fetched, and its end is seen by the fetch
+// after the one that is under way, so that pauses are for partitions that are stuck or slow, not
+// for those that keep the machine busy. A partition that took longer than this to empty its queue
+// is paused at once the next time.
+const pauseAfter = time.Second
+
 // recordBytes estimates the memory of a fetched record.
 func recordBytes(r *kgo.Record) int64 {
 	const fixed = 256 // the struct, and its share of slices

@@ -2,7 +2,6 @@ package kafkaadapter
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -76,10 +75,3 @@ func (c *shared) loseStore(l *link, err error) {
 		c.opt.Telemetry.Logger.Error("the store has failed: records are handled without claims until it is open again", "group", c.opt.Group, "error", err)
 	}
 }
-
-type topicPartition struct {
-	topic     string
-	partition int32
-}
-
-func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }

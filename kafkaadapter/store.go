@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A binder links the consumer to its store, at the start and, with Options.FailOpen, after the store
-// has failed.
+// A binder links the consumer to its store, at the start and, with Options.FailOpen, after the
+// store has failed.
 type binder struct {
 	*shared
 	parts *assignments

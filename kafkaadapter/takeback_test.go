@@ -265,8 +265,8 @@ func TestHoldGoesBackWithTheOffset(t *testing.T) {
 	m := r.start(t, mode)
 	<-began
 	p := m.parts.get(topicPartition{r.topic, 0})
-	p.setHold(time.Now()) // as of a partition that is caught up
-	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.SetHold(p.holdName(), time.Now()) })
+	p.hold.set(time.Now()) // as of a partition that is caught up
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.SetHold(p.hold.name, time.Now()) })
 	m.cancel()
 	<-p.ending.Done()
 	close(release)

@@ -10,95 +10,95 @@ import (
 // takeOver decides where to read, and makes this assignment the owner of the partition: from then
 // on no batch of an earlier owner commits. The client starts to fetch, so that records come while
 // the next states are passed.
-func (p *partition) takeOver() state {
-	v := p.view
+func (f *finder) takeOver() state {
+	v := f.view
 	var b beginning
-	err := p.engine().Update(p.ctx, func(tx *engine.Tx) (err error) {
-		if p.ctx.Err() != nil {
+	err := f.engine().Update(f.ctx, func(tx *engine.Tx) (err error) {
+		if f.ctx.Err() != nil {
 			return ErrFenced
 		}
-		b, err = p.own(tx, v)
+		b, err = f.own(tx, v)
 		return err
 	}, engine.Retries(100))
 	switch {
 	case errors.As(err, new(*PositionError)):
-		s := p.stop("position", err)
-		p.endAdoption(err)
+		s := f.stop("position", err)
+		f.endAdoption(err)
 		return s
 	case err != nil:
-		return p.failed(err)
+		return f.failed(err)
 	}
 	switch {
 	case errors.Is(b.kind, errRanOpen):
-		p.log.Warn("records were handled without claims while the store was unavailable: reading continues after them", "offset", b.offset)
+		f.log.Warn("records were handled without claims while the store was unavailable: reading continues after them", "offset", b.offset)
 	case b.kind != nil:
 		args := []any{"why", b.kind, "policy", b.way.String(), "offset", b.offset, "error", v.refuse(b.kind)}
-		if p.adopting != nil {
-			args = append(args, "adopted", p.adopting.reason)
+		if f.adopting != nil {
+			args = append(args, "adopted", f.adopting.reason)
 		}
-		p.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
+		f.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
 	}
-	p.fence.taken, p.fence.marked, p.cause = true, false, nil
-	p.offsets.begin(b, p.epoch, p.link.Load().self)
-	p.opened = true
-	p.ask.openings.ask(p, opening{b.offset, v.topicID})
-	p.endAdoption(nil)
+	f.fence.taken, f.fence.marked, f.cause = true, false, nil
+	f.offsets.begin(b, f.epoch, f.link.Load().self)
+	f.opened = true
+	f.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
+	f.endAdoption(nil)
 	return signing
 }
 
 // own does the work of takeOver inside a transaction.
-func (p *partition) own(tx *engine.Tx, v *view) (b beginning, err error) {
-	o, found, err := tx.Offset(p.pos)
+func (f *finder) own(tx *engine.Tx, v *view) (b beginning, err error) {
+	o, found, err := tx.Offset(f.pos)
 	if err != nil {
 		return b, err
 	}
 	if v.store = nil; found {
 		v.store = &o
 	}
-	atEnd, err := p.startsAtEnd(tx, v)
+	atEnd, err := f.startsAtEnd(tx, v)
 	if err != nil {
 		return b, err
 	}
-	if b, err = v.begin(p.recovery(), atEnd); err != nil {
+	if b, err = v.begin(f.recovery(), atEnd); err != nil {
 		return b, err
 	}
-	if err := p.adopted(tx, v, b); err != nil {
+	if err := f.adopted(tx, v, b); err != nil {
 		return b, err
 	}
-	return b, p.occupy(tx, v, b)
+	return b, f.occupy(tx, v, b)
 }
 
 // occupy makes this assignment the owner at b.
-func (p *partition) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
-	if err := p.fence.take(tx, min(firstWidth, p.c.opt.Batching.MaxBatch)); err != nil {
+func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
+	if err := f.fence.take(tx, min(firstWidth, f.c.opt.Batching.MaxBatch)); err != nil {
 		return err
 	}
-	p.topicID, p.next, p.epoch = v.topicID, b.offset, b.epoch
+	f.topicID, f.next, f.epoch = v.topicID, b.offset, b.epoch
 	if v.store != nil && v.store.Next == b.offset && v.store.TopicID == v.topicID {
-		if err := p.fence.readTries(tx); err != nil {
+		if err := f.fence.readTries(tx); err != nil {
 			return err
 		}
-		return p.holdAtStart(tx, true)
+		return f.hold.begin(tx, f.engine(), true)
 	}
-	if err := tx.SetOffset(p.pos, engine.Offset{Next: b.offset, LeaderEpoch: b.epoch, TopicID: v.topicID}); err != nil {
+	if err := tx.SetOffset(f.pos, engine.Offset{Next: b.offset, LeaderEpoch: b.epoch, TopicID: v.topicID}); err != nil {
 		return err
 	}
-	p.fence.tries = attempts{} // they were at another record
-	if err := p.fence.putTries(tx, p.fence.tries); err != nil {
+	f.fence.tries = attempts{} // they were at another record
+	if err := f.fence.putTries(tx, f.fence.tries); err != nil {
 		return err
 	}
-	return p.holdAtStart(tx, false)
+	return f.hold.begin(tx, f.engine(), false)
 }
 
 // startsAtEnd reports whether a partition without an offset is read from its end. Latest is about
 // the records that were there when the group first got the topic: a partition that was added later,
 // or one of a topic that was created again, is read from its beginning. The store remembers how
 // many partitions there were.
-func (p *partition) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
-	if p.route.Start != Latest || v.store != nil || v.committed != nil {
+func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
+	if f.route.Start != Latest || v.store != nil || v.committed != nil {
 		return false, nil
 	}
-	key := partitionKey(keyFirst, engine.Position{Group: p.pos.Group, Topic: p.pos.Topic, Partition: -1})
+	key := partitionKey(keyFirst, engine.Position{Group: f.pos.Group, Topic: f.pos.Topic, Partition: -1})
 	b, found, err := tx.Get(key)
 	if err != nil {
 		return false, err
@@ -107,7 +107,7 @@ func (p *partition) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 		return true, tx.Put(key, firstSeen{v.topicID, uint32(v.partitions)}.encode())
 	}
 	first, err := parseFirstSeen(b)
-	return first.topicID == v.topicID && uint32(p.pos.Partition) < first.partitions, err
+	return first.topicID == v.topicID && uint32(f.pos.Partition) < first.partitions, err
 }
 
 // firstSeen is a topic as it was when the group first got one of its partitions with Latest.

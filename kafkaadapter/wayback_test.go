@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// takenOver is the partition as an assignment takes it over, without a worker.
-func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
+// takenOver is the partition as an assignment takes it over, without its goroutine.
+func (r *rig) takenOver(t *testing.T, v *view, b beginning) *worker {
 	t.Helper()
 	c, err := New(r.eng, r.options(r.work(2, nil)))
 	if err != nil {
@@ -19,7 +19,7 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
 	if v.committed != nil {
 		v.committed.metadata = authorOf(r.eng.Identity()).metadata()
 	}
-	p := newPartition(c.assign, topicPartition{r.topic, 0}, v.committed, 0)
+	p := c.assign.newWorker(topicPartition{r.topic, 0}, v.committed, 0)
 	t.Cleanup(func() { p.cancel(nil) })
 	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.occupy(tx, v, b) }); err != nil {
 		t.Fatal(err)
@@ -31,15 +31,15 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *partition {
 // leave puts into the store what an assignment that came to offset 100 would have left.
 func (r *rig) leave(t *testing.T, tried attempts, held time.Time) {
 	t.Helper()
-	p := &partition{pos: r.position(0)}
+	pos := r.position(0)
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		if err := tx.Put(partitionKey(keyAttempts, p.pos), tried.encode()); err != nil {
+		if err := tx.Put(partitionKey(keyAttempts, pos), tried.encode()); err != nil {
 			return err
 		}
-		if err := tx.SetHold(p.holdName(), held); err != nil {
+		if err := tx.SetHold(holdName(pos), held); err != nil {
 			return err
 		}
-		return tx.SetOffset(p.pos, engine.Offset{Next: 100, LeaderEpoch: -1})
+		return tx.SetOffset(pos, engine.Offset{Next: 100, LeaderEpoch: -1})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestWayBackBeginsAnew(t *testing.T) {
 	if p.fence.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
 		t.Errorf("%+v: attempts at a record of the log that was", p.fence.tries)
 	}
-	if at := p.heldAt(); !at.Before(recent) {
+	if at := p.hold.get(); !at.Before(recent) {
 		t.Errorf("weeks before %v may go, and what is in them is read again", at)
 	}
 	if p.offsets.isSigned() {
@@ -69,7 +69,7 @@ func TestAssignmentThatGoesOnKeepsAttemptsAndHold(t *testing.T) {
 	r.leave(t, attempts{offset: 100, n: 2}, recent)
 	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 90}, end: 200}
 	p := r.takenOver(t, v, beginning{offset: 100, epoch: -1})
-	if p.fence.tries != (attempts{100, 2}) || !p.heldAt().Equal(recent) || !p.offsets.isSigned() {
-		t.Errorf("attempts %+v, hold %v, signed %v", p.fence.tries, p.heldAt(), p.offsets.isSigned())
+	if p.fence.tries != (attempts{100, 2}) || !p.hold.get().Equal(recent) || !p.offsets.isSigned() {
+		t.Errorf("attempts %+v, hold %v, signed %v", p.fence.tries, p.hold.get(), p.offsets.isSigned())
 	}
 }

@@ -1,0 +1,182 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+// A claimed is a record of AtMostOnce whose claim is durable, or that is handled without one,
+// before its handler begins.
+type claimed struct {
+	*Record
+	claim  engine.Record
+	before tally // of the records of the batch before it
+}
+
+// A result is what a batch leaves once it has committed.
+type result struct {
+	topicID [16]byte
+	done    int // records of the prefix that commits
+	next    int64
+	epoch   int32
+	tally   tally
+	claimed []claimed // AtMostOnce only
+
+	letters     []*kgo.Record // dead letters of records of the prefix
+	letterAt    []int64       // the offsets of these records
+	letterBytes int
+	pending     *deadletter.Pending // the same, once they are in the transaction; nil if there are none
+}
+
+// A backlog holds the records of a committed batch whose handlers have not begun. Each record is
+// taken from it once: to be handled, or to be taken back when the assignment ends.
+type backlog struct {
+	mu    sync.Mutex // guards the rest
+	batch *result    // nil if there is none
+	begun int        // the number of its claimed records that were taken to be handled
+}
+
+func (l *backlog) fill(b *result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batch, l.begun = b, 0
+}
+
+// next takes the next record to be handled, nil if there is none, and returns the offset that Kafka
+// may have then.
+func (l *backlog) next() (r *Record, offset int64, epoch int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.batch == nil || l.begun == len(l.batch.claimed) {
+		return nil, 0, 0
+	}
+	r = l.batch.claimed[l.begun].Record
+	l.begun++
+	offset, epoch = l.batch.unbegun(l.begun)
+	return r, offset, epoch
+}
+
+// rest takes the batch, and returns its records whose handlers have not begun. The caller counts
+// its tally.
+func (l *backlog) rest() (*result, []claimed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.batch
+	if l.batch = nil; b == nil {
+		return nil, nil
+	}
+	return b, b.claimed[l.begun:]
+}
+
+// unbegun returns the offset of the first record whose handler has not begun, after that many have,
+// and its epoch.
+func (b *result) unbegun(begun int) (int64, int32) {
+	if begun < len(b.claimed) {
+		return b.claimed[begun].Offset, b.claimed[begun].LeaderEpoch
+	}
+	return b.next, b.epoch
+}
+
+// endBacklog takes back what has not begun of a batch from the backlog, nil for none, and counts
+// the rest. It is called by an assignment that is still the owner, or with nothing to take back.
+func (p *partition) endBacklog(b *result, rest []claimed) {
+	if b == nil {
+		return
+	}
+	stays := &b.tally
+	if len(rest) > 0 && p.takeBack(b, rest) {
+		stays = &rest[0].before
+	}
+	p.c.m.tally(p.pos.Topic, stays)
+}
+
+// takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the
+// first of them, in one batch. They are lost if that fails, but for a store that has failed with
+// Options.FailOpen: then the group's commit shows them to the next owner.
+func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
+	if p.open.Load() { // without claims Kafka's offset is enough: it is that of the first of them
+		return true
+	}
+	err := p.engine().Update(context.Background(), func(tx *engine.Tx) error {
+		if err := p.fence.check(tx); err != nil {
+			return err
+		}
+		for i := range rest {
+			if rest[i].Verdict != engine.Claimed {
+				continue
+			}
+			if err := tx.Unclaim(rest[i].Event, rest[i].claim); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
+				return err
+			}
+		}
+		return p.rewind(tx, b, rest)
+	}, engine.Retries(100))
+	switch {
+	case err != nil && p.c.goesOn(p.link.Load(), err):
+		p.doubt(b.next)
+		p.log.Warn("claims of events that were not handled cannot be taken back, because the store has failed: the next owner handles them without claims",
+			"events", len(rest), "offset", rest[0].Offset)
+		return true
+	case err != nil:
+		p.lose(len(rest), rest[0].Record, err)
+		return false
+	}
+	p.log.Info("claims of events that were not handled are taken back", "events", len(rest), "offset", rest[0].Offset)
+	return true
+}
+
+// rewind sets the store back to the first of the records, as it was before them: the offset, the
+// dead letters, and the hold.
+func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
+	first := rest[0].Record
+	at := engine.Offset{Next: first.Offset, LeaderEpoch: first.LeaderEpoch, TopicID: b.topicID}
+	if err := tx.SetOffset(p.pos, at); err != nil {
+		return err
+	}
+	if err := b.dropLetters(tx, p.pos, first.Offset); err != nil {
+		return err
+	}
+	low := p.hold.get()
+	for i := range rest {
+		if at := holdable(rest[i].Event.Time.Add(-p.route.AllowedLateness)); rest[i].Verdict == engine.Claimed && at.Before(low) {
+			low = at
+		}
+	}
+	if low.Equal(p.hold.get()) {
+		return nil
+	}
+	return tx.SetHold(p.hold.name, low)
+}
+
+// dropLetters removes the batch's pending dead letters of records from the given offset on: these
+// are judged again.
+func (b *result) dropLetters(tx *engine.Tx, pos engine.Position, from int64) error {
+	kept := 0
+	for kept < len(b.letters) && b.letterAt[kept] < from {
+		kept++
+	}
+	if kept == len(b.letters) {
+		return nil
+	}
+	if err := b.pending.Delete(tx); err != nil || kept == 0 {
+		return err
+	}
+	_, err := deadletter.Put(tx, letterKey(pos), b.letters[:kept])
+	return err
+}
+
+// lose counts and logs events that were claimed and not handled.
+func (p *partition) lose(n int, r *Record, err error) {
+	p.c.m.lost.WithLabelValues(p.pos.Topic).Add(float64(n))
+	what := "claimed"
+	if r.Verdict != engine.Claimed {
+		what = "taken without a claim"
+	}
+	p.log.Error("events were "+what+" and not handled: they are lost", "events", n, "offset", r.Offset, "id", idText(r.Event.ID), "error", err)
+}

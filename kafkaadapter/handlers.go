@@ -1,0 +1,63 @@
+package kafkaadapter
+
+import (
+	"context"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// handlers run an application's handlers for a partition, and say how long they have been running.
+type handlers struct {
+	limit   time.Duration              // of one call: Route.HandlerTimeout
+	batchAt atomic.Int64               // when the present batch or its handlers began, Unix nanoseconds; 0 between batches
+	running atomic.Pointer[kgo.Record] // the record that the handler has or had last, for messages
+	ends    []atomic.Int64             // when the contexts of running handlers end, by slot, Unix nanoseconds; 0 if that is not bounded
+}
+
+// under notes that a batch, or its handlers, have been under way since began. Call the returned
+// func when done.
+func (h *handlers) under(began time.Time) (over func()) {
+	h.batchAt.Store(began.UnixNano())
+	return func() { h.batchAt.Store(0) }
+}
+
+// batchAge is how long the present batch has been under way.
+func (h *handlers) batchAge() time.Duration {
+	if at := h.batchAt.Load(); at != 0 {
+		return max(0, time.Since(time.Unix(0, at)))
+	}
+	return 0
+}
+
+// overdue is how long a handler has been running since its context ended by Route.HandlerTimeout,
+// the longest if there are several, or less than 0.
+func (h *handlers) overdue() (most time.Duration) {
+	most = -1
+	for i := range h.ends {
+		if at := h.ends[i].Load(); at != 0 {
+			most = max(most, time.Since(time.Unix(0, at)))
+		}
+	}
+	return most
+}
+
+// call runs a handler of a record, or of it and those after it; its panic is an error.
+func (h *handlers) call(ctx context.Context, rec *kgo.Record, slot int, fn func(ctx context.Context) error) (err error) {
+	h.running.Store(rec)
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{v, debug.Stack()}
+		}
+	}()
+	if limit := h.limit; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrHandlerTimeout)
+		defer cancel()
+		h.ends[slot].Store(time.Now().Add(limit).UnixNano())
+		defer h.ends[slot].Store(0)
+	}
+	return fn(ctx)
+}

@@ -1,0 +1,82 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// A note is something to log about a record once the batch has committed.
+type note struct {
+	rec     *kgo.Record
+	event   engine.Event
+	verdict engine.Verdict
+	record  engine.Record
+	err     error
+	policy  string
+}
+
+// logNotes logs the results of a committed batch for its records.
+func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, notes []note, next int64) {
+	left := 0 // out of the log
+	for i := range notes {
+		n := &notes[i]
+		if i >= maxNotes && n.verdict != engine.Duplicate {
+			left++
+			continue
+		}
+		level, text := slog.LevelWarn, ""
+		switch {
+		case n.verdict == engine.Duplicate:
+			level, text = duplicates, "duplicate skipped"
+		case n.policy == "retry":
+			text = "handling failed; the record is tried again"
+		case n.policy == "dead_letter":
+			text = "put among the dead letters"
+		case n.policy == "process":
+			text = "handled without a claim"
+		default:
+			text = "rejected"
+		}
+		if !log.Enabled(ctx, level) {
+			continue
+		}
+		args := []any{"offset", n.rec.Offset, "id", idText(n.event.ID), "time", n.event.Time}
+		if n.verdict == engine.Duplicate {
+			args = append(args, "first_seen", n.record.FirstSeen, "first_origin", n.record.Origin.String(), "state", n.record.State.String())
+		} else {
+			args = append(args, "verdict", n.verdict.String())
+		}
+		if n.err != nil {
+			args = append(args, "error", n.err)
+			if panicked := (*PanicError)(nil); errors.As(n.err, &panicked) {
+				args = append(args, "stack", string(panicked.Stack))
+			}
+		}
+		log.Log(ctx, level, text, args...)
+	}
+	if left > 0 {
+		log.Warn("more records of the batch are dead letters or were rejected", "records", left, "next", next)
+	}
+}
+
+// maxNotes is how many records of one batch are logged one by one.
+const maxNotes = 16
+
+// idText shows an id in a log, shortened and with what is not text escaped.
+func idText(id []byte) string {
+	const most = 128
+	if len(id) > most {
+		return strconv.Quote(string(id[:most])) + "..."
+	}
+	s := string(id)
+	if q := strconv.Quote(s); q[1:len(q)-1] != s {
+		return q
+	}
+	return s
+}

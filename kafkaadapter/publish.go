@@ -1,0 +1,62 @@
+package kafkaadapter
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+// publish publishes the partition's pending dead letters and deletes them from the store after the
+// broker has acknowledged all of them: each is published at least once. If the broker refuses any,
+// the partition is stopped and they are retried.
+func (r *reading) publish() state {
+	if r.pending == nil { // an earlier owner may have left some
+		if err := r.readPending(); err != nil {
+			return r.failed(err)
+		}
+	}
+	switch {
+	case r.pending == nil:
+		return running
+	case r.route.DeadLetters == nil:
+		return r.stop("dead_letter", fmt.Errorf("%w: an earlier run left a dead letter, and Route.DeadLetters is nil now: set it", ErrDeadLetter))
+	}
+	topic, omit := r.route.DeadLetters.TopicOf(r.pos.Topic), r.route.DeadLetters.OmitTooLarge
+	if err := r.c.publishers[topic].Publish(r.ending, r.pending, omit, r.published); err != nil {
+		return r.stopForNow("dead_letter", fmt.Errorf("%w: topic %s: %w", ErrDeadLetter, topic, err), publishing)
+	}
+	err := r.engine().Update(r.ctx, func(tx *engine.Tx) error {
+		if err := r.fence.check(tx); err != nil {
+			return err
+		}
+		return r.pending.Delete(tx)
+	}, engine.Retries(100))
+	if err != nil {
+		return r.failed(err)
+	}
+	r.pending = nil
+	r.retries.Reset()
+	return running
+}
+
+func (r *reading) readPending() error {
+	var more deadletter.Headers
+	if r.route.DeadLetters != nil {
+		more = r.route.DeadLetters.Headers
+	}
+	return r.engine().Update(r.ctx, func(tx *engine.Tx) (err error) {
+		r.pending, err = deadletter.Get(tx, letterKey(r.pos), more)
+		return err
+	}, engine.Retries(100))
+}
+
+// published counts a dead letter that the broker has.
+func (r *reading) published(letter *kgo.Record) {
+	r.c.m.letters.WithLabelValues(r.pos.Topic, string(deadletter.ReasonOf(letter))).Inc()
+	if err := deadletter.Incomplete(letter); err != nil {
+		r.log.Warn("a dead letter was too large and was published without its value", "error", err)
+	}
+}

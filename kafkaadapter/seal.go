@@ -1,0 +1,93 @@
+package kafkaadapter
+
+import (
+	"math"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+// seal writes what the batch has to say of the partition itself.
+func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
+	p := b.p
+	if b.failed != nil {
+		b.next = recs[b.done].Offset
+	}
+	if err := b.setOffset(); err != nil {
+		return err
+	}
+	if err := b.keepTries(recs, peek); err != nil {
+		return err
+	}
+	if err := b.keepLetters(); err != nil {
+		return err
+	}
+	if b.width = p.wider(b.done); b.width > 0 {
+		if err := p.fence.widen(b.tx, b.width); err != nil {
+			return err
+		}
+	}
+	return b.moveHold()
+}
+
+// wider says how wide the next batches may be, 0 for as wide as before. It is stored before they
+// are made, so that after a crash it is known how many records may have been under way.
+func (r *reading) wider(done int) uint32 {
+	if done < int(r.fence.width) || r.size.n < int(r.fence.width) || int(r.fence.width) >= r.c.opt.Batching.MaxBatch {
+		return 0
+	}
+	return uint32(min(2*int(r.fence.width), r.c.opt.Batching.MaxBatch))
+}
+
+// keepTries stores the attempts at the record that is next, or forgets those at one that is done.
+func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
+	p := b.p
+	switch {
+	case !p.route.transactional():
+		return nil
+	case b.failed != nil: // counted by attempted
+	case peek != nil && p.fence.careful > b.done && b.done == len(recs) && len(b.letters) == 0 && !isControl(peek):
+		b.tries, b.marked = attempts{offset: peek.Offset, n: 1}, true
+	case b.done > 0:
+		b.tries, b.marked = attempts{}, false
+	}
+	if b.tries == p.fence.tries {
+		return nil
+	}
+	return p.fence.putTries(b.tx, b.tries)
+}
+
+// setOffset puts the offset of a batch into the store, with the claims of its records.
+func (b *batch) setOffset() error {
+	p := b.p
+	if b.next == p.next {
+		return nil
+	}
+	return b.tx.SetOffset(p.pos, engine.Offset{Next: b.next, LeaderEpoch: b.epoch, TopicID: p.topicID})
+}
+
+// keepLetters stores the batch's letters until they are published.
+func (b *batch) keepLetters() (err error) {
+	if len(b.letters) > 0 {
+		b.pending, err = deadletter.Put(b.tx, letterKey(b.p.pos), b.letters)
+	}
+	return err
+}
+
+// moveHold moves the hold with the batch: to the partition's low mark, the lowest event time of the
+// batch, less the allowed lateness; if the partition is caught up, to now less the allowed
+// lateness, which keeps nothing that would expire.
+func (b *batch) moveHold() (err error) {
+	mark := time.UnixMilli(b.low)
+	switch {
+	case b.p.ends.caughtUp(b.next):
+		mark = time.Now()
+	case b.low == math.MaxInt64: // nothing in the batch had a time that counts
+		return nil
+	}
+	b.holdAt, err = b.p.hold.move(b.tx, mark)
+	return err
+}

@@ -1,0 +1,111 @@
+package kafkaadapter
+
+import (
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// isRead notes that the partition is read: records came, or there are none to read.
+func (r *reading) isRead() {
+	r.mu.Lock()
+	was := r.stat.stop
+	r.stat.stop, r.stat.nextTry = nil, time.Time{}
+	r.mu.Unlock()
+	if was != nil {
+		r.lastStop, r.lastStopEnd = was.Reason, time.Now()
+		r.c.throttled(r.log.Info, "partition continues", r.tp(), "reason", was.Reason)
+	}
+}
+
+// report notes why the partition is not read, and reports it unless that is no news. A next try of
+// zero means that there is none in this assignment.
+func (r *reading) report(reason string, err error, nextTry time.Time) {
+	e := &StopError{r.pos.Topic, r.pos.Partition, reason, err}
+	r.mu.Lock()
+	was := r.stat.stop
+	r.stat.stop, r.stat.nextTry = e, nextTry
+	r.mu.Unlock()
+	again := was == nil && r.lastStop == reason && time.Since(r.lastStopEnd) < logEvery // it had ended for a moment
+	if again || was != nil && was.Reason == reason && errors.Is(kindOf(was.Err), kindOf(err)) {
+		r.c.throttled(r.log.Warn, "partition is still stopped", r.tp(), "reason", reason, "error", err)
+		return
+	}
+	r.c.m.stops.WithLabelValues(r.pos.Topic, reason).Inc()
+	r.log.Error("partition stopped", "reason", reason, "error", err)
+	if r.c.opt.Hooks.OnStop != nil {
+		r.c.opt.Hooks.OnStop(e)
+	}
+}
+
+// stop stops the partition for a reason that lasts for the assignment, unless AdoptOffset ends it.
+func (r *reading) stop(reason string, err error) state {
+	r.retry = ended
+	r.report(reason, err, time.Time{})
+	return stopped
+}
+
+// stopForNow stops the partition for a reason that may pass: the next try begins in the state
+// retry, after a backoff.
+func (r *reading) stopForNow(reason string, err error, retry state) state {
+	if r.isEnding() {
+		return ended
+	}
+	pause := r.retries.NextBackOff()
+	r.retry, r.retryIn = retry, pause
+	r.report(reason, err, time.Now().Add(pause))
+	return stopped
+}
+
+// stopBefore stops the partition for the assignment before a record that it cannot pass.
+func (r *reading) stopBefore(reason string, err error) state {
+	r.c.client.PauseFetchPartitions(r.only())
+	r.queue.close()
+	return r.stop(reason, err)
+}
+
+// failed says what follows an error of the store, or of a batch, that no further try will fix.
+func (r *reading) failed(err error) state {
+	switch {
+	case r.ctx.Err() != nil:
+	case errors.Is(err, ErrFenced):
+		r.c.m.fenced.WithLabelValues(r.pos.Topic).Inc()
+		r.log.Warn("a batch was dropped: the partition has another owner by now")
+		return r.fencedOff(err)
+	case isEnd(err):
+	case errors.Is(err, identify.ErrNoTopicID):
+		return r.stopBefore("undecodable", err)
+	case errors.Is(err, deadletter.ErrTooLarge):
+		return r.stopBefore("dead_letter", err)
+	case r.c.goesOn(r.link.Load(), err):
+		return failingOpen
+	default:
+		r.c.fail(err)
+	}
+	return ended
+}
+
+// fencedOff says what follows when another consumer has become the owner in the store. Of two
+// members of a group one has lost the partition and may not know it yet, and it may have come last
+// to the store. It knows after a heartbeat: the other one takes the partition over again then.
+// Between two that are pinned to the partition there is no arbiter, and the later one keeps it.
+func (r *reading) fencedOff(err error) state {
+	switch {
+	case r.isEnding() || !r.all.isAssigned(r.partition):
+		return ended
+	case r.c.opt.Membership.isPinned():
+		r.report("fenced", err, time.Time{})
+		return ended
+	}
+	r.all.whileAssigned(r.partition, func() { r.c.client.PauseFetchPartitions(r.only()) })
+	r.queue.close()
+	r.taken, r.pending, r.fence.marked = nil, nil, false // the other owner may have changed what is in the store
+	heartbeat, _ := r.c.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
+	r.retry, r.retryIn = lookingUp, max(heartbeat, r.retries.NextBackOff())
+	r.report("fenced", err, time.Now().Add(r.retryIn))
+	return stopped
+}

@@ -1,0 +1,67 @@
+package kafkaadapter
+
+import (
+	"fmt"
+	"time"
+)
+
+// waitStopped waits for the next try.
+func (r *reading) waitStopped() state {
+	if r.retry == ended {
+		select {
+		case <-r.ending.Done():
+			return ended
+		case r.adopting = <-r.adoptions:
+			return lookingUp
+		}
+	}
+	if !r.wait(r.retryIn) {
+		return ended
+	}
+	return r.retry
+}
+
+// waitPaused waits until the application resumes the partition.
+func (r *reading) waitPaused() state {
+	for r.isPaused() {
+		select {
+		case <-r.ending.Done():
+			return ended
+		case <-r.queue.wake:
+		}
+	}
+	return r.readState()
+}
+
+// unanswered reports whether the partition waits for the broker: there are records that it does not
+// send, or it has not answered for long whether there are.
+func (r *reading) unanswered() bool {
+	told := time.Since(time.Unix(0, r.ends.stableAt.Load()))
+	return r.ends.stable.Load() > r.next || told > max(r.c.opt.Timeouts.Silence, 2*r.c.opt.Telemetry.LagInterval)
+}
+
+// isSilent reports whether an idle partition has waited for the broker for longer than
+// Timeouts.Silence.
+func (r *reading) isSilent() bool {
+	switch {
+	case !r.unanswered():
+		r.waitsSince = time.Time{}
+	case r.waitsSince.IsZero():
+		r.waitsSince = time.Now()
+	}
+	return !r.waitsSince.IsZero() && time.Since(r.waitsSince) > r.c.opt.Timeouts.Silence
+}
+
+// listen reports a silent partition, and waits for the broker. The client continues fetching.
+func (r *reading) listen() state {
+	r.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, r.next, r.ends.stable.Load()), time.Time{})
+	for r.queue.isIdle() && r.unanswered() {
+		select {
+		case <-r.ending.Done():
+			return ended
+		case <-r.queue.wake:
+		}
+	}
+	r.waitsSince = time.Time{}
+	return r.readState()
+}
