@@ -330,7 +330,7 @@ func TestOptionsThatWouldLoseEventsAreRefused(t *testing.T) {
 		{"position only", Rules{IDHeaders: []string{}}, ""},
 		{"payload only", Rules{IDHeaders: []string{}, NoPosition: true,
 			Payload: func(*kgo.Record) ([]byte, time.Time, error) { return nil, time.Time{}, nil }}, ""},
-		{"nothing", Rules{IDHeaders: []string{}, NoPosition: true}, "nothing to tell an id by"},
+		{"nothing", Rules{IDHeaders: []string{}, NoPosition: true}, "leave no source for an id"},
 		{"no name", Rules{IDHeaders: []string{"a", ""}}, "IDHeaders[1] is empty"},
 		{"no name of a time", Rules{TimeHeaders: []string{""}}, "TimeHeaders[0] is empty"},
 		{"twice", Rules{IDHeaders: []string{"a", "b", "a"}}, `"a" twice`},
