@@ -173,6 +173,9 @@ func (p *Part) newReads() (size int) {
 			size += len(key) + keyOverhead
 		}
 	}
+	for _, r := range p.tx.ranges {
+		size += scanSize(r.lo)
+	}
 	return size
 }
 

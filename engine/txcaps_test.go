@@ -130,3 +130,35 @@ func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What parts have scanned counts towards the cap of the transaction that they are joined to.
+func TestScansOfPartsAreCappedInBytes(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	const each, most = 100, engine.MaxTxReadBytes / engine.MaxHostKeyBytes
+	scans := 0
+	update(t, e, func(tx *engine.Tx) {
+		for {
+			p, err := tx.Part()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range each {
+				for _, err := range p.Tx().Scan(engine.Range{Prefix: longKey(scans + i)}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			err = p.Join()
+			if errors.Is(err, engine.ErrLimit) {
+				return
+			}
+			if scans += each; err != nil || scans > most {
+				t.Fatalf("%d scans of %d bytes: %v", scans, engine.MaxHostKeyBytes, err)
+			}
+		}
+	})
+	if scans < most/3 {
+		t.Errorf("%d scans were joined", scans)
+	}
+}

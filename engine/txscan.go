@@ -76,7 +76,7 @@ func (tx *Tx) newScan(span storage.Span) (int, error) {
 		return 0, fmt.Errorf("%w: %d scans in one transaction", ErrLimit, MaxTxScans)
 	}
 	lo := bytes.Clone(span.Start())
-	size := 2*len(lo) + keyOverhead
+	size := scanSize(lo)
 	if tx.readBytes+size > MaxTxReadBytes {
 		return 0, fmt.Errorf("%w: keys of %d bytes were read in one transaction: read less, or in several transactions", ErrLimit, MaxTxReadBytes)
 	}
@@ -84,6 +84,9 @@ func (tx *Tx) newScan(span storage.Span) (int, error) {
 	tx.ranges = append(tx.ranges, keyRange{lo, append([]byte{}, lo...)})
 	return len(tx.ranges) - 1, nil
 }
+
+// scanSize returns the bytes of a scan from lo on that count towards MaxTxReadBytes.
+func scanSize(lo []byte) int { return 2*len(lo) + keyOverhead }
 
 // noteScan extends the range of a scan.
 func (tx *Tx) noteScan(read int, hi []byte) error {

@@ -41,8 +41,8 @@ type Selection struct {
 	TenantPrefix string // rows of tenants whose names begin so; not together with Tenant
 	KeyPrefix    []byte // rows of Tenant whose keys begin so
 
-	// From and Until select rows whose newest version has a Time not before From and before Until;
-	// with either, rows without a time are left out. There is no index by time: a scan reads
+	// From and Until select rows whose newest version has a Time not before From and before Until,
+	// all to the microsecond, so that selections that follow one another share no row; with either, rows without a time are left out. There is no index by time: a scan reads
 	// everything else that is selected.
 	From, Until time.Time
 
@@ -83,7 +83,8 @@ func (s *Selection) holds(r *Row) bool {
 	if s.From.IsZero() && s.Until.IsZero() {
 		return true
 	}
-	return !r.Time.IsZero() && !r.Time.Before(s.From) && (s.Until.IsZero() || r.Time.Before(s.Until))
+	from, until := s.From.Truncate(time.Microsecond), s.Until.Truncate(time.Microsecond) // as a Row.Time is stored
+	return !r.Time.IsZero() && !r.Time.Before(from) && (s.Until.IsZero() || r.Time.Before(until))
 }
 
 // Get returns the newest durable version of a row.

@@ -90,7 +90,7 @@ type Row struct {
 	Version uint64
 
 	// Time is when the source made the change, to the microsecond. Selections by time look at it.
-	// Zero: no time.
+	// Zero: no time. That of a deletion is not kept.
 	Time time.Time
 
 	// Payload is the content, at most MaxPayloadBytes. A deletion has none.

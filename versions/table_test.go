@@ -395,3 +395,18 @@ func TestTablesOfOneNameAreOne(t *testing.T) {
 		t.Error("two tables of one name differ")
 	}
 }
+
+// Times are stored to the microsecond, and selected so: a row is found by the time that it was put
+// with, and by one of two selections that follow one another.
+func TestTimesAreSelectedToTheMicrosecond(t *testing.T) {
+	e := openEngine(t, storetest.NewMem(storage.Identity{}), newClock())
+	table := mustTable(t, e, versions.Options{})
+	when := time.Date(2026, 3, 4, 12, 0, 0, 1500, time.UTC)
+	put(t, e, table, versions.Row{Tenant: "a", Key: []byte("x"), Version: 1, Time: when})
+	for at := when.Add(-2 * time.Microsecond); at.Before(when.Add(2 * time.Microsecond)); at = at.Add(100 * time.Nanosecond) {
+		before, since := len(scan(t, table, versions.Selection{Until: at})), len(scan(t, table, versions.Selection{From: at}))
+		if before+since != 1 || at.Equal(when) && since != 1 {
+			t.Errorf("%v: %d before, %d since", at, before, since)
+		}
+	}
+}

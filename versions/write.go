@@ -6,7 +6,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A TxTable is a table as a transaction sees it. What it writes commits with the claims, the
+// A TxTable is a table as a transaction sees it: as of when that began, with its own writes. Reads
+// of it come without LastApplied: a transaction that commits has seen the newest versions, or is in
+// conflict. What it writes commits with the claims, the
 // offsets and all other writes of the transaction, or not at all. Methods return the errors of
 // engine.Tx: ErrNoTransaction, ErrConflict, ErrLimit.
 type TxTable struct {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -75,6 +76,12 @@ func TestRetryInfoIsTheRestOfTheLease(t *testing.T) {
 
 // A jump of the clock simulates a process that was paused for longer than its lease.
 func TestLostLeaseCancelsTheHandlerAndDropsItsReply(t *testing.T) {
+	t.Run("a reply", func(t *testing.T) { lostLease(t, reply("first"), nil) })
+	t.Run("a failure", func(t *testing.T) { lostLease(t, nil, status.Error(codes.Aborted, "the handler failed")) })
+	t.Run("a status that is kept", func(t *testing.T) { lostLease(t, nil, status.Error(codes.NotFound, "no such row")) })
+}
+
+func lostLease(t *testing.T, answer any, failure error) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
 		clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -92,7 +99,7 @@ func TestLostLeaseCancelsTheHandlerAndDropsItsReply(t *testing.T) {
 				if err := context.Cause(ctx); !errors.Is(err, engine.ErrLeaseLost) {
 					t.Error(err)
 				}
-				return reply("first"), nil
+				return answer, failure
 			})
 		got, err := s.call("k")
 		want(t, got, err, "", codes.Unavailable)

@@ -86,7 +86,7 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 	}
 	result, err := i.receive(ctx, c)
 	switch {
-	case c.failed:
+	case c.failed && !errors.Is(err, engine.ErrLeaseLost): // otherwise the call is another run's to answer
 		return nil, c.err
 	case err != nil:
 		return nil, i.refuse(ctx, err)
