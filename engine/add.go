@@ -76,24 +76,23 @@ func (tx *Tx) add(prefix, key []byte, delta int64) error {
 		return err
 	}
 	defer tx.mu.Unlock()
-	tx.key = append(append(tx.key[:0], prefix...), key...)
+	before := tx.findWrite(prefix, key)
 	var w txWrite
-	if i, ok := tx.latest[string(tx.key)]; ok {
+	if before >= 0 {
 		var err error
-		if w, err = tx.writes[i].plus(delta); err != nil {
+		if w, err = tx.writes.list[before].plus(delta); err != nil {
 			return err
 		}
 	} else {
-		w = txWrite{StateWrite: storage.StateWrite{Key: bytes.Clone(tx.key)}, sum: &txSum{delta: delta}}
+		w = txWrite{StateWrite: storage.StateWrite{Key: bytes.Clone(tx.key)}, isSum: true, delta: delta}
 	}
 	tx.adds = true
-	return tx.keepWrite(w)
+	return tx.keepWrite(w, before)
 }
 
-// A txSum is an Add of a transaction, to a key that it has not written otherwise before.
+// A txSum is what becomes of the Adds of a transaction to a key that it has not written otherwise
+// before, while it commits.
 type txSum struct {
-	delta int64 // of all Adds of the transaction to the key until then
-
 	looked bool      // the store was asked before the transaction was handed over
 	base   sumBefore // what it had
 	asOf   uint64    // as of this batch, or a later one
@@ -103,9 +102,9 @@ type txSum struct {
 
 // plus returns the write that an Add makes after w.
 func (w *txWrite) plus(delta int64) (txWrite, error) {
-	if w.sum != nil {
-		total, err := addTo(w.Key, integer(w.sum.delta), delta)
-		return txWrite{StateWrite: storage.StateWrite{Key: w.Key}, sum: &txSum{delta: total}}, err
+	if w.isSum {
+		total, err := addTo(w.Key, integer(w.delta), delta)
+		return txWrite{StateWrite: storage.StateWrite{Key: w.Key}, isSum: true, delta: total}, err
 	}
 	total, err := addTo(w.Key, sumOf(w.Value, w.Value != nil), delta)
 	return txWrite{StateWrite: storage.StateWrite{Key: w.Key, Value: EncodeInt64(total)}}, err
@@ -113,10 +112,10 @@ func (w *txWrite) plus(delta int64) (txWrite, error) {
 
 // resolve returns the value of a write on top of what the store has.
 func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
-	if w.sum == nil {
+	if !w.isSum {
 		return w.Value, nil
 	}
-	total, err := addTo(w.Key, sumOf(stored, found), w.sum.delta)
+	total, err := addTo(w.Key, sumOf(stored, found), w.delta)
 	if err != nil {
 		return nil, err
 	}

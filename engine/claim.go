@@ -333,6 +333,8 @@ type request struct {
 
 	tx       *Tx                  // the claims and writes of this transaction: all or nothing
 	records  []Record             // a transaction's: what commits, of each of its claims
+	writes   txWrites             // a transaction's
+	reads    map[string]uint64    // a transaction's
 	expected []expected           // of Tx.Prefetch only
 	control  func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
 
@@ -348,12 +350,23 @@ func (e *Engine) newRequest() *request {
 	return &request{done: make(chan struct{}, 1)}
 }
 
+// keptReads bounds the memory that is kept for the next transaction.
+const keptReads = 1 << 12
+
 func (e *Engine) free(r *request) {
 	clear(r.claims)
 	clear(r.found)
 	clear(r.records)
 	clear(r.expected)
-	*r = request{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], expected: r.expected[:0], done: r.done}
+	r.writes.reset()
+	if len(r.reads) > keptReads {
+		r.reads = nil
+	}
+	clear(r.reads)
+	*r = request{
+		writes: r.writes, reads: r.reads,
+		claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], expected: r.expected[:0], done: r.done,
+	}
 	e.spare.Put(r)
 }
 

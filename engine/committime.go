@@ -22,12 +22,12 @@ func (tx *Tx) putCommitTime(prefix, key []byte) error {
 		return err
 	}
 	defer tx.mu.Unlock()
-	tx.key = append(append(tx.key[:0], prefix...), key...)
-	if i, ok := tx.latest[string(tx.key)]; ok && tx.writes[i].atCommit {
+	before := tx.findWrite(prefix, key)
+	if before >= 0 && tx.writes.list[before].atCommit {
 		return nil
 	}
 	now := EncodeInt64(tx.e.now().UnixMicro())
-	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: join(tx.key, nil), Value: now}, atCommit: true})
+	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: tx.writtenKey(before), Value: now}, atCommit: true}, before)
 }
 
 // commitTime returns the time of the batch that is being decided. The committer alone calls it.

@@ -167,7 +167,7 @@ func (k TxKeySpace) Get(key []byte) (value []byte, found bool, err error) {
 	if err := checkHostKey(key); err != nil {
 		return nil, false, err
 	}
-	return k.tx.get(join(k.prefix, key))
+	return k.tx.get(k.prefix, key)
 }
 
 // Put is Tx.Put in the space.
@@ -178,7 +178,7 @@ func (k TxKeySpace) Put(key, value []byte) error {
 	if len(value) > MaxHostValueBytes {
 		return &KeyError{"application value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
 	}
-	return k.tx.write(join(k.prefix, key), append([]byte{}, value...))
+	return k.tx.put(k.prefix, key, append([]byte{}, value...))
 }
 
 // Delete is Tx.Delete in the space.
@@ -186,7 +186,7 @@ func (k TxKeySpace) Delete(key []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
-	return k.tx.write(join(k.prefix, key), nil)
+	return k.tx.put(k.prefix, key, nil)
 }
 
 // Scan is Tx.Scan in the space.

@@ -58,9 +58,10 @@ func (tx *Tx) Part() (*Part, error) {
 	defer tx.mu.Unlock()
 	p := &Part{of: tx, at: tx.savepoint(), seen: make(map[string]struct{}), mine: make(map[lockName]int)}
 	p.tx = &Tx{
-		e: tx.e, lazy: tx.lazy, start: tx.start, since: tx.since, live: true, req: tx.e.newRequest(),
-		latest: make(map[string]int), reads: make(map[string]uint64), part: p, watched: tx.watched.forPart(tx.e),
+		e: tx.e, lazy: tx.lazy, start: tx.start, since: tx.since, live: true,
+		part: p, watched: tx.watched.forPart(tx.e),
 	}
+	p.tx.useRequest(tx.e.newRequest())
 	if tx.parts == nil {
 		tx.parts = make(map[*Part]struct{})
 	}
@@ -118,7 +119,8 @@ func (p *Part) end(join bool) error {
 		of.adds = of.adds || tx.adds
 		of.unclaims = of.unclaims || tx.unclaims
 		for _, w := range writes {
-			of.append(w)
+			of.writes.add(w, of.writes.find(w.Key))
+			of.bytes += w.size()
 		}
 		p.moveClaims()
 	}
@@ -155,7 +157,7 @@ func (p *Part) isOutdated() bool {
 	if !of.points.valid(p.at.serial) {
 		return true
 	}
-	for _, w := range of.writes[p.at.at.writes:] {
+	for _, w := range of.writes.list[p.at.at.writes:] {
 		_, read := tx.reads[string(w.Key)]
 		_, seen := p.seen[string(w.Key)]
 		if read || seen || slices.ContainsFunc(tx.ranges, func(r keyRange) bool { return r.holds(string(w.Key)) }) {
@@ -193,12 +195,12 @@ func (p *Part) moveReads() {
 // latest returns the last write to each key, what was added on top of what the transaction has
 // written. The locks of both transactions are held.
 func (p *Part) latest() (writes []txWrite, err error) {
-	for i, w := range p.tx.writes {
-		if p.tx.latest[string(w.Key)] != i {
+	for i, w := range p.tx.writes.list {
+		if !p.tx.writes.isLatest(i) {
 			continue
 		}
-		if under, ok := p.of.latest[string(w.Key)]; ok && w.sum != nil {
-			if w, err = p.of.writes[under].plus(w.sum.delta); err != nil {
+		if under := p.of.writes.find(w.Key); under >= 0 && w.isSum {
+			if w, err = p.of.writes.list[under].plus(w.delta); err != nil {
 				return nil, err
 			}
 		}
@@ -278,8 +280,8 @@ func (p *Part) written(key []byte) (w txWrite, ok bool, err error) {
 		return w, false, err
 	}
 	defer p.of.mu.Unlock()
-	i, ok := p.of.latest[string(key)]
-	if !ok {
+	i := p.of.writes.find(key)
+	if i < 0 {
 		return w, false, nil
 	}
 	if i >= p.at.at.writes {
@@ -287,24 +289,24 @@ func (p *Part) written(key []byte) (w txWrite, ok bool, err error) {
 		return w, false, ErrPartOutdated
 	}
 	p.seen[string(key)] = struct{}{}
-	return p.of.writes[i], true, nil
+	return p.of.writes.list[i], true, nil
 }
 
-// writesIn returns the latest writes of the transaction in the span, up to end, when the part
-// began.
-func (p *Part) writesIn(span storage.Span, end []byte) (map[string]txWrite, error) {
+// writesIn returns the latest writes of the transaction in the span, as txWrites.in does, when the
+// part began.
+func (p *Part) writesIn(span storage.Span, end []byte, limit int) (writes []txWrite, upTo []byte, err error) {
 	if err := p.lockBase(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer p.of.mu.Unlock()
-	writes := p.of.writesIn(span, end)
-	for key := range writes {
-		if p.of.latest[key] >= p.at.at.writes {
+	writes, upTo = p.of.writes.in(span, end, limit)
+	for i := range writes {
+		if int(p.of.writes.latest[writes[i].slot]) >= p.at.at.writes {
 			p.tx.lost = ErrPartOutdated
-			return nil, ErrPartOutdated
+			return nil, nil, ErrPartOutdated
 		}
 	}
-	return writes, nil
+	return writes, upTo, nil
 }
 
 // inherited returns the record of a claim that is reserved, if the transaction had made it when the

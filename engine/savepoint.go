@@ -46,7 +46,7 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 func (tx *Tx) savepoint() Savepoint {
 	r := tx.req
 	return Savepoint{tx, tx.points.take(), progress{
-		len(r.claims), len(r.arena), len(r.near), len(tx.altered), len(tx.writes), tx.watched.mark(), tx.kept,
+		len(r.claims), len(r.arena), len(r.near), len(tx.altered), len(tx.writes.list), tx.watched.mark(), tx.kept,
 	}}
 }
 
@@ -99,15 +99,8 @@ func (tx *Tx) undo(to progress) {
 	clear(r.records[min(to.claims, len(r.records)):])
 	r.claims, r.records = r.claims[:to.claims], r.records[:to.claims]
 	r.arena, r.near = r.arena[:to.keys], r.near[:to.near]
-	for i := len(tx.writes) - 1; i >= to.writes; i-- {
-		w := &tx.writes[i]
-		tx.bytes -= w.size()
-		if w.before < 0 {
-			delete(tx.latest, w.name)
-		} else {
-			tx.latest[w.name] = w.before
-		}
+	for i := range tx.writes.list[to.writes:] {
+		tx.bytes -= tx.writes.list[to.writes+i].size()
 	}
-	clear(tx.writes[to.writes:])
-	tx.writes = tx.writes[:to.writes]
+	tx.writes.undo(to.writes)
 }

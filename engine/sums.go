@@ -99,9 +99,12 @@ func (tx *Tx) lookUpSums() error {
 	if !tx.adds {
 		return nil
 	}
-	for key, i := range tx.latest {
-		w := &tx.writes[i]
-		if w.sum == nil || tx.e.sums.knows(key) {
+	for _, i := range tx.writes.latest {
+		w := &tx.writes.list[i]
+		if !w.isSum {
+			continue
+		}
+		if w.sum = new(txSum); tx.e.sums.knows(w.name) {
 			continue
 		}
 		w.sum.asOf = tx.e.applied.at.Load()
@@ -120,16 +123,16 @@ func (e *Engine) resolveSums(g *group, tx *Tx) error {
 	if !tx.adds {
 		return nil
 	}
-	for key, i := range tx.latest {
-		w := &tx.writes[i]
-		if w.sum == nil {
+	for _, i := range tx.writes.latest {
+		w := &tx.writes.list[i]
+		if !w.isSum {
 			continue
 		}
-		base, err := e.sumBefore(g, key, w)
+		base, err := e.sumBefore(g, w.name, w)
 		if err != nil {
 			return err
 		}
-		if w.sum.total, err = addTo(w.Key, base, w.sum.delta); err != nil {
+		if w.sum.total, err = addTo(w.Key, base, w.delta); err != nil {
 			return err
 		}
 	}
@@ -169,12 +172,12 @@ func (e *Engine) writeSums(g *group, tx *Tx) {
 	if !tx.adds && e.sums.empty() {
 		return
 	}
-	for key, i := range tx.latest {
-		if w := &tx.writes[i]; w.sum != nil {
-			e.sums.added(&g.batch, e.seq+1, key, w.sum.total)
-			g.bytes += len(key) + int64Size
+	for _, i := range tx.writes.latest {
+		if w := &tx.writes.list[i]; w.isSum {
+			e.sums.added(&g.batch, e.seq+1, w.name, w.sum.total)
+			g.bytes += len(w.name) + int64Size
 		} else {
-			e.sums.written(key, w.Value)
+			e.sums.written(w.name, w.Value)
 		}
 	}
 }

@@ -35,10 +35,8 @@ func (t *transactions) init(e *Engine) {
 }
 
 func (t *transactions) begin(e *Engine) *Tx {
-	tx := &Tx{
-		e: e, live: true, req: e.newRequest(),
-		latest: make(map[string]int), reads: make(map[string]uint64),
-	}
+	tx := &Tx{e: e, live: true}
+	tx.useRequest(e.newRequest())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tx.start = e.applied.at.Load()
@@ -281,8 +279,8 @@ func (t *transactions) overtaken(tx *Tx) (by, met uint64) {
 func (t *transactions) wrote(tx *Tx, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for key := range tx.latest {
-		if key[0] != stateProduced { // nothing reads it
+	for _, i := range tx.writes.latest {
+		if key := tx.writes.list[i].name; key[0] != stateProduced { // nothing reads it
 			t.written.note(key, seq)
 			t.log.add(key, seq)
 		}

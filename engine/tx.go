@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -149,11 +150,10 @@ type Tx struct {
 	lostTo uint64 // the batch that it lost to, or a later one, 0 if it has not lost
 	told   bool   // of others' claims, which are as of now and not as of the start as reads are
 	bytes  int
-	req    *request       // claims, in the order they were made
-	writes []txWrite      // in the order they were made
-	latest map[string]int // state key to index of its latest write
+	req    *request  // claims, in the order they were made
+	writes *txWrites // of the request
 	points savepoints
-	reads  map[string]uint64 // what was read from the store, to the batch as of which it was read
+	reads  map[string]uint64 // of the request: what was read from the store, to the batch as of which it was read
 	ranges []keyRange        // what its scans have read
 
 	readBytes int // of the keys of reads, with keyOverhead for each
@@ -165,7 +165,7 @@ type Tx struct {
 
 	adds     bool      // some of its writes are, or were, sums
 	unclaims bool      // some of its writes take back claims, or did
-	key      []byte    // of the Add under way
+	key      []byte    // of the call under way
 	altered  []altered // claims whose records were changed after they were made, in that order
 
 	parts map[*Part]struct{} // those that are open
@@ -190,16 +190,6 @@ func (tx *Tx) alter(claim int, change func(*Record)) {
 	tx.bytes += len(r.Data)
 }
 
-type txWrite struct {
-	storage.StateWrite
-	name    string     // Key as it is in Tx.latest
-	before  int        // index of the write to the same key before, -1 if none
-	sum     *txSum     // an Add, which has no value before it is admitted; nil for every other write
-	unclaim *txUnclaim // a claim that is taken back, which is no state; nil for every other write
-
-	atCommit bool // Value becomes the time of the commit
-}
-
 // Get returns the value under a key of the application's own, as the transaction sees it: its own
 // writes, else the store as it was when the transaction began. found distinguishes an absent key
 // from an empty value. ErrConflict means that the key has been written since the transaction began;
@@ -219,7 +209,7 @@ func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
 	if err := p.check(); err != nil {
 		return Offset{}, false, err
 	}
-	value, found, err := tx.get(p.stateKey())
+	value, found, err := tx.get(p.stateKey(), nil)
 	if err != nil || !found {
 		return Offset{}, false, err
 	}
@@ -301,18 +291,30 @@ func (tx *Tx) leave() {
 	tx.mu.Unlock()
 }
 
-func (tx *Tx) get(key []byte) ([]byte, bool, error) {
-	if err := tx.enter(); err != nil {
+// get returns the value under the key that begins with prefix and ends with key.
+func (tx *Tx) get(prefix, key []byte) ([]byte, bool, error) {
+	if err := tx.lockWorking(); err != nil {
 		return nil, false, err
 	}
-	defer tx.leave()
-	w, written, err := tx.written(key)
+	defer tx.mu.Unlock()
+	tx.key = append(append(tx.key[:0], prefix...), key...)
+	w, written, err := tx.written(tx.key)
 	if err != nil {
 		return nil, false, err
 	}
-	if written && w.sum == nil {
+	if written && !w.isSum {
 		return append([]byte{}, w.Value...), w.Value != nil, nil
 	}
+	return tx.read(tx.key, &w, written)
+}
+
+// read reads a key of the store, and resolves the sum that was written on top of it, if any. tx.mu
+// is held.
+func (tx *Tx) read(key []byte, w *txWrite, written bool) ([]byte, bool, error) {
+	if err := tx.e.enter(); err != nil {
+		return nil, false, err
+	}
+	defer tx.e.leave()
 	value, found, err := tx.e.store.State(key)
 	if err != nil {
 		return nil, false, tx.e.stop(err)
@@ -333,11 +335,11 @@ func (tx *Tx) get(key []byte) ([]byte, bool, error) {
 // written returns the latest write to a key; in a part, on top of what the whole had written when
 // the part began.
 func (tx *Tx) written(key []byte) (w txWrite, ok bool, err error) {
-	i, ok := tx.latest[string(key)]
-	if ok {
-		w = tx.writes[i]
+	i := tx.writes.find(key)
+	if ok = i >= 0; ok {
+		w = tx.writes.list[i]
 	}
-	if tx.part == nil || ok && w.sum == nil {
+	if tx.part == nil || ok && !w.isSum {
 		return w, ok, nil
 	}
 	base, inherited, err := tx.part.written(key)
@@ -349,7 +351,7 @@ func (tx *Tx) written(key []byte) (w txWrite, ok bool, err error) {
 	case !ok:
 		return base, true, nil
 	}
-	w, err = base.plus(w.sum.delta)
+	w, err = base.plus(w.delta)
 	return w, true, err
 }
 
@@ -386,36 +388,43 @@ func (tx *Tx) write(key, value []byte) error {
 		return err
 	}
 	defer tx.mu.Unlock()
-	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: key, Value: value}})
+	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: key, Value: value}}, tx.writes.find(key))
 }
 
-// keepWrite makes w the latest write to its key. tx.mu is held.
-func (tx *Tx) keepWrite(w txWrite) error {
+// put is write of the key that begins with prefix and ends with key, which stays the caller's.
+func (tx *Tx) put(prefix, key, value []byte) error {
+	if err := tx.lockWorking(); err != nil {
+		return err
+	}
+	defer tx.mu.Unlock()
+	before := tx.findWrite(prefix, key)
+	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: tx.writtenKey(before), Value: value}}, before)
+}
+
+// findWrite returns the index of the latest write to the key that begins with prefix and ends with
+// key, -1 if there is none. tx.mu is held; tx.key becomes the key.
+func (tx *Tx) findWrite(prefix, key []byte) int {
+	tx.key = append(append(tx.key[:0], prefix...), key...)
+	return tx.writes.find(tx.key)
+}
+
+// writtenKey returns tx.key as a write may keep it, given the latest write to it.
+func (tx *Tx) writtenKey(before int) []byte {
+	if before >= 0 {
+		return tx.writes.list[before].Key
+	}
+	return bytes.Clone(tx.key)
+}
+
+// keepWrite makes w the latest write to its key; before is the one until now, -1 for none. tx.mu is
+// held.
+func (tx *Tx) keepWrite(w txWrite, before int) error {
 	if tx.bytes+w.size() > MaxTxBytes {
 		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, MaxTxBytes)
 	}
-	tx.append(w)
-	return nil
-}
-
-// append adds w as the latest write to its key. tx.mu is held.
-func (tx *Tx) append(w txWrite) {
-	if i, ok := tx.latest[string(w.Key)]; ok {
-		w.before, w.name = i, tx.writes[i].name
-	} else {
-		w.before, w.name = -1, string(w.Key)
-	}
-	tx.latest[w.name] = len(tx.writes)
-	tx.writes = append(tx.writes, w)
+	tx.writes.add(w, before)
 	tx.bytes += w.size()
-}
-
-// size returns the bytes of a write that count towards MaxTxBytes.
-func (w *txWrite) size() int {
-	if w.sum != nil {
-		return len(w.Key) + int64Size
-	}
-	return len(w.Key) + len(w.Value)
+	return nil
 }
 
 // commit hands the transaction to the committer and waits until it is durable.
@@ -430,7 +439,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 	tx.live = false
 	tx.mergeRanges()
 	tx.mu.Unlock()
-	if len(tx.req.claims) == 0 && len(tx.writes) == 0 {
+	if len(tx.req.claims) == 0 && len(tx.writes.list) == 0 {
 		if by, _ := tx.e.tx.overtaken(tx); tx.told && by > 0 {
 			tx.lostTo = by
 			return ErrConflict
@@ -467,16 +476,24 @@ func (tx *Tx) end() {
 		return
 	}
 	tx.turn.end()
-	tx.writes, tx.latest = nil, nil // they are not read any more
+	tx.writes.reset() // they are not read any more
 	tx.undo(progress{})
 	tx.e.counters.attempts.add(&tx.attempts)
 	tx.e.tx.finish(tx)
 	tx.freeRequests()
 }
 
+// useRequest gives the transaction the request that it is made of.
+func (tx *Tx) useRequest(r *request) {
+	if r.reads == nil {
+		r.reads = make(map[string]uint64)
+	}
+	tx.req, tx.writes, tx.reads = r, &r.writes, r.reads
+}
+
 func (tx *Tx) freeRequests() {
 	tx.e.free(tx.req)
-	tx.req = nil
+	tx.req, tx.writes, tx.reads = nil, nil, nil
 	if tx.ahead != nil {
 		tx.e.free(tx.ahead)
 		tx.ahead = nil

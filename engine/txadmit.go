@@ -53,15 +53,16 @@ func (e *Engine) admitTx(g *group, r *request) error {
 // among them their keys.
 func (e *Engine) admitWrites(g *group, tx *Tx) error {
 	produced := false
-	for i := range tx.writes {
-		if tx.writes[i].atCommit {
-			tx.writes[i].Value = EncodeInt64(e.commitTime().UnixMicro())
-		}
-		w := tx.writes[i].StateWrite
-		if tx.writes[i].sum != nil || tx.latest[string(w.Key)] != i {
+	for i := range tx.writes.list {
+		write := &tx.writes.list[i]
+		if write.isSum || !tx.writes.isLatest(i) {
 			continue
 		}
-		if u := tx.writes[i].unclaim; u != nil {
+		if write.atCommit {
+			write.Value = EncodeInt64(e.commitTime().UnixMicro())
+		}
+		w := write.StateWrite
+		if u := write.unclaim; u != nil {
 			if err := e.unclaim(g, u); err != nil {
 				return err
 			}

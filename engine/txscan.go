@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -145,28 +144,46 @@ func (tx *Tx) readPage(span storage.Span, keys int) (p txPage, err error) {
 		stored = stored[:n]
 	}
 	p.entries = stored
-	return p, tx.overlay(&p, span)
+	return p, tx.overlay(&p, span, keys)
 }
 
 // overlay puts the transaction's own writes in the span, up to the end of the page, into their
-// places. An Add that cannot be resolved ends the page.
-func (tx *Tx) overlay(p *txPage, span storage.Span) error {
-	own := tx.writesIn(span, p.end)
-	all, base := own, map[string]txWrite(nil)
+// places. The page ends before a key with more than the given number of such writes before it, and
+// with an Add that cannot be resolved.
+func (tx *Tx) overlay(p *txPage, span storage.Span, keys int) error {
+	own, end := tx.writes.in(span, p.end, keys)
+	var base []txWrite
 	if tx.part != nil {
 		var err error
-		if base, err = tx.part.writesIn(span, p.end); err != nil {
+		if base, end, err = tx.part.writesIn(span, end, keys); err != nil {
 			return err
 		}
-		all = maps.Clone(base)
-		maps.Copy(all, own)
 	}
-	if len(all) == 0 {
+	p.cut(end)
+	if len(own) == 0 && len(base) == 0 {
 		return nil
 	}
+	merged := make([]KeyValue, 0, len(p.entries)+len(own)+len(base))
 	stored := p.entries
-	merged := make([]KeyValue, 0, len(stored)+len(all))
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	for len(own) > 0 || len(base) > 0 {
+		var w txWrite
+		var err error
+		switch {
+		case len(base) == 0 || len(own) > 0 && own[0].name < base[0].name:
+			w, own = own[0], own[1:]
+		case len(own) == 0 || base[0].name < own[0].name:
+			w, base = base[0], base[1:]
+		default:
+			if w = own[0]; w.isSum {
+				w, err = base[0].plus(w.delta)
+				w.name = own[0].name
+			}
+			own, base = own[1:], base[1:]
+		}
+		key := w.name
+		if end != nil && key >= string(end) { // one of own, beyond the end of base
+			break
+		}
 		for len(stored) > 0 && string(stored[0].Key) < key {
 			merged = append(merged, stored[0])
 			stored = stored[1:]
@@ -175,12 +192,6 @@ func (tx *Tx) overlay(p *txPage, span storage.Span) error {
 		found := len(stored) > 0 && string(stored[0].Key) == key
 		if found {
 			before, stored = stored[0].Value, stored[1:]
-		}
-		w, err := all[key], error(nil)
-		if under, ok := base[key]; ok && w.sum != nil {
-			if _, ok := own[key]; ok {
-				w, err = under.plus(w.sum.delta)
-			}
 		}
 		var value []byte
 		if err == nil {
@@ -198,15 +209,13 @@ func (tx *Tx) overlay(p *txPage, span storage.Span) error {
 	return nil
 }
 
-// writesIn returns the transaction's latest writes in the span, up to end.
-func (tx *Tx) writesIn(span storage.Span, end []byte) map[string]txWrite {
-	own := make(map[string]txWrite)
-	for key, i := range tx.latest {
-		if span.Holds([]byte(key)) && (end == nil || key < string(end)) {
-			own[key] = tx.writes[i]
-		}
+// cut ends the page at end, which is not beyond its end until now.
+func (p *txPage) cut(end []byte) {
+	if bytes.Equal(end, p.end) {
+		return
 	}
-	return own
+	n, _ := slices.BinarySearchFunc(p.entries, end, func(kv KeyValue, key []byte) int { return bytes.Compare(kv.Key, key) })
+	p.entries, p.end, p.lostTo = p.entries[:n], end, 0
 }
 
 // mergeRanges sorts what the scans of the transaction have read, and joins ranges that overlap.

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"testing"
@@ -182,5 +183,99 @@ func TestScanOutsideItsTransaction(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d pairs", n)
 		}
+	}
+}
+
+// A scan shows what the transaction has written, in pages, however much that is.
+func TestScanOfManyOwnWrites(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	const n = 3 * 1024
+	key := func(i int) []byte { return fmt.Appendf(nil, "k%06d", i) }
+	err := e.Update(t.Context(), func(tx *engine.Tx) error { // every third is in the store
+		for i := 0; i < n; i += 3 {
+			if err := tx.Put(key(i), []byte("stored")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = e.Update(t.Context(), func(tx *engine.Tx) error {
+		for i := n - 1; i >= 0; i-- {
+			var err error
+			switch i % 3 {
+			case 1:
+				err = tx.Put(key(i), []byte("own"))
+			case 2:
+				err = tx.Add(key(i), int64(i))
+			}
+			if i%15 == 0 { // in the store
+				err = tx.Delete(key(i))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		part, err := tx.Part()
+		if err != nil {
+			return err
+		}
+		if err := part.Tx().Add(key(2), 1); err != nil {
+			return err
+		}
+		for name, scanned := range map[string]*engine.Tx{"transaction": tx, "part": part.Tx()} {
+			at := 0
+			for kv, err := range scanned.Scan(engine.Range{Prefix: []byte("k")}) {
+				if err != nil {
+					return err
+				}
+				if at%15 == 0 {
+					at++
+				}
+				want := []string{"stored", "own", string(engine.EncodeInt64(int64(at)))}[at%3]
+				if at == 2 && name == "part" {
+					want = string(engine.EncodeInt64(3))
+				}
+				if string(kv.Key) != string(key(at)) || string(kv.Value) != want {
+					t.Fatalf("%s: at %d there is %q = %q, want %q", name, at, kv.Key, kv.Value, want)
+				}
+				at++
+			}
+			if at != n {
+				t.Errorf("%s: the scan ended at %d of %d", name, at, n)
+			}
+		}
+		return part.Join()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A conflict ends a scan at the key that was written, not at the page that would have it.
+func TestScanOfManyOwnWritesUpToAConflict(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	err := e.Update(t.Context(), func(tx *engine.Tx) error {
+		for i := range 100 {
+			mustPut(t, tx, fmt.Sprintf("k%03d", i), "own")
+		}
+		update(t, e, func(other *engine.Tx) { mustPut(t, other, "k200", "other") })
+		for _, limit := range []int{80, 0} {
+			n, last := 0, error(nil)
+			for _, last = range tx.Scan(engine.Range{Prefix: []byte("k"), Limit: limit}) {
+				if last == nil {
+					n++
+				}
+			}
+			if want := cmp.Or(limit, 100); n != want || (limit == 0) != errors.Is(last, engine.ErrConflict) {
+				t.Errorf("limit %d: %d keys, then %v, want %d", limit, n, last, want)
+			}
+		}
+		return nil
+	})
+	if !errors.Is(err, engine.ErrConflict) {
+		t.Errorf("the transaction has met another one: %v", err)
 	}
 }

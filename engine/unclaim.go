@@ -40,7 +40,8 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 		return ErrNotClaimed
 	}
 	tx.unclaims = true
-	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: []byte(claimRead(u.key))}, unclaim: u})
+	name := []byte(claimRead(u.key))
+	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: name}, unclaim: u}, tx.writes.find(name))
 }
 
 // A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of
@@ -60,8 +61,8 @@ func (tx *Tx) unclaimed() (n uint64) {
 	}
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	for _, i := range tx.latest {
-		if tx.writes[i].unclaim != nil {
+	for _, i := range tx.writes.latest {
+		if tx.writes.list[i].unclaim != nil {
 			n++
 		}
 	}
@@ -84,8 +85,8 @@ func (e *Engine) checkUnclaims(g *group, tx *Tx) error {
 	if !tx.unclaims {
 		return nil
 	}
-	for _, i := range tx.latest {
-		u := tx.writes[i].unclaim
+	for _, i := range tx.writes.latest {
+		u := tx.writes.list[i].unclaim
 		if u == nil {
 			continue
 		}

@@ -448,12 +448,13 @@ func (h *holds) admit(tx *Tx) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n := len(h.at)
-	for key, i := range tx.latest {
+	for _, i := range tx.writes.latest {
+		key := tx.writes.list[i].name
 		if key[0] != stateHold {
 			continue
 		}
 		_, there := h.at[key[1:]]
-		switch put := tx.writes[i].Value != nil; {
+		switch put := tx.writes.list[i].Value != nil; {
 		case put && !there:
 			n++
 		case !put && there:
