@@ -64,7 +64,7 @@ func Postgres(ctx context.Context, o Options) (*Server, error) {
 	for name, value := range PostgresSettings {
 		args = append(args, "-c", name+"="+value)
 	}
-	s := &Server{Socket: socket, Data: o.Dir}
+	s := &Server{Socket: socket, Data: o.Dir, sockets: socket}
 	s.start = func() *exec.Cmd {
 		cmd := exec.Command(path, args...)
 		cmd.Dir = "/"

@@ -46,7 +46,7 @@ func Redis(ctx context.Context, o Options, d RedisDurability) (*Server, error) {
 	} else {
 		args = append(args, "--appendonly", "yes", "--appendfsync", string(d), "--no-appendfsync-on-rewrite", "yes")
 	}
-	s := &Server{Socket: socket, Data: o.Dir}
+	s := &Server{Socket: socket, Data: o.Dir, sockets: filepath.Dir(socket)}
 	s.start = func() *exec.Cmd {
 		cmd := exec.Command(path, args...)
 		withLibraries(cmd, o)

@@ -35,6 +35,7 @@ type Server struct {
 	// Data is the directory of its files.
 	Data string
 
+	sockets string // the directory of the socket
 	start   func() *exec.Cmd
 	answers func(ctx context.Context) error
 	cmd     *exec.Cmd
@@ -87,10 +88,10 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Remove kills the server and removes its data.
+// Remove kills the server and removes its data and its socket.
 func (s *Server) Remove() error {
 	s.Kill()
-	return os.RemoveAll(s.Data)
+	return errors.Join(os.RemoveAll(s.Data), os.RemoveAll(s.sockets))
 }
 
 // PID is the id of the server's first process, 0 if it does not run.
