@@ -126,10 +126,7 @@ func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64)
 	}
 	if !there || free {
 		near := m.near(ev, k)
-		inFlight = inFlight || slices.ContainsFunc(near, func(n claimKey) bool {
-			counts := n.week >= m.oldestOf(n.scope) || tx != nil && !ev.Time.IsZero() // a transaction that cannot commit still reserves
-			return m.held[n] && counts
-		})
+		inFlight = inFlight || m.heldNear(near, tx != nil && !ev.Time.IsZero())
 		if r, of, found := m.nearby(ev, near, own); found {
 			return r, of
 		}
@@ -145,6 +142,14 @@ func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64)
 		next.FirstSeen, next.Origin, next.Window, next.Fingerprint = rec.FirstSeen, rec.Origin, rec.Window, rec.Fingerprint
 	}
 	return engine.Result{Verdict: engine.Claimed, Record: next}, k
+}
+
+// heldNear reports whether an open transaction holds one of the claims, dropped ones too if these
+// count: a transaction that cannot commit still reserves.
+func (m *model) heldNear(near []claimKey, dropped bool) bool {
+	return slices.ContainsFunc(near, func(n claimKey) bool {
+		return m.held[n] && (dropped || n.week >= m.oldestOf(n.scope))
+	})
 }
 
 // nearby is the result for the first claim that counts in a week near: the transaction's own before
