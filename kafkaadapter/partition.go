@@ -127,7 +127,7 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	p.cancel(ErrFenced)
 	if inOrder {
 		args := []any{"waited", waited, "hint", "handlers have to end, or to watch their context, within the timeout"}
-		if rec := p.handlers.running.Load(); rec != nil {
+		if rec := p.running.Load(); rec != nil {
 			args = append(args, "offset", rec.Offset)
 		}
 		p.log.Error("a handler still runs; its work is dropped, and the record is handled again by the next owner", args...)

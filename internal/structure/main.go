@@ -28,9 +28,9 @@ func main() {
 		os.Exit(1)
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "package\tfiles\tfiles in circles\tlargest types (methods)")
+	_, _ = fmt.Fprintln(w, "package\tfiles\tfiles in circles\tlargest types (methods)")
 	for _, p := range packages {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", p.name, p.files, p.circleSizes(), p.largestTypes())
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", p.name, p.files, p.circleSizes(), p.largestTypes())
 	}
 	_ = w.Flush() // standard output may be gone
 	if !*files {
