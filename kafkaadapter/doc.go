@@ -172,14 +172,17 @@
 // dedup_kafka_unprotected is 1, the records are counted in dedup_kafka_unprotected_total, and Ready
 // returns ErrUnprotected.
 //
-// Reading continues where it was, or from Kafka's offset if this assignment did not have the store;
-// without either by Route.Start. Offsets are committed to Kafka every Membership.CommitInterval,
-// with a mark: a process that dies handles again what it has handled since. Once the store is open,
-// each partition continues at the later one of its two offsets. What is below Kafka's was handled
-// without claims and is not handled again; the store records that (Consumer.Adoptions, kind
-// RanOpen). What is below the store's was claimed. A batch that was being committed when the store
-// failed may be in it: its records are handled without claims in any case, also by a process that
-// comes after, so that they are not lost.
+// Reading continues where it was, or from Kafka's offset if this assignment did not have the store.
+// Without either it begins with the oldest record; with Route.Start Latest the partition waits for
+// the store, which alone knows whether the group has read it. A commit that this consumer has not
+// made stops the partition until then (ErrEmptyStore), unless Recovery.EmptyStore says otherwise.
+// Offsets are committed to Kafka every Membership.CommitInterval, with a mark: a process that dies
+// handles again what it has handled since. Once the store is open, each partition continues at the
+// later one of its two offsets. What is below Kafka's was handled without claims and is not handled
+// again; the store records that (Consumer.Adoptions, kind RanOpen). What is below the store's was
+// claimed. A batch that was being committed when the store failed may be in it: its records are
+// handled without claims in any case, also by a process that comes after, so that they are not
+// lost.
 //
 // The mark names the store. If FailOpen opens another one, an empty one or a backup, the partitions
 // stop as they do at any start (ErrForeignStore).

@@ -38,12 +38,14 @@ type beginning struct {
 var errRanOpen = errors.New("hapax: the partition was read without the store")
 
 // beginOpen decides where a partition is read from without its store. What is known of it is at
-// hand if this assignment had it.
-func (v *view) beginOpen(p *Recovery, start Start) (beginning, error) {
-	if kind := v.disagreement(); v.store == nil && (errors.Is(kind, ErrEmptyStore) || errors.Is(kind, errRanOpen)) {
+// hand if this assignment had it. A commit that is not this consumer's is a matter of policy, as it
+// is with an empty store.
+func (v *view) beginOpen(p *Recovery) (beginning, error) {
+	_, ours := parseMetadata(v.metadata())
+	if kind := v.disagreement(); v.store == nil && (errors.Is(kind, ErrEmptyStore) && ours || errors.Is(kind, errRanOpen)) {
 		return v.inLog(beginning{offset: v.committed.offset, epoch: -1}, p)
 	}
-	return v.begin(p, start == Latest)
+	return v.begin(p, false)
 }
 
 // begin decides where a partition is read from, or why it is not.

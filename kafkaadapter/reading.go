@@ -41,6 +41,7 @@ type reading struct {
 	retryIn     time.Duration
 	retries     *backoff.ExponentialBackOff
 	adopting    *adoption // the policy to apply once, usually nil
+	latest      *int64    // the log's end when Latest began to wait for the store; nil if it did not
 	uncertain   int64     // records below it may have been claimed by a batch of unknown outcome, and were not handled
 	inStore     int64     // uncertain, once it is known that the batch is in the store
 }
@@ -96,7 +97,7 @@ func (r *reading) mayClaim() bool {
 
 // isOutdated reports whether there is a store that the partition does not use.
 func (r *reading) isOutdated() bool {
-	if r.c.opt.FailOpen == nil {
+	if r.c.opt.FailOpen == nil && !r.open.Load() {
 		return false
 	}
 	l, _ := r.c.links.get()

@@ -308,3 +308,39 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 		}
 	}
 }
+
+// Another consumer has become the owner while claims wait for their handlers: its offset is not set
+// back.
+func TestClaimsAreNotTakenBackFromAnotherOwner(t *testing.T) {
+	r := newRig(t, 1)
+	runs, release := make(chan struct{}), make(chan struct{})
+	m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		r.note(ctx, rec)
+		if string(rec.Event.ID) == "b" {
+			close(runs)
+			<-release
+		}
+		return nil
+	}})
+	r.send(t, 0, "a")
+	r.untilHandled(t, 1)
+	if err := m.Pause(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.send(t, 0, "b", "c", "d")
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	<-runs
+	reached := r.stored(t, 0)
+	p := m.parts.get(topicPartition{r.topic, 0})
+	r.died(t, 0) // whoever it was, it is the owner now
+	m.cancel()
+	<-p.ending.Done()
+	close(release)
+	m.stop(t)
+	if n := r.stored(t, 0); n != reached {
+		t.Errorf("the store went from %d to %d", reached, n)
+	}
+	m.counts(t, float64(reached-2), "lost_total")
+}

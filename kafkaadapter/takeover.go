@@ -62,6 +62,9 @@ func (f *finder) own(tx *engine.Tx, v *view) (b beginning, err error) {
 	if b, err = v.begin(f.recovery(), atEnd); err != nil {
 		return b, err
 	}
+	if atEnd && f.latest != nil { // it has waited for the store
+		b.offset = max(v.start, min(b.offset, *f.latest))
+	}
 	if err := f.adopted(tx, v, b); err != nil {
 		return b, err
 	}

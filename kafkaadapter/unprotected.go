@@ -46,9 +46,15 @@ func (f *finder) failOpen() state {
 	if f.uncertain = min(f.uncertain, v.end); f.mayClaim() { // the log was cut
 		return lookingUp
 	}
-	b, err := v.beginOpen(f.recovery(), f.route.Start)
+	if f.route.Start == Latest && v.store == nil && v.committed == nil {
+		if f.latest == nil {
+			f.latest = &v.end
+		}
+		return f.stopForNow("store", fmt.Errorf("%w: only the store knows whether the group has read the partition", ErrUnprotected), lookingUp)
+	}
+	b, err := v.beginOpen(f.recovery())
 	if err != nil {
-		return f.stopForNow("position", err, lookingUp) // the store may know more
+		return f.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp) // the store may know more
 	}
 	f.topicID, f.next, f.epoch, f.cause = v.topicID, b.offset, b.epoch, nil
 	f.fence.width = uint32(f.c.opt.Batching.MaxBatch) // it is stored anew before the next claim

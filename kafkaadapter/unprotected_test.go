@@ -696,3 +696,90 @@ func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
 		}
 	}
 }
+
+// Without the store nobody knows whether the group has read a partition that it has no commit for:
+// with Latest it waits for the store.
+func TestLatestWaitsForTheStore(t *testing.T) {
+	for name, known := range map[string]bool{"new group": false, "the store has an offset": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			r.send(t, 0, "a", "b")
+			want := []string{"c"}
+			if known {
+				err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+					return tx.SetOffset(r.position(0), engine.Offset{Next: 1, LeaderEpoch: -1, TopicID: r.TopicID(t, r.topic)})
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want = []string{"b", "c"}
+			}
+			m, o := r.startOpen(t, nil, func(opt *Options) { opt.Routes[0].Start = Latest })
+			if e := m.stoppedOne(t); e.Reason != "store" || !errors.Is(e, ErrUnprotected) {
+				t.Errorf("the partition stopped for %v", e)
+			}
+			r.send(t, 0, "c")
+			o.offer(powerCut(r.mem, 0))
+			r.untilHandled(t, len(want))
+			r.untilCommitted(t, 3, false)
+			m.stop(t)
+			r.wantHandled(t, want...)
+		})
+	}
+}
+
+// A commit that neither this consumer nor its store has made is not taken for where reading was.
+func TestOffsetResetWithoutTheStoreIsNotAdopted(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b")
+	m := r.start(t, r.own())
+	r.untilHandled(t, 2)
+	r.untilCommitted(t, 2, false)
+	m.stop(t)
+	r.send(t, 0, "c", "d", "e")
+	r.Commit(t, r.group, r.offset(0, 4, ""))
+	m, o := r.startOpen(t, nil)
+	if e := m.stoppedOne(t); e.Reason != "position" || !errors.As(e, new(*PositionError)) || !errors.Is(e, ErrUnprotected) {
+		t.Errorf("the partition stopped for %v", e)
+	}
+	o.offer(powerCut(r.mem, 0))
+	kafkatest.Until(t, "the disagreement with the store", func() bool {
+		all := m.Stopped()
+		return len(all) == 1 && errors.Is(all[0], ErrOffsetReset)
+	})
+	m.stop(t)
+	r.wantHandled(t, "a", "b")
+}
+
+// The mark says which records may be claimed and were not handled, also to a process that does not
+// fail open itself.
+func TestProcessThatDoesNotFailOpenHeedsTheMark(t *testing.T) {
+	for keep := range 2 {
+		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
+			r := newRig(t, 1)
+			m, _ := r.startOpen(t, r.eng)
+			r.send(t, 0, "a")
+			r.untilStored(t, 0, 1)
+			if err := m.Pause(r.topic); err != nil {
+				t.Fatal(err)
+			}
+			r.send(t, 0, "b", "c", "d")
+			r.mem.FailAt(storetest.OpWait, 1, errDisk)
+			if err := m.Resume(r.topic); err != nil {
+				t.Fatal(err)
+			}
+			r.untilHandled(t, 4)
+			m.stop(t)
+			_, metadata := r.commitOf(t, 0)
+			r.Commit(t, r.group, r.offset(0, 1, metadata)) // it died before it had committed anything but the mark
+			r.runs = nil
+			r.open(t, r.mem.CrashClone(keep))
+			m = r.start(t, r.own())
+			r.untilHandled(t, 3) // a copy that comes with them has no claim, either
+			r.send(t, 0, "e", "e")
+			r.untilCommitted(t, 6, false)
+			m.stop(t)
+			r.wantHandled(t, "b", "c", "d", "e")
+		})
+	}
+}

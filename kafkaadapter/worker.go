@@ -28,7 +28,7 @@ type worker struct {
 // newWorker makes the worker of an assignment that has not begun.
 func newWorker(p *partition, ask requests, committed *commit) *worker {
 	r := newReading(p, ask)
-	if p.c.opt.FailOpen != nil && committed != nil {
+	if !p.route.transactional() && committed != nil {
 		r.uncertain = parseOpenMark(committed.metadata).until
 		if committed.offset < r.uncertain { // failOpen begins there; the client may not take a seek backwards before it has the partition
 			p.fetchAt = min(p.fetchAt, committed.offset)

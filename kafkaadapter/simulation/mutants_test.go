@@ -25,7 +25,7 @@ func TestBrokenAdaptersAreCaught(t *testing.T) {
 		{"a lost fence check", "fence.go", "if err == nil && o.token != f.token {", "if err == nil && o.token != f.token && f.width == 1<<31 {", "TestMembers"},
 		{"commits without the store's identity", "offsets.go", "			req.Topics[i].Partitions[j].Metadata = &c.self\n", "			_ = j\n", "TestEachEvent"},
 		{"a fetch that resumes one record late", "takeover.go", "opening{b.offset, v.topicID}", "opening{b.offset + min(1, b.offset), v.topicID}", "TestEachEvent"},
-		{"claims taken back by an owner of before", "atmostonce.go", "		if err := p.fence.check(tx); err != nil {\n			return err\n		}\n", "", "TestMembers"},
+		{"a partition that was taken away and is not cut off", "partition.go", "	p.cancel(ErrFenced)\n	if inOrder {", "	if waited >= 0 {\n		return false\n	}\n	p.cancel(ErrFenced)\n	if inOrder {", "TestMembers"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join("..", m.file))

@@ -38,7 +38,6 @@ import (
 var (
 	duration = flag.Duration("simulate.duration", 0, "cut the power for that long, instead of the usual number of times")
 	logging  = flag.Bool("simulate.log", false, "write the consumers' logs to the standard error")
-	members  = flag.Bool("simulate.members", false, "simulate members that exchange partitions, too")
 	from     = flag.Uint64("simulate.seed", 1, "the first seed")
 )
 
@@ -52,18 +51,19 @@ func newLogger() *slog.Logger {
 // A scale is how much a test does. The race detector makes it slow, Pebble above all, which then
 // checks itself.
 type scale struct {
-	cuts     int    // power cuts that the test has to come to, at least
-	faults   int    // of brokers, the same
-	perRun   int    // lives on one disk
-	together int    // power cuts of members that exchange partitions, at least
-	pebble   uint64 // one seed of the given number of is for Pebble
+	cuts    int    // power cuts that the test has to come to, at least
+	faults  int    // of brokers, the same
+	perRun  int    // lives on one disk
+	members int    // power cuts of members that exchange partitions, at least
+	pinned  int    // the same of pinned processes
+	pebble  uint64 // one seed of so many is for Pebble
 }
 
 func scaled() scale {
 	if raced {
-		return scale{cuts: 200, faults: 200, perRun: 20, together: 30, pebble: 5}
+		return scale{cuts: 200, faults: 200, perRun: 20, members: 20, pinned: 30, pebble: 5}
 	}
-	return scale{cuts: 2000, faults: 2000, perRun: 40, together: 300, pebble: 4}
+	return scale{cuts: 2000, faults: 2000, perRun: 40, members: 200, pinned: 300, pebble: 4}
 }
 
 // A report is what came out of one run.
