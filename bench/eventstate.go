@@ -54,7 +54,7 @@ func addToState(tx *engine.Tx, partition int32, number uint64) error {
 	return tx.Put(partSumKey(partition), binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s.Events), s.Sum))
 }
 
-// readCounters returns a partition's counters of the event and its adjacent ones, as a copy.
+// readCounters returns a partition's counters of the event and those next to it, as a copy.
 func readCounters(tx *engine.Tx, partition int32, number uint64) ([]byte, error) {
 	v, found, err := tx.Get(countersKey(partition, number))
 	if err == nil && !found {

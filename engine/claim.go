@@ -105,7 +105,7 @@ type candidate struct {
 	result *Result // own-commit only: where the verdict goes
 	scope  string
 	place
-	nearAt, nearEnd int // places in its request that count as well (adjacent ones.go)
+	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
 	seen            time.Time
 	lock            lockName // in a transaction only: what it is reserved under
 	fingerprint     string
@@ -325,8 +325,8 @@ func (e *Engine) parse(b []byte) (Record, error) {
 // A request is something for the committer to do. Requests are reused, within one engine.
 type request struct {
 	claims []candidate
-	arena  []byte       // keys of the claims, of their adjacent ones, and of those found; for Prefetch ids, too
-	near   []place      // adjacent ones of the claims (adjacent ones.go)
+	arena  []byte       // keys of the claims, of the same event in the adjacent weeks, and of those found; for Prefetch ids, too
+	near   []place      // the claims' keys in the adjacent weeks (neighbours.go)
 	found  []foundClaim // in the store
 	looked bool         // the store was asked: answers may rest on what is not durable yet
 	epoch  uint64       // of the cache, from before that

@@ -436,6 +436,7 @@ func TestReopenedClaimsAreCountedOnceWhereverTheFiltersComeFrom(t *testing.T) {
 	for i := range n {
 		replay(t, e, event(fmt.Sprint(i)), 0, engine.Claimed)
 		if i%7 == 0 {
+			eventually(t, "the snapshot under way", func() bool { return !e.SnapshotRunning() })
 			check(open(t, m.CrashClone(i%2), o), i+1)
 		}
 	}

@@ -111,7 +111,7 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 	return c.change.err
 }
 
-// leased returns a candidate in the place of the claim that l was given for. Its adjacent ones are
+// leased returns a candidate in the place of the claim that l was given for. Its near places are
 // all places in which the event can have been claimed since.
 func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
 	if l == nil {

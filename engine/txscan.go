@@ -166,20 +166,7 @@ func (tx *Tx) overlay(p *txPage, span storage.Span, keys int) error {
 	merged := make([]KeyValue, 0, len(p.entries)+len(own)+len(base))
 	stored := p.entries
 	for len(own) > 0 || len(base) > 0 {
-		var w txWrite
-		var err error
-		switch {
-		case len(base) == 0 || len(own) > 0 && own[0].name < base[0].name:
-			w, own = own[0], own[1:]
-		case len(own) == 0 || base[0].name < own[0].name:
-			w, base = base[0], base[1:]
-		default:
-			if w = own[0]; w.isSum {
-				w, err = base[0].plus(w.delta)
-				w.name = own[0].name
-			}
-			own, base = own[1:], base[1:]
-		}
+		w, err := nextWrite(&own, &base)
 		key := w.name
 		if end != nil && key >= string(end) { // one of own, beyond the end of base
 			break
@@ -207,6 +194,25 @@ func (tx *Tx) overlay(p *txPage, span storage.Span, keys int) error {
 	}
 	p.entries = append(merged, stored...)
 	return nil
+}
+
+// nextWrite removes the write with the least key from both lists, and returns it. What a part has
+// written of its own replaces what it is based on, or is added to it.
+func nextWrite(own, base *[]txWrite) (w txWrite, err error) {
+	o, b := *own, *base
+	switch {
+	case len(b) == 0 || len(o) > 0 && o[0].name < b[0].name:
+		w, *own = o[0], o[1:]
+	case len(o) == 0 || b[0].name < o[0].name:
+		w, *base = b[0], b[1:]
+	default:
+		if w = o[0]; w.isSum {
+			w, err = b[0].plus(w.delta)
+			w.name = o[0].name
+		}
+		*own, *base = o[1:], b[1:]
+	}
+	return w, err
 }
 
 // cut ends the page at end, which is not beyond its end until now.

@@ -54,9 +54,9 @@ type Route struct {
 
 	// Start is where to begin if neither store nor group has an offset for a partition.
 	Start Start
-	// AllowedLateness is how far behind the last handled events their repeats and adjacent ones may
-	// still come: no week is dropped that is later than the partition's low mark less this. 0 =
-	// DefaultAllowedLateness.
+	// AllowedLateness is how far behind the last handled events their repeats, and events close to
+	// them in the log, may still come: no week is dropped that is later than the partition's low
+	// mark less this. 0 = DefaultAllowedLateness.
 	AllowedLateness time.Duration
 }
 

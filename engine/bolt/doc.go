@@ -34,7 +34,7 @@
 //     it has, and closes at once.
 //   - While the store is open, each page is checked whenever it is read. An absent claim is as well
 //     attested as a present one: the leaf that would hold it is checked whole, with its place among
-//     its adjacent ones.
+//     the other leaves.
 //
 // (2 shared cores at 2.5 GHz, the file in the page cache, 500,000 claims with random ids,
 // BenchmarkLifecycle.)

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// adjacent ones fills buckets around ("a", week) in settled and in fresh form, some with claims of
+// neighbours fills buckets around ("a", week) in settled and in fresh form, some with claims of
 // both.
 func (e *env) neighbours() (all []storage.Bucket) {
 	e.Helper()

@@ -136,12 +136,18 @@ func (m *model) expect(ev engine.Event, k claimKey, tx *modelTx, reopen *uint64)
 	}
 	next := m.newRecord(ev)
 	if there {
-		next.Generation = rec.Generation + 1
-	}
-	if there && !free { // the replay of a dead letter
-		next.FirstSeen, next.Origin, next.Window, next.Fingerprint = rec.FirstSeen, rec.Origin, rec.Window, rec.Fingerprint
+		replaces(&next, rec, free)
 	}
 	return engine.Result{Verdict: engine.Claimed, Record: next}, k
+}
+
+// replaces completes the record of a claim that is made in place of an earlier one, which was free
+// or is a dead letter that is replayed.
+func replaces(next *engine.Record, rec engine.Record, free bool) {
+	next.Generation = rec.Generation + 1
+	if !free {
+		next.FirstSeen, next.Origin, next.Window, next.Fingerprint = rec.FirstSeen, rec.Origin, rec.Window, rec.Fingerprint
+	}
 }
 
 // heldNear reports whether an open transaction holds one of the claims, dropped ones too if these

@@ -53,10 +53,10 @@ func (c *contents) replayClaim(op byte, key, record []byte) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case op == opDrop:
+	switch op {
+	case opDrop:
 		delete(c.claims, bucket)
-	case op == opRemoveClaim:
+	case opRemoveClaim:
 		delete(c.claims[bucket], string(key))
 		if len(c.claims[bucket]) == 0 {
 			delete(c.claims, bucket)
