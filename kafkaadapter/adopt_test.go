@@ -11,7 +11,7 @@ import (
 )
 
 func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
-	r := consumed(t) // with another store
+	r := consumed(t, inMemory) // with another store
 	r.send(t, 0, "c")
 	before := len(r.handled())
 	r.open(t, storetest.NewMem(storage.Identity{}))

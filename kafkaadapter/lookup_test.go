@@ -47,7 +47,7 @@ func TestForeignStoreIsSeenAfterALeaderWasAway(t *testing.T) {
 		"reset": {func(r *rig) { r.Commit(t, r.group, r.offset(0, 4, "")) }, ErrOffsetReset},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := consumed(t)
+			r := consumed(t, inMemory)
 			tt.change(r)
 			before := len(r.handled())
 			commit, _ := r.Committed(t, r.group, r.topic, 0)

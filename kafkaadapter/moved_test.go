@@ -9,15 +9,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
 // consumed has a consumer read a0..a9 of partition 0 and b0..b9 of partition 1.
-func consumed(t *testing.T) *rig {
+func consumed(t *testing.T, s newStore) *rig {
 	t.Helper()
-	r := newRig(t, 2)
+	r := newRigOn(t, s, 2)
 	r.send(t, 0, numbered("a", 10)...)
 	r.send(t, 1, numbered("b", 10)...)
 	m := r.start(t, r.work(1, nil))
@@ -70,16 +68,20 @@ func (r *rig) checkWayOn(t *testing.T, p Recovery, want ...string) {
 	}
 }
 
-func TestRecordsRemovedWhileStopped(t *testing.T) {
-	r := consumed(t)
+func TestRecordsRemovedWhileStopped(t *testing.T) { onEachStore(t, recordsRemovedWhileStopped) }
+
+func recordsRemovedWhileStopped(t *testing.T, s newStore) {
+	r := consumed(t, s)
 	r.send(t, 0, numbered("c", 5)...)
 	r.DeleteRecords(t, r.topic, 0, 13)
 	r.checkStops(t, ErrBelowLog)
 	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c3", "c4")
 }
 
-func TestRetentionRemovesWhatWasNotRead(t *testing.T) {
-	r := newRig(t, 1)
+func TestRetentionRemovesWhatWasNotRead(t *testing.T) { onEachStore(t, retentionRemovesWhatWasNotRead) }
+
+func retentionRemovesWhatWasNotRead(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
 	r.send(t, 0, numbered("a", 3)...)
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 3)
@@ -97,10 +99,12 @@ func TestRetentionRemovesWhatWasNotRead(t *testing.T) {
 
 // Fetching is paused meanwhile, so that the client has not got what is removed. A fetch that is
 // under way may bring it all the same: then it is tried with other records.
-func TestRecordsRemovedWhileRunning(t *testing.T) {
+func TestRecordsRemovedWhileRunning(t *testing.T) { onEachStore(t, recordsRemovedWhileRunning) }
+
+func recordsRemovedWhileRunning(t *testing.T, s newStore) {
 	for name, way := range map[string]RecoveryPolicy{"stop": Stop, "start over": StartOver} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 1)
+			r := newRigOn(t, s, 1)
 			r.send(t, 0, "a")
 			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.BelowLog = way })
 			r.untilStored(t, 0, 1)
@@ -144,8 +148,10 @@ func (r *rig) removed(t *testing.T, m *member, ids []string) (stop *StopError) {
 	return stop
 }
 
-func TestStoreAheadOfTheLog(t *testing.T) {
-	r := consumed(t)
+func TestStoreAheadOfTheLog(t *testing.T) { onEachStore(t, storeAheadOfTheLog) }
+
+func storeAheadOfTheLog(t *testing.T, s newStore) {
+	r := consumed(t, s)
 	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
 		return tx.SetOffset(r.position(0), engine.Offset{Next: 99, LeaderEpoch: -1, TopicID: r.TopicID(t, r.topic)})
 	})
@@ -157,8 +163,10 @@ func TestStoreAheadOfTheLog(t *testing.T) {
 	r.checkWayOn(t, Recovery{AboveLog: TrustKafka}, "c")
 }
 
-func TestTopicRecreatedWhileStopped(t *testing.T) {
-	r := consumed(t)
+func TestTopicRecreatedWhileStopped(t *testing.T) { onEachStore(t, topicRecreatedWhileStopped) }
+
+func topicRecreatedWhileStopped(t *testing.T, s newStore) {
+	r := consumed(t, s)
 	r.RecreateTopic(t, r.topic, 2, nil)
 	r.send(t, 0, "a3", "c0") // a3 was handled in the topic's first life
 	m := r.start(t, r.work(1, nil))
@@ -171,11 +179,13 @@ func TestTopicRecreatedWhileStopped(t *testing.T) {
 	r.checkWayOn(t, Recovery{Recreated: StartOver}, "c0")
 }
 
-func TestTopicRecreatedWhileRunning(t *testing.T) {
+func TestTopicRecreatedWhileRunning(t *testing.T) { onEachStore(t, topicRecreatedWhileRunning) }
+
+func topicRecreatedWhileRunning(t *testing.T, s newStore) {
 	for name, way := range map[string]RecoveryPolicy{"stop": Stop, "start over": StartOver} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the client takes its time to tell
-			r := newRig(t, 1)
+			r := newRigOn(t, s, 1)
 			r.send(t, 0, numbered("a", 3)...)
 			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.Recreated = way })
 			r.untilStored(t, 0, 3)
@@ -193,9 +203,11 @@ func TestTopicRecreatedWhileRunning(t *testing.T) {
 	}
 }
 
-func TestTopicDeletedWhileRunning(t *testing.T) {
+func TestTopicDeletedWhileRunning(t *testing.T) { onEachStore(t, topicDeletedWhileRunning) }
+
+func topicDeletedWhileRunning(t *testing.T, s newStore) {
 	t.Parallel()
-	r := newRig(t, 1)
+	r := newRigOn(t, s, 1)
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 1)
@@ -206,7 +218,9 @@ func TestTopicDeletedWhileRunning(t *testing.T) {
 	m.stop(t)
 }
 
-func TestForeignStore(t *testing.T) {
+func TestForeignStore(t *testing.T) { onEachStore(t, foreignStore) }
+
+func foreignStore(t *testing.T, s newStore) {
 	for name, tt := range map[string]struct {
 		way  RecoveryPolicy
 		want []string
@@ -215,10 +229,10 @@ func TestForeignStore(t *testing.T) {
 		"start over":  {StartOver, append(numbered("a", 10), "c")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := consumed(t)
+			r := consumed(t, s)
 			r.send(t, 0, "c")
 			r.Commit(t, r.group, r.offset(1, 10, "")) // whose position anybody may have
-			r.open(t, storetest.NewMem(storage.Identity{}))
+			r.replaceStore(t)
 			m := r.start(t, r.work(1, nil))
 			kinds := map[int32]error{0: ErrForeignStore, 1: ErrEmptyStore}
 			for range 2 {
@@ -233,8 +247,10 @@ func TestForeignStore(t *testing.T) {
 	}
 }
 
-func TestEmptyStoreWithACommittedGroup(t *testing.T) {
-	r := newRig(t, 1)
+func TestEmptyStoreWithACommittedGroup(t *testing.T) { onEachStore(t, emptyStoreWithACommittedGroup) }
+
+func emptyStoreWithACommittedGroup(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
 	r.send(t, 0, numbered("a", 5)...)
 	r.Commit(t, r.group, r.offset(0, 3, "kgo-1"))
 	m := r.start(t, r.work(1, nil))
@@ -248,8 +264,10 @@ func TestEmptyStoreWithACommittedGroup(t *testing.T) {
 	r.checkWayOn(t, Recovery{EmptyStore: TrustKafka}, "a3", "a4")
 }
 
-func TestRestoredStoreIsBehindKafka(t *testing.T) {
-	r := newRig(t, 1)
+func TestRestoredStoreIsBehindKafka(t *testing.T) { onEachStore(t, restoredStoreIsBehindKafka) }
+
+func restoredStoreIsBehindKafka(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
 	r.send(t, 0, numbered("a", 5)...)
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 5)
@@ -265,8 +283,10 @@ func TestRestoredStoreIsBehindKafka(t *testing.T) {
 	r.checkWayOn(t, Recovery{KafkaAhead: TrustStore}, "b", "c")
 }
 
-func TestOffsetResetByAnAdministrator(t *testing.T) {
-	r := consumed(t)
+func TestOffsetResetByAnAdministrator(t *testing.T) { onEachStore(t, offsetResetByAnAdministrator) }
+
+func offsetResetByAnAdministrator(t *testing.T, s newStore) {
+	r := consumed(t, s)
 	r.Commit(t, r.group, r.offset(0, 4, ""))
 	r.checkStops(t, ErrOffsetReset)
 	r.checkWayOn(t, Recovery{OffsetReset: TrustKafka}) // from 4 on all are duplicates
@@ -275,7 +295,11 @@ func TestOffsetResetByAnAdministrator(t *testing.T) {
 }
 
 func TestPartitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T) {
-	r := newRig(t, 1)
+	onEachStore(t, partitionThatNobodyKnowsMayBeginAtItsEnd)
+}
+
+func partitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
 	r.send(t, 0, "a", "b")
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Start = Latest })
 	r.UntilCommitted(t, r.group, r.topic, 0, 2)
@@ -288,8 +312,10 @@ func TestPartitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T) {
 }
 
 // A topic that appears later is consumed, and said to be missing until then.
-func TestTopicThatComesLater(t *testing.T) {
-	r := newRig(t, 1)
+func TestTopicThatComesLater(t *testing.T) { onEachStore(t, topicThatComesLater) }
+
+func topicThatComesLater(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
 	later := &kgo.Record{Topic: r.topic + "-later", Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte("a")}}}
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Topics = append(o.Routes[0].Topics, later.Topic) })
 	r.UntilMembers(t, r.group, 1, r.topic)

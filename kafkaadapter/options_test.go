@@ -23,7 +23,12 @@ func memEngine(t *testing.T) *engine.Engine {
 
 func openMem(t testing.TB, m *storetest.Mem, o engine.Options) *engine.Engine {
 	t.Helper()
-	eng, err := engine.Open(m, o)
+	return openEngine(t, m, o)
+}
+
+func openEngine(t testing.TB, s storage.Store, o engine.Options) *engine.Engine {
+	t.Helper()
+	eng, err := engine.Open(s, o)
 	if err != nil {
 		t.Fatal(err)
 	}

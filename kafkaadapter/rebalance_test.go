@@ -16,8 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
@@ -84,8 +82,12 @@ func (g *gap) take() time.Duration {
 
 // Members of one process that share a store join, leave and stall under load.
 func TestMembersOfOneProcessExchangePartitions(t *testing.T) {
+	onEachStore(t, membersOfOneProcessExchangePartitions)
+}
+
+func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	const rounds = 20
-	r := newRig(t, 6)
+	r := newRigOn(t, s, 6)
 	var g gap
 	var stall atomic.Bool
 	over := make(chan struct{})
@@ -173,8 +175,10 @@ func (r *rig) stuck(id string) (mode Transactional, began, release chan struct{}
 	return mode, began, release, verdict
 }
 
-func TestStuckHandlerIsFenced(t *testing.T) {
-	r := newRig(t, 2)
+func TestStuckHandlerIsFenced(t *testing.T) { onEachStore(t, stuckHandlerIsFenced) }
+
+func stuckHandlerIsFenced(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 2)
 	mode, began, release, verdict := r.stuck("b")
 	drain := func(o *Options) { o.Timeouts.Drain = 20 * time.Millisecond }
 	first := r.start(t, mode, drain, func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
@@ -226,13 +230,15 @@ func TestStuckHandlerIsFenced(t *testing.T) {
 
 // After the callback returned nothing of the old assignment commits: this is the store's word, with
 // the batch at its most advanced, when everything but the commit is done.
-func TestNothingCommitsAfterARevoke(t *testing.T) {
+func TestNothingCommitsAfterARevoke(t *testing.T) { onEachStore(t, nothingCommitsAfterARevoke) }
+
+func nothingCommitsAfterARevoke(t *testing.T, s newStore) {
 	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
 		"revoked": func(c *Consumer, lost map[string][]int32) { c.assign.revoked(lost) },
 		"lost":    func(c *Consumer, lost map[string][]int32) { c.assign.lost(lost) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 1)
+			r := newRigOn(t, s, 1)
 			mode, began, release, verdict := r.stuck("b")
 			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Millisecond })
 			r.send(t, 0, "a", "b")
@@ -256,12 +262,16 @@ func TestNothingCommitsAfterARevoke(t *testing.T) {
 // The group may take a partition away while Run ends and waits for its handler. After the callback
 // returned nothing of it commits then, either.
 func TestNothingCommitsAfterARevokeWhileRunEnds(t *testing.T) {
+	onEachStore(t, nothingCommitsAfterARevokeWhileRunEnds)
+}
+
+func nothingCommitsAfterARevokeWhileRunEnds(t *testing.T, s newStore) {
 	for name, give := range map[string]func(c *Consumer, lost map[string][]int32){
 		"revoked": func(c *Consumer, lost map[string][]int32) { c.assign.revoked(lost) },
 		"lost":    func(c *Consumer, lost map[string][]int32) { c.assign.lost(lost) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 1)
+			r := newRigOn(t, s, 1)
 			mode, began, release, verdict := r.stuck("b")
 			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Minute })
 			r.send(t, 0, "a", "b")
@@ -284,7 +294,11 @@ func TestNothingCommitsAfterARevokeWhileRunEnds(t *testing.T) {
 // Another owner in the store is enough to stop a member. If the group still gives it the partition
 // after a heartbeat, the other owner was one that had lost it.
 func TestFencedMemberTakesItsPartitionOverAgain(t *testing.T) {
-	r := newRig(t, 1)
+	onEachStore(t, fencedMemberTakesItsPartitionOverAgain)
+}
+
+func fencedMemberTakesItsPartitionOverAgain(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 1)
@@ -300,7 +314,11 @@ func TestFencedMemberTakesItsPartitionOverAgain(t *testing.T) {
 }
 
 func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
-	r := newRig(t, 1)
+	onEachStore(t, handlerMayEndItsBatchBeforeARevoke)
+}
+
+func handlerMayEndItsBatchBeforeARevoke(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
 	mode, began, release, verdict := r.stuck("b")
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain = time.Minute })
 	r.send(t, 0, "a", "b")
@@ -326,15 +344,17 @@ func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
 	}
 }
 
-func TestMembersWithAStoreEachStop(t *testing.T) {
-	r := newRig(t, 2)
+func TestMembersWithAStoreEachStop(t *testing.T) { onEachStore(t, membersWithAStoreEachStop) }
+
+func membersWithAStoreEachStop(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 2)
 	r.send(t, 0, numbered("a", 5)...)
 	r.send(t, 1, numbered("b", 5)...)
 	first := r.start(t, r.work(1, nil))
 	r.UntilCommitted(t, r.group, r.topic, 0, 5)
 	r.UntilCommitted(t, r.group, r.topic, 1, 5)
 	shared := r.eng
-	r.open(t, storetest.NewMem(storage.Identity{}))
+	r.replaceStore(t)
 	second := r.start(t, r.work(1, nil))
 	if e := second.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
 		t.Errorf("stopped: %v", e)

@@ -11,24 +11,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A rig is a broker, a topic with its dead-letter topic, a group, and a store in memory.
+// A rig is a broker, a topic with its dead-letter topic, a group, and a store.
 type rig struct {
 	*kafkatest.Broker
 	topic, group string
 	partitions   int32
-	mem          *storetest.Mem
+	newStore     newStore
+	mem          *storetest.Mem // nil if the store is not in memory
 	eng          *engine.Engine
 
 	mu   sync.Mutex
@@ -46,13 +49,48 @@ type run struct {
 	trace     string
 }
 
+// newRig makes a rig with a store in memory.
 func newRig(t testing.TB, partitions int32) *rig {
 	t.Helper()
-	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{}), group: kafkatest.Name(t), partitions: partitions}
+	return newRigOn(t, inMemory, partitions)
+}
+
+// newRigOn makes a rig with a store of a kind.
+func newRigOn(t testing.TB, s newStore, partitions int32) *rig {
+	t.Helper()
+	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{}), group: kafkatest.Name(t), partitions: partitions, newStore: s}
 	r.topic = r.CreateTopic(t, partitions, nil)
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
-	r.open(t, storetest.NewMem(storage.Identity{}))
+	r.replaceStore(t)
 	return r
+}
+
+// A newStore makes an empty store.
+type newStore func(testing.TB) storage.Store
+
+func inMemory(testing.TB) storage.Store { return storetest.NewMem(storage.Identity{}) }
+
+func onPebble(t testing.TB) storage.Store {
+	s, err := pebble.Open("store", pebble.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// onEachStore runs a test on the store in memory and on Pebble.
+func onEachStore(t *testing.T, test func(*testing.T, newStore)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) { test(t, inMemory) })
+	t.Run("Pebble", func(t *testing.T) { test(t, onPebble) })
+}
+
+// replaceStore gives the rig an empty store. The one before stays open for those that use it.
+func (r *rig) replaceStore(t testing.TB) {
+	t.Helper()
+	s := r.newStore(t)
+	r.mem, _ = s.(*storetest.Mem)
+	r.eng = openEngine(t, s, engine.Options{})
 }
 
 func (r *rig) open(t testing.TB, m *storetest.Mem) {

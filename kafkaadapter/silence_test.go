@@ -125,7 +125,7 @@ func TestHangingTransactionIsNoLagOfZero(t *testing.T) {
 }
 
 func TestLagOfAStoppedPartitionGrows(t *testing.T) {
-	r := consumed(t)
+	r := consumed(t, inMemory)
 	r.Commit(t, r.group, r.offset(0, 4, ""))
 	m := r.start(t, r.work(1, nil), impatient)
 	if e := m.stoppedOne(t); !errors.Is(e, ErrOffsetReset) {
