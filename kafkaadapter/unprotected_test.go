@@ -439,6 +439,7 @@ func TestProcessThatDiesWithoutItsStore(t *testing.T) {
 	m = r.start(t, r.own()) // Options.FailOpen is not needed for it
 	r.untilStored(t, 0, 4)
 	r.send(t, 0, "a", "d", "e")
+	r.untilHandled(t, 6)
 	r.untilStored(t, 0, 7)
 	m.stop(t)
 	r.wantHandled(t, "a", "b", "c", "d", "d", "e")
@@ -496,7 +497,8 @@ func TestStoreThatCannotBeOpenedAtTheStart(t *testing.T) {
 			r.send(t, 0, "a", "b")
 			if committed {
 				m := r.start(t, r.own())
-				r.untilStored(t, 0, 2)
+				r.untilHandled(t, 2)
+				r.untilCommitted(t, 2, false)
 				m.stop(t)
 				r.runs = nil
 				r.send(t, 0, "c")
