@@ -23,7 +23,7 @@ func TestBrokenAdaptersAreCaught(t *testing.T) {
 		test                     string
 	}{
 		{"a lost fence check", "fence.go", "if err == nil && o.token != f.token {", "if err == nil && o.token != f.token && f.width == 1<<31 {", "TestMembers"},
-		{"commits without the store's identity", "offsets.go", "			req.Topics[i].Partitions[j].Metadata = &c.self\n", "			_ = j\n", "TestEachEvent"},
+		{"commits without the store's identity", "commit.go", "p.Metadata = kmsg.StringPtr(identities[topicPartition{req.Topics[i].Topic, p.Partition}])", "_ = p", "TestEachEvent"},
 		{"a fetch that resumes one record late", "takeover.go", "opening{b.offset, v.topicID}", "opening{b.offset + min(1, b.offset), v.topicID}", "TestEachEvent"},
 		{"a partition that was taken away and is not cut off", "partition.go", "	p.cancel(ErrFenced)\n	if inOrder {", "	if waited >= 0 {\n		return false\n	}\n	p.cancel(ErrFenced)\n	if inOrder {", "TestMembers"},
 	} {
