@@ -152,7 +152,7 @@ func (p *ScopeDropPlan) holdNames() []string {
 // decided reports whether the plan was decided already, as seen from the oldest week kept of the
 // scope and those of its holds that are there.
 func (p *ScopeDropPlan) decided(oldest weekbucket.Week, there []Hold) bool {
-	return len(p.Weeks)+len(p.Holds) > 0 && p.Oldest <= oldest && len(there) == 0
+	return len(p.Weeks)+len(p.Holds) > 0 && after(p.Weeks, p.Oldest) == p.Oldest && p.Oldest <= oldest && len(there) == 0
 }
 
 // compare returns ErrPlanOutdated if weeks, oldest week and holds are not those of the plan.
@@ -160,7 +160,7 @@ func (p *ScopeDropPlan) compare(weeks []ScopeWeek, oldest weekbucket.Week, there
 	same := slices.EqualFunc(weeks, p.Weeks, func(a, b ScopeWeek) bool { return a.Week == b.Week && a.Claims == b.Claims })
 	held := slices.EqualFunc(there, p.Holds, func(a, b Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) })
 	switch {
-	case !same || after(weeks, oldest) != p.Oldest:
+	case !same || after(weeks, oldest) != p.Oldest || p.Oldest > weekbucket.Max:
 		return fmt.Errorf("%w: scope %q has claims in %d weeks, which are not those of the plan", ErrPlanOutdated, p.Scope, len(weeks))
 	case !held:
 		return fmt.Errorf("%w: a hold was moved or released", ErrPlanOutdated)

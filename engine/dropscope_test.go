@@ -653,3 +653,30 @@ func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
 		t.Errorf("%d names are kept", got)
 	}
 }
+
+// A plan that PlanScopeDrop has not made, or has refused, changes nothing.
+func TestPlanThatIsNotWholeIsRefused(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	ev := named("x", "a", "t", 0)
+	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
+	plan := planned(t, e, "a")
+	plan.Oldest = 0
+	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+		t.Errorf("a plan without its oldest week: %v", err)
+	}
+	mustExpect(t, e, []engine.Event{ev}, engine.Duplicate)
+
+	last := time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC)
+	opt := engine.Options{Clock: func() time.Time { return last }}
+	e, m := openMem(t, opt)
+	ev.Time = last
+	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
+	plan, err := e.PlanScopeDrop(ctx, "a")
+	if !errors.As(err, new(*engine.KeyError)) {
+		t.Errorf("a plan of the last week there is: %v", err)
+	}
+	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+		t.Errorf("a plan that was refused: %v", err)
+	}
+	open(t, m.CrashClone(0), opt)
+}

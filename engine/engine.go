@@ -114,7 +114,11 @@ func (e *Engine) enter() error {
 	if err := e.works(); err != nil {
 		return err
 	}
-	e.calls.RLock()
+	// Close waits for the calls that hold it. Behind a Close that waits, a call that another one
+	// waits for would wait for ever.
+	if !e.calls.TryRLock() {
+		return ErrClosed
+	}
 	if e.closed {
 		e.calls.RUnlock()
 		return ErrClosed

@@ -60,8 +60,9 @@ func (f *floors) publish() func() {
 
 // oldestOf is the oldest week kept of a scope: events of it before that are TooOld.
 func (e *Engine) oldestOf(scope string) weekbucket.Week {
+	f := e.floors.durable.Load() // first: a floor is forgotten once the oldest week is at it
 	oldest := e.OldestWeek()
-	if f := e.floors.durable.Load(); f != nil {
+	if f != nil {
 		return max(oldest, (*f)[scope])
 	}
 	return oldest

@@ -49,6 +49,9 @@ func (f *fence) take(tx *engine.Tx, width int) error {
 		f.careful = 0
 	default:
 		f.careful = int(old.width)
+		if f.taken { // from this assignment, by a consumer of the same process: nobody died
+			f.careful = 0
+		}
 	}
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, f.width}.encode())
 }

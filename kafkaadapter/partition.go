@@ -35,6 +35,9 @@ type partition struct {
 	end    context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
 
+	cutOff   sync.Once
+	released chan struct{} // closed when the partition that was cut off is given up in the store
+
 	before    atomic.Pointer[partition] // an earlier assignment that was not taken away and is to be fenced; usually nil
 	adoptions chan *adoption            // to the stopped goroutine
 
@@ -60,6 +63,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *com
 		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness},
 		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},
 		done:      make(chan struct{}),
+		released:  make(chan struct{}),
 		adoptions: make(chan *adoption),
 		fetchAt:   at,
 	}
@@ -118,6 +122,18 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 		default:
 		}
 	}
+	p.cutOff.Do(func() { p.cut(waited) })
+	select {
+	case <-p.released:
+	case <-time.After(fenceTime):
+		p.log.Error("the store does not answer; the partition is given up when it does", "waited", fenceTime)
+	}
+	return false
+}
+
+// cut cuts the work off, after the time that was waited for it, and begins to give the partition up
+// in the store. Of AtMostOnce, claims whose handlers have not begun are taken back before.
+func (p *partition) cut(waited time.Duration) {
 	inOrder := waited > 0
 	var b *result
 	var rest []claimed // of AtMostOnce: the handler that still runs is the only one that has begun
@@ -133,24 +149,18 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 		p.log.Error("a handler still runs; its work is dropped, and the record is handled again by the next owner", args...)
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 	}
-	if p.open.Load() {
+	if p.open.Load() { // nothing of it is in the store
 		p.endBacklog(b, rest)
-		return false // nothing of it is in the store
+		close(p.released)
+		return
 	}
-	released := make(chan error, 1)
 	go func() {
+		defer close(p.released)
 		p.endBacklog(b, rest)
-		released <- p.fence.release()
-	}()
-	select {
-	case err := <-released:
-		if err != nil {
+		if err := p.fence.release(); err != nil {
 			p.log.Error("giving up a partition in the store failed", "error", err)
 		}
-	case <-time.After(fenceTime):
-		p.log.Error("the store does not answer; the partition is given up when it does", "waited", fenceTime)
-	}
-	return false
+	}()
 }
 
 // doubt has Kafka's commit say that records below until may be claimed and are not handled. It is

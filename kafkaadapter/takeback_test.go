@@ -344,3 +344,33 @@ func TestClaimsAreNotTakenBackFromAnotherOwner(t *testing.T) {
 	}
 	m.counts(t, float64(reached-2), "lost_total")
 }
+
+// The group takes a partition away while Run ends: claims are taken back once, and by the call that
+// does not come first neither given up nor lost.
+func TestPartitionIsCutOffOnce(t *testing.T) {
+	r := newRig(t, 1)
+	mode, runs, release := r.stuckAt("b")
+	m := r.start(t, mode, func(o *Options) {
+		o.Timeouts.Drain, o.Timeouts.Shutdown = 300*time.Millisecond, 300*time.Millisecond
+	})
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	if err := m.Pause(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.send(t, 0, "b", "c", "d")
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	<-runs
+	p := m.parts.get(topicPartition{r.topic, 0})
+	m.cancel()
+	<-p.ending.Done()
+	m.assign.revoked(map[string][]int32{r.topic: {0}})
+	<-p.released
+	close(release)
+	<-m.done
+	if stored, lost, fenced := r.stored(t, 0), m.metric(t, "lost_total"), m.metric(t, "fenced_total"); stored != 2 || lost != 0 || fenced != 1 {
+		t.Errorf("the store is at %d, %v events are lost, %v handlers cut off; want 2, 0, 1", stored, lost, fenced)
+	}
+}

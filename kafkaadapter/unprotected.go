@@ -53,6 +53,10 @@ func (f *finder) failOpen() state {
 		return f.stopForNow("store", fmt.Errorf("%w: only the store knows whether the group has read the partition", ErrUnprotected), lookingUp)
 	}
 	b, err := v.beginOpen(f.recovery())
+	if err != nil && !f.c.isAway() { // what the mark names cannot be read: the store decides alone
+		f.uncertain = 0
+		return lookingUp
+	}
 	if err != nil {
 		return f.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp) // the store may know more
 	}
@@ -101,7 +105,9 @@ func (w *worker) workOpen() state {
 	if len(b.claimed) > 0 && !w.handleClaimed(b) {
 		return ended
 	}
-	w.size.took(n, b.handling)
+	if b.done > 0 {
+		w.size.took(n, b.handling)
+	}
 	switch {
 	case err == nil:
 		return unprotected
@@ -121,6 +127,10 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 	b := &batch{p: w.reading, result: w.newResult(), began: time.Now(), low: math.MaxInt64}
 	var stop error
 	for _, rec := range w.taken[:n] {
+		if rec.Offset >= w.uncertain && !w.c.isAway() { // the store is there: the rest is claimed
+			b.next = max(b.next, w.uncertain)
+			break
+		}
 		if rec.Offset >= b.next && !isControl(rec) {
 			s := w.sight(rec)
 			cannotPass := errors.Is(s.err, identify.ErrNoTopicID) || isTransient(s.err)

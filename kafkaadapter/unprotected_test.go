@@ -785,3 +785,56 @@ func TestProcessThatDoesNotFailOpenHeedsTheMark(t *testing.T) {
 		})
 	}
 }
+
+// leftMark has a consumer handle b, c and d without claims while their batch is in the store, and
+// leaves Kafka's offset at 1, with the mark of that.
+func (r *rig) leftMark(t *testing.T) {
+	t.Helper()
+	m, _ := r.startOpen(t, r.eng)
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	if err := m.Pause(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.send(t, 0, "b", "c", "d")
+	r.mem.FailAt(storetest.OpWait, 1, errDisk)
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.untilHandled(t, 4)
+	m.stop(t)
+	_, metadata := r.commitOf(t, 0)
+	r.Commit(t, r.group, r.offset(0, 1, metadata))
+	r.runs = nil
+	r.open(t, r.mem.CrashClone(1))
+}
+
+// What the mark names is handled without claims, and what follows is claimed, also if it was
+// fetched together with it.
+func TestRecordsAfterTheMarkAreClaimed(t *testing.T) {
+	r := newRig(t, 1)
+	r.leftMark(t)
+	r.send(t, 0, "e", "e", "e")
+	m := r.start(t, r.own())
+	r.untilCommitted(t, 7, false)
+	r.untilHandled(t, 4)
+	m.stop(t)
+	r.wantHandled(t, "b", "c", "d", "e")
+}
+
+// A mark whose records are gone from the log holds up nothing: the store has the offset.
+func TestMarkThatCannotBeReadIsDropped(t *testing.T) {
+	r := newRig(t, 1)
+	r.leftMark(t)
+	r.send(t, 0, "e")
+	gone := make(kadm.Offsets)
+	gone.Add(kadm.Offset{Topic: r.topic, Partition: 0, At: 2})
+	if _, err := kadm.NewClient(r.Client(t)).DeleteRecords(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	m := r.start(t, r.own())
+	r.untilCommitted(t, 5, false)
+	r.untilHandled(t, 1)
+	m.stop(t)
+	r.wantHandled(t, "e")
+}

@@ -129,21 +129,34 @@ func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error 
 	defer cancel()
 	defer time.AfterFunc(answerTime, cancel).Stop()
 	errs := make([]error, len(letters))
+	// While the client looks for a producer id for records that it has, it may try without a pause
+	// and without end (kgo v1.22.2, sink.produce). So it has the id before it has records.
+	if _, _, err := p.client.ProducerID(ctx); err != nil {
+		for i := range errs {
+			errs[i] = noAnswer(parent, err)
+		}
+		return errs
+	}
 	var wait sync.WaitGroup
 	wait.Add(len(letters))
 	for i, letter := range letters {
 		r := *letter // the client writes to the record
 		r.Topic = p.topic
 		p.client.Produce(ctx, &r, func(_ *kgo.Record, err error) {
-			if errors.Is(err, context.Canceled) && parent.Err() == nil {
-				err = fmt.Errorf("no answer in %v: %w", answerTime, context.DeadlineExceeded)
-			}
-			errs[i] = err
+			errs[i] = noAnswer(parent, err)
 			wait.Done()
 		})
 	}
 	wait.Wait()
 	return errs
+}
+
+// noAnswer is err, or what it means if the time for an answer is over and the parent has not ended.
+func noAnswer(parent context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && parent.Err() == nil {
+		return fmt.Errorf("no answer in %v: %w", answerTime, context.DeadlineExceeded)
+	}
+	return err
 }
 
 // lookUp finds the topic's max.message.bytes. Without an answer it is Kafka's default.
