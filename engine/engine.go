@@ -114,8 +114,8 @@ func (e *Engine) enter() error {
 	if err := e.works(); err != nil {
 		return err
 	}
-	// Close waits for the calls that hold it. Behind a Close that waits, a call that another one
-	// waits for would wait for ever.
+	// Close waits for the calls that hold it. A call for which one of these waits must not wait for
+	// Close.
 	if !e.calls.TryRLock() {
 		return ErrClosed
 	}
