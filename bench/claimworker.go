@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -171,7 +172,7 @@ func (w *claimWorker) consume(p int) error {
 		at += n
 	}
 	if !w.Last { // more than was planned: the kill comes
-		w.gate.pass(1 << 40)
+		w.gate.pass(math.MaxInt)
 		select {}
 	}
 	return nil
