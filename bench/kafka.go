@@ -226,7 +226,12 @@ func (k *kafkaRun) work(ctx context.Context) error {
 	if k.Control == OffsetFirst {
 		c = consuming{order: k.order(offsetFirst), way: uint64(k.N)}
 	}
-	c.kills = drawKills(c.way, k.Kills, true)
+	c.kills = drawKills(c.way, k.Kills, k.Control == "")
+	if k.Control == OffsetFirst { // each kill comes between the offset's commit and the batch's
+		for i := range c.kills {
+			c.kills[i].Wait = c.kills[i].Here - 1
+		}
+	}
 	if err := k.consume(ctx, &c); err != nil {
 		return err
 	}

@@ -335,25 +335,11 @@ func crashesOfScopeDrop(t *testing.T, m *storetest.Mem, s storage.Store) (crashe
 		t.Fatal(err)
 	}
 	plan = planned(t, e, "mail", "kafka/mail")
-	taken := map[string]*storetest.Mem{}
-	var mu sync.Mutex
-	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpBuckets, storetest.OpState, storetest.OpDrop, storetest.OpReclaim} {
-		m.Before(op, func(call int) error {
-			mu.Lock()
-			defer mu.Unlock()
-			for keep := range 2 {
-				taken[fmt.Sprintf("before %s %d, %d unsynced batches kept", op, call, keep)] = m.CrashClone(keep)
-			}
-			return nil
-		})
-	}
+	end := crashClones(m)
 	r, err := e.DropScope(ctx, plan)
 	wantDrop(t, r, err, 0, 5, "")
 	reclaimed(t, e)
-	mu.Lock()
-	defer mu.Unlock()
-	taken["after all"] = m.CrashClone(0)
-	return maps.Clone(taken), plan, events // what the engine does behind still adds to the first one
+	return end(), plan, events
 }
 
 // afterScopeDropCrash opens what a crash left: all of the drop was decided, or nothing. The plan is

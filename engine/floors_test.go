@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -214,25 +213,11 @@ func scopeCrashes(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[
 	e := open(t, s, short((&clock{t: noon}).now))
 	events = inWeeks(-4, 0, 10)
 	mustExpect(t, e, events, engine.Claimed)
-	taken := map[string]*storetest.Mem{}
-	var mu sync.Mutex
-	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpBuckets, storetest.OpState, storetest.OpDrop, storetest.OpReclaim} {
-		m.Before(op, func(call int) error {
-			mu.Lock()
-			defer mu.Unlock()
-			for keep := range 2 {
-				taken[fmt.Sprintf("before %s %d, %d unsynced batches kept", op, call, keep)] = m.CrashClone(keep)
-			}
-			return nil
-		})
-	}
+	end := crashClones(m)
 	r, err := e.DropExpired(ctx)
 	wantDrop(t, r, err, 0, 2, "")
 	reclaimed(t, e)
-	mu.Lock()
-	defer mu.Unlock()
-	taken["after all"] = m.CrashClone(0)
-	return maps.Clone(taken), events // what the engine does behind still adds to the first one
+	return end(), events
 }
 
 // afterScopeCrash opens what a crash left, without the option: the mark decides.

@@ -397,6 +397,29 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 	return expect(e, events[len(events)-10:], engine.Duplicate)
 }
 
+// crashClones returns a function that ends the run and returns what a crash before each call of the
+// store since, or after all of them, would leave.
+func crashClones(m *storetest.Mem) (end func() map[string]*storetest.Mem) {
+	taken := map[string]*storetest.Mem{}
+	var mu sync.Mutex
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpBuckets, storetest.OpState, storetest.OpDrop, storetest.OpReclaim} {
+		m.Before(op, func(call int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for keep := range 2 {
+				taken[fmt.Sprintf("before %s %d, %d unsynced batches kept", op, call, keep)] = m.CrashClone(keep)
+			}
+			return nil
+		})
+	}
+	return func() map[string]*storetest.Mem {
+		mu.Lock()
+		defer mu.Unlock()
+		taken["after all"] = m.CrashClone(0)
+		return maps.Clone(taken) // the engine's work in the background still adds to the original
+	}
+}
+
 // crashesOf drops the weeks -4 and -3 and returns what a crash before each call of the store would
 // leave.
 func crashesOf(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
@@ -405,26 +428,12 @@ func crashesOf(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[str
 	e := open(t, s, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: c.now})
 	events = inWeeks(-4, 0, 10)
 	mustExpect(t, e, events, engine.Claimed)
-	crashes = map[string]*storetest.Mem{}
-	var mu sync.Mutex
-	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpBuckets, storetest.OpState, storetest.OpDrop, storetest.OpReclaim} {
-		m.Before(op, func(call int) error {
-			mu.Lock()
-			defer mu.Unlock()
-			for keep := range 2 {
-				crashes[fmt.Sprintf("before %s %d, %d unsynced batches kept", op, call, keep)] = m.CrashClone(keep)
-			}
-			return nil
-		})
-	}
+	end := crashClones(m)
 	c.set(weeksLater(2))
 	r, err := e.DropExpired(ctx)
 	wantDrop(t, r, err, 2, 4, "")
 	reclaimed(t, e)
-	mu.Lock()
-	defer mu.Unlock()
-	crashes["after all"] = m.CrashClone(0)
-	return maps.Clone(crashes), events // what the engine does behind still adds to the first one
+	return end(), events
 }
 
 func TestDropInterruptedByACrashAtAnyStepIsFinishedAtOpen(t *testing.T) {

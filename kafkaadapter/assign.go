@@ -118,9 +118,7 @@ func (a *assigner) newWorker(tp topicPartition, committed *commit, at int64) *wo
 // begin starts the goroutine of an assignment. One of the same partition that was not taken away is
 // fenced: the session was left before its end.
 func (a *assigner) begin(p *worker) {
-	before := a.parts.put(p.partition)
-	p.before.Store(before)
-	if before != nil {
+	if before := a.parts.put(p.partition); before != nil {
 		before.cancel(ErrFenced)
 	}
 	go p.live()

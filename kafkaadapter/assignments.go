@@ -37,6 +37,7 @@ func (a *assignments) put(p *partition) (before *partition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before = a.parts[p.tp()]
+	p.before.Store(before)
 	a.parts[p.tp()] = p
 	return before
 }

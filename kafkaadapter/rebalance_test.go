@@ -313,6 +313,28 @@ func fencedMemberTakesItsPartitionOverAgain(t *testing.T, s newStore) {
 	r.checkOnce(t, "a", "b")
 }
 
+// A member that takes the partition over has not died: records that it met are not blamed.
+func TestBeingFencedIsNoAttempt(t *testing.T) { onEachStore(t, beingFencedIsNoAttempt) }
+
+func beingFencedIsNoAttempt(t *testing.T, s newStore) {
+	r := newRigOn(t, s, 1)
+	left := 6 // the other member takes the partition while the handler runs; three times as often as a record is tried
+	m := r.start(t, r.work(2, func(context.Context, *engine.Tx, *Record) error {
+		if left > 0 {
+			left--
+			r.died(t, 0)
+		}
+		return nil
+	}))
+	r.send(t, 0, "a", "b")
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	if n := r.letterCount(t); n > 0 {
+		t.Errorf("%d dead letters of records whose handler has not failed", n)
+	}
+	r.checkOnce(t, "a", "b")
+}
+
 func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
 	onEachStore(t, handlerMayEndItsBatchBeforeARevoke)
 }

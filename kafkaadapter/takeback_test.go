@@ -345,8 +345,8 @@ func TestClaimsAreNotTakenBackFromAnotherOwner(t *testing.T) {
 	m.counts(t, float64(reached-2), "lost_total")
 }
 
-// The group takes a partition away while Run ends: claims are taken back once, and by the call that
-// does not come first neither given up nor lost.
+// The group takes a partition away while Run ends. The claims that wait for their handlers are taken
+// back once, and none of them is lost.
 func TestPartitionIsCutOffOnce(t *testing.T) {
 	r := newRig(t, 1)
 	mode, runs, release := r.stuckAt("b")

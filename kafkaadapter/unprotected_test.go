@@ -759,24 +759,8 @@ func TestProcessThatDoesNotFailOpenHeedsTheMark(t *testing.T) {
 	for keep := range 2 {
 		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
 			r := newRig(t, 1)
-			m, _ := r.startOpen(t, r.eng)
-			r.send(t, 0, "a")
-			r.untilStored(t, 0, 1)
-			if err := m.Pause(r.topic); err != nil {
-				t.Fatal(err)
-			}
-			r.send(t, 0, "b", "c", "d")
-			r.mem.FailAt(storetest.OpWait, 1, errDisk)
-			if err := m.Resume(r.topic); err != nil {
-				t.Fatal(err)
-			}
-			r.untilHandled(t, 4)
-			m.stop(t)
-			_, metadata := r.commitOf(t, 0)
-			r.Commit(t, r.group, r.offset(0, 1, metadata)) // it died before it had committed anything but the mark
-			r.runs = nil
-			r.open(t, r.mem.CrashClone(keep))
-			m = r.start(t, r.own())
+			r.leaveMark(t, keep)
+			m := r.start(t, r.own())
 			r.untilHandled(t, 3) // a copy that comes with them has no claim, either
 			r.send(t, 0, "e", "e")
 			r.untilCommitted(t, 6, false)
@@ -786,9 +770,10 @@ func TestProcessThatDoesNotFailOpenHeedsTheMark(t *testing.T) {
 	}
 }
 
-// leftMark has a consumer handle b, c and d without claims while their batch is in the store, and
-// leaves Kafka's offset at 1, with the mark of that.
-func (r *rig) leftMark(t *testing.T) {
+// leaveMark has a consumer handle b, c and d without claims while the outcome of their batch is
+// unknown, and opens the store as a crash leaves it: with the batch if keep is 1. In Kafka is only
+// the mark that names them, with the offset before them.
+func (r *rig) leaveMark(t *testing.T, keep int) {
 	t.Helper()
 	m, _ := r.startOpen(t, r.eng)
 	r.send(t, 0, "a")
@@ -806,14 +791,14 @@ func (r *rig) leftMark(t *testing.T) {
 	_, metadata := r.commitOf(t, 0)
 	r.Commit(t, r.group, r.offset(0, 1, metadata))
 	r.runs = nil
-	r.open(t, r.mem.CrashClone(1))
+	r.open(t, r.mem.CrashClone(keep))
 }
 
 // What the mark names is handled without claims, and what follows is claimed, also if it was
 // fetched together with it.
 func TestRecordsAfterTheMarkAreClaimed(t *testing.T) {
 	r := newRig(t, 1)
-	r.leftMark(t)
+	r.leaveMark(t, 1)
 	r.send(t, 0, "e", "e", "e")
 	m := r.start(t, r.own())
 	r.untilCommitted(t, 7, false)
@@ -825,7 +810,7 @@ func TestRecordsAfterTheMarkAreClaimed(t *testing.T) {
 // A mark whose records are gone from the log holds up nothing: the store has the offset.
 func TestMarkThatCannotBeReadIsDropped(t *testing.T) {
 	r := newRig(t, 1)
-	r.leftMark(t)
+	r.leaveMark(t, 1)
 	r.send(t, 0, "e")
 	gone := make(kadm.Offsets)
 	gone.Add(kadm.Offset{Topic: r.topic, Partition: 0, At: 2})
