@@ -257,11 +257,17 @@ func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, 
 		*res = Result{Verdict: TooOld}
 		return false
 	}
-	*c = candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
+	*c = e.candidateIn(r, ev, week, now)
+	return true
+}
+
+// candidateIn returns the candidate of an event that was checked, in its week.
+func (e *Engine) candidateIn(r *request, ev *Event, week weekbucket.Week, now time.Time) candidate {
+	c := candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
 	c.hash = e.hash(r.key(&c.place))
-	return true
+	return c
 }
 
 func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }

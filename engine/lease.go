@@ -12,7 +12,9 @@ import (
 // A Lease is the right to finish a claim that is pending (Event.Lease). It is an owner token: once
 // another caller has taken the claim over, it changes nothing any more (ErrLeaseLost). One that has
 // run out still holds its claim until then. It does not survive its process; after a restart the
-// claim can be taken over once the lease has run out.
+// claim can be taken over once the lease has run out. In the same process it is good for an engine
+// that opens the store again, whatever its options: only the loss of its claim, also with the
+// claim's week or scope, ends it.
 //
 // A Lease does not change and is safe for use by several goroutines.
 type Lease struct {
@@ -117,10 +119,13 @@ func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
 	if l == nil {
 		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)
 	}
-	var res Result
-	if !e.newCandidate(r, &c, &l.event, &res, l.seen) {
-		return c, ErrLeaseLost // its week was dropped
+	// The event was checked when it was claimed, maybe by an engine with other options: these do not
+	// end a lease.
+	week, err := weekbucket.Of(l.event.when(l.seen))
+	if err != nil || week < e.oldestOf(l.event.Scope) {
+		return c, ErrLeaseLost
 	}
+	c = e.candidateIn(r, &l.event, week, l.seen)
 	now := e.now()
 	this, err := weekbucket.Of(now)
 	if err != nil || l.event.arrives() && this > c.week+weekbucket.Week(MaxArrivalWindow/weekDuration) {

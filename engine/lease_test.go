@@ -525,3 +525,35 @@ func TestPartsFinishClaimsAndKeepData(t *testing.T) {
 	}
 	wantVerdict(t, claim(t, e, event("c")), engine.Claimed)
 }
+
+// A lease of an engine that was closed holds its claim in the one that opens the store again, also
+// if that one would refuse the event.
+func TestALeaseOutlivesTheOptionsItWasMadeUnder(t *testing.T) {
+	old := leasedEvent(strings.Repeat("i", 40))
+	old.Time, old.Window = noon.Add(time.Hour), 3*7*24*time.Hour
+	arrives := leasedEvent("arrives")
+	arrives.Time, arrives.Window = time.Time{}, 3*7*24*time.Hour
+	use := map[string]func(*engine.Engine, *engine.Lease) error{
+		"finish":  func(e *engine.Engine, l *engine.Lease) error { return e.Finish(ctx, l, []byte("result")) },
+		"renew":   func(e *engine.Engine, l *engine.Lease) error { return second(e.Renew(ctx, l, time.Hour)) },
+		"release": func(e *engine.Engine, l *engine.Lease) error { return e.Release(ctx, l) },
+		"finish in a transaction": func(e *engine.Engine, l *engine.Lease) error {
+			return e.Update(ctx, func(tx *engine.Tx) error { return tx.Finish(l, []byte("result")) })
+		},
+	}
+	for name, use := range use {
+		t.Run(name, func(t *testing.T) {
+			e, m := openMem(t, engine.Options{RetentionWeeks: 4})
+			leases := []*engine.Lease{mustLease(t, e, old), mustLease(t, e, arrives)}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			e = open(t, reopened(t, m), engine.Options{RetentionWeeks: 1, MaxIDBytes: 32, AllowedSkew: time.Minute})
+			for i, l := range leases {
+				if err := use(e, l); err != nil {
+					t.Errorf("lease %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
