@@ -364,15 +364,19 @@ func goldenDir(format int, kind string) string {
 	return filepath.Join("testdata", "golden", fmt.Sprint("format-", format), kind)
 }
 
-// copyOfGolden gives the files the modes that a checkout gives them.
 func copyOfGolden(t *testing.T, format int, kind string) string {
 	t.Helper()
-	to := filepath.Join(t.TempDir(), kind)
+	return copyOf(t, goldenDir(format, kind))
+}
+
+// copyOf gives the files the modes that a checkout gives them.
+func copyOf(t *testing.T, from string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "store")
 	if err := os.Mkdir(to, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	files := filesOf(t, goldenDir(format, kind))
-	for name, content := range files {
+	for name, content := range filesOf(t, from) {
 		if err := os.WriteFile(filepath.Join(to, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
