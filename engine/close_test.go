@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// A call that has found the engine open while Close begins to wait for another call does not wait
+// for Close: the other call may wait for it.
+func TestCallThatMeetsACloseThatWaitsReturns(t *testing.T) {
+	var e Engine
+	if err := e.enter(); err != nil { // the call that Close waits for
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		e.calls.Lock() // as Close does
+		defer e.calls.Unlock()
+	}()
+	for e.calls.TryRLock() {
+		e.calls.RUnlock()
+		runtime.Gosched()
+	}
+	entered := make(chan error, 1)
+	go func() { entered <- e.enter() }()
+	select {
+	case err := <-entered:
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("the call was let in while Close waits: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the call waits for Close, which waits for the other call")
+	}
+	e.leave()
+	<-closed
+}
