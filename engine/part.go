@@ -312,7 +312,7 @@ func (p *Part) writesIn(span storage.Span, end []byte, limit int) (writes []txWr
 // inherited returns the record of a claim that is reserved, if the transaction had made it when the
 // part began.
 func (p *Part) inherited(r reservation, key []byte) (rec Record, ok bool) {
-	if r.tx != p.of || r.claim == noClaim || p.lockBase() != nil {
+	if r.owner != &p.of.owner || r.claim == noClaim || p.lockBase() != nil {
 		return Record{}, false
 	}
 	defer p.of.mu.Unlock()

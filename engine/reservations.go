@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/zeebo/xxh3"
+import (
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+)
 
 // A lockName is what a claim is reserved under: a hash of 128 bits of its key, so that no key has
 // to be copied. Keys that share one, which no two do but by a chance of 2^-128, would only keep
@@ -15,11 +19,16 @@ type reservations struct {
 	n     int
 }
 
+// An owner holds reservations: a transaction that is open or committing.
+type owner struct {
+	won atomic.Uint64 // the batch that the transaction is in, once it is admitted; 0 before
+}
+
 type reservation struct {
 	name  lockName
-	tx    *Tx   // nil: the slot is free; that of Update, if a part holds it
-	claim int32 // index of it, among those of its transaction, noClaim if only parts hold it
-	parts int32 // open parts that hold it
+	owner *owner // nil: the slot is free; that of the transaction, if a part holds it
+	claim int32  // index of it, among those of its transaction, noClaim if only parts hold it
+	parts int32  // open parts that hold it
 }
 
 const noClaim = -1
@@ -33,7 +42,7 @@ const (
 // one.
 func (s *reservations) at(name lockName) int {
 	i := s.home(name)
-	for s.slots[i].tx != nil && s.slots[i].name != name {
+	for s.slots[i].owner != nil && s.slots[i].name != name {
 		i = s.next(i)
 	}
 	return i
@@ -43,7 +52,7 @@ func (s *reservations) home(name lockName) int { return int(name.Lo) & (len(s.sl
 
 func (s *reservations) next(i int) int { return (i + 1) & (len(s.slots) - 1) }
 
-// get returns the reservation; its tx is nil if there is none.
+// get returns the reservation; its owner is nil if there is none.
 func (s *reservations) get(name lockName) reservation {
 	if s.n == 0 {
 		return reservation{}
@@ -51,14 +60,14 @@ func (s *reservations) get(name lockName) reservation {
 	return s.slots[s.at(name)]
 }
 
-// add makes the reservation unless there is one under its name, which it returns; the tx of that is
-// nil if there was none.
+// add makes the reservation unless there is one under its name, which it returns; the
+// owner of that is nil if there was none.
 func (s *reservations) add(r reservation) (other reservation) {
 	if 2*(s.n+1) > len(s.slots) {
 		s.grow()
 	}
 	i := s.at(r.name)
-	if s.slots[i].tx != nil {
+	if s.slots[i].owner != nil {
 		return s.slots[i]
 	}
 	s.slots[i] = r
@@ -70,7 +79,7 @@ func (s *reservations) grow() {
 	old := s.slots
 	s.slots = make([]reservation, max(2*len(old), minReservations))
 	for _, r := range old {
-		if r.tx != nil {
+		if r.owner != nil {
 			s.slots[s.at(r.name)] = r
 		}
 	}
@@ -87,7 +96,7 @@ func (s *reservations) update(name lockName, fn func(*reservation)) {
 
 // remove takes the reservation in a slot out.
 func (s *reservations) remove(free int) {
-	for i := s.next(free); s.slots[i].tx != nil; i = s.next(i) {
+	for i := s.next(free); s.slots[i].owner != nil; i = s.next(i) {
 		// The entry after the free slot moves into it, unless its home is behind the free slot,
 		// too.
 		if mask := len(s.slots) - 1; (i-s.home(s.slots[i].name))&mask >= (i-free)&mask {

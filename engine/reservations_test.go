@@ -9,7 +9,7 @@ import (
 func TestReservationsAreThoseOfAMap(t *testing.T) {
 	const names, steps = 2 * minReservations, 200_000
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var tx [3]Tx
+	var owners [3]owner
 	var table reservations
 	want := make(map[lockName]reservation)
 	grown := 0
@@ -24,12 +24,12 @@ func TestReservationsAreThoseOfAMap(t *testing.T) {
 				delete(want, name)
 			}
 		} else {
-			r := reservation{name: name, tx: &tx[rnd.IntN(len(tx))], claim: int32(step)}
+			r := reservation{name: name, owner: &owners[rnd.IntN(len(owners))], claim: int32(step)}
 			other := table.add(r)
 			if had := want[name]; other != had {
 				t.Fatalf("step %d: adding found %v, not %v", step, other, had)
 			}
-			if other.tx == nil {
+			if other.owner == nil {
 				want[name] = r
 			}
 		}
@@ -55,12 +55,12 @@ func TestReservationsAreThoseOfAMap(t *testing.T) {
 }
 
 func TestALargeEmptyTableOfReservationsIsGivenBack(t *testing.T) {
-	var tx Tx
+	var holder owner
 	for n, kept := range map[uint64]bool{keptReservations / 2: true, keptReservations/2 + 1: false} {
 		var table reservations
 		name := func(i uint64) lockName { return lockName{Lo: i * 0x9E3779B97F4A7C15} } // spread, as hashes are
 		for i := range n {
-			table.add(reservation{name: name(i), tx: &tx})
+			table.add(reservation{name: name(i), owner: &holder})
 		}
 		for i := range n {
 			table.remove(table.at(name(i)))
@@ -68,7 +68,7 @@ func TestALargeEmptyTableOfReservationsIsGivenBack(t *testing.T) {
 		if (table.slots != nil) != kept || table.n != 0 {
 			t.Errorf("after %d reservations %d slots are kept, %d taken", n, len(table.slots), table.n)
 		}
-		if other := table.add(reservation{name: lockName{Lo: 1}, tx: &tx}); other.tx != nil {
+		if other := table.add(reservation{name: lockName{Lo: 1}, owner: &holder}); other.owner != nil {
 			t.Error("a name is taken in an empty table")
 		}
 	}

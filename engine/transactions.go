@@ -73,16 +73,16 @@ func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(near) > 0 {
-		if taken = t.taken(c, tx, near); taken.tx != nil {
+		if taken = t.taken(c, tx, near); taken.owner != nil {
 			return taken, false
 		}
 	}
-	r := reservation{name: c.lock, tx: tx, claim: int32(index)}
+	r := reservation{name: c.lock, owner: &tx.owner, claim: int32(index)}
 	if tx.part != nil {
-		r = reservation{name: c.lock, tx: tx.part.of, claim: noClaim, parts: 1}
+		r = reservation{name: c.lock, owner: &tx.part.of.owner, claim: noClaim, parts: 1}
 	}
 	switch taken = t.claims.add(r); {
-	case taken.tx == nil:
+	case taken.owner == nil:
 	case tx.shares(taken):
 		t.claims.update(c.lock, func(shared *reservation) {
 			shared.claim = max(shared.claim, r.claim)
@@ -109,10 +109,10 @@ func (t *transactions) taken(c *candidate, tx *Tx, near []place) (taken reservat
 			name = t.lockName(tx.req.key(&near[i]))
 		}
 		switch r := t.claims.get(name); {
-		case r.tx == nil, tx.shares(r):
-		case r.tx == tx, tx.part != nil && r.tx == tx.part.of:
+		case r.owner == nil, tx.shares(r):
+		case r.owner == &tx.owner, tx.part != nil && r.owner == &tx.part.of.owner:
 			return r
-		case taken.tx == nil:
+		case taken.owner == nil:
 			taken = r
 		}
 	}
@@ -122,10 +122,10 @@ func (t *transactions) taken(c *candidate, tx *Tx, near []place) (taken reservat
 // shares reports whether only other parts of the same transaction hold the reservation.
 func (tx *Tx) shares(r reservation) bool {
 	if tx.part == nil {
-		return r.tx == tx && r.claim == noClaim
+		return r.owner == &tx.owner && r.claim == noClaim
 	}
 	_, mine := tx.part.mine[r.name]
-	return r.tx == tx.part.of && r.claim == noClaim && !mine
+	return r.owner == &tx.part.of.owner && r.claim == noClaim && !mine
 }
 
 // unreserve takes a reservation back that became no claim.
@@ -180,7 +180,7 @@ func (t *transactions) claimedSince(tx *Tx, names []lockName, from int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range names {
-		if r := t.claims.get(name); r.tx == tx && int(r.claim) >= from {
+		if r := t.claims.get(name); r.owner == &tx.owner && int(r.claim) >= from {
 			return true
 		}
 	}
@@ -189,10 +189,10 @@ func (t *transactions) claimedSince(tx *Tx, names []lockName, from int) bool {
 
 // reserved reports whether an open transaction holds the key.
 func (t *transactions) reserved(key []byte) bool {
-	return t.any.Load() && t.holder(t.lockName(key)).tx != nil
+	return t.any.Load() && t.holder(t.lockName(key)).owner != nil
 }
 
-// holder returns the holder of a claim; its tx is nil if there is none.
+// holder returns the holder of a claim; its owner is nil if there is none.
 func (t *transactions) holder(name lockName) reservation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,13 +204,13 @@ func (t *transactions) holder(name lockName) reservation {
 func (t *transactions) winner(r *request, c *candidate) (seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if tx := t.claims.get(c.lock).tx; tx != nil {
-		seq = tx.won.Load()
+	if o := t.claims.get(c.lock).owner; o != nil {
+		seq = o.won.Load()
 	}
 	near := r.nearOf(c)
 	for i := range near {
-		if tx := t.claims.get(t.lockName(r.key(&near[i]))).tx; tx != nil {
-			seq = max(seq, tx.won.Load())
+		if o := t.claims.get(t.lockName(r.key(&near[i]))).owner; o != nil {
+			seq = max(seq, o.won.Load())
 		}
 	}
 	return seq

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -135,7 +134,7 @@ type Tx struct {
 	e    *Engine
 	lazy bool // see DurableAtCommit
 
-	won atomic.Uint64 // the batch that it is in, once it is admitted; 0 before
+	owner owner // of its reservations
 
 	start uint64 // every batch up to this one is visible to the transaction, and none that changes what it reads after
 	since uint64 // start, or what it was before the transaction waited for its turn

@@ -44,7 +44,7 @@ func (e *Engine) admitTx(g *group, r *request) error {
 	}
 	e.writeSums(g, tx)
 	e.tx.wrote(tx, e.seq+1)
-	tx.won.Store(e.seq + 1)
+	tx.owner.won.Store(e.seq + 1)
 	tx.member.committed(e.seq+1, met)
 	return nil
 }

@@ -251,10 +251,10 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 
 // held returns the holder of the claim in a place, nil for none, and its record if the transaction
 // has made it itself.
-func (tx *Tx) held(at place, lock lockName) (rec Record, mine bool, holder *Tx) {
+func (tx *Tx) held(at place, lock lockName) (rec Record, mine bool, holder *owner) {
 	r := tx.e.tx.holder(lock)
 	rec, mine = tx.own(r, tx.req.key(&at))
-	return rec, mine, r.tx
+	return rec, mine, r.owner
 }
 
 // own returns the record of the claim that is reserved, if it is one that the transaction has made,
@@ -272,7 +272,7 @@ func (tx *Tx) own(r reservation, key []byte) (rec Record, ok bool) {
 // index returns the index of the claim that is reserved, if it is one that the transaction has
 // made, under that key.
 func (tx *Tx) index(r reservation, key []byte) (i int, ok bool) {
-	i, ok = int(r.claim), r.tx == tx
+	i, ok = int(r.claim), r.owner == &tx.owner
 	if tx.part != nil {
 		i, ok = tx.part.mine[r.name]
 	}
