@@ -10,10 +10,6 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// MaxBatchEvents is the most events that are judged for one batch of the store. A longer
-// TryClaimBatch is judged in parts of this size, one after the other.
-const MaxBatchEvents = 8192
-
 // partEvents is how many events of a batch are prepared before they are handed over, so that the
 // next ones are prepared while these are decided and applied.
 const partEvents = 256

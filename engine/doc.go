@@ -49,6 +49,6 @@
 // own-commit claim, committer.go and window.go where it is decided and applied; tx.go, txclaim.go,
 // prefetch.go, transactions.go, reservations.go, lane.go and part.go are transactions; keys.go is
 // the application's keys, pages.go, txscan.go and writelog.go are iterating over them, browse.go
-// over claims and offsets; lease.go is how a pending claim is finished; weeks.go is retention;
+// over claims and offsets; finish.go is how a pending claim is finished; weeks.go is retention;
 // open.go is recovery.
 package engine

@@ -9,19 +9,6 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Caps on what an event may carry. They bound keys, memory and the size of a batch.
-const (
-	DefaultMaxIDBytes = 1024 // Options.MaxIDBytes = 0
-	LimitIDBytes      = 16 << 10
-	MaxArrivalWindow  = 53 * weekDuration // Event.Window of an event without a time
-	MaxLease          = 24 * time.Hour
-
-	MaxFingerprintBytes = 64
-	MaxDataBytes        = 256 << 10 // of a claim's result
-	MaxScopeBytes       = 255
-	MaxTopicBytes       = 255
-)
-
 // An Event is what the engine judges. Two deliveries are the same event if scope, id and the week
 // of the time agree (but see ApproximateTime).
 type Event struct {
@@ -68,8 +55,6 @@ type Origin struct {
 }
 
 func (o Origin) String() string { return fmt.Sprintf("%s/%d@%d", o.Topic, o.Partition, o.Offset) }
-
-const weekDuration = 7 * 24 * time.Hour
 
 // arrives reports whether the event has the time of its arrival.
 func (ev *Event) arrives() bool { return ev.Time.IsZero() && ev.Window > 0 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -74,22 +75,25 @@ type observed struct {
 	undone  bool
 }
 
-// observe returns nil if there is nothing to observe.
-func (e *Engine) observe(ctx context.Context) *observation {
-	if e.opt.Observer == nil {
+// observations are reused.
+type observations struct{ spare sync.Pool }
+
+// begin returns nil if there is nothing to observe. o may be nil.
+func (p *observations) begin(ctx context.Context, o Observer) *observation {
+	if o == nil {
 		return nil
 	}
-	o := e.opt.Observer.Updating(ctx)
-	if o.Claiming == nil && o.Ended == nil {
+	run := o.Updating(ctx)
+	if run.Claiming == nil && run.Ended == nil {
 		return nil
 	}
-	s := e.newObservation()
-	s.TxObserver = o
+	s := p.get()
+	s.TxObserver = run
 	return s
 }
 
-func (e *Engine) newObservation() *observation {
-	if s, ok := e.observations.Get().(*observation); ok {
+func (p *observations) get() *observation {
+	if s, ok := p.spare.Get().(*observation); ok {
 		return s
 	}
 	return &observation{}
@@ -121,11 +125,11 @@ func (s *observation) add(scope, topic string, partition int32, v observed) {
 }
 
 // forPart returns an observation of a part of the transaction.
-func (s *observation) forPart(e *Engine) *observation {
+func (s *observation) forPart(p *observations) *observation {
 	if s == nil {
 		return nil
 	}
-	part := e.newObservation()
+	part := p.get()
 	part.Claiming = s.Claiming
 	return part
 }
@@ -161,7 +165,7 @@ func (s *observation) undo(from int) {
 }
 
 // end reports to the observer, and gives s back. The transaction is not used any more.
-func (s *observation) end(e *Engine, err error, committed bool) {
+func (s *observation) end(p *observations, err error, committed bool) {
 	if s == nil {
 		return
 	}
@@ -176,15 +180,15 @@ func (s *observation) end(e *Engine, err error, committed bool) {
 		}
 		s.Ended(TxSummary{Judged: s.judged, Err: err, Committed: committed})
 	}
-	s.free(e)
+	s.free(p)
 }
 
 // free gives s back.
-func (s *observation) free(e *Engine) {
+func (s *observation) free(p *observations) {
 	if s == nil {
 		return
 	}
 	clear(s.judged)
 	s.TxObserver, s.verdicts, s.judged = TxObserver{}, s.verdicts[:0], s.judged[:0]
-	e.observations.Put(s)
+	p.spare.Put(s)
 }

@@ -7,13 +7,6 @@ import (
 	"time"
 )
 
-const (
-	// defaultSnapshotEvery is the least number of claims between two snapshots; it rises with the
-	// store, because each one writes all filters.
-	defaultSnapshotEvery = 1 << 20
-	defaultSnapshotRetry = time.Minute // between two attempts to write one
-)
-
 // Options configure an Engine. The zero value is safe and stated field by field.
 type Options struct {
 	// DefaultScope serves the short forms (TryClaimDefault and its like). Empty: these return
@@ -66,20 +59,6 @@ type Options struct {
 	snapshotEvery uint64        // 0 = defaultSnapshotEvery; set by tests
 	snapshotRetry time.Duration // 0 = defaultSnapshotRetry; set by tests
 }
-
-// The defaults of Options, and limits.
-const (
-	DefaultRetentionWeeks  = 4
-	KeepAll                = -1
-	DefaultAllowedSkew     = 24 * time.Hour
-	MaxAllowedSkew         = 10 * 365 * 24 * time.Hour
-	DefaultMaxWeeksPerRun  = 2
-	DefaultRecentClaims    = 1 << 16
-	DefaultExpectedPerWeek = 1 << 20
-	DefaultMaxFilterBytes  = 512 << 20
-
-	maxRetentionWeeks = 52 * 100
-)
 
 func (o Options) withDefaults() (Options, error) {
 	zero := func(v *int, d int) {

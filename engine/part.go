@@ -59,7 +59,7 @@ func (tx *Tx) Part() (*Part, error) {
 	p := &Part{of: tx, at: tx.savepoint(), seen: make(map[string]struct{}), mine: make(map[lockName]int)}
 	p.tx = &Tx{
 		e: tx.e, lazy: tx.lazy, start: tx.start, since: tx.since, live: true,
-		part: p, watched: tx.watched.forPart(tx.e),
+		part: p, watched: tx.watched.forPart(&tx.e.observations),
 	}
 	p.tx.useRequest(tx.e.newRequest())
 	if tx.parts == nil {
@@ -241,7 +241,7 @@ func (p *Part) finish() {
 	tx.live, tx.lost = false, nil
 	tx.undo(progress{})
 	tx.e.counters.attempts.add(&tx.attempts)
-	tx.watched.free(tx.e)
+	tx.watched.free(&tx.e.observations)
 	tx.watched = nil
 	tx.freeRequests()
 }

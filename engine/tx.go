@@ -11,15 +11,6 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Caps on one transaction, which bound its batch and its memory. Reaching one is ErrLimit.
-const (
-	MaxHostKeyBytes   = 4 << 10
-	MaxHostValueBytes = 4 << 20
-	MaxTxBytes        = 32 << 20
-	MaxTxReadBytes    = 32 << 20 // of the keys read from the store, each counted with 64 bytes more
-	MaxTxClaims       = 1 << 16
-)
-
 // An UpdateOption changes how Update runs.
 type UpdateOption func(*updateConfig)
 
@@ -91,9 +82,9 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 			e.counters.takenBack.Add(tx.unclaimed())
 		}
 		tx.end()
-		tx.watched.end(e, err, committed)
+		tx.watched.end(&e.observations, err, committed)
 	}()
-	tx.watched = e.observe(ctx)
+	tx.watched = e.observations.begin(ctx, e.opt.Observer)
 	if tx.turn, err = tx.member.await(ctx, e); err != nil {
 		return err
 	}

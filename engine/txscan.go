@@ -10,9 +10,6 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// MaxTxScans caps the Scans of one transaction. Reaching it is ErrLimit.
-const MaxTxScans = 1 << 16
-
 // Scan returns an iterator over the application's keys in a range, as the transaction sees them:
 // its own writes, else the store as of when the transaction began. Keys come in the order of their
 // bytes.
@@ -27,13 +24,6 @@ const MaxTxScans = 1 << 16
 // itself writes ahead of it is not specified. Memory is bounded: it reads pages of at most 1024
 // keys and about 1 MiB of the store.
 func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return tx.applicationKeys().Scan(r) }
-
-// A keyRange is the keys from lo on that are less than hi; nil is greater than every key.
-type keyRange struct{ lo, hi []byte }
-
-func (r keyRange) holds(key string) bool {
-	return key >= string(r.lo) && (r.hi == nil || key < string(r.hi))
-}
 
 // scan yields what the span holds, its keys without their first skip bytes, and not more than limit
 // unless that is 0.

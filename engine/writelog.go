@@ -99,3 +99,10 @@ func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
 	}
 	return 0
 }
+
+// A keyRange is the keys from lo on that are less than hi; nil is greater than every key.
+type keyRange struct{ lo, hi []byte }
+
+func (r keyRange) holds(key string) bool {
+	return key >= string(r.lo) && (r.hi == nil || key < string(r.hi))
+}

@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// Finish makes the claim Done and keeps data with it, durably on return: every Duplicate of the
+// event has exactly these bytes in Record.Data, up to MaxDataBytes. It is ErrLeaseLost if the lease
+// does not hold the claim any more; nothing is changed then, and another caller's result remains.
+//
+// ctx is looked at until the change is handed over; after that Finish waits for the outcome.
+func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
+	if err := checkData(data); err != nil {
+		return err
+	}
+	result := string(data)
+	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) { r.end(Done, result) })
+}
+
+// Renew lets the lease run out d after now instead, durably on return, and returns when that is. It
+// is ErrLeaseLost if the lease does not hold the claim any more: the caller stops its work.
+func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time.Time, err error) {
+	if d < time.Millisecond || d > MaxLease {
+		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, MaxLease)}
+	}
+	err = e.changeLeased(ctx, l, func(r *Record, now time.Time) {
+		end = leaseEnd(now, d)
+		r.LeaseEnd = end
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return end, nil
+}
+
+// Release gives the claim back, durably on return: the next caller claims the event, with any
+// fingerprint. It is for work that failed and is to be tried again; a failure that is final is the
+// data of Finish. It is ErrLeaseLost if the lease does not hold the claim any more.
+func (e *Engine) Release(ctx context.Context, l *Lease) error {
+	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) {
+		r.end(Released, "")
+		r.Fingerprint = ""
+	})
+}
+
+// A leaseChange is what the holder of a lease does to its claim.
+type leaseChange struct {
+	lease *Lease
+	apply func(r *Record, now time.Time)
+	err   error // why it was refused
+}
+
+// changeLeased changes the record of a leased claim by itself.
+func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record, time.Time)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.leave()
+	r := e.newRequest()
+	defer e.free(r)
+	c, err := e.leased(r, l)
+	if err != nil {
+		return err
+	}
+	c.change.apply = apply
+	r.claims = append(r.claims, c)
+	if err := e.submit(ctx, r); err != nil {
+		return err
+	}
+	return c.change.err
+}
+
+// leased returns a candidate in the place of the claim that l was given for. Its near places are
+// all places in which the event can have been claimed since.
+func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
+	if l == nil {
+		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)
+	}
+	// The event was checked when it was claimed, maybe by an engine with other options: these do not
+	// end a lease.
+	week, err := weekbucket.Of(l.event.when(l.seen))
+	if err != nil || week < e.oldestOf(l.event.Scope) {
+		return c, ErrLeaseLost
+	}
+	c = e.candidateIn(r, &l.event, week, l.seen)
+	now := e.now()
+	this, err := weekbucket.Of(now)
+	if err != nil || l.event.arrives() && this > c.week+weekbucket.Week(MaxArrivalWindow/weekDuration) {
+		return c, ErrLeaseLost
+	}
+	if l.event.countsNear() {
+		e.addNear(r, &c, &l.event)
+		e.addLater(r, &c, l, this)
+	}
+	c.seen, c.again, c.change = now, true, &leaseChange{lease: l}
+	return c, nil
+}
+
+// addLater gives the candidate the weeks after those of addNear in which an event that has the time
+// of its arrival can have been claimed until now, also if the clock went back.
+func (e *Engine) addLater(r *request, c *candidate, l *Lease, this weekbucket.Week) {
+	if !l.event.arrives() {
+		return
+	}
+	last := this
+	if end, err := weekbucket.Of(l.seen.Add(l.event.Window)); err == nil {
+		last = max(last, end)
+	}
+	for week := c.week + 2; week <= min(last, weekbucket.Max-1)+1; week++ {
+		e.addPlace(r, &l.event, week)
+	}
+	c.nearEnd = len(r.near)
+}
+
+// holdsLease returns nil if the claim, as it is now, belongs to the lease of c.
+func (e *Engine) holdsLease(r *request, c *candidate, now *Record, found bool) error {
+	if !found || c.week < e.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
+		return ErrLeaseLost
+	}
+	near := r.nearOf(c)
+	for i := range near {
+		p := &near[i]
+		if p.week < e.decidedOldest(c.scope) || e.screen.certainlyNew(p.week, p.hash) {
+			continue
+		}
+		other, found, err := e.find(r.key(p), p.hash)
+		if err != nil {
+			return err
+		}
+		if found && !other.FirstSeen.Before(now.FirstSeen) {
+			return ErrLeaseLost // it was taken over there
+		}
+	}
+	return nil
+}
+
+// admitChange decides what the holder of a lease asks for by itself.
+func (e *Engine) admitChange(g *group, r *request, c *candidate) error {
+	key := r.key(&c.place)
+	rec, found, err := e.find(key, c.hash)
+	if err != nil {
+		return err
+	}
+	if c.change.err = e.holdsLease(r, c, &rec, found); c.change.err != nil {
+		return e.Err() // nil unless the store failed
+	}
+	c.change.apply(&rec, c.seen)
+	c.change.err = e.claim(g, key, c, &rec)
+	return nil
+}
+
+// Finish is Engine.Finish as part of the transaction: the claim is Done, with data, once the
+// transaction commits, and pending as before if it does not. The claim may have been made before
+// the transaction or in it. The transaction ends with ErrLeaseLost if another caller takes the
+// claim over before it commits.
+func (tx *Tx) Finish(l *Lease, data []byte) error {
+	if err := tx.enter(); err != nil {
+		return err
+	}
+	defer tx.leave()
+	if err := tx.checkData(data); err != nil {
+		return err
+	}
+	i, err := tx.holdLeased(l)
+	if err != nil {
+		return err
+	}
+	tx.alter(i, func(r *Record) { r.end(Done, string(data)) })
+	return nil
+}
+
+// SetData keeps data with the claim that this transaction has made on an event and not rolled back:
+// every Duplicate of the event has exactly these bytes in Record.Data. A claim that is pending is
+// Done then. Going back to an earlier savepoint undoes it. Without such a claim it is
+// ErrNotClaimed.
+func (tx *Tx) SetData(ev Event, data []byte) error {
+	if err := tx.enter(); err != nil {
+		return err
+	}
+	defer tx.leave()
+	if err := tx.checkData(data); err != nil {
+		return err
+	}
+	i, err := tx.claimOf(&ev)
+	if err != nil {
+		return err
+	}
+	tx.alter(i, func(r *Record) {
+		if r.State == Leased {
+			r.end(Done, "")
+		}
+		r.Data = string(data)
+	})
+	return nil
+}
+
+func (tx *Tx) checkData(data []byte) error {
+	if err := checkData(data); err != nil {
+		return err
+	}
+	if tx.bytes+len(data) > MaxTxBytes {
+		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, MaxTxBytes)
+	}
+	return nil
+}
+
+// holdLeased returns the index of a leased claim among those of the transaction, which holds it
+// from then on.
+func (tx *Tx) holdLeased(l *Lease) (i int, err error) {
+	e, r := tx.e, tx.req
+	keys, near, kept := len(r.arena), len(r.near), false
+	defer func() {
+		r.found, r.looked = r.found[:0], false
+		if !kept {
+			r.arena, r.near = r.arena[:keys], r.near[:near]
+		}
+	}()
+	c, err := e.leased(r, l)
+	if err != nil {
+		return 0, err
+	}
+	c.lock = e.tx.lockName(r.key(&c.place))
+	if tx.part != nil {
+		tx.part.noteJudged(r, &c)
+	}
+	holder := e.tx.holder(c.lock)
+	if i, mine := tx.index(holder, r.key(&c.place)); mine {
+		if r.records[i].Owner != l.owner {
+			return 0, ErrLeaseLost
+		}
+		return i, nil
+	}
+	if _, inherited := tx.own(holder, r.key(&c.place)); inherited {
+		return 0, ErrNotClaimed // a part does not reach what the transaction did before it began
+	} else if tx.lost != nil {
+		return 0, tx.lost
+	}
+	rec, found, err := e.known(r, &c.place)
+	switch {
+	case err != nil:
+		return 0, err
+	case !found || rec.State != Leased || rec.Owner != l.owner:
+		return 0, ErrLeaseLost
+	case len(r.claims) >= MaxTxClaims:
+		return 0, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, MaxTxClaims)
+	}
+	if _, free := e.tx.reserve(&c, tx, len(r.claims), nil); !free {
+		return 0, ErrConflict // another transaction is taking it over
+	}
+	kept = true
+	r.claims, r.records = append(r.claims, c), append(r.records, rec)
+	return len(r.claims) - 1, nil
+}
