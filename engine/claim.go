@@ -95,48 +95,6 @@ func (e *Engine) inDefaultScope(ev *Event) error {
 	return nil
 }
 
-// A candidate is an event on its way to a verdict.
-type candidate struct {
-	event  *Event  // own-commit only: the caller's
-	result *Result // own-commit only: where the verdict goes
-	scope  string
-	place
-	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
-	seen            time.Time
-	lock            lockName // in a transaction only: what it is reserved under
-	fingerprint     string
-	again           bool         // there is a record, which is replaced
-	change          *leaseChange // of a leased claim, instead of a verdict
-}
-
-// takes reports whether the candidate can have the claim although it exists.
-func (c *candidate) takes(r *Record) bool {
-	return r.free(c.seen) && !r.conflicts(c.fingerprint, c.seen)
-}
-
-// answer is the result for a claim that exists and that the candidate does not take.
-func (c *candidate) answer(r *Record) Result {
-	switch {
-	case r.conflicts(c.fingerprint, c.seen):
-		return Result{Verdict: Mismatch, Record: *r}
-	case r.State == Leased:
-		return Result{Verdict: Pending, Record: *r}
-	}
-	return Result{Verdict: Duplicate, Record: *r}
-}
-
-// newRecord is what is kept about a claim that is made now.
-func newRecord(ev *Event, seen time.Time) Record {
-	r := Record{
-		State: Done, FirstSeen: seen.Truncate(time.Millisecond), Origin: ev.Origin,
-		Window: ev.Window.Truncate(time.Millisecond), Fingerprint: ev.Fingerprint,
-	}
-	if ev.Lease > 0 {
-		r.State, r.Owner, r.LeaseEnd = Leased, newOwner(), leaseEnd(seen, ev.Lease)
-	}
-	return r
-}
-
 // judge fills results for own-commit claims. With an error those that were not decided are Failed.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
 	if err := ctx.Err(); err != nil {
@@ -163,12 +121,12 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		return 0, err
 	}
 	defer e.leave()
-	var buf [MaxBatchEvents / partEvents]*request
+	var buf [MaxBatchEvents / partEvents]*ownClaims
 	parts := buf[:0]
 	unsettled := false // answers of the last parts rest on reads, and nothing was handed over after those
 	for at := 0; at < len(events) && err == nil; at += partEvents {
 		end := min(at+partEvents, len(events))
-		r := e.newRequest()
+		r := e.spares.newOwn()
 		parts = append(parts, r)
 		err = e.prepare(r, events[at:end], results[at:end])
 		unsettled = unsettled || r.looked
@@ -199,7 +157,7 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		if i*partEvents < decided {
 			e.recent.add(r.found, r.arena, r.epoch)
 		}
-		e.free(r)
+		e.spares.freeOwn(r)
 	}
 	return decided, err
 }
@@ -208,18 +166,18 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 // duplicates that are in the cache or the store) and puts the rest into the request. It runs in the
 // caller's goroutine, so that callers look up in parallel. Its answers rest on reads: the caller
 // settles before they are returned, or waits for the committer.
-func (e *Engine) prepare(r *request, events []Event, results []Result) error {
+func (e *Engine) prepare(r *ownClaims, events []Event, results []Result) error {
 	now := e.now()
 	for i := range events {
 		var c candidate
-		if !e.newCandidate(r, &c, &events[i], &results[i], now) {
+		if !e.newCandidate(&r.claimSet, &c, &events[i], &results[i], now) {
 			continue
 		}
-		rec, found, err := e.known(r, &c.place)
+		rec, found, err := e.known(&r.claimSet, &c.place)
 		found = found && !c.takes(&rec)
 		if err == nil && !found && events[i].countsNear() {
-			e.addNear(r, &c, &events[i])
-			rec, _, found, err = e.knownNear(r, &c)
+			e.addNear(&r.claimSet, &c, &events[i])
+			rec, _, found, err = e.knownNear(&r.claimSet, &c)
 		}
 		if err != nil {
 			return err
@@ -236,7 +194,7 @@ func (e *Engine) prepare(r *request, events []Event, results []Result) error {
 
 // newCandidate checks an event, and makes c its candidate; false means that its result is already
 // final.
-func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, now time.Time) bool {
+func (e *Engine) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result, now time.Time) bool {
 	week, err := ev.check(e.opt.MaxIDBytes, now)
 	if err == nil {
 		err = ev.checkWindow(e.opt.retentionOf(ev.Scope))
@@ -258,7 +216,7 @@ func (e *Engine) newCandidate(r *request, c *candidate, ev *Event, res *Result, 
 }
 
 // candidateIn returns the candidate of an event that was checked, in its week.
-func (e *Engine) candidateIn(r *request, ev *Event, week weekbucket.Week, now time.Time) candidate {
+func (e *Engine) candidateIn(r *claimSet, ev *Event, week weekbucket.Week, now time.Time) candidate {
 	c := candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
@@ -270,7 +228,7 @@ func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }
 
 // known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
 // only durable ones: an answer that rests on it has to settle.
-func (e *Engine) known(r *request, p *place) (Record, bool, error) {
+func (e *Engine) known(r *claimSet, p *place) (Record, bool, error) {
 	key := r.key(p)
 	if e.screen.certainlyNew(p.week, p.hash) {
 		return Record{}, false, nil
@@ -322,77 +280,4 @@ func (e *Engine) parse(b []byte) (Record, error) {
 	}
 	rec.Origin.Topic, err = e.names.name(topic)
 	return rec, err
-}
-
-// A request is something for the committer to do. Requests are reused, within one engine.
-type request struct {
-	claims []candidate
-	arena  []byte       // keys of the claims, of the same event in the adjacent weeks, and of those found; for Prefetch ids, too
-	near   []place      // the claims' keys in the adjacent weeks (neighbours.go)
-	found  []foundClaim // in the store
-	looked bool         // the store was asked: answers may rest on what is not durable yet
-	epoch  uint64       // of the cache, from before that
-
-	tx       *Tx                  // the claims and writes of this transaction: all or nothing
-	records  []Record             // a transaction's: what commits, of each of its claims
-	writes   txWrites             // a transaction's
-	reads    map[string]uint64    // a transaction's
-	expected []expected           // of Tx.Prefetch only
-	control  func(g *group) error // runs in the committer, alone in its batch, with everything before it applied
-
-	handed bool // to the committer
-	err    error
-	done   chan struct{} // receives one value when the answers are set and may be returned
-}
-
-func (e *Engine) newRequest() *request {
-	if r, ok := e.spare.Get().(*request); ok {
-		return r
-	}
-	return &request{done: make(chan struct{}, 1)}
-}
-
-// keptReads bounds the memory that is kept for the next transaction.
-const keptReads = 1 << 12
-
-func (e *Engine) free(r *request) {
-	clear(r.claims)
-	clear(r.found)
-	clear(r.records)
-	clear(r.expected)
-	r.writes.reset()
-	if len(r.reads) > keptReads {
-		r.reads = nil
-	}
-	clear(r.reads)
-	*r = request{
-		writes: r.writes, reads: r.reads,
-		claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0], records: r.records[:0], expected: r.expected[:0], done: r.done,
-	}
-	e.spare.Put(r)
-}
-
-// handOver gives a request to the committer.
-func (e *Engine) handOver(ctx context.Context, r *request) error {
-	select {
-	case e.requests <- r:
-		r.handed = true
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// await waits for the answers to a request that was handed over.
-func (r *request) await() error {
-	<-r.done
-	return r.err
-}
-
-// submit hands a request to the committer and waits for its answers.
-func (e *Engine) submit(ctx context.Context, r *request) error {
-	if err := e.handOver(ctx, r); err != nil {
-		return err
-	}
-	return r.await()
 }

@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // A group is what one batch of the store carries and who waits for it. It is the committer's until
@@ -17,7 +15,7 @@ type group struct {
 	journal journalWriter
 	records []byte // arena of the batch's records
 
-	requests []*request
+	requests []request
 	claims   int      // put by this batch
 	bytes    int      // of keys and state
 	produced bool     // entries of the outbox are in the batch
@@ -62,12 +60,12 @@ func (e *Engine) commitLoop(free <-chan *group) {
 		for r != nil {
 			g := <-free
 			e.put.next()
-			if r.control == nil {
+			if _, alone := r.(*command); !alone {
 				r = e.gather(g, r)
 				continue
 			}
-			e.applied.wait(e.seq) // false: the engine has stopped, which admitControl sees
-			e.admitControl(g, r)
+			e.applied.wait(e.seq) // false: the engine has stopped, which admit sees
+			e.admit(g, r)
 			e.hand(g)
 			r = nil
 		}
@@ -75,9 +73,9 @@ func (e *Engine) commitLoop(free <-chan *group) {
 }
 
 // gather admits the request and those that wait behind it, as far as they fit into one batch, and
-// hands the group to the applier; as long as that one is busy, more is admitted. A control request
-// ends the group: it is returned, not yet admitted.
-func (e *Engine) gather(g *group, r *request) (control *request) {
+// hands the group to the applier; as long as that one is busy, more is admitted. A command ends
+// the group: it is returned, not yet admitted.
+func (e *Engine) gather(g *group, r request) (next request) {
 	e.admit(g, r)
 	for {
 		requests, batches := e.requests, e.batches
@@ -94,7 +92,7 @@ func (e *Engine) gather(g *group, r *request) (control *request) {
 			e.handed(changes, claims)
 			return nil
 		case next, ok := <-requests:
-			if !ok || next.control != nil {
+			if _, alone := next.(*command); !ok || alone {
 				e.hand(g)
 				return next
 			}
@@ -130,27 +128,13 @@ func (e *Engine) handed(changes bool, claims int) {
 	e.maybeSnapshot()
 }
 
-func (e *Engine) admitControl(g *group, r *request) {
-	g.requests = append(g.requests, r)
-	if r.err = e.Err(); r.err == nil {
-		r.err = r.control(g)
-	}
-}
-
 // admit decides a request, and puts what follows from it into the group.
-func (e *Engine) admit(g *group, r *request) {
+func (e *Engine) admit(g *group, r request) {
 	g.requests = append(g.requests, r)
-	if r.err = e.Err(); r.err != nil {
-		return
-	}
-	if r.tx == nil {
-		r.err = e.admitOwn(g, r)
-		return
-	}
-	if r.err = e.admitTx(g, r); errors.Is(r.err, ErrConflict) { // it rests on nothing that has to be durable
-		r.tx.lostTo = e.pending(g)
+	t := r.slip()
+	if t.err = e.Err(); t.err == nil && !r.admit(e, g) {
 		g.requests = g.requests[:len(g.requests)-1]
-		r.done <- struct{}{}
+		t.done <- struct{}{}
 	}
 }
 
@@ -160,113 +144,6 @@ func (e *Engine) pending(g *group) uint64 {
 		return e.seq + 1
 	}
 	return e.seq
-}
-
-func (e *Engine) admitOwn(g *group, r *request) error {
-	for i := range r.claims {
-		c := &r.claims[i]
-		key := r.key(&c.place)
-		if c.change != nil {
-			if err := e.admitChange(g, r, c); err != nil {
-				return err
-			}
-			continue
-		}
-		if c.week < e.decidedOldest(c.scope) {
-			*c.result = Result{Verdict: TooOld}
-			continue
-		}
-		var old, rec Record
-		var there, found bool
-		var err error
-		held := e.tx.reserved(key)
-		if !held {
-			old, there, err = e.decide(key, c)
-			rec, found = old, there && !c.takes(&old)
-		}
-		if err == nil && !found && c.nearEnd > c.nearAt { // a claim in another week comes before a reservation
-			inFlight := held
-			rec, found, held, err = e.decideNear(r, c)
-			held = held || inFlight
-		}
-		if err != nil {
-			return err
-		}
-		if found {
-			*c.result = c.answer(&rec)
-			continue
-		}
-		if held {
-			*c.result = Result{Verdict: InFlight}
-			continue
-		}
-		rec = newRecord(c.event, c.seen)
-		if c.again = there; there {
-			rec.Generation = old.Generation + 1
-		}
-		if err := e.claim(g, key, c, &rec); err != nil {
-			*c.result = Result{Verdict: Failed, Err: err}
-			continue
-		}
-		if there && old.State == DeadLettered {
-			e.tx.changed(key, e.seq+1)
-		}
-		*c.result = Result{Verdict: Claimed, Record: rec, Lease: newLease(c.event, &rec, c.seen)}
-	}
-	return nil
-}
-
-// decide says whether the claim exists, in this group or before it, and marks it in the filter. It
-// is the only place in which an event is found to be new.
-func (e *Engine) decide(key []byte, c *candidate) (Record, bool, error) {
-	if e.screen.add(c.week, c.hash) {
-		e.screen.negatives.Add(1)
-		return Record{}, false, nil
-	}
-	rec, found, err := e.find(key, c.hash)
-	if err == nil && !found && e.screen.trusted.Load() {
-		e.screen.falsePositives.Add(1)
-	}
-	return rec, found, err
-}
-
-// find returns the claim that is in this group or before it, without a look at the filter.
-func (e *Engine) find(key []byte, hash uint64) (Record, bool, error) {
-	if rec, put := e.put.find(key, hash); put {
-		return rec, rec.State != 0, nil
-	}
-	return e.read(key)
-}
-
-// claim puts a claim with the given record into the group, or the record of its next life. It
-// fails, with nothing added, if scope or topic is one name too many.
-func (e *Engine) claim(g *group, key []byte, c *candidate, rec *Record) error {
-	scope, topic, err := e.refs(g, c.scope, rec.Origin.Topic, c.week)
-	if err != nil {
-		return err
-	}
-	at := len(g.records)
-	g.records = appendRecord(g.records, rec, topic)
-	g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
-	g.claims++
-	g.bytes += len(key) + len(g.records) - at
-	e.put.add(key, c.hash, *rec)
-	if c.again {
-		return nil // it was counted, and its hash noted, when it was made
-	}
-	ref := bucketRef{scope, c.week}
-	g.journal.add(ref, journalPut, c.hash)
-	e.screen.put(ref, c.hash)
-	return nil
-}
-
-// refs returns the numbers of a scope and a topic for a claim in a week.
-func (e *Engine) refs(g *group, scope, topic string, week weekbucket.Week) (s, t uint64, err error) {
-	if s, g.batch.State, err = e.names.ref(scope, asScope, week, g.batch.State); err != nil {
-		return 0, 0, err
-	}
-	t, g.batch.State, err = e.names.ref(topic, asTopic, week, g.batch.State)
-	return s, t, err
 }
 
 // applyLoop is the applier. It ends when batches is closed.
@@ -295,9 +172,7 @@ func (e *Engine) apply(g *group) {
 	g.wait = wait
 	e.applied.raise(g.batch.Seq)
 	for _, r := range g.requests {
-		if r.tx != nil {
-			r.tx.turn.end()
-		}
+		r.applied()
 	}
 }
 
@@ -325,8 +200,8 @@ func (e *Engine) release(g *group) {
 			f()
 		}
 		for _, r := range g.requests {
-			if r.tx != nil && r.err == nil {
-				r.tx.durable()
+			if r.slip().err == nil {
+				r.durable()
 			}
 		}
 		e.durable.raise(g.seq)
@@ -338,10 +213,11 @@ func (e *Engine) release(g *group) {
 		err = fmt.Errorf("%w; %w", err, ErrOutcomeUnknown)
 	}
 	for _, r := range g.requests {
-		if err != nil && r.err == nil {
-			r.err = err
+		t := r.slip()
+		if err != nil && t.err == nil {
+			t.err = err
 		}
-		r.done <- struct{}{}
+		t.done <- struct{}{}
 	}
 	if err != nil {
 		return

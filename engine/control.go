@@ -12,10 +12,7 @@ func (e *Engine) control(ctx context.Context, fn func(g *group) error) error {
 		return err
 	}
 	defer e.leave()
-	r := e.newRequest()
-	defer e.free(r)
-	r.control = fn
-	return e.submit(ctx, r)
+	return e.submit(ctx, &command{ticket: newTicket(), run: fn})
 }
 
 // goBehind runs fn in a goroutine that Close cancels and waits for. It is called by the committer,

@@ -25,10 +25,10 @@ type Engine struct {
 	opt   Options
 	seed  uint64
 
-	requests chan *request // to the committer
-	batches  chan *group   // from the committer to the applier, in order
-	groups   chan *group   // from the applier to the releaser, in order
-	spare    sync.Pool     // of requests
+	requests chan request // to the committer
+	batches  chan *group  // from the committer to the applier, in order
+	groups   chan *group  // from the applier to the releaser, in order
+	spares   spares
 
 	observations observations
 

@@ -54,7 +54,7 @@ func (e *Engine) taken(n int) bool {
 	for _, stack := range strings.Split(string(buf), "\n\n") {
 		state, _, _ := strings.Cut(stack, "]")
 		switch {
-		case strings.Contains(stack, "engine.(*request).await(") && strings.Contains(stack, "/engine_test."): // not work behind
+		case strings.Contains(stack, "engine.(*ticket).await(") && strings.Contains(stack, "/engine_test."): // not work behind
 			n--
 		case strings.Contains(stack, "engine.(*Engine).commitLoop(") && (strings.Contains(state, "[run") || strings.Contains(state, "[syscall")):
 			return false

@@ -63,9 +63,9 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 		return err
 	}
 	defer e.leave()
-	r := e.newRequest()
-	defer e.free(r)
-	c, err := e.leased(r, l)
+	r := e.spares.newOwn()
+	defer e.spares.freeOwn(r)
+	c, err := e.leased(&r.claimSet, l)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 
 // leased returns a candidate in the place of the claim that l was given for. Its near places are
 // all places in which the event can have been claimed since.
-func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
+func (e *Engine) leased(r *claimSet, l *Lease) (c candidate, err error) {
 	if l == nil {
 		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)
 	}
@@ -105,7 +105,7 @@ func (e *Engine) leased(r *request, l *Lease) (c candidate, err error) {
 
 // addLater gives the candidate the weeks after those of addNear in which an event that has the time
 // of its arrival can have been claimed until now, also if the clock went back.
-func (e *Engine) addLater(r *request, c *candidate, l *Lease, this weekbucket.Week) {
+func (e *Engine) addLater(r *claimSet, c *candidate, l *Lease, this weekbucket.Week) {
 	if !l.event.arrives() {
 		return
 	}
@@ -120,7 +120,7 @@ func (e *Engine) addLater(r *request, c *candidate, l *Lease, this weekbucket.We
 }
 
 // holdsLease returns nil if the claim, as it is now, belongs to the lease of c.
-func (e *Engine) holdsLease(r *request, c *candidate, now *Record, found bool) error {
+func (e *Engine) holdsLease(r *claimSet, c *candidate, now *Record, found bool) error {
 	if !found || c.week < e.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
 		return ErrLeaseLost
 	}
@@ -138,21 +138,6 @@ func (e *Engine) holdsLease(r *request, c *candidate, now *Record, found bool) e
 			return ErrLeaseLost // it was taken over there
 		}
 	}
-	return nil
-}
-
-// admitChange decides what the holder of a lease asks for by itself.
-func (e *Engine) admitChange(g *group, r *request, c *candidate) error {
-	key := r.key(&c.place)
-	rec, found, err := e.find(key, c.hash)
-	if err != nil {
-		return err
-	}
-	if c.change.err = e.holdsLease(r, c, &rec, found); c.change.err != nil {
-		return e.Err() // nil unless the store failed
-	}
-	c.change.apply(&rec, c.seen)
-	c.change.err = e.claim(g, key, c, &rec)
 	return nil
 }
 
@@ -222,13 +207,13 @@ func (tx *Tx) holdLeased(l *Lease) (i int, err error) {
 			r.arena, r.near = r.arena[:keys], r.near[:near]
 		}
 	}()
-	c, err := e.leased(r, l)
+	c, err := e.leased(&r.claimSet, l)
 	if err != nil {
 		return 0, err
 	}
 	c.lock = e.tx.lockName(r.key(&c.place))
 	if tx.part != nil {
-		tx.part.noteJudged(r, &c)
+		tx.part.noteJudged(&r.claimSet, &c)
 	}
 	holder := e.tx.holder(c.lock)
 	if i, mine := tx.index(holder, r.key(&c.place)); mine {
@@ -242,7 +227,7 @@ func (tx *Tx) holdLeased(l *Lease) (i int, err error) {
 	} else if tx.lost != nil {
 		return 0, tx.lost
 	}
-	rec, found, err := e.known(r, &c.place)
+	rec, found, err := e.known(&r.claimSet, &c.place)
 	switch {
 	case err != nil:
 		return 0, err

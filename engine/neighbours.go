@@ -23,25 +23,13 @@ import (
 // week before or after, and a transaction that saw none there loses at its commit then. Two events
 // with ApproximateTime find each other, whichever of the two comes first.
 
-// A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.
-type place struct {
-	week          weekbucket.Week
-	hash          uint64
-	keyAt, keyEnd int
-}
-
-func (r *request) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
-
-// nearOf are the places of a candidate's id in the weeks before and after, if claims there count.
-func (r *request) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
-
 // countsNear reports whether claims in other weeks than the event's own count, too.
 func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
 
 // addNear gives a candidate its neighbouring places: the weeks before and after, and for an event
 // that has the time of its arrival all weeks in which a claim can have been made whose window has
 // not ended.
-func (e *Engine) addNear(r *request, c *candidate, ev *Event) {
+func (e *Engine) addNear(r *claimSet, c *candidate, ev *Event) {
 	first := max(c.week, weekbucket.Min+1) - 1
 	if ev.arrives() {
 		first, _ = weekbucket.Of(c.seen.Add(-ev.Window)) // Min if it is before the year 1
@@ -57,7 +45,7 @@ func (e *Engine) addNear(r *request, c *candidate, ev *Event) {
 	c.nearEnd = len(r.near)
 }
 
-func (e *Engine) addPlace(r *request, ev *Event, week weekbucket.Week) {
+func (e *Engine) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {
 	p := place{week: week, keyAt: len(r.arena)}
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	p.keyEnd = len(r.arena)
@@ -67,7 +55,7 @@ func (e *Engine) addPlace(r *request, ev *Event, week weekbucket.Week) {
 
 // knownNear looks for the claim on an event in the week before its own and in the one after, as
 // known does.
-func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, found bool, err error) {
+func (e *Engine) knownNear(r *claimSet, c *candidate) (rec Record, at place, found bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]
 		if at.week < e.oldestOf(c.scope) {
@@ -82,7 +70,7 @@ func (e *Engine) knownNear(r *request, c *candidate) (rec Record, at place, foun
 
 // decideNear says whether the claim exists in a neighbouring week, in this group or before it; if
 // not, whether an open transaction holds its key there.
-func (e *Engine) decideNear(r *request, c *candidate) (rec Record, found, held bool, err error) {
+func (e *Engine) decideNear(r *claimSet, c *candidate) (rec Record, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]
 		if p.week < e.decidedOldest(c.scope) {

@@ -32,7 +32,7 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: store, opt: opt, seed: store.Identity().Seed,
-		requests: make(chan *request, 64), batches: make(chan *group), groups: make(chan *group, groupsAhead),
+		requests: make(chan request, 64), batches: make(chan *group), groups: make(chan *group, groupsAhead),
 		names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims), sums: newSums(),
 		seq: store.LastSeq(), stopped: make(chan struct{}),
 	}

@@ -217,9 +217,8 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 	defer cancel()
 	defer context.AfterFunc(e.work, cancel)() // Close does not wait for a scan
 	started, done, running := make(chan struct{}), make(chan error, 1), false
-	r := e.newRequest()
-	defer e.free(r)
-	r.control = func(*group) error {
+	scan := &command{ticket: newTicket()}
+	scan.run = func(*group) error {
 		running = true
 		go func() {
 			done <- e.store.Scan(ctx, storage.Span{}, func() {
@@ -248,7 +247,7 @@ func (e *Engine) beginScan(ctx context.Context, begun func(), fn func(scanned) e
 			return err
 		}
 	}
-	err := e.submit(ctx, r)
+	err := e.submit(ctx, scan)
 	if running {
 		if err != nil {
 			cancel()

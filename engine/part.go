@@ -61,7 +61,7 @@ func (tx *Tx) Part() (*Part, error) {
 		e: tx.e, lazy: tx.lazy, start: tx.start, since: tx.since, live: true,
 		part: p, watched: tx.watched.forPart(&tx.e.observations),
 	}
-	p.tx.useRequest(tx.e.newRequest())
+	p.tx.useRequest(tx.e.spares.newTx())
 	if tx.parts == nil {
 		tx.parts = make(map[*Part]struct{})
 	}
@@ -216,10 +216,10 @@ func (p *Part) moveClaims() {
 	for i := range from.claims {
 		c := from.claims[i]
 		near := from.nearOf(&c)
-		c.place = to.take(from, &c.place)
+		c.place = to.take(&from.claimSet, &c.place)
 		c.nearAt = len(to.near)
 		for i := range near {
-			to.near = append(to.near, to.take(from, &near[i]))
+			to.near = append(to.near, to.take(&from.claimSet, &near[i]))
 		}
 		c.nearEnd = len(to.near)
 		to.claims = append(to.claims, c)
@@ -327,7 +327,7 @@ func (p *Part) inherited(r reservation, key []byte) (rec Record, ok bool) {
 }
 
 // noteJudged notes the claims on which the verdict for a candidate rests.
-func (p *Part) noteJudged(r *request, c *candidate) {
+func (p *Part) noteJudged(r *claimSet, c *candidate) {
 	p.judged = append(p.judged, c.lock)
 	near := r.nearOf(c)
 	for i := range near {

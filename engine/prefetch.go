@@ -17,6 +17,12 @@ type expected struct {
 	new         bool // the filters knew no claim on it, as of tx.before
 }
 
+// ahead is what Prefetch has prepared.
+type ahead struct {
+	claimSet // keys alone, no claims
+	expected []expected
+}
+
 // Prefetch says which events TryClaim will be asked about next, in this order, so that part of the
 // work is done for all of them at once: keys and hashes are made, and the filters are asked. It
 // holds nothing, changes no verdict, and keeps nothing of events; TryClaim of something else may
@@ -29,7 +35,7 @@ func (tx *Tx) Prefetch(events []Event) error {
 	defer tx.leave()
 	e := tx.e
 	if tx.ahead == nil {
-		tx.ahead = e.newRequest()
+		tx.ahead = e.spares.newAhead()
 	}
 	r := tx.ahead
 	clear(r.expected)
@@ -41,18 +47,18 @@ func (tx *Tx) Prefetch(events []Event) error {
 	tx.before = e.applying.Load()
 	for i := range r.expected {
 		x := &r.expected[i]
-		x.new = x.ok && e.certainlyNew(r, &x.candidate)
+		x.new = x.ok && e.certainlyNew(&r.claimSet, &x.candidate)
 	}
 	return nil
 }
 
-func (e *Engine) expect(r *request, x *expected, ev *Event, now time.Time) {
+func (e *Engine) expect(r *ahead, x *expected, ev *Event, now time.Time) {
 	var told Result
 	// Whether a window or a lease has ended is decided when the event is claimed.
-	if x.ok = !ev.timed() && e.newCandidate(r, &x.candidate, ev, &told, now); x.ok {
+	if x.ok = !ev.timed() && e.newCandidate(&r.claimSet, &x.candidate, ev, &told, now); x.ok {
 		x.lock = e.tx.lockName(r.key(&x.place))
 		if ev.countsNear() {
-			e.addNear(r, &x.candidate, ev)
+			e.addNear(&r.claimSet, &x.candidate, ev)
 		}
 	}
 	x.scope, x.time, x.topic, x.approximate, x.timed = ev.Scope, ev.Time, ev.Origin.Topic, ev.ApproximateTime, ev.timed()
@@ -62,7 +68,7 @@ func (e *Engine) expect(r *request, x *expected, ev *Event, now time.Time) {
 }
 
 // certainlyNew reports that no claim was ever put that counts for the candidate, without I/O.
-func (e *Engine) certainlyNew(r *request, c *candidate) bool {
+func (e *Engine) certainlyNew(r *claimSet, c *candidate) bool {
 	near := r.nearOf(c)
 	for i := range near {
 		if !e.screen.certainlyNew(near[i].week, near[i].hash) {
@@ -92,17 +98,10 @@ func (tx *Tx) expects(ev *Event) *expected {
 // take makes an expected candidate one of the transaction's own request.
 func (tx *Tx) take(c *candidate) {
 	r, near := tx.req, tx.ahead.nearOf(c)
-	c.place = r.take(tx.ahead, &c.place)
+	c.place = r.take(&tx.ahead.claimSet, &c.place)
 	c.nearAt = len(r.near)
 	for i := range near {
-		r.near = append(r.near, r.take(tx.ahead, &near[i]))
+		r.near = append(r.near, r.take(&tx.ahead.claimSet, &near[i]))
 	}
 	c.nearEnd = len(r.near)
-}
-
-// take copies a place, and its key, from another request.
-func (r *request) take(from *request, p *place) place {
-	at := len(r.arena)
-	r.arena = append(r.arena, from.key(p)...)
-	return place{week: p.week, hash: p.hash, keyAt: at, keyEnd: len(r.arena)}
 }

@@ -36,7 +36,7 @@ func (t *transactions) init(e *Engine) {
 
 func (t *transactions) begin(e *Engine) *Tx {
 	tx := &Tx{e: e, live: true}
-	tx.useRequest(e.newRequest())
+	tx.useRequest(e.spares.newTx())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tx.start = e.applied.at.Load()
@@ -201,7 +201,7 @@ func (t *transactions) holder(name lockName) reservation {
 
 // winner returns the batch of a committing transaction that holds the key of a candidate, or one
 // near, 0 if there is none.
-func (t *transactions) winner(r *request, c *candidate) (seq uint64) {
+func (t *transactions) winner(r *claimSet, c *candidate) (seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o := t.claims.get(c.lock).owner; o != nil {

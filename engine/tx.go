@@ -140,7 +140,7 @@ type Tx struct {
 	lostTo uint64 // the batch that it lost to, or a later one, 0 if it has not lost
 	told   bool   // of others' claims, which are as of now and not as of the start as reads are
 	bytes  int
-	req    *request  // claims, in the order they were made
+	req    *txClaims // claims, in the order they were made
 	writes *txWrites // of the request
 	points savepoints
 	reads  map[string]uint64 // of the request: what was read from the store, to the batch as of which it was read
@@ -160,9 +160,9 @@ type Tx struct {
 
 	parts map[*Part]struct{} // those that are open
 
-	ahead  *request // what Prefetch has prepared; nil if there was none
-	next   int      // index of the event that is expected next
-	before uint64   // the batch that was being applied when the filters were asked
+	ahead  *ahead // what Prefetch has prepared; nil if there was none
+	next   int    // index of the event that is expected next
+	before uint64 // the batch that was being applied when the filters were asked
 }
 
 // An altered claim has had another record in the same transaction.
@@ -474,7 +474,7 @@ func (tx *Tx) end() {
 }
 
 // useRequest gives the transaction the request that it is made of.
-func (tx *Tx) useRequest(r *request) {
+func (tx *Tx) useRequest(r *txClaims) {
 	if r.reads == nil {
 		r.reads = make(map[string]uint64)
 	}
@@ -482,10 +482,10 @@ func (tx *Tx) useRequest(r *request) {
 }
 
 func (tx *Tx) freeRequests() {
-	tx.e.free(tx.req)
+	tx.e.spares.freeTx(tx.req)
 	tx.req, tx.writes, tx.reads = nil, nil, nil
 	if tx.ahead != nil {
-		tx.e.free(tx.ahead)
+		tx.e.spares.freeAhead(tx.ahead)
 		tx.ahead = nil
 	}
 }

@@ -111,16 +111,16 @@ func (tx *Tx) judge(ev *Event, reopen *uint64, res *Result) error {
 		c = x.candidate
 		tx.take(&c)
 	} else {
-		if !tx.e.newCandidate(r, &c, ev, res, tx.e.now()) {
+		if !tx.e.newCandidate(&r.claimSet, &c, ev, res, tx.e.now()) {
 			return nil
 		}
 		c.lock = tx.e.tx.lockName(r.key(&c.place))
 		if ev.countsNear() {
-			tx.e.addNear(r, &c, ev)
+			tx.e.addNear(&r.claimSet, &c, ev)
 		}
 	}
 	if tx.part != nil {
-		tx.part.noteJudged(r, &c)
+		tx.part.noteJudged(&r.claimSet, &c)
 	}
 	keep, err := tx.judgeCandidate(&c, ev, reopen, res)
 	if err == nil {
@@ -152,7 +152,7 @@ func (tx *Tx) claimNew(x *expected, ev *Event, res *Result) bool {
 	// Once more: who has committed it since gave the reservation back after that batch was applied.
 	if free && e.applying.Load() == tx.before {
 		if tx.part != nil {
-			tx.part.noteJudged(r, c)
+			tx.part.noteJudged(&r.claimSet, c)
 		}
 		*res = Result{Verdict: Claimed, Record: newRecord(ev, c.seen)}
 		r.records = append(r.records, res.Record)
@@ -172,7 +172,7 @@ func (tx *Tx) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Resul
 	asOf := e.applied.at.Load()
 	s, free, err := tx.reserve(c, reopen)
 	if err == nil && !free && !s.found && tx.lazy {
-		if seq := e.tx.winner(r, c); seq > 0 && e.applied.wait(seq) { // it shows in a moment, and is durable before this transaction
+		if seq := e.tx.winner(&r.claimSet, c); seq > 0 && e.applied.wait(seq) { // it shows in a moment, and is durable before this transaction
 			asOf = e.applied.at.Load()
 			s, free, err = tx.reserve(c, reopen)
 		}
@@ -220,7 +220,7 @@ type sight struct {
 // transaction's own first. A claim that is free is found in the event's own week only.
 func (tx *Tx) look(c *candidate) (s sight, err error) {
 	s.at = c.place
-	s.rec, s.found, err = tx.e.known(tx.req, &c.place)
+	s.rec, s.found, err = tx.e.known(&tx.req.claimSet, &c.place)
 	if near := tx.req.nearOf(c); err == nil && (!s.found || c.takes(&s.rec)) && len(near) > 0 {
 		if rec, mine, _ := tx.held(c.place, c.lock); mine {
 			return sight{rec: rec, at: c.place, found: true, mine: true}, nil
@@ -230,7 +230,7 @@ func (tx *Tx) look(c *candidate) (s sight, err error) {
 				return sight{rec: rec, at: at, found: true, mine: true}, nil
 			}
 		}
-		if rec, at, there, nearErr := tx.e.knownNear(tx.req, c); there || nearErr != nil {
+		if rec, at, there, nearErr := tx.e.knownNear(&tx.req.claimSet, c); there || nearErr != nil {
 			s.rec, s.at, s.found, err = rec, at, there, nearErr
 		}
 	}
@@ -279,24 +279,19 @@ func (tx *Tx) index(r reservation, key []byte) (i int, ok bool) {
 	return i, ok && tx.req.isClaim(i, key)
 }
 
-// isClaim reports whether there is a claim of that index, under that key.
-func (r *request) isClaim(i int, key []byte) bool {
-	return i >= 0 && i < len(r.claims) && string(r.key(&r.claims[i].place)) == string(key)
-}
-
 // claimOf returns the index of the claim that the transaction has made on an event, ErrNotClaimed
 // if there is none.
 func (tx *Tx) claimOf(ev *Event) (i int, err error) {
-	e, scratch := tx.e, tx.e.newRequest()
-	defer e.free(scratch)
+	e, scratch := tx.e, tx.e.spares.newAhead()
+	defer e.spares.freeAhead(scratch)
 	c := candidate{seen: e.now()}
 	if c.week, err = ev.check(e.opt.MaxIDBytes, c.seen); err != nil {
 		return 0, err
 	}
 	if ev.arrives() { // now, or when it was claimed
-		e.addNear(scratch, &c, ev)
+		e.addNear(&scratch.claimSet, &c, ev)
 	}
-	e.addPlace(scratch, ev, c.week)
+	e.addPlace(&scratch.claimSet, ev, c.week)
 	for j := range scratch.near {
 		key := scratch.key(&scratch.near[j])
 		if i, ok := tx.index(e.tx.holder(e.tx.lockName(key)), key); ok {
@@ -382,25 +377,4 @@ func (tx *Tx) keep(c *candidate, ev *Event, s *sight, told *Record) {
 	r := tx.req
 	r.claims = append(r.claims, *c)
 	r.records = append(r.records, *told)
-}
-
-// validate says why a claim of a transaction cannot commit, nil if it can. now is what is kept
-// about it.
-func (e *Engine) validate(r *request, c *candidate, rec, now *Record, found bool) error {
-	if c.change != nil {
-		return e.holdsLease(r, c, now, found)
-	}
-	next := found && now.Generation == rec.Generation-1
-	free := next && c.takes(now)
-	switch {
-	case found != c.again, found && !free && !now.opens(rec.Generation-1):
-		return ErrConflict
-	case found && !free:
-		return nil
-	}
-	_, taken, _, err := e.decideNear(r, c)
-	if err == nil && taken {
-		err = ErrConflict
-	}
-	return err
 }

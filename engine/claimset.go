@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A claimSet is events on their way to a verdict, with the keys of their claims.
+type claimSet struct {
+	claims []candidate
+	arena  []byte       // keys of the claims, of the same event in the adjacent weeks, and of those found; for Prefetch ids, too
+	near   []place      // the claims' keys in the adjacent weeks (neighbours.go)
+	found  []foundClaim // in the store
+	looked bool         // the store was asked: answers may rest on what is not durable yet
+	epoch  uint64       // of the cache, from before that
+}
+
+// emptied returns an empty set with the same memory.
+func (r *claimSet) emptied() claimSet {
+	clear(r.claims)
+	clear(r.found)
+	return claimSet{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0]}
+}
+
+// A candidate is an event on its way to a verdict.
+type candidate struct {
+	event  *Event  // own-commit only: the caller's
+	result *Result // own-commit only: where the verdict goes
+	scope  string
+	place
+	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
+	seen            time.Time
+	lock            lockName // in a transaction only: what it is reserved under
+	fingerprint     string
+	again           bool         // there is a record, which is replaced
+	change          *leaseChange // of a leased claim, instead of a verdict
+}
+
+// takes reports whether the candidate can have the claim although it exists.
+func (c *candidate) takes(r *Record) bool {
+	return r.free(c.seen) && !r.conflicts(c.fingerprint, c.seen)
+}
+
+// answer is the result for a claim that exists and that the candidate does not take.
+func (c *candidate) answer(r *Record) Result {
+	switch {
+	case r.conflicts(c.fingerprint, c.seen):
+		return Result{Verdict: Mismatch, Record: *r}
+	case r.State == Leased:
+		return Result{Verdict: Pending, Record: *r}
+	}
+	return Result{Verdict: Duplicate, Record: *r}
+}
+
+// newRecord is what is kept about a claim that is made now.
+func newRecord(ev *Event, seen time.Time) Record {
+	r := Record{
+		State: Done, FirstSeen: seen.Truncate(time.Millisecond), Origin: ev.Origin,
+		Window: ev.Window.Truncate(time.Millisecond), Fingerprint: ev.Fingerprint,
+	}
+	if ev.Lease > 0 {
+		r.State, r.Owner, r.LeaseEnd = Leased, newOwner(), leaseEnd(seen, ev.Lease)
+	}
+	return r
+}
+
+// A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.
+type place struct {
+	week          weekbucket.Week
+	hash          uint64
+	keyAt, keyEnd int
+}
+
+func (r *claimSet) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
+
+// nearOf are the places of a candidate's id in the weeks before and after, if claims there count.
+func (r *claimSet) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
+
+// take copies a place, and its key, from another request.
+func (r *claimSet) take(from *claimSet, p *place) place {
+	at := len(r.arena)
+	r.arena = append(r.arena, from.key(p)...)
+	return place{week: p.week, hash: p.hash, keyAt: at, keyEnd: len(r.arena)}
+}
+
+// isClaim reports whether there is a claim of that index, under that key.
+func (r *claimSet) isClaim(i int, key []byte) bool {
+	return i >= 0 && i < len(r.claims) && string(r.key(&r.claims[i].place)) == string(key)
+}
