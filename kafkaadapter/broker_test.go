@@ -2,8 +2,10 @@ package kafkaadapter
 
 import (
 	"slices"
-	"strings"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -17,12 +19,10 @@ func TestKilledBrokerComesBack(t *testing.T) {
 	r.open(t, storetest.NewMem(storage.Identity{}))
 	before, after := numbered("a", 50), numbered("b", 50)
 	r.send(t, 0, before...)
-	m := r.start(t, r.work(1, nil))
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Client = append(o.Client, kgo.SessionTimeout(6*time.Second)) }) // it is to end
 	r.untilStored(t, 0, 50)
 	r.Kill(t)
-	kafkatest.Until(t, "the end of the group session", func() bool {
-		return strings.Contains(m.logs.String(), "the group session ended")
-	})
+	kafkatest.Until(t, "the end of the group session", func() bool { return m.logs.has("the group session ended") })
 	r.Revive(t)
 	r.send(t, 0, after...)
 	r.untilStored(t, 0, 100)

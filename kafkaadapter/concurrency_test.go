@@ -57,11 +57,23 @@ func (b *barrier) wait(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		b.giveUp()
 	case <-b.late:
 	}
 	return errors.New("the others do not come")
+}
+
+// untilOthers returns when all but one wait, or one has given up.
+func (b *barrier) untilOthers() {
+	for b.came.Load() < b.n-1 {
+		select {
+		case <-b.late:
+			return
+		default:
+			runtime.Gosched()
+		}
+	}
 }
 
 // modes are handlers of both modes that call f.
@@ -295,6 +307,7 @@ func TestEndBeginsNoMoreHandlers(t *testing.T) {
 		if rec.Offset == 0 {
 			m := <-started
 			p := m.parts.get(topicPartition{r.topic, 0})
+			together.untilOthers() // all that can begin have begun
 			m.cancel()
 			<-p.ending.Done()
 		}
@@ -330,9 +343,7 @@ func TestEndTakesBackWhatHasNotBegunSideBySide(t *testing.T) {
 		if rec.Offset == 0 {
 			m := <-started
 			p := m.parts.get(topicPartition{r.topic, 0})
-			for together.came.Load() < handlers-1 { // all that can begin have begun
-				runtime.Gosched()
-			}
+			together.untilOthers() // all that can begin have begun
 			m.cancel()
 			<-p.ending.Done()
 		}

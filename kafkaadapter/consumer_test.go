@@ -72,7 +72,7 @@ func TestAtMostOnceClaimsBeforeTheHandler(t *testing.T) {
 	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) {
 		t.Errorf("handled %q", got)
 	}
-	if n := strings.Count(m.logs.String(), "they are lost"); n != 2 {
+	if n := m.logs.count("they are lost"); n != 2 {
 		t.Errorf("%d lost events are logged:\n%s", n, m.logs)
 	}
 }
@@ -124,7 +124,7 @@ func TestRestartGoesOnFromTheStore(t *testing.T) {
 	if got := r.handledIDs()[before:]; !slices.Equal(got, []string{"b"}) {
 		t.Errorf("after the restart: %q", got)
 	}
-	if strings.Contains(m.logs.String(), "duplicate") {
+	if m.logs.has("duplicate") {
 		t.Errorf("records were read again:\n%s", m.logs)
 	}
 }

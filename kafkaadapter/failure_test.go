@@ -122,7 +122,7 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 	if !strings.Contains(dead["hapax_dlt_error"], "no such thing") || dead["hapax_dlt_attempts"] != "2" || dead["hapax_dlt_error_type"] != "*kafkaadapter.PanicError" {
 		t.Errorf("dead letter %q", dead)
 	}
-	if !strings.Contains(m.logs.String(), "failure_test.go") {
+	if !m.logs.has("failure_test.go") {
 		t.Error("the log does not show where it panicked")
 	}
 }

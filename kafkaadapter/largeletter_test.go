@@ -216,7 +216,7 @@ func TestDeadLetterTopicIsCheckedAtTheStart(t *testing.T) {
 		t.Error(err)
 	}
 	kafkatest.Until(t, "an error in the log", func() bool {
-		return strings.Contains(m.logs.String(), "level=ERROR msg=\"a partition stops at its first dead letter\"")
+		return m.logs.has("level=ERROR msg=\"a partition stops at its first dead letter\"")
 	})
 	if len(m.Stopped()) > 0 {
 		t.Errorf("stopped: %v", m.Stopped())
@@ -224,7 +224,7 @@ func TestDeadLetterTopicIsCheckedAtTheStart(t *testing.T) {
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
 	kafkatest.Until(t, "ready", func() bool { return m.Ready() == nil })
 	m.stop(t)
-	if n := strings.Count(m.logs.String(), "a partition stops at its first dead letter"); n != 1 {
+	if n := m.logs.count("a partition stops at its first dead letter"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }

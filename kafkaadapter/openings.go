@@ -41,14 +41,14 @@ func (o *openings) any() bool {
 }
 
 // until returns the context of a poll. It ends when a partition asks to be opened; soon, if one
-// already has.
+// already has; and in any case when the client is to be woken again.
 func (o *openings) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.asked) > 0 {
 		return context.WithTimeout(ctx, openAgain)
 	}
-	ctx, o.cancel = context.WithCancel(ctx)
+	ctx, o.cancel = context.WithTimeout(ctx, wakeEvery)
 	return ctx, o.cancel
 }
 

@@ -19,6 +19,11 @@ const (
 	idleAfter   = 5 * time.Millisecond
 )
 
+// wakeEvery is how often the client is woken: asked to fetch what it may fetch. Where its offsets
+// are set while it begins to fetch from a broker, it can miss that it is to begin again, and would
+// fetch nothing from that broker until something else wakes it.
+const wakeEvery = time.Second
+
 // A poller hands fetched records to the partitions, and decides what the client fetches.
 type poller struct {
 	*shared
@@ -30,6 +35,7 @@ type poller struct {
 // lets the group rebalance between any two polls: partitions are drained by the callbacks.
 func (l *poller) pollLoop(ctx context.Context) {
 	defer l.client.AllowRebalance()
+	woken := time.Now()
 	for ctx.Err() == nil {
 		l.waitForRoom(ctx)
 		until, cancel := l.openings.until(ctx)
@@ -47,6 +53,10 @@ func (l *poller) pollLoop(ctx context.Context) {
 			}
 		}
 		l.openPending()
+		if now := time.Now(); now.Sub(woken) >= wakeEvery {
+			woken = now
+			l.client.ResumeFetchPartitions(nil)
+		}
 		l.client.AllowRebalance()
 	}
 }

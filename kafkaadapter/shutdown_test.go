@@ -85,7 +85,7 @@ func TestAtMostOnceCountsWhatIsCutOff(t *testing.T) {
 	if !errors.Is(m.err, context.DeadlineExceeded) || claimed == 0 {
 		t.Errorf("Run: %v, the store is at %d", m.err, claimed)
 	}
-	if n := strings.Count(m.logs.String(), "they are lost"); n != 1 {
+	if n := m.logs.count("they are lost"); n != 1 {
 		t.Errorf("of %d claimed events it is said %d times that they are lost:\n%s", claimed, n, m.logs)
 	}
 }

@@ -3,7 +3,6 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,16 +35,17 @@ func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
 	if !errors.Is(e, ErrSilent) {
 		t.Errorf("stopped: %v", e)
 	}
-	if s := m.parts.get(topicPartition{r.topic, 0}).status(); s.state != silent || s.stop == nil {
-		t.Errorf("its state is %+v", s)
-	}
+	kafkatest.Until(t, "the silence", func() bool { // it may have begun before, and ended
+		s := m.parts.get(topicPartition{r.topic, 0}).status()
+		return s.state == silent && s.stop != nil
+	})
 	m.counts(t, 1, "partition_stopped", "silent")
 	m.counts(t, 100, "lag_records")
 	h.Remove()
 	r.untilStored(t, 0, 101)
 	kafkatest.Until(t, "the end of the silence", func() bool { return len(m.Stopped()) == 0 && m.metric(t, "lag_records") == 0 })
 	m.stop(t)
-	if !strings.Contains(m.logs.String(), "partition continues") {
+	if !m.logs.has("partition continues") {
 		t.Errorf("it is not said that it continues:\n%s", m.logs)
 	}
 }
@@ -64,12 +64,14 @@ func TestLastingErrorIsLoggedNowAndThen(t *testing.T) {
 				r.send(t, 0, "a")
 			}
 			h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: r.topic, Err: kerr.UnknownServerError, Count: -1})
+			began := time.Now()
 			m := r.start(t, r.work(1, nil))
 			if e := m.stoppedOne(t); e.Reason != "fetch_error" || !errors.Is(e, kerr.UnknownServerError) {
 				t.Errorf("stopped: %v", e)
 			}
 			kafkatest.Until(t, "many errors", func() bool { return m.metric(t, "fetch_errors_total") >= 50 })
-			if n := strings.Count(m.logs.String(), "UNKNOWN_SERVER_ERROR"); n > 5 || len(m.stops) > 5 {
+			most := 5 + 2*int(time.Since(began)/logEvery)
+			if n := m.logs.count("UNKNOWN_SERVER_ERROR"); n > most || len(m.stops) > most {
 				t.Errorf("%d lines and %d calls of OnStop for one error:\n%s", n, len(m.stops), m.logs)
 			}
 			h.Remove()
@@ -128,7 +130,10 @@ func TestLagOfAStoppedPartitionGrows(t *testing.T) {
 	r := consumed(t, inMemory)
 	r.Commit(t, r.group, r.offset(0, 4, ""))
 	m := r.start(t, r.work(1, nil), impatient)
-	if e := m.stoppedOne(t); !errors.Is(e, ErrOffsetReset) {
+	e := m.stoppedOne(t)
+	for ; e.Reason == "silent"; e = m.stoppedOne(t) { // for a moment, on a slow machine
+	}
+	if !errors.Is(e, ErrOffsetReset) {
 		t.Errorf("stopped: %v", e)
 	}
 	r.send(t, 0, numbered("c", 7)...)

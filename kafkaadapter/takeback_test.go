@@ -297,7 +297,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 			return nil
 		}}, func(o *Options) { o.Routes[0].Concurrency.Handlers = handlers })
 		<-m.done
-		lost := strings.Count(m.logs.String(), "they are lost")
+		lost := m.logs.count("they are lost")
 		again := r.start(t, r.noting())
 		kafkatest.Until(t, "the last event", func() bool { return slices.Contains(r.handledIDs(), "d") })
 		again.stop(t)

@@ -90,7 +90,7 @@ func TestHandlingWithoutAClaimCountsWhatCommitted(t *testing.T) {
 		m.counts(t, 1, "unclaimed_total")
 		m.counts(t, 1, "records_total", "too_old")
 		m.stop(t)
-		if n := strings.Count(m.logs.String(), "handled without a claim"); n != 1 {
+		if n := m.logs.count("handled without a claim"); n != 1 {
 			t.Errorf("the log says %d times that a record was handled without a claim", n)
 		}
 	}

@@ -84,7 +84,7 @@ func (b *Broker) settings() []kfake.Opt {
 		kfake.NumBrokers(max(1, b.options.Nodes)),
 		kfake.GroupMinSessionTimeout(time.Second),
 		kfake.BrokerConfigs(map[string]string{
-			"group.consumer.session.timeout.ms":    "3000",
+			"group.consumer.session.timeout.ms":    "30000",
 			"group.consumer.heartbeat.interval.ms": "250",
 		}),
 	}

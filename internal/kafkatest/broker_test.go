@@ -31,7 +31,7 @@ func readAll(topic string) []kgo.Opt {
 // member are options of a member of a group that commits on request.
 func member(group, topic string) []kgo.Opt {
 	return append(readAll(topic), kgo.ConsumerGroup(group), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(250*time.Millisecond))
+		kgo.SessionTimeout(30*time.Second), kgo.HeartbeatInterval(250*time.Millisecond))
 }
 
 // numbers are those that Records gave to the records, in order of partition and offset.

@@ -75,13 +75,21 @@ func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (
 }
 
 // Commit sets the committed offset of a partition, as an administrator does while no member
-// consumes.
+// consumes. It waits for members that are about to leave.
 func (b *Broker) Commit(t testing.TB, group string, o kadm.Offset) {
 	t.Helper()
-	b.admin(t, "committing for group "+group, func(ctx context.Context, a *kadm.Client) error {
-		var all kadm.Offsets = map[string]map[int32]kadm.Offset{}
-		all.Add(o)
-		return a.CommitAllOffsets(ctx, group, all)
+	var all kadm.Offsets = map[string]map[int32]kadm.Offset{}
+	all.Add(o)
+	Until(t, "a group without members", func() (committed bool) {
+		b.admin(t, "committing for group "+group, func(ctx context.Context, a *kadm.Client) error {
+			err := a.CommitAllOffsets(ctx, group, all)
+			committed = !errors.Is(err, kerr.UnknownMemberID)
+			if !committed {
+				return nil
+			}
+			return err
+		})
+		return committed
 	})
 }
 

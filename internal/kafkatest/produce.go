@@ -32,7 +32,7 @@ func Records(topic string, partitions int32, n, size int, headers ...kgo.RecordH
 }
 
 // Produce sends records to the partitions they name, in order, and returns when the broker has them
-// all.
+// all. Those of a partition are one batch, unless they are too large for that.
 func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
 	t.Helper()
 	if err := b.produce(t, patience, records); err != nil {
@@ -40,10 +40,10 @@ func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
 	}
 }
 
-// TryProduce is Produce for a broker that may refuse or be away: it gives up after 5 s.
+// TryProduce is Produce for a broker that may refuse or be away: it gives up after half a minute.
 func (b *Broker) TryProduce(t testing.TB, records ...*kgo.Record) error {
 	t.Helper()
-	return b.produce(t, 5*time.Second, records)
+	return b.produce(t, 30*time.Second, records)
 }
 
 func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) error {
@@ -55,9 +55,16 @@ func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) e
 		}
 		seen[r] = true
 	}
-	c := b.producer(t, kgo.RecordDeliveryTimeout(d))
+	c := b.producer(t, kgo.RecordDeliveryTimeout(d), kgo.ManualFlushing(), kgo.MaxBufferedRecords(max(1, len(records))))
 	defer c.Close()
-	return c.ProduceSync(context.Background(), records...).FirstErr()
+	var errs kgo.FirstErrPromise
+	for _, r := range records {
+		c.Produce(context.Background(), r, errs.Promise())
+	}
+	if err := c.Flush(context.Background()); err != nil {
+		return err
+	}
+	return errs.Err()
 }
 
 // ProduceTx sends records in one transaction and commits or aborts it. On return the transaction's

@@ -47,7 +47,7 @@ func NoGoroutines(t testing.TB, parts ...string) {
 		if t.Failed() {
 			return // a test that failed may leave anything
 		}
-		if left := leftOver(10*time.Second, parts); len(left) > 0 {
+		if left := leftOver(patience, parts); len(left) > 0 {
 			t.Errorf("%d goroutines are left, the first one:\n%s", len(left), left[0])
 		}
 	})
