@@ -17,7 +17,8 @@ import (
 // On disk: stateFloor + scope, a week as in a key.
 
 // MaxFloors caps the scopes that keep fewer weeks than the engine at a time, dropped ones included
-// until the engine's oldest week has reached theirs. A further one is ErrLimit.
+// until the engine's oldest week has reached theirs. A further one is ErrLimit. With KeepAll the
+// oldest week never rises: open the store with RetentionWeeks, and call DropExpired.
 const MaxFloors = 1 << 16
 
 type floors struct {
@@ -134,7 +135,7 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 		}
 	}
 	if count > MaxFloors {
-		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or wait with further drops of scopes until DropExpired has dropped the weeks of the first ones", ErrLimit, count, MaxFloors)
+		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop further scopes after DropExpired has dropped the weeks of the first ones, for which RetentionWeeks must not be KeepAll", ErrLimit, count, MaxFloors)
 	}
 	g.batch.State = n.convert(g.batch.State) // as long as the newest week that holds claims is still known
 	for scope, week := range until {

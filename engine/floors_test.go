@@ -206,85 +206,6 @@ func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
 	}
 }
 
-// scopeCrashes drops two weeks of mail, and returns what a crash before each call of the store
-// would leave.
-func scopeCrashes(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
-	t.Helper()
-	e := open(t, s, short((&clock{t: noon}).now))
-	events = inWeeks(-4, 0, 10)
-	mustExpect(t, e, events, engine.Claimed)
-	end := crashClones(m)
-	r, err := e.DropExpired(ctx)
-	wantDrop(t, r, err, 0, 2, "")
-	reclaimed(t, e)
-	return end(), events
-}
-
-// afterScopeCrash opens what a crash left, without the option: the mark decides.
-func afterScopeCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error {
-	t.Helper()
-	_, marked, err := m.State([]byte("fmail"))
-	if err != nil {
-		return err
-	}
-	from := weekOf(t, weeksLater(-4))
-	if marked {
-		from = weekOf(t, weeksLater(-2))
-	}
-	e, err := engine.Open(m, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: (&clock{t: noon}).now})
-	if err != nil {
-		return err
-	}
-	defer e.Close()
-	if err := wantOfScopes(t, e, events, from); err != nil {
-		return err
-	}
-	if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 0 { // it waits for what the open has begun
-		return fmt.Errorf("%+v, %w", r, err)
-	}
-	if left := slices.ContainsFunc(bucketsOf(t, m), func(b storage.Bucket) bool { return b.Scope == "mail" && b.Week < from }); left {
-		return errors.New("the drop is not finished")
-	}
-	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
-		return fmt.Errorf("verify: %+v, %w", r, err)
-	}
-	return wantOfScopes(t, e, events, from)
-}
-
-func TestDropOfAScopesWeeksInterruptedAtAnyStepIsFinishedAtOpen(t *testing.T) {
-	m := storetest.NewMem(storage.Identity{})
-	crashes, events := scopeCrashes(t, m, m)
-	if len(crashes) < 20 {
-		t.Fatal("only", len(crashes), "steps")
-	}
-	for when, m := range crashes {
-		if err := afterScopeCrash(t, m, events); err != nil {
-			t.Errorf("crash %s: %v", when, err)
-		}
-	}
-}
-
-// The control of the test above: a store that loses the mark loses the rule.
-func TestDropOfAScopesWeeksWithoutADurableMarkIsSeen(t *testing.T) {
-	m := storetest.NewMem(storage.Identity{})
-	lossy := &tampered{Mem: m}
-	lossy.apply = func(b *storage.Batch) (func() error, error) {
-		c := *b
-		c.State = slices.DeleteFunc(slices.Clone(b.State), func(w storage.StateWrite) bool { return string(w.Key) == "fmail" })
-		return m.Apply(&c)
-	}
-	crashes, events := scopeCrashes(t, m, lossy)
-	seen := 0
-	for _, m := range crashes {
-		if err := afterScopeCrash(t, m, events); err != nil {
-			seen++
-		}
-	}
-	if seen == 0 {
-		t.Fatal("dropped claims were claimed again, and nobody noticed")
-	}
-}
-
 // One scope too many is refused, with every mark as it was.
 func TestMoreScopesThanMayBeKeptForLess(t *testing.T) {
 	scopes := make(map[string]int, engine.MaxFloors+1)
@@ -324,4 +245,35 @@ func TestMoreScopesThanMayBeKeptForLess(t *testing.T) {
 	if _, err := e.DropScope(ctx, planned(t, e, "scope-7")); err != nil { // it has a mark already
 		t.Error(err)
 	}
+}
+
+// With KeepAll the mark of a dropped scope stays until a retention has dropped the weeks before it.
+func TestMarksOfDroppedScopesWithKeepAll(t *testing.T) {
+	keepAll := engine.Options{RetentionWeeks: engine.KeepAll}
+	e, m, c := openAt(t, keepAll)
+	mustExpect(t, e, inWeeks(-2, 0, 10), engine.Claimed)
+	if _, err := e.DropScope(ctx, planned(t, e, "mail")); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		o      engine.Options
+		marked bool
+	}{{keepAll, true}, {engine.Options{RetentionWeeks: 4}, false}, {keepAll, false}} {
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c.set(weeksLater(5))
+		step.o.Clock = c.now
+		m = reopened(t, m)
+		e = open(t, m, step.o)
+		if _, err := e.DropAllExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, found, err := m.State([]byte("fmail")); err != nil || found != step.marked {
+			t.Errorf("%+v: the mark is there %v, %v", step, found, err)
+		}
+		late := named("w0-1", "mail", "t", 0)
+		mustExpect(t, e, []engine.Event{late}, engine.TooOld)
+	}
+	mustExpect(t, e, []engine.Event{named("new", "mail", "t", 5)}, engine.Claimed)
 }

@@ -105,3 +105,5 @@ func (f fullFile) Write(p []byte) (int, error) {
 }
 
 func TestAddsOnBoltComeToTheirSum(t *testing.T) { storetest.RunAdds(t, harness()) }
+
+func TestScopesAreDroppedOnBolt(t *testing.T) { storetest.RunScopeDrops(t, harness()) }

@@ -188,3 +188,5 @@ func fingerprint(t testing.TB, fsys vfs.FS, dir string) string {
 }
 
 func TestAddsOnPebbleComeToTheirSum(t *testing.T) { storetest.RunAdds(t, newMemory().harness()) }
+
+func TestScopesAreDroppedOnPebble(t *testing.T) { storetest.RunScopeDrops(t, newMemory().harness()) }

@@ -244,3 +244,5 @@ func TestMemPanicsWhenItsCallerBreaksTheContract(t *testing.T) {
 func TestEngineOnMemAgreesWithMaps(t *testing.T) { RunModel(t, memHarness()) }
 
 func TestAddsOnMemComeToTheirSum(t *testing.T) { RunAdds(t, memHarness()) }
+
+func TestScopesAreDroppedOnMem(t *testing.T) { RunScopeDrops(t, memHarness()) }

@@ -22,6 +22,8 @@ func TestEngineOnTheStoreAgreesWithMaps(t *testing.T) { storetest.RunModel(t, ha
 
 func TestAddsComeToTheirSum(t *testing.T) { storetest.RunAdds(t, harness()) }
 
+func TestScopesAreDropped(t *testing.T) { storetest.RunScopeDrops(t, harness()) }
+
 // harness gives the suite stores whose disk it can cut off and fill.
 func harness() storetest.Harness {
 	m := &machine{synced: map[string]int64{}}
