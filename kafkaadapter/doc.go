@@ -119,10 +119,11 @@
 // compared with the log's start and end, and with the commit that the group had when the partition
 // was assigned or that this assignment has made since. Where these do not agree the partition stops
 // with a PositionError of one of the kinds ErrBelowLog, ErrAboveLog, ErrRecreated, ErrForeignStore,
-// ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged. The comment of each names its
-// recovery policies, and Options.Recovery chooses one, for each time, and Consumer.AdoptOffset one
-// for a single partition and a single time. Nothing is skipped or read again without that, and no
-// policy removes claims: an event that the store has is still a duplicate.
+// ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged, ErrModeChanged. The comment of each
+// names its recovery policies, and Options.Recovery chooses one, for each time, and
+// Consumer.AdoptOffset one for a single partition and a single time. Nothing is skipped or read
+// again without that, and no policy removes claims: an event that the store has is still a
+// duplicate.
 //
 // A partition that stops does not end Run, and others continue: see Consumer.Stopped, Hooks.OnStop
 // and the metric dedup_kafka_partition_stopped. A stop for a PositionError lasts for the

@@ -89,6 +89,13 @@ var (
 	// ErrLogDiverged says that the broker's log no longer has what was read (its leader epochs
 	// disagree, after an unclean election). Policies: TrustStore, StartOver.
 	ErrLogDiverged = errors.New("hapax: the log is not the one that was read")
+
+	// ErrModeChanged says that the mode of the route was AtMostOnce before and is Transactional
+	// now, while the store has claims of records that were not handled: the store failed
+	// (Options.FailOpen), and the process ended before it had handled them. AtMostOnce handles them
+	// without claims; for Transactional they are duplicates. Run the consumer with AtMostOnce until
+	// the partition has passed them, then change the mode. Policies: TrustStore skips them.
+	ErrModeChanged = errors.New("hapax: the mode was changed to Transactional before AtMostOnce had handled all records that it had claimed: run AtMostOnce once more")
 )
 
 // A PositionError says why a partition is not read: its position in the store and in Kafka do not

@@ -98,7 +98,7 @@ func (f *finder) lookAt(l *link) (v *view, err error) {
 
 func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	topic, partition := f.pos.Topic, f.pos.Partition
-	v := &view{topic: topic, partition: partition, committed: f.offsets.known(), epochEnd: -1}
+	v := &view{topic: topic, partition: partition, committed: f.offsets.known(), epochEnd: -1, transactional: f.route.transactional()}
 	var o engine.Offset
 	var found bool
 	var err error

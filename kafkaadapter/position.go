@@ -23,6 +23,8 @@ type view struct {
 	end        int64    // of the log, one after its last record
 	committed  *commit  // nil: nothing is committed in Kafka
 	epochEnd   int64    // where the epoch ends that the store read last, -1 if that is not known
+
+	transactional bool // the mode of the route
 }
 
 // A beginning is where to read from. Epoch is -1 if it is unknown.
@@ -143,6 +145,8 @@ func (v *view) afterOpen(m openMark) error {
 		return ErrForeignStore
 	case v.store == nil || v.committed.offset > v.store.Next:
 		return errRanOpen
+	case v.transactional && v.committed.offset < m.until && m.until <= v.store.Next:
+		return ErrModeChanged // AtMostOnce would handle them without claims
 	}
 	return nil // what the store has beyond it was claimed
 }

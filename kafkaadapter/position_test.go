@@ -169,11 +169,13 @@ func TestEachDisagreementHasItsWaysOn(t *testing.T) {
 		ErrKafkaAhead:   func(p *Recovery, w RecoveryPolicy) { p.KafkaAhead = w },
 		ErrOffsetReset:  func(p *Recovery, w RecoveryPolicy) { p.OffsetReset = w },
 		ErrLogDiverged:  func(p *Recovery, w RecoveryPolicy) { p.LogDiverged = w },
+		ErrModeChanged:  func(p *Recovery, w RecoveryPolicy) { p.ModeChanged = w },
 	}
 	allowed := map[error]string{
 		ErrBelowLog: "stop start_over", ErrAboveLog: "stop start_over trust_kafka", ErrRecreated: "stop start_over trust_kafka",
 		ErrForeignStore: "stop trust_store trust_kafka start_over", ErrEmptyStore: "stop trust_kafka start_over",
 		ErrKafkaAhead: "stop trust_store trust_kafka", ErrOffsetReset: "stop trust_store trust_kafka", ErrLogDiverged: "stop trust_store start_over",
+		ErrModeChanged: "stop trust_store",
 	}
 	for kind, set := range set {
 		for w := Stop; w <= StartOver+1; w++ {

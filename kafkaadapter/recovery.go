@@ -45,6 +45,7 @@ type Recovery struct {
 	KafkaAhead   RecoveryPolicy // ErrKafkaAhead: Stop, TrustStore, TrustKafka
 	OffsetReset  RecoveryPolicy // ErrOffsetReset: Stop, TrustStore, TrustKafka
 	LogDiverged  RecoveryPolicy // ErrLogDiverged: Stop, TrustStore, StartOver
+	ModeChanged  RecoveryPolicy // ErrModeChanged: Stop, TrustStore
 }
 
 // A disagreement is one row of Recovery: its error, its field, and the policies that make sense.
@@ -67,6 +68,7 @@ var disagreements = []disagreement{
 	{ErrKafkaAhead, "KafkaAhead", func(p *Recovery) *RecoveryPolicy { return &p.KafkaAhead }, []RecoveryPolicy{TrustStore, TrustKafka}},
 	{ErrOffsetReset, "OffsetReset", func(p *Recovery) *RecoveryPolicy { return &p.OffsetReset }, []RecoveryPolicy{TrustStore, TrustKafka}},
 	{ErrLogDiverged, "LogDiverged", func(p *Recovery) *RecoveryPolicy { return &p.LogDiverged }, []RecoveryPolicy{TrustStore, StartOver}},
+	{ErrModeChanged, "ModeChanged", func(p *Recovery) *RecoveryPolicy { return &p.ModeChanged }, []RecoveryPolicy{TrustStore}},
 }
 
 func disagreementOf(kind error) disagreement {
