@@ -77,7 +77,9 @@ func TestModeMayChangeBetweenTwoStarts(t *testing.T) {
 	t.Run("a dead letter is left", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a")
-		noTopic := func(o *Options) { o.Routes[0].DeadLetters = &deadletter.Options{Topic: func(topic string) string { return topic + "-none" }} }
+		noTopic := func(o *Options) {
+			o.Routes[0].DeadLetters = &deadletter.Options{Topic: func(topic string) string { return topic + "-none" }}
+		}
 		m := r.start(t, r.work(1, failing(errors.New("no"), "a")), noTopic)
 		if e := m.stoppedOne(t); e.Reason != "dead_letter" {
 			t.Errorf("the partition stopped for %v", e)

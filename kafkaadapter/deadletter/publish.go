@@ -129,8 +129,9 @@ func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error 
 	defer cancel()
 	defer time.AfterFunc(answerTime, cancel).Stop()
 	errs := make([]error, len(letters))
-	// While the client looks for a producer id for records that it has, it may try without a pause
-	// and without end (kgo v1.22.2, sink.produce). So it has the id before it has records.
+	// A client that has records and is refused a producer id asks for one again at once, and
+	// without end (kgo v1.22.2: sink.drain has no pause after sink.produce could not load it). So
+	// it has the id before it has records.
 	if _, _, err := p.client.ProducerID(ctx); err != nil {
 		for i := range errs {
 			errs[i] = noAnswer(parent, err)

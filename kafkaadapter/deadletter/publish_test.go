@@ -5,10 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -22,11 +25,11 @@ func noise(n int) []byte {
 
 // aPublisher publishes to a new topic that takes batches of limit bytes. Its client merges what is
 // under way together.
-func aPublisher(t *testing.T, limit int) (*kafkatest.Broker, *Publisher) {
+func aPublisher(t *testing.T, limit int, more ...kgo.Opt) (*kafkatest.Broker, *Publisher) {
 	t.Helper()
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic := b.CreateTopic(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
-	client := b.Client(t, kgo.ProducerBatchMaxBytes(64<<20), kgo.ProducerLinger(200*time.Millisecond))
+	client := b.Client(t, append(more, kgo.ProducerBatchMaxBytes(64<<20), kgo.ProducerLinger(200*time.Millisecond))...)
 	return b, NewPublisher(client, topic)
 }
 
@@ -171,5 +174,35 @@ func TestShortenedTwiceCountsAllBytes(t *testing.T) {
 		if h := values(t, letter); h[dltOmitted] != c.omitted || h[dltOmittedBytes] != c.bytes || Size(letter) > c.most {
 			t.Errorf("at most %d bytes: %d, omitted %s bytes of the %s", c.most, Size(letter), h[dltOmittedBytes], h[dltOmitted])
 		}
+	}
+}
+
+// A client that has records asks for a producer id again as soon as it was refused one, as often as
+// that happens: only the retries of one request have pauses between them.
+func TestLettersDoNotMakeTheClientSpinForAProducerID(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	b, p := aPublisher(t, 100_000, kgo.RequestRetries(0))
+	const refusals = 1000
+	var asked atomic.Int64
+	b.Cluster(t).ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.Cluster(t).KeepControl()
+		if asked.Add(1) > refusals {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+		return resp, nil, true
+	})
+	pending := lettersOf(2, 1)
+	err := p.Publish(t.Context(), pending, false, func(*kgo.Record) { t.Error("a letter was acknowledged") })
+	if !errors.Is(err, kerr.CoordinatorLoadInProgress) || len(pending.Letters) != 2 {
+		t.Errorf("%d letters are left: %v", len(pending.Letters), err)
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the broker was asked %d times for a producer id", n)
+	}
+	asked.Store(refusals)
+	if acked := publish(t, p, pending, false); len(acked) != 2 {
+		t.Errorf("%d were acknowledged in the end", len(acked))
 	}
 }
