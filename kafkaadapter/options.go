@@ -76,7 +76,10 @@ type Membership struct {
 	// is shorter than the session timeout. Empty: a dynamic member.
 	InstanceID string
 	// ServerSideAssignment uses the group protocol of KIP-848, for brokers that have it. Otherwise
-	// cooperative-sticky.
+	// cooperative-sticky. With it the brokers choose the interval of heartbeats
+	// (group.consumer.heartbeat.interval.ms, 5 s unless set), which the client does not report. A
+	// partition that was fenced waits for kgo.HeartbeatInterval before it is taken over again: set
+	// that in Client to the brokers' interval if it is longer than the client's default of 3 s.
 	ServerSideAssignment bool
 	// Pinned gives the consumer a fixed part of the partitions in place of a membership. The zero
 	// value: it is a member.
