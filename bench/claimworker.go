@@ -189,7 +189,7 @@ func (w *claimWorker) send(p int, at, n uint64) error {
 	}
 	if w.Fault == ackEarly {
 		w.ack(p, at, make([]engine.Result, n))
-		time.Sleep(faultPause)
+		w.invite()
 	}
 	judge := w.sendOwn
 	if w.Mode == KillWork {
@@ -205,6 +205,13 @@ func (w *claimWorker) send(p int, at, n uint64) error {
 		return w.claimAgain(p, at, events[0])
 	}
 	return nil
+}
+
+// invite makes a moment long at which a kill shows the fault. At the point of the kill it does not
+// end, so that the kill finds at least the other partitions there.
+func (w *claimWorker) invite() {
+	time.Sleep(faultPause)
+	w.gate.hold()
 }
 
 // ack says verdicts; none is spelled as a claim.
@@ -240,10 +247,10 @@ var errNobodyYet = errors.New("in flight")
 func (w *claimWorker) sendWork(p int, at uint64, numbers []uint64, events []engine.Event) ([]engine.Result, error) {
 	if w.Fault == claimApart {
 		results, err := w.sendOwn(events)
-		time.Sleep(faultPause)
 		if err != nil {
 			return nil, err
 		}
+		w.invite()
 		return results, w.e.Update(context.Background(), func(tx *engine.Tx) error {
 			return w.record(tx, p, at, numbers, results)
 		}, engine.Retries(maxAttempts))

@@ -35,7 +35,7 @@ func TestBooksNoticeABrokenRule(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(string(tt.fault)+", "+string(tt.mode), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			// A kill need not hit the wrong moment; some of a few do.
 			for {
