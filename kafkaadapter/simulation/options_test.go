@@ -61,7 +61,7 @@ type pace struct {
 // The shortest session that brokers accept is 6 s.
 var (
 	virtualTime = pace{session: 6 * time.Second, patience: 30 * time.Minute, settle: 10 * time.Second, between: 3 * time.Second, away: 18 * time.Second, down: 5 * time.Second, longDown: 5 * time.Hour}
-	realTime    = pace{session: 3 * time.Second, patience: 90 * time.Second, settle: time.Second, between: 200 * time.Millisecond, away: 4 * time.Second, down: 20 * time.Millisecond, longDown: 1500 * time.Millisecond}
+	realTime    = pace{session: 3 * time.Second, patience: 5 * time.Minute, settle: time.Second, between: 200 * time.Millisecond, away: 4 * time.Second, down: 20 * time.Millisecond, longDown: 1500 * time.Millisecond}
 )
 
 func (p pace) client() []kgo.Opt {

@@ -331,7 +331,7 @@ func (w *world) letters() (map[string]int, error) {
 	defer c.Close()
 	end := w.cluster.PartitionInfo(deadTopic, 0).HighWatermark
 	found := make(map[string]int)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience)
 	defer cancel()
 	for next := int64(0); next < end; {
 		fetches := c.PollFetches(ctx)
