@@ -144,7 +144,11 @@ func (c *adapterConsumer) mode() kafkaadapter.Mode {
 	if c.Kind == adapterOwn {
 		return kafkaadapter.AtMostOnce{Handle: c.handleOwn}
 	}
-	return kafkaadapter.Transactional{Handle: c.handleWork, MaxAttempts: mostAttempts}
+	m := kafkaadapter.Transactional{Handle: c.handleWork, MaxAttempts: mostAttempts}
+	if c.Workload.decodes() {
+		m.Decode = func(_ context.Context, rec *kgo.Record) (any, error) { return decodePayment(rec) }
+	}
+	return m
 }
 
 func (c *adapterConsumer) options() kafkaadapter.Options {

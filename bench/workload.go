@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
@@ -47,17 +49,31 @@ func (w *Workload) complete(transactional bool) error {
 	return nil
 }
 
+// decodes reports whether the handler works on the decoded JSON of a record.
+func (w *Workload) decodes() bool { return w.Handler == DecodeHandler || w.Handler == BalancesHandler }
+
+func decodePayment(rec *kgo.Record) (*payment, error) {
+	p := new(payment)
+	if err := json.Unmarshal(rec.Value, p); err != nil {
+		return nil, kafkaadapter.Permanent(err)
+	}
+	return p, nil
+}
+
 // handle is the handler. tx is nil in mode own.
 func (w *Workload) handle(tx *engine.Tx, rec *kafkaadapter.Record) error {
 	if w.Slow > 0 && rec.Partition == 0 {
 		time.Sleep(w.Slow)
 	}
-	if w.Handler != DecodeHandler && w.Handler != BalancesHandler {
+	if !w.decodes() {
 		return nil
 	}
-	var p payment
-	if err := json.Unmarshal(rec.Value, &p); err != nil {
-		return kafkaadapter.Permanent(err)
+	p, ok := rec.Decoded().(*payment)
+	if !ok { // mode own
+		var err error
+		if p, err = decodePayment(rec.Record); err != nil {
+			return err
+		}
 	}
 	if w.Handler == DecodeHandler {
 		return nil

@@ -17,6 +17,15 @@ type expected struct {
 	new         bool // the filters knew no claim on it, as of tx.before
 }
 
+// askAhead is how many events the filters are asked about at once. What they answer holds as long
+// as no batch is applied.
+const askAhead = 32
+
+// Expecting gives a transaction the events of its first Tx.Prefetch. They are prepared before the
+// transaction waits for its turn (InLane), which is then shorter. They must not be changed until
+// Update returns.
+func Expecting(events []Event) UpdateOption { return func(c *updateConfig) { c.expected = events } }
+
 // ahead is what Prefetch has prepared.
 type ahead struct {
 	claimSet // keys alone, no claims
@@ -24,32 +33,45 @@ type ahead struct {
 }
 
 // Prefetch says which events TryClaim will be asked about next, in this order, so that part of the
-// work is done for all of them at once: keys and hashes are made, and the filters are asked. It
-// holds nothing, changes no verdict, and keeps nothing of events; TryClaim of something else may
-// come in between. The first sighting of what is claimed is now. Events with a window, a lease or a
-// fingerprint are not prepared. A few dozen events at once are enough.
+// work is done for all of them at once: keys and hashes are made, and the filters are asked about
+// some at a time when the first of these comes. It holds nothing, changes no verdict, and keeps
+// nothing of events; TryClaim of something else may come in between. The first sighting of what is
+// claimed is now. Events with a window, a lease or a fingerprint are not prepared. A few dozen
+// events at once are enough, but see Expecting.
 func (tx *Tx) Prefetch(events []Event) error {
 	if err := tx.enter(); err != nil {
 		return err
 	}
 	defer tx.leave()
+	tx.prefetch(events)
+	return nil
+}
+
+// prefetch is Prefetch with tx.mu held, or before anybody else has tx.
+func (tx *Tx) prefetch(events []Event) {
 	e := tx.e
 	if tx.ahead == nil {
 		tx.ahead = e.spares.newAhead()
 	}
 	r := tx.ahead
 	clear(r.expected)
-	r.expected, r.arena, r.near, tx.next = slices.Grow(r.expected[:0], len(events))[:len(events)], r.arena[:0], r.near[:0], 0
+	r.expected, r.arena, r.near = slices.Grow(r.expected[:0], len(events))[:len(events)], r.arena[:0], r.near[:0]
+	tx.next, tx.asked = 0, 0
 	now := e.now()
 	for i := range events {
 		e.expect(r, &r.expected[i], &events[i], now)
 	}
+}
+
+// ask asks the filters about the events that are expected next.
+func (tx *Tx) ask() {
+	e, r := tx.e, tx.ahead
 	tx.before = e.applying.Load()
-	for i := range r.expected {
-		x := &r.expected[i]
+	for range min(askAhead, len(r.expected)-tx.asked) {
+		x := &r.expected[tx.asked]
 		x.new = x.ok && e.certainlyNew(&r.claimSet, &x.candidate)
+		tx.asked++
 	}
-	return nil
 }
 
 func (e *Engine) expect(r *ahead, x *expected, ev *Event, now time.Time) {
@@ -82,6 +104,9 @@ func (e *Engine) certainlyNew(r *claimSet, c *candidate) bool {
 func (tx *Tx) expects(ev *Event) *expected {
 	if tx.ahead == nil || tx.next == len(tx.ahead.expected) {
 		return nil
+	}
+	if tx.next == tx.asked {
+		tx.ask()
 	}
 	x := &tx.ahead.expected[tx.next]
 	if string(tx.ahead.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||

@@ -18,6 +18,8 @@ type updateConfig struct {
 	retries int
 	lazy    bool
 	member  *LaneMember
+
+	expected []Event
 }
 
 // Retries lets Update run its closure up to n times more when it conflicts with another writer
@@ -74,6 +76,9 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 	}
 	tx := e.tx.begin(e)
 	tx.lazy, tx.member = cfg.lazy, cfg.member
+	if len(cfg.expected) > 0 {
+		tx.prefetch(cfg.expected)
+	}
 	e.leave()
 	committed := false
 	defer func() { // also if fn panics
@@ -162,6 +167,7 @@ type Tx struct {
 
 	ahead  *ahead // what Prefetch has prepared; nil if there was none
 	next   int    // index of the event that is expected next
+	asked  int    // index after those about which the filters were asked
 	before uint64 // the batch that was being applied when the filters were asked
 }
 

@@ -252,6 +252,14 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	if blame := b.p.blame; blame != nil && blame.offset == r.Offset {
 		return b.undone(r, sp, blame.err)
 	}
+	if work.Decode != nil && !r.decoded.done {
+		began := time.Since(b.began)
+		_ = decode(b.p.partition, r)
+		b.handling += time.Since(b.began) - began
+	}
+	if r.decoded.err != nil {
+		return b.handleFailed(r, sp, r.decoded.err)
+	}
 	if work.HandleBatch != nil {
 		b.retried = n > 0
 		b.group = append(b.group, r)
@@ -262,11 +270,16 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	ctx := traced(b.p.ctx, b.p.c.opt.Telemetry.Propagator, r.Record)
 	err := b.p.call(ctx, r.Record, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, r) })
 	b.handling += time.Since(b.began) - began
-	switch {
-	case err == nil:
-		b.handled(r)
-		return nil
-	case b.p.ctx.Err() != nil:
+	if err != nil {
+		return b.handleFailed(r, sp, err)
+	}
+	b.handled(r)
+	return nil
+}
+
+// handleFailed says what follows from an error of the application.
+func (b *batch) handleFailed(r *Record, sp engine.Savepoint, err error) error {
+	if b.p.ctx.Err() != nil {
 		return context.Cause(b.p.ctx)
 	}
 	return b.undone(r, sp, err)

@@ -67,7 +67,9 @@
 // kgo.FetchMaxPartitionBytes) in addition to the one that the client holds, and a few batches for
 // each partition. The worker makes batches, and chooses their size by how long handlers take
 // (Options.Batching.BatchTime). It identifies some records at a time, ahead of the one that is
-// handled, and holds nothing for those. For each record
+// handled, and holds nothing for those. While its batches take turns with those of other partitions
+// (engine.LaneMember), it identifies and decodes all records of a batch before the turn. For each
+// record
 //
 //   - Route.Identify finds the id and the time, or the sealed headers of a replayed dead letter do;
 //     for a record without them Route.Undecodable is the policy: a dead letter at once, or

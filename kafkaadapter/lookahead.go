@@ -19,6 +19,7 @@ const lookAhead = 32
 // Left out are control records, and those that are done.
 func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
 	r.events = r.events[:0]
+	fresh := false
 	for i, rec := range recs {
 		s := &r.ahead[i]
 		r.spareRecord(s.Record)
@@ -27,35 +28,44 @@ func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
 		}
 		if !r.early.take(rec, s) {
 			*s = r.sight(rec)
+			fresh = true
 		}
-		if s.err == nil && !s.replayed {
+		if s.isExpected() {
 			r.events = append(r.events, s.Event)
 		}
 	}
-	if len(r.events) < 2 {
+	if !fresh || len(r.events) < 2 { // the transaction expects them already
 		return nil
 	}
 	return tx.Prefetch(r.events)
 }
 
-// lookEarly identifies the records of the next batch before its transaction begins, if that is
-// likely to wait for its turn in the lane: what is done before the turn delays no other.
+// lookEarly identifies and decodes the records of the next batch before its transaction begins, if
+// that is likely to wait for its turn in the lane: what is done before the turn delays no other.
 func (r *reading) lookEarly(recs []*kgo.Record) {
 	r.early.reset(&r.lookout)
 	if !r.lane.TakesTurns() || len(recs) == 1 || r.inParts(len(recs)) {
 		return
 	}
 	r.touched += touch(recs)
-	began := time.Now()
+	began, decodes := time.Now(), r.route.decodes()
 	for i, rec := range recs {
-		if i%lookAhead == 0 && (r.isEnding() || time.Since(began) > r.c.opt.Batching.BatchTime) {
+		if (i%lookAhead == 0 || decodes) && (r.isEnding() || time.Since(began) > r.c.opt.Batching.BatchTime) {
 			return
 		}
 		if isControl(rec) || rec.Offset < r.next {
 			continue
 		}
 		s := r.sight(rec)
+		if decodes && s.err == nil {
+			at := time.Now()
+			_ = decode(r.partition, s.Record) // it counts when the record is handled
+			r.early.handling += time.Since(at)
+		}
 		r.early.all = append(r.early.all, s)
+		if s.isExpected() {
+			r.early.events = append(r.early.events, s.Event)
+		}
 		if isTransient(s.err) { // the batch ends there
 			return
 		}
@@ -67,6 +77,9 @@ func (r *reading) lookEarly(recs []*kgo.Record) {
 type earlySightings struct {
 	all  []sighting
 	next int // those before it were taken
+
+	events   []engine.Event // that they are
+	handling time.Duration  // how long the application took to decode them
 }
 
 // take moves the sighting of a record to s, if it is the next one.
@@ -85,7 +98,8 @@ func (e *earlySightings) reset(p *lookout) {
 		p.spareRecord(e.all[e.next+i].Record)
 	}
 	clear(e.all)
-	e.all, e.next = e.all[:0], 0
+	clear(e.events)
+	e.all, e.events, e.next, e.handling = e.all[:0], e.events[:0], 0, 0
 }
 
 // A lookout holds the records that are identified ahead of the one that is judged.

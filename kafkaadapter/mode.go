@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -47,6 +49,15 @@ type Transactional struct {
 	// after an unclean end of the process, is handled alone. An error that is marked by Transient
 	// and not by FailedAt makes the whole batch wait. The context has no trace of a record.
 	HandleBatch func(ctx context.Context, tx *engine.Tx, records []*Record) error
+	// Decode makes of a record what the handler needs of it, such as its decoded value, which
+	// Record.Decoded then returns. Work that depends on nothing but the record is best done here:
+	// partitions whose handlers read and write the same keys take turns (engine.LaneMember), and
+	// their records are decoded before the turn, in parallel. It may be called for a record that
+	// then proves to be a duplicate, and again before another attempt or after a conflict, and
+	// never in parallel for one partition unless Route.Concurrency lets handlers run so. An error
+	// or a panic counts as that of the handler, in its place; Permanent and Transient may mark it,
+	// and Route.HandlerTimeout bounds each call. Optional.
+	Decode func(ctx context.Context, rec *kgo.Record) (any, error)
 	// MaxAttempts is the number of attempts for each record, 1 or more. A process that dies in a
 	// handler counts as an attempt. Required.
 	MaxAttempts int

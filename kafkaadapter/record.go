@@ -27,12 +27,23 @@ type Record struct {
 	given    bool               // to a handler
 	slot     int                // of its handler, among those that run in parallel
 	replay   *deadletter.Replay // it is one, whose event this is
+	decoded  decoded            // see Transactional.Decode
 }
 
 // identity is what the record is judged by, but for BadTimes; zero if it has none that can be used.
 func (r *Record) identity() identify.Identity {
 	return identify.Identity{ID: r.Event.ID, Time: r.Event.Time, ApproximateTime: r.Event.ApproximateTime, IDRule: r.idRule, TimeRule: r.timeRule}
 }
+
+// A decoded is what Transactional.Decode has made of a record.
+type decoded struct {
+	value any
+	err   error
+	done  bool // it was called
+}
+
+// Decoded returns what Transactional.Decode has made of the record, nil without a Decode.
+func (r *Record) Decoded() any { return r.decoded.value }
 
 // A sighting is a record that was identified and is still to be judged.
 type sighting struct {
@@ -42,5 +53,9 @@ type sighting struct {
 	badTimes   int
 	err        error
 }
+
+// isExpected reports whether the transaction is told of the event in advance: it is then asked to
+// claim it.
+func (s *sighting) isExpected() bool { return s.err == nil && !s.replayed }
 
 func isControl(rec *kgo.Record) bool { return rec.Attrs.IsControl() }

@@ -124,6 +124,12 @@ func (r *Route) transactional() bool {
 	return ok
 }
 
+// decodes reports whether records are decoded for the handler.
+func (r *Route) decodes() bool {
+	m, ok := r.Mode.(Transactional)
+	return ok && m.Decode != nil
+}
+
 // handlesBatches reports whether one call handles the records of a batch.
 func (r *Route) handlesBatches() bool {
 	m, ok := r.Mode.(Transactional)

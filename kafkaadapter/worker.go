@@ -247,14 +247,14 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 		peek = recs[n]
 	}
 	var b *batch
-	w.lookEarly(recs[:n])
 	began := time.Now()
 	defer w.under(began)()
+	w.lookEarly(recs[:n])
 	f := &w.fence
 	err := w.engine().Update(w.ctx, func(tx *engine.Tx) error {
 		b = &batch{p: w.reading, tx: tx, result: w.newResult(), tries: f.tries, marked: f.marked, began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
-	}, engine.Retries(8), engine.DurableAtCommit(), engine.InLane(w.lane))
+	}, engine.Retries(8), engine.DurableAtCommit(), engine.InLane(w.lane), engine.Expecting(w.early.events))
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {
 			w.uncertain = b.next // it may have ended before the last of the records
@@ -263,6 +263,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 		return nil, err
 	}
 	took := time.Since(began)
+	b.handling += w.early.handling
 	w.c.m.batch(w.pos.Topic, b.done, b.failed != nil, b.handling, took)
 	if !b.late {
 		w.c.m.tally(w.pos.Topic, &b.tally)
