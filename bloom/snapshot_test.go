@@ -209,12 +209,16 @@ func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := sum(tt.b)
 			followed := append(bytes.Clone(b), make([]byte, 2*blockBytes)...)
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			refused(t, b, "alone")
-			refused(t, followed, "followed by zeros")
-			runtime.ReadMemStats(&after)
-			if n := after.TotalAlloc - before.TotalAlloc; n > 16<<10 {
+			n := uint64(math.MaxUint64)
+			for try := 0; try < 10 && n > 16<<10; try++ { // the runtime allocates, too
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				refused(t, b, "alone")
+				refused(t, followed, "followed by zeros")
+				runtime.ReadMemStats(&after)
+				n = after.TotalAlloc - before.TotalAlloc
+			}
+			if n > 16<<10 {
 				t.Errorf("allocated %d bytes for a snapshot of %d", n, len(b))
 			}
 		})

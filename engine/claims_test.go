@@ -291,7 +291,7 @@ func TestClaimsWaitingTogetherShareOneBatch(t *testing.T) {
 		wg.Go(func() { claim(t, e, event(fmt.Sprint(i))) })
 	}
 	m.AwaitHeld()
-	time.Sleep(20 * time.Millisecond) // for the others to queue up
+	e.AwaitCallers(n)
 	m.ReleaseSyncs()
 	wg.Wait()
 	if batches := m.Calls(storetest.OpApply) - before; batches > n/4 {
@@ -431,7 +431,7 @@ func TestEventInABatchThatIsBeingAppliedIsClaimedOnce(t *testing.T) {
 	go func() { told <- claim(t, e, event("a")) }()
 	<-begun
 	go func() { told <- claim(t, e, event("a")) }()
-	time.Sleep(20 * time.Millisecond) // the second one is decided, or waits to be
+	e.AwaitTaken(2) // the second one is decided, or waits to be
 	close(goOn)
 	a, b := <-told, <-told
 	if a.Verdict+b.Verdict != engine.Claimed+engine.Duplicate {

@@ -46,15 +46,40 @@ func (e *Engine) AwaitTaken(n int) {
 	}
 }
 
-// taken looks at the stacks of all goroutines: only they show that a goroutine has begun to wait.
-func (e *Engine) taken(n int) bool {
+// AwaitCallers waits until n callers in tests wait for their answers.
+func (e *Engine) AwaitCallers(n int) {
+	for {
+		callers := 0
+		for _, stack := range stacks() {
+			if isCaller(stack) {
+				callers++
+			}
+		}
+		if callers >= n {
+			return
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// stacks returns the stacks of all goroutines: only they show that a goroutine has begun to wait.
+func stacks() []string {
 	buf := make([]byte, 1<<20)
-	buf = buf[:runtime.Stack(buf, true)]
+	return strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+}
+
+// isCaller reports whether a goroutine of a test, and not work in the background, waits for the
+// answer to a request.
+func isCaller(stack string) bool {
+	return strings.Contains(stack, "engine.(*ticket).await(") && strings.Contains(stack, "/engine_test.")
+}
+
+func (e *Engine) taken(n int) bool {
 	waits := false // the committer waits for a batch to be applied, and takes no request meanwhile
-	for _, stack := range strings.Split(string(buf), "\n\n") {
+	for _, stack := range stacks() {
 		state, _, _ := strings.Cut(stack, "]")
 		switch {
-		case strings.Contains(stack, "engine.(*ticket).await(") && strings.Contains(stack, "/engine_test."): // not work behind
+		case isCaller(stack):
 			n--
 		case strings.Contains(stack, "engine.(*Engine).commitLoop(") && (strings.Contains(state, "[run") || strings.Contains(state, "[syscall")):
 			return false

@@ -159,6 +159,9 @@ func (r *recorder) held(h holding) {
 // is no finding by itself.
 const undecided = "the history took too long to check"
 
+// checkTime bounds the search of one history, which takes milliseconds as a rule.
+const checkTime = time.Minute
+
 // check says whether the history is one of a set of claims, "" if it is.
 func (r *recorder) check() string {
 	for _, op := range r.ops {
@@ -174,7 +177,7 @@ func (r *recorder) check() string {
 			return fmt.Sprintf("%+v told %+v, but no transaction had the event in its hands", in, out)
 		}
 	}
-	switch porcupine.CheckOperationsTimeout(claimsModel, r.ops, 5*time.Second) {
+	switch porcupine.CheckOperationsTimeout(claimsModel, r.ops, checkTime) {
 	case porcupine.Illegal:
 		return "the history is not that of a set of claims"
 	case porcupine.Unknown:
@@ -531,7 +534,7 @@ func transfers(t *testing.T, rnd *rand.Rand, seed uint64, ways []transferWay, cl
 	for _, n := range last.read {
 		sum += n
 	}
-	return porcupine.CheckOperationsTimeout(transferModel, r.ops, 5*time.Second), sum
+	return porcupine.CheckOperationsTimeout(transferModel, r.ops, checkTime), sum
 }
 
 func TestTransfersKeepTheSumAndHaveASerialOrder(t *testing.T) {

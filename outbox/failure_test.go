@@ -118,6 +118,7 @@ func TestOutageHoldsOnlyWhatWasTried(t *testing.T) {
 	r.broker.setAnswer(func(*kgo.Record, int) error { return errDown })
 	r.produce(ids("m", 300)...)
 	r.run(r.relay(Options{Batch: Batch{Entries: 50}, Retry: Retry{Min: time.Minute}}))
+	until(t, "messages in back-off", func() bool { return len(entries(t, r.eng, entry.HeldPrefix)) > 0 })
 	until(t, "the relay waits", r.clock.waiting)
 	if n := len(entries(t, r.eng, entry.HeldPrefix)); n != 50 || r.broker.tried() != 50 {
 		t.Errorf("%d messages are in back-off after %d attempts: the first batch has 50", n, r.broker.tried())

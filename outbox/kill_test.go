@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -132,7 +133,7 @@ func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options f
 		produced += each
 		o := options()
 		o.Client, o.Telemetry, o.Batch.Entries = b.ClientOptions(), quiet(), batch
-		o.Lease = Lease{TTL: patience, Margin: patience / 4}
+		o.Lease = Lease{TTL: time.Minute, Margin: 15 * time.Second}
 		clock := newFakeClock() // each process finds the lease of the one before run out
 		clock.now = clock.now.AddDate(0, 0, k)
 		o.Clock = clock

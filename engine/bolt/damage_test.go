@@ -85,7 +85,7 @@ func digest(s *Store) (uint64, error) {
 // observe opens dir and compares what it reads with want.
 func observe(t testing.TB, dir string, o Options, want uint64) outcome {
 	t.Helper()
-	done := time.AfterFunc(20*time.Second, func() { panic("a damaged store hangs: " + dir) })
+	done := time.AfterFunc(5*time.Minute, func() { panic("a damaged store hangs: " + dir) })
 	defer done.Stop()
 	s, err := Open(dir, o)
 	if err != nil {

@@ -240,7 +240,7 @@ func TestASecondHandleIsTurnedAway(t *testing.T) {
 	if _, err := Open(dir, Options{LockTimeout: shortLock}); !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("a second handle: %v", err)
 	}
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took < shortLock || took > 2*time.Minute { // a busy machine may stall for long
 		t.Errorf("it waited %v", took)
 	}
 	s.Close()

@@ -133,7 +133,7 @@ func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
 	inj.on.Store(true)
 	for seq := uint64(1); seq < 100; seq++ {
 		if _, err := s.Apply(batchOf(seq, 500)); err != nil {
-			time.Sleep(5 * time.Second) // Apply does not wait for the end
+			time.Sleep(patienceInTests) // Apply does not wait for the end
 			return
 		}
 	}
@@ -151,10 +151,17 @@ type snapshots struct {
 func (c *snapshots) String() string { return "(snapshots)" }
 
 func (c *snapshots) MaybeError(errorfs.Op) error {
-	if c.n.Add(1)-1 == c.at {
-		c.got = c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: c.kept, RNG: rng(uint64(c.at))})
-	}
+	c.cut()
 	return nil
+}
+
+// cut counts an operation and reports whether the power is cut before it.
+func (c *snapshots) cut() bool {
+	if c.n.Add(1)-1 != c.at {
+		return false
+	}
+	c.got = c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: c.kept, RNG: rng(uint64(c.at))})
+	return true
 }
 
 // everyCrash runs work on a copy of start, cuts the power before each step-th operation, and hands

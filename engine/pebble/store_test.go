@@ -303,3 +303,13 @@ func TestSidecarsAreReplaced(t *testing.T) {
 		}
 	}
 }
+
+// eventually waits for what happens in the background.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patienceInTests); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: ", what)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"errors"
+	"math"
 	"runtime"
 	"testing"
 )
@@ -10,11 +11,15 @@ import (
 // frugal runs decode and fails if it allocates far more than the input's size.
 func frugal(t *testing.T, input []byte, decode func()) {
 	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	decode()
-	runtime.ReadMemStats(&after)
-	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20+64*len(input)); got > most {
+	got, most := uint64(math.MaxUint64), uint64(1<<20+64*len(input))
+	for try := 0; try < 10 && got > most; try++ { // other goroutines allocate, too
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		decode()
+		runtime.ReadMemStats(&after)
+		got = after.TotalAlloc - before.TotalAlloc
+	}
+	if got > most {
 		t.Fatalf("%d bytes allocated for an input of %d", got, len(input))
 	}
 }

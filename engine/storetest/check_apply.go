@@ -292,15 +292,18 @@ func concurrentReads(e *env) {
 	const batches = 120
 	b := bucket("a", week)
 	var applied atomic.Int64
-	var wg sync.WaitGroup
+	var wg, begun sync.WaitGroup
 	stop := make(chan struct{})
 	problems := make(chan error, 100)
 	waits := make(chan func() error, batches)
 
 	number := func(v []byte) (n int64) { _, _ = fmt.Sscan(string(v), &n); return n }
 	read := func(what string, f func(low int64) (int64, error)) {
+		begun.Add(1)
+		begin := sync.OnceFunc(begun.Done)
 		wg.Go(func() {
-			for {
+			defer begin()
+			for last := false; ; {
 				low := applied.Load()
 				seen, err := f(low)
 				if err == nil && seen < low {
@@ -310,9 +313,15 @@ func concurrentReads(e *env) {
 					problems <- fmt.Errorf("%s: %w", what, err)
 					return
 				}
+				if last {
+					return
+				}
+				if low > 0 {
+					begin()
+				}
 				select {
 				case <-stop:
-					return
+					last = true // one more, of all batches
 				case <-time.After(200 * time.Microsecond):
 				}
 			}
@@ -409,6 +418,9 @@ func concurrentReads(e *env) {
 			waits <- wait
 			e.told.apply(batch)
 			e.entries[batch.Seq] = n
+			if i == batches/2 {
+				begun.Wait() // each has read before the last batches
+			}
 			time.Sleep(100 * time.Microsecond)
 		}
 		return nil

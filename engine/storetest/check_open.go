@@ -35,7 +35,7 @@ func closeLeavesNoGoroutine(e *env) {
 		e.shut()
 	}
 	after := 0
-	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(e.h.patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if after = runtime.NumGoroutine(); after <= before {
 			return
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -17,11 +16,7 @@ import (
 // it. On a slow disk it runs out of time and does less, but not while a failure is being
 // reproduced.
 func randomRun(e *env) {
-	budget := 5 * time.Second
-	if testing.Short() {
-		budget = 2 * time.Second
-	}
-	end := time.Now().Add(budget)
+	end := time.Now().Add(e.h.budget)
 	failed := false
 	runs := 0
 	root := filepath.Dir(e.dir)
@@ -56,7 +51,7 @@ func randomRun(e *env) {
 		done = true
 	})
 	if runs < 5 {
-		e.test.Logf("only %d random sequences in %v", runs, budget)
+		e.test.Logf("only %d random sequences in %v", runs, e.h.budget)
 	}
 }
 

@@ -112,21 +112,22 @@ func bucketsCostsNoScan(e *env) {
 		e.claims(numbered(bucket("a", week+weekbucket.Week(i)), 0, n)...)
 	}
 	for _, form := range []string{"applied", "settled"} {
-		fastest := func(f func() error) time.Duration {
-			best := time.Hour
-			for range 7 {
-				begin := time.Now()
-				if err := f(); err != nil {
-					e.Fatalf("%v", err)
-				}
-				best = min(best, time.Since(begin))
+		took := func(f func() error) time.Duration {
+			begin := time.Now()
+			if err := f(); err != nil {
+				e.Fatalf("%v", err)
 			}
-			return best
+			return time.Since(begin)
 		}
-		scan := fastest(func() error {
-			return e.s.Scan(context.Background(), storage.Span{}, func() {}, func(_, _ []byte) error { return nil })
-		})
-		buckets := fastest(func() error { return e.s.Buckets(func(storage.Bucket) error { return nil }) })
+		// What matters is the fastest of all calls, and there are more where something else has
+		// delayed every one.
+		scan, buckets := time.Hour, time.Hour
+		for round := 0; round < 7 || round < 200 && buckets > scan/4; round++ {
+			scan = min(scan, took(func() error {
+				return e.s.Scan(context.Background(), storage.Span{}, func() {}, func(_, _ []byte) error { return nil })
+			}))
+			buckets = min(buckets, took(func() error { return e.s.Buckets(func(storage.Bucket) error { return nil }) }))
+		}
 		if buckets > scan/4 {
 			e.Errorf("%s: Buckets took %v for 5 buckets, a Scan of %d claims %v", form, buckets, 5*n, scan)
 		}

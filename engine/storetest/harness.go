@@ -56,6 +56,7 @@ type Harness struct {
 	Fingerprint func(t testing.TB, dir string) string
 
 	patience time.Duration // how long a call may take that has no reason to take long
+	budget   time.Duration // how long RandomRunAgreesWithAMap takes
 }
 
 func (h Harness) withDefaults() Harness {
@@ -66,7 +67,13 @@ func (h Harness) withDefaults() Harness {
 		h.Fingerprint = hashTree
 	}
 	if h.patience == 0 {
-		h.patience = 15 * time.Second
+		h.patience = 2 * time.Minute // a busy machine may stall for long
+	}
+	if h.budget == 0 {
+		h.budget = 5 * time.Second
+		if testing.Short() {
+			h.budget = 2 * time.Second
+		}
 	}
 	return h
 }

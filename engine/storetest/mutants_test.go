@@ -93,6 +93,21 @@ func (s *broken) locked(f func()) {
 	f()
 }
 
+// await waits until ok, which runs under the lock of the disk: so that a mutant fails in the moment
+// that it is made for, and not by chance. If the moment does not come, it gives up.
+func (s *broken) await(ok func() bool) {
+	for end, is := time.Now().Add(time.Second), false; !is && time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		s.locked(func() { is = ok() })
+	}
+}
+
+// awaitBatch waits until another batch is applied.
+func (s *broken) awaitBatch() {
+	var before uint64
+	s.locked(func() { before = s.history.view.lastSeq })
+	s.await(func() bool { return s.history.view.lastSeq > before })
+}
+
 // edit makes Apply change a copy of the batch first.
 func edit(f func(b *storage.Batch)) func(s *broken) {
 	return func(s *broken) {
@@ -258,17 +273,12 @@ var mutants = []mutant{
 			return v, found, nil
 		}
 	}},
-	{name: "answers from a cache that lags", caught: "ConcurrentReadsWhileApplying", wrap: func(s *broken) {
+	{name: "answers from a cache that is not updated", caught: "ConcurrentReadsWhileApplying", wrap: func(s *broken) {
 		var mu sync.Mutex
 		cached := map[string][]byte{}
-		until := time.Now()
 		s.state = func(k []byte) ([]byte, bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if time.Now().After(until) {
-				clear(cached)
-				until = time.Now().Add(5 * time.Millisecond)
-			}
 			if v, found := cached[string(k)]; found {
 				return v, true, nil
 			}
@@ -678,7 +688,7 @@ var mutants = []mutant{
 		s.drop = func(buckets []storage.Bucket) error {
 			var old map[string][]byte
 			s.locked(func() { old = maps.Clone(s.history.view.claims) })
-			time.Sleep(3 * time.Millisecond)
+			s.awaitBatch()
 			s.locked(func() { s.history.view.claims = old })
 			return s.Mem.Drop(buckets)
 		}
@@ -687,8 +697,13 @@ var mutants = []mutant{
 		s.drop = func(buckets []storage.Bucket) error {
 			next := bucket(buckets[0].Scope, buckets[0].Week+1)
 			var durable *contents
-			s.locked(func() { durable = s.history.durable.clone(); s.history.durable.drop([]storage.Bucket{next}) })
-			time.Sleep(5 * time.Millisecond)
+			clones := 0
+			s.locked(func() {
+				durable = s.history.durable.clone()
+				s.history.durable.drop([]storage.Bucket{next})
+				clones = len(s.disk.dirs)
+			})
+			s.await(func() bool { return len(s.disk.dirs) > clones })
 			s.locked(func() { s.history.durable = durable })
 			return s.Mem.Drop(buckets)
 		}
@@ -697,7 +712,7 @@ var mutants = []mutant{
 		dropping := false
 		s.drop = func(buckets []storage.Bucket) error {
 			s.locked(func() { dropping = true })
-			time.Sleep(5 * time.Millisecond)
+			s.await(func() bool { return !dropping })
 			var still bool
 			s.locked(func() { still, dropping = dropping, false })
 			if !still {
@@ -706,24 +721,25 @@ var mutants = []mutant{
 			return s.Mem.Drop(buckets)
 		}
 		s.trim = func(below uint64) error {
-			time.Sleep(2 * time.Millisecond)
+			s.await(func() bool { return dropping })
 			s.locked(func() { dropping = false })
 			return s.Mem.TrimJournal(below)
 		}
 	}},
 	{name: "verify beside a drop finds less than there was", caught: "EverythingBesideMaintenance", wrap: func(s *broken) {
+		verifying := false
 		s.verify = func(_ context.Context, report func(string)) error {
 			var before, after int
-			s.locked(func() { before = len(s.history.view.claims) })
-			time.Sleep(5 * time.Millisecond)
-			s.locked(func() { after = len(s.history.view.claims) })
+			s.locked(func() { verifying, before = true, len(s.history.view.claims) })
+			s.await(func() bool { return len(s.history.view.claims) < before })
+			s.locked(func() { verifying, after = false, len(s.history.view.claims) })
 			if after < before {
 				report("claims are missing")
 			}
 			return nil
 		}
 		s.drop = func(buckets []storage.Bucket) error {
-			time.Sleep(2 * time.Millisecond)
+			s.await(func() bool { return verifying })
 			return s.Mem.Drop(buckets)
 		}
 	}},
@@ -892,7 +908,7 @@ var mutants = []mutant{
 	{name: "backup of several moments", caught: "BackupDuringApply", wrap: func(s *broken) {
 		s.backup = func(ctx context.Context, dir string) error {
 			err := s.Mem.Backup(ctx, dir)
-			time.Sleep(5 * time.Millisecond)
+			s.awaitBatch()
 			s.locked(func() {
 				s.disk.dirs[dir].contents.state = maps.Clone(s.history.view.state)
 				s.disk.dirs[dir].contents.lastSeq = s.history.view.lastSeq
@@ -1072,7 +1088,7 @@ func TestSuiteOnMutant(t *testing.T) {
 	i := slices.IndexFunc(mutants, func(m mutant) bool { return m.name == name })
 	disk := NewDisk()
 	h := memHarnessOn(disk)
-	h.patience = 2 * time.Second
+	h.patience, h.budget = 5*time.Second, time.Hour
 	if m := mutants[i]; m.harness != nil {
 		m.harness(&h, disk)
 	} else {
