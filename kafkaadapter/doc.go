@@ -29,12 +29,12 @@
 // claims, what the handlers wrote through tx, the next offset, and a dead letter if there is one
 // commit together or not at all. The effect of an event in the store happens once, through crashes
 // and rebalances; the handler may run more often. A handler that fails is undone alone, and what
-// came before it in the batch commits. It is run again after a backoff, Options.Backoff.Min to Max,
-// until Transactional.MaxAttempts. Attempts are kept in the store, and a process that dies in a
-// handler counts as one: after such an end the records that may have been under way are handled one
-// by one. With Transactional.HandleBatch one call handles all claimed records of a batch. A failure
-// undoes the batch; then the records before the one that failed, which FailedAt names or halving
-// finds, are handled again without it.
+// came before it in the batch commits. It is run again after a backoff,
+// Options.Timeouts.Backoff.Min to Max, until Transactional.MaxAttempts. Attempts are kept in the
+// store, and a process that dies in a handler counts as one: after such an end the records that may
+// have been under way are handled one by one. With Transactional.HandleBatch one call handles all
+// claimed records of a batch. A failure undoes the batch; then the records before the one that
+// failed, which FailedAt names or halving finds, are handled again without it.
 //
 // Route.Concurrency lets the handlers of one partition run in parallel, in order for each key, with
 // the same promises.

@@ -149,9 +149,9 @@ func (e *permanentError) Unwrap() error { return e.err }
 
 // Transient marks an error as one that says nothing about the record: a service that the handler or
 // identify.Rules.Payload needs is away. The partition is stopped for the reason "transient" and
-// retried after a backoff (Options.Backoff). No attempt is counted, and the record does not become
-// a dead letter. An AtMostOnce handler has no second attempt: its event is lost and counted as with
-// any other error, and the mark has an effect in identify.Rules.Payload only.
+// retried after a backoff (Options.Timeouts.Backoff). No attempt is counted, and the record does
+// not become a dead letter. An AtMostOnce handler has no second attempt: its event is lost and
+// counted as with any other error, and the mark has an effect in identify.Rules.Payload only.
 func Transient(err error) error {
 	if err == nil {
 		return nil

@@ -47,7 +47,7 @@ func TestPrefixOfAFailedBatchIsKept(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "poison", "c")
 	m := r.start(t, r.work(1000, failing(errHandler, "poison")), func(o *Options) {
-		o.Backoff.Min, o.Backoff.Max = time.Hour, time.Hour
+		o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour
 	})
 	r.untilStored(t, 0, 2)
 	kafkatest.Until(t, "a stored attempt", func() bool { return r.attemptsAt(t, 0) == attempts{2, 1} })
@@ -64,7 +64,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "poison")
 	mode := r.work(4, failing(errHandler, "poison"))
-	slow := func(o *Options) { o.Backoff.Min, o.Backoff.Max = time.Hour, time.Hour }
+	slow := func(o *Options) { o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour }
 	for n := range uint32(3) {
 		m := r.start(t, mode, slow)
 		kafkatest.Until(t, "an attempt", func() bool { return r.attemptsAt(t, 0).n == n+1 })
@@ -94,7 +94,7 @@ func TestLastAttemptIsNotFollowedByABackOff(t *testing.T) {
 			}
 			r.send(t, 0, "poison", "a")
 			m := r.start(t, r.work(attempts, failing(err, "poison")), func(o *Options) {
-				o.Backoff.Min, o.Backoff.Max = time.Hour, time.Hour
+				o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour
 			})
 			r.untilStored(t, 0, 2)
 			m.stop(t)
@@ -358,7 +358,7 @@ func TestRecordMayFailVeryOften(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
 	r.start(t, r.work(80, failing(errHandler, "a")), func(o *Options) {
-		o.Backoff.Min, o.Backoff.Max = time.Microsecond, time.Microsecond
+		o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Microsecond, time.Microsecond
 	})
 	r.untilStored(t, 0, 2)
 	r.checkOnce(t, "b")

@@ -158,7 +158,7 @@ func TestPermanentFailureInABatchIsADeadLetterAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		m := r.start(t, mode, func(o *Options) { o.Backoff.Min, o.Backoff.Max = time.Hour, time.Hour })
+		m := r.start(t, mode, func(o *Options) { o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour })
 		r.untilStored(t, 0, 3)
 		m.stop(t)
 		r.checkOnce(t, "a", "b")

@@ -138,7 +138,7 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 // later owner with another store sees that it lacks the claims, even if this process dies at once.
 func (f *finder) sign() state {
 	began := time.Now()
-	for pauses := newPause(f.c.opt.Backoff); !f.offsets.isSigned(); {
+	for pauses := newPause(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
 		if err := f.ask.commits.commit(f.ending, []*partition{f.partition}, commitTime); err != nil {
 			if !f.isEnding() && time.Since(began) > f.c.opt.Timeouts.Silence {
 				f.report("unsigned", fmt.Errorf("%w: %w", ErrUnsigned, err), time.Time{})

@@ -47,9 +47,7 @@ type Options struct {
 	Membership Membership
 	// Batching bounds the batches of a partition.
 	Batching Batching
-	// Backoff bounds the pauses of a partition.
-	Backoff Backoff
-	// Timeouts bound the end of assignments and of Run.
+	// Timeouts bound the end of assignments and of Run, and the pauses of a partition.
 	Timeouts Timeouts
 	// Recovery chooses a policy for each way in which store and Kafka can disagree. The zero value
 	// stops such a partition.
@@ -57,7 +55,7 @@ type Options struct {
 	// FailOpen, if it is set, lets the consumer continue without claims when its store fails, where
 	// Run would end with the error: events may be handled more than once then, which is counted
 	// (dedup_kafka_unprotected_total). It opens the store again and returns its engine; it is tried
-	// again after an error, with Backoff. See Failing open in the package documentation.
+	// again after an error, with Timeouts.Backoff. See Failing open in the package documentation.
 	//
 	// The engine stays the application's: FailOpen closes the one that has failed before it opens
 	// the store, and the application closes the last one after Run. Several consumers may share an
@@ -116,7 +114,7 @@ type Backoff struct {
 	Min, Max time.Duration
 }
 
-// Timeouts bound the end of assignments and of Run.
+// Timeouts bound the end of assignments and of Run, and the pauses of a partition.
 type Timeouts struct {
 	// Drain is the time that a partition to be given away waits for the running handler. After it
 	// the work is dropped: nothing of it commits, and its context ends. Keep it below the client's
@@ -127,6 +125,8 @@ type Timeouts struct {
 	// Silence is how long a partition may get no answer from the broker before it is reported as
 	// silent. 0 = DefaultSilenceTimeout.
 	Silence time.Duration
+	// Backoff bounds the pauses before a record, or a stopped partition, is tried again.
+	Backoff Backoff
 }
 
 // Telemetry says where logs, metrics and traces go.
@@ -179,8 +179,8 @@ func (o *Options) complete() {
 	defaulted(&o.Batching.MaxBatch, DefaultMaxBatch)
 	defaulted(&o.Batching.MaxBufferedBytes, DefaultMaxBufferedBytes)
 	defaulted(&o.Batching.BatchTime, DefaultBatchTime)
-	defaulted(&o.Backoff.Min, DefaultMinBackoff)
-	defaulted(&o.Backoff.Max, DefaultMaxBackoff)
+	defaulted(&o.Timeouts.Backoff.Min, DefaultMinBackoff)
+	defaulted(&o.Timeouts.Backoff.Max, DefaultMaxBackoff)
 	defaulted(&o.Timeouts.Drain, DefaultDrainTimeout)
 	defaulted(&o.Timeouts.Shutdown, DefaultShutdownTimeout)
 	defaulted(&o.Telemetry.LagInterval, DefaultLagInterval)
@@ -202,15 +202,15 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: Options.Batching.MaxBatch is %d: give 1 to %d", ErrOption, o.Batching.MaxBatch, MaxBatchLimit)
 	case o.Batching.MaxBufferedBytes < 1<<20:
 		return fmt.Errorf("%w: Options.Batching.MaxBufferedBytes is %d: give at least 1 MiB", ErrOption, o.Batching.MaxBufferedBytes)
-	case o.Backoff.Min > o.Backoff.Max:
-		return fmt.Errorf("%w: Options.Backoff.Min %v is longer than Max %v: raise Max or lower Min", ErrOption, o.Backoff.Min, o.Backoff.Max)
+	case o.Timeouts.Backoff.Min > o.Timeouts.Backoff.Max:
+		return fmt.Errorf("%w: Options.Timeouts.Backoff.Min %v is longer than Max %v: raise Max or lower Min", ErrOption, o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max)
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
 		{"Membership.CommitInterval", o.Membership.CommitInterval}, {"Batching.BatchTime", o.Batching.BatchTime},
-		{"Backoff.Min", o.Backoff.Min}, {"Timeouts.Drain", o.Timeouts.Drain}, {"Timeouts.Shutdown", o.Timeouts.Shutdown},
+		{"Timeouts.Backoff.Min", o.Timeouts.Backoff.Min}, {"Timeouts.Drain", o.Timeouts.Drain}, {"Timeouts.Shutdown", o.Timeouts.Shutdown},
 		{"Timeouts.Silence", o.Timeouts.Silence}, {"Telemetry.LagInterval", o.Telemetry.LagInterval},
 	} {
 		if d.value < 0 {

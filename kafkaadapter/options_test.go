@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +98,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		`Options.Routes[1].Topics has "in"`: func(o *Options) { o.Routes = append(o.Routes, o.Routes[0]) },
 		"Options.Batching.MaxBatch":         func(o *Options) { o.Batching.MaxBatch = MaxBatchLimit + 1 },
 		"Options.Batching.MaxBatch is -1":   func(o *Options) { o.Batching.MaxBatch = -1 },
-		"Options.Backoff.Min":               func(o *Options) { o.Backoff.Min = time.Hour },
+		"Options.Timeouts.Backoff.Min":      func(o *Options) { o.Timeouts.Backoff.Min = time.Hour },
 		"Options.Batching.BatchTime":        func(o *Options) { o.Batching.BatchTime = -1 },
 		"Options.Timeouts.Drain":            func(o *Options) { o.Timeouts.Drain = -1 },
 		"Options.Timeouts.Shutdown":         func(o *Options) { o.Timeouts.Shutdown = -1 },
@@ -227,5 +228,12 @@ func TestModeThatIsAPointerIsRefused(t *testing.T) {
 		if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
 			t.Errorf("%T: %v", mode, err)
 		}
+	}
+}
+
+// What belongs together is a struct.
+func TestOptionsHaveTenFieldsAtMost(t *testing.T) {
+	if n := reflect.TypeFor[Options]().NumField(); n > 10 {
+		t.Errorf("%d fields", n)
 	}
 }

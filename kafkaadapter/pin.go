@@ -16,7 +16,7 @@ type pinner struct {
 
 // pinLoop assigns the consumer's part of the partitions, and those that are added later.
 func (n *pinner) pinLoop(ctx context.Context) {
-	pause := n.opt.Backoff.Min
+	pause := n.opt.Timeouts.Backoff.Min
 	for {
 		err := n.pin(ctx)
 		if ctx.Err() != nil {
@@ -25,9 +25,9 @@ func (n *pinner) pinLoop(ctx context.Context) {
 		wait := pinInterval
 		if err != nil {
 			n.throttled(n.opt.Telemetry.Logger.Warn, "the pinned partitions cannot be looked up; it is tried again", topicPartition{}, "group", n.opt.Group, "error", err)
-			wait, pause = pause, min(2*pause, n.opt.Backoff.Max)
+			wait, pause = pause, min(2*pause, n.opt.Timeouts.Backoff.Max)
 		} else {
-			pause = n.opt.Backoff.Min
+			pause = n.opt.Timeouts.Backoff.Min
 		}
 		select {
 		case <-ctx.Done():

@@ -54,7 +54,7 @@ func newReading(p *partition, ask requests) *reading {
 		partition: p, ask: ask, retries: backoff.NewExponentialBackOff(),
 		size: batchSize{n: max(min(firstWidth, most), least), least: least, most: most, aim: opt.Batching.BatchTime},
 	}
-	r.retries.InitialInterval, r.retries.MaxInterval = opt.Backoff.Min, opt.Backoff.Max
+	r.retries.InitialInterval, r.retries.MaxInterval = opt.Timeouts.Backoff.Min, opt.Timeouts.Backoff.Max
 	if l, _ := p.c.links.get(); l != nil {
 		r.attach(l)
 	}

@@ -311,7 +311,7 @@ func (r *rig) options(mode Mode) Options {
 		route.TooOld, route.TooNew, route.Undecodable = Reject, Reject, Reject
 	}
 	return Options{
-		Group: r.group, Routes: []Route{route}, Backoff: Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
+		Group: r.group, Routes: []Route{route}, Timeouts: Timeouts{Backoff: Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond}},
 		Membership: Membership{CommitInterval: 20 * time.Millisecond},
 		Client: append(r.ClientOptions(), kgo.FetchMaxWait(50*time.Millisecond), kgo.HeartbeatInterval(100*time.Millisecond),
 			kgo.SessionTimeout(30*time.Second), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })),

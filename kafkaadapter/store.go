@@ -87,7 +87,7 @@ func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
 // reopenLoop opens the store again after it has failed.
 func (b *binder) reopenLoop(ctx context.Context) {
 	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = b.opt.Backoff.Min, b.opt.Backoff.Max
+	pauses.InitialInterval, pauses.MaxInterval = b.opt.Timeouts.Backoff.Min, b.opt.Timeouts.Backoff.Max
 	var opened time.Time
 	for {
 		select {
@@ -95,7 +95,7 @@ func (b *binder) reopenLoop(ctx context.Context) {
 			return
 		case <-b.links.failed:
 		}
-		if time.Since(opened) > b.opt.Backoff.Max { // a store that fails as soon as it is open is not opened without a pause
+		if time.Since(opened) > b.opt.Timeouts.Backoff.Max { // a store that fails as soon as it is open is not opened without a pause
 			pauses.Reset()
 		}
 		for done := false; !done; {

@@ -69,7 +69,7 @@ func (w *worker) take() state {
 			if err := w.explainGaps(recs); err != nil {
 				return w.missing(err)
 			}
-			w.taken, w.pause, w.waitsSince = recs, newPause(w.c.opt.Backoff), time.Time{}
+			w.taken, w.pause, w.waitsSince = recs, newPause(w.c.opt.Timeouts.Backoff), time.Time{}
 			w.isRead()
 			return w.readState()
 		case fault != nil:

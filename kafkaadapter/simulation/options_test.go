@@ -21,7 +21,7 @@ func (b *member) options() kafkaadapter.Options {
 		Client:     w.client(b.wire.dial, append(w.pace.client(), kgo.ClientID(b.clientID()))...),
 		Membership: kafkaadapter.Membership{InstanceID: "machine", CommitInterval: 5 * time.Millisecond},
 		Batching:   kafkaadapter.Batching{MaxBatch: maxBatch},
-		Backoff:    kafkaadapter.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
+		Timeouts:   kafkaadapter.Timeouts{Backoff: kafkaadapter.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}},
 		Recovery:   w.recovery,
 		Telemetry:  kafkaadapter.Telemetry{Logger: w.logger.With("member", b.name)},
 		Hooks:      kafkaadapter.Hooks{OnStop: b.stopped, OnAssigned: b.assigned, OnRevoked: b.revoked, OnLost: b.lost},
