@@ -47,35 +47,3 @@ func (tx *Tx) add(prefix, key []byte, delta int64) error {
 	tx.adds = true
 	return tx.keepWrite(w, before)
 }
-
-// A txSum is what becomes of the Adds of a transaction to a key that it has not written otherwise
-// before, while it commits.
-type txSum struct {
-	looked bool      // the store was asked before the transaction was handed over
-	base   sumBefore // what it had
-	asOf   uint64    // as of this batch, or a later one
-
-	total int64 // base + delta, once the transaction is being admitted
-}
-
-// plus returns the write that an Add makes after w.
-func (w *txWrite) plus(delta int64) (txWrite, error) {
-	if w.isSum {
-		total, err := addTo(w.Key, integer(w.delta), delta)
-		return txWrite{StateWrite: storage.StateWrite{Key: w.Key}, isSum: true, delta: total}, err
-	}
-	total, err := addTo(w.Key, sumOf(w.Value, w.Value != nil), delta)
-	return txWrite{StateWrite: storage.StateWrite{Key: w.Key, Value: EncodeInt64(total)}}, err
-}
-
-// resolve returns the value of a write on top of what the store has.
-func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
-	if !w.isSum {
-		return w.Value, nil
-	}
-	total, err := addTo(w.Key, sumOf(stored, found), w.delta)
-	if err != nil {
-		return nil, err
-	}
-	return EncodeInt64(total), nil
-}

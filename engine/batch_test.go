@@ -48,8 +48,10 @@ func TestBatchWhoseContextEndsInTheMiddleIsJudgedToItsEnd(t *testing.T) {
 type syncs chan struct{}
 
 func (syncs) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
-func (syncs) Updating(context.Context) engine.TxObserver                     { return engine.TxObserver{} }
-func (s syncs) Synced(time.Duration, int)                                    { s <- struct{}{} }
+
+func (syncs) Updating(context.Context) engine.TxObserver { return engine.TxObserver{} }
+
+func (s syncs) Synced(time.Duration, int) { s <- struct{}{} }
 
 // A store that fails in the middle of a batch does not take back the verdicts before.
 func TestBatchInWhichTheStoreFailsReturnsWhatWasDecided(t *testing.T) {

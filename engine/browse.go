@@ -32,10 +32,10 @@ const claimsPerPage = 256
 // The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
 // the store fails. It is a tool for operators and audits: what it reads stays in the store until it
 // ends, and a Pebble store sorts the claims of the bucket that it has in memory first.
-func (e *Engine) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
+func (a *admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
 	return func(yield func(Claim, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		pages, result, err := e.claimPages(ctx, b, after)
+		pages, result, err := a.claimPages(ctx, b, after)
 		if err != nil {
 			cancel()
 			yield(Claim{}, err)
@@ -61,14 +61,14 @@ func (e *Engine) Claims(ctx context.Context, b storage.Bucket, after []byte) ite
 
 // claimPages scans a bucket in a goroutine of its own, which Close ends, and closes pages when the
 // scan has ended, with its result.
-func (e *Engine) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
+func (a *admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	if n := len(b.Scope); n == 0 || n > MaxScopeBytes {
 		return nil, nil, &KeyError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, MaxScopeBytes)}
 	}
-	if err := e.enter(); err != nil {
+	if err := a.enter(); err != nil {
 		return nil, nil, err
 	}
 	span := storage.Span{Prefix: b.AppendPrefix(nil)}
@@ -77,24 +77,24 @@ func (e *Engine) claimPages(ctx context.Context, b storage.Bucket, after []byte)
 	}
 	pages, result = make(chan []Claim), make(chan error, 1)
 	go func() {
-		defer e.leave()
+		defer a.leave()
 		defer close(pages)
-		result <- e.sendClaims(ctx, b, span, pages)
+		result <- a.sendClaims(ctx, b, span, pages)
 	}()
 	return pages, result, nil
 }
 
-func (e *Engine) sendClaims(ctx context.Context, b storage.Bucket, span storage.Span, pages chan<- []Claim) error {
+func (a *admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.Span, pages chan<- []Claim) error {
 	scan, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.work, cancel)()
-	if b.Week < e.oldestOf(b.Scope) {
+	defer context.AfterFunc(a.work, cancel)()
+	if b.Week < a.oldestOf(b.Scope) {
 		return nil
 	}
 	var page []Claim
 	var own error // not the store's
 	send := func() error {
-		if own = e.settleContext(scan); own != nil {
+		if own = a.settleContext(scan); own != nil {
 			return own
 		}
 		select {
@@ -106,13 +106,13 @@ func (e *Engine) sendClaims(ctx context.Context, b storage.Bucket, span storage.
 			return own
 		}
 	}
-	err := e.store.Scan(scan, span, func() {}, func(key, record []byte) error {
+	err := a.store.Scan(scan, span, func() {}, func(key, record []byte) error {
 		_, id, err := storage.ParseKey(key)
 		if err != nil {
 			return err
 		}
-		rec, err := e.parse(record)
-		if b.Week < e.oldestOf(b.Scope) {
+		rec, err := a.parse(record)
+		if b.Week < a.oldestOf(b.Scope) {
 			return nil // its names may be free already
 		}
 		if err != nil {
@@ -129,30 +129,30 @@ func (e *Engine) sendClaims(ctx context.Context, b storage.Bucket, span storage.
 	switch {
 	case err == nil:
 		return nil
-	case e.work.Err() != nil && ctx.Err() == nil:
+	case a.work.Err() != nil && ctx.Err() == nil:
 		return ErrClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case own != nil && errors.Is(err, own):
 		return own
 	}
-	return e.stop(err)
+	return a.stop(err)
 }
 
 // Offsets returns an iterator over the durable offsets of a consumer group, in no order that is
 // promised. It reads and ends as Engine.Scan does.
-func (e *Engine) Offsets(ctx context.Context, group string) iter.Seq2[GroupOffset, error] {
+func (a *admin) Offsets(ctx context.Context, group string) iter.Seq2[GroupOffset, error] {
 	return func(yield func(GroupOffset, error) bool) {
 		if err := (Position{Group: group, Topic: "-"}).check(); err != nil {
 			yield(GroupOffset{}, err)
 			return
 		}
 		span := storage.Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
-		for kv, err := range e.pages(ctx, span, 0) {
+		for kv, err := range a.pages(ctx, span, 0) {
 			var o GroupOffset
 			if err == nil {
 				if o, err = parseGroupOffset(kv); err != nil {
-					err = e.stop(err)
+					err = a.stop(err)
 				}
 			}
 			if !yield(o, err) || err != nil {
@@ -168,4 +168,26 @@ func parseGroupOffset(kv KeyValue) (o GroupOffset, err error) {
 	}
 	o.Offset, err = parseOffset(kv.Value)
 	return o, err
+}
+
+// Offset returns the next offset of a partition, as it is durable in the store.
+func (a *admin) Offset(ctx context.Context, p Position) (o Offset, found bool, err error) {
+	if err := errors.Join(ctx.Err(), p.check()); err != nil {
+		return Offset{}, false, err
+	}
+	if err := a.enter(); err != nil {
+		return Offset{}, false, err
+	}
+	defer a.leave()
+	value, found, err := a.store.State(p.stateKey())
+	if err == nil && found {
+		o, err = parseOffset(value)
+	}
+	if err != nil {
+		return Offset{}, false, a.stop(err)
+	}
+	if err := a.settle(); err != nil {
+		return Offset{}, false, err
+	}
+	return o, found, nil
 }

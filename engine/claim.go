@@ -2,12 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
-	"time"
-
-	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/weekbucket"
-	"github.com/zeebo/xxh3"
 )
 
 // partEvents is how many events of a batch are prepared before they are handed over, so that the
@@ -82,17 +76,6 @@ func (e *Engine) TryClaimBatchDefault(ctx context.Context, events []Event) ([]Re
 		scoped[i] = ev
 	}
 	return e.TryClaimBatch(ctx, scoped)
-}
-
-func (e *Engine) inDefaultScope(ev *Event) error {
-	if e.opt.DefaultScope == "" {
-		return ErrNoDefaultScope
-	}
-	if ev.Scope != "" {
-		return &EventError{"scope", fmt.Sprintf("is %q in a default-scope form: leave it empty, or use the form that takes it", ev.Scope)}
-	}
-	ev.Scope = e.opt.DefaultScope
-	return nil
 }
 
 // judge fills results for own-commit claims. With an error those that were not decided are Failed.
@@ -190,94 +173,4 @@ func (e *Engine) prepare(r *ownClaims, events []Event, results []Result) error {
 		r.claims = append(r.claims, c)
 	}
 	return nil
-}
-
-// newCandidate checks an event, and makes c its candidate; false means that its result is already
-// final.
-func (e *Engine) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result, now time.Time) bool {
-	week, err := ev.check(e.opt.MaxIDBytes, now)
-	if err == nil {
-		err = ev.checkWindow(e.opt.retentionOf(ev.Scope))
-	}
-	if err != nil {
-		*res = Result{Verdict: Failed, Err: err}
-		return false
-	}
-	if ev.when(now).Sub(now) > e.opt.AllowedSkew {
-		*res = Result{Verdict: TooNew}
-		return false
-	}
-	if week < e.oldestOf(ev.Scope) {
-		*res = Result{Verdict: TooOld}
-		return false
-	}
-	*c = e.candidateIn(r, ev, week, now)
-	return true
-}
-
-// candidateIn returns the candidate of an event that was checked, in its week.
-func (e *Engine) candidateIn(r *claimSet, ev *Event, week weekbucket.Week, now time.Time) candidate {
-	c := candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
-	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
-	c.keyEnd = len(r.arena)
-	c.hash = e.hash(r.key(&c.place))
-	return c
-}
-
-func (e *Engine) hash(key []byte) uint64 { return xxh3.HashSeed(key, e.seed) }
-
-// known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
-// only durable ones: an answer that rests on it has to settle.
-func (e *Engine) known(r *claimSet, p *place) (Record, bool, error) {
-	key := r.key(p)
-	if e.screen.certainlyNew(p.week, p.hash) {
-		return Record{}, false, nil
-	}
-	if rec, ok := e.recent.get(p.hash, key); ok {
-		e.counters.cacheHits.Add(1)
-		return rec, true, nil
-	}
-	if !r.looked {
-		r.looked, r.epoch = true, e.recent.epoch()
-	}
-	rec, found, err := e.readKept(key, p.week)
-	if err != nil || !found {
-		return Record{}, false, err
-	}
-	r.found = append(r.found, foundClaim{p.keyAt, p.keyEnd, p.hash, rec})
-	return rec, true, nil
-}
-
-// read asks the store for a claim in the committer, which frees no name meanwhile. An error of the
-// store stops the engine.
-func (e *Engine) read(key []byte) (Record, bool, error) { return e.readKept(key, weekbucket.Max) }
-
-// readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not
-// found: the numbers in its record may have other names already.
-func (e *Engine) readKept(key []byte, week weekbucket.Week) (Record, bool, error) {
-	e.counters.storeReads.Add(1)
-	b, found, err := e.store.Claim(key)
-	if err != nil {
-		return Record{}, false, e.stop(err)
-	}
-	if !found {
-		return Record{}, false, nil
-	}
-	rec, err := e.parse(b)
-	if week < e.OldestWeek() {
-		return Record{}, false, nil
-	}
-	if err != nil {
-		return Record{}, false, e.stop(err)
-	}
-	return rec, true, nil
-}
-
-func (e *Engine) parse(b []byte) (Record, error) {
-	rec, topic, err := parseRecord(b)
-	if err != nil {
-		return Record{}, err
-	}
-	rec.Origin.Topic, err = e.names.name(topic)
-	return rec, err
 }

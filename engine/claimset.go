@@ -88,3 +88,28 @@ func (r *claimSet) take(from *claimSet, p *place) place {
 func (r *claimSet) isClaim(i int, key []byte) bool {
 	return i >= 0 && i < len(r.claims) && string(r.key(&r.claims[i].place)) == string(key)
 }
+
+// A leaseChange is what the holder of a lease does to its claim.
+type leaseChange struct {
+	lease *Lease
+	apply func(r *Record, now time.Time)
+	err   error // why it was refused
+}
+
+// An expected event is one that was given to Prefetch.
+type expected struct {
+	candidate       // keys are in the arena of tx.ahead
+	idAt, idEnd int // the id, in the same arena
+	time        time.Time
+	topic       string
+	approximate bool
+	timed       bool
+	ok          bool // it can be judged
+	new         bool // the filters knew no claim on it, as of tx.before
+}
+
+// ahead is what Prefetch has prepared.
+type ahead struct {
+	claimSet // keys alone, no claims
+	expected []expected
+}

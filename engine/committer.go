@@ -2,71 +2,53 @@ package engine
 
 import (
 	"fmt"
+	"sync"
 	"time"
-
-	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A group is what one batch of the store carries and who waits for it. It is the committer's until
-// it is handed over, then the applier's, then the releaser's.
-type group struct {
-	batch   storage.Batch
-	changes bool // the batch is to be applied
-	journal journalWriter
-	records []byte // arena of the batch's records
-
-	requests []request
-	claims   int      // put by this batch
-	bytes    int      // of keys and state
-	produced bool     // entries of the outbox are in the batch
-	after    []func() // run by the releaser once the batch is durable, before any caller gets an answer
-
-	tried bool         // the batch was handed to the store
-	wait  func() error // the store's, nil if nothing was applied
-	since time.Time
-	took  time.Duration // from since until it was durable
-	seq   uint64        // of the newest batch that the group's answers may rest on
+// A committer has the three goroutines that requests go through: the committer, the applier and the
+// releaser (see Engine).
+type committer struct {
+	*decider
+	requests <-chan request
+	batches  chan *group // from the committer to the applier, in order
+	groups   chan *group // from the applier to the releaser, in order
+	loops    sync.WaitGroup
+	snaps    *snapshots
 }
 
-const (
-	maxGroupClaims = MaxBatchEvents // a group is closed once it has the given number of claims, or
-	maxGroupBytes  = 4 << 20        // the given number of bytes of keys and state
-	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
-	groups         = groupsAhead + 2
-)
+func (c *committer) init(requests <-chan request, d *decider, s *snapshots) {
+	c.decider, c.requests, c.snaps = d, requests, s
+	c.batches, c.groups = make(chan *group), make(chan *group, groupsAhead)
+}
 
-func (g *group) full() bool { return g.claims >= maxGroupClaims || g.bytes >= maxGroupBytes }
-
-func (g *group) reset() {
-	clear(g.batch.Claims)
-	clear(g.batch.State)
-	clear(g.requests)
-	clear(g.after)
-	g.journal.reset()
-	*g = group{
-		batch:    storage.Batch{Claims: g.batch.Claims[:0], State: g.batch.State[:0], Journal: g.batch.Journal[:0]},
-		journal:  g.journal,
-		records:  g.records[:0],
-		requests: g.requests[:0],
-		after:    g.after[:0],
+// start starts the goroutines. They end when requests is closed.
+func (c *committer) start() {
+	free := make(chan *group, groups)
+	for range cap(free) {
+		free <- new(group)
 	}
+	c.loops.Add(3)
+	go c.commitLoop(free)
+	go c.applyLoop()
+	go c.releaseLoop(free)
 }
 
 // commitLoop is the committer. It ends when requests is closed.
-func (e *Engine) commitLoop(free <-chan *group) {
-	defer e.loops.Done()
-	defer close(e.batches)
-	for r := range e.requests {
+func (c *committer) commitLoop(free <-chan *group) {
+	defer c.loops.Done()
+	defer close(c.batches)
+	for r := range c.requests {
 		for r != nil {
 			g := <-free
-			e.put.next()
+			c.put.next()
 			if _, alone := r.(*command); !alone {
-				r = e.gather(g, r)
+				r = c.gather(g, r)
 				continue
 			}
-			e.applied.wait(e.seq) // false: the engine has stopped, which admit sees
-			e.admit(g, r)
-			e.hand(g)
+			c.applied.wait(c.seq) // false: the engine has stopped, which admit sees
+			c.admit(g, r)
+			c.hand(g)
 			r = nil
 		}
 	}
@@ -75,36 +57,36 @@ func (e *Engine) commitLoop(free <-chan *group) {
 // gather admits the request and those that wait behind it, as far as they fit into one batch, and
 // hands the group to the applier; as long as that one is busy, more is admitted. A command ends
 // the group: it is returned, not yet admitted.
-func (e *Engine) gather(g *group, r request) (next request) {
-	e.admit(g, r)
+func (c *committer) gather(g *group, r request) (next request) {
+	c.admit(g, r)
 	for {
-		requests, batches := e.requests, e.batches
+		requests, batches := c.requests, c.batches
 		if len(requests) > 0 && !g.full() {
 			batches = nil // first those that wait
 		}
 		if g.full() {
 			requests = nil
 		}
-		e.seal(g)
+		c.seal(g)
 		changes, claims := g.changes, g.claims
 		select {
 		case batches <- g:
-			e.handed(changes, claims)
+			c.handed(changes, claims)
 			return nil
 		case next, ok := <-requests:
 			if _, alone := next.(*command); !ok || alone {
-				e.hand(g)
+				c.hand(g)
 				return next
 			}
-			e.admit(g, next)
+			c.admit(g, next)
 		}
 	}
 }
 
 // seal numbers the group's batch.
-func (e *Engine) seal(g *group) {
-	g.changes = (len(g.batch.Claims) > 0 || len(g.batch.State) > 0) && e.Err() == nil
-	g.seq = e.seq
+func (c *committer) seal(g *group) {
+	g.changes = (len(g.batch.Claims) > 0 || len(g.batch.State) > 0) && c.Err() == nil
+	g.seq = c.seq
 	if g.changes {
 		g.seq++
 		g.batch.Seq = g.seq
@@ -112,86 +94,80 @@ func (e *Engine) seal(g *group) {
 }
 
 // hand gives the group to the applier.
-func (e *Engine) hand(g *group) {
-	e.seal(g)
+func (c *committer) hand(g *group) {
+	c.seal(g)
 	changes, claims := g.changes, g.claims
-	e.batches <- g
-	e.handed(changes, claims)
+	c.batches <- g
+	c.handed(changes, claims)
 }
 
-func (e *Engine) handed(changes bool, claims int) {
+func (c *committer) handed(changes bool, claims int) {
 	if !changes {
 		return
 	}
-	e.seq++
-	e.sinceSnap += uint64(claims) + 1 // the journal has an entry for each batch
-	e.maybeSnapshot()
+	c.seq++
+	c.snaps.since += uint64(claims) + 1 // the journal has an entry for each batch
+	c.snaps.maybeSnapshot(c.seq)
 }
 
 // admit decides a request, and puts what follows from it into the group.
-func (e *Engine) admit(g *group, r request) {
+func (c *committer) admit(g *group, r request) {
 	g.requests = append(g.requests, r)
 	t := r.slip()
-	if t.err = e.Err(); t.err == nil && !r.admit(e, g) {
+	if t.err = c.Err(); t.err == nil && !c.decide(g, r) {
 		g.requests = g.requests[:len(g.requests)-1]
 		t.done <- struct{}{}
 	}
 }
 
-// pending is the newest batch in which there is something: the group's own or the one before it.
-func (e *Engine) pending(g *group) uint64 {
-	if len(g.batch.Claims) > 0 || len(g.batch.State) > 0 {
-		return e.seq + 1
-	}
-	return e.seq
-}
-
 // applyLoop is the applier. It ends when batches is closed.
-func (e *Engine) applyLoop() {
-	defer e.loops.Done()
-	defer close(e.groups)
-	for g := range e.batches {
-		if g.changes && e.Err() == nil {
-			e.apply(g)
+func (c *committer) applyLoop() {
+	defer c.loops.Done()
+	defer close(c.groups)
+	for g := range c.batches {
+		if g.changes && c.Err() == nil {
+			c.apply(g)
 		}
-		e.groups <- g
+		c.groups <- g
 	}
 }
 
 // apply hands the group's batch to the store.
-func (e *Engine) apply(g *group) {
+func (c *committer) apply(g *group) {
 	g.batch.Journal = g.journal.appendTo(g.batch.Journal)
 	g.since = time.Now()
 	g.tried = true
-	e.applying.Store(g.batch.Seq)
-	wait, err := e.store.Apply(&g.batch)
+	c.applying.Store(g.batch.Seq)
+	wait, err := c.store.Apply(&g.batch)
 	if err != nil {
-		_ = e.stop(err) // the releaser returns it
+		_ = c.stop(err) // the releaser returns it
 		return
 	}
 	g.wait = wait
-	e.applied.raise(g.batch.Seq)
+	c.applied.raise(g.batch.Seq)
 	for _, r := range g.requests {
-		r.applied()
+		if tx, ok := r.(*txClaims); ok {
+			tx.tx.turn.end()
+		}
 	}
 }
 
 // releaseLoop is the releaser. It ends when groups is closed.
-func (e *Engine) releaseLoop(free chan<- *group) {
-	defer e.loops.Done()
-	for g := range e.groups {
-		e.release(g)
+func (c *committer) releaseLoop(free chan<- *group) {
+	defer c.loops.Done()
+	for g := range c.groups {
+		c.release(g)
 		g.reset()
 		free <- g
 	}
 }
 
 // release waits until the group is durable and lets its answers go, duplicates included.
-func (e *Engine) release(g *group) {
-	err := e.Err()
+func (c *committer) release(g *group) {
+	err := c.Err()
 	if g.wait != nil {
 		if werr := g.wait(); werr != nil && err == nil {
-			err = e.stop(werr)
+			err = c.stop(werr)
 		}
 	}
 	g.took = time.Since(g.since)
@@ -200,13 +176,13 @@ func (e *Engine) release(g *group) {
 			f()
 		}
 		for _, r := range g.requests {
-			if r.slip().err == nil {
-				r.durable()
+			if tx, ok := r.(*txClaims); ok && tx.err == nil {
+				tx.tx.durable()
 			}
 		}
-		e.durable.raise(g.seq)
+		c.durable.raise(g.seq)
 		if g.produced {
-			e.outbox.durable()
+			c.outbox.durable()
 		}
 	}
 	if err != nil && g.tried {
@@ -222,7 +198,7 @@ func (e *Engine) release(g *group) {
 	if err != nil {
 		return
 	}
-	if g.wait != nil && e.opt.Observer != nil {
-		e.opt.Observer.Synced(g.took, g.claims)
+	if g.wait != nil && c.opt.Observer != nil {
+		c.opt.Observer.Synced(g.took, g.claims)
 	}
 }

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -28,12 +26,4 @@ func (tx *Tx) putCommitTime(prefix, key []byte) error {
 	}
 	now := EncodeInt64(tx.e.now().UnixMicro())
 	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: tx.writtenKey(before), Value: now}, atCommit: true}, before)
-}
-
-// commitTime returns the time of the batch that is being decided. The committer alone calls it.
-func (e *Engine) commitTime() time.Time {
-	if now := e.now(); now.After(e.committed) {
-		e.committed = now
-	}
-	return e.committed
 }

@@ -45,10 +45,20 @@
 //
 // # Reading the source
 //
-// event.go and verdict.go have the input and the answer; claim.go is the way of an
-// own-commit claim, committer.go and window.go where it is decided and applied; tx.go, txclaim.go,
-// prefetch.go, transactions.go, reservations.go, lane.go and part.go are transactions; keys.go is
-// the application's keys, pages.go, txscan.go and writelog.go are iterating over them, browse.go
-// over claims and offsets; finish.go is how a pending claim is finished; weeks.go is retention;
-// open.go is recovery.
+// From the bottom up; only tx.go, transactions.go, savepoint.go and part.go need each other:
+//
+//   - event.go, record.go and verdict.go have the input and the answer, claimset.go an event on its
+//     way from one to the other.
+//   - core.go is what all parts share: the store, the options, and whether the engine works.
+//     kept.go and floors.go are the oldest weeks kept, screen.go has the filters, recent.go the
+//     claim cache.
+//   - finder.go and neighbours.go find claims, request.go hands requests to the committer.
+//   - tx.go, transactions.go, savepoint.go and part.go are transactions; txclaim.go, prefetch.go,
+//     txkeys.go, txscan.go and produce.go are what one can do.
+//   - decideclaim.go, decidesums.go and decide.go decide; committer.go applies and releases what is
+//     decided. snapshot.go and loadfilters.go keep and load the filters.
+//   - drop.go, expired.go, dropscope.go and nightly.go are retention; admin.go, browse.go and
+//     verify.go are for operators.
+//   - engine.go puts the parts together, open.go brings them to where the store was left; claim.go,
+//     finish.go and update.go are the calls of an application.
 package engine

@@ -38,37 +38,37 @@ type ScopeDropPlan struct {
 // instance that is gone: all of its claims, and the given holds, by their names, as a hold belongs
 // to no scope (kafkaadapter.HoldNames lists those of a consumer group). It changes nothing. A hold
 // that is not there is a KeyError. While the counts are being rebuilt it is ErrRebuilding.
-func (e *Engine) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
+func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
 	plan := ScopeDropPlan{Scope: scope}
 	if strings.TrimSpace(scope) == "" || len(scope) > MaxScopeBytes {
 		return plan, &KeyError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), MaxScopeBytes)}
 	}
-	err := e.control(ctx, func(*group) error {
-		if !e.screen.trusted.Load() {
+	err := t.control(ctx, func(*group) error {
+		if !t.screen.trusted.Load() {
 			return ErrRebuilding
 		}
-		plan.Weeks = e.screen.weeksOf(e.names.number(scope))
-		plan.Oldest = after(plan.Weeks, e.decidedOldest(scope))
-		plan.FreesName = !e.names.keeps(scope, plan.Oldest)
+		plan.Weeks = t.screen.weeksOf(t.names.number(scope))
+		plan.Oldest = after(plan.Weeks, t.decidedOldest(scope))
+		plan.FreesName = !t.names.keeps(scope, plan.Oldest)
 		return nil
 	})
 	if err == nil && plan.Oldest > weekbucket.Max {
 		err = &KeyError{"scope", fmt.Sprintf("%q has claims in %s, the last week there is", scope, weekbucket.Max)}
 	}
 	if err == nil {
-		plan.Holds, err = e.holds.named(holds)
+		plan.Holds, err = t.holds.named(holds)
 	}
 	if err != nil {
 		return plan, err
 	}
-	if err := e.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return plan, err
 	}
-	defer e.leave()
+	defer t.leave()
 	for i := range plan.Weeks {
 		w := &plan.Weeks[i]
-		if w.Bytes, err = e.store.BucketBytes(storage.Bucket{Scope: scope, Week: w.Week}); err != nil {
-			return plan, e.stop(err)
+		if w.Bytes, err = t.store.BucketBytes(storage.Bucket{Scope: scope, Week: w.Week}); err != nil {
+			return plan, t.stop(err)
 		}
 	}
 	return plan, nil
@@ -104,26 +104,26 @@ func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeWeek) {
 //
 // A transaction that has claimed an event of the scope in these weeks and commits afterwards is
 // ErrWeekDropped, and a Lease on such a claim is ErrLeaseLost.
-func (e *Engine) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport, error) {
-	e.drops.Lock()
-	defer e.drops.Unlock()
+func (t *retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport, error) {
+	t.drops.Lock()
+	defer t.drops.Unlock()
 	var report DropReport
-	err := e.control(ctx, func(g *group) error {
-		report.Oldest = e.decideOld
-		there := e.holds.among(plan.holdNames())
-		oldest := e.decidedOldest(plan.Scope)
+	err := t.control(ctx, func(g *group) error {
+		report.Oldest = t.decideOld
+		there := t.holds.among(plan.holdNames())
+		oldest := t.decidedOldest(plan.Scope)
 		if plan.decided(oldest, there) {
 			return nil
 		}
-		if !e.screen.trusted.Load() {
+		if !t.screen.trusted.Load() {
 			return ErrRebuilding
 		}
-		if err := plan.compare(e.screen.weeksOf(e.names.number(plan.Scope)), oldest, there); err != nil {
+		if err := plan.compare(t.screen.weeksOf(t.names.number(plan.Scope)), oldest, there); err != nil {
 			return err
 		}
 		if plan.Oldest > oldest {
 			until := map[string]weekbucket.Week{plan.Scope: plan.Oldest}
-			if err := e.floors.raise(g, until, e.names); err != nil {
+			if err := t.floors.raise(g, until, t.names); err != nil {
 				return err
 			}
 			report.Scopes = until
@@ -131,14 +131,14 @@ func (e *Engine) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport,
 		for _, hold := range there {
 			w := storage.StateWrite{Key: holdKey(hold.Name)}
 			g.batch.State = append(g.batch.State, w)
-			e.holds.noteWrite(w)
+			t.holds.noteWrite(w)
 		}
 		return nil
 	})
 	if err != nil {
 		return report, err
 	}
-	return report, e.removeUnkept(ctx, &report)
+	return report, t.removeUnkept(ctx, &report)
 }
 
 func (p *ScopeDropPlan) holdNames() []string {

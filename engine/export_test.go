@@ -81,9 +81,9 @@ func (e *Engine) taken(n int) bool {
 		switch {
 		case isCaller(stack):
 			n--
-		case strings.Contains(stack, "engine.(*Engine).commitLoop(") && (strings.Contains(state, "[run") || strings.Contains(state, "[syscall")):
+		case strings.Contains(stack, "engine.(*committer).commitLoop(") && (strings.Contains(state, "[run") || strings.Contains(state, "[syscall")):
 			return false
-		case strings.Contains(stack, "engine.(*Engine).commitLoop("):
+		case strings.Contains(stack, "engine.(*committer).commitLoop("):
 			waits = waits || strings.Contains(state, "[sync.Cond.Wait")
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // Finish makes the claim Done and keeps data with it, durably on return: every Duplicate of the
@@ -47,13 +45,6 @@ func (e *Engine) Release(ctx context.Context, l *Lease) error {
 	})
 }
 
-// A leaseChange is what the holder of a lease does to its claim.
-type leaseChange struct {
-	lease *Lease
-	apply func(r *Record, now time.Time)
-	err   error // why it was refused
-}
-
 // changeLeased changes the record of a leased claim by itself.
 func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record, time.Time)) error {
 	if err := ctx.Err(); err != nil {
@@ -75,70 +66,6 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 		return err
 	}
 	return c.change.err
-}
-
-// leased returns a candidate in the place of the claim that l was given for. Its near places are
-// all places in which the event can have been claimed since.
-func (e *Engine) leased(r *claimSet, l *Lease) (c candidate, err error) {
-	if l == nil {
-		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)
-	}
-	// The event was checked when it was claimed, maybe by an engine with other options: these do not
-	// end a lease.
-	week, err := weekbucket.Of(l.event.when(l.seen))
-	if err != nil || week < e.oldestOf(l.event.Scope) {
-		return c, ErrLeaseLost
-	}
-	c = e.candidateIn(r, &l.event, week, l.seen)
-	now := e.now()
-	this, err := weekbucket.Of(now)
-	if err != nil || l.event.arrives() && this > c.week+weekbucket.Week(MaxArrivalWindow/weekDuration) {
-		return c, ErrLeaseLost
-	}
-	if l.event.countsNear() {
-		e.addNear(r, &c, &l.event)
-		e.addLater(r, &c, l, this)
-	}
-	c.seen, c.again, c.change = now, true, &leaseChange{lease: l}
-	return c, nil
-}
-
-// addLater gives the candidate the weeks after those of addNear in which an event that has the time
-// of its arrival can have been claimed until now, also if the clock went back.
-func (e *Engine) addLater(r *claimSet, c *candidate, l *Lease, this weekbucket.Week) {
-	if !l.event.arrives() {
-		return
-	}
-	last := this
-	if end, err := weekbucket.Of(l.seen.Add(l.event.Window)); err == nil {
-		last = max(last, end)
-	}
-	for week := c.week + 2; week <= min(last, weekbucket.Max-1)+1; week++ {
-		e.addPlace(r, &l.event, week)
-	}
-	c.nearEnd = len(r.near)
-}
-
-// holdsLease returns nil if the claim, as it is now, belongs to the lease of c.
-func (e *Engine) holdsLease(r *claimSet, c *candidate, now *Record, found bool) error {
-	if !found || c.week < e.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
-		return ErrLeaseLost
-	}
-	near := r.nearOf(c)
-	for i := range near {
-		p := &near[i]
-		if p.week < e.decidedOldest(c.scope) || e.screen.certainlyNew(p.week, p.hash) {
-			continue
-		}
-		other, found, err := e.find(r.key(p), p.hash)
-		if err != nil {
-			return err
-		}
-		if found && !other.FirstSeen.Before(now.FirstSeen) {
-			return ErrLeaseLost // it was taken over there
-		}
-	}
-	return nil
 }
 
 // Finish is Engine.Finish as part of the transaction: the claim is Done, with data, once the

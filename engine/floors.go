@@ -59,69 +59,6 @@ func (f *floors) publish() func() {
 	return func() { f.durable.Store(&now) }
 }
 
-// oldestOf is the oldest week kept of a scope: events of it before that are TooOld.
-func (e *Engine) oldestOf(scope string) weekbucket.Week {
-	f := e.floors.durable.Load() // first: a floor is forgotten once the oldest week is at it
-	oldest := e.OldestWeek()
-	if f != nil {
-		return max(oldest, (*f)[scope])
-	}
-	return oldest
-}
-
-// decidedOldest is oldestOf as the committer has decided it. Only the committer calls it.
-func (e *Engine) decidedOldest(scope string) weekbucket.Week {
-	if len(e.floors.decided) == 0 {
-		return e.decideOld
-	}
-	return max(e.decideOld, e.floors.decided[scope])
-}
-
-// oldestByNumber returns decidedOldest as it is now, for scopes by their numbers. Only the
-// committer calls it, or Open.
-func (e *Engine) oldestByNumber() func(bucketRef) weekbucket.Week {
-	oldest, of := e.decideOld, make(map[uint64]weekbucket.Week, len(e.floors.decided))
-	for scope, week := range e.floors.decided {
-		if ref, ok := e.names.number(scope); ok {
-			of[ref] = week
-		}
-	}
-	return func(ref bucketRef) weekbucket.Week { return max(oldest, of[ref.scope]) }
-}
-
-// An oldestOfScopes says, in the committer, to which weeks the oldest ones kept of single scopes
-// are to be raised, and the hold that keeps an expired one of them, "" if none does.
-type oldestOfScopes func() (until map[string]weekbucket.Week, heldBy string, err error)
-
-// expiredOfScopes returns the oldest weeks to be kept of the scopes with a retention of their own,
-// at most the given number of weeks after the first that holds claims of the scope, and none that a
-// hold keeps. Only the committer calls it.
-func (e *Engine) expiredOfScopes(most int) (until map[string]weekbucket.Week, heldBy string, err error) {
-	this, err := weekbucket.Of(e.now())
-	if err != nil {
-		return nil, "", fmt.Errorf("hapax: the clock: %w", err)
-	}
-	hold, held := e.holds.lowest()
-	firsts := e.screen.firstWeeks()
-	until = make(map[string]weekbucket.Week)
-	for scope, weeks := range e.opt.ScopeRetention {
-		kept, from := firstKept(this, weeks), e.decidedOldest(scope)
-		if number, known := e.names.number(scope); known && e.screen.trusted.Load() {
-			if first, some := firsts[number]; some {
-				from = max(from, min(first, kept))
-			}
-		}
-		week := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
-		if held && hold.week() < week {
-			week, heldBy = hold.week(), hold.Name
-		}
-		if week > e.decidedOldest(scope) {
-			until[scope] = week
-		}
-	}
-	return until, heldBy, nil
-}
-
 // raise puts the oldest weeks kept of scopes into the group, which are later than those that are
 // kept: all of them or, with an error, none. Only the committer calls it.
 func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) error {
@@ -183,3 +120,6 @@ func (f *floors) forget(g *group, oldest weekbucket.Week) {
 		g.after = append(g.after, f.publish())
 	}
 }
+
+// maxFreed bounds the writes of one batch that frees names.
+const maxFreed = 1 << 14

@@ -32,8 +32,8 @@ func wantBytes(t *testing.T, got []byte, want string) {
 
 func TestGoldenHash(t *testing.T) {
 	key := storage.Bucket{Scope: "a", Week: aWeek}.AppendKey(nil, []byte("bc"))
-	e := &Engine{seed: 0x0123456789abcdef}
-	if got, want := e.hash(key), uint64(0xbea42bc78c4ab3e1); got != want {
+	c := &core{seed: 0x0123456789abcdef}
+	if got, want := c.hash(key), uint64(0xbea42bc78c4ab3e1); got != want {
 		t.Errorf("hash %016x, the format has %016x", got, want)
 	}
 	if got := xxh3.HashSeed(nil, 0); got != 0x2d06800538d394c2 { // the reference implementation's

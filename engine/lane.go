@@ -64,29 +64,6 @@ type turn struct {
 	limit  *time.Timer   // ends the turn; set when it begins
 }
 
-// JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions
-// keeps the others waiting; 0 or less is DefaultTurn. A transaction that takes longer runs on, but
-// may then lose against those after it, so give at least twice the time that a transaction usually
-// takes. After each loss in a row the bound is doubled, up to 64 times the given one, so that a
-// long transaction commits in the end.
-func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
-	if turn <= 0 {
-		turn = DefaultTurn
-	}
-	return &LaneMember{lane: &e.lane, limit: turn}
-}
-
-// InLane makes a transaction one of the member's. If the member has met another one lately, Update
-// waits for its turn, in the order of arrival, before it runs the closure. The turn ends when the
-// transaction is applied, refused or rolled back, when its closure panics, when its context ends,
-// or after the time that was given to JoinLane.
-//
-// A transaction without this option never waits. Leave it out where others may wait for the caller,
-// such as in an Update inside the closure of another one: with the option of the same member such
-// an Update runs at once, with that of another member it waits until the turn of the outer
-// transaction is over by time.
-func InLane(m *LaneMember) UpdateOption { return func(c *updateConfig) { c.member = m } }
-
 // TakesTurns reports whether the member has met another one lately, so that its next transaction
 // waits for its turn if others are before it. What the caller can prepare without the transaction
 // is then best done before Update: in the turn, others wait for it.
@@ -100,7 +77,7 @@ func (m *LaneMember) TakesTurns() bool {
 }
 
 // await waits for a turn if the member takes turns, and does not have or await one already.
-func (m *LaneMember) await(ctx context.Context, e *Engine) (*turn, error) {
+func (m *LaneMember) await(ctx context.Context, c *core) (*turn, error) {
 	t := m.join()
 	if t == nil {
 		return nil, nil
@@ -116,10 +93,10 @@ func (m *LaneMember) await(ctx context.Context, e *Engine) (*turn, error) {
 		return t, nil
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-e.work.Done():
+	case <-c.work.Done():
 		err = ErrClosed
-	case <-e.stopped:
-		err = e.Err()
+	case <-c.stopped:
+		err = c.Err()
 	}
 	t.end()
 	return nil, err

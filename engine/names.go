@@ -28,7 +28,7 @@ const MaxNames = 1 << 16
 // has just read. They are not mistaken for those of a later name: journal and snapshots give the
 // week with each number, and weeks before the oldest one kept are ignored; where only a scope lost
 // the week, the journal says so (journalDropped). Readers check the week after they have looked a
-// number up (Engine.readKept).
+// number up (finder.readKept).
 type names struct {
 	mu   sync.RWMutex // guards refs; no I/O under it
 	refs map[string]uint64
@@ -65,8 +65,10 @@ var usedAsScope = []byte{'s'}
 type refSet []uint64
 
 func (s refSet) has(ref uint64) bool { return s[ref/64]&(1<<(ref%64)) != 0 }
-func (s refSet) add(ref uint64)      { s[ref/64] |= 1 << (ref % 64) }
-func (s refSet) remove(ref uint64)   { s[ref/64] &^= 1 << (ref % 64) }
+
+func (s refSet) add(ref uint64) { s[ref/64] |= 1 << (ref % 64) }
+
+func (s refSet) remove(ref uint64) { s[ref/64] &^= 1 << (ref % 64) }
 
 func newNames() *names {
 	n := &names{refs: make(map[string]uint64), used: make(map[weekbucket.Week]refSet), scopes: make(map[weekbucket.Week]refSet)}

@@ -29,60 +29,41 @@ func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
 // addNear gives a candidate its neighbouring places: the weeks before and after, and for an event
 // that has the time of its arrival all weeks in which a claim can have been made whose window has
 // not ended.
-func (e *Engine) addNear(r *claimSet, c *candidate, ev *Event) {
+func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 	first := max(c.week, weekbucket.Min+1) - 1
 	if ev.arrives() {
 		first, _ = weekbucket.Of(c.seen.Add(-ev.Window)) // Min if it is before the year 1
-		first = max(first, e.oldestOf(ev.Scope))
+		first = max(first, f.oldestOf(ev.Scope))
 	}
 	c.nearAt = len(r.near)
 	for week := first; week < c.week; week++ {
-		e.addPlace(r, ev, week)
+		f.addPlace(r, ev, week)
 	}
 	if c.week < weekbucket.Max {
-		e.addPlace(r, ev, c.week+1)
+		f.addPlace(r, ev, c.week+1)
 	}
 	c.nearEnd = len(r.near)
 }
 
-func (e *Engine) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {
+func (f *finder) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {
 	p := place{week: week, keyAt: len(r.arena)}
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	p.keyEnd = len(r.arena)
-	p.hash = e.hash(r.key(&p))
+	p.hash = f.hash(r.key(&p))
 	r.near = append(r.near, p)
 }
 
 // knownNear looks for the claim on an event in the week before its own and in the one after, as
 // known does.
-func (e *Engine) knownNear(r *claimSet, c *candidate) (rec Record, at place, found bool, err error) {
+func (f *finder) knownNear(r *claimSet, c *candidate) (rec Record, at place, found bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]
-		if at.week < e.oldestOf(c.scope) {
+		if at.week < f.oldestOf(c.scope) {
 			continue // of a week that was dropped nothing is known
 		}
-		if rec, found, err = e.known(r, &at); err != nil || found && !c.takes(&rec) {
+		if rec, found, err = f.known(r, &at); err != nil || found && !c.takes(&rec) {
 			return rec, at, found, err
 		}
 	}
 	return Record{}, place{}, false, nil
-}
-
-// decideNear says whether the claim exists in a neighbouring week, in this group or before it; if
-// not, whether an open transaction holds its key there.
-func (e *Engine) decideNear(r *claimSet, c *candidate) (rec Record, found, held bool, err error) {
-	for i := c.nearAt; i < c.nearEnd; i++ {
-		p := &r.near[i]
-		if p.week < e.decidedOldest(c.scope) {
-			continue
-		}
-		key := r.key(p)
-		if !e.screen.certainlyNew(p.week, p.hash) {
-			if rec, found, err = e.find(key, p.hash); err != nil || found && !c.takes(&rec) {
-				return rec, found, false, err
-			}
-		}
-		held = held || e.tx.reserved(key)
-	}
-	return Record{}, false, held, nil
 }

@@ -4,21 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
-)
-
-// A FilterSource says where the filters came from when the engine was opened.
-type FilterSource string
-
-// What the filters came from.
-const (
-	FromSnapshot FilterSource = "snapshot+journal" // a snapshot and the journal of the batches after it
-	FromJournal  FilterSource = "journal"          // the journal of all batches; there was no snapshot yet
-	FromScan     FilterSource = "scan"             // a scan of all claims, behind, while claims are answered through the store
 )
 
 // Open starts an engine on a store. The engine owns the store from then on and closes it; if Open
@@ -30,14 +19,7 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{
-		store: store, opt: opt, seed: store.Identity().Seed,
-		requests: make(chan request, 64), batches: make(chan *group), groups: make(chan *group, groupsAhead),
-		names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims), sums: newSums(),
-		seq: store.LastSeq(), stopped: make(chan struct{}),
-	}
-	e.tx.init(e)
-	e.work, e.stopWork = context.WithCancel(context.Background())
+	e := newEngine(store, opt)
 	if err := e.load(); err != nil {
 		e.stopWork()
 		return nil, err
@@ -46,20 +28,34 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	return e, nil
 }
 
+// newEngine puts the parts of an engine together.
+func newEngine(store storage.Store, opt Options) *Engine {
+	e := &Engine{}
+	e.store, e.opt, e.seed, e.stopped = store, opt, store.Identity().Seed, make(chan struct{})
+	e.work, e.stopWork = context.WithCancel(context.Background())
+	c, f, q := &e.core, &e.finder, &e.queue
+	e.finder = finder{core: c, kept: &e.kept, names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims)}
+	e.queue.core, e.queue.requests = c, make(chan request, 64)
+	t := &e.transactor
+	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
+	t.tx.init(c)
+	e.decider = decider{finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
+	e.scanner = scanner{c, f, q}
+	e.snaps.finder, e.snaps.scanner = f, &e.scanner
+	e.committer.init(q.requests, &e.decider, &e.snaps)
+	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds = c, f, q, &e.holds
+	e.admin = admin{c, f, q, &e.decider, &e.scanner}
+	return e
+}
+
 func (e *Engine) start() {
-	e.applying.Store(e.seq)
-	e.applied.init(e.seq)
-	e.durable.init(e.seq)
-	free := make(chan *group, groups)
-	for range cap(free) {
-		free <- new(group)
-	}
-	e.loops.Add(3)
-	go e.commitLoop(free)
-	go e.applyLoop()
-	go e.releaseLoop(free)
+	seq := e.decider.seq
+	e.applying.Store(seq)
+	e.applied.init(seq)
+	e.durable.init(seq)
+	e.committer.start()
 	if !e.screen.trusted.Load() {
-		e.goBehind(e.rebuild)
+		e.goBehind(e.snaps.rebuild)
 	}
 	e.goBehind(e.finishDrops)
 }
@@ -69,7 +65,7 @@ func (e *Engine) load() error {
 	if err := e.loadState(); err != nil {
 		return err
 	}
-	return e.loadScreen()
+	return e.snaps.load(e.decider.seq)
 }
 
 func (e *Engine) loadState() error {
@@ -113,7 +109,7 @@ func (e *Engine) loadUses() error {
 	if err != nil {
 		return err
 	}
-	if !noted && e.seq > 0 {
+	if !noted && e.decider.seq > 0 {
 		newest := weekbucket.Min
 		err := e.store.Buckets(func(b storage.Bucket) error {
 			newest = max(newest, b.Week)
@@ -139,15 +135,15 @@ func (e *Engine) loadOldest() error {
 		if err != nil {
 			return fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
 		}
-	case e.seq > 0:
-		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.seq)
+	case e.decider.seq > 0:
+		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.decider.seq)
 	default:
 		this, err := weekbucket.Of(e.now())
 		if err != nil {
 			return fmt.Errorf("hapax: the clock: %w", err)
 		}
 		e.decideOld = firstKept(this, e.opt.RetentionWeeks)
-		e.seq = 1
+		e.decider.seq = 1
 		wait, err := e.store.Apply(&storage.Batch{Seq: 1, State: []storage.StateWrite{
 			{Key: keyOldest, Value: e.decideOld.AppendKey(nil)}, {Key: keyNames, Value: []byte{}},
 		}})
@@ -160,126 +156,6 @@ func (e *Engine) loadOldest() error {
 	}
 	e.oldest.Store(uint32(e.decideOld))
 	return nil
-}
-
-// loadScreen gets filters and counts from a snapshot and the journal after it, or leaves them to be
-// rebuilt.
-func (e *Engine) loadScreen() error {
-	first, err := e.firstJournaled()
-	if err != nil {
-		return err
-	}
-	snap, err := e.loadSnapshot(first)
-	if err != nil {
-		return err
-	}
-	after := uint64(0)
-	switch {
-	case snap != nil:
-		e.source, after = FromSnapshot, snap.seq
-		e.screen.filters.Store(&snap.filters)
-		for ref, c := range snap.counts {
-			e.screen.merge(ref, c)
-		}
-	case first == 1 || e.seq == 0:
-		e.source = FromJournal
-	default:
-		e.source = FromScan
-		return e.replayJournal(math.MaxUint64)
-	}
-	if err := e.replayJournal(after); err != nil {
-		return err
-	}
-	e.screen.dropBefore(e.decideOld, e.oldestByNumber())
-	e.screen.trusted.Store(true)
-	return nil
-}
-
-var errEnough = errors.New("enough")
-
-// firstJournaled is the first batch that the journal has, 0 for none.
-func (e *Engine) firstJournaled() (first uint64, err error) {
-	err = e.store.Journal(0, func(seq uint64, _ []byte) error {
-		first = seq
-		return errEnough
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return first, err
-}
-
-// replayJournal takes the batches after the given one. A gap, here or before, or an end before the
-// last batch means that acknowledged batches are missing.
-func (e *Engine) replayJournal(after uint64) error {
-	last := uint64(0)
-	err := e.store.Journal(0, func(seq uint64, entry []byte) error {
-		if last != 0 && seq != last+1 {
-			return fmt.Errorf("%w: batch %d is followed by batch %d", storage.ErrDamaged, last, seq)
-		}
-		last = seq
-		if seq <= after {
-			return nil
-		}
-		return readJournal(entry, func(ref bucketRef, sign byte, hash uint64) {
-			switch sign {
-			case journalRemoved:
-				e.screen.remove(ref, hash)
-			case journalDropped:
-				e.screen.forget(ref)
-			default:
-				e.screen.filter(ref.week).Add(hash)
-				e.screen.put(ref, hash)
-				e.sinceSnap++
-			}
-		})
-	})
-	if err == nil && last != e.seq && (last != 0 || e.seq > after) {
-		err = fmt.Errorf("%w: the journal ends with batch %d, the store with %d", storage.ErrDamaged, last, e.seq)
-	}
-	return err
-}
-
-// rebuild fills filters and counts from a scan of the claims as they are when it begins. The
-// committer adds what comes after that; counts add up, and a filter does not mind.
-func (e *Engine) rebuild(ctx context.Context) {
-	counts := make(map[bucketRef]count)
-	err := e.beginScan(ctx, func() { e.screen.reset() }, func(c scanned) error {
-		e.screen.filter(c.ref.week).Add(c.hash)
-		n := counts[c.ref]
-		counts[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
-		return nil
-	})
-	if err == nil {
-		err = e.control(ctx, func(*group) error {
-			for ref, c := range counts {
-				e.screen.merge(ref, c)
-			}
-			e.screen.dropBefore(e.decideOld, e.oldestByNumber())
-			e.screen.trusted.Store(true)
-			e.sinceSnap = max(e.screen.claims, e.opt.snapshotEvery) // the next batch makes a snapshot
-			return nil
-		})
-	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-		_ = e.stop(err)
-	}
-}
-
-// finishDrops repeats removals that were interrupted, and gives back space that is still owed.
-func (e *Engine) finishDrops(ctx context.Context) {
-	e.drops.Lock()
-	defer e.drops.Unlock()
-	removed, err := e.removeDropped(ctx)
-	if err == nil {
-		err = e.freeNames(ctx)
-	}
-	if err != nil || len(removed) > 0 {
-		return // an error has stopped the engine, or the engine is closing
-	}
-	if owed, err := e.owedBuckets(); err == nil && len(owed) > 0 {
-		e.reclaimBehind(owed)
-	}
 }
 
 // Close waits for the calls under way, cuts off the work behind, and closes the store. Transactions
@@ -296,10 +172,10 @@ func (e *Engine) Close() error {
 	e.closed = true
 	e.calls.Unlock()
 	close(e.requests)
-	e.loops.Wait() // before the work behind: the committer may begin a snapshot until it ends
+	e.committer.loops.Wait() // before the work behind: the committer may begin a snapshot until it ends
 	e.behind.Wait()
-	if e.Err() == nil && e.screen.trusted.Load() && e.snaps.newest() != e.seq {
-		e.saveSnapshot(e.cut())
+	if e.Err() == nil && e.screen.trusted.Load() && e.snaps.newest() != e.decider.seq {
+		e.snaps.saveSnapshot(e.snaps.cut(e.decider.seq))
 	}
 	return errors.Join(e.Err(), e.store.Close())
 }

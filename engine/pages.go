@@ -18,11 +18,13 @@ const (
 	maxPageBytes  = 1 << 20 // a page ends with the key that reaches it
 )
 
+var errEnough = errors.New("enough")
+
 // readPage returns the first states in the span, as of one moment. more says that there may be
 // others after them.
-func (e *Engine) readPage(span storage.Span, keys int) (page []KeyValue, more bool, err error) {
+func (c *core) readPage(span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	size := 0
-	err = e.store.ScanState(span, func(key, value []byte) error {
+	err = c.store.ScanState(span, func(key, value []byte) error {
 		if len(page) == keys || size >= maxPageBytes {
 			return errEnough
 		}
@@ -34,24 +36,24 @@ func (e *Engine) readPage(span storage.Span, keys int) (page []KeyValue, more bo
 		return page, true, nil
 	}
 	if err != nil {
-		return nil, false, e.stop(err)
+		return nil, false, c.stop(err)
 	}
 	return page, false, nil
 }
 
 // durablePage is readPage of a call of its own, once what it has read is durable.
-func (e *Engine) durablePage(ctx context.Context, span storage.Span, keys int) (page []KeyValue, more bool, err error) {
+func (c *core) durablePage(ctx context.Context, span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
-	if err := e.enter(); err != nil {
+	if err := c.enter(); err != nil {
 		return nil, false, err
 	}
-	defer e.leave()
-	if page, more, err = e.readPage(span, keys); err != nil {
+	defer c.leave()
+	if page, more, err = c.readPage(span, keys); err != nil {
 		return nil, false, err
 	}
-	if err := e.settleContext(ctx); err != nil {
+	if err := c.settleContext(ctx); err != nil {
 		return nil, false, err
 	}
 	return page, more, nil
@@ -59,11 +61,11 @@ func (e *Engine) durablePage(ctx context.Context, span storage.Span, keys int) (
 
 // pages returns the durable states in the span, page by page, and not more than limit unless that
 // is 0.
-func (e *Engine) pages(ctx context.Context, span storage.Span, limit int) iter.Seq2[KeyValue, error] {
+func (c *core) pages(ctx context.Context, span storage.Span, limit int) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		rest, left := span, unlimited(limit)
 		for keys := firstPageKeys; ; keys = min(2*keys, maxPageKeys) {
-			page, more, err := e.durablePage(ctx, rest, min(keys, left))
+			page, more, err := c.durablePage(ctx, rest, min(keys, left))
 			if err != nil {
 				yield(KeyValue{}, err)
 				return
@@ -90,6 +92,3 @@ func unlimited(limit int) int {
 	}
 	return limit
 }
-
-// afterKey returns the least key that is greater than key.
-func afterKey(key []byte) []byte { return append(bytes.Clone(key), 0) }

@@ -61,7 +61,7 @@ func (tx *Tx) Part() (*Part, error) {
 		e: tx.e, lazy: tx.lazy, start: tx.start, since: tx.since, live: true,
 		part: p, watched: tx.watched.forPart(&tx.e.observations),
 	}
-	p.tx.useRequest(tx.e.spares.newTx())
+	p.tx.useRequest(tx.e.reused.newTx())
 	if tx.parts == nil {
 		tx.parts = make(map[*Part]struct{})
 	}

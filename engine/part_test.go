@@ -641,7 +641,9 @@ func TestPartNeverSeesTwoMoments(t *testing.T) {
 type txSummaries struct{ ended []engine.TxSummary }
 
 func (*txSummaries) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
-func (*txSummaries) Synced(time.Duration, int)                                      {}
+
+func (*txSummaries) Synced(time.Duration, int) {}
+
 func (o *txSummaries) Updating(context.Context) engine.TxObserver {
 	return engine.TxObserver{Ended: func(s engine.TxSummary) {
 		s.Judged = slices.Clone(s.Judged)

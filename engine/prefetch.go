@@ -5,32 +5,9 @@ import (
 	"time"
 )
 
-// An expected event is one that was given to Prefetch.
-type expected struct {
-	candidate       // keys are in the arena of tx.ahead
-	idAt, idEnd int // the id, in the same arena
-	time        time.Time
-	topic       string
-	approximate bool
-	timed       bool
-	ok          bool // it can be judged
-	new         bool // the filters knew no claim on it, as of tx.before
-}
-
 // askAhead is how many events the filters are asked about at once. What they answer holds as long
 // as no batch is applied.
 const askAhead = 32
-
-// Expecting gives a transaction the events of its first Tx.Prefetch. They are prepared before the
-// transaction waits for its turn (InLane), which is then shorter. They must not be changed until
-// Update returns.
-func Expecting(events []Event) UpdateOption { return func(c *updateConfig) { c.expected = events } }
-
-// ahead is what Prefetch has prepared.
-type ahead struct {
-	claimSet // keys alone, no claims
-	expected []expected
-}
 
 // Prefetch says which events TryClaim will be asked about next, in this order, so that part of the
 // work is done for all of them at once: keys and hashes are made, and the filters are asked about
@@ -51,7 +28,7 @@ func (tx *Tx) Prefetch(events []Event) error {
 func (tx *Tx) prefetch(events []Event) {
 	e := tx.e
 	if tx.ahead == nil {
-		tx.ahead = e.spares.newAhead()
+		tx.ahead = e.reused.newAhead()
 	}
 	r := tx.ahead
 	clear(r.expected)
@@ -74,7 +51,7 @@ func (tx *Tx) ask() {
 	}
 }
 
-func (e *Engine) expect(r *ahead, x *expected, ev *Event, now time.Time) {
+func (e *transactor) expect(r *ahead, x *expected, ev *Event, now time.Time) {
 	var told Result
 	// Whether a window or a lease has ended is decided when the event is claimed.
 	if x.ok = !ev.timed() && e.newCandidate(&r.claimSet, &x.candidate, ev, &told, now); x.ok {
@@ -90,7 +67,7 @@ func (e *Engine) expect(r *ahead, x *expected, ev *Event, now time.Time) {
 }
 
 // certainlyNew reports that no claim was ever put that counts for the candidate, without I/O.
-func (e *Engine) certainlyNew(r *claimSet, c *candidate) bool {
+func (e *transactor) certainlyNew(r *claimSet, c *candidate) bool {
 	near := r.nearOf(c)
 	for i := range near {
 		if !e.screen.certainlyNew(near[i].week, near[i].hash) {

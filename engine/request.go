@@ -3,21 +3,14 @@ package engine
 import (
 	"context"
 	"sync"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A request is something for the committer to decide. There are three kinds: claims that commit by
 // themselves (ownClaims), a transaction (txClaims), and a command. decide.go decides all of them.
-type request interface {
-	// admit decides the request, sets the ticket's error, and puts what follows from it into the
-	// group. It reports whether the caller has to wait until the group is durable: a conflict rests on
-	// nothing that has to be. The committer calls it.
-	admit(e *Engine, g *group) (wait bool)
-
-	applied() // is called once the group's batch is visible to reads
-	durable() // is called once it is durable and the request did not fail, before its caller gets the answer
-
-	slip() *ticket
-}
+type request interface{ slip() *ticket }
 
 // A ticket is what the caller of a request waits with.
 type ticket struct {
@@ -29,8 +22,6 @@ type ticket struct {
 func newTicket() ticket { return ticket{done: make(chan struct{}, 1)} }
 
 func (t *ticket) slip() *ticket { return t }
-func (t *ticket) applied()      {}
-func (t *ticket) durable()      {}
 
 // await waits for the answers to a request that was handed over.
 func (t *ticket) await() error {
@@ -44,19 +35,6 @@ type ownClaims struct {
 	claimSet
 }
 
-// txClaims are the claims of a transaction, which commits whole or not at all.
-type txClaims struct {
-	ticket
-	claimSet
-	tx      *Tx
-	records []Record // what commits, of each of its claims
-	writes  txWrites
-	reads   map[string]uint64
-}
-
-func (r *txClaims) applied() { r.tx.turn.end() }
-func (r *txClaims) durable() { r.tx.durable() }
-
 // A command runs in the committer, alone in its batch, with everything before it applied.
 type command struct {
 	ticket
@@ -64,7 +42,7 @@ type command struct {
 }
 
 // spares are requests that are reused, with their memory.
-type spares struct{ own, tx, ahead sync.Pool }
+type spares struct{ own sync.Pool }
 
 func (s *spares) newOwn() *ownClaims {
 	if r, ok := s.own.Get().(*ownClaims); ok {
@@ -78,47 +56,62 @@ func (s *spares) freeOwn(r *ownClaims) {
 	s.own.Put(r)
 }
 
-// keptReads bounds the memory that is kept for the next transaction.
-const keptReads = 1 << 12
+// A group is what one batch of the store carries and who waits for it. It is the committer's until
+// it is handed over, then the applier's, then the releaser's.
+type group struct {
+	batch   storage.Batch
+	changes bool // the batch is to be applied
+	journal journalWriter
+	records []byte // arena of the batch's records
 
-func (s *spares) newTx() *txClaims {
-	if r, ok := s.tx.Get().(*txClaims); ok {
-		return r
-	}
-	return &txClaims{ticket: newTicket()}
+	requests []request
+	claims   int      // put by this batch
+	bytes    int      // of keys and state
+	produced bool     // entries of the outbox are in the batch
+	after    []func() // run by the releaser once the batch is durable, before any caller gets an answer
+
+	tried bool         // the batch was handed to the store
+	wait  func() error // the store's, nil if nothing was applied
+	since time.Time
+	took  time.Duration // from since until it was durable
+	seq   uint64        // of the newest batch that the group's answers may rest on
 }
 
-func (s *spares) freeTx(r *txClaims) {
-	clear(r.records)
-	r.writes.reset()
-	if len(r.reads) > keptReads {
-		r.reads = nil
+const (
+	maxGroupClaims = MaxBatchEvents // a group is closed once it has the given number of claims, or
+	maxGroupBytes  = 4 << 20        // the given number of bytes of keys and state
+	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
+	groups         = groupsAhead + 2
+)
+
+func (g *group) full() bool { return g.claims >= maxGroupClaims || g.bytes >= maxGroupBytes }
+
+func (g *group) reset() {
+	clear(g.batch.Claims)
+	clear(g.batch.State)
+	clear(g.requests)
+	clear(g.after)
+	g.journal.reset()
+	*g = group{
+		batch:    storage.Batch{Claims: g.batch.Claims[:0], State: g.batch.State[:0], Journal: g.batch.Journal[:0]},
+		journal:  g.journal,
+		records:  g.records[:0],
+		requests: g.requests[:0],
+		after:    g.after[:0],
 	}
-	clear(r.reads)
-	*r = txClaims{
-		ticket: ticket{done: r.done}, claimSet: r.claimSet.emptied(),
-		records: r.records[:0], writes: r.writes, reads: r.reads,
-	}
-	s.tx.Put(r)
 }
 
-func (s *spares) newAhead() *ahead {
-	if a, ok := s.ahead.Get().(*ahead); ok {
-		return a
-	}
-	return &ahead{}
-}
-
-func (s *spares) freeAhead(a *ahead) {
-	clear(a.expected)
-	*a = ahead{a.claimSet.emptied(), a.expected[:0]}
-	s.ahead.Put(a)
+// A queue hands requests to the committer.
+type queue struct {
+	*core
+	requests chan request
+	spares   spares
 }
 
 // handOver gives a request to the committer.
-func (e *Engine) handOver(ctx context.Context, r request) error {
+func (q *queue) handOver(ctx context.Context, r request) error {
 	select {
-	case e.requests <- r:
+	case q.requests <- r:
 		r.slip().handed = true
 		return nil
 	case <-ctx.Done():
@@ -127,9 +120,22 @@ func (e *Engine) handOver(ctx context.Context, r request) error {
 }
 
 // submit hands a request to the committer and waits for its answers.
-func (e *Engine) submit(ctx context.Context, r request) error {
-	if err := e.handOver(ctx, r); err != nil {
+func (q *queue) submit(ctx context.Context, r request) error {
+	if err := q.handOver(ctx, r); err != nil {
 		return err
 	}
 	return r.slip().await()
+}
+
+// control runs fn in the committer, with everything before it applied, and waits until what fn put
+// into the batch is durable.
+func (q *queue) control(ctx context.Context, fn func(g *group) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := q.enter(); err != nil {
+		return err
+	}
+	defer q.leave()
+	return q.submit(ctx, &command{ticket: newTicket(), run: fn})
 }

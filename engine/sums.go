@@ -94,90 +94,23 @@ func (s *sums) empty() bool {
 	return s.lru.Len() == 0
 }
 
-// lookUpSums asks the store, in the caller's goroutine, for what the committer would have to read.
-func (tx *Tx) lookUpSums() error {
-	if !tx.adds {
-		return nil
-	}
-	for _, i := range tx.writes.latest {
-		w := &tx.writes.list[i]
+// lookUp asks the store, in the caller's goroutine, for what the committer would have to read of the
+// writes of a transaction.
+func (s *sums) lookUp(c *core, writes *txWrites) error {
+	for _, i := range writes.latest {
+		w := &writes.list[i]
 		if !w.isSum {
 			continue
 		}
-		if w.sum = new(txSum); tx.e.sums.knows(w.name) {
+		if w.sum = new(txSum); s.knows(w.name) {
 			continue
 		}
-		w.sum.asOf = tx.e.applied.at.Load()
-		value, found, err := tx.e.store.State(w.Key)
+		w.sum.asOf = c.applied.at.Load()
+		value, found, err := c.store.State(w.Key)
 		if err != nil {
-			return tx.e.stop(err)
+			return c.stop(err)
 		}
 		w.sum.base, w.sum.looked = sumOf(value, found), true
 	}
 	return nil
-}
-
-// resolveSums computes what the Adds of a transaction come to. It changes nothing that outlives the
-// transaction.
-func (e *Engine) resolveSums(g *group, tx *Tx) error {
-	if !tx.adds {
-		return nil
-	}
-	for _, i := range tx.writes.latest {
-		w := &tx.writes.list[i]
-		if !w.isSum {
-			continue
-		}
-		base, err := e.sumBefore(g, w.name, w)
-		if err != nil {
-			return err
-		}
-		if w.sum.total, err = addTo(w.Key, base, w.delta); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sumBefore returns what a key holds after everything decided so far: the cache knows it, or no
-// transaction has written the key since the transaction asked the store, or the last write is in
-// this batch, or the store shows it once the batch of the last write is applied.
-func (e *Engine) sumBefore(g *group, key string, w *txWrite) (sumBefore, error) {
-	if base, ok := e.sums.get(key); ok {
-		return base, nil
-	}
-	last, floor := e.tx.lastWrite(key)
-	if w.sum.looked && last <= w.sum.asOf && floor <= w.sum.asOf {
-		return w.sum.base, nil
-	}
-	if last > e.seq {
-		for i := len(g.batch.State) - 1; i >= 0; i-- {
-			if s := &g.batch.State[i]; string(s.Key) == key {
-				return sumOf(s.Value, s.Value != nil), nil
-			}
-		}
-	}
-	if !e.applied.wait(last) {
-		return sumBefore{}, e.Err()
-	}
-	value, found, err := e.store.State(w.Key)
-	if err != nil {
-		return sumBefore{}, e.stop(err)
-	}
-	return sumOf(value, found), nil
-}
-
-// writeSums puts the sums of a transaction into the group, and notes its other writes.
-func (e *Engine) writeSums(g *group, tx *Tx) {
-	if !tx.adds && e.sums.empty() {
-		return
-	}
-	for _, i := range tx.writes.latest {
-		if w := &tx.writes.list[i]; w.isSum {
-			e.sums.added(&g.batch, e.seq+1, w.name, w.sum.total)
-			g.bytes += len(w.name) + int64Size
-		} else {
-			e.sums.written(w.name, w.Value)
-		}
-	}
 }

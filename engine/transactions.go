@@ -17,8 +17,8 @@ import (
 // serial order. Claims are read as of now: one that is Done stays as it is, and a dead-lettered one
 // that a transaction has seen is a read as of that moment.
 type transactions struct {
-	engine *Engine
-	any    atomic.Bool // there are reservations, so that the lock is not taken when there are none
+	core *core
+	any  atomic.Bool // there are reservations, so that the lock is not taken when there are none
 
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
 	claims  reservations
@@ -28,28 +28,26 @@ type transactions struct {
 	floor   uint64       // transactions that began before this batch and have read keys have lost: written has forgotten some
 }
 
-func (t *transactions) init(e *Engine) {
-	t.engine = e
+func (t *transactions) init(c *core) {
+	t.core = c
 	t.open = make(map[*Tx]struct{})
 	t.written.seqs = make(map[string]uint64)
 }
 
-func (t *transactions) begin(e *Engine) *Tx {
-	tx := &Tx{e: e, live: true}
-	tx.useRequest(e.spares.newTx())
+// begin adds a transaction, which begins now.
+func (t *transactions) begin(tx *Tx) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tx.start = e.applied.at.Load()
+	tx.start = t.core.applied.at.Load()
 	tx.since = tx.start
 	t.open[tx] = struct{}{}
-	return tx
 }
 
 // restart lets a transaction that has waited and done nothing yet begin now.
 func (t *transactions) restart(tx *Tx) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tx.start = t.engine.applied.at.Load()
+	tx.start = t.core.applied.at.Load()
 }
 
 func (t *transactions) finish(tx *Tx) {
@@ -64,7 +62,7 @@ func (t *transactions) count() int {
 	return len(t.open)
 }
 
-func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.engine.seed) }
+func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.core.seed) }
 
 // reserve takes a claim for tx, as the one with the given index: free says so. If it is taken, or a
 // claim in one of the places near is, it returns that reservation. A claim that only other parts of
@@ -311,7 +309,7 @@ func (t *transactions) forgetSome() {
 // the last applied batch. If the keys take too much memory, it drops those that open transactions
 // need, too, and raises the floor; the log has a cap and a floor of its own.
 func (t *transactions) forget() {
-	applied := t.engine.applied.at.Load()
+	applied := t.core.applied.at.Load()
 	needed := applied
 	for tx := range t.open {
 		needed = min(needed, tx.since)

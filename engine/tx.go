@@ -3,111 +3,11 @@ package engine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 )
-
-// An UpdateOption changes how Update runs.
-type UpdateOption func(*updateConfig)
-
-type updateConfig struct {
-	retries int
-	lazy    bool
-	member  *LaneMember
-
-	expected []Event
-}
-
-// Retries lets Update run its closure up to n times more when it conflicts with another writer
-// (ErrConflict), each time as soon as what it lost to is visible. The closure has to be safe to run
-// again.
-func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
-
-// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim that it
-// rests on is durable; it is when Update returns nil, because the transaction's own batch comes
-// after it. It saves a wait for each such answer. What another transaction is just committing is a
-// Duplicate, too, once it shows, and not InFlight. The closure must not do anything outside the
-// transaction for the sake of a Duplicate, such as acknowledging the event.
-func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = true } }
-
-// Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch
-// of the store, or none of it does. When Update returns nil it is durable. On an error, and if fn
-// panics, nothing is applied and the claims are free again (at least once on failure: the
-// application needs a limit of attempts and a place for what never succeeds). The one exception is
-// an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch, which may be
-// durable, whole, or not. Open the store again, and look up a claim or a key of the transaction.
-//
-// A transaction is bounded by MaxTxBytes, MaxTxClaims, MaxTxReadBytes and MaxTxScans, beyond which
-// its methods return ErrLimit. One that stays open while others write more than MaxRecentWriteBytes
-// of keys returns ErrConflict if it has read anything.
-//
-// Transactions are serializable over claims, application keys and offsets, absent ones included.
-// One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
-// verdict waits for a transaction that is open, so that two of them cannot block each other (InLane
-// makes transactions wait before they begin, for a bounded time); fn runs under no lock, and may
-// use the engine in addition to tx: an own-commit claim made inside it commits by itself.
-//
-// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for
-// the outcome. If it ends while fn runs, the transaction ends then: what it has claimed is free for
-// others, and its methods return ErrNoTransaction, whenever fn returns.
-func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOption) error {
-	var cfg updateConfig
-	for _, o := range options {
-		o(&cfg)
-	}
-	for attempt := 0; ; attempt++ {
-		err := e.updateOnce(ctx, fn, &cfg)
-		if !errors.Is(err, ErrConflict) || attempt >= cfg.retries {
-			return err
-		}
-	}
-}
-
-func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *updateConfig) (err error) {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := e.enter(); err != nil {
-		return err
-	}
-	tx := e.tx.begin(e)
-	tx.lazy, tx.member = cfg.lazy, cfg.member
-	if len(cfg.expected) > 0 {
-		tx.prefetch(cfg.expected)
-	}
-	e.leave()
-	committed := false
-	defer func() { // also if fn panics
-		if committed {
-			e.counters.verdicts.add(&tx.kept)
-			e.counters.takenBack.Add(tx.unclaimed())
-		}
-		tx.end()
-		tx.watched.end(&e.observations, err, committed)
-	}()
-	tx.watched = e.observations.begin(ctx, e.opt.Observer)
-	if tx.turn, err = tx.member.await(ctx, e); err != nil {
-		return err
-	}
-	if tx.turn != nil {
-		e.tx.restart(tx)
-	}
-	stop := context.AfterFunc(ctx, tx.end)
-	defer stop()
-	if err = fn(tx); err == nil && !stop() {
-		err = ctx.Err()
-	}
-	if err == nil {
-		err = tx.commit(ctx)
-		committed = err == nil
-	}
-	tx.afterLoss()
-	return err
-}
 
 // afterLoss waits, if the transaction has lost, until what it lost to is visible, so that it does
 // not lose to it again.
@@ -123,11 +23,31 @@ func (tx *Tx) afterLoss() {
 	tx.e.applied.wait(to) // false: the engine has stopped, as the next call says
 }
 
+// A transactor makes transactions.
+type transactor struct {
+	*core
+	*finder
+	*queue
+	tx     transactions
+	lane   lane
+	sums   *sums
+	outbox outbox
+	reused txSpares
+}
+
+// begin begins a transaction.
+func (t *transactor) begin() *Tx {
+	tx := &Tx{e: t, live: true}
+	tx.useRequest(t.reused.newTx())
+	t.tx.begin(tx)
+	return tx
+}
+
 // A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by
 // several goroutines there. Methods of a nil Tx, or of one whose closure has returned, return
 // ErrNoTransaction and touch nothing.
 type Tx struct {
-	e    *Engine
+	e    *transactor
 	lazy bool // see DurableAtCommit
 
 	owner owner // of its reservations
@@ -184,61 +104,6 @@ func (tx *Tx) alter(claim int, change func(*Record)) {
 	tx.bytes -= len(r.Data)
 	change(r)
 	tx.bytes += len(r.Data)
-}
-
-// Get returns the value under a key of the application's own, as the transaction sees it: its own
-// writes, else the store as it was when the transaction began. found distinguishes an absent key
-// from an empty value. ErrConflict means that the key has been written since the transaction began;
-// the transaction cannot commit any more.
-func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
-	return tx.applicationKeys().Get(key)
-}
-
-// Put sets a key of the application's own.
-func (tx *Tx) Put(key, value []byte) error { return tx.applicationKeys().Put(key, value) }
-
-// Delete removes a key of the application's own; it is no error if there is none.
-func (tx *Tx) Delete(key []byte) error { return tx.applicationKeys().Delete(key) }
-
-// Offset returns the next offset of a partition as the transaction sees it.
-func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
-	if err := p.check(); err != nil {
-		return Offset{}, false, err
-	}
-	value, found, err := tx.get(p.stateKey(), nil)
-	if err != nil || !found {
-		return Offset{}, false, err
-	}
-	o, err = parseOffset(value)
-	return o, err == nil, err
-}
-
-// SetOffset records the next offset to read of a partition. It commits with the claims and writes
-// of the transaction.
-func (tx *Tx) SetOffset(p Position, o Offset) error {
-	if err := p.check(); err != nil {
-		return err
-	}
-	if o.Next < 0 {
-		return &KeyError{"offset", fmt.Sprintf("is %d", o.Next)}
-	}
-	return tx.write(p.stateKey(), o.encode())
-}
-
-// SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
-func (tx *Tx) SetHold(name string, at time.Time) error {
-	if err := checkHold(name, at); err != nil {
-		return err
-	}
-	return tx.write(holdKey(name), encodeHold(at))
-}
-
-// ReleaseHold removes a hold; it is no error if there is none.
-func (tx *Tx) ReleaseHold(name string) error {
-	if err := checkHold(name, time.Unix(0, 0)); err != nil {
-		return err
-	}
-	return tx.write(holdKey(name), nil)
 }
 
 // enter begins a method: the transaction is live and has not lost, the engine works, and tx.mu is
@@ -433,7 +298,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 	}
 	defer tx.e.leave()
 	tx.live = false
-	tx.mergeRanges()
+	tx.ranges = mergeRanges(tx.ranges)
 	tx.mu.Unlock()
 	if len(tx.req.claims) == 0 && len(tx.writes.list) == 0 {
 		if by, _ := tx.e.tx.overtaken(tx); tx.told && by > 0 {
@@ -443,8 +308,10 @@ func (tx *Tx) commit(ctx context.Context) error {
 		tx.turn.end()
 		return tx.e.settle() // what it has read and returned is durable
 	}
-	if err := tx.lookUpSums(); err != nil {
-		return err
+	if tx.adds {
+		if err := tx.e.sums.lookUp(tx.e.core, tx.writes); err != nil {
+			return err
+		}
 	}
 	tx.req.tx = tx
 	return tx.e.submit(ctx, tx.req)
@@ -488,10 +355,60 @@ func (tx *Tx) useRequest(r *txClaims) {
 }
 
 func (tx *Tx) freeRequests() {
-	tx.e.spares.freeTx(tx.req)
+	tx.e.reused.freeTx(tx.req)
 	tx.req, tx.writes, tx.reads = nil, nil, nil
 	if tx.ahead != nil {
-		tx.e.spares.freeAhead(tx.ahead)
+		tx.e.reused.freeAhead(tx.ahead)
 		tx.ahead = nil
 	}
 }
+
+// txClaims are the claims of a transaction, which commits whole or not at all.
+type txClaims struct {
+	ticket
+	claimSet
+	tx      *Tx
+	records []Record // what commits, of each of its claims
+	writes  txWrites
+	reads   map[string]uint64
+}
+
+// keptReads bounds the memory that is kept for the next transaction.
+const keptReads = 1 << 12
+
+func (s *txSpares) newTx() *txClaims {
+	if r, ok := s.tx.Get().(*txClaims); ok {
+		return r
+	}
+	return &txClaims{ticket: newTicket()}
+}
+
+func (s *txSpares) freeTx(r *txClaims) {
+	clear(r.records)
+	r.writes.reset()
+	if len(r.reads) > keptReads {
+		r.reads = nil
+	}
+	clear(r.reads)
+	*r = txClaims{
+		ticket: ticket{done: r.done}, claimSet: r.claimSet.emptied(),
+		records: r.records[:0], writes: r.writes, reads: r.reads,
+	}
+	s.tx.Put(r)
+}
+
+func (s *txSpares) newAhead() *ahead {
+	if a, ok := s.ahead.Get().(*ahead); ok {
+		return a
+	}
+	return &ahead{}
+}
+
+func (s *txSpares) freeAhead(a *ahead) {
+	clear(a.expected)
+	*a = ahead{a.claimSet.emptied(), a.expected[:0]}
+	s.ahead.Put(a)
+}
+
+// txSpares are what transactions use again, with its memory.
+type txSpares struct{ tx, ahead sync.Pool }

@@ -282,8 +282,8 @@ func (tx *Tx) index(r reservation, key []byte) (i int, ok bool) {
 // claimOf returns the index of the claim that the transaction has made on an event, ErrNotClaimed
 // if there is none.
 func (tx *Tx) claimOf(ev *Event) (i int, err error) {
-	e, scratch := tx.e, tx.e.spares.newAhead()
-	defer e.spares.freeAhead(scratch)
+	e, scratch := tx.e, tx.e.reused.newAhead()
+	defer e.reused.freeAhead(scratch)
 	c := candidate{seen: e.now()}
 	if c.week, err = ev.check(e.opt.MaxIDBytes, c.seen); err != nil {
 		return 0, err

@@ -4,26 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 )
-
-// Scan returns an iterator over the application's keys in a range, as the transaction sees them:
-// its own writes, else the store as of when the transaction began. Keys come in the order of their
-// bytes.
-//
-// What was read is the range from its beginning to the last key returned, keys that are absent from
-// it included, or the whole range if the iteration came to its end. The transaction conflicts with
-// every write to that part: a key that another transaction adds to it, changes or deletes. The
-// iteration ends with ErrConflict, its last pair, when it comes to a key that was written since the
-// transaction began.
-//
-// The loop may read and write through the transaction. Whether the iteration shows what the loop
-// itself writes ahead of it is not specified. Memory is bounded: it reads pages of at most 1024
-// keys and about 1 MiB of the store.
-func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return tx.applicationKeys().Scan(r) }
 
 // scan yields what the span holds, its keys without their first skip bytes, and not more than limit
 // unless that is 0.
@@ -73,9 +57,6 @@ func (tx *Tx) newScan(span storage.Span) (int, error) {
 	tx.ranges = append(tx.ranges, keyRange{lo, append([]byte{}, lo...)})
 	return len(tx.ranges) - 1, nil
 }
-
-// scanSize returns the bytes of a scan from lo on that count towards MaxTxReadBytes.
-func scanSize(lo []byte) int { return 2*len(lo) + keyOverhead }
 
 // noteScan extends the range of a scan.
 func (tx *Tx) noteScan(read int, hi []byte) error {
@@ -212,22 +193,6 @@ func (p *txPage) cut(end []byte) {
 	}
 	n, _ := slices.BinarySearchFunc(p.entries, end, func(kv KeyValue, key []byte) int { return bytes.Compare(kv.Key, key) })
 	p.entries, p.end, p.lostTo = p.entries[:n], end, 0
-}
-
-// mergeRanges sorts what the scans of the transaction have read, and joins ranges that overlap.
-func (tx *Tx) mergeRanges() {
-	slices.SortFunc(tx.ranges, func(a, b keyRange) int { return bytes.Compare(a.lo, b.lo) })
-	merged := tx.ranges[:0]
-	for _, r := range tx.ranges {
-		if n := len(merged); n > 0 && (merged[n-1].hi == nil || bytes.Compare(r.lo, merged[n-1].hi) <= 0) {
-			if last := &merged[n-1]; last.hi != nil && (r.hi == nil || bytes.Compare(r.hi, last.hi) > 0) {
-				last.hi = r.hi
-			}
-			continue
-		}
-		merged = append(merged, r)
-	}
-	tx.ranges = merged
 }
 
 // successor returns the least key that is greater than all keys that begin with prefix, nil if

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // Unclaim takes back a claim in the store, for an event whose handling has not begun: once the
@@ -44,16 +43,6 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: name}, unclaim: u}, tx.writes.find(name))
 }
 
-// A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of
-// the claim are noted.
-type txUnclaim struct {
-	scope string
-	week  weekbucket.Week
-	key   []byte
-	hash  uint64
-	rec   Record
-}
-
 // unclaimed returns how many claims the transaction takes back.
 func (tx *Tx) unclaimed() (n uint64) {
 	if !tx.unclaims {
@@ -77,59 +66,4 @@ func (r *Record) is(other *Record) bool {
 	leased := a.LeaseEnd.Equal(b.LeaseEnd)
 	a.LeaseEnd, b.LeaseEnd = time.Time{}, time.Time{}
 	return seen && leased && a == b
-}
-
-// checkUnclaims says whether the claims that a transaction takes back are still as it has seen
-// them.
-func (e *Engine) checkUnclaims(g *group, tx *Tx) error {
-	if !tx.unclaims {
-		return nil
-	}
-	for _, i := range tx.writes.latest {
-		u := tx.writes.list[i].unclaim
-		if u == nil {
-			continue
-		}
-		if u.week < e.decidedOldest(u.scope) {
-			return ErrWeekDropped
-		}
-		if e.tx.reserved(u.key) {
-			return ErrConflict
-		}
-		rec, found, err := e.find(u.key, u.hash)
-		if err != nil {
-			return err
-		}
-		if !found || !rec.is(&u.rec) {
-			return ErrConflict
-		}
-		if _, _, err := e.refs(g, u.scope, u.rec.Origin.Topic, u.week); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unclaim puts into the group that a claim is taken back. Its bits stay in the filter, which may
-// only hold too many.
-func (e *Engine) unclaim(g *group, u *txUnclaim) error {
-	scope, topic, err := e.refs(g, u.scope, u.rec.Origin.Topic, u.week)
-	if err != nil {
-		return err
-	}
-	left, w := Record{}, storage.ClaimWrite{Key: u.key}
-	if u.rec.Generation > 0 { // its generations are not used again
-		left = u.rec
-		left.end(Released, "")
-		w.Record = appendRecord(nil, &left, topic)
-	} else {
-		ref := bucketRef{scope, u.week}
-		g.journal.add(ref, journalRemoved, u.hash)
-		e.screen.remove(ref, u.hash)
-	}
-	g.batch.Claims = append(g.batch.Claims, w)
-	g.bytes += len(w.Key) + len(w.Record)
-	e.put.add(u.key, u.hash, left)
-	g.after = append(g.after, func() { e.recent.forget(u.hash) })
-	return nil
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 )
@@ -105,4 +106,26 @@ type keyRange struct{ lo, hi []byte }
 
 func (r keyRange) holds(key string) bool {
 	return key >= string(r.lo) && (r.hi == nil || key < string(r.hi))
+}
+
+// afterKey returns the least key that is greater than key.
+func afterKey(key []byte) []byte { return append(bytes.Clone(key), 0) }
+
+// scanSize returns the bytes of a scan from lo on that count towards MaxTxReadBytes.
+func scanSize(lo []byte) int { return 2*len(lo) + keyOverhead }
+
+// mergeRanges sorts ranges, and joins those that overlap.
+func mergeRanges(ranges []keyRange) []keyRange {
+	slices.SortFunc(ranges, func(a, b keyRange) int { return bytes.Compare(a.lo, b.lo) })
+	merged := ranges[:0]
+	for _, r := range ranges {
+		if n := len(merged); n > 0 && (merged[n-1].hi == nil || bytes.Compare(r.lo, merged[n-1].hi) <= 0) {
+			if last := &merged[n-1]; last.hi != nil && (r.hi == nil || bytes.Compare(r.hi, last.hi) > 0) {
+				last.hi = r.hi
+			}
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged
 }

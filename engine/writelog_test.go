@@ -82,7 +82,7 @@ func TestWriteLogForgetsAtItsCap(t *testing.T) {
 func TestMergedRangesHoldTheSameKeys(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for range 300 {
-		var tx Tx
+		var before []keyRange
 		for range rnd.IntN(6) {
 			r := keyRange{lo: fmt.Appendf(nil, "%02d", rnd.IntN(40))}
 			if rnd.IntN(8) > 0 {
@@ -91,22 +91,21 @@ func TestMergedRangesHoldTheSameKeys(t *testing.T) {
 					r.lo, r.hi = r.hi, r.lo
 				}
 			}
-			tx.ranges = append(tx.ranges, r)
+			before = append(before, r)
 		}
-		before := slices.Clone(tx.ranges)
-		tx.mergeRanges()
+		merged := mergeRanges(slices.Clone(before))
 		for i := range 40 {
 			key := fmt.Sprintf("%02d", i)
 			in := func(rs []keyRange) bool {
 				return slices.ContainsFunc(rs, func(r keyRange) bool { return r.holds(key) })
 			}
-			if in(before) != in(tx.ranges) {
-				t.Fatalf("%s merged to %s: %s", before, tx.ranges, key)
+			if in(before) != in(merged) {
+				t.Fatalf("%s merged to %s: %s", before, merged, key)
 			}
 		}
-		for i := 1; i < len(tx.ranges); i++ {
-			if hi := tx.ranges[i-1].hi; hi == nil || string(hi) >= string(tx.ranges[i].lo) {
-				t.Fatalf("%s merged to %s", before, tx.ranges)
+		for i := 1; i < len(merged); i++ {
+			if hi := merged[i-1].hi; hi == nil || string(hi) >= string(merged[i].lo) {
+				t.Fatalf("%s merged to %s", before, merged)
 			}
 		}
 	}

@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// admin is what operators ask of an engine.
+type admin struct {
+	*core
+	*finder
+	*queue
+	decider *decider
+	scanner *scanner
+}
+
+// Lookup returns the claim on an event, if there is one that is durable and in a kept week.
+func (a *admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec Record, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, false, err
+	}
+	key, week, err := a.lookupKey(scope, id, at)
+	if err != nil {
+		return Record{}, false, err
+	}
+	if err := a.enter(); err != nil {
+		return Record{}, false, err
+	}
+	defer a.leave()
+	if week < a.oldestOf(scope) {
+		return Record{}, false, nil
+	}
+	rec, found, err = a.readKept(key, week)
+	if err == nil {
+		err = a.settle()
+	}
+	return rec, found && err == nil, err
+}
+
+// Forget removes the claim on one event, durably on return, so that its next delivery is Claimed.
+// It reports whether there was one. A claim that an open transaction holds is ErrConflict.
+func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Time) (found bool, err error) {
+	key, week, err := a.lookupKey(scope, id, at)
+	if err != nil {
+		return false, err
+	}
+	hash := a.hash(key)
+	err = a.control(ctx, func(g *group) error {
+		if a.decider.tx.reserved(key) {
+			return ErrConflict
+		}
+		if week < a.decidedOldest(scope) {
+			return nil
+		}
+		var rec Record
+		if rec, found, err = a.read(key); err != nil || !found {
+			return err
+		}
+		ref := bucketRef{week: week}
+		if ref.scope, g.batch.State, err = a.names.ref(scope, asScope, week, g.batch.State); err != nil {
+			return err
+		}
+		g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key})
+		g.journal.add(ref, journalRemoved, hash)
+		g.after = append(g.after, func() { a.recent.forget(hash) })
+		a.screen.remove(ref, hash)
+		a.decider.put.add(key, hash, Record{})
+		if rec.State != Done {
+			a.decider.tx.changed(key, a.decider.seq+1)
+		}
+		return nil
+	})
+	return found && err == nil, err
+}
+
+// lookupKey makes the key of a claim from what an operator knows of it.
+func (a *admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
+	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
+	week, err := ev.check(LimitIDBytes, at)
+	if err != nil {
+		return nil, 0, err
+	}
+	return storage.Bucket{Scope: scope, Week: week}.AppendKey(nil, id), week, nil
+}
+
+// Weeks lists the kept weeks that hold claims, oldest first. While the counts are being rebuilt it
+// is ErrRebuilding.
+func (a *admin) Weeks(ctx context.Context) ([]WeekInfo, error) {
+	counts, err := a.currentCounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.enter(); err != nil {
+		return nil, err
+	}
+	defer a.leave()
+	weeks := make(map[weekbucket.Week]*WeekInfo)
+	for b, c := range counts {
+		bytes, err := a.store.BucketBytes(b)
+		if err != nil {
+			return nil, a.stop(err)
+		}
+		w := weeks[b.Week]
+		if w == nil {
+			w = &WeekInfo{Week: b.Week}
+			weeks[b.Week] = w
+		}
+		w.Claims += c.claims
+		w.Bytes += bytes
+		w.Scopes = append(w.Scopes, ScopeInfo{b.Scope, c.claims, bytes})
+	}
+	list := make([]WeekInfo, 0, len(weeks))
+	for _, w := range weeks {
+		slices.SortFunc(w.Scopes, func(a, b ScopeInfo) int { return cmp.Compare(a.Scope, b.Scope) })
+		list = append(list, *w)
+	}
+	slices.SortFunc(list, func(a, b WeekInfo) int { return cmp.Compare(a.Week, b.Week) })
+	return list, nil
+}
+
+// currentCounts names the buckets in the committer, which alone frees names.
+func (a *admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, error) {
+	counts := make(map[storage.Bucket]count)
+	err := a.control(ctx, func(*group) error {
+		if !a.screen.trusted.Load() {
+			return ErrRebuilding
+		}
+		for ref, c := range a.screen.copyCounts() {
+			name, err := a.names.name(ref.scope)
+			if err != nil {
+				return err
+			}
+			counts[storage.Bucket{Scope: name, Week: ref.week}] = c
+		}
+		return nil
+	})
+	return counts, err
+}
+
+// Backup writes a consistent copy of the store to dir, which must not exist, while claims continue.
+// It holds everything that was acknowledged before the call. Its identity has the same UUID and a
+// higher incarnation; opened, it rebuilds its filters by a scan.
+func (a *admin) Backup(ctx context.Context, dir string) error {
+	return a.untilClose(ctx, func(ctx context.Context) error { return a.store.Backup(ctx, dir) })
+}
+
+// untilClose runs a long call of the store, which Close cuts off.
+func (a *admin) untilClose(ctx context.Context, call func(ctx context.Context) error) error {
+	if err := a.enter(); err != nil {
+		return err
+	}
+	defer a.leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(a.work, cancel)()
+	err := call(ctx)
+	if err != nil && a.work.Err() != nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// A ScopeInfo is what the store holds of one scope in one week. Bytes are an estimate of the space
+// on disk.
+type ScopeInfo struct {
+	Scope  string
+	Claims uint64
+	Bytes  uint64
+}
+
+// A WeekInfo is what the store holds of one week, scopes in order.
+type WeekInfo struct {
+	Week   weekbucket.Week
+	Claims uint64
+	Bytes  uint64
+	Scopes []ScopeInfo
+}

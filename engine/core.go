@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/zeebo/xxh3"
+)
+
+// A core is what the parts of an engine share: the store, the options, and whether the engine
+// works.
+type core struct {
+	store storage.Store
+	opt   Options
+	seed  uint64
+
+	applying atomic.Uint64 // seq of the last batch handed to the store
+	applied  watermark     // seq of the last batch visible to reads
+	durable  watermark     // seq of the last batch that is durable
+
+	work     context.Context // done when the work behind is to stop
+	stopWork func()
+	behind   sync.WaitGroup
+
+	calls   sync.RWMutex // held for reading by every call that uses the store; Close takes it for writing
+	closed  bool         // guarded by calls
+	closing atomic.Bool  // set before Close waits for calls, so that no call queues after it
+
+	failure atomic.Pointer[error]
+	stopped chan struct{} // closed once failure is set
+
+	reclaimingState sync.Mutex // held during ReclaimState of the store
+
+	counters     counters
+	observations observations
+}
+
+// Identity returns the store's identity.
+func (c *core) Identity() storage.Identity { return c.store.Identity() }
+
+// Err returns nil while the engine works, and an error that wraps ErrStopped and the cause once its
+// store has failed.
+func (c *core) Err() error {
+	if f := c.failure.Load(); f != nil {
+		return *f
+	}
+	return nil
+}
+
+// stop ends all answering. The first cause stays.
+func (c *core) stop(cause error) error {
+	err := fmt.Errorf("%w: %w", ErrStopped, cause)
+	if c.failure.CompareAndSwap(nil, &err) {
+		close(c.stopped)
+		c.applied.fail()
+		c.durable.fail()
+	}
+	return c.Err()
+}
+
+// works returns nil while the engine is open and its store has not failed.
+func (c *core) works() error {
+	if c.closing.Load() {
+		return ErrClosed
+	}
+	return c.Err()
+}
+
+// enter begins a call that uses the store; leave ends it.
+func (c *core) enter() error {
+	if err := c.works(); err != nil {
+		return err
+	}
+	// Close waits for the calls that hold it. A call for which one of these waits must not wait for
+	// Close.
+	if !c.calls.TryRLock() {
+		return ErrClosed
+	}
+	if c.closed {
+		c.calls.RUnlock()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (c *core) leave() { c.calls.RUnlock() }
+
+// now is the engine's time as it is kept in records.
+func (c *core) now() time.Time { return c.opt.Clock().UTC() }
+
+// settle waits until everything that a read may have seen until now is durable. Every answer that
+// rests on a read goes through it.
+func (c *core) settle() error {
+	if !c.durable.wait(c.applying.Load()) {
+		return c.Err()
+	}
+	return nil
+}
+
+// settleContext is settle, which ends with ctx.
+func (c *core) settleContext(ctx context.Context) error {
+	if !c.durable.waitContext(ctx, c.applying.Load()) {
+		return cmp.Or(c.Err(), ctx.Err())
+	}
+	return nil
+}
+
+// goBehind runs fn in a goroutine that Close cancels and waits for. It is called by the committer,
+// or between enter and leave: Close waits for both before it waits for what they began.
+func (c *core) goBehind(fn func(ctx context.Context)) {
+	c.behind.Add(1)
+	go func() {
+		defer c.behind.Done()
+		fn(c.work)
+	}()
+}
+
+func (c *core) hash(key []byte) uint64 { return xxh3.HashSeed(key, c.seed) }

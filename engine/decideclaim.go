@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A decider decides requests, one after the other. It belongs to the committer; what it shares with
+// others has a lock, or is durable.
+type decider struct {
+	*finder
+	tx     *transactions
+	sums   *sums
+	holds  *holds
+	outbox *outbox
+
+	seq       uint64    // of the last batch handed to the applier
+	put       putClaims // what the store may not show yet
+	committed time.Time // the latest time that PutCommitTime gave a batch
+}
+
+// decideNew says whether the claim exists, in this group or before it, and marks it in the filter.
+// It is the only place in which an event is found to be new.
+func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
+	if d.screen.add(c.week, c.hash) {
+		d.screen.negatives.Add(1)
+		return Record{}, false, nil
+	}
+	rec, found, err := d.find(key, c.hash)
+	if err == nil && !found && d.screen.trusted.Load() {
+		d.screen.falsePositives.Add(1)
+	}
+	return rec, found, err
+}
+
+// find returns the claim that is in this group or before it, without a look at the filter.
+func (d *decider) find(key []byte, hash uint64) (Record, bool, error) {
+	if rec, put := d.put.find(key, hash); put {
+		return rec, rec.State != 0, nil
+	}
+	return d.read(key)
+}
+
+// claim puts a claim with the given record into the group, or the record of its next life. It
+// fails, with nothing added, if scope or topic is one name too many.
+func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
+	scope, topic, err := d.refs(g, c.scope, rec.Origin.Topic, c.week)
+	if err != nil {
+		return err
+	}
+	at := len(g.records)
+	g.records = appendRecord(g.records, rec, topic)
+	g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
+	g.claims++
+	g.bytes += len(key) + len(g.records) - at
+	d.put.add(key, c.hash, *rec)
+	if c.again {
+		return nil // it was counted, and its hash noted, when it was made
+	}
+	ref := bucketRef{scope, c.week}
+	g.journal.add(ref, journalPut, c.hash)
+	d.screen.put(ref, c.hash)
+	return nil
+}
+
+// refs returns the numbers of a scope and a topic for a claim in a week.
+func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, t uint64, err error) {
+	if s, g.batch.State, err = d.names.ref(scope, asScope, week, g.batch.State); err != nil {
+		return 0, 0, err
+	}
+	t, g.batch.State, err = d.names.ref(topic, asTopic, week, g.batch.State)
+	return s, t, err
+}
+
+// decideNear says whether the claim exists in a neighbouring week, in this group or before it; if
+// not, whether an open transaction holds its key there.
+func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held bool, err error) {
+	for i := c.nearAt; i < c.nearEnd; i++ {
+		p := &r.near[i]
+		if p.week < d.decidedOldest(c.scope) {
+			continue
+		}
+		key := r.key(p)
+		if !d.screen.certainlyNew(p.week, p.hash) {
+			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) {
+				return rec, found, false, err
+			}
+		}
+		held = held || d.tx.reserved(key)
+	}
+	return Record{}, false, held, nil
+}
+
+// holdsLease returns nil if the claim, as it is now, belongs to the lease of c.
+func (d *decider) holdsLease(r *claimSet, c *candidate, now *Record, found bool) error {
+	if !found || c.week < d.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
+		return ErrLeaseLost
+	}
+	near := r.nearOf(c)
+	for i := range near {
+		p := &near[i]
+		if p.week < d.decidedOldest(c.scope) || d.screen.certainlyNew(p.week, p.hash) {
+			continue
+		}
+		other, found, err := d.find(r.key(p), p.hash)
+		if err != nil {
+			return err
+		}
+		if found && !other.FirstSeen.Before(now.FirstSeen) {
+			return ErrLeaseLost // it was taken over there
+		}
+	}
+	return nil
+}
+
+// checkUnclaims says whether the claims that a transaction takes back are still as it has seen
+// them.
+func (d *decider) checkUnclaims(g *group, tx *Tx) error {
+	if !tx.unclaims {
+		return nil
+	}
+	for _, i := range tx.writes.latest {
+		u := tx.writes.list[i].unclaim
+		if u == nil {
+			continue
+		}
+		if u.week < d.decidedOldest(u.scope) {
+			return ErrWeekDropped
+		}
+		if d.tx.reserved(u.key) {
+			return ErrConflict
+		}
+		rec, found, err := d.find(u.key, u.hash)
+		if err != nil {
+			return err
+		}
+		if !found || !rec.is(&u.rec) {
+			return ErrConflict
+		}
+		if _, _, err := d.refs(g, u.scope, u.rec.Origin.Topic, u.week); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unclaim puts into the group that a claim is taken back. Its bits stay in the filter, which may
+// only hold too many.
+func (d *decider) unclaim(g *group, u *txUnclaim) error {
+	scope, topic, err := d.refs(g, u.scope, u.rec.Origin.Topic, u.week)
+	if err != nil {
+		return err
+	}
+	left, w := Record{}, storage.ClaimWrite{Key: u.key}
+	if u.rec.Generation > 0 { // its generations are not used again
+		left = u.rec
+		left.end(Released, "")
+		w.Record = appendRecord(nil, &left, topic)
+	} else {
+		ref := bucketRef{scope, u.week}
+		g.journal.add(ref, journalRemoved, u.hash)
+		d.screen.remove(ref, u.hash)
+	}
+	g.batch.Claims = append(g.batch.Claims, w)
+	g.bytes += len(w.Key) + len(w.Record)
+	d.put.add(u.key, u.hash, left)
+	g.after = append(g.after, func() { d.recent.forget(u.hash) })
+	return nil
+}

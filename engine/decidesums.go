@@ -1,0 +1,66 @@
+package engine
+
+// resolveSums computes what the Adds of a transaction come to. It changes nothing that outlives the
+// transaction.
+func (d *decider) resolveSums(g *group, tx *Tx) error {
+	if !tx.adds {
+		return nil
+	}
+	for _, i := range tx.writes.latest {
+		w := &tx.writes.list[i]
+		if !w.isSum {
+			continue
+		}
+		base, err := d.sumBefore(g, w.name, w)
+		if err != nil {
+			return err
+		}
+		if w.sum.total, err = addTo(w.Key, base, w.delta); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sumBefore returns what a key holds after everything decided so far: the cache knows it, or no
+// transaction has written the key since the transaction asked the store, or the last write is in
+// this batch, or the store shows it once the batch of the last write is applied.
+func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error) {
+	if base, ok := d.sums.get(key); ok {
+		return base, nil
+	}
+	last, floor := d.tx.lastWrite(key)
+	if w.sum.looked && last <= w.sum.asOf && floor <= w.sum.asOf {
+		return w.sum.base, nil
+	}
+	if last > d.seq {
+		for i := len(g.batch.State) - 1; i >= 0; i-- {
+			if s := &g.batch.State[i]; string(s.Key) == key {
+				return sumOf(s.Value, s.Value != nil), nil
+			}
+		}
+	}
+	if !d.applied.wait(last) {
+		return sumBefore{}, d.Err()
+	}
+	value, found, err := d.store.State(w.Key)
+	if err != nil {
+		return sumBefore{}, d.stop(err)
+	}
+	return sumOf(value, found), nil
+}
+
+// writeSums puts the sums of a transaction into the group, and notes its other writes.
+func (d *decider) writeSums(g *group, tx *Tx) {
+	if !tx.adds && d.sums.empty() {
+		return
+	}
+	for _, i := range tx.writes.latest {
+		if w := &tx.writes.list[i]; w.isSum {
+			d.sums.added(&g.batch, d.seq+1, w.name, w.sum.total)
+			g.bytes += len(w.name) + int64Size
+		} else {
+			d.sums.written(w.name, w.Value)
+		}
+	}
+}

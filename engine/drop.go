@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// retention drops weeks and scopes.
+type retention struct {
+	*core
+	*finder
+	*queue
+	holds   *holds
+	drops   sync.Mutex // held by the goroutine that raises the oldest week, until the claims are gone
+	reclaim reclaim
+}
+
+// drop raises the oldest week kept to what until says, and those of single scopes to what scopes
+// says, which may be nil, and removes the claims before them. Both run in the committer, so that no
+// claim and no hold comes in between.
+//
+// The order is what makes it safe: the mark is durable before anything is removed, so that a crash
+// in between leaves weeks that are TooOld and still there, and the removal is repeated at open.
+// Every claim of such a week that was decided before the mark is applied before it.
+func (t *retention) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
+	t.drops.Lock()
+	defer t.drops.Unlock()
+	var report DropReport
+	err := t.control(ctx, func(g *group) error {
+		week, heldBy, err := until()
+		if err != nil {
+			return err
+		}
+		report.Oldest, report.HeldBy = max(week, t.decideOld), heldBy
+		if scopes != nil {
+			floors, heldBy, err := scopes()
+			if err != nil {
+				return err
+			}
+			report.HeldBy = cmp.Or(report.HeldBy, heldBy)
+			if err := t.floors.raise(g, floors, t.names); err != nil {
+				return err
+			}
+			report.Scopes = floors
+		}
+		if week <= t.decideOld {
+			return nil
+		}
+		report.Weeks = int(week - t.decideOld)
+		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyOldest, Value: week.AppendKey(nil)})
+		t.decideOld = week
+		g.after = append(g.after, func() { t.oldest.Store(uint32(week)) })
+		return nil
+	})
+	if err != nil {
+		return report, err
+	}
+	return report, t.removeUnkept(ctx, &report)
+}
+
+// buckets returns the buckets that hold claims and that keep selects.
+func (t *retention) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	var list []storage.Bucket
+	err := t.store.Buckets(func(b storage.Bucket) error {
+		if keep(b) {
+			list = append(list, b)
+		}
+		return ctx.Err()
+	})
+	if err != nil && ctx.Err() == nil {
+		err = t.stop(err)
+	}
+	return list, err
+}
+
+// removeUnkept removes the claims before the oldest weeks kept, which are durable, and frees names.
+// The caller holds e.drops.
+func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error {
+	if report.Weeks > 0 || len(report.Scopes) > 0 {
+		// Not before the mark is durable: until then the claims of these weeks are duplicates, not
+		// new.
+		err := t.control(context.WithoutCancel(ctx), func(*group) error {
+			t.screen.dropBefore(t.decideOld, t.oldestByNumber(t.names))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	// Also if no week was dropped: an earlier call may have been cut off by its context between
+	// mark and removal.
+	buckets, err := t.removeDropped(ctx)
+	report.Buckets = len(buckets)
+	if err != nil {
+		return err
+	}
+	return t.freeNames(ctx)
+}
+
+// freeNames frees the names that no kept week uses. The claims of all weeks before the oldest ones
+// are gone. The caller holds e.drops.
+func (t *retention) freeNames(ctx context.Context) error {
+	for more := true; more; {
+		err := t.control(ctx, func(g *group) error {
+			g.batch.State, more = t.names.release(t.OldestWeek(), g.batch.State, maxFreed)
+			more = !t.floors.free(g, t.names, t.screen) || more
+			t.floors.forget(g, t.OldestWeek())
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeDropped removes what is left of the weeks before the oldest kept one, and starts giving
+// back its space. The caller holds e.drops.
+func (t *retention) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
+	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.oldestOf(b.Scope) })
+	if err != nil || len(buckets) == 0 {
+		return nil, err
+	}
+	owed, err := t.owedBuckets()
+	if err != nil {
+		return nil, err
+	}
+	noted := make(map[storage.Bucket]bool, len(owed)) // by a removal that was cut off
+	for _, b := range owed {
+		noted[b] = true
+	}
+	for _, b := range buckets {
+		if !noted[b] {
+			owed = append(owed, b)
+		}
+	}
+	if err := t.noteOwed(ctx, owed); err != nil {
+		return nil, err
+	}
+	if err := t.removeBuckets(buckets); err != nil {
+		return nil, err
+	}
+	t.reclaimBehind(owed)
+	return buckets, nil
+}
+
+func (t *retention) removeBuckets(buckets []storage.Bucket) error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.leave()
+	if err := t.store.Drop(buckets); err != nil {
+		return t.stop(err)
+	}
+	return nil
+}
+
+// owedBuckets and noteOwed keep, durably, the list of dropped buckets whose space may not be back
+// yet.
+func (t *retention) owedBuckets() ([]storage.Bucket, error) {
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	value, found, err := t.store.State(keyDrop)
+	if err != nil {
+		return nil, t.stop(err)
+	}
+	if !found {
+		return nil, nil
+	}
+	buckets, err := parseBuckets(value)
+	if err != nil {
+		return nil, t.stop(err)
+	}
+	return buckets, nil
+}
+
+func (t *retention) noteOwed(ctx context.Context, buckets []storage.Bucket) error {
+	var value []byte
+	if len(buckets) > 0 {
+		value = encodeBuckets(buckets)
+	}
+	return t.control(ctx, func(g *group) error {
+		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyDrop, Value: value})
+		return nil
+	})
+}
+
+// reclaimBehind gives the space of dropped buckets back in the background. A later drop takes over
+// what an earlier one still owes.
+func (t *retention) reclaimBehind(owed []storage.Bucket) {
+	if t.enter() != nil {
+		return // the next open finds what is owed
+	}
+	defer t.leave()
+	t.reclaim.begin()
+	t.goBehind(func(ctx context.Context) {
+		defer t.reclaim.end()
+		t.reclaim.turn.Lock()
+		defer t.reclaim.turn.Unlock()
+		if err := t.store.Reclaim(ctx, owed); err != nil {
+			if ctx.Err() == nil {
+				_ = t.stop(err)
+			}
+			return
+		}
+		t.drops.Lock()
+		defer t.drops.Unlock()
+		now, err := t.owedBuckets()
+		if err == nil && slices.Equal(now, owed) {
+			_ = t.noteOwed(ctx, nil) // if it fails, the next open reclaims once more
+		}
+	})
+}
+
+// finishDrops repeats removals that were interrupted, and gives back space that is still owed.
+func (t *retention) finishDrops(ctx context.Context) {
+	t.drops.Lock()
+	defer t.drops.Unlock()
+	removed, err := t.removeDropped(ctx)
+	if err == nil {
+		err = t.freeNames(ctx)
+	}
+	if err != nil || len(removed) > 0 {
+		return // an error has stopped the engine, or the engine is closing
+	}
+	if owed, err := t.owedBuckets(); err == nil && len(owed) > 0 {
+		t.reclaimBehind(owed)
+	}
+}
+
+// Reclaimed waits until no dropped week's space is being reclaimed any more, or ctx is done.
+func (t *retention) Reclaimed(ctx context.Context) error {
+	select {
+	case <-t.reclaim.idle():
+		return t.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// An oldestOfScopes says, in the committer, to which weeks the oldest ones kept of single scopes
+// are to be raised, and the hold that keeps an expired one of them, "" if none does.
+type oldestOfScopes func() (until map[string]weekbucket.Week, heldBy string, err error)
+
+// A DropReport says what was dropped.
+type DropReport struct {
+	// Oldest is the oldest week kept now.
+	Oldest weekbucket.Week
+	// Scopes has the oldest weeks kept of the scopes for which this call raised them
+	// (Options.ScopeRetention).
+	Scopes map[string]weekbucket.Week
+	// Weeks is the number of weeks by which it was raised, Buckets the number of (scope, week) that
+	// held claims.
+	Weeks   int
+	Buckets int
+	// Behind is the number of expired weeks that are left to later runs by the bound on weeks (see
+	// DropAllExpired).
+	Behind int
+	// HeldBy names the hold that kept an expired week from being dropped, "" if none did.
+	HeldBy string
+}

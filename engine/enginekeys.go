@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"iter"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/keyspace"
+)
+
+// Get returns the durable value of an application key. A value that was committed at the same time
+// is returned only when it would survive a power cut, so that nothing the caller derives from it is
+// ever taken back. Get waits for that, at most until ctx ends; it does not wait for open
+// transactions.
+func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
+	return e.applicationKeys().Get(ctx, key)
+}
+
+// Scan returns an iterator over the durable keys of the application in a range, in the order of
+// their bytes. It reads them in pages of at most 1024 keys and about 1 MiB; a page is as of one
+// moment, the next page as of a later one. A key that does not change during the iteration is
+// returned exactly once; one that is written meanwhile may be returned or not, and never twice. A
+// Tx.Scan sees one moment.
+//
+// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
+// the store fails. Nothing is held between pages: the loop may use the engine, and may take as long
+// as it likes. It may be run again.
+func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
+	return e.applicationKeys().Scan(ctx, r)
+}
+
+// A KeySpace is the durable keys of one key space. Engine.Get and Engine.Scan are its methods on
+// the application's keys.
+type KeySpace struct {
+	e      *core
+	prefix []byte // of its state keys
+}
+
+func (e *Engine) applicationKeys() KeySpace { return KeySpace{&e.core, applicationSpace} }
+
+// In returns the keys of a space that a package of this module owns.
+func (e *Engine) In(space keyspace.Space) KeySpace { return KeySpace{&e.core, spacePrefix(space)} }
+
+// Get is Engine.Get in the space.
+func (k KeySpace) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	if err := checkHostKey(key); err != nil {
+		return nil, false, err
+	}
+	if err := k.e.enter(); err != nil {
+		return nil, false, err
+	}
+	defer k.e.leave()
+	value, found, err = k.e.store.State(join(k.prefix, key))
+	if err != nil {
+		return nil, false, k.e.stop(err)
+	}
+	if err := k.e.settleContext(ctx); err != nil {
+		return nil, false, err
+	}
+	return value, found, nil
+}
+
+// Scan is Engine.Scan in the space.
+func (k KeySpace) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
+	return func(yield func(KeyValue, error) bool) {
+		if err := r.check(); err != nil {
+			yield(KeyValue{}, err)
+			return
+		}
+		for kv, err := range k.e.pages(ctx, r.span(k.prefix), r.Limit) {
+			if err == nil {
+				kv.Key = kv.Key[len(k.prefix):]
+			}
+			if !yield(kv, err) {
+				return
+			}
+		}
+	}
+}
+
+// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as
+// far as the store can: see ReclaimState of the store. It rewrites what the store has under the
+// prefix, and may take long.
+func (k KeySpace) Reclaim(ctx context.Context, prefix []byte) error {
+	if err := (Range{Prefix: prefix}).check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.e.work, cancel)()
+	if err := k.e.enter(); err != nil {
+		return err
+	}
+	defer k.e.leave()
+	k.e.reclaimingState.Lock()
+	defer k.e.reclaimingState.Unlock()
+	switch err := k.e.store.ReclaimState(ctx, storage.Span{Prefix: join(k.prefix, prefix)}); {
+	case err == nil:
+		return nil
+	case k.e.work.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		return k.e.stop(err)
+	}
+}

@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A finder finds claims: in the filters, the cache and the store.
+type finder struct {
+	*core
+	*kept
+	names  *names
+	screen *screen
+	recent *recent
+}
+
+// newCandidate checks an event, and makes c its candidate; false means that its result is already
+// final.
+func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result, now time.Time) bool {
+	week, err := ev.check(f.opt.MaxIDBytes, now)
+	if err == nil {
+		err = ev.checkWindow(f.opt.retentionOf(ev.Scope))
+	}
+	if err != nil {
+		*res = Result{Verdict: Failed, Err: err}
+		return false
+	}
+	if ev.when(now).Sub(now) > f.opt.AllowedSkew {
+		*res = Result{Verdict: TooNew}
+		return false
+	}
+	if week < f.oldestOf(ev.Scope) {
+		*res = Result{Verdict: TooOld}
+		return false
+	}
+	*c = f.candidateIn(r, ev, week, now)
+	return true
+}
+
+// candidateIn returns the candidate of an event that was checked, in its week.
+func (f *finder) candidateIn(r *claimSet, ev *Event, week weekbucket.Week, now time.Time) candidate {
+	c := candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
+	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
+	c.keyEnd = len(r.arena)
+	c.hash = f.hash(r.key(&c.place))
+	return c
+}
+
+// known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
+// only durable ones: an answer that rests on it has to settle.
+func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
+	key := r.key(p)
+	if f.screen.certainlyNew(p.week, p.hash) {
+		return Record{}, false, nil
+	}
+	if rec, ok := f.recent.get(p.hash, key); ok {
+		f.counters.cacheHits.Add(1)
+		return rec, true, nil
+	}
+	if !r.looked {
+		r.looked, r.epoch = true, f.recent.epoch()
+	}
+	rec, found, err := f.readKept(key, p.week)
+	if err != nil || !found {
+		return Record{}, false, err
+	}
+	r.found = append(r.found, foundClaim{p.keyAt, p.keyEnd, p.hash, rec})
+	return rec, true, nil
+}
+
+// read asks the store for a claim in the committer, which frees no name meanwhile. An error of the
+// store stops the engine.
+func (f *finder) read(key []byte) (Record, bool, error) { return f.readKept(key, weekbucket.Max) }
+
+// readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not
+// found: the numbers in its record may have other names already.
+func (f *finder) readKept(key []byte, week weekbucket.Week) (Record, bool, error) {
+	f.counters.storeReads.Add(1)
+	b, found, err := f.store.Claim(key)
+	if err != nil {
+		return Record{}, false, f.stop(err)
+	}
+	if !found {
+		return Record{}, false, nil
+	}
+	rec, err := f.parse(b)
+	if week < f.OldestWeek() {
+		return Record{}, false, nil
+	}
+	if err != nil {
+		return Record{}, false, f.stop(err)
+	}
+	return rec, true, nil
+}
+
+func (f *finder) parse(b []byte) (Record, error) {
+	rec, topic, err := parseRecord(b)
+	if err != nil {
+		return Record{}, err
+	}
+	rec.Origin.Topic, err = f.names.name(topic)
+	return rec, err
+}
+
+func (f *finder) inDefaultScope(ev *Event) error {
+	if f.opt.DefaultScope == "" {
+		return ErrNoDefaultScope
+	}
+	if ev.Scope != "" {
+		return &EventError{"scope", fmt.Sprintf("is %q in a default-scope form: leave it empty, or use the form that takes it", ev.Scope)}
+	}
+	ev.Scope = f.opt.DefaultScope
+	return nil
+}

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// Caps on holds.
+const (
+	MaxHolds         = 1 << 16
+	MaxHoldNameBytes = 255
+)
+
+// A Hold keeps the week of At and all later ones from being dropped.
+type Hold struct {
+	Name string
+	At   time.Time
+}
+
+// holds is what the store keeps under stateHold, in memory. It follows the batches as they are
+// decided.
+type holds struct {
+	mu sync.RWMutex // guards at; no I/O under it
+	at map[string]time.Time
+}
+
+func holdKey(name string) []byte { return append([]byte{stateHold}, name...) }
+
+func (h Hold) week() weekbucket.Week {
+	week, _ := weekbucket.Of(h.At) // checked when the hold was placed
+	return week
+}
+
+func checkHold(name string, at time.Time) error {
+	if strings.TrimSpace(name) == "" || len(name) > MaxHoldNameBytes {
+		return &KeyError{"hold name", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(name), MaxHoldNameBytes)}
+	}
+	if _, err := weekbucket.Of(at); err != nil || at.IsZero() {
+		return &KeyError{"hold time", "is zero or outside the years 1 to 9999"}
+	}
+	return nil
+}
+
+// admit says whether the writes keep the number of holds within the cap.
+func (h *holds) admit(writes *txWrites) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	n := len(h.at)
+	for _, i := range writes.latest {
+		key := writes.list[i].name
+		if key[0] != stateHold {
+			continue
+		}
+		_, there := h.at[key[1:]]
+		switch put := writes.list[i].Value != nil; {
+		case put && !there:
+			n++
+		case !put && there:
+			n--
+		}
+	}
+	if n > MaxHolds && n > len(h.at) {
+		return fmt.Errorf("%w: %d holds", ErrLimit, MaxHolds)
+	}
+	return nil
+}
+
+// noteWrite takes a write that goes into a batch, if it is one of a hold.
+func (h *holds) noteWrite(w storage.StateWrite) {
+	if w.Key[0] != stateHold {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	name := string(w.Key[1:])
+	if w.Value == nil {
+		delete(h.at, name)
+		return
+	}
+	if at, err := parseHold(w.Value); err == nil {
+		h.at[name] = at
+	}
+}
+
+func (h *holds) list() []Hold {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	list := make([]Hold, 0, len(h.at))
+	for _, name := range slices.Sorted(maps.Keys(h.at)) {
+		list = append(list, Hold{name, h.at[name]})
+	}
+	return list
+}
+
+// among returns the holds with these names that are there, in the order of the names.
+func (h *holds) among(names []string) (list []Hold) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, name := range names {
+		if at, there := h.at[name]; there {
+			list = append(list, Hold{name, at})
+		}
+	}
+	return list
+}
+
+// named returns the holds with these names, in order and each once.
+func (h *holds) named(names []string) ([]Hold, error) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	list := h.among(names)
+	for i, name := range names {
+		if i == len(list) || list[i].Name != name {
+			return nil, &KeyError{"hold name", fmt.Sprintf("%q is that of no hold: see Engine.Holds", name)}
+		}
+	}
+	return list, nil
+}
+
+func (h *holds) lowest() (lowest Hold, some bool) {
+	for _, hold := range h.list() {
+		if !some || hold.At.Before(lowest.At) {
+			lowest, some = hold, true
+		}
+	}
+	return lowest, some
+}

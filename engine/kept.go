@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// kept are the oldest weeks kept: the engine's, and those of scopes that keep less.
+type kept struct {
+	decideOld weekbucket.Week // the committer's own: the engine's, as decided
+	oldest    atomic.Uint32   // the engine's, durable
+	floors    floors
+}
+
+// OldestWeek returns the oldest week kept: events before it are TooOld.
+func (k *kept) OldestWeek() weekbucket.Week { return weekbucket.Week(k.oldest.Load()) }
+
+// oldestOf is the oldest week kept of a scope: events of it before that are TooOld.
+func (k *kept) oldestOf(scope string) weekbucket.Week {
+	f := k.floors.durable.Load() // first: a floor is forgotten once the oldest week is at it
+	oldest := k.OldestWeek()
+	if f != nil {
+		return max(oldest, (*f)[scope])
+	}
+	return oldest
+}
+
+// decidedOldest is oldestOf as the committer has decided it. Only the committer calls it.
+func (k *kept) decidedOldest(scope string) weekbucket.Week {
+	if len(k.floors.decided) == 0 {
+		return k.decideOld
+	}
+	return max(k.decideOld, k.floors.decided[scope])
+}
+
+// oldestByNumber returns decidedOldest as it is now, for scopes by their numbers. Only the
+// committer calls it, or Open.
+func (k *kept) oldestByNumber(n *names) func(bucketRef) weekbucket.Week {
+	oldest, of := k.decideOld, make(map[uint64]weekbucket.Week, len(k.floors.decided))
+	for scope, week := range k.floors.decided {
+		if ref, ok := n.number(scope); ok {
+			of[ref] = week
+		}
+	}
+	return func(ref bucketRef) weekbucket.Week { return max(oldest, of[ref.scope]) }
+}
+
+// firstKept is the oldest week kept when this is the current one.
+func firstKept(this weekbucket.Week, retention int) weekbucket.Week {
+	if retention == KeepAll || weekbucket.Week(retention) > this {
+		return weekbucket.Min
+	}
+	return this - weekbucket.Week(retention)
+}

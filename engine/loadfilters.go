@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// load gets filters and counts from a snapshot and the journal after it, or leaves them to be
+// rebuilt. seq is the last batch.
+func (s *snapshots) load(seq uint64) error {
+	first, err := s.firstJournaled()
+	if err != nil {
+		return err
+	}
+	snap, err := s.loadSnapshot(first)
+	if err != nil {
+		return err
+	}
+	after := uint64(0)
+	switch {
+	case snap != nil:
+		s.source, after = FromSnapshot, snap.seq
+		s.screen.filters.Store(&snap.filters)
+		for ref, c := range snap.counts {
+			s.screen.merge(ref, c)
+		}
+	case first == 1 || seq == 0:
+		s.source = FromJournal
+	default:
+		s.source = FromScan
+		return s.replayJournal(math.MaxUint64, seq)
+	}
+	if err := s.replayJournal(after, seq); err != nil {
+		return err
+	}
+	s.screen.dropBefore(s.decideOld, s.oldestByNumber(s.names))
+	s.screen.trusted.Store(true)
+	return nil
+}
+
+// firstJournaled is the first batch that the journal has, 0 for none.
+func (s *snapshots) firstJournaled() (first uint64, err error) {
+	err = s.store.Journal(0, func(seq uint64, _ []byte) error {
+		first = seq
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return first, err
+}
+
+// replayJournal takes the batches after the given one. A gap, here or before, or an end before the
+// newest batch means that acknowledged batches are missing.
+func (s *snapshots) replayJournal(after, newest uint64) error {
+	last := uint64(0)
+	err := s.store.Journal(0, func(seq uint64, entry []byte) error {
+		if last != 0 && seq != last+1 {
+			return fmt.Errorf("%w: batch %d is followed by batch %d", storage.ErrDamaged, last, seq)
+		}
+		last = seq
+		if seq <= after {
+			return nil
+		}
+		return readJournal(entry, func(ref bucketRef, sign byte, hash uint64) {
+			switch sign {
+			case journalRemoved:
+				s.screen.remove(ref, hash)
+			case journalDropped:
+				s.screen.forget(ref)
+			default:
+				s.screen.filter(ref.week).Add(hash)
+				s.screen.put(ref, hash)
+				s.since++
+			}
+		})
+	})
+	if err == nil && last != newest && (last != 0 || newest > after) {
+		err = fmt.Errorf("%w: the journal ends with batch %d, the store with %d", storage.ErrDamaged, last, newest)
+	}
+	return err
+}
+
+// rebuild fills filters and counts from a scan of the claims as they are when it begins. The
+// committer adds what comes after that; counts add up, and a filter does not mind.
+func (s *snapshots) rebuild(ctx context.Context) {
+	counts := make(map[bucketRef]count)
+	err := s.scanner.beginScan(ctx, func() { s.screen.reset() }, func(c scanned) error {
+		s.screen.filter(c.ref.week).Add(c.hash)
+		n := counts[c.ref]
+		counts[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
+		return nil
+	})
+	if err == nil {
+		err = s.scanner.control(ctx, func(*group) error {
+			for ref, c := range counts {
+				s.screen.merge(ref, c)
+			}
+			s.screen.dropBefore(s.decideOld, s.oldestByNumber(s.names))
+			s.screen.trusted.Store(true)
+			s.since = max(s.screen.claims, s.opt.snapshotEvery) // the next batch makes a snapshot
+			return nil
+		})
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+		_ = s.stop(err)
+	}
+}

@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// DefaultNightly is the time of day, UTC, at which expired weeks are usually dropped.
+const DefaultNightly = 3 * time.Hour
+
+// RunNightly calls DropExpired each day at the given time of day, UTC, until ctx is done, and hands
+// each outcome to report, if that is not nil. The application starts it in a goroutine of its own
+// and stops it by ctx. Events that come late and weeks that are behind do not depend on it: a
+// missed night is caught up with by the next one.
+func (t *retention) RunNightly(ctx context.Context, at time.Duration, report func(DropReport, error)) error {
+	if at < 0 || at >= 24*time.Hour {
+		return fmt.Errorf("hapax: nightly time %v: give a time of day from 0 to 24h", at)
+	}
+	for {
+		next := weekbucket.NextDaily(t.now(), at)
+		// The clock may jump, so look at it at least every hour.
+		for now := t.now(); now.Before(next); now = t.now() {
+			if err := pause(ctx, min(next.Sub(now), time.Hour)); err != nil {
+				return err
+			}
+			if t.now().Add(25 * time.Hour).Before(next) { // it went back
+				next = weekbucket.NextDaily(t.now(), at)
+			}
+		}
+		r, err := t.DropExpired(ctx)
+		if report != nil {
+			report(r, err)
+		}
+		if errors.Is(err, ErrClosed) || errors.Is(err, ErrStopped) {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

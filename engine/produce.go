@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// Produce writes an outgoing message in the batch of the transaction: it is published by the relay
+// of package outbox if the transaction commits, and never if it does not. It returns the message's
+// id, which the published record carries in a header. Going back to an earlier savepoint undoes it.
+// The message's slices are copied.
+func (tx *Tx) Produce(m Message) (id string, err error) {
+	if err := m.check(); err != nil {
+		return "", err
+	}
+	if err := tx.lock(); err != nil {
+		return "", err
+	}
+	now := tx.e.now()
+	tx.mu.Unlock()
+	en, err := m.entry(now)
+	if err != nil {
+		return "", err
+	}
+	key := make([]byte, 0, 32)
+	key = append(key, stateProduced)
+	if en.Due > en.Created {
+		key = append(key, entry.DelayedPrefix...)
+	} else {
+		key = append(key, entry.ReadyPrefix...)
+	}
+	key = binary.BigEndian.AppendUint64(key, uint64(en.Due))
+	key = binary.BigEndian.AppendUint64(key, tx.e.outbox.names.Add(1))
+	return en.ID, tx.write(key, en.Append(make([]byte, 0, en.Size())))
+}

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"sync"
+)
+
+// reclaim knows whether space is being given back.
+type reclaim struct {
+	turn sync.Mutex // held by the one that talks to the store
+
+	mu   sync.Mutex // guards all below
+	n    int
+	done chan struct{} // closed when n falls to zero
+}
+
+func (r *reclaim) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n == 0 {
+		r.done = make(chan struct{})
+	}
+	r.n++
+}
+
+func (r *reclaim) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n--; r.n == 0 {
+		close(r.done)
+	}
+}
+
+// idle returns a channel that is closed once nothing is being given back.
+func (r *reclaim) idle() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done == nil {
+		r.done = make(chan struct{})
+		close(r.done)
+	}
+	return r.done
+}

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// A scanner reads all claims as of one moment.
+type scanner struct {
+	*core
+	*finder
+	*queue
+}
+
+// A scanned claim, with its key taken apart.
+type scanned struct {
+	ref  bucketRef
+	key  []byte
+	hash uint64
+	rec  Record
+}
+
+// beginScan scans the claims as they are after the last batch decided so far. begun runs while the
+// committer is stopped at that moment; fn is then called for each claim of a kept week, while
+// claims continue.
+func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.work, cancel)() // Close does not wait for a scan
+	started, done, running := make(chan struct{}), make(chan error, 1), false
+	scan := &command{ticket: newTicket()}
+	scan.run = func(*group) error {
+		running = true
+		go func() {
+			done <- s.store.Scan(ctx, storage.Span{}, func() {
+				begun() // the committer waits, and nothing was scanned yet
+				close(started)
+			}, func(key, record []byte) error {
+				b, _, err := storage.ParseKey(key)
+				if err != nil {
+					return err
+				}
+				c, err := s.scanned(b, key, record)
+				if b.Week < s.oldestOf(b.Scope) {
+					return nil // its names may be free already
+				}
+				if err != nil {
+					return err
+				}
+				return fn(c)
+			})
+		}()
+		select {
+		case <-started:
+			return nil
+		case err := <-done:
+			running = false
+			return err
+		}
+	}
+	err := s.submit(ctx, scan)
+	if running {
+		if err != nil {
+			cancel()
+		}
+		err = errors.Join(err, <-done)
+	}
+	return err
+}
+
+func (s *scanner) scanned(b storage.Bucket, key, record []byte) (scanned, error) {
+	rec, err := s.parse(record)
+	if err != nil {
+		return scanned{}, err
+	}
+	scope, ok := s.names.number(b.Scope)
+	if !ok {
+		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", storage.ErrDamaged, b.Scope)
+	}
+	return scanned{bucketRef{scope, b.Week}, key, s.hash(key), rec}, nil
+}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// Stats are figures since the engine was opened, and of what it occupies now.
+type Stats struct {
+	// Verdicts counts the verdicts that hold: those of own-commit claims, and those of transactions
+	// that committed, without what these rolled back to a savepoint.
+	Verdicts map[Verdict]uint64
+	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction
+	// count when it ends.
+	Attempts map[Verdict]uint64
+	// TakenBack counts claims that were taken back by Tx.Unclaim. Verdicts counts them, too: as
+	// Claimed, and once more when they are claimed again.
+	TakenBack uint64
+
+	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
+	// the filter held for possible and the store had not.
+	FilterNegatives, FilterFalsePositives uint64
+	FilterBytes                           uint64
+	FilterSource                          FilterSource
+	// FilterRebuilding says that every event asks the store, because the filters are not back yet.
+	FilterRebuilding bool
+
+	CacheHits, StoreReads uint64
+
+	// SnapshotFailures counts snapshots of the filters that could not be written, for example
+	// because the disk is full. They are tried again, at most once a minute and by Close; until one
+	// succeeds the store keeps more of its journal and the next open takes longer. LastSnapshotErr
+	// is why the last one failed, nil if it was written.
+	SnapshotFailures uint64
+	LastSnapshotErr  error
+
+	OpenTransactions int
+	Holds            int
+	Names            int // distinct scopes and topics that kept weeks refer to, of MaxNames
+	Oldest           weekbucket.Week
+	Store            storage.Usage
+}
+
+// Stats returns the figures. It asks the store for its sizes and takes no part in judging events.
+// With an error, after a failure or Close too, everything but Store is there.
+func (e *Engine) Stats() (Stats, error) {
+	s := e.stats()
+	if err := e.enter(); err != nil {
+		return s, err
+	}
+	defer e.leave()
+	var err error
+	s.Store, err = e.store.Usage()
+	return s, err
+}
+
+func (e *Engine) stats() Stats {
+	s := Stats{
+		Verdicts:             e.counters.verdicts.load(),
+		Attempts:             e.counters.attempts.load(),
+		TakenBack:            e.counters.takenBack.Load(),
+		FilterNegatives:      e.screen.negatives.Load(),
+		FilterFalsePositives: e.screen.falsePositives.Load(),
+		FilterBytes:          e.screen.filterBytes(),
+		FilterSource:         e.snaps.source,
+		FilterRebuilding:     !e.screen.trusted.Load(),
+		CacheHits:            e.counters.cacheHits.Load(),
+		StoreReads:           e.counters.storeReads.Load(),
+		OpenTransactions:     e.tx.count(),
+		Holds:                len(e.Holds()),
+		Names:                e.names.count(),
+		Oldest:               e.OldestWeek(),
+	}
+	s.SnapshotFailures, s.LastSnapshotErr = e.snaps.failures()
+	return s
+}

@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A txWrite is a write of a transaction.
+type txWrite struct {
+	storage.StateWrite
+	name    string     // Key as a string
+	slot    int32      // of its key, in txWrites.latest
+	before  int32      // index of the write to the same key before, -1 if none
+	isSum   bool       // an Add, which has no value before it is admitted
+	delta   int64      // of a sum: of all Adds of the transaction to the key until then
+	sum     *txSum     // of a sum that is being committed
+	unclaim *txUnclaim // a claim that is taken back, which is no state; nil for every other write
+
+	atCommit bool // Value becomes the time of the commit
+}
+
+// size returns the bytes of a write that count towards MaxTxBytes.
+func (w *txWrite) size() int {
+	if w.isSum {
+		return len(w.Key) + int64Size
+	}
+	return len(w.Key) + len(w.Value)
+}
+
+// A txSum is what becomes of the Adds of a transaction to a key that it has not written otherwise
+// before, while it commits.
+type txSum struct {
+	looked bool      // the store was asked before the transaction was handed over
+	base   sumBefore // what it had
+	asOf   uint64    // as of this batch, or a later one
+
+	total int64 // base + delta, once the transaction is being admitted
+}
+
+// plus returns the write that an Add makes after w.
+func (w *txWrite) plus(delta int64) (txWrite, error) {
+	if w.isSum {
+		total, err := addTo(w.Key, integer(w.delta), delta)
+		return txWrite{StateWrite: storage.StateWrite{Key: w.Key}, isSum: true, delta: total}, err
+	}
+	total, err := addTo(w.Key, sumOf(w.Value, w.Value != nil), delta)
+	return txWrite{StateWrite: storage.StateWrite{Key: w.Key, Value: EncodeInt64(total)}}, err
+}
+
+// resolve returns the value of a write on top of what the store has.
+func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
+	if !w.isSum {
+		return w.Value, nil
+	}
+	total, err := addTo(w.Key, sumOf(stored, found), w.delta)
+	if err != nil {
+		return nil, err
+	}
+	return EncodeInt64(total), nil
+}
+
+// A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of
+// the claim are noted.
+type txUnclaim struct {
+	scope string
+	week  weekbucket.Week
+	key   []byte
+	hash  uint64
+	rec   Record
+}
+
+// txWrites are the writes of a transaction, all of them, so that it can go back to a savepoint.
+type txWrites struct {
+	list   []txWrite        // in the order they were made
+	latest []int32          // index of the latest write to each key, in the order of the first ones
+	slots  map[string]int32 // from a key to its index in latest
+	sorted []int32          // the first slots, in the order of their keys: those that a scan has met
+}
+
+// keptWrites bounds the memory that is kept for the next transaction.
+const keptWrites = 1 << 13
+
+func (s *txWrites) reset() {
+	if cap(s.list) > keptWrites {
+		*s = txWrites{}
+		return
+	}
+	clear(s.list)
+	clear(s.slots)
+	s.list, s.latest, s.sorted = s.list[:0], s.latest[:0], s.sorted[:0]
+}
+
+// find returns the index of the latest write to a key, -1 if there is none.
+func (s *txWrites) find(key []byte) int {
+	if slot, ok := s.slots[string(key)]; ok {
+		return int(s.latest[slot])
+	}
+	return -1
+}
+
+// isLatest reports whether no later write has the key of the one with the index.
+func (s *txWrites) isLatest(i int) bool { return int(s.latest[s.list[i].slot]) == i }
+
+// add makes w the latest write to its key; before is the one until now, as find returns it. The key
+// is kept if there was none.
+func (s *txWrites) add(w txWrite, before int) {
+	if w.before = int32(before); before >= 0 {
+		first := &s.list[before]
+		w.Key, w.name, w.slot = first.Key, first.name, first.slot
+		s.latest[w.slot] = int32(len(s.list))
+	} else {
+		if s.slots == nil {
+			s.slots = make(map[string]int32)
+		}
+		w.name, w.slot = string(w.Key), int32(len(s.latest))
+		s.slots[w.name] = w.slot
+		s.latest = append(s.latest, int32(len(s.list)))
+	}
+	s.list = append(s.list, w)
+}
+
+// undo takes back all but the first n writes.
+func (s *txWrites) undo(n int) {
+	for i := len(s.list) - 1; i >= n; i-- {
+		w := &s.list[i]
+		if w.before >= 0 {
+			s.latest[w.slot] = w.before
+			continue
+		}
+		delete(s.slots, w.name)
+		s.latest = s.latest[:w.slot] // keys come and go in one order
+	}
+	clear(s.list[n:])
+	s.list = s.list[:n]
+	if keys := int32(len(s.latest)); len(s.sorted) > len(s.latest) {
+		s.sorted = slices.DeleteFunc(s.sorted, func(slot int32) bool { return slot >= keys })
+	}
+}
+
+func (s *txWrites) name(slot int32) string { return s.list[s.latest[slot]].name }
+
+// sort puts the keys that were written since the last time into their places in sorted.
+func (s *txWrites) sort() {
+	old := len(s.sorted)
+	if old == len(s.latest) {
+		return
+	}
+	for slot := old; slot < len(s.latest); slot++ {
+		s.sorted = append(s.sorted, int32(slot))
+	}
+	added := slices.Clone(s.sorted[old:])
+	slices.SortFunc(added, func(a, b int32) int { return cmp.Compare(s.name(a), s.name(b)) })
+	for n, slot := range slices.Backward(added) { // behind the keys that are greater, which move once
+		at := s.search(s.sorted[:old], s.name(slot))
+		copy(s.sorted[at+n+1:], s.sorted[at:old])
+		s.sorted[at+n] = slot
+		old = at
+	}
+}
+
+func (s *txWrites) search(sorted []int32, key string) int {
+	at, _ := slices.BinarySearchFunc(sorted, key, func(slot int32, key string) int { return cmp.Compare(s.name(slot), key) })
+	return at
+}
+
+// in returns the latest writes to keys in the span that are less than end, in the order of their
+// keys, and not more than limit: then it returns the end of these. An end of nil is no bound.
+func (s *txWrites) in(span storage.Span, end []byte, limit int) (writes []txWrite, upTo []byte) {
+	s.sort()
+	for _, slot := range s.sorted[s.search(s.sorted, string(span.Start())):] {
+		w := &s.list[s.latest[slot]]
+		if !span.Holds(w.Key) || end != nil && w.name >= string(end) {
+			break
+		}
+		if len(writes) == limit {
+			return writes, afterKey(writes[limit-1].Key)
+		}
+		writes = append(writes, *w)
+	}
+	return writes, end
+}

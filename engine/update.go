@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// An UpdateOption changes how Update runs.
+type UpdateOption func(*updateConfig)
+
+type updateConfig struct {
+	retries int
+	lazy    bool
+	member  *LaneMember
+
+	expected []Event
+}
+
+// Retries lets Update run its closure up to n times more when it conflicts with another writer
+// (ErrConflict), each time as soon as what it lost to is visible. The closure has to be safe to run
+// again.
+func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
+
+// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim that it
+// rests on is durable; it is when Update returns nil, because the transaction's own batch comes
+// after it. It saves a wait for each such answer. What another transaction is just committing is a
+// Duplicate, too, once it shows, and not InFlight. The closure must not do anything outside the
+// transaction for the sake of a Duplicate, such as acknowledging the event.
+func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = true } }
+
+// Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch
+// of the store, or none of it does. When Update returns nil it is durable. On an error, and if fn
+// panics, nothing is applied and the claims are free again (at least once on failure: the
+// application needs a limit of attempts and a place for what never succeeds). The one exception is
+// an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch, which may be
+// durable, whole, or not. Open the store again, and look up a claim or a key of the transaction.
+//
+// A transaction is bounded by MaxTxBytes, MaxTxClaims, MaxTxReadBytes and MaxTxScans, beyond which
+// its methods return ErrLimit. One that stays open while others write more than MaxRecentWriteBytes
+// of keys returns ErrConflict if it has read anything.
+//
+// Transactions are serializable over claims, application keys and offsets, absent ones included.
+// One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
+// verdict waits for a transaction that is open, so that two of them cannot block each other (InLane
+// makes transactions wait before they begin, for a bounded time); fn runs under no lock, and may
+// use the engine in addition to tx: an own-commit claim made inside it commits by itself.
+//
+// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for
+// the outcome. If it ends while fn runs, the transaction ends then: what it has claimed is free for
+// others, and its methods return ErrNoTransaction, whenever fn returns.
+func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOption) error {
+	var cfg updateConfig
+	for _, o := range options {
+		o(&cfg)
+	}
+	for attempt := 0; ; attempt++ {
+		err := e.updateOnce(ctx, fn, &cfg)
+		if !errors.Is(err, ErrConflict) || attempt >= cfg.retries {
+			return err
+		}
+	}
+}
+
+func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *updateConfig) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := e.enter(); err != nil {
+		return err
+	}
+	tx := e.begin()
+	tx.lazy, tx.member = cfg.lazy, cfg.member
+	if len(cfg.expected) > 0 {
+		tx.prefetch(cfg.expected)
+	}
+	e.leave()
+	committed := false
+	defer func() { // also if fn panics
+		if committed {
+			e.counters.verdicts.add(&tx.kept)
+			e.counters.takenBack.Add(tx.unclaimed())
+		}
+		tx.end()
+		tx.watched.end(&e.observations, err, committed)
+	}()
+	tx.watched = e.observations.begin(ctx, e.opt.Observer)
+	if tx.turn, err = tx.member.await(ctx, &e.core); err != nil {
+		return err
+	}
+	if tx.turn != nil {
+		e.tx.restart(tx)
+	}
+	stop := context.AfterFunc(ctx, tx.end)
+	defer stop()
+	if err = fn(tx); err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = tx.commit(ctx)
+		committed = err == nil
+	}
+	tx.afterLoss()
+	return err
+}
+
+// InLane makes a transaction one of the member's. If the member has met another one lately, Update
+// waits for its turn, in the order of arrival, before it runs the closure. The turn ends when the
+// transaction is applied, refused or rolled back, when its closure panics, when its context ends,
+// or after the time that was given to JoinLane.
+//
+// A transaction without this option never waits. Leave it out where others may wait for the caller,
+// such as in an Update inside the closure of another one: with the option of the same member such
+// an Update runs at once, with that of another member it waits until the turn of the outer
+// transaction is over by time.
+func InLane(m *LaneMember) UpdateOption { return func(c *updateConfig) { c.member = m } }
+
+// Expecting gives a transaction the events of its first Tx.Prefetch. They are prepared before the
+// transaction waits for its turn (InLane), which is then shorter. They must not be changed until
+// Update returns.
+func Expecting(events []Event) UpdateOption { return func(c *updateConfig) { c.expected = events } }
+
+// JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions
+// keeps the others waiting; 0 or less is DefaultTurn. A transaction that takes longer runs on, but
+// may then lose against those after it, so give at least twice the time that a transaction usually
+// takes. After each loss in a row the bound is doubled, up to 64 times the given one, so that a
+// long transaction commits in the end.
+func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
+	if turn <= 0 {
+		turn = DefaultTurn
+	}
+	return &LaneMember{lane: &e.lane, limit: turn}
+}
+
+// SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped
+// until it is moved or released. It is durable on return. A hold on a week that is already gone
+// does not bring it back; it keeps what is left.
+func (e *Engine) SetHold(ctx context.Context, name string, at time.Time) error {
+	return e.Update(ctx, func(tx *Tx) error { return tx.SetHold(name, at) })
+}
+
+// ReleaseHold removes a hold, durably on return. It is no error if there is none.
+func (e *Engine) ReleaseHold(ctx context.Context, name string) error {
+	return e.Update(ctx, func(tx *Tx) error { return tx.ReleaseHold(name) })
+}
+
+// Holds returns the holds in the order of their names.
+func (e *Engine) Holds() []Hold { return e.holds.list() }
+
+// OnProduced registers fn to be called after messages became durable in the outbox. fn must return
+// at once and not use the engine. stop ends that; a call may still be under way then.
+func (e *Engine) OnProduced(fn func()) (stop func()) {
+	o := &e.outbox
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := &watcher{fn}
+	o.watchers = append(o.watchers, w)
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.watchers = slices.DeleteFunc(slices.Clone(o.watchers), func(x *watcher) bool { return x == w })
+	}
+}
