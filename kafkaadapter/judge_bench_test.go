@@ -41,15 +41,25 @@ func BenchmarkJudge(b *testing.B) {
 
 // Telemetry that records no span costs allocations for each batch, and none for each record.
 func TestTelemetryAllocatesNothingForARecord(t *testing.T) {
-	const mostOfABatch = DefaultMaxBatch / 8 // others allocate in the meantime, too
+	const mostOfABatch = DefaultMaxBatch / 8
 	allocs := make(map[string]float64)
 	for name, observer := range judgeObservers(t) {
 		judge, _ := judging(t, observer)
-		allocs[name] = testing.AllocsPerRun(50, judge)
+		allocs[name] = allocations(10, judge)
 	}
 	if without, with := allocs["telemetry=off"], allocs["telemetry=on"]; with > without+mostOfABatch {
 		t.Errorf("a batch of %d records allocates %v times with telemetry, %v without", DefaultMaxBatch, with, without)
 	}
+}
+
+// allocations is how often f allocates: the least of several measurements, since others allocate
+// meanwhile, too.
+func allocations(runs int, f func()) float64 {
+	least := math.Inf(1)
+	for range 10 {
+		least = min(least, testing.AllocsPerRun(runs, f))
+	}
+	return least
 }
 
 func judgeObservers(t testing.TB) map[string]engine.Observer {
@@ -76,7 +86,7 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 	}
 	c, err := New(eng, Options{
 		Group: "g", Routes: []Route{{Topics: []string{"t"}, Mode: mode, DeadLetters: &deadletter.Options{}, Scope: "s"}},
-		Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")},
+		Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, Batching: Batching{BatchTime: time.Hour}, // the machine may take any time for a batch
 	})
 	if err != nil {
 		b.Fatal(err)

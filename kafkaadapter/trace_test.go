@@ -51,7 +51,7 @@ func TestRecordsWithoutATraceLeaveTheContextAsItIs(t *testing.T) {
 	}
 	r := aRecord("message_id", "7", "tenant", "x")
 	for name, p := range map[string]propagation.TextMapPropagator{"trace context": nil, "baggage too": both} {
-		if n := testing.AllocsPerRun(100, func() { traced(ctx, p, r) }); n != 0 {
+		if n := allocations(100, func() { traced(ctx, p, r) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
