@@ -22,9 +22,7 @@ type committer struct {
 	committing chan struct{} // full while offsets are committed
 }
 
-// commitLoop commits the store's offsets to Kafka, and lets idle partitions look around. It also
-// wakes the client's fetch loops: one that is started while offsets are set twice can miss the
-// second start and wait forever (kgo v1.22.2, source.loopFetch: hardFinish after incWorker).
+// commitLoop commits the store's offsets to Kafka, and lets idle partitions look around.
 func (c *committer) commitLoop(ctx context.Context) {
 	t := time.NewTicker(c.opt.Membership.CommitInterval)
 	defer t.Stop()
@@ -34,7 +32,6 @@ func (c *committer) commitLoop(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		c.client.ResumeFetchPartitions(nil) // resumes none
 		all := c.parts.all()
 		_ = c.commit(ctx, all, commitTime) // it logs its error
 		for _, p := range all {

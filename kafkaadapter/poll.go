@@ -19,9 +19,9 @@ const (
 	idleAfter   = 5 * time.Millisecond
 )
 
-// wakeEvery is how often the client is woken: asked to fetch what it may fetch. Where its offsets
-// are set while it begins to fetch from a broker, it can miss that it is to begin again, and would
-// fetch nothing from that broker until something else wakes it.
+// wakeEvery is how often the client's fetch loops are woken. One that is started while offsets are
+// set twice can miss the second start, and would wait until something else wakes it (kgo v1.22.2,
+// source.loopFetch: hardFinish after incWorker).
 const wakeEvery = time.Second
 
 // A poller hands fetched records to the partitions, and decides what the client fetches.
@@ -55,7 +55,7 @@ func (l *poller) pollLoop(ctx context.Context) {
 		l.openPending()
 		if now := time.Now(); now.Sub(woken) >= wakeEvery {
 			woken = now
-			l.client.ResumeFetchPartitions(nil)
+			l.client.ResumeFetchPartitions(nil) // resumes none
 		}
 		l.client.AllowRebalance()
 	}
