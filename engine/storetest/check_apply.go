@@ -303,27 +303,8 @@ func concurrentReads(e *env) {
 		begin := sync.OnceFunc(begun.Done)
 		wg.Go(func() {
 			defer begin()
-			for last := false; ; {
-				low := applied.Load()
-				seen, err := f(low)
-				if err == nil && seen < low {
-					err = fmt.Errorf("it has seen batch %d, but %d was applied before it began", seen, low)
-				}
-				if err != nil {
-					problems <- fmt.Errorf("%s: %w", what, err)
-					return
-				}
-				if last {
-					return
-				}
-				if low > 0 {
-					begin()
-				}
-				select {
-				case <-stop:
-					last = true // one more, of all batches
-				case <-time.After(200 * time.Microsecond):
-				}
+			if err := readUntil(stop, &applied, begin, f); err != nil {
+				problems <- fmt.Errorf("%s: %w", what, err)
 			}
 		})
 	}
@@ -432,4 +413,27 @@ func concurrentReads(e *env) {
 	default:
 	}
 	e.check("afterwards")
+}
+
+// readUntil reads again and again until stop is closed, and then once more. It calls begin after
+// each read that began when a batch was applied.
+func readUntil(stop <-chan struct{}, applied *atomic.Int64, begin func(), f func(low int64) (int64, error)) error {
+	for last := false; ; {
+		low := applied.Load()
+		seen, err := f(low)
+		if err == nil && seen < low {
+			err = fmt.Errorf("it has seen batch %d, but %d was applied before it began", seen, low)
+		}
+		if err != nil || last {
+			return err
+		}
+		if low > 0 {
+			begin()
+		}
+		select {
+		case <-stop:
+			last = true
+		case <-time.After(200 * time.Microsecond):
+		}
+	}
 }
