@@ -35,7 +35,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.work, e.stopWork = context.WithCancel(context.Background())
 	c, f, q := &e.core, &e.finder, &e.queue
 	e.finder = finder{core: c, kept: &e.kept, names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims)}
-	e.queue.core, e.queue.requests = c, make(chan request, 64)
+	e.queue.core, e.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
 	t.tx.init(c)

@@ -20,12 +20,6 @@ func (tx *Tx) Prefetch(events []Event) error {
 		return err
 	}
 	defer tx.leave()
-	tx.prefetch(events)
-	return nil
-}
-
-// prefetch is Prefetch with tx.mu held, or before anybody else has tx.
-func (tx *Tx) prefetch(events []Event) {
 	e := tx.e
 	if tx.ahead == nil {
 		tx.ahead = e.reused.newAhead()
@@ -38,6 +32,7 @@ func (tx *Tx) prefetch(events []Event) {
 	for i := range events {
 		e.expect(r, &r.expected[i], &events[i], now)
 	}
+	return nil
 }
 
 // ask asks the filters about the events that are expected next.

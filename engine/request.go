@@ -52,7 +52,7 @@ func (s *spares) newOwn() *ownClaims {
 }
 
 func (s *spares) freeOwn(r *ownClaims) {
-	*r = ownClaims{ticket{done: r.done}, r.claimSet.emptied()}
+	*r = ownClaims{ticket{done: r.done}, r.emptied()}
 	s.own.Put(r)
 }
 

@@ -391,7 +391,7 @@ func (s *txSpares) freeTx(r *txClaims) {
 	}
 	clear(r.reads)
 	*r = txClaims{
-		ticket: ticket{done: r.done}, claimSet: r.claimSet.emptied(),
+		ticket: ticket{done: r.done}, claimSet: r.emptied(),
 		records: r.records[:0], writes: r.writes, reads: r.reads,
 	}
 	s.tx.Put(r)
@@ -406,7 +406,7 @@ func (s *txSpares) newAhead() *ahead {
 
 func (s *txSpares) freeAhead(a *ahead) {
 	clear(a.expected)
-	*a = ahead{a.claimSet.emptied(), a.expected[:0]}
+	*a = ahead{a.emptied(), a.expected[:0]}
 	s.ahead.Put(a)
 }
 

@@ -60,6 +60,7 @@ func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...U
 		if !errors.Is(err, ErrConflict) || attempt >= cfg.retries {
 			return err
 		}
+		cfg.expected = nil
 	}
 }
 
@@ -72,9 +73,6 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 	}
 	tx := e.begin()
 	tx.lazy, tx.member = cfg.lazy, cfg.member
-	if len(cfg.expected) > 0 {
-		tx.prefetch(cfg.expected)
-	}
 	e.leave()
 	committed := false
 	defer func() { // also if fn panics
@@ -86,6 +84,11 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 		tx.watched.end(&e.observations, err, committed)
 	}()
 	tx.watched = e.observations.begin(ctx, e.opt.Observer)
+	if len(cfg.expected) > 0 {
+		if err := tx.Prefetch(cfg.expected); err != nil {
+			return err
+		}
+	}
 	if tx.turn, err = tx.member.await(ctx, &e.core); err != nil {
 		return err
 	}
@@ -117,8 +120,8 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 func InLane(m *LaneMember) UpdateOption { return func(c *updateConfig) { c.member = m } }
 
 // Expecting gives a transaction the events of its first Tx.Prefetch. They are prepared before the
-// transaction waits for its turn (InLane), which is then shorter. They must not be changed until
-// Update returns.
+// transaction waits for its turn (InLane), which is then shorter. A closure that runs again after a
+// conflict calls Tx.Prefetch itself. The events must not be changed until Update returns.
 func Expecting(events []Event) UpdateOption { return func(c *updateConfig) { c.expected = events } }
 
 // JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions

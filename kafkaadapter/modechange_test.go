@@ -39,6 +39,16 @@ func TestModeChangedWhileClaimsAreNotHandled(t *testing.T) {
 		m.stop(t)
 		r.wantHandled(t, "b", "c", "d", "e")
 	})
+	t.Run("the log does not have them any more", func(t *testing.T) {
+		r := newRig(t, 1)
+		r.leaveMark(t, 1)
+		r.send(t, 0, "e")
+		r.removeBelow(t, 4)
+		m := r.start(t, r.work(3, nil))
+		r.untilCommitted(t, 5, false)
+		m.stop(t)
+		r.wantHandled(t, "e")
+	})
 	t.Run("they are skipped if that is wanted", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.leaveMark(t, 1)

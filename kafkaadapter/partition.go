@@ -146,7 +146,7 @@ func (p *partition) cut(waited time.Duration) {
 		if rec := p.running.Load(); rec != nil {
 			args = append(args, "offset", rec.Offset)
 		}
-		p.log.Error("a handler still runs; its work is dropped, and the record is handled again by the next owner", args...)
+		p.log.Error("a handler still runs, or Decode; its work is dropped, and the record is handled again by the next owner", args...)
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 	}
 	if p.open.Load() { // nothing of it is in the store

@@ -145,7 +145,7 @@ func (v *view) afterOpen(m openMark) error {
 		return ErrForeignStore
 	case v.store == nil || v.committed.offset > v.store.Next:
 		return errRanOpen
-	case v.transactional && v.committed.offset < m.until && m.until <= v.store.Next:
+	case v.transactional && max(v.committed.offset, v.start) < m.until && m.until <= v.store.Next:
 		return ErrModeChanged // AtMostOnce would handle them without claims
 	}
 	return nil // what the store has beyond it was claimed

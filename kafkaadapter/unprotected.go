@@ -53,9 +53,13 @@ func (f *finder) failOpen() state {
 		return f.stopForNow("store", fmt.Errorf("%w: only the store knows whether the group has read the partition", ErrUnprotected), lookingUp)
 	}
 	b, err := v.beginOpen(f.recovery())
-	if err != nil && !f.c.isAway() { // what the mark names cannot be read: the store decides alone
-		f.uncertain = 0
-		return lookingUp
+	if err != nil && !f.c.isAway() {
+		if !errors.Is(err, ErrBelowLog) || v.start >= f.uncertain { // what the mark names cannot be read: the store decides alone
+			f.uncertain = 0
+			return lookingUp
+		}
+		f.log.Warn("records that the store has claims of, and that were not handled, were removed from the log; those that are left are handled", "offset", v.start, "error", err)
+		b, err = beginning{offset: v.start, epoch: -1}, nil
 	}
 	if err != nil {
 		return f.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp) // the store may know more

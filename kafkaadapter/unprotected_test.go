@@ -809,18 +809,28 @@ func TestRecordsAfterTheMarkAreClaimed(t *testing.T) {
 }
 
 // A mark whose records are gone from the log holds up nothing: the store has the offset.
-func TestMarkThatCannotBeReadIsDropped(t *testing.T) {
-	r := newRig(t, 1)
-	r.leaveMark(t, 1)
-	r.send(t, 0, "e")
+func TestMarkWhoseRecordsWereRemoved(t *testing.T) {
+	for start, want := range map[int64][]string{2: {"c", "d", "e"}, 4: {"e"}} {
+		t.Run(fmt.Sprintf("the log begins at %d", start), func(t *testing.T) {
+			r := newRig(t, 1)
+			r.leaveMark(t, 1)
+			r.send(t, 0, "e")
+			r.removeBelow(t, start)
+			m := r.start(t, r.own())
+			r.untilCommitted(t, 5, false)
+			r.untilHandled(t, len(want))
+			m.stop(t)
+			r.wantHandled(t, want...)
+		})
+	}
+}
+
+// removeBelow removes the records of partition 0 below an offset from the log.
+func (r *rig) removeBelow(t *testing.T, offset int64) {
+	t.Helper()
 	gone := make(kadm.Offsets)
-	gone.Add(kadm.Offset{Topic: r.topic, Partition: 0, At: 2})
+	gone.Add(kadm.Offset{Topic: r.topic, Partition: 0, At: offset})
 	if _, err := kadm.NewClient(r.Client(t)).DeleteRecords(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
-	m := r.start(t, r.own())
-	r.untilCommitted(t, 5, false)
-	r.untilHandled(t, 1)
-	m.stop(t)
-	r.wantHandled(t, "e")
 }
