@@ -106,8 +106,11 @@ func wantVerdicts(e *engine.Engine, events []engine.Event, want func(*engine.Eve
 		return err
 	}
 	for i, r := range results {
+		if r.Err != nil {
+			return fmt.Errorf("%q of %s: %w", events[i].ID, events[i].Scope, r.Err)
+		}
 		if w := want(&events[i]); r.Verdict != w {
-			return fmt.Errorf("%q of %s in week %v: %v (%v), want %v", events[i].ID, events[i].Scope, events[i].Time, r.Verdict, r.Err, w)
+			return fmt.Errorf("%q of %s in week %v: %v, want %v", events[i].ID, events[i].Scope, events[i].Time, r.Verdict, w)
 		}
 	}
 	return nil
@@ -323,17 +326,27 @@ func (d *scopeDrop) finish(e *engine.Engine, s storage.Store, plan engine.ScopeD
 		return err
 	}
 	stats, err := e.Stats()
-	if err != nil || stats.Names != 3-d.names {
-		return fmt.Errorf("%d names, want %d: %v", stats.Names, 3-d.names, err)
+	if err != nil {
+		return err
+	}
+	if stats.Names != 3-d.names {
+		return fmt.Errorf("%d names, want %d", stats.Names, 3-d.names)
 	}
 	// A new scope gets the number that may have come back.
 	next, err := e.TryClaim(ctx, dropEvent("next", "next", "orders", 0))
-	if err != nil || next.Verdict != engine.Claimed {
-		return fmt.Errorf("in a new scope: %v, %v", next.Verdict, err)
+	if err != nil {
+		return err
+	}
+	if next.Verdict != engine.Claimed {
+		return fmt.Errorf("in a new scope: %v", next.Verdict)
 	}
 	kept := len(dropEvents()) - (d.last-dropFirst+1)*dropEach/2 + 1
-	if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) != kept {
-		return fmt.Errorf("verify: %+v, %v; want %d claims", r, err, kept)
+	r, err := e.Verify(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Total != 0 || int(r.Claims) != kept {
+		return fmt.Errorf("verify: %+v; want %d claims", r, kept)
 	}
 	return nil
 }
@@ -459,7 +472,11 @@ func (c *raceCut) check(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))
 	}
-	defer e.Close()
+	defer func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	for i, told := range c.claimed {
 		res, err := e.TryClaim(context.Background(), dropEvent(fmt.Sprint(i), "mail", "orders", 0))
 		if err != nil || told && res.Verdict == engine.Claimed || c.dropped && res.Verdict != engine.TooOld {
