@@ -30,6 +30,15 @@ func (tx *Tx) SetOffset(p Position, o Offset) error {
 	return tx.write(p.stateKey(), o.encode())
 }
 
+// DeleteOffset forgets, as part of the transaction, the offset of a partition whose consumer group
+// is gone; it is no error if there is none.
+func DeleteOffset(tx *Tx, p Position) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	return tx.write(p.stateKey(), nil)
+}
+
 // SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
 func (tx *Tx) SetHold(name string, at time.Time) error {
 	if err := checkHold(name, at); err != nil {

@@ -1,0 +1,159 @@
+package kafkaadapter
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+)
+
+// keysOf returns the adapter's keys that name a group, and those of its scopes.
+func (r *rig) keysOf(t *testing.T, group string) (keys []string) {
+	t.Helper()
+	for kv, err := range r.eng.Scan(t.Context(), engine.Range{Prefix: []byte(KeyPrefix)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(kv.Key), string(appendText(nil, group))) || string(kv.Value) == group {
+			keys = append(keys, string(kv.Key))
+		}
+	}
+	return keys
+}
+
+// neighbourOf writes what a group whose name begins like another one's has in the store.
+func neighbourOf(tx *engine.Tx, group string) error {
+	p := engine.Position{Group: group, Topic: "t"}
+	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), tx.Put(scopeKey(group), []byte(group)),
+		tx.Put(partitionKey(keyOwner, p), owner{}.encode()), tx.Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()),
+		tx.Put(partitionKey(keyFirst, p), firstSeen{}.encode()), tx.Put(partitionKey(keyAdoption, p), []byte{1}))
+}
+
+func TestAGroupThatIsGoneIsDropped(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s newStore) {
+		r := newRigOn(t, s, 2)
+		other := r.group + "-2"
+		if err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return neighbourOf(tx, other) }); err != nil {
+			t.Fatal(err)
+		}
+		r.send(t, 0, "a", "b")
+		latest := func(o *Options) { o.Routes[0].Start = Latest }
+		m := r.start(t, r.work(2, nil))
+		r.untilStored(t, 0, 2)
+		kafkatest.Until(t, "both partitions to be held", func() bool { return len(r.eng.Holds()) == 3 })
+		m.stop(t)
+		more := engine.Position{Group: r.group, Topic: r.topic, Partition: 1}
+		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // what other modes and faults leave
+			return errors.Join(tx.Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), tx.Put(partitionKey(keyFirst, more), firstSeen{}.encode()))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		plan := r.planned(t)
+		if len(plan.Offsets) == 0 || len(plan.Holds) != 2 || len(plan.Scopes) != 1 || plan.Notes != 4 || plan.Unpublished != 0 {
+			t.Fatalf("%+v", plan)
+		}
+		before := r.keysOf(t, other)
+		if len(r.keysOf(t, r.group)) != 5 || len(before) != 5 {
+			t.Fatalf("%q, %q", r.keysOf(t, r.group), before)
+		}
+		sent, err := json.Marshal(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got GroupDropPlan
+		if err := json.Unmarshal(sent, &got); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time there is nothing to do
+			if err := DropGroup(t.Context(), r.eng, got); err != nil {
+				t.Fatal(err)
+			}
+			if keys := r.keysOf(t, r.group); len(keys) != 0 {
+				t.Errorf("%q are left", keys)
+			}
+		}
+		if plan := r.planned(t); !plan.isEmpty() {
+			t.Errorf("%+v is left", plan)
+		}
+		_, found, err := r.eng.Offset(t.Context(), engine.Position{Group: other, Topic: "t"})
+		if keys := r.keysOf(t, other); !slices.Equal(keys, before) || !found || err != nil || len(r.eng.Holds()) != 1 {
+			t.Errorf("of the other group there are %q, offset %v, %v, holds %v", keys, found, err, r.eng.Holds())
+		}
+
+		// A consumer of the group that comes back does not begin anywhere by itself, and claims
+		// decide once it is told where.
+		m = r.start(t, r.work(2, nil), latest)
+		if stop := m.stoppedOne(t); !errors.Is(stop, ErrEmptyStore) {
+			t.Errorf("the group that comes back: %v", stop)
+		}
+		m.cancel()
+		<-m.done
+		m = r.start(t, r.work(2, nil), func(o *Options) { o.Recovery.EmptyStore = StartOver })
+		r.send(t, 0, "c")
+		r.untilStored(t, 0, 3)
+		m.stop(t)
+		if ids := r.handledIDs(); !slices.Equal(ids, []string{"a", "b", "c"}) {
+			t.Errorf("%q were handled", ids)
+		}
+	})
+}
+
+func (r *rig) planned(t *testing.T) GroupDropPlan {
+	t.Helper()
+	plan, err := PlanGroupDrop(t.Context(), r.eng, r.group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// A plan that is out of date, or with dead letters that nobody has published, drops nothing.
+func TestAGroupThatIsNotAsPlannedIsNotDropped(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s newStore) {
+		r := newRigOn(t, s, 1)
+		p := r.position(0)
+		write := func(fn func(tx *engine.Tx) error) {
+			t.Helper()
+			if err := r.eng.Update(t.Context(), fn); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(func(tx *engine.Tx) error { return neighbourOf(tx, r.group) })
+		letters := []*kgo.Record{{Topic: "dlt", Value: []byte("poison")}}
+		for name, change := range map[string]func(tx *engine.Tx) error{
+			"an offset":  func(tx *engine.Tx) error { return tx.SetOffset(p, engine.Offset{Next: 8}) },
+			"a hold":     func(tx *engine.Tx) error { return tx.SetHold(holdName(p), time.Now()) },
+			"a scope":    func(tx *engine.Tx) error { return tx.Put(scopeKey("next"), []byte(r.group)) },
+			"an attempt": func(tx *engine.Tx) error { return tx.Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()) },
+			"a letter":   func(tx *engine.Tx) error { _, err := deadletter.Put(tx, letterKey(p), letters); return err },
+		} {
+			plan := r.planned(t)
+			if name == "a hold" { // it belongs to a partition with an offset
+				write(func(tx *engine.Tx) error { return tx.SetOffset(p, engine.Offset{Next: 7}) })
+				plan = r.planned(t)
+			}
+			write(change)
+			if err := DropGroup(t.Context(), r.eng, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+				t.Errorf("%s has come: %v", name, err)
+			}
+		}
+		before := fmt.Sprint(r.planned(t))
+		if err := DropGroup(t.Context(), r.eng, r.planned(t)); !errors.Is(err, ErrUnpublished) {
+			t.Errorf("with a dead letter: %v", err)
+		}
+		if now := fmt.Sprint(r.planned(t)); now != before {
+			t.Errorf("%s, before %s", now, before)
+		}
+	})
+}
