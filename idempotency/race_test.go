@@ -62,8 +62,8 @@ func race(t *testing.T, h http.Handler, n int) {
 func TestThousandRacersRunOnce(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			store := open(t)
 			synctest.Test(t, func(t *testing.T) {
+				store := open(t)
 				handler, runs := counting()
 				h := protect(t, openEngine(t, store, nil), idempotency.Options{}, func(w http.ResponseWriter, r *http.Request) {
 					time.Sleep(25 * time.Second)

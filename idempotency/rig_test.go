@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
@@ -23,6 +26,13 @@ var stores = map[string]func(*testing.T) storage.Store{
 	"memory": func(*testing.T) storage.Store { return storetest.NewMem(storage.Identity{}) },
 	"bbolt": func(t *testing.T) storage.Store {
 		s, err := bolt.Open(filepath.Join(t.TempDir(), "keys"), bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	},
+	"Pebble": func(t *testing.T) storage.Store {
+		s, err := pebble.Open("keys", pebble.Options{FS: vfs.NewMem(), SmallTables: true})
 		if err != nil {
 			t.Fatal(err)
 		}

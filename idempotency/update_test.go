@@ -123,8 +123,8 @@ func TestUpdateIsDoneOnceWheneverThePowerIsCut(t *testing.T) {
 func TestThousandRacersUpdateOnce(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			store := open(t)
 			synctest.Test(t, func(t *testing.T) {
+				store := open(t)
 				var runs atomic.Int64
 				e := openEngine(t, store, nil)
 				h := protect(t, e, idempotency.Options{}, updating(func(tx *engine.Tx, w http.ResponseWriter) error {
