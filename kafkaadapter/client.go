@@ -67,6 +67,7 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.FetchMaxBytes(bytes),
 		kgo.FetchMaxPartitionBytes(min(bytes, 1<<20)),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
+		kgo.ProducerLinger(0), // letters are produced together, and their partition waits for them
 	}, c.opt.Client...)
 	opts = append(opts,
 		kgo.WithHooks(newClient{c.shared}),
