@@ -55,13 +55,16 @@ func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) e
 		}
 		seen[r] = true
 	}
-	c := b.producer(t, kgo.RecordDeliveryTimeout(d), kgo.ManualFlushing(), kgo.MaxBufferedRecords(max(1, len(records))))
+	c := b.producer(t, kgo.ManualFlushing(), kgo.MaxBufferedRecords(max(1, len(records))))
 	defer c.Close()
+	// kgo.RecordDeliveryTimeout counts from the timestamps of the records, which may be old.
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
 	var errs kgo.FirstErrPromise
 	for _, r := range records {
-		c.Produce(context.Background(), r, errs.Promise())
+		c.Produce(ctx, r, errs.Promise())
 	}
-	if err := c.Flush(context.Background()); err != nil {
+	if err := c.Flush(ctx); err != nil {
 		return err
 	}
 	return errs.Err()
@@ -71,12 +74,14 @@ func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) e
 // markers are in the log: a real broker writes them after it has answered.
 func (b *Broker) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) {
 	t.Helper()
-	c := b.producer(t, kgo.TransactionalID(Name(t)), kgo.RecordDeliveryTimeout(patience))
+	c := b.producer(t, kgo.TransactionalID(Name(t)))
 	defer c.Close()
+	sending, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	ctx := context.Background() // an end that is cut off has an unknown outcome
 	err := c.BeginTransaction()
 	if err == nil {
-		err = c.ProduceSync(ctx, records...).FirstErr()
+		err = c.ProduceSync(sending, records...).FirstErr()
 	}
 	if err := errors.Join(err, c.EndTransaction(ctx, kgo.TransactionEndTry(commit))); err != nil {
 		t.Fatal("producing in a transaction:", err)
