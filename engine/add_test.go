@@ -274,6 +274,7 @@ func TestAddsOfOneBatchAreOneWrite(t *testing.T) {
 	}
 	go func() { release <- struct{}{} }() // the first batch of a new store
 	e := open(t, store, engine.Options{})
+	e.AwaitBehind()
 	var done []chan error
 	for range 20 {
 		ended := make(chan error, 1)

@@ -56,10 +56,14 @@ func open(t testing.TB, store storage.Store, o engine.Options) *engine.Engine {
 	return e
 }
 
+// openMem opens a new store in memory, and waits until the work that Open leaves behind is done:
+// a command of it would keep the committer from the requests of a test that holds up a batch.
 func openMem(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem) {
 	t.Helper()
 	m := storetest.NewMem(storage.Identity{})
-	return open(t, m, o), m
+	e := open(t, m, o)
+	e.AwaitBehind()
+	return e, m
 }
 
 func event(id string) engine.Event {

@@ -38,6 +38,9 @@ func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
 	e.screen.filters.Store(&filters)
 }
 
+// AwaitBehind waits until the work in the background that has begun is done.
+func (e *Engine) AwaitBehind() { e.behind.Wait() }
+
 // AwaitTaken waits until n callers in tests wait for their answers, and the committer has decided
 // all that it can: it waits for something else.
 func (e *Engine) AwaitTaken(n int) {
