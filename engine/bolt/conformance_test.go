@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hapax-dev/hapax/engine/enginetest"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -23,7 +24,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 	storetest.Run(t, harness())
 }
 
-func TestEngineOnBoltAgreesWithMaps(t *testing.T) { storetest.RunModel(t, harness()) }
+func TestEngineOnBoltAgreesWithMaps(t *testing.T) { enginetest.RunModel(t, harness()) }
 
 func harness() storetest.Harness {
 	breakers := map[storage.Store]*breaker{}
@@ -104,6 +105,6 @@ func (f fullFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-func TestAddsOnBoltComeToTheirSum(t *testing.T) { storetest.RunAdds(t, harness()) }
+func TestAddsOnBoltComeToTheirSum(t *testing.T) { enginetest.RunAdds(t, harness()) }
 
-func TestScopesAreDroppedOnBolt(t *testing.T) { storetest.RunScopeDrops(t, harness()) }
+func TestScopesAreDroppedOnBolt(t *testing.T) { enginetest.RunScopeDrops(t, harness()) }

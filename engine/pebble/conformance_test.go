@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/engine/enginetest"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -36,7 +37,7 @@ func TestBehavesAsEveryStoreMust(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) { storetest.Run(t, newMemory().harness()) })
 }
 
-func TestEngineOnPebbleAgreesWithMaps(t *testing.T) { storetest.RunModel(t, newMemory().harness()) }
+func TestEngineOnPebbleAgreesWithMaps(t *testing.T) { enginetest.RunModel(t, newMemory().harness()) }
 
 // open keeps a nil *Store from becoming an storage.Store that is not nil.
 func open(dir string, o Options) (storage.Store, error) {
@@ -187,6 +188,6 @@ func fingerprint(t testing.TB, fsys vfs.FS, dir string) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-func TestAddsOnPebbleComeToTheirSum(t *testing.T) { storetest.RunAdds(t, newMemory().harness()) }
+func TestAddsOnPebbleComeToTheirSum(t *testing.T) { enginetest.RunAdds(t, newMemory().harness()) }
 
-func TestScopesAreDroppedOnPebble(t *testing.T) { storetest.RunScopeDrops(t, newMemory().harness()) }
+func TestScopesAreDroppedOnPebble(t *testing.T) { enginetest.RunScopeDrops(t, newMemory().harness()) }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -207,11 +206,14 @@ func claimsAndStateAreApart(e *env) {
 	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, "x", "-"); e.expectState(k, "a state") })
 }
 
+// largestRecord is what the record of a claim has at most: the engine's MaxDataBytes, and the rest.
+const largestRecord = 256<<10 + 1024
+
 func largeKeysAndValues(e *env) {
 	b := bucket(string(noise(1, 255)), week)
 	id := string(noise(2, 1024))
 	e.apply(storage.Batch{
-		Claims:  []storage.ClaimWrite{claim(b, id, string(noise(3, engine.MaxDataBytes+1024))), claim(b, id[:1023], "shorter")},
+		Claims:  []storage.ClaimWrite{claim(b, id, string(noise(3, largestRecord))), claim(b, id[:1023], "shorter")},
 		State:   []storage.StateWrite{set(string(noise(4, 2048)), string(noise(5, 1<<20)))},
 		Journal: noise(6, 1<<20),
 	})

@@ -8,5 +8,7 @@
 // [Mem] is a store in memory, made of maps, for the tests of the engine: they decide when a batch
 // becomes durable, which call fails, and what a power cut leaves.
 //
-// Both are for tests only.
+// Package enginetest runs an engine on a store, with the same [Harness].
+//
+// All are are for tests only.
 package storetest

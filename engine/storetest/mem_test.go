@@ -4,56 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// memHarness keeps Mem's directories on one disk, under names that only it knows.
-func memHarness() Harness { return memHarnessOn(NewDisk()) }
+func TestMemKeepsTheContract(t *testing.T) { Run(t, NewDisk().Harness()) }
 
-func memHarnessOn(disk *Disk) Harness {
-	clones := 0
-	return Harness{
-		AtomicClone: true,
-		Open: func(t testing.TB, dir string) (storage.Store, error) {
-			m, err := disk.Open(dir, storage.Identity{})
-			if err != nil {
-				return nil, err
-			}
-			return m, nil
-		},
-		CrashClone: func(t testing.TB, s storage.Store, dir string, unsynced int) string {
-			m := memOf(s)
-			image := m.crashImage(m.Unsynced() * unsynced / 100)
-			clones++
-			to := fmt.Sprint("clone-", clones)
-			disk.mu.Lock()
-			defer disk.mu.Unlock()
-			if err := disk.put(to, image); err != nil {
-				t.Fatal(err)
-			}
-			return to
-		},
-		FailWrites: func(t testing.TB, s storage.Store) error {
-			err := errors.New("the disk is on fire")
-			memOf(s).Fail(err)
-			return err
-		},
-		NoRoom: func(_ testing.TB, s storage.Store) func() {
-			memOf(s).Before(OpWriteSidecar, func(int) error { return syscall.ENOSPC })
-			return func() { memOf(s).Before(OpWriteSidecar, nil) }
-		},
-		MakeNewer: func(t testing.TB, dir string) func() {
-			disk.dirs[dir].newer = true
-			return func() { disk.dirs[dir].newer = false }
-		},
-		Fingerprint: func(t testing.TB, dir string) string { return disk.fingerprint(dir) },
+func TestLargestRecordHasRoomForTheDataOfAnEngine(t *testing.T) {
+	if largestRecord < engine.MaxDataBytes+1024 {
+		t.Errorf("the suite writes records of %d bytes; the data of a claim may have %d", largestRecord, engine.MaxDataBytes)
 	}
 }
-
-func TestMemKeepsTheContract(t *testing.T) { Run(t, memHarness()) }
 
 func oneClaim(seq uint64) *storage.Batch {
 	return &storage.Batch{Seq: seq, Claims: []storage.ClaimWrite{claim(bucket("a", week), fmt.Sprint(seq), "x")}}
@@ -240,9 +203,3 @@ func TestMemPanicsWhenItsCallerBreaksTheContract(t *testing.T) {
 		})
 	}
 }
-
-func TestEngineOnMemAgreesWithMaps(t *testing.T) { RunModel(t, memHarness()) }
-
-func TestAddsOnMemComeToTheirSum(t *testing.T) { RunAdds(t, memHarness()) }
-
-func TestScopesAreDroppedOnMem(t *testing.T) { RunScopeDrops(t, memHarness()) }

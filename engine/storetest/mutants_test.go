@@ -133,13 +133,6 @@ func onImage(f func(m *Mem, i *image, unsynced int)) func(h *Harness, d *Disk) {
 	}
 }
 
-func memOf(s storage.Store) *Mem {
-	if b, ok := s.(*broken); ok {
-		return b.Mem
-	}
-	return s.(*Mem)
-}
-
 func unconfirmed(s *broken, lost func(b *storage.Batch) bool) {
 	s.apply = func(b *storage.Batch) (func() error, error) {
 		lose := lost(b)
@@ -1087,7 +1080,7 @@ func TestSuiteOnMutant(t *testing.T) {
 	}
 	i := slices.IndexFunc(mutants, func(m mutant) bool { return m.name == name })
 	disk := NewDisk()
-	h := memHarnessOn(disk)
+	h := disk.Harness()
 	h.patience, h.budget = 5*time.Second, time.Hour
 	if m := mutants[i]; m.harness != nil {
 		m.harness(&h, disk)

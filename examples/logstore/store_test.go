@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hapax-dev/hapax/engine/enginetest"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -18,11 +19,11 @@ import (
 
 func TestStoreKeepsTheContract(t *testing.T) { storetest.Run(t, harness()) }
 
-func TestEngineOnTheStoreAgreesWithMaps(t *testing.T) { storetest.RunModel(t, harness()) }
+func TestEngineOnTheStoreAgreesWithMaps(t *testing.T) { enginetest.RunModel(t, harness()) }
 
-func TestAddsComeToTheirSum(t *testing.T) { storetest.RunAdds(t, harness()) }
+func TestAddsComeToTheirSum(t *testing.T) { enginetest.RunAdds(t, harness()) }
 
-func TestScopesAreDropped(t *testing.T) { storetest.RunScopeDrops(t, harness()) }
+func TestScopesAreDropped(t *testing.T) { enginetest.RunScopeDrops(t, harness()) }
 
 // harness gives the suite stores whose disk it can cut off and fill.
 func harness() storetest.Harness {

@@ -1,4 +1,4 @@
-package storetest
+package enginetest
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
 // Of RunAdds.
@@ -26,8 +27,7 @@ const (
 // Each transaction moves an amount between two keys, so that their sum stays 0, and counts itself
 // under a key of its goroutine. The sums are checked in the end, after a close, and in what power
 // cuts leave meanwhile.
-func RunAdds(t *testing.T, h Harness) {
-	h = h.withDefaults()
+func RunAdds(t *testing.T, h storetest.Harness) {
 	a := &adding{T: t, h: h, dir: filepath.Join(t.TempDir(), "store")}
 	a.open()
 	stop, watched := make(chan struct{}), make(chan struct{})
@@ -56,7 +56,7 @@ func RunAdds(t *testing.T, h Harness) {
 
 type adding struct {
 	*testing.T
-	h   Harness
+	h   storetest.Harness
 	dir string
 	s   storage.Store
 	e   *engine.Engine

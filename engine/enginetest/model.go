@@ -1,4 +1,4 @@
-package storetest
+package enginetest
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -26,8 +27,7 @@ import (
 // that continues, clean and unclean ends. It takes a few seconds; with -rapid.checks it takes as
 // long as these need, and -rapid.steps makes each longer. A failure prints its -rapid.seed, and
 // reproducing it is never cut short.
-func RunModel(t *testing.T, h Harness) {
-	h = h.withDefaults()
+func RunModel(t *testing.T, h storetest.Harness) {
 	budget := 4 * time.Second
 	if testing.Short() {
 		budget = 2 * time.Second
@@ -87,7 +87,7 @@ func (f *facts) clone() *facts {
 type model struct {
 	*rapid.T
 	test *testing.T
-	h    Harness
+	h    storetest.Harness
 	base string // directory for copies
 	dir  string // of the store now
 
@@ -107,7 +107,7 @@ type model struct {
 
 var modelStart = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-func newModel(rt *rapid.T, t *testing.T, h Harness, dir string) *model {
+func newModel(rt *rapid.T, t *testing.T, h storetest.Harness, dir string) *model {
 	m := &model{T: rt, test: t, h: h, base: filepath.Dir(dir), dir: dir, clock: modelStart, held: map[claimKey]bool{}}
 	m.told = &facts{
 		claims: map[claimKey]engine.Record{}, host: map[string]string{}, offsets: map[int32]int64{}, holds: map[string]weekbucket.Week{},

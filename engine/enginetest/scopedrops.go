@@ -1,4 +1,4 @@
-package storetest
+package enginetest
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // RunScopeDrops drops scopes of an engine on the store that h opens, by a plan (Engine.DropScope)
 // and by their retention (Options.ScopeRetention): with a power cut before each call of the store
 // that writes, and while others claim in these scopes.
-func RunScopeDrops(t *testing.T, h Harness) {
-	h = h.withDefaults()
+func RunScopeDrops(t *testing.T, h storetest.Harness) {
 	for _, d := range scopeDrops {
 		t.Run(d.name, func(t *testing.T) { d.cutAtEachStep(t, h) })
 		for what, lose := range d.losses {
@@ -178,7 +178,7 @@ func (s *cutStore) WriteSidecar(name string, write func(io.Writer) error) error 
 }
 
 // openCut opens a new store and an engine on it, which is closed when the test ends.
-func openCut(t *testing.T, h Harness, o engine.Options) (*engine.Engine, *cutStore, string) {
+func openCut(t *testing.T, h storetest.Harness, o engine.Options) (*engine.Engine, *cutStore, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
 	inner, err := h.Open(t, dir)
@@ -199,7 +199,7 @@ func openCut(t *testing.T, h Harness, o engine.Options) (*engine.Engine, *cutSto
 }
 
 // cuts drops, and returns the directories that power cuts have left meanwhile.
-func (d *scopeDrop) cuts(t *testing.T, h Harness, lose func(*storage.Batch)) (clones map[string]string, plan engine.ScopeDropPlan) {
+func (d *scopeDrop) cuts(t *testing.T, h storetest.Harness, lose func(*storage.Batch)) (clones map[string]string, plan engine.ScopeDropPlan) {
 	t.Helper()
 	if h.CrashClone == nil {
 		t.Skip("the harness has no CrashClone")
@@ -236,7 +236,7 @@ func (d *scopeDrop) cuts(t *testing.T, h Harness, lose func(*storage.Batch)) (cl
 	return clones, plan
 }
 
-func (d *scopeDrop) cutAtEachStep(t *testing.T, h Harness) {
+func (d *scopeDrop) cutAtEachStep(t *testing.T, h storetest.Harness) {
 	clones, plan := d.cuts(t, h, nil)
 	n := map[bool]int{}
 	for when, dir := range clones {
@@ -252,7 +252,7 @@ func (d *scopeDrop) cutAtEachStep(t *testing.T, h Harness) {
 }
 
 // seesLoss is the control of cutAtEachStep: on a store that loses a part of the drop it fails.
-func (d *scopeDrop) seesLoss(t *testing.T, h Harness, lose func(*storage.Batch)) {
+func (d *scopeDrop) seesLoss(t *testing.T, h storetest.Harness, lose func(*storage.Batch)) {
 	clones, plan := d.cuts(t, h, lose)
 	for _, dir := range clones {
 		if _, err := d.checkCut(t, h, dir, plan); err != nil {
@@ -264,7 +264,7 @@ func (d *scopeDrop) seesLoss(t *testing.T, h Harness, lose func(*storage.Batch))
 
 // checkCut opens what a power cut has left: all of the drop was decided, or nothing. Then the drop
 // is finished, without the retention: the mark decides.
-func (d *scopeDrop) checkCut(t *testing.T, h Harness, dir string, plan engine.ScopeDropPlan) (decided bool, err error) {
+func (d *scopeDrop) checkCut(t *testing.T, h storetest.Harness, dir string, plan engine.ScopeDropPlan) (decided bool, err error) {
 	s, err := h.Open(t, dir)
 	if err != nil {
 		return false, err
@@ -365,7 +365,7 @@ type raceCut struct {
 
 // raceWithDrop has racers claim events of a scope that is dropped: each is claimed once at most,
 // and none after the drop, also after power cuts meanwhile.
-func raceWithDrop(t *testing.T, h Harness) {
+func raceWithDrop(t *testing.T, h storetest.Harness) {
 	e, s, dir := openCut(t, h, dropOptions(nil))
 	var claimed [dropIDs]atomic.Int32
 	var dropped atomic.Bool
@@ -462,7 +462,7 @@ func dropWhole(e *engine.Engine, scope string, weeks int) error {
 	}
 }
 
-func (c *raceCut) check(t *testing.T, h Harness) {
+func (c *raceCut) check(t *testing.T, h storetest.Harness) {
 	t.Helper()
 	s, err := h.Open(t, c.dir)
 	if err != nil {
@@ -497,7 +497,7 @@ func wantVerified(t *testing.T, e *engine.Engine, claims uint64) {
 
 // dropBesideAll drops scopes by plans, while others claim in them, and weeks are dropped by
 // retention, listed and verified.
-func dropBesideAll(t *testing.T, h Harness) {
+func dropBesideAll(t *testing.T, h storetest.Harness) {
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
 	e, s, dir := openCut(t, h, dropOptions(map[string]int{"pod-1": 1}))
