@@ -123,12 +123,19 @@ func (f *Filter) nextBlocks(l *layer) uint64 {
 		next = 4 * n
 	}
 	if f.maxBytes != 0 {
-		next = min(next, (f.maxBytes-l.chainBytes())/blockBytes)
+		used := l.chainBytes()
+		next = min(next, (max(f.maxBytes, used)-used)/blockBytes)
 	}
 	if next < 2*n {
 		return 0
 	}
 	return next
+}
+
+// SetMaxBytes replaces [Options.MaxBytes]. A filter that is larger already stays as it is and does
+// not grow. Call it before other goroutines use the filter.
+func (f *Filter) SetMaxBytes(n uint64) {
+	f.maxBytes = Options{MaxBytes: n}.withDefaults().MaxBytes
 }
 
 // Len returns how many calls of Add got true. It is the number of distinct hashes, less those that

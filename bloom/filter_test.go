@@ -173,6 +173,43 @@ func TestCapIsKeptAndReported(t *testing.T) {
 	}
 }
 
+func TestCapOfAnOpenedFilterCanChange(t *testing.T) {
+	f := New(Options{MaxBytes: 12 << 10})
+	n := uint64(0)
+	add := func(keys uint64) {
+		for range keys {
+			f.Add(mix(n))
+			n++
+		}
+	}
+	add(8 << 10)
+	f, _, err := Open(f.AppendSnapshot(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.Saturated() {
+		t.Error("a filter forgets that it is saturated")
+	}
+	f.SetMaxBytes(4 << 10)
+	add(1 << 10)
+	if f.Bytes() != 12<<10 || !f.Saturated() {
+		t.Errorf("below its size: %d bytes, saturated %v", f.Bytes(), f.Saturated())
+	}
+	f.SetMaxBytes(64 << 10)
+	if f.Saturated() {
+		t.Error("a filter that may grow is called saturated")
+	}
+	add(1 << 10)
+	if f.Bytes() <= 12<<10 || f.Bytes() > 64<<10 {
+		t.Errorf("with more room: %d bytes", f.Bytes())
+	}
+	for i := range n {
+		if !f.MayContain(mix(i)) {
+			t.Fatalf("%#x is missing", mix(i))
+		}
+	}
+}
+
 func TestFalsePositiveRate(t *testing.T) {
 	const expected = 1 << 14
 	tests := []struct {

@@ -66,7 +66,7 @@ func (f *Filter) AppendSnapshot(dst []byte) []byte {
 
 // Open reads the snapshot at the start of the given bytes and returns its filter and the bytes that
 // follow it, so that several snapshots can be concatenated. The filter has the BitsPerKey and
-// MaxBytes it was made with, and keeps no reference to the bytes.
+// MaxBytes it was made with (see [Filter.SetMaxBytes]), and keeps no reference to the bytes.
 //
 // Anything torn, foreign or damaged is refused with [ErrCorrupt]; there is no partial filter. Open
 // allocates about as much as it is given, whatever sizes the header claims.

@@ -91,6 +91,7 @@ func (s *snapshots) rebuild(ctx context.Context) {
 	counts := make(map[bucketRef]count)
 	err := s.scanner.beginScan(ctx, func() { s.screen.reset() }, func(c scanned) error {
 		s.screen.filter(c.ref.week).Add(c.hash)
+		s.screen.rebuilt.Add(1)
 		n := counts[c.ref]
 		counts[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
 		return nil

@@ -47,7 +47,8 @@ type Options struct {
 	ExpectedPerWeek uint64
 
 	// MaxFilterBytes caps the filter of one week; beyond it answers stay right and more of them ask
-	// the store. A filter needs 2 bytes for each claim. 0 = DefaultMaxFilterBytes.
+	// the store (Stats.FiltersSaturated). A filter needs 2 bytes for each claim. If it is raised,
+	// Open rebuilds the filters in the background. 0 = DefaultMaxFilterBytes.
 	MaxFilterBytes uint64
 
 	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.

@@ -446,6 +446,9 @@ func TestClaimsAreAnsweredByTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 	}
 	close(release)
 	awaitTrust(t, e)
+	if n := stats(t, e).FilterRebuilt; n < uint64(len(p.known)) {
+		t.Errorf("the rebuild has read %d claims of %d", n, len(p.known))
+	}
 	verifyClean(t, e, len(p.known)+len(p.forgotten)+len(late)-3)
 	mustExpect(t, e, append(p.known[1:len(p.known)-1:len(p.known)-1], late[1:]...), engine.Duplicate)
 	mustExpect(t, e, []engine.Event{late[0], p.known[0], p.known[len(p.known)-1]}, engine.Claimed)

@@ -27,6 +27,7 @@ type screen struct {
 
 	negatives      atomic.Uint64 // claims that the filter alone found new
 	falsePositives atomic.Uint64 // claims that the filter held for possible and the store had not
+	rebuilt        atomic.Uint64 // claims that a rebuild has read
 }
 
 // A count is the number of claims in a bucket and the XOR of their hashes.
@@ -172,13 +173,15 @@ func (s *screen) reset() {
 	s.claims, s.last = 0, nil
 }
 
-// filterBytes is the memory that the filters occupy.
-func (s *screen) filterBytes() uint64 {
-	var n uint64
+// size returns the memory that the filters occupy, and how many of them are full and may not grow.
+func (s *screen) size() (bytes uint64, saturated int) {
 	for _, f := range *s.filters.Load() {
-		n += f.Bytes()
+		bytes += f.Bytes()
+		if f.Saturated() {
+			saturated++
+		}
 	}
-	return n
+	return bytes, saturated
 }
 
 // firstWeeks are the lowest weeks that hold claims, by the number of the scope.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // claimMany claims n random ids, the same for the same seed, in the week that lies weeks after that
@@ -48,10 +49,32 @@ func TestFalsePositivesStayBelowOnePercentAlsoFarBeyondTheExpectedLoad(t *testin
 
 func TestCappedFilterStillAnswersRight(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: 1024, RecentClaims: -1})
+	wantVerdict(t, claim(t, e, at("one", weeksLater(-1))), engine.Claimed)
+	if s := stats(t, e); s.FiltersSaturated != 0 {
+		t.Errorf("%d filters are saturated by one claim", s.FiltersSaturated)
+	}
 	claimMany(t, e, 0, 1, 5000, engine.Claimed)
 	claimMany(t, e, 0, 1, 5000, engine.Duplicate)
-	if s := stats(t, e); s.FilterBytes > 1024 || s.FilterFalsePositives < 1000 {
-		t.Fatalf("%d bytes, %d false positives: the cap was not reached", s.FilterBytes, s.FilterFalsePositives)
+	if s := stats(t, e); s.FilterBytes > 2*1024 || s.FilterFalsePositives < 1000 || s.FiltersSaturated != 1 {
+		t.Fatalf("%d bytes, %d false positives, %d saturated: the cap was not reached", s.FilterBytes, s.FilterFalsePositives, s.FiltersSaturated)
+	}
+}
+
+func TestFilterBoundThatIsRaisedLetsFiltersGrow(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{MaxFilterBytes: 1024})
+	claimMany(t, e, 0, 1, 5000, engine.Claimed)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := m.Disk().Open("mem", storage.Identity{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, m, engine.Options{Clock: c.now, MaxFilterBytes: 1 << 20, ExpectedPerWeek: 1000})
+	awaitTrust(t, e)
+	claimMany(t, e, 0, 5001, 10000, engine.Claimed)
+	if s := stats(t, e); s.FilterBytes <= 1024 || s.FiltersSaturated != 0 || s.FilterFalsePositives > 100 {
+		t.Errorf("%d bytes, %d filters saturated, %d false positives of 5000", s.FilterBytes, s.FiltersSaturated, s.FilterFalsePositives)
 	}
 }
 

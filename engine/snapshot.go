@@ -125,8 +125,20 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 	return s.store.TrimJournal(kept + 1)
 }
 
+// outgrown gives the filters their bound, and reports whether one of them was saturated and has
+// room now: it would answer "maybe" forever, so all are to be rebuilt.
+func (s *snapshot) outgrown(maxBytes uint64) bool {
+	outgrown := false
+	for _, f := range s.filters {
+		before := f.Saturated()
+		f.SetMaxBytes(maxBytes)
+		outgrown = outgrown || before && !f.Saturated()
+	}
+	return outgrown
+}
+
 // loadSnapshot returns the newest usable snapshot of this store from which the journal continues to
-// the last batch; nil if there is none. first is the first batch that the journal still has, 0 for
+// the last batch; nil if there is none, or MaxFilterBytes was raised for a filter that needs it. first is the first batch that the journal still has, 0 for
 // none. A snapshot that is ahead of the store proves that the store has lost acknowledged batches.
 func (s *snapshots) loadSnapshot(first uint64) (*snapshot, error) {
 	type candidate struct {
@@ -163,7 +175,7 @@ func (s *snapshots) loadSnapshot(first uint64) (*snapshot, error) {
 			continue
 		}
 		s.seqs[c.slot] = c.seq
-		if newest == nil {
+		if newest == nil && !c.outgrown(s.opt.MaxFilterBytes) {
 			newest = c.snapshot
 		}
 	}

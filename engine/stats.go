@@ -22,8 +22,13 @@ type Stats struct {
 	FilterNegatives, FilterFalsePositives uint64
 	FilterBytes                           uint64
 	FilterSource                          FilterSource
+	// FiltersSaturated counts the weeks whose filter is full and may not grow (MaxFilterBytes): new
+	// events of these weeks read the store more and more often.
+	FiltersSaturated int
 	// FilterRebuilding says that every event asks the store, because the filters are not back yet.
+	// FilterRebuilt counts the claims that the rebuild has read so far.
 	FilterRebuilding bool
+	FilterRebuilt    uint64
 
 	CacheHits, StoreReads uint64
 
@@ -55,15 +60,18 @@ func (e *Engine) Stats() (Stats, error) {
 }
 
 func (e *Engine) stats() Stats {
+	bytes, saturated := e.screen.size()
 	s := Stats{
 		Verdicts:             e.counters.verdicts.load(),
 		Attempts:             e.counters.attempts.load(),
 		TakenBack:            e.counters.takenBack.Load(),
 		FilterNegatives:      e.screen.negatives.Load(),
 		FilterFalsePositives: e.screen.falsePositives.Load(),
-		FilterBytes:          e.screen.filterBytes(),
+		FilterBytes:          bytes,
+		FiltersSaturated:     saturated,
 		FilterSource:         e.snaps.source,
 		FilterRebuilding:     !e.screen.trusted.Load(),
+		FilterRebuilt:        e.screen.rebuilt.Load(),
 		CacheHits:            e.counters.cacheHits.Load(),
 		StoreReads:           e.counters.storeReads.Load(),
 		OpenTransactions:     e.tx.count(),

@@ -31,7 +31,9 @@
 //	dedup_filter_negatives_total               counter                                events that the filter alone found new
 //	dedup_filter_false_positives_total         counter                                events that it wrongly held for possible
 //	dedup_filter_bytes                         gauge                                  memory of the filters
+//	dedup_filters_saturated                    gauge                                  weeks whose filter is full and may not grow
 //	dedup_filter_rebuilding                    gauge                                  1 while the filters are not back yet
+//	dedup_filter_rebuilt_claims                gauge                                  claims that their rebuild has read so far
 //	dedup_cache_hits_total                     counter                                duplicates found in the cache
 //	dedup_store_reads_total                    counter                                look-ups in the store
 //	dedup_store_written_bytes_total            counter                                bytes written to files
