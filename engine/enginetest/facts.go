@@ -1,0 +1,82 @@
+package enginetest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A claimKey names an event as the model sees it.
+type claimKey struct {
+	scope string
+	week  weekbucket.Week
+	id    string
+}
+
+func (k claimKey) String() string { return fmt.Sprintf("%q %v %q", k.scope, k.week, k.id) }
+
+// facts is what the model knows to be durable.
+type facts struct {
+	claims  map[claimKey]engine.Record
+	host    map[string]string
+	offsets map[int32]int64
+	holds   map[string]weekbucket.Week
+	oldest  weekbucket.Week
+	floors  map[string]weekbucket.Week // oldest weeks of scopes
+}
+
+func (f *facts) clone() *facts {
+	return &facts{maps.Clone(f.claims), maps.Clone(f.host), maps.Clone(f.offsets), maps.Clone(f.holds), f.oldest, maps.Clone(f.floors)}
+}
+
+// oldestOf is the oldest week kept of a scope.
+func (f *facts) oldestOf(scope string) weekbucket.Week {
+	return max(f.oldest, f.floors[scope])
+}
+
+// lowestHold is the first week that is held, weekbucket.Max if none is.
+func (f *facts) lowestHold() weekbucket.Week {
+	low := weekbucket.Max
+	for _, w := range f.holds {
+		low = min(low, w)
+	}
+	return low
+}
+
+func (f *facts) raise(to weekbucket.Week) {
+	f.oldest = max(f.oldest, to)
+	f.removeUnkept()
+}
+
+func (f *facts) raiseScope(scope string, to weekbucket.Week) {
+	f.floors[scope] = max(f.floors[scope], to)
+	f.removeUnkept()
+}
+
+func (f *facts) removeUnkept() {
+	maps.DeleteFunc(f.claims, func(k claimKey, _ engine.Record) bool { return k.week < f.oldestOf(k.scope) })
+}
+
+// planOf is the plan for the drop of a scope, without estimates.
+func (f *facts) planOf(scope string, holds []string) engine.ScopeDropPlan {
+	plan := engine.ScopeDropPlan{Scope: scope, Oldest: f.oldestOf(scope)}
+	claims := map[weekbucket.Week]uint64{}
+	for k := range f.claims {
+		if k.scope == scope {
+			claims[k.week]++
+		}
+	}
+	for _, week := range slices.Sorted(maps.Keys(claims)) {
+		plan.Weeks = append(plan.Weeks, engine.ScopeWeek{Week: week, Claims: claims[week]})
+		plan.Oldest = week + 1
+	}
+	for _, name := range holds {
+		if week, there := f.holds[name]; there {
+			plan.Holds = append(plan.Holds, engine.Hold{Name: name, At: week.Start()})
+		}
+	}
+	return plan
+}

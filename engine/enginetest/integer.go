@@ -1,0 +1,34 @@
+package enginetest
+
+import (
+	"errors"
+	"math/big"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// plus returns the value after delta was added to it.
+func plus(value string, there bool, delta int64) (string, error) {
+	n := new(big.Int)
+	if there {
+		i, err := engine.DecodeInt64([]byte(value))
+		if err != nil {
+			return "", engine.ErrNotInteger
+		}
+		n.SetInt64(i)
+	}
+	if n.Add(n, big.NewInt(delta)); !n.IsInt64() {
+		return "", engine.ErrOverflow
+	}
+	return string(engine.EncodeInt64(n.Int64())), nil
+}
+
+// sameError reports whether err is of the kind of want.
+func sameError(err, want error) bool {
+	for _, kind := range []error{engine.ErrConflict, engine.ErrOverflow, engine.ErrNotInteger} {
+		if errors.Is(err, kind) != errors.Is(want, kind) {
+			return false
+		}
+	}
+	return (err == nil) == (want == nil)
+}
