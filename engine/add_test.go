@@ -195,7 +195,7 @@ func (h *held) begin(fn func(tx *engine.Tx) error) {
 	ended := make(chan error, 1)
 	h.done = append(h.done, ended)
 	go func() { ended <- h.e.Update(ctx, fn) }()
-	h.e.AwaitTaken(len(h.done))
+	h.e.AwaitTaken(h, len(h.done))
 }
 
 func (h *held) add(key string, delta int64) {
@@ -210,7 +210,7 @@ func (h *held) release() {
 	h.Helper()
 	close(h.applies)
 	for i, d := range h.done {
-		if err := <-d; err != nil {
+		if err := receive(h, d); err != nil {
 			h.Errorf("transaction %d: %v", i, err)
 		}
 	}
@@ -274,17 +274,17 @@ func TestAddsOfOneBatchAreOneWrite(t *testing.T) {
 	}
 	go func() { release <- struct{}{} }() // the first batch of a new store
 	e := open(t, store, engine.Options{})
-	e.AwaitBehind()
+	e.AwaitBehind(t)
 	var done []chan error
 	for range 20 {
 		ended := make(chan error, 1)
 		done = append(done, ended)
 		go func() { ended <- e.Update(ctx, func(tx *engine.Tx) error { return tx.Add([]byte("k"), 1) }) }()
-		e.AwaitTaken(len(done))
+		e.AwaitTaken(t, len(done))
 	}
 	close(release)
 	for _, d := range done {
-		if err := <-d; err != nil {
+		if err := receive(t, d); err != nil {
 			t.Error(err)
 		}
 	}

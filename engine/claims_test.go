@@ -290,8 +290,8 @@ func TestClaimsWaitingTogetherShareOneBatch(t *testing.T) {
 	for i := range n {
 		wg.Go(func() { claim(t, e, event(fmt.Sprint(i))) })
 	}
-	m.AwaitHeld()
-	e.AwaitCallers(n)
+	awaitHeld(t, m)
+	e.AwaitCallers(t, n)
 	m.ReleaseSyncs()
 	wg.Wait()
 	if batches := m.Calls(storetest.OpApply) - before; batches > n/4 {
@@ -373,7 +373,7 @@ func TestContextEndedAfterHandingOverStillTellsTheVerdict(t *testing.T) {
 		r, _ := e.TryClaim(during, event("a"))
 		told <- r
 	}()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	cancel()
 	select {
 	case r := <-told:
@@ -381,7 +381,7 @@ func TestContextEndedAfterHandingOverStillTellsTheVerdict(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	m.ReleaseSyncs()
-	wantVerdict(t, <-told, engine.Claimed)
+	wantVerdict(t, receive(t, told), engine.Claimed)
 }
 
 // A host may test itself in more than one bubble of testing/synctest: nothing of one engine may
@@ -429,11 +429,11 @@ func TestEventInABatchThatIsBeingAppliedIsClaimedOnce(t *testing.T) {
 	})
 	told := make(chan engine.Result, 2)
 	go func() { told <- claim(t, e, event("a")) }()
-	<-begun
+	receive(t, begun)
 	go func() { told <- claim(t, e, event("a")) }()
-	e.AwaitTaken(2) // the second one is decided, or waits to be
+	e.AwaitTaken(t, 2) // the second one is decided, or waits to be
 	close(goOn)
-	a, b := <-told, <-told
+	a, b := receive(t, told), receive(t, told)
 	if a.Verdict+b.Verdict != engine.Claimed+engine.Duplicate {
 		t.Fatalf("told %v and %v", a.Verdict, b.Verdict)
 	}

@@ -385,12 +385,12 @@ func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { forget(t, e, event("a")) })
-	<-reached // the removal was decided, and the store does not show it
+	receive(t, reached) // the removal was decided, and the store does not show it
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantReclaim(t, tx, event("a"), 0, engine.Claimed, 1)
 		mustPut(t, tx, "opened", "yes")
 		wg.Go(func() { // the commit may be decided before; it loses in either case
-			e.AwaitTaken(1)
+			e.AwaitTaken(t, 1)
 			goOn()
 		})
 		return nil

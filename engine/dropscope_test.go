@@ -371,7 +371,7 @@ func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
 	if source := stats(t, e).FilterSource; source != engine.FromScan {
 		t.Fatal(source)
 	}
-	<-counting
+	receive(t, counting)
 	r, err := e.DropExpired(ctx)
 	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-1)) {
 		t.Fatal(r, err)

@@ -6,13 +6,11 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
 func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
-	m := storetest.NewMem(storage.Identity{})
-	e := open(t, m, engine.Options{})
+	e, m := openMem(t, engine.Options{})
 	syncing, synced := make(chan struct{}, 10), make(chan struct{})
 	m.Before(storetest.OpWait, func(int) error {
 		syncing <- struct{}{}
@@ -24,7 +22,7 @@ func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 		_, err := e.TryClaim(ctx, event("a"))
 		winner <- err
 	}()
-	<-syncing // applied, and not durable yet
+	receive(t, syncing) // applied, and not durable yet
 
 	told, committed := make(chan engine.Verdict, 1), make(chan error, 1)
 	go func() {
@@ -54,10 +52,10 @@ func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 		t.Error("the write is durable before the sync")
 	}
 	close(synced)
-	if err := <-winner; err != nil {
+	if err := receive(t, winner); err != nil {
 		t.Error(err)
 	}
-	if err := <-committed; err != nil {
+	if err := receive(t, committed); err != nil {
 		t.Error(err)
 	}
 }
@@ -78,11 +76,11 @@ func committing(t *testing.T, m *storetest.Mem, e *engine.Engine, op storetest.O
 			return err
 		})
 	}()
-	<-reached
+	receive(t, reached)
 	return func() {
 		t.Helper()
 		close(held)
-		if err := <-ended; err != nil {
+		if err := receive(t, ended); err != nil {
 			t.Error(err)
 		}
 	}
@@ -120,8 +118,7 @@ func soon[T any](t *testing.T, ch <-chan T, goOn func()) (x T) {
 }
 
 func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T) {
-	m := storetest.NewMem(storage.Identity{})
-	e := open(t, m, engine.Options{})
+	e, m := openMem(t, engine.Options{})
 	goOn := committing(t, m, e, storetest.OpWait) // what it claims shows, and is not durable
 	v, ended := told(e)
 	if got := soon(t, v, goOn); got != engine.InFlight {
@@ -138,14 +135,13 @@ func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T
 		t.Error("Update returned before what it told was durable")
 	}
 	goOn()
-	if err := <-ended; err != nil {
+	if err := receive(t, ended); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestDurableAtCommitWaitsUntilACommitShows(t *testing.T) {
-	m := storetest.NewMem(storage.Identity{})
-	e := open(t, m, engine.Options{})
+	e, m := openMem(t, engine.Options{})
 	goOn := committing(t, m, e, storetest.OpApply) // it is decided, and does not show
 	v, ended := told(e)
 	if got := soon(t, v, goOn); got != engine.InFlight {
@@ -160,10 +156,10 @@ func TestDurableAtCommitWaitsUntilACommitShows(t *testing.T) {
 		t.Error("told before the commit shows")
 	}
 	goOn()
-	if got := <-v; got != engine.Duplicate {
+	if got := receive(t, v); got != engine.Duplicate {
 		t.Errorf("told %v once the commit shows", got)
 	}
-	if err := <-ended; err != nil {
+	if err := receive(t, ended); err != nil {
 		t.Error(err)
 	}
 }

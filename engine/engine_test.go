@@ -49,11 +49,40 @@ func open(t testing.TB, store storage.Store, o engine.Options) *engine.Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := e.Close(); err != nil && !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrStopped) {
-			t.Errorf("closing: %v", err)
+		closed := make(chan error, 1)
+		go func() { closed <- e.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil && !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrStopped) {
+				t.Errorf("closing: %v", err)
+			}
+		case <-time.After(engine.Patience): // the test holds up what Close waits for
+			t.Errorf("Close does not return:\n%s", engine.Stacks())
 		}
 	})
 	return e
+}
+
+// receive receives from ch, and fails the test if nothing comes.
+func receive[T any](t testing.TB, ch <-chan T) (x T) {
+	t.Helper()
+	select {
+	case x = <-ch:
+	case <-time.After(engine.Patience):
+		t.Fatalf("nothing comes:\n%s", engine.Stacks())
+	}
+	return x
+}
+
+// awaitHeld waits until a sync of the store is held up, and fails the test if none is.
+func awaitHeld(t testing.TB, m *storetest.Mem) {
+	t.Helper()
+	held := make(chan struct{})
+	go func() {
+		defer close(held)
+		m.AwaitHeld()
+	}()
+	receive(t, held)
 }
 
 // openMem opens a new store in memory, and waits until the work that Open leaves behind is done:
@@ -62,7 +91,8 @@ func openMem(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem) {
 	t.Helper()
 	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, o)
-	e.AwaitBehind()
+	e.AwaitBehind(t)
+	t.Cleanup(m.ReleaseSyncs) // before Close
 	return e, m
 }
 
@@ -125,7 +155,7 @@ func TestNoVerdictLeavesBeforeItsSync(t *testing.T) {
 	m.HoldSyncs()
 	told := make(chan engine.Result, 2)
 	go func() { told <- claim(t, e, event("a")) }()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	go func() { told <- claim(t, e, event("a")) }()
 	select {
 	case r := <-told:
@@ -133,7 +163,7 @@ func TestNoVerdictLeavesBeforeItsSync(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	m.ReleaseSyncs()
-	a, b := <-told, <-told
+	a, b := receive(t, told), receive(t, told)
 	if a.Verdict == b.Verdict || a.Verdict+b.Verdict != engine.Claimed+engine.Duplicate {
 		t.Fatalf("told %v and %v", a.Verdict, b.Verdict)
 	}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"runtime"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/hapax-dev/hapax/bloom"
@@ -38,32 +40,59 @@ func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
 	e.screen.filters.Store(&filters)
 }
 
-// AwaitBehind waits until the work in the background that has begun is done.
-func (e *Engine) AwaitBehind() { e.behind.Wait() }
-
-// AwaitTaken waits until n callers in tests wait for their answers, and the committer has decided
-// all that it can: it waits for something else.
-func (e *Engine) AwaitTaken(n int) {
-	for !e.taken(n) {
-		time.Sleep(100 * time.Microsecond)
+// AwaitBehind waits until the work in the background that has begun is done. It is for an engine
+// that begins no other meanwhile.
+func (e *Engine) AwaitBehind(t testing.TB) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.behind.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(Patience):
+		t.Errorf("work in the background does not end:\n%s", Stacks())
 	}
 }
 
-// AwaitCallers waits until n callers in tests wait for their answers.
-func (e *Engine) AwaitCallers(n int) {
-	for {
+// AwaitTaken waits until n callers in tests wait for their answers, and the committer has decided
+// all that it can: it waits for something else. If that does not happen, the test fails and
+// continues, so that it releases what it holds up.
+func (e *Engine) AwaitTaken(t testing.TB, n int) {
+	t.Helper()
+	await(t, fmt.Sprint("the requests of ", n, " callers are not taken"), func() bool { return e.taken(n) })
+}
+
+// AwaitCallers waits until n callers in tests wait for their answers. It fails as AwaitTaken does.
+func (e *Engine) AwaitCallers(t testing.TB, n int) {
+	t.Helper()
+	await(t, fmt.Sprint("fewer than ", n, " callers wait"), func() bool {
 		callers := 0
 		for _, stack := range stacks() {
 			if isCaller(stack) {
 				callers++
 			}
 		}
-		if callers >= n {
+		return callers >= n
+	})
+}
+
+func await(t testing.TB, failure string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Patience); !ok(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Errorf("%s:\n%s", failure, Stacks())
 			return
 		}
-		time.Sleep(100 * time.Microsecond)
 	}
 }
+
+// Patience bounds the waits of tests that would otherwise hang: a busy machine may take long.
+const Patience = time.Minute
+
+// Stacks returns the stacks of all goroutines.
+func Stacks() string { return strings.Join(stacks(), "\n\n") }
 
 // stacks returns the stacks of all goroutines: only they show that a goroutine has begun to wait.
 func stacks() []string {

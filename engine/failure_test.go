@@ -260,7 +260,7 @@ func TestAFailedSyncAnswersAllWaiters(t *testing.T) {
 			errs <- err
 		}()
 	}
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	time.Sleep(10 * time.Millisecond)
 	cause := errors.New("no space left")
 	m.Fail(cause)
@@ -335,10 +335,10 @@ func TestOutcomeOfACommitIsUnknownAfterAFailedSync(t *testing.T) {
 		go func() {
 			done <- e.Update(ctx, func(tx *engine.Tx) error { _, err := tx.TryClaim(event("a")); return err })
 		}()
-		m.AwaitHeld()
+		awaitHeld(t, m)
 		crashed := m.CrashClone(kept)
 		m.Fail(errDisk)
-		if err := <-done; !errors.Is(err, engine.ErrOutcomeUnknown) || !errors.Is(err, engine.ErrStopped) || !errors.Is(err, errDisk) {
+		if err := receive(t, done); !errors.Is(err, engine.ErrOutcomeUnknown) || !errors.Is(err, engine.ErrStopped) || !errors.Is(err, errDisk) {
 			t.Errorf("Update returns %v", err)
 		}
 		for what, err := range map[string]error{
@@ -371,15 +371,15 @@ func TestCommitThatNeverReachedTheStoreHasAKnownOutcome(t *testing.T) {
 	})
 	errs := make(chan error, 2)
 	go func() { errs <- errOf(e.TryClaim(ctx, event("a"))) }()
-	<-begun
+	receive(t, begun)
 	behind := make(chan error, 1)
 	go func() { behind <- errOf(e.TryClaim(ctx, event("b"))) }()
-	e.AwaitTaken(2)
+	e.AwaitTaken(t, 2)
 	close(fail)
-	if err := <-errs; !errors.Is(err, engine.ErrOutcomeUnknown) {
+	if err := receive(t, errs); !errors.Is(err, engine.ErrOutcomeUnknown) {
 		t.Errorf("the batch that failed returns %v", err)
 	}
-	if err := <-behind; !errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrOutcomeUnknown) {
+	if err := receive(t, behind); !errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrOutcomeUnknown) {
 		t.Errorf("the batch behind it returns %v", err)
 	}
 }

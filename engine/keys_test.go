@@ -57,11 +57,11 @@ func heldUpdate(t testing.TB, e *engine.Engine, m *storetest.Mem, key, value str
 	go func() {
 		done <- e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte(key), []byte(value)) })
 	}()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	return func() {
 		t.Helper()
 		m.ReleaseSyncs()
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 	m.HoldSyncs()
 	done := make(chan engine.Result, 1)
 	go func() { done <- claim(t, e, event("late")) }()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	for range 20 {
 		ending, cancel := context.WithCancel(ctx)
 		store.scan = func(_ context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
@@ -301,7 +301,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 		}
 	}
 	m.ReleaseSyncs()
-	wantVerdict(t, <-done, engine.Claimed)
+	wantVerdict(t, receive(t, done), engine.Claimed)
 }
 
 func TestOffsetsReturnsOneGroup(t *testing.T) {

@@ -502,7 +502,7 @@ func TestConflictDoesNotWaitForASync(t *testing.T) {
 		err := keyOf("k")(tx)
 		m.HoldSyncs()
 		go func() { other <- e.Update(ctx, keyOf("k")) }()
-		m.AwaitHeld()
+		awaitHeld(t, m)
 		return err
 	})
 	if !errors.Is(err, engine.ErrConflict) {

@@ -494,7 +494,7 @@ func TestClaimThatIsReadWhileItsNamesAreGivenAgain(t *testing.T) {
 		wantVerdict(t, claim(t, e, ev), engine.Claimed)
 		done := make(chan error, 1)
 		go func() { done <- read(e, ev) }()
-		<-s.read
+		receive(t, s.read)
 		c.set(weeksLater(2))
 		if _, err := e.DropAllExpired(ctx); err != nil {
 			t.Fatal(err)
@@ -507,7 +507,7 @@ func TestClaimThatIsReadWhileItsNamesAreGivenAgain(t *testing.T) {
 			}
 		}
 		close(s.goOn)
-		if err := <-done; err != nil || e.Err() != nil {
+		if err := receive(t, done); err != nil || e.Err() != nil {
 			t.Errorf("%s: %v, the engine: %v", what, err, e.Err())
 		}
 	}

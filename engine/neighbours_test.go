@@ -143,7 +143,7 @@ func TestNeighbourInABatchThatIsBeingAppliedIsFound(t *testing.T) {
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { wantClaimed(t, e, stamped("a", -1)) })
-	<-reached
+	receive(t, reached)
 	wg.Go(func() { // in one batch: the group after the next one is not decided before the first is applied
 		results, err := e.TryClaimBatch(ctx, []engine.Event{stamped("a", 0), stamped("a", -2), stamped("a", -1)})
 		if err != nil {
@@ -308,7 +308,7 @@ func TestNeighboursAreFoundThroughTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 				t.Errorf("%+v %v", r, err)
 			}
 		})
-		<-reached // the week is dropped, and its claims are still there
+		receive(t, reached) // the week is dropped, and its claims are still there
 		wantVerdict(t, judge(e, stamped("-3", -2)), engine.Claimed)
 		wantVerdict(t, judge(e, stamped("-1", -2)), engine.Duplicate)
 		goOn()
@@ -330,7 +330,7 @@ func TestNeighbourThatIsCommittingIsInFlight(t *testing.T) {
 			return err
 		})
 	}()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantTx(t, tx, stamped("a", 0), engine.InFlight) // a Duplicate would have to wait
 		return errBoom
@@ -339,7 +339,7 @@ func TestNeighbourThatIsCommittingIsInFlight(t *testing.T) {
 		t.Error(err)
 	}
 	m.ReleaseSyncs()
-	if err := <-done; err != nil {
+	if err := receive(t, done); err != nil {
 		t.Error(err)
 	}
 	wantVerdict(t, claim(t, e, stamped("a", 0)), engine.Duplicate)

@@ -62,7 +62,7 @@ func TestLookupFindsOnlyWhatIsDurable(t *testing.T) {
 	defer m.ReleaseSyncs()
 	claimed := make(chan bool)
 	go func() { claim(t, e, event("a")); close(claimed) }()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	looked := make(chan bool, 1)
 	go func() { _, found, _ := e.Lookup(ctx, "billing", []byte("a"), noon); looked <- found }()
 	select {
@@ -71,8 +71,8 @@ func TestLookupFindsOnlyWhatIsDurable(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	m.ReleaseSyncs()
-	<-claimed
-	if !<-looked {
+	receive(t, claimed)
+	if !receive(t, looked) {
 		t.Fatal("not found")
 	}
 }

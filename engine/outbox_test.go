@@ -78,7 +78,7 @@ func TestMessageCommitsWithClaimAndStateOrNotAtAll(t *testing.T) {
 	m.HoldSyncs()
 	done := make(chan error)
 	go func() { done <- e.Update(ctx, work) }()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	for unsynced := range m.Unsynced() + 1 {
 		crashed := m.CrashClone(unsynced)
 		after := open(t, crashed, engine.Options{})
@@ -91,7 +91,7 @@ func TestMessageCommitsWithClaimAndStateOrNotAtAll(t *testing.T) {
 		}
 	}
 	m.ReleaseSyncs()
-	if err := <-done; err != nil {
+	if err := receive(t, done); err != nil {
 		t.Fatal(err)
 	}
 	wantOutbox(t, m, entry.ReadyPrefix, "m")
@@ -215,15 +215,15 @@ func TestProducedIsReportedWhenDurable(t *testing.T) {
 	go func() {
 		done <- e.Update(ctx, func(tx *engine.Tx) error { mustProduce(t, tx, "m"); return nil })
 	}()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	if len(reported) != 0 {
 		t.Error("reported before it is durable")
 	}
 	m.ReleaseSyncs()
-	if err := <-done; err != nil {
+	if err := receive(t, done); err != nil {
 		t.Fatal(err)
 	}
-	<-reported
+	receive(t, reported)
 	update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "k", "v") })
 	stop()
 	update(t, e, func(tx *engine.Tx) { mustProduce(t, tx, "n") })
@@ -251,7 +251,7 @@ func TestAnyNumberOfProducersDoNotConflict(t *testing.T) {
 		}()
 	}
 	for range producers {
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Error(err)
 		}
 	}

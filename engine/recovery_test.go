@@ -85,7 +85,7 @@ func (s *tampered) ReadSidecar(name string) ([]byte, error) {
 // eventually waits for what happens behind.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(engine.Patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("never: ", what)
 		}
@@ -514,7 +514,7 @@ func TestCloseCutsOffARebuild(t *testing.T) {
 		return ctx.Err()
 	}}, small)
 	mustExpect(t, e, p.known, engine.Duplicate)
-	<-begun
+	receive(t, begun)
 	closed := make(chan error, 1)
 	go func() { closed <- e.Close() }()
 	select {
@@ -644,13 +644,13 @@ func TestNoSnapshotIsAheadOfItsStore(t *testing.T) {
 	m.HoldSyncs()
 	told := make(chan error, 1)
 	go func() { told <- expect(e, inWeeks(0, 0, 60), engine.Claimed) }()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	time.Sleep(30 * time.Millisecond)
 	if n := m.Calls(storetest.OpWriteSidecar); n > 0 {
 		t.Error("a snapshot knows claims that a power cut would take back")
 	}
 	m.ReleaseSyncs()
-	if err := <-told; err != nil {
+	if err := receive(t, told); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a snapshot", func() bool { return slices.Max(sl(e.Snapshots())) > 0 })

@@ -753,11 +753,11 @@ func TestInFlightIsToldWithoutWaitingForTheTransactionOrASync(t *testing.T) {
 			return nil
 		})
 	}()
-	<-held
+	receive(t, held)
 	wantVerdict(t, claim(t, e, event("a")), engine.InFlight) // while the closure runs
 	m.HoldSyncs()
 	close(release)
-	m.AwaitHeld() // now it commits, and nothing gets durable
+	awaitHeld(t, m) // now it commits, and nothing gets durable
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantTx(t, tx, event("a"), engine.InFlight) // a Duplicate would have to wait
 		return errBoom
@@ -766,7 +766,7 @@ func TestInFlightIsToldWithoutWaitingForTheTransactionOrASync(t *testing.T) {
 		t.Error(err)
 	}
 	m.ReleaseSyncs()
-	if err := <-done; err != nil {
+	if err := receive(t, done); err != nil {
 		t.Error(err)
 	}
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
@@ -789,7 +789,7 @@ func TestDurableDuplicateIsNotInFlight(t *testing.T) {
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { update(t, e, func(tx *engine.Tx) { wantTx(t, tx, event("a"), engine.Duplicate) }) })
-	<-looking
+	receive(t, looking)
 	update(t, e, func(tx *engine.Tx) { wantTx(t, tx, event("a"), engine.Duplicate) })
 	goOn()
 	wg.Wait()

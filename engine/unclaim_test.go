@@ -240,7 +240,7 @@ func TestClaimTakenBackAndMadeAgainInOneBatch(t *testing.T) {
 	}
 	m.ReleaseSyncs()
 	for range 3 {
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Error(err)
 		}
 	}

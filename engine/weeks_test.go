@@ -503,10 +503,10 @@ func TestTheOldestWeekIsToldWhenItsMarkIsDurable(t *testing.T) {
 		_, err := e.DropExpired(ctx)
 		dropped <- err
 	}()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	told := e.OldestWeek()
 	m.ReleaseSyncs()
-	if err := <-dropped; err != nil {
+	if err := receive(t, dropped); err != nil {
 		t.Fatal(err)
 	}
 	wantOldest(t, e, -2)
@@ -645,7 +645,7 @@ func TestClaimsGoOnDuringADropAndWhileSpaceComesBack(t *testing.T) {
 		dropped <- err
 	}()
 	for n, op := range []storetest.Op{storetest.OpDrop, storetest.OpReclaim} {
-		if got := <-reached; got != op {
+		if got := receive(t, reached); got != op {
 			t.Fatal(got)
 		}
 		wantVerdict(t, claim(t, e, at(fmt.Sprint("new", n), noon)), engine.Claimed)
@@ -654,7 +654,7 @@ func TestClaimsGoOnDuringADropAndWhileSpaceComesBack(t *testing.T) {
 		wantVerdict(t, claim(t, e, at("w-3-0", weeksLater(-3))), engine.Duplicate)
 		if op == storetest.OpDrop {
 			close(release[op])
-			if err := <-dropped; err != nil {
+			if err := receive(t, dropped); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -690,7 +690,7 @@ func TestSpaceThatIsOwedIsGivenBackAfterACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			<-reached
+			receive(t, reached)
 		}
 		c.set(weeksLater(2))
 	}
@@ -737,7 +737,7 @@ func TestVerifyBesideADropHasNothingToReport(t *testing.T) {
 	m.HoldSyncs() // the mark is decided and not durable
 	dropped := make(chan error, 1)
 	go func() { _, err := e.DropExpired(ctx); dropped <- err }()
-	m.AwaitHeld()
+	awaitHeld(t, m)
 	verified := make(chan engine.VerifyReport, 1)
 	go func() {
 		r, err := e.Verify(ctx)
@@ -749,10 +749,10 @@ func TestVerifyBesideADropHasNothingToReport(t *testing.T) {
 	eventually(t, "the scan", func() bool { return m.Calls(storetest.OpScan) > 0 })
 	time.Sleep(20 * time.Millisecond)
 	m.ReleaseSyncs()
-	if err := <-dropped; err != nil {
+	if err := receive(t, dropped); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-verified; r.Total != 0 {
+	if r := receive(t, verified); r.Total != 0 {
 		t.Fatalf("%d problems: %.3q", r.Total, r.Problems)
 	}
 }

@@ -268,7 +268,7 @@ func TestAnInterruptedBackupIsNoStore(t *testing.T) {
 		}
 		mustClose(t, s)
 	}
-	everyCrash(t, start, stepInTests(41), work, func(what string, fsys *vfs.MemFS) {
+	check := func(what string, fsys *vfs.MemFS) {
 		mustClose(t, mustOpen(t, fsys, "store", true))
 		if names, err := fsys.List("store"); err != nil || slices.Contains(names, stageName) {
 			t.Errorf("%s: the stage is left: %v", what, err)
@@ -288,9 +288,14 @@ func TestAnInterruptedBackupIsNoStore(t *testing.T) {
 		}
 		whole++
 		mustClose(t, s)
-	})
-	if whole == 0 {
-		t.Error("no backup was ever whole")
+	}
+	everyCrash(t, start, stepInTests(41), work, check)
+	interrupted := whole
+	after := start.CrashClone(vfs.CrashCloneCfg{})
+	work(after)
+	check("power cut after all", after.CrashClone(vfs.CrashCloneCfg{}))
+	if whole != interrupted+1 {
+		t.Error("a backup that ended is not whole")
 	}
 }
 
