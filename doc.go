@@ -1,5 +1,6 @@
-// Package hapax is the root of Hapax, a deduplication engine for event streams that is linked into
-// the consumer: no server, no external database. It holds no code; start with package engine, which
-// decides who may handle an event, and engine/pebble or engine/bolt, which keep the claims.
-// docs/architecture.md draws the packages, docs/guarantees.md says what they promise.
+// Package hapax is the root of Hapax, a deduplication engine for event streams that runs inside the
+// consumer, without a server or an external database. This package contains no code. Start with
+// package engine, which decides which caller may handle an event, and with engine/pebble or
+// engine/bolt, which store the claims. docs/architecture.md shows the packages, and
+// docs/guarantees.md states their guarantees.
 package hapax

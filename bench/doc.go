@@ -1,5 +1,5 @@
-// Package bench drives the engine the way its users do, and measures what comes of it: logs
-// replayed, claims counted against the bare store library, weeks dropped, processes killed.
+// Package bench runs workloads on the engine and measures them: it replays logs, compares claims
+// with the store's library alone, drops weeks, and kills processes.
 //
 // There is one file for each workload, with an options struct, whose fields are the flags of the
 // command of the same name and have its defaults where they are zero, and a report struct, whose

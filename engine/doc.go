@@ -14,7 +14,7 @@
 //
 // TryClaim commits a claim by itself, before the work: if the work fails, the event is not handled
 // again. Update runs a transaction that commits claims together with the application's own keys and
-// the offsets of what it has consumed: all of them or none.
+// the offsets of consumed records: all of them or none.
 //
 // # The application's keys
 //
@@ -25,9 +25,9 @@
 //
 // # Stores
 //
-// A store keeps everything on disk: package engine/pebble or engine/bolt. Package engine/storage is
-// the contract between the engine and a store. The engine encodes the records, keeps the filters
-// and their journal, and decides in which order things happen:
+// A store keeps everything on disk: package engine/pebble or engine/bolt. Package engine/storage
+// defines the contract between the engine and a store. The engine encodes records, keeps the
+// filters and their journal, and orders all changes:
 //
 //	callers ──prepare──▶ committer ──batch──▶ applier ──Apply──▶ store
 //	   ▲   filter, cache,   decides in order                      │
@@ -37,11 +37,10 @@
 // # Transactions
 //
 // Transactions are optimistic: each is validated when it commits, and runs again after a conflict.
-// Transactions that read what others write conflict often if they run in parallel. A lane
-// (JoinLane, InLane) is a queue in which they take turns; each begins when the one before is
-// applied. A lane only schedules: every transaction is validated with or without a turn, and no
-// verdict waits for a turn. An event that an open transaction has claimed is InFlight at once for
-// every other caller.
+// Transactions that read keys written by others conflict often if they run in parallel. In a lane
+// (JoinLane, InLane) they take turns: each begins when the one before it is applied. A lane only
+// schedules: every transaction is validated, with or without a turn, and no verdict waits for a
+// turn. While an open transaction has claimed an event, every other caller gets InFlight at once.
 //
 // # Reading the source
 //

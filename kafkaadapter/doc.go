@@ -1,6 +1,6 @@
-// Package kafkaadapter consumes Kafka topics as a member of a group and handles each event once: it
-// polls, claims in an engine, runs the application's handler, and commits the claim and the next
-// offset in one batch of the engine's store.
+// Package kafkaadapter consumes Kafka topics as a member of a consumer group and handles each event
+// once. It polls records, claims their events in an engine, runs the application's handler, and
+// commits the claims and the next offset in one batch of the engine's store.
 //
 //	consumer, err := kafkaadapter.New(eng, kafkaadapter.Options{
 //		Group:  "billing",
@@ -13,80 +13,80 @@
 //	})
 //	err = consumer.Run(ctx) // until ctx ends
 //
-// # What is promised
+// # Guarantees
 //
-// Each route of topics has a mode of its own. New refuses a route that lacks a part that its mode
-// needs.
+// Each route has a mode. New returns an error if a route lacks an option that its mode requires.
 //
-// AtMostOnce: the claims of a batch and the next offset commit, then the handlers run. No claimed
-// event is handled twice. One whose handler fails, panics, or is cut off is lost: it is counted and
-// logged, except for what a process takes with it that dies, which is at most one batch of each
-// partition (Options.Batching.MaxBatch). When an assignment ends in order, the claims whose
-// handlers have not begun are taken back, and the store's offset with them. Kafka's offset follows
-// the handlers.
+// AtMostOnce: the claims of a batch and the next offset commit before the handlers run. No claimed
+// event is handled twice. If a handler fails, panics, or is cut off, its event is lost; lost events
+// are counted and logged. If the process dies, up to one batch of each partition
+// (Options.Batching.MaxBatch) is lost without being counted. When an assignment ends normally,
+// claims whose handlers have not begun are withdrawn, and the store's offset is set back. Kafka's
+// committed offset follows the handlers.
 //
 // Transactional: the handlers of a batch run inside one transaction, each under a savepoint. The
-// claims, what the handlers wrote through tx, the next offset, and a dead letter if there is one
-// commit together or not at all. The effect of an event in the store happens once, through crashes
-// and rebalances; the handler may run more often. A handler that fails is undone alone, and what
-// came before it in the batch commits. It is run again after a backoff,
-// Options.Timeouts.Backoff.Min to Max, until Transactional.MaxAttempts. Attempts are kept in the
-// store, and a process that dies in a handler counts as one: after such an end the records that may
-// have been under way are handled one by one. With Transactional.HandleBatch one call handles all
-// claimed records of a batch. A failure undoes the batch; then the records before the one that
-// failed, which FailedAt names or halving finds, are handled again without it.
+// claims, the handlers' writes through tx, the next offset and any dead letters commit together or
+// not at all. Each event takes effect once in the store, through crashes and rebalances; its
+// handler may run more often. If a handler fails, only its own writes roll back, and the records
+// before it in the batch commit. The handler runs again after a backoff, from
+// Options.Timeouts.Backoff.Min to Max, up to Transactional.MaxAttempts times. Attempts are kept in
+// the store, and a process that dies in a handler counts as an attempt: after an unclean end, the
+// records that may have been in progress are handled one by one. With Transactional.HandleBatch,
+// one call handles all claimed records of a batch. If it fails, the batch rolls back, and the
+// records before the failing one are handled again without it; FailedAt names the failing record,
+// or halving the batch finds it.
 //
 // Route.Concurrency lets the handlers of one partition run in parallel, in order for each key, with
 // the same promises.
 //
-// docs/failures.md goes through the failures one by one.
+// docs/failures.md describes each failure.
 //
-// # What is not promised
+// # Limits
 //
 //   - Effects outside the store happen as often as the handler runs.
-//   - A store belongs to one process. Members of a group that may exchange partitions are consumers
-//     of one process that share an engine; a member with another store is stopped when a partition
-//     moves to it (ErrForeignStore). For this, each position that is committed to Kafka bears the
-//     store's identity, and a partition's is committed before anything of it is handled.
-//   - Order is kept within a partition, with Route.Concurrency for each key. A record in backoff
-//     delays those after it.
-//   - Options.Membership.InstanceID gives a member back its partitions at once after a kill, with
-//     the classic protocol. With Options.Membership.ServerSideAssignment (KIP-848) it does not: the
-//     member waits until its old session ends, 45 s by the broker's default. It waits for that
-//     after a clean end, too.
+//   - A store belongs to one process. Members of a group that exchange partitions must be consumers
+//     of one process that share an engine. A partition that moves to a member with a different
+//     store stops there (ErrForeignStore). To detect this, the metadata of each offset committed to
+//     Kafka contains the store's identity, and the adapter commits a partition's offset before it
+//     handles any record of the partition.
+//   - Order is kept within a partition or, with Route.Concurrency, for each key. A record in
+//     backoff delays the records after it.
+//   - Options.Membership.InstanceID gives a member its partitions back at once after a kill, with
+//     the classic protocol. With Options.Membership.ServerSideAssignment (KIP-848), the member
+//     waits until its old session ends, 45 s by the broker's default, even after a clean end.
 //   - Dead letters are published at least once.
-//   - What Route.TooOld, TooNew and Failed let a handler have without a claim is handled as often
-//     as it is read.
+//   - A record that Route.TooOld, TooNew or Failed passes to the handler without a claim is handled
+//     each time it is read.
 //
-// # The way of a record
+// # The path of a record
 //
 // The client reads committed records only (read_committed); records of aborted transactions are
-// never seen, and the position passes the markers of transactions. The poll loop hands what it
-// fetched to a worker for each partition, and stops fetching a partition whose worker has had
-// enough to do for a while: what waits in memory is bounded by one fetch (kgo.FetchMaxBytes,
-// kgo.FetchMaxPartitionBytes) in addition to the one that the client holds, and a few batches for
-// each partition. The worker makes batches, and chooses their size by how long handlers take
-// (Options.Batching.BatchTime). It identifies some records at a time, ahead of the one that is
-// handled, and holds nothing for those. While its batches take turns with those of other partitions
+// never seen, and the offset passes transaction markers. The poll loop passes fetched records to a
+// worker for each partition. It pauses fetching for a partition whose worker has enough queued
+// records. Memory is therefore bounded by a few batches for each partition, one fetch
+// (kgo.FetchMaxBytes, kgo.FetchMaxPartitionBytes), and the fetch that the client buffers. The
+// worker makes batches and adapts their size to the duration of the handlers
+// (Options.Batching.BatchTime). It identifies some records ahead of the one being handled, without
+// reserving anything for them. If its batches take turns with batches of other partitions
 // (engine.LaneMember), it identifies and decodes all records of a batch before the turn. For each
-// record
+// record:
 //
-//   - Route.Identify finds the id and the time, or the sealed headers of a replayed dead letter do;
-//     for a record without them Route.Undecodable is the policy: a dead letter at once, or
-//     rejected;
-//   - the engine judges the event under Route.Scope;
-//   - claimed: it is handled. duplicate: it is skipped, counted, and logged with its first
-//     sighting. in flight: the batch ends before it, and it is judged again after a short pause.
-//     too old, too new: Route.TooOld and TooNew say whether to reject, to handle without a claim,
-//     or to dead-letter. Not judged: Route.Failed.
+//   - Route.Identify finds the id and the time, unless the authenticated headers of a replayed dead
+//     letter contain them. A record without an id or a time is dead-lettered or rejected, as
+//     Route.Undecodable says.
+//   - The engine claims the event in Route.Scope.
+//   - The verdict decides. Claimed: the record is handled. Duplicate: it is skipped, counted, and
+//     logged with its first sighting. InFlight: the batch ends before the record, which is claimed
+//     again after a short pause. TooOld, TooNew: Route.TooOld and TooNew say whether to reject, to
+//     handle without a claim, or to dead-letter. Failed: Route.Failed decides.
 //
-// If the store itself fails, Run ends with the error. Nothing was acknowledged then that is not in
-// the store. With Options.FailOpen it continues: see Failing open.
+// If the store fails, Run returns the error. Everything acknowledged is in the store. With
+// Options.FailOpen, the consumer continues: see Failing open.
 //
 // # The life of a partition
 //
-// Each assigned partition has a goroutine for the time of its assignment. It is in one of these
-// states, and goes from left to right unless something fails:
+// Each assigned partition has a goroutine until its assignment ends. It is in one of these states,
+// and moves from left to right unless something fails:
 //
 //	             ┌─────────────────────────────────────────────────────┐
 //	             ▼                                                     │
@@ -95,163 +95,162 @@
 //	             │   ▼            ▼                    │   ▼           ▼
 //	             └─stopped◀───────┴────────────────────┴─stopped◀──────┘     any ─▶ ended
 //
-//	any that uses a store that has failed ─▶ failingOpen ─▶ unprotected ─▶ lookingUp (with Options.FailOpen)
+//	any, if the store has failed ─▶ failingOpen ─▶ unprotected ─▶ lookingUp (with Options.FailOpen)
 //
 //	state        next                                                          what happens in it
 //	lookingUp    takingOver lookingUp failingOpen stopped ended                the brokers are asked for the topic's id, the log's bounds and the end of the last leader epoch
 //	takingOver   signing failingOpen stopped ended                             these are compared with the store and the group's commit; the assignment becomes the owner
 //	signing      publishing lookingUp ended                                    the offset is committed to Kafka with the store's identity
-//	failingOpen  unprotected lookingUp failingOpen stopped ended               the store is away: reading begins where it was, or at Kafka's offset
-//	publishing   running failingOpen stopped ended                             dead letters that the broker does not have are published
+//	failingOpen  unprotected lookingUp failingOpen stopped ended               the store is unavailable: reading begins at the current or Kafka's offset
+//	publishing   running failingOpen stopped ended                             dead letters that are not published yet are published
 //	running      publishing paused silent lookingUp failingOpen stopped ended  records are handled
-//	unprotected  paused silent lookingUp stopped ended                         the store is away: records are handled without claims
+//	unprotected  paused silent lookingUp stopped ended                         the store is unavailable: records are handled without claims
 //	paused       running unprotected ended                                     the application has paused the partition (Consumer.Pause)
-//	silent       running unprotected ended                                     the broker has records and does not send them, or does not answer
+//	silent       running unprotected ended                                     the broker has records but does not send them, or does not answer
 //	stopped      lookingUp publishing ended                                    the partition is not read, for a stated reason, until the next try
 //
-// The poll loop and the callbacks of the group do no I/O for it: looking up, comparing, seeking and
-// retrying happen in the goroutines, in parallel. A revoked partition ends in order; see below.
+// The partitions' goroutines look up, compare, seek and retry in parallel; the poll loop and the
+// callbacks of the group do no I/O for this. See below for revoked partitions.
 //
 // # Offsets
 //
-// The store's offset is where reading begins; Kafka's committed offset follows, for lag tools
-// (Options.Membership.CommitInterval). With each offset the store keeps the topic's id and the
-// leader epoch. A partition that is assigned is looked up, as is one whose fetch fails because the
-// offset is out of range, the topic is another one, or the log has diverged: the store's offset is
-// compared with the log's start and end, and with the commit that the group had when the partition
-// was assigned or that this assignment has made since. Where these do not agree the partition stops
-// with a PositionError of one of the kinds ErrBelowLog, ErrAboveLog, ErrRecreated, ErrForeignStore,
-// ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged, ErrModeChanged. The comment of each
-// names its recovery policies, and Options.Recovery chooses one, for each time, and
-// Consumer.AdoptOffset one for a single partition and a single time. Nothing is skipped or read
-// again without that, and no policy removes claims: an event that the store has is still a
-// duplicate.
+// Reading begins at the store's offset. Kafka's committed offset follows it, for lag tools
+// (Options.Membership.CommitInterval). With each offset, the store keeps the topic's id and the
+// leader epoch. The adapter compares the store's offset with the log's start and end, and with the
+// group's committed offset (at the assignment, or committed by this assignment since). It does this
+// when a partition is assigned, and when a fetch fails because the offset is out of range, the
+// topic was recreated, or the log has diverged. If they do not agree, the partition stops with a
+// PositionError of one of the kinds ErrBelowLog, ErrAboveLog, ErrRecreated, ErrForeignStore,
+// ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged, ErrModeChanged. The documentation
+// of each lists its recovery policies. Options.Recovery chooses a policy for every such stop;
+// Consumer.AdoptOffset applies one once, to one partition. Without a policy, nothing is skipped or
+// read again. No policy removes claims: a claimed event is still a duplicate.
 //
-// A partition that stops does not end Run, and others continue: see Consumer.Stopped, Hooks.OnStop
-// and the metric dedup_kafka_partition_stopped. A stop for a PositionError lasts for the
-// assignment. The other reasons may pass, and the partition is tried again after a backoff: a dead
-// letter that cannot be published (dead_letter), a leader that does not answer (unreachable), a
-// topic that is gone (topic_gone) or that the consumer may not read (unauthorized), data that the
-// client cannot read (unreadable), records that the client has skipped (gap), another error of a
-// fetch (fetch_error). Also reported, while it is tried again, is a partition that gets no answer
-// for Timeouts.Silence (silent), and one whose offset cannot be committed to the group for that
-// time (unsigned). One that another consumer of the same store has taken (fenced) is taken over
-// again after a heartbeat, if the group has not taken it away by then; if two are pinned to it, the
-// earlier one does not read it until Run is called anew.
+// A stopped partition does not end Run, and other partitions continue: see Consumer.Stopped,
+// Hooks.OnStop and the metric dedup_kafka_partition_stopped. A stop with a PositionError lasts
+// until the assignment ends. The other reasons are transient, and the partition is retried after a
+// backoff: a dead letter cannot be published (dead_letter), the leader does not answer
+// (unreachable), the topic does not exist (topic_gone), the consumer may not read the topic
+// (unauthorized), the client cannot decode the data (unreadable), the client has skipped records
+// (gap), or a fetch fails with another error (fetch_error). A partition is also reported, while it
+// is retried, if it gets no answer for Timeouts.Silence (silent), or if its offset cannot be
+// committed to the group for that time (unsigned). A partition that another consumer of the same
+// store has taken (fenced) is taken over again after a heartbeat, unless the group has revoked it.
+// If two consumers are pinned to a partition, the earlier one does not read it until a new Run.
 //
 // # Dead letters
 //
-// A record becomes a dead letter if it has no usable id or time, if its handler failed for the last
-// time or with Permanent, or by the policies TooOld and TooNew. The letters of a batch, the claims
-// that are marked dead-lettered, and the next offset commit in one batch. Then the letters are
-// published to DeadLetters.Topic, and the next batch begins when the broker has acknowledged all of
-// them. The topic has to exist, which is checked at the start (Consumer.Ready). Key, value and
-// headers are the record's own; headers that begin with hapax_dlt_ are the adapter's, and say where
-// the record came from and why it is a dead letter.
+// A record becomes a dead letter if it has no usable id or time, if its last attempt failed, if its
+// handler returned Permanent, or if the policies TooOld and TooNew require it. The dead letters of
+// a batch, the dead-lettered claims and the next offset commit in one batch. Then the dead letters
+// are published to DeadLetters.Topic, and the next batch begins when the broker has acknowledged
+// all of them. The topic must exist; this is checked at the start (Consumer.Ready). A dead letter
+// has the key, value and headers of its record. The adapter adds headers that begin with
+// hapax_dlt_; they contain the record's origin and the reason.
 //
-// A letter may be as large as its topic takes (max.message.bytes, after compression, zstd unless
-// Options.Client sets another). The adapter adds headers: set the limit above that of the topic
-// that is read. A letter that the broker refuses all the same stops its partition, or is published
-// without its value (deadletter.Options.OmitTooLarge).
+// The size of a dead letter is limited by the max.message.bytes of its topic, after compression
+// (zstd, unless Options.Client sets another). Because the adapter adds headers, set this limit
+// above that of the source topic. If the broker rejects a dead letter because of its size, the
+// partition stops, or the dead letter is published without its value
+// (deadletter.Options.OmitTooLarge).
 //
-// To replay a letter, send it to its topic again with its headers, as examples/replay does. It is
-// handled once more, with Record.Reopened set. Sent twice, it is a duplicate the second time. A
-// forged header reopens nothing: the headers are sealed with a secret of the store.
+// To replay a dead letter, send it with its headers to its source topic, as examples/replay does.
+// It is handled once more, with Record.Reopened set; a second replay is a duplicate. Forged headers
+// have no effect, because the headers are authenticated with a secret of the store.
 //
 // # Holds
 //
-// Each partition keeps a hold in the engine, named kafka/<group>/<topic>/<partition>, so that no
-// week is dropped that its unread records need: at the lowest event time of its last batch, less
-// Route.AllowedLateness. A partition that is caught up holds at the present time less
-// AllowedLateness. The hold stays when the consumer ends. That of a partition that will not be read
-// any more is the application's to release (Engine.Holds, Engine.ReleaseHold).
+// Each partition has a hold in the engine, named kafka/<group>/<topic>/<partition>, that keeps the
+// weeks that its unread records need. Its time is the lowest event time of the last batch minus
+// Route.AllowedLateness; when the partition has caught up, it is the current time minus
+// AllowedLateness. The hold remains when the consumer ends. The application must release the holds
+// of partitions that will not be read again (Engine.Holds, Engine.ReleaseHold).
 //
 // # Failing open
 //
-// With Options.FailOpen, for AtMostOnce only, the consumer continues when its store fails, or
-// cannot be opened at the start. Until FailOpen has opened it records are handled without claims,
-// with the verdict engine.Failed: a copy is handled again, times are not judged, and a record that
-// has to become a dead letter stops its partition until then. An error is logged,
+// With Options.FailOpen, only for AtMostOnce, the consumer continues if its store fails or cannot
+// be opened at the start. Until FailOpen has opened the store, records are handled without claims,
+// with the verdict engine.Failed: copies are handled again, event times are not checked, and a
+// record that must become a dead letter stops its partition. An error is logged,
 // dedup_kafka_unprotected is 1, the records are counted in dedup_kafka_unprotected_total, and Ready
 // returns ErrUnprotected.
 //
-// Reading continues where it was, or from Kafka's offset if this assignment did not have the store.
-// Without either it begins with the oldest record; with Route.Start Latest the partition waits for
-// the store, which alone knows whether the group has read it. A commit that this consumer has not
-// made stops the partition until then (ErrEmptyStore), unless Recovery.EmptyStore says otherwise.
-// Offsets are committed to Kafka every Membership.CommitInterval, with a mark: a process that dies
-// handles again what it has handled since. Once the store is open, each partition continues at the
-// later one of its two offsets. What is below Kafka's was handled without claims and is not handled
-// again; the store records that (Consumer.Adoptions, kind RanOpen). What is below the store's was
-// claimed. A batch that was being committed when the store failed may be in it: its records are
-// handled without claims in any case, also by a process that comes after, so that they are not
-// lost.
+// Reading continues at the current offset, or at Kafka's committed offset if the store was not
+// available at the assignment. If there is no committed offset, reading begins with the oldest
+// record. With Route.Start Latest, the partition waits for the store instead, because only the
+// store knows whether the group has read the partition. If Kafka's offset was not committed by this
+// consumer, the partition stops until the store is open (ErrEmptyStore), unless Recovery.EmptyStore
+// is set. Every Membership.CommitInterval, offsets are committed to Kafka with a mark; if the
+// process dies, records handled since the last commit are handled again. When the store is open,
+// each partition continues at the later of the store's and Kafka's offset. Records below Kafka's
+// offset were handled without claims and are not handled again; the store records this
+// (Consumer.Adoptions, kind RanOpen). Records below the store's offset were claimed. If a batch was
+// being committed when the store failed, its outcome is unknown. Its records are handled without
+// claims in either case, even by a later process, so none is lost.
 //
-// The mark names the store. If FailOpen opens another one, an empty one or a backup, the partitions
-// stop as they do at any start (ErrForeignStore).
+// The mark contains the store's identity. If FailOpen opens a different store, an empty one or a
+// backup, the partitions stop as at any start (ErrForeignStore).
 //
-// # Rebalances and the end
+// # Rebalances and shutdown
 //
-// A partition that is given away waits for the handler that runs, for Options.Timeouts.Drain at
-// most; at the end of Run it is Options.Timeouts.Shutdown. Then its context ends and it is fenced:
-// the owner of a partition is written in the store and read in each batch, so that no batch of an
-// earlier owner commits. Partitions that were lost are fenced at once. A handler should watch its
-// context.
+// A revoked partition waits for its running handler for at most Options.Timeouts.Drain, or
+// Options.Timeouts.Shutdown when Run ends. Then the handler's context ends and the partition is
+// fenced. The owner of a partition is a key in the store that each batch reads, so no batch of an
+// earlier owner commits. Lost partitions are fenced at once. Handlers should watch their context.
 //
-// # Reserved
+// # Reserved names
 //
-// Application keys that begin with KeyPrefix belong to the adapter, in every store that it is used
-// with: writing to them breaks fencing, attempts and dead letters. So do holds whose names begin
-// with kafka/, and headers that begin with hapax_dlt_.
+// Application keys that begin with KeyPrefix belong to the adapter; writing to them breaks fencing,
+// attempts and dead letters. Names of holds that begin with kafka/ and headers that begin with
+// hapax_dlt_ are also reserved.
 //
 // # Metrics
 //
-// Options.Telemetry.Registerer has these from New until Run returns. All have the labels group and
-// member, which is Options.Membership.InstanceID or Pinned.Ordinal, besides those named here.
-// Nothing is labelled by id or key.
+// These metrics are registered with Options.Telemetry.Registerer from New until Run returns. In
+// addition to the labels listed, all have the labels group and member
+// (Options.Membership.InstanceID or Pinned.Ordinal). No label contains an id or a key.
 //
 //	metric                               kind       labels                    figure
-//	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: without those taken back, once the handlers have begun
+//	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: counted when the handlers have begun, without withdrawn claims
 //	dedup_kafka_unclaimed_total          counter    topic                     records handled without a claim, by policy
-//	dedup_kafka_unprotected_total        counter    topic                     records handled without a claim because the store was away (Options.FailOpen)
-//	dedup_kafka_ids_total                counter    topic, rule               ids by the rule that found them
-//	dedup_kafka_times_total              counter    topic, rule               event times by the rule that found them
-//	dedup_kafka_unreadable_times_total   counter    topic                     times passed over because they could not be read
-//	dedup_kafka_failed_attempts_total    counter    topic                     attempts of a handler that failed
+//	dedup_kafka_unprotected_total        counter    topic                     records handled without a claim because the store was unavailable (Options.FailOpen)
+//	dedup_kafka_ids_total                counter    topic, rule               ids, by the rule that found them
+//	dedup_kafka_times_total              counter    topic, rule               event times, by the rule that found them
+//	dedup_kafka_unreadable_times_total   counter    topic                     times ignored because they could not be parsed
+//	dedup_kafka_failed_attempts_total    counter    topic                     failed attempts of handlers
 //	dedup_kafka_reopened_total           counter    topic                     replays of dead letters that were handled
-//	dedup_kafka_dead_letters_total       counter    topic, reason             dead letters that the broker has
-//	dedup_kafka_skipped_total            counter    topic, reason             records acknowledged unhandled, by policy
-//	dedup_kafka_lost_total               counter    topic                     own-commit: claimed, and the handler failed or was cut off
+//	dedup_kafka_dead_letters_total       counter    topic, reason             dead letters acknowledged by the broker
+//	dedup_kafka_skipped_total            counter    topic, reason             records acknowledged without handling, by policy
+//	dedup_kafka_lost_total               counter    topic                     AtMostOnce: claimed events whose handler failed or was cut off
 //	dedup_kafka_fenced_total             counter    topic                     batches dropped because the partition had another owner
-//	dedup_kafka_paused_total             counter    topic                     pauses of fetching for a worker that had enough to do
+//	dedup_kafka_paused_total             counter    topic                     pauses of fetching because a worker had enough queued records
 //	dedup_kafka_stops_total              counter    topic, reason             stops of a partition
-//	dedup_kafka_fetch_errors_total       counter    topic                     errors that the client returned when it was polled
+//	dedup_kafka_fetch_errors_total       counter    topic                     errors returned by polls of the client
 //	dedup_kafka_batch_records            histogram  topic                     records in one batch of the store
 //	dedup_kafka_handler_seconds          histogram  topic                     time in the handlers of a batch
-//	dedup_kafka_commit_seconds           histogram  topic                     time to judge and commit a batch, without handlers
+//	dedup_kafka_commit_seconds           histogram  topic                     time to claim and commit a batch, without handlers
 //	dedup_kafka_lag_records              gauge      topic, partition          from the store's offset to the log's end; AtMostOnce: from the first record whose handler has not begun
-//	dedup_kafka_stable_lag_records       gauge      topic, partition          from the store's offset to the last stable offset: readable now
-//	dedup_kafka_hold_age_seconds         gauge      topic, partition          how far back the partition keeps weeks
-//	dedup_kafka_batch_age_seconds        gauge      topic, partition          how long the present batch has been under way; grows while a handler hangs
-//	dedup_kafka_unprotected              gauge      -                         1 while the store is away and records are handled without claims
+//	dedup_kafka_stable_lag_records       gauge      topic, partition          from the store's offset to the last stable offset: readable records
+//	dedup_kafka_hold_age_seconds         gauge      topic, partition          age of the partition's hold
+//	dedup_kafka_batch_age_seconds        gauge      topic, partition          age of the current batch; grows while a handler hangs
+//	dedup_kafka_unprotected              gauge      -                         1 while the store is unavailable and records are handled without claims
 //	dedup_kafka_partition_paused         gauge      topic, partition          1 for each partition that the application has paused
-//	dedup_kafka_partition_stopped        gauge      topic, partition, reason  1 for each partition that is assigned and not read
+//	dedup_kafka_partition_stopped        gauge      topic, partition, reason  1 for each partition that is assigned but not read
 //
 // # Logs
 //
-// Options.Telemetry.Logger gets, at level Error: a partition that stops, a dead letter that still
-// cannot be published, events that were claimed and lost, a handler that was cut off, a topic that
-// does not exist, a dead-letter topic that cannot be written, and a store that has failed with
-// Options.FailOpen. At Warn: failed attempts, dead letters, records that were rejected or handled
-// without a claim, a recovery policy that was applied, lost partitions, errors that the client
-// retries itself. At Info: a partition that continues after a stop. Duplicates are logged at
-// Options.Telemetry.DuplicateLevel, which is Debug unless set. The client's own log is
-// kgo.WithLogger in Options.Client.
+// Options.Telemetry.Logger gets these messages. Error: a partition stops, a dead letter still
+// cannot be published, claimed events were lost, a handler was cut off, a topic does not exist, a
+// dead-letter topic cannot be written, or the store has failed with Options.FailOpen. Warn: failed
+// attempts, dead letters, records rejected or handled without a claim, applied recovery policies,
+// lost partitions, and errors that the client retries itself. Info: a partition continues after a
+// stop. Duplicates are logged at Options.Telemetry.DuplicateLevel, Debug by default. To log
+// messages of the client, set kgo.WithLogger in Options.Client.
 //
 // # Where to start reading
 //
-// mode.go, route.go and options.go are what an application sets, and control.go and health.go what
-// it calls while Run runs. consumer.go puts the parts of a consumer together. A record passes these
+// mode.go, route.go and options.go have the options; control.go and health.go have the methods to
+// call while Run runs. consumer.go connects the parts of a consumer. A record passes through these
 // files from top to bottom:
 //
 //	poll.go        fetches it and puts it into the queue of its partition (queue.go)

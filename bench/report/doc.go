@@ -1,6 +1,6 @@
-// Package report draws the JSON of the commands: a page of HTML that needs nothing but itself, and
-// single pictures in SVG. Both follow the reader's choice of light or dark.
+// Package report draws the JSON output of the commands as a self-contained HTML page, or as SVG
+// pictures. Both support light and dark colour schemes.
 //
-// Read takes the JSON, Figures makes the pictures for which it has data, and Page writes the page.
-// Nothing is drawn that is not in the JSON.
+// Read parses the JSON, Figures draws the pictures for which there are data, and Page writes the
+// page. Everything drawn comes from the JSON.
 package report

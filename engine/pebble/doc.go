@@ -1,78 +1,78 @@
-// Package pebble keeps an engine's claims, state and journal in a directory, with Pebble v2 (an LSM
-// tree). It implements [storage.Store]; its documentation has the promises of every store. This
-// page says how this one keeps them.
+// Package pebble keeps an engine's claims, state and journal in a directory, using Pebble v2 (an
+// LSM tree). It implements [storage.Store], which documents the guarantees of every store. This
+// page describes this implementation.
 //
 // # Durability
 //
-// A batch is one record of Pebble's log: claims, state, journal entry and batch number, whole or
-// not at all. Apply hands it over; a goroutine of the store waits for the syncs in the order of the
-// batches.
+// A batch is one record of Pebble's log, with its claims, state, journal entry and batch number,
+// and is applied whole or not at all. Apply passes it to Pebble; a goroutine of the store waits for
+// the syncs in the order of the batches.
 //
 // # Claims before they are in tables
 //
-// A claim is no key of its own in Pebble's log and memory table: random keys there are what writing
-// costs most. The claims of a batch are one packed value, and a table in memory has them for
-// reading (table.go). When it is full it is frozen, sorted, and ingested as tables of Pebble's;
-// then the packed values are removed (seal.go). Opening a store after a kill reads the packed
-// values that are left.
+// Random keys in the log and memtable would be the largest cost of writing. So the claims of a
+// batch are not separate keys there, but one packed value, and a table in memory serves reads of
+// them (table.go). When this table is full, it is frozen, sorted, and ingested as tables of Pebble;
+// then the packed values are removed (seal.go). After a kill, Open reads the remaining packed
+// values.
 //
 // # Memory
 //
-// Options.CacheBytes for blocks; 2.5 times Options.PendingBytes (about 50 bytes for each claim) for
-// claims that are not in tables; Options.MemTableBytes for Pebble's memory table, three of them at
-// most. With the defaults 128, 40 and 32 to 96 MiB. When claims come faster than they can be sorted
-// and written, Apply waits.
+// The store uses Options.CacheBytes for blocks, 2.5 times Options.PendingBytes (about 50 bytes for
+// each claim) for claims that are not in tables, and Options.MemTableBytes for each of at most
+// three memtables: with the defaults 128, 40 and 32 to 96 MiB. If claims arrive faster than they
+// can be sorted and written, Apply waits.
 //
-// Pebble answers a failed write with a panic, an endless retry, or the unlock of an unlocked mutex
-// (where a log is rotated), which no recover catches. So it never hears of one: after the first
-// failed write the disk under it becomes a sink, and the store is poisoned before Pebble hears of
-// success (disk.go). What is on disk then is what a crash at that moment would have left. Nothing
-// of Pebble ends the process: its Fatalf ends a goroutine of Hapax (fault.go).
+// When a write fails, Pebble panics, retries forever, or unlocks an unlocked mutex (during a log
+// rotation), which recover cannot catch. So write errors are hidden from Pebble: after the first
+// failed write, the file system under it discards all writes and reports success, and the store is
+// marked as failed before that (disk.go). The files on disk then are as after a crash at that
+// moment. Pebble cannot end the process: its Fatalf only ends a goroutine of Hapax (fault.go).
 //
 // # What is checked when a store is opened
 //
-// Pebble takes the first unreadable byte of a MANIFEST or of the newest log for the end that a
-// crash left, and then deletes the files that it no longer knows. Before it may write, Open
-// therefore checks, without changing a byte:
+// Pebble treats the first unreadable byte of a MANIFEST or of the newest log as its end after a
+// crash, and then deletes the files that it no longer refers to. Therefore, before Pebble can
+// write, Open checks the following without changing a byte:
 //
-//   - After a clean close: name and size of every file, and the checksum of every file that is not
-//     a table, against a record that Close wrote and Open removes before anything else changes
-//     (clean.go). Tables carry checksums for every block and for the footer; damage there is an
-//     error of the read, or of the Open, that touches it.
-//   - After any other end: the MANIFEST and the logs are read to their ends, and a whole chunk
-//     after an unreadable place shows that it was not a torn end (chunks.go); all that was attested
-//     must be there (attest.go), as must every batch that the log itself promises to be durable
-//     (keys.go); the journal must have no gap.
+//   - After a clean close: the name and size of every file, and the checksum of every file except
+//     tables, are compared with a record that Close wrote and that Open removes before any other
+//     change (clean.go). Tables contain checksums of every block and of the footer; damage there is
+//     reported by the read or Open that reaches it.
+//   - After any other end: the MANIFEST and the logs are read to their ends, and an intact chunk
+//     after an unreadable place proves that the place is not a torn end (chunks.go). Everything
+//     recorded as durable must exist: in the attestation file (attest.go), and in the durability
+//     records of the log itself (keys.go). The journal must have no gap.
 //
-// A damaged store gives [storage.ErrDamaged]. So does a MANIFEST or record that is cut off or
-// missing.
+// Open returns [storage.ErrDamaged] for a damaged store, also if the MANIFEST or the record is
+// truncated or missing.
 //
-// # What is not
+// # What is not checked
 //
-// After a kill or a power cut the newest piece of the log is attested by nothing: damage there
-// cannot be distinguished from a torn end, and takes the last batches away. That piece is the
-// batches whose successor was not yet written when their sync was confirmed: with one batch in
-// flight it is the last one (flips at every 5th of 58,291 bytes of the log of a killed store took
-// batch 60 of 60 away in the last 964 bytes, and nothing elsewhere; every other flip was refused or
-// harmless). With n batches in flight it is at most the last n+1. An idle store closes the gap
-// after 20 ms: it writes a durability record to the log and an attestation to its file; then no
-// flip of a byte outside of the tables was silent.
+// After a kill or a power cut, no durability record covers the newest part of the log: damage there
+// cannot be distinguished from a torn end, and removes the last batches. This part consists of the
+// batches whose successor was not yet written when their sync was confirmed. With one batch in
+// flight, it is the last batch: in a test that flipped every 5th of the 58,291 bytes of a killed
+// store's log, flips in the last 964 bytes removed batch 60 of 60, and all other flips were
+// reported or harmless. With n batches in flight, it is at most the last n+1. After 20 ms without
+// writes, the store closes the gap: it writes a durability record to the log and the attestation to
+// its file. After that, no flipped byte outside of the tables went undetected in the tests.
 // TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage and the tests next to it show the
-// method. Cutting the log's file short, or removing it, is noticed up to the newest attestation: 20
-// ms idle, a second under load.
+// method. Truncation or removal of the log's file is detected up to the newest attestation, which
+// is at most 20 ms old when idle, and a second old under load.
 //
-// The bytes of an event's id are in the log. An attacker who chooses ids, knows the number of a
-// log, and has the machine crash in the middle of such a write could make the torn end look like
-// damage, never the reverse.
+// The log contains the bytes of event ids. An attacker who chooses ids, knows the number of a log,
+// and makes the machine crash during such a write could make a torn end look like damage, but not
+// damage like a torn end.
 //
 // # Dropping
 //
-// Drop is a range delete for each bucket in one synced batch, with a note where claims of it are
-// packed. Reclaim lets Pebble delete the tables that lie wholly in a dropped bucket and then
-// rewrites, with pauses, those that hold others as well. EstimateDiskUsage counts by blocks: a
-// reclaimed bucket between kept ones may show a block or so that belongs to the buckets next to it.
-// With 4 M claims over four weeks the oldest week's space was back after 0.6 s (one scope) and 5.1
-// s (200 scopes), on two busy cores:
+// Drop writes one synced batch with a range delete for each bucket, and a note for buckets with
+// packed claims. Reclaim lets Pebble delete the tables that contain only dropped buckets, and then
+// rewrites, with pauses, the tables that also contain other buckets. EstimateDiskUsage counts whole
+// blocks, so for a reclaimed bucket it may report a block that belongs to an adjacent bucket. With
+// 4 million claims over four weeks, the space of the oldest week was free after 0.6 s (one scope)
+// and 5.1 s (200 scopes), on two busy cores:
 //
 //	HAPAX_DROP=4000000 go test ./engine/pebble -run TestDroppedSpaceComesBack -v
 //

@@ -1,11 +1,11 @@
-// Package logstore is an example of a store for package engine, written with exported packages
-// only: all that it holds is in memory, and in a log on disk, which is read when the store is
-// opened. docs/writing-a-store.md explains it.
+// Package logstore is an example of a store for package engine that uses only exported packages. It
+// keeps its contents in memory and in a log on disk, which Open reads. docs/writing-a-store.md
+// explains it.
 //
-// It keeps the whole contract of [storage.Store] and passes the tests of package storetest. It is
-// simple, not fast: what it holds must fit into memory, an open reads the whole log, and space comes
-// back only when the store is opened again.
+// It fulfils the contract of [storage.Store] and passes the tests of package storetest. It is
+// simple, not fast: its contents must fit into memory, Open reads the whole log, and space is freed
+// only by the next Open.
 //
-// Reading the source: store.go opens, applies and reads; log.go is the file; contents.go is what an
-// open makes of it; files.go is all that is beside the log.
+// In the source, store.go opens, applies and reads; log.go has the log file; contents.go has the
+// contents in memory; files.go has the other files.
 package logstore
