@@ -1,89 +1,20 @@
 package pebble
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// An attestation says what was durable at some moment, so that a store that has less is known to be
-// damaged. It always exists, and is rewritten in the background:
-//
-//	+----------+-------------+---------------+------+-------------------+--------+
-//	| HAPAXATT | seq u64 BE  | length u64 BE | name of the MANIFEST ... | CRC-32C|
-//	+----------+-------------+---------------+--------------------------+--------+
-//
-// length is how much of that MANIFEST, which was the current one, was durable.
-type attestation struct {
-	seq      uint64
-	manifest position
-}
-
-const (
-	attestName  = "hapax-attest"
-	attestMagic = "HAPAXATT"
-)
-
-func (a attestation) encode() []byte {
-	b := append([]byte(nil), attestMagic...)
-	b = binary.BigEndian.AppendUint64(b, a.seq)
-	b = binary.BigEndian.AppendUint64(b, a.manifest.size)
-	return sidecar.Seal(append(b, a.manifest.name...))
-}
-
-func decodeAttestation(b []byte) (attestation, error) {
-	const fixed = len(attestMagic) + 16
-	body, err := sidecar.Unseal(b)
-	if err != nil {
-		return attestation{}, err
-	}
-	if len(body) < fixed || string(body[:len(attestMagic)]) != attestMagic {
-		return attestation{}, errors.New("not an attestation")
-	}
-	return attestation{
-		seq: binary.BigEndian.Uint64(body[len(attestMagic):]),
-		manifest: position{
-			name: string(body[fixed:]),
-			size: binary.BigEndian.Uint64(body[len(attestMagic)+8:]),
-		},
-	}, nil
-}
-
-func (d *disk) readAttestation() (attestation, error) {
-	b, err := readFile(d, d.path(attestName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return attestation{}, fmt.Errorf("%w: %s is missing", storage.ErrDamaged, attestName)
-	}
-	if err != nil {
-		return attestation{}, err
-	}
-	a, err := decodeAttestation(b)
-	if err != nil {
-		return attestation{}, fmt.Errorf("%w: %s: %w", storage.ErrDamaged, attestName, err)
-	}
-	return a, nil
-}
-
-func (d *disk) writeAttestation(a attestation) error {
-	return d.writeSealed(attestName, a.encode())
-}
-
-func (d *disk) writeSealed(name string, b []byte) error {
-	err := sidecar.Write(sidecars{d}, d.dir, name, func(w io.Writer) error {
-		_, err := w.Write(b)
-		return err
-	})
-	if failed := d.fault.get(); failed != nil {
-		return failed
-	}
-	return err
+// An attester knows what is durable, and attests it.
+type attester struct {
+	*core
+	durable   atomic.Uint64 // the newest batch that would survive a power cut
+	progress  chan struct{} // something became durable, for attest
+	stop      chan struct{}
+	attesting sync.Mutex // held while an attestation is written
 }
 
 const (
@@ -95,8 +26,7 @@ const (
 
 // attest runs in the background until stop is closed. After a flush it attests soon, since it takes
 // its part of the log away: then the MANIFEST alone knows of its table.
-func (s *Store) attest() {
-	defer s.background.Done()
+func (a *attester) attest() {
 	var done attestation
 	var flushes uint64
 	wrote := time.Now()
@@ -104,19 +34,19 @@ func (s *Store) attest() {
 	<-timer.C
 	for {
 		select {
-		case <-s.progress:
-		case <-s.stop:
+		case <-a.progress:
+		case <-a.stop:
 			return
 		}
-		for seq := s.durable.Load(); ; {
+		for seq := a.durable.Load(); ; {
 			timer.Reset(attestIdle)
 			select {
 			case <-timer.C:
-			case <-s.stop:
+			case <-a.stop:
 				return
 			}
-			flushed := s.disk.flushes.Load()
-			now := attestation{s.durable.Load(), s.disk.durableManifest()}
+			flushed := a.disk.flushes.Load()
+			now := attestation{a.durable.Load(), a.disk.manifests.durable()}
 			idle := now.seq == seq
 			seq = now.seq
 			if flushed == flushes && !idle && time.Since(wrote) < attestBusy {
@@ -126,7 +56,7 @@ func (s *Store) attest() {
 			if now == done {
 				break
 			}
-			if idle && s.promise(now.seq) != nil || s.attestNow() != nil {
+			if idle && a.promise(now.seq) != nil || a.attestNow() != nil {
 				return // poisoned
 			}
 			done, wrote = now, time.Now()
@@ -138,24 +68,24 @@ func (s *Store) attest() {
 }
 
 // attestNow attests what is durable at this moment.
-func (s *Store) attestNow() error {
-	s.attesting.Lock()
-	defer s.attesting.Unlock()
-	return s.disk.writeAttestation(attestation{s.durable.Load(), s.disk.durableManifest()})
+func (a *attester) attestNow() error {
+	a.attesting.Lock()
+	defer a.attesting.Unlock()
+	return writeAttestation(a.disk, attestation{a.durable.Load(), a.disk.manifests.durable()})
 }
 
 // promise writes to the log alone that all batches up to seq are durable, for chunks.go to find. It
 // need not be durable itself.
-func (s *Store) promise(seq uint64) error {
-	return s.fault.write(func() error {
-		return s.db.LogData(appendPromise(nil, seq, seq), pebble.NoSync)
+func (a *attester) promise(seq uint64) error {
+	return a.fault.write(func() error {
+		return a.db.LogData(appendPromise(nil, seq, seq), pebble.NoSync)
 	})
 }
 
 // noteProgress wakes attest up.
-func (s *Store) noteProgress() {
+func (a *attester) noteProgress() {
 	select {
-	case s.progress <- struct{}{}:
+	case a.progress <- struct{}{}:
 	default:
 	}
 }

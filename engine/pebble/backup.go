@@ -10,86 +10,91 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
+// backups makes backups of the store, one at a time.
+//
 // A backup begins on a stage, a directory in the store's own, where tables are linked and only what
 // is left of the log is copied: that takes no longer than some milliseconds, in which nothing can
 // be sealed. From there it goes to where it belongs, which may be another disk and take hours,
 // while the store is used.
-const stageName = "hapax-backup.tmp"
-
-// errNoLinks is that there can be no stage. Pebble does not copy where it may not link.
-var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
+type backups struct {
+	*core
+	*identity
+	*packedLog
+	backingUp chan struct{} // has a value while a backup continues, from beginning to end: there is one stage
+}
 
 // Backup implements storage.Store. Tables are linked where the file system can, and then keep their
 // space until the backup goes, too. Where it has no hard links, the tables are copied while nothing
 // is sealed, and Apply waits once memory is full. The copy is opened and closed once, and only
 // after that becomes a store: whatever an interrupted backup leaves is refused by Open.
-func (s *Store) Backup(ctx context.Context, dir string) error {
+func (b *backups) Backup(ctx context.Context, dir string) error {
 	// From before the look at dir: two backups to one place must not both find nothing there, as
 	// the one that fails removes what is in it.
 	select {
-	case s.backingUp <- struct{}{}:
-		defer func() { <-s.backingUp }()
+	case b.backingUp <- struct{}{}:
+		defer func() { <-b.backingUp }()
 	case <-ctx.Done():
 		return fmt.Errorf("hapax: backup to %s: %w", dir, ctx.Err())
 	}
-	fsys := s.disk.FS
+	fsys := b.disk.FS
 	if _, err := fsys.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fs.ErrExist
 		}
 		return fmt.Errorf("hapax: backup to %s: %w", dir, err)
 	}
-	if err := s.backup(ctx, dir); err != nil {
+	if err := b.backup(ctx, dir); err != nil {
 		return fmt.Errorf("hapax: backup to %s: %w", dir, errors.Join(err, fsys.RemoveAll(dir)))
 	}
 	return nil
 }
 
-func (s *Store) backup(ctx context.Context, dir string) error {
+func (b *backups) backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	sidecars, err := s.copyTo(ctx, dir)
+	sidecars, err := b.copyTo(ctx, dir)
 	if err != nil {
 		return err
 	}
-	if dir, err = prepareDir(s.disk.FS, dir); err != nil {
+	if dir, err = prepareDir(b.disk.FS, dir); err != nil {
 		return err
 	}
-	if s.disk.FS == vfs.Default {
+	if b.disk.FS == vfs.Default {
 		if err := os.Chmod(dir, 0o700); err != nil {
 			return err
 		}
 	}
-	b := &Store{o: s.o, disk: newDisk(s.disk.FS, dir, hooks{})}
-	b.fault = b.disk.fault
-	if b.lock, err = b.disk.takeLock(); err != nil {
+	d := newDisk(b.disk.FS, dir, hooks{})
+	c := &core{o: b.o, disk: d, fault: d.fault}
+	if c.lock, err = takeLock(d); err != nil {
 		return err
 	}
-	return errors.Join(b.becomeBackup(ctx, s, sidecars), b.release())
+	return errors.Join(becomeBackup(ctx, c, b.id.Backup(), sidecars), c.release())
 }
 
 // copyTo makes Pebble's files in dir and returns the sidecars that go with them.
-func (s *Store) copyTo(ctx context.Context, dir string) (map[string][]byte, error) {
-	stage := s.disk.path(stageName)
-	if err := s.disk.RemoveAll(stage); err != nil {
+func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, error) {
+	stage := b.disk.path(stageName)
+	if err := b.disk.RemoveAll(stage); err != nil {
 		return nil, err
 	}
-	sidecars, err := s.checkpoint(stage)
+	sidecars, err := b.checkpoint(stage)
 	if errors.Is(err, errNoLinks) {
-		return s.checkpoint(dir)
+		return b.checkpoint(dir)
 	}
 	if err == nil {
-		err = s.disk.fromStage(ctx, stage, dir)
+		err = fromStage(ctx, b.disk, stage, dir)
 	}
-	return sidecars, errors.Join(err, s.disk.RemoveAll(stage))
+	return sidecars, errors.Join(err, b.disk.RemoveAll(stage))
 }
 
 // fromStage links or copies what is on a stage, durably.
-func (d *disk) fromStage(ctx context.Context, stage, dir string) error {
+func fromStage(ctx context.Context, d *disk, stage, dir string) error {
 	dir, err := prepareDir(d.FS, dir)
 	if err != nil {
 		return err
@@ -111,55 +116,55 @@ func (d *disk) fromStage(ctx context.Context, stage, dir string) error {
 
 // checkpoint makes Pebble's files and returns the sidecars that go with them: the journal has what
 // they lack.
-func (s *Store) checkpoint(dir string) (map[string][]byte, error) {
-	s.maintenance.Lock()
-	defer s.maintenance.Unlock()
+func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
+	b.maintenance.Lock()
+	defer b.maintenance.Unlock()
 	// A checkpoint takes the tables first and then the log, with what was written to it meanwhile:
 	// a run that is ingested in between would be missing, and its packed batches as well.
-	if !s.o.test.backupBeside {
-		s.ingest.Lock()
-		defer s.ingest.Unlock()
+	if !b.o.test.backupBeside {
+		b.ingest.Lock()
+		defer b.ingest.Unlock()
 	}
-	names, err := s.disk.List(s.disk.dir)
+	names, err := b.disk.List(b.disk.dir)
 	if err != nil {
 		return nil, err
 	}
 	files := make(map[string][]byte)
 	for _, name := range names {
 		if strings.HasPrefix(name, sidecarPrefix) && !strings.HasSuffix(name, tmpSuffix) {
-			if files[name], err = readFile(s.disk, s.disk.path(name)); err != nil {
+			if files[name], err = readFile(b.disk, b.disk.path(name)); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return files, s.fault.write(func() error { return s.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	return files, b.fault.write(func() error { return b.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 }
 
 // becomeBackup makes a checkpoint a cleanly closed store.
-func (s *Store) becomeBackup(ctx context.Context, of *Store, files map[string][]byte) (err error) {
-	if s.db, err = s.openPebble(false); err != nil {
+func becomeBackup(ctx context.Context, c *core, id storage.Identity, files map[string][]byte) (err error) {
+	if c.db, err = c.openPebble(false); err != nil {
 		return err
 	}
-	if err := errors.Join(s.begin(), s.fault.write(func() error {
-		return errors.Join(s.db.Flush(), s.db.Close())
+	last, _, err := c.begin()
+	if err := errors.Join(err, c.fault.write(func() error {
+		return errors.Join(c.db.Flush(), c.db.Close())
 	})); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d := s.disk
+	d := c.disk
 	for name, content := range files {
-		if err := d.writeSealed(name, content); err != nil {
+		if err := writeSealed(d, name, content); err != nil {
 			return err
 		}
 	}
-	if err := d.writeAttestation(attestation{s.lastSeq, s.currentManifest()}); err != nil {
+	if err := writeAttestation(d, attestation{last, currentManifest(c.disk)}); err != nil {
 		return err
 	}
-	id := of.id.Backup()
-	if err := sidecar.WriteIdentity(sidecars{d}, d.dir, sidecar.Pebble, id); err != nil {
+	if err := sidecar.WriteIdentity(sidecarFS{d}, d.dir, sidecar.Pebble, id); err != nil {
 		return err
 	}
-	return d.writeClean(s.lastSeq)
+	return writeClean(d, last)
 }

@@ -2,11 +2,7 @@ package pebble
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -16,36 +12,36 @@ import (
 // check decides whether the directory holds what it should, without changing a byte, and before
 // Pebble, which deletes what it believes to be garbage, may write. clean says that there is a
 // record of a clean close, and that it agrees.
-func (s *Store) check() (clean bool, err error) {
-	if s.o.test.ignoreChecks {
+func check(c *core) (clean bool, err error) {
+	if c.o.test.ignoreChecks {
 		return false, nil
 	}
-	if !s.o.test.ignoreCleanRecord {
-		clean, err := s.disk.checkClean()
+	if !c.o.test.ignoreCleanRecord {
+		clean, err := checkClean(c.disk)
 		if clean || err != nil {
 			return clean, err
 		}
 	}
-	attested, err := s.disk.readAttestation()
+	attested, err := readAttestation(c.disk)
 	if err != nil {
 		return false, err
 	}
-	if err := s.disk.checkManifest(attested.manifest); err != nil {
+	if err := checkManifest(c.disk, attested.manifest); err != nil {
 		return false, err
 	}
-	promised, err := s.disk.checkLogs()
+	promised, err := checkLogs(c.disk)
 	if err != nil {
 		return false, err
 	}
-	return false, s.checkContent(max(attested.seq, promised))
+	return false, checkContent(c, max(attested.seq, promised))
 }
 
 // checkManifest reads the current MANIFEST to its end, which Pebble takes to be where it cannot
 // read on.
-func (d *disk) checkManifest(attested position) error {
+func checkManifest(d *disk, attested position) error {
 	desc, err := pebble.Peek(d.dir, d)
 	if err != nil {
-		return d.asDamage("looking for the MANIFEST", err)
+		return asDamage(d, "looking for the MANIFEST", err)
 	}
 	if !desc.Exists {
 		return fmt.Errorf("%w: no MANIFEST", storage.ErrDamaged)
@@ -53,7 +49,7 @@ func (d *disk) checkManifest(attested position) error {
 	name := d.PathBase(desc.ManifestFilename)
 	data, err := readFile(d, desc.ManifestFilename)
 	if err != nil {
-		return d.asDamage("reading "+name, err)
+		return asDamage(d, "reading "+name, err)
 	}
 	scan := scanManifest(data)
 	switch number, old := fileNumber(name), fileNumber(attested.name); {
@@ -69,7 +65,7 @@ func (d *disk) checkManifest(attested position) error {
 
 // checkLogs reads all logs to their ends and returns the newest batch that they promise to be
 // durable.
-func (d *disk) checkLogs() (promised uint64, err error) {
+func checkLogs(d *disk) (promised uint64, err error) {
 	names, err := d.List(d.dir)
 	if err != nil {
 		return 0, err
@@ -80,7 +76,7 @@ func (d *disk) checkLogs() (promised uint64, err error) {
 		}
 		data, err := readFile(d, d.path(name))
 		if err != nil {
-			return 0, d.asDamage("reading "+name, err)
+			return 0, asDamage(d, "reading "+name, err)
 		}
 		scan := scanLog(data, uint32(fileNumber(name)))
 		if scan.proof {
@@ -91,30 +87,19 @@ func (d *disk) checkLogs() (promised uint64, err error) {
 	return promised, nil
 }
 
-// fileNumber returns the number in a name such as MANIFEST-000012 or 000012.log, 0 if there is
-// none.
-func fileNumber(name string) uint64 {
-	name = strings.TrimPrefix(strings.TrimSuffix(name, ".log"), manifestPrefix)
-	n, err := strconv.ParseUint(name, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 // checkContent opens the store for reading only, which deletes nothing, and looks whether all
 // batches are there up to the newest one, and that not less than durable.
-func (s *Store) checkContent(durable uint64) (err error) {
-	db, err := s.openPebble(true)
+func checkContent(c *core, durable uint64) (err error) {
+	db, err := c.openPebble(true)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if cerr := s.disk.fault.write(db.Close); err == nil {
+		if cerr := c.disk.fault.write(db.Close); err == nil {
 			err = cerr
 		}
 	}()
-	return s.disk.fault.read(func() error {
+	return c.disk.fault.read(func() error {
 		last, floor, err := readSeqs(db)
 		if err != nil {
 			return err
@@ -159,26 +144,6 @@ func checkPacked(db *pebble.DB, last uint64) (err error) {
 	return asRead(it.Error())
 }
 
-// readSeqs returns the number of the newest batch and that from which on the journal is kept.
-func readSeqs(db *pebble.DB) (last, floor uint64, err error) {
-	if last, err = readSeq(db, lastSeqKey); err == nil {
-		floor, err = readSeq(db, trimKey)
-	}
-	return last, floor, err
-}
-
-func readSeq(db *pebble.DB, key byte) (uint64, error) {
-	v, closer, err := db.Get([]byte{key})
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, asRead(err)
-	}
-	defer func() { _ = closer.Close() }()
-	return parseSeq(v)
-}
-
 // checkJournal ensures that the journal has exactly the entries from first to last.
 func checkJournal(db *pebble.DB, first, last uint64) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{journalSpace}, UpperBound: []byte{journalSpace + 1}})
@@ -204,24 +169,4 @@ func checkJournal(db *pebble.DB, first, last uint64) (err error) {
 		return fmt.Errorf("%w: the journal ends before entry %d, the newest batch is %d", storage.ErrDamaged, want, last)
 	}
 	return nil
-}
-
-// asRead makes what Pebble found while reading an storage.ErrDamaged, unless the file system itself
-// said no.
-func asRead(err error) error {
-	switch {
-	case err == nil, errors.Is(err, storage.ErrDamaged):
-		return err
-	case pebble.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
-	}
-	return fmt.Errorf("hapax: reading the store: %w", err)
-}
-
-// asDamage is for errors that only damage or the file system can cause.
-func (d *disk) asDamage(doing string, err error) error {
-	if d.unreadable.Load() || errors.Is(err, storage.ErrDamaged) {
-		return fmt.Errorf("hapax: %s: %w", doing, err)
-	}
-	return fmt.Errorf("%w: %s: %w", storage.ErrDamaged, doing, err)
 }

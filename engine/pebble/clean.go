@@ -4,13 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"io/fs"
 	"sort"
-	"strings"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
@@ -35,10 +31,7 @@ type fileSum struct {
 	crc  uint32
 }
 
-const (
-	cleanName  = "hapax-clean"
-	cleanMagic = "HAPAXCLN"
-)
+const cleanMagic = "HAPAXCLN"
 
 func (r cleanRecord) encode() []byte {
 	b := append([]byte(nil), cleanMagic...)
@@ -80,7 +73,7 @@ func decodeClean(b []byte) (r cleanRecord, err error) {
 }
 
 // sumFiles takes stock of the directory.
-func (d *disk) sumFiles() ([]fileSum, error) {
+func sumFiles(d *disk) ([]fileSum, error) {
 	names, err := d.List(d.dir)
 	if err != nil {
 		return nil, err
@@ -106,29 +99,18 @@ func (d *disk) sumFiles() ([]fileSum, error) {
 	return files, nil
 }
 
-func checksum(fsys vfs.FS, path string) (size uint64, crc uint32, err error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	h := crc32.New(castagnoli)
-	n, err := io.Copy(h, f)
-	return uint64(n), h.Sum32(), err
-}
-
 // writeClean records that the directory is as it should be.
-func (d *disk) writeClean(seq uint64) error {
-	files, err := d.sumFiles()
+func writeClean(d *disk, seq uint64) error {
+	files, err := sumFiles(d)
 	if err != nil {
 		return err
 	}
-	return d.writeSealed(cleanName, cleanRecord{seq, files}.encode())
+	return writeSealed(d, cleanName, cleanRecord{seq, files}.encode())
 }
 
 // checkClean compares the directory with the record of its clean close. found is false if there is
 // no record.
-func (d *disk) checkClean() (found bool, err error) {
+func checkClean(d *disk) (found bool, err error) {
 	b, err := readFile(d, d.path(cleanName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -140,7 +122,7 @@ func (d *disk) checkClean() (found bool, err error) {
 	if err != nil {
 		return true, fmt.Errorf("%w: %s: %w", storage.ErrDamaged, cleanName, err)
 	}
-	files, err := d.sumFiles()
+	files, err := sumFiles(d)
 	if err != nil {
 		return true, err
 	}
@@ -167,22 +149,4 @@ func (d *disk) checkClean() (found bool, err error) {
 // inCleanRecord reports whether a file decides what is found in the store.
 func inCleanRecord(name string) bool {
 	return isPebbleFile(name) || name == sidecar.IdentityName || name == attestName
-}
-
-func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
-
-// isPebbleFile reports whether Pebble would take the file for one of its own; the lock, which is
-// empty, apart.
-func isPebbleFile(name string) bool {
-	for _, prefix := range []string{manifestPrefix, "OPTIONS-", "marker.", "CURRENT", "REMOTE-OBJ-CATALOG", "temporary."} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	for _, suffix := range []string{".log", ".sst", ".blob", ".dbtmp"} {
-		if strings.HasSuffix(name, suffix) {
-			return true
-		}
-	}
-	return false
 }

@@ -11,20 +11,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
-)
-
-// A store is created in an empty directory: creatingName first, then Pebble's files, then the
-// identity, and then creatingName goes. If it exists without an identity, creation never finished,
-// no store was ever handed out, and what is there may be removed. Where there is neither, the files
-// are not ours, or the identity was lost: refused.
-const (
-	creatingName = "hapax-creating"
-	lockName     = "LOCK"
-	tmpSuffix    = ".tmp"
 )
 
 // prepareDir makes sure that the directory exists, and returns the one name that it has in this
@@ -51,37 +40,20 @@ func prepareDir(fsys vfs.FS, dir string) (string, error) {
 	return dir, nil
 }
 
-// makeDir makes a directory and its parents, durably.
-func makeDir(fsys vfs.FS, dir string) error {
-	if _, err := fsys.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	parent := fsys.PathDir(dir)
-	if parent != dir {
-		if err := makeDir(fsys, parent); err != nil {
-			return err
-		}
-	}
-	if err := fsys.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return syncDir(fsys, parent)
-}
-
 // refuseForeign refuses, before anything is written, what is not ours or newer than we are. It
 // decides nothing else: who passes is looked at again under the lock.
-func (d *disk) refuseForeign() error {
-	_, err := sidecar.ReadIdentity(sidecars{d}, d.dir, sidecar.Pebble)
+func refuseForeign(d *disk) error {
+	_, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err = d.newborn()
+	_, err = newborn(d)
 	return err
 }
 
 // newborn looks at a directory without an identity. It returns the files that an unfinished
 // creation left, or storage.ErrForeign.
-func (d *disk) newborn() (leftovers []string, err error) {
+func newborn(d *disk) (leftovers []string, err error) {
 	names, err := d.List(d.dir)
 	if err != nil {
 		return nil, fmt.Errorf("hapax: reading the store's directory: %w", err)
@@ -114,7 +86,7 @@ func (d *disk) newborn() (leftovers []string, err error) {
 }
 
 // takeLock makes this store the only one that has the directory open, until the lock is closed.
-func (d *disk) takeLock() (io.Closer, error) {
+func takeLock(d *disk) (io.Closer, error) {
 	lock, err := d.FS.Lock(d.path(lockName))
 	if err == nil {
 		return lock, nil
@@ -133,13 +105,18 @@ func (d *disk) takeLock() (io.Closer, error) {
 }
 
 // create makes the directory a store, or finishes what an earlier creation began.
-func (s *Store) create() error {
-	d := s.disk
-	leftovers, err := d.newborn()
+//
+// A store is created in an empty directory: creatingName first, then Pebble's files, then the
+// identity, and then creatingName goes. If it exists without an identity, creation never finished,
+// no store was ever handed out, and what is there may be removed. Where there is neither, the files
+// are not ours, or the identity was lost: refused.
+func create(c *core) error {
+	d := c.disk
+	leftovers, err := newborn(d)
 	if err != nil {
 		return err
 	}
-	if err := d.writeSealed(creatingName, sidecar.Seal(nil)); err != nil {
+	if err := writeSealed(d, creatingName, sidecar.Seal(nil)); err != nil {
 		return fmt.Errorf("hapax: creating the store: %w", err)
 	}
 	for _, name := range leftovers {
@@ -149,7 +126,7 @@ func (s *Store) create() error {
 	}
 	// The first log that Pebble writes is in an old form, in which damage looks like a torn end.
 	for range 2 {
-		db, err := s.openPebble(false)
+		db, err := c.openPebble(false)
 		if err != nil {
 			return err
 		}
@@ -158,53 +135,19 @@ func (s *Store) create() error {
 		}
 	}
 	id := storage.NewIdentity()
-	if err := d.writeAttestation(attestation{manifest: d.durableManifest()}); err != nil {
+	if err := writeAttestation(d, attestation{manifest: d.manifests.durable()}); err != nil {
 		return err
 	}
-	return d.finishCreation(id)
+	return finishCreation(d, id)
 }
 
 // finishCreation makes the store one that Open takes.
-func (d *disk) finishCreation(id storage.Identity) error {
-	if err := sidecar.WriteIdentity(sidecars{d}, d.dir, sidecar.Pebble, id); err != nil {
+func finishCreation(d *disk, id storage.Identity) error {
+	if err := sidecar.WriteIdentity(sidecarFS{d}, d.dir, sidecar.Pebble, id); err != nil {
 		return err
 	}
 	if err := d.fault.get(); err != nil {
 		return err
 	}
-	return d.removeSidecar(creatingName)
-}
-
-// removeSidecar removes a file, durably on return.
-func (d *disk) removeSidecar(name string) error {
-	if err := sidecar.Remove(sidecars{d}, d.dir, name); err != nil {
-		return err
-	}
-	return d.fault.get()
-}
-
-// openPebble opens the directory, which is locked, with Pebble.
-func (s *Store) openPebble(readOnly bool) (*pebble.DB, error) {
-	d := s.disk
-	o := s.o.pebbleOptions(d)
-	o.ReadOnly = readOnly
-	if !readOnly {
-		s.runOptions = runOptions(o)
-	}
-	var db *pebble.DB
-	err := d.fault.write(func() error {
-		opened, err := pebble.Open(d.dir, o)
-		if err == nil && d.fault.get() != nil {
-			return opened.Close() // no caller waits any more
-		}
-		db = opened
-		return err
-	})
-	switch {
-	case d.fault.get() != nil:
-		return nil, d.fault.get()
-	case err != nil:
-		return nil, d.asDamage("opening the store", err)
-	}
-	return db, nil
+	return removeSidecar(d, creatingName)
 }

@@ -14,42 +14,6 @@ type cursor struct {
 	err error
 }
 
-// iterate calls fn with a cursor on what span holds at this moment.
-func (s *Store) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
-	c, err := s.newCursor(span)
-	if err != nil {
-		return err
-	}
-	return s.use(c, fn)
-}
-
-// newCursor returns a cursor on what span holds at this moment, for use.
-func (s *Store) newCursor(span pebble.KeyRange) (*cursor, error) {
-	if err := s.fault.get(); err != nil {
-		return nil, err
-	}
-	if s.opening != nil {
-		s.opening()
-	}
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
-	if err != nil {
-		return nil, asRead(err)
-	}
-	return &cursor{it: it}, nil
-}
-
-// use calls fn with a cursor and closes it.
-func (s *Store) use(c *cursor, fn func(*cursor) error) error {
-	defer s.closeCursor(c)
-	if err := fn(c); err != nil {
-		return err
-	}
-	if failed := s.fault.get(); failed != nil {
-		return failed
-	}
-	return c.err
-}
-
 // do makes one move, and a panic, which is the work of damaged bytes, an error.
 func (c *cursor) do(move func() bool) (ok bool) {
 	if c.err != nil {
@@ -65,9 +29,4 @@ func (c *cursor) do(move func() bool) (ok bool) {
 		c.err = asRead(c.it.Error())
 	}
 	return ok
-}
-
-// closeCursor closes the iterator, whose errors were returned before.
-func (s *Store) closeCursor(c *cursor) {
-	_ = s.fault.read(c.it.Close)
 }

@@ -1,12 +1,10 @@
 package pebble
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,16 +38,7 @@ type disk struct {
 	flushes atomic.Uint64 // memory tables flushed
 	flushed func()        // called after each flush
 
-	manifestMu sync.Mutex // guards what is known about MANIFESTs
-	manifest   position   // of the current MANIFEST: what is durable
-	synced     position   // of the MANIFEST that is being written
-	marked     string     // the MANIFEST that a marker names which is not durable yet
-}
-
-// A position is a length of a file that is durable.
-type position struct {
-	name string
-	size uint64
+	manifests manifests
 }
 
 func newDisk(fsys vfs.FS, dir string, h hooks) *disk {
@@ -139,7 +128,7 @@ func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File,
 		f = vfs.NewMemFile(nil) // never written to: the disk is dead
 	}
 	name := d.PathBase(path)
-	d.noteCreated(name)
+	d.manifests.noteCreated(name)
 	return &diskFile{File: f, d: d, path: path, manifest: strings.HasPrefix(name, manifestPrefix)}, nil
 }
 
@@ -197,6 +186,9 @@ func (d *disk) Link(from, to string) error {
 	}
 	return vfs.Copy(d, from, to)
 }
+
+// errNoLinks is that there can be no stage. Pebble does not copy where it may not link.
+var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
 
 func (d *disk) link(from, to string) error {
 	if !d.holds(to) {
@@ -297,7 +289,7 @@ func (f *diskFile) sync(sync func() error) error {
 			return err
 		}
 		if f.manifest {
-			f.d.noteSynced(position{f.d.PathBase(f.path), pos})
+			f.d.manifests.noteSynced(position{f.d.PathBase(f.path), pos})
 		}
 		return nil
 	})
@@ -327,122 +319,11 @@ type diskDir struct {
 
 func (f *diskDir) Sync() error {
 	return f.d.change("syncing", f.d.dir, func() error {
-		marked := f.d.pendingMark()
+		marked := f.d.manifests.pendingMark()
 		if err := f.File.Sync(); err != nil {
 			return err
 		}
-		f.d.noteMarked(marked)
+		f.d.manifests.noteMarked(marked)
 		return nil
 	})
-}
-
-// What follows keeps track of how much of which MANIFEST is durable, for attest.go. A MANIFEST
-// becomes the current one when a marker that names it is durable.
-
-const (
-	manifestPrefix = "MANIFEST-"
-	markerPrefix   = "marker.manifest."
-)
-
-func (d *disk) noteCreated(name string) {
-	if i := strings.LastIndexByte(name, '.'); strings.HasPrefix(name, markerPrefix) && i >= 0 {
-		d.manifestMu.Lock()
-		defer d.manifestMu.Unlock()
-		d.marked = name[i+1:]
-	}
-}
-
-func (d *disk) noteSynced(p position) {
-	d.manifestMu.Lock()
-	defer d.manifestMu.Unlock()
-	d.synced = p
-	if d.manifest.name == p.name {
-		d.manifest = p
-	}
-}
-
-func (d *disk) pendingMark() string {
-	d.manifestMu.Lock()
-	defer d.manifestMu.Unlock()
-	return d.marked
-}
-
-func (d *disk) noteMarked(name string) {
-	d.manifestMu.Lock()
-	defer d.manifestMu.Unlock()
-	if name != "" && d.synced.name == name {
-		d.manifest = d.synced
-	}
-}
-
-// durableManifest returns how much of the current MANIFEST is durable; its name is empty if nothing
-// was written to one since the disk was opened.
-func (d *disk) durableManifest() position {
-	d.manifestMu.Lock()
-	defer d.manifestMu.Unlock()
-	return d.manifest
-}
-
-// sidecars is the disk as package sidecar wants it.
-type sidecars struct{ *disk }
-
-var _ sidecar.FS = sidecars{}
-
-func (s sidecars) Create(path string) (sidecar.File, error) {
-	f, err := s.disk.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return nil, err
-	}
-	if s.FS == vfs.Default {
-		// Pebble's files are as its umask wants them, in a directory that is ours alone; the
-		// identity holds the seed.
-		if err := os.Chmod(path, 0o600); err != nil && !s.dead() {
-			return nil, err
-		}
-	}
-	return &sidecarFile{File: f}, nil
-}
-
-// A sidecarFile is an io.Writer, which may not change the bytes it is given; a vfs.File may.
-type sidecarFile struct {
-	vfs.File
-	buf []byte
-}
-
-func (f *sidecarFile) Write(p []byte) (n int, err error) {
-	const chunk = 256 << 10
-	for n < len(p) && err == nil {
-		f.buf = append(f.buf[:0], p[n:min(len(p), n+chunk)]...)
-		var k int
-		k, err = f.File.Write(f.buf)
-		n += k
-	}
-	return n, err
-}
-
-func (s sidecars) ReadFile(path string) ([]byte, error) { return readFile(s.disk, path) }
-
-func (s sidecars) SyncDir(path string) error { return syncDir(s.disk, path) }
-
-func syncDir(fsys vfs.FS, path string) error {
-	f, err := fsys.OpenDir(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-func readFile(fsys vfs.FS, path string) ([]byte, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	_, err = b.ReadFrom(f)
-	return b.Bytes(), err
 }

@@ -41,8 +41,8 @@
 //     reported by the read or Open that reaches it.
 //   - After any other end: the MANIFEST and the logs are read to their ends, and an intact chunk
 //     after an unreadable place proves that the place is not a torn end (chunks.go). Everything
-//     recorded as durable must exist: in the attestation file (attest.go), and in the durability
-//     records of the log itself (keys.go). The journal must have no gap.
+//     recorded as durable must exist: in the attestation file (attestation.go), and in the
+//     durability records of the log itself (keys.go). The journal must have no gap.
 //
 // Open returns [storage.ErrDamaged] for a damaged store, also if the MANIFEST or the record is
 // truncated or missing.
@@ -78,8 +78,13 @@
 //
 // # Reading on
 //
-// store.go opens and closes; create.go makes a directory a store; keys.go, packed.go and chunks.go
-// draw what is on disk; write.go, read.go and drop.go are the store's work, table.go, unsealed.go,
-// seal.go and merge.go what happens to claims; verify.go and backup.go the operator's.
+// store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
+// share. create.go creates a store in a directory, and check.go decides whether Pebble may open it.
+// write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the work of a store.
+// table.go, unsealed.go, seal.go, run.go and packedlog.go contain what happens to claims before
+// they are in tables. usage.go, verify.go and backup.go are for operators. disk.go and fault.go are
+// the disk that stops at the first failed write. names.go, keys.go, packed.go, chunks.go,
+// attestation.go and clean.go describe what is on disk.
+//
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

@@ -1,8 +1,10 @@
 package pebble
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -59,6 +61,26 @@ func successor(prefix []byte) []byte {
 func bucketSpan(b storage.Bucket) pebble.KeyRange {
 	start := b.AppendPrefix([]byte{claimSpace})
 	return pebble.KeyRange{Start: start, End: successor(start)}
+}
+
+// spansOf returns the buckets' ranges in order, each of them once.
+func spansOf(buckets []storage.Bucket) []pebble.KeyRange {
+	spans := make([]pebble.KeyRange, 0, len(buckets))
+	for _, b := range buckets {
+		spans = append(spans, bucketSpan(b))
+	}
+	slices.SortFunc(spans, func(a, b pebble.KeyRange) int { return bytes.Compare(a.Start, b.Start) })
+	return slices.CompactFunc(spans, func(a, b pebble.KeyRange) bool { return bytes.Equal(a.Start, b.Start) })
+}
+
+// keyRange is the range of what a span selects in one of the spaces.
+func keyRange(space byte, span storage.Span) pebble.KeyRange {
+	return pebble.KeyRange{Start: spaced(space, span.Start()), End: successor(spaced(space, span.Prefix))}
+}
+
+// prefixSpan is the range of the keys that begin with prefix.
+func prefixSpan(prefix []byte) pebble.KeyRange {
+	return pebble.KeyRange{Start: prefix, End: successor(prefix)}
 }
 
 // Every record of the log that is one of our batches begins with a promise, so that the log itself

@@ -7,24 +7,19 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Claim implements storage.Store. What is not in memory at this moment was in tables before.
-func (s *Store) Claim(key []byte) ([]byte, bool, error) {
-	if err := s.fault.get(); err != nil {
-		return nil, false, err
-	}
-	if record, known := s.unsealed.get(key); known {
-		return record, record != nil, nil
-	}
-	return s.get(claimSpace, key)
+// A reader reads Pebble's keys.
+type reader struct {
+	*core
+	opening func() // a test's: called where an iterator is opened, if it is not nil
 }
 
 // State implements storage.Store.
-func (s *Store) State(key []byte) ([]byte, bool, error) { return s.get(stateSpace, key) }
+func (r *reader) State(key []byte) ([]byte, bool, error) { return r.get(stateSpace, key) }
 
-func (s *Store) get(space byte, key []byte) (value []byte, found bool, err error) {
+func (r *reader) get(space byte, key []byte) (value []byte, found bool, err error) {
 	k := spaced(space, key)
-	err = s.fault.lookUp(func() error {
-		v, closer, err := s.db.Get(k)
+	err = r.fault.lookUp(func() error {
+		v, closer, err := r.db.Get(k)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return nil
 		}
@@ -41,33 +36,12 @@ func (s *Store) get(space byte, key []byte) (value []byte, found bool, err error
 }
 
 // ScanState implements storage.Store.
-func (s *Store) ScanState(span storage.Span, fn func(key, value []byte) error) error {
-	return s.each(keyRange(stateSpace, span), func(it *pebble.Iterator) error { return fn(it.Key()[1:], it.Value()) })
+func (r *reader) ScanState(span storage.Span, fn func(key, value []byte) error) error {
+	return r.each(keyRange(stateSpace, span), func(it *pebble.Iterator) error { return fn(it.Key()[1:], it.Value()) })
 }
 
-// Journal implements storage.Store.
-func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
-	span := pebble.KeyRange{Start: journalKey(max(from, s.trimmed.Load())), End: []byte{journalSpace + 1}}
-	return s.each(span, func(it *pebble.Iterator) error {
-		seq, err := parseSeq(it.Key()[1:])
-		if err != nil {
-			return err
-		}
-		return fn(seq, it.Value())
-	})
-}
-
-// keyRange is the range of what a span selects in one of the spaces.
-func keyRange(space byte, span storage.Span) pebble.KeyRange {
-	return pebble.KeyRange{Start: spaced(space, span.Start()), End: successor(spaced(space, span.Prefix))}
-}
-
-func prefixSpan(prefix []byte) pebble.KeyRange {
-	return pebble.KeyRange{Start: prefix, End: successor(prefix)}
-}
-
-func (s *Store) each(span pebble.KeyRange, fn func(*pebble.Iterator) error) error {
-	return s.iterate(span, func(c *cursor) error {
+func (r *reader) each(span pebble.KeyRange, fn func(*pebble.Iterator) error) error {
+	return r.iterate(span, func(c *cursor) error {
 		for ok := c.do(c.it.First); ok; ok = c.do(c.it.Next) {
 			if err := fn(c.it); err != nil {
 				return err
@@ -75,4 +49,45 @@ func (s *Store) each(span pebble.KeyRange, fn func(*pebble.Iterator) error) erro
 		}
 		return nil
 	})
+}
+
+// iterate calls fn with a cursor on what span holds at this moment.
+func (r *reader) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
+	c, err := r.newCursor(span)
+	if err != nil {
+		return err
+	}
+	return r.use(c, fn)
+}
+
+// newCursor returns a cursor on what span holds at this moment, for use.
+func (r *reader) newCursor(span pebble.KeyRange) (*cursor, error) {
+	if err := r.fault.get(); err != nil {
+		return nil, err
+	}
+	if r.opening != nil {
+		r.opening()
+	}
+	it, err := r.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
+	if err != nil {
+		return nil, asRead(err)
+	}
+	return &cursor{it: it}, nil
+}
+
+// use calls fn with a cursor and closes it.
+func (r *reader) use(c *cursor, fn func(*cursor) error) error {
+	defer r.closeCursor(c)
+	if err := fn(c); err != nil {
+		return err
+	}
+	if failed := r.fault.get(); failed != nil {
+		return failed
+	}
+	return c.err
+}
+
+// closeCursor closes the iterator, whose errors were returned before.
+func (r *reader) closeCursor(c *cursor) {
+	_ = r.fault.read(c.it.Close)
 }

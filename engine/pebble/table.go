@@ -254,3 +254,31 @@ func entryAt(arena []byte, off uint32) entry {
 	e.end = uint32(at)
 	return e
 }
+
+// holdsBeside reports whether a table holds a claim of a bucket that the newer ones do not remove.
+func (t *table) holdsBeside(newer []*table, bucket uint32) bool {
+	key := []byte(t.buckets[bucket].prefix)
+	prefix := len(key)
+	for off := uint32(0); off < uint32(len(t.arena)); {
+		e := t.entry(off)
+		off = e.end
+		if e.bucket != bucket {
+			continue
+		}
+		key = append(key[:prefix], e.tail...)
+		if record, known := t.get(key); !known || record == nil {
+			continue
+		}
+		gone := false
+		for _, n := range newer {
+			if record, known := n.get(key); known {
+				gone = record == nil
+				break
+			}
+		}
+		if !gone {
+			return true
+		}
+	}
+	return false
+}

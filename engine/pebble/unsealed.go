@@ -1,11 +1,7 @@
 package pebble
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/binary"
 	"hash/maphash"
-	"slices"
 	"sync"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -168,109 +164,6 @@ func (m *unsealed) hold(fn func(tables []*table) error) error {
 	return fn(tables)
 }
 
-// A moment is what was in memory at one time; what comes later does not change it. The newer table
-// comes first.
-type moment []frame
-
-// A frame is a table at one time.
-type frame struct {
-	arena   []byte
-	buckets []tableBucket
-	keys    int // about as many as it has entries
-	drops   int
-}
-
-func (t *table) frame() frame {
-	return frame{t.arena[:len(t.arena):len(t.arena)], slices.Clone(t.buckets), t.keys, t.drops}
-}
-
-func momentOf(tables []*table) (at moment) {
-	for _, t := range tables {
-		at = append(at, t.frame())
-	}
-	return at
-}
-
-// A sorted is the claims of a moment that a span selects, in key order, each key once, removals
-// included.
-type sorted struct {
-	frames   moment
-	prefixes []string // of all buckets, in order
-	refs     []ref
-}
-
-// A ref leads to an entry. It holds as much of the key as distinguishes most keys.
-type ref struct {
-	head  uint64 // the first bytes of the tail
-	place uint32 // twice the rank of the bucket's prefix, plus the number of the frame
-	off   uint32
-}
-
-func (m moment) sorted(span storage.Span) *sorted {
-	s := &sorted{frames: m, prefixes: m.prefixes()}
-	rank := make(map[string]uint32, len(s.prefixes))
-	for i, p := range s.prefixes {
-		rank[p] = uint32(i)
-	}
-	keys := 0
-	for _, f := range m {
-		keys += f.keys
-	}
-	s.refs = make([]ref, 0, keys)
-	for i, f := range m {
-		ranks := make([]uint32, len(f.buckets))
-		for j := range f.buckets {
-			ranks[j] = rank[f.buckets[j].prefix]
-		}
-		selects := f.selects(span)
-		for off := uint32(0); off < uint32(len(f.arena)); {
-			e := entryAt(f.arena, off)
-			off = e.end
-			if e.off >= f.buckets[e.bucket].below && selects(e) {
-				s.refs = append(s.refs, ref{head(e.tail), ranks[e.bucket]<<1 | uint32(i), e.off})
-			}
-		}
-	}
-	slices.SortFunc(s.refs, s.compare)
-	s.refs = slices.CompactFunc(s.refs, func(a, b ref) bool {
-		return a.head == b.head && a.place>>1 == b.place>>1 && bytes.Equal(s.entry(a).tail, s.entry(b).tail)
-	})
-	return s
-}
-
-// selects returns a function that reports whether the span holds the key of an entry.
-func (f frame) selects(span storage.Span) func(e entry) bool {
-	start := span.Start()
-	if len(start) == 0 {
-		return func(entry) bool { return true }
-	}
-	near := make([]bool, len(f.buckets)) // the span may hold keys of this bucket
-	for i := range f.buckets {
-		prefix := []byte(f.buckets[i].prefix)
-		n := min(len(prefix), len(span.Prefix))
-		near[i] = bytes.Equal(prefix[:n], span.Prefix[:n])
-	}
-	var key []byte
-	return func(e entry) bool {
-		if !near[e.bucket] {
-			return false
-		}
-		key = append(append(key[:0], f.buckets[e.bucket].prefix...), e.tail...)
-		return span.Holds(key)
-	}
-}
-
-// prefixes returns those of all buckets, in order.
-func (m moment) prefixes() (all []string) {
-	for _, f := range m {
-		for i := range f.buckets {
-			all = append(all, f.buckets[i].prefix)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // prefixesOf returns those of all buckets that the tables know.
 func prefixesOf(tables []*table) (all []string) {
 	for _, t := range tables {
@@ -281,41 +174,47 @@ func prefixesOf(tables []*table) (all []string) {
 	return all
 }
 
-func head(tail []byte) uint64 {
-	if len(tail) >= 8 {
-		return binary.BigEndian.Uint64(tail)
-	}
-	var b [8]byte
-	copy(b[:], tail)
-	return binary.BigEndian.Uint64(b[:])
-}
-
-func (s *sorted) entry(r ref) entry { return entryAt(s.frames[r.place&1].arena, r.off) }
-
-// compare puts the newest of the entries of a key first.
-func (s *sorted) compare(a, b ref) int {
-	if c := cmp.Compare(a.place>>1, b.place>>1); c != 0 {
-		return c
-	}
-	if a.head != b.head {
-		if a.head < b.head {
-			return -1
+// removes reports whether the newest of the tables that knows a key says that it was removed.
+func (m *unsealed) removes(tables []*table, key []byte) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, t := range tables {
+		if record, known := t.get(key); known {
+			return record == nil
 		}
-		return 1
 	}
-	if c := bytes.Compare(s.entry(a).tail, s.entry(b).tail); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.place, b.place); c != 0 {
-		return c
-	}
-	return cmp.Compare(b.off, a.off)
+	return false
 }
 
-// at returns what r leads to: its key in Pebble, appended to dst, and its record, nil if it was
-// removed.
-func (s *sorted) at(dst []byte, r ref) (key, record []byte) {
-	e := s.entry(r)
-	dst = append(append(dst, claimSpace), s.prefixes[r.place>>1]...)
-	return append(dst, e.tail...), e.record
+// holdsSome reports whether the tables hold a claim of a bucket. It looks at claims only where the
+// newer table removes some of those that the older one may hold.
+func (m *unsealed) holdsSome(tables []*table, prefix string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	removed := 0
+	for i, t := range tables {
+		n, ok := t.index[prefix]
+		if !ok {
+			continue
+		}
+		b := &t.buckets[n]
+		if b.live > 0 && (removed == 0 || t.holdsBeside(tables[:i], n)) {
+			return true
+		}
+		removed += b.removed
+	}
+	return false
+}
+
+// bytesOf is how many bytes the journal keeps for the claims of a bucket that are in memory.
+func (m *unsealed) bytesOf(prefix string) (n uint64) {
+	_ = m.hold(func(tables []*table) error {
+		for _, t := range tables {
+			if i, ok := t.index[prefix]; ok {
+				n += t.buckets[i].bytes
+			}
+		}
+		return nil
+	})
+	return n
 }

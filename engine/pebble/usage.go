@@ -8,15 +8,23 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
+// A meter measures the store.
+type meter struct {
+	*core
+	*claimReader
+	*reclaimer
+	unsealed *unsealed
+}
+
 // Usage implements storage.Store. What was dropped before the store was opened and not reclaimed
 // counts as reclaimable only once Drop or Reclaim named it again.
-func (s *Store) Usage() (u storage.Usage, err error) {
-	names, err := s.disk.List(s.disk.dir)
+func (m *meter) Usage() (u storage.Usage, err error) {
+	names, err := m.disk.List(m.disk.dir)
 	if err != nil {
 		return u, fmt.Errorf("hapax: reading the store's directory: %w", err)
 	}
 	for _, name := range names {
-		info, err := s.disk.Stat(s.disk.path(name))
+		info, err := m.disk.Stat(m.disk.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted since
 		}
@@ -25,33 +33,33 @@ func (s *Store) Usage() (u storage.Usage, err error) {
 		}
 		u.DiskBytes += uint64(info.Size())
 	}
-	held, err := s.held(s.spans.list())
+	held, err := m.held(m.spans.list())
 	if err != nil {
 		return u, err
 	}
-	waiting, err := s.waitingFiles()
+	waiting, err := m.waitingFiles()
 	if err != nil {
 		return u, err
 	}
 	u.ReclaimableBytes = min(held+waiting, u.DiskBytes)
-	u.WrittenBytes = s.disk.written.Load()
+	u.WrittenBytes = m.disk.written.Load()
 	return u, nil
 }
 
 // BucketBytes implements storage.Store. Claims that are not in tables yet count with what the
 // journal keeps for them, and what a dropped bucket left in tables as nothing.
-func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
+func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
 	some := false
-	err := s.claims(span, func([]*table) {}, func(tables []*table, c *cursor) (err error) {
-		if some = s.unsealed.holdsSome(tables, prefix); !some && c.do(c.it.First) {
-			some, err = s.seen(tables, prefix, c)
+	err := m.claims(span, func([]*table) {}, func(tables []*table, c *cursor) (err error) {
+		if some = m.unsealed.holdsSome(tables, prefix); !some && c.do(c.it.First) {
+			some, err = m.seen(tables, prefix, c)
 		}
 		return err
 	})
 	if err != nil || !some {
 		return 0, err
 	}
-	n, err := s.estimate(span)
-	return n + s.unsealed.bytesOf(prefix), err
+	n, err := m.estimate(span)
+	return n + m.unsealed.bytesOf(prefix), err
 }

@@ -14,31 +14,41 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
+// A verifier reads the whole store.
+type verifier struct {
+	*core
+	*identity
+	*reader
+	*claimReader
+	*journal
+}
+
 // Verify implements storage.Store. It checks every block of every table on the disk, not in the
 // cache, the logs, the MANIFEST and the small files, and then reads all claims, the state and the
 // journal.
-func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
-	v := verifier{s: s, ctx: ctx, report: report}
-	if err := v.files(); err != nil {
+func (v *verifier) Verify(ctx context.Context, report func(problem string)) error {
+	c := verification{verifier: v, ctx: ctx, report: report}
+	if err := c.files(); err != nil {
 		return err
 	}
-	if err := v.contents(); err != nil {
+	if err := c.contents(); err != nil {
 		return err
 	}
-	if err := s.fault.takeDamage(); err != nil {
+	if err := v.fault.takeDamage(); err != nil {
 		report(fmt.Sprintf("met in the background: %v", err))
 	}
-	return s.fault.get()
+	return v.fault.get()
 }
 
-type verifier struct {
-	s      *Store
+// A verification is one call of Verify.
+type verification struct {
+	*verifier
 	ctx    context.Context
 	report func(string)
 }
 
-func (v *verifier) files() error {
-	d := v.s.disk
+func (v *verification) files() error {
+	d := v.disk
 	names, err := d.List(d.dir)
 	if err != nil {
 		return fmt.Errorf("hapax: reading the store's directory: %w", err)
@@ -64,9 +74,9 @@ func (v *verifier) files() error {
 
 // tables names the files of the tables that are part of the store: others are being written, or
 // waiting to be deleted.
-func (v *verifier) tables() (names []string, err error) {
-	err = v.s.fault.read(func() error {
-		levels, err := v.s.db.SSTables()
+func (v *verification) tables() (names []string, err error) {
+	err = v.fault.read(func() error {
+		levels, err := v.db.SSTables()
 		for _, level := range levels {
 			for _, table := range level {
 				names = append(names, fmt.Sprintf("%06d.sst", uint64(table.BackingSSTNum)))
@@ -77,8 +87,8 @@ func (v *verifier) tables() (names []string, err error) {
 	return slices.Compact(names), err
 }
 
-func (v *verifier) file(name string) error {
-	d := v.s.disk
+func (v *verification) file(name string) error {
+	d := v.disk
 	switch {
 	case isTable(name):
 		return v.table(name)
@@ -89,23 +99,23 @@ func (v *verifier) file(name string) error {
 		}
 		return err
 	case name == sidecar.IdentityName:
-		id, err := sidecar.ReadIdentity(sidecars{d}, d.dir, sidecar.Pebble)
-		if err == nil && id != v.s.id {
+		id, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
+		if err == nil && id != v.id {
 			err = fmt.Errorf("%w: it has changed", storage.ErrDamaged)
 		}
 		return err
 	case name == attestName:
-		_, err := d.readAttestation()
+		_, err := readAttestation(d)
 		return err
-	case name == d.durableManifest().name:
-		return d.checkManifest(d.durableManifest())
+	case name == d.manifests.durable().name:
+		return checkManifest(d, d.manifests.durable())
 	}
 	return nil
 }
 
 // table reads a whole table past the cache.
-func (v *verifier) table(name string) error {
-	d := v.s.disk
+func (v *verification) table(name string) error {
+	d := v.disk
 	return d.fault.read(func() (err error) {
 		f, err := d.Open(d.path(name))
 		if err != nil {
@@ -115,7 +125,7 @@ func (v *verifier) table(name string) error {
 		if err != nil {
 			return errors.Join(err, f.Close())
 		}
-		o := v.s.o.pebbleOptions(d)
+		o := v.o.pebbleOptions(d)
 		o.EnsureDefaults()
 		r, err := sstable.NewReader(v.ctx, readable, o.MakeReaderOptions())
 		if err != nil {
@@ -126,13 +136,13 @@ func (v *verifier) table(name string) error {
 }
 
 // contents reads everything the way the engine does.
-func (v *verifier) contents() error {
+func (v *verification) contents() error {
 	parts := []struct {
 		what string
 		read func() error
 	}{
 		{"claims", func() error {
-			return v.s.Scan(v.ctx, storage.Span{}, nil, func(key, _ []byte) error {
+			return v.Scan(v.ctx, storage.Span{}, nil, func(key, _ []byte) error {
 				if _, _, err := storage.ParseKey(key); err != nil {
 					v.report(err.Error())
 				}
@@ -140,7 +150,7 @@ func (v *verifier) contents() error {
 			})
 		}},
 		{"state", func() error {
-			return v.s.ScanState(storage.Span{}, func(_, _ []byte) error { return v.ctx.Err() })
+			return v.ScanState(storage.Span{}, func(_, _ []byte) error { return v.ctx.Err() })
 		}},
 		{"journal", v.journal},
 		{"packed batches", v.packed},
@@ -157,9 +167,9 @@ func (v *verifier) contents() error {
 }
 
 // journal ensures that no entry is missing between two that are there.
-func (v *verifier) journal() error {
+func (v *verification) journal() error {
 	next := uint64(0)
-	return v.s.Journal(0, func(seq uint64, _ []byte) error {
+	return v.Journal(0, func(seq uint64, _ []byte) error {
 		if next != 0 && seq != next {
 			v.report(fmt.Sprintf("journal: entry %d is missing", next))
 		}
@@ -169,8 +179,8 @@ func (v *verifier) journal() error {
 }
 
 // packed reads the claims that are not in tables yet, as the next open would.
-func (v *verifier) packed() error {
-	return v.s.each(prefixSpan([]byte{packedSpace}), func(it *pebble.Iterator) error {
+func (v *verification) packed() error {
+	return v.each(prefixSpan([]byte{packedSpace}), func(it *pebble.Iterator) error {
 		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {
 			v.report(fmt.Sprintf("packed batch %x: %v", it.Key()[1:], err))
 		}

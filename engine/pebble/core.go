@@ -1,0 +1,75 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// A core is what the parts of a store share: options, directory and lock, Pebble, and whether the
+// store has failed.
+type core struct {
+	o     Options
+	disk  *disk
+	fault *fault
+	lock  io.Closer
+	db    *pebble.DB
+
+	// maintenance is held by what trims the journal or writes sidecars, and by a backup while it
+	// copies both.
+	maintenance sync.Mutex
+}
+
+// openPebble opens the directory, which is locked, with Pebble.
+func (c *core) openPebble(readOnly bool) (*pebble.DB, error) {
+	d := c.disk
+	o := c.o.pebbleOptions(d)
+	o.ReadOnly = readOnly
+	var db *pebble.DB
+	err := d.fault.write(func() error {
+		opened, err := pebble.Open(d.dir, o)
+		if err == nil && d.fault.get() != nil {
+			return opened.Close() // no caller waits any more
+		}
+		db = opened
+		return err
+	})
+	switch {
+	case d.fault.get() != nil:
+		return nil, d.fault.get()
+	case err != nil:
+		return nil, asDamage(d, "opening the store", err)
+	}
+	return db, nil
+}
+
+// begin finds the last batch of the store and the first entry of its journal, and attests the
+// former: all that Pebble recovered is in synced tables now.
+func (c *core) begin() (last, floor uint64, err error) {
+	err = c.fault.read(func() (err error) {
+		last, floor, err = readSeqs(c.db)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return last, floor, writeAttestation(c.disk, attestation{last, currentManifest(c.disk)})
+}
+
+// release unlocks the directory, unless something is still being written to it.
+func (c *core) release() error {
+	if c.fault.get() != nil && !c.disk.drain(patience) {
+		return errors.New("hapax: the disk does not answer: the directory stays locked until the process ends")
+	}
+	if err := c.lock.Close(); err != nil {
+		return fmt.Errorf("hapax: unlocking the store: %w", err)
+	}
+	return nil
+}
+
+// patience is how long Close waits for a failed disk or a failed Pebble to let go.
+const patience = 10 * time.Second

@@ -1,0 +1,31 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// asRead makes what Pebble found while reading an storage.ErrDamaged, unless the file system itself
+// said no.
+func asRead(err error) error {
+	switch {
+	case err == nil, errors.Is(err, storage.ErrDamaged):
+		return err
+	case pebble.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+	}
+	return fmt.Errorf("hapax: reading the store: %w", err)
+}
+
+// asDamage is for errors that only damage or the file system can cause.
+func asDamage(d *disk, doing string, err error) error {
+	if d.unreadable.Load() || errors.Is(err, storage.ErrDamaged) {
+		return fmt.Errorf("hapax: %s: %w", doing, err)
+	}
+	return fmt.Errorf("%w: %s: %w", storage.ErrDamaged, doing, err)
+}

@@ -1,0 +1,39 @@
+package pebble
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+)
+
+// An identity is the store's, with the format that the directory says.
+type identity struct {
+	*core
+	id      storage.Identity
+	raising sync.Mutex  // held while the identity is written again
+	raised  atomic.Bool // it has this build's format
+}
+
+// raiseFormat makes a store of an older format one of this build'i, before the first thing that an
+// older build would misread is written.
+func (i *identity) raiseFormat() error {
+	if i.raised.Load() {
+		return nil
+	}
+	i.raising.Lock()
+	defer i.raising.Unlock()
+	if err := sidecar.WriteIdentity(sidecarFS{i.disk}, i.disk.dir, sidecar.Pebble, i.id); err != nil {
+		return fmt.Errorf("hapax: raising the format of the store: %w", err)
+	}
+	if err := i.fault.get(); err != nil {
+		return err
+	}
+	i.raised.Store(true)
+	return nil
+}
+
+// Identity implements storage.Store.
+func (i *identity) Identity() storage.Identity { return i.id }

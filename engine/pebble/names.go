@@ -1,0 +1,50 @@
+package pebble
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The names of the files that a store adds to those of Pebble's, and how the latter begin.
+const (
+	attestName    = "hapax-attest"
+	cleanName     = "hapax-clean"
+	creatingName  = "hapax-creating"
+	lockName      = "LOCK"
+	runPrefix     = "hapax-run-"
+	sidecarPrefix = "sidecar-" // of the engine's sidecars, so that no name is one of Pebble's or ours
+	stageName     = "hapax-backup.tmp"
+	tmpSuffix     = ".tmp"
+
+	manifestPrefix = "MANIFEST-"
+	markerPrefix   = "marker.manifest."
+)
+
+func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
+
+// isPebbleFile reports whether Pebble would take the file for one of its own; the lock, which is
+// empty, apart.
+func isPebbleFile(name string) bool {
+	for _, prefix := range []string{manifestPrefix, "OPTIONS-", "marker.", "CURRENT", "REMOTE-OBJ-CATALOG", "temporary."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	for _, suffix := range []string{".log", ".sst", ".blob", ".dbtmp"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// fileNumber returns the number in a name such as MANIFEST-000012 or 000012.log, 0 if there is
+// none.
+func fileNumber(name string) uint64 {
+	name = strings.TrimPrefix(strings.TrimSuffix(name, ".log"), manifestPrefix)
+	n, err := strconv.ParseUint(name, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

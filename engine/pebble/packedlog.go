@@ -1,0 +1,59 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// A packedLog is the packed batches in Pebble, with the notes of the drops that concern them.
+type packedLog struct {
+	*core
+	unsealed *unsealed
+
+	// ingest is held while claims go from packed batches into tables, and by what must not come in
+	// between: a drop, a backup. It guards the fields below.
+	ingest     sync.Mutex
+	packedFrom uint64            // packed batches are kept from here on
+	dropNotes  map[string]uint64 // what is under dropSpace
+}
+
+// forgetPacked removes the packed batches up to seq. It need not be durable on return. The caller
+// holds ingest.
+func (l *packedLog) forgetPacked(seq uint64) error {
+	if seq < l.packedFrom {
+		return nil
+	}
+	b := l.db.NewBatch()
+	must(b.DeleteRange(packedKey(l.packedFrom), packedKey(seq+1), nil))
+	must(b.Set([]byte{packedFromKey}, binary.BigEndian.AppendUint64(nil, seq+1), nil))
+	for prefix, at := range l.dropNotes {
+		if at <= seq {
+			must(b.Delete(spaced(dropSpace, []byte(prefix)), nil))
+			delete(l.dropNotes, prefix)
+		}
+	}
+	if err := l.fault.write(func() error { return l.db.Apply(b, pebble.NoSync) }); err != nil {
+		return err
+	}
+	l.packedFrom = seq + 1
+	return nil
+}
+
+// noteDrops adds to the batch that drops the spans what the next open has to know: which packed
+// batches, all up to the newest one, have claims that are dropped. It returns the prefixes of the
+// buckets that memory knows. The caller holds ingest.
+func (l *packedLog) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []string) {
+	seq := l.unsealed.newest()
+	for _, span := range spans {
+		prefix := string(span.Start[1:])
+		if !l.unsealed.knows(prefix) {
+			continue
+		}
+		must(p.Set(spaced(dropSpace, span.Start[1:]), binary.BigEndian.AppendUint64(nil, seq), nil))
+		l.dropNotes[prefix] = seq
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes
+}

@@ -1,0 +1,221 @@
+package pebble
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// A reclaimer gives back the space of what was dropped.
+type reclaimer struct {
+	*core
+	spans dropped
+}
+
+// Reclaim implements storage.Store.
+func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error {
+	spans := spansOf(buckets)
+	if len(spans) == 0 {
+		return r.fault.get()
+	}
+	// A tombstone in memory frees nothing.
+	if err := r.fault.write(r.db.Flush); err != nil {
+		return fmt.Errorf("hapax: flushing the removal of %d buckets: %w", len(buckets), err)
+	}
+	if err := r.settle(ctx, spans); err != nil {
+		return err
+	}
+	runs, err := r.runs(spans)
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		if err := r.compact(ctx, run); err != nil {
+			return err
+		}
+	}
+	if err := r.gone(ctx); err != nil {
+		return err
+	}
+	r.spans.remove(spans)
+	return nil
+}
+
+// ReclaimState implements storage.Store. It compacts the range down to the last level: of what was
+// removed or replaced before the call nothing is left in a table. A log that Pebble keeps for its
+// next use has its old bytes until it is written over, or the store is opened again.
+func (r *reclaimer) ReclaimState(ctx context.Context, span storage.Span) error {
+	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
+	run.End = successor(run.Start)
+	if err := r.fault.write(r.db.Flush); err != nil {
+		return fmt.Errorf("hapax: flushing the memory table: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := r.compact(ctx, run); err != nil {
+		return err
+	}
+	return r.gone(ctx)
+}
+
+const (
+	// settleTime is how long Pebble may take to delete another table that lies wholly in a dropped
+	// bucket.
+	settleTime = time.Second
+	settlePoll = 50 * time.Millisecond
+
+	// gapBytes is how much that is not dropped may lie between two ranges that are rewritten
+	// together: about a table.
+	gapBytes = 8 << 20
+)
+
+// settle waits for Pebble to delete the tables that lie wholly in the spans, as long as it is worth
+// it and they become fewer.
+func (r *reclaimer) settle(ctx context.Context, spans []pebble.KeyRange) error {
+	least, end := uint64(math.MaxUint64), time.Now().Add(settleTime)
+	for time.Now().Before(end) {
+		held, err := r.held(spans)
+		if err != nil || held < gapBytes {
+			return err
+		}
+		if held < least {
+			least, end = held, time.Now().Add(settleTime)
+		}
+		if err := sleep(ctx, settlePoll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// held estimates the bytes of tables under the spans.
+func (r *reclaimer) held(spans []pebble.KeyRange) (sum uint64, err error) {
+	for _, span := range spans {
+		n, err := r.estimate(span)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func (r *reclaimer) estimate(span pebble.KeyRange) (n uint64, err error) {
+	err = r.fault.read(func() (err error) {
+		n, err = r.db.EstimateDiskUsage(span.Start, span.End)
+		return asRead(err)
+	})
+	return n, err
+}
+
+// runs joins the spans that still hold space where little lies between them.
+func (r *reclaimer) runs(spans []pebble.KeyRange) (runs []pebble.KeyRange, err error) {
+	for _, span := range spans {
+		held, err := r.estimate(span)
+		if err != nil {
+			return nil, err
+		}
+		if held == 0 {
+			continue
+		}
+		if n := len(runs); n > 0 {
+			gap, err := r.estimate(pebble.KeyRange{Start: runs[n-1].End, End: span.Start})
+			if err != nil {
+				return nil, err
+			}
+			if gap < gapBytes {
+				runs[n-1].End = span.End
+				continue
+			}
+		}
+		runs = append(runs, span)
+	}
+	return runs, nil
+}
+
+// compact rewrites what lies in a range, and rests as long as that took, so that flushes and the
+// compactions that writing needs are not held up.
+func (r *reclaimer) compact(ctx context.Context, span pebble.KeyRange) error {
+	begun := time.Now()
+	err := r.fault.write(func() error { return r.db.Compact(ctx, span.Start, span.End, false) })
+	if err != nil {
+		return fmt.Errorf("hapax: reclaiming the space of what was dropped: %w", asRead(err))
+	}
+	return sleep(ctx, min(time.Since(begun), time.Second))
+}
+
+// gone waits until the files that nothing refers to any more are deleted.
+func (r *reclaimer) gone(ctx context.Context) error {
+	for {
+		waiting, err := r.waitingFiles()
+		if err != nil || waiting == 0 {
+			return err
+		}
+		if err := sleep(ctx, settlePoll); err != nil {
+			return err
+		}
+	}
+}
+
+// waitingFiles is the size of the tables that are no longer part of the store and not deleted yet:
+// they wait for Pebble's next look, or for an iterator to be closed.
+func (r *reclaimer) waitingFiles() (n uint64, err error) {
+	err = r.fault.read(func() error {
+		t := r.db.Metrics().Table
+		n = t.ZombieSize + t.ObsoleteSize
+		return nil
+	})
+	return n, err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// dropped remembers which ranges were dropped and not reclaimed since the store was opened.
+type dropped struct {
+	mu    sync.Mutex // guards spans
+	spans map[string]pebble.KeyRange
+}
+
+func (d *dropped) add(spans []pebble.KeyRange) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.spans == nil {
+		d.spans = make(map[string]pebble.KeyRange)
+	}
+	for _, span := range spans {
+		d.spans[string(span.Start)] = span
+	}
+}
+
+func (d *dropped) remove(spans []pebble.KeyRange) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, span := range spans {
+		delete(d.spans, string(span.Start))
+	}
+}
+
+func (d *dropped) list() []pebble.KeyRange {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	spans := make([]pebble.KeyRange, 0, len(d.spans))
+	for _, span := range d.spans {
+		spans = append(spans, span)
+	}
+	return spans
+}

@@ -1,0 +1,104 @@
+package pebble
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// runFiles writes frozen tables to files that Pebble can ingest.
+type runFiles struct {
+	*core
+	options sstable.WriterOptions
+}
+
+// write writes the claims of a frozen table.
+func (f *runFiles) write(table frame) (paths []string, err error) {
+	claims := moment{table}.sorted(storage.Span{})
+	w := &runWriter{runFiles: f}
+	err = f.fault.write(func() error {
+		for i, r := range claims.refs {
+			if i > 0 && r.place != claims.refs[i-1].place {
+				w.boundary()
+			}
+			if err := w.add(claims, r); err != nil {
+				return err
+			}
+		}
+		return w.cut()
+	})
+	if err != nil {
+		return nil, err // who writes may still be at it
+	}
+	return w.paths, nil
+}
+
+func (f *runFiles) remove(paths []string) error {
+	for _, path := range paths {
+		if err := f.disk.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A runWriter writes claims in key order to one file after the other.
+type runWriter struct {
+	*runFiles
+	paths []string
+	w     *sstable.Writer // nil between two files
+	size  int             // of the keys and records in the file
+	key   []byte
+}
+
+func (w *runWriter) add(claims *sorted, r ref) error {
+	if w.size >= w.o.runBytes {
+		if err := w.cut(); err != nil {
+			return err
+		}
+	}
+	if w.w == nil {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	key, record := claims.at(w.key[:0], r)
+	w.key = key
+	w.size += len(w.key) + len(record)
+	if record == nil {
+		return w.w.Delete(w.key)
+	}
+	return w.w.Set(w.key, record)
+}
+
+func (w *runWriter) begin() error {
+	d := w.disk
+	path := d.path(fmt.Sprintf("%s%d%s", runPrefix, len(w.paths), tmpSuffix))
+	f, err := d.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	w.paths = append(w.paths, path)
+	w.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), w.options)
+	return nil
+}
+
+// boundary is called where a bucket ends: a table that has one bucket alone can be dropped unread.
+func (w *runWriter) boundary() {
+	if w.size >= w.o.runBytes/4 {
+		w.size = w.o.runBytes
+	}
+}
+
+// cut ends the file, durably.
+func (w *runWriter) cut() error {
+	if w.w == nil {
+		return nil
+	}
+	err := w.w.Close()
+	w.w, w.size = nil, 0
+	return err
+}

@@ -1,0 +1,83 @@
+package pebble
+
+import (
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+)
+
+const (
+	// maxMemTables is how many memory tables may wait for their flush before Apply waits for one.
+	maxMemTables = 3
+
+	// formatVersion is pinned, not "the newest": a later Pebble must not raise the format of a
+	// store unasked. Raising it raises sidecar.Format, so that older builds of Hapax refuse the
+	// store.
+	formatVersion = pebble.FormatValueSeparation
+
+	filterBitsPerKey = 10
+	lastLevel        = 6
+)
+
+// pebbleOptions are the settings under which Pebble keeps our promises; doc.go says which.
+func (o *Options) pebbleOptions(d *disk) *pebble.Options {
+	p := &pebble.Options{
+		FS:                          d,
+		FormatMajorVersion:          formatVersion,
+		Comparer:                    pebble.DefaultComparer, // its prefix is the whole key: a table's filter serves Get
+		Logger:                      d.fault,
+		EventListener:               &pebble.EventListener{},
+		CacheSize:                   o.CacheBytes,
+		MemTableSize:                o.MemTableBytes,
+		MemTableStopWritesThreshold: maxMemTables,
+		L0CompactionThreshold:       10, // random keys: each compaction rewrites all that is below
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               64 << 20,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+	}
+	// A read never writes: no compactions because of reads.
+	p.Experimental.ReadSamplingMultiplier = -1
+	p.EventListener.DataCorruption = func(info pebble.DataCorruptionInfo) { d.fault.noteDamage(info.Details) }
+	p.EventListener.BackgroundError = func(err error) {
+		if pebble.IsCorruptionError(err) {
+			d.fault.noteDamage(err)
+		}
+	}
+	p.EventListener.FlushEnd = func(info pebble.FlushInfo) {
+		if info.Err == nil {
+			d.flushes.Add(1)
+			d.flushed()
+		}
+	}
+	for i := range p.Levels {
+		l := &p.Levels[i]
+		l.BlockSize = 8 << 10
+		l.IndexBlockSize = 64 << 10
+		l.Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+		if i == lastLevel { // Get does not ask the filters of the last level, so there are none
+			l.FilterPolicy = pebble.NoFilterPolicy
+			continue
+		}
+		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
+	}
+	p.TargetFileSizes[0] = 4 << 20
+	// Where a range delete in memory covers a run that is ingested, it is flushed first: then the
+	// log holds our batches alone.
+	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
+	if o.SmallTables {
+		for i := range p.TargetFileSizes {
+			p.TargetFileSizes[i] = 8 << 10
+			p.Levels[i].BlockSize = 1 << 10
+			p.Levels[i].IndexBlockSize = 1 << 10
+		}
+		p.LBaseMaxBytes = 64 << 10
+	}
+	return p
+}
+
+// runOptions are those of a table in L0, where runs that overlap others are put.
+func runOptions(o *pebble.Options) sstable.WriterOptions {
+	own := *o
+	own.EnsureDefaults() // or MakeWriterOptions dereferences a nil
+	return own.MakeWriterOptions(0, formatVersion.MaxTableFormat())
+}

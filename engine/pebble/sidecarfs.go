@@ -1,0 +1,70 @@
+package pebble
+
+import (
+	"io"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+)
+
+// sidecarFS is the disk as package sidecar wants it.
+type sidecarFS struct{ *disk }
+
+var _ sidecar.FS = sidecarFS{}
+
+func (s sidecarFS) Create(path string) (sidecar.File, error) {
+	f, err := s.disk.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	if s.FS == vfs.Default {
+		// Pebble's files are as its umask wants them, in a directory that is ours alone; the
+		// identity holds the seed.
+		if err := os.Chmod(path, 0o600); err != nil && !s.dead() {
+			return nil, err
+		}
+	}
+	return &sidecarFile{File: f}, nil
+}
+
+// A sidecarFile is an io.Writer, which may not change the bytes it is given; a vfs.File may.
+type sidecarFile struct {
+	vfs.File
+	buf []byte
+}
+
+func (f *sidecarFile) Write(p []byte) (n int, err error) {
+	const chunk = 256 << 10
+	for n < len(p) && err == nil {
+		f.buf = append(f.buf[:0], p[n:min(len(p), n+chunk)]...)
+		var k int
+		k, err = f.File.Write(f.buf)
+		n += k
+	}
+	return n, err
+}
+
+func (s sidecarFS) ReadFile(path string) ([]byte, error) { return readFile(s.disk, path) }
+
+func (s sidecarFS) SyncDir(path string) error { return syncDir(s.disk, path) }
+
+// writeSealed replaces a small file, durably on return.
+func writeSealed(d *disk, name string, b []byte) error {
+	err := sidecar.Write(sidecarFS{d}, d.dir, name, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
+	if failed := d.fault.get(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// removeSidecar removes a file, durably on return.
+func removeSidecar(d *disk, name string) error {
+	if err := sidecar.Remove(sidecarFS{d}, d.dir, name); err != nil {
+		return err
+	}
+	return d.fault.get()
+}

@@ -1,0 +1,53 @@
+package pebble
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+)
+
+// The sidecars are the engine's.
+type sidecars struct{ *core }
+
+func sidecarName(name string) (string, error) {
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return "", fmt.Errorf("hapax: sidecar name %q: use a-z, 0-9 and '-'", name)
+		}
+	}
+	if name == "" {
+		return "", fmt.Errorf("hapax: sidecar without a name")
+	}
+	return sidecarPrefix + name, nil
+}
+
+// WriteSidecar implements storage.Store.
+func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error {
+	file, err := sidecarName(name)
+	if err != nil {
+		return err
+	}
+	s.maintenance.Lock()
+	defer s.maintenance.Unlock()
+	if err := s.fault.get(); err != nil {
+		return err
+	}
+	if err := sidecar.Write(sidecarFS{s.disk}, s.disk.dir, file, write); err != nil {
+		return fmt.Errorf("hapax: writing sidecar %q: %w", name, err)
+	}
+	return s.fault.get()
+}
+
+// ReadSidecar implements storage.Store.
+func (s *sidecars) ReadSidecar(name string) ([]byte, error) {
+	file, err := sidecarName(name)
+	if err != nil {
+		return nil, err
+	}
+	b, err := readFile(s.disk, s.disk.path(file))
+	if err != nil {
+		return nil, fmt.Errorf("hapax: reading sidecar %q: %w", name, err)
+	}
+	return b, nil
+}

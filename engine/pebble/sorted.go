@@ -1,0 +1,152 @@
+package pebble
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// A moment is what was in memory at one time; what comes later does not change it. The newer table
+// comes first.
+type moment []frame
+
+// A frame is a table at one time.
+type frame struct {
+	arena   []byte
+	buckets []tableBucket
+	keys    int // about as many as it has entries
+	drops   int
+}
+
+func (t *table) frame() frame {
+	return frame{t.arena[:len(t.arena):len(t.arena)], slices.Clone(t.buckets), t.keys, t.drops}
+}
+
+func momentOf(tables []*table) (at moment) {
+	for _, t := range tables {
+		at = append(at, t.frame())
+	}
+	return at
+}
+
+// A sorted is the claims of a moment that a span selects, in key order, each key once, removals
+// included.
+type sorted struct {
+	frames   moment
+	prefixes []string // of all buckets, in order
+	refs     []ref
+}
+
+// A ref leads to an entry. It holds as much of the key as distinguishes most keys.
+type ref struct {
+	head  uint64 // the first bytes of the tail
+	place uint32 // twice the rank of the bucket's prefix, plus the number of the frame
+	off   uint32
+}
+
+func (m moment) sorted(span storage.Span) *sorted {
+	s := &sorted{frames: m, prefixes: m.prefixes()}
+	rank := make(map[string]uint32, len(s.prefixes))
+	for i, p := range s.prefixes {
+		rank[p] = uint32(i)
+	}
+	keys := 0
+	for _, f := range m {
+		keys += f.keys
+	}
+	s.refs = make([]ref, 0, keys)
+	for i, f := range m {
+		ranks := make([]uint32, len(f.buckets))
+		for j := range f.buckets {
+			ranks[j] = rank[f.buckets[j].prefix]
+		}
+		selects := f.selects(span)
+		for off := uint32(0); off < uint32(len(f.arena)); {
+			e := entryAt(f.arena, off)
+			off = e.end
+			if e.off >= f.buckets[e.bucket].below && selects(e) {
+				s.refs = append(s.refs, ref{head(e.tail), ranks[e.bucket]<<1 | uint32(i), e.off})
+			}
+		}
+	}
+	slices.SortFunc(s.refs, s.compare)
+	s.refs = slices.CompactFunc(s.refs, func(a, b ref) bool {
+		return a.head == b.head && a.place>>1 == b.place>>1 && bytes.Equal(s.entry(a).tail, s.entry(b).tail)
+	})
+	return s
+}
+
+// selects returns a function that reports whether the span holds the key of an entry.
+func (f frame) selects(span storage.Span) func(e entry) bool {
+	start := span.Start()
+	if len(start) == 0 {
+		return func(entry) bool { return true }
+	}
+	near := make([]bool, len(f.buckets)) // the span may hold keys of this bucket
+	for i := range f.buckets {
+		prefix := []byte(f.buckets[i].prefix)
+		n := min(len(prefix), len(span.Prefix))
+		near[i] = bytes.Equal(prefix[:n], span.Prefix[:n])
+	}
+	var key []byte
+	return func(e entry) bool {
+		if !near[e.bucket] {
+			return false
+		}
+		key = append(append(key[:0], f.buckets[e.bucket].prefix...), e.tail...)
+		return span.Holds(key)
+	}
+}
+
+// prefixes returns those of all buckets, in order.
+func (m moment) prefixes() (all []string) {
+	for _, f := range m {
+		for i := range f.buckets {
+			all = append(all, f.buckets[i].prefix)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func head(tail []byte) uint64 {
+	if len(tail) >= 8 {
+		return binary.BigEndian.Uint64(tail)
+	}
+	var b [8]byte
+	copy(b[:], tail)
+	return binary.BigEndian.Uint64(b[:])
+}
+
+func (s *sorted) entry(r ref) entry { return entryAt(s.frames[r.place&1].arena, r.off) }
+
+// compare puts the newest of the entries of a key first.
+func (s *sorted) compare(a, b ref) int {
+	if c := cmp.Compare(a.place>>1, b.place>>1); c != 0 {
+		return c
+	}
+	if a.head != b.head {
+		if a.head < b.head {
+			return -1
+		}
+		return 1
+	}
+	if c := bytes.Compare(s.entry(a).tail, s.entry(b).tail); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.place, b.place); c != 0 {
+		return c
+	}
+	return cmp.Compare(b.off, a.off)
+}
+
+// at returns what r leads to: its key in Pebble, appended to dst, and its record, nil if it was
+// removed.
+func (s *sorted) at(dst []byte, r ref) (key, record []byte) {
+	e := s.entry(r)
+	dst = append(append(dst, claimSpace), s.prefixes[r.place>>1]...)
+	return append(dst, e.tail...), e.record
+}
