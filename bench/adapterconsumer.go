@@ -171,7 +171,7 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 
 // giveUp ends the process, saying why.
 func (c *adapterConsumer) giveUp(err error) {
-	c.say.line("fail %s", oneLine(err))
+	c.say.fail(err)
 	os.Exit(1)
 }
 
@@ -251,14 +251,10 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 			if !c.Measure { // its handler passes no gate
 				at = c.gate.passed()
 			}
-			c.say.line("at %d", at)
+			c.say.line("at", at)
 		}
-		if c.Measure { // the end is soon enough
-			continue
-		}
-		if err := c.tellEffort(); err != nil {
-			stop(err)
-			return
+		if !c.Measure { // otherwise the end is soon enough
+			c.tellEffort()
 		}
 	}
 }
@@ -277,12 +273,12 @@ func (c *adapterConsumer) allBegun() bool {
 	return err != nil || begun >= less(claims, c.gate.from)
 }
 
-func (c *adapterConsumer) tellEffort() error {
+func (c *adapterConsumer) tellEffort() {
 	e := effort{Conflicts: c.observer.conflicts.Load()}
 	for p := range c.calls {
 		e.Calls += c.calls[p].Load()
 	}
-	return c.say.value("effort", e)
+	c.say.line("effort", e)
 }
 
 // positions are the next offsets that the store has, by partition.
@@ -314,9 +310,7 @@ func spread(next, ends []int64) float64 {
 // finish says what was measured: events by the adapter's count of those that it has handled and
 // committed.
 func (c *adapterConsumer) finish() error {
-	if err := c.tellEffort(); err != nil {
-		return err
-	}
+	c.tellEffort()
 	if c.Measure {
 		m := measurement{Seconds: c.seconds, Spread: c.spread}
 		var err error
@@ -326,9 +320,7 @@ func (c *adapterConsumer) finish() error {
 		if m.Handled, err = c.committed(); err != nil {
 			return err
 		}
-		if err := c.say.value("measured", m); err != nil {
-			return err
-		}
+		c.say.line("measured", m)
 	}
 	if c.effects != nil {
 		if err := errors.Join(c.effects.close(), c.returned.Close()); err != nil {

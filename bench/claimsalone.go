@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
@@ -18,14 +17,14 @@ type claimsOrder struct {
 	Dir   string
 }
 
-// work says "measured …".
+// work says "at" and "measured".
 func (o *claimsOrder) work(say *voice) error {
 	o.Log.nameScopes()
 	run := claiming{
 		ClaimsOptions: ClaimsOptions{N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: o.Parts},
 		ctx:           context.Background(), source: o.Log.source, report: &ClaimsReport{}, calls: newLatency(),
 	}
-	run.Progress = func(_ string, done, _ uint64) { say.line("at %d", done) }
+	run.Progress = func(_ string, done, _ uint64) { say.line("at", done) }
 	e, err := openEngine(o.Store, o.Dir, false, run.source.options())
 	if err != nil {
 		return err
@@ -33,6 +32,6 @@ func (o *claimsOrder) work(say *voice) error {
 	if _, err := run.judgeAll(e); err != nil {
 		return err
 	}
-	m := measurement{Seconds: run.engineTime.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed}
-	return errors.Join(say.value("measured", m), e.Close())
+	say.line("measured", measurement{Seconds: run.engineTime.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed})
+	return e.Close()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -26,9 +25,9 @@ const (
 // killed; the last one sends everything once more and checks it. It says, for partition p and
 // position n:
 //
-//	checked {...}    what a ledger has found in the store, before anything is claimed, and at the end
-//	offset p n       everything below n was committed, whether acknowledged or not
-//	ack p n cdc...   the verdicts of the events from n on: claimed, duplicate
+//	checked   what a ledger has found in the store, before anything is claimed, and at the end
+//	offset    everything below n was committed, whether acknowledged or not
+//	ack       the verdicts of the events from n on
 type claimWorker struct {
 	Store StoreName
 	Dir   string
@@ -44,6 +43,14 @@ type claimWorker struct {
 	say  *voice
 	gate gate
 	deal dealt
+}
+
+// Reached is a position of a partition, and the verdicts of the events from there on, a letter for
+// each: claimed, duplicate.
+type reached struct {
+	Partition int
+	At        uint64
+	Verdicts  string
 }
 
 // A killFault breaks a rule on purpose, so that a test can see the ledger notice.
@@ -120,23 +127,21 @@ func (w *claimWorker) check() error {
 	if _, twice := l.handled(); twice > 0 {
 		l.wrong("%d events are counted twice", twice)
 	}
-	return w.say.value("checked", l.findings)
+	w.say.line("checked", l.findings)
+	return nil
 }
 
 // claim runs a consumer for each partition. It returns only if one fails or if this is the last
 // process.
 func (w *claimWorker) claim() error {
-	errs := make([]error, len(w.Told))
-	var all sync.WaitGroup
-	for p := range w.Told {
-		all.Go(func() {
-			if errs[p] = w.consume(p); errs[p] != nil {
-				w.say.line("fail partition %d: %s", p, errs[p])
-			}
-		})
-	}
-	all.Wait()
-	return several(errs...)
+	return together(len(w.Told), func(p int) error {
+		err := w.consume(p)
+		if err != nil {
+			err = fmt.Errorf("partition %d: %w", p, err)
+			w.say.fail(err) // others may wait to be killed
+		}
+		return err
+	})
 }
 
 // consume sends the events of a partition from the first that has no answer yet, or from some
@@ -151,7 +156,7 @@ func (w *claimWorker) consume(p int) error {
 		if err != nil {
 			return err
 		}
-		w.say.line("offset %d %d", p, next)
+		w.say.line("offset", reached{p, next, ""})
 		at = next
 	}
 	if !w.Last && w.Batch == 0 && rand.IntN(2) == 0 {
@@ -223,7 +228,7 @@ func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
 			letters[i] = 'd'
 		}
 	}
-	w.say.line("ack %d %d %s", p, at, letters)
+	w.say.line("ack", reached{p, at, string(letters)})
 }
 
 func (w *claimWorker) sendOwn(events []engine.Event) ([]engine.Result, error) {

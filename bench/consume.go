@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,11 +24,11 @@ const (
 // A consumeOrder is a worker that consumes a topic. It consumes until it has read to the
 // topic's ends, is a static member of its group, and says
 //
-//	from n      it continues from there (see gateOrder)
-//	here        it has come to the point of the kill
-//	at n        how far it has come
-//	effort …    see effort
-//	measured …  see measurement, if nothing is to kill it
+//	from      where it continues (see gateOrder)
+//	here      it has come to the point of the kill
+//	at        how far it has come
+//	effort    see effort
+//	measured  see measurement, if nothing is to kill it
 type consumeOrder struct {
 	Kind         consumerKind
 	Seeds        []string
@@ -105,17 +104,10 @@ func (c *consuming) run(ctx context.Context) error {
 		}
 		return c.began(from)
 	}
-	l.hear = func(_ *child, word, rest string) (moved bool, err error) {
-		switch word {
-		case "measured":
-			return false, json.Unmarshal([]byte(rest), &c.measured)
-		case "effort":
-			return false, json.Unmarshal([]byte(rest), &now)
-		case "at":
-			n, err := strconv.ParseUint(rest, 10, 64)
-			return reached(n), err
-		}
-		return false, fmt.Errorf("a consumer said %q %q", word, rest)
+	l.hear = map[string]hearing{
+		"at":       notices(func(n uint64) (bool, error) { return reached(n), nil }),
+		"effort":   notices(func(e effort) (bool, error) { now = e; return false, nil }),
+		"measured": notices(func(m measurement) (bool, error) { c.measured = m; return false, nil }),
 	}
 	err := l.run(ctx)
 	ended()

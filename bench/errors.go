@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 )
 
@@ -56,6 +57,17 @@ func several(errs ...error) error {
 		return fmt.Errorf("%w (and %d more)", first, more)
 	}
 	return first
+}
+
+// together calls do with each number below n, all at once, and returns the errors as several does.
+func together(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = do(i) })
+	}
+	all.Wait()
+	return several(errs...)
 }
 
 // Progress is told how far a stage of a run has come; total is 0 where that is not known. A nil

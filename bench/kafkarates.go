@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -90,11 +89,9 @@ func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slo
 func (k *kafkaRun) claimAlone(ctx context.Context, dir string) (m measurement, err error) {
 	alone := &claimsOrder{Log: *k.log, Parts: k.Partitions, Store: k.Store, Dir: dir}
 	l := lives{worker: func(kill) worker { return alone }}
-	l.hear = func(_ *child, word, rest string) (bool, error) {
-		if word == "measured" {
-			return true, json.Unmarshal([]byte(rest), &m)
-		}
-		return true, nil
+	l.hear = map[string]hearing{
+		"at":       hears(func(uint64) error { return nil }),
+		"measured": hears(func(all measurement) error { m = all; return nil }),
 	}
 	return m, l.run(ctx)
 }

@@ -3,12 +3,10 @@ package bench
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -110,7 +108,7 @@ func (k *killing) all(ctx context.Context) error {
 			ready = true
 			return nil
 		},
-		hear: func(_ *child, word, rest string) (bool, error) { return true, k.books.take(word, rest) },
+		hear: k.books.hear(),
 	}
 	for i := range l.kills {
 		l.kills[i] = k.draw(i)
@@ -172,64 +170,55 @@ func newBooks(log *topicLog, parts int) *books {
 	return &books{log: log, deal: log.deal(parts), told: make([]uint64, parts), claims: make([]uint8, log.N), lost: make(map[uint64]bool)}
 }
 
-// take enters a line of a claimWorker.
-func (b *books) take(word, rest string) error {
-	if word == "checked" {
-		var f findings
-		if err := json.Unmarshal([]byte(rest), &f); err != nil {
-			return err
-		}
-		b.found(&f)
-		return nil
+// hear enters what claim workers say.
+func (b *books) hear() map[string]hearing {
+	return map[string]hearing{"checked": hears(b.found), "offset": hears(b.committed), "ack": hears(b.acknowledged)}
+}
+
+// committed enters the offset of a partition.
+func (b *books) committed(r reached) error {
+	if r.Partition < 0 || r.Partition >= len(b.told) {
+		return fmt.Errorf("there is no partition %d", r.Partition)
 	}
-	f := append(strings.Fields(rest), "", "", "")
-	p, err := strconv.Atoi(f[0])
-	at, aerr := strconv.ParseUint(f[1], 10, 64)
-	switch {
-	case err != nil || aerr != nil || p < 0 || p >= len(b.told):
-	case word == "offset":
-		b.told[p] = max(b.told[p], at)
-		return nil
-	case word == "ack" && f[2] != "":
-		return b.acknowledged(p, at, f[2])
-	}
-	return fmt.Errorf("a process said %q %q", word, rest)
+	b.told[r.Partition] = max(b.told[r.Partition], r.At)
+	return nil
 }
 
 // found enters what a check has found.
-func (b *books) found(f *findings) {
+func (b *books) found(f findings) error {
 	for _, n := range f.Lost {
 		b.lost[n] = true
 	}
 	b.mismatches = max(b.mismatches, f.Mismatches)
 	b.first = cmp.Or(b.first, f.First)
+	return nil
 }
 
-// acknowledged enters the verdicts of the events from a position on.
-func (b *books) acknowledged(p int, at uint64, verdicts string) error {
-	if at > b.told[p] {
-		return fmt.Errorf("partition %d was acknowledged from %d on, and nothing from %d on", p, at, b.told[p])
+// acknowledged enters verdicts.
+func (b *books) acknowledged(r reached) error {
+	if r.Partition < 0 || r.Partition >= len(b.told) || r.At > b.told[r.Partition] {
+		return fmt.Errorf("these are not the verdicts of what comes next: the partitions are at %d", b.told)
 	}
-	for i := range len(verdicts) {
-		n := b.deal.number(p, at+uint64(i))
+	for i, verdict := range r.Verdicts {
+		at := r.At + uint64(i)
+		n := b.deal.number(r.Partition, at)
 		if b.claims[n] == 0 {
 			b.claims[n] = 1
 			b.acked++
 		}
-		switch verdicts[i] {
+		switch verdict {
 		case 'c':
 			b.claimed++
 			if b.claims[n]++; b.claims[n] == 3 {
 				b.twice++
-				b.first = cmp.Or(b.first, fmt.Sprintf("claimed twice: event %d of partition %d", at+uint64(i), p))
+				b.first = cmp.Or(b.first, fmt.Sprintf("claimed twice: event %d of partition %d", at, r.Partition))
 			}
 			b.claims[n] = min(b.claims[n], 3)
 		case 'd':
 		default:
-			return fmt.Errorf("verdicts %q of partition %d", verdicts, p)
+			return errors.New("there is no such verdict")
 		}
 	}
-	b.sent += uint64(len(verdicts))
-	b.told[p] = max(b.told[p], at+uint64(len(verdicts)))
-	return nil
+	b.sent += uint64(len(r.Verdicts))
+	return b.committed(reached{Partition: r.Partition, At: r.At + uint64(len(r.Verdicts))})
 }

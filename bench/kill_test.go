@@ -54,19 +54,20 @@ func TestBooksNoticeABrokenRule(t *testing.T) {
 func TestBooks(t *testing.T) {
 	log := wholeLog(t, 8)
 	b := newBooks(log, 1)
-	say := func(word, rest string) {
+	hear := b.hear()
+	say := func(word, value string) {
 		t.Helper()
-		if err := b.take(word, rest); err != nil {
+		if _, err := hear[word]([]byte(value)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	say("ack", "0 0 c")
-	say("ack", "0 0 d")
+	say("ack", `{"Partition":0,"At":0,"Verdicts":"c"}`)
+	say("ack", `{"Partition":0,"At":0,"Verdicts":"d"}`)
 	if b.acked != 1 || b.twice != 0 || b.told[0] != 1 || b.sent != 2 || b.claimed != 1 {
 		t.Errorf("%+v", b)
 	}
 	for range 3 {
-		say("ack", "0 0 c")
+		say("ack", `{"Partition":0,"At":0,"Verdicts":"c"}`)
 	}
 	for _, found := range []string{`{"Lost":[0]}`, `{"Lost":[0],"Mismatches":2,"First":"x"}`, `{"Mismatches":1}`} {
 		say("checked", found)
@@ -74,15 +75,22 @@ func TestBooks(t *testing.T) {
 	if b.twice != 1 || b.acked != 1 || len(b.lost) != 1 || b.mismatches != 2 || b.first == "" {
 		t.Errorf("%+v", b)
 	}
-	say("offset", "0 4")
-	say("ack", "0 4 dd")
+	say("offset", `{"Partition":0,"At":4}`)
+	say("ack", `{"Partition":0,"At":4,"Verdicts":"dd"}`)
 	if b.told[0] != 6 {
 		t.Errorf("%d were told", b.told[0])
 	}
-	for _, line := range [][2]string{{"ack", "0 7 c"}, {"ack", "1 0 c"}, {"ack", "-1 0 c"}, {"ack", "0 1 x"}, {"ack", "0"}, {"ack", ""}, {"offset", "1 0"}, {"checked", ""}, {"what", "0 0"}} {
-		if b.take(line[0], line[1]) == nil {
+	for _, line := range [][2]string{
+		{"ack", `{"Partition":0,"At":7,"Verdicts":"c"}`}, {"ack", `{"Partition":1,"At":0,"Verdicts":"c"}`}, {"ack", `{"Partition":-1,"At":0,"Verdicts":"c"}`},
+		{"ack", `{"Partition":0,"At":1,"Verdicts":"x"}`}, {"ack", "0"}, {"ack", ""}, {"offset", `{"Partition":1,"At":0}`}, {"checked", ""},
+	} {
+		if _, err := hear[line[0]]([]byte(line[1])); err == nil {
 			t.Errorf("%q was taken", line)
 		}
+	}
+	l := lives{hear: hear}
+	if _, err := l.heard(never, "what", []byte("0")); err == nil {
+		t.Error("an unknown word was taken")
 	}
 }
 

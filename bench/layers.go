@@ -199,27 +199,22 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 			Events: l.events.Name, Changes: l.changes.Name, Messages: l.messages.Name, gateOrder: k.gateOrder,
 		}}
 	}
-	run.hear = func(c *child, word, rest string) (moved bool, err error) {
-		switch word {
-		case "listening":
-			l.address.set(rest)
-		case "state":
-			now, err := parseLayersState(rest)
-			if err != nil {
-				return false, err
-			}
+	run.hear = map[string]hearing{
+		"listening": notices(func(at string) (bool, error) {
+			l.address.set(at)
+			return false, nil
+		}),
+		"state": notices(func(now layersState) (moved bool, err error) {
 			select {
 			case ends = <-sent:
 			default:
 			}
 			if last && ends != nil && now.drained(ends) {
-				c.kill()
+				run.kill()
 			}
 			moved, at = now != at, now
-		default:
-			err = fmt.Errorf("the process said %q %q", word, rest)
-		}
-		return moved, err
+			return moved, nil
+		}),
 	}
 	err := run.run(ctx)
 	l.address.set("")

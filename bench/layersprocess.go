@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,9 +27,9 @@ import (
 
 // A layersOrder is what the process of Layers is told. It works until it is killed, and says
 //
-//	from n, here      see gateOrder; what passes the gate are runs of handlers in this life
-//	listening addr    it takes requests there, with the topic of the events as path
-//	state ...         see layersState
+//	from, here   see gateOrder; what passes the gate are runs of handlers in this life
+//	listening    the address at which it takes requests, with the topic of the events as path
+//	state        see layersState
 type layersOrder struct {
 	Store                     StoreName
 	Dir                       string
@@ -47,10 +46,6 @@ type layersOrder struct {
 type layersState struct {
 	Next    [2 * layersPartitions]int64
 	Pending float64
-}
-
-func parseLayersState(line string) (s layersState, err error) {
-	return s, json.Unmarshal([]byte(line), &s)
 }
 
 // drained reports whether everything up to these ends is worked off.
@@ -125,7 +120,7 @@ func (p *layersProcess) serve(say *voice) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /"+p.Events, protect(http.HandlerFunc(p.handleRequest)))
-	say.line("listening %s", l.Addr())
+	say.line("listening", l.Addr().String())
 	return (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l)
 }
 
@@ -261,9 +256,10 @@ func (p *layersProcess) tell(say *voice) error {
 			o, _, oerr := p.e.Offset(context.Background(), engine.Position{Group: layersGroup, Topic: topic, Partition: int32(i % layersPartitions)})
 			s.Next[i], err = o.Next, errors.Join(err, oerr)
 		}
-		if err = errors.Join(err, say.value("state", s)); err != nil {
+		if err != nil {
 			return err
 		}
+		say.line("state", s)
 	}
 }
 

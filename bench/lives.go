@@ -1,31 +1,54 @@
 package bench
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"sync/atomic"
+	"os"
+	"os/exec"
+	"strings"
 	"time"
 )
 
-// maxSilence is how long a child may make no progress before the run is given up.
+// maxSilence is how long a process may make no progress before the run is given up.
 const maxSilence = 2 * time.Minute
 
 // Lives are the processes that run one after the other on the same store: each is killed as
-// planned, and the one after the last kill ends by itself or is killed by hear.
+// planned, and the one after the last kill ends by itself, or is killed by what hears it.
 type lives struct {
 	worker func(k kill) worker // of the next process
 	kills  []kill
-	// hear gets the lines of the processes, except those of the gate, may kill the process, and
-	// reports whether the line shows progress.
-	hear func(c *child, word, rest string) (moved bool, err error)
+	hear   map[string]hearing // what the processes say, by the word; see hears
 	// began, if not nil, is called with each process's own count of where it begins.
 	began func(from uint64) error
 	// end makes the last kill the end: no process follows it.
 	end bool
 
 	killed int
+	kill   func() // kills the process that runs
+}
+
+// A hearing gets the value of a line, as JSON, and reports whether the line shows progress.
+type hearing func(value []byte) (moved bool, err error)
+
+// hears decodes the value of a line for do. A process that says such lines makes progress.
+func hears[T any](do func(T) error) hearing {
+	return notices(func(v T) (bool, error) { return true, do(v) })
+}
+
+// notices is hears for lines that need not show progress.
+func notices[T any](do func(T) (moved bool, err error)) hearing {
+	return func(value []byte) (bool, error) {
+		var v T
+		if err := json.Unmarshal(value, &v); err != nil {
+			return false, err
+		}
+		return do(v)
+	}
 }
 
 func (l *lives) run(ctx context.Context) error {
@@ -47,95 +70,132 @@ func (l *lives) run(ctx context.Context) error {
 	}
 }
 
-// life is one process, from its start to its end.
+var errKilled = errors.New("killed")
+
+// life is one process, from its start to its end. It is killed when ctx is done.
 func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
-	c, err := startChild(ctx, l.worker(k))
+	alive, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	l.kill = func() { stop(errKilled) }
+	out, end, err := startChild(alive, l.worker(k))
 	if err != nil {
 		return false, err
 	}
-	var silent atomic.Bool
-	silence := time.AfterFunc(maxSilence, func() {
-		silent.Store(true)
-		c.kill()
-	})
+	silence := time.AfterFunc(maxSilence, func() { stop(fmt.Errorf("its process has made no progress for %v", maxSilence)) })
 	defer silence.Stop()
 	if k.early > 0 {
-		defer time.AfterFunc(k.early, c.kill).Stop()
+		defer time.AfterFunc(k.early, l.kill).Stop()
 	}
-	killed, err = c.hear(func(word, rest string) (err error) {
-		moved := true
-		switch word {
-		case "here":
-			time.AfterFunc(k.after, c.kill)
-		case "from":
-			from, _ := strconv.ParseUint(rest, 10, 64)
-			if l.began != nil {
-				err = l.began(from)
-			}
-		default:
-			moved, err = l.hear(c, word, rest)
-		}
+	done := false
+	for out.Scan() {
+		word, value, _ := strings.Cut(out.Text(), " ")
+		done = done || word == "done"
+		moved, herr := l.heard(k, word, []byte(value))
 		if moved {
 			silence.Reset(maxSilence)
 		}
-		return err
-	})
-	switch {
+		if herr != nil {
+			stop(herr)
+			err = several(err, herr)
+		}
+	}
+	ended := end()
+	switch cause := context.Cause(alive); {
 	case ctx.Err() != nil:
-		err = ctx.Err()
-	case err == nil && silent.Load():
-		err = fmt.Errorf("its process has made no progress for %v", maxSilence)
+		return false, ctx.Err()
+	case err != nil || done:
+		return false, err
+	case cause == nil:
+		return false, ended
+	case !errors.Is(cause, errKilled):
+		return false, cause
 	}
-	return killed, err
+	return true, nil
 }
 
-// A gate is where a consumer that is to be killed passes with each record it handles. It says
-// "here" at the point of the kill, so that the killer follows the consumer's progress and no clock;
-// and it lets nothing pass a little later, so that a killer who comes late cannot miss it.
-type gate struct {
-	gateOrder
-	say   *voice
-	from  uint64
-	calls atomic.Uint64
-}
-
-// A gateOrder counts how far a consumer has come in its log, over all its lives: in records, or, if
-// it has a store, in events that are claimed.
-type gateOrder struct {
-	Here uint64 // say "here"
-	Wait uint64 // having come so far, wait to be killed
-}
-
-// open says from where the consumer continues.
-func (g *gate) open(from uint64) {
-	g.from = from
-	g.say.line("from %d", from)
-	if from >= g.Here {
-		g.say.line("here")
+// heard takes a line of a process that is to be killed as k says.
+func (l *lives) heard(k kill, word string, value []byte) (moved bool, err error) {
+	hear := l.hear[word]
+	switch word {
+	case "done":
+		return true, nil
+	case "here":
+		time.AfterFunc(k.after, l.kill)
+		return true, nil
+	case "fail":
+		hear = hears(func(why string) error { return fmt.Errorf("its process failed: %s", why) })
+	case "from":
+		hear = hears(func(from uint64) error {
+			if l.began == nil {
+				return nil
+			}
+			return l.began(from)
+		})
 	}
+	if hear == nil {
+		return false, fmt.Errorf("a process said %q %.200s", word, value)
+	}
+	if moved, err = hear(value); err != nil {
+		err = fmt.Errorf("a process said %q %.200s: %w", word, value, err)
+	}
+	return moved, err
 }
 
-// pass counts n records. A transaction that is run again passes again, so that the count may be
-// ahead of what is done, and never behind.
-func (g *gate) pass(n int) {
-	at := g.from + g.calls.Add(uint64(n))
-	if at >= g.Here && at-uint64(n) < g.Here {
-		g.say.line("here")
+// startChild starts a process that runs w, and that is killed when ctx is done. Its lines are to be
+// read to the end; then end returns why it has ended by itself.
+func startChild(ctx context.Context, w worker) (lines *bufio.Scanner, end func() error, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("starting a process: %w", err)
+		}
+	}()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
 	}
-	if at > g.Wait {
-		select {} // until the killer comes
+	order, err := json.Marshal(w)
+	if err != nil {
+		return nil, nil, err
 	}
+	cmd := exec.CommandContext(ctx, self, childArg, fmt.Sprintf("%T", w))
+	stderr := new(bytes.Buffer)
+	cmd.Stderr = stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	_, _ = stdin.Write(append(order, '\n')) // a process that is gone already is noticed when it is heard
+	lines = bufio.NewScanner(stdout)
+	lines.Buffer(nil, 1<<20)
+	lines.Split(wholeLines)
+	return lines, func() error {
+		_ = stdin.Close()
+		err := cmd.Wait()
+		if err == nil {
+			err = errors.New("without a word")
+		}
+		return fmt.Errorf("its process ended by itself: %w: %.2000s", err, stderr.String())
+	}, nil
 }
 
-// hold lets nothing pass once the point of the kill has come.
-func (g *gate) hold() {
-	if g.passed() >= g.Here {
-		select {} // until the killer comes
+// wholeLines is bufio.ScanLines without what follows the last line end: a dead process did not
+// finish saying it.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
 	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
 }
-
-// passed is how far the consumer has come.
-func (g *gate) passed() uint64 { return g.from + g.calls.Load() }
 
 // A kill is when to kill a process: some time after the gate's "here", and early after its start,
 // whatever it does, unless that is 0.

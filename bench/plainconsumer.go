@@ -65,7 +65,7 @@ func (o *consumeOrder) consumePlain(say *voice) (err error) {
 		c.advance(recs)
 		if time.Since(c.told) > tellEvery {
 			c.told = time.Now()
-			say.line("at %d", sum(c.next))
+			say.line("at", sum(c.next))
 		}
 	}
 	return c.finish(say)
@@ -218,9 +218,7 @@ func eventOf(r *kgo.Record) (ev engine.Event, err error) {
 
 func (c *plainConsumer) finish(say *voice) error {
 	if c.Measure {
-		if err := say.value("measured", measurement{Seconds: c.first.since(), Handled: c.read}); err != nil {
-			return err
-		}
+		say.line("measured", measurement{Seconds: c.first.since(), Handled: c.read})
 	}
 	if c.effects != nil {
 		return c.effects.close()

@@ -92,10 +92,11 @@ func (r *reopening) claimAndKill(ctx context.Context) error {
 			Store: r.Store, Dir: r.dir, Mode: KillOwn, Log: *r.books.log, Told: r.books.told, Batch: reopenBatch, gateOrder: k.gateOrder,
 		}
 	}
-	l.hear = func(_ *child, word, rest string) (bool, error) {
+	l.hear = r.books.hear()
+	l.hear["ack"] = hears(func(ack reached) error {
 		r.Progress.tell("claim", r.books.acked, uint64(r.N))
-		return true, r.books.take(word, rest)
-	}
+		return r.books.acknowledged(ack)
+	})
 	err := l.run(ctx)
 	r.report.Acked, r.report.ClaimSeconds = r.books.acked, time.Since(start).Seconds()
 	if err == nil && r.books.claimed != r.books.sent {
