@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync/atomic"
 	"time"
@@ -36,8 +35,8 @@ type adapterConsumer struct {
 	gate gate
 	e    *opened
 
-	effects  *effects
-	returned io.WriteCloser
+	effects  effects
+	returned effects // the file that grows by a byte with each return of a handler
 	metrics  *prometheus.Registry
 	observer *observer
 	calls    []paddedCount // of the handler, by partition
@@ -65,9 +64,19 @@ func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
 		return err
 	}
 	defer c.observer.Watch(c.e)()
-	if err := c.prepare(); err != nil {
+	claims, err := c.claims()
+	if err != nil {
 		return err
 	}
+	if c.Effects != "" {
+		if c.effects, err = openEffects(c.Effects); err != nil {
+			return err
+		}
+		if c.returned, err = openEffects(c.Returned); err != nil {
+			return err
+		}
+	}
+	c.gate.open(claims)
 	adapter, err := kafkaadapter.New(c.e.Engine, c.options())
 	if err != nil {
 		return err
@@ -107,24 +116,6 @@ func (o *observer) Updating(ctx context.Context) engine.TxObserver {
 		ended(s)
 	}
 	return tx
-}
-
-// prepare says how many events are claimed, and opens the files.
-func (c *adapterConsumer) prepare() error {
-	claims, err := c.claims()
-	if err != nil {
-		return err
-	}
-	if c.Effects != "" {
-		if c.effects, err = openEffects(c.Effects); err != nil {
-			return err
-		}
-		if c.returned, err = os.OpenFile(c.Returned, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-			return err
-		}
-	}
-	c.gate.open(claims)
-	return nil
 }
 
 // claims counts what the engine holds.
@@ -309,23 +300,24 @@ func spread(next, ends []int64) float64 {
 
 // finish says what was measured: events by the adapter's count of those that it has handled and
 // committed.
-func (c *adapterConsumer) finish() error {
+func (c *adapterConsumer) finish() (err error) {
 	c.tellEffort()
 	if c.Measure {
 		m := measurement{Seconds: c.seconds, Spread: c.spread}
-		var err error
 		if m.Claims, err = c.claims(); err != nil {
 			return err
 		}
-		if m.Handled, err = c.committed(); err != nil {
+		err = eachMetric(c.metrics, "dedup_kafka_records_total", func(r *dto.Metric) {
+			for _, l := range r.GetLabel() {
+				if l.GetName() == "outcome" && l.GetValue() == engine.Claimed.String() {
+					m.Handled += uint64(r.GetCounter().GetValue())
+				}
+			}
+		})
+		if err != nil {
 			return err
 		}
 		c.say.line("measured", m)
-	}
-	if c.effects != nil {
-		if err := errors.Join(c.effects.close(), c.returned.Close()); err != nil {
-			return err
-		}
 	}
 	return c.e.Close()
 }
@@ -335,18 +327,6 @@ func (c *adapterConsumer) finish() error {
 type keeping struct{ prometheus.Registerer }
 
 func (keeping) Unregister(prometheus.Collector) bool { return true }
-
-// committed is how many events were handled in batches that the adapter has committed.
-func (c *adapterConsumer) committed() (n uint64, err error) {
-	err = eachMetric(c.metrics, "dedup_kafka_records_total", func(m *dto.Metric) {
-		for _, l := range m.GetLabel() {
-			if l.GetName() == "outcome" && l.GetValue() == engine.Claimed.String() {
-				n += uint64(m.GetCounter().GetValue())
-			}
-		}
-	})
-	return n, err
-}
 
 // eachMetric calls do with each metric of a name.
 func eachMetric(from prometheus.Gatherer, name string, do func(*dto.Metric)) error {

@@ -16,3 +16,9 @@ func sum(offsets []int64) (all uint64) {
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// stopwatch starts a clock; the function that it returns sets seconds to what has passed.
+func stopwatch(seconds *float64) func() {
+	start := time.Now()
+	return func() { *seconds = time.Since(start).Seconds() }
+}

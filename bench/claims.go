@@ -3,25 +3,25 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
+	"sync"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // ClaimsOptions configure Claims.
 type ClaimsOptions struct {
-	Store      StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
-	Dir        string    `help:"New directory to make the stores in; they are removed. Without it: a temporary one." type:"dir"`
-	N          int       `help:"Events to judge, repeats included." default:"1000000" placeholder:"N"`
-	Dup        float64   `help:"Share of the events that repeat an earlier id, from 0 to below 1: half of them one of the last 10,000 ids, half any of all history." default:"0.05" placeholder:"SHARE"`
-	Batch      int       `help:"Events judged by one call." default:"1000" placeholder:"N"`
-	IDs        IDKind    `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
-	Scopes     int       `help:"Scopes that the events are spread over." default:"1" placeholder:"N"`
-	Weeks      int       `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
-	Baseline   bool      `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the settings that our store uses."`
-	Goroutines int       `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
-	Rounds     int       `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
-	Seed       uint64    `help:"Seed of the ids." default:"1"`
-	Progress   Progress  `kong:"-"`
+	Common     `set:"dir=New directory to make the stores in; they are removed. Without it: a temporary one."`
+	N          int     `help:"Events to judge, repeats included." default:"1000000" placeholder:"N"`
+	Dup        float64 `help:"Share of the events that repeat an earlier id, from 0 to below 1: half of them one of the last 10,000 ids, half any of all history." default:"0.05" placeholder:"SHARE"`
+	Batch      int     `help:"Events judged by one call." default:"1000" placeholder:"N"`
+	IDs        IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
+	Scopes     int     `help:"Scopes that the events are spread over." default:"1" placeholder:"N"`
+	Weeks      int     `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
+	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the settings that our store uses."`
+	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
+	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
+	Seed       uint64  `help:"Seed of the ids." default:"1"`
 	// Profile, if not nil, is called before the engine is fed, and what it returns after it.
 	Profile func() (stop func() error, err error) `kong:"-"`
 }
@@ -76,17 +76,11 @@ func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err erro
 	if err != nil {
 		return report, err
 	}
-	kind, err := o.Store.kind()
-	if err != nil {
+	run := newClaiming(ctx, o, src, &report)
+	if run.kind, err = o.Store.kind(); err != nil {
 		return report, err
 	}
-	place, err := newPlace(o.Dir)
-	if err != nil {
-		return report, err
-	}
-	defer place.remove(&err)
-	run := claiming{ClaimsOptions: o, ctx: ctx, kind: kind, source: src, dir: place.Dir, report: &report, calls: newLatency()}
-	err = run.all()
+	err = inPlace(o.Dir, run.all)
 	run.finish()
 	return report, err
 }
@@ -116,67 +110,60 @@ type claiming struct {
 	ctx    context.Context
 	kind   storeKind
 	source source
-	dir    string
 	report *ClaimsReport
 
-	calls               latency
-	engineTime, rawTime time.Duration
-	engineN, rawN       uint64
+	mu    sync.Mutex // guards the report while callers run, and calls
+	calls *hdrhistogram.Histogram
+
+	engine, raw         fed // of all rounds
 	negatives, falsePos uint64
-	fresh               uint64 // distinct events of all rounds
 	diskBytes           uint64
 	claimBytes          uint64
 	writtenBytes        uint64
 	logicalBytes        uint64
 }
 
-func (c *claiming) all() error {
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return fmt.Errorf("making the directory of the stores: %w", err)
-	}
+// longestCall is more than a call takes.
+const longestCall = 10 * time.Minute
+
+func newClaiming(ctx context.Context, o ClaimsOptions, src source, r *ClaimsReport) *claiming {
+	return &claiming{ClaimsOptions: o, ctx: ctx, source: src, report: r, calls: hdrhistogram.New(1, int64(longestCall), 3)}
+}
+
+func (c *claiming) all(dir string) error {
 	ours, raw := &timing{take: c.feedEngine}, &timing{take: c.feedRaw}
 	timings := []*timing{ours, raw}
 	if !c.Baseline {
 		timings = timings[:1]
 	}
-	if err := inRounds(c.Rounds, c.dir, timings...); err != nil {
+	if err := inRounds(c.Rounds, dir, timings...); err != nil {
 		return err
 	}
 	for i := range raw.perS {
 		c.report.First = append(c.report.First, []string{"engine", "baseline"}[i%2])
 		c.report.Ratios = append(c.report.Ratios, ours.perS[i]/raw.perS[i])
 	}
-	if c.report.Claimed != c.fresh {
-		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.fresh, c.report.Claimed)
+	if c.report.Claimed != c.engine.fresh {
+		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.engine.fresh, c.report.Claimed)
 	}
 	return nil
-}
-
-func rate(n uint64, d time.Duration) float64 {
-	if d <= 0 {
-		return 0
-	}
-	return float64(n) / d.Seconds()
 }
 
 // finish makes figures of what was summed up, also of a run that failed.
 func (c *claiming) finish() {
 	r := c.report
-	r.Events = c.engineN
-	r.Seconds = c.engineTime.Seconds()
-	r.ClaimsPerS = rate(c.engineN, c.engineTime)
-	if c.rawN > 0 {
-		raw := rate(c.rawN, c.rawTime)
-		ratio := r.ClaimsPerS / raw
-		r.BaselinePerS, r.Ratio = &raw, &ratio
+	r.Events, r.Seconds, r.ClaimsPerS = c.engine.n, c.engine.took.Seconds(), c.engine.perS()
+	if raw := c.raw.perS(); raw > 0 {
+		r.BaselinePerS, r.Ratio = &raw, over(&r.ClaimsPerS, &raw)
 	}
-	if c.fresh > 0 {
-		r.BytesPerClaim = float64(c.diskBytes) / float64(c.fresh)
-		r.ClaimBytesPerClaim = float64(c.claimBytes) / float64(c.fresh)
+	if fresh := float64(c.engine.fresh); fresh > 0 {
+		r.BytesPerClaim = float64(c.diskBytes) / fresh
+		r.ClaimBytesPerClaim = float64(c.claimBytes) / fresh
 		r.WriteAmplification = float64(c.writtenBytes) / float64(max(c.logicalBytes, 1))
 	}
 	if c.negatives+c.falsePos > 0 {
 		r.FilterFPRate = float64(c.falsePos) / float64(c.negatives+c.falsePos)
 	}
-	r.P50, r.P99, r.P999 = c.calls.micros(50), c.calls.micros(99), c.calls.micros(99.9)
+	micros := func(percentile float64) float64 { return float64(c.calls.ValueAtPercentile(percentile)) / 1e3 }
+	r.P50, r.P99, r.P999 = micros(50), micros(99), micros(99.9)
 }

@@ -20,18 +20,18 @@ type claimsOrder struct {
 // work says "at" and "measured".
 func (o *claimsOrder) work(say *voice) error {
 	o.Log.nameScopes()
-	run := claiming{
-		ClaimsOptions: ClaimsOptions{N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: o.Parts},
-		ctx:           context.Background(), source: o.Log.source, report: &ClaimsReport{}, calls: newLatency(),
-	}
+	run := newClaiming(context.Background(), ClaimsOptions{
+		N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: o.Parts,
+	}, o.Log.source, &ClaimsReport{})
 	run.Progress = func(_ string, done, _ uint64) { say.line("at", done) }
 	e, err := openEngine(o.Store, o.Dir, false, run.source.options())
 	if err != nil {
 		return err
 	}
-	if _, err := run.judgeAll(e); err != nil {
+	f, err := run.judgeAll(e)
+	if err != nil {
 		return err
 	}
-	say.line("measured", measurement{Seconds: run.engineTime.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed})
+	say.line("measured", measurement{Seconds: f.took.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed})
 	return e.Close()
 }

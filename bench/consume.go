@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -49,10 +47,6 @@ type consumeOrder struct {
 	gateOrder
 }
 
-func (o *consumeOrder) hasStore() bool {
-	return o.Kind == adapterOwn || o.Kind == adapterWork || o.Kind == offsetFirst
-}
-
 // openStore opens the engine of a consumer's store.
 func (o *consumeOrder) openStore(observer engine.Observer) (*opened, error) {
 	return openEngine(o.Store, o.Dir, false, engine.Options{RetentionWeeks: o.Weeks, Observer: observer})
@@ -86,7 +80,7 @@ func (c *consuming) run(ctx context.Context) error {
 	l.worker = func(k kill) worker {
 		ended()
 		if c.tell != nil && l.killed > 0 {
-			c.tellKilled(at)
+			c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
 		}
 		order := c.order
 		order.gateOrder, at = k.gateOrder, 0
@@ -117,10 +111,6 @@ func (c *consuming) run(ctx context.Context) error {
 	return err
 }
 
-func (c *consuming) tellKilled(at uint64) {
-	c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
-}
-
 // checkState opens the store that the consumers of a topic have left, and compares all of it.
 func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Progress) (l *ledger, err error) {
 	state := &expected{topic: p.Name, group: o.Group}
@@ -142,19 +132,6 @@ func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Prog
 		err = cerr
 	}
 	return l, err
-}
-
-// thousands writes a number with a comma in each thousand.
-func thousands(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	var b strings.Builder
-	for i := range len(s) {
-		if i > 0 && (len(s)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // A measurement is what a consumer says that nothing has killed.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -19,14 +20,12 @@ var recordedLog []byte
 
 // DemoOptions configure Demo.
 type DemoOptions struct {
-	Store   StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
-	Dir     string    `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
-	Brokers []string  `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
-	N       int       `help:"Records, repeats included." default:"1000000" placeholder:"N"`
-	Kills   int       `help:"How often each consumer is killed." default:"5" placeholder:"N"`
+	Common
+	Brokers []string `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
+	N       int      `help:"Records, repeats included." default:"1000000" placeholder:"N"`
+	Kills   int      `help:"How often each consumer is killed." default:"5" placeholder:"N"`
 	// Tell, if not nil, gets a sentence for each step of the run.
-	Tell     func(sentence string) `kong:"-"`
-	Progress Progress              `kong:"-"`
+	Tell func(sentence string) `kong:"-"`
 }
 
 const (
@@ -72,8 +71,7 @@ type DemoTable struct {
 // same is done by two consumers without the adapter.
 func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	defer report.end(&err)
-	start := time.Now()
-	defer func() { report.Seconds = time.Since(start).Seconds() }()
+	defer stopwatch(&report.Seconds)()
 	if err := o.complete(); err != nil {
 		return report, err
 	}
@@ -81,10 +79,9 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	if err != nil {
 		return report, err
 	}
-	stage := staging{Brokers: o.Brokers, Dir: o.Dir, Log: log, Partitions: demoPartitions, Progress: o.Progress}
-	err = stage.with(ctx, func(dir string, p *produced) error {
+	err = o.withLog(ctx, o.Brokers, log, demoPartitions, func(dir string, p *produced) error {
 		o.tellProduced(p)
-		run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{N: o.N, Store: o.Store, Progress: o.Progress}, produced: p, dir: dir}, o, nil}
+		run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{Common: o.Common, N: o.N}, produced: p, dir: dir}, o, nil}
 		if err := run.all(ctx, &report); err != nil {
 			return err
 		}
@@ -108,9 +105,6 @@ func (o *DemoOptions) complete() error {
 	setDefaults(o)
 	if o.Kills < 1 || o.Kills > maxDemoKills || o.N < 2*o.Kills*leastPerKill {
 		return fmt.Errorf("%w: %d kills, %d records: give 1 to %d kills, and %d records for each", ErrUsage, o.Kills, o.N, maxDemoKills, 2*leastPerKill)
-	}
-	if _, err := o.Store.kind(); err != nil {
-		return err
 	}
 	if o.Tell == nil {
 		o.Tell = func(string) {}
@@ -242,4 +236,12 @@ func (d *demonstration) killsOn(way uint64) []kill {
 		kills[i].Wait = min(kills[i].Here+slack, way-1)
 	}
 	return kills
+}
+
+// thousands writes a number with a comma in each thousand.
+func thousands(n uint64) string {
+	if n < 1000 {
+		return strconv.FormatUint(n, 10)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }

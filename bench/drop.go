@@ -15,13 +15,11 @@ import (
 
 // DropOptions configure Drop.
 type DropOptions struct {
-	Store    StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
-	Dir      string    `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
-	N        int       `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
-	Weeks    int       `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
-	Scopes   int       `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
-	Seed     uint64    `help:"Seed of the ids." default:"1"`
-	Progress Progress  `kong:"-"`
+	Common
+	N      int    `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
+	Weeks  int    `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
+	Scopes int    `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
+	Seed   uint64 `help:"Seed of the ids." default:"1"`
 }
 
 const (
@@ -90,19 +88,17 @@ func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 	if err != nil {
 		return report, err
 	}
-	place, err := newPlace(o.Dir)
-	if err != nil {
-		return report, err
-	}
-	defer place.remove(&err)
-	run := dropping{DropOptions: o, ctx: ctx, source: src, dir: place.Dir, report: &report}
-	if err := run.fill(); err != nil {
-		return report, err
-	}
-	if err := run.measure(); err != nil {
-		return report, err
-	}
-	return report, run.verdict()
+	err = inPlace(o.Dir, func(dir string) error {
+		run := dropping{DropOptions: o, ctx: ctx, source: src, dir: dir, report: &report}
+		if err := run.fill(); err != nil {
+			return err
+		}
+		if err := run.measure(); err != nil {
+			return err
+		}
+		return run.verdict()
+	})
+	return report, err
 }
 
 // dropping is a run of Drop.
@@ -123,7 +119,7 @@ type dropping struct {
 // claims in files.
 func (d *dropping) fill() error {
 	start := time.Now()
-	c := claiming{ClaimsOptions: ClaimsOptions{N: d.N, Seed: d.Seed}, ctx: d.ctx, source: d.source, report: &ClaimsReport{}, calls: newLatency()}
+	c := newClaiming(d.ctx, ClaimsOptions{N: d.N, Seed: d.Seed}, d.source, &ClaimsReport{})
 	c.Progress = func(_ string, done, total uint64) { d.Progress.tell("fill", done, total) }
 	if err := c.complete(); err != nil {
 		return err

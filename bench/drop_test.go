@@ -24,7 +24,7 @@ func TestMissingSpaceIsJudgedByWhatCanBeSeen(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.r.ExpectedShare = 0.25
-			d := dropping{DropOptions: DropOptions{Store: tt.store}, report: &tt.r}
+			d := dropping{DropOptions: DropOptions{Common: Common{Store: tt.store}}, report: &tt.r}
 			if err := d.verdict(); errors.Is(err, ErrNotHeld) == tt.held || (err == nil) != tt.held {
 				t.Errorf("judged as %v", err)
 			}
@@ -36,7 +36,7 @@ func TestMissingSpaceIsJudgedByWhatCanBeSeen(t *testing.T) {
 }
 
 func TestClaimsTooFewForTheWeeksAreRefused(t *testing.T) {
-	r, err := Drop(t.Context(), DropOptions{N: 3, Weeks: 40, Store: Bolt})
+	r, err := Drop(t.Context(), DropOptions{Common: Common{Store: Bolt}, N: 3, Weeks: 40})
 	if err == nil || !strings.Contains(err.Error(), "give more claims") || r.Error != err.Error() {
 		t.Errorf("3 claims in 40 weeks: %v", err)
 	}

@@ -2,51 +2,32 @@ package bench
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 )
 
 // Effects are what handlers did outside any store: a file to which each adds a line with the
-// event's number and id. A line is with the operating system when it was written, and survives the
-// death of its process.
-type effects struct {
-	file *os.File
-}
+// event's number, of 16 hexadecimal digits, and its id. A line is with the operating system when it
+// was written, and survives the death of its process.
+type effects struct{ *os.File }
 
-// A line is the number in 16 hexadecimal digits, a space, the id, and a line end. Ids of generated
-// events are UUIDs; those of recorded ones are as long as they are.
-const effectNumber = 16
-
-func openEffects(path string) (*effects, error) {
+func openEffects(path string) (effects, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the file of effects: %w", err)
-	}
-	return &effects{f}, nil
+	return effects{f}, err
 }
 
 // add writes one line, in one call, so that lines of several handlers do not mix.
-func (e *effects) add(number uint64, id []byte) error {
-	line := make([]byte, 0, 64)
-	line = appendEffect(line, number, id)
-	_, err := e.file.Write(line)
+func (e effects) add(number uint64, id []byte) error {
+	_, err := e.Write(appendEffect(make([]byte, 0, 64), number, id))
 	return err
 }
 
 func appendEffect(dst []byte, number uint64, id []byte) []byte {
-	var b [8]byte
-	for i := range b {
-		b[i] = byte(number >> (56 - 8*i))
-	}
-	dst = append(hex.AppendEncode(dst, b[:]), ' ')
-	return append(append(dst, id...), '\n')
+	return fmt.Appendf(dst, "%016x %s\n", number, id)
 }
-
-func (e *effects) close() error { return e.file.Close() }
 
 // A tally counts how often each event was handled.
 type tally struct {
@@ -67,27 +48,17 @@ func readEffects(path string, log *topicLog) (t tally, err error) {
 	}
 	defer func() { _ = f.Close() }()
 	in := bufio.NewReaderSize(f, 1<<16)
-	var want, number []byte
-	var arena []byte
+	var want []byte
 	for {
 		line, err := in.ReadSlice('\n')
 		if errors.Is(err, io.EOF) && len(line) == 0 {
 			return t, nil
 		}
-		n, ok := uint64(0), err == nil && len(line) > effectNumber
-		if ok {
-			number, err = hex.AppendDecode(number[:0], line[:effectNumber])
-			for _, b := range number {
-				n = n<<8 | uint64(b)
-			}
-			ok = err == nil && n < log.limit()
+		n, nerr := strconv.ParseUint(string(line[:min(16, len(line))]), 16, 64)
+		if nerr == nil && n < log.limit() {
+			want = appendEffect(want[:0], n, log.event(n, nil).ID)
 		}
-		if ok {
-			ev := log.event(n, arena[:0])
-			want = appendEffect(want[:0], n, ev.ID)
-			ok = bytes.Equal(line, want)
-		}
-		if !ok {
+		if err != nil || nerr != nil || n >= log.limit() || string(line) != string(want) {
 			return t, fmt.Errorf("%s: line %d is not an event of this run: %.80q", path, t.lines+1, line)
 		}
 		t.counts[n]++

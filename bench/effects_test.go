@@ -19,7 +19,7 @@ func writeEffects(t *testing.T, path string, log *topicLog, numbers ...uint64) {
 			t.Error(err)
 		}
 	}
-	if err := e.close(); err != nil {
+	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

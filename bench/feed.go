@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +18,29 @@ import (
 // into batches, which free callers take in order.
 const portionEvents = 1 << 18
 
-// portions calls fn with one portion of the traffic after the other, and returns the number of
-// distinct events in it.
-func (c *claiming) portions(fn func(events []engine.Event) error) (fresh uint64, err error) {
+// Fed is what was fed to an engine or to a bare store.
+type fed struct {
+	n     uint64 // events, or what was prepared of them
+	fresh uint64 // distinct events of them
+	took  time.Duration
+}
+
+func (f *fed) add(more fed) {
+	f.n += more.n
+	f.fresh += more.fresh
+	f.took += more.took
+}
+
+func (f *fed) perS() float64 {
+	if f.took <= 0 {
+		return 0
+	}
+	return float64(f.n) / f.took.Seconds()
+}
+
+// feed makes the traffic, prepares it while the clock stands still, too, and has the callers do it
+// in batches.
+func feed[T any](c *claiming, stage string, prepare func([]engine.Event) ([]T, error), do func(batch []T) error) (f fed, err error) {
 	t := traffic{seed: c.Seed, share: c.Dup}
 	events := make([]engine.Event, 0, min(portionEvents, c.N))
 	var arena []byte
@@ -32,67 +51,37 @@ func (c *claiming) portions(fn func(events []engine.Event) error) (fresh uint64,
 			ev, arena = c.source.event(t.next(), arena)
 			events = append(events, ev)
 		}
-		if err := errors.Join(c.ctx.Err(), fn(events)); err != nil {
-			return t.fresh, err
+		items, err := prepare(events)
+		if err != nil {
+			return f, err
 		}
-	}
-	return t.fresh, nil
-}
-
-// inBatches lets the callers take batches of n items, and returns how long it took until the last
-// one was done.
-func (c *claiming) inBatches(n int, do func(caller, from, to int) error) (time.Duration, error) {
-	errs := make([]error, c.Goroutines)
-	var next atomic.Int64
-	var all sync.WaitGroup
-	start := time.Now()
-	for g := range c.Goroutines {
-		all.Go(func() {
-			for errs[g] == nil {
+		var next atomic.Int64
+		start := time.Now()
+		err = together(c.Goroutines, func(int) error {
+			for {
 				from := int(next.Add(int64(c.Batch))) - c.Batch
-				if from >= n || c.ctx.Err() != nil {
-					return
+				if from >= len(items) || c.ctx.Err() != nil {
+					return c.ctx.Err()
 				}
-				errs[g] = do(g, from, min(from+c.Batch, n))
+				if err := do(items[from:min(from+c.Batch, len(items))]); err != nil {
+					return err
+				}
 			}
 		})
-	}
-	all.Wait()
-	took := time.Since(start)
-	if err := c.ctx.Err(); err != nil {
-		return took, err
-	}
-	return took, several(errs...)
-}
-
-// callers are the goroutines that call the engine, each with its own counts.
-type callers struct {
-	e       *opened
-	calls   []latency
-	claimed []uint64
-	dup     []uint64
-}
-
-func (c *callers) judge(ctx context.Context, g int, events []engine.Event) error {
-	start := time.Now()
-	results, err := c.e.TryClaimBatch(ctx, events)
-	c.calls[g].since(start)
-	if err != nil {
-		return err
-	}
-	for i := range results {
-		if results[i].Verdict == engine.Claimed {
-			c.claimed[g]++
-		} else {
-			c.dup[g]++
+		f.took += time.Since(start)
+		if err != nil {
+			return f, err
 		}
+		f.n += uint64(len(items))
+		f.fresh = t.fresh
+		c.Progress.tell(stage, f.n, uint64(c.N))
 	}
-	return told(results)
+	return f, nil
 }
 
 // feedEngine opens an engine in dir, feeds it everything, and takes its figures.
 func (c *claiming) feedEngine(dir string) (perS float64, err error) {
-	before, n, took := heapBytes(), c.engineN, c.engineTime
+	before := heapBytes()
 	e, err := openEngine(c.Store, dir, false, c.source.options())
 	if err != nil {
 		return 0, err
@@ -104,8 +93,7 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 			return 0, errors.Join(err, e.Close())
 		}
 	}
-	fresh, err := c.judgeAll(e)
-	c.fresh += fresh
+	f, err := c.judgeAll(e)
 	if err == nil {
 		err = c.takeFigures(e, before)
 	}
@@ -114,81 +102,72 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	}
 	disk, err := fileBytes(dir, nil)
 	c.diskBytes += disk
-	return rate(c.engineN-n, c.engineTime-took), err
+	return f.perS(), err
 }
 
-func (c *claiming) judgeAll(e *opened) (fresh uint64, err error) {
-	w := callers{e: e, calls: make([]latency, c.Goroutines), claimed: make([]uint64, c.Goroutines), dup: make([]uint64, c.Goroutines)}
-	for g := range w.calls {
-		w.calls[g] = newLatency()
-	}
-	defer func() {
-		for g := range w.calls {
-			c.calls.merge(w.calls[g])
-			c.report.Claimed += w.claimed[g]
-			c.report.Duplicate += w.dup[g]
-		}
-	}()
-	done, seen := uint64(0), int64(0)
-	return c.portions(func(events []engine.Event) error {
-		took, err := c.inBatches(len(events), func(g, from, to int) error { return w.judge(c.ctx, g, events[from:to]) })
-		c.engineTime += took
-		if err != nil {
-			return err
-		}
-		c.engineN += uint64(len(events))
-		done += uint64(len(events))
-		c.Progress.tell("engine", done, uint64(c.N))
-		seen, err = c.addLogical(events, seen)
-		return err
-	})
-}
-
-// addLogical adds the sizes of the keys and records of the events that are new, those whose number
-// is at least seen.
-func (c *claiming) addLogical(events []engine.Event, seen int64) (int64, error) {
-	now := time.Now()
-	for i := range events {
-		if n := events[i].Origin.Offset; n >= seen {
-			p, err := pairLike(&events[i], now)
-			if err != nil {
-				return seen, err
+// judgeAll has the engine judge everything.
+func (c *claiming) judgeAll(e *opened) (fed, error) {
+	now, seen := time.Now(), int64(0) // events with smaller numbers were there before
+	f, err := feed(c, "engine", func(events []engine.Event) ([]engine.Event, error) {
+		for i := range events {
+			if n := events[i].Origin.Offset; n >= seen {
+				p, err := pairLike(&events[i], now)
+				if err != nil {
+					return nil, err
+				}
+				c.logicalBytes += uint64(len(p.key) + len(p.value))
+				seen = n + 1
 			}
-			c.logicalBytes += uint64(len(p.key) + len(p.value))
-			seen = n + 1
 		}
-	}
-	return seen, nil
+		return events, nil
+	}, func(events []engine.Event) error { return c.judge(e, events) })
+	c.engine.add(f)
+	return f, err
 }
 
-// feedRaw feeds the bare store everything. Its keys and values are made while the clock stands
-// still, too.
+func (c *claiming) judge(e *opened, events []engine.Event) error {
+	start := time.Now()
+	results, err := e.TryClaimBatch(c.ctx, events)
+	took := time.Since(start)
+	if err != nil {
+		return err
+	}
+	claimed := uint64(0)
+	for i := range results {
+		if results[i].Verdict == engine.Claimed {
+			claimed++
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.calls.RecordValue(min(int64(took), int64(longestCall))) // in range
+	c.report.Claimed += claimed
+	c.report.Duplicate += uint64(len(results)) - claimed
+	return told(results)
+}
+
+// feedRaw feeds the bare store everything.
 func (c *claiming) feedRaw(dir string) (perS float64, err error) {
-	n, before := c.rawN, c.rawTime
 	raw, err := c.kind.raw(dir)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	done, now := uint64(0), time.Now()
+	now := time.Now()
 	var pairs []rawPair
-	_, err = c.portions(func(events []engine.Event) error {
+	f, err := feed(c, "bare store", func(events []engine.Event) ([]rawPair, error) {
 		pairs = pairs[:0]
 		for i := range events {
 			p, err := pairLike(&events[i], now)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			pairs = append(pairs, p)
 		}
-		took, err := c.inBatches(len(pairs), func(_, from, to int) error { return raw.put(pairs[from:to]) })
-		c.rawTime += took
-		c.rawN += uint64(len(pairs))
-		done += uint64(len(pairs))
-		c.Progress.tell("bare store", done, uint64(c.N))
-		return err
-	})
-	return rate(c.rawN-n, c.rawTime-before), errors.Join(err, raw.Close())
+		return pairs, nil
+	}, raw.put)
+	c.raw.add(f)
+	return f.perS(), errors.Join(err, raw.Close())
 }
 
 // takeFigures takes what only an open engine can tell.
@@ -246,22 +225,17 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// pairLike is what our stores write for a claim on ev: its key, and a value as long as its record.
+// pairLike is what our stores write for a claim on ev: its key, and a value of the size that the
+// engine's record has.
 func pairLike(ev *engine.Event, now time.Time) (rawPair, error) {
 	week, err := weekbucket.Of(ev.Time)
 	if err != nil {
 		return rawPair{}, err
 	}
-	return rawPair{storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), recordLike(ev, now)}, nil
-}
-
-// recordLike is a value of the size that the engine's record of a claim on ev has.
-func recordLike(ev *engine.Event, now time.Time) []byte {
-	b := make([]byte, 0, 16)
-	b = append(b, byte(engine.Done))
-	b = binary.AppendUvarint(b, 0)
+	b := append(make([]byte, 0, 16), byte(engine.Done), 0)
 	b = binary.AppendVarint(b, now.UnixMilli())
 	b = binary.AppendUvarint(b, 1)
 	b = binary.AppendVarint(b, int64(ev.Origin.Partition))
-	return binary.AppendVarint(b, ev.Origin.Offset)
+	b = binary.AppendVarint(b, ev.Origin.Offset)
+	return rawPair{storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), b}, nil
 }

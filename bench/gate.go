@@ -49,4 +49,3 @@ func (g *gate) hold() {
 
 // passed is how far the consumer has come.
 func (g *gate) passed() uint64 { return g.from + g.calls.Load() }
-

@@ -2,10 +2,12 @@ package bench
 
 import (
 	"cmp"
-	"encoding/hex"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -37,12 +39,6 @@ type source struct {
 
 // newSource returns a source whose latest week is the current one.
 func newSource(seed uint64, kind IDKind, scopes, weeks int) (source, error) {
-	if kind == "" {
-		kind = UUIDv4
-	}
-	if kind != UUIDv4 && kind != UUIDv7 && kind != Text {
-		return source{}, fmt.Errorf("%w: there are no ids %q: choose %s, %s or %s", ErrUsage, kind, UUIDv4, UUIDv7, Text)
-	}
 	scopes, weeks = max(scopes, 1), max(weeks, 1)
 	if weeks > maxWeeks || scopes > maxScopes {
 		return source{}, fmt.Errorf("%w: %d weeks and %d scopes: give up to %d and %d", ErrUsage, weeks, scopes, maxWeeks, maxScopes)
@@ -101,17 +97,10 @@ func (s *source) appendID(dst []byte, n uint64) []byte {
 }
 
 func appendUUID(dst []byte, hi, lo uint64) []byte {
-	var b [16]byte
-	for i := range 8 {
-		b[i], b[8+i] = byte(hi>>(56-8*i)), byte(lo>>(56-8*i))
-	}
-	for i, part := range [][]byte{b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]} {
-		if i > 0 {
-			dst = append(dst, '-')
-		}
-		dst = hex.AppendEncode(dst, part)
-	}
-	return dst
+	var u uuid.UUID
+	binary.BigEndian.PutUint64(u[:8], hi)
+	binary.BigEndian.PutUint64(u[8:], lo)
+	return append(dst, u.String()...)
 }
 
 // mix is the finalizer of splitmix64: a bijection that spreads each bit over all.

@@ -27,8 +27,7 @@ const OffsetFirst KafkaControl = "offset-first"
 
 // KafkaOptions configure Kafka.
 type KafkaOptions struct {
-	Store      StoreName    `help:"${store}" enum:"pebble,bolt" default:"pebble"`
-	Dir        string       `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
+	Common
 	Brokers    []string     `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
 	N          int          `help:"Records produced, repeats included, of 200 bytes each." default:"1000000" placeholder:"N"`
 	Dup        float64      `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2" placeholder:"SHARE"`
@@ -38,7 +37,6 @@ type KafkaOptions struct {
 	Kills      int          `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0" placeholder:"N"`
 	Control    KafkaControl `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
 	Seed       uint64       `help:"Seed of the events." default:"1"`
-	Progress   Progress     `kong:"-"`
 }
 
 const maxPartitions = 1000
@@ -106,8 +104,7 @@ type KafkaReport struct {
 // may be killed on the way, and looks at the outcome of every event.
 func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) {
 	defer report.end(&err)
-	start := time.Now()
-	defer func() { report.Seconds = time.Since(start).Seconds() }()
+	defer stopwatch(&report.Seconds)()
 	if err := o.complete(); err != nil {
 		return report, err
 	}
@@ -116,8 +113,7 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 		return report, err
 	}
 	log := &topicLog{source: src, N: o.N, Dup: o.Dup, Accounts: o.Workload.Accounts}
-	stage := staging{Brokers: o.Brokers, Dir: o.Dir, Log: log, Partitions: o.Partitions, Progress: o.Progress}
-	err = stage.with(ctx, func(dir string, p *produced) error {
+	err = o.withLog(ctx, o.Brokers, log, o.Partitions, func(dir string, p *produced) error {
 		report.Produced, report.Distinct, report.ProduceSeconds = uint64(o.N), p.distinct, p.took.Seconds()
 		run := kafkaRun{KafkaOptions: o, produced: p, dir: dir, report: &report}
 		if err := run.all(ctx); err != nil {
@@ -130,19 +126,13 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 
 func (o *KafkaOptions) complete() error {
 	setDefaults(o)
-	setDefaults(&o.Workload)
-	if _, err := o.Store.kind(); err != nil {
-		return err
-	}
 	switch {
 	case o.N < 1 || o.Partitions < 1 || o.Partitions > maxPartitions || o.Kills < 0:
 		return fmt.Errorf("%w: %d records on %d partitions, %d kills: give numbers from 1, and up to %d partitions", ErrUsage, o.N, o.Partitions, o.Kills, maxPartitions)
 	case !(o.Dup >= 0 && o.Dup < 1):
 		return fmt.Errorf("%w: a share of repeats of %v: give one from 0 to below 1", ErrUsage, o.Dup)
-	case o.Mode != KafkaOwn && o.Mode != KafkaWork:
-		return fmt.Errorf("%w: there is no mode %q: choose %s or %s", ErrUsage, o.Mode, KafkaOwn, KafkaWork)
-	case o.Control != "" && (o.Control != OffsetFirst || o.Mode != KafkaWork || o.Kills == 0):
-		return fmt.Errorf("%w: control %q: the only one is %s, in mode %s, with kills", ErrUsage, o.Control, OffsetFirst, KafkaWork)
+	case o.Control != "" && (o.Mode != KafkaWork || o.Kills == 0):
+		return fmt.Errorf("%w: control %s is for mode %s, with kills", ErrUsage, o.Control, KafkaWork)
 	case float64(o.N)*(1-o.Dup) < float64(o.Kills*leastPerKill):
 		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
 	case o.Workload.Slow > 0 && (o.Partitions < 2 || o.Kills > 0):

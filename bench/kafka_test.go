@@ -22,13 +22,13 @@ const (
 
 // crooked has a run over a topic of one partition on such a store; again puts twiceEvent into the
 // topic again.
-func crooked(t *testing.T, mode KafkaMode, again bool, run func(k *kafkaRun) error) *KafkaReport {
+func crooked(t *testing.T, mode KafkaMode, again bool, do func(k *kafkaRun) error) *KafkaReport {
 	t.Helper()
 	log := wholeLog(t, 300)
 	log.Dup = 0.2
 	r := &KafkaReport{}
-	stage := staging{Dir: filepath.Join(t.TempDir(), "run"), Log: log, Partitions: 1}
-	err := stage.with(t.Context(), func(dir string, p *produced) error {
+	run := Common{Dir: filepath.Join(t.TempDir(), "run")}
+	err := run.withLog(t.Context(), nil, log, 1, func(dir string, p *produced) error {
 		if again {
 			sendAgain(t, p)
 		}
@@ -39,7 +39,7 @@ func crooked(t *testing.T, mode KafkaMode, again bool, run func(k *kafkaRun) err
 			_, err := tx.TryClaim(log.event(lostEvent, nil))
 			return err
 		})
-		return run(k)
+		return do(k)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		for _, mode := range []KillMode{KillOwn, KillWork} {
 			t.Run(string(store)+" "+string(mode), func(t *testing.T) {
 				t.Parallel()
-				r, err := Kill(context.Background(), KillOptions{Kills: 3, Store: store, Mode: mode, brief: true})
+				r, err := Kill(context.Background(), KillOptions{Common: Common{Store: store}, Kills: 3, Mode: mode, brief: true})
 				if err != nil || r.Kills != 3 || r.Acked < 50 || r.Lost+r.ClaimedTwice+r.StateMismatch != 0 {
 					t.Errorf("%+v, %v", r, err)
 				}

@@ -11,7 +11,7 @@ func TestLayersHoldThroughAKill(t *testing.T) {
 	for _, store := range []StoreName{Pebble, Bolt} {
 		t.Run(string(store), func(t *testing.T) {
 			t.Parallel()
-			r, err := Layers(t.Context(), LayersOptions{N: 300, Kills: 2, Store: store})
+			r, err := Layers(t.Context(), LayersOptions{Common: Common{Store: store}, N: 300, Kills: 2})
 			if err != nil || r.Kills != 2 || r.Requests != 300 || r.Retries == 0 || r.OutboxSent != 600 {
 				t.Errorf("%+v, %v", r, err)
 			}

@@ -3,27 +3,17 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A staging is what a run over a topic begins with.
-type staging struct {
-	Brokers    []string // nil: one inside this process
-	Dir        string   // see newPlace
-	Log        *topicLog
-	Partitions int
-	Progress   Progress
-}
-
-// with makes the directory of the run's stores and a topic that holds the log, and calls do with
-// both. Then it removes what is not to stay.
-func (s *staging) with(ctx context.Context, do func(dir string, p *produced) error) error {
-	return withBroker(ctx, s.Brokers, s.Dir, func(dir string, b *broker) (err error) {
-		p, err := b.produce(ctx, s.Log, s.Partitions, s.Progress)
+// withLog makes a topic that holds the log, on brokers or on one inside this process, and calls do
+// with it and the directory of the run's stores. Then it removes what is not to stay.
+func (c *Common) withLog(ctx context.Context, seeds []string, log *topicLog, parts int, do func(dir string, p *produced) error) error {
+	return withBroker(ctx, seeds, c.Dir, func(dir string, b *broker) (err error) {
+		p, err := b.produce(ctx, log, parts, c.Progress)
 		if err != nil {
 			return err
 		}
@@ -33,21 +23,15 @@ func (s *staging) with(ctx context.Context, do func(dir string, p *produced) err
 }
 
 // withBroker makes the directory of the run's stores, connects to brokers, and calls do with both.
-func withBroker(ctx context.Context, seeds []string, dir string, do func(dir string, b *broker) error) (err error) {
-	place, err := newPlace(dir)
-	if err != nil {
-		return err
-	}
-	defer place.remove(&err)
-	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
-		return fmt.Errorf("making the directory of the stores: %w", err)
-	}
-	b, err := openBroker(ctx, seeds)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	return do(place.Dir, b)
+func withBroker(ctx context.Context, seeds []string, dir string, do func(dir string, b *broker) error) error {
+	return inPlace(dir, func(dir string) error {
+		b, err := openBroker(ctx, seeds)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		return do(dir, b)
+	})
 }
 
 // A produced topic holds a whole log.

@@ -11,11 +11,9 @@ import (
 
 // ReopenOptions configure Reopen.
 type ReopenOptions struct {
-	Store    StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
-	Dir      string    `help:"${dir}" type:"dir"` // must be new; "" = a temporary one, which is removed
-	N        int       `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
-	Seed     uint64    `help:"Seed of the ids." default:"1"`
-	Progress Progress  `kong:"-"`
+	Common
+	N    int    `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
+	Seed uint64 `help:"Seed of the ids." default:"1"`
 }
 
 // A ReopenReport says how long it took to get back to work after a kill, and what was missing.
@@ -52,25 +50,21 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 	if err != nil {
 		return report, err
 	}
-	place, err := newPlace(o.Dir)
-	if err != nil {
-		return report, err
-	}
-	defer place.remove(&err)
 	slack := o.N/2 + 64*reopenBatch // claimed between the last of the N and the kill
 	log := topicLog{source: src, N: o.N + slack}
-	run := reopening{ReopenOptions: o, dir: place.Dir, books: newBooks(&log, reopenWriters), report: &report}
-	if err := run.claimAndKill(ctx); err != nil {
-		return report, err
-	}
-	if err := run.reopen(ctx); err != nil {
-		return report, err
-	}
-	if report.Lost > 0 {
-		return report, fmt.Errorf("%w: %d of %d acknowledged claims are absent: run again with --dir to keep the store, and report it",
+	run := reopening{ReopenOptions: o, books: newBooks(&log, reopenWriters), report: &report}
+	err = inPlace(o.Dir, func(dir string) error {
+		run.dir = dir
+		if err := run.claimAndKill(ctx); err != nil {
+			return err
+		}
+		return run.reopen(ctx)
+	})
+	if err == nil && report.Lost > 0 {
+		err = fmt.Errorf("%w: %d of %d acknowledged claims are absent: run again with --dir to keep the store, and report it",
 			ErrNotHeld, report.Lost, report.Acked)
 	}
-	return report, nil
+	return report, err
 }
 
 // reopening is a run of Kill with one kill and large batches, whose store is opened again by the

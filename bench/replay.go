@@ -15,14 +15,12 @@ import (
 
 // ReplayOptions configure Replay.
 type ReplayOptions struct {
-	Log         string    `arg:"" name:"file" help:"Log with a header line and columns id and time (RFC 3339), plain or gzip'd. A row is one line."`
-	Store       StoreName `help:"${store}" enum:"pebble,bolt" default:"pebble"`
-	Dir         string    `help:"Directory of the store; kept, and used again by the next run. Without it: a temporary one." type:"dir"`
-	Scope       string    `help:"Consumer that the claims are made for." default:"bench" type:"name"`
-	KeepWeeks   int       `help:"Weeks before the current one that are kept, 0 for all. Events of older weeks are too_old." default:"4" zero:"all" placeholder:"N"`
-	Batch       int       `help:"Events judged by one call." default:"1000" placeholder:"N"`
-	SmallTables bool      `help:"Make tables so small that 50,000 claims fill at least twenty, for damage tests (pebble only)."`
-	Progress    Progress  `kong:"-"`
+	Log         string `arg:"" name:"file" help:"Log with a header line and columns id and time (RFC 3339), plain or gzip'd. A row is one line."`
+	Common      `set:"dir=Directory of the store; kept, and used again by the next run. Without it: a temporary one."`
+	Scope       string `help:"Consumer that the claims are made for." default:"bench" type:"name"`
+	KeepWeeks   int    `help:"Weeks before the current one that are kept, 0 for all. Events of older weeks are too_old." default:"4" zero:"all" placeholder:"N"`
+	Batch       int    `help:"Events judged by one call." default:"1000" placeholder:"N"`
+	SmallTables bool   `help:"Make tables so small that 50,000 claims fill at least twenty, for damage tests (pebble only)."`
 }
 
 // DefaultScope is the scope of events that are not spread over several.
@@ -87,30 +85,34 @@ func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err erro
 		return report, err
 	}
 	defer func() { err = errors.Join(err, log.close()) }()
-	place, err := placeAt(o.Dir)
-	if err != nil {
-		return report, err
+	defer stopwatch(&report.Seconds)()
+	p := replay{ctx: ctx, log: log, report: &report, ReplayOptions: o, topic: filepath.Base(o.Log)}
+	p.topic = p.topic[:min(len(p.topic), engine.MaxTopicBytes)]
+	if o.Dir == "" {
+		err = inTemporary(p.in)
+	} else {
+		err = p.in(o.Dir)
 	}
-	defer place.remove(&err)
+	return report, err
+}
 
-	start := time.Now()
-	defer func() { report.Seconds = time.Since(start).Seconds() }()
-	e, err := openEngine(o.Store, place.Dir, o.SmallTables, engine.Options{RetentionWeeks: retention(o.KeepWeeks)})
+// in replays the log with the store in dir.
+func (p *replay) in(dir string) error {
+	e, err := openEngine(p.Store, dir, p.SmallTables, engine.Options{RetentionWeeks: retention(p.KeepWeeks)})
 	if err != nil {
-		return report, err
+		return err
 	}
-	p := replay{ctx: ctx, e: e, log: log, report: &report, progress: o.Progress}
-	p.init(o)
+	p.e = e
 	err = p.run()
-	weeks, werr := keptWeeks(ctx, e) // also of a log that was not read to its end
-	if report.Weeks = len(weeks); err == nil {
+	weeks, werr := keptWeeks(p.ctx, e) // also of a log that was not read to its end
+	if p.report.Weeks = len(weeks); err == nil {
 		err = werr
 	}
-	report.BlankLines = log.blank
+	p.report.BlankLines = p.log.blank
 	if cerr := e.Close(); err == nil && cerr != nil {
 		err = fmt.Errorf("closing the store: %w", cerr)
 	}
-	return report, err
+	return err
 }
 
 func retention(keepWeeks int) int {
@@ -147,23 +149,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // A replay is one run over a log.
 type replay struct {
-	ctx      context.Context
-	e        *opened
-	log      *logReader
-	report   *ReplayReport
-	progress Progress
+	ReplayOptions
+	ctx    context.Context
+	e      *opened
+	log    *logReader
+	report *ReplayReport
 
-	scope, topic string
-	batch        int
-	events       []engine.Event
-	lines        []int
-	ids          []byte // arena of the events' ids
-}
-
-func (p *replay) init(o ReplayOptions) {
-	p.scope, p.batch = o.Scope, o.Batch
-	p.topic = filepath.Base(o.Log)
-	p.topic = p.topic[:min(len(p.topic), engine.MaxTopicBytes)]
+	topic  string
+	events []engine.Event
+	lines  []int
+	ids    []byte // arena of the events' ids
 }
 
 func (p *replay) run() error {
@@ -184,7 +179,7 @@ func (p *replay) run() error {
 			return fmt.Errorf("reading the log after line %d: %w", p.log.line, err)
 		}
 		p.add(ev)
-		if len(p.events) >= p.batch {
+		if len(p.events) >= p.Batch {
 			if err := p.judge(); err != nil {
 				return err
 			}
@@ -196,7 +191,7 @@ func (p *replay) add(ev row) {
 	at := len(p.ids)
 	p.ids = append(p.ids, ev.ID...)
 	p.events = append(p.events, engine.Event{
-		Scope: p.scope, ID: p.ids[at:len(p.ids):len(p.ids)], Time: ev.Time,
+		Scope: p.Scope, ID: p.ids[at:len(p.ids):len(p.ids)], Time: ev.Time,
 		Origin: engine.Origin{Topic: p.topic, Offset: int64(ev.Line)},
 	})
 	p.lines = append(p.lines, ev.Line)
@@ -219,7 +214,7 @@ func (p *replay) judge() error {
 			return err
 		}
 	}
-	p.progress.tell("replay", p.report.Records, 0)
+	p.Progress.tell("replay", p.report.Records, 0)
 	return nil
 }
 

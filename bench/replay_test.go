@@ -17,7 +17,7 @@ func replayed(t *testing.T, rows ...string) ReplayReport {
 	if err := os.WriteFile(log, []byte("id,time\n"+strings.Join(rows, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Replay(t.Context(), ReplayOptions{Log: log, Dir: filepath.Join(t.TempDir(), "store")})
+	r, err := Replay(t.Context(), ReplayOptions{Common: Common{Dir: filepath.Join(t.TempDir(), "store")}, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (n StoreName) kind() (storeKind, error) {
 	}
 	k, ok := storeKinds[n]
 	if !ok {
-		return storeKind{}, fmt.Errorf("%w: there is no store %q: choose %s or %s", ErrUsage, n, Pebble, Bolt)
+		return k, fmt.Errorf("%w: there is no store %q: choose %s or %s", ErrUsage, n, Pebble, Bolt)
 	}
 	return k, nil
 }
@@ -110,45 +110,34 @@ func fileBytes(dir string, keep func(name string) bool) (uint64, error) {
 	return sum, err
 }
 
-// A place is the directory that a run keeps its store in.
-type place struct {
-	Dir       string
-	temporary string // to be removed, "" if the directory was given
-}
-
-// newPlace returns a place in the given directory, which must be new or empty, or in a new
+// inPlace calls do with a directory for stores: the given one, which must be new or empty, or a
 // temporary one.
-func newPlace(dir string) (*place, error) {
-	if dir != "" {
-		switch entries, err := os.ReadDir(dir); {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return nil, fmt.Errorf("%w: %w: give a new directory", ErrUsage, err)
-		case len(entries) > 0:
-			return nil, fmt.Errorf("%w: %s is not empty: give a new directory", ErrUsage, dir)
-		}
+func inPlace(dir string, do func(dir string) error) error {
+	if dir == "" {
+		return inTemporary(do)
 	}
-	return placeAt(dir)
+	switch entries, err := os.ReadDir(dir); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w: give a new directory", ErrUsage, err)
+	case len(entries) > 0:
+		return fmt.Errorf("%w: %s is not empty: give a new directory", ErrUsage, dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the directory of the stores: %w", err)
+	}
+	return do(dir)
 }
 
-// placeAt is newPlace for a directory that may hold a store.
-func placeAt(dir string) (*place, error) {
-	if dir != "" {
-		return &place{Dir: dir}, nil
-	}
-	tmp, err := os.MkdirTemp("", "dedupbench-")
+// inTemporary calls do with a new directory, and removes it.
+func inTemporary(do func(dir string) error) (err error) {
+	dir, err := os.MkdirTemp("", "dedupbench-")
 	if err != nil {
-		return nil, fmt.Errorf("making a temporary directory: %w", err)
+		return fmt.Errorf("making a temporary directory: %w", err)
 	}
-	return &place{Dir: filepath.Join(tmp, "store"), temporary: tmp}, nil
-}
-
-// remove removes a temporary place and adds what goes wrong to err.
-func (p *place) remove(err *error) {
-	if p.temporary == "" {
-		return
-	}
-	if rerr := os.RemoveAll(p.temporary); rerr != nil && *err == nil {
-		*err = fmt.Errorf("removing the temporary directory: %w", rerr)
-	}
+	defer func() {
+		if rerr := os.RemoveAll(dir); rerr != nil && err == nil {
+			err = fmt.Errorf("removing the temporary directory: %w", rerr)
+		}
+	}()
+	return do(dir)
 }

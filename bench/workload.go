@@ -35,8 +35,6 @@ const maxAccounts = 100_000
 
 func (w *Workload) complete(transactional bool) error {
 	switch {
-	case w.Handler != NoopHandler && w.Handler != DecodeHandler && w.Handler != BalancesHandler:
-		return fmt.Errorf("%w: there is no handler %q: choose %s, %s or %s", ErrUsage, w.Handler, NoopHandler, DecodeHandler, BalancesHandler)
 	case w.Accounts < 2 || w.Accounts > maxAccounts:
 		return fmt.Errorf("%w: %d accounts: give 2 to %d", ErrUsage, w.Accounts, maxAccounts)
 	case w.Handler == BalancesHandler && !transactional:

@@ -25,7 +25,9 @@ func (*claimsCmd) Help() string {
 
 func (c *claimsCmd) Run(ctx context.Context, out *output) error {
 	c.Profile = c.profile
-	return execute(ctx, out, bench.Claims, &c.ClaimsOptions, &c.Progress)
+	c.Show(out.show())
+	r, err := bench.Claims(ctx, c.ClaimsOptions)
+	return report(out, r, err)
 }
 
 // profile starts the profiles that were asked for; of several rounds the last one stays.

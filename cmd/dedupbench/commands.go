@@ -10,79 +10,53 @@ import (
 	"github.com/hapax-dev/hapax/bench"
 )
 
-// The commands are the workloads of package bench: the fields of their options are the flags.
-type (
-	replayCmd struct{ bench.ReplayOptions }
-	killCmd   struct{ bench.KillOptions }
-	reopenCmd struct{ bench.ReopenOptions }
-	dropCmd   struct{ bench.DropOptions }
-	kafkaCmd  struct{ bench.KafkaOptions }
-	layersCmd struct{ bench.LayersOptions }
-)
+// A workload is one of package bench, which returns a report: the fields of its options are
+// the flags.
+type workload[O, R any] struct {
+	Options O `embed:""`
 
-// execute runs a workload and prints its report.
-func execute[O, R any](ctx context.Context, out *output, run func(context.Context, O) (R, error), o *O, progress *bench.Progress) error {
-	*progress = out.show()
-	r, err := run(ctx, *o)
+	run  func(context.Context, O) (R, error)
+	help string
+}
+
+// Help implements kong.HelpProvider.
+func (c *workload[O, R]) Help() string { return c.help }
+
+// Run runs the workload and prints its report.
+func (c *workload[O, R]) Run(ctx context.Context, out *output) error {
+	any(&c.Options).(interface{ Show(bench.Progress) }).Show(out.show())
+	r, err := c.run(ctx, c.Options)
 	return report(out, r, err)
 }
 
-func (c *replayCmd) Run(ctx context.Context, out *output) error {
-	return execute(ctx, out, bench.Replay, &c.ReplayOptions, &c.Progress)
-}
-
-func (c *killCmd) Run(ctx context.Context, out *output) error {
-	return execute(ctx, out, bench.Kill, &c.KillOptions, &c.Progress)
-}
-
-func (*killCmd) Help() string {
-	return "A process claims events and reports each verdict; it is killed (SIGKILL) at random points, also while it opens the store, and started " +
-		"again on the same directory, where it sends again what was not acknowledged, and more. The parent keeps the books: what was " +
-		"acknowledged and is absent is lost; an event with two verdicts claimed is claimed twice."
-}
-
-func (c *reopenCmd) Run(ctx context.Context, out *output) error {
-	return execute(ctx, out, bench.Reopen, &c.ReopenOptions, &c.Progress)
-}
-
-func (*reopenCmd) Help() string {
-	return "A process claims until so many claims were acknowledged, and is killed (SIGKILL). Its store is opened again: how long until " +
-		"the first verdict, and where the filters came from. Then every acknowledged claim is looked up."
-}
-
-func (c *dropCmd) Run(ctx context.Context, out *output) error {
-	return execute(ctx, out, bench.Drop, &c.DropOptions, &c.Progress)
-}
-
-func (*dropCmd) Help() string {
-	return "The store is filled, closed and opened again, and left until it writes nothing any more. Then its oldest week is dropped while two " +
-		"goroutines claim new events one by one. What comes back is measured by the sizes of the files that hold claims."
-}
-
-func (c *kafkaCmd) Run(ctx context.Context, out *output) error {
-	return execute(ctx, out, bench.Kafka, &c.KafkaOptions, &c.Progress)
-}
-
-func (*kafkaCmd) Help() string {
-	return "A topic of its own is filled and consumed by a process through the adapter. With --kills the process is killed (SIGKILL) at random " +
-		"points of its way and started again; then every event is looked at: lost, or handled twice. Without, a plain loop that " +
-		"polls the same topic and the engine alone on the same events are measured for comparison. The consumer has metrics, and a tracer that records nothing."
-}
-
-func (c *layersCmd) Run(ctx context.Context, out *output) error {
-	return execute(ctx, out, bench.Layers, &c.LayersOptions, &c.Progress)
-}
-
-func (*layersCmd) Help() string {
-	return "Clients send HTTP requests with idempotency keys to a process, and some of them again. A quarter of the events that it consumes are repeats, " +
-		"claimed for 24 hours, and so are changes of rows, of which the newest version wins. For each request and event the process sends a message " +
-		"through its outbox, to a consumer that handles each once. The process is killed (SIGKILL) at random points and started again on its store. " +
-		"Then every request, event, row and message is compared with what the clients were answered, what was sent, and what the consumer has handled."
+// newCLI returns the commands.
+func newCLI() *cli {
+	c := &cli{}
+	c.Replay.run = bench.Replay
+	c.Kill.run, c.Kill.help = bench.Kill,
+		"A process claims events and reports each verdict; it is killed (SIGKILL) at random points, also while it opens the store, and started "+
+			"again on the same directory, where it sends again what was not acknowledged, and more. The parent keeps the books: what was "+
+			"acknowledged and is absent is lost; an event with two verdicts claimed is claimed twice."
+	c.Reopen.run, c.Reopen.help = bench.Reopen,
+		"A process claims until so many claims were acknowledged, and is killed (SIGKILL). Its store is opened again: how long until "+
+			"the first verdict, and where the filters came from. Then every acknowledged claim is looked up."
+	c.Drop.run, c.Drop.help = bench.Drop,
+		"The store is filled, closed and opened again, and left until it writes nothing any more. Then its oldest week is dropped while two "+
+			"goroutines claim new events one by one. What comes back is measured by the sizes of the files that hold claims."
+	c.Kafka.run, c.Kafka.help = bench.Kafka,
+		"A topic of its own is filled and consumed by a process through the adapter. With --kills the process is killed (SIGKILL) at random "+
+			"points of its way and started again; then every event is looked at: lost, or handled twice. Without, a plain loop that "+
+			"polls the same topic and the engine alone on the same events are measured for comparison. The consumer has metrics, and a tracer that records nothing."
+	c.Layers.run, c.Layers.help = bench.Layers,
+		"Clients send HTTP requests with idempotency keys to a process, and some of them again. A quarter of the events that it consumes are repeats, "+
+			"claimed for 24 hours, and so are changes of rows, of which the newest version wins. For each request and event the process sends a message "+
+			"through its outbox, to a consumer that handles each once. The process is killed (SIGKILL) at random points and started again on its store. "+
+			"Then every request, event, row and message is compared with what the clients were answered, what was sent, and what the consumer has handled."
+	return c
 }
 
 // help has the texts of the flags that several commands share.
 var help = kong.Vars{
-	"store":   "Store to use: pebble or bolt.",
 	"dir":     "New directory of the store; kept. Without it: a temporary one.",
 	"brokers": "Kafka brokers, host:port. Without it: one inside this process.",
 }

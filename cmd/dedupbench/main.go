@@ -25,15 +25,15 @@ import (
 type cli struct {
 	JSON bool `help:"Print the report as one line of JSON, the last line of standard output." name:"json"`
 
-	Replay replayCmd `cmd:"" help:"Judge a log of events in its order."`
-	Kill   killCmd   `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
-	Reopen reopenCmd `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
-	Claims claimsCmd `cmd:"" help:"Measure claims, and the bare store library for comparison."`
-	Drop   dropCmd   `cmd:"" help:"Drop the oldest week while claims continue, and measure how soon the space is free."`
-	Kafka  kafkaCmd  `cmd:"" help:"Consume a topic through the adapter: with kills, or measured and compared with a plain loop."`
-	Layers layersCmd `cmd:"" help:"Send requests, events and changes of rows to a process that is killed on the way, and count what was done twice, lost or wrong."`
-	Demo   demoCmd   `cmd:"" help:"See it: a topic with repeats, a consumer that is killed on the way, and nothing lost or handled twice."`
-	Report reportCmd `cmd:"" help:"Draw the JSON of commands: a page of HTML, or single pictures."`
+	Replay workload[bench.ReplayOptions, bench.ReplayReport] `cmd:"" help:"Judge a log of events in its order."`
+	Kill   workload[bench.KillOptions, bench.KillReport]     `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
+	Reopen workload[bench.ReopenOptions, bench.ReopenReport] `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
+	Claims claimsCmd                                         `cmd:"" help:"Measure claims, and the bare store library for comparison."`
+	Drop   workload[bench.DropOptions, bench.DropReport]     `cmd:"" help:"Drop the oldest week while claims continue, and measure how soon the space is free."`
+	Kafka  workload[bench.KafkaOptions, bench.KafkaReport]   `cmd:"" help:"Consume a topic through the adapter: with kills, or measured and compared with a plain loop."`
+	Layers workload[bench.LayersOptions, bench.LayersReport] `cmd:"" help:"Send requests, events and changes of rows to a process that is killed on the way, and count what was done twice, lost or wrong."`
+	Demo   demoCmd                                           `cmd:"" help:"See it: a topic with repeats, a consumer that is killed on the way, and nothing lost or handled twice."`
+	Report reportCmd                                         `cmd:"" help:"Draw the JSON of commands: a page of HTML, or single pictures."`
 }
 
 const (
@@ -54,11 +54,11 @@ func main() {
 
 // run does what the arguments say and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var c cli
+	c := newCLI()
 	written := &checkedWriter{w: stdout}
 	out := &output{stdout: written, stderr: stderr, args: args, json: slices.Contains(args, "--json") || slices.Contains(args, "--json=true")}
 	exited := -1
-	parser, err := kong.New(&c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
+	parser, err := kong.New(c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
 		kong.Description("Replays logs, measures claims, drops weeks, consumes topics and kills processes, and says what came of it."),
 		kong.Exit(func(code int) { exited = code }),
 		help, kong.NamedMapper("dir", nonEmpty(kong.ExpandPath)), kong.NamedMapper("name", nonEmpty(strings.TrimSpace)),
