@@ -11,16 +11,6 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// KillMode says how the killed process claims.
-type KillMode string
-
-// The modes: each claim commits by itself; or it commits with the work, a counter for each event,
-// and the offset. The empty mode is KillOwn.
-const (
-	KillOwn  KillMode = "own"
-	KillWork KillMode = "work"
-)
-
 // A claimWorker consumes a log without a broker, with a goroutine for each partition, until it is
 // killed; the last one sends everything once more and checks it. It says, for partition p and
 // position n:
@@ -31,7 +21,7 @@ const (
 type claimWorker struct {
 	Store StoreName
 	Dir   string
-	Mode  KillMode
+	Mode  Mode
 	Log   topicLog
 	Told  []uint64 // by partition: all below was acknowledged, or committed as its offset says
 	Batch int      // events of a call; 0: a random number, and after a restart some are sent again
@@ -99,13 +89,13 @@ func (w *claimWorker) work(say *voice) (err error) {
 // counters and offsets.
 func (w *claimWorker) check() error {
 	l := ledger{e: w.e, log: &w.Log, must: make([]demand, w.Log.N)}
-	if w.Mode == KillWork {
+	if w.Mode == Work {
 		l.state = &expected{topic: w.Log.Topic, group: killGroup, ends: w.Told, open: true}
 	}
 	reach := uint64(0)
 	for p, told := range w.Told {
 		next := told
-		if w.Mode == KillWork {
+		if w.Mode == Work {
 			var err error
 			if next, err = w.offset(p); err != nil {
 				return err
@@ -151,7 +141,7 @@ func (w *claimWorker) consume(p int) error {
 	if w.Last {
 		at, end = 0, at
 	}
-	if w.Mode == KillWork && !w.Last {
+	if w.Mode == Work && !w.Last {
 		next, err := w.offset(p)
 		if err != nil {
 			return err
@@ -197,7 +187,7 @@ func (w *claimWorker) send(p int, at, n uint64) error {
 		w.invite()
 	}
 	judge := w.sendOwn
-	if w.Mode == KillWork {
+	if w.Mode == Work {
 		judge = func(events []engine.Event) ([]engine.Result, error) { return w.sendWork(p, at, numbers, events) }
 	}
 	results, err := judge(events)
@@ -232,16 +222,12 @@ func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
 }
 
 func (w *claimWorker) sendOwn(events []engine.Event) ([]engine.Result, error) {
-	results, err := []engine.Result{{}}, error(nil)
 	if len(events) == 1 {
-		results[0], err = w.e.TryClaim(context.Background(), events[0])
-	} else {
-		results, err = w.e.TryClaimBatch(context.Background(), events)
+		res, err := w.e.TryClaim(context.Background(), events[0])
+		return []engine.Result{res}, errors.Join(err, told([]engine.Result{res}))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return results, told(results)
+	results, err := w.e.TryClaimBatch(context.Background(), events)
+	return results, errors.Join(err, told(results))
 }
 
 // errNobodyYet says that another transaction holds an event of this one.

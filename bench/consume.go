@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -11,13 +12,16 @@ import (
 type consumerKind string
 
 const (
-	adapterOwn  consumerKind = "own"           // the adapter, own-commit
-	adapterWork consumerKind = "work"          // the adapter, with the work
-	rawLoop     consumerKind = "raw"           // polls and does nothing: the ceiling
-	atLeastOnce consumerKind = "at least once" // handles everything, then commits
-	memorySet   consumerKind = "in-memory set" // the same, but for what is in a set in its memory; it claims there first
-	offsetFirst consumerKind = "offset first"  // commits, then claims and works in one transaction: the rule broken
+	adapterOwn  consumerKind = consumerKind(Own)  // the adapter, own-commit
+	adapterWork consumerKind = consumerKind(Work) // the adapter, with the work
+	rawLoop     consumerKind = "raw"              // polls and does nothing: the ceiling
+	atLeastOnce consumerKind = "at least once"    // handles everything, then commits
+	memorySet   consumerKind = "in-memory set"    // the same, but for what is in a set in its memory; it claims there first
+	offsetFirst consumerKind = "offset first"     // commits, then claims and works in one transaction: the rule broken
 )
+
+// name is the kind in the names of groups and files.
+func (k consumerKind) name() string { return strings.ReplaceAll(string(k), " ", "-") }
 
 // A consumeOrder is a worker that consumes a topic. It consumes until it has read to the
 // topic's ends, is a static member of its group, and says

@@ -19,14 +19,13 @@ import (
 // A row is one line, so that a stray quote rejects its own line and no other: a quoted field cannot
 // contain a line end.
 type logReader struct {
-	lines *bufio.Scanner
+	lines *bufio.Reader
 	text  *bufio.Reader // of the line that row parses
 	row   *csv.Reader
 	close func() error
 
-	line   int  // number of the last line read, from 1
-	long   bool // the line is longer than maxLineBytes; the scanner has its end only
-	id, at int  // columns
+	line   int // number of the last line read, from 1
+	id, at int // columns
 	blank  uint64
 }
 
@@ -73,34 +72,37 @@ func newLogReader(in io.Reader) (*logReader, error) {
 		}
 		in = z
 	}
-	r := &logReader{lines: bufio.NewScanner(in), text: bufio.NewReader(nil), close: func() error { return nil }, id: -1, at: -1}
-	r.lines.Buffer(make([]byte, 1<<16), 2*maxLineBytes)
-	r.lines.Split(r.splitLine)
+	r := &logReader{lines: bufio.NewReaderSize(in, maxLineBytes), text: bufio.NewReader(nil), close: func() error { return nil }, id: -1, at: -1}
 	r.row = csv.NewReader(r.text) // which it uses as it is
 	r.row.ReuseRecord = true
 	return r, r.header()
 }
 
-// splitLine is bufio.ScanLines, except that it skips the beginning of a line that is too long.
-func (r *logReader) splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	advance, token, err = bufio.ScanLines(data, atEOF)
-	if advance == 0 && len(data) > maxLineBytes {
-		r.long = true
-		return len(data), nil, nil
+// readLine reads a line; of one that is too long, text is the beginning.
+func (r *logReader) readLine() (text []byte, long bool, err error) {
+	if text, long, err = r.lines.ReadLine(); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("the file ends too early, get it again: %w", err)
+		}
+		return nil, false, err
 	}
-	return advance, token, err
+	r.line++
+	for more := long; more && err == nil; { // an error comes again with the next line
+		_, more, err = r.lines.ReadLine()
+	}
+	return text, long, nil
 }
 
 func (r *logReader) header() error {
-	if !r.lines.Scan() && !r.long {
-		if err := r.lines.Err(); err != nil {
-			return readError(err)
-		}
+	text, long, err := r.readLine()
+	switch {
+	case errors.Is(err, io.EOF):
 		return errors.New("the file is empty: a log begins with a header line such as id,time,source")
+	case err != nil:
+		return err
 	}
-	r.line++
-	names, err := r.fields(bytes.TrimPrefix(r.lines.Bytes(), []byte("\xEF\xBB\xBF")))
-	if err != nil || r.long {
+	names, err := r.fields(bytes.TrimPrefix(text, []byte("\xEF\xBB\xBF")))
+	if err != nil || long {
 		return errors.New("the header line is not CSV: a log begins with a header line such as id,time,source")
 	}
 	for i, name := range names {
@@ -112,7 +114,7 @@ func (r *logReader) header() error {
 		}
 	}
 	if r.id < 0 || r.at < 0 {
-		return fmt.Errorf("the first line %.60q names no columns id and time: add a header line such as id,time,source", r.lines.Bytes())
+		return fmt.Errorf("the first line %.60q names no columns id and time: add a header line such as id,time,source", text)
 	}
 	return nil
 }
@@ -120,30 +122,18 @@ func (r *logReader) header() error {
 // next returns the next event, a *rowError for a row that is none, io.EOF at the end, or what ended
 // the reading early.
 func (r *logReader) next() (row, error) {
-	for r.lines.Scan() {
-		r.line++
-		if len(r.lines.Bytes()) > 0 || r.long {
-			return r.parse(r.lines.Bytes())
-		}
+	text, long, err := r.readLine()
+	for ; err == nil && len(text) == 0; text, long, err = r.readLine() {
 		r.blank++
 	}
-	if err := r.lines.Err(); err != nil {
-		return row{}, readError(err)
+	if err != nil {
+		return row{}, err
 	}
-	if r.long { // and the end of the file is that of the line
-		r.line++
-		return r.parse(nil)
-	}
-	return row{}, io.EOF
-}
-
-func (r *logReader) parse(text []byte) (row, error) {
 	ev := row{Line: r.line}
 	reject := func(format string, args ...any) (row, error) {
 		return row{}, &rowError{ev.Line, fmt.Sprintf(format, args...)}
 	}
-	if r.long {
-		r.long = false
+	if long {
 		return reject("longer than %d bytes", maxLineBytes)
 	}
 	fields, err := r.fields(text)
@@ -171,11 +161,4 @@ func (r *logReader) fields(text []byte) ([]string, error) {
 		err = parse.Err // its line and column count from the start of text
 	}
 	return fields, err
-}
-
-func readError(err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the file ends too early, get it again: %w", err)
-	}
-	return err
 }

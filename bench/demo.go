@@ -204,7 +204,7 @@ func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *Demo
 	if kind == adapterWork {
 		c.way = d.distinct
 	} else {
-		c.order.Effects = filepath.Join(d.dir, groupNames[kind])
+		c.order.Effects = filepath.Join(d.dir, kind.name())
 	}
 	c.kills = d.killsOn(c.way)
 	err = c.run(ctx)

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // DropOptions configure Drop.
@@ -26,6 +25,7 @@ const (
 	reclaimLimit = 3 * time.Minute // how long Drop waits for the space to come back
 	enoughShare  = 0.95            // of the expected share
 	loadWarmUp   = time.Second
+	fillBatch    = 1000
 
 	// leastDropped is the number of bytes in the dropped week below which a missing share says
 	// nothing.
@@ -109,9 +109,9 @@ type dropping struct {
 	dir    string
 	report *DropReport
 
-	e        *opened
-	weeks    []engine.WeekInfo // before the drop
-	estimate uint64            // of the bytes of all weeks, before the drop: too high where ranges are small
+	e      *opened
+	weeks  []engine.WeekInfo // before the drop
+	loaded atomic.Uint64     // events that underLoad has claimed
 }
 
 // fill claims N events. It closes the store and opens it again, twice, so that the measurement
@@ -119,11 +119,8 @@ type dropping struct {
 // claims in files.
 func (d *dropping) fill() error {
 	start := time.Now()
-	c := newClaiming(d.ctx, ClaimsOptions{N: d.N, Seed: d.Seed}, d.source, &ClaimsReport{})
+	c := newClaiming(d.ctx, ClaimsOptions{N: d.N, Seed: d.Seed, Batch: fillBatch, Goroutines: 1}, d.source, &ClaimsReport{})
 	c.Progress = func(_ string, done, total uint64) { d.Progress.tell("fill", done, total) }
-	if err := c.complete(); err != nil {
-		return err
-	}
 	for range 3 {
 		e, err := openEngine(d.Store, d.dir, false, d.source.options())
 		if err != nil {
@@ -161,19 +158,14 @@ func (d *dropping) measure() (err error) {
 	if err := d.before(); err != nil {
 		return err
 	}
-	before := startLoad(d)
-	_ = sleep(d.ctx, loadWarmUp)
-	_, stall, err := before.stop()
+	_, stall, err := d.underLoad(func() error { return sleep(d.ctx, loadWarmUp) })
+	d.report.MaxStallBeforeMS = millis(stall)
 	if err != nil {
 		return err
 	}
-	d.report.MaxStallBeforeMS = millis(stall)
-
-	load := startLoad(d)
-	err = d.dropAndWatch()
-	claims, stall, lerr := load.stop()
-	d.report.ClaimsDuring, d.report.MaxStallMS = claims, millis(stall)
-	if err = errors.Join(err, lerr); err != nil {
+	d.report.ClaimsDuring, stall, err = d.underLoad(d.dropAndWatch)
+	d.report.MaxStallMS = millis(stall)
+	if err != nil {
 		return err
 	}
 	return d.late()
@@ -191,14 +183,14 @@ func (d *dropping) before() (err error) {
 	if len(d.weeks) != d.Weeks {
 		return fmt.Errorf("%d claims fell into %d of %d weeks: give more claims", d.N, len(d.weeks), d.Weeks)
 	}
-	var all uint64
+	var all, estimate uint64 // the bytes are too high where ranges are small
 	for _, w := range d.weeks {
 		all += w.Claims
-		d.estimate += w.Bytes
+		estimate += w.Bytes
 	}
 	d.report.ExpectedShare = float64(d.weeks[0].Claims) / float64(all)
 	d.report.FilesBefore, err = d.e.claimFileBytes()
-	d.report.BytesBefore = min(d.estimate, d.report.FilesBefore)
+	d.report.BytesBefore = min(estimate, d.report.FilesBefore)
 	return err
 }
 
@@ -245,9 +237,13 @@ func (d *dropping) after() (err error) {
 	if err != nil {
 		return err
 	}
-	held, err := d.held()
-	if err != nil {
-		return err
+	var held uint64 // by the dropped week, still
+	for _, scope := range d.weeks[0].Scopes {
+		n, err := d.e.store.BucketBytes(storage.Bucket{Scope: scope.Scope, Week: d.weeks[0].Week})
+		if err != nil {
+			return err
+		}
+		held += n
 	}
 	freed := float64(less(d.weeks[0].Bytes, held)) / float64(max(d.weeks[0].Bytes, 1))
 	dropped := r.ExpectedShare * float64(r.BytesBefore) // its claims are as long as the others
@@ -259,45 +255,28 @@ func (d *dropping) after() (err error) {
 	return nil
 }
 
-// held is the store's estimate of what the dropped week still occupies.
-func (d *dropping) held() (sum uint64, err error) {
-	for _, scope := range d.weeks[0].Scopes {
-		n, err := d.e.store.BucketBytes(storage.Bucket{Scope: scope.Scope, Week: d.weeks[0].Week})
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-// late asks for events of the dropped week: a new one, and one that was claimed.
+// late asks for events of the dropped week: a new one, and one that fill has claimed.
 func (d *dropping) late() error {
+	week := d.weeks[0].Week
 	late := d.during(1, 1<<41)
-	late.Time = d.weeks[0].Week.Start()
-	res, err := d.e.TryClaim(d.ctx, late)
-	if err != nil {
-		return err
-	}
-	d.report.LateVerdict = res.Verdict.String()
-	repeat, found := d.claimedIn(d.weeks[0].Week)
-	if !found {
-		return nil
-	}
-	if res, err = d.e.TryClaim(d.ctx, repeat); err == nil && res.Verdict != engine.TooOld {
-		d.report.LateVerdict = res.Verdict.String()
-	}
-	return err
-}
-
-// claimedIn returns an event of a week that fill has claimed.
-func (d *dropping) claimedIn(week weekbucket.Week) (engine.Event, bool) {
+	late.Time = week.Start()
+	asked := []engine.Event{late}
 	for n := range uint64(d.N) {
 		if ev, _ := d.source.event(n, nil); week.Contains(ev.Time) {
-			return ev, true
+			asked = append(asked, ev)
+			break
 		}
 	}
-	return engine.Event{}, false
+	for _, ev := range asked {
+		res, err := d.e.TryClaim(d.ctx, ev)
+		if err != nil {
+			return err
+		}
+		if d.report.LateVerdict = res.Verdict.String(); res.Verdict != engine.TooOld {
+			break
+		}
+	}
+	return nil
 }
 
 // verdict says what does not hold.
@@ -319,50 +298,36 @@ func (d *dropping) verdict() error {
 		ErrNotHeld, 100*r.ReclaimedShare, 100*r.ExpectedShare)
 }
 
-// A load claims one event after the other, from a few goroutines, with a breath between two claims.
-type load struct {
-	cancel context.CancelFunc
-	all    sync.WaitGroup
-	claims atomic.Uint64
-	stall  [loadCallers]time.Duration
-	errs   [loadCallers]error
-}
-
 const (
 	loadCallers = 2
 	loadBreath  = time.Millisecond
 )
 
-var loadNumbers atomic.Uint64 // no two loads of a process claim the same event
-
-func startLoad(d *dropping) *load {
-	l := &load{}
-	ctx, cancel := context.WithCancel(d.ctx)
-	l.cancel = cancel
-	for g := range loadCallers {
-		l.all.Go(func() {
-			for ctx.Err() == nil && l.errs[g] == nil {
-				ev := d.during(0, loadNumbers.Add(1))
-				start := time.Now()
-				res, err := d.e.TryClaim(context.WithoutCancel(ctx), ev)
-				l.stall[g] = max(l.stall[g], time.Since(start))
-				if err == nil && res.Verdict != engine.Claimed {
-					err = fmt.Errorf("a new event got the verdict %v during the drop", res.Verdict)
-				}
-				l.errs[g] = err
-				l.claims.Add(1)
-				_ = sleep(ctx, loadBreath)
+// underLoad calls do while a few goroutines claim one event after the other, with a breath between
+// two claims. It returns how many they claimed, and the longest that one took.
+func (d *dropping) underLoad(do func() error) (claims uint64, longest time.Duration, err error) {
+	ctx, stop := context.WithCancel(d.ctx)
+	before := d.loaded.Load()
+	var stalls [loadCallers]time.Duration
+	err = together(loadCallers+1, func(g int) error {
+		if g == loadCallers {
+			defer stop()
+			return do()
+		}
+		for ctx.Err() == nil {
+			ev := d.during(0, d.loaded.Add(1))
+			start := time.Now()
+			res, err := d.e.TryClaim(context.WithoutCancel(ctx), ev)
+			stalls[g] = max(stalls[g], time.Since(start))
+			if err == nil && res.Verdict != engine.Claimed {
+				err = fmt.Errorf("a new event got the verdict %v during the drop", res.Verdict)
 			}
-		})
-	}
-	return l
-}
-
-func (l *load) stop() (claims uint64, stall time.Duration, err error) {
-	l.cancel()
-	l.all.Wait()
-	for _, s := range l.stall {
-		stall = max(stall, s)
-	}
-	return l.claims.Load(), stall, several(l.errs[:]...)
+			if err != nil {
+				return err
+			}
+			_ = sleep(ctx, loadBreath)
+		}
+		return nil
+	})
+	return d.loaded.Load() - before, slices.Max(stalls[:]), err
 }

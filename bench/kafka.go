@@ -8,16 +8,6 @@ import (
 	"time"
 )
 
-// KafkaMode is how the consumer of a Kafka run uses the adapter.
-type KafkaMode string
-
-// The modes: claim and offset commit before the handler runs, or all of it together. The empty mode
-// is KafkaWork.
-const (
-	KafkaOwn  KafkaMode = "own"
-	KafkaWork KafkaMode = "work"
-)
-
 // KafkaControl breaks a rule on purpose, so that one can see the books notice.
 type KafkaControl string
 
@@ -32,7 +22,7 @@ type KafkaOptions struct {
 	N          int          `help:"Records produced, repeats included, of 200 bytes each." default:"1000000" placeholder:"N"`
 	Dup        float64      `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2" placeholder:"SHARE"`
 	Partitions int          `help:"Partitions of the topic." default:"8" placeholder:"N"`
-	Mode       KafkaMode    `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
+	Mode       Mode         `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
 	Workload   Workload     `embed:""`
 	Kills      int          `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0" placeholder:"N"`
 	Control    KafkaControl `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
@@ -131,14 +121,14 @@ func (o *KafkaOptions) complete() error {
 		return fmt.Errorf("%w: %d records on %d partitions, %d kills: give numbers from 1, and up to %d partitions", ErrUsage, o.N, o.Partitions, o.Kills, maxPartitions)
 	case !(o.Dup >= 0 && o.Dup < 1):
 		return fmt.Errorf("%w: a share of repeats of %v: give one from 0 to below 1", ErrUsage, o.Dup)
-	case o.Control != "" && (o.Mode != KafkaWork || o.Kills == 0):
-		return fmt.Errorf("%w: control %s is for mode %s, with kills", ErrUsage, o.Control, KafkaWork)
+	case o.Control != "" && (o.Mode != Work || o.Kills == 0):
+		return fmt.Errorf("%w: control %s is for mode %s, with kills", ErrUsage, o.Control, Work)
 	case float64(o.N)*(1-o.Dup) < float64(o.Kills*leastPerKill):
 		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
 	case o.Workload.Slow > 0 && (o.Partitions < 2 || o.Kills > 0):
 		return fmt.Errorf("%w: a slow handler is compared with others: give 2 partitions or more, and no kills", ErrUsage)
 	}
-	return o.Workload.complete(o.Mode == KafkaWork)
+	return o.Workload.complete(o.Mode == Work)
 }
 
 // broken says what does not hold. Mode own may lose what was at risk.
@@ -173,7 +163,7 @@ func (k *kafkaRun) all(ctx context.Context) error {
 			return err
 		}
 	}
-	if k.Mode == KafkaOwn {
+	if k.Mode == Own {
 		return k.own(ctx)
 	}
 	return k.work(ctx)
@@ -181,7 +171,7 @@ func (k *kafkaRun) all(ctx context.Context) error {
 
 // order is that of a consumer of the run's topic.
 func (k *kafkaRun) order(kind consumerKind) consumeOrder {
-	return k.orderIn(filepath.Join(k.dir, "store"), groupNames[kind], kind)
+	return k.orderIn(filepath.Join(k.dir, "store"), kind.name(), kind)
 }
 
 func (k *kafkaRun) orderIn(dir, group string, kind consumerKind) consumeOrder {
@@ -191,10 +181,6 @@ func (k *kafkaRun) orderIn(dir, group string, kind consumerKind) consumeOrder {
 		Kind: kind, Workload: work, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(group), Ends: k.ends, Limit: k.log.limit(),
 		Store: k.Store, Dir: dir, Weeks: k.log.options().RetentionWeeks,
 	}
-}
-
-var groupNames = map[consumerKind]string{
-	adapterOwn: "own", adapterWork: "work", rawLoop: "raw", atLeastOnce: "plain", memorySet: "set", offsetFirst: "control",
 }
 
 // consume runs a consumer to the end of the topic, with the run's kills.

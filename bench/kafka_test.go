@@ -22,7 +22,7 @@ const (
 
 // crooked has a run over a topic of one partition on such a store; again puts twiceEvent into the
 // topic again.
-func crooked(t *testing.T, mode KafkaMode, again bool, do func(k *kafkaRun) error) *KafkaReport {
+func crooked(t *testing.T, mode Mode, again bool, do func(k *kafkaRun) error) *KafkaReport {
 	t.Helper()
 	log := wholeLog(t, 300)
 	log.Dup = 0.2
@@ -99,9 +99,9 @@ func TestReportHoldsIfNothingIsLostBeyondTheRiskAndNothingElseIsWrong(t *testing
 // a real broker too.
 func TestKilledConsumerKeepsItsPromise(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
-	for _, mode := range []KafkaMode{KafkaWork, KafkaOwn} {
+	for _, mode := range []Mode{Work, Own} {
 		r, err := Kafka(t.Context(), KafkaOptions{Brokers: b.Addrs(), N: 20_000, Dup: 0.2, Mode: mode, Kills: 3})
-		if err != nil || r.Kills != 3 || r.HandledTwice+r.StateMismatch != 0 || r.Lost > r.AtRisk || mode == KafkaWork && r.Lost != 0 {
+		if err != nil || r.Kills != 3 || r.HandledTwice+r.StateMismatch != 0 || r.Lost > r.AtRisk || mode == Work && r.Lost != 0 {
 			t.Errorf("mode %s: %+v %v", mode, r, err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestKilledConsumerKeepsItsPromise(t *testing.T) {
 
 func TestBooksOfModeWork(t *testing.T) {
 	t.Parallel()
-	r := crooked(t, KafkaWork, true, func(k *kafkaRun) error { return k.work(t.Context()) })
+	r := crooked(t, Work, true, func(k *kafkaRun) error { return k.work(t.Context()) })
 	wantBooks(t, r, 1, 0, 1, 1, false) // the claim of the lost event has no counter
 	if r.firstWrong == "" {
 		t.Error("the mismatch is not told")
@@ -119,21 +119,21 @@ func TestBooksOfModeWork(t *testing.T) {
 func TestBooksOfModeOwn(t *testing.T) {
 	t.Parallel()
 	own := func(k *kafkaRun) error { return k.own(t.Context()) }
-	wantBooks(t, crooked(t, KafkaOwn, false, own), 1, 1, 0, 0, true) // it was at risk
-	wantBooks(t, crooked(t, KafkaOwn, true, own), 1, 1, 1, 1, false) // a handler too many has returned
+	wantBooks(t, crooked(t, Own, false, own), 1, 1, 0, 0, true) // it was at risk
+	wantBooks(t, crooked(t, Own, true, own), 1, 1, 1, 1, false) // a handler too many has returned
 	unclaimed := func(k *kafkaRun) error {
 		if err := os.WriteFile(filepath.Join(k.dir, "returned"), []byte{'.'}, 0o600); err != nil {
 			return err
 		}
 		return k.own(t.Context())
 	}
-	wantBooks(t, crooked(t, KafkaOwn, false, unclaimed), 1, 0, 0, 0, false) // the claim's handler has returned, they say
+	wantBooks(t, crooked(t, Own, false, unclaimed), 1, 0, 0, 0, false) // the claim's handler has returned, they say
 }
 
 func TestBooksAreKeptWithoutKillsToo(t *testing.T) {
 	t.Parallel()
 	all := func(k *kafkaRun) error { return k.all(t.Context()) }
-	for mode, mismatches := range map[KafkaMode]uint64{KafkaOwn: 0, KafkaWork: 1} {
+	for mode, mismatches := range map[Mode]uint64{Own: 0, Work: 1} {
 		r := crooked(t, mode, false, all)
 		risk := 1 - mismatches
 		wantBooks(t, r, 1, risk, 0, mismatches, risk == 1)
@@ -145,7 +145,7 @@ func TestBooksAreKeptWithoutKillsToo(t *testing.T) {
 
 func TestRatesAreOfRunsThatHandleEachEventOnce(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []KafkaMode{KafkaOwn, KafkaWork} {
+	for _, mode := range []Mode{Own, Work} {
 		crooked(t, mode, true, func(k *kafkaRun) error {
 			if err := k.rates(t.Context()); !errors.Is(err, ErrNotHeld) {
 				t.Errorf("mode %s: an event that is handled twice is told as %v", mode, err)
@@ -157,7 +157,7 @@ func TestRatesAreOfRunsThatHandleEachEventOnce(t *testing.T) {
 
 func TestBooksOfTheDemo(t *testing.T) {
 	t.Parallel()
-	crooked(t, KafkaWork, true, func(k *kafkaRun) error {
+	crooked(t, Work, true, func(k *kafkaRun) error {
 		d := demonstration{kafkaRun: *k}
 		table := DemoTable{Distinct: k.distinct}
 		if _, err := d.consumer(t.Context(), adapterWork, &table); !errors.Is(err, ErrNotHeld) {

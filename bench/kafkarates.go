@@ -35,10 +35,10 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
 	}
 	claims := timed(all, func(dir string) (measurement, error) { return k.claimAlone(ctx, dir) }, once)
-	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, k.adapter(), dir, 0) }, once)
+	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, consumerKind(k.Mode), dir, 0) }, once)
 	timings := []*timing{raw, claims, ours}
 	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
-		return k.timed(ctx, k.adapter(), dir, k.Workload.Slow)
+		return k.timed(ctx, consumerKind(k.Mode), dir, k.Workload.Slow)
 	}, func(measurement) error { return nil })
 	if k.Workload.Slow > 0 {
 		timings = append(timings, beside)
@@ -56,16 +56,9 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 	return nil
 }
 
-func (k *kafkaRun) adapter() consumerKind {
-	if k.Mode == KafkaOwn {
-		return adapterOwn
-	}
-	return adapterWork
-}
-
 // timed runs a consumer that nothing kills, in a group of its own.
 func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slow time.Duration) (measurement, error) {
-	group := groupNames[kind] + "-" + filepath.Base(dir)
+	group := kind.name() + "-" + filepath.Base(dir)
 	if slow > 0 {
 		group += "-slow"
 	}
@@ -74,7 +67,7 @@ func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slo
 	c := consuming{order: order, way: uint64(k.N), stage: string(kind), progress: k.Progress}
 	err := c.run(ctx)
 	r := k.report
-	if kind == k.adapter() && slow == 0 {
+	if kind == consumerKind(k.Mode) && slow == 0 {
 		if c.effort.Calls >= r.HandlerCalls {
 			r.HandlerCalls, r.Conflicts = c.effort.Calls, c.effort.Conflicts
 		}

@@ -13,9 +13,9 @@ import (
 // KillOptions configure Kill.
 type KillOptions struct {
 	Common
-	Kills int      `help:"How often the process is killed." default:"20" placeholder:"N"`
-	Mode  KillMode `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
-	Seed  uint64   `help:"Seed of the log. The points of the kills are random in any case." default:"1"`
+	Kills int    `help:"How often the process is killed." default:"20" placeholder:"N"`
+	Mode  Mode   `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
+	Seed  uint64 `help:"Seed of the log. The points of the kills are random in any case." default:"1"`
 
 	fault killFault
 	brief bool // kill after a tenth of the usual number of verdicts

@@ -8,7 +8,7 @@ import (
 
 func TestKilledProcessLosesNothing(t *testing.T) {
 	for _, store := range []StoreName{Pebble, Bolt} {
-		for _, mode := range []KillMode{KillOwn, KillWork} {
+		for _, mode := range []Mode{Own, Work} {
 			t.Run(string(store)+" "+string(mode), func(t *testing.T) {
 				t.Parallel()
 				r, err := Kill(context.Background(), KillOptions{Common: Common{Store: store}, Kills: 3, Mode: mode, brief: true})
@@ -24,13 +24,13 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 func TestBooksNoticeABrokenRule(t *testing.T) {
 	tests := []struct {
 		fault killFault
-		mode  KillMode
+		mode  Mode
 		seen  func(*KillReport) uint64
 	}{
-		{ackEarly, KillOwn, func(r *KillReport) uint64 { return r.Lost }},
-		{ackEarly, KillWork, func(r *KillReport) uint64 { return r.Lost }},
-		{claimTwice, KillOwn, func(r *KillReport) uint64 { return r.ClaimedTwice }},
-		{claimApart, KillWork, func(r *KillReport) uint64 { return r.StateMismatch }},
+		{ackEarly, Own, func(r *KillReport) uint64 { return r.Lost }},
+		{ackEarly, Work, func(r *KillReport) uint64 { return r.Lost }},
+		{claimTwice, Own, func(r *KillReport) uint64 { return r.ClaimedTwice }},
+		{claimApart, Work, func(r *KillReport) uint64 { return r.StateMismatch }},
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.fault)+", "+string(tt.mode), func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
@@ -136,8 +137,8 @@ type layersRun struct {
 	events, changes, messages *topic
 
 	ledger  layersLedger
-	address address       // of the process
-	drained chan struct{} // closed when all is sent and the process has worked it off
+	address atomic.Pointer[string] // at which the process listens; "" while there is none
+	drained chan struct{}          // closed when all is sent and the process has worked it off
 }
 
 // all has the clients, the process and the consumer of its messages run at once, and compares their
@@ -146,6 +147,7 @@ func (l *layersRun) all(ctx context.Context) error {
 	l.ledger.begin(l.N)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	l.address.Store(new(string))
 	sent := make(chan []int64, 1) // the ends of events and changes
 	parts := []func() error{
 		func() error {
@@ -156,24 +158,17 @@ func (l *layersRun) all(ctx context.Context) error {
 		func() error { return l.lives(ctx, sent) },
 		func() error { return l.consumeMessages(ctx) },
 	}
-	errs := make(chan error)
-	for _, part := range parts {
-		go func() {
-			err := part()
-			if err != nil {
-				cancel(err)
-			}
-			errs <- err
-		}()
-	}
-	var first error
-	for range parts {
-		first = several(first, <-errs)
-	}
+	err := together(len(parts), func(i int) error {
+		err := parts[i]()
+		if err != nil {
+			cancel(err)
+		}
+		return err
+	})
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	return errors.Join(first, l.audit(ctx))
+	return errors.Join(err, l.audit(ctx))
 }
 
 // lives starts the process, kills it as planned, and starts it again. The last one is killed, too,
@@ -185,16 +180,16 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 	var at layersState
 	run := lives{kills: l.drawKills()}
 	run.worker = func(k kill) worker {
-		l.address.set("")
+		l.address.Store(new(string))
 		l.report.Kills, last, at = run.killed, k == never, layersState{}
-		return &layersProcess{layersOrder: layersOrder{
+		return &layersProcess{
 			Store: l.Store, Dir: filepath.Join(l.dir, "store"), Weeks: layersWeeks, Seeds: l.broker.seeds, Control: l.Control, Limit: l.log.limit(),
 			Events: l.events.Name, Changes: l.changes.Name, Messages: l.messages.Name, gateOrder: k.gateOrder,
-		}}
+		}
 	}
 	run.hear = map[string]hearing{
 		"listening": notices(func(at string) (bool, error) {
-			l.address.set(at)
+			l.address.Store(&at)
 			return false, nil
 		}),
 		"state": notices(func(now layersState) (moved bool, err error) {
@@ -210,7 +205,7 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 		}),
 	}
 	err := run.run(ctx)
-	l.address.set("")
+	l.address.Store(new(string))
 	return err
 }
 

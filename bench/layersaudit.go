@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -35,17 +34,14 @@ func (l *layersRun) consumeMessages(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var watching sync.WaitGroup
-	watching.Go(func() { stop(l.untilConsumed(running, e)) })
-	err = c.Run(running)
-	stop(err)
-	watching.Wait()
-	if cause := context.Cause(running); err == nil && !errors.Is(cause, errAtEnd) {
-		err = cause
-	}
-	return err
+	running, stop := context.WithCancel(ctx)
+	return together(2, func(i int) error {
+		defer stop()
+		if i == 0 {
+			return c.Run(running)
+		}
+		return l.untilConsumed(running, e)
+	})
 }
 
 // handleMessage counts a message in the store of its consumer.
@@ -57,7 +53,7 @@ func (l *layersRun) handleMessage(_ context.Context, tx *engine.Tx, rec *kafkaad
 	return tx.Add(doneKey(int(kind), number), 1)
 }
 
-// untilConsumed returns errAtEnd once the consumer's store is at the ends that the topic of
+// untilConsumed returns once the consumer's store is at the ends that the topic of
 // messages has when the process has no more to send.
 func (l *layersRun) untilConsumed(ctx context.Context, e *opened) error {
 	select {
@@ -75,9 +71,6 @@ func (l *layersRun) untilConsumed(ctx context.Context, e *opened) error {
 		} else if err == nil {
 			err = sleep(ctx, 10*time.Millisecond)
 		}
-	}
-	if err == nil {
-		err = errAtEnd
 	}
 	return err
 }

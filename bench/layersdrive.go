@@ -96,24 +96,6 @@ func (l *layersRun) published(row uint64) []change {
 	return both
 }
 
-// An address is where the process listens; "" while there is none.
-type address struct {
-	mu sync.Mutex
-	at string
-}
-
-func (a *address) set(at string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.at = at
-}
-
-func (a *address) get() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.at
-}
-
 const (
 	layersClients = 64
 	layersPause   = 5 * time.Millisecond // of a client while there is no process
@@ -175,7 +157,7 @@ func (l *layersRun) request(ctx context.Context, client *http.Client, number uin
 	ctx = idempotency.WithKey(ctx, string(idOf(r)))
 	for {
 		pause := layersPause
-		if at := l.address.get(); at != "" {
+		if at := *l.address.Load(); at != "" {
 			status, header, body, err := post(ctx, client, "http://"+at+"/"+l.events.Name, r.Value)
 			switch after, _ := strconv.Atoi(header.Get("Retry-After")); {
 			case err != nil: // the process is dead, or has died meanwhile

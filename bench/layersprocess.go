@@ -25,22 +25,6 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// A layersOrder is what the process of Layers is told. It works until it is killed, and says
-//
-//	from, here   see gateOrder; what passes the gate are runs of handlers in this life
-//	listening    the address at which it takes requests, with the topic of the events as path
-//	state        see layersState
-type layersOrder struct {
-	Store                     StoreName
-	Dir                       string
-	Weeks                     int
-	Seeds                     []string
-	Control                   LayersControl
-	Limit                     uint64 // the numbers of requests, events and rows are below it
-	Events, Changes, Messages string // topics
-	gateOrder
-}
-
 // A layersState is how far a process has come: the next offsets of the partitions of events and
 // changes, and the messages that are not published yet.
 type layersState struct {
@@ -72,9 +56,22 @@ const (
 	ofEvent
 )
 
-// A layersProcess is a service with all three layers and the outbox on one engine.
+// A layersProcess is a service with all three layers and the outbox on one engine. It works until it
+// is killed, and says
+//
+//	from, here   see gateOrder; what passes the gate are runs of handlers in this life
+//	listening    the address at which it takes requests, with the topic of the events as path
+//	state        see layersState
 type layersProcess struct {
-	layersOrder
+	Store                     StoreName
+	Dir                       string
+	Weeks                     int
+	Seeds                     []string
+	Control                   LayersControl
+	Limit                     uint64 // the numbers of requests, events and rows are below it
+	Events, Changes, Messages string // topics
+	gateOrder
+
 	gate    gate
 	e       *opened
 	rows    *versions.Table

@@ -7,11 +7,11 @@ func TestDefaultsAreThoseOfTheFlags(t *testing.T) {
 	if err := kafka.complete(); err != nil {
 		t.Fatal(err)
 	}
-	if kafka.N != 1_000_000 || kafka.Mode != KafkaWork || kafka.Kills != 3 || kafka.Dup != 0 || kafka.Workload.Handler != NoopHandler || kafka.Workload.Accounts != 50 {
+	if kafka.N != 1_000_000 || kafka.Mode != Work || kafka.Kills != 3 || kafka.Dup != 0 || kafka.Workload.Handler != NoopHandler || kafka.Workload.Accounts != 50 {
 		t.Errorf("%+v", kafka)
 	}
 	kill := KillOptions{}
-	if setDefaults(&kill); kill.Kills != 20 || kill.Mode != KillOwn || kill.fault != "" {
+	if setDefaults(&kill); kill.Kills != 20 || kill.Mode != Own || kill.fault != "" {
 		t.Errorf("%+v", kill)
 	}
 	replay := ReplayOptions{}

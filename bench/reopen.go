@@ -83,7 +83,7 @@ func (r *reopening) claimAndKill(ctx context.Context) error {
 	l := lives{kills: []kill{plan}, end: true}
 	l.worker = func(k kill) worker {
 		return &claimWorker{
-			Store: r.Store, Dir: r.dir, Mode: KillOwn, Log: *r.books.log, Told: r.books.told, Batch: reopenBatch, gateOrder: k.gateOrder,
+			Store: r.Store, Dir: r.dir, Mode: Own, Log: *r.books.log, Told: r.books.told, Batch: reopenBatch, gateOrder: k.gateOrder,
 		}
 	}
 	l.hear = r.books.hear()

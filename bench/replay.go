@@ -1,13 +1,11 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -63,13 +61,13 @@ type RejectedRow struct {
 
 func (r RejectedRow) String() string { return fmt.Sprintf("line %d: %s", r.Line, r.Reason) }
 
-// reject counts a row. What the engine refuses is known a batch later than what cannot be read.
+// reject counts a row.
 func (r *ReplayReport) reject(line int, reason string) {
 	r.Records++
 	r.Rejected++
-	at, _ := slices.BinarySearchFunc(r.RejectedRows, line, func(row RejectedRow, line int) int { return cmp.Compare(row.Line, line) })
-	r.RejectedRows = slices.Insert(r.RejectedRows, at, RejectedRow{line, reason})
-	r.RejectedRows = r.RejectedRows[:min(len(r.RejectedRows), MaxRejectedRows)]
+	if len(r.RejectedRows) < MaxRejectedRows {
+		r.RejectedRows = append(r.RejectedRows, RejectedRow{line, reason})
+	}
 	r.RejectedRowsLeftOut = r.Rejected - uint64(len(r.RejectedRows))
 }
 
@@ -98,7 +96,10 @@ func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err erro
 
 // in replays the log with the store in dir.
 func (p *replay) in(dir string) error {
-	e, err := openEngine(p.Store, dir, p.SmallTables, engine.Options{RetentionWeeks: retention(p.KeepWeeks)})
+	if p.KeepWeeks == 0 {
+		p.KeepWeeks = engine.KeepAll
+	}
+	e, err := openEngine(p.Store, dir, p.SmallTables, engine.Options{RetentionWeeks: p.KeepWeeks})
 	if err != nil {
 		return err
 	}
@@ -113,13 +114,6 @@ func (p *replay) in(dir string) error {
 		err = fmt.Errorf("closing the store: %w", cerr)
 	}
 	return err
-}
-
-func retention(keepWeeks int) int {
-	if keepWeeks == 0 {
-		return engine.KeepAll
-	}
-	return keepWeeks
 }
 
 // keptWeeks lists the weeks, also after ctx has ended; but it does not wait then for counts that
@@ -156,33 +150,31 @@ type replay struct {
 	report *ReplayReport
 
 	topic  string
-	events []engine.Event
-	lines  []int
-	ids    []byte // arena of the events' ids
+	rows   []RejectedRow  // read since the last time that events were judged; no reason: the next event
+	events []engine.Event // of these rows
+	ids    []byte         // arena of the events' ids
 }
 
 func (p *replay) run() error {
 	for {
 		ev, err := p.log.next()
 		var bad *rowError
-		switch {
-		case errors.As(err, &bad):
-			p.report.reject(bad.Line, bad.Reason)
-			continue
-		case err != nil:
-			if jerr := p.judge(); jerr != nil {
-				return jerr
-			}
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return fmt.Errorf("reading the log after line %d: %w", p.log.line, err)
+		if errors.As(err, &bad) {
+			p.rows = append(p.rows, RejectedRow(*bad))
+		} else if err == nil {
+			p.add(ev)
 		}
-		p.add(ev)
-		if len(p.events) >= p.Batch {
+		ended := err != nil && bad == nil
+		if ended || len(p.rows) >= p.Batch {
 			if err := p.judge(); err != nil {
 				return err
 			}
+		}
+		switch {
+		case ended && errors.Is(err, io.EOF):
+			return nil
+		case ended:
+			return fmt.Errorf("reading the log after line %d: %w", p.log.line, err)
 		}
 	}
 }
@@ -194,40 +186,51 @@ func (p *replay) add(ev row) {
 		Scope: p.Scope, ID: p.ids[at:len(p.ids):len(p.ids)], Time: ev.Time,
 		Origin: engine.Origin{Topic: p.topic, Offset: int64(ev.Line)},
 	})
-	p.lines = append(p.lines, ev.Line)
+	p.rows = append(p.rows, RejectedRow{Line: ev.Line})
 }
 
-// judge judges the events read since the last time.
+// judge judges the events read since the last time, and counts their rows.
 func (p *replay) judge() error {
-	if len(p.events) == 0 {
-		return nil
+	defer func() { p.rows, p.events, p.ids = p.rows[:0], p.events[:0], p.ids[:0] }()
+	var results []engine.Result
+	var err error
+	if len(p.events) > 0 {
+		results, err = p.e.TryClaimBatch(p.ctx, p.events)
 	}
-	defer func() { p.events, p.lines, p.ids = p.events[:0], p.lines[:0], p.ids[:0] }()
-	results, err := p.e.TryClaimBatch(p.ctx, p.events)
 	if err != nil {
-		p.report.Records += uint64(len(p.events))
-		p.report.Undecided += uint64(len(p.events))
-		return fmt.Errorf("judging lines %d to %d: %w", p.lines[0], p.lines[len(p.lines)-1], err)
-	}
-	for i := range results {
-		if err := p.count(p.lines[i], &results[i]); err != nil {
-			return err
+		err = fmt.Errorf("judging lines %d to %d: %w", p.rows[0].Line, p.rows[len(p.rows)-1].Line, err)
+		results = make([]engine.Result, len(p.events))
+		for i := range results {
+			results[i].Err = err
 		}
 	}
+	for _, row := range p.rows {
+		if row.Reason != "" {
+			p.report.reject(row.Line, row.Reason)
+			continue
+		}
+		if rerr := p.count(row.Line, &results[0]); err == nil {
+			err = rerr
+		}
+		results = results[1:]
+	}
 	p.Progress.tell("replay", p.report.Records, 0)
-	return nil
+	return err
 }
 
 // count takes a result into the report.
 func (p *replay) count(line int, res *engine.Result) error {
 	r := p.report
 	var refused *engine.EventError
-	switch {
-	case errors.As(res.Err, &refused):
+	if errors.As(res.Err, &refused) {
 		r.reject(line, refused.Error())
 		return nil
+	}
+	r.Records++
+	switch {
 	case res.Err != nil:
 		r.Undecided++
+		return fmt.Errorf("judging line %d: %w", line, res.Err)
 	case res.Verdict == engine.Claimed:
 		r.Claimed++
 	case res.Verdict == engine.Duplicate:
@@ -238,10 +241,6 @@ func (p *replay) count(line int, res *engine.Result) error {
 		r.TooNew++
 	default:
 		r.InFlight++
-	}
-	r.Records++
-	if res.Err != nil {
-		return fmt.Errorf("judging line %d: %w", line, res.Err)
 	}
 	return nil
 }

@@ -12,6 +12,16 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
+// A Mode says how a consumer claims.
+type Mode string
+
+// The modes: each claim commits by itself, before the event is handled; or it commits with the work
+// and the offset.
+const (
+	Own  Mode = "own"
+	Work Mode = "work"
+)
+
 // A Handler is what a consumer does with each new event.
 type Handler string
 
