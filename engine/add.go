@@ -1,11 +1,5 @@
 package engine
 
-import (
-	"bytes"
-
-	"github.com/hapax-dev/hapax/engine/storage"
-)
-
 // Add adds delta to an application key; an absent key counts as 0, and exists afterwards, also if
 // delta is 0. The value is an int64 in the form of EncodeInt64.
 //
@@ -19,31 +13,12 @@ import (
 // with an AddError, which names the key, and nothing of it is applied. Add itself returns that
 // error where the transaction's own writes show it: the sum of its own deltas, or a delta after a
 // Put. After a Delete of its own, Add counts from 0.
-func (tx *Tx) Add(key []byte, delta int64) error { return tx.applicationKeys().Add(key, delta) }
+func (tx *Tx) Add(key []byte, delta int64) error { return applicationKeys(tx).Add(key, delta) }
 
 // Add is Tx.Add in the space.
 func (k TxKeySpace) Add(key []byte, delta int64) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
-	return k.tx.add(k.prefix, key, delta)
-}
-
-func (tx *Tx) add(prefix, key []byte, delta int64) error {
-	if err := tx.lockWorking(); err != nil {
-		return err
-	}
-	defer tx.mu.Unlock()
-	before := tx.findWrite(prefix, key)
-	var w txWrite
-	if before >= 0 {
-		var err error
-		if w, err = tx.writes.list[before].plus(delta); err != nil {
-			return err
-		}
-	} else {
-		w = txWrite{StateWrite: storage.StateWrite{Key: bytes.Clone(tx.key)}, isSum: true, delta: delta}
-	}
-	tx.adds = true
-	return tx.keepWrite(w, before)
+	return k.state.add(k.prefix, key, delta)
 }

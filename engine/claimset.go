@@ -95,21 +95,3 @@ type leaseChange struct {
 	apply func(r *Record, now time.Time)
 	err   error // why it was refused
 }
-
-// An expected event is one that was given to Prefetch.
-type expected struct {
-	candidate       // keys are in the arena of tx.ahead
-	idAt, idEnd int // the id, in the same arena
-	time        time.Time
-	topic       string
-	approximate bool
-	timed       bool
-	ok          bool // it can be judged
-	new         bool // the filters knew no claim on it, as of tx.before
-}
-
-// ahead is what Prefetch has prepared.
-type ahead struct {
-	claimSet // keys alone, no claims
-	expected []expected
-}

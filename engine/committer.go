@@ -146,8 +146,8 @@ func (c *committer) apply(g *group) {
 	g.wait = wait
 	c.applied.raise(g.batch.Seq)
 	for _, r := range g.requests {
-		if tx, ok := r.(*txClaims); ok {
-			tx.tx.turn.end()
+		if tx, ok := r.(*txRequest); ok {
+			tx.turn.end()
 		}
 	}
 }
@@ -176,8 +176,10 @@ func (c *committer) release(g *group) {
 			f()
 		}
 		for _, r := range g.requests {
-			if tx, ok := r.(*txClaims); ok && tx.err == nil {
-				tx.tx.durable()
+			if tx, ok := r.(*txRequest); ok && tx.err == nil {
+				c.tx.release(tx.claims, &tx.claimant) // before any caller gets an answer of the claims
+				clear(tx.claims)
+				tx.claims = tx.claims[:0]
 			}
 		}
 		c.durable.raise(g.seq)

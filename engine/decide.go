@@ -15,9 +15,9 @@ func (d *decider) decide(g *group, r request) (wait bool) {
 	switch r := r.(type) {
 	case *ownClaims:
 		r.err = d.admitOwn(g, r)
-	case *txClaims:
+	case *txRequest:
 		if r.err = d.admitTx(g, r); errors.Is(r.err, ErrConflict) {
-			r.tx.lostTo = d.pending(g)
+			r.lostTo = d.pending(g)
 			return false
 		}
 	case *command:
@@ -96,13 +96,12 @@ func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 }
 
 // admitTx decides a transaction: either all of it goes into the group or nothing.
-func (d *decider) admitTx(g *group, r *txClaims) error {
-	tx := r.tx
-	lost, met := d.tx.overtaken(tx)
+func (d *decider) admitTx(g *group, r *txRequest) error {
+	lost, met := d.tx.overtaken(&r.reads)
 	if lost > 0 {
 		return ErrConflict
 	}
-	if err := d.holds.admit(&tx.req.writes); err != nil {
+	if err := d.holds.admit(&r.writes); err != nil {
 		return err
 	}
 	for i := range r.claims {
@@ -122,10 +121,10 @@ func (d *decider) admitTx(g *group, r *txClaims) error {
 			return err
 		}
 	}
-	if err := d.checkUnclaims(g, tx); err != nil {
+	if err := d.checkUnclaims(g, &r.writes); err != nil {
 		return err
 	}
-	if err := d.resolveSums(g, tx); err != nil {
+	if err := d.resolveSums(g, &r.writes); err != nil {
 		return err
 	}
 	for i := range r.claims {
@@ -134,23 +133,23 @@ func (d *decider) admitTx(g *group, r *txClaims) error {
 			return d.stop(err) // cannot be: its names are known by now
 		}
 	}
-	if err := d.admitWrites(g, tx); err != nil {
+	if err := d.admitWrites(g, &r.writes); err != nil {
 		return d.stop(err) // cannot be, for the same reason
 	}
-	d.writeSums(g, tx)
-	d.tx.wrote(tx, d.seq+1)
-	tx.owner.won.Store(d.seq + 1)
-	tx.member.committed(d.seq+1, met)
+	d.writeSums(g, &r.writes)
+	d.tx.wrote(r, d.seq+1)
+	r.owner.won.Store(d.seq + 1)
+	r.member.committed(d.seq+1, met)
 	return nil
 }
 
 // admitWrites puts the writes of a transaction into the group, and gives the entries of the outbox
 // among them their keys.
-func (d *decider) admitWrites(g *group, tx *Tx) error {
+func (d *decider) admitWrites(g *group, writes *txWrites) error {
 	produced := false
-	for i := range tx.writes.list {
-		write := &tx.writes.list[i]
-		if write.isSum || !tx.writes.isLatest(i) {
+	for i := range writes.list {
+		write := &writes.list[i]
+		if write.isSum || !writes.isLatest(i) {
 			continue
 		}
 		if write.atCommit {

@@ -117,12 +117,12 @@ func (d *decider) holdsLease(r *claimSet, c *candidate, now *Record, found bool)
 
 // checkUnclaims says whether the claims that a transaction takes back are still as it has seen
 // them.
-func (d *decider) checkUnclaims(g *group, tx *Tx) error {
-	if !tx.unclaims {
+func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
+	if !writes.unclaims {
 		return nil
 	}
-	for _, i := range tx.writes.latest {
-		u := tx.writes.list[i].unclaim
+	for _, i := range writes.latest {
+		u := writes.list[i].unclaim
 		if u == nil {
 			continue
 		}

@@ -2,12 +2,12 @@ package engine
 
 // resolveSums computes what the Adds of a transaction come to. It changes nothing that outlives the
 // transaction.
-func (d *decider) resolveSums(g *group, tx *Tx) error {
-	if !tx.adds {
+func (d *decider) resolveSums(g *group, writes *txWrites) error {
+	if !writes.adds {
 		return nil
 	}
-	for _, i := range tx.writes.latest {
-		w := &tx.writes.list[i]
+	for _, i := range writes.latest {
+		w := &writes.list[i]
 		if !w.isSum {
 			continue
 		}
@@ -51,12 +51,12 @@ func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error)
 }
 
 // writeSums puts the sums of a transaction into the group, and notes its other writes.
-func (d *decider) writeSums(g *group, tx *Tx) {
-	if !tx.adds && d.sums.empty() {
+func (d *decider) writeSums(g *group, writes *txWrites) {
+	if !writes.adds && d.sums.empty() {
 		return
 	}
-	for _, i := range tx.writes.latest {
-		if w := &tx.writes.list[i]; w.isSum {
+	for _, i := range writes.latest {
+		if w := &writes.list[i]; w.isSum {
 			d.sums.added(&g.batch, d.seq+1, w.name, w.sum.total)
 			g.bytes += len(w.name) + int64Size
 		} else {

@@ -44,7 +44,7 @@
 //
 // # Reading the source
 //
-// From the bottom up; only tx.go, transactions.go, savepoint.go and part.go need each other:
+// From the bottom up; only tx.go, transactor.go and part.go need each other:
 //
 //   - event.go, record.go and verdict.go have the input and the answer, claimset.go an event on its
 //     way from one to the other.
@@ -52,8 +52,13 @@
 //     kept.go and floors.go are the oldest weeks kept, screen.go has the filters, recent.go the
 //     claim cache.
 //   - finder.go and neighbours.go find claims, request.go hands requests to the committer.
-//   - tx.go, transactions.go, savepoint.go and part.go are transactions; txclaim.go, prefetch.go,
-//     txkeys.go, txscan.go and produce.go are what one can do.
+//   - txrequest.go is what a transaction has done: its claims (txclaims.go), writes (txwrites.go)
+//     and reads (reads.go). transactions.go is what open transactions know of one another.
+//   - txstatus.go says whether a transaction may go on. On these rest txstate.go and txscan.go,
+//     which read and write keys for it, txfinder.go, which finds and takes claims, and txjudge.go,
+//     where its verdicts are given; base.go is what a part sees of its transaction.
+//   - tx.go, transactor.go and part.go put a transaction together, and run it. Its methods are in
+//     tx.go, txclaim.go, txkeys.go, txoffsets.go, produce.go, finish.go and unclaim.go.
 //   - decideclaim.go, decidesums.go and decide.go decide; committer.go applies and releases what is
 //     decided. snapshot.go and loadfilters.go keep and load the filters.
 //   - drop.go, expired.go, dropscope.go and nightly.go are retention; admin.go, browse.go and

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -73,18 +74,18 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 // the transaction or in it. The transaction ends with ErrLeaseLost if another caller takes the
 // claim over before it commits.
 func (tx *Tx) Finish(l *Lease, data []byte) error {
-	if err := tx.enter(); err != nil {
+	if err := tx.lockStore(); err != nil {
 		return err
 	}
-	defer tx.leave()
-	if err := tx.checkData(data); err != nil {
+	defer tx.status.unlockStore()
+	if err := cmp.Or(checkData(data), tx.req.checkSize(len(data))); err != nil {
 		return err
 	}
-	i, err := tx.holdLeased(l)
+	i, err := tx.judge.holdLeased(l)
 	if err != nil {
 		return err
 	}
-	tx.alter(i, func(r *Record) { r.end(Done, string(data)) })
+	tx.req.alter(i, func(r *Record) { r.end(Done, string(data)) })
 	return nil
 }
 
@@ -93,80 +94,22 @@ func (tx *Tx) Finish(l *Lease, data []byte) error {
 // Done then. Going back to an earlier savepoint undoes it. Without such a claim it is
 // ErrNotClaimed.
 func (tx *Tx) SetData(ev Event, data []byte) error {
-	if err := tx.enter(); err != nil {
+	if err := tx.lockStore(); err != nil {
 		return err
 	}
-	defer tx.leave()
-	if err := tx.checkData(data); err != nil {
+	defer tx.status.unlockStore()
+	if err := cmp.Or(checkData(data), tx.req.checkSize(len(data))); err != nil {
 		return err
 	}
-	i, err := tx.claimOf(&ev)
+	i, err := tx.judge.claimOf(&ev)
 	if err != nil {
 		return err
 	}
-	tx.alter(i, func(r *Record) {
+	tx.req.alter(i, func(r *Record) {
 		if r.State == Leased {
 			r.end(Done, "")
 		}
 		r.Data = string(data)
 	})
 	return nil
-}
-
-func (tx *Tx) checkData(data []byte) error {
-	if err := checkData(data); err != nil {
-		return err
-	}
-	if tx.bytes+len(data) > MaxTxBytes {
-		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, MaxTxBytes)
-	}
-	return nil
-}
-
-// holdLeased returns the index of a leased claim among those of the transaction, which holds it
-// from then on.
-func (tx *Tx) holdLeased(l *Lease) (i int, err error) {
-	e, r := tx.e, tx.req
-	keys, near, kept := len(r.arena), len(r.near), false
-	defer func() {
-		r.found, r.looked = r.found[:0], false
-		if !kept {
-			r.arena, r.near = r.arena[:keys], r.near[:near]
-		}
-	}()
-	c, err := e.leased(&r.claimSet, l)
-	if err != nil {
-		return 0, err
-	}
-	c.lock = e.tx.lockName(r.key(&c.place))
-	if tx.part != nil {
-		tx.part.noteJudged(&r.claimSet, &c)
-	}
-	holder := e.tx.holder(c.lock)
-	if i, mine := tx.index(holder, r.key(&c.place)); mine {
-		if r.records[i].Owner != l.owner {
-			return 0, ErrLeaseLost
-		}
-		return i, nil
-	}
-	if _, inherited := tx.own(holder, r.key(&c.place)); inherited {
-		return 0, ErrNotClaimed // a part does not reach what the transaction did before it began
-	} else if tx.lost != nil {
-		return 0, tx.lost
-	}
-	rec, found, err := e.known(&r.claimSet, &c.place)
-	switch {
-	case err != nil:
-		return 0, err
-	case !found || rec.State != Leased || rec.Owner != l.owner:
-		return 0, ErrLeaseLost
-	case len(r.claims) >= MaxTxClaims:
-		return 0, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, MaxTxClaims)
-	}
-	if _, free := e.tx.reserve(&c, tx, len(r.claims), nil); !free {
-		return 0, ErrConflict // another transaction is taking it over
-	}
-	kept = true
-	r.claims, r.records = append(r.claims, c), append(r.records, rec)
-	return len(r.claims) - 1, nil
 }

@@ -9,51 +9,41 @@ import (
 // as no batch is applied.
 const askAhead = 32
 
-// Prefetch says which events TryClaim will be asked about next, in this order, so that part of the
-// work is done for all of them at once: keys and hashes are made, and the filters are asked about
-// some at a time when the first of these comes. It holds nothing, changes no verdict, and keeps
-// nothing of events; TryClaim of something else may come in between. The first sighting of what is
-// claimed is now. Events with a window, a lease or a fingerprint are not prepared. A few dozen
-// events at once are enough, but see Expecting.
-func (tx *Tx) Prefetch(events []Event) error {
-	if err := tx.enter(); err != nil {
-		return err
-	}
-	defer tx.leave()
-	e := tx.e
-	if tx.ahead == nil {
-		tx.ahead = e.reused.newAhead()
-	}
-	r := tx.ahead
+// An ahead is what Prefetch has prepared.
+type ahead struct {
+	claimSet // keys alone, no claims
+	expected []expected
+	next     int    // index of the event that is expected next
+	asked    int    // index after those about which the filters were asked
+	before   uint64 // the batch that was being applied when the filters were asked
+}
+
+// An expected event is one that was given to Prefetch.
+type expected struct {
+	candidate       // keys are in the arena of the ahead
+	idAt, idEnd int // the id, in the same arena
+	time        time.Time
+	topic       string
+	approximate bool
+	timed       bool
+	ok          bool // it can be judged
+	new         bool // the filters knew no claim on it, as of ahead.before
+}
+
+// empty makes room for n events, in place of those before.
+func (r *ahead) empty(n int) {
 	clear(r.expected)
-	r.expected, r.arena, r.near = slices.Grow(r.expected[:0], len(events))[:len(events)], r.arena[:0], r.near[:0]
-	tx.next, tx.asked = 0, 0
-	now := e.now()
-	for i := range events {
-		e.expect(r, &r.expected[i], &events[i], now)
-	}
-	return nil
+	r.expected, r.arena, r.near = slices.Grow(r.expected[:0], n)[:n], r.arena[:0], r.near[:0]
+	r.next, r.asked = 0, 0
 }
 
-// ask asks the filters about the events that are expected next.
-func (tx *Tx) ask() {
-	e, r := tx.e, tx.ahead
-	tx.before = e.applying.Load()
-	for range min(askAhead, len(r.expected)-tx.asked) {
-		x := &r.expected[tx.asked]
-		x.new = x.ok && e.certainlyNew(&r.claimSet, &x.candidate)
-		tx.asked++
-	}
-}
-
-func (e *transactor) expect(r *ahead, x *expected, ev *Event, now time.Time) {
+// add prepares an event.
+func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
 	var told Result
 	// Whether a window or a lease has ended is decided when the event is claimed.
-	if x.ok = !ev.timed() && e.newCandidate(&r.claimSet, &x.candidate, ev, &told, now); x.ok {
-		x.lock = e.tx.lockName(r.key(&x.place))
-		if ev.countsNear() {
-			e.addNear(&r.claimSet, &x.candidate, ev)
-		}
+	x.ok = !ev.timed() && f.newCandidate(&r.claimSet, &x.candidate, ev, &told, now)
+	if x.ok && ev.countsNear() {
+		f.addNear(&r.claimSet, &x.candidate, ev)
 	}
 	x.scope, x.time, x.topic, x.approximate, x.timed = ev.Scope, ev.Time, ev.Origin.Topic, ev.ApproximateTime, ev.timed()
 	x.idAt = len(r.arena)
@@ -61,44 +51,56 @@ func (e *transactor) expect(r *ahead, x *expected, ev *Event, now time.Time) {
 	x.idEnd = len(r.arena)
 }
 
+// ask asks the filters about the events that are expected next.
+func (r *ahead) ask(f *finder) {
+	r.before = f.applying.Load()
+	for range min(askAhead, len(r.expected)-r.asked) {
+		x := &r.expected[r.asked]
+		x.new = x.ok && f.certainlyNew(&r.claimSet, &x.candidate)
+		r.asked++
+	}
+}
+
 // certainlyNew reports that no claim was ever put that counts for the candidate, without I/O.
-func (e *transactor) certainlyNew(r *claimSet, c *candidate) bool {
+func (f *finder) certainlyNew(r *claimSet, c *candidate) bool {
 	near := r.nearOf(c)
 	for i := range near {
-		if !e.screen.certainlyNew(near[i].week, near[i].hash) {
+		if !f.screen.certainlyNew(near[i].week, near[i].hash) {
 			return false
 		}
 	}
-	return e.screen.certainlyNew(c.week, c.hash)
+	return f.screen.certainlyNew(c.week, c.hash)
 }
 
-// expects returns what Prefetch has prepared, if this is the event that comes next.
-func (tx *Tx) expects(ev *Event) *expected {
-	if tx.ahead == nil || tx.next == len(tx.ahead.expected) {
+// expects returns what was prepared of an event, if it is the one that comes next.
+func (r *ahead) expects(f *finder, ev *Event) *expected {
+	if r == nil || r.next == len(r.expected) {
 		return nil
 	}
-	if tx.next == tx.asked {
-		tx.ask()
+	if r.next == r.asked {
+		r.ask(f)
 	}
-	x := &tx.ahead.expected[tx.next]
-	if string(tx.ahead.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||
+	x := &r.expected[r.next]
+	if string(r.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||
 		x.timed != ev.timed() || x.scope != ev.Scope || x.topic != ev.Origin.Topic {
 		return nil
 	}
-	tx.next++
-	if !x.ok || x.week < tx.e.oldestOf(x.scope) {
+	r.next++
+	if !x.ok || x.week < f.oldestOf(x.scope) {
 		return nil
 	}
 	return x
 }
 
-// take makes an expected candidate one of the transaction's own request.
-func (tx *Tx) take(c *candidate) {
-	r, near := tx.req, tx.ahead.nearOf(c)
-	c.place = r.take(&tx.ahead.claimSet, &c.place)
-	c.nearAt = len(r.near)
-	for i := range near {
-		r.near = append(r.near, r.take(&tx.ahead.claimSet, &near[i]))
+func (s *txSpares) newAhead() *ahead {
+	if a, ok := s.ahead.Get().(*ahead); ok {
+		return a
 	}
-	c.nearEnd = len(r.near)
+	return &ahead{}
+}
+
+func (s *txSpares) freeAhead(a *ahead) {
+	clear(a.expected)
+	*a = ahead{claimSet: a.emptied(), expected: a.expected[:0]}
+	s.ahead.Put(a)
 }

@@ -18,7 +18,7 @@ func (tx *Tx) Produce(m Message) (id string, err error) {
 		return "", err
 	}
 	now := tx.e.now()
-	tx.mu.Unlock()
+	tx.status.mu.Unlock()
 	en, err := m.entry(now)
 	if err != nil {
 		return "", err
@@ -32,5 +32,5 @@ func (tx *Tx) Produce(m Message) (id string, err error) {
 	}
 	key = binary.BigEndian.AppendUint64(key, uint64(en.Due))
 	key = binary.BigEndian.AppendUint64(key, tx.e.outbox.names.Add(1))
-	return en.ID, tx.write(key, en.Append(make([]byte, 0, en.Size())))
+	return en.ID, tx.state.write(key, en.Append(make([]byte, 0, en.Size())))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // A request is something for the committer to decide. There are three kinds: claims that commit by
-// themselves (ownClaims), a transaction (txClaims), and a command. decide.go decides all of them.
+// themselves (ownClaims), a transaction (txRequest), and a command. decide.go decides all of them.
 type request interface{ slip() *ticket }
 
 // A ticket is what the caller of a request waits with.

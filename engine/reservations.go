@@ -33,6 +33,29 @@ type reservation struct {
 
 const noClaim = -1
 
+// A claimant makes reservations: a transaction, or a part of one.
+type claimant struct {
+	owner *owner           // that of the transaction
+	mine  map[lockName]int // of a part: its claims, to their indices; nil for the transaction itself
+}
+
+func (c *claimant) isPart() bool { return c.mine != nil }
+
+// shares reports whether only other parts of the same transaction hold the reservation.
+func (c *claimant) shares(r reservation) bool {
+	_, mine := c.mine[r.name]
+	return r.owner == c.owner && r.claim == noClaim && !mine
+}
+
+// index returns the index of the claim that is reserved, if the claimant has made it.
+func (c *claimant) index(r reservation) (i int, ok bool) {
+	if c.isPart() {
+		i, ok = c.mine[r.name]
+		return i, ok
+	}
+	return int(r.claim), r.owner == c.owner
+}
+
 const (
 	minReservations  = 1 << 8  // slots
 	keptReservations = 1 << 17 // more slots than these are given back once none is taken

@@ -7,9 +7,9 @@ import (
 
 // A Savepoint is a point in a transaction that it can go back to.
 type Savepoint struct {
-	tx     *Tx
+	tx     *txStatus
 	serial uint64
-	at     progress
+	done   progress
 }
 
 // savepoints are those that a transaction has taken.
@@ -29,42 +29,10 @@ func (p *savepoints) take() uint64 {
 
 // progress is how much of what a transaction does is done.
 type progress struct {
-	claims, keys, near, altered, writes, verdicts int
-	kept                                          verdictCounts
-}
+	claims, keys, near, altered, writes int
 
-// Savepoint marks this point of the transaction.
-func (tx *Tx) Savepoint() (Savepoint, error) {
-	if err := tx.lock(); err != nil {
-		return Savepoint{}, err
-	}
-	defer tx.mu.Unlock()
-	return tx.savepoint(), nil
-}
-
-// savepoint is Savepoint with tx.mu held.
-func (tx *Tx) savepoint() Savepoint {
-	r := tx.req
-	return Savepoint{tx, tx.points.take(), progress{
-		len(r.claims), len(r.arena), len(r.near), len(tx.altered), len(tx.writes.list), tx.watched.mark(), tx.kept,
-	}}
-}
-
-// RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken;
-// what was before stays. Savepoints taken since then are no longer valid.
-func (tx *Tx) RollbackTo(s Savepoint) error {
-	if err := tx.enter(); err != nil {
-		return err
-	}
-	defer tx.leave()
-	if s.tx != tx || !tx.points.valid(s.serial) {
-		return &KeyError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
-	}
-	tx.points.invalidate(s.serial)
-	tx.undo(s.at)
-	tx.watched.undo(s.at.verdicts)
-	tx.kept = s.at.kept
-	return nil
+	verdicts int // that are observed
+	kept     verdictCounts
 }
 
 // valid reports whether no rollback went back behind the savepoint.
@@ -82,25 +50,4 @@ func (p *savepoints) invalidate(after uint64) {
 	if p.undone = p.undone[:n]; after < p.last {
 		p.undone = append(p.undone, serials{after, p.last})
 	}
-}
-
-// undo takes back what was done since to.
-func (tx *Tx) undo(to progress) {
-	r := tx.req
-	for n := len(tx.altered) - 1; n >= to.altered; n-- {
-		a := &tx.altered[n]
-		tx.bytes += len(a.before.Data) - len(r.records[a.claim].Data)
-		r.records[a.claim] = a.before
-	}
-	clear(tx.altered[to.altered:])
-	tx.altered = tx.altered[:to.altered]
-	tx.e.tx.release(tx, to.claims)
-	clear(r.claims[to.claims:])
-	clear(r.records[min(to.claims, len(r.records)):])
-	r.claims, r.records = r.claims[:to.claims], r.records[:to.claims]
-	r.arena, r.near = r.arena[:to.keys], r.near[:to.near]
-	for i := range tx.writes.list[to.writes:] {
-		tx.bytes -= tx.writes.list[to.writes+i].size()
-	}
-	tx.writes.undo(to.writes)
 }

@@ -97,6 +97,9 @@ func (s *sums) empty() bool {
 // lookUp asks the store, in the caller's goroutine, for what the committer would have to read of the
 // writes of a transaction.
 func (s *sums) lookUp(c *core, writes *txWrites) error {
+	if !writes.adds {
+		return nil
+	}
 	for _, i := range writes.latest {
 		w := &writes.list[i]
 		if !w.isSum {

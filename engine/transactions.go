@@ -22,7 +22,7 @@ type transactions struct {
 
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
 	claims  reservations
-	open    map[*Tx]struct{}
+	open    map[*readSet]struct{}
 	written recentWrites // of state keys and claims
 	log     writeLog     // the same writes in the order of the batches, for those that have read ranges
 	floor   uint64       // transactions that began before this batch and have read keys have lost: written has forgotten some
@@ -30,30 +30,30 @@ type transactions struct {
 
 func (t *transactions) init(c *core) {
 	t.core = c
-	t.open = make(map[*Tx]struct{})
+	t.open = make(map[*readSet]struct{})
 	t.written.seqs = make(map[string]uint64)
 }
 
 // begin adds a transaction, which begins now.
-func (t *transactions) begin(tx *Tx) {
+func (t *transactions) begin(reads *readSet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tx.start = t.core.applied.at.Load()
-	tx.since = tx.start
-	t.open[tx] = struct{}{}
+	reads.start = t.core.applied.at.Load()
+	reads.since = reads.start
+	t.open[reads] = struct{}{}
 }
 
 // restart lets a transaction that has waited and done nothing yet begin now.
-func (t *transactions) restart(tx *Tx) {
+func (t *transactions) restart(reads *readSet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tx.start = t.core.applied.at.Load()
+	reads.start = t.core.applied.at.Load()
 }
 
-func (t *transactions) finish(tx *Tx) {
+func (t *transactions) finish(reads *readSet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.open, tx)
+	delete(t.open, reads)
 }
 
 func (t *transactions) count() int {
@@ -64,10 +64,10 @@ func (t *transactions) count() int {
 
 func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.core.seed) }
 
-// reserve takes a claim for tx, as the one with the given index: free says so. If it is taken, or a
-// claim in one of the places near is, it returns that reservation. A claim that only other parts of
-// the same transaction hold is not taken.
-func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (taken reservation, free bool) {
+// reserve takes a claim for a transaction, as the one with the given index: free says so. If it is
+// taken, or a claim in one of the places near is, it returns that reservation. A claim that only
+// other parts of the same transaction hold is not taken.
+func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []place) (taken reservation, free bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(near) > 0 {
@@ -75,9 +75,9 @@ func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (t
 			return taken, false
 		}
 	}
-	r := reservation{name: c.lock, owner: &tx.owner, claim: int32(index)}
-	if tx.part != nil {
-		r = reservation{name: c.lock, owner: &tx.part.of.owner, claim: noClaim, parts: 1}
+	r := reservation{name: c.lock, owner: tx.owner, claim: int32(index)}
+	if tx.isPart() {
+		r = reservation{name: c.lock, owner: tx.owner, claim: noClaim, parts: 1}
 	}
 	switch taken = t.claims.add(r); {
 	case taken.owner == nil:
@@ -89,8 +89,8 @@ func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (t
 	default:
 		return taken, false
 	}
-	if tx.part != nil {
-		tx.part.mine[c.lock] = index
+	if tx.isPart() {
+		tx.mine[c.lock] = index
 	}
 	if t.claims.n == 1 {
 		t.any.Store(true)
@@ -100,15 +100,15 @@ func (t *transactions) reserve(c *candidate, tx *Tx, index int, near []place) (t
 
 // taken returns the reservation of a candidate, or of one of the places near: the transaction's own
 // before that of another, and the zero value if there is neither. t.mu is held.
-func (t *transactions) taken(c *candidate, tx *Tx, near []place) (taken reservation) {
+func (t *transactions) taken(c *candidate, tx *txRequest, near []place) (taken reservation) {
 	for i := -1; i < len(near); i++ {
 		name := c.lock
 		if i >= 0 {
-			name = t.lockName(tx.req.key(&near[i]))
+			name = t.lockName(tx.key(&near[i]))
 		}
 		switch r := t.claims.get(name); {
 		case r.owner == nil, tx.shares(r):
-		case r.owner == &tx.owner, tx.part != nil && r.owner == &tx.part.of.owner:
+		case r.owner == tx.owner:
 			return r
 		case taken.owner == nil:
 			taken = r
@@ -117,44 +117,34 @@ func (t *transactions) taken(c *candidate, tx *Tx, near []place) (taken reservat
 	return taken
 }
 
-// shares reports whether only other parts of the same transaction hold the reservation.
-func (tx *Tx) shares(r reservation) bool {
-	if tx.part == nil {
-		return r.owner == &tx.owner && r.claim == noClaim
-	}
-	_, mine := tx.part.mine[r.name]
-	return r.owner == &tx.part.of.owner && r.claim == noClaim && !mine
-}
-
 // unreserve takes a reservation back that became no claim.
-func (t *transactions) unreserve(c *candidate, tx *Tx) {
+func (t *transactions) unreserve(c *candidate, by *claimant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.remove(c.lock, tx)
+	t.remove(c.lock, by)
 }
 
-// release gives back the reservations of a transaction's claims, from the given one on.
-func (t *transactions) release(tx *Tx, from int) {
-	claims := tx.req.claims[from:]
+// release gives the reservations of claims back.
+func (t *transactions) release(claims []candidate, by *claimant) {
 	if len(claims) == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range claims {
-		t.remove(claims[i].lock, tx)
+		t.remove(claims[i].lock, by)
 	}
 }
 
 // remove takes a reservation back. t.mu is held.
-func (t *transactions) remove(name lockName, tx *Tx) {
+func (t *transactions) remove(name lockName, by *claimant) {
 	t.claims.update(name, func(r *reservation) {
-		if tx.part == nil {
+		if !by.isPart() {
 			r.claim = noClaim
 			return
 		}
 		r.parts--
-		delete(tx.part.mine, name)
+		delete(by.mine, name)
 	})
 	if t.claims.n == 0 {
 		t.any.Store(false)
@@ -173,12 +163,13 @@ func (t *transactions) moveClaims(claims []candidate, first int) {
 	}
 }
 
-// claimedSince reports whether tx has one of the claims, with an index from the given one on.
-func (t *transactions) claimedSince(tx *Tx, names []lockName, from int) bool {
+// claimedSince reports whether a transaction has one of the claims, with an index from the given
+// one on.
+func (t *transactions) claimedSince(by *owner, names []lockName, from int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range names {
-		if r := t.claims.get(name); r.owner == &tx.owner && int(r.claim) >= from {
+		if r := t.claims.get(name); r.owner == by && int(r.claim) >= from {
 			return true
 		}
 	}
@@ -247,24 +238,25 @@ func (t *transactions) changedIn(r keyRange, start uint64) (least string, by uin
 // claimRead is the name under which the read of a claim is noted, among those of state keys.
 func claimRead(key []byte) string { return "c" + string(key) } // no state key begins with c (state.go)
 
-// overtaken returns the batch to which tx has lost: that has written what tx had read before; and
-// met, one that has written what tx has read since it came, be it before it began. 0 is none.
-func (t *transactions) overtaken(tx *Tx) (by, met uint64) {
+// overtaken returns the batch to which a transaction has lost: that has written what it had read
+// before; and met, one that has written what it has read since it came, be it before it began. 0 is
+// none.
+func (t *transactions) overtaken(reads *readSet) (by, met uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(tx.reads) > 0 && tx.start < t.floor {
+	if len(reads.keys) > 0 && reads.start < t.floor {
 		return t.floor, t.floor
 	}
-	for key, at := range tx.reads {
+	for key, at := range reads.keys {
 		seq := t.written.seqs[key]
 		if seq > at {
 			return seq, seq
 		}
-		if seq > tx.since {
+		if seq > reads.since {
 			met = max(met, seq)
 		}
 	}
-	if seq := t.log.newest(tx.ranges, tx.start, tx.since); seq > tx.start {
+	if seq := t.log.newest(reads.ranges, reads.start, reads.since); seq > reads.start {
 		return seq, seq
 	} else if seq > 0 {
 		met = max(met, seq)
@@ -272,20 +264,21 @@ func (t *transactions) overtaken(tx *Tx) (by, met uint64) {
 	return 0, met
 }
 
-// wrote notes the writes of tx, and the claims that it opens again, which go into batch seq. It is
-// called before that batch is applied, so that code that reads the new value also finds the note.
-func (t *transactions) wrote(tx *Tx, seq uint64) {
+// wrote notes the writes of a transaction, and the claims that it opens again, which go into batch
+// seq. It is called before that batch is applied, so that code that reads the new value also finds
+// the note.
+func (t *transactions) wrote(r *txRequest, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, i := range tx.writes.latest {
-		if key := tx.writes.list[i].name; key[0] != stateProduced { // nothing reads it
+	for _, i := range r.writes.latest {
+		if key := r.writes.list[i].name; key[0] != stateProduced { // nothing reads it
 			t.written.note(key, seq)
 			t.log.add(key, seq)
 		}
 	}
-	for i := range tx.req.claims {
-		if tx.req.claims[i].again {
-			t.written.note(claimRead(tx.req.key(&tx.req.claims[i].place)), seq)
+	for i := range r.claims {
+		if r.claims[i].again {
+			t.written.note(claimRead(r.key(&r.claims[i].place)), seq)
 		}
 	}
 	t.forgetSome()
@@ -311,8 +304,8 @@ func (t *transactions) forgetSome() {
 func (t *transactions) forget() {
 	applied := t.core.applied.at.Load()
 	needed := applied
-	for tx := range t.open {
-		needed = min(needed, tx.since)
+	for reads := range t.open {
+		needed = min(needed, reads.since)
 	}
 	t.log.forget(needed)
 	if t.written.full() {

@@ -10,28 +10,28 @@ import (
 // A TxKeySpace is the keys of one key space as a transaction sees them. The methods of Tx with the
 // same names are its methods on the application's keys.
 type TxKeySpace struct {
-	tx     *Tx
+	state  *txState
 	prefix []byte
 }
 
 // In returns the keys of a space that a package of this module owns.
-func (tx *Tx) In(space keyspace.Space) TxKeySpace { return TxKeySpace{tx, spacePrefix(space)} }
+func (tx *Tx) In(space keyspace.Space) TxKeySpace { return TxKeySpace{tx.keys(), spacePrefix(space)} }
 
-func (tx *Tx) applicationKeys() TxKeySpace { return TxKeySpace{tx, applicationSpace} }
+func applicationKeys(tx *Tx) TxKeySpace { return TxKeySpace{tx.keys(), applicationSpace} }
 
 // Get returns the value under a key of the application's own, as the transaction sees it: its own
 // writes, else the store as it was when the transaction began. found distinguishes an absent key
 // from an empty value. ErrConflict means that the key has been written since the transaction began;
 // the transaction cannot commit any more.
 func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
-	return tx.applicationKeys().Get(key)
+	return applicationKeys(tx).Get(key)
 }
 
 // Put sets a key of the application's own.
-func (tx *Tx) Put(key, value []byte) error { return tx.applicationKeys().Put(key, value) }
+func (tx *Tx) Put(key, value []byte) error { return applicationKeys(tx).Put(key, value) }
 
 // Delete removes a key of the application's own; it is no error if there is none.
-func (tx *Tx) Delete(key []byte) error { return tx.applicationKeys().Delete(key) }
+func (tx *Tx) Delete(key []byte) error { return applicationKeys(tx).Delete(key) }
 
 // Scan returns an iterator over the application's keys in a range, as the transaction sees them:
 // its own writes, else the store as of when the transaction began. Keys come in the order of their
@@ -46,14 +46,14 @@ func (tx *Tx) Delete(key []byte) error { return tx.applicationKeys().Delete(key)
 // The loop may read and write through the transaction. Whether the iteration shows what the loop
 // itself writes ahead of it is not specified. Memory is bounded: it reads pages of at most 1024
 // keys and about 1 MiB of the store.
-func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return tx.applicationKeys().Scan(r) }
+func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return applicationKeys(tx).Scan(r) }
 
 // Get is Tx.Get in the space.
 func (k TxKeySpace) Get(key []byte) (value []byte, found bool, err error) {
 	if err := checkHostKey(key); err != nil {
 		return nil, false, err
 	}
-	return k.tx.get(k.prefix, key)
+	return k.state.get(k.prefix, key)
 }
 
 // Put is Tx.Put in the space.
@@ -64,7 +64,7 @@ func (k TxKeySpace) Put(key, value []byte) error {
 	if len(value) > MaxHostValueBytes {
 		return &KeyError{"application value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
 	}
-	return k.tx.put(k.prefix, key, append([]byte{}, value...))
+	return k.state.put(k.prefix, key, append([]byte{}, value...))
 }
 
 // Delete is Tx.Delete in the space.
@@ -72,7 +72,7 @@ func (k TxKeySpace) Delete(key []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
-	return k.tx.put(k.prefix, key, nil)
+	return k.state.put(k.prefix, key, nil)
 }
 
 // Scan is Tx.Scan in the space.
@@ -82,6 +82,6 @@ func (k TxKeySpace) Scan(r Range) iter.Seq2[KeyValue, error] {
 			yield(KeyValue{}, err)
 			return
 		}
-		k.tx.scan(r.span(k.prefix), r.Limit, len(k.prefix), yield)
+		k.state.scan(r.span(k.prefix), r.Limit, len(k.prefix), yield)
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -11,16 +10,16 @@ import (
 
 // scan yields what the span holds, its keys without their first skip bytes, and not more than limit
 // unless that is 0.
-func (tx *Tx) scan(span storage.Span, limit, skip int, yield func(KeyValue, error) bool) {
-	read, err := tx.newScan(span)
+func (s *txState) scan(span storage.Span, limit, skip int, yield func(KeyValue, error) bool) {
+	read, err := s.newScan(span)
 	left := unlimited(limit)
 	for keys := firstPageKeys; err == nil; keys = min(2*keys, maxPageKeys) {
 		var p txPage
-		if p, err = tx.readPage(span, min(keys, left)); err != nil {
+		if p, err = s.txPage(span, min(keys, left)); err != nil {
 			break
 		}
 		for _, kv := range p.entries {
-			if err = tx.noteScan(read, afterKey(kv.Key)); err != nil {
+			if err = s.noteScan(read, afterKey(kv.Key)); err != nil {
 				break
 			}
 			left--
@@ -31,7 +30,7 @@ func (tx *Tx) scan(span storage.Span, limit, skip int, yield func(KeyValue, erro
 		if err != nil {
 			break
 		}
-		if err = tx.endPage(read, &p, span); err == nil && p.end == nil {
+		if err = s.endPage(read, &p, span); err == nil && p.end == nil {
 			return
 		}
 		span.From = p.end
@@ -40,46 +39,36 @@ func (tx *Tx) scan(span storage.Span, limit, skip int, yield func(KeyValue, erro
 }
 
 // newScan begins the range of keys that a scan reads, which is empty, and returns its index.
-func (tx *Tx) newScan(span storage.Span) (int, error) {
-	if err := tx.lock(); err != nil {
+func (s *txState) newScan(span storage.Span) (int, error) {
+	if err := s.lock(); err != nil {
 		return 0, err
 	}
-	defer tx.mu.Unlock()
-	if len(tx.ranges) == MaxTxScans {
-		return 0, fmt.Errorf("%w: %d scans in one transaction", ErrLimit, MaxTxScans)
-	}
-	lo := bytes.Clone(span.Start())
-	size := scanSize(lo)
-	if tx.readBytes+size > MaxTxReadBytes {
-		return 0, fmt.Errorf("%w: keys of %d bytes were read in one transaction: read less, or in several transactions", ErrLimit, MaxTxReadBytes)
-	}
-	tx.readBytes += size
-	tx.ranges = append(tx.ranges, keyRange{lo, append([]byte{}, lo...)})
-	return len(tx.ranges) - 1, nil
+	defer s.unlock()
+	return s.req.reads.newScan(span.Start())
 }
 
 // noteScan extends the range of a scan.
-func (tx *Tx) noteScan(read int, hi []byte) error {
-	if err := tx.lock(); err != nil {
+func (s *txState) noteScan(read int, hi []byte) error {
+	if err := s.status.lock(); err != nil {
 		return err
 	}
-	defer tx.mu.Unlock()
-	tx.ranges[read].hi = hi
+	defer s.unlock()
+	s.req.reads.ranges[read].hi = hi
 	return nil
 }
 
 // endPage notes that a page was read to its end, beyond its last key.
-func (tx *Tx) endPage(read int, p *txPage, span storage.Span) error {
+func (s *txState) endPage(read int, p *txPage, span storage.Span) error {
 	hi := p.end
 	if hi == nil {
 		hi = successor(span.Prefix)
 	}
-	if err := cmp.Or(tx.noteScan(read, hi), p.err); err != nil || p.lostTo == 0 {
+	if err := cmp.Or(s.noteScan(read, hi), p.err); err != nil || p.lostTo == 0 {
 		return err
 	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	return tx.lose(p.lostTo)
+	s.status.mu.Lock()
+	defer s.unlock()
+	return s.status.lose(p.lostTo)
 }
 
 // A txPage is what a transaction sees of the keys in a span up to end, or all of them if end is
@@ -93,12 +82,12 @@ type txPage struct {
 
 // readPage reads the next page of a scan: the store's, as of the start of the transaction, with the
 // transaction's own writes in their places.
-func (tx *Tx) readPage(span storage.Span, keys int) (p txPage, err error) {
-	if err := tx.enter(); err != nil {
+func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
+	if err := s.status.lockStore(); err != nil {
 		return p, err
 	}
-	defer tx.leave()
-	stored, more, err := tx.e.readPage(span, keys)
+	defer s.status.unlockStore()
+	stored, more, err := s.readPage(span, keys)
 	if err != nil {
 		return p, err
 	}
@@ -109,37 +98,37 @@ func (tx *Tx) readPage(span storage.Span, keys int) (p txPage, err error) {
 	if p.end == nil {
 		read.hi = successor(span.Prefix)
 	}
-	if key, by := tx.e.tx.changedIn(read, tx.start); by > 0 {
+	if key, by := s.others.changedIn(read, s.req.reads.start); by > 0 {
 		p.end, p.lostTo = []byte(key), by
 		n, _ := slices.BinarySearchFunc(stored, p.end, func(kv KeyValue, key []byte) int { return bytes.Compare(kv.Key, key) })
 		stored = stored[:n]
 	}
 	p.entries = stored
-	return p, tx.overlay(&p, span, keys)
+	return p, s.overlay(&p, span, keys)
 }
 
 // overlay puts the transaction's own writes in the span, up to the end of the page, into their
 // places. The page ends before a key with more than the given number of such writes before it, and
 // with an Add that cannot be resolved.
-func (tx *Tx) overlay(p *txPage, span storage.Span, keys int) error {
-	own, end := tx.writes.in(span, p.end, keys)
-	var base []txWrite
-	if tx.part != nil {
+func (s *txState) overlay(p *txPage, span storage.Span, keys int) error {
+	own, end := s.req.writes.in(span, p.end, keys)
+	var under []txWrite
+	if s.base != nil {
 		var err error
-		if base, end, err = tx.part.writesIn(span, end, keys); err != nil {
+		if under, end, err = s.base.writesIn(span, end, keys); err != nil {
 			return err
 		}
 	}
 	p.cut(end)
-	if len(own) == 0 && len(base) == 0 {
+	if len(own) == 0 && len(under) == 0 {
 		return nil
 	}
-	merged := make([]KeyValue, 0, len(p.entries)+len(own)+len(base))
+	merged := make([]KeyValue, 0, len(p.entries)+len(own)+len(under))
 	stored := p.entries
-	for len(own) > 0 || len(base) > 0 {
-		w, err := nextWrite(&own, &base)
+	for len(own) > 0 || len(under) > 0 {
+		w, err := nextWrite(&own, &under)
 		key := w.name
-		if end != nil && key >= string(end) { // one of own, beyond the end of base
+		if end != nil && key >= string(end) { // one of own, beyond the end of under
 			break
 		}
 		for len(stored) > 0 && string(stored[0].Key) < key {
@@ -169,19 +158,19 @@ func (tx *Tx) overlay(p *txPage, span storage.Span, keys int) error {
 
 // nextWrite removes the write with the least key from both lists, and returns it. What a part has
 // written of its own replaces what it is based on, or is added to it.
-func nextWrite(own, base *[]txWrite) (w txWrite, err error) {
-	o, b := *own, *base
+func nextWrite(own, under *[]txWrite) (w txWrite, err error) {
+	o, b := *own, *under
 	switch {
 	case len(b) == 0 || len(o) > 0 && o[0].name < b[0].name:
 		w, *own = o[0], o[1:]
 	case len(o) == 0 || b[0].name < o[0].name:
-		w, *base = b[0], b[1:]
+		w, *under = b[0], b[1:]
 	default:
 		if w = o[0]; w.isSum {
 			w, err = b[0].plus(w.delta)
 			w.name = o[0].name
 		}
-		*own, *base = o[1:], b[1:]
+		*own, *under = o[1:], b[1:]
 	}
 	return w, err
 }

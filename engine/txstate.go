@@ -1,56 +1,159 @@
 package engine
 
 import (
-	"fmt"
-	"time"
+	"bytes"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Offset returns the next offset of a partition as the transaction sees it.
-func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
-	if err := p.check(); err != nil {
-		return Offset{}, false, err
-	}
-	value, found, err := tx.get(p.stateKey(), nil)
-	if err != nil || !found {
-		return Offset{}, false, err
-	}
-	o, err = parseOffset(value)
-	return o, err == nil, err
+// A txState is the state keys as a transaction sees them: the store as of its start, and on top of
+// that what it has written.
+type txState struct {
+	*core
+	status *txStatus
+	others *transactions
+	req    *txRequest
+	base   *base // of a part; nil for the transaction itself
+
+	key []byte // of the call under way
 }
 
-// SetOffset records the next offset to read of a partition. It commits with the claims and writes
-// of the transaction.
-func (tx *Tx) SetOffset(p Position, o Offset) error {
-	if err := p.check(); err != nil {
-		return err
+// lock begins a method; unlocking the status ends it. A nil state is that of a nil Tx.
+func (s *txState) lock() error {
+	if s == nil {
+		return ErrNoTransaction
 	}
-	if o.Next < 0 {
-		return &KeyError{"offset", fmt.Sprintf("is %d", o.Next)}
-	}
-	return tx.write(p.stateKey(), o.encode())
+	return s.status.lockWorking()
 }
 
-// DeleteOffset forgets, as part of the transaction, the offset of a partition whose consumer group
-// is gone; it is no error if there is none.
-func DeleteOffset(tx *Tx, p Position) error {
-	if err := p.check(); err != nil {
-		return err
+func (s *txState) unlock() { s.status.mu.Unlock() }
+
+// get returns the value under the key that begins with prefix and ends with key.
+func (s *txState) get(prefix, key []byte) ([]byte, bool, error) {
+	if err := s.lock(); err != nil {
+		return nil, false, err
 	}
-	return tx.write(p.stateKey(), nil)
+	defer s.unlock()
+	s.key = append(append(s.key[:0], prefix...), key...)
+	w, written, err := s.written(s.key)
+	if err != nil {
+		return nil, false, err
+	}
+	if written && !w.isSum {
+		return append([]byte{}, w.Value...), w.Value != nil, nil
+	}
+	return s.read(s.key, &w, written)
 }
 
-// SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
-func (tx *Tx) SetHold(name string, at time.Time) error {
-	if err := checkHold(name, at); err != nil {
-		return err
+// read reads a key of the store, and resolves the sum that was written on top of it, if any. The
+// lock is held.
+func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, error) {
+	if err := s.enter(); err != nil {
+		return nil, false, err
 	}
-	return tx.write(holdKey(name), encodeHold(at))
+	defer s.leave()
+	value, found, err := s.store.State(key)
+	if err != nil {
+		return nil, false, s.stop(err)
+	}
+	start := s.req.reads.start
+	if by := s.others.changedSince(key, start); by > 0 {
+		return nil, false, s.status.lose(by)
+	}
+	if err := s.req.reads.note(string(key), start); err != nil {
+		return nil, false, err
+	}
+	if written {
+		value, err = w.resolve(value, found)
+		return value, err == nil, err
+	}
+	return value, found, nil
 }
 
-// ReleaseHold removes a hold; it is no error if there is none.
-func (tx *Tx) ReleaseHold(name string) error {
-	if err := checkHold(name, time.Unix(0, 0)); err != nil {
+// written returns the latest write to a key; in a part, on top of what the transaction had written
+// when the part began.
+func (s *txState) written(key []byte) (w txWrite, ok bool, err error) {
+	i := s.req.writes.find(key)
+	if ok = i >= 0; ok {
+		w = s.req.writes.list[i]
+	}
+	if s.base == nil || ok && !w.isSum {
+		return w, ok, nil
+	}
+	under, inherited, err := s.base.written(key)
+	switch {
+	case err != nil:
+		return w, false, err
+	case !inherited:
+		return w, ok, nil
+	case !ok:
+		return under, true, nil
+	}
+	w, err = under.plus(w.delta)
+	return w, true, err
+}
+
+// write sets a key, or removes it if value is nil.
+func (s *txState) write(key, value []byte) error {
+	if err := s.lock(); err != nil {
 		return err
 	}
-	return tx.write(holdKey(name), nil)
+	defer s.unlock()
+	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: key, Value: value}}, s.req.writes.find(key))
+}
+
+// put is write of the key that begins with prefix and ends with key, which stays the caller's.
+func (s *txState) put(prefix, key, value []byte) error {
+	if err := s.lock(); err != nil {
+		return err
+	}
+	defer s.unlock()
+	before := s.findWrite(prefix, key)
+	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: s.writtenKey(before), Value: value}}, before)
+}
+
+// add adds to the key that begins with prefix and ends with key.
+func (s *txState) add(prefix, key []byte, delta int64) error {
+	if err := s.lock(); err != nil {
+		return err
+	}
+	defer s.unlock()
+	before := s.findWrite(prefix, key)
+	if before < 0 {
+		return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: bytes.Clone(s.key)}, isSum: true, delta: delta}, before)
+	}
+	w, err := s.req.writes.list[before].plus(delta)
+	if err != nil {
+		return err
+	}
+	return s.req.write(w, before)
+}
+
+// putCommitTime sets the key that begins with prefix and ends with key to the time of the commit.
+func (s *txState) putCommitTime(prefix, key []byte) error {
+	if err := s.lock(); err != nil {
+		return err
+	}
+	defer s.unlock()
+	before := s.findWrite(prefix, key)
+	if before >= 0 && s.req.writes.list[before].atCommit {
+		return nil
+	}
+	now := EncodeInt64(s.now().UnixMicro())
+	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: s.writtenKey(before), Value: now}, atCommit: true}, before)
+}
+
+// findWrite returns the index of the latest write to the key that begins with prefix and ends with
+// key, -1 if there is none. The lock is held; s.key becomes the key.
+func (s *txState) findWrite(prefix, key []byte) int {
+	s.key = append(append(s.key[:0], prefix...), key...)
+	return s.req.writes.find(s.key)
+}
+
+// writtenKey returns s.key as a write may keep it, given the latest write to it.
+func (s *txState) writtenKey(before int) []byte {
+	if before >= 0 {
+		return s.req.writes.list[before].Key
+	}
+	return bytes.Clone(s.key)
 }

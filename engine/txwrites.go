@@ -78,6 +78,10 @@ type txWrites struct {
 	latest []int32          // index of the latest write to each key, in the order of the first ones
 	slots  map[string]int32 // from a key to its index in latest
 	sorted []int32          // the first slots, in the order of their keys: those that a scan has met
+	bytes  int              // of all writes
+
+	adds     bool // some are, or were, sums
+	unclaims bool // some take back claims, or did
 }
 
 // keptWrites bounds the memory that is kept for the next transaction.
@@ -90,7 +94,7 @@ func (s *txWrites) reset() {
 	}
 	clear(s.list)
 	clear(s.slots)
-	s.list, s.latest, s.sorted = s.list[:0], s.latest[:0], s.sorted[:0]
+	*s = txWrites{list: s.list[:0], latest: s.latest[:0], slots: s.slots, sorted: s.sorted[:0]}
 }
 
 // find returns the index of the latest write to a key, -1 if there is none.
@@ -120,12 +124,16 @@ func (s *txWrites) add(w txWrite, before int) {
 		s.latest = append(s.latest, int32(len(s.list)))
 	}
 	s.list = append(s.list, w)
+	s.bytes += w.size()
+	s.adds = s.adds || w.isSum
+	s.unclaims = s.unclaims || w.unclaim != nil
 }
 
 // undo takes back all but the first n writes.
 func (s *txWrites) undo(n int) {
 	for i := len(s.list) - 1; i >= n; i-- {
 		w := &s.list[i]
+		s.bytes -= w.size()
 		if w.before >= 0 {
 			s.latest[w.slot] = w.before
 			continue
@@ -138,6 +146,19 @@ func (s *txWrites) undo(n int) {
 	if keys := int32(len(s.latest)); len(s.sorted) > len(s.latest) {
 		s.sorted = slices.DeleteFunc(s.sorted, func(slot int32) bool { return slot >= keys })
 	}
+}
+
+// unclaimed returns how many claims are taken back.
+func (s *txWrites) unclaimed() (n uint64) {
+	if !s.unclaims {
+		return 0
+	}
+	for _, i := range s.latest {
+		if s.list[i].unclaim != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *txWrites) name(slot int32) string { return s.list[s.latest[slot]].name }

@@ -17,10 +17,10 @@ import (
 // claim is one of this transaction, which RollbackTo takes back. If the claim changes before the
 // transaction commits, that is ErrConflict.
 func (tx *Tx) Unclaim(ev Event, rec Record) error {
-	if err := tx.enter(); err != nil {
+	if err := tx.lockStore(); err != nil {
 		return err
 	}
-	defer tx.leave()
+	defer tx.status.unlockStore()
 	e := tx.e
 	week, err := ev.check(e.opt.MaxIDBytes, rec.FirstSeen)
 	if err != nil {
@@ -38,24 +38,8 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	case !found || !now.is(&rec):
 		return ErrNotClaimed
 	}
-	tx.unclaims = true
 	name := []byte(claimRead(u.key))
-	return tx.keepWrite(txWrite{StateWrite: storage.StateWrite{Key: name}, unclaim: u}, tx.writes.find(name))
-}
-
-// unclaimed returns how many claims the transaction takes back.
-func (tx *Tx) unclaimed() (n uint64) {
-	if !tx.unclaims {
-		return 0
-	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	for _, i := range tx.writes.latest {
-		if tx.writes.list[i].unclaim != nil {
-			n++
-		}
-	}
-	return n
+	return tx.req.write(txWrite{StateWrite: storage.StateWrite{Key: name}, unclaim: u}, tx.req.writes.find(name))
 }
 
 // is reports whether both are the record of one claim in the same life.

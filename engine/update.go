@@ -72,18 +72,18 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 		return err
 	}
 	tx := e.begin()
-	tx.lazy, tx.member = cfg.lazy, cfg.member
+	tx.judge.lazy, tx.member = cfg.lazy, cfg.member
 	e.leave()
 	committed := false
 	defer func() { // also if fn panics
 		if committed {
-			e.counters.verdicts.add(&tx.kept)
-			e.counters.takenBack.Add(tx.unclaimed())
+			e.counters.verdicts.add(&tx.judge.kept)
+			e.counters.takenBack.Add(tx.req.writes.unclaimed())
 		}
-		tx.end()
-		tx.watched.end(&e.observations, err, committed)
+		e.end(tx)
+		tx.judge.watched.end(&e.observations, err, committed)
 	}()
-	tx.watched = e.observations.begin(ctx, e.opt.Observer)
+	tx.judge.watched = e.observations.begin(ctx, e.opt.Observer)
 	if len(cfg.expected) > 0 {
 		if err := tx.Prefetch(cfg.expected); err != nil {
 			return err
@@ -93,18 +93,18 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 		return err
 	}
 	if tx.turn != nil {
-		e.tx.restart(tx)
+		e.tx.restart(&tx.req.reads)
 	}
-	stop := context.AfterFunc(ctx, tx.end)
+	stop := context.AfterFunc(ctx, func() { e.end(tx) })
 	defer stop()
 	if err = fn(tx); err == nil && !stop() {
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = tx.commit(ctx)
+		err = e.commit(ctx, tx)
 		committed = err == nil
 	}
-	tx.afterLoss()
+	e.afterLoss(tx)
 	return err
 }
 

@@ -1,0 +1,96 @@
+package engine
+
+import "github.com/hapax-dev/hapax/engine/storage"
+
+// A base is what a part sees of its transaction: as it was when the part began. What the
+// transaction has got since makes the part outdated once it comes to it.
+type base struct {
+	status *txStatus // of the part
+	points *savepoints
+	req    *txRequest // only while the transaction is live
+	at     Savepoint  // when the part began
+
+	// Guarded by the lock of the part.
+	seen   map[string]struct{} // keys whose values were the transaction's writes
+	judged []lockName          // claims on which verdicts of the part rest
+}
+
+// lock locks the transaction for a read of the part; the caller unlocks it.
+func (b *base) lock() error {
+	err := b.at.tx.lock()
+	if err == nil && !b.points.valid(b.at.serial) {
+		b.at.tx.mu.Unlock()
+		err = ErrPartOutdated
+	}
+	if err != nil {
+		b.status.lost = err
+	}
+	return err
+}
+
+func (b *base) unlock() { b.at.tx.mu.Unlock() }
+
+// written returns the latest write of the transaction to a key.
+func (b *base) written(key []byte) (w txWrite, ok bool, err error) {
+	if err := b.lock(); err != nil {
+		return w, false, err
+	}
+	defer b.unlock()
+	i := b.req.writes.find(key)
+	if i < 0 {
+		return w, false, nil
+	}
+	if i >= b.at.done.writes {
+		b.status.lost = ErrPartOutdated
+		return w, false, ErrPartOutdated
+	}
+	b.seen[string(key)] = struct{}{}
+	return b.req.writes.list[i], true, nil
+}
+
+// writesIn returns the latest writes of the transaction in the span, as txWrites.in does.
+func (b *base) writesIn(span storage.Span, end []byte, limit int) (writes []txWrite, upTo []byte, err error) {
+	if err := b.lock(); err != nil {
+		return nil, nil, err
+	}
+	defer b.unlock()
+	writes, upTo = b.req.writes.in(span, end, limit)
+	for i := range writes {
+		if int(b.req.writes.latest[writes[i].slot]) >= b.at.done.writes {
+			b.status.lost = ErrPartOutdated
+			return nil, nil, ErrPartOutdated
+		}
+	}
+	return writes, upTo, nil
+}
+
+// claimed returns the record of a claim that is reserved for the transaction of the part, if the
+// transaction had made it.
+func (b *base) claimed(r reservation, key []byte) (rec Record, ok bool) {
+	if r.claim == noClaim || b.lock() != nil {
+		return Record{}, false
+	}
+	defer b.unlock()
+	if int(r.claim) >= b.at.done.claims {
+		b.status.lost = ErrPartOutdated
+		return Record{}, false
+	}
+	if !b.req.isClaim(int(r.claim), key) {
+		return Record{}, false
+	}
+	return b.req.records[r.claim], true
+}
+
+// isOutdated reports whether the transaction has got what the part has read or claimed, or has gone
+// back behind the part's begin. The locks of both are held.
+func (b *base) isOutdated(reads *readSet, others *transactions) bool {
+	if !b.points.valid(b.at.serial) {
+		return true
+	}
+	for _, w := range b.req.writes.list[b.at.done.writes:] {
+		if _, seen := b.seen[string(w.Key)]; seen || reads.contains(string(w.Key)) {
+			return true
+		}
+	}
+	return len(b.req.claims) > b.at.done.claims && others.claimedSince(b.req.owner, b.judged, b.at.done.claims)
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// A readSet is what a transaction has read from the store, and as of when.
+type readSet struct {
+	start uint64 // every batch up to this one is visible to the transaction, and none that changes what it reads after
+	since uint64 // start, or what it was before the transaction waited for its turn
+
+	keys   map[string]uint64 // to the batch as of which they were read
+	ranges []keyRange        // what scans have read
+	bytes  int               // of all keys, with keyOverhead for each
+}
+
+// note keeps that the transaction rests on what was read under a name as of a batch.
+func (s *readSet) note(name string, asOf uint64) error {
+	if _, known := s.keys[name]; known {
+		return nil
+	}
+	if err := s.grow(len(name) + keyOverhead); err != nil {
+		return err
+	}
+	s.keys[name] = asOf
+	return nil
+}
+
+// newScan begins the range of keys that a scan reads from lo on, which is empty, and returns its
+// index.
+func (s *readSet) newScan(lo []byte) (int, error) {
+	if len(s.ranges) == MaxTxScans {
+		return 0, fmt.Errorf("%w: %d scans in one transaction", ErrLimit, MaxTxScans)
+	}
+	if err := s.grow(scanSize(lo)); err != nil {
+		return 0, err
+	}
+	s.ranges = append(s.ranges, keyRange{bytes.Clone(lo), append([]byte{}, lo...)})
+	return len(s.ranges) - 1, nil
+}
+
+func (s *readSet) grow(by int) error {
+	if s.bytes+by > MaxTxReadBytes {
+		return fmt.Errorf("%w: keys of %d bytes were read in one transaction: read less, or in several transactions", ErrLimit, MaxTxReadBytes)
+	}
+	s.bytes += by
+	return nil
+}
+
+// contains reports whether a key was read.
+func (s *readSet) contains(key string) bool {
+	if _, read := s.keys[key]; read {
+		return true
+	}
+	for _, r := range s.ranges {
+		if r.holds(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// fits returns an error if what a part has read would be too much for its transaction.
+func (s *readSet) fits(part *readSet) error {
+	switch {
+	case len(s.ranges)+len(part.ranges) > MaxTxScans:
+		return fmt.Errorf("%w: %d scans in one transaction", ErrLimit, MaxTxScans)
+	case s.bytes+s.missing(part) > MaxTxReadBytes:
+		return fmt.Errorf("%w: keys of %d bytes were read in one transaction", ErrLimit, MaxTxReadBytes)
+	}
+	return nil
+}
+
+// missing returns the bytes of what a part has read and its transaction has not.
+func (s *readSet) missing(part *readSet) (size int) {
+	for key := range part.keys {
+		if _, known := s.keys[key]; !known {
+			size += len(key) + keyOverhead
+		}
+	}
+	for _, r := range part.ranges {
+		size += scanSize(r.lo)
+	}
+	return size
+}
+
+// join adds what a part has read, as of the earlier batch if the transaction has read it, too.
+func (s *readSet) join(part *readSet) {
+	s.bytes += s.missing(part)
+	s.ranges = append(s.ranges, part.ranges...)
+	for key, at := range part.keys {
+		if known, ok := s.keys[key]; !ok || at < known {
+			s.keys[key] = at
+		}
+	}
+}
+
+// keptReads bounds the memory that is kept for the next transaction.
+const keptReads = 1 << 12
+
+// emptied returns an empty set with the same memory.
+func (s *readSet) emptied() readSet {
+	if len(s.keys) > keptReads || s.keys == nil {
+		return readSet{keys: make(map[string]uint64)}
+	}
+	clear(s.keys)
+	return readSet{keys: s.keys}
+}

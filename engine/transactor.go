@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+)
+
+// A transactor begins, commits and ends transactions.
+type transactor struct {
+	*core
+	*finder
+	*queue
+	tx     transactions
+	lane   lane
+	sums   *sums
+	outbox outbox
+	reused txSpares
+}
+
+// begin begins a transaction.
+func (t *transactor) begin() *Tx {
+	tx := t.newTx()
+	tx.req.owner = &tx.owner
+	t.tx.begin(&tx.req.reads)
+	return tx
+}
+
+// newTx returns a transaction, or that of a part, that has done nothing yet.
+func (t *transactor) newTx() *Tx {
+	req := t.reused.newTx()
+	tx := &Tx{e: t, req: req, status: txStatus{core: t.core, live: true}}
+	tx.state = txState{core: t.core, status: &tx.status, others: &t.tx, req: req}
+	tx.judge = txJudge{txFinder: txFinder{finder: t.finder, status: &tx.status, others: &t.tx, spares: &t.reused, req: req}}
+	return tx
+}
+
+// commit hands the transaction to the committer and waits until it is durable.
+func (t *transactor) commit(ctx context.Context, tx *Tx) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := tx.lockStore(); err != nil {
+		return err
+	}
+	defer t.leave()
+	r := tx.req
+	tx.status.live = false
+	r.reads.ranges = mergeRanges(r.reads.ranges)
+	tx.status.mu.Unlock()
+	if len(r.claims) == 0 && len(r.writes.list) == 0 {
+		if by, _ := t.tx.overtaken(&r.reads); tx.judge.told && by > 0 {
+			tx.status.lostTo = by
+			return ErrConflict
+		}
+		tx.turn.end()
+		return t.settle() // what it has read and returned is durable
+	}
+	if err := t.sums.lookUp(t.core, &r.writes); err != nil {
+		return err
+	}
+	r.member, r.turn = tx.member, tx.turn
+	err := t.submit(ctx, r)
+	tx.status.lostTo = r.lostTo
+	return err
+}
+
+// afterLoss waits, if the transaction has lost, until what it lost to is visible, so that it does
+// not lose to it again.
+func (t *transactor) afterLoss(tx *Tx) {
+	tx.status.mu.Lock()
+	to := tx.status.lostTo
+	tx.status.mu.Unlock()
+	if to == 0 {
+		return
+	}
+	tx.turn.end()
+	tx.member.lost(to)
+	t.applied.wait(to) // false: the engine has stopped, as the next call says
+}
+
+// end makes the transaction unusable and gives its reservations back. Doing it again changes
+// nothing.
+func (t *transactor) end(tx *Tx) {
+	tx.status.mu.Lock()
+	tx.status.live = false
+	tx.status.mu.Unlock()
+	t.endParts(tx)
+	tx.status.mu.Lock()
+	defer tx.status.mu.Unlock()
+	if tx.req == nil {
+		return
+	}
+	tx.turn.end()
+	tx.req.writes.reset() // they are not read any more
+	tx.judge.undo(progress{})
+	t.tx.finish(&tx.req.reads)
+	t.free(tx)
+}
+
+// free gives back what the transaction is made of. Nothing of it is used any more.
+func (t *transactor) free(tx *Tx) {
+	t.counters.attempts.add(&tx.judge.attempts)
+	t.reused.freeTx(tx.req)
+	tx.req, tx.state.req, tx.judge.req = nil, nil, nil
+	if tx.judge.ahead != nil {
+		t.reused.freeAhead(tx.judge.ahead)
+		tx.judge.ahead = nil
+	}
+}

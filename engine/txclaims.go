@@ -1,0 +1,80 @@
+package engine
+
+// txClaims are the claims of a transaction, in the order they were made.
+type txClaims struct {
+	claimSet
+	records   []Record  // what commits, of each of the claims
+	altered   []altered // records that were changed after they were made, in that order
+	dataBytes int       // of the records
+}
+
+// An altered claim has had another record in the same transaction.
+type altered struct {
+	claim  int // index of it
+	before Record
+}
+
+// add adds a claim with the record that commits.
+func (s *txClaims) add(c *candidate, r Record) {
+	s.claims = append(s.claims, *c)
+	s.records = append(s.records, r)
+}
+
+// alter changes the record of a claim.
+func (s *txClaims) alter(claim int, change func(*Record)) {
+	r := &s.records[claim]
+	s.altered = append(s.altered, altered{claim, *r})
+	s.dataBytes -= len(r.Data)
+	change(r)
+	s.dataBytes += len(r.Data)
+}
+
+// expect copies the place of an event that was prepared, and those near it.
+func (s *txClaims) expect(c *candidate, from *claimSet) {
+	near := from.nearOf(c)
+	c.place = s.take(from, &c.place)
+	c.nearAt = len(s.near)
+	for i := range near {
+		s.near = append(s.near, s.take(from, &near[i]))
+	}
+	c.nearEnd = len(s.near)
+}
+
+// join moves the claims of a part.
+func (s *txClaims) join(part *txClaims) {
+	first := len(s.claims)
+	for i := range part.claims {
+		c := part.claims[i]
+		s.expect(&c, &part.claimSet)
+		s.add(&c, part.records[i])
+		s.dataBytes += len(part.records[i].Data)
+	}
+	for _, a := range part.altered {
+		s.altered = append(s.altered, altered{first + a.claim, a.before})
+	}
+	clear(part.claims)
+	clear(part.altered)
+	part.claims, part.records, part.altered = part.claims[:0], part.records[:0], part.altered[:0]
+}
+
+// undo takes back what was done since to.
+func (s *txClaims) undo(to progress) {
+	for n := len(s.altered) - 1; n >= to.altered; n-- {
+		a := &s.altered[n]
+		s.dataBytes += len(a.before.Data) - len(s.records[a.claim].Data)
+		s.records[a.claim] = a.before
+	}
+	clear(s.altered[to.altered:])
+	s.altered = s.altered[:to.altered]
+	clear(s.claims[to.claims:])
+	clear(s.records[min(to.claims, len(s.records)):])
+	s.claims, s.records = s.claims[:to.claims], s.records[:to.claims]
+	s.arena, s.near = s.arena[:to.keys], s.near[:to.near]
+}
+
+// emptied returns no claims, with the same memory.
+func (s *txClaims) emptied() txClaims {
+	clear(s.records)
+	clear(s.altered)
+	return txClaims{claimSet: s.claimSet.emptied(), records: s.records[:0], altered: s.altered[:0]}
+}

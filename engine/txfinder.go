@@ -1,0 +1,232 @@
+package engine
+
+import "fmt"
+
+// A txFinder finds claims as a transaction sees them, its own among them, and takes them for it.
+// The transaction's lock is held during all of its methods.
+type txFinder struct {
+	*finder
+	status *txStatus
+	others *transactions
+	spares *txSpares
+	req    *txRequest
+	base   *base // of a part; nil for the transaction itself
+}
+
+// A sight is what a look at the claims found.
+type sight struct {
+	rec     Record
+	at      place
+	found   bool
+	mine    bool // it is the transaction's own
+	winning bool // it is that of a transaction that is committing, and not durable yet
+}
+
+// look looks for the claim on an event, in its own week and where else it counts: among the
+// transaction's own first. A claim that is free is found in the event's own week only.
+func (f *txFinder) look(c *candidate) (s sight, err error) {
+	s.at = c.place
+	s.rec, s.found, err = f.known(&f.req.claimSet, &c.place)
+	if near := f.req.nearOf(c); err == nil && (!s.found || c.takes(&s.rec)) && len(near) > 0 {
+		if rec, mine, _ := f.held(c.place, c.lock); mine {
+			return sight{rec: rec, at: c.place, found: true, mine: true}, nil
+		}
+		for _, at := range near {
+			if rec, mine, _ := f.held(at, f.others.lockName(f.req.key(&at))); mine {
+				return sight{rec: rec, at: at, found: true, mine: true}, nil
+			}
+		}
+		if rec, at, there, nearErr := f.knownNear(&f.req.claimSet, c); there || nearErr != nil {
+			s.rec, s.at, s.found, err = rec, at, there, nearErr
+		}
+	}
+	if err != nil || !s.found {
+		return s, err
+	}
+	lock := c.lock
+	if s.at != c.place {
+		lock = f.others.lockName(f.req.key(&s.at))
+	}
+	rec, mine, holder := f.held(s.at, lock)
+	if mine { // which it has opened again
+		s.rec, s.mine = rec, true
+	}
+	s.winning = !mine && holder != nil && holder.won.Load() > 0
+	return s, nil
+}
+
+// held returns the holder of the claim in a place, nil for none, and its record if the transaction
+// has made it itself.
+func (f *txFinder) held(at place, lock lockName) (rec Record, mine bool, holder *owner) {
+	r := f.others.holder(lock)
+	rec, mine = f.own(r, f.req.key(&at))
+	return rec, mine, r.owner
+}
+
+// own returns the record of the claim that is reserved, if it is one that the transaction has made,
+// under that key; for a part, also one that the whole had made before the part began.
+func (f *txFinder) own(r reservation, key []byte) (rec Record, ok bool) {
+	if i, ok := f.index(r, key); ok {
+		return f.req.records[i], true
+	}
+	if f.base != nil && r.owner == f.req.owner {
+		return f.base.claimed(r, key)
+	}
+	return Record{}, false
+}
+
+// index returns the index of the claim that is reserved, if it is one that the transaction has
+// made, under that key.
+func (f *txFinder) index(r reservation, key []byte) (i int, ok bool) {
+	i, ok = f.req.index(r)
+	return i, ok && f.req.isClaim(i, key)
+}
+
+// claimOf returns the index of the claim that the transaction has made on an event, ErrNotClaimed
+// if there is none.
+func (f *txFinder) claimOf(ev *Event) (i int, err error) {
+	scratch := f.spares.newAhead()
+	defer f.spares.freeAhead(scratch)
+	c := candidate{seen: f.now()}
+	if c.week, err = ev.check(f.opt.MaxIDBytes, c.seen); err != nil {
+		return 0, err
+	}
+	if ev.arrives() { // now, or when it was claimed
+		f.addNear(&scratch.claimSet, &c, ev)
+	}
+	f.addPlace(&scratch.claimSet, ev, c.week)
+	for n := range scratch.near {
+		key := scratch.key(&scratch.near[n])
+		if i, ok := f.index(f.others.holder(f.others.lockName(key)), key); ok {
+			return i, nil
+		}
+	}
+	return 0, ErrNotClaimed
+}
+
+// reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened
+// again: free says that it has it now. Neither found nor free means that another transaction has
+// it.
+func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
+	r := f.req
+	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
+		switch {
+		case err != nil || s.mine:
+			return false
+		case !s.found:
+			return true
+		}
+		return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
+	}
+	before := f.applying.Load()
+	// The reservation comes after the look, so that looking at an old claim does not make it look
+	// open to others.
+	if s, err = f.look(c); !open() {
+		return s, false, err
+	}
+	near := r.nearOf(c)
+	if s.found && !c.takes(&s.rec) {
+		near = nil // what there is in its own week was decided when that was claimed
+	}
+	if n := len(r.claims); n >= MaxTxClaims || len(r.arena) > MaxTxBytes {
+		if s = f.taken(f.others.holder(c.lock), c, nil); s.found {
+			return s, false, nil
+		}
+		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.arena))
+	}
+	if taken, free := f.others.reserve(c, r, len(r.claims), near); !free {
+		return f.taken(taken, c, near), false, nil
+	}
+	kept := false
+	defer func() { // also if the store panics, and the application recovers
+		if !kept {
+			f.others.unreserve(c, &r.claimant)
+		}
+	}()
+	if s.found || f.applying.Load() != before {
+		s, err = f.look(c)
+	}
+	kept = open()
+	return s, kept, err
+}
+
+// taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or
+// nothing.
+func (f *txFinder) taken(by reservation, c *candidate, near []place) (s sight) {
+	s.at = c.place
+	s.rec, s.mine = f.own(by, f.req.key(&s.at))
+	for i := 0; !s.mine && i < len(near); i++ {
+		s.at = near[i]
+		s.rec, s.mine = f.own(by, f.req.key(&s.at))
+	}
+	if !s.mine {
+		return sight{}
+	}
+	s.found = true
+	return s
+}
+
+// noteJudged notes, in a part, the claims on which the verdict for a candidate rests.
+func (f *txFinder) noteJudged(c *candidate) {
+	if f.base == nil {
+		return
+	}
+	f.base.judged = append(f.base.judged, c.lock)
+	near := f.req.nearOf(c)
+	for i := range near {
+		f.base.judged = append(f.base.judged, f.others.lockName(f.req.key(&near[i])))
+	}
+}
+
+// holdLeased returns the index of a leased claim among those of the transaction, which holds it
+// from then on.
+func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
+	r := f.req
+	keys, near, kept := len(r.arena), len(r.near), false
+	defer func() {
+		r.found, r.looked = r.found[:0], false
+		if !kept {
+			r.arena, r.near = r.arena[:keys], r.near[:near]
+		}
+	}()
+	c, err := f.leased(&r.claimSet, l)
+	if err != nil {
+		return 0, err
+	}
+	c.lock = f.others.lockName(r.key(&c.place))
+	f.noteJudged(&c)
+	holder := f.others.holder(c.lock)
+	if i, mine := f.index(holder, r.key(&c.place)); mine {
+		if r.records[i].Owner != l.owner {
+			return 0, ErrLeaseLost
+		}
+		return i, nil
+	}
+	if _, inherited := f.own(holder, r.key(&c.place)); inherited {
+		return 0, ErrNotClaimed // a part does not reach what the transaction did before it began
+	} else if f.status.lost != nil {
+		return 0, f.status.lost
+	}
+	rec, found, err := f.known(&r.claimSet, &c.place)
+	switch {
+	case err != nil:
+		return 0, err
+	case !found || rec.State != Leased || rec.Owner != l.owner:
+		return 0, ErrLeaseLost
+	case len(r.claims) >= MaxTxClaims:
+		return 0, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, MaxTxClaims)
+	}
+	if _, free := f.others.reserve(&c, r, len(r.claims), nil); !free {
+		return 0, ErrConflict // another transaction is taking it over
+	}
+	kept = true
+	r.add(&c, rec)
+	return len(r.claims) - 1, nil
+}
+
+// undo takes back what was done since to. The reservations go before the claims.
+func (f *txFinder) undo(to progress) {
+	f.others.release(f.req.claims[to.claims:], &f.req.claimant)
+	f.req.undo(to)
+	f.req.writes.undo(to.writes)
+}

@@ -1,0 +1,172 @@
+package engine
+
+// A txJudge gives verdicts on events in a transaction. The transaction's lock is held during all of
+// its methods.
+type txJudge struct {
+	txFinder
+	lazy bool // see DurableAtCommit
+
+	ahead *ahead // what Prefetch has prepared; nil if there was none
+
+	told     bool          // of others' claims, which are as of now and not as of the start as reads are
+	kept     verdictCounts // verdicts given and not undone
+	attempts verdictCounts // all verdicts given
+	watched  *observation  // nil without an observer
+}
+
+// prefetch prepares events, in place of those before.
+func (j *txJudge) prefetch(events []Event) {
+	if j.ahead == nil {
+		j.ahead = j.spares.newAhead()
+	}
+	j.ahead.empty(len(events))
+	now := j.now()
+	for i := range events {
+		x := &j.ahead.expected[i]
+		if j.ahead.add(j.finder, x, &events[i], now); x.ok {
+			x.lock = j.others.lockName(j.ahead.key(&x.place))
+		}
+	}
+}
+
+// tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
+// nil, is open.
+func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
+	if err := j.works(); err != nil {
+		return Result{Verdict: Failed, Err: err}, err
+	}
+	var res Result
+	if done := j.watched.begin(ev); done != nil {
+		defer func() { done(res) }() // also if the store panics
+	}
+	if err := j.judge(ev, reopen, &res); err != nil {
+		res = Result{Verdict: Failed, Err: err}
+	}
+	j.told = j.told || res.Verdict == Duplicate || res.Verdict == TooOld
+	j.kept[res.Verdict]++
+	j.attempts[res.Verdict]++
+	j.watched.note(ev, res.Verdict)
+	return res, res.Err
+}
+
+func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
+	r := j.req
+	mark, near := len(r.arena), len(r.near)
+	x := j.ahead.expects(j.finder, ev)
+	if x != nil && x.new && j.claimNew(x, ev, res) {
+		return nil
+	}
+	if err := j.enter(); err != nil {
+		return err
+	}
+	defer j.leave()
+	var c candidate
+	if x != nil {
+		c = x.candidate
+		r.expect(&c, &j.ahead.claimSet)
+	} else {
+		if !j.newCandidate(&r.claimSet, &c, ev, res, j.now()) {
+			return nil
+		}
+		c.lock = j.others.lockName(r.key(&c.place))
+		if ev.countsNear() {
+			j.addNear(&r.claimSet, &c, ev)
+		}
+	}
+	j.noteJudged(&c)
+	keep, err := j.judgeCandidate(&c, ev, reopen, res)
+	if err == nil {
+		err = j.status.lost // a part that is outdated
+	}
+	r.found, r.looked = r.found[:0], false
+	if !keep {
+		r.arena, r.near = r.arena[:mark], r.near[:near]
+	}
+	return err
+}
+
+// claimNew claims an event of which the filters knew nothing when Prefetch asked them, if that
+// still holds and no transaction has it: without a look at the store, and so without keeping the
+// engine from being closed.
+func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
+	r := j.req
+	n, mark, near := len(r.claims), len(r.arena), len(r.near)
+	if n >= MaxTxClaims || j.applying.Load() != j.ahead.before {
+		return false
+	}
+	r.claims = append(r.claims, x.candidate)
+	c := &r.claims[n]
+	r.expect(c, &j.ahead.claimSet)
+	free := false
+	if len(r.arena) <= MaxTxBytes {
+		_, free = j.others.reserve(c, r, n, r.nearOf(c))
+	}
+	// Once more: who has committed it since gave the reservation back after that batch was applied.
+	if free && j.applying.Load() == j.ahead.before {
+		j.noteJudged(c)
+		*res = Result{Verdict: Claimed, Record: newRecord(ev, c.seen)}
+		r.records = append(r.records, res.Record)
+		return true
+	}
+	if free {
+		j.others.unreserve(c, &r.claimant)
+	}
+	r.claims, r.arena, r.near = r.claims[:n], r.arena[:mark], r.near[:near]
+	return false
+}
+
+// judgeCandidate returns the verdict for a candidate, and keeps it if it is Claimed.
+func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
+	r := j.req
+	// What is found from here on is as of this batch or a later one.
+	asOf := j.applied.at.Load()
+	s, free, err := j.reserve(c, reopen)
+	if err == nil && !free && !s.found && j.lazy {
+		if seq := j.others.winner(&r.claimSet, c); seq > 0 && j.applied.wait(seq) { // it shows in a moment, and is durable before this transaction
+			asOf = j.applied.at.Load()
+			s, free, err = j.reserve(c, reopen)
+		}
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case free:
+		res.Verdict = Claimed
+		j.keep(c, ev, &s, &res.Record)
+		res.Lease = newLease(ev, &res.Record, c.seen)
+		return true, nil
+	case s.mine:
+		if *res = c.answer(&s.rec); res.Verdict == Pending {
+			res.Verdict = Duplicate // of its own claim
+		}
+		return false, nil
+	case !s.found, s.winning && (!j.lazy || s.rec.State != Done): // returned without waiting for the winner
+		*res = Result{Verdict: InFlight}
+		return false, nil
+	}
+	*res = c.answer(&s.rec)
+	if !j.lazy { // it is returned now, so what it rests on has to be durable now
+		if err := j.settle(); err != nil {
+			return false, err
+		}
+		j.recent.add(r.found, r.arena, r.epoch)
+	}
+	if s.rec.State == DeadLettered {
+		err = r.reads.note(claimRead(r.key(&s.at)), asOf)
+	}
+	return false, err
+}
+
+// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found.
+// told gets its record.
+func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *Record) {
+	*told = newRecord(ev, c.seen)
+	if s.found {
+		if !c.takes(&s.rec) { // a dead letter is replayed
+			told.FirstSeen, told.Origin, told.Window, told.Fingerprint = s.rec.FirstSeen, s.rec.Origin, s.rec.Window, s.rec.Fingerprint
+		}
+		told.Generation = s.rec.Generation + 1
+		c.again = true
+	}
+	j.req.add(c, *told)
+}

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+)
+
+// A txRequest is what a transaction has claimed, written and read. It commits whole or not at all.
+type txRequest struct {
+	ticket
+	claimant
+	txClaims
+	writes txWrites
+	reads  readSet
+
+	// Set when the transaction is handed over.
+	member *LaneMember // nil if it is not in the lane
+	turn   *turn       // nil if it runs without one
+
+	lostTo uint64 // with ErrConflict: the batch that it lost to, or a later one
+}
+
+// progress returns how much is done.
+func (r *txRequest) progress() progress {
+	return progress{claims: len(r.claims), keys: len(r.arena), near: len(r.near), altered: len(r.altered), writes: len(r.writes.list)}
+}
+
+// checkSize returns an error if the transaction must not write that many bytes more.
+func (r *txRequest) checkSize(more int) error {
+	if r.writes.bytes+r.dataBytes+more > MaxTxBytes {
+		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, MaxTxBytes)
+	}
+	return nil
+}
+
+// write makes w the latest write to its key; before is the one until now, -1 for none.
+func (r *txRequest) write(w txWrite, before int) error {
+	err := r.checkSize(w.size())
+	if err == nil {
+		r.writes.add(w, before)
+	}
+	return err
+}
+
+// txSpares are what transactions use again, with its memory.
+type txSpares struct{ tx, ahead sync.Pool }
+
+func (s *txSpares) newTx() *txRequest {
+	if r, ok := s.tx.Get().(*txRequest); ok {
+		return r
+	}
+	return &txRequest{ticket: newTicket(), reads: (&readSet{}).emptied()}
+}
+
+func (s *txSpares) freeTx(r *txRequest) {
+	r.writes.reset()
+	*r = txRequest{ticket: ticket{done: r.done}, txClaims: r.emptied(), writes: r.writes, reads: r.reads.emptied()}
+	s.tx.Put(r)
+}
