@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// recovery returns the policies for the next look at the partition: those of the options, and one
-// that is adopted.
+// recovery returns the policies for the next comparison of offsets: those of the options and the
+// adopted ones.
 func (f *finder) recovery() *Recovery {
 	r := f.c.opt.Recovery
 	for _, a := range f.adoptedNow() {
@@ -20,8 +20,8 @@ func (f *finder) recovery() *Recovery {
 	return &r
 }
 
-// adoptedNow returns the adoptions that count for the next look at the partition: the one that is
-// asked for, and those before it that met a further disagreement.
+// adoptedNow returns the adoptions for the next comparison of offsets: the requested one, and
+// earlier ones that met a further disagreement.
 func (f *finder) adoptedNow() []*adoption {
 	if f.adopting == nil {
 		return nil
@@ -33,7 +33,7 @@ func (f *finder) adoptedNow() []*adoption {
 func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
 	now := time.Now().UTC()
 	if errors.Is(b.kind, errRanOpen) {
-		a := Adoption{Time: now, Kind: "RanOpen", Policy: b.way, Reason: "records before it were handled without claims while the store was away (Options.FailOpen)"}
+		a := Adoption{Time: now, Kind: "RanOpen", Policy: b.way, Reason: "records before it were handled without claims while the store was unavailable (Options.FailOpen)"}
 		return f.putAdoption(tx, v, b, b.kind, a)
 	}
 	for _, a := range f.adoptedNow() {
@@ -49,7 +49,7 @@ func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
 	return nil
 }
 
-// putAdoption completes the record of an adoption, and puts it.
+// putAdoption completes the record of an adoption and stores it.
 func (f *finder) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a Adoption) error {
 	var at *PositionError
 	errors.As(v.refuse(kind), &at)
@@ -62,8 +62,8 @@ func (f *finder) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a 
 	return tx.Put(key, append([]byte{1}, record...))
 }
 
-// endAdoption reports the outcome of an adoption, if there is one. One that has met a further
-// disagreement counts until that is decided.
+// endAdoption reports the outcome of an adoption, if there is one. An adoption that has met a
+// further disagreement stays pending until that one is resolved.
 func (f *finder) endAdoption(err error) {
 	a := f.adopting
 	f.mu.Lock()

@@ -9,8 +9,8 @@ import (
 // by a PositionError.
 var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a PositionError")
 
-// An Adoption is the record of one AdoptOffset that took effect, or of records that were handled
-// without claims while the store was away (Options.FailOpen). The store keeps it.
+// An Adoption is the stored record of an AdoptOffset that took effect, or of records that were
+// handled without claims while the store was unavailable (Options.FailOpen).
 type Adoption struct {
 	Topic     string         `json:"topic"`
 	Partition int32          `json:"partition"`
@@ -20,7 +20,7 @@ type Adoption struct {
 	Store     int64          `json:"store"`     // the store's offset before, -1 for none
 	Committed int64          `json:"committed"` // the group's commit before, -1 for none
 	Metadata  string         `json:"metadata"`  // of that commit: the identity of the store that made it
-	Offset    int64          `json:"offset"`    // where reading began after
+	Offset    int64          `json:"offset"`    // where reading continued
 	Reason    string         `json:"reason"`    // as given to AdoptOffset
 }
 

@@ -14,17 +14,17 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// An assigner begins and ends assignments. The client calls it, one call after the other.
+// An assigner begins and ends assignments. The client serializes its calls.
 type assigner struct {
 	*shared
 	parts     *assignments
 	commits   *committer
 	requests  requests
 	closing   atomic.Bool
-	committed map[topicPartition]*commit // as fetched for the assignment that is being made
+	committed map[topicPartition]*commit // as fetched for the current rebalance
 }
 
-// offsetsFetched keeps the group's commits. The client calls it right before adjust.
+// offsetsFetched stores the group's commits. The client calls it right before adjust.
 func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
 	a.committed = make(map[topicPartition]*commit)
 	keep := func(topic string, partition int32, offset int64, epoch int32, metadata *string) {
@@ -52,9 +52,9 @@ func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.O
 	return nil
 }
 
-// adjust replaces the offsets that the group committed by those of the store, and pauses the
-// partitions. It asks no broker and does not wait for a store that hangs: each partition's
-// goroutine compares, seeks and resumes.
+// adjust replaces the group's committed offsets by the store's, and pauses the partitions. It sends
+// no requests to brokers and does not block on a store that hangs: each partition's goroutine
+// compares, seeks and resumes.
 func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	if a.closing.Load() {
 		return nil, errors.New("hapax: the consumer is shutting down")
@@ -69,7 +69,7 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	for _, tp := range all {
 		p := a.newWorker(tp, a.committed[tp], stored[tp])
 		a.client.PauseFetchPartitions(p.only())
-		// Without an epoch: the client would continue by itself where the log diverged. See
+		// No epoch is set: with one, the client would itself continue where the log diverged. See
 		// view.epochEnd.
 		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.fetchAt).WithEpoch(-1)
 		a.begin(p)
@@ -77,11 +77,11 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	return offsets, nil
 }
 
-// storeTime bounds the look at the store while an assignment is made.
+// storeTime bounds reads of the store while an assignment is made.
 const storeTime = time.Second
 
-// stored returns the store's offsets, as many as it has returned in time. The others are sought
-// later.
+// stored returns the store's offsets that could be read in time. The partitions' goroutines seek to
+// the others.
 func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPartition]int64 {
 	l, away := a.links.get()
 	if away != nil {
@@ -93,7 +93,7 @@ func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPa
 		for _, tp := range all {
 			o, ok, err := l.eng.Offset(ctx, engine.Position{Group: a.opt.Group, Topic: tp.topic, Partition: tp.partition})
 			if err != nil {
-				break // the goroutines meet it too
+				break // the goroutines get the same error
 			}
 			if ok {
 				found[tp] = o.Next
@@ -110,13 +110,13 @@ func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPa
 	return nil
 }
 
-// newWorker makes an assignment that has not begun.
+// newWorker returns the worker of an assignment. begin starts it.
 func (a *assigner) newWorker(tp topicPartition, committed *commit, at int64) *worker {
 	return newWorker(newPartition(a.shared, a.parts, tp, committed, at), a.requests, committed)
 }
 
-// begin starts the goroutine of an assignment. One of the same partition that was not taken away is
-// fenced: the session was left before its end.
+// begin starts the goroutine of an assignment. An earlier assignment of the same partition that was
+// not revoked is fenced: the session ended before a revocation.
 func (a *assigner) begin(p *worker) {
 	if before := a.parts.put(p.partition); before != nil {
 		before.cancel(ErrFenced)
@@ -132,8 +132,8 @@ func (a *assigner) assigned(added map[string][]int32) {
 	}
 }
 
-// revoked gives partitions away: the batch that runs may end, for a bounded time; after it nothing
-// of them commits.
+// revoked ends assignments. A running batch has a bounded time to finish; after that, nothing of
+// these assignments commits.
 func (a *assigner) revoked(lost map[string][]int32) {
 	if all := a.parts.take(lost); len(all) > 0 {
 		a.drain(all, a.opt.Timeouts.Drain)
@@ -143,8 +143,8 @@ func (a *assigner) revoked(lost map[string][]int32) {
 	}
 }
 
-// callRevoked reports to the application pinned partitions that end with Run. For those of a member
-// the client does.
+// callRevoked calls OnRevoked for pinned partitions when Run ends. For members of a group, the
+// client does this.
 func (a *assigner) callRevoked(all []*partition) {
 	if a.opt.Hooks.OnRevoked == nil || len(all) == 0 {
 		return
@@ -156,7 +156,7 @@ func (a *assigner) callRevoked(all []*partition) {
 	a.opt.Hooks.OnRevoked(revoked)
 }
 
-// lost drops the work on partitions that already belong to another member.
+// lost cancels the work on partitions that already belong to another member.
 func (a *assigner) lost(lost map[string][]int32) {
 	a.health.joined.Store(false)
 	if a.opt.Hooks.OnLost != nil && len(lost) > 0 {
@@ -166,14 +166,14 @@ func (a *assigner) lost(lost map[string][]int32) {
 	if len(all) == 0 {
 		return
 	}
-	a.opt.Telemetry.Logger.Warn("partitions were lost; what ran for them is dropped", "group", a.opt.Group, "partitions", len(all),
-		"hint", "the member was too slow to answer the group: look at handler times, Options.Timeouts.Drain and the session timeout")
+	a.opt.Telemetry.Logger.Warn("partitions were lost; their running batches are dropped", "group", a.opt.Group, "partitions", len(all),
+		"hint", "the member was too slow to answer the group: check handler times, Options.Timeouts.Drain and the session timeout")
 	a.drain(all, 0)
 }
 
-// drain ends assignments that were taken away: their goroutines finish the batch that runs, and
-// their offsets are committed to Kafka, all within the timeout. After it returned nothing of them
-// commits to the store. It returns how many were cut off.
+// drain ends revoked assignments: their goroutines finish the running batch, and their offsets are
+// committed to Kafka, all within the timeout. After drain returns, nothing of these assignments
+// commits to the store. It returns the number of assignments that were cut off.
 func (a *assigner) drain(all []*partition, timeout time.Duration) int {
 	began := time.Now()
 	cut := a.finish(all, timeout)
@@ -182,7 +182,7 @@ func (a *assigner) drain(all []*partition, timeout time.Duration) int {
 }
 
 // drainAtEnd is drain for all partitions when Run ends. They stay assigned until they have ended:
-// the group may take one away meanwhile, and the callback waits for it, too.
+// if the group revokes one meanwhile, the callback also waits for it.
 func (a *assigner) drainAtEnd(timeout time.Duration) (all []*partition, cut int) {
 	began := time.Now()
 	all = a.parts.all()
@@ -193,14 +193,14 @@ func (a *assigner) drainAtEnd(timeout time.Duration) (all []*partition, cut int)
 	return all, cut
 }
 
-// finish is drain without the commit to Kafka. A second call for a partition may be under way.
+// finish is drain without the commit to Kafka. Calls for one partition may be concurrent.
 func (a *assigner) finish(all []*partition, timeout time.Duration) int {
 	var cut atomic.Int64
 	var wg sync.WaitGroup
 	for _, p := range all {
 		p.end()
 	}
-	handlers := timeout - min(timeout/4, fenceTime) // the rest is for the fence and the commit
+	handlers := timeout - min(timeout/4, fenceTime) // rest: fence and commit
 	over := make(chan struct{})
 	timer := time.AfterFunc(handlers, func() { close(over) })
 	defer timer.Stop()
@@ -215,8 +215,8 @@ func (a *assigner) finish(all []*partition, timeout time.Duration) int {
 	return int(cut.Load())
 }
 
-// commitLast commits the offsets of assignments that have ended to Kafka, within what is left of
-// the timeout.
+// commitLast commits the offsets of assignments that have ended to Kafka, within the remaining
+// timeout.
 func (a *assigner) commitLast(all []*partition, began time.Time, timeout time.Duration) {
 	if timeout > 0 {
 		_ = a.commits.commit(context.Background(), all, min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error

@@ -2,12 +2,12 @@ package kafkaadapter
 
 import "sync"
 
-// assignments are the partitions that are assigned to the consumer at present.
+// assignments are the partitions currently assigned to the consumer.
 type assignments struct {
-	records int   // what each queue may hold
-	bytes   int64 // what all queues may hold
+	records int   // limit of each queue
+	bytes   int64 // limit of all queues together
 
-	mu    sync.Mutex // guards parts; no I/O under it
+	mu    sync.Mutex // guards parts; not held during I/O
 	parts map[topicPartition]*partition
 }
 
@@ -15,7 +15,7 @@ func newAssignments(b Batching) *assignments {
 	return &assignments{records: max(4*b.MaxBatch, 512), bytes: b.MaxBufferedBytes / 2, parts: make(map[topicPartition]*partition)}
 }
 
-// get returns the partition of that name, nil if it is not assigned.
+// get returns a partition, nil if it is not assigned.
 func (a *assignments) get(tp topicPartition) *partition {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,9 +79,8 @@ func (a *assignments) takeAll() (taken []*partition) {
 	return taken
 }
 
-// whileAssigned runs fn if p is what the client fetches for. A pause or a stop that comes late must
-// not hit the next assignment of the same partition. fn may be called under p.mu; it does not
-// block.
+// whileAssigned runs fn if p is the current assignment of its partition. A late pause or stop must
+// not affect the next assignment of the partition. fn may be called under p.mu; it does not block.
 func (a *assignments) whileAssigned(p *partition, fn func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,13 +94,13 @@ func (a *assignments) isAssigned(p *partition) (yes bool) {
 	return yes
 }
 
-// resume has the client fetch a partition again whose queue has room.
+// resume lets the client fetch a partition whose queue has room again.
 func (a *assignments) resume(p *partition) {
 	a.whileAssigned(p, func() { p.c.client.ResumeFetchPartitions(p.only()) })
 }
 
-// limits is what each queue holds before its partition is paused: the memory for fetched records is
-// divided among the partitions.
+// limits returns the capacity of each queue; a partition whose queue is full is paused. The memory
+// for fetched records is divided among the partitions.
 func (a *assignments) limits() capacity {
 	a.mu.Lock()
 	defer a.mu.Unlock()

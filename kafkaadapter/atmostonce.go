@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// handleClaimed runs the handlers of AtMostOnce for what a batch has claimed. Kafka gets the offset
-// of a record only when the handler of the one before it has begun, so that it is not ahead of the
-// store if the others are taken back.
+// handleClaimed runs the handlers of AtMostOnce for the claimed records of a batch. The offset for
+// Kafka moves past a record only when its handler has begun, so that Kafka is not ahead of the
+// store if the other claims are withdrawn.
 func (p *partition) handleClaimed(b *batch) (goOn bool) {
 	mode := p.route.Mode.(AtMostOnce)
 	began := time.Now()
@@ -26,11 +26,11 @@ func (p *partition) handleClaimed(b *batch) (goOn bool) {
 	return handle(mode, b)
 }
 
-// errExited is why an event is lost whose handler has ended its goroutine.
+// errExited is the error of an event that is lost because its handler ended its goroutine.
 var errExited = errors.New("hapax: the handler ended its goroutine (runtime.Goexit, as t.FailNow does)")
 
-// giveBack takes back what the batch has claimed and no handler has begun, or counts it as lost if
-// the partition is another owner's by now.
+// giveBack withdraws the claims of the batch whose handlers have not begun, or counts their events
+// as lost if the partition has another owner by now.
 func (p *partition) giveBack() {
 	b, rest := p.backlog.rest()
 	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 && !p.open.Load() {
@@ -77,7 +77,7 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 		}
 		for task, ok := w.next(); ok && task == w.begun && !w.exited && !p.isEnding(); task, ok = w.next() {
 			r, offset, epoch := p.backlog.next()
-			if r == nil { // the rest was taken back
+			if r == nil { // the other claims were withdrawn
 				w.end = 0
 				break
 			}

@@ -11,15 +11,15 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A claimed is a record of AtMostOnce whose claim is durable, or that is handled without one,
-// before its handler begins.
+// A claimed is a record of AtMostOnce before its handler begins. Its claim is durable, or it is
+// handled without one.
 type claimed struct {
 	*Record
 	claim  engine.Record
-	before tally // of the records of the batch before it
+	before tally // of the earlier records of the batch
 }
 
-// A result is what a batch leaves once it has committed.
+// A result is the outcome of a committed batch.
 type result struct {
 	topicID [16]byte
 	done    int // records of the prefix that commits
@@ -28,18 +28,18 @@ type result struct {
 	tally   tally
 	claimed []claimed // AtMostOnce only
 
-	letters     []*kgo.Record // dead letters of records of the prefix
+	letters     []*kgo.Record // dead letters of the prefix
 	letterAt    []int64       // the offsets of these records
 	letterBytes int
 	pending     *deadletter.Pending // the same, once they are in the transaction; nil if there are none
 }
 
 // A backlog holds the records of a committed batch whose handlers have not begun. Each record is
-// taken from it once: to be handled, or to be taken back when the assignment ends.
+// taken from it once: to be handled, or to have its claim withdrawn when the assignment ends.
 type backlog struct {
 	mu    sync.Mutex // guards the rest
 	batch *result    // nil if there is none
-	begun int        // the number of its claimed records that were taken to be handled
+	begun int        // the number of its claimed records that next has returned
 }
 
 func (l *backlog) fill(b *result) {
@@ -48,8 +48,8 @@ func (l *backlog) fill(b *result) {
 	l.batch, l.begun = b, 0
 }
 
-// next takes the next record to be handled, nil if there is none, and returns the offset that Kafka
-// may have then.
+// next takes the next record to be handled, nil if there is none, and returns the offset that may
+// then be committed to Kafka.
 func (l *backlog) next() (r *Record, offset int64, epoch int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +62,8 @@ func (l *backlog) next() (r *Record, offset int64, epoch int32) {
 	return r, offset, epoch
 }
 
-// rest takes the batch, and returns its records whose handlers have not begun. The caller counts
-// its tally.
+// rest removes the batch and returns its records whose handlers have not begun. The caller counts
+// the tally.
 func (l *backlog) rest() (*result, []claimed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,8 +74,8 @@ func (l *backlog) rest() (*result, []claimed) {
 	return b, b.claimed[l.begun:]
 }
 
-// unbegun returns the offset of the first record whose handler has not begun, after that many have,
-// and its epoch.
+// unbegun returns the offset of the first record whose handler has not begun, if begun handlers
+// have begun, and its epoch.
 func (b *result) unbegun(begun int) (int64, int32) {
 	if begun < len(b.claimed) {
 		return b.claimed[begun].Offset, b.claimed[begun].LeaderEpoch
@@ -83,8 +83,8 @@ func (b *result) unbegun(begun int) (int64, int32) {
 	return b.next, b.epoch
 }
 
-// endBacklog takes back what has not begun of a batch from the backlog, nil for none, and counts
-// the rest. It is called by an assignment that is still the owner, or with nothing to take back.
+// endBacklog withdraws the claims of rest, whose handlers have not begun, and counts the other
+// records of b, which may be nil. The assignment must still be the owner unless rest is empty.
 func (p *partition) endBacklog(b *result, rest []claimed) {
 	if b == nil {
 		return
@@ -96,11 +96,11 @@ func (p *partition) endBacklog(b *result, rest []claimed) {
 	p.c.m.tally(p.pos.Topic, stays)
 }
 
-// takeBack gives up claims whose handlers have not begun, and sets the store's offset back to the
-// first of them, in one batch. They are lost if that fails, but for a store that has failed with
+// takeBack withdraws claims whose handlers have not begun, and sets the store's offset back to the
+// first of them, in one batch. If that fails, the events are lost, unless the store has failed with
 // Options.FailOpen: then the group's commit shows them to the next owner.
 func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
-	if p.open.Load() { // without claims Kafka's offset is enough: it is that of the first of them
+	if p.open.Load() { // without claims, Kafka's offset suffices: it is that of the first record
 		return true
 	}
 	err := p.engine().Update(context.Background(), func(tx *engine.Tx) error {
@@ -120,19 +120,19 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 	switch {
 	case err != nil && p.c.goesOn(p.link.Load(), err):
 		p.doubt(b.next)
-		p.log.Warn("claims of events that were not handled cannot be taken back, because the store has failed: the next owner handles them without claims",
+		p.log.Warn("claims of unhandled events cannot be withdrawn because the store has failed: the next owner handles the events without claims",
 			"events", len(rest), "offset", rest[0].Offset)
 		return true
 	case err != nil:
 		p.lose(len(rest), rest[0].Record, err)
 		return false
 	}
-	p.log.Info("claims of events that were not handled are taken back", "events", len(rest), "offset", rest[0].Offset)
+	p.log.Info("claims of unhandled events were withdrawn", "events", len(rest), "offset", rest[0].Offset)
 	return true
 }
 
-// rewind sets the store back to the first of the records, as it was before them: the offset, the
-// dead letters, and the hold.
+// rewind restores the offset, the dead letters and the hold in the store to their state before the
+// first of the records.
 func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 	first := rest[0].Record
 	at := engine.Offset{Next: first.Offset, LeaderEpoch: first.LeaderEpoch, TopicID: b.topicID}
@@ -154,8 +154,8 @@ func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 	return tx.SetHold(p.hold.name, low)
 }
 
-// dropLetters removes the batch's pending dead letters of records from the given offset on: these
-// are judged again.
+// dropLetters removes the batch's pending dead letters of records from the given offset on, because
+// these records are read again.
 func (b *result) dropLetters(tx *engine.Tx, pos engine.Position, from int64) error {
 	kept := 0
 	for kept < len(b.letters) && b.letterAt[kept] < from {
@@ -171,12 +171,12 @@ func (b *result) dropLetters(tx *engine.Tx, pos engine.Position, from int64) err
 	return err
 }
 
-// lose counts and logs events that were claimed and not handled.
+// lose counts and logs events that were claimed but not handled.
 func (p *partition) lose(n int, r *Record, err error) {
 	p.c.m.lost.WithLabelValues(p.pos.Topic).Add(float64(n))
 	what := "claimed"
 	if r.Verdict != engine.Claimed {
 		what = "taken without a claim"
 	}
-	p.log.Error("events were "+what+" and not handled: they are lost", "events", n, "offset", r.Offset, "id", idText(r.Event.ID), "error", err)
+	p.log.Error("events were "+what+" but not handled: they are lost", "events", n, "offset", r.Offset, "id", idText(r.Event.ID), "error", err)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A batch is what one transaction does with the next records of a partition. It is filled inside
-// the transaction, anew in each run of the closure, and reported after the commit. batch.add adds
-// what one of a single record holds to another.
+// A batch is the state of one transaction that handles the next records of a partition. Each run of
+// the closure fills it anew; its results are reported after the commit. add adds the state for a
+// single record to a larger batch.
 type batch struct {
 	p     *reading
 	tx    *engine.Tx
@@ -27,17 +27,17 @@ type batch struct {
 	tries  attempts
 	low    int64 // lowest event time of the prefix, Unix milliseconds
 	width  uint32
-	holdAt time.Time // where the hold moved to, zero if it stayed
+	holdAt time.Time // the new time of the hold, zero if it is unchanged
 
-	marked    bool  // the attempt at the next record is stored, and its handler has not run
-	failed    error // why the record after the prefix did not go through
-	retried   bool  // HandleBatch gets one record only, which has failed before
-	inFlight  bool  // it is held by another transaction
-	transient error // why it cannot be handled at present, from Transient; no attempt is counted
-	late      bool  // own-commit: claimed records wait for their handler
+	marked    bool  // the attempt at the next record is stored, but its handler has not run
+	failed    error // the failure of the record after the prefix
+	retried   bool  // HandleBatch gets a single record, which has failed before
+	inFlight  bool  // the record after the prefix is claimed by another transaction
+	transient error // its transient failure, marked by Transient; no attempt is counted
+	late      bool  // AtMostOnce: claimed records wait for their handler
 
 	handling time.Duration
-	claim    engine.Record // of the record that is judged, if it is claimed
+	claim    engine.Record // of the current record, if it is claimed
 	group    []*Record     // HandleBatch only: to be handled together
 	notes    []note
 }
@@ -45,7 +45,7 @@ type batch struct {
 // errCut ends a batch early: the prefix commits.
 var errCut = errors.New("cut")
 
-// judge judges records until all are done or the batch has to end before one of them.
+// judge claims and handles records until all are done or the batch must end before one of them.
 func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
 	if err := b.p.fence.check(b.tx); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
 	return b.seal(recs, peek)
 }
 
-// judgeInOrder judges records one after the other.
+// judgeInOrder claims and handles records one after the other.
 func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 	for i, rec := range recs {
 		if i > 0 && (b.handling > b.p.c.opt.Batching.BatchTime || b.p.isEnding()) {
@@ -76,7 +76,7 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 				return err
 			}
 		}
-		if rec.Offset < b.next { // read again after a seek: it is done
+		if rec.Offset < b.next { // read again after a seek: already done
 			b.done++
 			continue
 		}
@@ -101,13 +101,14 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 	return b.handleGroup()
 }
 
-// stops reports whether an error is one that stops the partition before the record: the records
-// before it commit, and it is met again as the first of the next batch.
+// stops reports whether an error stops the partition before the record: the records before it
+// commit, and the record is the first of the next batch.
 func stops(err error) bool {
 	return errors.Is(err, identify.ErrNoTopicID) || errors.Is(err, deadletter.ErrTooLarge)
 }
 
-// one judges a record and does what its verdict asks for. errCut leaves it to a later batch.
+// one claims the event of a record and acts on the verdict. It returns errCut to leave the record
+// to a later batch.
 func (b *batch) one(s *sighting, first bool) error {
 	r, p := s.Record, b.p
 	rec := r.Record
@@ -119,7 +120,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	}
 	switch err := s.err; {
 	case errors.Is(err, identify.ErrNoTopicID):
-		return err // it is not the record's fault
+		return err // not caused by the record
 	case isTransient(err):
 		b.transient = err
 		return errCut
@@ -170,7 +171,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	return b.handle(r, sp, n)
 }
 
-// attemptsAt is the number of attempts at the record that are stored.
+// attemptsAt returns the stored number of attempts at the record.
 func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 	if b.tries.offset == rec.Offset {
 		return b.tries.n
@@ -178,18 +179,19 @@ func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 	return 0
 }
 
-// cannotJudge says what to do when the engine has no verdict: done that nothing more is to be done,
-// neither done nor an error that the record is handled without a claim.
+// cannotJudge decides about a record for which the engine returned an error. If done is true, the
+// record needs nothing more. If done is false and err is nil, the record is handled without a
+// claim.
 func (b *batch) cannotJudge(r *Record, err error, first bool) (done bool, stop error) {
 	var event *engine.EventError
 	switch {
-	case errors.As(err, &event) && event.Field != "window": // that is no fault of the record
+	case errors.As(err, &event) && event.Field != "window": // caused by the route, not by the record
 		if b.p.route.Failed == FailOpen {
 			return false, nil
 		}
 		return true, b.undecodable(r, err)
 	case errors.Is(err, engine.ErrLimit) && !first:
-		return true, errCut // the transaction may be full: it gets one of its own
+		return true, errCut // the transaction may be full: the record gets its own
 	case errors.Is(err, engine.ErrLimit) && b.p.route.Failed == FailOpen:
 		return false, nil
 	case errors.Is(err, engine.ErrLimit) && b.p.route.transactional():
@@ -210,7 +212,7 @@ func (b *batch) undecodable(r *Record, err error) error {
 	return b.deadLetter(r, deadletter.Undecodable, err, false)
 }
 
-// reject acknowledges a record unhandled.
+// reject acknowledges a record without handling it.
 func (b *batch) reject(r *Record, why deadletter.Reason, err error) {
 	b.tally.reject(why)
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "reject"})
@@ -231,7 +233,7 @@ func (b *batch) policy(r *Record, policy Policy, why deadletter.Reason, sp engin
 	}
 }
 
-// handle runs the handler with the work, or notes the record for it.
+// handle runs the handler inside the transaction, or keeps the record for a later handler.
 func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	r.given = true
 	work, ok := b.p.route.Mode.(Transactional)
@@ -266,7 +268,7 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 		b.handled(r)
 		return nil
 	}
-	began := time.Since(b.began) // half the price of time.Now
+	began := time.Since(b.began) // half the cost of time.Now
 	ctx := traced(b.p.ctx, b.p.c.opt.Telemetry.Propagator, r.Record)
 	err := b.p.call(ctx, r.Record, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, r) })
 	b.handling += time.Since(b.began) - began
@@ -277,7 +279,7 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	return nil
 }
 
-// handleFailed says what follows from an error of the application.
+// handleFailed decides how to continue after an error of the application.
 func (b *batch) handleFailed(r *Record, sp engine.Savepoint, err error) error {
 	if b.p.ctx.Err() != nil {
 		return context.Cause(b.p.ctx)
@@ -291,24 +293,24 @@ func (b *batch) handled(r *Record) {
 	b.tally.handled(r)
 }
 
-// noteUnclaimed notes that a record is handled without a claim.
+// noteUnclaimed records that a record is handled without a claim.
 func (b *batch) noteUnclaimed(r *Record) {
 	if r.Verdict != engine.Claimed {
 		b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: r.unjudged, policy: "process"})
 	}
 }
 
-// undone undoes a record that has failed, and says what follows from that.
+// undone rolls back a record that has failed, and decides how to continue.
 func (b *batch) undone(r *Record, sp engine.Savepoint, err error) error {
 	if err := b.tx.RollbackTo(sp); err != nil {
-		return err // this transaction is in conflict, or the engine has ended: not the handler's fault
+		return err // a conflict, or the engine has ended: not caused by the handler
 	}
 	if isTransient(err) {
 		b.transient = err
 		return errCut
 	}
 	if b.done > 0 && (errors.Is(err, engine.ErrLimit) || errors.As(err, new(*engine.AddError))) {
-		return errCut // it may be due to what the batch already holds: the record gets one of its own
+		return errCut // earlier records may have filled the transaction: the record gets its own
 	}
 	return b.attempted(r, err)
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// brokers are asked for what a client does not ask by itself. Both clients are set when the group's
-// client is made, before it joins the group.
+// brokers sends requests that the client does not send by itself. Both clients are set when the
+// group's client is made, before it joins the group.
 type brokers struct {
 	client *kgo.Client
 	admin  *kadm.Client
 }
 
-// lookUpTime bounds one look at the brokers.
+// lookUpTime bounds one look-up at the brokers.
 const lookUpTime = 5 * time.Second
 
-// The timestamps of ListOffsets that mean a log's start and end.
+// Timestamps in ListOffsets that stand for a log's start and end.
 const (
 	logStart = -2
 	logEnd   = -1
@@ -34,8 +34,8 @@ const (
 	readCommitted   int8 = 1
 )
 
-// topic returns the id of a topic and the number of its partitions. Partitions that are looked up
-// at one time share an answer, which is at most a second old; fresh asks for a new one.
+// topic returns the id of a topic and the number of its partitions. Concurrent look-ups share an
+// answer, which is at most a second old; fresh requests a new one.
 func (b *brokers) topic(ctx context.Context, topic string, fresh bool) (id [16]byte, partitions int32, err error) {
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
@@ -60,8 +60,8 @@ func (b *brokers) topic(ctx context.Context, topic string, fresh bool) (id [16]b
 	return id, partitions, nil
 }
 
-// listOffset asks the partition's leader for the log's start, its end (the high watermark), or with
-// readCommitted its last stable offset.
+// listOffset requests from the partition's leader the log's start, its end (the high watermark) or,
+// with readCommitted, its last stable offset.
 func (b *brokers) listOffset(ctx context.Context, topic string, partition int32, at int64, isolation int8) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.IsolationLevel = isolation
@@ -87,8 +87,8 @@ func (b *brokers) listOffset(ctx context.Context, topic string, partition int32,
 	return 0, fmt.Errorf("looking up where the log of %s/%d starts and ends: %w", topic, partition, err)
 }
 
-// epochEnd returns where a leader epoch ends: if the store has read further, the log no longer has
-// what was read. -1 if the broker does not know.
+// epochEnd returns the end offset of a leader epoch, -1 if the broker does not know it. If the
+// store has read further, the log no longer has some of the records that were read.
 func (b *brokers) epochEnd(ctx context.Context, topic string, partition, epoch int32) (int64, error) {
 	req := make(kadm.OffsetForLeaderEpochRequest)
 	req.Add(topic, partition, epoch)
@@ -97,7 +97,7 @@ func (b *brokers) epochEnd(ctx context.Context, topic string, partition, epoch i
 	switch {
 	case !ok && err != nil:
 		return -1, fmt.Errorf("looking up leader epochs: %w", err)
-	case !ok, e.Err != nil && !kerr.IsRetriable(e.Err): // a broker that does not know
+	case !ok, e.Err != nil && !kerr.IsRetriable(e.Err): // the broker does not know it
 		return -1, nil
 	case e.Err != nil:
 		return -1, fmt.Errorf("looking up leader epochs: %s/%d: %w", topic, partition, e.Err)
@@ -105,7 +105,7 @@ func (b *brokers) epochEnd(ctx context.Context, topic string, partition, epoch i
 	return e.EndOffset, nil
 }
 
-// groupCommits returns what is committed under the group.
+// groupCommits returns the offsets that the group has committed.
 func (b *brokers) groupCommits(ctx context.Context, group string) (map[topicPartition]*commit, error) {
 	all, err := b.admin.FetchOffsets(ctx, group)
 	if err == nil {
@@ -126,7 +126,7 @@ func (b *brokers) groupCommits(ctx context.Context, group string) (map[topicPart
 	return commits, nil
 }
 
-// A commit is an offset that the group has in Kafka.
+// A commit is an offset that the group has committed to Kafka.
 type commit struct {
 	offset   int64
 	epoch    int32
@@ -136,7 +136,7 @@ type commit struct {
 // rawFetchBytes is the size of one raw fetch.
 const rawFetchBytes = 1 << 20
 
-// rawFetch fetches a part of a log, apart from the client's own fetches.
+// rawFetch fetches a part of a log, independently of the client's own fetches.
 func (b *brokers) rawFetch(ctx context.Context, topic string, topicID [16]byte, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
 	leader, _, err := b.client.PartitionLeader(topic, partition)
 	if err == nil && leader < 0 {

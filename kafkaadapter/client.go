@@ -12,15 +12,15 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// owned are the client options that the adapter sets: an application that set them too would be
-// overruled in silence.
+// owned are the client options that the adapter sets. An application's value would be overridden
+// silently.
 var owned = []struct {
 	name string
 	hint string
 }{
 	{"ConsumerGroup", "set Options.Group"},
 	{"ConsumeTopics", "set Options.Routes"},
-	{"ConsumeRegex", "name each topic in Route.Topics: a pattern could match the consumer's own dead-letter topics, and their records would be dead letters again without end"},
+	{"ConsumeRegex", "name each topic in Route.Topics: a pattern could match the consumer's own dead-letter topics, whose records would become dead letters again and again"},
 	{"InstanceID", "set Options.Membership.InstanceID"},
 	{"ConsumePartitions", "set Options.Membership.Pinned for a fixed part of the partitions"},
 	{"AdjustFetchOffsetsFn", "the store's offset wins"},
@@ -31,10 +31,10 @@ var owned = []struct {
 	{"TransactionalID", "the adapter's producer is not transactional"},
 }
 
-// checkClient refuses client options that cannot work or that the adapter sets itself.
+// checkClient rejects client options that cannot work or that the adapter sets itself.
 func checkClient(opts []kgo.Opt) error {
 	if len(opts) == 0 {
-		return fmt.Errorf("%w: Options.Client is empty: give at least kgo.SeedBrokers", ErrOption)
+		return fmt.Errorf("%w: Options.Client is empty: set at least kgo.SeedBrokers", ErrOption)
 	}
 	probe, err := kgo.NewClient(opts...)
 	if err != nil {
@@ -47,13 +47,13 @@ func checkClient(opts []kgo.Opt) error {
 		}
 	}
 	if acks, ok := probe.OptValue(kgo.RequiredAcks).(kgo.Acks); ok && acks != kgo.AllISRAcks() {
-		return fmt.Errorf("%w: Options.Client sets kgo.RequiredAcks below all replicas: a dead letter could be lost", ErrOption)
+		return fmt.Errorf("%w: Options.Client sets kgo.RequiredAcks to less than all replicas, so a dead letter could be lost: remove it", ErrOption)
 	}
 	return nil
 }
 
-// fetches is the number of fetches that the client has under way or buffered at a time, each of at
-// most maxFetchBytes: the client's half of Batching.MaxBufferedBytes is divided among them.
+// fetches is the number of fetches that the client has in flight or buffered, each of at most
+// maxFetchBytes. They share the client's half of Batching.MaxBufferedBytes.
 const (
 	fetches       = 16
 	maxFetchBytes = 50 << 20
@@ -62,23 +62,23 @@ const (
 func (c *Consumer) clientOptions() []kgo.Opt {
 	bytes := int32(min(c.opt.Batching.MaxBufferedBytes/2/fetches, maxFetchBytes))
 	opts := append([]kgo.Opt{
-		kgo.FetchMaxWait(500 * time.Millisecond), // a resumed partition waits for it
+		kgo.FetchMaxWait(500 * time.Millisecond), // a resumed partition waits this long
 		kgo.MaxConcurrentFetches(fetches),
 		kgo.FetchMaxBytes(bytes),
 		kgo.FetchMaxPartitionBytes(min(bytes, 1<<20)),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
-		kgo.ProducerLinger(0), // letters are produced together, and their partition waits for them
+		kgo.ProducerLinger(0), // letters are produced together, and the partition waits for them
 	}, c.opt.Client...)
 	opts = append(opts,
 		kgo.WithHooks(newClient{c.shared}),
 		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Without it the client does not fail a dead letter whose outcome is unknown when its
-		// context ends, and retries without a pause. Dead letters are published at least once in
-		// any case.
+		// Without this option, the client does not fail a dead letter whose outcome is unknown when
+		// its context ends, and retries without a pause. Dead letters are published at least once
+		// in any case.
 		kgo.AllowIdempotentProduceCancellation(),
 		kgo.KeepControlRecords(),                          // so that the position passes the markers at a log's end
-		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), // adjust decides; without it the next line means the log's end
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), // adjust decides; otherwise the default is the log's end
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 	)
 	if c.opt.Membership.isPinned() {
@@ -123,8 +123,8 @@ func isSet(values []any) bool {
 	return false
 }
 
-// A newClient takes the client over when it is made and before it joins the group: its callbacks
-// may come before kgo.NewClient has returned it.
+// A newClient stores the client before it joins the group, because callbacks may run before
+// kgo.NewClient returns.
 type newClient struct{ c *shared }
 
 var _ kgo.HookNewClient = newClient{}

@@ -22,7 +22,8 @@ type committer struct {
 	committing chan struct{} // full while offsets are committed
 }
 
-// commitLoop commits the store's offsets to Kafka, and lets idle partitions look around.
+// commitLoop commits the store's offsets to Kafka, and wakes idle partitions for their periodic
+// checks.
 func (c *committer) commitLoop(ctx context.Context) {
 	t := time.NewTicker(c.opt.Membership.CommitInterval)
 	defer t.Stop()
@@ -40,10 +41,9 @@ func (c *committer) commitLoop(ctx context.Context) {
 	}
 }
 
-// commit commits the offsets that the store has to Kafka, with the store's identity. An error,
-// which means that Kafka may lack some of them, is logged, and the next commit tries again. Commits
-// come one after the other; the wait for the one before counts toward the limit, which the client's
-// own lock would not respect.
+// commit commits the store's offsets to Kafka, with the store's identity. After an error, which is
+// logged, Kafka may lack some of them; the next commit tries again. Commits run one at a time. The
+// wait for an earlier commit counts toward the limit; the client's own lock would ignore the limit.
 func (c *committer) commit(ctx context.Context, all []*partition, limit time.Duration) error {
 	if changed, _, _ := pending(all); len(changed) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func (c *committer) commit(ctx context.Context, all []*partition, limit time.Dur
 	defer cancel()
 	failed := c.commitPending(ctx, all)
 	if failed != nil && (ctx.Err() == nil || !errors.Is(failed, context.Canceled)) {
-		c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the store has the offsets", topicPartition{},
+		c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the offsets are safe in the store, and the commit is retried", topicPartition{},
 			"group", c.opt.Group, "error", failed)
 	}
 	return failed
@@ -72,8 +72,8 @@ func (c *committer) commitPending(ctx context.Context, all []*partition) error {
 	return c.commitTo(ctx, changed, offsets, identities)
 }
 
-// pending returns the partitions whose offsets Kafka does not have, the offsets, and the metadata
-// of their commits.
+// pending returns the partitions whose offsets are not committed to Kafka, with the offsets and the
+// metadata of their commits.
 func pending(all []*partition) (changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) {
 	offsets, identities = make(map[string]map[int32]kgo.EpochOffset), make(map[topicPartition]string)
 	for _, p := range all {
@@ -115,7 +115,7 @@ func (c *committer) commitTo(ctx context.Context, changed []*partition, offsets 
 	return failed
 }
 
-// putIdentities puts the store's identity with each offset.
+// putIdentities adds the store's identity to each offset.
 func putIdentities(req *kmsg.OffsetCommitRequest, identities map[topicPartition]string) {
 	for i := range req.Topics {
 		for j := range req.Topics[i].Partitions {
@@ -136,8 +136,9 @@ func commitError(resp *kmsg.OffsetCommitResponse) error {
 	return nil
 }
 
-// commitPinned commits offsets under the group. A partition whose commit is not the one that this
-// consumer knows is left out, and looked up again: it stops if the commit is another store's.
+// commitPinned commits offsets under the group. If another process has changed the commit of a
+// partition, the partition is left out and looked up again: it stops if the commit belongs to
+// another store.
 func (c *committer) commitPinned(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) error {
 	commits, err := c.groupCommits(ctx, c.opt.Group)
 	if err != nil {

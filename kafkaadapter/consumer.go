@@ -14,13 +14,13 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A Consumer reads topics as a member of a group and hands each event to the mode's handler. New
-// makes one; Run runs it. Several consumers of one process may share an engine: partitions then
-// move between them. Members of a group that do not share a store are stopped as soon as a
-// partition moves (ErrForeignStore).
+// A Consumer reads topics as a member of a consumer group and calls the mode's handler for each
+// event. New makes a Consumer, and Run runs it. Several consumers of one process may share an
+// engine; partitions can then move between them. A partition that moves to a member with a
+// different store stops there (ErrForeignStore).
 type Consumer struct {
 	*shared
-	parts   *assignments // the present ones
+	parts   *assignments // the current assignments
 	store   *binder
 	commits *committer
 	assign  *assigner
@@ -47,7 +47,7 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	}
 	c := newConsumer(options)
 	if eng != nil {
-		c.links.set(newLink(eng, nil)) // Run reads the secret
+		c.links.set(newLink(eng, nil)) // Run reads its secret
 	}
 	var err error
 	c.m, err = newMetrics(&c.opt, options.Telemetry.Registerer, c.gauges)
@@ -71,12 +71,11 @@ func newConsumer(options Options) *Consumer {
 	}
 }
 
-// Run consumes until ctx ends, and then lets the handlers that run finish, for at most
-// Options.Timeouts.Shutdown. It returns nil after that; an error that wraps
-// context.DeadlineExceeded if handlers had to be cut off; or what made in progress impossible: a
-// failed store (without Options.FailOpen), a group that refuses this member. A partition that
-// cannot be read does not end Run (see Stopped). What was committed to the store is there in any
-// case.
+// Run consumes until ctx ends, and then waits for running handlers for at most
+// Options.Timeouts.Shutdown. It returns nil, or an error that wraps context.DeadlineExceeded if
+// handlers were cut off. It returns earlier with an error if it cannot continue, because the store
+// has failed (without Options.FailOpen) or the group rejects this member. A partition that cannot
+// be read does not end Run (see Stopped). Commits to the store are durable in any case.
 func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.ran.Swap(true) {
 		return ErrAlreadyRan
@@ -85,7 +84,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	defer c.m.unregister()
 	switch err := c.store.connect(ctx); {
 	case err != nil && errors.Is(err, ctx.Err()):
-		return nil // it was asked to end before it began
+		return nil // ctx ended before Run began
 	case err != nil:
 		return err
 	}
@@ -119,7 +118,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	c.client.AllowRebalance()
 	c.behind.Wait()
 	err = c.shutdown()
-	if ctx.Err() == nil { // it was not asked to end
+	if ctx.Err() == nil { // ctx has not ended
 		return errors.Join(cause, err)
 	}
 	select {
@@ -130,13 +129,13 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	}
 }
 
-// lookForTopics warns of topics that do not exist: the client waits for them without a word.
+// lookForTopics logs topics that do not exist; the client waits for them silently.
 func (c *Consumer) lookForTopics(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	details, err := c.admin.ListTopics(ctx, c.opt.topics()...)
 	if err != nil {
-		c.opt.Telemetry.Logger.Warn("the brokers cannot be asked for the topics; the client tries again", "group", c.opt.Group, "error", err)
+		c.opt.Telemetry.Logger.Warn("looking up the topics failed; the client retries", "group", c.opt.Group, "error", err)
 		return
 	}
 	for _, d := range details {
@@ -146,8 +145,8 @@ func (c *Consumer) lookForTopics(ctx context.Context) {
 	}
 }
 
-// shutdown lets the partitions end, commits their offsets to Kafka, and leaves the group. A static
-// member stays in it, and has its partitions back if it returns within the session timeout.
+// shutdown ends the partitions, commits their offsets to Kafka, and leaves the group. A static
+// member does not leave, and gets its partitions back if it returns within the session timeout.
 func (c *Consumer) shutdown() error {
 	c.assign.closing.Store(true)
 	c.client.AllowRebalance()
@@ -158,29 +157,31 @@ func (c *Consumer) shutdown() error {
 		c.leave()
 	}
 	c.client.CloseAllowingRebalance()
-	c.client.AllowRebalance() // Close leaves once more, behind, and polls what is fetched: the leaving would wait forever
-	all = c.parts.takeAll()   // assigned in the meantime: nothing of them was read
+	// Close leaves again in the background and polls fetched records. Without this, leaving would
+	// wait forever.
+	c.client.AllowRebalance()
+	all = c.parts.takeAll() // assigned meanwhile: nothing of them was read
 	cut += c.assign.drain(all, 0)
 	if cut > 0 {
-		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran: %w", cut, context.DeadlineExceeded)
+		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran; let handlers watch their context, or raise Options.Timeouts.Shutdown: %w", cut, context.DeadlineExceeded)
 	}
 	return nil
 }
 
-// leaveTime is how long the brokers may take to let the member go. One that does not answer must
-// not keep the process; it forgets the member after the session timeout.
+// leaveTime bounds the request to leave the group. A broker that does not answer must not delay the
+// end of the process; it removes the member after the session timeout.
 const leaveTime = 3 * time.Second
 
 func (c *Consumer) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	if err := c.client.LeaveGroupContext(ctx); err != nil {
-		c.opt.Telemetry.Logger.Warn("leaving the group failed; it forgets the member after the session timeout", "group", c.opt.Group, "error", err)
+		c.opt.Telemetry.Logger.Warn("leaving the group failed; the brokers remove the member after the session timeout", "group", c.opt.Group, "error", err)
 	}
 }
 
-// forgetLoop does what forget asks for: the client waits for the callbacks then, and they wait for
-// the goroutines.
+// forgetLoop executes the requests of forget. A goroutine of a partition cannot do it itself: the
+// client waits for callbacks then, which wait for the goroutines.
 func (c *Consumer) forgetLoop(ctx context.Context) {
 	for {
 		select {

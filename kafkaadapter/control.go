@@ -12,24 +12,25 @@ import (
 
 // AdoptOffset applies a recovery policy once to an assigned partition that is stopped by a
 // PositionError, for example after the volume of its store was lost, without a change of
-// Options.Recovery. The reason says who decided it and why: it is logged, and kept in the store
-// with the offsets before and after (see Adoptions). It takes effect in one batch of the store,
-// with the new offset and the ownership of the partition.
+// Options.Recovery. The reason should say who decided and why; it is logged, and kept in the store
+// with the offsets before and after (see Adoptions). The new offset and the ownership of the
+// partition commit in one batch of the store.
 //
-// AdoptOffset returns nil once the partition is owned at its new offset. It returns
-// ErrNoPositionError if there is nothing to decide; an error that wraps ErrOption, with the
-// policies that fit, for one that does not; and the next *PositionError if what was adopted cannot
-// be read either: a further call decides on that, and both take effect together. If ctx ends first,
-// its error is returned, and the policy may still be applied. Hooks.OnStop must not wait for
-// AdoptOffset: the partition waits for the hook.
+// AdoptOffset returns nil when the partition is owned at its new offset. It returns
+// ErrNoPositionError if the partition is not stopped by a PositionError, and an error that wraps
+// ErrOption and lists the valid policies if the policy does not apply. If the adopted offset cannot
+// be read either, it returns the next *PositionError: a further call resolves that one, and both
+// take effect together. If ctx ends first, its error is returned, and the policy may still be
+// applied. Hooks.OnStop must not wait for AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
-		return fmt.Errorf("%w: AdoptOffset needs a reason: say who decided it and why", ErrOption)
+		return fmt.Errorf("%w: AdoptOffset needs a reason: state who decided and why", ErrOption)
 	}
 	if _, away := c.links.get(); away != nil {
-		return fmt.Errorf("%w: adopt the offset then", ErrUnprotected)
+		return fmt.Errorf("%w: call AdoptOffset after that", ErrUnprotected)
 	}
-	c.adopting.Lock() // one at a time: the status that is looked at here stays until the goroutine gets the request
+	// One call at a time: the status read here must not change until the goroutine gets the request.
+	c.adopting.Lock()
 	defer c.adopting.Unlock()
 	p := c.parts.get(topicPartition{topic, partition})
 	if p == nil {
@@ -42,10 +43,10 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 	}
 	kind := at.Kind
 	if i := slices.IndexFunc(s.adopted, func(a *adoption) bool { return fits(a.kind, policy) }); i >= 0 && !fits(kind, policy) {
-		kind = s.adopted[i].kind // it changes what was adopted before
+		kind = s.adopted[i].kind // it replaces an earlier adoption
 	}
 	if !fits(kind, policy) {
-		return fmt.Errorf("%w: %v is no policy for this disagreement: use %s", ErrOption, policy, waysOf(at.Kind))
+		return fmt.Errorf("%w: the policy %v does not apply to this stop: use %s", ErrOption, policy, waysOf(at.Kind))
 	}
 	a := &adoption{kind: kind, policy: policy, reason: reason, done: make(chan error, 1)}
 	select {
@@ -88,10 +89,10 @@ func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
 }
 
 // Pause stops the handling of partitions of a topic, or of the whole topic if no partition is
-// named, until Resume. It returns at once: a batch that is under way commits, and no other begins.
-// A pause also applies to partitions that are assigned later. A paused partition stays assigned and
-// keeps what was fetched of it, within Batching.MaxBufferedBytes; its lag is measured, and its hold
-// stays, so that no week expires that its unread records need.
+// named, until Resume. It returns at once: a running batch commits, and no other begins. A pause
+// also applies to partitions that are assigned later. A paused partition stays assigned and keeps
+// its fetched records, within Batching.MaxBufferedBytes. Its lag is still measured, and its hold
+// still keeps the weeks that its unread records need.
 //
 // Pause fails for a topic that no route consumes. It is safe for concurrent use, also before Run.
 func (c *Consumer) Pause(topic string, partitions ...int32) error {
@@ -118,7 +119,7 @@ func (c *Consumer) setPaused(paused bool, topic string, partitions []int32) erro
 	return nil
 }
 
-// Stopped lists the partitions of the present assignment that are not read, and why.
+// Stopped lists the assigned partitions that are stopped, with the reasons.
 func (c *Consumer) Stopped() (all []*StopError) {
 	for _, p := range c.parts.all() {
 		if e := p.status().stop; e != nil {

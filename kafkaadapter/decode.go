@@ -2,7 +2,7 @@ package kafkaadapter
 
 import "context"
 
-// decode calls Transactional.Decode for a record, if there is one and it was not called yet.
+// decode calls Transactional.Decode for a record, if it is set and was not called for it before.
 func decode(p *partition, rec *Record) error {
 	work, _ := p.route.Mode.(Transactional)
 	if work.Decode == nil || rec.decoded.done {

@@ -23,84 +23,84 @@ var (
 	// itself.
 	ErrOption = errors.New("hapax: option refused")
 
-	// ErrScopeShared says that another group claims in the same scope of this store.
-	ErrScopeShared = errors.New("hapax: another group claims in this scope: choose another Route.Scope, or set Route.SharedScope if the two groups are to handle each event once between them")
+	// ErrScopeShared means that another group claims in the same scope of this store.
+	ErrScopeShared = errors.New("hapax: another group claims in this scope: choose another Route.Scope, or set Route.SharedScope if each event is to be handled by only one of the two groups")
 
 	// ErrAlreadyRan is returned by a second call of Run.
 	ErrAlreadyRan = errors.New("hapax: Run was called before: make one Consumer for each run")
 
-	// ErrFenced says that a partition went to another owner before the work on it could commit.
-	// Nothing of that work was applied; the new owner does it.
+	// ErrFenced means that the partition got another owner before a batch could commit. Nothing of
+	// the batch was applied; the new owner handles its records.
 	ErrFenced = errors.New("hapax: the partition has another owner by now")
 
 	// ErrHandlerTimeout is the cause of the end of a handler's context after Route.HandlerTimeout.
 	ErrHandlerTimeout = errors.New("hapax: the handler took longer than Route.HandlerTimeout")
 
-	// ErrDeadLetter says that a dead letter could not be published. It is kept in the store and
-	// tried again; the partition is not read on until the broker has it.
-	ErrDeadLetter = errors.New("hapax: a dead letter cannot be published: create its topic, or fix the cause that follows; it is tried again")
+	// ErrDeadLetter means that a dead letter could not be published. It is kept in the store and
+	// retried; the partition is not read until it is published.
+	ErrDeadLetter = errors.New("hapax: a dead letter cannot be published; it is retried: create its topic, or fix the cause that follows")
 
-	// ErrSilent says that the broker has records of a partition and does not send them, or does not
-	// say whether it has any, for longer than Timeouts.Silence. The client continues to ask.
-	ErrSilent = errors.New("hapax: the broker does not answer for the partition: look at the broker and its disks")
+	// ErrSilent means that for longer than Timeouts.Silence the broker has not sent the records
+	// that it has of a partition, or has not answered. The client keeps retrying.
+	ErrSilent = errors.New("hapax: the broker does not answer for the partition: check the broker and its disks")
 
-	// ErrUnsigned says that the group's offset of a partition cannot be committed with the store's
-	// identity, for longer than Timeouts.Silence. Nothing of the partition is handled before that;
-	// it is tried again.
-	ErrUnsigned = errors.New("hapax: the offset cannot be committed to the group, and the partition is not handled before that: fix the cause that follows")
+	// ErrUnsigned means that for longer than Timeouts.Silence the group's offset of a partition
+	// could not be committed with the store's identity. The commit is retried; no record of the
+	// partition is handled before it succeeds.
+	ErrUnsigned = errors.New("hapax: the offset cannot be committed to the group; the partition is not handled until it is: fix the cause that follows")
 
-	// ErrGap says that records are missing between those that were fetched, although the log has
-	// them. The partition is read again from the store's offset.
-	ErrGap = errors.New("hapax: the client skipped records that the log has: if it happens again, look for damage on the network or in the broker's memory")
+	// ErrGap means that the client skipped records that are in the log. The partition is read again
+	// from the store's offset.
+	ErrGap = errors.New("hapax: the client skipped records that are in the log; they are read again: if it repeats, check the network and the broker's memory")
 )
 
-// What can be wrong with the position of a partition. A *PositionError wraps one of them.
+// The kinds of disagreement between the offsets of a partition. A *PositionError wraps one of them.
 var (
-	// ErrBelowLog says that the broker has removed records that were not read yet.
-	// Policies: StartOver continues at the log's start; what was removed is lost.
+	// ErrBelowLog means that the broker has removed records that were not read yet. Policies:
+	// StartOver continues at the log's start; the removed records are lost.
 	ErrBelowLog = errors.New("hapax: records were removed before they were read")
 
-	// ErrAboveLog says that the store has read further than the log goes: the broker lost records,
-	// or the topic's log is another one. Policies: StartOver, TrustKafka.
-	ErrAboveLog = errors.New("hapax: the store is ahead of the log's end")
+	// ErrAboveLog means that the store's offset is past the end of the log: the broker lost
+	// records, or the log is a different one. Policies: StartOver, TrustKafka.
+	ErrAboveLog = errors.New("hapax: the store's offset is past the end of the log: the broker lost records, or the log is a different one")
 
-	// ErrRecreated says that the topic was deleted and created again. Policies: StartOver,
+	// ErrRecreated means that the topic was deleted and created again. Policies: StartOver,
 	// TrustKafka.
-	ErrRecreated = errors.New("hapax: the topic was created again since the store read it")
+	ErrRecreated = errors.New("hapax: the topic was deleted and created again after the store read it")
 
-	// ErrForeignStore says that another store processed the partition, or a later or earlier life
-	// of this one (a restored backup). What that one claimed is not here. Policies: TrustStore,
-	// TrustKafka, StartOver.
-	ErrForeignStore = errors.New("hapax: another store processed the partition: members of a group that exchange partitions have to share one store")
+	// ErrForeignStore means that the partition was processed with another store, or with another
+	// incarnation of this one (a restored backup). Claims made there are missing here. Policies:
+	// TrustStore, TrustKafka, StartOver.
+	ErrForeignStore = errors.New("hapax: another store processed the partition: members of a group that exchange partitions must share one store")
 
-	// ErrEmptyStore says that the group has a committed offset and the store knows nothing of the
-	// partition: a group that was run without Hapax, or a store that was lost before it had
-	// committed (later it is ErrForeignStore). Policies: TrustKafka, StartOver.
-	ErrEmptyStore = errors.New("hapax: the group has committed offsets, and the store knows nothing of the partition")
+	// ErrEmptyStore means that the group has a committed offset, but the store has no offset of the
+	// partition: the group was run without Hapax, or the store was lost before its first commit to
+	// Kafka (after that it is ErrForeignStore). Policies: TrustKafka, StartOver.
+	ErrEmptyStore = errors.New("hapax: the group has committed offsets, but the store has no offset of the partition: mount the right volume or restore a backup")
 
-	// ErrKafkaAhead says that the group's committed offset, committed by this very store, is ahead
-	// of the store's: the store has lost its newest part. Policies: TrustStore, TrustKafka.
-	ErrKafkaAhead = errors.New("hapax: Kafka's committed offset is ahead of the store that committed it: the store lost its newest part")
+	// ErrKafkaAhead means that an offset that this store committed to Kafka is ahead of the store's
+	// own: the store has lost its newest data. Policies: TrustStore, TrustKafka.
+	ErrKafkaAhead = errors.New("hapax: Kafka's committed offset is ahead of the store that committed it: the store lost its newest data")
 
-	// ErrOffsetReset says that somebody else committed another offset for the group, as an
+	// ErrOffsetReset means that another client committed an offset for the group, as an
 	// administrator's reset does. Policies: TrustStore, TrustKafka.
 	ErrOffsetReset = errors.New("hapax: the group's committed offset was moved by another client")
 
-	// ErrLogDiverged says that the broker's log no longer has what was read (its leader epochs
-	// disagree, after an unclean election). Policies: TrustStore, StartOver.
-	ErrLogDiverged = errors.New("hapax: the log is not the one that was read")
+	// ErrLogDiverged means that the broker's log no longer contains the records that were read: its
+	// leader epochs differ, after an unclean election. Policies: TrustStore, StartOver.
+	ErrLogDiverged = errors.New("hapax: the log differs from the one that was read (unclean leader election)")
 
-	// ErrModeChanged says that the mode of the route was AtMostOnce before and is Transactional
-	// now, while the store has claims of records that were not handled: the store failed
-	// (Options.FailOpen), and the process ended before it had handled them. AtMostOnce handles them
-	// without claims; for Transactional they are duplicates. Run the consumer with AtMostOnce until
-	// the partition has passed them, then change the mode. Policies: TrustStore skips them.
-	ErrModeChanged = errors.New("hapax: the mode was changed to Transactional before AtMostOnce had handled all records that it had claimed: run AtMostOnce once more")
+	// ErrModeChanged means that the mode of the route was changed from AtMostOnce to Transactional
+	// while the store has claims of unhandled records. The store had failed (Options.FailOpen), and
+	// the process ended before it had handled them. AtMostOnce handles them without claims; for
+	// Transactional they would be duplicates. Run the consumer with AtMostOnce until these records
+	// are handled, then change the mode. Policies: TrustStore skips them.
+	ErrModeChanged = errors.New("hapax: the mode was changed to Transactional before AtMostOnce had handled all claimed records: run with AtMostOnce until they are handled")
 )
 
-// A PositionError says why a partition is not read: its position in the store and in Kafka do not
-// agree. Kind is one of the errors above, whose comment names the policies; each is chosen in
-// Options.Recovery.
+// A PositionError is the error of a partition that is not read because its offsets in the store and
+// in Kafka do not agree. Kind is one of the errors above; their documentation lists the policies,
+// which Options.Recovery chooses.
 type PositionError struct {
 	Topic     string
 	Partition int32
@@ -119,7 +119,7 @@ func (e *PositionError) Error() string {
 
 func (e *PositionError) Unwrap() error { return e.Kind }
 
-// A StopError says why a partition is not read any further while others are.
+// A StopError is the reason for which a partition is not read while others are.
 type StopError struct {
 	Topic     string
 	Partition int32
@@ -133,8 +133,8 @@ func (e *StopError) Error() string {
 
 func (e *StopError) Unwrap() error { return e.Err }
 
-// Permanent marks an error of a handler as one that no further attempt will fix: the record becomes
-// a dead letter at once.
+// Permanent marks a handler's error as permanent: the record becomes a dead letter at once, without
+// further attempts.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -147,11 +147,12 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Transient marks an error as one that says nothing about the record: a service that the handler or
-// identify.Rules.Payload needs is away. The partition is stopped for the reason "transient" and
+// Transient marks an error as independent of the record: for example, a service that the handler or
+// identify.Rules.Payload needs is down. The partition stops with the reason "transient" and is
 // retried after a backoff (Options.Timeouts.Backoff). No attempt is counted, and the record does
-// not become a dead letter. An AtMostOnce handler has no second attempt: its event is lost and
-// counted as with any other error, and the mark has an effect in identify.Rules.Payload only.
+// not become a dead letter. A handler of AtMostOnce has no second attempt: its event is lost and
+// counted as with any other error. With AtMostOnce, the mark only has an effect in
+// identify.Rules.Payload.
 func Transient(err error) error {
 	if err == nil {
 		return nil
@@ -166,7 +167,7 @@ func (e *transientError) Unwrap() error { return e.err }
 
 func isTransient(err error) bool { return errors.As(err, new(*transientError)) }
 
-// A PanicError is what a handler's panic counts as: a failed attempt.
+// A PanicError is the error of a handler that panicked. It counts as a failed attempt.
 type PanicError struct {
 	Value any
 	Stack []byte

@@ -14,18 +14,18 @@ import (
 )
 
 // A fence makes an assignment the owner of its partition in the store. Each batch reads the owner,
-// so that no batch of an assignment commits after it has lost the partition. The fence also keeps
+// so that no batch of an assignment commits after it has lost the partition. The fence also stores
 // the attempts at the next record.
 type fence struct {
 	eng   func() *engine.Engine
 	pos   engine.Position
 	token [16]byte
 
-	// The goroutine's own.
+	// Used only by the goroutine.
 	taken   bool
 	width   uint32 // the most records that a batch may hold, as stored
 	tries   attempts
-	careful int  // the number of records that are still to be handled one by one, their attempts stored first
+	careful int  // the number of records still to be handled one by one
 	marked  bool // the attempt at the next record is stored
 }
 
@@ -35,8 +35,8 @@ func newFence(eng func() *engine.Engine, pos engine.Position) fence {
 	return f
 }
 
-// take makes the assignment the owner. If the owner before it did not leave, as many records as its
-// batches held are handled with care.
+// take makes the assignment the owner. If the earlier owner did not leave, the next records, as
+// many as its batches could contain, are handled one by one.
 func (f *fence) take(tx *engine.Tx, width int) error {
 	old, err := readOwner(tx, f.pos)
 	if err != nil {
@@ -49,15 +49,15 @@ func (f *fence) take(tx *engine.Tx, width int) error {
 		f.careful = 0
 	default:
 		f.careful = int(old.width)
-		if f.taken { // from this assignment, by a consumer of the same process: nobody died
+		if f.taken { // from this assignment, by a consumer of the same process: no process died
 			f.careful = 0
 		}
 	}
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, f.width}.encode())
 }
 
-// check fails if the partition has another owner by now. The read is part of the transaction: an
-// owner that comes before the transaction commits is a conflict.
+// check returns an error if the partition has another owner. The read is part of the transaction: a
+// change of the owner before the commit is a conflict.
 func (f *fence) check(tx *engine.Tx) error {
 	o, err := readOwner(tx, f.pos)
 	if err == nil && o.token != f.token {
@@ -66,14 +66,14 @@ func (f *fence) check(tx *engine.Tx) error {
 	return err
 }
 
-// widen stores that batches may hold width records. It is stored before they are made, so that
-// after a crash it is known how many records may have been under way.
+// widen stores the maximum number of records of a batch. It is stored before larger batches are
+// made, so that after a crash it is known how many records may have been in progress.
 func (f *fence) widen(tx *engine.Tx, width uint32) error {
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, width}.encode())
 }
 
-// release leaves the partition without an owner, unless there is another one. It always writes, so
-// that a transaction that has read the owner before is in conflict with it, or came before it.
+// release removes this owner, unless the partition has another one. It always writes, so that a
+// transaction that has read the owner either commits before it or conflicts with it.
 func (f *fence) release() error {
 	eng := f.eng()
 	if eng == nil {
@@ -91,11 +91,11 @@ func (f *fence) release() error {
 	}, engine.Retries(1000))
 }
 
-// fenceTime bounds the wait for the store where an assignment is cut off.
+// fenceTime bounds the wait for the store when an assignment is cut off.
 const fenceTime = time.Second
 
-// mark stores that an attempt at the record begins, so that it counts even if the process does not
-// survive it.
+// mark stores that an attempt at the record begins, so that it counts even if the process dies
+// during it.
 func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 	if f.marked {
 		return nil
@@ -120,17 +120,16 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 	return err
 }
 
-// leave ends the ownership in order, from the goroutine. An attempt that was stored and did not
-// begin is taken back; one that was cut off stays, since nothing of this owner commits any more by
-// then.
+// leave ends the ownership when the goroutine ends normally. An attempt that was stored but did not
+// begin is removed. An attempt that was cut off remains, because this owner can no longer commit.
 func (f *fence) leave(ctx context.Context, log *slog.Logger) {
 	if f.marked {
 		if err := f.unmark(ctx); err != nil && !isEnd(err) {
-			log.Warn("an attempt that did not begin stays counted", "offset", f.tries.offset, "error", err)
+			log.Warn("an attempt that did not begin could not be removed and still counts", "offset", f.tries.offset, "error", err)
 		}
 	}
 	if err := f.release(); err != nil {
-		log.Error("giving up a partition in the store failed", "error", err)
+		log.Error("releasing a partition in the store failed", "error", err)
 	}
 }
 
@@ -144,8 +143,8 @@ func (f *fence) unmark(ctx context.Context) error {
 	}, engine.Retries(100))
 }
 
-// readTries reads the attempts at the next record. One that was stored and did not begin is taken
-// back.
+// readTries reads the attempts at the next record, without an attempt that was stored but did not
+// begin.
 func (f *fence) readTries(tx *engine.Tx) (err error) {
 	if f.tries, err = readAttempts(tx, f.pos); err != nil || !f.marked {
 		return err
@@ -180,8 +179,8 @@ func readAttempts(tx *engine.Tx, pos engine.Position) (a attempts, err error) {
 
 func isEnd(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, ErrFenced) }
 
-// isPositionError reports whether a fetch failed because of where it reads: the partition is looked
-// up again.
+// isPositionError reports whether a fetch failed because of its offset, so that the partition must
+// be looked up again.
 func isPositionError(err error) bool {
 	return errors.As(err, new(*kgo.ErrDataLoss)) || errors.Is(err, kerr.OffsetOutOfRange) ||
 		errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, ErrRecreated)

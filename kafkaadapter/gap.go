@@ -7,20 +7,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A survey is what a raw fetch has found in a part of a log: the offsets of the records that a
-// consumer has to see.
+// A survey is the result of a raw fetch of a part of a log: the offsets of the records that a
+// consumer must see.
 //
-// Offsets have gaps where records were aborted or compacted. A gap also remains where the client
-// has skipped a batch whose header was damaged on the way: the checksum of a batch does not cover
-// its offset. So each gap is looked at once more, in a fetch of its own that is decoded apart. The
-// survey covers more than the gap, so that a compacted topic costs one more fetch for each
-// rawFetchBytes and not one for each gap.
+// Offsets have gaps where records were aborted or compacted. But there is also a gap if the client
+// has skipped a batch whose header was damaged in transit: the checksum of a batch does not cover
+// its offset. So each gap is checked by a separate fetch that is decoded here. The survey covers
+// more than the gap, so that a compacted topic costs one additional fetch for each rawFetchBytes,
+// and not for each gap.
 type survey struct {
 	from, to int64
 	records  []int64 // ascending
 }
 
-// explains reports whether the survey covers the gap from..to, which has to be without records.
+// explains reports whether the survey covers the gap from..to without finding a record in it.
 func (s *survey) explains(from, to int64) bool {
 	return s.covers(from, to) && !s.has(from, to)
 }
@@ -36,7 +36,7 @@ func (s *survey) has(from, to int64) bool {
 	return false
 }
 
-// explainGaps makes sure that no record is missing before or among those that were fetched.
+// explainGaps checks that no record is missing before or among the fetched ones.
 func (w *worker) explainGaps(recs []*kgo.Record) error {
 	want := w.next
 	for _, r := range recs {
@@ -50,11 +50,12 @@ func (w *worker) explainGaps(recs []*kgo.Record) error {
 	return nil
 }
 
-// explain surveys the log from one offset to another. It fails if there is a record between them.
+// explain surveys the log from one offset to another. It returns an error if there is a record
+// between them.
 func (w *worker) explain(from, to int64) error {
 	for at := from; at < to; at = w.survey.to {
 		if err := w.surveyFrom(at); err != nil {
-			return fmt.Errorf("offsets %d to %d are missing and cannot be looked at: %w", from, to-1, err)
+			return fmt.Errorf("offsets %d to %d are missing and cannot be checked: %w", from, to-1, err)
 		}
 		if w.survey.has(at, to) {
 			return fmt.Errorf("%w: %d to %d", ErrGap, from, to-1)
@@ -63,7 +64,7 @@ func (w *worker) explain(from, to int64) error {
 	return nil
 }
 
-// surveyFrom fetches the log from an offset, apart from the client's own fetches.
+// surveyFrom fetches the log from an offset, independently of the client's own fetches.
 func (w *worker) surveyFrom(offset int64) error {
 	ctx, cancel := context.WithTimeout(w.ending, lookUpTime)
 	defer cancel()

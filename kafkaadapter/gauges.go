@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// gauges are looked up when they are asked for, from the partitions that are assigned then.
+// gauges are computed at each scrape, from the partitions that are assigned then.
 type gauges struct {
 	links                                                        *links
 	parts                                                        *assignments
@@ -20,12 +20,12 @@ func newGauges(links *links, parts *assignments, labels prometheus.Labels) *gaug
 	}
 	return &gauges{links, parts,
 		desc("lag_records", "Offsets between the store's and the end of the log.", "topic", "partition"),
-		desc("stable_lag_records", "Offsets between the store's and the last stable offset: what can be read now. Smaller than the lag while a transaction is open.", "topic", "partition"),
-		desc("hold_age_seconds", "How far back the weeks reach that the partition keeps from expiring; expiry is held back where that is more than the retention.", "topic", "partition"),
-		desc("batch_age_seconds", "How long the present batch has been under way, its handlers included; 0 between batches. It grows while a handler hangs.", "topic", "partition"),
-		desc("partition_paused", "1 for each partition that is assigned and that the application has paused.", "topic", "partition"),
-		desc("partition_stopped", "1 for each partition that is assigned and not read, by reason.", "topic", "partition", "reason"),
-		desc("unprotected", "1 while the store is away and records are handled without claims, 0 otherwise."),
+		desc("stable_lag_records", "Offsets between the store's and the last stable offset, which can be read now. Smaller than the lag while a transaction is open.", "topic", "partition"),
+		desc("hold_age_seconds", "Age of the partition's hold, which keeps weeks from expiring; weeks are kept longer if it exceeds the retention.", "topic", "partition"),
+		desc("batch_age_seconds", "Age of the current batch, including its handlers; 0 between batches. It grows while a handler hangs.", "topic", "partition"),
+		desc("partition_paused", "1 for each assigned partition that the application has paused.", "topic", "partition"),
+		desc("partition_stopped", "1 for each assigned partition that is stopped, by reason.", "topic", "partition", "reason"),
+		desc("unprotected", "1 while the store is unavailable and records are handled without claims, 0 otherwise."),
 	}
 }
 

@@ -11,45 +11,46 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A GroupDropPlan says what DropGroup drops of a consumer group. It has no hidden part: it may be
-// shown, stored and sent.
+// A GroupDropPlan lists the data of a consumer group that DropGroup removes. All its fields are
+// exported, so it can be shown, stored and sent.
 type GroupDropPlan struct {
 	Group string
-	// Offsets are forgotten.
+	// Offsets are removed.
 	Offsets []engine.GroupOffset
 	// Holds are released, see HoldNames.
 	Holds []string
-	// Scopes are no longer the group's: another group may claim in them. Their claims stay, see
-	// engine.PlanScopeDrop.
+	// Scopes are no longer reserved for the group: another group may claim in them. Their claims
+	// remain, see engine.PlanScopeDrop.
 	Scopes []string
-	// Notes is how many small keys of the adapter go: owners of partitions, attempts, adopted
-	// offsets, topics that began at their end, and the part of pinned partitions.
+	// Notes is the number of the adapter's own keys that are removed: owners of partitions,
+	// attempts, adopted offsets, topics that began at their end, and the part of pinned partitions.
 	Notes int
-	// Unpublished is how many keys hold dead letters that are in the store and not in their topic.
-	// DropGroup refuses a plan with any: run a consumer of the group until they are published.
+	// Unpublished is the number of keys with dead letters that are not published yet. DropGroup
+	// returns ErrUnpublished if there are any: run a consumer of the group until they are
+	// published.
 	Unpublished int
 }
 
-// ErrUnpublished says that a group still has dead letters which are in the store alone.
-var ErrUnpublished = errors.New("hapax: the group has dead letters that are not published, and nothing was dropped: run a consumer of the group until they are")
+// ErrUnpublished means that a group still has unpublished dead letters in the store.
+var ErrUnpublished = errors.New("hapax: the group has unpublished dead letters, so nothing was dropped: run a consumer of the group until they are published")
 
-// PlanGroupDrop says what DropGroup would drop for a consumer group that is gone. It changes
-// nothing.
+// PlanGroupDrop returns the data that DropGroup would remove for an unused consumer group. It
+// changes nothing.
 func PlanGroupDrop(ctx context.Context, eng *engine.Engine, group string) (GroupDropPlan, error) {
 	scan := func(r engine.Range) iter.Seq2[engine.KeyValue, error] { return eng.Scan(ctx, r) }
 	plan, _, err := planGroupDrop(ctx, eng, group, scan)
 	return plan, err
 }
 
-// DropGroup drops what the plan says, in one transaction, if that is still exactly what is there.
-// Otherwise it changes nothing and returns engine.ErrPlanOutdated. Called again with a plan that
-// was done, it does nothing. No consumer of the group may run: one that does is stopped with
+// DropGroup removes the data of the plan, in one transaction, if the plan still matches the store
+// exactly. Otherwise it changes nothing and returns engine.ErrPlanOutdated. A second call with the
+// same plan does nothing. No consumer of the group may run: a running consumer is stopped with
 // ErrFenced, or makes the plan outdated.
 //
 // A consumer of the group that starts again later finds no offset in the store. As long as Kafka
-// has the group's commit its partitions stop with ErrEmptyStore, unless Options.Recovery says where
-// to begin; without the commit it begins as a new group. Claims that were kept decide about the
-// events in both cases.
+// has the group's committed offsets, its partitions stop with ErrEmptyStore, unless
+// Options.Recovery has a policy; without committed offsets it begins as a new group. In both cases,
+// existing claims still make events duplicates.
 func DropGroup(ctx context.Context, eng *engine.Engine, plan GroupDropPlan) error {
 	return eng.Update(ctx, func(tx *engine.Tx) error {
 		now, keys, err := planGroupDrop(ctx, eng, plan.Group, tx.Scan)
@@ -57,7 +58,7 @@ func DropGroup(ctx context.Context, eng *engine.Engine, plan GroupDropPlan) erro
 		case err != nil || now.isEmpty():
 			return err
 		case !now.equal(&plan):
-			return fmt.Errorf("%w: it is not what group %q has in the store", engine.ErrPlanOutdated, plan.Group)
+			return fmt.Errorf("%w: it does not match the data of group %q in the store", engine.ErrPlanOutdated, plan.Group)
 		case plan.Unpublished > 0:
 			return ErrUnpublished
 		}
@@ -83,8 +84,9 @@ func (p *GroupDropPlan) equal(other *GroupDropPlan) bool {
 		slices.Equal(p.Scopes, other.Scopes) && p.Notes == other.Notes && p.Unpublished == other.Unpublished
 }
 
-// planGroupDrop also returns the keys of the plan's scopes and notes. What scan has read is part of
-// its transaction: a consumer that starts writes such keys before its first offset and hold.
+// planGroupDrop also returns the keys of the plan's scopes and notes. The keys read by scan are
+// part of its transaction: a consumer that starts writes such keys before its first offset and
+// hold, which is a conflict.
 func planGroupDrop(ctx context.Context, eng *engine.Engine, group string, scan func(engine.Range) iter.Seq2[engine.KeyValue, error]) (plan GroupDropPlan, keys [][]byte, err error) {
 	plan.Group = group
 	for _, kind := range []byte{keyOwner, keyAttempts, keyFirst, keyAdoption, keyPinned, keyLetter} {

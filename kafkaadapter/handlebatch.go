@@ -7,8 +7,8 @@ import (
 )
 
 // FailedAt marks an error of Transactional.HandleBatch with the index of the first record that
-// failed: the records before it are handled again as a batch and commit, and this record alone has
-// failed an attempt. Permanent and Transient may mark err as well.
+// failed: the records before it are handled again as a batch and commit, and only this record has
+// one more failed attempt. Permanent and Transient may mark err as well.
 func FailedAt(index int, err error) error {
 	if err == nil {
 		return nil
@@ -24,8 +24,8 @@ type failedAtError struct {
 func (e *failedAtError) Error() string { return e.err.Error() }
 func (e *failedAtError) Unwrap() error { return e.err }
 
-// A batchFailure says that HandleBatch has failed. It undoes the transaction, and has no Unwrap:
-// what it is due to says nothing about the transaction.
+// A batchFailure is the error of a failed HandleBatch. It rolls back the transaction. It has no
+// Unwrap, because its cause says nothing about the transaction.
 type batchFailure struct {
 	err    error
 	offset int64 // of the record that failed, -1 if that is not known
@@ -51,7 +51,7 @@ func (b *batch) handleGroup() error {
 		return context.Cause(p.ctx)
 	}
 	if _, err := b.tx.Savepoint(); err != nil {
-		return err // this transaction is in conflict, or the engine has ended: not the handler's fault
+		return err // a conflict, or the engine has ended: not caused by the handler
 	}
 	failure := &batchFailure{err, -1}
 	at := (*failedAtError)(nil)
