@@ -26,7 +26,7 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 		o.Batching.MaxBufferedBytes = budget
 		o.Client = append(o.Client, kgo.FetchMaxBytes(1<<20))
 	})
-	<-began
+	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	kafkatest.Until(t, "a pause, or all records in memory", func() bool {
 		p.queue.mu.Lock()

@@ -47,7 +47,7 @@ func TestAttemptThatDidNotBeginDoesNotCount(t *testing.T) {
 		return nil
 	}))
 	started <- m
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if a := r.attemptsAt(t, 0); a != (attempts{}) {
 		t.Errorf("attempts %+v are kept of a record whose handler never ran", a)
 	}
@@ -76,11 +76,11 @@ func TestWaitingForAnotherTransactionIsNoAttempt(t *testing.T) {
 			return errHandler
 		})
 	}()
-	<-held
+	kafkatest.Receive(t, held)
 	m := r.start(t, r.work(3, nil))
 	kafkatest.Until(t, "some rounds", func() bool { return m.rounds(t, r.topic) >= 8 })
 	close(let)
-	if err := <-done; !errors.Is(err, errHandler) {
+	if err := kafkatest.Receive(t, done); !errors.Is(err, errHandler) {
 		t.Fatal(err)
 	}
 	r.untilStored(t, 0, 1)

@@ -24,13 +24,14 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 			return len(changed) == 1
 		})
 	}
-	asked, answer := make(chan struct{}), make(chan struct{})
-	ask := sync.OnceFunc(func() { close(asked) })
+	asked, answered := make(chan struct{}), make(chan struct{})
+	ask, answer := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(answered) })
+	defer answer()
 	cluster := r.Cluster(t)
 	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.SleepControl(func() {
 			ask()
-			<-answer
+			<-answered
 		})
 		return nil, nil, false
 	})
@@ -41,8 +42,8 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 			t.Errorf("the commit fails: %v", err)
 		}
 	}()
-	<-asked
-	second := make(chan error)
+	kafkatest.Receive(t, asked)
+	second := make(chan error, 1)
 	go func() {
 		second <- m.commits.commit(t.Context(), []*partition{m.parts.get(topicPartition{r.topic, 1})}, time.Millisecond)
 	}()
@@ -54,6 +55,6 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("a commit with a limit of 1 ms waits for another one that is not answered")
 	}
-	close(answer)
-	<-first
+	answer()
+	kafkatest.Receive(t, first)
 }

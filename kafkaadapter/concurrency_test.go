@@ -66,12 +66,16 @@ func (b *barrier) wait(ctx context.Context) error {
 
 // untilOthers returns when all but one wait, or one has given up.
 func (b *barrier) untilOthers() {
+	over := time.Now().Add(time.Minute)
 	for b.came.Load() < b.n-1 {
 		select {
 		case <-b.late:
 			return
 		default:
 			runtime.Gosched()
+		}
+		if time.Now().After(over) {
+			b.giveUp()
 		}
 	}
 }
@@ -314,7 +318,7 @@ func TestEndBeginsNoMoreHandlers(t *testing.T) {
 		return together.wait(ctx)
 	}), sideBySide(handlers))
 	started <- m
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if got := len(r.handled()); got != handlers {
 		t.Errorf("%d handlers were called, %d had begun before the end", got, handlers)
 	}
@@ -350,7 +354,7 @@ func TestEndTakesBackWhatHasNotBegunSideBySide(t *testing.T) {
 		return together.wait(ctx)
 	})["at most once"], sideBySide(handlers))
 	started <- m
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if got := len(r.handled()); got != handlers || r.stored(t, 0) != handlers {
 		t.Errorf("%d handlers were called, %d had begun before the end; the store is at %d", got, handlers, r.stored(t, 0))
 	}
@@ -405,7 +409,7 @@ func TestHandlerThatEndsItsGoroutineEndsRun(t *testing.T) {
 		}
 		return err
 	}), sideBySide(4))
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if m.err == nil {
 		t.Error("Run returned no error")
 	}
@@ -484,7 +488,7 @@ func TestPowerCutsWhileHandlersRunSideBySide(t *testing.T) {
 		old := r.eng
 		r.crash(t)
 		m.cancel()
-		<-m.done
+		kafkatest.Receive(t, m.done)
 		_ = old.Close()
 	}
 	m := r.start(t, r.work(1000, handler), sideBySide(8))

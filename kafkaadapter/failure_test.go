@@ -164,13 +164,14 @@ func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 			}
 			return nil
 		}), func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
-		for dead := false; !dead && r.letterCount(t) == 0; {
+		kafkatest.Until(t, "the death of the process, or the dead letter", func() bool {
 			select {
 			case <-died:
-				dead = true
-			case <-time.After(10 * time.Millisecond):
+				return true
+			default:
+				return r.letterCount(t) > 0
 			}
-		}
+		})
 		if r.letterCount(t) > 0 {
 			r.untilStored(t, 0, 11)
 			close(release)
@@ -181,7 +182,7 @@ func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 		r.crash(t) // the old engine's store is dead
 		close(release)
 		m.cancel()
-		<-m.done
+		kafkatest.Receive(t, m.done)
 		_ = old.Close() // it says that its store died
 	}
 	if lives > limit+1 {
@@ -252,7 +253,7 @@ func (r *rig) hold(t *testing.T, id string) (release func()) {
 			return err
 		})
 	}()
-	<-held
+	kafkatest.Receive(t, held)
 	release = func() { close(end); <-done }
 	return release
 }
@@ -347,7 +348,7 @@ func TestFailedStoreEndsRun(t *testing.T) {
 	r.untilStored(t, 0, 1)
 	r.mem.Fail(errHandler)
 	r.send(t, 0, "b")
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if m.err == nil || !strings.Contains(m.err.Error(), errHandler.Error()) {
 		t.Errorf("Run: %v", m.err)
 	}

@@ -98,7 +98,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 			t.Errorf("the group that comes back: %v", stop)
 		}
 		m.cancel()
-		<-m.done
+		kafkatest.Receive(t, m.done)
 		m = r.start(t, r.work(2, nil), func(o *Options) { o.Recovery.EmptyStore = StartOver })
 		r.send(t, 0, "c")
 		r.untilStored(t, 0, 3)

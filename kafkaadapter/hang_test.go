@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
 // A hanging store answers nothing while it hangs.
@@ -101,14 +102,14 @@ func TestRunEndsAlthoughTheStoreHangs(t *testing.T) {
 	p := m.parts.get(topicPartition{r.topic, 0})
 	answer := hang()
 	r.send(t, 0, "b")
-	<-store.asked
+	kafkatest.Receive(t, store.asked)
 	m.cancel()
 	inTime(t, "Run", func() { <-m.done })
 	if !errors.Is(m.err, context.DeadlineExceeded) {
 		t.Errorf("Run: %v", m.err)
 	}
 	answer()
-	<-p.done
+	kafkatest.Receive(t, p.done)
 	m = r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 2)
 	m.stop(t)
@@ -119,7 +120,7 @@ func TestRunThatCannotBeginEndsAlthoughTheStoreHangs(t *testing.T) {
 	r, store, hang := hangingRig(t)
 	answer := hang()
 	m := r.start(t, r.work(1, nil))
-	for !bytes.HasSuffix(<-store.asked, secretKey()) { // the engine asks, too
+	for !bytes.HasSuffix(kafkatest.Receive(t, store.asked), secretKey()) { // the engine asks, too
 	}
 	m.cancel()
 	inTime(t, "Run", func() { <-m.done })
@@ -144,12 +145,12 @@ func TestCallbacksReturnAlthoughTheStoreHangs(t *testing.T) {
 			p := m.parts.get(topicPartition{r.topic, 0})
 			answer := hang()
 			r.send(t, 0, "b")
-			<-store.asked
+			kafkatest.Receive(t, store.asked)
 			inTime(t, name, func() { give(m.Consumer, map[string][]int32{r.topic: {0}}) })
 			answer()
-			<-p.done
+			kafkatest.Receive(t, p.done)
 			m.cancel()
-			<-m.done
+			kafkatest.Receive(t, m.done)
 		})
 	}
 }

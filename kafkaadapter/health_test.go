@@ -98,7 +98,7 @@ func TestNotLiveWhileAHandlerIgnoresItsTimeout(t *testing.T) {
 	}), func(o *Options) {
 		o.Routes[0].HandlerTimeout, o.Timeouts.Drain = time.Millisecond, time.Millisecond
 	})
-	<-entered
+	kafkatest.Receive(t, entered)
 	kafkatest.Until(t, "not live", func() bool { return errors.Is(m.Live(), ErrNotLive) })
 	close(leave)
 	r.untilStored(t, 0, 1)

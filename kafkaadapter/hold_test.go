@@ -47,7 +47,7 @@ func lagging(t *testing.T) (r *rig, m *member, old time.Time, release chan struc
 	r.Produce(t, r.dated("a", old), r.dated("b", time.Now()), r.dated("c", time.Now()))
 	mode, began, release, _ := r.stuck("b")
 	m = r.start(t, mode, func(o *Options) { o.Batching.MaxBatch, o.Routes[0].AllowedLateness = 1, time.Hour })
-	<-began
+	kafkatest.Receive(t, began)
 	return r, m, old, release
 }
 
@@ -100,16 +100,16 @@ func TestHoldOutlivesTheConsumer(t *testing.T) {
 	held, _ := r.heldWeek(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	go m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	p.cancel(ErrFenced) // b is not handled
 	close(release)
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if w, ok := r.heldWeek(t, 0); !ok || w != held {
 		t.Errorf("week %v is held, %v; while it ran %v", w, ok, held)
 	}
 	mode, began, release, _ := r.stuck("b")
 	m = r.start(t, mode)
-	<-began
+	kafkatest.Receive(t, began)
 	if w, ok := r.heldWeek(t, 0); !ok || w != held {
 		t.Errorf("in the next run week %v is held, %v; before %v", w, ok, held)
 	}
@@ -122,7 +122,7 @@ func TestNewPartitionHoldsEverythingUntilItsFirstBatch(t *testing.T) {
 	r.Produce(t, r.dated("a", time.Now()), r.dated("b", time.Now()))
 	mode, began, release, _ := r.stuck("a")
 	m := r.start(t, mode, func(o *Options) { o.Batching.MaxBatch = 1 })
-	<-began
+	kafkatest.Receive(t, began)
 	if w, ok := r.heldWeek(t, 0); !ok || w != r.eng.OldestWeek() {
 		t.Errorf("week %v is held, %v, the oldest is %v", w, ok, r.eng.OldestWeek())
 	}

@@ -123,7 +123,7 @@ func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 	if err != nil || len(offsets["in"]) != 3 {
 		t.Errorf("assigned are %v, %v", offsets, err)
 	}
-	<-dialed
+	kafkatest.Receive(t, dialed)
 	for _, p := range c.parts.all() {
 		if s := p.status(); s.state != lookingUp || s.stop != nil {
 			t.Errorf("%v is %+v", p.tp(), s)

@@ -97,7 +97,7 @@ func TestHandlerThatHangsShowsInTheAgeOfItsBatch(t *testing.T) {
 			hanging, began, release := mode(r)
 			m := r.start(t, hanging)
 			r.send(t, 0, "a")
-			<-began
+			kafkatest.Receive(t, began)
 			first := m.metric(t, "batch_age_seconds")
 			kafkatest.Until(t, "the batch to grow older", func() bool { return m.metric(t, "batch_age_seconds") > first })
 			close(release)

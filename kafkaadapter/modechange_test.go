@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
@@ -71,7 +72,7 @@ func TestModeMayChangeBetweenTwoStarts(t *testing.T) {
 				r.crash(t) // before the end, which would take the attempt back
 			}
 			m.cancel()
-			<-m.done
+			kafkatest.Receive(t, m.done)
 			r.runs = nil
 			m = r.start(t, r.own())
 			r.untilCommitted(t, 3, false)

@@ -112,7 +112,7 @@ func TestChangedNumberOfPinnedConsumersIsNoticed(t *testing.T) {
 	m.stop(t)
 	for _, now := range []func(*Options){pinned(0, 3), pinned(1, 2), func(*Options) {}} {
 		m := r.start(t, r.work(2, nil), now)
-		<-m.done
+		kafkatest.Receive(t, m.done)
 		if !errors.Is(m.err, ErrPinnedChanged) {
 			t.Errorf("Run: %v", m.err)
 		}

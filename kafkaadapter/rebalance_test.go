@@ -50,7 +50,7 @@ func (r *rig) traffic(t *testing.T) (end func() []string) {
 	}()
 	return func() []string {
 		cancel()
-		<-done
+		kafkatest.Receive(t, done)
 		return ids
 	}
 }
@@ -106,7 +106,8 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	})
 	mode.Handle = failingOnce(mode.Handle)
 	drain := func(o *Options) {
-		o.Timeouts.Drain, o.Telemetry.Logger = 50*time.Millisecond, slog.New(slog.DiscardHandler)
+		o.Timeouts.Drain, o.Timeouts.Shutdown = 50*time.Millisecond, 50*time.Millisecond
+		o.Telemetry.Logger = slog.New(slog.DiscardHandler)
 	}
 	end := r.traffic(t)
 	members := []*member{r.start(t, mode, drain)}
@@ -118,13 +119,13 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 		if len(members) == 3 || len(members) > 1 && i%2 == 1 {
 			victim := rand.IntN(len(members))
 			members[victim].cancel()
-			<-members[victim].done
+			kafkatest.Receive(t, members[victim].done)
 			if err := members[victim].err; err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("round %d: %v", i, err)
 			}
 			members = slices.Delete(members, victim, victim+1)
 		} else {
-			members = append(members, r.start(t, mode, drain, func(o *Options) { o.Timeouts.Shutdown = 50 * time.Millisecond }))
+			members = append(members, r.start(t, mode, drain))
 		}
 		kafkatest.Until(t, "progress", func() bool { return len(r.handled()) > before+100 })
 		gaps = append(gaps, g.take().Round(time.Millisecond))
@@ -137,7 +138,7 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	}
 	for _, m := range members {
 		m.cancel()
-		<-m.done
+		kafkatest.Receive(t, m.done)
 		if m.err != nil && !errors.Is(m.err, context.DeadlineExceeded) { // a repeat may be handled yet, for longer than Timeouts.Shutdown
 			t.Errorf("in the end: %v", m.err)
 		}
@@ -199,14 +200,14 @@ func stuckHandlerIsFenced(t *testing.T, s newStore) {
 	// The handler is stuck on a partition that the group is about to move: both are tried, since
 	// the group chooses.
 	r.send(t, 0, "a", "b", "c")
-	<-began
+	kafkatest.Receive(t, began)
 	second := r.start(t, mode, drain)
 	kafkatest.Until(t, "the second member's partition", func() bool { return len(assigned(second)) == 1 })
 	if slices.Contains(assigned(second), 0) {
 		r.untilStored(t, 0, 4) // handled by the second one
 	} else {
 		first.cancel() // the first one is cut off, and leaves
-		<-first.done
+		kafkatest.Receive(t, first.done)
 		if !errors.Is(first.err, context.DeadlineExceeded) {
 			t.Errorf("Run of a member whose handler is stuck: %v", first.err)
 		}
@@ -214,11 +215,11 @@ func stuckHandlerIsFenced(t *testing.T, s newStore) {
 	}
 	offset := r.stored(t, 0)
 	close(release)
-	if err := <-verdict; !errors.Is(err, engine.ErrNoTransaction) {
+	if err := kafkatest.Receive(t, verdict); !errors.Is(err, engine.ErrNoTransaction) {
 		t.Errorf("a cut off handler writes: %v", err)
 	}
 	first.cancel()
-	<-first.done
+	kafkatest.Receive(t, first.done)
 	r.send(t, 0, "d")
 	r.untilStored(t, 0, offset+1)
 	second.stop(t)
@@ -245,13 +246,13 @@ func nothingCommitsAfterARevoke(t *testing.T, s newStore) {
 			mode, began, release, verdict := r.stuck("b")
 			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Millisecond })
 			r.send(t, 0, "a", "b")
-			<-began
+			kafkatest.Receive(t, began)
 			p := m.parts.get(topicPartition{r.topic, 0})
 			give(m.Consumer, map[string][]int32{r.topic: {0}})
 			before := r.stored(t, 0)
 			close(release)
-			<-verdict
-			<-p.done
+			kafkatest.Receive(t, verdict)
+			kafkatest.Receive(t, p.done)
 			if now := r.stored(t, 0); now != before || r.get(t, []byte("zombie")) != nil {
 				t.Errorf("the store went from %d to %d", before, now)
 			}
@@ -278,15 +279,15 @@ func nothingCommitsAfterARevokeWhileRunEnds(t *testing.T, s newStore) {
 			mode, began, release, verdict := r.stuck("b")
 			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Minute })
 			r.send(t, 0, "a", "b")
-			<-began
+			kafkatest.Receive(t, began)
 			p := m.parts.get(topicPartition{r.topic, 0})
 			m.cancel()
-			<-p.ending.Done()
+			kafkatest.Receive(t, p.ending.Done())
 			give(m.Consumer, map[string][]int32{r.topic: {0}})
 			before := r.stored(t, 0)
 			close(release)
-			<-verdict
-			<-m.done
+			kafkatest.Receive(t, verdict)
+			kafkatest.Receive(t, m.done)
 			if now := r.stored(t, 0); now != before || r.get(t, []byte("zombie")) != nil {
 				t.Errorf("the store went from %d to %d", before, now)
 			}
@@ -347,19 +348,19 @@ func handlerMayEndItsBatchBeforeARevoke(t *testing.T, s newStore) {
 	mode, began, release, verdict := r.stuck("b")
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain = time.Minute })
 	r.send(t, 0, "a", "b")
-	<-began
+	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		m.assign.revoked(map[string][]int32{r.topic: {0}})
 	}()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	close(release)
-	if err := <-verdict; err != nil {
+	if err := kafkatest.Receive(t, verdict); err != nil {
 		t.Error(err)
 	}
-	<-done
+	kafkatest.Receive(t, done)
 	r.checkOnce(t, "a", "b")
 	if n := r.stored(t, 0); n != 2 {
 		t.Errorf("the store is at %d", n)

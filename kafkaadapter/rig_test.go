@@ -301,8 +301,9 @@ type member struct {
 	err    error // valid once done is closed
 }
 
-// options are those of a member of the rig's group that does not wait for long. Its session is long: a
-// machine that stands still for some seconds does not end it.
+// options are those of a member of the rig's group that does not wait for long. Its session is long,
+// and so is the time that a handler gets to end: a machine that stands still for some seconds does
+// not end them.
 func (r *rig) options(mode Mode) Options {
 	route := Route{Topics: []string{r.topic}, Mode: mode}
 	if route.transactional() {
@@ -311,7 +312,9 @@ func (r *rig) options(mode Mode) Options {
 		route.TooOld, route.TooNew, route.Undecodable = Reject, Reject, Reject
 	}
 	return Options{
-		Group: r.group, Routes: []Route{route}, Timeouts: Timeouts{Backoff: Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond}},
+		Group: r.group, Routes: []Route{route}, Timeouts: Timeouts{
+			Drain: 45 * time.Second, Shutdown: 45 * time.Second, Backoff: Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
+		},
 		Membership: Membership{CommitInterval: 20 * time.Millisecond},
 		Client: append(r.ClientOptions(), kgo.FetchMaxWait(50*time.Millisecond), kgo.HeartbeatInterval(100*time.Millisecond),
 			kgo.SessionTimeout(30*time.Second), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })),
@@ -348,10 +351,12 @@ func (r *rig) start(t testing.TB, mode Mode, change ...func(*Options)) *member {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-m.done
-		if t.Failed() {
-			t.Logf("a member's log:\n%s", m.logs)
-		}
+		defer func() {
+			if t.Failed() {
+				t.Logf("a member's log:\n%s", m.logs)
+			}
+		}()
+		kafkatest.Receive(t, m.done)
 	})
 	return m
 }
@@ -365,7 +370,7 @@ func (keeping) Unregister(prometheus.Collector) bool { return true }
 func (m *member) stop(t testing.TB) {
 	t.Helper()
 	m.cancel()
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if m.err != nil {
 		t.Errorf("Run: %v\n%s", m.err, m.logs)
 	}
@@ -383,6 +388,17 @@ func (m *member) stoppedOne(t testing.TB) *StopError {
 		t.Fatalf("no partition stops\n%s", m.logs)
 	}
 	return nil
+}
+
+// pause pauses a topic, and waits until its partitions have noticed: none of them begins a batch.
+func (m *member) pause(t testing.TB, topic string) {
+	t.Helper()
+	if err := m.Pause(topic); err != nil {
+		t.Fatal(err)
+	}
+	kafkatest.Until(t, "the pause", func() bool {
+		return !slices.ContainsFunc(m.parts.all(), func(p *partition) bool { return p.pos.Topic == topic && p.status().state != paused })
+	})
 }
 
 // logs keep what was logged.

@@ -27,5 +27,5 @@ func TestRunEndsAlthoughTheBrokerDoesNotAnswer(t *testing.T) {
 		t.Error("Run does not end")
 	}
 	close(silent)
-	<-m.done
+	kafkatest.Receive(t, m.done)
 }

@@ -20,15 +20,15 @@ func TestShutdownLetsTheHandlerFinish(t *testing.T) {
 	mode, began, release, verdict := r.stuck("a")
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown = time.Minute })
 	r.send(t, 0, "a", "b")
-	<-began
+	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	if p.ctx.Err() != nil {
 		t.Error("the handler's context has ended already")
 	}
 	close(release)
-	if err := <-verdict; err != nil {
+	if err := kafkatest.Receive(t, verdict); err != nil {
 		t.Error(err)
 	}
 	m.stop(t)
@@ -46,15 +46,15 @@ func TestHandlerThatWillNotEndIsCutOff(t *testing.T) {
 	mode, began, release, verdict := r.stuck("b")
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown, o.Batching.MaxBatch = 20*time.Millisecond, 1 })
 	r.send(t, 0, "a", "b")
-	<-began
+	kafkatest.Receive(t, began)
 	m.cancel()
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if !errors.Is(m.err, context.DeadlineExceeded) {
 		t.Errorf("Run: %v", m.err)
 	}
 	r.UntilMembers(t, r.group, 0) // it has left all the same
 	close(release)
-	<-verdict
+	kafkatest.Receive(t, verdict)
 	again := r.start(t, r.work(5, nil))
 	r.untilStored(t, 0, 2)
 	again.stop(t)
@@ -75,13 +75,13 @@ func TestAtMostOnceCountsWhatIsCutOff(t *testing.T) {
 		<-release
 		return ctx.Err()
 	}}, func(o *Options) { o.Timeouts.Shutdown = 20 * time.Millisecond })
-	<-began
+	kafkatest.Receive(t, began)
 	claimed := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	close(release)
-	<-p.done
+	kafkatest.Receive(t, p.done)
 	if !errors.Is(m.err, context.DeadlineExceeded) || claimed == 0 {
 		t.Errorf("Run: %v, the store is at %d", m.err, claimed)
 	}
@@ -137,7 +137,7 @@ func TestSecondConsumerWithOneInstanceIDEndsTheFirst(t *testing.T) {
 	first := r.start(t, r.work(1, nil), static)
 	r.UntilMembers(t, r.group, 1, r.topic)
 	second := r.start(t, r.work(1, nil), static)
-	<-first.done
+	kafkatest.Receive(t, first.done)
 	if first.err == nil || !strings.Contains(first.err.Error(), `Options.Membership.InstanceID "one"`) {
 		t.Errorf("Run: %v", first.err)
 	}
@@ -155,7 +155,7 @@ func TestRunThatCannotBeginGivesItsMetricsBack(t *testing.T) {
 	other := r.start(t, r.work(1, nil), func(o *Options) {
 		o.Group, o.Routes[0].Scope, o.Telemetry.Registerer = "another", "mine", reg
 	})
-	<-other.done
+	kafkatest.Receive(t, other.done)
 	if !errors.Is(other.err, ErrScopeShared) {
 		t.Errorf("Run: %v", other.err)
 	}

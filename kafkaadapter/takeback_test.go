@@ -49,13 +49,13 @@ func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
 	r.send(t, 0, ids...)
 	mode, began, release := r.stuckAt("a10")
 	m := r.start(t, mode)
-	<-began
+	kafkatest.Receive(t, began)
 	if n := r.stored(t, 0); n < 12 {
 		t.Fatalf("the store is at %d: nothing was claimed ahead", n)
 	}
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	close(release)
 	m.stop(t)
 	if n, at := r.stored(t, 0), r.kafkaAt(t); n != 11 || at != 11 || len(r.handled()) != 11 {
@@ -80,17 +80,17 @@ func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
 	r.send(t, 0, ids...)
 	mode, began, release := r.stuckAt("a10")
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown = 20 * time.Millisecond })
-	<-began
+	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if !errors.Is(m.err, context.DeadlineExceeded) {
 		t.Errorf("Run: %v", m.err)
 	}
 	again := r.start(t, r.noting())
 	r.untilHandled(t, len(ids))
 	close(release)
-	<-p.done
+	kafkatest.Receive(t, p.done)
 	again.stop(t)
 	m.counts(t, 11, "records_total", "claimed")
 	again.counts(t, firstWidth-11, "records_total", "claimed")
@@ -106,7 +106,7 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	r.send(t, 0, numbered("a", firstWidth)...)
 	mode, began, release := r.stuckAt("a10")
 	m := r.start(t, mode, func(o *Options) { o.Membership.CommitInterval = time.Millisecond })
-	<-began
+	kafkatest.Receive(t, began)
 	claimed := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	kafkatest.Until(t, "the commit of what has begun", func() bool { return r.kafkaAt(t) >= 11 })
@@ -116,9 +116,9 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	old := r.eng
 	r.crash(t)
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	close(release)
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	_ = old.Close() // it says that its store died
 	r.send(t, 0, "last")
 	m = r.start(t, r.noting())
@@ -170,18 +170,17 @@ func TestRebalanceTakesBackWhatHasNotBegun(t *testing.T) {
 		}
 		return nil
 	}})
-	<-began
-	<-began
+	kafkatest.Receive(t, began)
+	kafkatest.Receive(t, began)
 	a, b := first.parts.get(topicPartition{r.topic, 0}), first.parts.get(topicPartition{r.topic, 1})
 	second := r.start(t, r.noting())
+	kafkatest.Until(t, "a partition that moves", func() bool { return a.isEnding() || b.isEnding() })
 	moves := a
-	select {
-	case <-a.ending.Done():
-	case <-b.ending.Done():
+	if b.isEnding() {
 		moves = b
 	}
 	close(release)
-	<-moves.done
+	kafkatest.Receive(t, moves.done)
 	r.untilHandled(t, 2*firstWidth)
 	first.stop(t)
 	second.stop(t)
@@ -203,12 +202,12 @@ func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
 	r.send(t, 0, numbered("a", firstWidth)...)
 	mode, began, release := r.stuckAt("a10")
 	m := r.start(t, mode)
-	<-began
+	kafkatest.Receive(t, began)
 	claimed := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.assign.lost(map[string][]int32{r.topic: {0}})
 	close(release)
-	<-p.done
+	kafkatest.Receive(t, p.done)
 	m.counts(t, float64(claimed-11), "lost_total")
 	m.counts(t, float64(claimed), "records_total", "claimed")
 	if n := r.stored(t, 0); n != claimed {
@@ -225,13 +224,13 @@ func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	mode, began, release := r.stuckAt("a")
 	noPosition := func(o *Options) { o.Routes[0].Identify.NoPosition = true }
 	m := r.start(t, mode, noPosition, withDeadLetters)
-	<-began
+	kafkatest.Receive(t, began)
 	if n := r.stored(t, 0); n != 6 {
 		t.Fatalf("the store is at %d: the batch was to have all", n)
 	}
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	close(release)
 	m.stop(t)
 	if n := r.stored(t, 0); n != 2 {
@@ -263,12 +262,12 @@ func TestHoldGoesBackWithTheOffset(t *testing.T) {
 	r.Produce(t, r.event(0, "a"), old)
 	mode, began, release := r.stuckAt("a")
 	m := r.start(t, mode)
-	<-began
+	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	p.hold.set(time.Now()) // as of a partition that is caught up
 	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.SetHold(p.hold.name, time.Now()) })
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	close(release)
 	m.stop(t)
 	if h := r.eng.Holds(); err != nil || len(h) != 1 || h[0].At.After(old.Timestamp) {
@@ -296,7 +295,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 			}
 			return nil
 		}}, func(o *Options) { o.Routes[0].Concurrency.Handlers = handlers })
-		<-m.done
+		kafkatest.Receive(t, m.done)
 		lost := m.logs.count("they are lost")
 		again := r.start(t, r.noting())
 		kafkatest.Until(t, "the last event", func() bool { return slices.Contains(r.handledIDs(), "d") })
@@ -324,19 +323,17 @@ func TestClaimsAreNotTakenBackFromAnotherOwner(t *testing.T) {
 	}})
 	r.send(t, 0, "a")
 	r.untilHandled(t, 1)
-	if err := m.Pause(r.topic); err != nil {
-		t.Fatal(err)
-	}
+	m.pause(t, r.topic)
 	r.send(t, 0, "b", "c", "d")
 	if err := m.Resume(r.topic); err != nil {
 		t.Fatal(err)
 	}
-	<-runs
+	kafkatest.Receive(t, runs)
 	reached := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	r.died(t, 0) // whoever it was, it is the owner now
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	close(release)
 	m.stop(t)
 	if n := r.stored(t, 0); n != reached {
@@ -355,21 +352,19 @@ func TestPartitionIsCutOffOnce(t *testing.T) {
 	})
 	r.send(t, 0, "a")
 	r.untilStored(t, 0, 1)
-	if err := m.Pause(r.topic); err != nil {
-		t.Fatal(err)
-	}
+	m.pause(t, r.topic)
 	r.send(t, 0, "b", "c", "d")
 	if err := m.Resume(r.topic); err != nil {
 		t.Fatal(err)
 	}
-	<-runs
+	kafkatest.Receive(t, runs)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	m.assign.revoked(map[string][]int32{r.topic: {0}})
-	<-p.released
+	kafkatest.Receive(t, p.released)
 	close(release)
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if stored, lost, fenced := r.stored(t, 0), m.metric(t, "lost_total"), m.metric(t, "fenced_total"); stored != 2 || lost != 0 || fenced != 1 {
 		t.Errorf("the store is at %d, %v events are lost, %v handlers cut off; want 2, 0, 1", stored, lost, fenced)
 	}

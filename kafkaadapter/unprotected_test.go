@@ -239,9 +239,7 @@ func TestBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 				m, o := r.startOpen(t, r.eng)
 				r.send(t, 0, "a")
 				r.untilHandled(t, 1)
-				if err := m.Pause(r.topic); err != nil {
-					t.Fatal(err)
-				}
+				m.pause(t, r.topic)
 				r.send(t, 0, "b", "c", "d")
 				r.mem.FailAt(storetest.OpWait, 1, errDisk)
 				cut := powerCut(r.mem, keep)
@@ -286,9 +284,7 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 			m, _ := r.startOpen(t, r.eng)
 			r.send(t, 0, "a")
 			r.untilHandled(t, 1)
-			if err := m.Pause(r.topic); err != nil {
-				t.Fatal(err)
-			}
+			m.pause(t, r.topic)
 			recs := []*kgo.Record{r.event(0, "b"), r.event(0, "c"), r.event(0, "d")}
 			for _, rec := range recs {
 				rec.Timestamp = time.Now()
@@ -308,7 +304,7 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 					return err
 				})
 			})
-			<-held
+			kafkatest.Receive(t, held)
 			r.mem.FailAt(storetest.OpWait, 1, errDisk)
 			r.Produce(t, recs...)
 			if err := m.Resume(r.topic); err != nil {
@@ -348,9 +344,7 @@ func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 				r.send(t, 0, "a")
 				r.untilHandled(t, 1)
 				r.untilCommitted(t, 1, false)
-				if err := m.Pause(r.topic); err != nil {
-					t.Fatal(err)
-				}
+				m.pause(t, r.topic)
 				r.send(t, 0, "b", "c", "d")
 				p := m.parts.get(topicPartition{r.topic, 0})
 				var once sync.Once
@@ -397,18 +391,16 @@ func TestClaimsThatCannotBeTakenBackAreHandledByTheNextOwner(t *testing.T) {
 	m := r.start(t, mode, func(opt *Options) { opt.FailOpen = o.open })
 	r.send(t, 0, "a")
 	r.untilHandled(t, 1)
-	if err := m.Pause(r.topic); err != nil {
-		t.Fatal(err)
-	}
+	m.pause(t, r.topic)
 	r.send(t, 0, "b", "c", "d")
 	if err := m.Resume(r.topic); err != nil {
 		t.Fatal(err)
 	}
-	<-runs
+	kafkatest.Receive(t, runs)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	r.mem.Fail(errDisk)
 	m.cancel()
-	<-p.ending.Done()
+	kafkatest.Receive(t, p.ending.Done())
 	close(release)
 	m.stop(t)
 	r.wantHandled(t, "a", "b")
@@ -554,12 +546,10 @@ func deadLetterWaitsForTheStore(t *testing.T, keep int) {
 	m, o := r.startOpen(t, r.eng, withDeadLetters, func(opt *Options) { opt.Routes[0].Identify.NoPosition = true })
 	r.send(t, 0, "a")
 	r.untilHandled(t, 1)
-	r.mem.FailAt(storetest.OpWait, 1, errDisk)
 	bad := r.event(0, "x")
 	bad.Headers = nil
-	if err := m.Pause(r.topic); err != nil { // so that all are in one batch, which is in the store or not
-		t.Fatal(err)
-	}
+	m.pause(t, r.topic) // so that all are in one batch, which is in the store or not
+	r.mem.FailAt(storetest.OpWait, 1, errDisk)
 	r.Produce(t, r.event(0, "b"), bad, r.event(0, "c"))
 	if err := m.Resume(r.topic); err != nil {
 		t.Fatal(err)
@@ -630,7 +620,7 @@ func TestHangingFailOpenDoesNotHoldUpTheEnd(t *testing.T) {
 	r.untilHandled(t, 1)
 	r.mem.Fail(errDisk)
 	r.send(t, 0, "b")
-	<-hangs
+	kafkatest.Receive(t, hangs)
 	r.untilHandled(t, 2)
 	m.stop(t)
 }
@@ -779,9 +769,7 @@ func (r *rig) leaveMark(t *testing.T, keep int) {
 	m, _ := r.startOpen(t, r.eng)
 	r.send(t, 0, "a")
 	r.untilHandled(t, 1)
-	if err := m.Pause(r.topic); err != nil {
-		t.Fatal(err)
-	}
+	m.pause(t, r.topic)
 	r.send(t, 0, "b", "c", "d")
 	r.mem.FailAt(storetest.OpWait, 1, errDisk)
 	if err := m.Resume(r.topic); err != nil {

@@ -69,7 +69,7 @@ func TestWindowBeyondTheRetentionEndsRun(t *testing.T) {
 		}
 	})
 	m.cancel()
-	<-m.done
+	kafkatest.Receive(t, m.done)
 	if m.err == nil || !strings.Contains(m.err.Error(), "retention") {
 		t.Errorf("Run ended with %v", m.err)
 	}

@@ -21,6 +21,20 @@ func Until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
+// Receive returns what comes from c, the zero value if c is closed, and fails the test if that takes
+// too long. Call it from the goroutine of the test.
+func Receive[T any](t testing.TB, c <-chan T) (v T) {
+	t.Helper()
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	select {
+	case v = <-c:
+	case <-over.C:
+		t.Fatalf("waited %v for a channel", patience)
+	}
+	return v
+}
+
 // within asks until the condition holds or the time is over, and says whether it held.
 func within(d time.Duration, condition func() bool) bool {
 	over := time.NewTimer(d)
