@@ -32,7 +32,8 @@ func (c *Consumer) Ready() error {
 	if err := c.health.letters.Load(); err != nil {
 		all = append(all, *err)
 	}
-	if _, away := c.links.get(); away != nil {
+	_, away := c.links.get()
+	if away != nil {
 		all = append(all, fmt.Errorf("%w: %w", ErrUnprotected, away))
 	}
 	for _, p := range c.parts.all() {
@@ -43,6 +44,8 @@ func (c *Consumer) Ready() error {
 			all = append(all, fmt.Errorf("%s is not read any more", p.tp()))
 		case s.state < publishing:
 			all = append(all, fmt.Errorf("%s is not read yet (%v)", p.tp(), s.state))
+		case s.state == unprotected && away == nil: // it comes back to the store at its next batch
+			all = append(all, fmt.Errorf("%w: %s is still read without the store", ErrUnprotected, p.tp()))
 		}
 	}
 	if len(all) > 0 {

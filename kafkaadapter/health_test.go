@@ -121,3 +121,23 @@ func TestNotReadyBeforeAPartitionIsLookedUp(t *testing.T) {
 		t.Errorf("ready while a partition is looked up: %v", err)
 	}
 }
+
+// The store is open again, and a partition has not noticed yet: it still handles records without
+// claims.
+func TestNotReadyBeforeAPartitionIsBackAtTheStore(t *testing.T) {
+	c, err := New(memEngine(t), someOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.health.joined.Store(true)
+	p := c.assign.newWorker(topicPartition{"in", 0}, nil, 0).partition
+	c.parts.put(p)
+	p.enter(unprotected)
+	if err := c.Ready(); !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrUnprotected) {
+		t.Errorf("ready while records are handled without claims: %v", err)
+	}
+	p.enter(running)
+	if err := c.Ready(); err != nil {
+		t.Errorf("not ready when it is back: %v", err)
+	}
+}
