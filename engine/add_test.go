@@ -192,6 +192,9 @@ func hold(t testing.TB) *held {
 
 // begin returns when the committer has decided the transaction, or waits for a batch before that.
 func (h *held) begin(fn func(tx *engine.Tx) error) {
+	if h.Failed() { // none of those before it was taken
+		return
+	}
 	ended := make(chan error, 1)
 	h.done = append(h.done, ended)
 	go func() { ended <- h.e.Update(ctx, fn) }()
