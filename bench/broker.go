@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // A broker is where a run keeps its topics: brokers that are given, or one inside this process that
@@ -117,7 +119,7 @@ func (t *topic) await(ctx context.Context) error {
 		if err == nil || time.Now().After(end) {
 			return err
 		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // DropOptions configure Drop.
@@ -158,7 +159,7 @@ func (d *dropping) measure() (err error) {
 	if err := d.before(); err != nil {
 		return err
 	}
-	_, stall, err := d.underLoad(func() error { return sleep(d.ctx, loadWarmUp) })
+	_, stall, err := d.underLoad(func() error { return wait.For(d.ctx, loadWarmUp) })
 	d.report.MaxStallBeforeMS = millis(stall)
 	if err != nil {
 		return err
@@ -325,7 +326,7 @@ func (d *dropping) underLoad(do func() error) (claims uint64, longest time.Durat
 			if err != nil {
 				return err
 			}
-			_ = sleep(ctx, loadBreath)
+			_ = wait.For(ctx, loadBreath)
 		}
 		return nil
 	})

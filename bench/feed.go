@@ -11,6 +11,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -211,7 +212,7 @@ func comeToRest(ctx context.Context, e *opened, limit time.Duration) error {
 		if still++; u != last {
 			last, still = u, 0
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

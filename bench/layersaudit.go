@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/versions"
@@ -69,7 +70,7 @@ func (l *layersRun) untilConsumed(ctx context.Context, e *opened) error {
 		if o.Next == ends[p] {
 			p++
 		} else if err == nil {
-			err = sleep(ctx, 10*time.Millisecond)
+			err = wait.For(ctx, 10*time.Millisecond)
 		}
 	}
 	return err

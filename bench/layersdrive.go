@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/idempotency"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // A layersLedger is the truth outside the process. Its slices are by number.
@@ -170,7 +171,7 @@ func (l *layersRun) request(ctx context.Context, client *http.Client, number uin
 				return fmt.Errorf("request %d was answered %d %.200s", number, status, body)
 			}
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := wait.For(ctx, pause); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // ReplayOptions configure Replay.
@@ -124,20 +125,9 @@ func keptWeeks(ctx context.Context, e *opened) ([]engine.WeekInfo, error) {
 		if !errors.Is(err, engine.ErrRebuilding) {
 			return weeks, err
 		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 20*time.Millisecond); err != nil {
 			return nil, err
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"runtime"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
 // Each fuzz target holds one decoder to three promises: it does not panic, it allocates no more
@@ -183,5 +183,5 @@ func FuzzReadSnapshot(f *testing.F) {
 func sealHeader(header []byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(header)))
 	b = append(b, header...)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32c.Checksum(b))
 }

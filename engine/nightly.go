@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -24,7 +25,7 @@ func (t *retention) RunNightly(ctx context.Context, at time.Duration, report fun
 		next := weekbucket.NextDaily(t.now(), at)
 		// The clock may jump, so look at it at least every hour.
 		for now := t.now(); now.Before(next); now = t.now() {
-			if err := pause(ctx, min(next.Sub(now), time.Hour)); err != nil {
+			if err := wait.For(ctx, min(next.Sub(now), time.Hour)); err != nil {
 				return err
 			}
 			if t.now().Add(25 * time.Hour).Before(next) { // it went back
@@ -38,16 +39,5 @@ func (t *retention) RunNightly(ctx context.Context, at time.Duration, report fun
 		if errors.Is(err, ErrClosed) || errors.Is(err, ErrStopped) {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"slices"
 
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crc32c"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -55,7 +55,7 @@ func (s *snapshot) header(weeks []weekbucket.Week) []byte {
 		b = week.AppendKey(b)
 	}
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32c.Checksum(b))
 }
 
 // readSnapshot decodes a sidecar. body is the part with the filters, not yet looked at; weeks says
@@ -65,7 +65,7 @@ func readSnapshotHeader(b []byte) (s *snapshot, weeks []weekbucket.Week, body []
 	n := uint64(d.uint32())
 	header := d.take(n)
 	sum := d.uint32()
-	if d.err != nil || crc32.Checksum(b[:4+n], castagnoli) != sum {
+	if d.err != nil || crc32c.Checksum(b[:4+n]) != sum {
 		return nil, nil, nil, fmt.Errorf("%w: header torn or damaged", errUnusable)
 	}
 	body = d.rest
@@ -130,7 +130,5 @@ const (
 )
 
 var snapshotNames = [2]string{"screen-0", "screen-1"}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errUnusable = errors.New("snapshot unusable")

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // ErrLetterTopic says that dead letters cannot be written to their topic, as the brokers say before
@@ -60,10 +61,8 @@ func (c *shared) letterTopicLoop(ctx context.Context) {
 				c.opt.Telemetry.Logger.Error("a partition stops at its first dead letter", "group", c.opt.Group, "error", fault)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, c.opt.Telemetry.LagInterval) != nil {
 			return
-		case <-time.After(c.opt.Telemetry.LagInterval):
 		}
 	}
 }

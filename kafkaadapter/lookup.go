@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // A finder finds out where to read a partition, and makes its assignment the owner.
@@ -88,10 +89,8 @@ func (f *finder) lookAt(l *link) (v *view, err error) {
 		if err == nil || gone || !kerr.IsRetriable(err) || pause > time.Second {
 			return v, err
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return v, err
-		case <-time.After(pause):
 		}
 	}
 }

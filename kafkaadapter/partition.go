@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
@@ -92,14 +93,7 @@ func (p *partition) isEnding() bool { return p.ending.Err() != nil }
 
 // wait pauses; it returns false if the assignment ends.
 func (p *partition) wait(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-p.ending.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	return wait.For(p.ending, d) == nil
 }
 
 // finish waits for the goroutine until over is closed. After that the work is cut off: its context

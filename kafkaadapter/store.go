@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // A binder links the consumer to its store, at the start and, with Options.FailOpen, after the
@@ -99,10 +100,8 @@ func (b *binder) reopenLoop(ctx context.Context) {
 			pauses.Reset()
 		}
 		for done := false; !done; {
-			select {
-			case <-ctx.Done():
+			if wait.For(ctx, pauses.NextBackOff()) != nil {
 				return
-			case <-time.After(pauses.NextBackOff()):
 			}
 			done = b.reopen(ctx)
 		}

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"sort"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
 // What bbolt writes (its format version 2), in the byte order of the machine:
@@ -282,10 +282,8 @@ const (
 	sumSpace     = 'a'
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 func seedOf(space byte, prefix []byte) uint32 {
-	return crc32.Update(crc32.Update(0, castagnoli, []byte{space}), castagnoli, prefix)
+	return crc32c.Update(crc32c.Checksum([]byte{space}), prefix)
 }
 
 // appendEntry appends key, record and checksum.
@@ -296,7 +294,7 @@ func appendEntry(dst []byte, seed uint32, key, record []byte) []byte {
 }
 
 func sum32(seed uint32, body []byte, keySize int) uint32 {
-	return crc32.Update(seed, castagnoli, body) ^ uint32(keySize)*keyFold
+	return crc32c.Update(seed, body) ^ uint32(keySize)*keyFold
 }
 
 func intact(seed uint32, entry []byte, keySize int) bool {

@@ -3,7 +3,8 @@ package pebble
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/crc32"
+
+	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
 // Logs and MANIFESTs are sequences of chunks in blocks of 32 KiB. No chunk crosses a block; what is
@@ -117,8 +118,6 @@ func block(data []byte, pos int) []byte {
 	return data[pos:min(len(data), (pos/blockSize+1)*blockSize)]
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 func parseChunk(b []byte, number uint32, log bool) (chunk, bool) {
 	if len(b) < manifestHeader {
 		return chunk{}, false
@@ -152,7 +151,7 @@ func parseChunk(b []byte, number uint32, log bool) (chunk, bool) {
 // maskedCRC is the checksum as LevelDB masked it, so that checksums may be stored in what is
 // checksummed.
 func maskedCRC(b []byte) uint32 {
-	c := crc32.Checksum(b, castagnoli)
+	c := crc32c.Checksum(b)
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 

@@ -3,11 +3,12 @@ package pebble
 import (
 	"bytes"
 	"errors"
-	"hash/crc32"
 	"io"
 	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
 func syncDir(fsys vfs.FS, path string) error {
@@ -56,7 +57,7 @@ func checksum(fsys vfs.FS, path string) (size uint64, crc uint32, err error) {
 		return 0, 0, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	h := crc32.New(castagnoli)
+	h := crc32c.New()
 	n, err := io.Copy(h, f)
 	return uint64(n), h.Sum32(), err
 }

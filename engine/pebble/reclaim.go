@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // A reclaimer gives back the space of what was dropped.
@@ -87,7 +89,7 @@ func (r *reclaimer) settle(ctx context.Context, spans []pebble.KeyRange) error {
 		if held < least {
 			least, end = held, time.Now().Add(settleTime)
 		}
-		if err := sleep(ctx, settlePoll); err != nil {
+		if err := wait.For(ctx, settlePoll); err != nil {
 			return err
 		}
 	}
@@ -147,7 +149,7 @@ func (r *reclaimer) compact(ctx context.Context, span pebble.KeyRange) error {
 	if err != nil {
 		return fmt.Errorf("hapax: reclaiming the space of what was dropped: %w", asRead(err))
 	}
-	return sleep(ctx, min(time.Since(begun), time.Second))
+	return wait.For(ctx, min(time.Since(begun), time.Second))
 }
 
 // gone waits until the files that nothing refers to any more are deleted.
@@ -157,7 +159,7 @@ func (r *reclaimer) gone(ctx context.Context) error {
 		if err != nil || waiting == 0 {
 			return err
 		}
-		if err := sleep(ctx, settlePoll); err != nil {
+		if err := wait.For(ctx, settlePoll); err != nil {
 			return err
 		}
 	}
@@ -172,17 +174,6 @@ func (r *reclaimer) waitingFiles() (n uint64, err error) {
 		return nil
 	})
 	return n, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // dropped remembers which ranges were dropped and not reclaimed since the store was opened.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
 // A Harness says how the suite handles one kind of store. Only Open must be set; checks that need a
@@ -89,7 +89,7 @@ func raiseFormat(t testing.TB, dir string) (undo func()) {
 	}
 	patched := append([]byte{}, old[:len(old)-4]...)
 	binary.BigEndian.PutUint32(patched[8:], binary.BigEndian.Uint32(patched[8:])+1)
-	patched = binary.BigEndian.AppendUint32(patched, crc32.Checksum(patched, crc32.MakeTable(crc32.Castagnoli)))
+	patched = binary.BigEndian.AppendUint32(patched, crc32c.Checksum(patched))
 	write := func(b []byte) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatalf("writing the identity file: %v", err)

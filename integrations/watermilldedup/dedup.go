@@ -129,6 +129,7 @@ func (o *Options) key(m *message.Message) (string, error) {
 	return strconv.Itoa(len(name)) + ":" + name + ":" + key, nil
 }
 
+// pause waits until d has passed or ctx ends. (This module uses exported packages of Hapax only.)
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

@@ -6,11 +6,12 @@ package sidecar
 import (
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
 // An FS is the part of a file system that sidecars need.
@@ -63,17 +64,15 @@ func Remove(fsys FS, dir, name string) error {
 
 var errChecksum = errors.New("checksum mismatch")
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Seal appends the CRC-32C of b, so that Unseal can detect whether the bytes are whole.
 func Seal(b []byte) []byte {
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32c.Checksum(b))
 }
 
 // Unseal returns what was sealed, or an error if the bytes are not whole.
 func Unseal(b []byte) ([]byte, error) {
 	n := len(b) - 4
-	if n < 0 || binary.BigEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli) {
+	if n < 0 || binary.BigEndian.Uint32(b[n:]) != crc32c.Checksum(b[:n]) {
 		return nil, errChecksum
 	}
 	return b[:n], nil

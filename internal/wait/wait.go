@@ -1,0 +1,19 @@
+// Package wait pauses goroutines for a time that their context can cut short.
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// For returns nil after d, or at once the error of ctx when ctx ends. If ctx has ended, it is an error
+// whatever d is.
+func For(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+	return ctx.Err()
+}
