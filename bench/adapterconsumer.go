@@ -68,7 +68,7 @@ func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.Effects != "" {
+	if c.Kind == adapterOwn && !c.Measure {
 		if c.effects, err = openEffects(c.Effects); err != nil {
 			return err
 		}

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -58,15 +60,17 @@ func (o *consumeOrder) openStore(observer engine.Observer) (*opened, error) {
 
 // A consuming is one consumer's way through a topic, over all its lives.
 type consuming struct {
+	*produced
 	order    consumeOrder
 	kills    []kill
 	way      uint64 // its length, in what the gate counts
 	stage    string
 	progress Progress
 	tell     func(sentence string) // nil: nobody
-	began    func(from uint64) error
 
 	killed   int
+	seconds  float64
+	atRisk   uint64 // events that were claimed and whose handler had not returned at a kill
 	measured measurement
 	effort   effort // over all lives
 }
@@ -74,6 +78,7 @@ type consuming struct {
 // run starts the consumer, kills it as planned, starts it again, and returns when it has come to
 // the end.
 func (c *consuming) run(ctx context.Context) error {
+	defer stopwatch(&c.seconds)()
 	at := uint64(0)
 	var now effort // of the process that runs
 	ended := func() {
@@ -97,10 +102,12 @@ func (c *consuming) run(ctx context.Context) error {
 	}
 	l.began = func(from uint64) error {
 		reached(from)
-		if c.began == nil {
+		if c.order.Kind != adapterOwn {
 			return nil
 		}
-		return c.began(from)
+		returned, err := fileSize(c.order.Returned) // the handlers of the life before are dead
+		c.atRisk = less(from, returned)
+		return err
 	}
 	l.hear = map[string]hearing{
 		"at":       notices(func(n uint64) (bool, error) { return reached(n), nil }),
@@ -113,6 +120,43 @@ func (c *consuming) run(ctx context.Context) error {
 		err = fmt.Errorf("consumer %q: at %d of %d: %w", c.order.Kind, at, c.way, err)
 	}
 	return err
+}
+
+// An outcome is what came of the events.
+type outcome struct {
+	handled, twice            uint64
+	mismatches, balancesWrong uint64
+	first                     string // of what is wrong
+}
+
+// count looks at what the lives of the consumer have left: its store, or the files of its handlers.
+func (c *consuming) count(ctx context.Context) (o outcome, err error) {
+	if c.order.Kind == adapterWork || c.order.Kind == offsetFirst {
+		l, err := checkState(ctx, &c.order, c.produced, c.progress)
+		o = outcome{mismatches: l.Mismatches, balancesWrong: l.balancesWrong, first: l.First}
+		o.handled, o.twice = l.handled()
+		return o, err
+	}
+	t, err := readEffects(c.order.Effects, c.log)
+	o.handled, o.twice = t.handled()
+	if err == nil && c.order.Kind == adapterOwn {
+		var returned uint64
+		returned, err = fileSize(c.order.Returned)
+		o.mismatches = apart(c.distinct, returned+c.atRisk)
+	}
+	return o, err
+}
+
+// fileSize is 0 for a file that is not there.
+func fileSize(path string) (uint64, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return uint64(info.Size()), nil
 }
 
 // checkState opens the store that the consumers of a topic have left, and compares all of it.

@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -165,13 +162,11 @@ func readRecordedLog() ([]engine.Event, error) {
 type demonstration struct {
 	kafkaRun
 	o     DemoOptions
-	kills []float64 // as parts of the way
+	kills []kill // of a consumer that counts events
 }
 
 func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
-	for _, k := range drawKills(killScale, d.o.Kills, false) {
-		d.kills = append(d.kills, float64(k.Here)/killScale)
-	}
+	d.kills = drawKills(d.distinct, d.o.Kills, false)
 	for _, c := range []struct {
 		kind  consumerKind
 		tell  string
@@ -194,48 +189,27 @@ func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
 	return nil
 }
 
-const killScale = 1 << 40
-
 // consumer runs one consumer to the end of the topic and counts what it did.
 func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *DemoTable) (killed int, err error) {
-	start := time.Now()
-	c := consuming{order: d.order(kind), way: uint64(d.N), stage: string(kind), progress: d.Progress, tell: d.o.Tell}
-	c.order.Weeks, c.order.Batch = demoWeeks, demoBatch
-	if kind == adapterWork {
-		c.way = d.distinct
-	} else {
-		c.order.Effects = filepath.Join(d.dir, kind.name())
+	c := d.newConsumer(kind, d.dir, kind.name())
+	c.tell, c.order.Weeks, c.order.Batch = d.o.Tell, demoWeeks, demoBatch
+	for _, k := range d.kills { // the way is longer for a consumer that counts repeats
+		slack := k.Wait - k.Here
+		k.Here = k.Here * c.way / d.distinct
+		k.Wait = min(k.Here+slack, c.way-1)
+		c.kills = append(c.kills, k)
 	}
-	c.kills = d.killsOn(c.way)
 	err = c.run(ctx)
-	t.ConsumeSeconds = time.Since(start).Seconds()
+	t.ConsumeSeconds = c.seconds
 	if err != nil {
 		return c.killed, err
 	}
-	if kind == adapterWork {
-		check, err := checkState(ctx, &c.order, d.produced, d.Progress)
-		if err == nil && check.Mismatches > 0 {
-			err = fmt.Errorf("%w: %d state mismatches (first %s): run again with --dir to keep the store, and report it", ErrNotHeld, check.Mismatches, check.First)
-		}
-		t.Handled, t.HandledTwice = check.handled()
-		t.Lost = less(t.Distinct, t.Handled)
-		return c.killed, err
+	o, err := c.count(ctx)
+	if err == nil && o.mismatches > 0 {
+		err = fmt.Errorf("%w: %d state mismatches (first %s): run again with --dir to keep the store, and report it", ErrNotHeld, o.mismatches, o.first)
 	}
-	handled, err := readEffects(c.order.Effects, d.log)
-	t.Handled, t.HandledTwice = handled.handled()
-	t.Lost = less(t.Distinct, t.Handled)
-	return c.killed, errors.Join(err, os.Remove(c.order.Effects))
-}
-
-// killsOn places the kills on a way, which is longer for a consumer that counts repeats.
-func (d *demonstration) killsOn(way uint64) []kill {
-	kills := drawKills(way, len(d.kills), false)
-	for i := range kills {
-		slack := kills[i].Wait - kills[i].Here
-		kills[i].Here = 1 + uint64(d.kills[i]*float64(way))
-		kills[i].Wait = min(kills[i].Here+slack, way-1)
-	}
-	return kills
+	t.Handled, t.HandledTwice, t.Lost = o.handled, o.twice, less(t.Distinct, o.handled)
+	return c.killed, err
 }
 
 // thousands writes a number with a comma in each thousand.

@@ -36,7 +36,7 @@ func fingerprint(number uint64) uint64 { return mix(number ^ 0xF1A6E5) }
 
 // addToState does the work for one event, as part of the transaction that claims it.
 func addToState(tx *engine.Tx, partition int32, number uint64) error {
-	counters, err := readCounters(tx, partition, number)
+	counters, err := readCounters(tx.Get, partition, number)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func addToState(tx *engine.Tx, partition int32, number uint64) error {
 	if err := tx.Put(countersKey(partition, number), counters); err != nil {
 		return err
 	}
-	s, err := readPartSum(tx, partition)
+	s, err := readPartSum(tx.Get, partition)
 	if err != nil {
 		return err
 	}
@@ -54,9 +54,12 @@ func addToState(tx *engine.Tx, partition int32, number uint64) error {
 	return tx.Put(partSumKey(partition), binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s.Events), s.Sum))
 }
 
+// A reader reads a key of the application: in a transaction, or by itself.
+type reader func(key []byte) (value []byte, found bool, err error)
+
 // readCounters returns a partition's counters of the event and those next to it, as a copy.
-func readCounters(tx *engine.Tx, partition int32, number uint64) ([]byte, error) {
-	v, found, err := tx.Get(countersKey(partition, number))
+func readCounters(get reader, partition int32, number uint64) ([]byte, error) {
+	v, found, err := get(countersKey(partition, number))
 	if err == nil && !found {
 		v = make([]byte, countersPerKey)
 	}
@@ -66,8 +69,8 @@ func readCounters(tx *engine.Tx, partition int32, number uint64) ([]byte, error)
 	return v, err
 }
 
-func readPartSum(tx *engine.Tx, partition int32) (s partSum, err error) {
-	v, found, err := tx.Get(partSumKey(partition))
+func readPartSum(get reader, partition int32) (s partSum, err error) {
+	v, found, err := get(partSumKey(partition))
 	if err != nil || !found {
 		return s, err
 	}

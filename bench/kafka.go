@@ -3,9 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"time"
 )
 
 // KafkaControl breaks a rule on purpose, so that one can see the books notice.
@@ -163,103 +161,48 @@ func (k *kafkaRun) all(ctx context.Context) error {
 			return err
 		}
 	}
-	if k.Mode == Own {
-		return k.own(ctx)
-	}
-	return k.work(ctx)
+	return k.consume(ctx)
 }
 
-// order is that of a consumer of the run's topic.
-func (k *kafkaRun) order(kind consumerKind) consumeOrder {
-	return k.orderIn(filepath.Join(k.dir, "store"), kind.name(), kind)
-}
-
-func (k *kafkaRun) orderIn(dir, group string, kind consumerKind) consumeOrder {
+// newConsumer returns a consumer of the run's topic with its files in dir.
+func (k *kafkaRun) newConsumer(kind consumerKind, dir, group string) *consuming {
 	work := k.Workload
 	work.Slow = 0
-	return consumeOrder{
+	c := &consuming{produced: k.produced, way: uint64(k.log.N), stage: string(kind), progress: k.Progress, order: consumeOrder{
 		Kind: kind, Workload: work, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(group), Ends: k.ends, Limit: k.log.limit(),
-		Store: k.Store, Dir: dir, Weeks: k.log.options().RetentionWeeks,
+		Store: k.Store, Dir: filepath.Join(dir, "store"), Weeks: k.log.options().RetentionWeeks,
+		Effects: filepath.Join(dir, kind.name()), Returned: filepath.Join(dir, "returned"),
+	}}
+	if kind == adapterOwn || kind == adapterWork {
+		c.way = k.distinct
 	}
+	return c
 }
 
-// consume runs a consumer to the end of the topic, with the run's kills.
-func (k *kafkaRun) consume(ctx context.Context, c *consuming) error {
-	start := time.Now()
-	c.stage, c.progress = "consume", k.Progress
-	err := c.run(ctx)
-	r := k.report
-	r.Kills, r.ConsumeSeconds = c.killed, time.Since(start).Seconds()
-	if k.Kills > 0 {
-		r.HandlerCalls, r.Conflicts = c.effort.Calls, c.effort.Conflicts
-	}
-	return err
-}
-
-// work runs a consumer whose claims, state and offsets are to commit together, and reads its store.
-func (k *kafkaRun) work(ctx context.Context) error {
-	c := consuming{order: k.order(adapterWork), way: k.distinct}
+// consume runs a consumer to the end of the topic, with the run's kills, and looks at every event.
+func (k *kafkaRun) consume(ctx context.Context) error {
+	kind := consumerKind(k.Mode)
 	if k.Control == OffsetFirst {
-		c = consuming{order: k.order(offsetFirst), way: uint64(k.N)}
+		kind = offsetFirst
 	}
-	c.kills = drawKills(c.way, k.Kills, k.Control == "")
+	c := k.newConsumer(kind, k.dir, kind.name())
+	c.stage, c.kills = "consume", drawKills(c.way, k.Kills, k.Control == "")
 	if k.Control == OffsetFirst { // each kill comes between the offset's commit and the batch's
 		for i := range c.kills {
 			c.kills[i].Wait = c.kills[i].Here - 1
 		}
 	}
-	if err := k.consume(ctx, &c); err != nil {
-		return err
-	}
-	check, err := checkState(ctx, &c.order, k.produced, k.Progress)
-	if err != nil {
-		return err
-	}
+	err := c.run(ctx)
 	r := k.report
-	r.Handled, r.HandledTwice = check.handled()
-	r.StateMismatch, r.BalancesWrong, r.firstWrong = check.Mismatches, check.balancesWrong, check.First
-	r.Lost = less(r.Distinct, r.Handled)
-	return nil
-}
-
-// own runs a consumer whose claims commit before its handlers run, and reads what the handlers
-// wrote.
-func (k *kafkaRun) own(ctx context.Context) error {
-	c := consuming{order: k.order(adapterOwn), way: k.distinct, kills: drawKills(k.distinct, k.Kills, true)}
-	c.order.Effects = filepath.Join(k.dir, "handled")
-	c.order.Returned = filepath.Join(k.dir, "returned")
-	r := k.report
-	c.began = func(claims uint64) error { // the handlers of the life before are dead
-		returned, err := fileSize(c.order.Returned)
-		r.AtRisk = less(claims, returned)
-		return err
+	r.Kills, r.ConsumeSeconds, r.AtRisk = c.killed, c.seconds, c.atRisk
+	if k.Kills > 0 {
+		r.HandlerCalls, r.Conflicts = c.effort.Calls, c.effort.Conflicts
 	}
-	err := k.consume(ctx, &c)
 	if err != nil {
 		return err
 	}
-	handled, err := readEffects(c.order.Effects, k.log)
-	if err != nil {
-		return err
-	}
-	returned, err := fileSize(c.order.Returned)
-	if err != nil {
-		return err
-	}
-	r.Handled, r.HandledTwice = handled.handled()
-	r.Lost = less(r.Distinct, r.Handled)
-	r.StateMismatch = apart(r.Distinct, returned+r.AtRisk)
-	return nil
-}
-
-// fileSize is 0 for a file that is not there.
-func fileSize(path string) (uint64, error) {
-	info, err := os.Stat(path)
-	if os.IsNotExist(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return uint64(info.Size()), nil
+	o, err := c.count(ctx)
+	r.Handled, r.HandledTwice, r.Lost = o.handled, o.twice, less(r.Distinct, o.handled)
+	r.StateMismatch, r.BalancesWrong, r.firstWrong = o.mismatches, o.balancesWrong, o.first
+	return err
 }

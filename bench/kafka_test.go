@@ -34,8 +34,7 @@ func crooked(t *testing.T, mode Mode, again bool, do func(k *kafkaRun) error) *K
 		}
 		r.Distinct = p.distinct
 		k := &kafkaRun{KafkaOptions: KafkaOptions{N: log.N, Partitions: 1, Mode: mode}, produced: p, dir: dir, report: r}
-		o := k.order(adapterWork)
-		plant(t, &o, func(tx *engine.Tx) error {
+		plant(t, &k.newConsumer(adapterWork, dir, "plant").order, func(tx *engine.Tx) error {
 			_, err := tx.TryClaim(log.event(lostEvent, nil))
 			return err
 		})
@@ -109,7 +108,7 @@ func TestKilledConsumerKeepsItsPromise(t *testing.T) {
 
 func TestBooksOfModeWork(t *testing.T) {
 	t.Parallel()
-	r := crooked(t, Work, true, func(k *kafkaRun) error { return k.work(t.Context()) })
+	r := crooked(t, Work, true, func(k *kafkaRun) error { return k.consume(t.Context()) })
 	wantBooks(t, r, 1, 0, 1, 1, false) // the claim of the lost event has no counter
 	if r.firstWrong == "" {
 		t.Error("the mismatch is not told")
@@ -118,14 +117,14 @@ func TestBooksOfModeWork(t *testing.T) {
 
 func TestBooksOfModeOwn(t *testing.T) {
 	t.Parallel()
-	own := func(k *kafkaRun) error { return k.own(t.Context()) }
+	own := func(k *kafkaRun) error { return k.consume(t.Context()) }
 	wantBooks(t, crooked(t, Own, false, own), 1, 1, 0, 0, true) // it was at risk
 	wantBooks(t, crooked(t, Own, true, own), 1, 1, 1, 1, false) // a handler too many has returned
 	unclaimed := func(k *kafkaRun) error {
 		if err := os.WriteFile(filepath.Join(k.dir, "returned"), []byte{'.'}, 0o600); err != nil {
 			return err
 		}
-		return k.own(t.Context())
+		return k.consume(t.Context())
 	}
 	wantBooks(t, crooked(t, Own, false, unclaimed), 1, 0, 0, 0, false) // the claim's handler has returned, they say
 }

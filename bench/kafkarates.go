@@ -62,9 +62,8 @@ func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slo
 	if slow > 0 {
 		group += "-slow"
 	}
-	order := k.orderIn(dir, group, kind)
-	order.Measure, order.Workload.Slow = true, slow
-	c := consuming{order: order, way: uint64(k.N), stage: string(kind), progress: k.Progress}
+	c := k.newConsumer(kind, dir, group)
+	c.way, c.order.Measure, c.order.Workload.Slow = uint64(k.N), true, slow
 	err := c.run(ctx)
 	r := k.report
 	if kind == consumerKind(k.Mode) && slow == 0 {

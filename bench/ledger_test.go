@@ -127,7 +127,7 @@ func leaveOffsets(tx *engine.Tx, o *consumeOrder, p *produced, offsets []int64) 
 
 // addToSum adds an event to a partition's sum alone.
 func addToSum(tx *engine.Tx) error {
-	s, err := readPartSum(tx, 0)
+	s, err := readPartSum(tx.Get, 0)
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (w *Workload) add(tx *engine.Tx, account []byte, amount int64) error {
 	if w.Add {
 		return tx.Add(account, amount)
 	}
-	balance, err := readBalance(tx, account)
+	balance, err := readBalance(tx.Get, account)
 	if err != nil {
 		return err
 	}
@@ -113,8 +113,8 @@ func (w *Workload) account(partition int32, n int) []byte {
 }
 
 // readBalance returns 0 for an account that was never written.
-func readBalance(tx *engine.Tx, account []byte) (int64, error) {
-	v, found, err := tx.Get(account)
+func readBalance(get reader, account []byte) (int64, error) {
+	v, found, err := get(account)
 	if err != nil || !found {
 		return 0, err
 	}
