@@ -21,8 +21,11 @@ import (
 )
 
 func (o *consumeOrder) work(say *voice) error {
-	if o.Kind == adapterOwn || o.Kind == adapterWork {
+	switch o.Kind {
+	case adapterOwn, adapterWork:
 		return o.consumeWithAdapter(say)
+	case engineAlone:
+		return o.claimAlone(say)
 	}
 	return o.consumePlain(say)
 }

@@ -1,7 +1,7 @@
 package bench
 
 // workers are what a process can run.
-var workers = []worker{&claimWorker{}, &consumeOrder{}, &claimsOrder{}, &layersProcess{}}
+var workers = []worker{&claimWorker{}, &consumeOrder{}, &layersProcess{}}
 
 // ChildMain runs a worker if the arguments ask for one; ran is false if they do not. A program that
 // runs workloads which kill a process calls it first thing in main.

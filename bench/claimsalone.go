@@ -6,25 +6,17 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// A claimsOrder has a process claim all events of a log, in their order, without a broker: what the
-// engine alone takes for them. There are as many callers as the topic has partitions, each with
-// batches of the size that the adapter makes at most, and every batch is durable. Events are made
-// while the clock stands still.
-type claimsOrder struct {
-	Log   topicLog
-	Parts int
-	Store StoreName
-	Dir   string
-}
-
-// work says "at" and "measured".
-func (o *claimsOrder) work(say *voice) error {
+// claimAlone claims all events of the log, in their order, without a broker: what the engine alone
+// takes for them. There are as many callers as the topic has partitions, each with batches of the
+// size that the adapter makes at most, and every batch is durable. Events are made while the clock
+// stands still.
+func (o *consumeOrder) claimAlone(say *voice) error {
 	o.Log.nameScopes()
 	run := newClaiming(context.Background(), ClaimsOptions{
-		N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: o.Parts,
+		N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: len(o.Ends),
 	}, o.Log.source, &ClaimsReport{})
 	run.Progress = func(_ string, done, _ uint64) { say.line("at", done) }
-	e, err := openEngine(o.Store, o.Dir, false, run.source.options())
+	e, err := o.openStore(nil)
 	if err != nil {
 		return err
 	}

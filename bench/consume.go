@@ -19,6 +19,7 @@ const (
 	rawLoop     consumerKind = "raw"              // polls and does nothing: the ceiling
 	atLeastOnce consumerKind = "at least once"    // handles everything, then commits
 	memorySet   consumerKind = "in-memory set"    // the same, but for what is in a set in its memory; it claims there first
+	engineAlone consumerKind = "engine alone"     // claims the events of the log without a broker
 	offsetFirst consumerKind = "offset first"     // commits, then claims and works in one transaction: the rule broken
 )
 
@@ -38,7 +39,8 @@ type consumeOrder struct {
 	Seeds        []string
 	Topic, Group string
 	Ends         []int64
-	Limit        uint64 // the numbers of events are below it
+	Limit        uint64   // the numbers of events are below it
+	Log          topicLog // of engineAlone
 
 	Store StoreName
 	Dir   string

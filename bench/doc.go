@@ -9,8 +9,9 @@
 // Workloads that kill a process start the running program again (process.go), as a worker that
 // consumes a log: claims of the engine alone (claimworker.go), a topic through the adapter or
 // without it (adapterconsumer.go, plainconsumer.go), or a service with all layers
-// (layersprocess.go). One loop starts and kills them (lives.go), and one ledger compares the store
-// that they leave with what has to be there (ledger.go). A program that runs such workloads calls
+// (layersprocess.go). One loop starts and kills them (lives.go). What consumers of a topic have done
+// is counted in one place (consume.go), and one ledger compares the store that they leave with what
+// has to be there (ledger.go). A program that runs such workloads calls
 // ChildMain first in main.
 //
 // Numbers come from the machine that they were measured on; a report never contains one that was

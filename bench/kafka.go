@@ -173,8 +173,11 @@ func (k *kafkaRun) newConsumer(kind consumerKind, dir, group string) *consuming 
 		Store: k.Store, Dir: filepath.Join(dir, "store"), Weeks: k.log.options().RetentionWeeks,
 		Effects: filepath.Join(dir, kind.name()), Returned: filepath.Join(dir, "returned"),
 	}}
-	if kind == adapterOwn || kind == adapterWork {
+	switch kind {
+	case adapterOwn, adapterWork:
 		c.way = k.distinct
+	case engineAlone:
+		c.order.Log = *k.log
 	}
 	return c
 }

@@ -34,7 +34,7 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 		}
 		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
 	}
-	claims := timed(all, func(dir string) (measurement, error) { return k.claimAlone(ctx, dir) }, once)
+	claims := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, engineAlone, dir, 0) }, once)
 	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, consumerKind(k.Mode), dir, 0) }, once)
 	timings := []*timing{raw, claims, ours}
 	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
@@ -75,15 +75,4 @@ func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slo
 		}
 	}
 	return c.measured, err
-}
-
-// claimAlone has the engine claim the same events in a process of its own.
-func (k *kafkaRun) claimAlone(ctx context.Context, dir string) (m measurement, err error) {
-	alone := &claimsOrder{Log: *k.log, Parts: k.Partitions, Store: k.Store, Dir: dir}
-	l := lives{worker: func(kill) worker { return alone }}
-	l.hear = map[string]hearing{
-		"at":       hears(func(uint64) error { return nil }),
-		"measured": hears(func(all measurement) error { m = all; return nil }),
-	}
-	return m, l.run(ctx)
 }
