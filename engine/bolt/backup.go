@@ -12,18 +12,24 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
+// backups makes backups of the store.
+type backups struct {
+	*core
+	*identity
+}
+
 // Backup copies the store, as of the moment of the call, to dir. The copy has no free pages and
 // full ones: it is the smallest form of the store. Everything is checked on the way, and the copy
 // has a record of a clean close. Sidecars are not copied: they can be made again from the data.
 // What an interrupted backup leaves is not taken for a store.
-func (s *Store) Backup(ctx context.Context, dir string) error {
+func (b *backups) Backup(ctx context.Context, dir string) error {
 	dir = filepath.Clean(dir) // what PrepareDir looks at
 	if _, err := os.Lstat(dir); err == nil {
 		return fmt.Errorf("hapax: backup: %s: %w", dir, fs.ErrExist)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("hapax: backup: %w", err)
 	}
-	if err := s.backupTo(ctx, dir); err != nil {
+	if err := b.backupTo(ctx, dir); err != nil {
 		return fmt.Errorf("hapax: backup: %w", err)
 	}
 	return nil
@@ -31,11 +37,11 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 
 // backupTo is Backup to a place where nothing was a moment ago. What another backup has put there
 // since then stays.
-func (s *Store) backupTo(ctx context.Context, dir string) (err error) {
+func (b *backups) backupTo(ctx context.Context, dir string) (err error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return err
 	}
-	lock, err := sidecar.Lock(dir, lockName, s.o.LockTimeout)
+	lock, err := sidecar.Lock(dir, lockName, b.o.LockTimeout)
 	if err != nil {
 		return err
 	}
@@ -51,9 +57,9 @@ func (s *Store) backupTo(ctx context.Context, dir string) (err error) {
 		}
 	}()
 
-	id := s.identity.Backup()
+	id := b.id.Backup()
 	path := filepath.Join(dir, copyFileName)
-	if err := s.view(func(m *moment) error { return m.copyTo(ctx, path, s.o, id) }); err != nil {
+	if err := b.view(func(m *readTx) error { return m.copyTo(ctx, path, b.o, id) }); err != nil {
 		return err
 	}
 	if err := attestCopy(dir, path, id); err != nil {
@@ -73,8 +79,8 @@ func removeCopy(dir string) {
 	_ = os.Remove(dir)
 }
 
-// copyTo writes everything that the moment has to a new file.
-func (m *moment) copyTo(ctx context.Context, path string, o Options, id storage.Identity) error {
+// copyTo writes everything that a readTx has to a new file.
+func (m *readTx) copyTo(ctx context.Context, path string, o Options, id storage.Identity) error {
 	h, err := m.head()
 	if err != nil {
 		return err
@@ -99,7 +105,7 @@ func (m *moment) copyTo(ctx context.Context, path string, o Options, id storage.
 	return b.finish(id, h.seq)
 }
 
-func (m *moment) copyDir(ctx context.Context, b *builder, dir []byte, space byte) error {
+func (m *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byte) error {
 	t, err := m.dir(dir)
 	if err != nil {
 		return err
@@ -128,8 +134,8 @@ func attestCopy(dir, path string, id storage.Identity) error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	s := Store{file: f, dir: dir}
-	m, _, err := s.newestMoment()
+	c := core{file: f, dir: dir}
+	m, _, err := c.newestTx()
 	if err != nil {
 		return err
 	}
@@ -138,43 +144,4 @@ func attestCopy(dir, path string, id storage.Identity) error {
 		return err
 	}
 	return writeClean(sidecar.OS{}, dir, f, id, h.seq, m.txid)
-}
-
-// Verify reads everything, as of one moment, and reports what Open would refuse after an unclean
-// end.
-func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
-	id, err := sidecar.ReadIdentity(sidecar.OS{}, s.dir, sidecar.Bolt)
-	switch {
-	case err != nil:
-		report(err.Error())
-	case id != s.identity:
-		report(sidecar.IdentityName + " is not what it was when the store was opened")
-	}
-	for {
-		overtaken := false
-		err := s.view(func(m *moment) error {
-			newer, older, err := readMetas(s.file, s.pageSize)
-			switch {
-			case err != nil:
-				report(damaged("%w", err).Error())
-				return nil
-			case newer.txid == m.txid:
-				return m.check(ctx, newer.freelist, tell(report))
-			case older != nil && older.txid == m.txid:
-				return m.check(ctx, older.freelist, tell(report))
-			}
-			overtaken = true // by two transactions, since the view began
-			return ctx.Err()
-		})
-		if !overtaken || err != nil {
-			return err
-		}
-	}
-}
-
-func tell(report func(problem string)) func(error) error {
-	return func(err error) error {
-		report(err.Error())
-		return nil
-	}
 }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 )
 
-// A checker reads everything that a moment has and holds it against the checksums and sums, and the
+// A checker reads everything that a readTx has and holds it against the checksums and sums, and the
 // pages in use against the list of free ones. It takes nothing for granted: it ends, and within
 // bounds, whatever the bytes are.
 type checker struct {
 	ctx    context.Context
-	at     *moment
+	at     *readTx
 	report func(error) error
 	used   bitmap
 	broken bool
@@ -20,7 +20,7 @@ type checker struct {
 
 // check calls report for each thing that is wrong, and continues where it can unless report returns
 // an error.
-func (m *moment) check(ctx context.Context, freelist uint64, report func(error) error) error {
+func (m *readTx) check(ctx context.Context, freelist uint64, report func(error) error) error {
 	k := &checker{ctx: ctx, at: m, report: report, used: newBitmap(m.highWater)}
 	sums := map[string]sum{}
 	var seq uint64

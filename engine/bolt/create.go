@@ -54,8 +54,8 @@ func unused(path string) error {
 		return fmt.Errorf("hapax: opening the store: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	s := Store{file: f}
-	m, newest, err := s.newestMoment()
+	c := core{file: f}
+	m, newest, err := c.newestTx()
 	if err == nil {
 		err = m.check(context.Background(), newest.freelist, errFirst)
 	}

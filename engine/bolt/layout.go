@@ -18,16 +18,6 @@ import (
 // Every value but a bucket ends in a checksum (see page.go). Trust hangs on one chain: a meta page
 // has bbolt's checksum and a transaction number; the head must carry the same number, and attests
 // the sums; each sum attests one tree.
-const (
-	fileName     = "claims.bolt"
-	newFileName  = "claims.bolt.new"    // a file being created; holds nothing yet
-	copyFileName = "claims.bolt.backup" // a backup being written
-	lockName     = "LOCK"
-	cleanName    = "CLEAN"
-
-	sidecarSuffix = ".sidecar"
-)
-
 var (
 	claimsDir  = []byte("claims")
 	journalDir = []byte("journal")

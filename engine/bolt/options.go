@@ -85,3 +85,9 @@ func (o *Options) bbolt() *bbolt.Options {
 	}
 	return b
 }
+
+// growStep is how much the file grows at a time: each time costs a sync, and each byte is one on
+// the disk.
+func growStep(size int64) int { return int(min(max(size/8, minGrowStep), 16<<20)) }
+
+const minGrowStep = 128 << 10

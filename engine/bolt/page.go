@@ -8,7 +8,6 @@ import (
 	"io"
 	"sort"
 
-	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
@@ -36,10 +35,6 @@ const (
 )
 
 var native = binary.NativeEndian
-
-func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %w", storage.ErrDamaged, fileName, fmt.Errorf(format, args...))
-}
 
 // A page is one page of a tree that was checked when it was read: its place, its layout, the order
 // of its keys and, in a leaf of entries, every entry's checksum. The zero page is none.
@@ -209,10 +204,10 @@ func (p *page) ceil(key []byte) int {
 	return sort.Search(p.n, func(i int) bool { return bytes.Compare(p.key(i), key) >= 0 })
 }
 
-// A moment is the state that one transaction left: where its tree begins, and how to read its
+// A readTx is the state that one transaction left: where its tree begins, and how to read its
 // pages. They are read with pread, never through bbolt's mapping: a page that cannot be read is an
 // error and not a signal.
-type moment struct {
+type readTx struct {
 	file      io.ReaderAt
 	pageSize  int
 	root      uint64 // page of the tree of top-level buckets
@@ -221,7 +216,7 @@ type moment struct {
 	unchecked bool // tests only: believe every byte
 }
 
-func (m *moment) readAt(buf []byte, id uint64) error {
+func (m *readTx) readAt(buf []byte, id uint64) error {
 	_, err := m.file.ReadAt(buf, int64(id)*int64(m.pageSize))
 	if errors.Is(err, io.EOF) {
 		return damaged("page %d lies behind the end of the file", id)
@@ -232,9 +227,9 @@ func (m *moment) readAt(buf []byte, id uint64) error {
 	return nil
 }
 
-// A tree is one B+tree of a moment: of entries, or of buckets.
+// A tree is one B+tree of a readTx: of entries, or of buckets.
 type tree struct {
-	at     *moment
+	at     *readTx
 	what   string // for messages
 	root   uint64 // 0: the tree is the page inline
 	inline []byte

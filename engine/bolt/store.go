@@ -7,9 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"sync"
-	"sync/atomic"
 
 	bbolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -18,48 +15,27 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// A Store is an storage.Store in one bbolt file. Make it with Open.
+// A Store is a storage.Store in one bbolt file. Make it with Open.
 type Store struct {
-	dir      string
-	o        Options
-	identity storage.Identity
-	lastSeq  uint64 // when opened
+	// Each part refers to those that it needs, and to none that needs it. Methods of embedded parts
+	// that are exported are methods of the Store.
+	core
+	identity
+	reader
+	claimReader
+	writer
+	journal
+	sidecars
+	reclaimer
+	dropper
+	meter
+	verifier
+	backups
 
-	lock     io.Closer // the directory's
-	file     *os.File  // for reads with pread
-	db       *bbolt.DB
-	pageSize int
-
-	// txid is the newest transaction that is known to be durable. Every read sees it, or a later
-	// one.
-	txid    atomic.Uint64
-	written atomic.Uint64 // bytes, see Usage
-
-	// writing is held by the goroutine that changes the file, for one transaction, and guards the
-	// fields below it.
-	writing sync.Mutex
-	clean   bool   // CLEAN is there
-	raised  bool   // the store has this build's format
-	seq     uint64 // of the newest batch
-
-	// sidecars is held while a sidecar is written: two writes of one name would share the temporary
-	// file.
-	sidecars sync.Mutex
-
-	// failure is the first error of a write. It is set once, and then nothing is written any more.
-	failure atomic.Pointer[failure]
-	// stuck says that bbolt may have kept its locks when it panicked: it is not called any more.
-	stuck atomic.Bool
+	lastSeq uint64 // when opened
 }
 
 var _ storage.Store = (*Store)(nil)
-
-// ErrFailed is wrapped by the error of the write that failed and by those of all later writes,
-// together with the cause. The store has to be closed; opened again it has everything that was
-// confirmed.
-var ErrFailed = errors.New("hapax: bolt: a write to the store failed, nothing more is written")
-
-type failure struct{ err error }
 
 // Open opens the store in dir, and creates it if dir is missing or empty.
 //
@@ -82,11 +58,28 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, lock: lock}
+	s := newStore(dir, o, lock)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
 	return s, nil
+}
+
+// newStore puts a store's parts together. None of them is used before the store is open.
+func newStore(dir string, o Options, lock io.Closer) *Store {
+	s := &Store{core: core{dir: dir, o: o, lock: lock}}
+	c := &s.core
+	s.identity.core = c
+	s.reader = reader{c}
+	s.claimReader = claimReader{c}
+	s.writer.core, s.writer.identity = c, &s.identity
+	s.journal = journal{core: c, writer: &s.writer}
+	s.sidecars.core = c
+	s.dropper = dropper{core: c, writer: &s.writer}
+	s.meter = meter{c}
+	s.verifier = verifier{core: c, identity: &s.identity}
+	s.backups = backups{core: c, identity: &s.identity}
+	return s
 }
 
 func (s *Store) open() error {
@@ -99,7 +92,7 @@ func (s *Store) open() error {
 			return err
 		}
 	}
-	if s.identity, err = sidecar.ReadIdentity(sidecar.OS{}, s.dir, sidecar.Bolt); err != nil {
+	if s.id, err = sidecar.ReadIdentity(sidecar.OS{}, s.dir, sidecar.Bolt); err != nil {
 		return err
 	}
 	format, err := sidecar.ReadFormat(sidecar.OS{}, s.dir)
@@ -116,7 +109,7 @@ func (s *Store) open() error {
 }
 
 // examine makes what is there durable and then decides whether to believe it. Nothing is written.
-func (s *Store) examine() (*moment, error) {
+func (s *Store) examine() (*readTx, error) {
 	var err error
 	if s.file, err = os.OpenFile(filepath.Join(s.dir, fileName), os.O_RDWR, 0); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -134,11 +127,11 @@ func (s *Store) examine() (*moment, error) {
 	}
 	s.clean = closed
 	if closed && !s.o.unchecked {
-		if err := record.attest(s.file, s.identity); err != nil {
+		if err := record.attest(s.file, s.id); err != nil {
 			return nil, err
 		}
 	}
-	m, newest, err := s.newestMoment()
+	m, newest, err := s.newestTx()
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +139,7 @@ func (s *Store) examine() (*moment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !h.belongsTo(s.identity) {
+	if !h.belongsTo(s.id) {
 		return nil, damaged("it is of another store or another copy than %s", sidecar.IdentityName)
 	}
 	if closed && !s.o.unchecked && (record.seq != h.seq || record.txid != h.txid) {
@@ -165,34 +158,6 @@ func (s *Store) examine() (*moment, error) {
 	return m, nil
 }
 
-// newestMoment reads the meta pages.
-func (s *Store) newestMoment() (*moment, meta, error) {
-	pageSize, err := findPageSize(s.file)
-	if err != nil {
-		if errors.Is(err, storage.ErrNewerFormat) {
-			return nil, meta{}, err
-		}
-		return nil, meta{}, damaged("%w", err)
-	}
-	s.pageSize = pageSize
-	newest, err := examineMetas(s.file, pageSize)
-	if err != nil {
-		return nil, meta{}, err
-	}
-	info, err := s.file.Stat()
-	if err != nil {
-		return nil, meta{}, fmt.Errorf("hapax: opening the store: %w", err)
-	}
-	if newest.highWater < 4 || newest.highWater > uint64(info.Size())/uint64(pageSize) {
-		return nil, meta{}, damaged("%d pages are in use, in a file of %d bytes", newest.highWater, info.Size())
-	}
-	return s.moment(newest.root, newest.highWater, newest.txid), newest, nil
-}
-
-func (s *Store) moment(root, highWater, txid uint64) *moment {
-	return &moment{file: s.file, pageSize: s.pageSize, root: root, highWater: highWater, txid: txid, unchecked: s.o.unchecked}
-}
-
 func (s *Store) openDB() error {
 	err := guard(func() (err error) {
 		s.db, err = bbolt.Open(filepath.Join(s.dir, fileName), 0o600, s.o.bbolt())
@@ -204,16 +169,13 @@ func (s *Store) openDB() error {
 	if err != nil {
 		return fmt.Errorf("hapax: opening %s: %w", fileName, err)
 	}
-	return s.view(func(m *moment) error {
+	return s.view(func(m *readTx) error {
 		if want := s.txid.Load(); m.txid != want {
 			return damaged("it changed while it was opened: transaction %d, not %d", m.txid, want)
 		}
 		return nil
 	})
 }
-
-// Identity returns what the store was created with.
-func (s *Store) Identity() storage.Identity { return s.identity }
 
 // LastSeq returns the number of the newest batch that was found at Open.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
@@ -233,7 +195,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) leaveClean() error {
-	err := s.view(func(m *moment) error {
+	err := s.view(func(m *readTx) error {
 		newest, _, err := readMetas(s.file, s.pageSize)
 		if err != nil {
 			return damaged("%w", err)
@@ -249,97 +211,5 @@ func (s *Store) leaveClean() error {
 	if err := s.file.Sync(); err != nil {
 		return fmt.Errorf("hapax: syncing %s: %w", fileName, err)
 	}
-	return writeClean(s.o.files, s.dir, s.file, s.identity, s.seq, s.txid.Load())
-}
-
-// release gives back whatever open took.
-func (s *Store) release() error {
-	var errs []error
-	if s.db != nil {
-		if s.stuck.Load() {
-			errs = append(errs, errors.New("hapax: bolt: the file stays locked until the process ends"))
-		} else {
-			errs = append(errs, guard(s.db.Close))
-		}
-	}
-	if s.file != nil {
-		errs = append(errs, s.file.Close())
-	}
-	return errors.Join(append(errs, s.lock.Close())...)
-}
-
-// view runs fn on the newest moment, whose pages stay as they are until fn returns.
-func (s *Store) view(fn func(m *moment) error) error {
-	failed := s.failure.Load()
-	want := s.txid.Load()
-	if err := s.ready(want); err != nil {
-		return err
-	}
-	tx, err := s.begin(false)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // it only read
-	switch id := uint64(tx.ID()); {
-	case id < want && !s.o.unchecked:
-		return damaged("the meta page of transaction %d is gone, %d is the newest", want, id)
-	case id > want && failed != nil:
-		return failed.err // what the failed write left is not known to be durable
-	}
-	return fn(s.momentOf(tx))
-}
-
-func (s *Store) momentOf(tx *bbolt.Tx) *moment {
-	return s.moment(uint64(tx.Cursor().Bucket().Root()), uint64(tx.Size())/uint64(s.pageSize), uint64(tx.ID()))
-}
-
-// ready makes sure that bbolt finds a meta page at least as new as want. If it did not find any it
-// would panic, and keep its locks forever.
-func (s *Store) ready(want uint64) error {
-	if s.stuck.Load() {
-		return damaged("bbolt gave up on it before")
-	}
-	newest, _, err := readMetas(s.file, s.pageSize)
-	if err != nil {
-		return damaged("%w", err)
-	}
-	if newest.txid < want && !s.o.unchecked {
-		return damaged("the meta page of transaction %d is gone, %d is the newest", want, newest.txid)
-	}
-	return nil
-}
-
-func (s *Store) begin(writable bool) (tx *bbolt.Tx, err error) {
-	err = guard(func() (err error) {
-		defer s.stuckOnPanic()
-		tx, err = s.db.Begin(writable)
-		return err
-	})
-	return tx, err
-}
-
-// stuckOnPanic is deferred: after a panic bbolt is not called any more.
-func (s *Store) stuckOnPanic() {
-	if p := recover(); p != nil {
-		s.stuck.Store(true)
-		panic(p)
-	}
-}
-
-// guard runs fn, which calls bbolt, and makes an error of a panic or a memory fault: bbolt asserts
-// what it reads, and reads through a mapping.
-func guard(fn func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = damaged("bbolt: %v", p)
-		}
-	}()
-	return fn()
-}
-
-// fail makes err the store's failure, if it has none yet, and returns the failure.
-func (s *Store) fail(err error) error {
-	s.failure.CompareAndSwap(nil, &failure{fmt.Errorf("%w: %w", ErrFailed, err)})
-	return s.failure.Load().err
+	return writeClean(s.o.files, s.dir, s.file, s.id, s.seq, s.txid.Load())
 }

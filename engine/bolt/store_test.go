@@ -447,13 +447,13 @@ const (
 
 // What only the sums show: each page is sound, but an entry is gone.
 func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
-	for what, remove := range map[string]func(w *writer, claim []byte) error{
-		"a state": func(w *writer, _ []byte) error { return w.tx.Bucket(stateDir).Delete(stateKey([]byte("balance 3"))) },
-		"a bucket": func(w *writer, claim []byte) error {
+	for what, remove := range map[string]func(w *writeTx, claim []byte) error{
+		"a state": func(w *writeTx, _ []byte) error { return w.tx.Bucket(stateDir).Delete(stateKey([]byte("balance 3"))) },
+		"a bucket": func(w *writeTx, claim []byte) error {
 			_, tail, err := storage.SplitKey(claim)
 			return errors.Join(err, w.tx.Bucket(claimsDir).DeleteBucket(claim[:len(claim)-len(tail)]))
 		},
-		"a claim": func(w *writer, claim []byte) error {
+		"a claim": func(w *writeTx, claim []byte) error {
 			_, tail, err := storage.SplitKey(claim)
 			return errors.Join(err, w.tx.Bucket(claimsDir).Bucket(claim[:len(claim)-len(tail)]).Delete(tail))
 		},
@@ -464,7 +464,7 @@ func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 		g.bucket = storage.Bucket{Scope: "another", Week: 105001}
 		writes := g.next(100)
 		mustApply(t, s, &storage.Batch{Seq: 14, Claims: writes})
-		if err := s.update(func(w *writer) error { return remove(w, writes[7].Key) }); err != nil {
+		if err := s.update(func(w *writeTx) error { return remove(w, writes[7].Key) }); err != nil {
 			t.Fatal(err)
 		}
 		problems := 0

@@ -4,64 +4,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
-	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// Usage returns the sizes. DiskBytes are the lengths of all files of the directory,
-// ReclaimableBytes those of the pages that are free to be used again: the file keeps them.
-// WrittenBytes counts the pages of each transaction, the meta pages and the sidecars.
-func (s *Store) Usage() (storage.Usage, error) {
-	u := storage.Usage{WrittenBytes: s.written.Load()}
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return storage.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // replaced meanwhile
-		}
-		if err != nil {
-			return storage.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)
-		}
-		if info.Mode().IsRegular() {
-			u.DiskBytes += uint64(info.Size())
-		}
-	}
-	stats := s.db.Stats()
-	u.ReclaimableBytes = uint64(stats.FreePageN+stats.PendingPageN) * uint64(s.pageSize)
-	return u, nil
-}
-
-// BucketBytes estimates by the bucket's sum: entries and their headers, in pages that are two
-// thirds full.
-func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
-	var size uint64
-	err := s.view(func(m *moment) error {
-		got, _, err := m.sum(sumKey(claimSpace, b.AppendPrefix(nil)))
-		size = got.bytes + got.bytes/2
-		return err
-	})
-	return size, err
+// The sidecars are the engine's.
+type sidecars struct {
+	*core
+	replacing sync.Mutex // held while a sidecar is written: two writes of one name would share the temporary file
 }
 
 // WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one
 // and do no harm; any other error of the disk fails the store.
-func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
+func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error {
 	if err := checkSidecarName(name); err != nil {
 		return err
 	}
 	if err := s.failed(); err != nil {
 		return err
 	}
-	s.sidecars.Lock()
-	defer s.sidecars.Unlock()
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
 	var callers error
 	c := counter{n: &s.written}
 	err := sidecar.Write(s.o.files, s.dir, name+sidecarSuffix, func(w io.Writer) error {
@@ -80,7 +46,7 @@ func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 }
 
 // ReadSidecar returns the sidecar's bytes.
-func (s *Store) ReadSidecar(name string) ([]byte, error) {
+func (s *sidecars) ReadSidecar(name string) ([]byte, error) {
 	if err := checkSidecarName(name); err != nil {
 		return nil, err
 	}

@@ -9,17 +9,17 @@ func with(t tree, fn func(c *cursor) error) error {
 	c := cursors.Get().(*cursor)
 	c.open(t)
 	err := fn(c)
-	c.open(tree{}) // keeps no reference to the moment
+	c.open(tree{}) // keeps no reference to the readTx
 	cursors.Put(c)
 	return err
 }
 
-func (m *moment) rootTree() tree {
+func (m *readTx) rootTree() tree {
 	return tree{at: m, what: "root", root: m.root, dirs: true}
 }
 
 // dir opens a top-level bucket, all of which exist.
-func (m *moment) dir(name []byte) (tree, error) {
+func (m *readTx) dir(name []byte) (tree, error) {
 	t := tree{at: m, what: string(name)}
 	switch string(name) {
 	case string(claimsDir):
@@ -58,7 +58,7 @@ func (t *tree) openIn(dirs tree, name []byte) (found bool, err error) {
 
 // bucket opens the claims under a prefix. If there are none, the sums must say so too: names of
 // buckets have no checksum.
-func (m *moment) bucket(prefix []byte) (t tree, found bool, err error) {
+func (m *readTx) bucket(prefix []byte) (t tree, found bool, err error) {
 	claims, err := m.dir(claimsDir)
 	if err != nil {
 		return tree{}, false, err
@@ -75,7 +75,7 @@ func (m *moment) bucket(prefix []byte) (t tree, found bool, err error) {
 	return tree{}, false, nil
 }
 
-func (m *moment) sum(key []byte) (s sum, found bool, err error) {
+func (m *readTx) sum(key []byte) (s sum, found bool, err error) {
 	sums, err := m.dir(sumsDir)
 	if err != nil {
 		return sum{}, false, err
@@ -90,8 +90,8 @@ func (m *moment) sum(key []byte) (s sum, found bool, err error) {
 	return s, found, err
 }
 
-// head reads the head, which must be of the moment's own transaction.
-func (m *moment) head() (h head, err error) {
+// head reads the head, which must be of the same transaction.
+func (m *readTx) head() (h head, err error) {
 	t, err := m.dir(metaDir)
 	if err != nil {
 		return head{}, err

@@ -3,137 +3,25 @@ package bolt
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta
-// page. So the batch is durable when Apply returns, and wait has nothing left to wait for. Any
-// error is the end of all writing.
-func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
-	err = s.update(func(w *writer) error {
-		if b.Seq != w.head.seq+1 {
-			return fmt.Errorf("batch %d after batch %d", b.Seq, w.head.seq)
-		}
-		w.head.seq = b.Seq
-		if err := w.claims(b.Claims); err != nil {
-			return err
-		}
-		if err := w.states(b.State); err != nil {
-			return err
-		}
-		return w.journal(b.Seq, b.Journal)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return durable, nil
-}
-
-func durable() error { return nil }
-
-// update runs fn in a transaction and commits it, with a new head. Whatever goes wrong fails the
-// store.
-func (s *Store) update(fn func(w *writer) error) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if f := s.failure.Load(); f != nil {
-		return f.err
-	}
-	if err := s.transact(fn); err != nil {
-		return s.fail(err)
-	}
-	return nil
-}
-
-func (s *Store) transact(fn func(w *writer) error) error {
-	if s.clean {
-		if err := sidecar.Remove(s.o.files, s.dir, cleanName); err != nil {
-			return err
-		}
-		s.clean = false
-	}
-	if !s.raised { // before the first transaction that an older build might misread
-		if err := sidecar.WriteIdentity(s.o.files, s.dir, sidecar.Bolt, s.identity); err != nil {
-			return fmt.Errorf("raising the format of the store: %w", err)
-		}
-		s.raised = true
-	}
-	if err := s.ready(s.txid.Load()); err != nil {
-		return err
-	}
-	if err := s.grow(); err != nil {
-		return err
-	}
-	tx, err := s.begin(true)
-	if err != nil {
-		return err
-	}
-	// From here on bbolt holds its lock: it must be given back, also after a panic.
-	w := &writer{tx: tx, base: s.momentOf(tx), txid: uint64(tx.ID())}
-	if err := guard(func() error { return w.run(s.txid.Load(), fn) }); err != nil {
-		return errors.Join(err, s.rollBack(tx))
-	}
-	s.txid.Store(w.txid)
-	s.seq = w.head.seq
-	stats := tx.Stats()
-	s.written.Add(uint64(stats.GetPageAlloc()) + uint64(s.pageSize)) // and the meta page
-	return nil
-}
-
-func (s *Store) rollBack(tx *bbolt.Tx) error {
-	if tx.DB() == nil {
-		return nil // Commit did it
-	}
-	return guard(func() error {
-		defer s.stuckOnPanic()
-		return tx.Rollback()
-	})
-}
-
-// grow makes room for a small batch. bbolt makes the rest, but keeps only the text of what goes
-// wrong then.
-func (s *Store) grow() error {
-	newest, _, err := readMetas(s.file, s.pageSize)
-	if err != nil {
-		return err
-	}
-	info, err := s.file.Stat()
-	if err != nil {
-		return err
-	}
-	size := info.Size()
-	step := growStep(size)
-	s.db.AllocSize = step
-	if size-int64(newest.highWater)*int64(s.pageSize) >= minGrowStep/2 || size+int64(step) > s.o.MaxFileBytes {
-		return nil
-	}
-	return errors.Join(s.file.Truncate(size+int64(step)), s.file.Sync())
-}
-
-// growStep is how much the file grows at a time: each time costs a sync, and each byte is one on
-// the disk.
-func growStep(size int64) int { return int(min(max(size/8, minGrowStep), 16<<20)) }
-
-const minGrowStep = 128 << 10
-
-// A writer is one transaction. What was there before it is read by our own means, never through
+// A writeTx is one transaction. What was there before it is read by our own means, never through
 // bbolt, which believes every byte: each page on the way to a change is checked before bbolt takes
 // it over.
-type writer struct {
+type writeTx struct {
 	tx   *bbolt.Tx
 	txid uint64
-	base *moment
+	base *readTx
 	head head
 }
 
-func (w *writer) run(last uint64, fn func(w *writer) error) (err error) {
+func (w *writeTx) run(last uint64, fn func(w *writeTx) error) (err error) {
 	if w.txid != last+1 {
 		return damaged("transaction %d follows on %d", w.txid, last)
 	}
@@ -160,7 +48,7 @@ type change struct {
 
 func (c *change) key() []byte { return c.entry[:c.keySize] }
 
-func (w *writer) claims(writes []storage.ClaimWrite) error {
+func (w *writeTx) claims(writes []storage.ClaimWrite) error {
 	order := lastWrites(len(writes), func(i int) []byte { return writes[i].Key })
 	size := 0
 	for _, i := range order {
@@ -195,7 +83,7 @@ func (w *writer) claims(writes []storage.ClaimWrite) error {
 }
 
 // bucket changes the claims under a prefix. A bucket without claims is removed.
-func (w *writer) bucket(prefix []byte, changes []change) error {
+func (w *writeTx) bucket(prefix []byte, changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -237,7 +125,7 @@ func (w *writer) bucket(prefix []byte, changes []change) error {
 	return w.putSum(name, before, found, &after)
 }
 
-func (w *writer) states(writes []storage.StateWrite) error {
+func (w *writeTx) states(writes []storage.StateWrite) error {
 	if len(writes) == 0 {
 		return nil
 	}
@@ -250,13 +138,13 @@ func (w *writer) states(writes []storage.StateWrite) error {
 	return w.dir(stateDir, stateSpace, changes)
 }
 
-func (w *writer) journal(seq uint64, entry []byte) error {
+func (w *writeTx) journal(seq uint64, entry []byte) error {
 	key := journalKey(seq)
 	return w.dir(journalDir, journalSpace, []change{{appendEntry(nil, seedOf(journalSpace, nil), key, entry), len(key), false}})
 }
 
 // dir changes a top-level bucket of entries.
-func (w *writer) dir(dir []byte, space byte, changes []change) error {
+func (w *writeTx) dir(dir []byte, space byte, changes []change) error {
 	t, err := w.base.dir(dir)
 	if err != nil {
 		return err
@@ -331,7 +219,7 @@ func put(b *bbolt.Bucket, changes []change, appending bool) error {
 }
 
 // putSum replaces or removes a sum, and brings the head's sum of the sums along.
-func (w *writer) putSum(name []byte, before sum, existed bool, after *sum) error {
+func (w *writeTx) putSum(name []byte, before sum, existed bool, after *sum) error {
 	sums := w.tx.Bucket(sumsDir)
 	if existed {
 		w.head.sums.remove(appendEntry(nil, seedOf(sumSpace, nil), name, before.encode()))

@@ -1,0 +1,175 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	bbolt "go.etcd.io/bbolt"
+)
+
+// ErrFailed is wrapped by the error of the write that failed and by those of all later writes,
+// together with the cause. The store has to be closed; opened again it has everything that was
+// confirmed.
+var ErrFailed = errors.New("hapax: bolt: a write to the store failed, nothing more is written")
+
+// A core is what the parts of a store share: directory, file, bbolt, and whether a write has failed.
+type core struct {
+	dir  string
+	o    Options
+	lock io.Closer // the directory's
+
+	file     *os.File // for reads with pread
+	db       *bbolt.DB
+	pageSize int
+
+	// txid is the newest transaction that is known to be durable. Every read sees it, or a later
+	// one.
+	txid    atomic.Uint64
+	written atomic.Uint64 // bytes, see Usage
+
+	// failure is the first error of a write. It is set once, and then nothing is written any more.
+	failure atomic.Pointer[failure]
+	// stuck says that bbolt may have kept its locks when it panicked: it is not called any more.
+	stuck atomic.Bool
+}
+
+type failure struct{ err error }
+
+// newestTx reads the meta pages.
+func (c *core) newestTx() (*readTx, meta, error) {
+	pageSize, err := findPageSize(c.file)
+	if err != nil {
+		if errors.Is(err, storage.ErrNewerFormat) {
+			return nil, meta{}, err
+		}
+		return nil, meta{}, damaged("%w", err)
+	}
+	c.pageSize = pageSize
+	newest, err := examineMetas(c.file, pageSize)
+	if err != nil {
+		return nil, meta{}, err
+	}
+	info, err := c.file.Stat()
+	if err != nil {
+		return nil, meta{}, fmt.Errorf("hapax: opening the store: %w", err)
+	}
+	if newest.highWater < 4 || newest.highWater > uint64(info.Size())/uint64(pageSize) {
+		return nil, meta{}, damaged("%d pages are in use, in a file of %d bytes", newest.highWater, info.Size())
+	}
+	return c.readTx(newest.root, newest.highWater, newest.txid), newest, nil
+}
+
+func (c *core) readTx(root, highWater, txid uint64) *readTx {
+	return &readTx{file: c.file, pageSize: c.pageSize, root: root, highWater: highWater, txid: txid, unchecked: c.o.unchecked}
+}
+
+// release gives back whatever open took.
+func (c *core) release() error {
+	var errs []error
+	if c.db != nil {
+		if c.stuck.Load() {
+			errs = append(errs, errors.New("hapax: bolt: the file stays locked until the process ends"))
+		} else {
+			errs = append(errs, guard(c.db.Close))
+		}
+	}
+	if c.file != nil {
+		errs = append(errs, c.file.Close())
+	}
+	return errors.Join(append(errs, c.lock.Close())...)
+}
+
+// view runs fn on the newest state, whose pages stay as they are until fn returns.
+func (c *core) view(fn func(m *readTx) error) error {
+	failed := c.failure.Load()
+	want := c.txid.Load()
+	if err := c.ready(want); err != nil {
+		return err
+	}
+	tx, err := c.begin(false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // it only read
+	switch id := uint64(tx.ID()); {
+	case id < want && !c.o.unchecked:
+		return damaged("the meta page of transaction %d is gone, %d is the newest", want, id)
+	case id > want && failed != nil:
+		return failed.err // what the failed write left is not known to be durable
+	}
+	return fn(c.readTxOf(tx))
+}
+
+func (c *core) readTxOf(tx *bbolt.Tx) *readTx {
+	return c.readTx(uint64(tx.Cursor().Bucket().Root()), uint64(tx.Size())/uint64(c.pageSize), uint64(tx.ID()))
+}
+
+// ready makes sure that bbolt finds a meta page at least as new as want. If it did not find any it
+// would panic, and keep its locks forever.
+func (c *core) ready(want uint64) error {
+	if c.stuck.Load() {
+		return damaged("bbolt gave up on it before")
+	}
+	newest, _, err := readMetas(c.file, c.pageSize)
+	if err != nil {
+		return damaged("%w", err)
+	}
+	if newest.txid < want && !c.o.unchecked {
+		return damaged("the meta page of transaction %d is gone, %d is the newest", want, newest.txid)
+	}
+	return nil
+}
+
+func (c *core) begin(writable bool) (tx *bbolt.Tx, err error) {
+	err = guard(func() (err error) {
+		defer c.stuckOnPanic()
+		tx, err = c.db.Begin(writable)
+		return err
+	})
+	return tx, err
+}
+
+// stuckOnPanic is deferred: after a panic bbolt is not called any more.
+func (c *core) stuckOnPanic() {
+	if p := recover(); p != nil {
+		c.stuck.Store(true)
+		panic(p)
+	}
+}
+
+// guard runs fn, which calls bbolt, and makes an error of a panic or a memory fault: bbolt asserts
+// what it reads, and reads through a mapping.
+func guard(fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = damaged("bbolt: %v", p)
+		}
+	}()
+	return fn()
+}
+
+// fail makes err the store's failure, if it has none yet, and returns the failure.
+func (c *core) fail(err error) error {
+	c.failure.CompareAndSwap(nil, &failure{fmt.Errorf("%w: %w", ErrFailed, err)})
+	return c.failure.Load().err
+}
+
+func (c *core) failed() error {
+	if f := c.failure.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
+func errOr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}

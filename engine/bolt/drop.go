@@ -1,0 +1,103 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// A dropper drops buckets.
+type dropper struct {
+	*core
+	*writer
+}
+
+// dropTxPages bounds the pages that one transaction of Drop frees, unless one bucket alone has
+// more: Apply waits for it.
+const dropTxPages = 4096
+
+// Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
+// reads a bucket whole, while Apply may run, and compares it with its sum: bbolt frees the pages
+// that a damaged one points to, even if they belong to another tree.
+func (d *dropper) Drop(buckets []storage.Bucket) error {
+	if err := d.failed(); err != nil {
+		return err
+	}
+	var prefixes [][]byte
+	for _, b := range buckets {
+		prefixes = append(prefixes, b.AppendPrefix(nil))
+	}
+	slices.SortFunc(prefixes, bytes.Compare)
+	prefixes = slices.CompactFunc(prefixes, bytes.Equal)
+
+	var group [][]byte
+	pages := uint64(0)
+	for _, prefix := range prefixes {
+		size, err := d.verified(prefix)
+		if err != nil {
+			return err
+		}
+		if size == 0 {
+			continue
+		}
+		group = append(group, prefix)
+		if pages += size/uint64(d.pageSize) + 1; pages >= dropTxPages {
+			if err := d.drop(group); err != nil {
+				return err
+			}
+			group, pages = group[:0], 0
+		}
+	}
+	return d.drop(group)
+}
+
+// verified reads a bucket whole and returns the estimated size of its claims, 0 if there are none.
+func (d *dropper) verified(prefix []byte) (size uint64, err error) {
+	err = d.view(func(m *readTx) error {
+		t, found, err := m.bucket(prefix)
+		if err != nil || !found {
+			return err
+		}
+		want, _, err := m.sum(sumKey(claimSpace, prefix))
+		if err != nil {
+			return err
+		}
+		k := checker{ctx: context.Background(), at: m, used: newBitmap(m.highWater)}
+		sums := map[string]sum{"": want}
+		if m.unchecked {
+			size = 1
+			return nil
+		}
+		size = want.bytes
+		return k.compare(t, "", sums, nil)
+	})
+	return size, err
+}
+
+func (d *dropper) drop(prefixes [][]byte) error {
+	if len(prefixes) == 0 {
+		return nil
+	}
+	return d.update(func(w *writeTx) error {
+		for _, prefix := range prefixes {
+			name := sumKey(claimSpace, prefix)
+			before, found, err := w.base.sum(name)
+			if err != nil {
+				return err
+			}
+			if !found {
+				return damaged("the bucket with prefix %x has no sum", prefix)
+			}
+			if err := w.tx.Bucket(claimsDir).DeleteBucket(prefix); err != nil {
+				return fmt.Errorf("dropping the bucket with prefix %x: %w", prefix, err)
+			}
+			if err := w.putSum(name, before, true, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

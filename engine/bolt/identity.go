@@ -1,0 +1,31 @@
+package bolt
+
+import (
+	"fmt"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+)
+
+// An identity is the store's, with the format that the directory says.
+type identity struct {
+	*core
+	id     storage.Identity
+	raised bool // it has this build's format; guarded by writing
+}
+
+// raiseFormat makes a store of an older format one of this build's, before the first transaction
+// that an older build might misread.
+func (i *identity) raiseFormat() error {
+	if i.raised {
+		return nil
+	}
+	if err := sidecar.WriteIdentity(i.o.files, i.dir, sidecar.Bolt, i.id); err != nil {
+		return fmt.Errorf("raising the format of the store: %w", err)
+	}
+	i.raised = true
+	return nil
+}
+
+// Identity returns what the store was created with.
+func (i *identity) Identity() storage.Identity { return i.id }

@@ -1,0 +1,82 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// A journal is the batches' journal entries.
+type journal struct {
+	*core
+	*writer
+}
+
+// trimTxEntries is the number of journal entries that one transaction of TrimJournal removes.
+const trimTxEntries = 512
+
+// TrimJournal forgets the entries of batches below a number, some hundred of them in a transaction.
+func (j *journal) TrimJournal(below uint64) error {
+	for {
+		more, err := j.trimOnce(below)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+func (j *journal) trimOnce(below uint64) (more bool, err error) {
+	// A look before: a transaction costs two syncs.
+	some := false
+	err = j.view(func(m *readTx) error {
+		t, err := m.dir(journalDir)
+		if err != nil {
+			return err
+		}
+		return with(t, func(c *cursor) error {
+			if err := c.first(); err != nil {
+				return err
+			}
+			some = !c.done() && binary.BigEndian.Uint64(c.key()) < below
+			return nil
+		})
+	})
+	if err != nil || !some {
+		return false, errOr(err, j.failed())
+	}
+	err = j.update(func(w *writeTx) error {
+		t, err := w.base.dir(journalDir)
+		if err != nil {
+			return err
+		}
+		var changes []change
+		err = t.each(nil, func(c *cursor) error {
+			if binary.BigEndian.Uint64(c.key()) >= below {
+				return errEnough
+			}
+			if len(changes) == trimTxEntries {
+				more = true
+				return errEnough
+			}
+			changes = append(changes, change{bytes.Clone(c.key()), len(c.key()), true})
+			return nil
+		})
+		if err := enough(err); err != nil {
+			return err
+		}
+		return w.dir(journalDir, journalSpace, changes)
+	})
+	return more, err
+}
+
+// Journal calls fn for each kept entry from batch from on, as of one moment.
+func (j *journal) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
+	return j.view(func(m *readTx) error {
+		t, err := m.dir(journalDir)
+		if err != nil {
+			return err
+		}
+		return t.each(journalKey(from), func(c *cursor) error {
+			return fn(binary.BigEndian.Uint64(c.key()), c.record())
+		})
+	})
+}

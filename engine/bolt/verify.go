@@ -1,0 +1,52 @@
+package bolt
+
+import (
+	"context"
+
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+)
+
+// A verifier reads the whole store.
+type verifier struct {
+	*core
+	*identity
+}
+
+// Verify reads everything, as of one moment, and reports what Open would refuse after an unclean
+// end.
+func (v *verifier) Verify(ctx context.Context, report func(problem string)) error {
+	id, err := sidecar.ReadIdentity(sidecar.OS{}, v.dir, sidecar.Bolt)
+	switch {
+	case err != nil:
+		report(err.Error())
+	case id != v.id:
+		report(sidecar.IdentityName + " is not what it was when the store was opened")
+	}
+	for {
+		overtaken := false
+		err := v.view(func(m *readTx) error {
+			newer, older, err := readMetas(v.file, v.pageSize)
+			switch {
+			case err != nil:
+				report(damaged("%w", err).Error())
+				return nil
+			case newer.txid == m.txid:
+				return m.check(ctx, newer.freelist, tell(report))
+			case older != nil && older.txid == m.txid:
+				return m.check(ctx, older.freelist, tell(report))
+			}
+			overtaken = true // by two transactions, since the view began
+			return ctx.Err()
+		})
+		if !overtaken || err != nil {
+			return err
+		}
+	}
+}
+
+func tell(report func(problem string)) func(error) error {
+	return func(err error) error {
+		report(err.Error())
+		return nil
+	}
+}
