@@ -173,6 +173,25 @@ func TestPlansThatCannotBe(t *testing.T) {
 	}
 }
 
+// A plan that was decided does not release a hold that was placed since.
+func TestHoldThatComesAfterTheDropStays(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	mustExpect(t, e, []engine.Event{named("x", "mail", "t", 0)}, engine.Claimed)
+	if err := e.SetHold(ctx, "h", noon); err != nil {
+		t.Fatal(err)
+	}
+	plan := planned(t, e, "mail", "h")
+	if _, err := e.DropScope(ctx, plan); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.SetHold(ctx, "h", noon); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) || len(e.Holds()) != 1 {
+		t.Errorf("%v, holds %v", err, e.Holds())
+	}
+}
+
 // A topic may have the name of a scope, in any order and week: the name stays as long as the topic
 // needs it.
 func TestNameOfADroppedScopeThatIsATopicToo(t *testing.T) {
@@ -403,7 +422,17 @@ func TestPlanThatIsNotWholeIsRefused(t *testing.T) {
 	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
 		t.Errorf("a plan without its oldest week: %v", err)
 	}
-	mustExpect(t, e, []engine.Event{ev}, engine.Duplicate)
+	if _, err := e.DropScope(ctx, engine.ScopeDropPlan{Scope: "a"}); !errors.Is(err, engine.ErrPlanOutdated) {
+		t.Errorf("a plan of nothing: %v", err)
+	}
+	next := named("x", "a", "t", -2)
+	mustExpect(t, e, []engine.Event{next}, engine.Claimed)
+	plan = planned(t, e, "a")
+	plan.Weeks[0].Week++
+	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+		t.Errorf("a plan with another week of as many claims: %v", err)
+	}
+	mustExpect(t, e, []engine.Event{ev, next}, engine.Duplicate)
 
 	last := time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC)
 	opt := engine.Options{Clock: func() time.Time { return last }}

@@ -441,6 +441,12 @@ func TestClaimsAreAnsweredByTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 	if _, err := e.DropWeek(ctx, e.OldestWeek()); !errors.Is(err, engine.ErrRebuilding) {
 		t.Fatal("a week is dropped on incomplete counts:", err)
 	}
+	if _, err := e.PlanScopeDrop(ctx, "mail"); !errors.Is(err, engine.ErrRebuilding) {
+		t.Fatal("a scope is planned on incomplete counts:", err)
+	}
+	if _, err := e.DropScope(ctx, engine.ScopeDropPlan{Scope: "mail", Oldest: e.OldestWeek()}); !errors.Is(err, engine.ErrRebuilding) {
+		t.Fatal("a scope is dropped on incomplete counts:", err)
+	}
 	if stats(t, e).FilterNegatives != 0 {
 		t.Fatal("an incomplete filter was believed")
 	}

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
@@ -156,4 +159,30 @@ func TestAGroupThatIsNotAsPlannedIsNotDropped(t *testing.T) {
 			t.Errorf("%s, before %s", now, before)
 		}
 	})
+}
+
+// A consumer becomes the owner of a partition after the owners were read, and before the group is
+// dropped.
+func TestAGroupThatStartsMeanwhileIsNotDropped(t *testing.T) {
+	r := &rig{group: "g"}
+	r.open(t, storetest.NewMem(storage.Identity{}))
+	if err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return neighbourOf(tx, r.group) }); err != nil {
+		t.Fatal(err)
+	}
+	plan := r.planned(t)
+	var scans atomic.Int32
+	r.mem.Before(storetest.OpScanState, func(int) error {
+		if scans.Add(1) != 2 { // the second one is for attempts
+			return nil
+		}
+		return r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+			return tx.Put(partitionKey(keyOwner, engine.Position{Group: r.group, Topic: "another"}), owner{}.encode())
+		})
+	})
+	if err := DropGroup(t.Context(), r.eng, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+		t.Errorf("a consumer has started: %v", err)
+	}
+	if now := r.planned(t); now.Notes != plan.Notes+1 || len(now.Offsets) != 1 {
+		t.Errorf("%+v, before %+v", now, plan)
+	}
 }

@@ -660,6 +660,8 @@ func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
 	marked := func(by author, offset int64) *commit { return &commit{offset, 2, by.openMark(0)} }
 	ours, unknown := authorOf(anID), author{}
 	recreated := inTopic(look(at(50), marked(ours, 60)), [16]byte{9})
+	claimed := func(offset, until int64) *commit { return &commit{offset, 2, ours.openMark(until)} }
+	transactional := func(v view) view { v.transactional = true; return v }
 	for _, tt := range []struct {
 		name string
 		v    view
@@ -676,6 +678,11 @@ func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
 		{"another topic", recreated, ErrRecreated, refused},
 		{"records were removed", look(at(5), marked(ours, 8)), ErrBelowLog, refused},
 		{"beyond the log", look(at(50), marked(ours, 101)), ErrAboveLog, refused},
+		{"claims are not handled", look(at(50), claimed(40, 45)), nil, 50},
+		{"claims are not handled, and the mode has changed", transactional(look(at(50), claimed(40, 45))), ErrModeChanged, refused},
+		{"they are handled", transactional(look(at(50), claimed(45, 45))), nil, 50},
+		{"they are not in the store", transactional(look(at(42), claimed(40, 45))), nil, 42},
+		{"they are not in the log", transactional(look(at(50), claimed(5, 10))), nil, 50},
 	} {
 		b, err := tt.v.begin(&Recovery{}, false)
 		if tt.want == refused {
@@ -811,6 +818,25 @@ func TestMarkWhoseRecordsWereRemoved(t *testing.T) {
 			r.wantHandled(t, want...)
 		})
 	}
+}
+
+// A mark that is not this store's says nothing about its claims: nothing is handled.
+func TestMarkOfAnotherStoreStopsThePartition(t *testing.T) {
+	r := newRig(t, 1)
+	r.leaveMark(t, 1)
+	r.open(t, storetest.NewMem(storage.Identity{}))
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+		return tx.SetOffset(r.position(0), engine.Offset{Next: 4, LeaderEpoch: -1, TopicID: r.TopicID(t, r.topic)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.start(t, r.own())
+	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
+		t.Errorf("the partition stopped for %v", e)
+	}
+	m.stop(t)
+	r.wantHandled(t)
 }
 
 // removeBelow removes the records of partition 0 below an offset from the log.

@@ -27,8 +27,8 @@ func Consume(t testing.TB, c *kgo.Client, n int) (records []*kgo.Record) {
 	return records
 }
 
-// pollForASecond polls up to n records. It wakes the client's fetch loops, one of which can sleep
-// for ever if it begins while the client sets its offsets (kgo v1.22.2).
+// pollForASecond polls up to n records. It wakes the client's fetch loops, one of which can stay
+// asleep if it begins while the client sets its offsets (kgo v1.22.2).
 func pollForASecond(ctx context.Context, c *kgo.Client, n int) kgo.Fetches {
 	c.ResumeFetchPartitions(nil) // resumes none
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
