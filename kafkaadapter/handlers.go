@@ -9,22 +9,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// handlers run an application's handlers for a partition, and say how long they have been running.
+// handlers calls the application's handlers for a partition, and measures how long they run.
 type handlers struct {
 	limit   time.Duration              // of one call: Route.HandlerTimeout
-	batchAt atomic.Int64               // when the present batch or its handlers began, Unix nanoseconds; 0 between batches
-	running atomic.Pointer[kgo.Record] // the record that the handler has or had last, for messages
+	batchAt atomic.Int64               // when the current batch or its handlers began, Unix nanoseconds; 0 between batches
+	running atomic.Pointer[kgo.Record] // the record handled last, for messages
 	ends    []atomic.Int64             // when the contexts of running handlers end, by slot, Unix nanoseconds; 0 if that is not bounded
 }
 
-// under notes that a batch, or its handlers, have been under way since began. Call the returned
-// func when done.
+// under records that a batch, or its handlers, began at began. Call the returned func when done.
 func (h *handlers) under(began time.Time) (over func()) {
 	h.batchAt.Store(began.UnixNano())
 	return func() { h.batchAt.Store(0) }
 }
 
-// batchAge is how long the present batch has been under way.
+// batchAge returns the age of the current batch.
 func (h *handlers) batchAge() time.Duration {
 	if at := h.batchAt.Load(); at != 0 {
 		return max(0, time.Since(time.Unix(0, at)))
@@ -32,8 +31,8 @@ func (h *handlers) batchAge() time.Duration {
 	return 0
 }
 
-// overdue is how long a handler has been running since its context ended by Route.HandlerTimeout,
-// the longest if there are several, or less than 0.
+// overdue returns the longest time for which a handler has been running since Route.HandlerTimeout
+// ended its context; it is negative if there is none.
 func (h *handlers) overdue() (most time.Duration) {
 	most = -1
 	for i := range h.ends {
@@ -44,7 +43,8 @@ func (h *handlers) overdue() (most time.Duration) {
 	return most
 }
 
-// call runs a handler of a record, or of it and those after it; its panic is an error.
+// call runs the handler of a record, or of several beginning with it. It returns a panic as an
+// error.
 func (h *handlers) call(ctx context.Context, rec *kgo.Record, slot int, fn func(ctx context.Context) error) (err error) {
 	h.running.Store(rec)
 	defer func() {

@@ -54,11 +54,10 @@ func (c *Consumer) Ready() error {
 	return nil
 }
 
-// Live returns nil unless only a new process can help: Run has returned, the engine's store has
-// failed and Options.FailOpen is not set, or a handler has run for longer than Timeouts.Drain after
-// the end of its context, which Route.HandlerTimeout brings about. The error wraps ErrNotLive and
-// the cause. Before Run, and while brokers or dead letters make the consumer wait, it is live. Live
-// is safe for concurrent use.
+// Live returns an error if only a restart of the process can help: Run has returned, the store has
+// failed and Options.FailOpen is not set, or a handler still runs Timeouts.Drain after
+// Route.HandlerTimeout ended its context. The error wraps ErrNotLive and the cause. The consumer is
+// live before Run, and while it waits for brokers or dead letters. Live is safe for concurrent use.
 func (c *Consumer) Live() error {
 	if o := c.health.outcome.Load(); o != nil {
 		if *o == nil {
@@ -95,6 +94,6 @@ func probe(check func() error) http.Handler {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			text = err.Error()
 		}
-		_, _ = fmt.Fprintln(w, text) // the prober may be gone
+		_, _ = fmt.Fprintln(w, text) // the client may have disconnected
 	})
 }

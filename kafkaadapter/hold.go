@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A hold keeps the weeks that a partition still needs. It stays when the consumer ends, so that no
-// week goes that its unread records need.
+// A hold keeps the weeks that a partition's unread records need from being dropped. It remains when
+// the consumer ends.
 type hold struct {
 	name     string
 	lateness time.Duration // Route.AllowedLateness
@@ -21,10 +21,10 @@ type hold struct {
 	at time.Time // as the store has it
 }
 
-// HoldNames returns the names of the holds that the partitions of a consumer group have left in the
-// store, for engine.PlanScopeDrop or ReleaseHold when the group is gone. No consumer of the group
-// may run meanwhile. The group's offsets stay: consumers of it that come back begin after the last
-// record that was handled.
+// HoldNames returns the names of the holds of a consumer group's partitions, for
+// engine.PlanScopeDrop or ReleaseHold when the group is no longer used. No consumer of the group
+// may run meanwhile. The group's offsets remain: if it is used again, its consumers continue after
+// the last handled record.
 func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []string, err error) {
 	there := map[string]bool{}
 	for _, hold := range eng.Holds() {
@@ -52,8 +52,8 @@ func holdName(pos engine.Position) string {
 	return name
 }
 
-// begin keeps every week until the first batch has shown how late the partition's events are,
-// unless an earlier assignment has left its hold and this one continues from there.
+// begin holds every week until the first batch has shown how late the partition's events are,
+// unless this assignment continues with the hold of an earlier one.
 func (h *hold) begin(tx *engine.Tx, eng *engine.Engine, goesOn bool) error {
 	for _, old := range eng.Holds() {
 		if goesOn && old.Name == h.name {
@@ -66,8 +66,8 @@ func (h *hold) begin(tx *engine.Tx, eng *engine.Engine, goesOn bool) error {
 	return tx.SetHold(h.name, at)
 }
 
-// move writes the hold for events from mark on if that moves it into another week, and returns
-// where to; the zero time if it stays. Call set when the transaction has committed.
+// move writes the hold for events from mark on if that moves it into another week. It returns the
+// new time, or the zero time if the hold is unchanged. Call set when the transaction has committed.
 func (h *hold) move(tx *engine.Tx, mark time.Time) (time.Time, error) {
 	at := holdable(mark.Add(-h.lateness))
 	if sameWeek(at, h.get()) {
@@ -76,7 +76,7 @@ func (h *hold) move(tx *engine.Tx, mark time.Time) (time.Time, error) {
 	return at, tx.SetHold(h.name, at)
 }
 
-// isCurrent reports whether the hold is where it is to be for a partition that is caught up.
+// isCurrent reports whether the hold is up to date for a partition that has caught up.
 func (h *hold) isCurrent() bool { return sameWeek(time.Now().Add(-h.lateness), h.get()) }
 
 func (h *hold) get() time.Time {

@@ -43,12 +43,12 @@ func secretKey() []byte { return append([]byte(KeyPrefix), keySecret) }
 
 func scopeKey(scope string) []byte { return append(append([]byte(KeyPrefix), keyScope), scope...) }
 
-// An owner says who may commit for a partition: every batch reads it, and taking the partition over
-// or away changes it, so that a batch of an old assignment is in conflict and is not applied. The
-// zero token belongs to no assignment; it is what a clean end of an assignment leaves.
+// An owner is the assignment that may commit for a partition. Every batch reads it, and each
+// takeover or release changes it, so a batch of an old assignment conflicts and is not applied. The
+// zero token means no owner: an assignment that ends cleanly writes it.
 type owner struct {
 	token [16]byte
-	width uint32 // the most records that a batch of this owner has held: what may have been under way when it died
+	width uint32 // the maximum number of records of its batches, which may have been in progress when it died
 }
 
 // encode: version 1 | token 16 | width u32.
@@ -65,7 +65,7 @@ func parseOwner(b []byte) (o owner, err error) {
 	return o, nil
 }
 
-// attempts counts the attempts at one record, the next one of its partition.
+// attempts counts the attempts at the next record of a partition.
 type attempts struct {
 	offset int64
 	n      uint32
@@ -86,5 +86,5 @@ func parseAttempts(b []byte) (a attempts, err error) {
 }
 
 func unknownForm(what string, b []byte) error {
-	return fmt.Errorf("hapax: the store has %s as %d bytes in an unknown format: a newer version wrote them, or the application writes keys that begin with kafkaadapter.KeyPrefix", what, len(b))
+	return fmt.Errorf("hapax: %s is stored as %d bytes in an unknown format: use the newer version that wrote it, or, if the application writes keys that begin with kafkaadapter.KeyPrefix, rename those keys", what, len(b))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// lagLoop asks the brokers for the ends of the logs, off the poll path: the lag of a partition is
-// known also while it is paused, stopped or idle.
+// lagLoop requests the ends of the logs from the brokers, independently of polling, so that the lag
+// of a paused, stopped or idle partition is known, too.
 func (c *shared) lagLoop(ctx context.Context, parts *assignments) {
 	t := time.NewTicker(c.opt.Telemetry.LagInterval)
 	defer t.Stop()
@@ -24,7 +24,7 @@ func (c *shared) lagLoop(ctx context.Context, parts *assignments) {
 	}
 }
 
-// measure asks for the ends of the logs of partitions.
+// measure requests the ends of the logs of partitions.
 func (c *shared) measure(ctx context.Context, all []*partition) {
 	if len(all) == 0 {
 		return
@@ -49,7 +49,7 @@ func (c *shared) measure(ctx context.Context, all []*partition) {
 		p.ends.tell(listed(ends, p), listed(stable, p))
 	}
 	if err := errors.Join(errs[:]...); err != nil && ctx.Err() == nil {
-		c.throttled(c.opt.Telemetry.Logger.Warn, "the ends of the logs cannot be looked up; the lag is old", topicPartition{}, "error", err)
+		c.throttled(c.opt.Telemetry.Logger.Warn, "looking up the ends of the logs failed; the reported lag is outdated", topicPartition{}, "error", err)
 	}
 }
 

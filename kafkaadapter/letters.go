@@ -7,16 +7,16 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// maxLetterBytes is how many bytes of dead letters a batch may have before it ends.
+// maxLetterBytes is the number of bytes of dead letters at which a batch ends.
 const maxLetterBytes = 1 << 20
 
-// maxStoredLetter is how many bytes a letter may have that is stored alone. The rest of a
+// maxStoredLetter is the maximum size of a dead letter in a batch of its own. The rest of the
 // transaction is for the claim, the offset and the adapter's own keys.
 const maxStoredLetter = engine.MaxTxBytes - 1<<20
 
-// deadLetter makes a dead letter of a record: the letter, the claim that is marked dead-lettered,
-// and the next offset commit in one batch. After that batch no other begins until the broker has
-// acknowledged all its letters.
+// deadLetter turns a record into a dead letter. The dead letter, the claim marked as dead-lettered,
+// and the next offset commit in one batch. The next batch begins when the broker has acknowledged
+// all dead letters of this one.
 func (b *batch) deadLetter(r *Record, why deadletter.Reason, cause error, claimed bool) error {
 	f := deadletter.Failure{Reason: why, Err: cause, Attempts: b.attemptsAt(r.Record), Event: r.identity()}
 	if claimed {
@@ -26,7 +26,7 @@ func (b *batch) deadLetter(r *Record, why deadletter.Reason, cause error, claime
 		}
 		f.Generation = rec.Generation
 	} else if r.replay != nil {
-		f.Generation = r.replay.Generation // its claim is as it was
+		f.Generation = r.replay.Generation // its claim is unchanged
 	}
 	o := b.p.route.DeadLetters
 	letter := b.p.issuer.Letter(r.Record, r.replay, f, o.Headers)
@@ -34,7 +34,7 @@ func (b *batch) deadLetter(r *Record, why deadletter.Reason, cause error, claime
 		letter = deadletter.Shorten(letter, maxStoredLetter)
 	}
 	if n := deadletter.Size(letter); n > maxStoredLetter {
-		return fmt.Errorf("%w: %d bytes at offset %d; a transaction of the store has room for %d", deadletter.ErrTooLarge, n, r.Offset, maxStoredLetter)
+		return fmt.Errorf("%w: %d bytes at offset %d, but a transaction of the store has room for %d: set deadletter.Options.OmitTooLarge", deadletter.ErrTooLarge, n, r.Offset, maxStoredLetter)
 	}
 	b.letters, b.letterAt = append(b.letters, letter), append(b.letterAt, r.Offset)
 	b.letterBytes += deadletter.Size(letter)

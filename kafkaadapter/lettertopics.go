@@ -13,11 +13,11 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-// ErrLetterTopic says that dead letters cannot be written to their topic, as the brokers say before
-// there is any. See Consumer.Ready.
+// ErrLetterTopic means that a dead-letter topic cannot be written. The brokers are asked at the
+// start, before there is a dead letter. See Consumer.Ready.
 var ErrLetterTopic = errors.New("hapax: a dead-letter topic cannot be written")
 
-// letterTopics are the dead-letter topics of all routes, each once.
+// letterTopics returns the dead-letter topics of all routes, without duplicates.
 func (o *Options) letterTopics() (all []string) {
 	for i := range o.Routes {
 		r := &o.Routes[i]
@@ -32,8 +32,8 @@ func (o *Options) letterTopics() (all []string) {
 	return slices.Compact(all)
 }
 
-// batchBytes is the client's limit of a batch before compression. What a dead-letter topic takes is
-// for the broker to say, and the publisher makes the batches small.
+// batchBytes returns the client's limit of a batch before compression. For a dead-letter topic,
+// only the broker's limit applies, and the publisher makes small batches.
 func (c *shared) batchBytes(topic string) int32 {
 	if slices.Contains(c.opt.letterTopics(), topic) {
 		return 1 << 30 // the most that the client takes
@@ -41,8 +41,8 @@ func (c *shared) batchBytes(topic string) int32 {
 	return 1 << 20
 }
 
-// letterTopicLoop looks at the dead-letter topics, again every Telemetry.LagInterval until all can
-// be written. A fault is logged when it is new.
+// letterTopicLoop checks the dead-letter topics at the start and then every Telemetry.LagInterval
+// until all can be written. It logs new faults.
 func (c *shared) letterTopicLoop(ctx context.Context) {
 	logged := make(map[string]string)
 	for {
@@ -58,7 +58,7 @@ func (c *shared) letterTopicLoop(ctx context.Context) {
 		for _, fault := range faults {
 			if text := fault.Error(); logged[text] == "" {
 				logged[text] = text
-				c.opt.Telemetry.Logger.Error("a partition stops at its first dead letter", "group", c.opt.Group, "error", fault)
+				c.opt.Telemetry.Logger.Error("a dead-letter topic cannot be written; a partition stops at its first dead letter", "group", c.opt.Group, "error", fault)
 			}
 		}
 		if wait.For(ctx, c.opt.Telemetry.LagInterval) != nil {
@@ -67,7 +67,7 @@ func (c *shared) letterTopicLoop(ctx context.Context) {
 	}
 }
 
-// letterTopicFaults asks the brokers whether each dead-letter topic exists and may be written to.
+// letterTopicFaults checks with the brokers that each dead-letter topic exists and can be written.
 // An error means that they did not answer.
 func (c *shared) letterTopicFaults(ctx context.Context) (faults []error, err error) {
 	topics := c.opt.letterTopics()
@@ -95,7 +95,8 @@ func (c *shared) letterTopicFaults(ctx context.Context) (faults []error, err err
 	return faults, nil
 }
 
-// letterTopicFault says why a topic cannot be written, nil if it can or if the brokers do not say.
+// letterTopicFault returns the reason for which a topic cannot be written, nil if it can or if the
+// brokers do not report it.
 func letterTopicFault(t *kmsg.MetadataResponseTopic) error {
 	const (
 		writeBit = 1 << kmsg.ACLOperationWrite

@@ -8,16 +8,17 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// ErrUnprotected says that the store has failed, and that records are handled without claims until
-// it is open again (Options.FailOpen). Ready wraps it, with the failure.
+// ErrUnprotected means that the store has failed, and that records are handled without claims until
+// it is open again (Options.FailOpen). Ready returns it with the failure.
 var ErrUnprotected = errors.New("hapax: the store has failed, and records are handled without claims until Options.FailOpen has opened it")
 
-// A link is an engine with what the consumer has read from its store. It does not change.
+// A link is an engine together with data that the consumer has read from its store. It is
+// immutable.
 type link struct {
 	eng    *engine.Engine
 	id     storage.Identity
 	self   string // metadata of commits
-	secret []byte // seals dead letters; it never leaves the store
+	secret []byte // authenticates dead letters; it never leaves the store
 }
 
 func newLink(eng *engine.Engine, secret []byte) *link {
@@ -25,13 +26,13 @@ func newLink(eng *engine.Engine, secret []byte) *link {
 	return &link{eng, id, authorOf(id).metadata(), secret}
 }
 
-// links hold the link to the store. It is replaced when the store has failed and is open again.
+// links holds the link to the store. It is replaced when the store has failed and was opened again.
 type links struct {
 	failed chan struct{} // wakes reopenLoop
 
 	mu      sync.Mutex // guards the rest
-	current *link      // the last one there was; nil before the first
-	away    error      // why there is none that works; nil if there is
+	current *link      // the last link; nil before the first
+	away    error      // why the link does not work; nil if it does
 }
 
 func (s *links) get() (last *link, away error) {
@@ -46,7 +47,7 @@ func (s *links) set(l *link) {
 	s.current, s.away = l, nil
 }
 
-// lose notes why the link does not work, and reports whether that is news.
+// lose records why the link does not work, and reports whether that is new.
 func (s *links) lose(l *link, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// lookAhead is the number of records that are identified, and looked up, before the first of them
-// is judged.
+// lookAhead is the number of records that are identified and looked up before the first of them is
+// claimed.
 const lookAhead = 32
 
-// look identifies the records that are judged next, and has the transaction look ahead to them.
-// Left out are control records, and those that are done.
+// look identifies the next records and lets the transaction prefetch their events. It omits control
+// records and records that are already done.
 func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
 	r.events = r.events[:0]
 	fresh := false
@@ -34,14 +34,15 @@ func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
 			r.events = append(r.events, s.Event)
 		}
 	}
-	if !fresh || len(r.events) < 2 { // the transaction expects them already
+	if !fresh || len(r.events) < 2 { // the transaction already expects them
 		return nil
 	}
 	return tx.Prefetch(r.events)
 }
 
 // lookEarly identifies and decodes the records of the next batch before its transaction begins, if
-// that is likely to wait for its turn in the lane: what is done before the turn delays no other.
+// the transaction will probably wait for its turn in the lane. Work done before the turn does not
+// delay other partitions.
 func (r *reading) lookEarly(recs []*kgo.Record) {
 	r.early.reset(&r.lookout)
 	if !r.lane.TakesTurns() || len(recs) == 1 || r.inParts(len(recs)) {
@@ -59,7 +60,7 @@ func (r *reading) lookEarly(recs []*kgo.Record) {
 		s := r.sight(rec)
 		if decodes && s.err == nil {
 			at := time.Now()
-			_ = decode(r.partition, s.Record) // it counts when the record is handled
+			_ = decode(r.partition, s.Record) // an error counts when the record is handled
 			r.early.handling += time.Since(at)
 		}
 		r.early.all = append(r.early.all, s)
@@ -76,10 +77,10 @@ func (r *reading) lookEarly(recs []*kgo.Record) {
 // order of offsets.
 type earlySightings struct {
 	all  []sighting
-	next int // those before it were taken
+	next int // the index of the first that was not taken
 
-	events   []engine.Event // that they are
-	handling time.Duration  // how long the application took to decode them
+	events   []engine.Event // of the records
+	handling time.Duration  // time spent in Decode
 }
 
 // take moves the sighting of a record to s, if it is the next one.
@@ -92,7 +93,7 @@ func (e *earlySightings) take(rec *kgo.Record, s *sighting) bool {
 	return true
 }
 
-// reset gives back what was not taken.
+// reset recycles the records that were not taken.
 func (e *earlySightings) reset(p *lookout) {
 	for i := range e.all[e.next:] {
 		p.spareRecord(e.all[e.next+i].Record)
@@ -102,16 +103,16 @@ func (e *earlySightings) reset(p *lookout) {
 	e.all, e.events, e.next, e.handling = e.all[:0], e.events[:0], 0, 0
 }
 
-// A lookout holds the records that are identified ahead of the one that is judged.
+// A lookout holds the records that are identified ahead of the current one.
 type lookout struct {
 	early   earlySightings // see lookEarly
-	touched byte           // keeps touch from being left out
+	touched byte           // keeps the compiler from removing touch
 	ahead   [lookAhead]sighting
 	events  []engine.Event // of those ahead
 	spare   []*Record      // see newRecord
 }
 
-// newRecord returns a record to be judged. They are made a few at a time.
+// newRecord returns a Record for rec. Records are allocated a few at a time.
 func (p *lookout) newRecord(rec *kgo.Record) *Record {
 	if len(p.spare) == 0 {
 		made := make([]Record, lookAhead)
@@ -125,7 +126,7 @@ func (p *lookout) newRecord(rec *kgo.Record) *Record {
 	return r
 }
 
-// spareRecord takes back a record that was given to no handler: handlers may keep theirs.
+// spareRecord recycles a record, unless it was passed to a handler, which may keep it.
 func (p *lookout) spareRecord(r *Record) {
 	if r != nil && !r.given {
 		*r = Record{}
@@ -140,8 +141,8 @@ func (r *reading) sight(rec *kgo.Record) sighting {
 	return s
 }
 
-// identify finds the event of a record: for the replay of a dead letter, the one it was; otherwise
-// by the chain.
+// identify finds the event of a record: the original event for the replay of a dead letter,
+// otherwise by the route's rules.
 func (r *reading) identify(s *sighting) error {
 	rec, route := s.Record, r.route
 	rec.Event.Scope, rec.Event.Window = route.Scope, route.Window
@@ -166,9 +167,9 @@ func (r *reading) identify(s *sighting) error {
 	return nil
 }
 
-// touch reads a little of all records: of headers, which identify them, and of values, for
-// handlers. They were decoded a while ago and are out of the processor's caches by now; read one
-// after the other, with nothing between, they are waited for together.
+// touch reads a few bytes of the headers and values of all records. The records were decoded a
+// while ago and are no longer in the processor's caches. Reading them in a tight loop lets the
+// cache misses overlap.
 func touch(recs []*kgo.Record) (read byte) {
 	for _, r := range recs {
 		read += byte(r.Offset)

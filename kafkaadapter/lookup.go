@@ -13,14 +13,14 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-// A finder finds out where to read a partition, and makes its assignment the owner.
+// A finder determines the offset at which a partition is read, and makes its assignment the owner.
 type finder struct {
 	*reading
-	view *view // as looked up last
+	view *view // the last look-up
 }
 
-// lookUp asks the brokers for what takeOver needs. The partition is paused meanwhile, and its queue
-// is closed.
+// lookUp requests the data that takeOver needs from the brokers. The partition is paused meanwhile,
+// and its queue is closed.
 func (f *finder) lookUp() state {
 	f.queue.close()
 	f.taken = nil
@@ -31,7 +31,7 @@ func (f *finder) lookUp() state {
 	f.attach(l)
 	f.open.Store(false)
 	if before := f.before.Load(); before != nil {
-		if before.link.Load() == l { // another one is of a store that has failed: nothing is committed there any more
+		if before.link.Load() == l { // with another link, its store has failed and commits nothing more
 			if err := before.fence.release(); err != nil {
 				return f.failed(err)
 			}
@@ -59,15 +59,15 @@ func (f *finder) lookUp() state {
 	return takingOver
 }
 
-// readsAnotherTopic reports whether the client has to forget the topic before the partition can be
-// read: it keeps asking for a topic that was created again by the id of the old one.
+// readsAnotherTopic reports whether the client must forget the topic before the partition can be
+// read. For a topic that was created again, the client keeps using the id of the old one.
 func (f *finder) readsAnotherTopic(v *view) bool {
 	follow := f.recovery().Recreated != Stop
 	return errors.Is(f.cause, kerr.UnknownTopicID) && (v.topicID == f.topicID || follow) ||
 		f.opened && v.topicID != f.topicID && follow
 }
 
-// reasonOf names the reason why a partition cannot be looked up.
+// reasonOf returns the reason for which a partition cannot be looked up.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
@@ -78,14 +78,14 @@ func reasonOf(err error) string {
 	return "unreachable"
 }
 
-// lookAt looks the partition up, in the store and at the brokers; without a link it takes what is
-// known of the store. It asks again for a while if the error may pass soon: leaders may be moving.
+// lookAt looks up the partition in the store and at the brokers; without a link, it uses the known
+// state of the store. It retries transient errors for a while, because leaders may be moving.
 func (f *finder) lookAt(l *link) (v *view, err error) {
 	ctx, cancel := context.WithTimeout(f.ending, lookUpTime)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
 		v, err = f.lookOnce(ctx, l)
-		gone := f.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has waited long enough
+		gone := f.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has already retried
 		if err == nil || gone || !kerr.IsRetriable(err) || pause > time.Second {
 			return v, err
 		}
@@ -134,7 +134,8 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 }
 
 // sign commits the offset to Kafka with the store's identity before anything is handled, so that a
-// later owner with another store sees that it lacks the claims, even if this process dies at once.
+// later owner with a different store detects that it lacks the claims, even if this process dies at
+// once.
 func (f *finder) sign() state {
 	began := time.Now()
 	for pauses := newPause(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
@@ -153,8 +154,9 @@ func (f *finder) sign() state {
 	return publishing
 }
 
-// withoutStore completes a view without the store: by what this assignment knows of it, and by the
-// identity that the consumer has had last, or that the group's commit bears.
+// withoutStore completes a view without reading the store, from this assignment's state and the
+// last known identity of the store: that of the consumer's last link, or the one in the group's
+// commit.
 func (f *finder) withoutStore(v *view) (o engine.Offset, found bool) {
 	if l, _ := f.c.links.get(); l != nil {
 		v.id = l.id

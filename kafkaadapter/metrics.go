@@ -42,24 +42,24 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 			Buckets: buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100}, []string{"topic"})
 	}
 	seconds := prometheus.ExponentialBuckets(0.0005, 4, 9)
-	m.records = counter("records_total", "Records by what the engine said of them.", "topic", "outcome")
+	m.records = counter("records_total", "Records of committed batches, by verdict.", "topic", "outcome")
 	m.unclaimed = counter("unclaimed_total", "Records that were handled without a claim, by policy.", "topic")
-	m.unprotected = counter("unprotected_total", "Records that were handled without a claim because the store was away.", "topic")
+	m.unprotected = counter("unprotected_total", "Records that were handled without a claim because the store was unavailable.", "topic")
 	m.ids = counter("ids_total", "Ids by the rule that found them.", "topic", "rule")
 	m.times = counter("times_total", "Event times by the rule that found them.", "topic", "rule")
-	m.badTimes = counter("unreadable_times_total", "Times in headers or payloads that could not be read; another rule found one.", "topic")
-	m.attempts = counter("failed_attempts_total", "Attempts of a handler that failed.", "topic")
+	m.badTimes = counter("unreadable_times_total", "Times in headers or payloads that could not be parsed; another rule found the time.", "topic")
+	m.attempts = counter("failed_attempts_total", "Failed attempts of handlers.", "topic")
 	m.reopened = counter("reopened_total", "Replays of dead letters that were handled.", "topic")
 	m.letters = counter("dead_letters_total", "Records that became dead letters, by reason.", "topic", "reason")
-	m.skipped = counter("skipped_total", "Records that were acknowledged unhandled, by policy and reason.", "topic", "reason")
-	m.lost = counter("lost_total", "Events that were claimed by own-commit and whose handler failed or was cut off.", "topic")
-	m.fenced = counter("fenced_total", "Batches that were dropped because the partition had gone to another owner.", "topic")
-	m.paused = counter("paused_total", "Pauses of fetching because a partition's worker had enough to do.", "topic")
+	m.skipped = counter("skipped_total", "Records acknowledged without handling, by reason.", "topic", "reason")
+	m.lost = counter("lost_total", "Events claimed by AtMostOnce whose handler failed or was cut off.", "topic")
+	m.fenced = counter("fenced_total", "Batches dropped because the partition had another owner.", "topic")
+	m.paused = counter("paused_total", "Pauses of fetching because a partition's worker had enough queued records.", "topic")
 	m.stops = counter("stops_total", "Stops of a partition, by reason.", "topic", "reason")
 	m.fetchErrors = counter("fetch_errors_total", "Errors of the client's fetches.", "topic")
 	m.batchSize = histogram("batch_records", "Records in one batch of the store.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.handler = histogram("handler_seconds", "Time in the handler, by batch.", seconds)
-	m.commits = histogram("commit_seconds", "Time to judge and commit a batch, without the handler.", seconds)
+	m.commits = histogram("commit_seconds", "Time to claim and commit a batch, without the handler.", seconds)
 	if r == nil {
 		return m, nil
 	}
@@ -67,7 +67,7 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, gauges(labels)} {
 		if err := r.Register(col); err != nil {
 			m.unregister()
-			return nil, fmt.Errorf("hapax: registering metrics; consumers of one group that share a registry need an Options.Membership.InstanceID, or a Pinned.Ordinal, each: %w", err)
+			return nil, fmt.Errorf("hapax: registering metrics: give each consumer of a group that shares a registry its own Options.Membership.InstanceID or Pinned.Ordinal: %w", err)
 		}
 		m.registered = append(m.registered, func() bool { return r.Unregister(col) })
 	}

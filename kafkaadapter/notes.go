@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A note is something to log about a record once the batch has committed.
+// A note is a log message about a record, logged when the batch has committed.
 type note struct {
 	rec     *kgo.Record
 	event   engine.Event
@@ -23,7 +23,7 @@ type note struct {
 
 // logNotes logs the results of a committed batch for its records.
 func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, notes []note, next int64) {
-	left := 0 // out of the log
+	left := 0 // not logged one by one
 	for i := range notes {
 		n := &notes[i]
 		if i >= maxNotes && n.verdict != engine.Duplicate {
@@ -35,11 +35,11 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 		case n.verdict == engine.Duplicate:
 			level, text = duplicates, "duplicate skipped"
 		case n.policy == "retry":
-			text = "handling failed; the record is tried again"
+			text = "handling failed; the record is retried"
 		case n.policy == "dead_letter":
-			text = "put among the dead letters"
+			text = "record became a dead letter"
 		case n.policy == "process":
-			text = "handled without a claim"
+			text = "record handled without a claim"
 		default:
 			text = "rejected"
 		}
@@ -61,14 +61,14 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 		log.Log(ctx, level, text, args...)
 	}
 	if left > 0 {
-		log.Warn("more records of the batch are dead letters or were rejected", "records", left, "next", next)
+		log.Warn("more records of the batch became dead letters or were rejected", "records", left, "next", next)
 	}
 }
 
-// maxNotes is how many records of one batch are logged one by one.
+// maxNotes is the maximum number of records of one batch that are logged one by one.
 const maxNotes = 16
 
-// idText shows an id in a log, shortened and with what is not text escaped.
+// idText formats an id for a log: shortened, with non-text bytes escaped.
 func idText(id []byte) string {
 	const most = 128
 	if len(id) > most {

@@ -8,20 +8,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// offsets are the offsets of a partition in the store and in Kafka. The store's decides where to
-// read. Kafka's follows: it is for lag tools, and it bears the identity of the store that has the
+// offsets are the offsets of a partition in the store and in Kafka. Reading begins at the store's
+// offset. Kafka's follows it for lag tools, and contains the identity of the store that has the
 // claims.
 type offsets struct {
 	mu     sync.Mutex // guards the rest
 	stored kgo.EpochOffset
 	owned  bool    // stored is known, and this assignment owns the partition
 	kafka  *commit // nil: the group has none
-	dirty  bool    // Kafka needs the commit even if the offset is the same
+	dirty  bool    // commit to Kafka even if the offset is unchanged
 	self   string  // the metadata of commits
 
 	// For pinned partitions.
-	seen     *commit   // as Kafka has reported last, or this assignment has committed last
-	changed  bool      // the group's commit is another process's: the partition has to be looked up
+	seen     *commit   // last reported by Kafka, or committed by this assignment
+	changed  bool      // another process has committed for the group: look the partition up
 	signedAt time.Time // the last commit by this assignment
 }
 
@@ -30,15 +30,16 @@ type offsets struct {
 func (o *offsets) known() *commit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.owned && parseOpenMark(o.self).is { // what was handled without claims is not handled again because its commit was not made yet
+	if o.owned && parseOpenMark(o.self).is { // do not handle records again only because their commit is still pending
 		return &commit{offset: o.stored.Offset, epoch: o.stored.Epoch, metadata: o.self}
 	}
 	return o.kafka
 }
 
-// begin notes where the assignment begins after store and Kafka were compared. Where a policy
-// overrules Kafka's commit, or the commit is not this store's, Kafka gets the offset before
-// anything is handled: a commit ahead of the store would look like a store that has lost its end.
+// begin records where the assignment begins after the comparison of store and Kafka. If a policy
+// overrides Kafka's commit, or the commit belongs to another store, the offset is committed to
+// Kafka before any record is handled. Otherwise a commit ahead of the store would look like a store
+// that has lost data.
 func (o *offsets) begin(b beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,14 +50,14 @@ func (o *offsets) begin(b beginning, epoch int32, self string) {
 	}
 }
 
-// doubt has Kafka record that the store may be ahead of what was handled.
+// doubt marks Kafka's commit: the store may be ahead of the handled records.
 func (o *offsets) doubt(self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.self, o.dirty = self, true
 }
 
-// saw notes the store's offset for the lag of a partition that is not taken over yet.
+// saw records the store's offset, for the lag of a partition that is not taken over yet.
 func (o *offsets) saw(next int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,23 +66,23 @@ func (o *offsets) saw(next int64) {
 	}
 }
 
-// moved notes the offset that a batch has put into the store, or with AtMostOnce that of the first
-// record after it whose handler has not begun: the store may be set back to it.
+// moved records the offset that a batch has written to the store. With AtMostOnce, it is the offset
+// of the first record whose handler has not begun, to which the store may be set back.
 func (o *offsets) moved(next int64, epoch int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stored = kgo.EpochOffset{Epoch: epoch, Offset: next}
 }
 
-// next is the store's offset; 0 if it is not known.
+// next returns the store's offset, 0 if it is unknown.
 func (o *offsets) next() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.stored.Offset
 }
 
-// position returns where reading is: in the store, or without it as far as this assignment knows,
-// or Kafka's offset.
+// position returns the current offset: the store's or, without the store, the last one known to
+// this assignment, or Kafka's.
 func (o *offsets) position() (at kgo.EpochOffset, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +92,7 @@ func (o *offsets) position() (at kgo.EpochOffset, known bool) {
 	return o.stored, o.owned
 }
 
-// inMemory returns the offset that this assignment has come to, if it owns the partition.
+// inMemory returns the offset that this assignment has reached, if it owns the partition.
 func (o *offsets) inMemory() (at kgo.EpochOffset, owned bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,11 +118,11 @@ func (o *offsets) committed(at kgo.EpochOffset, self string) {
 	o.signedAt = time.Now()
 	o.kafka = &commit{offset: at.Offset, epoch: at.Epoch, metadata: self}
 	o.seen = o.kafka
-	o.dirty = at.Offset > o.stored.Offset || self != o.self // the assignment began anew meanwhile
+	o.dirty = at.Offset > o.stored.Offset || self != o.self // the assignment was restarted meanwhile
 }
 
-// replaced reports whether the group's commit is by now another process's, which neither this store
-// nor the comparison with it has seen. It is known from then on, for the next comparison.
+// replaced reports whether another process has changed the group's commit since the last
+// comparison. It stores the new commit for the next comparison.
 func (o *offsets) replaced(now *commit, self string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,6 +146,6 @@ func (o *offsets) isSigned() bool {
 	return !o.dirty
 }
 
-// errCommitChanged says that another process has committed for a pinned partition: it is compared
-// again.
+// errCommitChanged means that another process has committed for a pinned partition, which is then
+// compared again.
 var errCommitChanged = errors.New("hapax: another process has committed an offset for the partition")

@@ -4,8 +4,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// openPending opens the partitions that ask for it. Those that the client does not have yet ask
-// again: it gets an assignment a moment after adjust returned.
+// openPending opens the partitions that have requested it. The client gets an assignment shortly
+// after adjust returns; requests for partitions that it does not have yet are repeated.
 func (l *poller) openPending() {
 	asked := l.openings.take()
 	if len(asked) == 0 {
@@ -46,7 +46,7 @@ func (l *poller) openPending() {
 	}
 }
 
-// opened lets the records of a partition come that the client fetches from the right offset.
+// opened opens the queue of a partition that the client fetches from the right offset.
 func (l *poller) opened(p *partition, at opening) {
 	p.fetched, p.fetchID = true, at.topicID
 	p.queue.start(at.offset)
@@ -60,7 +60,7 @@ func put(offsets map[string]map[int32]kgo.EpochOffset, p *partition, offset int6
 	offsets[p.pos.Topic][p.pos.Partition] = kgo.EpochOffset{Epoch: -1, Offset: offset}
 }
 
-// openPinned has the client fetch a pinned partition from an offset.
+// openPinned lets the client fetch a pinned partition from an offset.
 func (l *poller) openPinned(p *partition, at opening) {
 	l.client.RemoveConsumePartitions(p.only())
 	l.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// openings are the partitions that the client is to fetch from a given offset. Their goroutines ask
-// for it, and the poll loop does it while the group cannot rebalance: the client's offsets may be
-// set only then.
+// openings are requests to fetch partitions from given offsets. The partitions' goroutines make
+// them, and the poll loop executes them while the group cannot rebalance, because the client's
+// offsets can only be set then.
 type openings struct {
 	mu     sync.Mutex // guards the rest
 	asked  map[*partition]opening
-	cancel context.CancelFunc // ends the poll that runs
+	cancel context.CancelFunc // ends the running poll
 }
 
-// An opening says where the client is to fetch, and from which topic of that name.
+// An opening is the offset at which the client is to fetch, and the id of the topic.
 type opening struct {
 	offset  int64
 	topicID [16]byte
 }
 
-// ask asks for a partition to be fetched from an offset. Until that is done its queue is closed.
+// ask requests that a partition is fetched from an offset. Its queue is closed until then.
 func (o *openings) ask(p *partition, at opening) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -40,8 +40,8 @@ func (o *openings) any() bool {
 	return len(o.asked) > 0
 }
 
-// until returns the context of a poll. It ends when a partition asks to be opened; soon, if one
-// already has; and in any case when the client is to be woken again.
+// until returns the context of a poll. It ends when a partition requests to be opened, shortly if
+// there is a request already, and in any case when the client must be woken.
 func (o *openings) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -38,9 +38,9 @@ type Options struct {
 	// Routes says which topics are consumed, and how. Each topic belongs to one route.
 	Routes []Route
 	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel),
-	// a logger (kslog). New refuses the options that the adapter sets itself (group, topics,
-	// offsets, isolation, callbacks). It replaces kgo.ProducerBatchMaxBytes: the brokers limit the
-	// size of dead letters.
+	// a logger (kslog). New returns an error for options that the adapter sets itself (group,
+	// topics, offsets, isolation, callbacks). The adapter replaces kgo.ProducerBatchMaxBytes,
+	// because only the brokers limit the size of dead letters.
 	Client []kgo.Opt
 
 	// Membership is the consumer's part in the group.
@@ -49,18 +49,20 @@ type Options struct {
 	Batching Batching
 	// Timeouts bound the end of assignments and of Run, and the pauses of a partition.
 	Timeouts Timeouts
-	// Recovery chooses a policy for each way in which store and Kafka can disagree. The zero value
-	// stops such a partition.
+	// Recovery chooses a policy for each kind of disagreement between the store and Kafka. With the
+	// zero value, the partition stops.
 	Recovery Recovery
-	// FailOpen, if it is set, lets the consumer continue without claims when its store fails, where
-	// Run would end with the error: events may be handled more than once then, which is counted
-	// (dedup_kafka_unprotected_total). It opens the store again and returns its engine; it is tried
-	// again after an error, with Timeouts.Backoff. See Failing open in the package documentation.
+	// FailOpen lets the consumer continue without claims when its store fails. Without it, Run ends
+	// with the error. Events may then be handled more than once, and are counted
+	// (dedup_kafka_unprotected_total). The function opens the store again and returns its engine;
+	// after an error it is retried with Timeouts.Backoff. See Failing open in the package
+	// documentation.
 	//
-	// The engine stays the application's: FailOpen closes the one that has failed before it opens
-	// the store, and the application closes the last one after Run. Several consumers may share an
-	// engine and FailOpen: it then returns the engine that it has opened while that engine's Err is
-	// nil. All routes have to be AtMostOnce: without a store there is no transaction.
+	// The engine stays the application's: FailOpen must close the failed engine before it opens the
+	// store, and the application closes the last engine after Run. If several consumers share an
+	// engine and FailOpen, it must return the engine that it has already opened as long as that
+	// engine's Err is nil. All routes must be AtMostOnce, because without a store there is no
+	// transaction.
 	FailOpen func(ctx context.Context) (*engine.Engine, error)
 	// Telemetry says where logs, metrics and traces go.
 	Telemetry Telemetry
@@ -70,45 +72,45 @@ type Options struct {
 
 // Membership is the consumer's part in the group.
 type Membership struct {
-	// InstanceID makes the consumer a static member: it keeps its partitions through a restart that
-	// is shorter than the session timeout. Empty: a dynamic member.
+	// InstanceID makes the consumer a static member, which keeps its partitions during a restart
+	// shorter than the session timeout. If empty, it is a dynamic member.
 	InstanceID string
-	// ServerSideAssignment uses the group protocol of KIP-848, for brokers that have it. Otherwise
-	// cooperative-sticky. With it the brokers choose the interval of heartbeats
-	// (group.consumer.heartbeat.interval.ms, 5 s unless set), which the client does not report. A
-	// partition that was fenced waits for kgo.HeartbeatInterval before it is taken over again: set
-	// that in Client to the brokers' interval if it is longer than the client's default of 3 s.
+	// ServerSideAssignment selects the group protocol of KIP-848, for brokers that support it. The
+	// default is the classic protocol, cooperative-sticky. With KIP-848, the brokers choose the
+	// heartbeat interval (group.consumer.heartbeat.interval.ms, 5 s by default), which the client
+	// does not report. A fenced partition waits for kgo.HeartbeatInterval before it is taken over
+	// again: set that option in Client to the brokers' interval if it is longer than the client's
+	// default of 3 s.
 	ServerSideAssignment bool
-	// Pinned gives the consumer a fixed part of the partitions in place of a membership. The zero
-	// value: it is a member.
+	// Pinned gives the consumer a fixed part of the partitions. With the zero value, it is a member
+	// of the group instead.
 	Pinned Pinned
 	// CommitInterval is the time between commits of the store's offsets to Kafka. They are for lag
-	// tools: no promise depends on them. 0 = DefaultCommitInterval.
+	// tools; no guarantee depends on them. 0 = DefaultCommitInterval.
 	CommitInterval time.Duration
 }
 
 // Batching bounds the batches of a partition.
 type Batching struct {
-	// MaxBatch is the largest number of records in one batch of the store. The adapter chooses
-	// between 1 and MaxBatch by the time that handlers take. 1: each record alone. After the
-	// process died, as many records as its batches held are handled one by one, so that a record
-	// that kills the process is found. 0 = DefaultMaxBatch; at most MaxBatchLimit.
+	// MaxBatch is the largest number of records in one batch of the store. The adapter chooses a
+	// size between 1 and MaxBatch by the duration of handlers. If the process dies, the records of
+	// one batch are handled one by one after the restart, to find a record that kills the process.
+	// 0 = DefaultMaxBatch; at most MaxBatchLimit.
 	MaxBatch int
 	// BatchTime is the time that the handlers of one batch should take together, so that partitions
-	// can be given away soon. With Route.Concurrency it is the time from the first handler's begin
-	// to the last one's. 0 = DefaultBatchTime.
+	// can be revoked quickly. With Route.Concurrency, it is the time from the start of the first
+	// handler to the start of the last. 0 = DefaultBatchTime.
 	BatchTime time.Duration
 	// MaxBufferedBytes bounds the memory of fetched records that are not handled yet, of all
-	// partitions together. One half is for records that wait for handlers: a partition that holds
-	// its share is paused. The other half is for the fetches of the client, which count as the
-	// brokers send them, compressed. A single batch that is larger can exceed the bound.
-	// kgo.FetchMaxBytes and kgo.MaxConcurrentFetches in Options.Client take precedence. 0 =
-	// DefaultMaxBufferedBytes.
+	// partitions together. One half is for records that wait for handlers; a partition that has
+	// used its share is paused. The other half is for the fetches of the client, counted in
+	// compressed form. A single larger batch can exceed the bound. kgo.FetchMaxBytes and
+	// kgo.MaxConcurrentFetches in Options.Client take precedence. 0 = DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
 }
 
-// Backoff bounds the pauses of a partition before a record is tried again, or before a stopped
-// partition is. The pause doubles with each attempt and is jittered.
+// Backoff bounds the pauses before a record or a stopped partition is retried. The pause doubles
+// with each attempt and is jittered.
 type Backoff struct {
 	// Min and Max are the shortest and the longest pause. 0 = DefaultMinBackoff, DefaultMaxBackoff.
 	Min, Max time.Duration
@@ -116,8 +118,8 @@ type Backoff struct {
 
 // Timeouts bound the end of assignments and of Run, and the pauses of a partition.
 type Timeouts struct {
-	// Drain is the time that a partition to be given away waits for the running handler. After it
-	// the work is dropped: nothing of it commits, and its context ends. Keep it below the client's
+	// Drain is the time that a revoked partition waits for its running handler. After that, the
+	// handler's context ends, and nothing of its batch commits. Keep it below the client's
 	// RebalanceTimeout. 0 = DefaultDrainTimeout.
 	Drain time.Duration
 	// Shutdown is the same for the end of Run. 0 = DefaultShutdownTimeout.
@@ -125,7 +127,7 @@ type Timeouts struct {
 	// Silence is how long a partition may get no answer from the broker before it is reported as
 	// silent. 0 = DefaultSilenceTimeout.
 	Silence time.Duration
-	// Backoff bounds the pauses before a record, or a stopped partition, is tried again.
+	// Backoff bounds the pauses before a record or a stopped partition is retried.
 	Backoff Backoff
 }
 
@@ -145,15 +147,15 @@ type Telemetry struct {
 	LagInterval time.Duration
 }
 
-// Hooks are functions of the application that the consumer calls. They return soon: the group waits
-// for those about assignments. nil: not called.
+// Hooks are functions of the application that the consumer calls. They must return quickly, because
+// rebalances wait for those about assignments.
 type Hooks struct {
 	// OnAssigned is called with the partitions that are added to the assignment, by topic, before a
 	// record of them is handled. It is called with none after a rebalance that adds none.
 	OnAssigned func(partitions map[string][]int32)
-	// OnRevoked is called with partitions that are given away, once their handlers have ended or
-	// were cut off (Timeouts.Drain): nothing of them commits after it. At the end of Run it is
-	// called for all partitions.
+	// OnRevoked is called with revoked partitions after their handlers have ended or were cut off
+	// (Timeouts.Drain); nothing of them commits after that. When Run ends, it is called for all
+	// partitions.
 	OnRevoked func(partitions map[string][]int32)
 	// OnLost is OnRevoked for partitions that already belong to another member.
 	OnLost func(partitions map[string][]int32)
@@ -191,7 +193,7 @@ func (o *Options) complete() {
 	}
 }
 
-// check refuses completed options that cannot work.
+// check returns an error for invalid options. Defaults must be set before.
 func (o *Options) check() error {
 	switch {
 	case o.Group == "":
@@ -228,7 +230,7 @@ func (o *Options) check() error {
 	}
 	for i := range o.Routes {
 		if o.FailOpen != nil && o.Routes[i].transactional() {
-			return fmt.Errorf("%w: Options.FailOpen is set, and Options.Routes[%d].Mode is Transactional, whose handlers need the store: use AtMostOnce, or a consumer of its own without FailOpen", ErrOption, i)
+			return fmt.Errorf("%w: Options.FailOpen is set, but Options.Routes[%d].Mode is Transactional, whose handlers need the store: use AtMostOnce, or a separate consumer without FailOpen", ErrOption, i)
 		}
 	}
 	return nil
