@@ -44,12 +44,12 @@
 //
 // A response with a status of 500 or above, a panic, and a handler that returns without a response
 // after its context ended, or after [Update] failed, are failures. By default a failure releases
-// the key, so that a retry runs the handler again: it has to undo what it did. With
+// the key, so that a retry runs the handler again: it must undo what it did. With
 // Options.KeepFailures the failure is the result and is replayed; a panic and a missing response
 // are kept as status 500.
 //
 // While the handler runs its key is leased (Options.Lease), and the lease is renewed three times in
-// that time. If the process dies, the lease runs out and exactly one retry runs the handler. That
+// that time. If the process dies, the lease expires and exactly one retry runs the handler. That
 // is also so if the process dies after the handler has returned and before the result is durable,
 // unless the effects and the result are in one transaction (below). If the lease is lost to another
 // request, after a long pause of the process, the request's context is canceled

@@ -11,11 +11,11 @@ import (
 
 // Errors of Update.
 var (
-	// ErrNoMiddleware says that the context is not that of a request which came through the
+	// ErrNoMiddleware means that the context is not that of a request which came through the
 	// middleware.
 	ErrNoMiddleware = errors.New("idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
 
-	// ErrAnswered says that the handler has begun its response, or that an earlier Update has made
+	// ErrAnswered means that the handler has begun its response, or that an earlier Update has made
 	// it. A handler writes its response in Update or outside of it, not both.
 	ErrAnswered = errors.New("idempotency: the request has its response already: write it once, in Update")
 )

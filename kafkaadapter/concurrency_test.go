@@ -437,8 +437,8 @@ func TestLossBesideOthersIsCounted(t *testing.T) {
 	m.stop(t)
 }
 
-// The power is cut while records are under way: each event takes effect once, and the order of each
-// key holds.
+// The power is cut while records are in progress: each event takes effect once, and the order of
+// each key holds.
 func TestPowerCutsWhileHandlersRunSideBySide(t *testing.T) {
 	const keys, events, rounds = 10, 300, 8
 	r := newRig(t, 1)

@@ -83,7 +83,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	}
 }
 
-// The back-offs are an hour: a record that is not tried again does not wait for one.
+// The backoffs are an hour: a record that is not tried again does not wait for one.
 func TestLastAttemptIsNotFollowedByABackOff(t *testing.T) {
 	for name, err := range map[string]error{"limit": errHandler, "permanent": Permanent(errHandler)} {
 		t.Run(name, func(t *testing.T) {

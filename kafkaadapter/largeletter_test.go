@@ -216,7 +216,7 @@ func TestDeadLetterTopicIsCheckedAtTheStart(t *testing.T) {
 		t.Error(err)
 	}
 	kafkatest.Until(t, "an error in the log", func() bool {
-		return m.logs.has("level=ERROR msg=\"a partition stops at its first dead letter\"")
+		return m.logs.has("level=ERROR msg=\"a dead-letter topic cannot be written; a partition stops at its first dead letter\"")
 	})
 	if len(m.Stopped()) > 0 {
 		t.Errorf("stopped: %v", m.Stopped())

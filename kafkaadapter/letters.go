@@ -10,7 +10,7 @@ import (
 // maxLetterBytes is the number of bytes of dead letters at which a batch ends.
 const maxLetterBytes = 1 << 20
 
-// maxStoredLetter is the maximum size of a dead letter in a batch of its own. The rest of the
+// maxStoredLetter is the maximum size of a dead letter in its own batch. The rest of the
 // transaction is for the claim, the offset and the adapter's own keys.
 const maxStoredLetter = engine.MaxTxBytes - 1<<20
 

@@ -98,7 +98,7 @@ func retentionRemovesWhatWasNotRead(t *testing.T, s newStore) {
 }
 
 // Fetching is paused meanwhile, so that the client has not got what is removed. A fetch that is
-// under way may bring it all the same: then it is tried with other records.
+// in progress may bring it all the same: then it is tried with other records.
 func TestRecordsRemovedWhileRunning(t *testing.T) { onEachStore(t, recordsRemovedWhileRunning) }
 
 func recordsRemovedWhileRunning(t *testing.T, s newStore) {

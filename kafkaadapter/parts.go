@@ -31,7 +31,7 @@ type partTask struct {
 	result error        // of own.one
 }
 
-// judgeInParts judges records in parallel until all are done, or the batch has to end before one of
+// judgeInParts judges records in parallel until all are done, or the batch must end before one of
 // them.
 func (b *batch) judgeInParts(recs []*kgo.Record) error {
 	r := &partRun{pool: newPool(b.p.route, len(recs)), b: b, recs: recs, tasks: make([]partTask, len(recs))}

@@ -13,7 +13,7 @@ import (
 // number of replicas.
 //
 // An event is then a duplicate only of an event in the partitions of the same consumer. Producers
-// have to send all copies of an event to one partition, as they do when the record's key decides
+// must send all copies of an event to one partition, as they do when the record's key decides
 // it.
 //
 // Offsets are committed under Options.Group, for lag tools; no process may consume with that group

@@ -6,7 +6,7 @@ import (
 )
 
 // A pool runs the handlers of the records of one batch in parallel. It is used by the goroutine of
-// the partition, and each handler has a goroutine of its own. Tasks are the indices of the records
+// the partition, and each handler has its own goroutine. Tasks are the indices of the records
 // in the order of offsets. They are settled in that order; a task begins when the last earlier one
 // with its key or its event is settled.
 type pool struct {

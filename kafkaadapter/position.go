@@ -138,7 +138,7 @@ func (v *view) disagreement() error {
 	return nil
 }
 
-// afterOpen is disagreement for a commit that was made while the store was away.
+// afterOpen is disagreement for a commit that was made while the store was unavailable.
 func (v *view) afterOpen(m openMark) error {
 	switch {
 	case m.by != (author{}) && m.by != authorOf(v.id):
@@ -216,8 +216,8 @@ func parseMetadata(s string) (a author, ours bool) {
 	return a, true
 }
 
-// An openMark is what a commit bears that was made while the store was away: records before its
-// offset were handled without claims. The zero author: it was not known whose store it is.
+// An openMark is what a commit bears that was made while the store was unavailable: records before
+// its offset were handled without claims. The zero author: it was not known whose store it is.
 type openMark struct {
 	is    bool
 	by    author

@@ -11,7 +11,7 @@ import (
 // partition's goroutine, which empties it. A closed queue drops records: the client is set back
 // before it is opened again.
 type queue struct {
-	wake chan struct{} // something happened that the goroutine has to look at
+	wake chan struct{} // something happened that the goroutine must look at
 
 	mu       sync.Mutex // guards the rest
 	open     bool
@@ -28,7 +28,7 @@ type queue struct {
 
 // pauseAfter is how long the poll loop waits for a full queue before it stops fetching that
 // partition. A pause throws away what the client has fetched, and its end is seen by the fetch
-// after the one that is under way, so that pauses are for partitions that are stuck or slow, not
+// after the one that is in progress, so that pauses are for partitions that are stuck or slow, not
 // for those that keep the machine busy. A partition that took longer than this to empty its queue
 // is paused at once the next time.
 const pauseAfter = time.Second

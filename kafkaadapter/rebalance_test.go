@@ -93,7 +93,7 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	mode := r.work(5, func(ctx context.Context, _ *engine.Tx, rec *Record) error {
 		g.tick()
 		if rec.Offset%97 == 13 {
-			return errHandler // and is tried again, perhaps by another member
+			return errHandler // and is retried, perhaps by another member
 		}
 		if stall.CompareAndSwap(true, false) {
 			select {

@@ -70,10 +70,10 @@ type Route struct {
 // handler that has read what an earlier record of the batch then wrote runs again, as does one that
 // ran in parallel with an earlier record that failed: effects outside the store happen more often
 // than without Concurrency. Failures, attempts and dead letters mean the same, and after an unclean
-// stop the records that may have been under way are handled one by one.
+// stop the records that may have been in progress are handled one by one.
 type Concurrency struct {
 	// Handlers is the largest number of handlers that run in parallel for one partition, up to
-	// MaxHandlers. 0 and 1: one. Up to 4 times as many records are under way or wait for earlier
+	// MaxHandlers. 0 and 1: one. Up to 4 times as many records are in progress or wait for earlier
 	// ones, each with its writes in memory: at most engine.MaxTxBytes for a record.
 	Handlers int
 	// Key returns the key of a record; it is called from one goroutine for each partition, before

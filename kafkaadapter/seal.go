@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// seal writes what the batch has to say of the partition itself.
+// seal writes the state of the partition after the batch.
 func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
 	p := b.p
 	if b.failed != nil {
@@ -34,7 +34,7 @@ func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
 }
 
 // wider says how wide the next batches may be, 0 for as wide as before. It is stored before they
-// are made, so that after a crash it is known how many records may have been under way.
+// are made, so that after a crash it is known how many records may have been in progress.
 func (r *reading) wider(done int) uint32 {
 	if done < int(r.fence.width) || r.size.n < int(r.fence.width) || int(r.fence.width) >= r.c.opt.Batching.MaxBatch {
 		return 0

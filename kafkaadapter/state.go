@@ -10,10 +10,10 @@ const (
 	lookingUp   state = iota // asks the brokers for the topic's id, the log's bounds and the end of the last epoch
 	takingOver               // compares these with the store and the group's commit, and becomes the owner in the store
 	signing                  // commits the offset to Kafka with the store's identity
-	failingOpen              // the store is away: begins at Kafka's offset, and commits it with a mark
+	failingOpen              // the store is unavailable: begins at Kafka's offset, and commits it with a mark
 	publishing               // publishes dead letters that the store has and the broker does not
 	running                  // handles records
-	unprotected              // the store is away: handles records without claims
+	unprotected              // the store is unavailable: handles records without claims
 	paused                   // waits until the application resumes it
 	silent                   // waits for records that the broker has and does not send, or for an answer of the broker
 	stopped                  // does not read the partition, for a stated reason, until the next try
@@ -28,7 +28,7 @@ func (s state) String() string { return stateNames[s] }
 // A status is the state of a partition as others see it.
 type status struct {
 	state   state
-	stop    *StopError  // why the partition is not read, or was not before the present try; nil while it is read
-	nextTry time.Time   // when a stopped partition is tried again; zero if that needs a new assignment
+	stop    *StopError  // why the partition is not read, or was not before the current try; nil while it is read
+	nextTry time.Time   // when a stopped partition is retried; zero if that needs a new assignment
 	adopted []*adoption // those that have met a further disagreement, which stops the partition
 }

@@ -15,7 +15,7 @@ type tally struct {
 	badTimes    uint32                     // times that could not be read
 	reopened    uint32                     // replays of dead letters that are handled
 	unclaimed   uint32                     // handled without a claim
-	unprotected uint32                     // of those, because the store was away
+	unprotected uint32                     // of those, because the store was unavailable
 	rejected    [len(rejectReasons)]uint32 // acknowledged unhandled, by policy
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// What follows is the life of a partition while the store is away and Options.FailOpen is set. Its
-// offset is in Kafka then, with a mark (see author.openMark). When the store is open again, the
-// later one of the two offsets is where reading continues: what is below Kafka's was handled
-// without claims, and what is below the store's with them. See errRanOpen.
+// What follows is the life of a partition while the store is unavailable and Options.FailOpen is
+// set. Its offset is in Kafka then, with a mark (see author.openMark). When the store is open
+// again, the later one of the two offsets is where reading continues: what is below Kafka's was
+// handled without claims, and what is below the store's with them. See errRanOpen.
 
 // failOpen finds out without the store where to read: where this assignment was, or at Kafka's
 // commit. The offset is committed to Kafka with the mark before anything is handled.

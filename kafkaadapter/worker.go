@@ -152,7 +152,7 @@ func (w *worker) work() state {
 				return ended
 			}
 			continue
-		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes have to fit into it too
+		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes must fit into it too
 			most = n / 2
 			continue
 		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && w.blame == nil: // its handler has left too little room

@@ -25,7 +25,7 @@
 // The claim on a message is pending under a lease while the handler runs, and the lease is renewed
 // as often as needed. It is done, durably, when the handler has returned nil, and released when the
 // handler has returned an error or panicked, so that the next delivery is handled. If the process
-// dies, the lease runs out, and exactly one later delivery takes the claim over. So a message is
+// dies, the lease expires, and exactly one later delivery takes the claim over. So a message is
 // handled at least once, and once unless a handler has done its work and the process dies, or the
 // store fails, before the claim is done. Effects that must not be repeated then belong into a
 // transaction of the engine (engine.Tx), with the claim.

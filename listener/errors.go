@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// ErrInProgress says that another listener is handling the message. Return it to the queue, so that
-// the message is delivered again later. It is wrapped by an InProgressError.
+// ErrInProgress means that another listener is handling the message. Return it to the queue, so
+// that the message is delivered again later. It is wrapped by an InProgressError.
 var ErrInProgress = errors.New("listener: another listener is handling the message: have it delivered again later")
 
-// ErrMismatch says that the message has the id of another one, with a different
+// ErrMismatch means that the message has the id of another one, with a different
 // Options.Fingerprint. The producer has used the id twice: no later delivery can be handled.
 var ErrMismatch = errors.New("listener: the id was used for another message: give each message an id of its own")
 

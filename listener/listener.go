@@ -190,7 +190,7 @@ func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease
 	return fmt.Errorf("listener: message %q was handled, and its claim could not be finished: %w", id, err)
 }
 
-// keep renews the lease until stop is called, which waits for a renewal under way. It calls lost
+// keep renews the lease until stop is called, which waits for a renewal in progress. It calls lost
 // when another listener has taken the claim over.
 func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

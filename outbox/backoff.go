@@ -18,7 +18,7 @@ func (r *Retry) delay(failures uint64) time.Duration {
 	return min(max(d, r.Min), r.Max)
 }
 
-// backoffs are the held groups by the ends of their back-offs.
+// backoffs are the held groups by the ends of their backoffs.
 type backoffs struct{ groups groupHeap }
 
 func (b *backoffs) push(g *group) { heap.Push(&b.groups, g) }

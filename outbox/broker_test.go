@@ -91,7 +91,7 @@ func TestMessagesArriveFromBothStores(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				o.Batch.Time, o.Lease.TTL = time.Minute, 2*time.Minute // what is tried again may be there twice
+				o.Batch.Time, o.Lease.TTL = time.Minute, 2*time.Minute // what is retried may be there twice
 				at(func(eng *engine.Engine) { produceN(t, eng, topic, 0, 200) })
 				at(func(eng *engine.Engine) {
 					_, stop := startRelay(t, eng, o)

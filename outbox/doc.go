@@ -35,7 +35,7 @@
 //
 // # Failures
 //
-// A message that could not be published is tried again after an exponential backoff with jitter.
+// A message that could not be published is retried after an exponential backoff with jitter.
 // Attempts, the time of the next one and the last error are kept in the store. A message that the
 // broker or the client refuses Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive]
 // and [Relay.Drop]. It then no longer holds back others. Attempts that fail because the broker
@@ -52,7 +52,7 @@
 // renewal fails. A relay that was paused for longer than its lease, by the machine or a debugger,
 // can publish twice what was in flight, at most Batch.Entries messages. Relays of several processes
 // each serve the store of their own process. A relay without work gives the lease back and writes
-// nothing. After a crash the lease of the dead process has to run out: publishing begins at most
+// nothing. After a crash the lease of the dead process must run out: publishing begins at most
 // Lease.TTL after the restart.
 //
 // # Metrics

@@ -29,7 +29,7 @@ func parkedIDs(t testing.TB, r *Relay) (ids []string) {
 	return ids
 }
 
-// backOff lets the back-offs end one after the other until the condition holds.
+// backOff lets the backoffs end one after the other until the condition holds.
 func (r *rig) backOff(what string, condition func() bool) {
 	r.t.Helper()
 	until(r.t, what, func() bool {

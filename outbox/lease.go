@@ -115,7 +115,7 @@ func (l *lease) update(eng *engine.Engine, fn func(tx *engine.Tx) error) error {
 	}
 	now := l.clock.Now()
 	renew := l.due(now)
-	// The transaction is short and its outcome has to be known: no context ends it.
+	// The transaction is short and its outcome must be known: no context ends it.
 	err := eng.Update(context.Background(), func(tx *engine.Tx) error {
 		value, found, err := tx.In(entry.Space).Get(entry.LeaseKey)
 		if err != nil {

@@ -79,7 +79,7 @@ func TestOneOfSeveralRelaysPublishes(t *testing.T) {
 }
 
 // A relay that is stopped in the middle of a batch by the machine, and not by us, wakes up when its
-// lease has run out.
+// lease has expired.
 func TestPausedRelayThatWakesAfterItsLeaseSendsNothingMore(t *testing.T) {
 	r := newRig(t)
 	paused, wake := make(chan struct{}), make(chan struct{})

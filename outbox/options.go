@@ -24,7 +24,7 @@ type Options struct {
 	IDHeader string
 
 	// Interval is the longest time between two looks into the outbox. Commits with messages, due
-	// times and the ends of back-offs are noticed at once. 0 = DefaultInterval.
+	// times and the ends of backoffs are noticed at once. 0 = DefaultInterval.
 	Interval time.Duration
 
 	Batch     Batch
@@ -163,10 +163,10 @@ func (o *Options) check() error {
 
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
 var (
-	// ErrNotParked says that no parked message has the given id.
+	// ErrNotParked means that no parked message has the given id.
 	ErrNotParked = errors.New("outbox: no parked message has this id: see Relay.Parked")
 
-	// ErrProgressTopic says that the progress topic of the exactly-once relay cannot be used.
+	// ErrProgressTopic means that the progress topic of the exactly-once relay cannot be used.
 	ErrProgressTopic = errors.New("outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
 
 	// ErrAlreadyRan is returned by a second call of Run.

@@ -73,7 +73,7 @@ func (c *change) remove(i *item) {
 // change was made: if that fails, load it again.
 func (q *queue) settle(w *work, now int64, r *Retry) *change {
 	c := &change{}
-	blocked := make(map[entry.Group]bool) // groups of items that failed and are tried again
+	blocked := make(map[entry.Group]bool) // groups of items that failed and are retried
 	for _, i := range w.items {
 		if i.outcome == failed {
 			i.fail(now, r)

@@ -31,7 +31,7 @@ func (r *Relay) transactionalID() string {
 
 // publishInTransaction publishes items together with the record of progress that names them: all,
 // or none if one of them fails. With errUnknownOutcome, and whenever the client was abandoned, the
-// progress topic has to be read before anything else is published.
+// progress topic must be read before anything else is published.
 func (s *session) publishInTransaction(items []*item) error {
 	if err := s.client.BeginTransaction(); err != nil {
 		s.abandon()

@@ -11,7 +11,7 @@ import (
 )
 
 // Claiming implements engine.Observer. The function it returns must be called once; events is read
-// until then, because scopes and results have to be brought together.
+// until then, because scopes and results must be brought together.
 func (o *Observer) Claiming(ctx context.Context, events []engine.Event) func([]engine.Result) {
 	if len(events) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Options configure an Observer. Registerer has to be given; the rest may be zero.
+// Options configure an Observer. Registerer must be given; the rest may be zero.
 type Options struct {
 	// Registerer takes the metrics. To distinguish several engines of one process, give each an
 	// Observer of its own with prometheus.WrapRegistererWith and a label.

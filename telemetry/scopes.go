@@ -137,7 +137,7 @@ func (s *scopes) add(scope string) *outcomes {
 	return o
 }
 
-// text is s if it is UTF-8, as labels and attributes have to be, else s in quotes with escapes.
+// text is s if it is UTF-8, as labels and attributes must be, else s in quotes with escapes.
 func text(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -26,7 +26,7 @@ const weeksShare = 20
 
 // Watch lets scrapes ask the engine for its figures, from now until stop is called or the engine is
 // closed, whichever is first. It takes the place of an engine watched before. stop waits for a
-// question under way; it may be called before or after the engine is closed, and more than once.
+// question in progress; it may be called before or after the engine is closed, and more than once.
 func (o *Observer) Watch(e Engine) (stop func()) {
 	w := newWatch(e, o.opt)
 	if old := o.watch.Swap(w); old != nil {

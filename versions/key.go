@@ -8,7 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Each version of a row has a key of its own, so that a Put reads nothing, and the newest one is
+// Each version of a row has its own key, so that a Put reads nothing, and the newest one is
 // the first of its row:
 //
 //	+-------------------+-------------------+-------------------+--------------------+------------+

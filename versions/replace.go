@@ -51,7 +51,7 @@ type pass struct {
 	ctx  context.Context //nolint:containedctx // of one call of Replace
 	done *Replaced
 
-	row     []byte // prefix of the row under way
+	row     []byte // prefix of the current row
 	newest  []byte // key of its newest version
 	expired bool   // that is a deletion that is kept no longer
 
@@ -86,7 +86,7 @@ func (p *pass) see(kv engine.KeyValue) error {
 	return p.flush()
 }
 
-// endRow ends the row under way.
+// endRow ends the current row.
 func (p *pass) endRow() {
 	if p.expired {
 		p.rows = append(p.rows, p.row)

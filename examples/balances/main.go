@@ -5,7 +5,7 @@
 //	go run ./examples/balances -brokers 127.0.0.1:9092 -topic transfers -dir balances.store -listen 127.0.0.1:8080
 //
 // A transfer is JSON, {"from":"a","to":"b","amount":5}, with its id in a header such as message_id.
-// One that cannot be booked goes to the dead letters, here transfers-dlt, which has to exist.
+// One that cannot be booked goes to the dead letters, here transfers-dlt, which must exist.
 // /balance?account=a answers, and /metrics shows the metrics of the engine, the adapter
 // (dedup_kafka_*) and the Kafka client (kafka_client_*). With -traces spans are written to the
 // standard output.

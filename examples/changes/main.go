@@ -6,7 +6,7 @@
 //	go run ./examples/changes -brokers 127.0.0.1:9092 -topic server.public.records -dir changes.store -listen 127.0.0.1:8080
 //	curl http://127.0.0.1:8080/tenants/acme
 //
-// The primary key of the table is (tenant_id, id). The topics and TOPIC-dlt have to exist.
+// The primary key of the table is (tenant_id, id). The topics and TOPIC-dlt must exist.
 package main
 
 import (

@@ -5,7 +5,7 @@
 //
 //	go run ./examples/outbox -brokers 127.0.0.1:9092 -payments payments -receipts receipts -dir payments.store
 //
-// The topics payments, receipts and payments-dlt have to exist.
+// The topics payments, receipts and payments-dlt must exist.
 package main
 
 import (

@@ -5,7 +5,7 @@
 //	go run ./examples/transactional -brokers 127.0.0.1:9092 -topic texts -dir texts.claims
 //
 // A text that cannot be counted in three attempts goes to the topic's dead letters, here texts-dlt,
-// which has to exist.
+// which must exist.
 package main
 
 import (

@@ -29,10 +29,10 @@
 // A status that says what is wrong with the call is its result and is replayed: InvalidArgument,
 // NotFound, AlreadyExists, PermissionDenied, FailedPrecondition, OutOfRange and Unimplemented, with
 // their details. Any other status, and a panic, is a failure and releases the key, so that a retry
-// runs the handler again: it has to undo what it did. Options.Keep is another choice.
+// runs the handler again: it must undo what it did. Options.Keep is another choice.
 //
 // While the handler runs its key is leased, and the lease is renewed. If the process dies, the
-// lease runs out and exactly one retry runs the handler; that is also so if the process dies after
+// lease expires and exactly one retry runs the handler; that is also so if the process dies after
 // the handler has returned and before its reply is durable. A handler that loses its lease, after a
 // long pause of the process, has its context canceled with the cause [engine.ErrLeaseLost], and its
 // answer is Unavailable.

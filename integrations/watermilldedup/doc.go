@@ -12,7 +12,7 @@
 //	duplicate         acknowledged without calling the handler; the messages of the first run are returned again
 //	being handled     listener.ErrInProgress: nacked after Options.NackDelay, so that it is delivered again
 //	handler failed    its error is returned, and the claim is released: the next delivery is handled
-//	process died      the lease runs out, and exactly one later delivery is handled
+//	process died      the lease expires, and exactly one later delivery is handled
 //	store failed      its error is returned; with Options.FailOpen the handler runs without a claim
 //
 // Each handler of a router has claims of its own, unless Options.Shared is set. The claims are
@@ -34,7 +34,7 @@
 // [NewRepository] is the interface ExpiringKeyRepository of Watermill's middleware.Deduplicator and
 // of its PublisherDecorator. These mark a key before the message is handled or published: a message
 // whose handler fails is lost when it is delivered again. Use the repository where that is wanted,
-// and where keys have to survive a restart.
+// and where keys must survive a restart.
 //
 // # Versions
 //

@@ -27,14 +27,14 @@ const (
 
 // A Publisher produces the letters of one dead-letter topic. It is safe for concurrent use.
 //
-// The client has to take batches of any size for the topic (kgo.ProducerBatchMaxBytesFn): it limits
+// The client must take batches of any size for the topic (kgo.ProducerBatchMaxBytesFn): it limits
 // them before compression, the broker after it. So that the broker takes the batches that the
-// client makes, the letters are under way in chunks, one at a time: each chunk is within the
+// client makes, the letters are in progress in chunks, one at a time: each chunk is within the
 // topic's max.message.bytes before compression, or is one letter.
 type Publisher struct {
 	client *kgo.Client
 	topic  string
-	turn   chan struct{} // held by the caller whose chunk is under way
+	turn   chan struct{} // held by the caller whose chunk is in progress
 	limit  int           // the topic's max.message.bytes, 0 if it is not known; guarded by turn
 }
 

@@ -24,7 +24,7 @@ func noise(n int) []byte {
 }
 
 // aPublisher publishes to a new topic that takes batches of limit bytes. Its client merges what is
-// under way together.
+// in progress together.
 func aPublisher(t *testing.T, limit int, more ...kgo.Opt) (*kafkatest.Broker, *Publisher) {
 	t.Helper()
 	b := kafkatest.Start(t, kafkatest.Options{})

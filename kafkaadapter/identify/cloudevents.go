@@ -67,7 +67,7 @@ func structured(suffix, payload []byte) (finding, error) {
 	return f, nil
 }
 
-// attribute returns a string that has to be there.
+// attribute returns a string that must be there.
 func attribute(attributes map[string]json.RawMessage, name string) ([]byte, error) {
 	var s string
 	err := json.Unmarshal(attributes[name], &s)

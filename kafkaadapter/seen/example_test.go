@@ -55,7 +55,7 @@ func Example() {
 		polled += fetches.NumRecords()
 		records, err := filter.Unseen(ctx, fetches)
 		if err != nil {
-			log.Fatal(err) // nothing was claimed: the same fetches can be tried again
+			log.Fatal(err) // nothing was claimed: the same fetches can be retried
 		}
 		for _, r := range records {
 			fmt.Printf("%s\n", r.Value)

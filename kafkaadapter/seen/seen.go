@@ -160,7 +160,7 @@ func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error
 
 // Unseen claims the events of all records, and returns those that were not seen before, in their
 // order. With an error no record is returned, and the claims of the call are released, so that the
-// same fetches can be tried again. If that fails, too, the error says so: the records that were
+// same fetches can be retried. If that fails, too, the error says so: the records that were
 // claimed are not returned again then.
 //
 // The error is that of the store, or of a record that is neither new nor seen, such as one that a

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// An intrusion is a commit for a partition that is not the store's. The next machine has to stop
+// An intrusion is a commit for a partition that is not the store's. The next machine must stop
 // the partition.
 type intrusion struct {
 	partition int
@@ -54,7 +54,7 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	return i, recovery, kadm.NewClient(w.out).CommitAllOffsets(context.Background(), group, offsets)
 }
 
-// intrudedLives are a machine that has to see the intrusion, and one that is told to trust the
+// intrudedLives are a machine that must see the intrusion, and one that is told to trust the
 // store.
 func (w *world) intrudedLives(i *intrusion, recovery kafkaadapter.Recovery, p *power) {
 	w.tally.intrusions++

@@ -13,7 +13,7 @@ import (
 var mutants = flag.Bool("simulate.mutants", false, "break rules in the code of the adapter, one after the other, and want each to be caught")
 
 // The control for what no wrapper can break: the adapter is built with a rule left out, and the
-// simulation has to see it within the given time.
+// simulation must see it within the given time.
 func TestBrokenAdaptersAreCaught(t *testing.T) {
 	if !*mutants {
 		t.Skip("it builds the adapter for each mutant: give -simulate.mutants")

@@ -5,7 +5,7 @@
 //
 // While a machine runs, brokers answer requests with errors or cut connections. Between two
 // machines leaders move, and now and then something else commits for the group: the next machine
-// then has to stop that partition, and to leave its offset alone. One seed of three is for
+// then must stop that partition and leave its offset alone. One seed of three is for
 // AtMostOnce, the others are for Transactional; some seeds are on Pebble.
 //
 // There are three forms: a single consumer; members of one process that share an engine and
@@ -51,7 +51,7 @@ func newLogger() *slog.Logger {
 // A scale is how much a test does. The race detector makes it slow, Pebble above all, which then
 // checks itself.
 type scale struct {
-	cuts    int    // power cuts that the test has to come to, at least
+	cuts    int    // power cuts that the test must come to, at least
 	faults  int    // of brokers, the same
 	perRun  int    // lives on one disk
 	members int    // power cuts of members that exchange partitions, at least

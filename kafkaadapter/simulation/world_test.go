@@ -66,7 +66,7 @@ type world struct {
 	lost      int                   // how many were lost before
 	signature string                // of the store, in its commits
 	recovery  kafkaadapter.Recovery // of the next machine
-	intrusion *intrusion            // what the next machine has to see; nil: nothing
+	intrusion *intrusion            // what the next machine must see; nil: nothing
 
 	mu         sync.Mutex // guards what follows
 	rng        *rand.Rand
@@ -76,7 +76,7 @@ type world struct {
 	floor      [partitions]int64    // offsets seen in the store at a restart
 	atRisk     int                  // how many events the last machine may have lost
 	machines   int                  // until now
-	last       bool                 // the last one is under way
+	last       bool                 // the last one is in progress
 	owner      [partitions]*member  // who got the partition last
 	violations []string
 	tally      tally
