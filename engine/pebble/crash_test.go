@@ -81,7 +81,7 @@ func crashes(t *testing.T, h hooks, slow slowLog, seed uint64, rounds int) (lost
 		fsys := vfs.NewCrashableMem()
 		var acked atomic.Uint64
 		for round := range rounds {
-			s, err := Open("store", Options{FS: errorfs.Wrap(fsys, slow), SmallTables: true, CacheBytes: 1 << 20, test: h})
+			s, err := Open("store", Options{FS: errorfs.Wrap(clonable{fsys}, slow), SmallTables: true, CacheBytes: 1 << 20, test: h})
 			if err != nil {
 				t.Fatalf("seed %d, %d %% kept, round %d: %v", seed, kept, round, err)
 			}
@@ -103,7 +103,7 @@ func crashes(t *testing.T, h hooks, slow slowLog, seed uint64, rounds int) (lost
 					time.Sleep(100 * time.Microsecond)
 				}
 				told = acked.Load()
-				crashed = fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
+				crashed = crashClone(fsys, vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 			}()
 			within(t, patienceInTests, "a run", func() {
 				if err := run(s, stop+30, n, &acked); err != nil {

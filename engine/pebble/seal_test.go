@@ -283,7 +283,7 @@ func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.
 			c := &noting{snapshots: snapshots{fs: mem, kept: kept, at: at}, acked: acked}
 			what := fmt.Sprintf("power cut before operation %d of %d, %d %% kept", at, count.n.Load(), kept)
 			within(t, patienceInTests, what, func() {
-				work(errorfs.Wrap(mem, c))
+				work(errorfs.Wrap(clonable{mem}, c))
 				if c.got != nil {
 					check(what, c.got, c.told)
 				}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"runtime"
 	"slices"
 	"sort"
 	"testing"
@@ -30,7 +31,8 @@ func within(t testing.TB, patience time.Duration, what string, fn func()) {
 	select {
 	case <-done:
 	case <-time.After(patience):
-		t.Fatalf("%s hangs", what)
+		stacks := make([]byte, 1<<20)
+		t.Fatalf("%s hangs:\n%s", what, stacks[:runtime.Stack(stacks, true)])
 	}
 }
 
