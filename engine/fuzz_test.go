@@ -5,40 +5,23 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"runtime"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/crc32c"
+	"github.com/hapax-dev/hapax/internal/fuzztest"
 )
 
 // Each fuzz target holds one decoder to three promises: it does not panic, it allocates no more
 // than its input warrants, and what it accepts encodes to the bytes it was given. Whatever else
 // there is, is one of the stated errors.
 
-// frugal runs decode and fails if it allocates far more than the input's size.
-func frugal(t *testing.T, input []byte, decode func()) {
-	t.Helper()
-	got, most := uint64(math.MaxUint64), uint64(1<<20+64*len(input))
-	for try := 0; try < 10 && got > most; try++ { // other goroutines allocate, too
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		decode()
-		runtime.ReadMemStats(&after)
-		got = after.TotalAlloc - before.TotalAlloc
-	}
-	if got > most {
-		t.Fatalf("%d bytes allocated for an input of %d", got, len(input))
-	}
-}
-
 // decodes holds a decoder to the promises; encode returns what it has read as it would be written.
 func decodes(t *testing.T, input []byte, decode func() error, encode func() []byte) {
 	t.Helper()
 	var err error
 	kept := bytes.Clone(input)
-	frugal(t, input, func() { err = decode() })
+	fuzztest.Frugal(t, input, func() { err = decode() })
 	switch {
 	case !bytes.Equal(kept, input):
 		t.Fatalf("the input was changed from %x to %x", kept, input)

@@ -3,26 +3,10 @@ package storage
 import (
 	"bytes"
 	"errors"
-	"math"
-	"runtime"
 	"testing"
-)
 
-// frugal runs decode and fails if it allocates far more than the input's size.
-func frugal(t *testing.T, input []byte, decode func()) {
-	t.Helper()
-	got, most := uint64(math.MaxUint64), uint64(1<<20+64*len(input))
-	for try := 0; try < 10 && got > most; try++ { // other goroutines allocate, too
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		decode()
-		runtime.ReadMemStats(&after)
-		got = after.TotalAlloc - before.TotalAlloc
-	}
-	if got > most {
-		t.Fatalf("%d bytes allocated for an input of %d", got, len(input))
-	}
-}
+	"github.com/hapax-dev/hapax/internal/fuzztest"
+)
 
 // decodes checks three promises of a decoder: it does not panic, it allocates no more than its
 // input warrants, and what it accepts encodes to the bytes it was given; encode returns what it has
@@ -31,7 +15,7 @@ func decodes(t *testing.T, input []byte, decode func() error, encode func() []by
 	t.Helper()
 	var err error
 	kept := bytes.Clone(input)
-	frugal(t, input, func() { err = decode() })
+	fuzztest.Frugal(t, input, func() { err = decode() })
 	switch {
 	case !bytes.Equal(kept, input):
 		t.Fatalf("the input was changed from %x to %x", kept, input)

@@ -31,6 +31,7 @@ var rooms = map[string][]string{
 	"correlation":            {},
 	"internal/keyspace":      {},
 	"internal/wait":          {},
+	"internal/fuzztest":      {},
 	"internal/crc32c":        {},
 	"engine/storetest":       {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/crc32c"},
 	"engine/enginetest":      {"engine", "engine/storage", "engine/storetest", "weekbucket"},
