@@ -11,7 +11,8 @@ import (
 var errShort = errors.New("truncated or overlong")
 
 // A decoder takes numbers and strings off a slice. After the first error it returns zeros and keeps
-// the error.
+// the error. Unlike that of internal/decode it reads numbers of a fixed size and weeks, and says what
+// is wrong.
 type decoder struct {
 	rest []byte
 	err  error

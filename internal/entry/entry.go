@@ -10,6 +10,8 @@ import (
 	"math"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/hapax-dev/hapax/internal/decode"
 )
 
 // An Entry is a message that waits to be published, and the outcome of the attempts to do so. Times
@@ -92,31 +94,31 @@ func Parse(b []byte) (Entry, error) {
 	if len(b) > 0 && b[0] > version {
 		return Entry{}, fmt.Errorf("%w: %d", ErrVersion, b[0])
 	}
-	d := decoder{rest: b}
+	d := decode.Decoder{Rest: b}
 	var e Entry
-	if d.take(1); d.bad || b[0] != version {
+	if d.Take(1); d.Bad || b[0] != version {
 		return Entry{}, errMalformed
 	}
-	e.Attempts, e.Refused, e.NotBefore, e.LastError = d.uvarint(), d.uvarint(), d.varint(), string(d.bytes())
-	e.ID, e.Created, e.Due = string(d.bytes()), d.varint(), d.varint()
-	e.Topic = string(d.bytes())
-	partition := d.varint()
+	e.Attempts, e.Refused, e.NotBefore, e.LastError = d.Uvarint(), d.Uvarint(), d.Varint(), string(d.Bytes())
+	e.ID, e.Created, e.Due = string(d.Bytes()), d.Varint(), d.Varint()
+	e.Topic = string(d.Bytes())
+	partition := d.Varint()
 	e.Partition = int32(partition)
-	if e.OrderingKey = d.bytes(); len(e.OrderingKey) == 0 {
+	if e.OrderingKey = d.Bytes(); len(e.OrderingKey) == 0 {
 		e.OrderingKey = nil
 	}
-	e.Key, e.Value = d.nullable(), d.nullable()
-	headers := d.uvarint()
-	if headers > uint64(len(d.rest))/2 {
+	e.Key, e.Value = d.Optional(), d.Optional()
+	headers := d.Uvarint()
+	if headers > uint64(len(d.Rest))/2 {
 		return Entry{}, errMalformed
 	}
 	if headers > 0 {
 		e.Headers = make([]Header, headers)
 	}
 	for i := range e.Headers {
-		e.Headers[i] = Header{string(d.bytes()), d.nullable()}
+		e.Headers[i] = Header{string(d.Bytes()), d.Optional()}
 	}
-	if d.bad || len(d.rest) > 0 || partition < NoPartition || partition > math.MaxInt32 {
+	if d.Bad || len(d.Rest) > 0 || partition < NoPartition || partition > math.MaxInt32 {
 		return Entry{}, errMalformed
 	}
 	return e, nil
@@ -149,56 +151,4 @@ func appendNullable(b, s []byte) []byte {
 		return append(b, 0)
 	}
 	return append(binary.AppendUvarint(b, uint64(len(s))+1), s...)
-}
-
-// A decoder takes fields off a slice. After the first bad one it returns zeros.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) take(n uint64) []byte {
-	if d.bad || n > uint64(len(d.rest)) {
-		d.bad = true
-		return nil
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if !d.number(n) {
-		return 0
-	}
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.rest)
-	if !d.number(n) {
-		return 0
-	}
-	return v
-}
-
-// number takes a varint of n bytes, which must be its shortest form.
-func (d *decoder) number(n int) bool {
-	if d.bad || n <= 0 || n > 1 && d.rest[n-1] == 0 {
-		d.bad = true
-		return false
-	}
-	d.rest = d.rest[n:]
-	return true
-}
-
-func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
-
-func (d *decoder) nullable() []byte {
-	n := d.uvarint()
-	if n == 0 {
-		return nil
-	}
-	return d.take(n - 1)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
@@ -99,9 +100,9 @@ func (p Produced) Append(b []byte) []byte {
 
 // ParseProduced decodes what Append has written.
 func ParseProduced(b []byte) (Produced, error) {
-	d := decoder{rest: b}
-	p := Produced{d.uvarint(), d.uvarint()}
-	if d.bad || len(d.rest) > 0 || p.Delayed > p.Entries {
+	d := decode.Decoder{Rest: b}
+	p := Produced{d.Uvarint(), d.Uvarint()}
+	if d.Bad || len(d.Rest) > 0 || p.Delayed > p.Entries {
 		return Produced{}, fmt.Errorf("malformed counts %x of an outbox", b)
 	}
 	return p, nil
@@ -126,9 +127,9 @@ func (g Gone) Append(b []byte) []byte {
 
 // ParseGone decodes what Append has written.
 func ParseGone(b []byte) (Gone, error) {
-	d := decoder{rest: b}
-	g := Gone{d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()}
-	if d.bad || len(d.rest) > 0 {
+	d := decode.Decoder{Rest: b}
+	g := Gone{d.Uvarint(), d.Uvarint(), d.Uvarint(), d.Uvarint(), d.Uvarint()}
+	if d.Bad || len(d.Rest) > 0 {
 		return Gone{}, fmt.Errorf("malformed counts %x of an outbox", b)
 	}
 	return g, nil

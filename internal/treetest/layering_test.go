@@ -23,7 +23,7 @@ var rooms = map[string][]string{
 	"engine":                 {"weekbucket", "bloom", "engine/storage", "internal/entry", "internal/keyspace", "internal/wait", "internal/crc32c"},
 	"engine/storage":         {"weekbucket"},
 	"engine/storage/sidecar": {"engine/storage", "internal/crc32c"},
-	"internal/entry":         {"internal/keyspace"},
+	"internal/entry":         {"internal/keyspace", "internal/decode"},
 	"outbox":                 {"engine", "engine/storage", "internal/entry"},
 	"versions":               {"engine", "engine/storage", "internal/keyspace"},
 	"idempotency":            {"engine"},
@@ -31,6 +31,7 @@ var rooms = map[string][]string{
 	"correlation":            {},
 	"internal/keyspace":      {},
 	"internal/wait":          {},
+	"internal/decode":        {},
 	"internal/fuzztest":      {},
 	"internal/crc32c":        {},
 	"engine/storetest":       {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/crc32c"},
@@ -43,7 +44,7 @@ var rooms = map[string][]string{
 	"kafkaadapter":           {"engine", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait"},
 
 	"kafkaadapter/seen":       {"engine", "kafkaadapter/identify"},
-	"kafkaadapter/deadletter": {"engine", "kafkaadapter/identify"},
+	"kafkaadapter/deadletter": {"engine", "kafkaadapter/identify", "internal/decode"},
 	"kafkaadapter/identify":   {"weekbucket", "correlation"},
 
 	"bench":          {"engine", "engine/storage", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "internal/wait"},

@@ -446,8 +446,8 @@ func FuzzReplay(f *testing.F) {
 	add(aRecord())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := aRecord()
-		for d := (decoder{rest: b}); len(d.rest) > 0 && !d.bad; {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: d.text(), Value: d.bytes()})
+		for d := newDecoder(b); len(d.Rest) > 0 && !d.Bad; {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: d.text(), Value: d.Bytes()})
 		}
 		p, ok := replayOf(r)
 		if !ok {

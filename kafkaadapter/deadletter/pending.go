@@ -129,19 +129,19 @@ func parseLetters(b []byte, more Headers) ([]*kgo.Record, error) {
 	if len(b) == 0 || b[0] != pendingV1 && b[0] != pendingV2 {
 		return nil, fmt.Errorf("%w: %d bytes in an unknown format: a newer version wrote them, or the application writes keys that begin with kafkaadapter.KeyPrefix", ErrStored, len(b))
 	}
-	d := decoder{rest: b[1:]}
+	d := newDecoder(b[1:])
 	var letters []*kgo.Record
 	if b[0] == pendingV1 {
 		letters = []*kgo.Record{d.letterV1().record(more)}
 	} else {
 		n := d.count(3)
 		for range n {
-			letters = append(letters, &kgo.Record{Key: d.optional(), Value: d.optional(), Headers: d.headers()})
+			letters = append(letters, &kgo.Record{Key: d.Optional(), Value: d.Optional(), Headers: d.headers()})
 		}
-		d.bad = d.bad || n == 0
+		d.Bad = d.Bad || n == 0
 	}
-	if d.bad || len(d.rest) > 0 {
-		return nil, fmt.Errorf("%w: %d bytes are damaged near byte %d", ErrStored, len(b), len(b)-len(d.rest))
+	if d.Bad || len(d.Rest) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes are damaged near byte %d", ErrStored, len(b), len(b)-len(d.Rest))
 	}
 	return letters, nil
 }

@@ -25,33 +25,33 @@ func (d *decoder) letterV1() *letter {
 	l := new(letter)
 	l.Origin.Topic = d.text()
 	l.Origin.Partition = int32(d.varint(math.MinInt32, math.MaxInt32))
-	l.Origin.Offset = d.varint(math.MinInt64, math.MaxInt64)
-	l.Stamp.Millis = d.varint(math.MinInt64, math.MaxInt64)
+	l.Origin.Offset = d.Varint()
+	l.Stamp.Millis = d.Varint()
 	l.Stamp.Type = stampType(d.varint(int64(noTimestamp), int64(logAppendTime)))
-	l.Key = d.optional()
-	l.Value = d.optional()
+	l.Key = d.Optional()
+	l.Value = d.Optional()
 	l.Headers = d.headers()
 	l.Reason, l.ErrorType, l.Error = Reason(d.text()), d.text(), d.text()
 	l.Attempts = uint32(d.uvarint(math.MaxUint32))
 	l.Group, l.Scope = d.text(), d.text()
-	l.Generation = d.uvarint(math.MaxUint64)
-	if id := d.bytes(); len(id) > 0 {
+	l.Generation = d.Uvarint()
+	if id := d.Bytes(); len(id) > 0 {
 		l.Event = d.event(id)
-		l.Seal = d.optional()
+		l.Seal = d.Optional()
 	}
-	copy(l.Store[:], d.take(uint64(len(l.Store))))
-	l.Incarnation = d.uvarint(math.MaxUint64)
+	copy(l.Store[:], d.Take(uint64(len(l.Store))))
+	l.Incarnation = d.Uvarint()
 	return l
 }
 
 func (d *decoder) event(id []byte) identify.Identity {
-	seconds := d.varint(math.MinInt64, math.MaxInt64)
+	seconds := d.Varint()
 	nanoseconds := d.uvarint(uint64(time.Second - 1))
-	rules := d.take(2)
-	if d.bad {
+	rules := d.Take(2)
+	if d.Bad {
 		return identify.Identity{}
 	}
 	event, ok := usable(identify.Restore(id, time.Unix(seconds, int64(nanoseconds)), identify.IDRule(rules[0]), identify.TimeRule(rules[1])))
-	d.bad = !ok
+	d.Bad = !ok
 	return event
 }

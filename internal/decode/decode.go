@@ -1,0 +1,61 @@
+// Package decode reads binary fields from a slice.
+package decode
+
+import "encoding/binary"
+
+// A Decoder takes fields off Rest. After the first that does not fit it sets Bad, and returns zeros.
+// What it returns are parts of the slice.
+type Decoder struct {
+	Rest []byte
+	Bad  bool
+}
+
+// Take returns the next n bytes.
+func (d *Decoder) Take(n uint64) []byte {
+	if d.Bad || n > uint64(len(d.Rest)) {
+		d.Bad = true
+		return nil
+	}
+	b := d.Rest[:n:n]
+	d.Rest = d.Rest[n:]
+	return b
+}
+
+// Uvarint returns a number as binary.AppendUvarint writes it; a longer form is bad.
+func (d *Decoder) Uvarint() uint64 {
+	v, n := binary.Uvarint(d.Rest)
+	if !d.number(n) {
+		return 0
+	}
+	return v
+}
+
+// Varint returns a number as binary.AppendVarint writes it; a longer form is bad.
+func (d *Decoder) Varint() int64 {
+	v, n := binary.Varint(d.Rest)
+	if !d.number(n) {
+		return 0
+	}
+	return v
+}
+
+func (d *Decoder) number(n int) bool {
+	if d.Bad || n <= 0 || n > 1 && d.Rest[n-1] == 0 {
+		d.Bad = true
+		return false
+	}
+	d.Rest = d.Rest[n:]
+	return true
+}
+
+// Bytes returns bytes after their length.
+func (d *Decoder) Bytes() []byte { return d.Take(d.Uvarint()) }
+
+// Optional returns bytes after their length plus 1, or nil after 0.
+func (d *Decoder) Optional() []byte {
+	n := d.Uvarint()
+	if n == 0 {
+		return nil
+	}
+	return d.Take(n - 1)
+}
