@@ -23,8 +23,8 @@ type middleware struct {
 }
 
 // New returns a middleware that runs the requests of each idempotency key once. It may wrap several
-// handlers, and these are safe for use by several goroutines. The engine stays the caller's: it is
-// closed after the server has shut down.
+// handlers, and these are safe for use by several goroutines. The caller closes the engine after
+// the server has shut down.
 func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, error) {
 	o, err := options.withDefaults()
 	if err != nil {
@@ -86,7 +86,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 	case engine.Duplicate:
 		m.replay(w, r, res.Record.Data)
 	case engine.Mismatch:
-		refuse(w, http.StatusUnprocessableEntity, "the Idempotency-Key was used for another request: send a new key")
+		refuse(w, http.StatusUnprocessableEntity, "the Idempotency-Key was used for a different request: send a new key")
 	case engine.Pending:
 		m.refuseBusy(w, res.Record.LeaseEnd.Sub(m.opt.Clock()))
 	default: // in_flight: the application holds the event in a transaction
@@ -121,7 +121,7 @@ func (m *middleware) tenant(r *http.Request) (string, error) {
 	return tenant, err
 }
 
-// event returns what the engine judges. Its ID is the length of the tenant, the tenant and the key.
+// event returns the event to claim. Its ID is the length of the tenant, the tenant and the key.
 func (m *middleware) event(r *http.Request, tenant, key string, body []byte) engine.Event {
 	id := append(appendBytes(nil, tenant), key...)
 	secret := m.opt.Secret
@@ -171,7 +171,7 @@ func (m *middleware) refuseBusy(w http.ResponseWriter, wait time.Duration) {
 
 func (m *middleware) refuseStore(w http.ResponseWriter) {
 	retryAfter(w, m.opt.Lease)
-	refuse(w, http.StatusServiceUnavailable, "the store of idempotency keys fails: retry with the same key")
+	refuse(w, http.StatusServiceUnavailable, "the store of idempotency keys is unavailable: retry with the same key")
 }
 
 // retryAfter rounds up to whole seconds, at least one.

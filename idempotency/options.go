@@ -11,23 +11,23 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Options configure the middleware. The zero value is safe and stated field by field.
+// Options configure the middleware. The zero value of every field has a safe default.
 type Options struct {
 	// Scope is the engine's scope of the keys. "" = DefaultScope. Middlewares with one engine and
 	// one scope share keys.
 	Scope string
 
 	// Tenant returns the tenant of a request, up to MaxTenantBytes; keys of different tenants never
-	// match. It returns an authenticated identity, never a header that the client chooses. An error
-	// refuses the request with status 500, or that of a StatusError. It is called by several
-	// goroutines at once. nil = all requests have one tenant.
+	// match. It must return an authenticated identity, never a header chosen by the client. After
+	// an error, the answer has status 500, or that of a StatusError. It must be safe for concurrent
+	// use. nil = all requests have one tenant.
 	Tenant func(*http.Request) (string, error)
 
-	// Methods are those of requests that need a key; others reach the handler as they are. nil =
-	// POST and PATCH.
+	// Methods are the HTTP methods that need a key; other requests reach the handler unchanged. nil
+	// = POST and PATCH.
 	Methods []string
 
-	// Optional lets requests without a key reach the handler as they are.
+	// Optional passes requests without a key to the handler unchanged.
 	Optional bool
 
 	// Retention is how long a key and its response are kept, from the first request. 0 =
@@ -35,7 +35,7 @@ type Options struct {
 	Retention time.Duration
 
 	// Lease is how long a key stays in progress after the process died. 0 = DefaultLease; at least
-	// a second, at most engine.MaxLease. Retry-After is the rest of it.
+	// a second, at most engine.MaxLease. Retry-After is the remaining time.
 	Lease time.Duration
 
 	// MaxRequestBytes caps the body of a request, which is read before the handler runs. 0 =
@@ -46,20 +46,20 @@ type Options struct {
 	// most engine.MaxDataBytes, which also bounds the body and the headers together.
 	MaxResponseBytes int
 
-	// KeepFailures makes a failed run the result of its key; by default the key is released.
+	// KeepFailures keeps a failed run as the result of its key; by default the key is released.
 	KeepFailures bool
 
 	// FailOpen runs the handler without a key while the store fails. A request can then be run more
 	// than once. By default the answer is 503.
 	FailOpen bool
 
-	// Secret keys the fingerprints in the store (HMAC-SHA256). A retry across a change of it is a
-	// mismatch. nil = they are keyed by tenant and key, which are in the store: contents that can
-	// be guessed can be verified there.
+	// Secret keys the fingerprints in the store (HMAC-SHA256). If it changes, retries of earlier
+	// requests are mismatches. nil = they are keyed by tenant and key, which the store contains, so
+	// that someone who can read the store can verify a guess of a request's contents.
 	Secret []byte
 
-	// OnError is called with errors of the engine and of Tenant, by several goroutines at once. nil
-	// = not called.
+	// OnError is called with errors of the engine and of Tenant. It must be safe for concurrent
+	// use. nil = not called.
 	OnError func(*http.Request, error)
 
 	// Clock is the engine's clock, for Retry-After. nil = time.Now.
@@ -77,8 +77,8 @@ const (
 	MaxTenantBytes          = 255
 )
 
-// A StatusError refuses a request in Options.Tenant with a status of 400 or above. The client does
-// not see Err.
+// A StatusError is returned by Options.Tenant to reject a request with a status of 400 or above.
+// Err is not sent to the client.
 type StatusError struct {
 	Status int
 	Err    error

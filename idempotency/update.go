@@ -11,13 +11,12 @@ import (
 
 // Errors of Update.
 var (
-	// ErrNoMiddleware means that the context is not that of a request which came through the
-	// middleware.
+	// ErrNoMiddleware means that the context does not belong to a request of the middleware.
 	ErrNoMiddleware = errors.New("idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
 
-	// ErrAnswered means that the handler has begun its response, or that an earlier Update has made
-	// it. A handler writes its response in Update or outside of it, not both.
-	ErrAnswered = errors.New("idempotency: the request has its response already: write it once, in Update")
+	// ErrAnswered means that the handler has begun its response, or that an earlier Update has
+	// written it. A handler must write its response either in Update or outside of it.
+	ErrAnswered = errors.New("idempotency: the request already has a response: write it once, in Update")
 )
 
 // Update runs fn in a transaction of the engine, as [engine.Engine.Update] does, and makes the

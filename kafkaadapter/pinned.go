@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// Pinned gives a consumer a fixed part of the partitions, with no rebalancing: of each topic those
-// whose number modulo Of is Ordinal. Use it for several processes that each have a store on a
-// volume of their own, as the pods of a StatefulSet have: Ordinal is the pod's ordinal, Of the
+// Pinned gives a consumer a fixed part of the partitions, without rebalancing: the partitions of
+// each topic whose number modulo Of is Ordinal. Use it for several processes that each have a store
+// on their own volume, such as the pods of a StatefulSet: Ordinal is the pod's ordinal, and Of the
 // number of replicas.
 //
 // An event is then a duplicate only of an event in the partitions of the same consumer. Producers
@@ -25,11 +25,11 @@ type Pinned struct {
 	Of      int // the number of consumers; 0: not pinned
 }
 
-// ErrPinnedChanged is returned by Run if the store was used with another Membership.Pinned.
+// ErrPinnedChanged is returned by Run if the store was used with a different Membership.Pinned.
 // Partitions would move between stores that do not have each other's claims.
 var ErrPinnedChanged = errors.New("hapax: Membership.Pinned has changed for this store, and partitions would move to stores without their claims: " +
-	"use the numbers of before; or, to change the number of consumers, wait until the lag is 0, stop all of them, and start each with a new store " +
-	"and Recovery.ForeignStore = TrustKafka: repeats of earlier events are then handled again")
+	"restore the earlier values; or, to change the number of consumers, wait until the lag is 0, stop all of them, and start each with a new store " +
+	"and Recovery.ForeignStore = TrustKafka: copies of earlier events are then handled again")
 
 func (m *Membership) isPinned() bool { return m.Pinned.Of != 0 }
 

@@ -13,8 +13,8 @@ type Record struct {
 	*kgo.Record
 	// Event is the claimed event.
 	Event engine.Event
-	// Verdict is Claimed; or TooOld, TooNew or Failed if the route's policy is to handle such
-	// records without a claim.
+	// Verdict is Claimed, or TooOld, TooNew or Failed if the route's policy handles such records
+	// without a claim.
 	Verdict engine.Verdict
 	// Attempt counts from 1.
 	Attempt int
@@ -42,7 +42,7 @@ type decoded struct {
 	done  bool // it was called
 }
 
-// Decoded returns what Transactional.Decode has made of the record, nil without a Decode.
+// Decoded returns the result of Transactional.Decode for the record, nil if Decode is not set.
 func (r *Record) Decoded() any { return r.decoded.value }
 
 // A sighting is a record that was identified and is still to be judged.

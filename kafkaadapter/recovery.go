@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A RecoveryPolicy says where to read if the store and Kafka do not agree on a partition's offset.
-// The zero value stops the partition with a *PositionError.
+// A RecoveryPolicy determines where to read if the store and Kafka do not agree on a partition's
+// offset. The zero value stops the partition with a *PositionError.
 type RecoveryPolicy uint8
 
 // The recovery policies.
 const (
-	Stop       RecoveryPolicy = iota // do not read the partition; say why
+	Stop       RecoveryPolicy = iota // do not read the partition; report a PositionError
 	TrustStore                       // read from the store's offset
 	TrustKafka                       // read from the offset that is committed in Kafka
 	StartOver                        // read from the log's start
@@ -34,8 +34,8 @@ func (w RecoveryPolicy) String() string {
 	return "RecoveryPolicy(" + strconv.Itoa(int(w)) + ")"
 }
 
-// Recovery chooses the policy for each disagreement. The zero value stops a partition at any of
-// them. No policy removes claims: an event that the store has is still a duplicate.
+// Recovery chooses the policy for each kind of disagreement. With the zero value, each of them
+// stops the partition. No policy removes claims: a claimed event is still a duplicate.
 type Recovery struct {
 	BelowLog     RecoveryPolicy // ErrBelowLog: Stop, StartOver
 	AboveLog     RecoveryPolicy // ErrAboveLog: Stop, StartOver, TrustKafka
@@ -98,7 +98,7 @@ func fits(kind error, policy RecoveryPolicy) bool {
 func (p *Recovery) check() error {
 	for _, d := range disagreements {
 		if way := d.way(p); way != Stop && !fits(d.kind, way) {
-			return fmt.Errorf("%w: Recovery.%s cannot be %v: use %s, or leave it to stop the partition", ErrOption, d.field, way, waysOf(d.kind))
+			return fmt.Errorf("%w: Recovery.%s cannot be %v: use %s, or the zero value to stop the partition", ErrOption, d.field, way, waysOf(d.kind))
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A Route says how the records of some topics are handled. Topics and Mode are required.
+// A Route configures how the records of some topics are handled. Topics and Mode are required.
 type Route struct {
 	// Topics are the topics of this route. Each topic belongs to one route.
 	Topics []string
@@ -19,28 +19,28 @@ type Route struct {
 	Mode Mode
 	// HandlerTimeout bounds one call of the handler: its context ends then, with the cause
 	// ErrHandlerTimeout, and the error that the handler returns is a failed attempt. A handler that
-	// does not watch its context runs on, and Consumer.Live reports it. 0: not bounded.
+	// does not watch its context continues to run, and Consumer.Live reports it. 0: not bounded.
 	HandlerTimeout time.Duration
 	// Concurrency lets handlers of one partition run in parallel. The zero value: they run one
 	// after the other.
 	Concurrency Concurrency
-	// DeadLetters says where records go that cannot be handled. Required for Transactional and for
-	// the policy DeadLetter.
+	// DeadLetters configures the topic for records that cannot be handled. It is required for
+	// Transactional and for the policy DeadLetter.
 	DeadLetters *deadletter.Options
 
 	// Scope is the scope of the claims. Empty: the group's name. Topics with one scope share their
 	// ids: ids that are unique only within their topic need identify.Rules.PerTopic or a scope for
 	// each route.
 	Scope string
-	// SharedScope permits another group to claim in the same scope: each event is then handled by
-	// one of them.
+	// SharedScope lets another group claim in the same scope: each event is then handled by only
+	// one of the groups.
 	SharedScope bool
 	// Window is how long a claim lasts, counted from its first sighting by the engine's clock
-	// (engine.Event.Window): the event is handled again if it comes again after that. 0: as long as
-	// its week is kept. At least a millisecond, and at most the engine's retention: a longer one
-	// ends Run with an error.
+	// (engine.Event.Window): an event that arrives again after that is handled again. 0: as long as
+	// its week is retained. At least a millisecond, and at most the engine's retention: a longer
+	// one ends Run with an error.
 	Window time.Duration
-	// Identify says how the id and the time of a record are found.
+	// Identify has the rules that find the id and the time of a record.
 	Identify identify.Rules
 
 	// TooOld and TooNew are the policies for events outside the weeks that the engine can judge.
@@ -52,11 +52,12 @@ type Route struct {
 	// Failed is the policy for events that the engine cannot judge for another reason.
 	Failed FailedPolicy
 
-	// Start is where to begin if neither store nor group has an offset for a partition.
+	// Start is where reading begins if neither the store nor the group has an offset for a
+	// partition.
 	Start Start
-	// AllowedLateness is how far behind the last handled events their repeats, and events close to
-	// them in the log, may still come: no week is dropped that is later than the partition's low
-	// mark less this. 0 = DefaultAllowedLateness.
+	// AllowedLateness is how much older than the last handled events their copies and nearby events
+	// in the log can be. The partition holds the weeks from its low mark minus this time. 0 =
+	// DefaultAllowedLateness.
 	AllowedLateness time.Duration
 }
 
@@ -86,21 +87,21 @@ type Concurrency struct {
 // MaxHandlers is the limit for Concurrency.Handlers.
 const MaxHandlers = 1024
 
-// A Policy says what happens to a record that the engine neither claims nor calls a duplicate. The
-// zero value is no choice: see Route.
+// A Policy decides about a record that is neither claimed nor a duplicate. The zero value is not a
+// policy: see Route.
 type Policy uint8
 
 // The policies.
 const (
 	_          Policy = iota
-	Reject            // acknowledge it unhandled; counted (dedup_kafka_skipped_total) and logged
+	Reject            // acknowledge without handling; counted (dedup_kafka_skipped_total) and logged
 	Process           // handle it without a claim: it may be handled more than once; counted
 	DeadLetter        // send it to the dead-letter topic
 )
 
-// A FailedPolicy says what happens to a record that the engine could not judge although the store
-// works, such as one that would exceed a stated limit. What follows a failure of the store itself
-// is Options.FailOpen.
+// A FailedPolicy decides about a record for which the engine returned an error although the store
+// works, for example because a limit is exceeded. For a failure of the store itself, see
+// Options.FailOpen.
 type FailedPolicy uint8
 
 // The policies for records that could not be judged.
@@ -109,13 +110,13 @@ const (
 	FailOpen                       // handle it without a claim: it may be handled more than once; counted
 )
 
-// Start says where to begin reading a partition without an offset in the store or in the group.
+// Start is where reading begins for a partition without an offset in the store or in the group.
 type Start uint8
 
 // The starts.
 const (
 	Earliest Start = iota // the oldest record that the broker has
-	Latest                // only records that come after the assignment
+	Latest                // only records that are newer than the assignment
 )
 
 // transactional reports whether handlers run inside the transaction.

@@ -23,8 +23,8 @@ func newMetrics(r *Relay, registerer prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		sent:      counter("sent_total", "Messages that the broker has acknowledged."),
-		failed:    counter("failed_total", "Attempts to publish a message that failed."),
-		leaseLost: counter("lease_lost_total", "Leases that another relay took while this one had them."),
+		failed:    counter("failed_total", "Failed attempts to publish a message."),
+		leaseLost: counter("lease_lost_total", "Leases lost to another relay."),
 	}
 	if registerer == nil {
 		return m, nil
@@ -32,7 +32,7 @@ func newMetrics(r *Relay, registerer prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{m.sent, m.failed, m.leaseLost, newGauges(r)} {
 		if err := registerer.Register(c); err != nil {
 			m.unregister()
-			return nil, fmt.Errorf("outbox: registering metrics; relays that share a registry need a label each (prometheus.WrapRegistererWith): %w", err)
+			return nil, fmt.Errorf("outbox: registering metrics: give each relay that shares a registry its own label (prometheus.WrapRegistererWith): %w", err)
 		}
 		m.registered = append(m.registered, func() bool { return registerer.Unregister(c) })
 	}
@@ -46,7 +46,7 @@ func (m *metrics) unregister() {
 	m.registered = nil
 }
 
-// gauges read their figures from the store when they are asked for.
+// gauges read their values from the store at each scrape.
 type gauges struct {
 	r                            *Relay
 	pending, due, oldest, parked *prometheus.Desc
@@ -61,7 +61,7 @@ func newGauges(r *Relay) *gauges {
 		pending: desc("pending_messages", "Messages in the outbox that are not parked."),
 		due:     desc("due_messages", "Pending messages whose due time has come."),
 		oldest:  desc("oldest_due_age_seconds", "Time since the oldest pending message was due; 0 if none is due."),
-		parked:  desc("parked_messages", "Messages that the relay has given up."),
+		parked:  desc("parked_messages", "Messages parked after repeated rejections."),
 	}
 }
 
@@ -72,7 +72,7 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// scrapeTime bounds what a scrape waits for the store.
+// scrapeTime bounds the time that a scrape waits for the store.
 const scrapeTime = 2 * time.Second
 
 // Collect implements [prometheus.Collector]. Without an answer of the store the gauges are absent.
@@ -103,7 +103,7 @@ const maxDueCounted = 10_000
 
 func (r *Relay) figures(ctx context.Context) (f figures, err error) {
 	space := r.eng.In(entry.Space)
-	// Gone is read first: what is produced meanwhile only adds.
+	// Gone is read first, so that concurrent commits can only increase the result.
 	var gone entry.Gone
 	if value, found, err := space.Get(ctx, entry.GoneKey); err != nil {
 		return f, err

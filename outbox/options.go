@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Options configure a Relay. Client must be set, unless the relay is switched off.
+// Options configure a Relay. Client must be set, unless the relay is disabled.
 type Options struct {
-	// Client finds the brokers: seeds, TLS, SASL, and whatever else a producer needs. What the
-	// relay relies on is set by the relay: the partitioner, and how long records may take.
+	// Client configures the Kafka client: seed brokers, TLS, SASL and other producer options. The
+	// relay itself sets the partitioner and the timeouts of records.
 	Client []kgo.Opt
 
 	// ExactlyOnce publishes in Kafka transactions: see the package documentation. nil: at least
@@ -23,8 +23,8 @@ type Options struct {
 	// IDHeader is the name of the header that carries the id of a message. "" = DefaultIDHeader.
 	IDHeader string
 
-	// Interval is the longest time between two looks into the outbox. Commits with messages, due
-	// times and the ends of backoffs are noticed at once. 0 = DefaultInterval.
+	// Interval is the longest time between two checks of the outbox. Commits with messages, due
+	// times and the ends of backoffs wake the relay at once. 0 = DefaultInterval.
 	Interval time.Duration
 
 	Batch     Batch
@@ -35,8 +35,8 @@ type Options struct {
 	// Clock is the source of time for leases, polling and backoff. nil = the clock of the machine.
 	Clock Clock
 
-	// Disabled switches the relay off: Run publishes nothing until its context ends. Messages are
-	// kept.
+	// Disabled disables the relay: Run publishes nothing and returns when its context ends.
+	// Messages are kept.
 	Disabled bool
 }
 
@@ -47,16 +47,17 @@ type ExactlyOnce struct {
 	ProgressTopic string
 }
 
-// Batch bounds what is published before the store is notified of it, which is also what may be
-// published twice after a crash.
+// Batch bounds the messages that are published before the store is updated. After a crash, at most
+// one batch is published twice.
 type Batch struct {
-	// Entries is the most messages of a batch. 0 = DefaultBatchEntries; at most MaxBatchEntries.
+	// Entries is the maximum number of messages of a batch. 0 = DefaultBatchEntries; at most
+	// MaxBatchEntries.
 	Entries int
-	// Bytes is the most bytes of a batch; one message always fits. 0 = DefaultBatchBytes; at most
-	// MaxBatchBytes.
+	// Bytes is the maximum size of a batch; a single message always fits. 0 = DefaultBatchBytes; at
+	// most MaxBatchBytes.
 	Bytes int
-	// Time is how long a batch waits for the broker; what is not acknowledged then has failed. 0 =
-	// DefaultBatchTime. At most Lease.TTL - Lease.Margin.
+	// Time is how long a batch waits for the broker; messages that are not acknowledged by then
+	// have failed. 0 = DefaultBatchTime. At most Lease.TTL - Lease.Margin.
 	Time time.Duration
 }
 
@@ -68,17 +69,18 @@ type Lease struct {
 	Margin time.Duration
 }
 
-// Retry configures what happens to a message that could not be published.
+// Retry configures the retries of messages that could not be published.
 type Retry struct {
 	// Min and Max bound the backoff, which grows exponentially and is jittered. 0 =
 	// DefaultMinBackoff, DefaultMaxBackoff.
 	Min, Max time.Duration
-	// Attempts is how often the broker or the client may refuse a message until it is parked.
-	// Attempts that fail because the broker cannot be reached do not count. 0 = DefaultAttempts.
+	// Attempts is the number of rejections by the broker or the client after which a message is
+	// parked. Attempts that fail because the broker cannot be reached do not count. 0 =
+	// DefaultAttempts.
 	Attempts int
 }
 
-// Telemetry says where log and metrics go.
+// Telemetry configures the logger and the registry of metrics.
 type Telemetry struct {
 	// Logger receives the log. nil = slog.Default().
 	Logger *slog.Logger
@@ -140,7 +142,7 @@ func (o *Options) check() error {
 	}
 	switch {
 	case len(o.Client) == 0 && !o.Disabled:
-		return refuse("Client", "is empty: give at least kgo.SeedBrokers, or set Disabled")
+		return refuse("Client", "is empty: set at least kgo.SeedBrokers, or set Disabled")
 	case o.ExactlyOnce != nil && o.ExactlyOnce.ProgressTopic == "":
 		return refuse("ExactlyOnce.ProgressTopic", "is empty: name a topic with cleanup.policy=compact")
 	case o.Interval < 0:
@@ -154,9 +156,9 @@ func (o *Options) check() error {
 	case o.Batch.Time < 0 || o.Batch.Time > o.Lease.TTL-o.Lease.Margin:
 		return refuse("Batch.Time", "is %v: give at most Lease.TTL - Lease.Margin, %v", o.Batch.Time, o.Lease.TTL-o.Lease.Margin)
 	case o.Retry.Min < 0 || o.Retry.Max < o.Retry.Min:
-		return refuse("Retry", "has back-offs from %v to %v: give Min up to Max", o.Retry.Min, o.Retry.Max)
+		return refuse("Retry", "has a Min of %v and a Max of %v: raise Max or lower Min", o.Retry.Min, o.Retry.Max)
 	case o.Retry.Attempts < 0:
-		return refuse("Retry.Attempts", "is negative")
+		return refuse("Retry.Attempts", "is negative: give 0 or more")
 	}
 	return nil
 }
@@ -170,7 +172,7 @@ var (
 	ErrProgressTopic = errors.New("outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
 
 	// ErrAlreadyRan is returned by a second call of Run.
-	ErrAlreadyRan = errors.New("outbox: Run was called before: make another Relay")
+	ErrAlreadyRan = errors.New("outbox: Run was called before: make a new Relay for each run")
 
 	errLeaseLost = errors.New("outbox: the lease was lost")
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// A ParkedMessage is a message that the relay has given up.
+// A ParkedMessage is a message that the broker or the client has rejected Retry.Attempts times.
 type ParkedMessage struct {
 	ID          string
 	Topic       string
@@ -23,7 +23,7 @@ type ParkedMessage struct {
 	LastError   string
 }
 
-// Parked returns an iterator over the parked messages. It reads and ends as Engine.Scan does.
+// Parked returns an iterator over the parked messages. It has the semantics of Engine.Scan.
 func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 	return func(yield func(ParkedMessage, error) bool) {
 		for kv, err := range r.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: entry.ParkedPrefix}) {
@@ -49,9 +49,9 @@ func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 	}
 }
 
-// Redrive puts the parked message with an id back into the outbox, as one that is due now and was
-// never tried. It comes after messages of its ordering key that were published meanwhile. Without
-// such a message it is ErrNotParked.
+// Redrive returns a parked message to the outbox. The message is due now, with no failed attempts.
+// It is published after the messages of its ordering key that were published meanwhile. Redrive
+// returns ErrNotParked if no parked message has the id.
 func (r *Relay) Redrive(ctx context.Context, id string) error {
 	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), true)
 	if err == nil && n == 0 {
@@ -60,13 +60,14 @@ func (r *Relay) Redrive(ctx context.Context, id string) error {
 	return err
 }
 
-// RedriveAll does what Redrive does with every parked message, and returns how many there were.
-// With an error some of them may be back already.
+// RedriveAll calls Redrive for every parked message, and returns their number. After an error, some
+// of them may already have been returned to the outbox.
 func (r *Relay) RedriveAll(ctx context.Context) (n int, err error) {
 	return r.unpark(ctx, entry.ParkedPrefix, true)
 }
 
-// Drop removes the parked message with an id for good. Without such a message it is ErrNotParked.
+// Drop permanently removes a parked message. It returns ErrNotParked if no parked message has the
+// id.
 func (r *Relay) Drop(ctx context.Context, id string) error {
 	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), false)
 	if err == nil && n == 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 // A Relay publishes the messages of one engine's outbox. New makes one, Run runs it. Its other
-// methods are safe for use by several goroutines, also while it runs or when it is switched off.
+// methods are safe for use by several goroutines, even while it runs or if it is disabled.
 type Relay struct {
 	eng     *engine.Engine
 	opt     Options
@@ -39,7 +39,7 @@ type client interface {
 	transactor
 }
 
-// New makes a relay of the engine's outbox. Close takes its metrics out of the registerer again.
+// New makes a relay of the engine's outbox. Close unregisters its metrics.
 func New(eng *engine.Engine, options Options) (*Relay, error) {
 	opt, err := options.withDefaults()
 	if err != nil {
@@ -72,9 +72,9 @@ func (r *Relay) clientOptions() []kgo.Opt {
 	return o
 }
 
-// Run publishes until ctx ends, and then returns nil once the broker has answered for the batch
-// that is on its way, at most after Batch.Time. It returns an error only if the engine has failed
-// or is closed; everything about the broker is retried and logged. A relay runs once.
+// Run publishes until ctx ends. It then waits for the broker's answers for the batch in flight, at
+// most Batch.Time, and returns nil. It returns an error only if the engine has failed or is closed;
+// errors of the broker are logged and retried. Run can be called once.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRan
@@ -100,7 +100,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		case err != nil:
 			failures++
 			pause = r.opt.Retry.delay(failures)
-			r.opt.Telemetry.Logger.Warn("outbox: publishing is not possible: retrying", slog.Duration("after", pause), slog.Any("error", err))
+			r.opt.Telemetry.Logger.Warn("outbox: publishing failed; it is retried", slog.Duration("after", pause), slog.Any("error", err))
 			r.rest(ctx, pause, nil)
 			continue
 		}
@@ -110,7 +110,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wake lets the relay look into the outbox at once.
+// Wake lets the relay check the outbox at once.
 func (r *Relay) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -244,7 +244,7 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	if len(w.items) > 0 {
 		if err := publish(w.items); err != nil {
 			if errors.Is(err, errUnknownOutcome) {
-				s.opt.Telemetry.Logger.Warn("outbox: the outcome of a Kafka transaction is not known: reading the progress topic", slog.Any("error", err))
+				s.opt.Telemetry.Logger.Warn("outbox: the outcome of a Kafka transaction is unknown; the progress topic is read to find it", slog.Any("error", err))
 				return s.load(ctx)
 			}
 			return err
@@ -295,7 +295,7 @@ func (s *session) report(w *work, c *change) {
 		log.Warn("outbox: the broker cannot be reached", slog.Any("error", unreachable))
 	case sent > 0 && s.queue.outage:
 		s.queue.outage = false
-		log.Info("outbox: the broker is back")
+		log.Info("outbox: the broker can be reached again")
 	}
 	s.due.Store(s.queue.oldest())
 }
