@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
@@ -41,7 +42,7 @@ type pebbleDisk struct{ fs *vfs.MemFS }
 func newPebbleDisk() disk { return &pebbleDisk{vfs.NewCrashableMem()} }
 
 func (d *pebbleDisk) open(t testing.TB) storage.Store {
-	s, err := pebble.Open("store", pebble.Options{FS: d.fs, SmallTables: true})
+	s, err := pebble.Open("store", pebble.Options{FS: crashfs.Wrap(d.fs), SmallTables: true})
 	if err != nil {
 		t.Fatal("opening the store:", err)
 	}
@@ -49,7 +50,7 @@ func (d *pebbleDisk) open(t testing.TB) storage.Store {
 }
 
 func (d *pebbleDisk) crash(rng *rand.Rand) disk {
-	return &pebbleDisk{d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng})}
+	return &pebbleDisk{crashfs.Clone(d.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng})}
 }
 
 // A victim is a process that is killed at the n-th thing that its relay does with the broker: from

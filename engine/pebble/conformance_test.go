@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 func TestBehavesAsEveryStoreMust(t *testing.T) {
@@ -103,10 +104,10 @@ func (m *memory) harness() storetest.Harness {
 		Open: func(_ testing.TB, dir string) (storage.Store, error) {
 			d := m.at(dir)
 			d.failing.Store(false)
-			return open(dir, Options{FS: errorfs.Wrap(clonable{d.fs}, d), SmallTables: true, CacheBytes: 1 << 20})
+			return open(dir, Options{FS: errorfs.Wrap(crashfs.Wrap(d.fs), d), SmallTables: true, CacheBytes: 1 << 20})
 		},
 		CrashClone: func(t testing.TB, _ storage.Store, dir string, percent int) string {
-			crashed := crashClone(m.at(dir).fs, vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2))})
+			crashed := crashfs.Clone(m.at(dir).fs, vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2))})
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			clone := fmt.Sprint(dir, "-crash", len(m.dirs))

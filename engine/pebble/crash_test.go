@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 const patienceInTests = 120 * time.Second
@@ -81,7 +82,7 @@ func crashes(t *testing.T, h hooks, slow slowLog, seed uint64, rounds int) (lost
 		fsys := vfs.NewCrashableMem()
 		var acked atomic.Uint64
 		for round := range rounds {
-			s, err := Open("store", Options{FS: errorfs.Wrap(clonable{fsys}, slow), SmallTables: true, CacheBytes: 1 << 20, test: h})
+			s, err := Open("store", Options{FS: errorfs.Wrap(crashfs.Wrap(fsys), slow), SmallTables: true, CacheBytes: 1 << 20, test: h})
 			if err != nil {
 				t.Fatalf("seed %d, %d %% kept, round %d: %v", seed, kept, round, err)
 			}
@@ -103,7 +104,7 @@ func crashes(t *testing.T, h hooks, slow slowLog, seed uint64, rounds int) (lost
 					time.Sleep(100 * time.Microsecond)
 				}
 				told = acked.Load()
-				crashed = crashClone(fsys, vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
+				crashed = crashfs.Clone(fsys, vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 			}()
 			within(t, patienceInTests, "a run", func() {
 				if err := run(s, stop+30, n, &acked); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 // failing fails what matches while it is on.
@@ -160,7 +161,7 @@ func (c *snapshots) cut() bool {
 	if c.n.Add(1)-1 != c.at {
 		return false
 	}
-	c.got = crashClone(c.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: c.kept, RNG: rng(uint64(c.at))})
+	c.got = crashfs.Clone(c.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: c.kept, RNG: rng(uint64(c.at))})
 	return true
 }
 
@@ -177,7 +178,7 @@ func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), c
 			c := &snapshots{fs: mem, kept: kept, at: at}
 			what := fmt.Sprintf("power cut before operation %d of %d, %d %% kept", at, count.n.Load(), kept)
 			within(t, patienceInTests, what, func() {
-				work(errorfs.Wrap(clonable{mem}, c))
+				work(errorfs.Wrap(crashfs.Wrap(mem), c))
 				if c.got != nil {
 					check(what, c.got)
 				}

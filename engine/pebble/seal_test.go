@@ -21,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -283,7 +284,7 @@ func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.
 			c := &noting{snapshots: snapshots{fs: mem, kept: kept, at: at}, acked: acked}
 			what := fmt.Sprintf("power cut before operation %d of %d, %d %% kept", at, count.n.Load(), kept)
 			within(t, patienceInTests, what, func() {
-				work(errorfs.Wrap(clonable{mem}, c))
+				work(errorfs.Wrap(crashfs.Wrap(mem), c))
 				if c.got != nil {
 					check(what, c.got, c.told)
 				}

@@ -32,6 +32,7 @@ var rooms = map[string][]string{
 	"internal/keyspace":      {},
 	"internal/wait":          {},
 	"internal/decode":        {},
+	"internal/crashfs":       {},
 	"internal/fuzztest":      {},
 	"internal/crc32c":        {},
 	"engine/storetest":       {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/crc32c"},

@@ -9,6 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 // A disk is what stays when a machine ends.
@@ -50,12 +51,12 @@ type pebbleDisk struct{ fs *vfs.MemFS }
 func newPebbleDisk() *pebbleDisk { return &pebbleDisk{vfs.NewCrashableMem()} }
 
 func (d *pebbleDisk) open(p *power) (storage.Store, error) {
-	o := pebble.Options{FS: errorfs.Wrap(d.fs, ticker{p}), CacheBytes: 64 << 10, MemTableBytes: 64 << 10, SmallTables: true}
+	o := pebble.Options{FS: errorfs.Wrap(crashfs.Wrap(d.fs), ticker{p}), CacheBytes: 64 << 10, MemTableBytes: 64 << 10, SmallTables: true}
 	return pebble.Open("store", o)
 }
 
 func (d *pebbleDisk) crash(keep int, rng *rand.Rand) disk {
-	return &pebbleDisk{d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rng})}
+	return &pebbleDisk{crashfs.Clone(d.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rng})}
 }
 
 // A ticker lets the power see each change that is about to be made to a file system. It injects no
