@@ -192,9 +192,9 @@ func TestFiguresOfTheOutbox(t *testing.T) {
 			v                int
 		}{
 			{"due_messages", "gauge", "Pending messages whose due time has come.", due},
-			{"failed_total", "counter", "Attempts to publish a message that failed.", failed},
+			{"failed_total", "counter", "Failed attempts to publish a message.", failed},
 			{"oldest_due_age_seconds", "gauge", "Time since the oldest pending message was due; 0 if none is due.", age},
-			{"parked_messages", "gauge", "Messages that the relay has given up.", parked},
+			{"parked_messages", "gauge", "Messages parked after repeated rejections.", parked},
 			{"pending_messages", "gauge", "Messages in the outbox that are not parked.", pending},
 			{"sent_total", "counter", "Messages that the broker has acknowledged.", sent},
 		} {
