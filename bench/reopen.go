@@ -25,12 +25,12 @@ type ReopenReport struct {
 	FirstVerdictMS float64 `json:"first_verdict_ms"`
 	// Acked claims had been acknowledged before the kill; Lost are those of them that are absent.
 	// All were looked up.
-	Acked        uint64              `json:"acked"`
-	Lost         uint64              `json:"lost"`
-	FilterSource engine.FilterSource `json:"filter_source"`
-	DiskBytes    uint64              `json:"disk_bytes"`
-	ClaimSeconds float64             `json:"claim_seconds"`
-	CheckSeconds float64             `json:"check_seconds"`
+	Acked        uint64  `json:"acked"`
+	Lost         uint64  `json:"lost"`
+	FilterSource string  `json:"filter_source"`
+	DiskBytes    uint64  `json:"disk_bytes"`
+	ClaimSeconds float64 `json:"claim_seconds"`
+	CheckSeconds float64 `json:"check_seconds"`
 	Outcome
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
@@ -86,7 +87,7 @@ func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err erro
 	defer func() { err = errors.Join(err, log.close()) }()
 	defer stopwatch(&report.Seconds)()
 	p := replay{ctx: ctx, log: log, report: &report, ReplayOptions: o, topic: filepath.Base(o.Log)}
-	p.topic = p.topic[:min(len(p.topic), engine.MaxTopicBytes)]
+	p.topic = p.topic[:min(len(p.topic), limits.TopicBytes)]
 	if o.Dir == "" {
 		err = inTemporary(p.in)
 	} else {

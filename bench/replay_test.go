@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/hapax-dev/hapax/engine"
 )
 
 // replayed replays a log of the given rows.
@@ -25,7 +23,7 @@ func replayed(t *testing.T, rows ...string) ReplayReport {
 }
 
 // refused is a row that can be read, and that the engine refuses, a batch later.
-var refused = strings.Repeat("x", engine.DefaultMaxIDBytes+1) + "," + at
+var refused = strings.Repeat("x", 1024+1) + "," + at
 
 func TestRejectedRowsAreInTheOrderOfTheirLines(t *testing.T) {
 	r := replayed(t, refused, ","+at, "a,"+at, "b,never", refused)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -81,7 +82,7 @@ func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 // lookupKey makes the key of a claim from what an operator knows of it.
 func (a *admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
 	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
-	week, err := ev.check(LimitIDBytes, at)
+	week, err := ev.check(limits.IDBytes, at)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -65,8 +66,8 @@ func (a *admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) 
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if n := len(b.Scope); n == 0 || n > MaxScopeBytes {
-		return nil, nil, &KeyError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, MaxScopeBytes)}
+	if n := len(b.Scope); n == 0 || n > limits.ScopeBytes {
+		return nil, nil, &KeyError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, limits.ScopeBytes)}
 	}
 	if err := a.enter(); err != nil {
 		return nil, nil, err

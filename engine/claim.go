@@ -45,8 +45,8 @@ func (e *Engine) TryClaimDefault(ctx context.Context, ev Event) (Result, error) 
 // call waits for all verdicts, whatever becomes of ctx.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
 	results := make([]Result, len(events))
-	for at := 0; at < len(events); at += MaxBatchEvents {
-		end := min(at+MaxBatchEvents, len(events))
+	for at := 0; at < len(events); at += maxBatchEvents {
+		end := min(at+maxBatchEvents, len(events))
 		if err := e.judge(ctx, events[at:end], results[at:end]); err != nil {
 			fail(results[end:], err)
 			return results, err
@@ -104,7 +104,7 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		return 0, err
 	}
 	defer e.leave()
-	var buf [MaxBatchEvents / partEvents]*ownClaims
+	var buf [maxBatchEvents / partEvents]*ownClaims
 	parts := buf[:0]
 	unsettled := false // answers of the last parts rest on reads, and nothing was handed over after those
 	for at := 0; at < len(events) && err == nil; at += partEvents {

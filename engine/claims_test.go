@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -27,7 +28,7 @@ func TestRefusedEventNamesItsField(t *testing.T) {
 	}{
 		{"no scope", "scope", with(func(ev *engine.Event) { ev.Scope = "" })},
 		{"blank scope", "scope", with(func(ev *engine.Event) { ev.Scope = " \t\n\u00a0" })},
-		{"long scope", "scope", with(func(ev *engine.Event) { ev.Scope = strings.Repeat("s", engine.MaxScopeBytes+1) })},
+		{"long scope", "scope", with(func(ev *engine.Event) { ev.Scope = strings.Repeat("s", limits.ScopeBytes+1) })},
 		{"no id", "id", with(func(ev *engine.Event) { ev.ID = nil })},
 		{"empty id", "id", with(func(ev *engine.Event) { ev.ID = []byte{} })},
 		{"long id", "id", with(func(ev *engine.Event) { ev.ID = make([]byte, engine.DefaultMaxIDBytes+1) })},
@@ -35,7 +36,7 @@ func TestRefusedEventNamesItsField(t *testing.T) {
 		{"time before year 1", "time", with(func(ev *engine.Event) { ev.Time = time.Date(0, 12, 31, 23, 59, 59, 0, time.UTC) })},
 		{"time after year 9999", "time", with(func(ev *engine.Event) { ev.Time = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) })},
 		{"no topic", "topic", with(func(ev *engine.Event) { ev.Origin.Topic = "" })},
-		{"long topic", "topic", with(func(ev *engine.Event) { ev.Origin.Topic = strings.Repeat("t", engine.MaxTopicBytes+1) })},
+		{"long topic", "topic", with(func(ev *engine.Event) { ev.Origin.Topic = strings.Repeat("t", limits.TopicBytes+1) })},
 	}
 	e, m := openMem(t, engine.Options{})
 	applied := m.Calls(storetest.OpApply)
@@ -187,9 +188,9 @@ func TestIDsAreAnyBytes(t *testing.T) {
 		[]byte("C9B1F8A0-3A52-4F0E-8F4B-000102030405"), // another one
 		[]byte("c9b1f8a03a524f0e8f4b000102030405"),
 		{0xc9, 0xb1, 0xf8, 0xa0, 0x3a, 0x52, 0x4f, 0x0e, 0x8f, 0x4b, 0, 1, 2, 3, 4, 5},
-		bytes.Repeat([]byte{'x'}, engine.LimitIDBytes), bytes.Repeat([]byte{'x'}, engine.LimitIDBytes-1), bytes.Repeat([]byte{0}, engine.LimitIDBytes),
+		bytes.Repeat([]byte{'x'}, limits.IDBytes), bytes.Repeat([]byte{'x'}, limits.IDBytes-1), bytes.Repeat([]byte{0}, limits.IDBytes),
 	}
-	e, _ := openMem(t, engine.Options{MaxIDBytes: engine.LimitIDBytes})
+	e, _ := openMem(t, engine.Options{MaxIDBytes: limits.IDBytes})
 	for pass, want := range []engine.Verdict{engine.Claimed, engine.Duplicate} {
 		for _, id := range ids {
 			ev := event("")
@@ -217,7 +218,7 @@ func TestIDCapIsAnOption(t *testing.T) {
 }
 
 func TestTooNewBeginsBeyondTheSkew(t *testing.T) {
-	for _, skew := range []time.Duration{time.Nanosecond, time.Hour, engine.DefaultAllowedSkew, engine.MaxAllowedSkew} {
+	for _, skew := range []time.Duration{time.Nanosecond, time.Hour, engine.DefaultAllowedSkew, limits.AllowedSkew} {
 		e, m := openMem(t, engine.Options{AllowedSkew: skew})
 		edge, beyond := event("edge"), event("beyond")
 		edge.Time, beyond.Time = noon.Add(skew), noon.Add(skew+1)

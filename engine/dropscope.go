@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -28,9 +29,9 @@ type ScopeDropPlan struct {
 	Oldest weekbucket.Week
 	// Holds are released.
 	Holds []Hold
-	// FreesName says that the scope's name is given back (MaxNames). It is not if a topic of a kept
-	// week has the same name; then, and if claims of the scope were made by a build that did not
-	// note this, it is given back with these weeks.
+	// FreesName says that the scope's name is given back (limits.Names). It is not if a topic of a
+	// kept week has the same name; then, and if claims of the scope were made by a build that did
+	// not note this, it is given back with these weeks.
 	FreesName bool
 }
 
@@ -40,8 +41,8 @@ type ScopeDropPlan struct {
 // that is not there is a KeyError. While the counts are being rebuilt it is ErrRebuilding.
 func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
 	plan := ScopeDropPlan{Scope: scope}
-	if strings.TrimSpace(scope) == "" || len(scope) > MaxScopeBytes {
-		return plan, &KeyError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), MaxScopeBytes)}
+	if strings.TrimSpace(scope) == "" || len(scope) > limits.ScopeBytes {
+		return plan, &KeyError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), limits.ScopeBytes)}
 	}
 	err := t.control(ctx, func(*group) error {
 		if !t.screen.trusted.Load() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -32,16 +33,16 @@ type Event struct {
 	// With a window Time may be zero. The event then has the time of its arrival, and a claim in
 	// any week that the window reaches back to, or in the week after, counts as well, so that a
 	// delivery on each side of Monday 00:00 is one event. Such a window is at most
-	// MaxArrivalWindow.
+	// limits.ArrivalWindow.
 	Window time.Duration
 	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of
 	// the caller that gets Claimed is the right to finish it with a result, and all others get
 	// Pending. Once the lease has run out one other caller can take the claim over. 0 = the claim
-	// is done at once. At least a millisecond, at most MaxLease.
+	// is done at once. At least a millisecond, at most limits.Lease.
 	Lease time.Duration
 	// Fingerprint identifies what the event asks for, such as a hash of a request's payload: up to
-	// MaxFingerprintBytes, empty for none. It is kept with the claim, and an event with another one
-	// is a Mismatch.
+	// limits.FingerprintBytes, empty for none. It is kept with the claim, and an event with another
+	// one is a Mismatch.
 	Fingerprint string
 	// Origin is where this delivery came from. It is kept with the claim and decides nothing.
 	Origin Origin
@@ -76,8 +77,8 @@ func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	switch {
 	case strings.TrimSpace(ev.Scope) == "":
 		return 0, &EventError{"scope", "is blank: name the logical consumer"}
-	case len(ev.Scope) > MaxScopeBytes:
-		return 0, &EventError{"scope", fmt.Sprintf("has %d bytes, the cap is %d", len(ev.Scope), MaxScopeBytes)}
+	case len(ev.Scope) > limits.ScopeBytes:
+		return 0, &EventError{"scope", fmt.Sprintf("has %d bytes, the cap is %d", len(ev.Scope), limits.ScopeBytes)}
 	case len(ev.ID) == 0:
 		return 0, &EventError{"id", "is empty: give the producer's identifier"}
 	case len(ev.ID) > maxID:
@@ -86,12 +87,12 @@ func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 		return 0, &EventError{"time", "is zero: give the time the producer set, or set Event.Window"}
 	case ev.Origin.Topic == "":
 		return 0, &EventError{"topic", "is empty: give the origin's topic"}
-	case len(ev.Fingerprint) > MaxFingerprintBytes:
-		return 0, &EventError{"fingerprint", fmt.Sprintf("has %d bytes, the cap is %d: give a hash", len(ev.Fingerprint), MaxFingerprintBytes)}
-	case ev.Lease != 0 && (ev.Lease < time.Millisecond || ev.Lease > MaxLease):
-		return 0, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v, or 0", ev.Lease, MaxLease)}
-	case len(ev.Origin.Topic) > MaxTopicBytes:
-		return 0, &EventError{"topic", fmt.Sprintf("has %d bytes, the cap is %d", len(ev.Origin.Topic), MaxTopicBytes)}
+	case len(ev.Fingerprint) > limits.FingerprintBytes:
+		return 0, &EventError{"fingerprint", fmt.Sprintf("has %d bytes, the cap is %d: give a hash", len(ev.Fingerprint), limits.FingerprintBytes)}
+	case ev.Lease != 0 && (ev.Lease < time.Millisecond || ev.Lease > limits.Lease):
+		return 0, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v, or 0", ev.Lease, limits.Lease)}
+	case len(ev.Origin.Topic) > limits.TopicBytes:
+		return 0, &EventError{"topic", fmt.Sprintf("has %d bytes, the cap is %d", len(ev.Origin.Topic), limits.TopicBytes)}
 	}
 	week, err := weekbucket.Of(ev.when(now))
 	if err != nil {
@@ -114,8 +115,8 @@ func (ev *Event) checkWindow(retentionWeeks int) error {
 		return &EventError{"window", fmt.Sprintf("is %v: give at least a millisecond, or 0", ev.Window)}
 	case ev.Window > longest:
 		return &EventError{"window", fmt.Sprintf("is %v, longer than the retention of %v (Options.RetentionWeeks)", ev.Window, longest)}
-	case ev.arrives() && ev.Window > MaxArrivalWindow:
-		return &EventError{"window", fmt.Sprintf("is %v, the cap for an event without a time is %v: give the time the producer set", ev.Window, MaxArrivalWindow)}
+	case ev.arrives() && ev.Window > limits.ArrivalWindow:
+		return &EventError{"window", fmt.Sprintf("is %v, the cap for an event without a time is %v: give the time the producer set", ev.Window, limits.ArrivalWindow)}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // The Monday after noon, and a time just before it.
@@ -304,8 +305,8 @@ func TestWindowsThatCannotBeKeptAreRefused(t *testing.T) {
 		{four, arriving("a", 0), "time"},
 		{four, arriving("a", -1), "time"},
 		{all, windowed("a", 1<<62), ""},
-		{all, arriving("b", engine.MaxArrivalWindow), ""},
-		{all, arriving("c", engine.MaxArrivalWindow+1), "window"},
+		{all, arriving("b", limits.ArrivalWindow), ""},
+		{all, arriving("c", limits.ArrivalWindow+1), "window"},
 	} {
 		r, err := c.e.TryClaim(ctx, c.ev)
 		var bad *engine.EventError

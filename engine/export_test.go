@@ -12,6 +12,19 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
+// What tests in package engine_test compare with.
+const (
+	DefaultRetentionWeeks = defaultRetentionWeeks
+	DefaultAllowedSkew    = defaultAllowedSkew
+	DefaultMaxIDBytes     = defaultMaxIDBytes
+	MaxBatchEvents        = maxBatchEvents
+	MaxProblems           = maxProblems
+	MaxRecentWriteBytes   = maxRecentWriteBytes
+	FromSnapshot          = fromSnapshot
+	FromJournal           = fromJournal
+	FromScan              = fromScan
+)
+
 // WithSnapshotEvery makes the engine write a snapshot each n claims.
 func (o Options) WithSnapshotEvery(n uint64) Options {
 	o.snapshotEvery = n

@@ -5,11 +5,14 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // Finish makes the claim Done and keeps data with it, durably on return: every Duplicate of the
-// event has exactly these bytes in Record.Data, up to MaxDataBytes. It is ErrLeaseLost if the lease
-// does not hold the claim any more; nothing is changed then, and another caller's result remains.
+// event has exactly these bytes in Record.Data, up to limits.DataBytes. It is ErrLeaseLost if the
+// lease does not hold the claim any more; nothing is changed then, and another caller's result
+// remains.
 //
 // ctx is looked at until the change is handed over; after that Finish waits for the outcome.
 func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
@@ -23,8 +26,8 @@ func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
 // Renew lets the lease run out d after now instead, durably on return, and returns when that is. It
 // is ErrLeaseLost if the lease does not hold the claim any more: the caller stops its work.
 func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time.Time, err error) {
-	if d < time.Millisecond || d > MaxLease {
-		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, MaxLease)}
+	if d < time.Millisecond || d > limits.Lease {
+		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, limits.Lease)}
 	}
 	err = e.changeLeased(ctx, l, func(r *Record, now time.Time) {
 		end = leaseEnd(now, d)

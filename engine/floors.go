@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -15,11 +16,6 @@ import (
 // TooOld. Floors that the engine's oldest week has reached are forgotten.
 //
 // On disk: stateFloor + scope, a week as in a key.
-
-// MaxFloors caps the scopes that keep fewer weeks than the engine at a time, dropped ones included
-// until the engine's oldest week has reached theirs. A further one is ErrLimit. With KeepAll the
-// oldest week never rises: open the store with RetentionWeeks, and call DropExpired.
-const MaxFloors = 1 << 16
 
 type floors struct {
 	decided map[string]weekbucket.Week                 // the committer's
@@ -71,8 +67,8 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 			count++
 		}
 	}
-	if count > MaxFloors {
-		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop further scopes after DropExpired has dropped the weeks of the first ones, for which RetentionWeeks must not be KeepAll", ErrLimit, count, MaxFloors)
+	if count > limits.ScopeRetentions {
+		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop further scopes after DropExpired has dropped the weeks of the first ones, for which RetentionWeeks must not be KeepAll", ErrLimit, count, limits.ScopeRetentions)
 	}
 	g.batch.State = n.convert(g.batch.State) // as long as the newest week that holds claims is still known
 	for scope, week := range until {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -145,13 +146,13 @@ func TestWeeksThatAScopeLostAreNotListed(t *testing.T) {
 	o.Clock = c.now
 	for _, from := range []struct {
 		m      *storetest.Mem
-		source engine.FilterSource
+		source string
 	}{{closed, engine.FromSnapshot}, {crashed, engine.FromJournal}} {
 		e := open(t, from.m, o)
 		if s, err := e.Stats(); err != nil || s.FilterSource != from.source {
 			t.Errorf("filters from %q, want %q: %v", s.FilterSource, from.source, err)
 		}
-		want(e, string(from.source))
+		want(e, from.source)
 	}
 }
 
@@ -208,15 +209,15 @@ func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
 
 // One scope too many is refused, with every mark as it was.
 func TestMoreScopesThanMayBeKeptForLess(t *testing.T) {
-	scopes := make(map[string]int, engine.MaxFloors+1)
-	for i := range engine.MaxFloors {
+	scopes := make(map[string]int, limits.ScopeRetentions+1)
+	for i := range limits.ScopeRetentions {
 		scopes[fmt.Sprint("scope-", i)] = 2
 	}
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4, ScopeRetention: scopes})
 	old, kept := named("old", "scope-7", "t", -3), named("old", "billing", "t", -3)
 	mustExpect(t, e, []engine.Event{old, kept}, engine.Claimed)
 	r, err := e.DropExpired(ctx)
-	if err != nil || len(r.Scopes) != engine.MaxFloors {
+	if err != nil || len(r.Scopes) != limits.ScopeRetentions {
 		t.Fatal(len(r.Scopes), err)
 	}
 	mustExpect(t, e, []engine.Event{old}, engine.TooOld)

@@ -8,14 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
-)
-
-// Caps on holds.
-const (
-	MaxHolds         = 1 << 16
-	MaxHoldNameBytes = 255
 )
 
 // A Hold keeps the week of At and all later ones from being dropped.
@@ -39,8 +34,8 @@ func (h Hold) week() weekbucket.Week {
 }
 
 func checkHold(name string, at time.Time) error {
-	if strings.TrimSpace(name) == "" || len(name) > MaxHoldNameBytes {
-		return &KeyError{"hold name", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(name), MaxHoldNameBytes)}
+	if strings.TrimSpace(name) == "" || len(name) > limits.HoldNameBytes {
+		return &KeyError{"hold name", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(name), limits.HoldNameBytes)}
 	}
 	if _, err := weekbucket.Of(at); err != nil || at.IsZero() {
 		return &KeyError{"hold time", "is zero or outside the years 1 to 9999"}
@@ -66,8 +61,8 @@ func (h *holds) admit(writes *txWrites) error {
 			n--
 		}
 	}
-	if n > MaxHolds && n > len(h.at) {
-		return fmt.Errorf("%w: %d holds", ErrLimit, MaxHolds)
+	if n > limits.Holds && n > len(h.at) {
+		return fmt.Errorf("%w: %d holds", ErrLimit, limits.Holds)
 	}
 	return nil
 }

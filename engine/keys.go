@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
@@ -26,8 +27,8 @@ func (r Range) check() error {
 	if r.Limit < 0 {
 		return &KeyError{"range", fmt.Sprintf("has a limit of %d", r.Limit)}
 	}
-	if n := max(len(r.Prefix), len(r.After)); n > MaxHostKeyBytes {
-		return &KeyError{"range", fmt.Sprintf("has a prefix or first key of %d bytes, keys have at most %d", n, MaxHostKeyBytes)}
+	if n := max(len(r.Prefix), len(r.After)); n > limits.KeyBytes {
+		return &KeyError{"range", fmt.Sprintf("has a prefix or first key of %d bytes, keys have at most %d", n, limits.KeyBytes)}
 	}
 	return nil
 }
@@ -48,8 +49,8 @@ func join(space, key []byte) []byte {
 var applicationSpace = []byte{stateHost}
 
 func checkHostKey(key []byte) error {
-	if len(key) == 0 || len(key) > MaxHostKeyBytes {
-		return &KeyError{"application key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), MaxHostKeyBytes)}
+	if len(key) == 0 || len(key) > limits.KeyBytes {
+		return &KeyError{"application key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), limits.KeyBytes)}
 	}
 	return nil
 }

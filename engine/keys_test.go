@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/keyspace"
@@ -121,7 +122,7 @@ func TestScanReturnsARangeInOrderPageByPage(t *testing.T) {
 			break
 		}
 	}
-	long := engine.Range{Prefix: make([]byte, engine.MaxHostKeyBytes+1)}
+	long := engine.Range{Prefix: make([]byte, limits.KeyBytes+1)}
 	for _, err := range e.Scan(ctx, long) {
 		if !errors.As(err, new(*engine.KeyError)) {
 			t.Error(err)

@@ -26,8 +26,8 @@ type laneCommit struct {
 	member *LaneMember
 }
 
-// DefaultTurn is the longest turn of a member of the lane that states none.
-const DefaultTurn = time.Second
+// defaultTurn is the longest turn of a member of the lane that states none.
+const defaultTurn = time.Second
 
 // A LaneMember is a caller of Update whose transactions take turns with those of other members
 // while they meet: while one reads what another has written. Members without conflicts run in

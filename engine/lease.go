@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // A Lease is the right to finish a claim that is pending (Event.Lease). It is an owner token: once
@@ -35,8 +37,8 @@ func newOwner() uint64 { return max(1, rand.Uint64()) }
 func leaseEnd(now time.Time, d time.Duration) time.Time { return now.Add(d).Truncate(time.Millisecond) }
 
 func checkData(data []byte) error {
-	if len(data) > MaxDataBytes {
-		return &EventError{"data", fmt.Sprintf("has %d bytes, the cap is %d: keep a reference to it", len(data), MaxDataBytes)}
+	if len(data) > limits.DataBytes {
+		return &EventError{"data", fmt.Sprintf("has %d bytes, the cap is %d: keep a reference to it", len(data), limits.DataBytes)}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // leasedEvent is an event whose claim is pending for an hour.
@@ -50,7 +51,7 @@ func TestAResultIsTheDuplicatesOwn(t *testing.T) {
 				}
 				update(t, e, func(tx *engine.Tx) { wantTx(t, tx, ev, engine.Pending) })
 			}
-			data := []byte("\x00any bytes\xff" + strings.Repeat("x", engine.MaxDataBytes-11))
+			data := []byte("\x00any bytes\xff" + strings.Repeat("x", limits.DataBytes-11))
 			if err := finish(e, l, data); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +128,7 @@ func TestALeaseIsRenewed(t *testing.T) {
 	wantVerdict(t, claim(t, after, leasedEvent("a")), engine.Pending)
 	c.set(noon.Add(70 * time.Minute))
 	mustLease(t, after, leasedEvent("a"))
-	for _, d := range []time.Duration{-1, 0, time.Microsecond, engine.MaxLease + 1} {
+	for _, d := range []time.Duration{-1, 0, time.Microsecond, limits.Lease + 1} {
 		var bad *engine.EventError
 		if _, err := e.Renew(ctx, l, d); !errors.As(err, &bad) {
 			t.Errorf("for %v: %v", d, err)
@@ -413,7 +414,7 @@ func TestDataIsKeptWithAClaimOfTheTransaction(t *testing.T) {
 			t.Errorf("of an event that was not claimed: %v", err)
 		}
 		var bad *engine.EventError
-		if err := tx.SetData(ev, make([]byte, engine.MaxDataBytes+1)); !errors.As(err, &bad) || bad.Field != "data" {
+		if err := tx.SetData(ev, make([]byte, limits.DataBytes+1)); !errors.As(err, &bad) || bad.Field != "data" {
 			t.Errorf("too much of it: %v", err)
 		}
 	})
@@ -426,9 +427,9 @@ func TestDataIsKeptWithAClaimOfTheTransaction(t *testing.T) {
 		t.Errorf("data that was undone: %+v", r)
 	}
 	err := e.Update(ctx, func(tx *engine.Tx) error {
-		for i := range 2 * engine.MaxTxBytes / engine.MaxDataBytes {
+		for i := range 2 * limits.TxBytes / limits.DataBytes {
 			wantTx(t, tx, event(fmt.Sprint(i)), engine.Claimed)
-			if err := tx.SetData(event(fmt.Sprint(i)), make([]byte, engine.MaxDataBytes)); err != nil {
+			if err := tx.SetData(event(fmt.Sprint(i)), make([]byte, limits.DataBytes)); err != nil {
 				return err
 			}
 		}
@@ -463,8 +464,8 @@ func TestLeasesAndFingerprintsThatCannotBeKeptAreRefused(t *testing.T) {
 	for field, ev := range map[string]engine.Event{
 		"lease":       {Lease: -time.Second},
 		"lease ":      {Lease: time.Microsecond},
-		"lease  ":     {Lease: engine.MaxLease + 1},
-		"fingerprint": {Fingerprint: strings.Repeat("x", engine.MaxFingerprintBytes+1)},
+		"lease  ":     {Lease: limits.Lease + 1},
+		"fingerprint": {Fingerprint: strings.Repeat("x", limits.FingerprintBytes+1)},
 	} {
 		base := event("a")
 		base.Lease, base.Fingerprint = ev.Lease, ev.Fingerprint

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -12,8 +13,8 @@ func (f *finder) leased(r *claimSet, l *Lease) (c candidate, err error) {
 	if l == nil {
 		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)
 	}
-	// The event was checked when it was claimed, maybe by an engine with other options: these do not
-	// end a lease.
+	// The event was checked when it was claimed, maybe by an engine with other options: these do
+	// not end a lease.
 	week, err := weekbucket.Of(l.event.when(l.seen))
 	if err != nil || week < f.oldestOf(l.event.Scope) {
 		return c, ErrLeaseLost
@@ -21,7 +22,7 @@ func (f *finder) leased(r *claimSet, l *Lease) (c candidate, err error) {
 	c = f.candidateIn(r, &l.event, week, l.seen)
 	now := f.now()
 	this, err := weekbucket.Of(now)
-	if err != nil || l.event.arrives() && this > c.week+weekbucket.Week(MaxArrivalWindow/weekDuration) {
+	if err != nil || l.event.arrives() && this > c.week+weekbucket.Week(limits.ArrivalWindow/weekDuration) {
 		return c, ErrLeaseLost
 	}
 	if l.event.countsNear() {

@@ -23,15 +23,15 @@ func (s *snapshots) load(seq uint64) error {
 	after := uint64(0)
 	switch {
 	case snap != nil:
-		s.source, after = FromSnapshot, snap.seq
+		s.source, after = fromSnapshot, snap.seq
 		s.screen.filters.Store(&snap.filters)
 		for ref, c := range snap.counts {
 			s.screen.merge(ref, c)
 		}
 	case first == 1 || seq == 0:
-		s.source = FromJournal
+		s.source = fromJournal
 	default:
-		s.source = FromScan
+		s.source = fromScan
 		return s.replayJournal(math.MaxUint64, seq)
 	}
 	if err := s.replayJournal(after, seq); err != nil {

@@ -7,15 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/internal/entry"
-)
-
-// Caps on one outgoing message. A message beyond one of them is a MessageError.
-const (
-	MaxMessageBytes     = 4<<20 - 64<<10 // of its fields together
-	MaxMessageIDBytes   = 255
-	MaxMessageHeaders   = 1000
-	MaxOrderingKeyBytes = 1 << 10
 )
 
 // A Message is a record that a transaction sends to Kafka through the outbox (see Tx.Produce).
@@ -65,18 +58,18 @@ func (m *Message) check() error {
 		size += len(h.Key) + len(h.Value)
 	}
 	switch {
-	case m.Topic == "" || len(m.Topic) > MaxTopicBytes:
-		return &MessageError{"topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(m.Topic), MaxTopicBytes)}
-	case len(m.ID) > MaxMessageIDBytes || !utf8.ValidString(m.ID):
-		return &MessageError{"id", fmt.Sprintf("has %d bytes: give UTF-8 of at most %d, or none", len(m.ID), MaxMessageIDBytes)}
+	case m.Topic == "" || len(m.Topic) > limits.TopicBytes:
+		return &MessageError{"topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(m.Topic), limits.TopicBytes)}
+	case len(m.ID) > limits.MessageIDBytes || !utf8.ValidString(m.ID):
+		return &MessageError{"id", fmt.Sprintf("has %d bytes: give UTF-8 of at most %d, or none", len(m.ID), limits.MessageIDBytes)}
 	case m.Partition != nil && *m.Partition < 0:
 		return &MessageError{"partition", fmt.Sprintf("is %d: give one from 0, or nil", *m.Partition)}
-	case len(m.OrderingKey) > MaxOrderingKeyBytes:
-		return &MessageError{"ordering key", fmt.Sprintf("has %d bytes, the cap is %d", len(m.OrderingKey), MaxOrderingKeyBytes)}
-	case len(m.Headers) > MaxMessageHeaders:
-		return &MessageError{"headers", fmt.Sprintf("are %d, the cap is %d", len(m.Headers), MaxMessageHeaders)}
-	case size > MaxMessageBytes:
-		return &MessageError{"size", fmt.Sprintf("is %d bytes, the cap is %d: store the payload elsewhere and send a reference", size, MaxMessageBytes)}
+	case len(m.OrderingKey) > limits.OrderingKeyBytes:
+		return &MessageError{"ordering key", fmt.Sprintf("has %d bytes, the cap is %d", len(m.OrderingKey), limits.OrderingKeyBytes)}
+	case len(m.Headers) > limits.MessageHeaders:
+		return &MessageError{"headers", fmt.Sprintf("are %d, the cap is %d", len(m.Headers), limits.MessageHeaders)}
+	case size > limits.MessageBytes:
+		return &MessageError{"size", fmt.Sprintf("is %d bytes, the cap is %d: store the payload elsewhere and send a reference", size, limits.MessageBytes)}
 	case !m.Due.IsZero() && m.Due.Year() > 9999:
 		return &MessageError{"due time", "is after the year 9999"}
 	}

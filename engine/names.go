@@ -8,14 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
-
-// MaxNames caps the distinct scopes and topics that the claims of kept weeks refer to, together. An
-// event that would add one more is refused with ErrLimit. Names that only dropped weeks used do not
-// count.
-const MaxNames = 1 << 16
 
 // names is the store's table of scopes and topics: a number for each, so that records and journal
 // entries carry numbers. A name is written with the batch that uses its number first. With the
@@ -80,7 +76,7 @@ func newNames() *names {
 func (n *names) load(name string, value []byte) error {
 	d := decoder{rest: value}
 	ref := d.uvarint()
-	if d.err != nil || len(d.rest) != 0 || ref >= MaxNames || name == "" {
+	if d.err != nil || len(d.rest) != 0 || ref >= limits.Names || name == "" {
 		return fmt.Errorf("%w: number of name %q is %x", storage.ErrDamaged, name, value)
 	}
 	n.grow(ref + 1)
@@ -112,7 +108,7 @@ func (n *names) loadUse(key, value []byte) error {
 func (n *names) check() error {
 	list := *n.list.Load()
 	for week, used := range n.used {
-		for ref := range uint64(MaxNames) {
+		for ref := range uint64(limits.Names) {
 			if used.has(ref) && (ref >= uint64(len(list)) || list[ref].Load() == nil) {
 				return fmt.Errorf("%w: %s uses number %d, which has no name", storage.ErrDamaged, week, ref)
 			}
@@ -150,7 +146,7 @@ func (n *names) grow(size uint64) {
 func (*names) of(sets map[weekbucket.Week]refSet, week weekbucket.Week) refSet {
 	set := sets[week]
 	if set == nil {
-		set = make(refSet, MaxNames/64)
+		set = make(refSet, limits.Names/64)
 		sets[week] = set
 	}
 	return set
@@ -209,7 +205,7 @@ func (n *names) known(name string) (ref uint64, known bool) {
 
 // assign gives a name a number that is free.
 func (n *names) assign(name string) (ref uint64, err error) {
-	if len(n.refs) >= MaxNames {
+	if len(n.refs) >= limits.Names {
 		return 0, fmt.Errorf("%w: kept weeks refer to %d distinct scopes and topics, %q is one too many: keep fewer weeks (Options.RetentionWeeks), or give instances names that come again", ErrLimit, len(n.refs), name)
 	}
 	if last := len(n.free) - 1; last >= 0 {
@@ -252,14 +248,14 @@ func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 		n.legacy = nil // it has no notes, and needs none: all its claims are gone
 	}
 	n.forgetRecent()
-	kept := make(refSet, MaxNames/64)
+	kept := make(refSet, limits.Names/64)
 	for week, used := range n.used {
 		for i, bits := range used {
 			if week >= oldest {
 				kept[i] |= bits
 			}
 		}
-		for ref := uint64(0); week < oldest && ref < MaxNames; ref++ {
+		for ref := uint64(0); week < oldest && ref < limits.Names; ref++ {
 			if !used.has(ref) {
 				continue
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -65,7 +66,7 @@ func TestScopesOfPodsGoOnForEver(t *testing.T) {
 
 func TestMoreNamesThanKeptWeeksMayHave(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 17})
-	events := make([]engine.Event, engine.MaxNames) // one too many, with the scope
+	events := make([]engine.Event, limits.Names) // one too many, with the scope
 	for i := range events {
 		events[i] = event(fmt.Sprint(i))
 		events[i].Origin.Topic = fmt.Sprint("topic-", i)

@@ -10,13 +10,10 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// DefaultNightly is the time of day, UTC, at which expired weeks are usually dropped.
-const DefaultNightly = 3 * time.Hour
-
-// RunNightly calls DropExpired each day at the given time of day, UTC, until ctx is done, and hands
-// each outcome to report, if that is not nil. The application starts it in a goroutine of its own
-// and stops it by ctx. Events that come late and weeks that are behind do not depend on it: a
-// missed night is caught up with by the next one.
+// RunNightly calls DropExpired each day at the given time of day, UTC, for example 3*time.Hour,
+// until ctx is done, and hands each outcome to report, if that is not nil. The application starts
+// it in a goroutine of its own and stops it by ctx. Events that come late and weeks that are behind
+// do not depend on it: a missed night is caught up with by the next one.
 func (t *retention) RunNightly(ctx context.Context, at time.Duration, report func(DropReport, error)) error {
 	if at < 0 || at >= 24*time.Hour {
 		return fmt.Errorf("hapax: nightly time %v: give a time of day from 0 to 24h", at)

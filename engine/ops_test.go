@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
@@ -522,7 +523,7 @@ func TestOpenThatFailsLeavesTheStoreToItsOwner(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for _, o := range []engine.Options{
 		{DefaultScope: " "}, {DefaultScope: strings.Repeat("x", 256)}, {RetentionWeeks: -2}, {RetentionWeeks: 5201},
-		{AllowedSkew: -1}, {AllowedSkew: engine.MaxAllowedSkew + 1}, {MaxIDBytes: -1}, {MaxIDBytes: engine.LimitIDBytes + 1},
+		{AllowedSkew: -1}, {AllowedSkew: limits.AllowedSkew + 1}, {MaxIDBytes: -1}, {MaxIDBytes: limits.IDBytes + 1},
 		{MaxWeeksPerRun: -1}, {Clock: func() time.Time { return time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC) }},
 	} {
 		m := storetest.NewMem(storage.Identity{})

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"strings"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // Options configure an Engine. The zero value is safe and stated field by field.
@@ -14,7 +16,7 @@ type Options struct {
 	DefaultScope string
 
 	// RetentionWeeks is how many weeks before the current one are kept; their claims are found,
-	// older events are TooOld. 0 = DefaultRetentionWeeks; KeepAll = nothing expires. It decides
+	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides
 	// where a new store begins and what DropExpired drops; a store that has dropped a week does not
 	// get it back by a higher number.
 	RetentionWeeks int
@@ -27,28 +29,28 @@ type Options struct {
 	ScopeRetention map[string]int
 
 	// AllowedSkew is how far an event's time may be ahead of the clock before it is TooNew. 0 =
-	// DefaultAllowedSkew; at most MaxAllowedSkew.
+	// 24 hours; at most limits.AllowedSkew.
 	AllowedSkew time.Duration
 
-	// MaxIDBytes caps the length of an event id. 0 = DefaultMaxIDBytes; at most LimitIDBytes.
+	// MaxIDBytes caps the length of an event id. 0 = 1024; at most limits.IDBytes.
 	MaxIDBytes int
 
 	// MaxWeeksPerRun bounds how many weeks one DropExpired drops, so that a clock that runs ahead
-	// does not empty the store. 0 = DefaultMaxWeeksPerRun.
+	// does not empty the store. 0 = 2.
 	MaxWeeksPerRun int
 
 	// RecentClaims is the number of claims in the cache of claims that were asked for again, some
-	// 200 bytes each. 0 = DefaultRecentClaims; negative = no cache.
+	// 200 bytes each. 0 = 65,536; negative = no cache.
 	RecentClaims int
 
 	// ExpectedPerWeek sizes the filter of the first week of a new store, in claims; later weeks are
 	// sized from the count of the week before. A wrong guess costs memory or a little speed, never
-	// an answer. 0 = DefaultExpectedPerWeek.
+	// an answer. 0 = 1,048,576.
 	ExpectedPerWeek uint64
 
 	// MaxFilterBytes caps the filter of one week; beyond it answers stay right and more of them ask
 	// the store (Stats.FiltersSaturated). A filter needs 2 bytes for each claim. If it is raised,
-	// Open rebuilds the filters in the background. 0 = DefaultMaxFilterBytes.
+	// Open rebuilds the filters in the background. 0 = 512 MiB.
 	MaxFilterBytes uint64
 
 	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
@@ -67,18 +69,18 @@ func (o Options) withDefaults() (Options, error) {
 			*v = d
 		}
 	}
-	zero(&o.RetentionWeeks, DefaultRetentionWeeks)
-	zero(&o.MaxIDBytes, DefaultMaxIDBytes)
-	zero(&o.MaxWeeksPerRun, DefaultMaxWeeksPerRun)
-	zero(&o.RecentClaims, DefaultRecentClaims)
+	zero(&o.RetentionWeeks, defaultRetentionWeeks)
+	zero(&o.MaxIDBytes, defaultMaxIDBytes)
+	zero(&o.MaxWeeksPerRun, defaultMaxWeeksPerRun)
+	zero(&o.RecentClaims, defaultRecentClaims)
 	if o.AllowedSkew == 0 {
-		o.AllowedSkew = DefaultAllowedSkew
+		o.AllowedSkew = defaultAllowedSkew
 	}
 	if o.ExpectedPerWeek == 0 {
-		o.ExpectedPerWeek = DefaultExpectedPerWeek
+		o.ExpectedPerWeek = defaultExpectedPerWeek
 	}
 	if o.MaxFilterBytes == 0 {
-		o.MaxFilterBytes = DefaultMaxFilterBytes
+		o.MaxFilterBytes = defaultMaxFilterBytes
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -96,14 +98,14 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.DefaultScope != "" && strings.TrimSpace(o.DefaultScope) == "":
 		return refuse("DefaultScope", "is blank: name the consumer or leave it empty")
-	case len(o.DefaultScope) > MaxScopeBytes:
-		return refuse("DefaultScope", fmt.Sprintf("has more than %d bytes", MaxScopeBytes))
+	case len(o.DefaultScope) > limits.ScopeBytes:
+		return refuse("DefaultScope", fmt.Sprintf("has more than %d bytes", limits.ScopeBytes))
 	case o.RetentionWeeks < KeepAll || o.RetentionWeeks > maxRetentionWeeks:
 		return refuse("RetentionWeeks", fmt.Sprintf("is %d: give 1 to %d weeks, or KeepAll", o.RetentionWeeks, maxRetentionWeeks))
-	case o.AllowedSkew < 0 || o.AllowedSkew > MaxAllowedSkew:
-		return refuse("AllowedSkew", fmt.Sprintf("is %v: give a time up to %v", o.AllowedSkew, MaxAllowedSkew))
-	case o.MaxIDBytes < 0 || o.MaxIDBytes > LimitIDBytes:
-		return refuse("MaxIDBytes", fmt.Sprintf("is %d: give 1 to %d", o.MaxIDBytes, LimitIDBytes))
+	case o.AllowedSkew < 0 || o.AllowedSkew > limits.AllowedSkew:
+		return refuse("AllowedSkew", fmt.Sprintf("is %v: give a time up to %v", o.AllowedSkew, limits.AllowedSkew))
+	case o.MaxIDBytes < 0 || o.MaxIDBytes > limits.IDBytes:
+		return refuse("MaxIDBytes", fmt.Sprintf("is %d: give 1 to %d", o.MaxIDBytes, limits.IDBytes))
 	case o.MaxWeeksPerRun < 0:
 		return refuse("MaxWeeksPerRun", "is negative")
 	}
@@ -117,8 +119,8 @@ func (o Options) withDefaults() (Options, error) {
 func (o *Options) scopesRefused() string {
 	for scope, weeks := range o.ScopeRetention {
 		switch {
-		case strings.TrimSpace(scope) == "" || len(scope) > MaxScopeBytes:
-			return fmt.Sprintf("has the scope %q, which is blank or has more than %d bytes", scope, MaxScopeBytes)
+		case strings.TrimSpace(scope) == "" || len(scope) > limits.ScopeBytes:
+			return fmt.Sprintf("has the scope %q, which is blank or has more than %d bytes", scope, limits.ScopeBytes)
 		case weeks < 1 || o.RetentionWeeks != KeepAll && weeks > o.RetentionWeeks:
 			return fmt.Sprintf("keeps %d weeks of scope %q: give 1 to RetentionWeeks (%d), or raise that", weeks, scope, o.RetentionWeeks)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
@@ -182,11 +183,11 @@ func TestMessageBeyondACapIsRefused(t *testing.T) {
 	update(t, e, func(tx *engine.Tx) {
 		for field, msg := range map[string]engine.Message{
 			"topic":        {},
-			"id":           {Topic: "t", ID: strings.Repeat("i", engine.MaxMessageIDBytes+1)},
+			"id":           {Topic: "t", ID: strings.Repeat("i", limits.MessageIDBytes+1)},
 			"partition":    {Topic: "t", Partition: new(int32(-1))},
-			"ordering key": {Topic: "t", OrderingKey: make([]byte, engine.MaxOrderingKeyBytes+1)},
-			"headers":      {Topic: "t", Headers: make([]engine.MessageHeader, engine.MaxMessageHeaders+1)},
-			"size":         {Topic: "t", Key: make([]byte, 1<<20), Value: make([]byte, engine.MaxMessageBytes-1<<20)},
+			"ordering key": {Topic: "t", OrderingKey: make([]byte, limits.OrderingKeyBytes+1)},
+			"headers":      {Topic: "t", Headers: make([]engine.MessageHeader, limits.MessageHeaders+1)},
+			"size":         {Topic: "t", Key: make([]byte, 1<<20), Value: make([]byte, limits.MessageBytes-1<<20)},
 			"due time":     {Topic: "t", Due: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		} {
 			var refused *engine.MessageError
@@ -195,7 +196,7 @@ func TestMessageBeyondACapIsRefused(t *testing.T) {
 			}
 		}
 		for n := range 9 {
-			_, err := tx.Produce(engine.Message{Topic: "t", Value: make([]byte, engine.MaxMessageBytes-1)})
+			_, err := tx.Produce(engine.Message{Topic: "t", Value: make([]byte, limits.MessageBytes-1)})
 			if full := n >= 8; full != errors.Is(err, engine.ErrLimit) {
 				t.Errorf("message %d of nearly 4 MiB: %v", n, err)
 			}

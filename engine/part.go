@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // A Part is a piece of a transaction that runs in parallel with others, in a goroutine of its own,
@@ -25,8 +27,8 @@ import (
 // one after the other, as a partition's order asks for anyway. The part that is next in order and
 // is begun after the one before it was joined is never outdated.
 //
-// Each part may take as much as a whole transaction may (MaxTxBytes, MaxTxClaims) until it is
-// joined; the caller bounds how many there are at a time.
+// Each part may take as much as a whole transaction may (limits.TxBytes, limits.TxClaims) until it
+// is joined; the caller bounds how many there are at a time.
 type Part struct {
 	tx *Tx // the part's own
 	of *Tx
@@ -132,8 +134,8 @@ func (p *Part) check(join bool) error {
 	switch {
 	case err != nil || !join:
 		return err
-	case len(whole.claims)+len(own.claims) > MaxTxClaims, len(whole.arena)+len(own.arena) > MaxTxBytes:
-		return fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, MaxTxClaims, MaxTxBytes)
+	case len(whole.claims)+len(own.claims) > limits.TxClaims, len(whole.arena)+len(own.arena) > limits.TxBytes:
+		return fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, limits.TxClaims, limits.TxBytes)
 	}
 	return whole.checkSize(own.writes.bytes + own.dataBytes)
 }

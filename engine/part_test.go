@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -519,8 +520,8 @@ func TestPartThatHasEndedTouchesNothing(t *testing.T) {
 
 func TestPartThatDoesNotFitIsNotJoined(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
-	value := make([]byte, engine.MaxHostValueBytes)
-	const fit = engine.MaxTxBytes/engine.MaxHostValueBytes - 1
+	value := make([]byte, limits.ValueBytes)
+	const fit = limits.TxBytes/limits.ValueBytes - 1
 	update(t, e, func(tx *engine.Tx) {
 		part := begin(t, tx)
 		for i := range fit {
@@ -537,7 +538,7 @@ func TestPartThatDoesNotFitIsNotJoined(t *testing.T) {
 
 	update(t, e, func(tx *engine.Tx) {
 		part := begin(t, tx)
-		for i := range engine.MaxTxClaims {
+		for i := range limits.TxClaims {
 			ev := event(fmt.Sprint(i))
 			if _, err := tx.TryClaim(ev); err != nil {
 				t.Fatal(err)

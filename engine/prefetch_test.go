@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -197,10 +198,10 @@ func (counting) Synced(time.Duration, int) {}
 func TestPrefetchKeepsToTheCapOfBytes(t *testing.T) {
 	var caps [2]int
 	for i := range caps {
-		e, _ := openMem(t, engine.Options{MaxIDBytes: engine.LimitIDBytes})
+		e, _ := openMem(t, engine.Options{MaxIDBytes: limits.IDBytes})
 		update(t, e, func(tx *engine.Tx) {
 			for {
-				ev := event(fmt.Sprintf("%0*d", engine.LimitIDBytes, caps[i]))
+				ev := event(fmt.Sprintf("%0*d", limits.IDBytes, caps[i]))
 				if i == 1 {
 					mustPrefetch(t, tx, ev)
 				}
@@ -244,11 +245,11 @@ func TestPrefetchNeedsATransaction(t *testing.T) {
 }
 
 func TestPrefetchKeepsToTheCapOfClaims(t *testing.T) {
-	e, _ := openMem(t, engine.Options{ExpectedPerWeek: engine.MaxTxClaims})
+	e, _ := openMem(t, engine.Options{ExpectedPerWeek: limits.TxClaims})
 	ev := func(i int) engine.Event { return event(fmt.Sprint(i)) }
 	update(t, e, func(tx *engine.Tx) {
 		var chunk []engine.Event
-		for i := range engine.MaxTxClaims {
+		for i := range limits.TxClaims {
 			if i%1000 == 0 {
 				chunk = chunk[:0]
 				for j := range 1000 {
@@ -258,7 +259,7 @@ func TestPrefetchKeepsToTheCapOfClaims(t *testing.T) {
 			}
 			wantTx(t, tx, ev(i), engine.Claimed)
 		}
-		if r, err := tx.TryClaim(ev(engine.MaxTxClaims)); !errors.Is(err, engine.ErrLimit) || r.Verdict != engine.Failed {
+		if r, err := tx.TryClaim(ev(limits.TxClaims)); !errors.Is(err, engine.ErrLimit) || r.Verdict != engine.Failed {
 			t.Error("a claim beyond the cap:", r, err)
 		}
 		wantTx(t, tx, ev(7), engine.Duplicate)

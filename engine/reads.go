@@ -3,6 +3,8 @@ package engine
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // A readSet is what a transaction has read from the store, and as of when.
@@ -30,8 +32,8 @@ func (s *readSet) note(name string, asOf uint64) error {
 // newScan begins the range of keys that a scan reads from lo on, which is empty, and returns its
 // index.
 func (s *readSet) newScan(lo []byte) (int, error) {
-	if len(s.ranges) == MaxTxScans {
-		return 0, fmt.Errorf("%w: %d scans in one transaction", ErrLimit, MaxTxScans)
+	if len(s.ranges) == limits.TxScans {
+		return 0, fmt.Errorf("%w: %d scans in one transaction", ErrLimit, limits.TxScans)
 	}
 	if err := s.grow(scanSize(lo)); err != nil {
 		return 0, err
@@ -41,8 +43,8 @@ func (s *readSet) newScan(lo []byte) (int, error) {
 }
 
 func (s *readSet) grow(by int) error {
-	if s.bytes+by > MaxTxReadBytes {
-		return fmt.Errorf("%w: keys of %d bytes were read in one transaction: read less, or in several transactions", ErrLimit, MaxTxReadBytes)
+	if s.bytes+by > limits.TxReadBytes {
+		return fmt.Errorf("%w: keys of %d bytes were read in one transaction: read less, or in several transactions", ErrLimit, limits.TxReadBytes)
 	}
 	s.bytes += by
 	return nil
@@ -64,10 +66,10 @@ func (s *readSet) contains(key string) bool {
 // fits returns an error if what a part has read would be too much for its transaction.
 func (s *readSet) fits(part *readSet) error {
 	switch {
-	case len(s.ranges)+len(part.ranges) > MaxTxScans:
-		return fmt.Errorf("%w: %d scans in one transaction", ErrLimit, MaxTxScans)
-	case s.bytes+s.missing(part) > MaxTxReadBytes:
-		return fmt.Errorf("%w: keys of %d bytes were read in one transaction", ErrLimit, MaxTxReadBytes)
+	case len(s.ranges)+len(part.ranges) > limits.TxScans:
+		return fmt.Errorf("%w: %d scans in one transaction", ErrLimit, limits.TxScans)
+	case s.bytes+s.missing(part) > limits.TxReadBytes:
+		return fmt.Errorf("%w: keys of %d bytes were read in one transaction", ErrLimit, limits.TxReadBytes)
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
 package engine
 
-// MaxRecentWriteBytes caps the memory of keys that were written while a transaction is open, each
+// maxRecentWriteBytes caps the memory of keys that were written while a transaction is open, each
 // counted with 64 bytes more. Transactions that began before it was reached, and have read
 // anything, return ErrConflict.
-const MaxRecentWriteBytes = 64 << 20
+const maxRecentWriteBytes = 64 << 20
 
 // keyOverhead estimates what a map needs for a key in addition to its bytes.
 const keyOverhead = 64
@@ -30,7 +30,7 @@ func (w *recentWrites) note(key string, seq uint64) {
 func (w *recentWrites) due() bool { return w.bytes >= w.prune }
 
 // full reports whether more must be forgotten than what is not needed.
-func (w *recentWrites) full() bool { return w.bytes >= MaxRecentWriteBytes }
+func (w *recentWrites) full() bool { return w.bytes >= maxRecentWriteBytes }
 
 // forget drops all keys whose last write is not after the given batch.
 func (w *recentWrites) forget(upTo uint64) {
@@ -44,5 +44,5 @@ func (w *recentWrites) forget(upTo uint64) {
 			w.bytes -= len(key) + keyOverhead
 		}
 	}
-	w.prune = w.bytes + min(max(w.bytes, 64<<10), MaxRecentWriteBytes/8)
+	w.prune = w.bytes + min(max(w.bytes, 64<<10), maxRecentWriteBytes/8)
 }

@@ -222,7 +222,7 @@ func (p *past) newest() (name string, content []byte) {
 }
 
 // check opens m and finds everything as it was acknowledged.
-func (p *past) check(t testing.TB, m storage.Store, o engine.Options) (engine.FilterSource, error) {
+func (p *past) check(t testing.TB, m storage.Store, o engine.Options) (string, error) {
 	t.Helper()
 	e := open(t, m, o)
 	defer e.Close()
@@ -281,7 +281,7 @@ func TestFiltersComeBackWhateverBecameOfTheSnapshots(t *testing.T) {
 	for _, c := range []struct {
 		what     string
 		sidecars map[string][]byte
-		want     engine.FilterSource
+		want     string
 	}{
 		{"whole", nil, engine.FromSnapshot},
 		{"newest torn", map[string][]byte{newest: content[:len(content)/2]}, engine.FromSnapshot},
@@ -719,7 +719,7 @@ func TestReopenManyTimes(t *testing.T) {
 	p := &past{}
 	o := small.WithSnapshotEvery(20)
 	o.Clock = (&clock{t: noon}).now
-	sources := map[engine.FilterSource]int{}
+	sources := map[string]int{}
 	for i := range 30 {
 		e, err := engine.Open(m, o)
 		if err != nil {

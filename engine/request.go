@@ -78,7 +78,7 @@ type group struct {
 }
 
 const (
-	maxGroupClaims = MaxBatchEvents // a group is closed once it has the given number of claims, or
+	maxGroupClaims = maxBatchEvents // a group is closed once it has the given number of claims, or
 	maxGroupBytes  = 4 << 20        // the given number of bytes of keys and state
 	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
 	groups         = groupsAhead + 2

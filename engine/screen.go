@@ -195,12 +195,9 @@ func (s *screen) firstWeeks() map[uint64]weekbucket.Week {
 	return firsts
 }
 
-// A FilterSource says where the filters came from when the engine was opened.
-type FilterSource string
-
-// What the filters came from.
+// Where the filters came from when the engine was opened (Stats.FilterSource).
 const (
-	FromSnapshot FilterSource = "snapshot+journal" // a snapshot and the journal of the batches after it
-	FromJournal  FilterSource = "journal"          // the journal of all batches; there was no snapshot yet
-	FromScan     FilterSource = "scan"             // a scan of all claims, behind, while claims are answered through the store
+	fromSnapshot = "snapshot+journal"
+	fromJournal  = "journal"
+	fromScan     = "scan"
 )

@@ -20,7 +20,7 @@ type snapshots struct {
 	*finder
 	scanner *scanner
 	since   uint64 // claims put since the last snapshot was begun; the committer's
-	source  FilterSource
+	source  string
 
 	mu      sync.Mutex // guards all below; no I/O under it
 	running bool
@@ -31,7 +31,8 @@ type snapshots struct {
 	retryAt atomic.Int64 // after a failure: when to try again, in Unix nanoseconds; else 0
 }
 
-// maybeSnapshot begins a snapshot if it is time. seq is the last batch that was decided. The committer calls it after a batch was applied.
+// maybeSnapshot begins a snapshot if it is time. seq is the last batch that was decided. The
+// committer calls it after a batch was applied.
 func (s *snapshots) maybeSnapshot(seq uint64) {
 	due := s.since >= max(s.opt.snapshotEvery, s.screen.claims/snapshotFraction) || s.retryDue()
 	if !due || !s.screen.trusted.Load() || s.Err() != nil {
@@ -76,8 +77,8 @@ func (s *snapshots) newest() uint64 {
 	return max(s.seqs[0], s.seqs[1])
 }
 
-// cut takes the counts as of seq, which is the last batch. The filters may get more hashes meanwhile: a filter
-// that knows too much is still right.
+// cut takes the counts as of seq, which is the last batch. The filters may get more hashes
+// meanwhile: a filter that knows too much is still right.
 func (s *snapshots) cut(seq uint64) *snapshot {
 	return &snapshot{
 		identity: s.store.Identity(), seq: seq,
@@ -138,8 +139,9 @@ func (s *snapshot) outgrown(maxBytes uint64) bool {
 }
 
 // loadSnapshot returns the newest usable snapshot of this store from which the journal continues to
-// the last batch; nil if there is none, or MaxFilterBytes was raised for a filter that needs it. first is the first batch that the journal still has, 0 for
-// none. A snapshot that is ahead of the store proves that the store has lost acknowledged batches.
+// the last batch; nil if there is none, or MaxFilterBytes was raised for a filter that needs it.
+// first is the first batch that the journal still has, 0 for none. A snapshot that is ahead of the
+// store proves that the store has lost acknowledged batches.
 func (s *snapshots) loadSnapshot(first uint64) (*snapshot, error) {
 	type candidate struct {
 		*snapshot

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -45,10 +46,10 @@ type Offset struct {
 
 func (p Position) check() error {
 	switch {
-	case p.Group == "" || len(p.Group) > MaxScopeBytes:
-		return &KeyError{"offset's group", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Group), MaxScopeBytes)}
-	case p.Topic == "" || len(p.Topic) > MaxTopicBytes:
-		return &KeyError{"offset's topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Topic), MaxTopicBytes)}
+	case p.Group == "" || len(p.Group) > limits.ScopeBytes:
+		return &KeyError{"offset's group", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Group), limits.ScopeBytes)}
+	case p.Topic == "" || len(p.Topic) > limits.TopicBytes:
+		return &KeyError{"offset's topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Topic), limits.TopicBytes)}
 	case p.Partition < 0:
 		return &KeyError{"offset's partition", "is negative"}
 	}

@@ -21,7 +21,10 @@ type Stats struct {
 	// the filter held for possible and the store had not.
 	FilterNegatives, FilterFalsePositives uint64
 	FilterBytes                           uint64
-	FilterSource                          FilterSource
+	// FilterSource says where the filters came from when the engine was opened: "snapshot+journal"
+	// for a snapshot and the journal of the batches after it, "journal" for the journal of all
+	// batches, as there was no snapshot yet, "scan" for a scan of all claims in the background.
+	FilterSource string
 	// FiltersSaturated counts the weeks whose filter is full and may not grow (MaxFilterBytes): new
 	// events of these weeks read the store more and more often.
 	FiltersSaturated int
@@ -41,7 +44,7 @@ type Stats struct {
 
 	OpenTransactions int
 	Holds            int
-	Names            int // distinct scopes and topics that kept weeks refer to, of MaxNames
+	Names            int // distinct scopes and topics that kept weeks refer to, of limits.Names
 	Oldest           weekbucket.Week
 	Store            storage.Usage
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -671,7 +672,7 @@ func TestTransactionLimits(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	var wrong *engine.KeyError
 	update(t, e, func(tx *engine.Tx) {
-		for _, key := range [][]byte{nil, {}, make([]byte, engine.MaxHostKeyBytes+1)} {
+		for _, key := range [][]byte{nil, {}, make([]byte, limits.KeyBytes+1)} {
 			_, _, getErr := tx.Get(key)
 			for _, err := range []error{getErr, tx.Put(key, nil), tx.Delete(key)} {
 				if !errors.As(err, &wrong) {
@@ -679,15 +680,15 @@ func TestTransactionLimits(t *testing.T) {
 				}
 			}
 		}
-		if err := tx.Put([]byte("k"), make([]byte, engine.MaxHostValueBytes+1)); !errors.As(err, &wrong) {
+		if err := tx.Put([]byte("k"), make([]byte, limits.ValueBytes+1)); !errors.As(err, &wrong) {
 			t.Error(err)
 		}
-		if err := tx.Put(make([]byte, engine.MaxHostKeyBytes), nil); err != nil {
+		if err := tx.Put(make([]byte, limits.KeyBytes), nil); err != nil {
 			t.Error(err)
 		}
 		for _, p := range []engine.Position{
 			{Topic: "t"}, {Group: "g"}, {Group: "g", Topic: "t", Partition: -1},
-			{Group: strings.Repeat("g", engine.MaxScopeBytes+1), Topic: "t"}, {Group: "g", Topic: strings.Repeat("t", engine.MaxTopicBytes+1)},
+			{Group: strings.Repeat("g", limits.ScopeBytes+1), Topic: "t"}, {Group: "g", Topic: strings.Repeat("t", limits.TopicBytes+1)},
 		} {
 			_, _, getErr := tx.Offset(p)
 			for _, err := range []error{getErr, tx.SetOffset(p, engine.Offset{})} {
@@ -704,10 +705,10 @@ func TestTransactionLimits(t *testing.T) {
 		}
 	})
 	_ = e.Update(ctx, func(tx *engine.Tx) error {
-		big := make([]byte, engine.MaxHostValueBytes)
+		big := make([]byte, limits.ValueBytes)
 		s, err := tx.Savepoint()
 		for i := 0; err == nil; i++ {
-			if err = tx.Put([]byte{byte(i)}, big); i > engine.MaxTxBytes/engine.MaxHostValueBytes {
+			if err = tx.Put([]byte{byte(i)}, big); i > limits.TxBytes/limits.ValueBytes {
 				break
 			}
 		}
@@ -730,7 +731,7 @@ func TestClaimsOfOneTransactionAreCapped(t *testing.T) {
 	}
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) {
-		for i := range engine.MaxTxClaims {
+		for i := range limits.TxClaims {
 			wantTx(t, tx, event(fmt.Sprint(i)), engine.Claimed)
 		}
 		if _, err := tx.TryClaim(event("one more")); !errors.Is(err, engine.ErrLimit) {

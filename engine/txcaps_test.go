@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // longKey is a key of the greatest length.
-func longKey(i int) []byte { return fmt.Appendf(nil, "%0*d", engine.MaxHostKeyBytes, i) }
+func longKey(i int) []byte { return fmt.Appendf(nil, "%0*d", limits.KeyBytes, i) }
 
 func TestReadSetOfATransactionIsCappedInBytes(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
@@ -21,7 +22,7 @@ func TestReadSetOfATransactionIsCappedInBytes(t *testing.T) {
 			if errors.Is(err, engine.ErrLimit) {
 				break
 			}
-			if err != nil || read > engine.MaxTxReadBytes/engine.MaxHostKeyBytes {
+			if err != nil || read > limits.TxReadBytes/limits.KeyBytes {
 				t.Fatalf("read %d: %v", read, err)
 			}
 		}
@@ -32,7 +33,7 @@ func TestReadSetOfATransactionIsCappedInBytes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if least := engine.MaxTxReadBytes / (engine.MaxHostKeyBytes + 100); read < least {
+	if least := limits.TxReadBytes / (limits.KeyBytes + 100); read < least {
 		t.Errorf("%d keys were read, want at least %d", read, least)
 	}
 }
@@ -54,7 +55,7 @@ func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 				return err
 			}
 			const each = 2000
-			for from := 0; from*engine.MaxHostKeyBytes < c.bytes; from += each {
+			for from := 0; from*limits.KeyBytes < c.bytes; from += each {
 				update(t, e, func(other *engine.Tx) {
 					for i := range each {
 						if err := other.Put(longKey(from+i), nil); err != nil {
@@ -69,7 +70,7 @@ func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 		if !errors.Is(err, c.want) {
 			t.Errorf("after %d bytes of keys were written beside it: %v, want %v", c.bytes, err, c.want)
 		}
-		if limit := engine.MaxRecentWriteBytes*5/4 + engine.MaxTxBytes; most > limit {
+		if limit := engine.MaxRecentWriteBytes*5/4 + limits.TxBytes; most > limit {
 			t.Errorf("%d bytes are kept, want at most %d", most, limit)
 		}
 		update(t, e, func(tx *engine.Tx) { // one that begins later has lost nothing
@@ -89,7 +90,7 @@ func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
 		for topic := range 6 {
 			update(t, e, func(tx *engine.Tx) {
 				for p := range int32(1 << 15) {
-					at := engine.Position{Group: group, Topic: fmt.Sprintf("%0*d", engine.MaxTopicBytes, topic), Partition: p}
+					at := engine.Position{Group: group, Topic: fmt.Sprintf("%0*d", limits.TopicBytes, topic), Partition: p}
 					if err := tx.SetOffset(at, engine.Offset{Next: 1}); err != nil {
 						t.Fatal(err)
 					}
@@ -134,7 +135,7 @@ func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
 // What parts have scanned counts towards the cap of the transaction that they are joined to.
 func TestScansOfPartsAreCappedInBytes(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
-	const each, most = 100, engine.MaxTxReadBytes / engine.MaxHostKeyBytes
+	const each, most = 100, limits.TxReadBytes / limits.KeyBytes
 	scans := 0
 	update(t, e, func(tx *engine.Tx) {
 		for {
@@ -154,7 +155,7 @@ func TestScansOfPartsAreCappedInBytes(t *testing.T) {
 				return
 			}
 			if scans += each; err != nil || scans > most {
-				t.Fatalf("%d scans of %d bytes: %v", scans, engine.MaxHostKeyBytes, err)
+				t.Fatalf("%d scans of %d bytes: %v", scans, limits.KeyBytes, err)
 			}
 		}
 	})

@@ -1,6 +1,10 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/hapax-dev/hapax/engine/limits"
+)
 
 // A txFinder finds claims as a transaction sees them, its own among them, and takes them for it.
 // The transaction's lock is held during all of its methods.
@@ -128,7 +132,7 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, er
 	if s.found && !c.takes(&s.rec) {
 		near = nil // what there is in its own week was decided when that was claimed
 	}
-	if n := len(r.claims); n >= MaxTxClaims || len(r.arena) > MaxTxBytes {
+	if n := len(r.claims); n >= limits.TxClaims || len(r.arena) > limits.TxBytes {
 		if s = f.taken(f.others.holder(c.lock), c, nil); s.found {
 			return s, false, nil
 		}
@@ -213,8 +217,8 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 		return 0, err
 	case !found || rec.State != Leased || rec.Owner != l.owner:
 		return 0, ErrLeaseLost
-	case len(r.claims) >= MaxTxClaims:
-		return 0, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, MaxTxClaims)
+	case len(r.claims) >= limits.TxClaims:
+		return 0, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, limits.TxClaims)
 	}
 	if _, free := f.others.reserve(&c, r, len(r.claims), nil); !free {
 		return 0, ErrConflict // another transaction is taking it over

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/hapax-dev/hapax/engine/limits"
+
 // A txJudge gives verdicts on events in a transaction. The transaction's lock is held during all of
 // its methods.
 type txJudge struct {
@@ -91,14 +93,14 @@ func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	r := j.req
 	n, mark, near := len(r.claims), len(r.arena), len(r.near)
-	if n >= MaxTxClaims || j.applying.Load() != j.ahead.before {
+	if n >= limits.TxClaims || j.applying.Load() != j.ahead.before {
 		return false
 	}
 	r.claims = append(r.claims, x.candidate)
 	c := &r.claims[n]
 	r.expect(c, &j.ahead.claimSet)
 	free := false
-	if len(r.arena) <= MaxTxBytes {
+	if len(r.arena) <= limits.TxBytes {
 		_, free = j.others.reserve(c, r, n, r.nearOf(c))
 	}
 	// Once more: who has committed it since gave the reservation back after that batch was applied.

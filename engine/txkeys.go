@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
@@ -61,8 +62,8 @@ func (k TxKeySpace) Put(key, value []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
-	if len(value) > MaxHostValueBytes {
-		return &KeyError{"application value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), MaxHostValueBytes)}
+	if len(value) > limits.ValueBytes {
+		return &KeyError{"application value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), limits.ValueBytes)}
 	}
 	return k.state.put(k.prefix, key, append([]byte{}, value...))
 }

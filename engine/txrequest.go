@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"sync"
+
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // A txRequest is what a transaction has claimed, written and read. It commits whole or not at all.
@@ -27,8 +29,8 @@ func (r *txRequest) progress() progress {
 
 // checkSize returns an error if the transaction must not write that many bytes more.
 func (r *txRequest) checkSize(more int) error {
-	if r.writes.bytes+r.dataBytes+more > MaxTxBytes {
-		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, MaxTxBytes)
+	if r.writes.bytes+r.dataBytes+more > limits.TxBytes {
+		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, limits.TxBytes)
 	}
 	return nil
 }

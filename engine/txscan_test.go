@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 func TestScanInATransactionSeesItsOwnWrites(t *testing.T) {
@@ -154,7 +155,7 @@ func TestTwoTransactionsThatCountAndAddDoNotBothCommit(t *testing.T) {
 func TestScansOfATransactionAreCapped(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {
-		for range engine.MaxTxScans {
+		for range limits.TxScans {
 			for _, err := range tx.Scan(prefix("k")) {
 				return err
 			}

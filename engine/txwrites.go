@@ -22,7 +22,7 @@ type txWrite struct {
 	atCommit bool // Value becomes the time of the commit
 }
 
-// size returns the bytes of a write that count towards MaxTxBytes.
+// size returns the bytes of a write that count towards limits.TxBytes.
 func (w *txWrite) size() int {
 	if w.isSum {
 		return len(w.Key) + int64Size

@@ -37,9 +37,9 @@ func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = tr
 // an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch, which may be
 // durable, whole, or not. Open the store again, and look up a claim or a key of the transaction.
 //
-// A transaction is bounded by MaxTxBytes, MaxTxClaims, MaxTxReadBytes and MaxTxScans, beyond which
-// its methods return ErrLimit. One that stays open while others write more than MaxRecentWriteBytes
-// of keys returns ErrConflict if it has read anything.
+// A transaction is bounded by limits.TxBytes, limits.TxClaims, limits.TxReadBytes and
+// limits.TxScans, beyond which its methods return ErrLimit. One that stays open while others write
+// more than 64 MiB of keys returns ErrConflict if it has read anything.
 //
 // Transactions are serializable over claims, application keys and offsets, absent ones included.
 // One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
@@ -125,13 +125,13 @@ func InLane(m *LaneMember) UpdateOption { return func(c *updateConfig) { c.membe
 func Expecting(events []Event) UpdateOption { return func(c *updateConfig) { c.expected = events } }
 
 // JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions
-// keeps the others waiting; 0 or less is DefaultTurn. A transaction that takes longer runs on, but
+// keeps the others waiting; 0 or less is one second. A transaction that takes longer runs on, but
 // may then lose against those after it, so give at least twice the time that a transaction usually
 // takes. After each loss in a row the bound is doubled, up to 64 times the given one, so that a
 // long transaction commits in the end.
 func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 	if turn <= 0 {
-		turn = DefaultTurn
+		turn = defaultTurn
 	}
 	return &LaneMember{lane: &e.lane, limit: turn}
 }

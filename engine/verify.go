@@ -13,16 +13,16 @@ import (
 // A VerifyReport is what Verify found. The store is whole if there are no problems.
 type VerifyReport struct {
 	Claims   uint64
-	Problems []string // at most MaxProblems; more are counted
+	Problems []string // the first 100; more are counted
 	Total    int
 }
 
-// MaxProblems is the number of problems that a VerifyReport spells out.
-const MaxProblems = 100
+// maxProblems is the number of problems that a VerifyReport spells out.
+const maxProblems = 100
 
 func (r *VerifyReport) add(format string, args ...any) {
 	r.Total++
-	if len(r.Problems) < MaxProblems {
+	if len(r.Problems) < maxProblems {
 		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
 	}
 }

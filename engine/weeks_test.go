@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -580,7 +581,7 @@ func TestWeeksBeginOnMondayInUTCEverywhere(t *testing.T) {
 		return l
 	}
 	date := time.Date
-	e, m := openMem(t, engine.Options{RetentionWeeks: engine.KeepAll, AllowedSkew: engine.MaxAllowedSkew,
+	e, m := openMem(t, engine.Options{RetentionWeeks: engine.KeepAll, AllowedSkew: limits.AllowedSkew,
 		Clock: (&clock{t: date(2099, 6, 1, 0, 0, 0, 0, time.UTC)}).now})
 	for i, c := range []struct {
 		a, b time.Time
@@ -848,7 +849,7 @@ func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- e.RunNightly(ctx, engine.DefaultNightly, func(r engine.DropReport, err error) {
+			ended <- e.RunNightly(ctx, 3*time.Hour, func(r engine.DropReport, err error) {
 				if err != nil {
 					t.Error(err)
 				}

@@ -111,7 +111,7 @@ func (r keyRange) holds(key string) bool {
 // afterKey returns the least key that is greater than key.
 func afterKey(key []byte) []byte { return append(bytes.Clone(key), 0) }
 
-// scanSize returns the bytes of a scan from lo on that count towards MaxTxReadBytes.
+// scanSize returns the bytes of a scan from lo on that count towards limits.TxReadBytes.
 func scanSize(lo []byte) int { return 2*len(lo) + keyOverhead }
 
 // mergeRanges sorts ranges, and joins those that overlap.

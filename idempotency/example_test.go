@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
@@ -36,7 +37,7 @@ func Example() {
 	defer eng.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go eng.RunNightly(ctx, engine.DefaultNightly, nil) // drops expired weeks at 03:00 UTC
+	go eng.RunNightly(ctx, 3*time.Hour, nil) // drops expired weeks at 03:00 UTC
 
 	protect, err := idempotency.New(eng, idempotency.Options{
 		Tenant: func(r *http.Request) (string, error) {

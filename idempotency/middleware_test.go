@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
@@ -316,7 +317,7 @@ func TestNothingIsSentBeforeItIsDurable(t *testing.T) {
 func TestResponseAboveTheCapIsSentAndNotRunAgain(t *testing.T) {
 	for name, o := range map[string]struct {
 		bytes, header int
-	}{"body": {101, 0}, "headers": {1, engine.MaxDataBytes}} {
+	}{"body": {101, 0}, "headers": {1, limits.DataBytes}} {
 		t.Run(name, func(t *testing.T) {
 			runs := 0
 			h := protect(t, inMemory(t), idempotency.Options{MaxResponseBytes: 100}, func(w http.ResponseWriter, _ *http.Request) {
@@ -394,7 +395,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"lease":           {Lease: time.Millisecond},
 		"longest lease":   {Lease: 25 * time.Hour},
 		"request":         {MaxRequestBytes: -1},
-		"response":        {MaxResponseBytes: engine.MaxDataBytes + 1},
+		"response":        {MaxResponseBytes: limits.DataBytes + 1},
 		"retention":       {Retention: 36 * 24 * time.Hour},
 		"window":          {Retention: -1},
 		"longest arrival": {Retention: 54 * 7 * 24 * time.Hour},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // Options configure the middleware. The zero value of every field has a safe default.
@@ -35,7 +36,7 @@ type Options struct {
 	Retention time.Duration
 
 	// Lease is how long a key stays in progress after the process died. 0 = DefaultLease; at least
-	// a second, at most engine.MaxLease. Retry-After is the remaining time.
+	// a second, at most limits.Lease. Retry-After is the remaining time.
 	Lease time.Duration
 
 	// MaxRequestBytes caps the body of a request, which is read before the handler runs. 0 =
@@ -43,7 +44,7 @@ type Options struct {
 	MaxRequestBytes int64
 
 	// MaxResponseBytes caps the body of a response that is kept. 0 = DefaultMaxResponseBytes; at
-	// most engine.MaxDataBytes, which also bounds the body and the headers together.
+	// most limits.DataBytes, which also bounds the body and the headers together.
 	MaxResponseBytes int
 
 	// KeepFailures keeps a failed run as the result of its key; by default the key is released.
@@ -115,12 +116,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Methods, o.Secret = slices.Clone(o.Methods), slices.Clone(o.Secret)
 	switch {
-	case o.Lease < time.Second || o.Lease > engine.MaxLease:
-		return o, fmt.Errorf("idempotency: Options.Lease is %v: give 1s to %v", o.Lease, engine.MaxLease)
+	case o.Lease < time.Second || o.Lease > limits.Lease:
+		return o, fmt.Errorf("idempotency: Options.Lease is %v: give 1s to %v", o.Lease, limits.Lease)
 	case o.MaxRequestBytes < 0:
 		return o, errors.New("idempotency: Options.MaxRequestBytes is negative")
-	case o.MaxResponseBytes < 0 || o.MaxResponseBytes > engine.MaxDataBytes:
-		return o, fmt.Errorf("idempotency: Options.MaxResponseBytes is %d: give 1 to %d", o.MaxResponseBytes, engine.MaxDataBytes)
+	case o.MaxResponseBytes < 0 || o.MaxResponseBytes > limits.DataBytes:
+		return o, fmt.Errorf("idempotency: Options.MaxResponseBytes is %d: give 1 to %d", o.MaxResponseBytes, limits.DataBytes)
 	}
 	return o, nil
 }
@@ -130,10 +131,10 @@ func (o Options) withDefaults() (Options, error) {
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	_, err := eng.TryClaim(context.Background(), engine.Event{
 		Scope: o.Scope, ID: []byte("retention"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC),
-		Window: min(o.Retention, engine.MaxArrivalWindow), Origin: engine.Origin{Topic: originTopic},
+		Window: min(o.Retention, limits.ArrivalWindow), Origin: engine.Origin{Topic: originTopic},
 	})
-	if err == nil && o.Retention > engine.MaxArrivalWindow {
-		err = fmt.Errorf("it is at most %v", engine.MaxArrivalWindow)
+	if err == nil && o.Retention > limits.ArrivalWindow {
+		err = fmt.Errorf("it is at most %v", limits.ArrivalWindow)
 	}
 	if err != nil {
 		return fmt.Errorf("idempotency: Options.Retention of %v: %w", o.Retention, err)

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // A response is what is kept with a key:
@@ -41,7 +41,7 @@ func (r *response) encode() []byte {
 	b = appendHeader(b, r.header)
 	b = appendHeader(b, r.trailer)
 	b = append(b, r.body...)
-	if len(b) > engine.MaxDataBytes {
+	if len(b) > limits.DataBytes {
 		return (&response{status: r.status, dropped: true}).encode()
 	}
 	return b

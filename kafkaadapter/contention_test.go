@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 func TestConflictOfAnotherTransactionIsAFailedAttempt(t *testing.T) {
@@ -29,7 +30,7 @@ func TestFullTransactionLeavesTheRestToTheNext(t *testing.T) {
 	}
 	recs = append(recs, &kgo.Record{Topic: r.topic, Value: make([]byte, 950_000)}) // its letter does not fit beside the rest
 	r.Produce(t, recs...)
-	value := make([]byte, engine.MaxTxBytes/n-100<<10)
+	value := make([]byte, limits.TxBytes/n-100<<10)
 	r.start(t, r.work(2, func(_ context.Context, tx *engine.Tx, rec *Record) error {
 		return tx.Put([]byte("big/"+string(rec.Event.ID)), value)
 	}), func(o *Options) {

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
@@ -263,7 +264,7 @@ func TestDeadLetterThatFindsNoRoomWaitsForTheNextBatch(t *testing.T) {
 			return nil
 		}
 		for i := range 8 {
-			if err := tx.Put([]byte{'x', byte(i)}, make([]byte, engine.MaxHostValueBytes-64<<10)); err != nil {
+			if err := tx.Put([]byte{'x', byte(i)}, make([]byte, limits.ValueBytes-64<<10)); err != nil {
 				return err
 			}
 		}

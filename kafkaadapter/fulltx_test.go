@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // filling is a handler that leaves no room in the transaction for one event.
@@ -13,7 +14,7 @@ func filling(id string) func(context.Context, *engine.Tx, *Record) error {
 		if string(rec.Event.ID) != id {
 			return nil
 		}
-		value := make([]byte, engine.MaxHostValueBytes)
+		value := make([]byte, limits.ValueBytes)
 		for i := 0; len(value) > 1; i++ {
 			if tx.Put([]byte{'x', byte(i)}, value) != nil {
 				value = value[:len(value)/2]

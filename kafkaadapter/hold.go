@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -45,7 +46,7 @@ func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []s
 // group's place if that is too long.
 func holdName(pos engine.Position) string {
 	name := fmt.Sprintf("kafka/%s/%s/%d", pos.Group, pos.Topic, pos.Partition)
-	if len(name) > engine.MaxHoldNameBytes {
+	if len(name) > limits.HoldNameBytes {
 		sum := sha256.Sum256([]byte(name))
 		name = fmt.Sprintf("kafka/%x/%.100s/%d", sum[:16], pos.Topic, pos.Partition)
 	}

@@ -3,7 +3,7 @@ package kafkaadapter
 import (
 	"fmt"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
@@ -12,7 +12,7 @@ const maxLetterBytes = 1 << 20
 
 // maxStoredLetter is the maximum size of a dead letter in its own batch. The rest of the
 // transaction is for the claim, the offset and the adapter's own keys.
-const maxStoredLetter = engine.MaxTxBytes - 1<<20
+const maxStoredLetter = limits.TxBytes - 1<<20
 
 // deadLetter turns a record into a dead letter. The dead letter, the claim marked as dead-lettered,
 // and the next offset commit in one batch. The next batch begins when the broker has acknowledged

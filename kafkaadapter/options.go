@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // Defaults for zero values of Options, and limits.
@@ -198,8 +199,8 @@ func (o *Options) check() error {
 	switch {
 	case o.Group == "":
 		return fmt.Errorf("%w: Options.Group is empty: name the consumer group", ErrOption)
-	case len(o.Group) > engine.MaxTopicBytes:
-		return fmt.Errorf("%w: Options.Group has %d bytes: use at most %d", ErrOption, len(o.Group), engine.MaxTopicBytes)
+	case len(o.Group) > limits.TopicBytes:
+		return fmt.Errorf("%w: Options.Group has %d bytes: use at most %d", ErrOption, len(o.Group), limits.TopicBytes)
 	case o.Batching.MaxBatch < 1 || o.Batching.MaxBatch > MaxBatchLimit:
 		return fmt.Errorf("%w: Options.Batching.MaxBatch is %d: give 1 to %d", ErrOption, o.Batching.MaxBatch, MaxBatchLimit)
 	case o.Batching.MaxBufferedBytes < 1<<20:

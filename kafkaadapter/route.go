@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -75,7 +75,7 @@ type Route struct {
 type Concurrency struct {
 	// Handlers is the largest number of handlers that run in parallel for one partition, up to
 	// MaxHandlers. 0 and 1: one. Up to 4 times as many records are in progress or wait for earlier
-	// ones, each with its writes in memory: at most engine.MaxTxBytes for a record.
+	// ones, each with its writes in memory: at most limits.TxBytes for a record.
 	Handlers int
 	// Key returns the key of a record; it is called from one goroutine for each partition, before
 	// the record is judged. nil: the key that it has in Kafka. Records for which it returns nil
@@ -144,8 +144,8 @@ func (r *Route) check(name string) error {
 		return fmt.Errorf("%w: %s.Topics is empty: name the topics to consume", ErrOption, name)
 	case r.Mode == nil:
 		return fmt.Errorf("%w: %s.Mode is nil: set AtMostOnce or Transactional", ErrOption, name)
-	case strings.TrimSpace(r.Scope) == "" || len(r.Scope) > engine.MaxScopeBytes:
-		return fmt.Errorf("%w: %s.Scope %q is blank or has more than %d bytes: no event could be claimed; choose another", ErrOption, name, r.Scope, engine.MaxScopeBytes)
+	case strings.TrimSpace(r.Scope) == "" || len(r.Scope) > limits.ScopeBytes:
+		return fmt.Errorf("%w: %s.Scope %q is blank or has more than %d bytes: no event could be claimed; choose another", ErrOption, name, r.Scope, limits.ScopeBytes)
 	case r.Failed > FailOpen:
 		return fmt.Errorf("%w: %s.Failed is no FailedPolicy: use FailClosed or FailOpen", ErrOption, name)
 	case r.Start > Latest:

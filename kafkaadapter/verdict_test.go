@@ -147,7 +147,7 @@ func TestUndecodableRecords(t *testing.T) {
 }
 
 func TestRecordsThatTheEngineRefuses(t *testing.T) {
-	long := strings.Repeat("x", engine.DefaultMaxIDBytes+1)
+	long := strings.Repeat("x", 1024+1)
 	t.Run("fail closed", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a", long, "b")

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // Wrap returns a function that calls handle for messages that were not handled before, as the
@@ -33,7 +34,7 @@ func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M)
 	}, nil
 }
 
-// WrapResult is Wrap for a handler that has a result, up to engine.MaxDataBytes. The result is kept
+// WrapResult is Wrap for a handler that has a result, up to limits.DataBytes. The result is kept
 // with the claim, and exactly these bytes are returned for each duplicate, for as long as the claim
 // lasts. One that is larger is a failure of the handler. Options.AtMostOnce cannot be set: the
 // claim is final before there is a result.
@@ -150,8 +151,8 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	result, err := l.handle(work, message)
 	returned = true
 	stop()
-	if err == nil && len(result) > engine.MaxDataBytes {
-		err = fmt.Errorf("listener: the result of message %q has %d bytes, the cap is %d: keep a reference to it", id, len(result), engine.MaxDataBytes)
+	if err == nil && len(result) > limits.DataBytes {
+		err = fmt.Errorf("listener: the result of message %q has %d bytes, the cap is %d: keep a reference to it", id, len(result), limits.DataBytes)
 	}
 	if err != nil {
 		return nil, l.release(ctx, id, lease, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/listener"
 )
 
@@ -230,7 +231,7 @@ func TestWrapRefusesOptionsThatCannotWork(t *testing.T) {
 	for want, o := range map[string]listener.Options[message]{
 		"Options.ID":     {},
 		"Options.Scope":  {ID: idOf, Scope: " "},
-		"Options.Queue":  {ID: idOf, Queue: strings.Repeat("q", engine.MaxTopicBytes+1)},
+		"Options.Queue":  {ID: idOf, Queue: strings.Repeat("q", limits.TopicBytes+1)},
 		"Options.Window": {ID: idOf, Window: -time.Hour},
 		"Options.Lease":  {ID: idOf, Lease: time.Millisecond},
 	} {

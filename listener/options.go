@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // The defaults of Options.
@@ -27,7 +27,7 @@ type Options[M any] struct {
 	ID func(M) string
 
 	// Fingerprint returns what distinguishes messages that have one id by mistake, such as a hash
-	// of the payload, up to engine.MaxFingerprintBytes. A message with the id of a claim and
+	// of the payload, up to limits.FingerprintBytes. A message with the id of a claim and
 	// another fingerprint is ErrMismatch. It may be called from several goroutines. nil: messages
 	// with one id are the same message.
 	Fingerprint func(M) string
@@ -45,7 +45,7 @@ type Options[M any] struct {
 	Window time.Duration
 
 	// Lease is how long a claim stays pending after the process that handles its message died: at
-	// least 10ms, at most engine.MaxLease. It is renewed after each third of it while the handler
+	// least 10ms, at most limits.Lease. It is renewed after each third of it while the handler
 	// runs. 0 = DefaultLease. It has no effect with AtMostOnce.
 	Lease time.Duration
 
@@ -91,14 +91,14 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 	switch {
 	case o.ID == nil:
 		return o, errors.New("listener: Options.ID is nil: give the function that returns a message's correlation id")
-	case strings.TrimSpace(o.Scope) == "" || len(o.Scope) > engine.MaxScopeBytes:
-		return o, fmt.Errorf("listener: Options.Scope is %q: give a name of at most %d bytes that is not blank", o.Scope, engine.MaxScopeBytes)
-	case len(o.Queue) > engine.MaxTopicBytes:
-		return o, fmt.Errorf("listener: Options.Queue has more than %d bytes", engine.MaxTopicBytes)
-	case o.Window < time.Millisecond || o.Window > engine.MaxArrivalWindow:
-		return o, fmt.Errorf("listener: Options.Window is %v: give 1ms to %v", o.Window, engine.MaxArrivalWindow)
-	case o.Lease < minLease || o.Lease > engine.MaxLease:
-		return o, fmt.Errorf("listener: Options.Lease is %v: give %v to %v", o.Lease, minLease, engine.MaxLease)
+	case strings.TrimSpace(o.Scope) == "" || len(o.Scope) > limits.ScopeBytes:
+		return o, fmt.Errorf("listener: Options.Scope is %q: give a name of at most %d bytes that is not blank", o.Scope, limits.ScopeBytes)
+	case len(o.Queue) > limits.TopicBytes:
+		return o, fmt.Errorf("listener: Options.Queue has more than %d bytes", limits.TopicBytes)
+	case o.Window < time.Millisecond || o.Window > limits.ArrivalWindow:
+		return o, fmt.Errorf("listener: Options.Window is %v: give 1ms to %v", o.Window, limits.ArrivalWindow)
+	case o.Lease < minLease || o.Lease > limits.Lease:
+		return o, fmt.Errorf("listener: Options.Lease is %v: give %v to %v", o.Lease, minLease, limits.Lease)
 	}
 	return o, nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/listener"
 )
 
@@ -75,7 +75,7 @@ func TestRacersReturnOneResult(t *testing.T) {
 
 func TestAResultThatIsTooLargeIsAFailure(t *testing.T) {
 	r := newRig(t)
-	size := engine.MaxDataBytes + 1
+	size := limits.DataBytes + 1
 	f, err := listener.WrapResult(r.eng, func(context.Context, message) ([]byte, error) {
 		return make([]byte, size), nil
 	}, listener.Options[message]{ID: idOf})

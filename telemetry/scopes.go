@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // scopes finds the counters of a scope: without a lock and without looking a label up once the
@@ -111,7 +112,7 @@ func (s *scopes) get(scope string) *outcomes {
 		return o
 	}
 	switch {
-	case len(scope) > engine.MaxScopeBytes || strings.TrimSpace(scope) == "":
+	case len(scope) > limits.ScopeBytes || strings.TrimSpace(scope) == "":
 		return s.invalid()
 	case len(named) >= s.max:
 		return s.other()

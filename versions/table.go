@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
@@ -36,7 +37,7 @@ const (
 	MaxTableBytes   = 64 // of the name of a table
 	MaxTenantBytes  = 255
 	MaxKeyBytes     = 1 << 10
-	MaxPayloadBytes = engine.MaxHostValueBytes - 16
+	MaxPayloadBytes = limits.ValueBytes - 16
 )
 
 // A Table is a set of rows of which the newest version wins. Any number of Tables with the same

@@ -113,7 +113,7 @@ func (c *checker) event(t *rapid.T) (engine.Event, claimKey) {
 	return ev, claimKey{ev.Scope, week, string(ev.ID)}
 }
 
-var modelWindows = []time.Duration{0, 0, 0, time.Hour, 30 * time.Hour, engine.DefaultRetentionWeeks * 7 * 24 * time.Hour}
+var modelWindows = []time.Duration{0, 0, 0, time.Hour, 30 * time.Hour, defaultRetentionWeeks * 7 * 24 * time.Hour}
 
 // checkResult compares a result with the one that is wanted, and returns the latter with the owner
 // that the engine chose.

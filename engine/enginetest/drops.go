@@ -59,7 +59,7 @@ func (c *checker) dropExpired(*rapid.T) {
 		low, high := c.expiredUntil(c.told.oldestOf(scope), weeks, func(k claimKey) bool { return k.scope == scope })
 		scopes[scope] = bounds{low, high}
 	}
-	low, high := c.expiredUntil(c.told.oldest, engine.DefaultRetentionWeeks, func(claimKey) bool { return true })
+	low, high := c.expiredUntil(c.told.oldest, defaultRetentionWeeks, func(claimKey) bool { return true })
 	r, err := c.e.DropExpired(context.Background())
 	if err != nil || r.Oldest != low && r.Oldest != high || c.e.OldestWeek() != r.Oldest {
 		c.Fatalf("dropping what is expired: %+v, %v; want %v or %v", r, err, low, high)

@@ -7,6 +7,13 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
+// The defaults of engine.Options, with which the model's engines run.
+const (
+	defaultRetentionWeeks = 4
+	defaultMaxWeeksPerRun = 2
+	defaultAllowedSkew    = 24 * time.Hour
+)
+
 // A model says what an engine must answer.
 type model struct {
 	clock     time.Time
@@ -20,7 +27,7 @@ func newModel(retention map[string]int) *model {
 	m := &model{clock: modelStart, retention: retention, held: map[claimKey]bool{}}
 	m.told = &facts{
 		claims: map[claimKey]engine.Record{}, host: map[string]string{}, offsets: map[int32]int64{}, holds: map[string]weekbucket.Week{},
-		floors: map[string]weekbucket.Week{}, oldest: m.week() - engine.DefaultRetentionWeeks,
+		floors: map[string]weekbucket.Week{}, oldest: m.week() - defaultRetentionWeeks,
 	}
 	return m
 }
@@ -108,7 +115,7 @@ func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(clai
 		from = max(from, min(first, kept))
 	}
 	until := func(from weekbucket.Week) weekbucket.Week {
-		return max(oldest, min(kept, from+engine.DefaultMaxWeeksPerRun, m.told.lowestHold()))
+		return max(oldest, min(kept, from+defaultMaxWeeksPerRun, m.told.lowestHold()))
 	}
 	return until(oldest), until(from)
 }

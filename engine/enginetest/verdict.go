@@ -6,11 +6,11 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// expect is the verdict of an event, and the claim that it is a duplicate of. own are
-// the claims of its transaction, nil for an own-commit claim; a claim that is dead-lettered with the
-// generation reopen, if that is not nil, is open.
+// expect is the verdict of an event, and the claim that it is a duplicate of. own are the claims of
+// its transaction, nil for an own-commit claim; a claim that is dead-lettered with the generation
+// reopen, if that is not nil, is open.
 func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.Record, reopen *uint64) (r engine.Result, of claimKey) {
-	if ev.Time.Sub(m.clock) > engine.DefaultAllowedSkew {
+	if ev.Time.Sub(m.clock) > defaultAllowedSkew {
 		return engine.Result{Verdict: engine.TooNew}, k
 	}
 	if k.week < m.told.oldestOf(k.scope) {

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 func TestMemKeepsTheContract(t *testing.T) { Run(t, NewDisk().Harness()) }
 
 func TestLargestRecordHasRoomForTheDataOfAnEngine(t *testing.T) {
-	if largestRecord < engine.MaxDataBytes+1024 {
-		t.Errorf("the suite writes records of %d bytes; the data of a claim may have %d", largestRecord, engine.MaxDataBytes)
+	if largestRecord < limits.DataBytes+1024 {
+		t.Errorf("the suite writes records of %d bytes; the data of a claim may have %d", largestRecord, limits.DataBytes)
 	}
 }
 

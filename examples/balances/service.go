@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -90,7 +91,7 @@ func (s *service) run(ctx context.Context) error {
 	nights, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
-		_ = s.eng.RunNightly(nights, engine.DefaultNightly, nil)
+		_ = s.eng.RunNightly(nights, 3*time.Hour, nil)
 	}()
 	return s.consumer.Run(ctx)
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // Options configure the server's interceptor. The zero value is safe and stated field by field.
@@ -73,7 +74,7 @@ const (
 	DefaultRetention     = 30 * 24 * time.Hour
 	DefaultLease         = 10 * time.Second
 	DefaultMaxReplyBytes = 64 << 10
-	MaxReplyBytesLimit   = engine.MaxDataBytes - 1<<10
+	MaxReplyBytesLimit   = limits.DataBytes - 1<<10
 	MaxKeyBytes          = 255
 	MaxTenantBytes       = 255
 )

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/grpcidempotency"
@@ -207,7 +207,7 @@ func TestPanicReleasesTheKey(t *testing.T) {
 }
 
 func TestReplyThatIsTooLargeIsSentAndNotRunAgain(t *testing.T) {
-	for size, code := range map[int]codes.Code{50: codes.OK, 101: codes.AlreadyExists, engine.MaxDataBytes: codes.AlreadyExists} {
+	for size, code := range map[int]codes.Code{50: codes.OK, 101: codes.AlreadyExists, limits.DataBytes: codes.AlreadyExists} {
 		runs := 0
 		name := strings.Repeat("x", size)
 		s := newServer(t, inMemory(t), grpcidempotency.Options{MaxReplyBytes: 100}, func(context.Context, any) (any, error) {

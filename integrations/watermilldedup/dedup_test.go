@@ -18,6 +18,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/watermilldedup"
@@ -260,7 +261,7 @@ func TestProducedMessagesAreReturnedAsTheyWere(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 	}
-	large := message.NewMessage("large", message.Payload(strings.Repeat("x", engine.MaxDataBytes)))
+	large := message.NewMessage("large", message.Payload(strings.Repeat("x", limits.DataBytes)))
 	h = dedup(t, inMemory(t), nil)(func(*message.Message) ([]*message.Message, error) { return []*message.Message{large}, nil })
 	if _, err := deliver(h, "a"); err == nil || errors.Is(err, listener.ErrInProgress) {
 		t.Errorf("messages that cannot be kept: %v", err)

@@ -21,7 +21,7 @@
 // # Messages that a handler returns
 //
 // The router publishes what a handler returns after all middlewares have returned, and nacks the
-// message if that fails. So the messages are kept with the claim, up to engine.MaxDataBytes, and a
+// message if that fails. So the messages are kept with the claim, up to limits.DataBytes, and a
 // duplicate returns them again, with the same UUIDs, metadata and payloads: they are published at
 // least once, and their consumers recognise copies by the UUID. If there are more bytes the handler
 // has failed.

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // A Repository is the ExpiringKeyRepository of Watermill's middleware.Deduplicator. Its keys are
@@ -35,8 +36,8 @@ func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Rep
 		return nil, errors.New("watermilldedup: the engine is nil")
 	case scope == "":
 		return nil, errors.New("watermilldedup: the scope is empty: name the consumer")
-	case window < time.Millisecond || window > engine.MaxArrivalWindow:
-		return nil, fmt.Errorf("watermilldedup: the window is %v: give 1ms to %v", window, engine.MaxArrivalWindow)
+	case window < time.Millisecond || window > limits.ArrivalWindow:
+		return nil, fmt.Errorf("watermilldedup: the window is %v: give 1ms to %v", window, limits.ArrivalWindow)
 	}
 	return &Repository{eng, scope, window}, nil
 }

@@ -51,11 +51,11 @@ func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
 			for _, c := range []struct {
 				name    string
 				without []string // files that are taken away first
-				source  engine.FilterSource
+				source  string
 			}{
-				{"as closed", nil, engine.FromSnapshot},
-				{"without the newest snapshot", []string{"*screen-1*"}, engine.FromSnapshot},
-				{"without snapshots", []string{"*screen-0*", "*screen-1*"}, engine.FromScan},
+				{"as closed", nil, "snapshot+journal"},
+				{"without the newest snapshot", []string{"*screen-1*"}, "snapshot+journal"},
+				{"without snapshots", []string{"*screen-0*", "*screen-1*"}, "scan"},
 			} {
 				t.Run(fmt.Sprintf("%s %d %s", kind, format+1, c.name), func(t *testing.T) {
 					dir := copyOfGolden(t, format+1, kind)
@@ -113,7 +113,7 @@ func checkRaised(t *testing.T, kind string, older int, open func(dir string) (st
 		t.Fatal(err)
 	}
 	formatIs(older)
-	checkGoldenStore(t, openGolden(t, dir, open), engine.FromSnapshot, older >= goldenWindows[kind])
+	checkGoldenStore(t, openGolden(t, dir, open), "snapshot+journal", older >= goldenWindows[kind])
 	formatIs(goldenFormats[kind])
 	e := openGolden(t, dir, open)
 	if report, err := e.Verify(context.Background()); err != nil || report.Total != 0 {
@@ -248,7 +248,7 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 }
 
 // checkGoldenStore looks at everything that writeGoldenStore left, and continues with it.
-func checkGoldenStore(t *testing.T, e *engine.Engine, source engine.FilterSource, windowed bool) {
+func checkGoldenStore(t *testing.T, e *engine.Engine, source string, windowed bool) {
 	ctx := context.Background()
 	stats, err := e.Stats()
 	if err != nil || stats.FilterSource != source {

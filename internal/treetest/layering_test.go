@@ -20,14 +20,15 @@ var rooms = map[string][]string{
 	"":                       {},
 	"weekbucket":             {},
 	"bloom":                  {},
-	"engine":                 {"weekbucket", "bloom", "engine/storage", "internal/entry", "internal/keyspace", "internal/wait", "internal/crc32c"},
+	"engine":                 {"weekbucket", "bloom", "engine/limits", "engine/storage", "internal/entry", "internal/keyspace", "internal/wait", "internal/crc32c"},
+	"engine/limits":          {},
 	"engine/storage":         {"weekbucket"},
 	"engine/storage/sidecar": {"engine/storage", "internal/crc32c"},
 	"internal/entry":         {"internal/keyspace", "internal/decode"},
 	"outbox":                 {"engine", "engine/storage", "internal/entry"},
-	"versions":               {"engine", "engine/storage", "internal/keyspace"},
-	"idempotency":            {"engine"},
-	"listener":               {"engine"},
+	"versions":               {"engine", "engine/limits", "engine/storage", "internal/keyspace"},
+	"idempotency":            {"engine", "engine/limits"},
+	"listener":               {"engine", "engine/limits"},
 	"correlation":            {},
 	"internal/keyspace":      {},
 	"internal/wait":          {},
@@ -41,14 +42,14 @@ var rooms = map[string][]string{
 	"internal/structure":     {},
 	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/wait", "internal/crc32c"},
 	"engine/bolt":            {"engine/storage", "engine/storage/sidecar", "internal/crc32c"},
-	"telemetry":              {"engine", "weekbucket"},
-	"kafkaadapter":           {"engine", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait"},
+	"telemetry":              {"engine", "engine/limits", "weekbucket"},
+	"kafkaadapter":           {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait"},
 
-	"kafkaadapter/seen":       {"engine", "kafkaadapter/identify"},
-	"kafkaadapter/deadletter": {"engine", "kafkaadapter/identify", "internal/decode"},
+	"kafkaadapter/seen":       {"engine", "engine/limits", "kafkaadapter/identify"},
+	"kafkaadapter/deadletter": {"engine", "engine/limits", "kafkaadapter/identify", "internal/decode"},
 	"kafkaadapter/identify":   {"weekbucket", "correlation"},
 
-	"bench":          {"engine", "engine/storage", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "internal/wait"},
+	"bench":          {"engine", "engine/limits", "engine/storage", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "internal/wait"},
 	"bench/report":   {},
 	"cmd/dedupbench": {"bench", "bench/report"},
 
@@ -59,8 +60,8 @@ var rooms = map[string][]string{
 	"bench/peers/servers":  {},
 	"bench/peers/traffic":  {},
 
-	"integrations/grpcidempotency": {"engine", "listener"}, // a module of its own
-	"integrations/watermilldedup":  {"engine", "listener"}, // a module of its own
+	"integrations/grpcidempotency": {"engine", "engine/limits", "listener"}, // a module of its own
+	"integrations/watermilldedup":  {"engine", "engine/limits", "listener"}, // a module of its own
 
 	"examples/atmostonce":    {"engine", "engine/pebble", "kafkaadapter"},
 	"examples/transactional": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter"},

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
@@ -147,7 +148,7 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 
 // usable passes on an identity, and false if no engine takes its id.
 func usable(event identify.Identity, ok bool) (identify.Identity, bool) {
-	return event, ok && len(event.ID) <= engine.LimitIDBytes
+	return event, ok && len(event.ID) <= limits.IDBytes
 }
 
 // A stamp is a record's timestamp as Kafka has it.

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
@@ -308,7 +309,7 @@ func TestHeadersThatMakeNoSenseAreNoReplay(t *testing.T) {
 		{dltOffset, "-1"}, {dltOffset, "1e3"}, {dltOffset, "9223372036854775808"},
 		{dltTimestamp, "now"}, {dltTimestampType, "Create"},
 		{dltGroup, ""}, {dltScope, ""},
-		{dltEventID, ""}, {dltEventID, strings.Repeat("x", engine.LimitIDBytes+1)},
+		{dltEventID, ""}, {dltEventID, strings.Repeat("x", limits.IDBytes+1)},
 		{dltEventTime, "yesterday"}, {dltEventTime, "0000-01-01T00:00:00Z"}, {dltEventTime, ""},
 		{dltIDRule, "id_rule(0)"}, {dltTimeRule, ""}, {dltTimeRule, "sundial"},
 		{dltGeneration, "-1"}, {dltGeneration, "18446744073709551616"}, {dltGeneration, ""},

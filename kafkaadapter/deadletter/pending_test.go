@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
@@ -91,7 +92,7 @@ func TestEveryLetterIsReadAgain(t *testing.T) {
 				Reason: Reason(rapid.String().Draw(t, "reason")), Attempts: rapid.Uint32().Draw(t, "attempts"),
 				Generation: rapid.Uint64().Draw(t, "generation"),
 				Event: identify.Identity{
-					ID:       make([]byte, rapid.SampledFrom([]int{0, 1, engine.LimitIDBytes, engine.LimitIDBytes + 1}).Draw(t, "id")),
+					ID:       make([]byte, rapid.SampledFrom([]int{0, 1, limits.IDBytes, limits.IDBytes + 1}).Draw(t, "id")),
 					Time:     time.Unix(rapid.Int64Range(-1<<37, 1<<38).Draw(t, "time"), rapid.Int64Range(0, 1e9-1).Draw(t, "nanoseconds")),
 					IDRule:   identify.IDRule(rapid.IntRange(0, len(identify.IDRules)+1).Draw(t, "id rule")),
 					TimeRule: identify.TimeRule(rapid.IntRange(0, len(identify.TimeRules)+1).Draw(t, "time rule")),

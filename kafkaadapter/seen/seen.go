@@ -45,6 +45,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
@@ -79,8 +80,8 @@ func New(eng *engine.Engine, options Options) (*Filter, error) {
 	switch {
 	case eng == nil:
 		return nil, errors.New("seen: the engine is nil")
-	case strings.TrimSpace(options.Scope) == "" || len(options.Scope) > engine.MaxScopeBytes:
-		return nil, fmt.Errorf("seen: Options.Scope is %q: give a name of at most %d bytes that is not blank", options.Scope, engine.MaxScopeBytes)
+	case strings.TrimSpace(options.Scope) == "" || len(options.Scope) > limits.ScopeBytes:
+		return nil, fmt.Errorf("seen: Options.Scope is %q: give a name of at most %d bytes that is not blank", options.Scope, limits.ScopeBytes)
 	case options.Window != 0 && options.Window < time.Millisecond:
 		return nil, fmt.Errorf("seen: Options.Window is %v: give at least 1ms, or 0", options.Window)
 	}

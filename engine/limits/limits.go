@@ -1,0 +1,55 @@
+// Package limits lists the caps of an engine: on events, claims, keys, transactions and messages.
+// They bound keys, memory and the size of a batch. What exceeds one is refused with an error that
+// names the cap, so that an application needs these constants only to check beforehand.
+package limits
+
+import "time"
+
+// Caps on an event, and on what its claim keeps. Beyond them an event is an engine.EventError.
+const (
+	ScopeBytes       = 255
+	IDBytes          = 16 << 10 // the most that Options.MaxIDBytes can allow
+	TopicBytes       = 255
+	FingerprintBytes = 64
+	DataBytes        = 256 << 10                 // of the data of a claim
+	Lease            = 24 * time.Hour            // Event.Lease
+	ArrivalWindow    = 53 * 7 * 24 * time.Hour   // Event.Window of an event without a time
+	AllowedSkew      = 10 * 365 * 24 * time.Hour // Options.AllowedSkew
+)
+
+// Caps on keys and values of the application. Beyond them a call returns an engine.KeyError.
+const (
+	KeyBytes      = 4 << 10
+	ValueBytes    = 4 << 20
+	HoldNameBytes = 255
+)
+
+// Caps on one transaction, which bound its batch and its memory. Reaching one is
+// engine.ErrLimit.
+const (
+	TxBytes     = 32 << 20 // of keys and values written, and of data of claims
+	TxReadBytes = 32 << 20 // of the keys read from the store, each counted with 64 bytes more
+	TxClaims    = 1 << 16
+	TxScans     = 1 << 16
+)
+
+// Caps on one outgoing message. Beyond them it is an engine.MessageError.
+const (
+	MessageBytes     = 4<<20 - 64<<10 // of its fields together
+	MessageIDBytes   = 255
+	MessageHeaders   = 1000
+	OrderingKeyBytes = 1 << 10
+)
+
+// Caps on a store. Reaching one is engine.ErrLimit.
+const (
+	Holds = 1 << 16
+
+	// Names caps the distinct scopes and topics that the claims of kept weeks refer to, together.
+	// An event with one more is Failed with engine.ErrLimit.
+	Names = 1 << 16
+
+	// ScopeRetentions caps the scopes that keep fewer weeks than the engine at a time, dropped ones
+	// included.
+	ScopeRetentions = 1 << 16
+)
