@@ -195,6 +195,9 @@ func TestCapOfAnOpenedFilterCanChange(t *testing.T) {
 	if f.Bytes() != 12<<10 || !f.Saturated() {
 		t.Errorf("below its size: %d bytes, saturated %v", f.Bytes(), f.Saturated())
 	}
+	if f, _, err = Open(f.AppendSnapshot(nil)); err != nil || f.Bytes() != 12<<10 {
+		t.Fatalf("a snapshot of a filter above its cap: %v", err)
+	}
 	f.SetMaxBytes(64 << 10)
 	if f.Saturated() {
 		t.Error("a filter that may grow is called saturated")

@@ -53,7 +53,7 @@ func (f *Filter) AppendSnapshot(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, formatVersion)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	dst = binary.LittleEndian.AppendUint64(dst, f.bitsPerKey)
-	dst = binary.LittleEndian.AppendUint64(dst, f.maxBytes)
+	dst = binary.LittleEndian.AppendUint64(dst, f.capAtLeast(newest.chainBytes()))
 	for l := newest; l != nil; l = l.older {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(len(l.blocks)))
 		dst = binary.LittleEndian.AppendUint64(dst, l.added.Load())
@@ -62,6 +62,15 @@ func (f *Filter) AppendSnapshot(dst []byte) []byte {
 		dst = l.appendWords(dst)
 	}
 	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:]))
+}
+
+// capAtLeast is MaxBytes, or the size of a filter that was larger when SetMaxBytes lowered it: Open
+// refuses layers beyond the cap.
+func (f *Filter) capAtLeast(bytes uint64) uint64 {
+	if f.maxBytes == 0 {
+		return 0
+	}
+	return max(f.maxBytes, bytes)
 }
 
 // Open reads the snapshot at the start of the given bytes and returns its filter and the bytes that

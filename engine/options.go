@@ -16,9 +16,9 @@ type Options struct {
 	DefaultScope string
 
 	// RetentionWeeks is how many weeks before the current one are kept; their claims are found,
-	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides
-	// where a new store begins and what DropExpired drops; a store that has dropped a week does not
-	// get it back by a higher number.
+	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides where a new store begins
+	// and what DropExpired drops; a store that has dropped a week does not get it back by a higher
+	// number.
 	RetentionWeeks int
 
 	// ScopeRetention is how many weeks before the current one are kept of single scopes, fewer than

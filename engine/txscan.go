@@ -80,7 +80,7 @@ type txPage struct {
 	lostTo  uint64 // the batch that has written the key at end since the transaction began, 0 for none
 }
 
-// readPage reads the next page of a scan: the store's, as of the start of the transaction, with the
+// txPage reads the next page of a scan: the store's, as of the start of the transaction, with the
 // transaction's own writes in their places.
 func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
 	if err := s.status.lockStore(); err != nil {

@@ -128,7 +128,9 @@
 //
 // A stopped partition does not end Run, and other partitions continue: see Consumer.Stopped,
 // Hooks.OnStop and the metric dedup_kafka_partition_stopped. A stop with a PositionError lasts
-// until the assignment ends. The other reasons are transient, and the partition is retried after a
+// until the assignment ends, and so does one before a record that cannot be identified because the
+// broker does not send the topic's id (undecodable), or whose dead letter is too large for a
+// transaction (dead_letter). The other reasons are transient, and the partition is retried after a
 // backoff: a dead letter cannot be published (dead_letter), the leader does not answer
 // (unreachable), the topic does not exist (topic_gone), the consumer may not read the topic
 // (unauthorized), the client cannot decode the data (unreadable), the client has skipped records

@@ -45,7 +45,7 @@ func (c *Consumer) Ready() error {
 		case s.state < publishing:
 			all = append(all, fmt.Errorf("%s is not read yet (%v)", p.tp(), s.state))
 		case s.state == unprotected && away == nil: // it comes back to the store at its next batch
-			all = append(all, fmt.Errorf("%w: %s is still read without the store", ErrUnprotected, p.tp()))
+			all = append(all, fmt.Errorf("%w: the store is open again; %s begins to use it with its next batch", ErrUnprotected, p.tp()))
 		}
 	}
 	if len(all) > 0 {

@@ -10,7 +10,7 @@ import (
 
 // ErrUnprotected means that the store has failed, and that records are handled without claims until
 // it is open again (Options.FailOpen). Ready returns it with the failure.
-var ErrUnprotected = errors.New("hapax: the store has failed, and records are handled without claims until Options.FailOpen has opened it")
+var ErrUnprotected = errors.New("hapax: records are handled without claims, because the store has failed (Options.FailOpen)")
 
 // A link is an engine together with data that the consumer has read from its store. It is
 // immutable.

@@ -156,7 +156,7 @@ func (o *Options) check() error {
 	case o.Batch.Time < 0 || o.Batch.Time > o.Lease.TTL-o.Lease.Margin:
 		return refuse("Batch.Time", "is %v: give at most Lease.TTL - Lease.Margin, %v", o.Batch.Time, o.Lease.TTL-o.Lease.Margin)
 	case o.Retry.Min < 0 || o.Retry.Max < o.Retry.Min:
-		return refuse("Retry", "has a Min of %v and a Max of %v: raise Max or lower Min", o.Retry.Min, o.Retry.Max)
+		return refuse("Retry", "has a Min of %v and a Max of %v: give a Min of 0 or more and a Max of at least Min", o.Retry.Min, o.Retry.Max)
 	case o.Retry.Attempts < 0:
 		return refuse("Retry.Attempts", "is negative: give 0 or more")
 	}

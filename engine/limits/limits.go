@@ -6,6 +6,7 @@ package limits
 import "time"
 
 // Caps on an event, and on what its claim keeps. Beyond them an event is an engine.EventError.
+// IDBytes and AllowedSkew bound the options of these names; Open refuses Options beyond them.
 const (
 	ScopeBytes       = 255
 	IDBytes          = 16 << 10 // the most that Options.MaxIDBytes can allow
@@ -50,6 +51,6 @@ const (
 	Names = 1 << 16
 
 	// ScopeRetentions caps the scopes that keep fewer weeks than the engine at a time, dropped ones
-	// included.
+	// included. A scope counts until the engine's oldest week has reached its own.
 	ScopeRetentions = 1 << 16
 )

@@ -17,7 +17,7 @@ type identity struct {
 	raised  atomic.Bool // it has this build's format
 }
 
-// raiseFormat makes a store of an older format one of this build'i, before the first thing that an
+// raiseFormat makes a store of an older format one of this build's, before the first thing that an
 // older build would misread is written.
 func (i *identity) raiseFormat() error {
 	if i.raised.Load() {

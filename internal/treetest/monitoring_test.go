@@ -163,7 +163,7 @@ func TestOperationsPageHasEachAlertAndReason(t *testing.T) {
 			continue
 		}
 		text := source(t, file)
-		for _, m := range regexp.MustCompile(`\b(?:stop|stopForNow|report)\("(\w+)"`).FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`\b(?:stop|stopBefore|stopForNow|report)\("(\w+)"`).FindAllStringSubmatch(text, -1) {
 			reasons = append(reasons, m[1])
 		}
 		if _, body, ok := strings.Cut(text, "func reasonOf("); ok {

@@ -29,7 +29,7 @@ const (
 //
 // The client must take batches of any size for the topic (kgo.ProducerBatchMaxBytesFn): it limits
 // them before compression, the broker after it. So that the broker takes the batches that the
-// client makes, the letters are in progress in chunks, one at a time: each chunk is within the
+// client makes, the letters are sent in chunks, one at a time: each chunk is within the
 // topic's max.message.bytes before compression, or is one letter.
 type Publisher struct {
 	client *kgo.Client
