@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
 )
 
 // The claims of a batch are one value in Pebble, kept until they are in tables. It is a sequence of
@@ -55,21 +56,21 @@ var errPacked = errors.New("a packed batch is not as it would be written")
 // eachPacked calls run for each run, and claim for each of its claims unless run says to skip them.
 // Record is nil for a removal. The slices are parts of b.
 func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, record []byte)) error {
-	d := unpacker{rest: b}
+	d := decode.Decoder{Rest: b}
 	var last []byte
-	for len(d.rest) > 0 && !d.bad {
-		n := d.uvarint()
-		prefix := d.take(d.uvarint())
+	for len(d.Rest) > 0 && !d.Bad {
+		n := d.Uvarint()
+		prefix := d.Take(d.Uvarint())
 		own, rest := splitPrefix(prefix)
-		if d.bad || n == 0 || len(own) < len(prefix) || last != nil && bytes.Equal(last, prefix) {
-			d.bad = true
+		if d.Bad || n == 0 || len(own) < len(prefix) || last != nil && bytes.Equal(last, prefix) {
+			d.Bad = true
 			break
 		}
 		last = prefix
 		skip := run(prefix)
 		for ; n > 0; n-- {
-			tail, record := d.claim()
-			if d.bad = d.bad || rest == nil && len(tail) > 0; d.bad {
+			tail, record := packedClaim(&d)
+			if d.Bad = d.Bad || rest == nil && len(tail) > 0; d.Bad {
 				break
 			}
 			if !skip {
@@ -77,44 +78,18 @@ func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, 
 			}
 		}
 	}
-	if d.bad {
+	if d.Bad {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, errPacked)
 	}
 	return nil
 }
 
-// An unpacker takes numbers and bytes off a slice. After the first that is not there, bad stays.
-type unpacker struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *unpacker) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if n <= 0 || n > 1 && d.rest[n-1] == 0 { // there is one encoding, the shortest
-		d.bad = true
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return v
-}
-
-func (d *unpacker) claim() (tail, record []byte) {
-	t, r := d.uvarint(), d.uvarint()
-	tail = d.take(t)
+// packedClaim takes the tail of a claim's key and its record, nil for a removal.
+func packedClaim(d *decode.Decoder) (tail, record []byte) {
+	t, r := d.Uvarint(), d.Uvarint()
+	tail = d.Take(t)
 	if r > 0 {
-		record = d.take(r - 1)
+		record = d.Take(r - 1)
 	}
 	return tail, record
-}
-
-// take returns n bytes, never nil unless it fails.
-func (d *unpacker) take(n uint64) []byte {
-	if d.bad || n > uint64(len(d.rest)) {
-		d.bad = true
-		return nil
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
 }

@@ -1,4 +1,4 @@
-// Package fuzztest has what the fuzz targets of several packages check.
+// Package fuzztest has the checks that fuzz targets of several packages share.
 package fuzztest
 
 import (

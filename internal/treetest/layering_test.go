@@ -40,7 +40,7 @@ var rooms = map[string][]string{
 	"engine/enginetest":      {"engine", "engine/storage", "engine/storetest", "weekbucket"},
 	"internal/kafkatest":     {},
 	"internal/structure":     {},
-	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/wait", "internal/crc32c"},
+	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/decode", "internal/wait", "internal/crc32c"},
 	"engine/bolt":            {"engine/storage", "engine/storage/sidecar", "internal/crc32c"},
 	"telemetry":              {"engine", "engine/limits", "weekbucket"},
 	"kafkaadapter":           {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait"},
