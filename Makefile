@@ -2,6 +2,8 @@
 include tools.env
 BIN := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
+# The linter keys its cache by content and stores paths in it: a cache shared by checkouts names files of those that are gone.
+export GOLANGCI_LINT_CACHE ?= $(BIN)/lint-cache
 
 .PHONY: test race fuzz lint cross edge kafka-up kafka-down kafka-kill test-kafka bench peers demo clean
 
