@@ -56,13 +56,18 @@ type figures struct {
 	weekBytes   *prometheus.Desc
 	stopped     *prometheus.Desc
 	unavailable prometheus.Counter
+
+	maxWeeks int // Options.MaxWeeks
+	watcher  *watcher
 }
 
-func newFigures(namespace string) *figures {
+func newFigures(namespace string, maxWeeks int, w *watcher) *figures {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, labels, nil)
 	}
 	f := &figures{
+		maxWeeks: maxWeeks,
+		watcher:  w,
 		storeBytes: desc("store_bytes",
 			"Bytes of the store's files: disk is all of them, reclaimable the part of it that dropped weeks still occupy.", LabelState),
 		weekClaims: desc("week_claims", "Claims of a kept week.", LabelWeek),
@@ -90,33 +95,35 @@ func (f *figures) describe(ch chan<- *prometheus.Desc) {
 
 // collector is the Observer as its registerer sees it: one collector, so that it is registered
 // whole or not at all.
-type collector struct{ o *Observer }
-
-func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, p := range c.o.pushed {
-		p.Describe(ch)
-	}
-	c.o.pulled.describe(ch)
+type collector struct {
+	pushed  []prometheus.Collector // that change when something happens
+	figures *figures
 }
 
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range c.o.pushed {
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, p := range c.pushed {
+		p.Describe(ch)
+	}
+	c.figures.describe(ch)
+}
+
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range c.pushed {
 		p.Collect(ch)
 	}
-	if w := c.o.watch.Load(); w != nil {
-		c.o.collectEngine(ch, w)
+	if w := c.figures.watcher.watch.Load(); w != nil {
+		c.figures.collectEngine(ch, w)
 	}
-	c.o.pulled.unavailable.Collect(ch)
+	c.figures.unavailable.Collect(ch)
 }
 
 // collectEngine sends what the engine says. What it does not say is missing from the scrape and
 // makes no other metric fail.
-func (o *Observer) collectEngine(ch chan<- prometheus.Metric, w *watch) {
-	f := o.pulled
+func (f *figures) collectEngine(ch chan<- prometheus.Metric, w *watch) {
 	stats, err := w.stats.answer()
 	switch {
 	case errors.Is(err, engine.ErrClosed):
-		o.unwatch(w)
+		f.watcher.unwatch(w)
 		return
 	case errors.Is(err, errEnded):
 		return
@@ -133,24 +140,24 @@ func (o *Observer) collectEngine(ch chan<- prometheus.Metric, w *watch) {
 	}
 	ch <- prometheus.MustNewConstMetric(f.storeBytes, prometheus.GaugeValue, float64(stats.Store.DiskBytes), "disk")
 	ch <- prometheus.MustNewConstMetric(f.storeBytes, prometheus.GaugeValue, float64(stats.Store.ReclaimableBytes), "reclaimable")
-	if o.opt.MaxWeeks > 0 {
-		o.collectWeeks(ch, w)
+	if f.maxWeeks > 0 {
+		f.collectWeeks(ch, w)
 	}
 }
 
-func (o *Observer) collectWeeks(ch chan<- prometheus.Metric, w *watch) {
+func (f *figures) collectWeeks(ch chan<- prometheus.Metric, w *watch) {
 	infos, err := w.latestWeeks()
 	if err != nil {
 		if !expected(err) {
-			o.pulled.unavailable.Inc()
+			f.unavailable.Inc()
 		}
 		return
 	}
 	send := func(label string, claims, bytes uint64) {
-		ch <- prometheus.MustNewConstMetric(o.pulled.weekClaims, prometheus.GaugeValue, float64(claims), label)
-		ch <- prometheus.MustNewConstMetric(o.pulled.weekBytes, prometheus.GaugeValue, float64(bytes), label)
+		ch <- prometheus.MustNewConstMetric(f.weekClaims, prometheus.GaugeValue, float64(claims), label)
+		ch <- prometheus.MustNewConstMetric(f.weekBytes, prometheus.GaugeValue, float64(bytes), label)
 	}
-	if older := len(infos) - o.opt.MaxWeeks; older > 0 {
+	if older := len(infos) - f.maxWeeks; older > 0 {
 		var claims, bytes uint64
 		for _, w := range infos[:older] {
 			claims += w.Claims

@@ -145,3 +145,11 @@ func text(s string) string {
 	}
 	return strconv.Quote(s)
 }
+
+// verdict is v, or Failed for what is none, as a call that panics leaves it.
+func verdict(v engine.Verdict) engine.Verdict {
+	if v == 0 || int(v) > len(engine.Verdicts) {
+		return engine.Failed
+	}
+	return v
+}

@@ -38,15 +38,17 @@ type tracerOf struct {
 	tracer   trace.Tracer
 }
 
-func (t *tracers) init(opt Options) {
+func newTracers(opt Options) *tracers {
 	prefix := ""
 	if opt.Namespace != "" {
 		prefix = opt.Namespace + "."
 	}
-	t.provider = opt.TracerProvider
-	t.single, t.batch, t.update = prefix+SpanClaim, prefix+SpanClaimBatch, prefix+SpanUpdate
-	t.perEvent = opt.SpanPerEvent
-	t.ids = opt.EventIDs
+	return &tracers{
+		provider: opt.TracerProvider,
+		single:   prefix + SpanClaim, batch: prefix + SpanClaimBatch, update: prefix + SpanUpdate,
+		perEvent: opt.SpanPerEvent,
+		ids:      opt.EventIDs,
+	}
 }
 
 // tracer returns nil if no span would record. It asks a provider for a tracer only if it is another
@@ -70,33 +72,35 @@ func (t *tracers) tracer() trace.Tracer {
 	return c.tracer
 }
 
-func (c *call) startSpans(ctx context.Context) {
-	t := &c.o.tracers
+// start appends the spans of a call that claims: none, one, or one for each event.
+func (t *tracers) start(ctx context.Context, events int, spans []trace.Span) []trace.Span {
 	tracer := t.tracer()
 	if tracer == nil {
-		return
+		return spans
 	}
 	n, name := 1, t.single
-	if len(c.events) > 1 {
+	if events > 1 {
 		if t.perEvent {
-			n = len(c.events)
+			n = events
 		} else {
 			name = t.batch
 		}
 	}
 	for range n {
 		_, span := tracer.Start(ctx, name)
-		c.spans = append(c.spans, span)
+		spans = append(spans, span)
 	}
+	return spans
 }
 
-func (c *call) endSpans(results []engine.Result) {
-	for i, span := range c.spans {
+// end ends the spans that start has returned.
+func (t *tracers) end(spans []trace.Span, events []engine.Event, results []engine.Result) {
+	for i, span := range spans {
 		if span.IsRecording() {
-			if len(c.spans) == len(c.events) {
-				c.o.tracers.describe(span, &c.events[i], &results[i])
+			if len(spans) == len(events) {
+				t.describe(span, &events[i], &results[i])
 			} else {
-				describeBatch(span, c.events, results)
+				describeBatch(span, events, results)
 			}
 		}
 		span.End()

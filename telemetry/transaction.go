@@ -2,21 +2,40 @@ package telemetry
 
 import (
 	"context"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hapax-dev/hapax/engine"
 )
 
+// transactions observes the runs of transactions. It is a part of the Observer.
+type transactions struct {
+	scopes    *scopes
+	tracers   *tracers
+	durations prometheus.Observer
+	pool      sync.Pool // of *transaction
+}
+
+func (ts *transactions) init(s *scopes, t *tracers, durations prometheus.Observer) {
+	ts.scopes, ts.tracers, ts.durations = s, t, durations
+	ts.pool.New = func() any {
+		t := &transaction{transactions: ts}
+		t.ended = t.finish
+		return t
+	}
+}
+
 // Updating implements engine.Observer. Verdicts are counted when the transaction ends, all at once;
 // single events are observed only for a span of each.
-func (o *Observer) Updating(ctx context.Context) engine.TxObserver {
-	t := o.transactions.Get().(*transaction)
+func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
+	t := ts.pool.Get().(*transaction)
 	follow := engine.TxObserver{Ended: t.ended}
-	if tracer := o.tracers.tracer(); tracer != nil {
-		ctx, t.span = tracer.Start(ctx, o.tracers.update)
-		if o.tracers.perEvent && t.span.IsRecording() {
+	if tracer := ts.tracers.tracer(); tracer != nil {
+		ctx, t.span = tracer.Start(ctx, ts.tracers.update)
+		if ts.tracers.perEvent && t.span.IsRecording() {
 			follow.Claiming = t.eachIn(ctx, tracer)
 		}
 	}
@@ -27,21 +46,15 @@ func (o *Observer) Updating(ctx context.Context) engine.TxObserver {
 // A transaction is one run of a closure, between Updating and its end. Transactions are reused, so
 // that they cost no memory.
 type transaction struct {
-	o     *Observer
+	*transactions
 	ended func(engine.TxSummary) // finish
 	start time.Time
 	span  trace.Span // nil without a tracer
 }
 
-func (o *Observer) newTransaction() any {
-	t := &transaction{o: o}
-	t.ended = t.finish
-	return t
-}
-
 // eachIn makes a span for each event that the transaction judges, below the transaction's own.
 func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engine.Event) func(engine.Result) {
-	tracers := &t.o.tracers
+	tracers := t.tracers
 	return func(ev engine.Event) func(engine.Result) {
 		_, span := tracer.Start(ctx, tracers.single)
 		return func(res engine.Result) {
@@ -56,10 +69,10 @@ func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engi
 func (t *transaction) finish(s engine.TxSummary) {
 	took := time.Since(t.start).Seconds()
 	for i := range s.Judged {
-		t.o.scopes.countJudged(&s.Judged[i], s.Committed)
+		t.scopes.countJudged(&s.Judged[i], s.Committed)
 	}
 	if len(s.Judged) > 0 {
-		observe(t.o.transaction, took, t.span)
+		observe(t.durations, took, t.span)
 	}
 	if t.span != nil {
 		if t.span.IsRecording() {
@@ -68,5 +81,5 @@ func (t *transaction) finish(s engine.TxSummary) {
 		t.span.End()
 		t.span = nil
 	}
-	t.o.transactions.Put(t)
+	t.pool.Put(t)
 }

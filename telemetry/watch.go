@@ -24,20 +24,33 @@ const patience = 2 * time.Second
 // times what the last ones took, if that is more than Options.WeeksEvery.
 const weeksShare = 20
 
+// A watcher knows the engine that scrapes ask. It is a part of the Observer.
+type watcher struct {
+	every time.Duration         // Options.WeeksEvery
+	watch atomic.Pointer[watch] // nil while no engine is watched
+}
+
 // Watch lets scrapes ask the engine for its figures, from now until stop is called or the engine is
 // closed, whichever is first. It takes the place of an engine watched before. stop waits for a
 // question in progress; it may be called before or after the engine is closed, and more than once.
-func (o *Observer) Watch(e Engine) (stop func()) {
-	w := newWatch(e, o.opt)
-	if old := o.watch.Swap(w); old != nil {
+func (r *watcher) Watch(e Engine) (stop func()) {
+	w := newWatch(e, r.every)
+	if old := r.watch.Swap(w); old != nil {
 		old.end()
 	}
-	return func() { o.unwatch(w) }
+	return func() { r.unwatch(w) }
 }
 
-func (o *Observer) unwatch(w *watch) {
-	o.watch.CompareAndSwap(w, nil)
+func (r *watcher) unwatch(w *watch) {
+	r.watch.CompareAndSwap(w, nil)
 	w.end()
+}
+
+// end ends watching, if an engine is watched.
+func (r *watcher) end() {
+	if w := r.watch.Swap(nil); w != nil {
+		w.end()
+	}
 }
 
 // A watch asks one engine. Its questions run in goroutines of their own, at most one for each
@@ -57,9 +70,9 @@ type weeks struct {
 	next  time.Time // when to ask again
 }
 
-func newWatch(e Engine, opt Options) *watch {
+func newWatch(e Engine, every time.Duration) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{cancel: cancel, every: opt.WeeksEvery}
+	w := &watch{cancel: cancel, every: every}
 	w.stats.ask = e.Stats
 	w.weeks.ask = func() (struct{}, error) {
 		begun := time.Now()
