@@ -5,7 +5,7 @@ export PATH := $(BIN):$(PATH)
 # The linter keys its cache by content and stores paths in it: a cache shared by checkouts names files of those that are gone.
 export GOLANGCI_LINT_CACHE ?= $(BIN)/lint-cache
 
-.PHONY: test race fuzz lint cross edge kafka-up kafka-down kafka-kill test-kafka bench peers demo clean
+.PHONY: test race fuzz lint cross edge kafka-up kafka-down kafka-kill test-kafka bench compare peers demo clean
 
 test:            ## all tests of all modules, on a machine with nothing but Go
 	./.ci/each-module go test ./...
@@ -43,6 +43,9 @@ test-kafka:      ## the tests that use a broker, against KAFKA_BROKERS or a real
 
 bench:           ## the first figure of docs/benchmarks.md
 	go run ./cmd/dedupbench claims --n 2000000 --dup 0.05 --batch 1000 --baseline
+
+compare:         ## processor time beside the last recorded commit's, by turns: ARGS=HEAD~10 for another commit
+	./.ci/compare $(ARGS)
 
 peers:           ## beside Redis, Postgres and others, on a real Kafka: an hour; ARGS="claims --rounds 1"
 	./bench/peers/run $(ARGS)
