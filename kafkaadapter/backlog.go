@@ -74,8 +74,8 @@ func (l *backlog) rest() (*result, []claimed) {
 	return b, b.claimed[l.begun:]
 }
 
-// unbegun returns the offset of the first record whose handler has not begun, if begun handlers
-// have begun, and its epoch.
+// unbegun returns the offset and the epoch of the first record whose handler has not begun. begun
+// is the number of handlers that have begun.
 func (b *result) unbegun(begun int) (int64, int32) {
 	if begun < len(b.claimed) {
 		return b.claimed[begun].Offset, b.claimed[begun].LeaderEpoch

@@ -17,7 +17,7 @@ type handlers struct {
 	ends    []atomic.Int64             // when the contexts of running handlers end, by slot, Unix nanoseconds; 0 if that is not bounded
 }
 
-// under records that a batch, or its handlers, began at began. Call the returned func when done.
+// under records the start of a batch or of its handlers. Call the returned func when done.
 func (h *handlers) under(began time.Time) (over func()) {
 	h.batchAt.Store(began.UnixNano())
 	return func() { h.batchAt.Store(0) }

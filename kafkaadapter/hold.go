@@ -92,8 +92,8 @@ func (h *hold) set(at time.Time) {
 	h.at = at
 }
 
-// firstHoldable is the start of the second week there is: a hold cannot be at the zero time, which
-// is in the first.
+// firstHoldable is the start of the second possible week. The first contains the zero time, which a
+// hold cannot have.
 var firstHoldable = time.Date(1, 1, 8, 0, 0, 0, 0, time.UTC)
 
 // holdable returns at, or the first time that a hold can have.

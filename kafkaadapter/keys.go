@@ -10,20 +10,21 @@ import (
 // KeyPrefix begins the adapter's own keys among the application keys of the store.
 const KeyPrefix = "\x00hapax/kafka\x00"
 
-// The kinds of the adapter's keys, each followed by the partition:
+// The kinds of the adapter's keys. The partition follows each of them, except for keyScope, which
+// only
 //
 //	kind | len(group) u16 | group | len(topic) u16 | topic | partition u32 | rest
 //
-// keyScope by the scope alone, keySecret by nothing. Integers are big endian.
+// the scope follows, and keySecret, which nothing follows. Integers are big endian.
 const (
 	keyOwner    = 'o' // who may commit for the partition, see owner
 	keyAttempts = 'a' // attempts at the record that is next, see attempts
 	keyLetter   = 'l' // pending dead letters: rest = part u16
 	keyScope    = 's' // scope -> the group that claims in it
-	keyFirst    = 'f' // a topic as it was when the group got it first, see firstSeen
+	keyFirst    = 'f' // a topic as it was when the group first consumed it, see firstSeen
 	keyAdoption = 'r' // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
 	keyPinned   = 'p' // a group's part of the partitions, see Pinned
-	keySecret   = 'k' // what seals dead letters: 32 random bytes
+	keySecret   = 'k' // authenticates dead letters: 32 random bytes
 )
 
 func appendText(dst []byte, s string) []byte {

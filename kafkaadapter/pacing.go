@@ -6,15 +6,15 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// A batchSize finds the number of records of a batch whose handlers take about as long as aimed at,
-// but at least enough for handlers that run in parallel. The time to commit does not count: where
-// it is long, smaller batches would only need more of it.
+// A batchSize finds the number of records of a batch whose handlers take about the intended time,
+// but at least enough for handlers that run in parallel. The time of the commit does not count:
+// where commits are slow, smaller batches would only need more of them.
 type batchSize struct {
 	n, least, most int
 	aim            time.Duration
 }
 
-// took notes how long the handlers of a batch of n records took.
+// took records how long the handlers of a batch of n records took.
 func (s *batchSize) took(n int, d time.Duration) {
 	switch {
 	case d > s.aim:
@@ -24,7 +24,7 @@ func (s *batchSize) took(n int, d time.Duration) {
 	}
 }
 
-// A pause makes the times between attempts: bounded, exponential, jittered.
+// A pause computes the times between attempts: bounded, exponential, jittered.
 type pause struct {
 	first, longest time.Duration
 	flight         *backoff.ExponentialBackOff
@@ -48,7 +48,7 @@ func (s *pause) attempt(n uint32) time.Duration {
 	return min(d, s.longest)
 }
 
-// inFlight is the pause before a record is judged again that another transaction holds.
+// inFlight is the pause before a record whose event another transaction holds is judged again.
 func (s *pause) inFlight() time.Duration { return s.flight.NextBackOff() }
 
 func (s *pause) reset() { s.flight.Reset() }

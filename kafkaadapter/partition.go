@@ -13,7 +13,7 @@ import (
 )
 
 // A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
-// the group and the application see it. Its goroutine, the worker, has the rest.
+// the group and the application see it. Its goroutine, the worker, has the rest of the state.
 type partition struct {
 	c       *shared
 	all     *assignments
@@ -30,29 +30,31 @@ type partition struct {
 	hold    hold
 	handlers
 
-	ctx    context.Context // of handlers; after its end nothing commits
+	ctx    context.Context // of handlers; nothing commits after it has ended
 	cancel context.CancelCauseFunc
-	ending context.Context // after its end the running batch finishes and no other begins
+	ending context.Context // after it has ended, the running batch finishes and no other begins
 	end    context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
 
-	cutOff   sync.Once
-	released chan struct{} // closed when the partition that was cut off is given up in the store
+	cutOff sync.Once
+	// closed when the store has the end of the ownership of a partition that was cut off
+	released chan struct{}
 
-	before    atomic.Pointer[partition] // an earlier assignment that was not taken away and is to be fenced; usually nil
-	adoptions chan *adoption            // to the stopped goroutine
+	// an earlier assignment that was not revoked and is to be fenced; usually nil
+	before    atomic.Pointer[partition]
+	adoptions chan *adoption // to the stopped goroutine
 
 	mu   sync.Mutex // guards stat
 	stat status
 
-	// The poll loop's own.
-	fetchAt int64    // the client fetches from here when it is resumed for the first time
+	// Used only by the poll loop.
+	fetchAt int64    // where the client begins to fetch when it is resumed for the first time
 	fetchID [16]byte // the topic's id; zero until then, and for brokers without topic ids
-	fetched bool     // it was resumed
+	fetched bool     // the client was resumed
 }
 
-// newPartition makes an assignment that has not begun. The client fetches from the offset at once
-// it is resumed.
+// newPartition makes an assignment that has not begun. The client fetches from the offset when it
+// is first resumed.
 func newPartition(c *shared, all *assignments, tp topicPartition, committed *commit, at int64) *partition {
 	pos := engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
 	route := c.opt.route(tp.topic)
@@ -84,7 +86,7 @@ func (p *partition) engine() *engine.Engine {
 
 func (p *partition) tp() topicPartition { return topicPartition{p.pos.Topic, p.pos.Partition} }
 
-// only names the partition as the client wants it.
+// only returns the partition in the form that the client expects.
 func (p *partition) only() map[string][]int32 {
 	return map[string][]int32{p.pos.Topic: {p.pos.Partition}}
 }
@@ -96,12 +98,13 @@ func (p *partition) wait(d time.Duration) bool {
 	return wait.For(p.ending, d) == nil
 }
 
-// finish waits for the goroutine until over is closed. After that the work is cut off: its context
+// finish waits for the goroutine until over is closed. After that, the work is cut off: its context
 // ends, and the assignment is no longer the owner in the store, so that nothing of it commits. It
-// reports whether the goroutine had ended. A store that does not answer is not waited for: what
-// hangs there comes before the next owner, or not at all.
+// reports whether the goroutine had ended. It does not wait for a store that does not answer: a
+// write that hangs there commits before the next owner begins, or not at all.
 func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bool) {
-	if before := p.before.Load(); before != nil { // it was cut off when this assignment began, and may not be fenced yet
+	// cut off when this assignment began, and perhaps not fenced yet
+	if before := p.before.Load(); before != nil {
 		now := make(chan struct{})
 		close(now)
 		before.finish(now, 0)
@@ -125,12 +128,12 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	return false
 }
 
-// cut cuts the work off, after the time that was waited for it, and begins to give the partition up
-// in the store. Of AtMostOnce, claims whose handlers have not begun are taken back before.
+// cut ends the work after the time limit, and begins to release the ownership of the partition in
+// the store. With AtMostOnce, claims whose handlers have not begun are withdrawn before.
 func (p *partition) cut(waited time.Duration) {
 	inOrder := waited > 0
 	var b *result
-	var rest []claimed // of AtMostOnce: the handler that still runs is the only one that has begun
+	var rest []claimed // AtMostOnce: only the running handler has begun
 	if inOrder {
 		b, rest = p.backlog.rest()
 	}
@@ -143,7 +146,7 @@ func (p *partition) cut(waited time.Duration) {
 		p.log.Error("a handler still runs, or Decode; its work is dropped, and the record is handled again by the next owner", args...)
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 	}
-	if p.open.Load() { // nothing of it is in the store
+	if p.open.Load() { // the store has nothing of it
 		p.endBacklog(b, rest)
 		close(p.released)
 		return
@@ -157,15 +160,16 @@ func (p *partition) cut(waited time.Duration) {
 	}()
 }
 
-// doubt has Kafka's commit say that records below until may be claimed and are not handled. It is
-// made when the assignment ends, if not before: the next owner handles them without claims.
+// doubt makes Kafka's commit say that records below until may be claimed but not handled. It is
+// committed when the assignment ends, if not earlier: the next owner handles these records without
+// claims.
 func (p *partition) doubt(until int64) {
 	if p.c.opt.FailOpen != nil {
 		p.offsets.doubt(authorOf(p.link.Load().id).openMark(until))
 	}
 }
 
-// attemptLimit is the number of attempts that a record gets.
+// attemptLimit is the maximum number of attempts at a record.
 func (p *partition) attemptLimit() uint64 {
 	if m, ok := p.route.Mode.(Transactional); ok {
 		return uint64(m.MaxAttempts)

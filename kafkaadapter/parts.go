@@ -11,9 +11,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A partRun judges the records of a batch in parallel. Each has a part of the batch's transaction,
-// in which it is judged as if it were a batch alone. Parts are joined in the order of offsets, so
-// that the batch is what it would be if the records were judged one after the other, and ends
+// A partRun judges the records of a batch in parallel. Each record gets a part of the batch's
+// transaction, and is judged in it like a batch of one record. Parts are joined in the order of
+// offsets, so that the batch is the same as if the records were judged one after the other. It ends
 // before a record that failed.
 type partRun struct {
 	*pool
@@ -25,7 +25,7 @@ type partRun struct {
 // A partTask is one record of a partRun.
 type partTask struct {
 	sighting
-	skip   bool         // there is nothing to judge
+	skip   bool         // nothing to judge
 	part   *engine.Part // nil until it begins
 	own    *batch       // what the record adds to the batch
 	result error        // of own.one
@@ -60,7 +60,7 @@ func (b *batch) judgeInParts(recs []*kgo.Record) error {
 	return nil
 }
 
-// beginSome begins what can begin now.
+// beginSome begins the records that can begin now.
 func (r *partRun) beginSome() error {
 	r.limit(r.b.p.partition, r.b.began)
 	for r.ordered < r.reach() {
@@ -77,7 +77,7 @@ func (r *partRun) beginSome() error {
 	}
 }
 
-// identify identifies the next record and gives it its place.
+// identify identifies the next record and adds it to the pool.
 func (r *partRun) identify(task int) {
 	t, p := &r.tasks[task], r.b.p
 	if isControl(r.recs[task]) || r.recs[task].Offset < r.b.next {
@@ -111,7 +111,7 @@ func (r *partRun) start(task int) error {
 	return nil
 }
 
-// finish waits for a record. Nothing begins beyond one that failed.
+// finish waits for a record. No record after one that failed begins.
 func (r *partRun) finish() {
 	if task := r.await(); r.tasks[task].result != nil {
 		r.end = min(r.end, task+1)
@@ -126,7 +126,7 @@ func (r *partRun) settle() (more bool, err error) {
 	switch {
 	case r.exited:
 		return false, nil // drain ends the goroutine
-	case t.skip, rec.Offset < b.next: // it is done, or there is nothing to do
+	case t.skip, rec.Offset < b.next: // done, or nothing to do
 		b.done++
 		b.next, b.epoch = max(b.next, rec.Offset+1), rec.LeaderEpoch
 		r.settled++
@@ -145,7 +145,9 @@ func (r *partRun) settle() (more bool, err error) {
 		return r.again(task)
 	case err != nil && isTooMuch(err):
 		if b.done > 0 {
-			return false, nil // it may be due to what the batch already holds: the record gets one of its own
+			// the records before it in the batch may be the cause: the record gets a batch of its
+			// own
+			return false, nil
 		}
 		_ = b.attempted(t.Record, err)
 		return false, nil
@@ -167,8 +169,8 @@ func (r *partRun) settle() (more bool, err error) {
 	return b.letterBytes < maxLetterBytes, nil
 }
 
-// again judges a record anew that was judged on what an earlier one has changed. Nothing else is
-// joined before it, so that once is enough.
+// again judges a record again whose reads were outdated by an earlier record. No other part is
+// joined before it, so that one repetition suffices.
 func (r *partRun) again(task int) (more bool, err error) {
 	if r.limit(r.b.p.partition, r.b.began); r.end <= task {
 		return false, nil
@@ -180,7 +182,7 @@ func (r *partRun) again(task int) (more bool, err error) {
 	return true, r.start(task)
 }
 
-// add adds what a record of the batch did in its part.
+// add adds the results of a record's part to the batch.
 func (b *batch) add(own *batch) {
 	b.low = min(b.low, own.low)
 	b.letters, b.letterAt = append(b.letters, own.letters...), append(b.letterAt, own.letterAt...)
@@ -193,7 +195,7 @@ func (b *batch) add(own *batch) {
 	}
 }
 
-// isTooMuch reports whether a part may be refused because of what the batch already holds.
+// isTooMuch reports whether the size of the batch so far may be the reason for an error of a part.
 func isTooMuch(err error) bool {
 	return errors.Is(err, engine.ErrLimit) || errors.As(err, new(*engine.AddError))
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pinInterval is the time between looks for partitions that were added.
+// pinInterval is the time between checks for added partitions.
 const pinInterval = 10 * time.Second
 
 // A pinner assigns pinned partitions.
@@ -14,7 +14,7 @@ type pinner struct {
 	repin chan struct{} // wakes pinLoop
 }
 
-// pinLoop assigns the consumer's part of the partitions, and those that are added later.
+// pinLoop assigns the consumer's part of the partitions, including those that are added later.
 func (n *pinner) pinLoop(ctx context.Context) {
 	pause := n.opt.Timeouts.Backoff.Min
 	for {
@@ -38,7 +38,7 @@ func (n *pinner) pinLoop(ctx context.Context) {
 	}
 }
 
-// pin begins the assignment of pinned partitions that have none.
+// pin begins the assignment of pinned partitions that are not assigned yet.
 func (n *pinner) pin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()

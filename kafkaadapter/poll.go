@@ -11,28 +11,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// starveAfter is how long the poll loop waits for a full queue while another partition has nothing
-// to do although the broker has records for it, and idleAfter the same if no partition but the full
-// ones has anything to do. Then queues may hold more records than they should, up to their bytes.
+// starveAfter is how long the poll loop waits for a full queue while another partition has no
+// records although the broker has some for it. idleAfter is the same for the case that only the
+// partitions with full queues have records. After that, queues may exceed their number of records,
+// up to their limit in bytes.
 const (
 	starveAfter = 100 * time.Millisecond
 	idleAfter   = 5 * time.Millisecond
 )
 
-// wakeEvery is how often the client's fetch loops are woken. One that is started while offsets are
-// set twice can miss the second start, and would wait until something else wakes it (kgo v1.22.2,
-// source.loopFetch: hardFinish after incWorker).
+// wakeEvery is how often the client's fetch loops are woken. A loop that is started while offsets
+// are set twice can miss the second start, and would then wait until something else wakes it (kgo
+// v1.22.2, source.loopFetch: hardFinish after incWorker).
 const wakeEvery = time.Second
 
 // A poller hands fetched records to the partitions, and decides what the client fetches.
 type poller struct {
 	*shared
 	parts    *assignments
-	openings *openings // what it is asked to do
+	openings *openings // requests to it
 }
 
 // pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and
-// lets the group rebalance between any two polls: partitions are drained by the callbacks.
+// lets the group rebalance between any two polls: the callbacks drain partitions.
 func (l *poller) pollLoop(ctx context.Context) {
 	defer l.client.AllowRebalance()
 	woken := time.Now()
@@ -72,7 +73,8 @@ func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPar
 		case t.TopicID != [16]byte{} && p.fetchID != [16]byte{} && t.TopicID != p.fetchID:
 			l.interrupt(tp, fmt.Errorf("records of another topic of that name: %w", ErrRecreated))
 			return
-		case len(f.Records) > 0 || f.Err == nil: // those before an error do not come again
+		// the client does not return those before an error again
+		case len(f.Records) > 0 || f.Err == nil:
 			p.ends.tell(f.HighWatermark, f.LastStableOffset)
 			p.queue.push(f.Records)
 		}
@@ -82,8 +84,8 @@ func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPar
 	}
 }
 
-// fetchFailed sorts an error of the client: one that the client handles itself is logged, one of
-// the whole consumer ends Run, and the others go to the partition, which is paused.
+// fetchFailed handles an error of the client: one that the client handles itself is logged, one of
+// the whole consumer ends Run, and any other is passed to the partition, which is paused.
 func (l *poller) fetchFailed(tp topicPartition, err error) {
 	l.m.fetchErrors.WithLabelValues(tp.topic).Inc()
 	log := l.opt.Telemetry.Logger
@@ -102,8 +104,8 @@ func (l *poller) fetchFailed(tp topicPartition, err error) {
 	}
 }
 
-// interrupt pauses partitions because of an error, and leaves the rest to their goroutines. A
-// partition below 0 means all of the topic.
+// interrupt pauses partitions because of an error; their goroutines do the rest. A negative
+// partition means all of the topic.
 func (l *poller) interrupt(tp topicPartition, err error) {
 	found := false
 	for _, p := range l.parts.all() {
@@ -118,10 +120,11 @@ func (l *poller) interrupt(tp topicPartition, err error) {
 	}
 }
 
-// waitForRoom waits while a goroutine has enough to do; a partition that stays full is paused.
+// waitForRoom waits while a goroutine has enough records; a partition that stays full is paused.
 func (l *poller) waitForRoom(ctx context.Context) {
 	began := time.Now()
-	fed, busy := began, began // when no partition starved last, and when one that is not full had something to do
+	// when no partition starved last, and when a partition that is not full last had records
+	fed, busy := began, began
 	for ctx.Err() == nil {
 		limits := l.parts.limits()
 		now := time.Now()
@@ -149,11 +152,11 @@ func (l *poller) waitForRoom(ctx context.Context) {
 	}
 }
 
-// A crowd is what the poll loop sees of the queues.
+// A crowd is the state of the queues that the poll loop needs.
 type crowd struct {
 	full     []*partition
-	starving bool // a partition has nothing to do although the broker has records for it
-	busy     bool // one that is not full has records
+	starving bool // a partition has no records although the broker has some for it
+	busy     bool // a partition that is not full has records
 }
 
 func crowded(all []*partition, limits capacity) (r crowd) {

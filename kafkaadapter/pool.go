@@ -28,7 +28,7 @@ type pool struct {
 	exited   bool // a handler ended its goroutine
 }
 
-// A taskState is what has happened to a task.
+// A taskState is the state of a task.
 type taskState uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	taskFinished
 )
 
-// returned says that the function of a task has returned.
+// the function of the task has returned
 type returned struct {
 	task, slot int
 	exited     bool
@@ -61,12 +61,12 @@ func (p *partition) order(w *pool, r *Record) {
 	}
 }
 
-// reach is the end of the tasks that may begin as far as the window is concerned.
+// reach is the end of the tasks that the window allows to begin.
 func (w *pool) reach() int { return min(w.settled+w.route.Concurrency.window(), len(w.states)) }
 
-// order gives the next task its place behind those with its key or its event. A record that has no
-// event is not handled, and waits for nothing. It reports false if the application's function for
-// the key panicked: the task then runs alone.
+// order puts the next task after those with its key or its event. A record without an event is not
+// handled, and waits for no other. It reports false if the application's function for the key
+// panicked: the task then runs alone.
 func (w *pool) order(r *Record) (ok bool) {
 	task := w.ordered
 	w.ordered++
@@ -86,7 +86,7 @@ func (w *pool) order(r *Record) (ok bool) {
 	return ok
 }
 
-// behind makes a task the last one with a name, and returns the one that was, or -1.
+// behind makes a task the last one with a name, and returns the previous last one, or -1.
 func behind(last map[string]int, name []byte, task int) int {
 	before, found := last[string(name)]
 	last[string(name)] = task
@@ -121,7 +121,7 @@ func (w *pool) next() (task int, ok bool) {
 	return 0, false
 }
 
-// begin runs f as a task, in a goroutine. There must be a free slot.
+// begin runs f as a task, in a goroutine. A slot must be free.
 func (w *pool) begin(task int, f func(slot int)) {
 	slot := w.free[len(w.free)-1]
 	w.free = w.free[:len(w.free)-1]
@@ -145,15 +145,15 @@ func (w *pool) await() (task int) {
 	return r.task
 }
 
-// settle settles tasks until one has not finished.
+// settle settles tasks up to the first that has not finished.
 func (w *pool) settle() {
 	for w.settled < len(w.states) && w.states[w.settled] == taskFinished {
 		w.settled++
 	}
 }
 
-// drain waits for all tasks that have begun. A handler that ended its goroutine ends the
-// partition's, as it would if it ran there.
+// drain waits for all tasks that have begun. A handler that ended its goroutine also ends the
+// partition's goroutine, as if it had run there.
 func (w *pool) drain() {
 	for w.running > 0 {
 		w.await()
@@ -164,9 +164,9 @@ func (w *pool) drain() {
 	}
 }
 
-// limit lets no more tasks begin if the assignment ends, and none beyond those that have begun if
-// the time of the batch is over: a record that has been handled would run again if one before it
-// were left to the next batch.
+// limit stops further tasks from beginning: all of them if the assignment ends, and those after the
+// last one that has begun if the time of the batch is over. Without the latter rule, a handled
+// record would run again if an earlier one were left to the next batch.
 func (w *pool) limit(p *partition, began time.Time) {
 	switch {
 	case w.begun == 0:

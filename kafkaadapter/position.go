@@ -11,37 +11,37 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A view is what is known of a partition when it is assigned.
+// A view is the known state of a partition when it is assigned.
 type view struct {
 	topic      string
 	partition  int32
 	store      *engine.Offset // nil: the store has none
 	id         storage.Identity
-	topicID    [16]byte // as the broker has it now; zero: the broker has no topic ids
+	topicID    [16]byte // the broker's current one; zero: the broker has no topic ids
 	partitions int32    // of the topic
 	start      int64    // of the log
 	end        int64    // of the log, one after its last record
 	committed  *commit  // nil: nothing is committed in Kafka
-	epochEnd   int64    // where the epoch ends that the store read last, -1 if that is not known
+	epochEnd   int64    // the end of the epoch that the store read last, -1 if unknown
 
 	transactional bool // the mode of the route
 }
 
-// A beginning is where to read from. Epoch is -1 if it is unknown.
+// A beginning is the offset from which a partition is read. Epoch is -1 if it is unknown.
 type beginning struct {
 	offset int64
 	epoch  int32
-	way    RecoveryPolicy // the way on that was taken, Stop if there was nothing to disagree about
-	kind   error          // what was disagreed about, nil
+	way    RecoveryPolicy // the policy that was applied, Stop if store and Kafka agreed
+	kind   error          // the disagreement, nil if there was none
 }
 
-// errRanOpen says that records up to Kafka's offset were handled without claims (Options.FailOpen):
-// reading continues there. It needs no policy.
+// errRanOpen means that records up to Kafka's offset were handled without claims
+// (Options.FailOpen): reading continues there. No policy is needed.
 var errRanOpen = errors.New("hapax: the partition was read without the store")
 
-// beginOpen decides where a partition is read from without its store. What is known of it is at
-// hand if this assignment had it. A commit that is not this consumer's is a matter of policy, as it
-// is with an empty store.
+// beginOpen decides where a partition is read without its store. The view has the state of the
+// store if this assignment knows it. A commit of another consumer is a matter of policy, as with an
+// empty store.
 func (v *view) beginOpen(p *Recovery) (beginning, error) {
 	_, ours := parseMetadata(v.metadata())
 	if kind := v.disagreement(); v.store == nil && (errors.Is(kind, ErrEmptyStore) && ours || errors.Is(kind, errRanOpen)) {
@@ -50,7 +50,7 @@ func (v *view) beginOpen(p *Recovery) (beginning, error) {
 	return v.begin(p, false)
 }
 
-// begin decides where a partition is read from, or why it is not.
+// begin returns where a partition is read, or the reason why it is not.
 func (v *view) begin(p *Recovery, atEnd bool) (beginning, error) {
 	kind := v.disagreement()
 	if kind == nil {
@@ -65,7 +65,7 @@ func (v *view) begin(p *Recovery, atEnd bool) (beginning, error) {
 		if v.store == nil {
 			return b, v.refuse(kind)
 		}
-		b.offset = v.store.Next // its epoch is not looked at: it may be what disagreed
+		b.offset = v.store.Next // its epoch is ignored: it may be the cause of the disagreement
 	case TrustKafka:
 		if v.committed == nil {
 			return b, v.refuse(kind)
@@ -80,7 +80,7 @@ func (v *view) begin(p *Recovery, atEnd bool) (beginning, error) {
 	return v.inLog(b, p)
 }
 
-// agreed is where to begin when store and Kafka do not contradict each other.
+// agreed returns where to begin when the offsets in the store and in Kafka are consistent.
 func (v *view) agreed(atEnd bool) beginning {
 	switch {
 	case v.store != nil:
@@ -92,7 +92,7 @@ func (v *view) agreed(atEnd bool) beginning {
 	}
 }
 
-// inLog checks that an offset can be read, and takes the way on if it cannot.
+// inLog checks that an offset can be read, and applies the policy if it cannot.
 func (v *view) inLog(b beginning, p *Recovery) (beginning, error) {
 	var kind error
 	switch {
@@ -114,8 +114,8 @@ func (v *view) inLog(b beginning, p *Recovery) (beginning, error) {
 	return b, v.refuse(kind)
 }
 
-// disagreement says what of store and commit does not fit together, nil if all does. Whether the
-// offset is within the log is looked at later.
+// disagreement returns how the store's offset and the commit contradict each other, nil if they do
+// not. Whether the offset is within the log is checked later.
 func (v *view) disagreement() error {
 	by, ours := parseMetadata(v.metadata())
 	open := parseOpenMark(v.metadata())
@@ -148,7 +148,7 @@ func (v *view) afterOpen(m openMark) error {
 	case v.transactional && max(v.committed.offset, v.start) < m.until && m.until <= v.store.Next:
 		return ErrModeChanged // AtMostOnce would handle them without claims
 	}
-	return nil // what the store has beyond it was claimed
+	return nil // the records that the store has beyond it were claimed
 }
 
 func (v *view) metadata() string {
@@ -169,8 +169,7 @@ func (v *view) refuse(kind error) error {
 	return e
 }
 
-// kindOf is what store and Kafka disagree about according to an error, nil if it is no
-// PositionError.
+// kindOf returns the kind of a PositionError, nil for any other error.
 func kindOf(err error) error {
 	if at := (*PositionError)(nil); errors.As(err, &at) {
 		return at.Kind
@@ -192,7 +191,7 @@ const (
 	openPrefix     = "hapax-open:"
 )
 
-// metadata is what the adapter commits with each offset: hapax:<uuid of the store in
+// metadata returns the metadata of the adapter's commits: hapax:<uuid of the store in
 // hex>:<incarnation>.
 func (a author) metadata() string {
 	return metadataPrefix + hex.EncodeToString(a.uuid[:]) + ":" + strconv.FormatUint(a.incarnation, 10)
@@ -216,20 +215,23 @@ func parseMetadata(s string) (a author, ours bool) {
 	return a, true
 }
 
-// An openMark is what a commit bears that was made while the store was unavailable: records before
-// its offset were handled without claims. The zero author: it was not known whose store it is.
+// An openMark is the metadata of a commit that was made while the store was unavailable: records
+// before its offset were handled without claims. The author is zero if it was unknown whose store
+// it is.
 type openMark struct {
-	is    bool
-	by    author
-	until int64 // records below it may be claimed in the store, and unhandled if they are not below the commit's offset
+	is bool
+	by author
+	// records below it may be claimed in the store; those at or after the commit's offset may be
+	// unhandled
+	until int64
 }
 
-// openMark is the metadata hapax-open:<uuid of the store in hex>:<incarnation>:<until>.
+// openMark returns the metadata hapax-open:<uuid of the store in hex>:<incarnation>:<until>.
 func (a author) openMark(until int64) string {
 	return fmt.Sprintf("%s%x:%d:%d", openPrefix, a.uuid, a.incarnation, until)
 }
 
-// parseOpenMark reads the metadata of a commit; is is false if it is no openMark.
+// parseOpenMark reads the metadata of a commit; it reports whether the metadata is an openMark.
 func parseOpenMark(s string) (m openMark) {
 	rest, ok := strings.CutPrefix(s, openPrefix)
 	at := strings.LastIndexByte(rest, ':')

@@ -53,7 +53,7 @@ func (r *reading) readPending() error {
 	}, engine.Retries(100))
 }
 
-// published counts a dead letter that the broker has.
+// published counts a dead letter that the broker has acknowledged.
 func (r *reading) published(letter *kgo.Record) {
 	r.c.m.letters.WithLabelValues(r.pos.Topic, string(deadletter.ReasonOf(letter))).Inc()
 	if err := deadletter.Incomplete(letter); err != nil {

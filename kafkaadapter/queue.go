@@ -8,29 +8,31 @@ import (
 )
 
 // A queue holds the fetched records of a partition between the poll loop, which fills it, and the
-// partition's goroutine, which empties it. A closed queue drops records: the client is set back
-// before it is opened again.
+// partition's goroutine, which empties it. A closed queue drops records: the client's offset is set
+// back before it is opened again.
 type queue struct {
 	wake chan struct{} // something happened that the goroutine must look at
 
-	mu       sync.Mutex // guards the rest
-	open     bool
-	recs     [][]*kgo.Record
-	n        int
-	bytes    int64 // of the records in the queue and of those that were popped last
-	popped   int64 // of the latter
-	next     int64 // the offset after the last record that was pushed; before the first, the one at which reading begins
-	fault    error // why no more records come, once those in the queue are handled
+	mu     sync.Mutex // guards the rest
+	open   bool
+	recs   [][]*kgo.Record
+	n      int
+	bytes  int64 // of the records in the queue and of those that were popped last
+	popped int64 // of the popped ones
+	// the offset after the last record that was pushed; at first, the offset at which reading
+	// begins
+	next     int64
+	fault    error // why no more records come after those in the queue
 	paused   bool
 	pausedAt time.Time
-	slow     bool // it took the goroutine longer than pauseAfter to empty a full queue
+	slow     bool // the goroutine took longer than pauseAfter to empty a full queue
 }
 
 // pauseAfter is how long the poll loop waits for a full queue before it stops fetching that
-// partition. A pause throws away what the client has fetched, and its end is seen by the fetch
-// after the one that is in progress, so that pauses are for partitions that are stuck or slow, not
-// for those that keep the machine busy. A partition that took longer than this to empty its queue
-// is paused at once the next time.
+// partition. A pause discards the records that the client has buffered, and its end takes effect
+// only with the next fetch after the one in progress. So pauses are for partitions that are stuck
+// or slow, not for those that keep the machine busy. A partition that took longer than this to
+// empty its queue is paused at once the next time.
 const pauseAfter = time.Second
 
 // recordBytes estimates the memory of a fetched record.
@@ -57,7 +59,7 @@ func (q *queue) start(from int64) {
 	q.open, q.recs, q.n, q.bytes, q.popped, q.next, q.fault, q.paused = true, nil, 0, 0, 0, from, nil, false
 }
 
-// close drops what is in the queue, and what comes.
+// close drops the records in the queue, and all that are pushed later.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,7 +84,7 @@ func (q *queue) push(recs []*kgo.Record) {
 	q.nudge()
 }
 
-// interrupt notes why no more records come: the first reason counts.
+// interrupt records why no more records come: the first reason counts.
 func (q *queue) interrupt(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,7 +94,7 @@ func (q *queue) interrupt(err error) {
 	}
 }
 
-// abort drops what is in the queue, and notes why no more records come.
+// abort drops the records in the queue, and records why no more come.
 func (q *queue) abort(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,8 +105,8 @@ func (q *queue) abort(err error) {
 }
 
 // pop takes up to n records in order, appended to dst, which is empty. The records that were popped
-// before are done, and their memory counts no more. Once the queue is empty, fault says why no more
-// come. resume is set if the client may fetch the partition again.
+// before are done, and their memory is no longer counted. Once the queue is empty, fault says why
+// no more come. resume is set if the client may fetch the partition again.
 func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Record, resume bool, fault error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,13 +136,13 @@ func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Recor
 	return dst, resume, fault
 }
 
-// A capacity is what a queue holds before its partition is paused.
+// A capacity is the limit of a queue; a partition whose queue has reached it is paused.
 type capacity struct {
 	records int
 	bytes   int64
 }
 
-// full reports whether the goroutine has enough to do. q.mu is held.
+// full reports whether the goroutine has enough records. q.mu is held.
 func (q *queue) full(limit capacity) bool { return q.n >= limit.records || q.bytes >= limit.bytes }
 
 // room reports whether the client may be polled: the queue takes more, or its partition is paused.
@@ -156,7 +158,8 @@ func (q *queue) isSlow() bool {
 	return q.slow
 }
 
-// pause notes that a full queue's partition is paused, and reports whether it was not.
+// pause records that a full queue's partition is paused, and reports whether it was not paused
+// before.
 func (q *queue) pause(limit capacity) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,7 +170,7 @@ func (q *queue) pause(limit capacity) bool {
 	return true
 }
 
-// isIdle reports whether there is nothing in the queue to look at.
+// isIdle reports whether the goroutine has nothing to take from the queue.
 func (q *queue) isIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 // firstWidth is the number of records in the first batch of an assignment.
 const firstWidth = 64
 
-// A reading is where the goroutine of an assignment is in its partition. Only that goroutine uses
-// it: what others use is in the partition.
+// A reading is the position of an assignment's goroutine in its partition, with the state that goes
+// with it. Only that goroutine uses it; the state that others use is in the partition.
 type reading struct {
 	*partition
 	ask    requests
@@ -25,10 +25,11 @@ type reading struct {
 	topicID [16]byte
 	next    int64 // the store's offset
 	epoch   int32
-	taken   []*kgo.Record       // from the queue, and not done yet
-	pending *deadletter.Pending // dead letters to publish, nil if they are still to be read from the store
+	taken   []*kgo.Record // from the queue, and not done yet
+	// dead letters to publish, nil if they have not been read from the store yet
+	pending *deadletter.Pending
 	size    batchSize
-	last    error // why the last attempt failed, if it was in this assignment
+	last    error // the error of the last attempt, if this assignment made it
 	blame   *blame
 	lookout
 
@@ -37,13 +38,14 @@ type reading struct {
 	waitsSince  time.Time // for an answer of the broker
 	lastStop    string    // the reason of the last stop that ended
 	lastStopEnd time.Time
-	retry       state // what follows a stop
+	retry       state // the state after a stop
 	retryIn     time.Duration
 	retries     *backoff.ExponentialBackOff
 	adopting    *adoption // the policy to apply once, usually nil
 	latest      *int64    // the log's end when Latest began to wait for the store; nil if it did not
-	uncertain   int64     // records below it may have been claimed by a batch of unknown outcome, and were not handled
-	inStore     int64     // uncertain, once it is known that the batch is in the store
+	// records below it may have been claimed by a batch of unknown outcome, and were not handled
+	uncertain int64
+	inStore   int64 // uncertain, once the batch is known to be in the store
 }
 
 func newReading(p *partition, ask requests) *reading {
@@ -61,41 +63,42 @@ func newReading(p *partition, ask requests) *reading {
 	return r
 }
 
-// newResult is that of a batch that has done nothing.
+// newResult returns the result of an empty batch.
 func (r *reading) newResult() result {
 	return result{topicID: r.topicID, next: r.next, epoch: r.epoch}
 }
 
-// requests are what a partition asks others for.
+// requests are the requests of a partition to the loops.
 type requests struct {
-	openings   *openings
-	forgetting chan *partition // whose topics the client is to forget and find again; the partitions are assigned anew then
+	openings *openings
+	// topics that the client must forget and find again; their partitions are then assigned anew
+	forgetting chan *partition
 	commits    *committer
 }
 
-// forget asks for the topic of p to be forgotten.
+// forget requests that the topic of p is forgotten.
 func (r requests) forget(p *partition) {
 	select {
 	case r.forgetting <- p:
-	default: // it asks again
+	default: // it repeats the request
 	}
 }
 
-// A blame is why a record cannot commit, found out in a transaction that was undone. In the next
-// one the record counts as failed, and its handler is not called.
+// A blame is the reason why a record cannot commit, found in a transaction that was rolled back. In
+// the next one the record counts as failed, and its handler is not called.
 type blame struct {
 	offset int64
 	err    error
 }
 
-// mayClaim reports whether the store is there, and everything is handled that may have been claimed
-// by a batch of unknown outcome: with claims it would be skipped.
+// mayClaim reports whether the store is available, and all records are handled that a batch of
+// unknown outcome may have claimed: a claim would skip them.
 func (r *reading) mayClaim() bool {
 	at, known := r.offsets.position()
 	return !r.c.isAway() && (!known || at.Offset >= r.uncertain)
 }
 
-// isOutdated reports whether there is a store that the partition does not use.
+// isOutdated reports whether the partition uses an earlier store than the current one.
 func (r *reading) isOutdated() bool {
 	if r.c.opt.FailOpen == nil && !r.open.Load() {
 		return false
@@ -104,8 +107,8 @@ func (r *reading) isOutdated() bool {
 	return (r.open.Load() || r.link.Load() != l) && r.mayClaim()
 }
 
-// settle finds out the outcome of a batch of unknown outcome, once the store is there: its offset
-// is in it with its claims.
+// settle determines the outcome of a batch of unknown outcome once the store is available: the
+// store has the batch's offset if it has its claims.
 func (r *reading) settle() error {
 	if r.c.isAway() {
 		return nil
@@ -124,7 +127,7 @@ func (r *reading) settle() error {
 	return nil
 }
 
-// attach has the goroutine use the store of a link.
+// attach makes the goroutine use the store of a link.
 func (r *reading) attach(l *link) {
 	if r.link.Load() == l {
 		return

@@ -30,32 +30,33 @@ type Record struct {
 	decoded  decoded            // see Transactional.Decode
 }
 
-// identity is what the record is judged by, but for BadTimes; zero if it has none that can be used.
+// identity is the identity by which the record is judged, without BadTimes; zero if the record has
+// no usable one.
 func (r *Record) identity() identify.Identity {
 	return identify.Identity{ID: r.Event.ID, Time: r.Event.Time, ApproximateTime: r.Event.ApproximateTime, IDRule: r.idRule, TimeRule: r.timeRule}
 }
 
-// A decoded is what Transactional.Decode has made of a record.
+// A decoded is the result of Transactional.Decode for a record.
 type decoded struct {
 	value any
 	err   error
-	done  bool // it was called
+	done  bool // Decode was called
 }
 
 // Decoded returns the result of Transactional.Decode for the record, nil if Decode is not set.
 func (r *Record) Decoded() any { return r.decoded.value }
 
-// A sighting is a record that was identified and is still to be judged.
+// A sighting is an identified record that is not judged yet.
 type sighting struct {
-	*Record    // nil for what look leaves out
+	*Record    // nil for the records that look omits
 	generation uint64
 	replayed   bool
 	badTimes   int
 	err        error
 }
 
-// isExpected reports whether the transaction is told of the event in advance: it is then asked to
-// claim it.
+// isExpected reports whether the transaction prefetches the event, which it will then be asked to
+// claim.
 func (s *sighting) isExpected() bool { return s.err == nil && !s.replayed }
 
 func isControl(rec *kgo.Record) bool { return rec.Attrs.IsControl() }

@@ -48,7 +48,7 @@ type Recovery struct {
 	ModeChanged  RecoveryPolicy // ErrModeChanged: Stop, TrustStore
 }
 
-// A disagreement is one row of Recovery: its error, its field, and the policies that make sense.
+// A disagreement is one row of Recovery: its error, its field, and the policies that apply.
 type disagreement struct {
 	kind   error
 	field  string
@@ -56,7 +56,7 @@ type disagreement struct {
 	ways   []RecoveryPolicy
 }
 
-// way is the policy that is chosen.
+// way is the chosen policy.
 func (d disagreement) way(p *Recovery) RecoveryPolicy { return *d.policy(p) }
 
 var disagreements = []disagreement{
@@ -90,7 +90,7 @@ func waysOf(kind error) string {
 	return d.field + " = " + strings.Join(names, ", ")
 }
 
-// fits reports whether the policy makes sense for the disagreement.
+// fits reports whether the policy applies to the disagreement.
 func fits(kind error, policy RecoveryPolicy) bool {
 	return slices.Contains(disagreementOf(kind).ways, policy)
 }

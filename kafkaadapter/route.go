@@ -137,7 +137,7 @@ func (r *Route) handlesBatches() bool {
 	return ok && m.HandleBatch != nil
 }
 
-// check refuses a completed route that cannot work. name is that of its field.
+// check rejects a completed route that cannot work. name is the name of its field.
 func (r *Route) check(name string) error {
 	switch {
 	case len(r.Topics) == 0:
@@ -197,8 +197,7 @@ func (r *Route) complete() {
 	}
 }
 
-// checkPolicies refuses policies that are no choice, and those that need dead letters if there are
-// none.
+// checkPolicies rejects invalid policies, and those that need dead letters if none are configured.
 func (r *Route) checkPolicies(name string) error {
 	if r.transactional() && r.DeadLetters == nil {
 		return fmt.Errorf("%s: %w", name, ErrNoDeadLetters)
@@ -224,8 +223,8 @@ func (r *Route) checkPolicies(name string) error {
 	return nil
 }
 
-// checkRoutes checks the routes one by one, and that no topic has two routes or is the dead-letter
-// topic of one: a record that cannot be identified would go round in it.
+// checkRoutes checks each route, and that no topic has two routes or is the dead-letter topic of a
+// route: an unidentifiable record would be sent to that topic again and again.
 func checkRoutes(routes []Route) error {
 	if len(routes) == 0 {
 		return fmt.Errorf("%w: Options.Routes is empty: give a Route with Topics and a Mode", ErrOption)
@@ -253,7 +252,7 @@ func checkRoutes(routes []Route) error {
 	return nil
 }
 
-// topics are those of all routes.
+// topics returns the topics of all routes.
 func (o *Options) topics() (all []string) {
 	for i := range o.Routes {
 		all = append(all, o.Routes[i].Topics...)
@@ -261,7 +260,7 @@ func (o *Options) topics() (all []string) {
 	return all
 }
 
-// route is that of a topic, nil if no route has it.
+// route returns the route of a topic, nil if there is none.
 func (o *Options) route(topic string) *Route {
 	for i := range o.Routes {
 		if slices.Contains(o.Routes[i].Topics, topic) {
@@ -271,10 +270,10 @@ func (o *Options) route(topic string) *Route {
 	return nil
 }
 
-// windowFactor times the handlers is how far the records that have begun may reach beyond the first
-// one that is not settled, so that handlers find records of other keys while a key's next record
-// waits for its turn.
+// windowFactor times the number of handlers is the distance that the records that have begun may
+// extend beyond the first unsettled one, so that handlers find records of other keys while a key's
+// next record waits for its turn.
 const windowFactor = 4
 
-// window is the largest number of records that have begun and are not settled.
+// window is the maximum number of records that have begun and are not settled.
 func (c *Concurrency) window() int { return windowFactor * c.Handlers }

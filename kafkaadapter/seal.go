@@ -33,8 +33,8 @@ func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
 	return b.moveHold()
 }
 
-// wider says how wide the next batches may be, 0 for as wide as before. It is stored before they
-// are made, so that after a crash it is known how many records may have been in progress.
+// wider returns the new maximum size of the next batches, 0 if it is unchanged. It is stored before
+// they are made, so that after a crash it is known how many records may have been in progress.
 func (r *reading) wider(done int) uint32 {
 	if done < int(r.fence.width) || r.size.n < int(r.fence.width) || int(r.fence.width) >= r.c.opt.Batching.MaxBatch {
 		return 0
@@ -42,7 +42,7 @@ func (r *reading) wider(done int) uint32 {
 	return uint32(min(2*int(r.fence.width), r.c.opt.Batching.MaxBatch))
 }
 
-// keepTries stores the attempts at the record that is next, or forgets those at one that is done.
+// keepTries stores the attempts at the next record, or deletes those at a record that is done.
 func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
 	p := b.p
 	switch {
@@ -60,7 +60,7 @@ func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
 	return p.fence.putTries(b.tx, b.tries)
 }
 
-// setOffset puts the offset of a batch into the store, with the claims of its records.
+// setOffset writes the offset of a batch, which commits with the claims of its records.
 func (b *batch) setOffset() error {
 	p := b.p
 	if b.next == p.next {
@@ -85,7 +85,7 @@ func (b *batch) moveHold() (err error) {
 	switch {
 	case b.p.ends.caughtUp(b.next):
 		mark = time.Now()
-	case b.low == math.MaxInt64: // nothing in the batch had a time that counts
+	case b.low == math.MaxInt64: // no event time in the batch counts
 		return nil
 	}
 	b.holdAt, err = b.p.hold.move(b.tx, mark)

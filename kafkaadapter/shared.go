@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// shared is what a consumer has in common with its partitions. It knows none of them.
+// shared is the state that a consumer and its partitions share. It does not refer to any partition.
 type shared struct {
 	opt      Options
 	m        *metrics
@@ -27,7 +27,8 @@ type shared struct {
 type health struct {
 	joined  atomic.Bool           // the group has made an assignment for this member
 	outcome atomic.Pointer[error] // of Run, once it has returned
-	letters atomic.Pointer[error] // why dead letters cannot be published, as far as the brokers have said so
+	// why dead letters cannot be published, as last reported by the brokers
+	letters atomic.Pointer[error]
 }
 
 // fail ends Run.
@@ -38,7 +39,7 @@ func (c *shared) fail(err error) {
 	}
 }
 
-// throttled logs a message that may come again and again.
+// throttled logs a message that may be frequent.
 func (c *shared) throttled(log func(msg string, args ...any), text string, tp topicPartition, args ...any) {
 	if suppressed, ok := c.throttle.pass(kind{text, tp}, time.Now()); ok {
 		if suppressed > 0 {

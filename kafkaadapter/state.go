@@ -11,7 +11,7 @@ const (
 	takingOver               // compares these with the store and the group's commit, and becomes the owner in the store
 	signing                  // commits the offset to Kafka with the store's identity
 	failingOpen              // the store is unavailable: begins at Kafka's offset, and commits it with a mark
-	publishing               // publishes dead letters that the store has and the broker does not
+	publishing               // publishes dead letters that the store has and the broker has not acknowledged
 	running                  // handles records
 	unprotected              // the store is unavailable: handles records without claims
 	paused                   // waits until the application resumes it
@@ -25,10 +25,11 @@ var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "faili
 
 func (s state) String() string { return stateNames[s] }
 
-// A status is the state of a partition as others see it.
+// A status is the state of a partition as its users see it.
 type status struct {
-	state   state
-	stop    *StopError  // why the partition is not read, or was not before the current try; nil while it is read
+	state state
+	// why the partition is not read, or was not read before the current try; nil while it is read
+	stop    *StopError
 	nextTry time.Time   // when a stopped partition is retried; zero if that needs a new assignment
 	adopted []*adoption // those that have met a further disagreement, which stops the partition
 }

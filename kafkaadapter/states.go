@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// transitions has for each state the step that the goroutine takes there, and the states that the
+// transitions lists for each state the step that the goroutine takes in it, and the states that the
 // step may return. The package documentation draws them.
 var transitions = [ended]struct {
 	step func(*worker) state
@@ -23,7 +23,7 @@ var transitions = [ended]struct {
 	stopped:     {(*worker).waitStopped, []state{lookingUp, publishing, ended}},
 }
 
-// live is the goroutine of the assignment.
+// live runs the states of the assignment in its goroutine.
 func (w *worker) live() {
 	defer close(w.done)
 	returned := false

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// isRead notes that the partition is read: records came, or there are none to read.
+// isRead records that the partition is read: records came, or there are none to read.
 func (r *reading) isRead() {
 	r.mu.Lock()
 	was := r.stat.stop
@@ -22,7 +22,7 @@ func (r *reading) isRead() {
 	}
 }
 
-// report notes why the partition is not read, and reports it unless that is no news. A next try of
+// report records why the partition is not read, and logs it if the reason is new. A next try of
 // zero means that there is none in this assignment.
 func (r *reading) report(reason string, err error, nextTry time.Time) {
 	e := &StopError{r.pos.Topic, r.pos.Partition, reason, err}
@@ -30,7 +30,8 @@ func (r *reading) report(reason string, err error, nextTry time.Time) {
 	was := r.stat.stop
 	r.stat.stop, r.stat.nextTry = e, nextTry
 	r.mu.Unlock()
-	again := was == nil && r.lastStop == reason && time.Since(r.lastStopEnd) < logEvery // it had ended for a moment
+	// the stop had ended for a moment
+	again := was == nil && r.lastStop == reason && time.Since(r.lastStopEnd) < logEvery
 	if again || was != nil && was.Reason == reason && errors.Is(kindOf(was.Err), kindOf(err)) {
 		r.c.throttled(r.log.Warn, "partition is still stopped", r.tp(), "reason", reason, "error", err)
 		return
@@ -49,8 +50,8 @@ func (r *reading) stop(reason string, err error) state {
 	return stopped
 }
 
-// stopForNow stops the partition for a reason that may pass: the next try begins in the state
-// retry, after a backoff.
+// stopForNow stops the partition for a transient reason: the next try begins in the state retry,
+// after a backoff.
 func (r *reading) stopForNow(reason string, err error, retry state) state {
 	if r.isEnding() {
 		return ended
@@ -68,7 +69,8 @@ func (r *reading) stopBefore(reason string, err error) state {
 	return r.stop(reason, err)
 }
 
-// failed says what follows an error of the store, or of a batch, that no further try will fix.
+// failed returns the state after an error of the store, or of a batch, that no further try will
+// fix.
 func (r *reading) failed(err error) state {
 	switch {
 	case r.ctx.Err() != nil:
@@ -89,10 +91,11 @@ func (r *reading) failed(err error) state {
 	return ended
 }
 
-// fencedOff says what follows when another consumer has become the owner in the store. Of two
-// members of a group one has lost the partition and may not know it yet, and it may have come last
-// to the store. It knows after a heartbeat: the other one takes the partition over again then.
-// Between two that are pinned to the partition there is no arbiter, and the later one keeps it.
+// fencedOff returns the state after another consumer has become the owner in the store. Of two
+// members of a group, one has lost the partition and may not have learned it yet, and may have been
+// the last to become the owner. It learns it with a heartbeat: the other member then takes the
+// partition over again. Between two pinned consumers there is no arbiter, and the later owner keeps
+// the partition.
 func (r *reading) fencedOff(err error) state {
 	switch {
 	case r.isEnding() || !r.all.isAssigned(r.partition):
@@ -103,7 +106,7 @@ func (r *reading) fencedOff(err error) state {
 	}
 	r.all.whileAssigned(r.partition, func() { r.c.client.PauseFetchPartitions(r.only()) })
 	r.queue.close()
-	r.taken, r.pending, r.fence.marked = nil, nil, false // the other owner may have changed what is in the store
+	r.taken, r.pending, r.fence.marked = nil, nil, false // the other owner may have changed the store
 	heartbeat, _ := r.c.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
 	r.retry, r.retryIn = lookingUp, max(heartbeat, r.retries.NextBackOff())
 	r.report("fenced", err, time.Now().Add(r.retryIn))

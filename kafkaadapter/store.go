@@ -44,7 +44,7 @@ func (b *binder) connect(ctx context.Context) error {
 	return err
 }
 
-// bindInTime makes a link, but for a store that hangs: Run ends when it is asked to.
+// bindInTime makes a link. It does not wait for a store that hangs once Run is asked to end.
 func (b *binder) bindInTime(ctx context.Context, eng *engine.Engine) (*link, error) {
 	type result struct {
 		l   *link
@@ -109,8 +109,8 @@ func (b *binder) reopenLoop(ctx context.Context) {
 	}
 }
 
-// reopen opens the store, and has the partitions come back to it. It returns false if it is to be
-// tried again.
+// reopen opens the store, and wakes the partitions so that they use it. It returns false if it must
+// be tried again.
 func (b *binder) reopen(ctx context.Context) (done bool) {
 	var l *link
 	eng, err := b.callFailOpen(ctx)
@@ -120,7 +120,7 @@ func (b *binder) reopen(ctx context.Context) (done bool) {
 	switch {
 	case ctx.Err() != nil:
 		return true
-	case errors.Is(err, ErrScopeShared), errors.Is(err, ErrPinnedChanged): // it is not the store that was there
+	case errors.Is(err, ErrScopeShared), errors.Is(err, ErrPinnedChanged): // it is a different store
 		b.fail(err)
 		return true
 	case err != nil:
@@ -136,8 +136,8 @@ func (b *binder) reopen(ctx context.Context) (done bool) {
 	return true
 }
 
-// bind makes sure that no other group claims in the scopes of the routes, unless that is wanted,
-// and gets the store's secret.
+// bind makes sure that no other group claims in the scopes of the routes, unless SharedScope allows
+// it, and gets the store's secret.
 func (b *binder) bind(ctx context.Context, eng *engine.Engine) (*link, error) {
 	var secret []byte
 	err := eng.Update(ctx, func(tx *engine.Tx) (err error) {

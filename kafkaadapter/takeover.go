@@ -8,8 +8,8 @@ import (
 )
 
 // takeOver decides where to read, and makes this assignment the owner of the partition: from then
-// on no batch of an earlier owner commits. The client starts to fetch, so that records come while
-// the next states are passed.
+// on no batch of an earlier owner commits. The client starts to fetch, so that records arrive
+// during the next states.
 func (f *finder) takeOver() state {
 	v := f.view
 	var b beginning
@@ -62,7 +62,7 @@ func (f *finder) own(tx *engine.Tx, v *view) (b beginning, err error) {
 	if b, err = v.begin(f.recovery(), atEnd); err != nil {
 		return b, err
 	}
-	if atEnd && f.latest != nil { // it has waited for the store
+	if atEnd && f.latest != nil { // the goroutine has waited for the store
 		b.offset = max(v.start, min(b.offset, *f.latest))
 	}
 	if err := f.adopted(tx, v, b); err != nil {
@@ -86,17 +86,17 @@ func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 	if err := tx.SetOffset(f.pos, engine.Offset{Next: b.offset, LeaderEpoch: b.epoch, TopicID: v.topicID}); err != nil {
 		return err
 	}
-	f.fence.tries = attempts{} // they were at another record
+	f.fence.tries = attempts{} // the stored attempts were at another record
 	if err := f.fence.putTries(tx, f.fence.tries); err != nil {
 		return err
 	}
 	return f.hold.begin(tx, f.engine(), false)
 }
 
-// startsAtEnd reports whether a partition without an offset is read from its end. Latest is about
-// the records that were there when the group first got the topic: a partition that was added later,
-// or one of a topic that was created again, is read from its beginning. The store remembers how
-// many partitions there were.
+// startsAtEnd reports whether a partition without an offset is read from its end. Latest applies to
+// the records that existed when the group first consumed the topic: a partition that was added
+// later, or one of a topic that was created again, is read from its beginning. The store keeps the
+// number of partitions at that time.
 func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 	if f.route.Start != Latest || v.store != nil || v.committed != nil {
 		return false, nil
@@ -113,7 +113,8 @@ func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 	return first.topicID == v.topicID && uint32(f.pos.Partition) < first.partitions, err
 }
 
-// firstSeen is a topic as it was when the group first got one of its partitions with Latest.
+// firstSeen is the state of a topic when the group was first assigned one of its partitions with
+// Latest.
 type firstSeen struct {
 	topicID    [16]byte
 	partitions uint32

@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A tally counts the outcome of the records of a batch. It is counted by the metrics once that is
-// final: with the batch, and with AtMostOnce when it is known which of its records stay.
+// A tally counts the outcome of the records of a batch. The metrics add it when it is final: with
+// the batch, or with AtMostOnce when it is known which of its records stay in the batch.
 type tally struct {
 	verdicts    [len(engine.Verdicts) + 1]uint32
 	idRules     [len(identify.IDRules) + 1]uint32
@@ -22,7 +22,7 @@ type tally struct {
 // rejectReasons are the reasons for which a policy may reject a record.
 var rejectReasons = [...]deadletter.Reason{deadletter.Undecodable, deadletter.TooOld, deadletter.TooNew}
 
-// identified counts how a record that is done was identified.
+// identified counts by which rules a completed record was identified.
 func (t *tally) identified(s *sighting) {
 	if s.Record != nil && s.err == nil {
 		t.idRules[s.idRule]++

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// logEvery is the time in which one kind of message is logged once.
+// logEvery is the interval in which one kind of message is logged once.
 const logEvery = 10 * time.Second
 
-// A throttle passes one message of each kind in a while, and counts the others. A kind is a text
-// and a partition.
+// A throttle passes one message of each kind in an interval, and counts the others. A kind is a
+// text and a partition.
 type throttle struct {
 	mu    sync.Mutex // guards kinds
 	kinds map[kind]*muted
@@ -25,8 +25,8 @@ type muted struct {
 	suppressed int
 }
 
-// pass reports whether a message is to be logged, and how many of its kind were not since the last
-// one.
+// pass reports whether a message is to be logged, and how many of its kind were suppressed since
+// the last one.
 func (t *throttle) pass(k kind, now time.Time) (suppressed int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,12 +14,12 @@ const (
 	baggageHeader = "baggage"
 )
 
-// w3c is what Options.Telemetry.Propagator is if it is nil.
+// w3c is the default of Options.Telemetry.Propagator.
 var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
-// traced returns ctx with what p finds in r's headers, so that spans that begin in it continue the
-// producer's trace; nil is w3c. It needs no SDK, and allocates nothing for a record that carries no
-// such headers.
+// traced returns ctx with the trace context that p finds in r's headers, so that spans started from
+// it continue the producer's trace; nil is w3c. It needs no SDK, and allocates nothing for a record
+// without such headers.
 func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record) context.Context {
 	if p == nil {
 		if identify.LastHeader(r.Headers, traceparent) == nil && identify.LastHeader(r.Headers, baggageHeader) == nil {
@@ -30,7 +30,7 @@ func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record)
 	return p.Extract(ctx, carrierOf(r))
 }
 
-// A carrier is a record's headers as propagators read and write them.
+// A carrier gives propagators access to a record's headers.
 type carrier []kgo.RecordHeader
 
 var _ propagation.TextMapCarrier = (*carrier)(nil)
@@ -38,10 +38,10 @@ var _ propagation.TextMapCarrier = (*carrier)(nil)
 // carrierOf returns the headers of r themselves: Set changes the record.
 func carrierOf(r *kgo.Record) *carrier { return (*carrier)(&r.Headers) }
 
-// Get returns the value of the last header of that name that has one.
+// Get returns the value of the last header with that name and a value.
 func (c *carrier) Get(name string) string { return string(identify.LastHeader(*c, name)) }
 
-// Set replaces all headers of that name by one.
+// Set replaces all headers with that name by one.
 func (c *carrier) Set(name, value string) {
 	kept := make(carrier, 0, len(*c)+1)
 	for _, h := range *c {

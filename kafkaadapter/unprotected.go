@@ -11,18 +11,18 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// What follows is the life of a partition while the store is unavailable and Options.FailOpen is
-// set. Its offset is in Kafka then, with a mark (see author.openMark). When the store is open
-// again, the later one of the two offsets is where reading continues: what is below Kafka's was
-// handled without claims, and what is below the store's with them. See errRanOpen.
+// This file has the steps of a partition while the store is unavailable and Options.FailOpen is
+// set. Its offset is then in Kafka, with a mark (see author.openMark). When the store is open
+// again, reading continues at the later one of the two offsets: records below Kafka's were handled
+// without claims, and records below the store's with claims. See errRanOpen.
 
-// failOpen finds out without the store where to read: where this assignment was, or at Kafka's
+// failOpen decides without the store where to read: at this assignment's offset, or at Kafka's
 // commit. The offset is committed to Kafka with the mark before anything is handled.
 func (f *finder) failOpen() state {
 	f.all.whileAssigned(f.partition, func() { f.c.client.PauseFetchPartitions(f.only()) })
 	f.queue.close()
 	f.taken, f.pending = nil, nil
-	f.before.Store(nil) // the fence of an assignment before this one is in a store that takes nothing more
+	f.before.Store(nil) // an earlier assignment has its fence in a store that accepts no more writes
 	f.endAdoption(ErrUnprotected)
 	if err := f.settle(); err != nil {
 		return f.failed(err)
@@ -54,7 +54,8 @@ func (f *finder) failOpen() state {
 	}
 	b, err := v.beginOpen(f.recovery())
 	if err != nil && !f.c.isAway() {
-		if !errors.Is(err, ErrBelowLog) || v.start >= f.uncertain { // what the mark names cannot be read: the store decides alone
+		// the offset in the mark cannot be read: the store decides alone
+		if !errors.Is(err, ErrBelowLog) || v.start >= f.uncertain {
 			f.uncertain = 0
 			return lookingUp
 		}
@@ -62,7 +63,8 @@ func (f *finder) failOpen() state {
 		b, err = beginning{offset: v.start, epoch: -1}, nil
 	}
 	if err != nil {
-		return f.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp) // the store may know more
+		// the store may have a later offset
+		return f.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp)
 	}
 	f.topicID, f.next, f.epoch, f.cause = v.topicID, b.offset, b.epoch, nil
 	f.fence.width = uint32(f.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
@@ -98,7 +100,7 @@ func (w *worker) runOpen() state {
 	}
 }
 
-// workOpen handles some of the records that were taken. Kafka's offset follows the handlers.
+// workOpen handles some of the taken records. Kafka's offset follows the handlers.
 func (w *worker) workOpen() state {
 	n := min(len(w.taken), w.size.n)
 	b, err := w.unclaimed(n)
@@ -116,7 +118,7 @@ func (w *worker) workOpen() state {
 	case err == nil:
 		return unprotected
 	case b.done > 0:
-		return unprotected // it is met again as the first of the next ones
+		return unprotected // it is the first of the next records again
 	case errors.Is(err, identify.ErrNoTopicID):
 		return w.stopBefore("undecodable", err)
 	case isTransient(err):
@@ -125,13 +127,13 @@ func (w *worker) workOpen() state {
 	return w.stopForNow("store", fmt.Errorf("%w: a dead letter has to wait for it: %w", ErrUnprotected, err), lookingUp)
 }
 
-// unclaimed makes a batch of the first n records that were taken, to be handled without claims. It
-// ends before a record that cannot be passed without the store.
+// unclaimed makes a batch of the first n taken records, to be handled without claims. The batch
+// ends before a record that cannot be completed without the store.
 func (w *worker) unclaimed(n int) (*batch, error) {
 	b := &batch{p: w.reading, result: w.newResult(), began: time.Now(), low: math.MaxInt64}
 	var stop error
 	for _, rec := range w.taken[:n] {
-		if rec.Offset >= w.uncertain && !w.c.isAway() { // the store is there: the rest is claimed
+		if rec.Offset >= w.uncertain && !w.c.isAway() { // the store is available: the rest is claimed
 			b.next = max(b.next, w.uncertain)
 			break
 		}

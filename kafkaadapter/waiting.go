@@ -33,8 +33,8 @@ func (r *reading) waitPaused() state {
 	return r.readState()
 }
 
-// unanswered reports whether the partition waits for the broker: there are records that it does not
-// send, or it has not answered for long whether there are.
+// unanswered reports whether the partition waits for the broker: the broker has records that it
+// does not send, or has not reported the end of the log for long.
 func (r *reading) unanswered() bool {
 	told := time.Since(time.Unix(0, r.ends.stableAt.Load()))
 	return r.ends.stable.Load() > r.next || told > max(r.c.opt.Timeouts.Silence, 2*r.c.opt.Telemetry.LagInterval)

@@ -16,21 +16,23 @@ import (
 type worker struct {
 	*reading
 	finder
-	buf    []*kgo.Record // the memory of taken
-	alone  int           // records to commit one by one, because a batch of them failed and one of them is to blame
-	survey survey        // of the log, for gaps between offsets
+	buf []*kgo.Record // the memory of taken
+	// records to commit one by one, because a batch of them failed and one of them is the cause
+	alone  int
+	survey survey // of the log, for gaps between offsets
 
 	suspects int           // records among which is the one that made HandleBatch fail
 	resting  time.Duration // before the next batch
 	pause    *pause
 }
 
-// newWorker makes the worker of an assignment that has not begun.
+// newWorker returns the worker of an assignment that has not begun.
 func newWorker(p *partition, ask requests, committed *commit) *worker {
 	r := newReading(p, ask)
 	if !p.route.transactional() && committed != nil {
 		r.uncertain = parseOpenMark(committed.metadata).until
-		if committed.offset < r.uncertain { // failOpen begins there; the client may not take a seek backwards before it has the partition
+		// failOpen begins there; the client may ignore a seek backwards before it has the partition
+		if committed.offset < r.uncertain {
 			p.fetchAt = min(p.fetchAt, committed.offset)
 		}
 	}
@@ -90,7 +92,7 @@ func (w *worker) take() state {
 	return ended
 }
 
-// idle is called when there is nothing to do.
+// idle is called when there are no records.
 func (w *worker) idle() {
 	if w.open.Load() {
 		return
@@ -100,7 +102,7 @@ func (w *worker) idle() {
 	}
 }
 
-// faulted says what follows an error of the client that stopped fetching the partition.
+// faulted returns the state after an error of the client that stopped fetching the partition.
 func (w *worker) faulted(err error) state {
 	w.queue.close()
 	w.cause = err
@@ -118,7 +120,7 @@ func (w *worker) faulted(err error) state {
 	return w.stopForNow("unreadable", err, lookingUp)
 }
 
-// work makes batches of the records that were taken, until all are done or the state changes.
+// work makes batches of the taken records, until all are done or the state changes.
 func (w *worker) work() state {
 	most, conflicts := len(w.taken), 0
 	for len(w.taken) > 0 {
@@ -143,7 +145,7 @@ func (w *worker) work() state {
 			}
 			continue
 		case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrWeekDropped):
-			most = max(1, n/2) // a shorter batch reads less, for a shorter time
+			most = max(1, n/2) // a shorter batch reads fewer keys, for a shorter time
 			if conflicts++; conflicts == 20 {
 				w.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.taken[0].Offset, "error", err,
 					"hint", "does the handler write outside tx what it has read through tx?")
@@ -152,10 +154,11 @@ func (w *worker) work() state {
 				return ended
 			}
 			continue
-		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes must fit into it too
+		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes must also fit
 			most = n / 2
 			continue
-		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && w.blame == nil: // its handler has left too little room
+		// its handler has left too little room
+		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && w.blame == nil:
 			w.refuse(n, err)
 			continue
 		case err != nil:
@@ -169,7 +172,7 @@ func (w *worker) work() state {
 	return running
 }
 
-// beforeBatch makes the pause that is due, and returns the state to go to if no batch is to be
+// beforeBatch waits for the pause that is due, and returns the next state if no batch is to be
 // made.
 func (w *worker) beforeBatch() state {
 	d := w.resting
@@ -183,9 +186,9 @@ func (w *worker) beforeBatch() state {
 	return running
 }
 
-// nextBatch is how many of the records that were taken the next batch has: one by one after an
-// unclean stop or with a record that failed, and half of those among which the one that failed is
-// looked for.
+// nextBatch returns how many of the taken records the next batch contains: one after an unclean
+// stop or if the record has failed, and half of the suspects while the failed record is searched
+// for.
 func (w *worker) nextBatch(most int) int {
 	n := min(len(w.taken), most)
 	switch {
@@ -197,14 +200,14 @@ func (w *worker) nextBatch(most int) int {
 	return n
 }
 
-// after does what follows a batch of n records that has committed.
+// after completes a batch of n records that has committed.
 func (w *worker) after(b *batch, n int) state {
 	if b.done > 0 {
 		w.pause.reset()
 		w.retries.Reset()
 	}
 	w.taken = w.taken[b.done:]
-	if b.late && !w.handleClaimed(b) { // before the letter: what is claimed must not wait for the broker
+	if b.late && !w.handleClaimed(b) { // before the letter: claimed records must not wait for the broker
 		return ended
 	}
 	w.size.took(n, b.handling)
@@ -219,9 +222,9 @@ func (w *worker) after(b *batch, n int) state {
 	return running
 }
 
-// restAfter is the pause before the records that a batch has left are judged again. A batch that
-// was cut short by an event in flight has taken its time to commit, if it had anything to commit:
-// the next one is made at once.
+// restAfter is the pause before the remaining records of a batch are judged again. A batch that an
+// event in flight cut short has taken its time to commit, if it had anything to commit: the next
+// one is made at once.
 func (w *worker) restAfter(b *batch) time.Duration {
 	switch {
 	case w.isTriedAgain(b):
@@ -232,14 +235,13 @@ func (w *worker) restAfter(b *batch) time.Duration {
 	return 0
 }
 
-// isTriedAgain reports whether the record after the batch has failed and is handled once more. If
-// not, there is nothing to wait for before it becomes a dead letter.
+// isTriedAgain reports whether the record after the batch has failed and is handled again. If not,
+// it becomes a dead letter without a pause.
 func (w *worker) isTriedAgain(b *batch) bool {
 	return b.failed != nil && uint64(w.fence.tries.n) < w.attemptLimit()
 }
 
-// commitBatch commits as many of the first n records that were taken as it can in one batch of the
-// store.
+// commitBatch commits as many of the first n taken records as it can in one batch of the store.
 func (w *worker) commitBatch(n int) (*batch, error) {
 	recs := w.taken
 	var peek *kgo.Record
@@ -281,8 +283,8 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	return b, nil
 }
 
-// refuse notes that a batch of n records cannot commit because of what one of them adds: they are
-// handled one by one. A record whose batch of one cannot commit is the one to blame.
+// refuse records that a batch of n records cannot commit because of one of them: they are handled
+// one by one. A record whose batch of one cannot commit is the cause.
 func (w *worker) refuse(n int, err error) {
 	if n > 1 {
 		w.alone = n
@@ -299,8 +301,8 @@ func (w *worker) mark(rec *kgo.Record) error {
 	return w.fence.mark(w.ctx, rec, w.attemptLimit())
 }
 
-// batchFailed notes what a batch of n records shows about the record that failed. As long as that
-// is not known, batches are halved: the record is among the next w.suspects.
+// batchFailed records which records of a failed batch of n may be the cause. Until the failed
+// record is known, batches are halved: it is among the next w.suspects.
 func (w *worker) batchFailed(n int, failure *batchFailure) {
 	if failure.offset >= 0 {
 		w.blame, w.suspects = &blame{failure.offset, failure.err}, 0
@@ -313,7 +315,7 @@ func (w *worker) batchFailed(n int, failure *batchFailure) {
 	w.suspects = n
 }
 
-// moveIdleHold moves the hold of a partition that is caught up and has nothing to do.
+// moveIdleHold moves the hold of a partition that is caught up and idle.
 func (w *worker) moveIdleHold() error {
 	if w.hold.isCurrent() {
 		return nil
@@ -334,8 +336,8 @@ func (w *worker) moveIdleHold() error {
 	return err
 }
 
-// missing stops a partition whose offsets have a gap that nothing explains. The next try reads it
-// again from the store's offset: what was damaged on the way comes whole then.
+// missing stops a partition whose offsets have an unexplained gap. The next try reads it again from
+// the store's offset, which repairs damage in transit.
 func (w *worker) missing(err error) state {
 	if w.isEnding() {
 		return ended

@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/decode"
 )
 
-// A decoder reads the values of a letter from a slice. After the first that does not fit it returns
-// zeros.
+// A decoder reads the values of a letter from a slice. After the first value that does not fit, it
+// returns zeros.
 type decoder struct{ decode.Decoder }
 
 func newDecoder(b []byte) *decoder { return &decoder{decode.Decoder{Rest: b}} }
@@ -32,8 +32,8 @@ func (d *decoder) varint(least, most int64) int64 {
 
 func (d *decoder) text() string { return string(d.Bytes()) }
 
-// count returns a number of items of at least least bytes each: one that cannot be right allocates
-// nothing.
+// count returns a number of items of at least least bytes each. A number that exceeds the remaining
+// bytes is an error, and nothing is allocated for it.
 func (d *decoder) count(least int) int { return int(d.uvarint(uint64(len(d.Rest) / least))) }
 
 func (d *decoder) headers() []kgo.RecordHeader {

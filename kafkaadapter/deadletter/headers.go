@@ -12,9 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Headers selects headers that a dead letter gets in addition to the adapter's own, for tools that
-// look for them. They repeat the same facts; a replay is recognised by the adapter's own headers
-// only.
+// Headers selects headers that a dead letter gets in addition to the adapter's own, for other
+// tools. They repeat the same facts. Only the adapter's own headers identify a replay.
 type Headers uint8
 
 // The headers of other tools.
@@ -26,8 +25,8 @@ const (
 
 // HeaderPrefix begins the names of the adapter's own headers of a dead letter; it is reserved for
 // them. The values are text, numbers in decimal digits, except the event id, which is the bytes
-// that were claimed. A header whose value would be empty is left out: all of the event and the seal
-// if the record has no usable identity.
+// that were claimed. A header with an empty value is left out. If the record has no usable
+// identity, all headers of the event and the seal are left out.
 const HeaderPrefix = "hapax_dlt_"
 
 // The adapter's own headers.
@@ -59,7 +58,7 @@ const (
 )
 
 // record returns the letter as a record. Headers that an earlier dead letter of the same record has
-// left are replaced: all that begin with HeaderPrefix, and those of Spring or Connect that are
+// added are replaced: all that begin with HeaderPrefix, and those of Spring or Connect that are
 // written again. Spring's or Connect's headers that another program wrote are replaced too, if the
 // letter has headers of the same names.
 func (l *letter) record(more Headers) *kgo.Record {
@@ -79,8 +78,8 @@ func (l *letter) record(more Headers) *kgo.Record {
 	return &kgo.Record{Key: l.Key, Value: l.Value, Headers: append(headers, own...)}
 }
 
-// withoutOurs returns the headers without those that begin with the adapter's prefix: the same
-// slice if there are none.
+// withoutOurs returns the headers without those that begin with the adapter's prefix. It returns
+// the same slice if there are none.
 func withoutOurs(headers []kgo.RecordHeader) []kgo.RecordHeader {
 	ours := func(h kgo.RecordHeader) bool { return strings.HasPrefix(h.Key, HeaderPrefix) }
 	if !slices.ContainsFunc(headers, ours) {
@@ -133,7 +132,7 @@ func (l *letter) springHeaders() []kgo.RecordHeader {
 }
 
 // connectHeaders are the names of Connect's DeadLetterQueueReporter; all values are text. A
-// consumer has no connector and no task: the group and the partition take their place.
+// consumer has no connector and no task: the group and the partition are used instead.
 func (l *letter) connectHeaders() []kgo.RecordHeader {
 	const prefix = "__connect.errors."
 	var h headerList
@@ -150,7 +149,7 @@ func (l *letter) connectHeaders() []kgo.RecordHeader {
 	return h
 }
 
-// The exception's type and text are set even if there was no error: tools expect them.
+// The exception's type and text are set even if there was no error, because tools expect them.
 func (l *letter) exceptionType() string {
 	if l.ErrorType == "" {
 		return string(l.Reason)
@@ -165,10 +164,11 @@ func (l *letter) exceptionText() string {
 	return l.Error
 }
 
-// stacktrace is the line with which Java begins one: Go keeps none with an error.
+// The stack trace is the line with which Java begins one, because Go records no stack with an
+// error.
 func (l *letter) stacktrace() string { return l.exceptionType() + ": " + l.exceptionText() }
 
-// A headerList collects headers. One whose value is empty is left out.
+// A headerList collects headers. A header with an empty value is left out.
 type headerList []kgo.RecordHeader
 
 func (h *headerList) bytes(key string, value []byte) {

@@ -1,5 +1,5 @@
-// Package deadletter makes the dead letter of a Kafka record that could not be handled, recognises
-// the replay of one, and keeps dead letters in the store until the broker has them.
+// Package deadletter makes the dead letter of a Kafka record that could not be handled, identifies
+// the replay of one, and keeps dead letters in the store until the broker has acknowledged them.
 //
 // A dead letter is the record itself, byte for byte, with more headers (see HeaderPrefix). It is
 // encoded once, as the finished record, in the store's batch that also moves the offset past the
@@ -29,8 +29,8 @@ type Options struct {
 	Headers Headers
 	// OmitTooLarge publishes a letter without its value if the broker refuses it because of its
 	// size (max.message.bytes of the dead-letter topic, after compression), or if it is larger than
-	// a transaction of the store (31 MiB before compression). Its headers name the original
-	// position, where the value is as long as the log has it, and hapax_dlt_omitted and
+	// a transaction of the store (31 MiB before compression). Its headers contain the original
+	// position, where the log still has the whole value, and hapax_dlt_omitted and
 	// hapax_dlt_omitted_bytes say what is missing. Such a letter cannot be replayed before the
 	// value is restored: see ErrIncomplete. If the key or the headers are too large, they are left
 	// out as well. false: the partition stops with ErrTooLarge.
@@ -45,8 +45,8 @@ func (o *Options) TopicOf(topic string) string {
 	return o.Topic(topic)
 }
 
-// MaxText is the most bytes of an error's text in a dead letter. A longer text is cut between two
-// characters and ends in an ellipsis.
+// MaxText is the maximum number of bytes of an error's text in a dead letter. A longer text is cut
+// between two characters and ends in an ellipsis.
 const MaxText = 2048
 
 const maxErrorType = 256
@@ -62,16 +62,16 @@ const (
 	Attempts    Reason = "attempts"    // the record's handler has failed for the last time
 )
 
-// A Failure says why a record is a dead letter, and how it was judged.
+// A Failure is the reason for a dead letter and the verdict on its record.
 type Failure struct {
 	Reason     Reason
-	Err        error // nil if the reason is enough
+	Err        error // nil if the reason says everything
 	Attempts   uint32
 	Event      identify.Identity // zero if the record has no usable identity
 	Generation uint64            // of the claim, 0 if there is none
 }
 
-// An Issuer makes the dead letters of one consumer and recognises their replays. It is safe for
+// An Issuer makes the dead letters of one consumer and identifies their replays. It is safe for
 // concurrent use.
 type Issuer struct {
 	Group       string   // the consumer group
@@ -90,7 +90,8 @@ type Issuer struct {
 //
 // If r is a replay that Replay accepted, from is that replay, and the letter is about the same
 // event at its original position; otherwise from is nil. An event without an id or a time, or with
-// an id that no engine takes, is left out: the replay of such a letter is judged like any record.
+// an id that the engine rejects, is left out: the replay of such a letter is judged like any
+// record.
 //
 // In addition to the event id and the names of topic, group and scope, the new headers take up to 4
 // KiB, with the headers of other tools up to 10 KiB.
@@ -98,10 +99,10 @@ func (i *Issuer) Letter(r *kgo.Record, from *Replay, f Failure, more Headers) *k
 	return i.letter(r, from, f).record(more)
 }
 
-// A letter is what a dead letter says, before it is a record.
+// A letter contains the data of a dead letter before it is encoded as a record.
 type letter struct {
-	Origin engine.Origin // where the record was first
-	Stamp  stamp         // when
+	Origin engine.Origin // the record's original position
+	Stamp  stamp         // its timestamp
 
 	Key, Value []byte // nil and empty differ, as they do in Kafka
 	Headers    []kgo.RecordHeader
@@ -111,7 +112,7 @@ type letter struct {
 	Error     string // valid UTF-8, at most MaxText bytes
 	Attempts  uint32
 
-	Omitted []kgo.RecordHeader // say what was left out of a replay, and is not in this letter either
+	Omitted []kgo.RecordHeader // what was left out of a replay, and is missing in this letter too
 
 	sealed
 	Seal        []byte // nil or sealLen bytes, see sealed.seal
@@ -122,7 +123,7 @@ type letter struct {
 func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 	event, ok := usable(identify.Restore(f.Event.ID, f.Event.Time, f.Event.IDRule, f.Event.TimeRule))
 	if !ok {
-		event = identify.Identity{} // no claim can be made on it, so there is none to reopen
+		event = identify.Identity{} // no claim can be made with it, so there is none to reopen
 	}
 	l := &letter{
 		Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
@@ -146,7 +147,7 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 	return l
 }
 
-// usable passes on an identity, and false if no engine takes its id.
+// usable returns the identity, and false if the engine rejects its id.
 func usable(event identify.Identity, ok bool) (identify.Identity, bool) {
 	return event, ok && len(event.ID) <= limits.IDBytes
 }
@@ -183,7 +184,7 @@ func stampOf(r *kgo.Record) stamp {
 	return stamp{r.Timestamp.UnixMilli(), stampType(r.Attrs.TimestampType())}
 }
 
-// typeOf returns the type's name of the innermost error: wrappers are all alike.
+// typeOf returns the name of the innermost error's type. The types of the wrappers say nothing.
 func typeOf(err error) string {
 	for {
 		u, ok := err.(interface{ Unwrap() error })

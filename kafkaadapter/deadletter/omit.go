@@ -23,7 +23,7 @@ const (
 	omittedRecord = "record" // key, value and headers
 )
 
-// shorter leaves out more and more of a letter.
+// shorter lists the forms of a letter, each of which leaves out more than the one before.
 var shorter = []func(*kgo.Record) *kgo.Record{withoutValue, withoutRecord}
 
 // Shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its
@@ -47,8 +47,8 @@ func withoutRecord(letter *kgo.Record) *kgo.Record {
 	return omitting(omittedRecord, letter, &kgo.Record{Headers: own})
 }
 
-// omitting adds the headers that say what short has less than letter, from which something may have
-// been left out before.
+// omitting adds the headers that say what short lacks compared with letter. Parts of letter may
+// have been left out before.
 func omitting(what string, letter, short *kgo.Record) *kgo.Record {
 	n := Size(letter) - Size(short)
 	if before, err := strconv.Atoi(string(identify.LastHeader(letter.Headers, dltOmittedBytes))); err == nil {

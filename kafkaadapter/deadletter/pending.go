@@ -15,20 +15,21 @@ import (
 // ErrStored means that pending dead letters in the store cannot be read.
 var ErrStored = errors.New("hapax: the store's pending dead letters cannot be read")
 
-// partBytes is the most bytes of pending dead letters under one key of the store.
+// partBytes is the maximum size of the pending dead letters under one key of the store.
 const partBytes = 1 << 20
 
-// Pending are the dead letters of one partition that the store has and the broker does not.
+// Pending are the dead letters of one partition that are stored and that the broker has not
+// acknowledged.
 //
-// They are one string of bytes:
+// They are encoded as one byte string:
 //
 //	version u8 = 2
 //	letters uvarint | for each: key | value | headers
 //	headers = number uvarint | for each: name | value
 //
-// A byte string has its length as a uvarint before it. A key or a value, which Kafka has as null
-// too, has its length and 1, and 0 for null. Varints are as in encoding/binary, in their shortest
-// form.
+// The length of a byte string precedes it as a uvarint. A key or a value can also be null in Kafka:
+// its length plus 1 precedes it, or 0 for null. Varints are as in encoding/binary, in their
+// shortest form.
 //
 // The string is stored in parts of at most 1 MiB, each under the partition's key and the part's
 // number (u16, big endian); the first part begins with the number of parts (u16, big endian).
@@ -63,7 +64,7 @@ func Put(tx *engine.Tx, key []byte, letters []*kgo.Record) (*Pending, error) {
 	return &Pending{Letters: slices.Clone(letters), key: key, parts: parts}, nil
 }
 
-// Size returns about how many bytes a letter has in the store and in the topic, before compression.
+// Size returns the approximate size of a letter in the store and in the topic, before compression.
 func Size(letter *kgo.Record) int {
 	n := 16 + len(letter.Key) + len(letter.Value)
 	for i := range letter.Headers {
@@ -73,7 +74,7 @@ func Size(letter *kgo.Record) int {
 }
 
 // Get returns the pending letters under key, nil if there are none. A letter that an earlier
-// version stored gets the headers of more.
+// version stored gets the headers that more returns.
 func Get(tx *engine.Tx, key []byte, more Headers) (*Pending, error) {
 	b, found, err := tx.Get(partKey(key, 0))
 	if err != nil || !found {

@@ -27,10 +27,10 @@ const (
 
 // A Publisher produces the letters of one dead-letter topic. It is safe for concurrent use.
 //
-// The client must take batches of any size for the topic (kgo.ProducerBatchMaxBytesFn): it limits
-// them before compression, the broker after it. So that the broker takes the batches that the
-// client makes, the letters are sent in chunks, one at a time: each chunk is within the
-// topic's max.message.bytes before compression, or is one letter.
+// The client must accept batches of any size for the topic (kgo.ProducerBatchMaxBytesFn), because
+// the client limits them before compression and the broker after it. To keep the batches within the
+// broker's limit, the letters are sent in chunks, one at a time: each chunk is within the topic's
+// max.message.bytes before compression, or is one letter.
 type Publisher struct {
 	client *kgo.Client
 	topic  string
@@ -45,11 +45,11 @@ func NewPublisher(client *kgo.Client, topic string) *Publisher {
 
 // Publish produces pending letters and waits until the broker has answered for each of them. A
 // letter that the broker has acknowledged leaves pending.Letters, and acked is called with it as it
-// was published. If any letters are left, Publish returns the first error and may be called again.
+// was published. If any letters remain, Publish returns the first error and may be called again.
 // The letters stay in the store until Pending.Delete.
 //
-// A letter that the broker refuses because of its size, although it is alone in its batch, is
-// published without its value if omit is set, and is ErrTooLarge otherwise.
+// If the broker rejects a letter that is alone in its batch because of its size, the letter is
+// published without its value if omit is set. Otherwise Publish returns ErrTooLarge.
 func (p *Publisher) Publish(ctx context.Context, pending *Pending, omit bool, acked func(letter *kgo.Record)) error {
 	for len(pending.Letters) > 0 {
 		if err := p.chunk(ctx, pending, omit, acked); err != nil {
@@ -97,9 +97,9 @@ func (p *Publisher) chunk(ctx context.Context, pending *Pending, omit bool, acke
 	}
 	switch {
 	case first != nil:
-		p.limit = 0 // the topic may be another one, or have another limit, at the next try
+		p.limit = 0 // at the next try the topic may be another one or have another limit
 	case refused:
-		p.limit /= 2 // they follow in smaller chunks, in the end each alone
+		p.limit /= 2 // they follow in smaller chunks, down to one letter each
 	}
 	n := len(left) + len(rest)
 	left = append(left, rest...)
@@ -108,7 +108,8 @@ func (p *Publisher) chunk(ctx context.Context, pending *Pending, omit bool, acke
 	return first
 }
 
-// shortened publishes as much of a letter as the broker takes, and returns it as it was published.
+// shortened publishes the largest form of a letter that the broker accepts, and returns it as
+// published.
 func (p *Publisher) shortened(ctx context.Context, letter *kgo.Record) (*kgo.Record, error) {
 	for _, without := range shorter {
 		short := without(letter)
@@ -121,17 +122,17 @@ func (p *Publisher) shortened(ctx context.Context, letter *kgo.Record) (*kgo.Rec
 
 // produce produces letters, all at once, and returns the broker's answers.
 func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error {
-	// The time is over by a cancellation: while the client has no producer id it fails records for
-	// context.Canceled, and for context.DeadlineExceeded it retries without a pause and without end
-	// (kgo v1.22.2, sink.produce).
+	// The timeout is a cancellation and not a deadline: while the client has no producer id, it
+	// fails records for context.Canceled, but for context.DeadlineExceeded it retries without a
+	// pause and without end (kgo v1.22.2, sink.produce).
 	parent := ctx
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	defer time.AfterFunc(answerTime, cancel).Stop()
 	errs := make([]error, len(letters))
-	// A client that has records and is refused a producer id asks for one again at once, and
-	// without end (kgo v1.22.2: sink.drain has no pause after sink.produce could not load it). So
-	// it has the id before it has records.
+	// A client that has records and gets no producer id requests one again at once, and without end
+	// (kgo v1.22.2: sink.drain has no pause after sink.produce could not load it). So the client
+	// gets its id before it gets records.
 	if _, _, err := p.client.ProducerID(ctx); err != nil {
 		for i := range errs {
 			errs[i] = noAnswer(parent, err)
@@ -152,7 +153,8 @@ func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error 
 	return errs
 }
 
-// noAnswer is err, or what it means if the time for an answer is over and the parent has not ended.
+// noAnswer returns err, or an error that names the timeout if the timeout has expired and the
+// parent context has not ended.
 func noAnswer(parent context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && parent.Err() == nil {
 		return fmt.Errorf("no answer in %v: %w", answerTime, context.DeadlineExceeded)
@@ -160,7 +162,7 @@ func noAnswer(parent context.Context, err error) error {
 	return err
 }
 
-// lookUp finds the topic's max.message.bytes. Without an answer it is Kafka's default.
+// lookUp finds the topic's max.message.bytes. If the broker does not answer, it is Kafka's default.
 func (p *Publisher) lookUp(ctx context.Context) {
 	if p.limit > 0 {
 		return
@@ -183,7 +185,7 @@ func (p *Publisher) lookUp(ctx context.Context) {
 	}
 }
 
-// chunkOf returns how many of the first letters have at most most bytes together: at least 1.
+// chunkOf returns how many of the first letters fit into most bytes together, at least 1.
 func chunkOf(letters []*kgo.Record, most int) int {
 	for i, letter := range letters {
 		if most -= Size(letter); most < 0 {
@@ -193,5 +195,5 @@ func chunkOf(letters []*kgo.Record, most int) int {
 	return len(letters)
 }
 
-// ReasonOf returns the reason of a dead letter, empty if r is none.
+// ReasonOf returns the reason of a dead letter, or the empty string if r is no dead letter.
 func ReasonOf(r *kgo.Record) Reason { return Reason(identify.LastHeader(r.Headers, dltReason)) }

@@ -22,21 +22,21 @@ import (
 // replay's event only if Issuer.Replay accepts it, which needs a seal by the store's secret. Any
 // other record is judged by its own id and time, as if the headers were absent.
 //
-// Made-up headers gain nothing:
+// Forged headers have no effect:
 //   - no claim is reopened, because the seal cannot be made without the secret;
 //   - no event is skipped, because no other event's id or position can be put under the seal;
 //   - the record that carries them is not skipped because of them either.
 //
-// Anyone who can read dead letters can copy a sealed set of headers. On a record without an id of
-// its own, or with the same id, that makes the record the replay, whatever else it contains: it is
-// handled for the dead-lettered event, once, and the true replay is a duplicate then. The engine
+// Anyone who can read dead letters can copy a set of headers with its seal. A record without an id
+// of its own, or with the same id, then becomes the replay, whatever else it contains: it is
+// handled for the dead-lettered event, once, and the true replay becomes a duplicate. The engine
 // reopens a claim only if it is dead-lettered in that generation, and reopening ends the
-// generation. Replaying a letter is just this, so the right to read the dead letters and to write
-// to the topic is the right to replay.
+// generation. This is also how a letter is replayed, so the right to read the dead letters and to
+// write to the topic is the right to replay.
 //
-// A letter of another group or of a lost store has no seal that fits. Its replay is judged by its
-// own id too: an event with an id is recognised by it, an event that was known by its position is a
-// new record.
+// A letter of another group or of a lost store has no valid seal. Its replay is judged by its own
+// id too: an event with an id is found under that id, and an event that was identified by its
+// position is a new record.
 type Replay struct {
 	sealed
 	origin engine.Origin
@@ -46,13 +46,13 @@ type Replay struct {
 	omitted []kgo.RecordHeader
 }
 
-// Replay returns the replay that r is, of a dead letter of this issuer's group and scope; false if
-// r is none. own is the identity that identify.Rules.Of returns for r, zero if that is
-// identify.ErrNoID.
+// Replay returns the replay that r contains, if it is of a dead letter of this issuer's group and
+// scope; otherwise it returns false. own is the identity that identify.Rules.Of returns for r, zero
+// if that is identify.ErrNoID.
 //
-// A record that has another id than the letter is not its replay: a program that made it out of the
-// replay has copied the headers. A record without an id is accepted on the letter's own topic only,
-// for the same reason.
+// A record whose id differs from that of the letter is not its replay: a program that derived the
+// record from the replay has copied the headers. A record without an id is accepted on the letter's
+// own topic only, for the same reason.
 func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, bool) {
 	if !isLetter(r) {
 		return nil, false
@@ -104,7 +104,8 @@ func replayOf(r *kgo.Record) (Replay, bool) {
 	if Incomplete(r) != nil {
 		p.omitted = slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return !isOmitted(h) })
 	}
-	p.seal, _ = hex.DecodeString(string(identify.LastHeader(r.Headers, dltSeal))) // anything else fits nothing
+	// any other form matches no seal
+	p.seal, _ = hex.DecodeString(string(identify.LastHeader(r.Headers, dltSeal)))
 	if h.bad || p.origin.Partition < 0 || p.origin.Offset < 0 {
 		return Replay{}, false
 	}
@@ -146,7 +147,7 @@ func (h *headerReader) event() identify.Identity {
 	return event
 }
 
-// named returns the value whose name the header has.
+// named returns the value that has the header's name.
 func named[T interface{ String() string }](h *headerReader, header string, all []T) (one T) {
 	name := string(h.value(header))
 	for _, one := range all {

@@ -18,8 +18,8 @@ const (
 	ceSource        = "ce_source"
 )
 
-// cloudEvent finds the identity of a CloudEvents event, and the time that its payload has; nothing
-// (rule 0) if the record is none, or has not both a source and an id.
+// cloudEvent returns the identity of a CloudEvents event, and the time in its payload. It returns
+// rule 0 if the record is no such event, or lacks a source or an id.
 func cloudEvent(r *kgo.Record, f *finding) (err error) {
 	if kind := LastHeader(r.Headers, contentType); len(kind) >= len(cloudEventsType) {
 		if bytes.EqualFold(kind[:len(cloudEventsType)], []byte(cloudEventsType)) {
@@ -47,7 +47,7 @@ func structured(suffix, payload []byte) (finding, error) {
 	case format != "" && format != "+json":
 		return finding{}, fmt.Errorf("%w: CloudEvents in the format %q: JSON is read, and binary mode for anything else", ErrBadPayload, format)
 	}
-	// A map, because fields of a struct would be matched in any case of letters.
+	// This is a map because the fields of a struct would be matched in any case of letters.
 	var attributes map[string]json.RawMessage
 	if err := json.Unmarshal(payload, &attributes); err != nil {
 		return finding{}, fmt.Errorf("%w: CloudEvents in JSON: %w", ErrBadPayload, err)
@@ -62,12 +62,12 @@ func structured(suffix, payload []byte) (finding, error) {
 	}
 	f := finding{rule: IDCloudEventsStructured, source: source, id: id}
 	if at := bytes.Trim(attributes["time"], `"`); len(at) > 0 && string(at) != "null" {
-		f.text = at // a time needs no escapes; what is none is found out when it is parsed
+		f.text = at // a time contains no escapes; any other text fails when it is parsed
 	}
 	return f, nil
 }
 
-// attribute returns a string that must be there.
+// attribute returns a required string.
 func attribute(attributes map[string]json.RawMessage, name string) ([]byte, error) {
 	var s string
 	err := json.Unmarshal(attributes[name], &s)
@@ -75,8 +75,8 @@ func attribute(attributes map[string]json.RawMessage, name string) ([]byte, erro
 	case err != nil || s == "":
 		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q is not a string with something in it", ErrBadPayload, name)
 	case strings.ContainsRune(s, '\uFFFD'):
-		// It stands for whatever is not UTF-8: two ids that differ there only would be taken for
-		// one.
+		// That character replaces everything that is not UTF-8: two ids that differ only there
+		// would be equal.
 		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q has the replacement character or is not UTF-8", ErrBadPayload, name)
 	}
 	return []byte(s), nil

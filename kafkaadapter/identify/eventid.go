@@ -2,9 +2,9 @@ package identify
 
 import "encoding/binary"
 
-// Event ids as the engine is given them. A producer's id from a header or a payload is itself, so
-// that it can be read and looked up; whatever is put together begins with a zero byte and says what
-// it is:
+// The encodings of event ids for the engine. A producer's id from a header or a payload is
+// unchanged, so that it can be read and looked up. Every composed id begins with a zero byte and a
+// number that says what it is:
 //
 //	the id                                                     from a header or the payload, if it begins with another byte
 //	00 01 | the id                                             if it begins with a zero byte
@@ -12,8 +12,8 @@ import "encoding/binary"
 //	00 03 | topic id 16 | partition u32 | offset u64           a position; big endian, so that offsets sort
 //	00 04 | len(topic) uvarint | topic | one of the first three    with Rules.PerTopic
 //
-// So no two of these are equal unless all their parts are: a reader sees where each part ends. They
-// are in stores forever; a change is a new number.
+// So two of them are equal only if all their parts are: each part has a known end. Stores contain
+// them forever; any change gets a new number.
 const (
 	idMark       = 0x00
 	idPlain      = 0x01
@@ -24,8 +24,8 @@ const (
 	positionIDLen = 2 + 16 + 4 + 8
 )
 
-// eventID returns the id of an event that has one of its own. It copies nothing that is an id as it
-// is.
+// eventID returns the id of an event that has its own id. An id that needs no encoding is not
+// copied.
 func (o *Rules) eventID(topic string, f *finding) []byte {
 	if !o.PerTopic && f.source == nil && f.id[0] != idMark {
 		return f.id
@@ -57,7 +57,7 @@ func positionID(topicID [16]byte, partition int32, offset int64) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(offset))
 }
 
-// appendBytes appends b and its length before it.
+// appendBytes appends b after its length.
 func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// secondsBelow is where a count since 1970 turns from seconds into milliseconds.
+// secondsBelow is the limit below which a count since 1970 is in seconds; other counts are in
+// milliseconds.
 const secondsBelow = 100_000_000_000
 
-// parseTime reads a time as Rules says. What it returns is in UTC and within the years 1 to 9999.
+// parseTime parses a time in the forms that Rules lists. The result is in UTC and within the years
+// 1 to 9999.
 func parseTime(b []byte) (time.Time, bool) {
 	var at time.Time
 	if allDigits(b) {
@@ -24,7 +26,7 @@ func parseTime(b []byte) (time.Time, bool) {
 			return time.Time{}, false
 		}
 		at = sinceEpoch(n)
-	} else if len(b) == 8 && b[0] == 0 { // the high byte of each count up to the year 9999, and no digit
+	} else if len(b) == 8 && b[0] == 0 { // the high byte of each count up to the year 9999, which is not a digit
 		at = sinceEpoch(int64(binary.BigEndian.Uint64(b)))
 	} else if at.UnmarshalText(b) != nil {
 		return time.Time{}, false
@@ -48,28 +50,27 @@ func allDigits(b []byte) bool {
 	return len(b) > 0
 }
 
-// inYears reports whether at has a week.
+// inYears reports whether at is in a week that exists.
 func inYears(at time.Time) bool {
 	_, err := weekbucket.Of(at)
 	return err == nil
 }
 
-// Ids with a time outside these years are taken for ids of another kind that look the same. Unix
-// milliseconds.
+// An id with a time outside these years is considered an id of another kind that looks the same.
+// The limits are in Unix milliseconds.
 const (
 	firstIDTime = 946_684_800_000   // 2000-01-01
 	afterIDTime = 4_102_444_800_000 // 2100-01-01
 )
 
-// An id that was made long before its record, or after it, looks like a UUIDv7 or a ULID and is
-// none, such as a hash that is written as a UUID: its time would put the event into a week that is
-// refused.
+// If the time of an id is far from that of its record, the id only looks like a UUIDv7 or a ULID,
+// such as a hash in the form of a UUID. Its time would put the event into a week that is rejected.
 const (
 	idBeforeStamp = 366 * 24 * time.Hour
 	idAfterStamp  = 48 * time.Hour
 )
 
-// nearStamp reports whether the time of an id fits to the record's timestamp, if it has one.
+// nearStamp reports whether the time of an id is near the record's timestamp, if it has one.
 func nearStamp(at time.Time, r *kgo.Record) bool {
 	if r.Attrs.TimestampType() < 0 || r.Timestamp.UnixMilli() < 0 {
 		return true

@@ -15,11 +15,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Errors of Rules.Of. Each is about one record and returns on every delivery of it, except
+// Errors of Rules.Of. Each is about one record and recurs on every delivery of it, except
 // ErrNoTopicID.
 var (
-	// ErrNoID means that the record has no id and that Rules.NoPosition forbids its position in
-	// place of one.
+	// ErrNoID means that the record has no id and that Rules.NoPosition forbids the use of its
+	// position.
 	ErrNoID = errors.New("hapax: the record has no event id: have its producer set one of Rules.IDHeaders, or read it from the payload with Rules.Payload")
 
 	// ErrNoTime means that the record has no time: no header, no id that contains one, and no
@@ -27,13 +27,13 @@ var (
 	ErrNoTime = errors.New("hapax: the record has no time: have its producer set one of Rules.TimeHeaders or the record's timestamp")
 
 	// ErrBadPayload means that the payload is not in the expected format: a CloudEvents event in
-	// JSON, or whatever Rules.Payload reads.
+	// JSON, or the format that Rules.Payload parses.
 	ErrBadPayload = errors.New("hapax: no event id can be read from the record's payload")
 
-	// ErrNoTopicID means that the record's position is needed in place of an id, and that the
-	// topic's own id is not known. Without it, a topic that is deleted and created again would
-	// repeat its positions, and its records would be duplicates. Brokers send topic ids since Kafka
-	// 3.1. The error is not about the record: with the topic's id, the record can be judged.
+	// ErrNoTopicID means that the record has no id, so that its position is needed, and that the id
+	// of the topic is unknown. Without it, a topic that is deleted and created again would repeat
+	// its positions, and its records would be duplicates. Brokers send topic ids since Kafka 3.1.
+	// The error is not about the record: with the topic's id, the record can be judged.
 	ErrNoTopicID = errors.New("hapax: the position cannot replace an event id, because the broker does not send the topic's id (Kafka 3.1 does): set Rules.NoPosition or have producers set ids")
 )
 
@@ -44,17 +44,16 @@ type Identity struct {
 
 	IDRule   IDRule
 	TimeRule TimeRule
-	// ApproximateTime means that the time is the record's own timestamp, and that a producer that
-	// sends the event again may stamp it with another one: the engine must look at adjacent weeks
-	// too. It is false for a position, which always comes with the same record and the same
-	// timestamp.
+	// ApproximateTime means that the time is the record's own timestamp. A producer that sends the
+	// event again may give it another timestamp, so the engine must look at adjacent weeks too. It
+	// is false for a position, because that identifies one record with one timestamp.
 	ApproximateTime bool
-	// BadTimes counts the times that were present and could not be read.
+	// BadTimes counts the times that were present and could not be parsed.
 	BadTimes int
 }
 
-// Restore returns the identity that has the given parts, as they were kept in a store or in
-// headers, or false if no identity can have them. BadTimes is not kept.
+// Restore returns the identity with the given parts, as they were stored or put into headers. It
+// returns false if no identity can have them. BadTimes is not kept.
 func Restore(id []byte, at time.Time, idRule IDRule, timeRule TimeRule) (Identity, bool) {
 	ok := len(id) > 0 && inYears(at) && idRule >= IDHeader && idRule <= IDPosition && timeRule >= TimePayload && timeRule <= TimeRecord
 	return Identity{
@@ -67,7 +66,7 @@ func Restore(id []byte, at time.Time, idRule IDRule, timeRule TimeRule) (Identit
 type finding struct {
 	rule   IDRule
 	id     []byte
-	source []byte // CloudEvents only: a part of the identity
+	source []byte // CloudEvents only: the source, a part of the identity
 
 	// The time that came with the id from the payload.
 	at   time.Time // from Rules.Payload; zero if there is none
@@ -121,7 +120,7 @@ func (o *Rules) find(r *kgo.Record, f *finding) error {
 	return nil
 }
 
-// findHeader looks for an id in the headers; it leaves f's rule at 0 if there is none.
+// findHeader searches the headers for an id; it leaves f's rule at 0 if there is none.
 func (o *Rules) findHeader(r *kgo.Record, f *finding) error {
 	names := o.IDHeaders
 	if names == nil {
@@ -170,7 +169,7 @@ func (o *Rules) date(id *Identity, r *kgo.Record, f *finding) bool {
 		}
 	}
 	if r.Attrs.TimestampType() < 0 || r.Timestamp.UnixMilli() < 0 || !inYears(r.Timestamp) {
-		return false // -1 is Kafka's word for no timestamp
+		return false // -1 is Kafka's value for no timestamp
 	}
 	id.Time, id.TimeRule, id.ApproximateTime = r.Timestamp.UTC(), TimeRecord, f.rule != IDPosition
 	return true
@@ -202,7 +201,7 @@ func (o *Rules) dateByHeader(id *Identity, r *kgo.Record, f *finding) bool {
 }
 
 // LastHeader returns the value of the last header with that name and a value that is not empty, or
-// nil. It is how all rules read a header that a record has more than once.
+// nil. All rules read a repeated header in this way.
 func LastHeader(headers []kgo.RecordHeader, name string) []byte {
 	for i := len(headers) - 1; i >= 0; i-- {
 		if h := &headers[i]; h.Key == name && len(h.Value) > 0 {

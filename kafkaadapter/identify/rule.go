@@ -2,10 +2,10 @@ package identify
 
 import "strconv"
 
-// An IDRule says where an event's id was found. Its zero value means nothing.
+// An IDRule says where an event's id was found. The zero value means none.
 type IDRule uint8
 
-// The rules, in the order of Rules. Their values are in stored dead letters forever.
+// The rules, in the order of Rules. Their values are stored in dead letters forever.
 const (
 	_                       IDRule = iota
 	IDHeader                       // the value of a header
@@ -18,7 +18,7 @@ const (
 // IDRules lists all rules in the order of their values, for labels and counters.
 var IDRules = [...]IDRule{IDHeader, IDCloudEvents, IDCloudEventsStructured, IDPayload, IDPosition}
 
-const idRuleCount = len(IDRules) + 1 // for tables that a rule, or none, is an index of
+const idRuleCount = len(IDRules) + 1 // for tables that are indexed by a rule or by 0
 
 // String returns the rule's name in snake case, as it is used in metrics and dead letters.
 func (r IDRule) String() string {
@@ -37,10 +37,10 @@ func (r IDRule) String() string {
 	return "id_rule(" + strconv.Itoa(int(r)) + ")"
 }
 
-// A TimeRule says where an event's time was found. Its zero value means nothing.
+// A TimeRule says where an event's time was found. The zero value means none.
 type TimeRule uint8
 
-// The rules, in the order of Rules. Their values are in stored dead letters forever.
+// The rules, in the order of Rules. Their values are stored in dead letters forever.
 const (
 	_               TimeRule = iota
 	TimePayload              // Rules.Payload

@@ -11,13 +11,13 @@ import (
 	"github.com/hapax-dev/hapax/correlation"
 )
 
-// Names of headers that stand for more than their own value.
+// Names of headers that mean more than their own value.
 const (
-	// CloudEventsID in Rules.IDHeaders stands for the identity of a CloudEvents event, its source
+	// CloudEventsID in Rules.IDHeaders means the identity of a CloudEvents event, its source
 	// together with its id: the headers ce_source and ce_id, or the payload in structured mode.
 	CloudEventsID = "ce_id"
-	// CloudEventsTime in Rules.TimeHeaders stands for the time of a CloudEvents event, in a header
-	// or in the payload.
+	// CloudEventsTime in Rules.TimeHeaders means the time of a CloudEvents event, in a header or in
+	// the payload.
 	CloudEventsTime = "ce_time"
 )
 
@@ -26,13 +26,13 @@ const (
 // share: add it to Rules.IDHeaders for topics that the router writes.
 const DebeziumID = "id"
 
-// The default headers. Each names one event. Those of this module come first.
+// The default headers. Each identifies one event. The headers of this module come first.
 var (
 	defaultIDHeaders   = []string{correlation.Header, CloudEventsID, "idempotency-key", "message_id", "_watermill_message_uuid"}
 	defaultTimeHeaders = []string{CloudEventsTime, "event_time", "timestamp"}
 )
 
-// Rules say how the id and the time of the event in a record are found. The zero value asks, in
+// Rules say how the id and the time of the event in a record are found. The zero value looks, in
 // this order,
 //
 //   - for the id: the header correlation.Header, which EnsureID sets; ce_id together with ce_source
@@ -41,15 +41,14 @@ var (
 //   - for the time: the headers ce_time (or the time of a CloudEvents payload), event_time,
 //     timestamp; then an id that is a UUIDv7 or a ULID; then the record's timestamp.
 //
-// Payload, if it is set, goes before all of them. The first rule that finds something is taken. The
-// names of headers are compared byte by byte, as Kafka has them: Message_ID is not message_id. If a
-// header is there more than once, the last one counts. A header with an empty value counts as
-// absent.
+// Payload, if set, precedes all of them. The first rule that finds a value is used. The names of
+// headers are compared byte by byte, as in Kafka: Message_ID is not message_id. If a header is
+// repeated, the last one counts. A header with an empty value counts as absent.
 //
-// An id from a header or from Payload is taken as it is, byte for byte, and all of these are one
-// space of ids: message_id "7" and idempotency-key "7" are the same event, on every topic that is
-// consumed under one scope, unless PerTopic is set. Ids of CloudEvents and positions are kept apart
-// from them and from each other. A header that many events share is no id: all but the first of
+// An id from a header or from Payload is used unchanged, byte for byte, and all of these ids share
+// one space: message_id "7" and idempotency-key "7" are the same event, on every topic that is
+// consumed under one scope, unless PerTopic is set. Ids of CloudEvents and positions are separate
+// from them and from each other. A header that many events share is not an id: all but the first of
 // those events would be duplicates. So correlation_id, which names a conversation in many systems,
 // and the bare name id are not among the defaults.
 //
@@ -60,52 +59,51 @@ var (
 // seconds), or such a count in 8 bytes, big endian, as Java serializes a long. Finer counts are not
 // read.
 //
-// A time that cannot be read, or lies outside the years 1 to 9999, is passed over for the next
-// rule, and that is counted. Refusing the record would keep an event from its handler for a flaw
-// that does it no harm. A wrong time never makes an event a duplicate: ids decide that. It can only
-// place the event in another week than a later, corrected delivery of it, which is then handled
-// again.
+// A time that cannot be parsed, or is outside the years 1 to 9999, is counted, and the next rule is
+// tried. Rejecting the record would keep an event from its handler because of a harmless error. A
+// wrong time never makes an event a duplicate: ids decide that. It can only put the event into
+// another week than a later delivery with a corrected time, which is then handled again.
 //
 // A ULID is 26 characters, not all of them digits; a UUIDv7 is the form with hyphens. Their times
-// count from the year 2000 to 2099, and not if they are more than two days after the record's
-// timestamp or more than 366 days before it, so that few ids of other kinds are taken for one;
-// NoIDTime leaves them out.
+// are used for the years 2000 to 2099, and only if they are at most two days after the record's
+// timestamp and at most 366 days before it, so that few ids of other kinds are mistaken for one.
+// NoIDTime disables them.
 type Rules struct {
-	// IDHeaders are asked in this order. nil = those above; an empty list asks none.
+	// IDHeaders are tried in this order. nil = those above; an empty list uses none.
 	IDHeaders []string
 
-	// Payload reads the id, and the event's time if it can; it is asked before the headers. No id
-	// and no error leaves the id to the headers and the position. A zero time leaves the time to
-	// the other rules. An error or a panic is ErrBadPayload, and the record is undecodable, unless
-	// the error is marked by kafkaadapter.Transient: then the record is identified again after a
-	// backoff. Payload must return the same for the same record, must not change the record, and
-	// may be called from several goroutines, and for some records ahead of the one that is handled.
-	// The id is copied. nil = headers and position only.
+	// Payload returns the id, and the event's time if possible; it is called before the headers are
+	// read. If it returns no id and no error, the id comes from the headers or the position. If it
+	// returns a zero time, the other rules give the time. An error or a panic is ErrBadPayload, and
+	// the record is undecodable, unless the error is marked by kafkaadapter.Transient: then the
+	// record is identified again after a backoff. Payload must return the same for the same record,
+	// must not change the record, and may be called from several goroutines, and for some records
+	// ahead of the one that is handled. The id is copied. nil = headers and position only.
 	Payload func(r *kgo.Record) (id []byte, at time.Time, err error)
 
 	// NoPosition makes a record that has no id ErrNoID. Otherwise its position (topic id,
-	// partition, offset) stands in for one: that recognises the record when it is delivered again,
-	// and not the copy that a producer sends again.
+	// partition, offset) is its id: this identifies the record when it is delivered again, but not
+	// a copy that a producer sends again.
 	NoPosition bool
 
 	// PerTopic adds the topic's name to ids, for ids that are unique only within their topic.
 	PerTopic bool
 
-	// TimeHeaders are asked in this order. nil = those above; an empty list asks none.
+	// TimeHeaders are tried in this order. nil = those above; an empty list uses none.
 	TimeHeaders []string
 
-	// NoIDTime takes no time from ids that look like a UUIDv7 or a ULID and are none.
+	// NoIDTime ignores the times in ids that look like a UUIDv7 or a ULID.
 	NoIDTime bool
 }
 
-// shared are headers that events have in common: as an id, each would make nearly every event a
+// shared are headers that many events share: as an id, each would make nearly every event a
 // duplicate.
 var shared = []string{
 	"ce_source", "ce_type", "ce_specversion", "ce_subject", "ce_time", "ce_datacontenttype", "ce_dataschema",
 	contentType, "traceparent", "tracestate", "baggage",
 }
 
-// Validate refuses rules that cannot work or would lose events.
+// Validate rejects rules that cannot work or would lose events.
 func (o *Rules) Validate() error {
 	for _, list := range []struct {
 		field string

@@ -1,4 +1,4 @@
-// Package seen tells a consumer with its own franz-go loop which records were seen before.
+// Package seen tells a consumer with its own franz-go loop which records are duplicates.
 //
 //	filter, err := seen.New(eng, seen.Options{Scope: "alerts"})
 //	for {
@@ -13,26 +13,26 @@
 //
 // # What it promises
 //
-// Within retention each event is returned by one Unseen, whatever is polled again: after a crash, a
-// rebalance, a reset of offsets, or because a producer sent it twice. That is still true after a
-// power cut.
+// Within retention each event is returned by one Unseen, however often it is polled: after a crash,
+// a rebalance, a reset of offsets, or because a producer sent it twice. This holds after a power
+// failure too.
 //
 // # What it does not promise
 //
-// Events are handled at most once. One that was returned is not returned again, also if the process
-// dies before it is handled. Call [Filter.Claim], and [Filter.Release] for what failed, so that
-// these events can be claimed again; then poll them again, by setting the client's offsets back or
-// by not committing them and starting again.
+// Events are handled at most once. An event that was returned is not returned again, even if the
+// process dies before it is handled. Call [Filter.Claim], and [Filter.Release] for what failed, so
+// that these events can be claimed again; then poll them again, by setting the client's offsets
+// back or by not committing them and starting again.
 //
-// Offsets are the client's, and nothing ties them to the claims. Commit an offset after Unseen has
-// returned its record: an offset that is committed before, and a crash between the two, leaves out
-// records that were not handled. So commit by hand (kgo.DisableAutoCommit), in the order of the
-// loop above.
+// Offsets belong to the client, and are independent of the claims. Commit an offset after Unseen
+// has returned its record: if an offset is committed before and the process dies in between,
+// records are skipped that were not handled. So commit by hand (kgo.DisableAutoCommit), in the
+// order of the loop above.
 //
 // Claims belong to the process's store. A partition that moves to a consumer with another store is
-// seen there anew.
+// handled there again.
 //
-// Work that must be done, exactly once with its state and its offset, needs package kafkaadapter.
+// For work that must be done exactly once, with its state and its offset, use package kafkaadapter.
 package seen
 
 import (
@@ -55,17 +55,18 @@ type Options struct {
 	// scope share their claims.
 	Scope string
 
-	// Identify finds the id and the time of the event in a record. Records without an id are known
-	// by their positions, which recognise a record that is read again, and not the copy that a
-	// producer sends again.
+	// Identify finds the id and the time of the event in a record. Records without an id are
+	// identified by their positions, which identify a record that is read again, but not a copy
+	// that a producer sends again.
 	Identify identify.Rules
 
-	// Window is how long a claim lasts, from its first sighting. 0 = as long as its week is kept.
+	// Window is how long a claim lasts, from its first sighting. 0 = as long as its week is
+	// retained.
 	Window time.Duration
 
-	// Reject is called with records that cannot be judged: without a usable id or time, which an
-	// error of Identify.Payload counts as, too old or too new. Unseen leaves them out then. nil:
-	// Unseen returns an error for them.
+	// Reject is called with records that cannot be judged: without a usable id or time (an error of
+	// Identify.Payload included), too old, or too new. Unseen then omits them. nil: Unseen returns
+	// an error for them.
 	Reject func(Claim)
 }
 
@@ -75,7 +76,7 @@ type Filter struct {
 	opt Options
 }
 
-// New returns a filter on an engine, which is closed after the last call.
+// New returns a filter on an engine. Close the engine after the last call.
 func New(eng *engine.Engine, options Options) (*Filter, error) {
 	switch {
 	case eng == nil:
@@ -91,20 +92,20 @@ func New(eng *engine.Engine, options Options) (*Filter, error) {
 	return &Filter{eng, options}, nil
 }
 
-// A Claim is what was found of one record.
+// A Claim is the result for one record.
 type Claim struct {
 	Record *kgo.Record
 
 	// Result has the verdict: Claimed for a record that was not seen before, Duplicate for one that
-	// was, with the position of the first sighting in Result.Record.Origin. With another verdict
-	// the record must be neither handled nor skipped without a decision; see [Claim.Err].
+	// was, with the position of the first sighting in Result.Record.Origin. A record with another
+	// verdict must be neither handled nor skipped without a decision; see [Claim.Err].
 	Result engine.Result
 
 	event engine.Event
 }
 
-// Err returns nil for Claimed and Duplicate, and else why the record is neither. Result.Err is the
-// cause if the verdict is Failed.
+// Err returns nil for Claimed and Duplicate, and otherwise the reason for the verdict. Result.Err
+// is the cause if the verdict is Failed.
 func (c *Claim) Err() error {
 	switch c.Result.Verdict {
 	case engine.Claimed, engine.Duplicate:
@@ -115,7 +116,7 @@ func (c *Claim) Err() error {
 	return fmt.Errorf("seen: record %s/%d@%d is %v", c.Record.Topic, c.Record.Partition, c.Record.Offset, c.Result.Verdict)
 }
 
-// rejected reports whether the record is one for Options.Reject.
+// rejected reports whether Options.Reject is to be called for the record.
 func (c *Claim) rejected() bool {
 	switch c.Result.Verdict {
 	case engine.TooOld, engine.TooNew:
@@ -128,10 +129,10 @@ func (c *Claim) rejected() bool {
 }
 
 // Claim claims the events of all records, in their order, and returns a result for each. A copy
-// within the fetches is a Duplicate of the first. Claims are durable on return; they are valid also
-// with an error, which is that of the store or of ctx, and for which some results are Failed.
+// within the fetches is a Duplicate of the first. Claims are durable on return. They are also valid
+// if Claim returns an error, which is that of the store or of ctx; some results are then Failed.
 //
-// Errors of the fetches themselves are the caller's to look at (kgo.Fetches.Errors).
+// The caller must check the errors of the fetches themselves (kgo.Fetches.Errors).
 func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error) {
 	claims := make([]Claim, 0, fetches.NumRecords())
 	events := make([]engine.Event, 0, cap(claims))
@@ -160,12 +161,12 @@ func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error
 }
 
 // Unseen claims the events of all records, and returns those that were not seen before, in their
-// order. With an error no record is returned, and the claims of the call are released, so that the
-// same fetches can be retried. If that fails, too, the error says so: the records that were
-// claimed are not returned again then.
+// order. If it returns an error, it returns no record and releases the claims of the call, so that
+// the same fetches can be retried. If the release fails too, the error says so: the claimed records
+// are then not returned again.
 //
-// The error is that of the store, or of a record that is neither new nor seen, such as one that a
-// transaction holds, or one that cannot be judged if Options.Reject is nil.
+// The error is that of the store, or of a record that is neither new nor a duplicate, such as one
+// that a transaction holds, or one that cannot be judged if Options.Reject is nil.
 func (f *Filter) Unseen(ctx context.Context, fetches kgo.Fetches) ([]*kgo.Record, error) {
 	claims, err := f.Claim(ctx, fetches)
 	fresh := make([]*kgo.Record, 0, len(claims))
@@ -190,13 +191,13 @@ func (f *Filter) Unseen(ctx context.Context, fetches kgo.Fetches) ([]*kgo.Record
 	return fresh, nil
 }
 
-// releaseTogether is how many claims one transaction releases.
+// releaseTogether is the number of claims that one transaction releases.
 const releaseTogether = 4096
 
-// Release takes back those of the claims that are Claimed, durably on return, so that their events
-// can be claimed again: for records that were not handled. Claims that are not there any more are
-// passed over. A claim is released once: after that the event may belong to another caller, whose
-// claim on the same record in the same millisecond looks the same.
+// Release withdraws those of the claims that are Claimed, durably on return, so that their events
+// can be claimed again: use it for records that were not handled. Claims that no longer exist are
+// ignored. Release each claim once: after that, the event may belong to another caller, whose claim
+// on the same record in the same millisecond looks the same.
 func (f *Filter) Release(ctx context.Context, claims []Claim) error {
 	for len(claims) > 0 {
 		n := min(len(claims), releaseTogether)
