@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// What a record adds is summed where its batch commits. If that fails, the record is found and
-// blamed.
+// The sum of a record is written where its batch commits. If that fails, the record is found and
+// counts as failed.
 func TestRecordWhoseSumCannotBeMadeFailsAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		stored []byte
@@ -50,7 +50,8 @@ func TestRecordWhoseSumCannotBeMadeFailsAlone(t *testing.T) {
 	}
 }
 
-// The sum of a batch may overflow where that of a record alone does not: nobody is to blame then.
+// The sum of a batch may overflow where that of a single record does not: then no record has
+// failed.
 func TestSumThatOverflowsOnlyInABatchIsNoFailure(t *testing.T) {
 	r := newRig(t, 1)
 	r.put(t, "sum", engine.EncodeInt64(-10))
@@ -69,8 +70,8 @@ func TestSumThatOverflowsOnlyInABatchIsNoFailure(t *testing.T) {
 	}
 }
 
-// After an unclean stop attempts are stored before their handlers run: a sum that cannot be made is
-// the same attempt.
+// After an unclean stop, attempts are stored before their handlers run: an overflowing sum does not
+// count a second attempt.
 func TestSumThatCannotBeMadeCountsOnceAfterAnUncleanStop(t *testing.T) {
 	r := newRig(t, 1)
 	r.put(t, "poisoned", []byte("xyz"))

@@ -23,7 +23,7 @@ func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
 		t.Errorf("adopted without a reason: %v", err)
 	}
 	if err := m.AdoptOffset(ctx, r.topic, 0, Stop, "try"); !errors.Is(err, ErrOption) {
-		t.Errorf("adopted with a policy that does not fit: %v", err)
+		t.Errorf("adopted with a policy that does not apply: %v", err)
 	}
 	if err := m.AdoptOffset(ctx, r.topic, 7, TrustKafka, "try"); !errors.Is(err, ErrNoPositionError) {
 		t.Errorf("adopted for a partition that is not assigned: %v", err)
@@ -49,7 +49,7 @@ func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
 	}
 	m.stop(t)
 
-	// It held for that one time: the next lost volume stops the partition again.
+	// The adoption applied once: the next lost volume stops the partition again.
 	r.open(t, storetest.NewMem(storage.Identity{}))
 	m = r.start(t, r.work(1, nil))
 	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
@@ -74,7 +74,7 @@ func TestAdoptionEndsWithTheAssignment(t *testing.T) {
 }
 
 // The commit was moved, and both offsets are below the log's start: two policies take effect
-// together, and the first can still be changed when the second is asked for.
+// together, and the first can still be changed before the second is given.
 func TestAdoptionOfTwoDisagreements(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", 10)...)

@@ -20,7 +20,7 @@ func TestBatchSizeFollowsTheHandlers(t *testing.T) {
 		{"slow: half", 64, 64, aim + 1, 32},
 		{"slow and not full: half of those", 64, 10, aim + 1, 5},
 		{"slow alone: alone", 1, 1, time.Hour, 1},
-		{"never more than the most", 200, 200, 0, 256},
+		{"never more than the maximum", 200, 200, 0, 256},
 		{"at the most", 256, 256, 0, 256},
 	} {
 		s := batchSize{n: tt.n, most: 256, aim: aim}
@@ -40,7 +40,7 @@ func TestPausesGrowWithinBounds(t *testing.T) {
 			d := s.attempt(n)
 			jitter = jitter || d != first
 			if d < want/2-1 || d > want*3/2+1 || d > time.Second {
-				t.Errorf("pause after attempt %d is %v, about %v is wanted", n, d, want)
+				t.Errorf("pause after attempt %d is %v, want about %v", n, d, want)
 			}
 		}
 		if !jitter {

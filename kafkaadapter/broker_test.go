@@ -19,7 +19,8 @@ func TestKilledBrokerComesBack(t *testing.T) {
 	r.open(t, storetest.NewMem(storage.Identity{}))
 	before, after := numbered("a", 50), numbered("b", 50)
 	r.send(t, 0, before...)
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Client = append(o.Client, kgo.SessionTimeout(6*time.Second)) }) // it is to end
+	// requested to end
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Client = append(o.Client, kgo.SessionTimeout(6*time.Second)) })
 	r.untilStored(t, 0, 50)
 	r.Kill(t)
 	kafkatest.Until(t, "the end of the group session", func() bool { return m.logs.has("the group session ended") })

@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// Large records behind a stuck handler: what is buffered stays within the bound, and all of it is
-// handled in the end.
+// Large records behind a handler that blocks: the buffered bytes stay within the bound, and all
+// records are handled in the end.
 func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 	const size, budget, records = 256 << 10, 8 << 20, 200
 	r := newRig(t, 1)
@@ -19,7 +19,8 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 	for _, id := range numbered("a", records) {
 		rec := r.event(0, id)
 		rec.Value = make([]byte, size)
-		_, _ = rand.Read(rec.Value) // the client's bound is on what the brokers send, compressed
+		// the client's bound is on the compressed bytes that the brokers send
+		_, _ = rand.Read(rec.Value)
 		r.Produce(t, rec)
 	}
 	m := r.start(t, mode, func(o *Options) {
@@ -58,7 +59,7 @@ func TestMemoryIsDividedAmongPartitionsAndFetches(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(client.OptValue(kgo.FetchMaxBytes)); got != fmt.Sprint(want) {
-			t.Errorf("of %d bytes a fetch may have %s, want %d", budget, got, want)
+			t.Errorf("of %d bytes, a fetch may have %s, want %d", budget, got, want)
 		}
 		client.Close()
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// died leaves the store as an owner of the partition does that died.
+// died leaves the store as an owner of the partition that died leaves it.
 func (r *rig) died(t *testing.T, partition int32) {
 	t.Helper()
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
@@ -24,7 +24,7 @@ func (r *rig) died(t *testing.T, partition int32) {
 	}
 }
 
-// rounds is how many batches a member has made, those without a record included.
+// rounds returns how many batches a member has made, empty ones included.
 func (m *member) rounds(t *testing.T, topic string) uint64 {
 	t.Helper()
 	var out dto.Metric
@@ -43,13 +43,13 @@ func TestAttemptThatDidNotBeginDoesNotCount(t *testing.T) {
 		m := <-started
 		p := m.parts.get(topicPartition{r.topic, 0})
 		m.cancel()
-		<-p.ending.Done() // from here on no other record is begun
+		<-p.ending.Done() // from here on no other record begins
 		return nil
 	}))
 	started <- m
 	kafkatest.Receive(t, m.done)
 	if a := r.attemptsAt(t, 0); a != (attempts{}) {
-		t.Errorf("attempts %+v are kept of a record whose handler never ran", a)
+		t.Errorf("attempts %+v are stored for a record whose handler never ran", a)
 	}
 	r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 3)

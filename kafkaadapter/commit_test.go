@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// A partition that is given away commits its offset within the drain timeout, also while the broker
-// does not answer the commit of another one.
+// A revoked partition commits its offset within the drain timeout, even while the broker does not
+// answer the commit of another one.
 func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	r := newRig(t, 2)
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.CommitInterval = time.Hour })
@@ -53,7 +53,7 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 			t.Error("a commit reports success while another one is under way")
 		}
 	case <-time.After(time.Minute):
-		t.Error("a commit with a limit of 1 ms waits for another one that is not answered")
+		t.Error("a commit with a limit of 1 ms waits for an unanswered one")
 	}
 	answer()
 	kafkatest.Receive(t, first)

@@ -19,20 +19,20 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// sideBySide lets n handlers of a partition run in parallel, and their batches take any time.
+// sideBySide lets n handlers of a partition run in parallel, in batches of unlimited duration.
 func sideBySide(n int) func(*Options) {
 	return func(o *Options) { o.Routes[0].Concurrency.Handlers, o.Batching.BatchTime = n, time.Hour }
 }
 
-// keyed is an event with a key.
+// keyed returns an event with a key.
 func (r *rig) keyed(key, id string) *kgo.Record {
 	rec := r.event(0, id)
 	rec.Key = []byte(key)
 	return rec
 }
 
-// A barrier holds handlers until n have come. If they do not come soon it opens with an error for
-// each, or the test would wait forever.
+// A barrier holds handlers until n have come. If they do not come in time, it fails each of them,
+// so that the test ends.
 type barrier struct {
 	n    int32
 	came atomic.Int32
@@ -64,7 +64,7 @@ func (b *barrier) wait(ctx context.Context) error {
 	return errors.New("the others do not come")
 }
 
-// untilOthers returns when all but one wait, or one has given up.
+// untilOthers returns when all but one wait, or one has failed.
 func (b *barrier) untilOthers() {
 	over := time.Now().Add(time.Minute)
 	for b.came.Load() < b.n-1 {
@@ -80,7 +80,7 @@ func (b *barrier) untilOthers() {
 	}
 }
 
-// modes are handlers of both modes that call f.
+// modes returns handlers of both modes that call f.
 func (r *rig) modes(f func(context.Context, *Record) error) map[string]Mode {
 	return map[string]Mode{
 		"transactional": r.work(1, func(ctx context.Context, _ *engine.Tx, rec *Record) error { return f(ctx, rec) }),
@@ -133,7 +133,7 @@ func TestHandlersOfOneKeyRunInOrder(t *testing.T) {
 					mu.Lock()
 					before, found := last[k]
 					if busy[k] || found && before >= rec.Offset {
-						t.Errorf("record %d of key %s after %d, which runs: %t", rec.Offset, k, before, busy[k])
+						t.Errorf("record %d of key %s runs after %d, which still runs: %t", rec.Offset, k, before, busy[k])
 					}
 					busy[k], last[k] = true, rec.Offset
 					mu.Unlock()
@@ -168,7 +168,7 @@ func TestHandlersOfOneKeyRunInOrder(t *testing.T) {
 	}
 }
 
-// A failure undoes its record and those after it, handled already or not, and nothing before it.
+// A failure rolls back its record and the later ones, handled or not, and no earlier one.
 func TestFailureBesideOthersCommitsThePrefix(t *testing.T) {
 	const n = 8
 	for name, failure := range map[string]func() error{
@@ -207,7 +207,7 @@ func TestFailureBesideOthersCommitsThePrefix(t *testing.T) {
 			m.stop(t)
 			r.checkOnce(t, ids...)
 			if !undone.Load() {
-				t.Errorf("the second attempt did not find the three records before it committed, itself counted, and those after it undone")
+				t.Errorf("the second attempt did not find the three records before it committed, its own attempt counted, and the later records rolled back")
 			}
 			for _, x := range r.handled() {
 				if want := x.id == "a3"; x.attempt > 1 && !want {
@@ -218,8 +218,8 @@ func TestFailureBesideOthersCommitsThePrefix(t *testing.T) {
 	}
 }
 
-// Records with different keys that change one application key run again, and the sum is that of one
-// after the other.
+// Records with different keys that change one application key run again, and the sum is as if they
+// ran one after the other.
 func TestHandlersThatShareAnApplicationKeyRunAgain(t *testing.T) {
 	const n = 8
 	r := newRig(t, 1)
@@ -250,8 +250,8 @@ func TestHandlersThatShareAnApplicationKeyRunAgain(t *testing.T) {
 	}
 }
 
-// The second record with one event waits for the first, and is a duplicate without a call of the
-// handler.
+// The second record with the same event waits for the first, and is a duplicate without a call of
+// the handler.
 func TestDuplicatesBesideEachOtherAreHandledOnce(t *testing.T) {
 	r := newRig(t, 1)
 	r.Produce(t, r.keyed("k0", "a"), r.keyed("k1", "a"), r.keyed("k2", "b"), r.keyed("k3", "a"))
@@ -281,7 +281,7 @@ func TestRecordWithoutAFindableKeyIsHandledAlone(t *testing.T) {
 					runtime.Gosched()
 				}
 				if now := running.Load() - 1; rec.Offset%4 == 1 && others+now > 0 {
-					t.Errorf("record %d runs beside %d and %d others", rec.Offset, others, now)
+					t.Errorf("record %d runs in parallel with %d and %d others", rec.Offset, others, now)
 				}
 				return nil
 			})[name]
@@ -328,15 +328,15 @@ func TestEndBeginsNoMoreHandlers(t *testing.T) {
 	r.checkOnce(t, numbered("a", handlers)...)
 }
 
-// Handlers of AtMostOnce begin in the order of offsets. When the assignment ends, what has not
-// begun is taken back.
+// Handlers of AtMostOnce begin in the order of offsets. When the assignment ends, the claims of
+// those that have not begun are withdrawn.
 func TestEndTakesBackWhatHasNotBegunSideBySide(t *testing.T) {
 	const n, handlers = 16, 4
 	r := newRig(t, 1)
 	var recs []*kgo.Record
 	for i, id := range numbered("a", n) {
 		key := id
-		if i == handlers { // it waits for the first, and those after it for it
+		if i == handlers { // it waits for the first, and the later ones wait for it
 			key = "a0"
 		}
 		recs = append(recs, r.keyed(key, id))
@@ -371,7 +371,7 @@ func TestEndTakesBackWhatHasNotBegunSideBySide(t *testing.T) {
 	}
 }
 
-// After an unclean stop records are handled one by one, their attempts stored first.
+// After an unclean stop, records are handled one by one, and their attempts are stored first.
 func TestAfterAnUncleanStopNothingRunsSideBySide(t *testing.T) {
 	const n = firstWidth + 16
 	r := newRig(t, 1)
@@ -387,7 +387,7 @@ func TestAfterAnUncleanStopNothingRunsSideBySide(t *testing.T) {
 			return together.wait(ctx)
 		}
 		if others > 0 || r.attemptsAt(t, 0) != (attempts{rec.Offset, 1}) {
-			t.Errorf("record %d runs beside %d others, its attempts are %+v", rec.Offset, others, r.attemptsAt(t, 0))
+			t.Errorf("record %d runs in parallel with %d others, its attempts are %+v", rec.Offset, others, r.attemptsAt(t, 0))
 		}
 		return nil
 	}), sideBySide(4))
@@ -396,8 +396,8 @@ func TestAfterAnUncleanStopNothingRunsSideBySide(t *testing.T) {
 	r.checkOnce(t, ids...)
 }
 
-// A handler that ends its goroutine ends Run with an error, and what was done beside it does not
-// commit.
+// A handler that ends its goroutine ends Run with an error, and the records in parallel with it do
+// not commit.
 func TestHandlerThatEndsItsGoroutineEndsRun(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", 4)...)
@@ -418,7 +418,7 @@ func TestHandlerThatEndsItsGoroutineEndsRun(t *testing.T) {
 	}
 }
 
-// A lost event is counted once each, and those beside it are handled.
+// Each lost event is counted once, and those in parallel with it are handled.
 func TestLossBesideOthersIsCounted(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", 8)...)
@@ -437,9 +437,9 @@ func TestLossBesideOthersIsCounted(t *testing.T) {
 	m.stop(t)
 }
 
-// The power is cut while records are in progress: each event takes effect once, and the order of
-// each key holds.
-func TestPowerCutsWhileHandlersRunSideBySide(t *testing.T) {
+// The power fails while records are in progress: each event takes effect once, and the records of
+// each key are in order.
+func TestPowerFailuresWhileHandlersRunSideBySide(t *testing.T) {
 	const keys, events, rounds = 10, 300, 8
 	r := newRig(t, 1)
 	recs, ids := make([]*kgo.Record, events), numbered("e", events)
@@ -474,7 +474,7 @@ func TestPowerCutsWhileHandlersRunSideBySide(t *testing.T) {
 			}
 			return handler(ctx, tx, rec)
 		}), sideBySide(8), func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
-		kafkatest.Until(t, "the cut, or the last event", func() bool {
+		kafkatest.Until(t, "the power failure, or the last event", func() bool {
 			select {
 			case <-cut:
 				return true
@@ -508,6 +508,6 @@ func TestOverdueIsTheLongestOfHandlersSideBySide(t *testing.T) {
 	p.ends[0].Store(time.Now().Add(time.Hour).UnixNano())
 	p.ends[2].Store(time.Now().Add(-time.Hour).UnixNano())
 	if late := p.overdue(); late < time.Hour {
-		t.Errorf("overdue for %v, a handler is for an hour", late)
+		t.Errorf("overdue for %v, one handler has been overdue for an hour", late)
 	}
 }

@@ -51,7 +51,7 @@ func TestAtMostOnceClaimsBeforeTheHandler(t *testing.T) {
 	r.send(t, 0, "a", "b", "a", "c", "d")
 	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
 		if r.stored(t, 0) <= rec.Offset {
-			t.Errorf("%s is handled before its claim and offset are there", rec.Event.ID)
+			t.Errorf("%s is handled before its claim and offset are stored", rec.Event.ID)
 		}
 		r.note(ctx, rec)
 		switch string(rec.Event.ID) {
@@ -85,7 +85,7 @@ func TestKafkaGetsOffsetsWithTheStoresIdentity(t *testing.T) {
 	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != authorOf(r.eng.Identity()).metadata() {
 		t.Errorf("metadata %q", o.Metadata)
 	}
-	r.UntilCommitted(t, r.group, r.topic, 1, 0) // signed although nothing was there
+	r.UntilCommitted(t, r.group, r.topic, 1, 0) // committed although there were no records
 	r.send(t, 1, numbered("b", 5)...)
 	r.untilStored(t, 1, 5)
 	m.stop(t)
@@ -108,7 +108,7 @@ func TestKafkaIsSignedBeforeAnythingIsHandled(t *testing.T) {
 	m.stop(t)
 }
 
-func TestRestartGoesOnFromTheStore(t *testing.T) {
+func TestRestartContinuesFromTheStore(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", 20)...)
 	m := r.start(t, r.work(3, nil))
@@ -129,7 +129,7 @@ func TestRestartGoesOnFromTheStore(t *testing.T) {
 	}
 }
 
-// A handler may keep what it was given, whatever is judged after it.
+// A handler may keep its record, whatever records follow.
 func TestHandlersKeepTheirRecords(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("e", 100)
@@ -148,7 +148,7 @@ func TestHandlersKeepTheirRecords(t *testing.T) {
 	m.stop(t)
 	for i, rec := range kept {
 		if string(rec.Event.ID) != as[i] || string(rec.Value) != "value-"+as[i] || rec.Event.Origin.Offset != rec.Offset || rec.Verdict != engine.Claimed {
-			t.Errorf("the record of %s is %+v by now", as[i], rec)
+			t.Errorf("the record of %s has become %+v", as[i], rec)
 		}
 	}
 	if len(kept) != len(ids) {

@@ -15,7 +15,7 @@ import (
 func TestConflictOfAnotherTransactionIsAFailedAttempt(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "c")
-	r.start(t, r.work(2, failing(fmt.Errorf("in a transaction of the handler's own: %w", engine.ErrConflict), "b")))
+	r.start(t, r.work(2, failing(fmt.Errorf("in a separate transaction of the handler: %w", engine.ErrConflict), "b")))
 	r.untilStored(t, 0, 3)
 	r.checkOnce(t, "a", "c")
 	r.letters(t, 1)
@@ -28,7 +28,8 @@ func TestFullTransactionLeavesTheRestToTheNext(t *testing.T) {
 	for _, id := range numbered("e", n) {
 		recs = append(recs, r.event(0, id))
 	}
-	recs = append(recs, &kgo.Record{Topic: r.topic, Value: make([]byte, 950_000)}) // its letter does not fit beside the rest
+	// its letter does not fit into the same transaction
+	recs = append(recs, &kgo.Record{Topic: r.topic, Value: make([]byte, 950_000)})
 	r.Produce(t, recs...)
 	value := make([]byte, limits.TxBytes/n-100<<10)
 	r.start(t, r.work(2, func(_ context.Context, tx *engine.Tx, rec *Record) error {

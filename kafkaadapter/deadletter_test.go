@@ -72,7 +72,7 @@ func TestReplayOfADeadLetterIsHandledOnce(t *testing.T) {
 	calls := len(r.handled())
 
 	m = r.start(t, r.work(1, nil))
-	r.send(t, 0, "poison") // an ordinary repeat reopens nothing
+	r.send(t, 0, "poison") // an ordinary copy reopens nothing
 	r.replay(t, dead, 3)
 	r.untilStored(t, 0, 7)
 	r.send(t, 0, "c")
@@ -128,7 +128,7 @@ func TestReplayThatFailsAgainIsADeadLetterAgain(t *testing.T) {
 	r.checkOnce(t, "poison")
 }
 
-func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
+func TestPartitionStopsUntilTheDeadLetterIsPublished(t *testing.T) {
 	r := newRig(t, 2)
 	r.DeleteTopic(t, r.topic+"-dlt")
 	ids := numbered("a", 10)
@@ -150,7 +150,7 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 	r.send(t, 1, "other") // others continue
 	r.untilStored(t, 1, 1)
 	if n := r.stored(t, 0); n > 11 || slices.Contains(r.handledIDs(), "later") {
-		t.Errorf("the store is at %d: another batch began before the broker has the letter", n)
+		t.Errorf("the store is at %d: another batch began before the broker acknowledged the letter", n)
 	}
 	m.stop(t) // the letter waits in the store
 
@@ -179,8 +179,8 @@ func TestPartitionStopsUntilTheDeadLetterIsOut(t *testing.T) {
 	}
 }
 
-// What own-commit has claimed does not wait for the broker, and is not lost if the process ends
-// while it would.
+// Events that AtMostOnce has claimed do not wait for the broker, and are not lost if the process
+// ends meanwhile.
 func TestClaimedEventsDoNotWaitForADeadLetter(t *testing.T) {
 	r := newRig(t, 1)
 	r.DeleteTopic(t, r.topic+"-dlt")
@@ -202,7 +202,7 @@ func TestClaimedEventsDoNotWaitForADeadLetter(t *testing.T) {
 	m.stop(t)
 }
 
-func TestDeadLettersGoWhereTheHostSays(t *testing.T) {
+func TestDeadLettersGoToTheTopicOfTheOptions(t *testing.T) {
 	r := newRig(t, 1)
 	elsewhere := &deadletter.Options{Topic: func(topic string) string { return topic + "-dead" }, Headers: deadletter.Spring}
 	r.CreateNamed(t, r.topic+"-dead", 1, nil)
@@ -241,8 +241,9 @@ func TestLargeDeadLetterIsPublished(t *testing.T) {
 	}
 }
 
-// A record that nobody was given is used again: of the duplicate before it, nothing is left.
-func TestDeadLetterWithoutAnEventHasNoneOfAnother(t *testing.T) {
+// A record that was not passed to a handler is used again: nothing of the earlier duplicate remains
+// in it.
+func TestDeadLetterWithoutAnEventHasNotThatOfAnother(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, append([]string{"a", "a"}, numbered("b", lookAhead-1)...)...)
 	r.Produce(t, &kgo.Record{Topic: r.topic, Value: []byte("no id")})
@@ -254,8 +255,9 @@ func TestDeadLetterWithoutAnEventHasNoneOfAnother(t *testing.T) {
 	}
 }
 
-// A handler may leave little room in the transaction: the dead letter gets one of its own.
-func TestDeadLetterThatFindsNoRoomWaitsForTheNextBatch(t *testing.T) {
+// A handler may leave little room in the transaction: then the dead letter gets a transaction of
+// its own.
+func TestDeadLetterThatDoesNotFitWaitsForTheNextBatch(t *testing.T) {
 	r := newRig(t, 1)
 	undecodable := &kgo.Record{Topic: r.topic, Value: make([]byte, 900<<10)}
 	r.Produce(t, r.event(0, "a"), undecodable, r.event(0, "b"))

@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// decodes has the partition's records decoded, to their keys. Its steps are "decode N".
+// decodes decodes the partition's records to their keys. Its steps are "decode N".
 func (l *lonePartition) decodes(fail func(offset int64) error) {
 	mode := l.route.Mode.(Transactional)
 	mode.Decode = func(_ context.Context, rec *kgo.Record) (any, error) {
@@ -68,7 +68,8 @@ func TestRecordsAreDecodedBeforeTheTurn(t *testing.T) {
 	}
 }
 
-// What fails to decode fails in its place: those before it commit, and it has failed an attempt.
+// A record that fails to decode fails in its turn: those before it commit, and one attempt at it
+// has failed.
 func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {
 	const bad, all = 3, lookAhead + 2
 	panics := func() error { panic("no JSON") }
@@ -114,7 +115,7 @@ func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {
 	}
 }
 
-// A conflict after the turn was lost makes the records be decoded again, each for the record that
+// After a conflict, records that have lost their turn are decoded again, each for the record that
 // its handler then gets.
 func TestRecordsAreDecodedAgainAfterAConflict(t *testing.T) {
 	l := newLonePartition(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// recorded remembers what is registered with it, as name{labels}.
+// recorded keeps the metrics that are registered with it, as name{labels}.
 type recorded map[string]bool
 
 var described = regexp.MustCompile(`fqName: "([a-z_]+)".* variableLabels: \{([a-z,]*)\}`)

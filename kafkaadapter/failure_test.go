@@ -54,9 +54,9 @@ func TestPrefixOfAFailedBatchIsKept(t *testing.T) {
 	if r.effects(t, "a") != 1 || r.effects(t, "b") != 1 || r.stored(t, 0) != 2 {
 		t.Errorf("offset %d, effects %d and %d", r.stored(t, 0), r.effects(t, "a"), r.effects(t, "b"))
 	}
-	m.stop(t) // the backoff does not hold it up
+	m.stop(t) // the backoff does not delay it
 	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b", "poison"}) {
-		t.Errorf("handled %q: it is not waited for", got)
+		t.Errorf("handled %q: records before the failed one do not wait for its backoff", got)
 	}
 }
 
@@ -83,8 +83,8 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	}
 }
 
-// The backoffs are an hour: a record that is not tried again does not wait for one.
-func TestLastAttemptIsNotFollowedByABackOff(t *testing.T) {
+// The backoffs are an hour: a record that is not retried waits for none.
+func TestLastAttemptIsFollowedByNoBackoff(t *testing.T) {
 	for name, err := range map[string]error{"limit": errHandler, "permanent": Permanent(errHandler)} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
@@ -142,8 +142,8 @@ func TestEachRecordAlone(t *testing.T) {
 	r.checkOnce(t, ids...)
 }
 
-// The process dies in the handler: the store is what survived, and nothing more of the old run
-// reaches it.
+// The process dies in the handler: the store has what survived, and the old process writes nothing
+// more to it.
 func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("a", 10)
@@ -183,10 +183,10 @@ func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 		close(release)
 		m.cancel()
 		kafkatest.Receive(t, m.done)
-		_ = old.Close() // it says that its store died
+		_ = old.Close() // its error says that its store has died
 	}
 	if lives > limit+1 {
-		t.Errorf("it took %d lives, %d attempts are allowed", lives, limit)
+		t.Errorf("it took %d processes, %d attempts are allowed", lives, limit)
 	}
 	r.checkOnce(t, ids...)
 	calls := 0
@@ -195,7 +195,8 @@ func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 			calls++
 		}
 	}
-	if calls < limit || calls > limit+1 { // the first run did not know that it had to store attempts first
+	// the first process did not know that it had to store attempts first
+	if calls < limit || calls > limit+1 {
 		t.Errorf("%d calls, %d attempts are allowed", calls, limit)
 	}
 	dead := values(r.letters(t, 1)[0])
@@ -222,7 +223,7 @@ func TestAfterACrashEachAttemptIsStoredBeforeItsHandler(t *testing.T) {
 	m.stop(t)
 	r.checkOnce(t, ids...)
 	if before != firstWidth {
-		t.Errorf("%d records were handled one by one, the batches held %d", before, firstWidth)
+		t.Errorf("%d records were handled one by one, the batches contained %d", before, firstWidth)
 	}
 	if a := r.attemptsAt(t, 0); a != (attempts{}) {
 		t.Errorf("attempts are still kept: %+v", a)
@@ -234,8 +235,8 @@ func TestAfterACrashEachAttemptIsStoredBeforeItsHandler(t *testing.T) {
 	}
 }
 
-// hold claims an event in a transaction that stays open until release is called, and is then
-// undone.
+// hold claims an event in a transaction that stays open until release is called, and is then rolled
+// back.
 func (r *rig) hold(t *testing.T, id string) (release func()) {
 	t.Helper()
 	held, end, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -280,7 +281,7 @@ func TestRecordInFlightElsewhereIsJudgedAgain(t *testing.T) {
 			m.stop(t)
 			r.checkOnce(t, "a", "b", "held", "c", "x0", "x1", "x2")
 			if n := r.letterCount(t); n != 0 {
-				t.Errorf("%d dead letters: being judged again is no attempt", n)
+				t.Errorf("%d dead letters: a repeated judgement is no attempt", n)
 			}
 			for _, x := range r.handled() {
 				if x.attempt != 1 {
@@ -291,7 +292,7 @@ func TestRecordInFlightElsewhereIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// Another caller of the scope, which is no consumer, has the event under a lease.
+// Another caller of the scope, which is not a consumer, has the event under a lease.
 func TestARecordThatIsPendingElsewhereIsJudgedAgain(t *testing.T) {
 	r := newRig(t, 1)
 	elsewhere, err := r.eng.TryClaim(context.Background(), engine.Event{
@@ -354,7 +355,7 @@ func TestFailedStoreEndsRun(t *testing.T) {
 	}
 }
 
-// The size of the next batch doubles after each one, also after one in which nothing was done.
+// The size of the next batch doubles after each one, even an empty one.
 func TestRecordMayFailVeryOften(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")

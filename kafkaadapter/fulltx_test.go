@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// filling is a handler that leaves no room in the transaction for one event.
+// filling is a handler that leaves no room for one event in the transaction.
 func filling(id string) func(context.Context, *engine.Tx, *Record) error {
 	return func(_ context.Context, tx *engine.Tx, rec *Record) error {
 		if string(rec.Event.ID) != id {
@@ -24,8 +24,8 @@ func filling(id string) func(context.Context, *engine.Tx, *Record) error {
 	}
 }
 
-// A record whose handler leaves no room for what the adapter writes does not end Run, which would
-// meet it again after each restart: its attempts fail.
+// A record whose handler leaves no room for the adapter's writes does not end Run, which would read
+// the record again after each restart: its attempts fail.
 func TestRecordThatFillsTheTransactionIsADeadLetter(t *testing.T) {
 	fill := filling("big")
 	for name, mode := range map[string]func(*rig) (Transactional, Concurrency){

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// A flipping connection changes a byte in the header of the batch at an offset, once.
+// A flippingConn changes a byte in the header of the batch at an offset, once.
 type flipping struct {
 	net.Conn
 	offset uint64
@@ -37,8 +37,8 @@ func (f *flipping) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Headers of batches have bytes that no checksum covers. The client skips such a batch, with an
-// error or without.
+// No checksum covers some bytes in the headers of batches. The client skips such a batch, with or
+// without an error.
 func TestBatchThatTheClientSkipsIsNotLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		at      int
@@ -55,7 +55,8 @@ func TestBatchThatTheClientSkipsIsNotLost(t *testing.T) {
 			m := r.start(t, r.work(2, nil))
 			r.untilStored(t, 0, 1)
 			m.stop(t)
-			r.send(t, 0, "damaged") // the first batch that is fetched, so that the client has nothing else to go by
+			// the first batch that is fetched, so that the client has no earlier offset
+			r.send(t, 0, "damaged")
 			r.send(t, 0, "after")
 			var once sync.Once
 			m = r.start(t, r.work(2, nil), func(o *Options) {
@@ -81,8 +82,7 @@ func TestBatchThatTheClientSkipsIsNotLost(t *testing.T) {
 	}
 }
 
-// Offsets that are missing for a good reason stop nothing: aborted records, compacted ones,
-// markers.
+// Legitimate gaps between offsets stop no partition: aborted and compacted records, and markers.
 func TestGapsOfCompactionAndTransactionsAreExplained(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	r := newRig(t, 1)

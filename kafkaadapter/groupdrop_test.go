@@ -33,7 +33,7 @@ func (r *rig) keysOf(t *testing.T, group string) (keys []string) {
 	return keys
 }
 
-// neighbourOf writes what a group whose name begins like another one's has in the store.
+// neighbourOf writes the data of a group whose name has the other group's name as a prefix.
 func neighbourOf(tx *engine.Tx, group string) error {
 	p := engine.Position{Group: group, Topic: "t"}
 	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), tx.Put(scopeKey(group), []byte(group)),
@@ -55,7 +55,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		kafkatest.Until(t, "both partitions to be held", func() bool { return len(r.eng.Holds()) == 3 })
 		m.stop(t)
 		more := engine.Position{Group: r.group, Topic: r.topic, Partition: 1}
-		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // what other modes and faults leave
+		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // data of other modes and faults
 			return errors.Join(tx.Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), tx.Put(partitionKey(keyFirst, more), firstSeen{}.encode()))
 		})
 		if err != nil {
@@ -78,7 +78,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		if err := json.Unmarshal(sent, &got); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the second time there is nothing to do
+		for range 2 { // a second drop does nothing
 			if err := DropGroup(t.Context(), r.eng, got); err != nil {
 				t.Fatal(err)
 			}
@@ -94,11 +94,11 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 			t.Errorf("of the other group there are %q, offset %v, %v, holds %v", keys, found, err, r.eng.Holds())
 		}
 
-		// A consumer of the group that comes back does not begin anywhere by itself, and claims
-		// decide once it is told where.
+		// A consumer of the group that starts again begins nowhere by itself, and existing claims
+		// count once it has a policy.
 		m = r.start(t, r.work(2, nil), latest)
 		if stop := m.stoppedOne(t); !errors.Is(stop, ErrEmptyStore) {
-			t.Errorf("the group that comes back: %v", stop)
+			t.Errorf("the group that starts again: %v", stop)
 		}
 		m.cancel()
 		kafkatest.Receive(t, m.done)
@@ -121,7 +121,7 @@ func (r *rig) planned(t *testing.T) GroupDropPlan {
 	return plan
 }
 
-// A plan that is out of date, or with dead letters that nobody has published, drops nothing.
+// An outdated plan, or one with unpublished dead letters, drops nothing.
 func TestAGroupThatIsNotAsPlannedIsNotDropped(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s newStore) {
 		r := newRigOn(t, s, 1)
@@ -142,7 +142,7 @@ func TestAGroupThatIsNotAsPlannedIsNotDropped(t *testing.T) {
 			"a letter":   func(tx *engine.Tx) error { _, err := deadletter.Put(tx, letterKey(p), letters); return err },
 		} {
 			plan := r.planned(t)
-			if name == "a hold" { // it belongs to a partition with an offset
+			if name == "a hold" { // this one belongs to a partition with an offset
 				write(func(tx *engine.Tx) error { return tx.SetOffset(p, engine.Offset{Next: 7}) })
 				plan = r.planned(t)
 			}

@@ -15,15 +15,15 @@ import (
 )
 
 // A group is one call of HandleBatch: the ids of its records, the attempt at the first of them, and
-// what it returned.
+// the returned error.
 type group struct {
 	ids     []string
 	attempt int
 	err     error
 }
 
-// groups is a mode whose HandleBatch counts its events in the store, and then returns what f does.
-// Its calls are noted.
+// groups is a mode whose HandleBatch counts its events in the store, and then returns the result of
+// f. It records its calls.
 func (r *rig) groups(attempts int, f func(ids []string) error) (mode Transactional, calls func() []group) {
 	var all []group
 	mode = Transactional{MaxAttempts: attempts, HandleBatch: func(ctx context.Context, tx *engine.Tx, recs []*Record) error {
@@ -52,7 +52,7 @@ func (r *rig) groups(attempts int, f func(ids []string) error) (mode Transaction
 	}
 }
 
-// sizes are those of the calls.
+// sizes returns the sizes of the calls.
 func sizes(calls []group) (n []int) {
 	for _, g := range calls {
 		n = append(n, len(g.ids))
@@ -60,7 +60,7 @@ func sizes(calls []group) (n []int) {
 	return n
 }
 
-// naming fails at an event, and names it; or, with blind, does not.
+// naming fails at an event, and names it unless blind is set.
 func naming(err error, id string, blind bool) func(ids []string) error {
 	return func(ids []string) error {
 		i := slices.Index(ids, id)
@@ -193,7 +193,7 @@ func TestTransientFailureOfABatchCountsNoAttempt(t *testing.T) {
 				t.Errorf("Ready: %v", err)
 			}
 			m.counts(t, 1, "partition_stopped", "transient")
-			m.counts(t, 1, "stops_total", "transient") // it is one stop, however many tries it takes
+			m.counts(t, 1, "stops_total", "transient") // it is one stop, however often it is retried
 			if n := r.stored(t, 0); named && n != 1 || !named && n > 0 {
 				t.Errorf("the store is at %d", n)
 			}
@@ -239,8 +239,8 @@ func TestBatchInConflictRunsAgain(t *testing.T) {
 	}
 }
 
-// After an unclean end each record is handled alone, its attempt stored before: one that kills the
-// process is found.
+// After an unclean end, each record is handled alone, and its attempt is stored before: a record
+// that kills the process is found.
 func TestBatchesAfterAnUncleanEndHaveOneRecord(t *testing.T) {
 	r := newRig(t, 1)
 	ids := append(numbered("a", 9), "poison")

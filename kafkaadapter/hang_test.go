@@ -56,7 +56,7 @@ func (h *hanging) State(key []byte) ([]byte, bool, error) {
 	return h.Store.State(key)
 }
 
-// hangingRig has a store that hangs between hang and the function that it returns.
+// hangingRig has a store that hangs from the call of hang until that of the func that hang returns.
 func hangingRig(t *testing.T) (r *rig, store *hanging, hang func() (answer func())) {
 	t.Helper()
 	r = newRig(t, 1)
@@ -79,7 +79,7 @@ func hangingRig(t *testing.T) (r *rig, store *hanging, hang func() (answer func(
 	}
 }
 
-// inTime fails the test if f does not return. The bound is far above the timeouts that are tested.
+// inTime fails the test if f does not return. Its bound is far above the timeouts under test.
 func inTime(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})

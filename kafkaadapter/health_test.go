@@ -122,7 +122,7 @@ func TestNotReadyBeforeAPartitionIsLookedUp(t *testing.T) {
 	}
 }
 
-// The store is open again, and a partition has not noticed yet: it still handles records without
+// The store is open again, and a partition has not learned it yet: it still handles records without
 // claims.
 func TestNotReadyBeforeAPartitionIsBackAtTheStore(t *testing.T) {
 	c, err := New(memEngine(t), someOptions())
@@ -138,6 +138,6 @@ func TestNotReadyBeforeAPartitionIsBackAtTheStore(t *testing.T) {
 	}
 	p.enter(running)
 	if err := c.Ready(); err != nil {
-		t.Errorf("not ready when it is back: %v", err)
+		t.Errorf("not ready when the partition uses the store again: %v", err)
 	}
 }

@@ -37,7 +37,7 @@ func (r *rig) detachedWith(t *testing.T, mode Mode) *worker {
 	return p
 }
 
-// aged makes what the partition was told of its log old.
+// aged makes the last report on the partition's log old.
 func (p *partition) aged() {
 	p.ends.stableAt.Store(time.Now().Add(-time.Hour).UnixNano())
 }
@@ -54,7 +54,7 @@ func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		if at := p.hold.get(); !at.Equal(weeksAgo) {
-			t.Errorf("%s: the hold moved to %v, past what is unread", step, at)
+			t.Errorf("%s: the hold moved to %v, past unread records", step, at)
 		}
 		p.c.measure(t.Context(), []*partition{p.partition})
 	}
@@ -63,7 +63,7 @@ func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if at := p.hold.get(); at.Equal(weeksAgo) {
-		t.Error("the hold stays although all is read")
+		t.Error("the hold did not move although all is read")
 	}
 }
 

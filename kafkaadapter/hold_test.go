@@ -18,7 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// heldWeek is the week that a partition's hold keeps; false if there is no hold.
+// heldWeek returns the week that a partition's hold keeps; false if there is no hold.
 func (r *rig) heldWeek(t *testing.T, partition int32) (weekbucket.Week, bool) {
 	t.Helper()
 	for _, h := range r.eng.Holds() {
@@ -38,8 +38,8 @@ func weekOf(t *testing.T, at time.Time) weekbucket.Week {
 	return w
 }
 
-// lagging starts a consumer with a backlog of two records: one of three weeks ago is handled, the
-// next one is stuck.
+// lagging starts a consumer with a backlog of two records: one, of three weeks ago, is handled, and
+// the next one blocks.
 func lagging(t *testing.T) (r *rig, m *member, old time.Time, release chan struct{}) {
 	t.Helper()
 	r = newRig(t, 1)
@@ -59,7 +59,7 @@ func TestLaggingPartitionHoldsExpiryBack(t *testing.T) {
 	if age := m.metric(t, "hold_age_seconds", "0"); age < 20*24*3600 {
 		t.Errorf("hold_age_seconds is %v", age)
 	}
-	kafkatest.Until(t, "the lag to be told as 2", func() bool { return m.metric(t, "lag_records", "0") == 2 })
+	kafkatest.Until(t, "the lag to be reported as 2", func() bool { return m.metric(t, "lag_records", "0") == 2 })
 	_, err := r.eng.DropWeek(context.Background(), weekOf(t, old))
 	if !errors.Is(err, engine.ErrHeld) {
 		t.Errorf("the week of the low mark may be dropped: %v", err)
@@ -94,8 +94,9 @@ func TestPartitionWithoutRecordsHoldsNothingBack(t *testing.T) {
 	m.stop(t)
 }
 
-// The hold stays, so that no week goes that unread records need, and the next run begins with it.
-func TestHoldOutlivesTheConsumer(t *testing.T) {
+// The hold remains, so that no week is dropped that unread records need, and the next run begins
+// with it.
+func TestHoldRemainsAfterTheConsumer(t *testing.T) {
 	r, m, _, release := lagging(t)
 	held, _ := r.heldWeek(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
@@ -141,7 +142,7 @@ func TestControlRecordsCountAsCaughtUp(t *testing.T) {
 		w, ok := r.heldWeek(t, 0)
 		return ok && w >= weekOf(t, time.Now().Add(-8*24*time.Hour))
 	})
-	kafkatest.Until(t, "the lag to be told as 0", func() bool { return m.metric(t, "lag_records", "0") == 0 })
+	kafkatest.Until(t, "the lag to be reported as 0", func() bool { return m.metric(t, "lag_records", "0") == 0 })
 	m.stop(t)
 }
 
@@ -154,7 +155,7 @@ func TestHoldsCanBePlacedWhereNothingExpires(t *testing.T) {
 	}
 }
 
-// A group that is gone gives its holds back with its scope; its offsets stay.
+// The holds of a group that is no longer used are released with its scope; its offsets remain.
 func TestHoldsOfAGroupThatIsGoneAreGivenBack(t *testing.T) {
 	r := newRig(t, 2)
 	r.Produce(t, r.dated("a", time.Now().AddDate(0, 0, -7)))

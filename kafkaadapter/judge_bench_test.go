@@ -23,9 +23,9 @@ import (
 
 var errUndone = errors.New("undone")
 
-// BenchmarkJudge judges one batch of new events with a handler that does nothing, again and again:
-// what it claims is undone before it commits, so that the store has no part in it. With telemetry,
-// the tracer records nothing.
+// BenchmarkJudge judges one batch of new events with an empty handler, repeatedly. The claims are
+// rolled back before they commit, so that the store is not measured. With telemetry, the tracer
+// records nothing.
 func BenchmarkJudge(b *testing.B) {
 	for name, observer := range judgeObservers(b) {
 		b.Run(name, func(b *testing.B) {
@@ -39,7 +39,7 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// Telemetry that records no span costs allocations for each batch, and none for each record.
+// Telemetry that records no span costs allocations for each batch, but none for each record.
 func TestTelemetryAllocatesNothingForARecord(t *testing.T) {
 	const mostOfABatch = DefaultMaxBatch / 8
 	allocs := make(map[string]float64)
@@ -52,8 +52,8 @@ func TestTelemetryAllocatesNothingForARecord(t *testing.T) {
 	}
 }
 
-// allocations is how often f allocates: the least of several measurements, since others allocate
-// meanwhile, too.
+// allocations returns how often f allocates: the least of several measurements, because other
+// goroutines allocate too.
 func allocations(runs int, f func()) float64 {
 	least := math.Inf(1)
 	for range 10 {
@@ -86,7 +86,8 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 	}
 	c, err := New(eng, Options{
 		Group: "g", Routes: []Route{{Topics: []string{"t"}, Mode: mode, DeadLetters: &deadletter.Options{}, Scope: "s"}},
-		Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, Batching: Batching{BatchTime: time.Hour}, // the machine may take any time for a batch
+		// a batch may take any time
+		Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, Batching: Batching{BatchTime: time.Hour},
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 var aPosition = engine.Position{Group: "billing", Topic: "orders", Partition: 258}
 
-// Keys and values are on disk forever.
+// Keys and values are stored forever.
 func TestKeysAreGolden(t *testing.T) {
 	const prefix = "\x00hapax/kafka\x00"
 	const partition = "\x00\x07billing\x00\x06orders\x00\x00\x01\x02"
@@ -32,7 +32,7 @@ func TestKeysAreGolden(t *testing.T) {
 	}
 }
 
-func TestKeptOwnersAndAttemptsAreReadBack(t *testing.T) {
+func TestStoredOwnersAndAttemptsAreReadBack(t *testing.T) {
 	o := owner{[16]byte{1, 15: 16}, 258}
 	if got, err := parseOwner(o.encode()); err != nil || got != o {
 		t.Errorf("%+v, %v", got, err)
@@ -43,7 +43,7 @@ func TestKeptOwnersAndAttemptsAreReadBack(t *testing.T) {
 	}
 }
 
-func TestKeptBytesOfAnotherFormAreRefused(t *testing.T) {
+func TestStoredBytesOfAnotherFormAreRejected(t *testing.T) {
 	for _, b := range [][]byte{nil, {1}, append(owner{}.encode(), 0), append([]byte{2}, owner{}.encode()[1:]...)} {
 		if o, err := parseOwner(b); err == nil {
 			t.Errorf("%x is an owner: %+v", b, o)

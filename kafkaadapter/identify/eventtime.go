@@ -26,7 +26,7 @@ func parseTime(b []byte) (time.Time, bool) {
 			return time.Time{}, false
 		}
 		at = sinceEpoch(n)
-	} else if len(b) == 8 && b[0] == 0 { // the high byte of each count up to the year 9999, which is not a digit
+	} else if len(b) == 8 && b[0] == 0 { // a high byte below year 10000; no digit
 		at = sinceEpoch(int64(binary.BigEndian.Uint64(b)))
 	} else if at.UnmarshalText(b) != nil {
 		return time.Time{}, false

@@ -16,7 +16,7 @@ var (
 	aTime    = time.Date(2025, 5, 7, 12, 0, 0, 123e6, time.UTC)
 )
 
-// aRecord has a timestamp and these headers: name, value, name, value.
+// aRecord returns a record with a timestamp and these headers: name, value, name, value.
 func aRecord(headers ...string) *kgo.Record {
 	r := &kgo.Record{Topic: "orders", Partition: 3, Offset: 4711, Timestamp: aTime, Key: []byte("k"), Value: []byte("v")}
 	for i := 0; i < len(headers); i += 2 {
@@ -41,7 +41,7 @@ func identified(t *testing.T, o Rules, r *kgo.Record) Identity {
 	return id
 }
 
-func TestFirstRuleThatTellsAnIDIsTaken(t *testing.T) {
+func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 	payload := func(id string) func(*kgo.Record) ([]byte, time.Time, error) {
 		return func(*kgo.Record) ([]byte, time.Time, error) { return []byte(id), time.Time{}, nil }
 	}
@@ -58,17 +58,17 @@ func TestFirstRuleThatTellsAnIDIsTaken(t *testing.T) {
 		rule IDRule
 	}{
 		{"Debezium", Rules{IDHeaders: []string{DebeziumID}}, aRecord("id", "7"), "7", IDHeader},
-		{"a bare id may name anything", Rules{}, aRecord("id", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
+		{"a bare id may identify anything", Rules{}, aRecord("id", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
 		{"message_id", Rules{}, aRecord("message_id", "7"), "7", IDHeader},
 		{"idempotency-key", Rules{}, aRecord("idempotency-key", "7"), "7", IDHeader},
 		{"a correlation_id names a conversation", Rules{}, aRecord("correlation_id", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
 		{"Watermill", Rules{}, aRecord("_watermill_message_uuid", "7"), "7", IDHeader},
-		{"the order is the list's", Rules{}, aRecord("message_id", "m", "idempotency-key", "k"), "k", IDHeader},
-		{"a list of one's own", Rules{IDHeaders: []string{"x", "y"}}, aRecord("message_id", "m", "y", "7"), "7", IDHeader},
+		{"the order is that of the list", Rules{}, aRecord("message_id", "m", "idempotency-key", "k"), "k", IDHeader},
+		{"a custom list", Rules{IDHeaders: []string{"x", "y"}}, aRecord("message_id", "m", "y", "7"), "7", IDHeader},
 		{"the last of several", Rules{}, aRecord("message_id", "1", "x", "", "message_id", "2"), "2", IDHeader},
-		{"an empty one is absent", Rules{}, aRecord("message_id", "1", "message_id", ""), "1", IDHeader},
-		{"an empty one leaves it to the next", Rules{}, aRecord("idempotency-key", "", "message_id", "7"), "7", IDHeader},
-		{"names in their own case", Rules{}, aRecord("Idempotency-Key", "x", "message_id", "7"), "7", IDHeader},
+		{"an empty header is absent", Rules{}, aRecord("message_id", "1", "message_id", ""), "1", IDHeader},
+		{"an empty id leaves it to the next rule", Rules{}, aRecord("idempotency-key", "", "message_id", "7"), "7", IDHeader},
+		{"names in other cases of letters", Rules{}, aRecord("Idempotency-Key", "x", "message_id", "7"), "7", IDHeader},
 		{"binary", Rules{}, aRecord("message_id", "\xff\x00\xfe"), "\xff\x00\xfe", IDHeader},
 		{"beginning with the mark", Rules{}, aRecord("message_id", "\x00\x02\x02/s\x017"), "\x00\x01\x00\x02\x02/s\x017", IDHeader},
 
@@ -83,7 +83,7 @@ func TestFirstRuleThatTellsAnIDIsTaken(t *testing.T) {
 		{"structured, in capitals", Rules{}, capitals, ce, IDCloudEventsStructured},
 		{"structured, without a format", Rules{}, bare, ce, IDCloudEventsStructured},
 		{"structured before headers", Rules{}, structuredRecord(`{"id":"7","source":"/s"}`, "ce_id", "8", "ce_source", "/s"), ce, IDCloudEventsStructured},
-		{"structured, names in their own case", Rules{}, structuredRecord(`{"id":"7","ID":"8","source":"/s","Source":1}`), ce, IDCloudEventsStructured},
+		{"structured, names in other cases of letters", Rules{}, structuredRecord(`{"id":"7","ID":"8","source":"/s","Source":1}`), ce, IDCloudEventsStructured},
 
 		{"payload", Rules{Payload: payload("7")}, aRecord(), "7", IDPayload},
 		{"payload before headers", Rules{Payload: payload("7")}, aRecord("message_id", "h", "ce_id", "c", "ce_source", "/s"), "7", IDPayload},
@@ -107,7 +107,7 @@ func TestFirstRuleThatTellsAnIDIsTaken(t *testing.T) {
 	}
 }
 
-// Ids are in stores: these bytes may never change.
+// Stores contain ids: these bytes may never change.
 func TestIDEncodingIsGolden(t *testing.T) {
 	got := positionID([16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 0x01020304, 0x0a0b0c0d0e0f1011)
 	want := "\x00\x03\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x01\x02\x03\x04\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11"
@@ -179,8 +179,7 @@ func TestPositionNeedsTheTopicsID(t *testing.T) {
 	}
 }
 
-// The same producer's id under another topic's id is the difference between a topic and its
-// successor of that name.
+// A position under another topic id distinguishes a topic from its successor of the same name.
 func TestRecreatedTopicHasOtherPositions(t *testing.T) {
 	var o Rules
 	before, _ := o.Of(aRecord(), aTopicID)
@@ -190,7 +189,7 @@ func TestRecreatedTopicHasOtherPositions(t *testing.T) {
 	}
 }
 
-func TestFirstRuleThatTellsATimeIsTaken(t *testing.T) {
+func TestFirstRuleThatFindsATimeIsTaken(t *testing.T) {
 	const (
 		v7   = "0196a000-0000-7abc-8def-000000000000" // 2025-05-05
 		ulid = "01JTG000000000000000000000"           // five bits a letter: 1, 18, 26, 16
@@ -219,12 +218,12 @@ func TestFirstRuleThatTellsATimeIsTaken(t *testing.T) {
 		{"event_time", Rules{}, aRecord("message_id", v7, "timestamp", "x", "event_time", h), at(h), TimeHeader, 0, false},
 		{"timestamp", Rules{}, aRecord("message_id", v7, "timestamp", h), at(h), TimeHeader, 0, false},
 		{"the last of several", Rules{}, aRecord("message_id", "7", "timestamp", "x", "timestamp", h, "timestamp", ""), at(h), TimeHeader, 0, false},
-		{"a list of one's own", Rules{TimeHeaders: []string{"when"}}, aRecord("message_id", "7", "when", h, "ce_time", "x"), at(h), TimeHeader, 0, false},
+		{"a custom list", Rules{TimeHeaders: []string{"when"}}, aRecord("message_id", "7", "when", h, "ce_time", "x"), at(h), TimeHeader, 0, false},
 		{"no headers asked", Rules{TimeHeaders: []string{}}, aRecord("message_id", "7", "ce_time", h), aTime, TimeRecord, 0, true},
 		{"structured", Rules{}, structuredRecord(`{"id":"7","source":"/s","time":"2025-05-01T02:00:00+02:00"}`), at(h), TimeCloudEvents, 0, false},
 		{"structured, not asked", Rules{TimeHeaders: []string{}}, structuredRecord(`{"id":"7","source":"/s","time":"2025-05-01T00:00:00Z"}`), aTime, TimeRecord, 0, true},
 		{"structured, null", Rules{}, structuredRecord(`{"id":"7","source":"/s","time":null}`), aTime, TimeRecord, 0, true},
-		{"structured, none but a header", Rules{}, structuredRecord(`{"id":"7","source":"/s"}`, "ce_time", h), at(h), TimeCloudEvents, 0, false},
+		{"structured, time only in a header", Rules{}, structuredRecord(`{"id":"7","source":"/s"}`, "ce_time", h), at(h), TimeCloudEvents, 0, false},
 		{"structured, not a time", Rules{}, structuredRecord(`{"id":"7","source":"/s","time":{}}`), aTime, TimeRecord, 1, true},
 		{"payload before headers", Rules{Payload: told(at("2025-05-01T02:00:00+02:00"))}, aRecord("ce_time", "x"), at(h), TimePayload, 0, false},
 		{"payload out of range", Rules{Payload: told(time.Unix(1e12, 0))}, aRecord("ce_time", h), at(h), TimeCloudEvents, 1, false},
@@ -247,7 +246,7 @@ func TestFirstRuleThatTellsATimeIsTaken(t *testing.T) {
 		{"a UUIDv7 of two years ago", Rules{}, aRecord("message_id", "01880000-0000-7abc-8def-000000000000"), aTime, TimeRecord, 0, true},
 		{"a UUIDv7 of months ago", Rules{}, aRecord("message_id", "01900000-0000-7abc-8def-000000000000"), time.UnixMilli(0x019000000000).UTC(), TimeUUIDv7, 0, false},
 		{"a number of 26 digits is no ULID", Rules{}, aRecord("message_id", "01200000000000000000000042"), aTime, TimeRecord, 0, true},
-		{"a letter that ULIDs lack", Rules{}, aRecord("message_id", "01JTG00000000000000000000U"), aTime, TimeRecord, 0, true},
+		{"a letter that ULIDs do not use", Rules{}, aRecord("message_id", "01JTG00000000000000000000U"), aTime, TimeRecord, 0, true},
 		{"malformed, next rule", Rules{}, aRecord("message_id", v7, "ce_time", "yesterday", "timestamp", "x"), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 2, false},
 		{"malformed, next header", Rules{}, aRecord("message_id", "7", "ce_time", "0000-01-01T00:00:00Z", "timestamp", h), at(h), TimeHeader, 1, false},
 		{"record", Rules{}, aRecord("message_id", "7"), aTime, TimeRecord, 0, true},
@@ -387,8 +386,8 @@ func TestPlainIDIsNotCopied(t *testing.T) {
 	}
 }
 
-// An idSource is what an id is made of: two sources are one event if they are equal after plain has
-// levelled what is meant to be the same.
+// An idSource is the origin of an id: two sources are one event if they are equal after plain has
+// removed the differences that do not count.
 type idSource struct {
 	kind              byte
 	topic, source, id string
@@ -410,7 +409,7 @@ func (s idSource) make() []byte {
 	}
 }
 
-// level blanks what is no part of the id.
+// level removes the parts that do not belong to the id.
 func (s idSource) level() idSource {
 	switch s.kind {
 	case 0:
@@ -446,8 +445,7 @@ func FuzzIDsOfDifferentEventsDiffer(f *testing.F) {
 	})
 }
 
-// Whatever comes in headers and payload: no panic, the same answer twice, and an answer that the
-// engine can take.
+// Any headers and payload: no panic, the same result twice, and a result that the engine accepts.
 func FuzzIdentify(f *testing.F) {
 	f.Add("message_id", "7", "timestamp", "1746619200", "content-type", "text/plain", []byte("v"), int64(1))
 	f.Add("ce_id", "7", "ce_source", "/s", "ce_time", "2025-05-07T12:00:00Z", []byte("v"), int64(1))

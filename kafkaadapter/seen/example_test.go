@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/seen"
 )
 
-// A consumer of alerts that shows each of them at most once. Its producer sends one of them twice.
+// A consumer of alerts that shows each alert at most once. Its producer sends one of them twice.
 func Example() {
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "alerts"))
 	if err != nil {
