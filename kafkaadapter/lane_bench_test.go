@@ -22,8 +22,8 @@ import (
 )
 
 // Six partitions without a broker move money between 50 accounts, in batches of 512 records. The
-// handler decodes 200 bytes of JSON by itself, or has it decoded by Transactional.Decode. The
-// metrics are records a second and calls of the handler for each.
+// handler decodes 200 bytes of JSON itself, or Transactional.Decode does. The metrics are records a
+// second and calls of the handler for each record.
 //
 //	go test ./kafkaadapter -run - -bench PartitionsThatMoveMoney -benchtime 100000x -count 5
 func BenchmarkPartitionsThatMoveMoney(b *testing.B) {

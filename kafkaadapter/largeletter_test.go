@@ -20,7 +20,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// large is an event with a value that the client's default limit refuses before compression.
+// large returns an event with a value that exceeds the client's default limit before compression.
 func (r *rig) large(id string, value []byte) *kgo.Record {
 	rec := r.event(0, id)
 	rec.Value = value
@@ -40,13 +40,13 @@ func (r *rig) sendLarge(t *testing.T, recs ...*kgo.Record) {
 
 func noise(n int) []byte {
 	b := make([]byte, n)
-	_, _ = rand.Read(b) // it never fails
+	_, _ = rand.Read(b) // Read never fails
 	return b
 }
 
 func omitTooLarge(o *Options) { o.Routes[0].DeadLetters.OmitTooLarge = true }
 
-// setLimit sets the largest batch that the dead-letter topic takes.
+// setLimit sets the maximum batch size of the dead-letter topic.
 func (r *rig) setLimit(t *testing.T, bytes int) {
 	t.Helper()
 	value := strconv.Itoa(bytes)
@@ -74,7 +74,7 @@ func TestLargeCompressibleRecordBecomesADeadLetter(t *testing.T) {
 	r.checkOnce(t, "a", "b")
 }
 
-func TestRefusedLetterStopsItsPartitionUntilTheTopicTakesIt(t *testing.T) {
+func TestRejectedLetterStopsItsPartitionUntilTheTopicAcceptsIt(t *testing.T) {
 	r := newRig(t, 1)
 	r.setLimit(t, 100_000)
 	r.sendLarge(t, r.event(0, "a"), r.large("poison", noise(200_000)), r.event(0, "b"))
@@ -97,9 +97,9 @@ func TestRefusedLetterStopsItsPartitionUntilTheTopicTakesIt(t *testing.T) {
 	r.checkOnce(t, "a", "b")
 }
 
-// A letter without its value points to the record, is no replay as it is, and is one when the value
-// is restored.
-func TestRefusedLetterIsPublishedWithoutItsValue(t *testing.T) {
+// A letter without its value names the original record. It is no replay until the value is
+// restored.
+func TestRejectedLetterIsPublishedWithoutItsValue(t *testing.T) {
 	for name, headers := range map[string][]kgo.RecordHeader{"id": {{Key: "message_id", Value: []byte("poison")}}, "position": nil} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
@@ -159,7 +159,7 @@ func TestRefusedLetterIsPublishedWithoutItsValue(t *testing.T) {
 }
 
 // 33 MB do not fit into a transaction of the store.
-func TestLetterThatTheStoreCannotKeep(t *testing.T) {
+func TestLetterThatDoesNotFitIntoATransaction(t *testing.T) {
 	start := func(t *testing.T, change ...func(*Options)) (*rig, *member) {
 		r := newRig(t, 2)
 		r.sendLarge(t, r.event(0, "a"), r.large("poison", make([]byte, 33<<20)), r.event(0, "b"))
@@ -229,7 +229,7 @@ func TestDeadLetterTopicIsCheckedAtTheStart(t *testing.T) {
 	}
 }
 
-// The broker says which operations the consumer may use, if it is asked to.
+// The broker reports the permitted operations on request.
 func TestDeadLetterTopicMayBeWrittenTo(t *testing.T) {
 	r := newRig(t, 1)
 	r.Cluster(t).ControlKey(int16(kmsg.Metadata), func(kreq kmsg.Request) (kmsg.Response, error, bool) {

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// old are n events of a year ago.
+// old returns n events of a year ago.
 func (r *rig) old(n int) []*kgo.Record {
 	recs := make([]*kgo.Record, n)
 	for i := range recs {
@@ -25,7 +25,7 @@ func (r *rig) old(n int) []*kgo.Record {
 	return recs
 }
 
-// originalOffsets are the offsets that dead letters name, in order.
+// originalOffsets returns the offsets that dead letters contain, in order.
 func originalOffsets(letters []*kgo.Record) (all []int) {
 	for _, l := range letters {
 		n, _ := strconv.Atoi(values(l)["hapax_dlt_original_offset"])
@@ -35,7 +35,7 @@ func originalOffsets(letters []*kgo.Record) (all []int) {
 	return all
 }
 
-// A header timestamp: 0 is 1970: such a record is not acknowledged with a warning only.
+// A timestamp header of 0 means 1970: such a record is not merely acknowledged with a warning.
 func TestRecordsOutOfTheWeeksAreDeadLettersByDefault(t *testing.T) {
 	r := newRig(t, 1)
 	r.Produce(t, r.event(0, "epoch", kgo.RecordHeader{Key: "timestamp", Value: []byte("0")}), r.dated("new", time.Now().AddDate(1, 0, 0)))
@@ -47,7 +47,7 @@ func TestRecordsOutOfTheWeeksAreDeadLettersByDefault(t *testing.T) {
 	}
 }
 
-// The letters of a batch are one entry of the store: after a crash all of them are published, and
+// The letters of a batch are one entry of the store: after a crash, all of them are published, and
 // no record is skipped.
 func TestLettersOfABatchSurviveACrashTogether(t *testing.T) {
 	r := newRig(t, 1)
@@ -61,7 +61,7 @@ func TestLettersOfABatchSurviveACrashTogether(t *testing.T) {
 	}
 	n := r.stored(t, 0)
 	if n < 2 {
-		t.Fatalf("the store is at %d: a batch has one letter only", n)
+		t.Fatalf("the store is at %d: a batch contains only one letter", n)
 	}
 	m.stop(t)
 	r.crash(t)

@@ -18,13 +18,13 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A lone partition has an engine and no broker. Its steps are "identify N" and "handle N".
+// A lone partition has an engine but no broker. Its steps are "identify N" and "handle N".
 type lonePartition struct {
 	*worker
 	eng      *engine.Engine
 	steps    []string
-	identify func(offset int64) error               // nil for no error
-	handle   func(tx *engine.Tx, rec *Record) error // nil for nothing
+	identify func(offset int64) error               // nil: no error
+	handle   func(tx *engine.Tx, rec *Record) error // nil: no function
 	handled  map[int64][]*Record                    // by offset, in each run
 }
 
@@ -50,7 +50,7 @@ func newLonePartition(t *testing.T) *lonePartition {
 	}}
 	c, err := New(l.eng, Options{
 		Group: "g", Routes: []Route{route}, Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")},
-		Batching: Batching{BatchTime: time.Hour}, // the machine may take any time for a batch
+		Batching: Batching{BatchTime: time.Hour}, // a batch may take any time
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func newLonePartition(t *testing.T) *lonePartition {
 	return l
 }
 
-// meet makes the partition one that takes turns.
+// meet makes the partition take turns with another one.
 func (l *lonePartition) meet(t *testing.T) {
 	t.Helper()
 	err := l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.overtake(tx) }, engine.InLane(l.lane))
@@ -85,7 +85,8 @@ func (l *lonePartition) overtake(tx *engine.Tx) error {
 	return errors.Join(err, again)
 }
 
-// records have the given keys, which are the ids of their events, from offset 0 on.
+// records returns records with the given keys, which are also the ids of their events, from offset
+// 0 on.
 func recordsOf(ids ...string) []*kgo.Record {
 	recs := make([]*kgo.Record, len(ids))
 	for i, id := range ids {
@@ -104,7 +105,7 @@ func (l *lonePartition) commit(t *testing.T, recs []*kgo.Record) *batch {
 	return b
 }
 
-// identifiedFirst is how many records were identified before the first one was handled.
+// identifiedFirst returns how many records were identified before the first one was handled.
 func (l *lonePartition) identifiedFirst() int {
 	return slices.IndexFunc(l.steps, func(s string) bool { return strings.HasPrefix(s, "handle") })
 }
@@ -130,13 +131,13 @@ func TestRecordsAreIdentifiedBeforeTheTurn(t *testing.T) {
 			t.Errorf("meets=%t: %d of %d records were handled", meets, n, len(recs))
 		}
 		if n := len(l.steps); n != 2*len(recs)-1 {
-			t.Errorf("meets=%t: there were %d steps: a record is identified once", meets, n)
+			t.Errorf("meets=%t: there were %d steps, but a record is identified only once", meets, n)
 		}
 	}
 }
 
 // A handler may keep its record: after a conflict it gets another one.
-func TestRecordsIdentifiedEarlyAreNotGivenTwice(t *testing.T) {
+func TestRecordsIdentifiedEarlyArePassedToOneHandlerOnly(t *testing.T) {
 	l := newLonePartition(t)
 	l.meet(t)
 	runs := 0
@@ -158,7 +159,7 @@ func TestRecordsIdentifiedEarlyAreNotGivenTwice(t *testing.T) {
 		}
 		got := l.handled[offset]
 		if len(got) != want || want == 2 && got[0] == got[1] || got[0].Offset != offset {
-			t.Errorf("record %d was given to the handler as %p, want %d records", offset, got, want)
+			t.Errorf("record %d was passed to the handler as %p, want %d records", offset, got, want)
 		}
 	}
 }
@@ -178,7 +179,7 @@ func TestATransientErrorEndsIdentifyingEarly(t *testing.T) {
 		t.Fatalf("%d records are done, transient %v", b.done, b.transient)
 	}
 	if first := l.identifiedFirst(); first != bad+1 || slices.Contains(l.steps, fmt.Sprint("identify ", 2*lookAhead)) {
-		t.Errorf("%d records were identified first, though not the one at %d can be identified at present", first, bad)
+		t.Errorf("%d records were identified first, although the one at %d cannot be identified yet", first, bad)
 	}
 	l.identify = nil
 	if b := l.commit(t, recs[bad:]); b.done != len(recs)-bad || l.next != int64(len(recs)) {

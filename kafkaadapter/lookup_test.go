@@ -20,16 +20,15 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// away fails the look-ups of the topic's logs until back is called.
+// away makes the look-ups of the topic's logs fail until back is called.
 func (r *rig) away(t *testing.T, err *kerr.Error) (back func()) {
 	t.Helper()
 	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: r.topic, Err: err, Count: -1})
 	return func() { h.Remove() }
 }
 
-// The group's commit is compared when the leader is back, not only when it is there at the
-// assignment.
-func TestForeignStoreIsSeenAfterALeaderWasAway(t *testing.T) {
+// The group's commit is compared when the leader is available again, not only at the assignment.
+func TestForeignStoreIsDetectedAfterALeaderWasUnavailable(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	for name, tt := range map[string]struct {
 		change func(r *rig)
@@ -80,7 +79,7 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) OnFetchRecordBuffered(*kgo.Record) { c.n.Add(1) }
 
-func TestReadingResumesAtTheStoresOffsetAfterALeaderWasAway(t *testing.T) {
+func TestReadingResumesAtTheStoresOffsetAfterALeaderWasUnavailable(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", 1000)...)
@@ -102,7 +101,7 @@ func TestReadingResumesAtTheStoresOffsetAfterALeaderWasAway(t *testing.T) {
 	}
 }
 
-// An assignment is made although no broker answers: each partition's goroutine waits for itself.
+// An assignment is made although no broker answers: each partition's goroutine waits separately.
 func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 	dialed := make(chan struct{}, 100)
 	o := someOptions()
@@ -130,7 +129,7 @@ func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 		}
 	}
 	if n := c.assign.drain(c.parts.takeAll(), time.Minute); n > 0 {
-		t.Errorf("%d look-ups outlive their assignment", n)
+		t.Errorf("%d look-ups continue after their assignment", n)
 	}
 }
 
@@ -157,8 +156,8 @@ func TestTopicThatMayNotBeReadStopsAlone(t *testing.T) {
 	}
 }
 
-// Latest leaves out what was there when the group first got the topic. A partition that is added
-// later is read from its beginning, as is one of a topic that was created again.
+// Latest skips the records that existed when the group first consumed the topic. A partition that
+// is added later is read from its beginning, as is one of a topic that was created again.
 func TestLatestReadsLaterPartitionsFromTheirBeginning(t *testing.T) {
 	r := newRig(t, 1)
 	latest := func(o *Options) { o.Routes[0].Start = Latest }

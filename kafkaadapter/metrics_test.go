@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-func TestMetricsAreWellFormedAndTell(t *testing.T) {
+func TestMetricsAreWellFormedAndCorrect(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "a", "poison", "c")
 	m := r.start(t, r.work(2, failing(errHandler, "poison")))

@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// Records that AtMostOnce may have claimed and has not handled are not skipped because the next
-// start is Transactional.
+// Records that AtMostOnce may have claimed but not handled are not skipped if the next start is
+// Transactional.
 func TestModeChangedWhileClaimsAreNotHandled(t *testing.T) {
 	t.Run("the batch is not in the store", func(t *testing.T) {
 		r := newRig(t, 1)
@@ -40,7 +40,7 @@ func TestModeChangedWhileClaimsAreNotHandled(t *testing.T) {
 		m.stop(t)
 		r.wantHandled(t, "b", "c", "d", "e")
 	})
-	t.Run("the log does not have them any more", func(t *testing.T) {
+	t.Run("the log no longer contains them", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.leaveMark(t, 1)
 		r.send(t, 0, "e")
@@ -50,7 +50,7 @@ func TestModeChangedWhileClaimsAreNotHandled(t *testing.T) {
 		m.stop(t)
 		r.wantHandled(t, "e")
 	})
-	t.Run("they are skipped if that is wanted", func(t *testing.T) {
+	t.Run("they are skipped if the policy says so", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.leaveMark(t, 1)
 		r.send(t, 0, "e")
@@ -69,7 +69,7 @@ func TestModeMayChangeBetweenTwoStarts(t *testing.T) {
 			m := r.start(t, r.work(1000, failing(errors.New("down"), "b")))
 			r.untilHandled(t, 4) // "b" has failed more than once
 			if crash {
-				r.crash(t) // before the end, which would take the attempt back
+				r.crash(t) // before the end, which would withdraw the attempt
 			}
 			m.cancel()
 			kafkatest.Receive(t, m.done)
@@ -85,7 +85,7 @@ func TestModeMayChangeBetweenTwoStarts(t *testing.T) {
 			r.wantHandled(t, "b", "c", "d")
 		})
 	}
-	t.Run("a dead letter is left", func(t *testing.T) {
+	t.Run("a dead letter is pending", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a")
 		noTopic := func(o *Options) {

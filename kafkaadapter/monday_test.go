@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A producer that has not set a time sends an event again, and the record is stamped anew.
-func TestRepeatAcrossMondayIsADuplicate(t *testing.T) {
+// A producer that has not set a time sends an event again, and the record gets a new timestamp.
+func TestCopyInTheNextWeekIsADuplicate(t *testing.T) {
 	r := newRig(t, 1)
 	week, err := weekbucket.Of(time.Now())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// consumed has a consumer read a0..a9 of partition 0 and b0..b9 of partition 1.
+// consumed makes a consumer read a0..a9 of partition 0 and b0..b9 of partition 1.
 func consumed(t *testing.T, s newStore) *rig {
 	t.Helper()
 	r := newRigOn(t, s, 2)
@@ -28,7 +28,7 @@ func consumed(t *testing.T, s newStore) *rig {
 	return r
 }
 
-// checkStops starts a consumer: partition 0 stops for that reason, partition 1 continues.
+// checkStops starts a consumer: partition 0 stops for that reason, and partition 1 continues.
 func (r *rig) checkStops(t *testing.T, kind error) {
 	t.Helper()
 	r.send(t, 1, "on")
@@ -42,8 +42,8 @@ func (r *rig) checkStops(t *testing.T, kind error) {
 	m.stop(t)
 }
 
-// checkWayOn starts a consumer with a way on and checks what it handles of partition 0, after
-// another record was sent.
+// checkWayOn starts a consumer with a recovery policy and checks which records of partition 0 it
+// handles after another record was sent.
 func (r *rig) checkWayOn(t *testing.T, p Recovery, want ...string) {
 	t.Helper()
 	before := len(r.handled())
@@ -78,7 +78,7 @@ func recordsRemovedWhileStopped(t *testing.T, s newStore) {
 	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c3", "c4")
 }
 
-func TestRetentionRemovesWhatWasNotRead(t *testing.T) { onEachStore(t, retentionRemovesWhatWasNotRead) }
+func TestRetentionRemovesUnreadRecords(t *testing.T) { onEachStore(t, retentionRemovesWhatWasNotRead) }
 
 func retentionRemovesWhatWasNotRead(t *testing.T, s newStore) {
 	r := newRigOn(t, s, 1)
@@ -97,8 +97,8 @@ func retentionRemovesWhatWasNotRead(t *testing.T, s newStore) {
 	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c")
 }
 
-// Fetching is paused meanwhile, so that the client has not got what is removed. A fetch that is
-// in progress may bring it all the same: then it is tried with other records.
+// Fetching is paused meanwhile, so that the client does not have the removed records. A fetch in
+// progress may still return them: then the test repeats this with other records.
 func TestRecordsRemovedWhileRunning(t *testing.T) { onEachStore(t, recordsRemovedWhileRunning) }
 
 func recordsRemovedWhileRunning(t *testing.T, s newStore) {
@@ -122,13 +122,13 @@ func recordsRemovedWhileRunning(t *testing.T, s newStore) {
 				m.stop(t)
 				return
 			}
-			t.Fatal("the client has what is to be removed, again and again")
+			t.Fatal("the client has the removed records in each repetition")
 		})
 	}
 }
 
-// removed sends events of which only the last one stays in the log. It returns when the partition
-// has stopped, nil if it has come to its end.
+// removed sends events of which only the last one remains in the log. It returns the stop of the
+// partition, or nil if the partition has reached the end of the log.
 func (r *rig) removed(t *testing.T, m *member, ids []string) (stop *StopError) {
 	t.Helper()
 	first, last := r.stored(t, 0), int64(len(ids)-1)
@@ -168,7 +168,7 @@ func TestTopicRecreatedWhileStopped(t *testing.T) { onEachStore(t, topicRecreate
 func topicRecreatedWhileStopped(t *testing.T, s newStore) {
 	r := consumed(t, s)
 	r.RecreateTopic(t, r.topic, 2, nil)
-	r.send(t, 0, "a3", "c0") // a3 was handled in the topic's first life
+	r.send(t, 0, "a3", "c0") // a3 was handled in the first topic
 	m := r.start(t, r.work(1, nil))
 	for range 2 {
 		if e := m.stoppedOne(t); !errors.Is(e, ErrRecreated) {
@@ -184,7 +184,7 @@ func TestTopicRecreatedWhileRunning(t *testing.T) { onEachStore(t, topicRecreate
 func topicRecreatedWhileRunning(t *testing.T, s newStore) {
 	for name, way := range map[string]RecoveryPolicy{"stop": Stop, "start over": StartOver} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // the client takes its time to tell
+			t.Parallel() // the client notices it only after a while
 			r := newRigOn(t, s, 1)
 			r.send(t, 0, numbered("a", 3)...)
 			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.Recreated = way })
@@ -231,7 +231,7 @@ func foreignStore(t *testing.T, s newStore) {
 		t.Run(name, func(t *testing.T) {
 			r := consumed(t, s)
 			r.send(t, 0, "c")
-			r.Commit(t, r.group, r.offset(1, 10, "")) // whose position anybody may have
+			r.Commit(t, r.group, r.offset(1, 10, "")) // a position, which other topics have too
 			r.replaceStore(t)
 			m := r.start(t, r.work(1, nil))
 			kinds := map[int32]error{0: ErrForeignStore, 1: ErrEmptyStore}
@@ -289,12 +289,12 @@ func offsetResetByAnAdministrator(t *testing.T, s newStore) {
 	r := consumed(t, s)
 	r.Commit(t, r.group, r.offset(0, 4, ""))
 	r.checkStops(t, ErrOffsetReset)
-	r.checkWayOn(t, Recovery{OffsetReset: TrustKafka}) // from 4 on all are duplicates
+	r.checkWayOn(t, Recovery{OffsetReset: TrustKafka}) // the records from 4 on are duplicates
 	r.Commit(t, r.group, r.offset(0, 4, ""))
 	r.checkWayOn(t, Recovery{OffsetReset: TrustStore})
 }
 
-func TestPartitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T) {
+func TestPartitionWithoutAnyOffsetMayBeginAtItsEnd(t *testing.T) {
 	onEachStore(t, partitionThatNobodyKnowsMayBeginAtItsEnd)
 }
 
@@ -311,8 +311,8 @@ func partitionThatNobodyKnowsMayBeginAtItsEnd(t *testing.T, s newStore) {
 	}
 }
 
-// A topic that appears later is consumed, and said to be missing until then.
-func TestTopicThatComesLater(t *testing.T) { onEachStore(t, topicThatComesLater) }
+// A topic that is created later is consumed, and reported as missing until then.
+func TestTopicThatIsCreatedLater(t *testing.T) { onEachStore(t, topicThatComesLater) }
 
 func topicThatComesLater(t *testing.T, s newStore) {
 	r := newRigOn(t, s, 1)

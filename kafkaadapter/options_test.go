@@ -47,7 +47,7 @@ func someOptions() Options {
 	}
 }
 
-func TestModesThatCouldStickForEverAreRefused(t *testing.T) {
+func TestModesThatCouldStopForeverAreRejected(t *testing.T) {
 	eng := memEngine(t)
 	letters := &deadletter.Options{}
 	for _, tt := range []struct {

@@ -74,7 +74,8 @@ func TestPinnedConsumerContinuesWhereItsStoreIs(t *testing.T) {
 	m.stop(t)
 }
 
-// Two processes with one ordinal have a store each. The one that finds the other's commit stops.
+// Two processes with the same ordinal have a store each. The one that finds the other's commit
+// stops.
 func TestSecondConsumerWithOneOrdinalStopsTheFirst(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
@@ -134,7 +135,7 @@ func TestChangedNumberOfPinnedConsumersIsNoticed(t *testing.T) {
 func TestPartitionThatIsAddedIsPinnedToo(t *testing.T) {
 	r := newRig(t, 1)
 	m := r.start(t, r.work(2, nil), pinned(1, 2))
-	kafkatest.Until(t, "a look at the topic", func() bool { return m.Ready() == nil })
+	kafkatest.Until(t, "a check of the topic", func() bool { return m.Ready() == nil })
 	if _, err := kadm.NewClient(r.Client(t)).CreatePartitions(context.Background(), 1, r.topic); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestPinnedTopicThatIsCreatedAgainIsReadFromItsStart(t *testing.T) {
 }
 
 // Two consumers of one process that are pinned to the same partitions share a store. The later one
-// has them.
+// owns the partitions.
 func TestPartitionThatIsFencedIsNotReady(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")

@@ -19,12 +19,12 @@ var (
 	foreign  = author{[16]byte{1}, 3}.metadata()
 )
 
-// at is the store's offset in the topic that the broker has.
+// at returns the store's offset in the topic with the broker's id.
 func at(next int64) *engine.Offset {
 	return &engine.Offset{Next: next, LeaderEpoch: 2, TopicID: aTopicID}
 }
 
-// look is a view of a log from 10 to 100.
+// look returns the view of a log from 10 to 100.
 func look(store *engine.Offset, committed *commit) view {
 	return view{
 		topic: "in", partition: 1, id: anID, topicID: aTopicID, start: 10, end: 100, epochEnd: -1,
@@ -51,15 +51,15 @@ func TestWhereAPartitionBegins(t *testing.T) {
 		v    view
 		p    Recovery
 		kind error
-		want int64 // refused, or where it begins
+		want int64 // the expected error, or where it begins
 	}{
 		{"the store agrees with its commit", look(at(50), mine(50)), Recovery{}, nil, 50},
 		{"Kafka's commit is behind the store", look(at(50), mine(40)), Recovery{}, nil, 50},
 		{"nothing is committed in Kafka", look(at(50), nil), Recovery{}, nil, 50},
-		{"somebody else committed the same offset", look(at(50), theirs(50)), Recovery{}, nil, 50},
-		{"the log's very start", look(at(10), nil), Recovery{}, nil, 10},
-		{"the log's very end", look(at(100), nil), Recovery{}, nil, 100},
-		{"nobody knows the partition", look(nil, nil), Recovery{}, nil, 10},
+		{"another program committed the same offset", look(at(50), theirs(50)), Recovery{}, nil, 50},
+		{"the log's start exactly", look(at(10), nil), Recovery{}, nil, 10},
+		{"the log's end exactly", look(at(100), nil), Recovery{}, nil, 100},
+		{"no offset anywhere", look(nil, nil), Recovery{}, nil, 10},
 		{"the broker has no topic ids", inTopic(look(at(50), nil), [16]byte{}), Recovery{}, nil, 50},
 		{"the store has no topic id", look(&engine.Offset{Next: 50}, nil), Recovery{}, nil, 50},
 		{"the epoch ends at the offset", epochUntil(look(at(50), nil), 50), Recovery{}, nil, 50},
@@ -116,7 +116,7 @@ func TestWhereAPartitionBegins(t *testing.T) {
 					t.Errorf("begins at %d, %v; want %d", b.offset, err, tt.want)
 				}
 				if tt.kind != nil && !errors.Is(tt.kind, ErrLogDiverged) && !errors.Is(b.kind, tt.kind) {
-					t.Errorf("the way on is for %v, want %v", b.kind, tt.kind)
+					t.Errorf("the policy is for %v, want %v", b.kind, tt.kind)
 				}
 				return
 			}
@@ -125,7 +125,7 @@ func TestWhereAPartitionBegins(t *testing.T) {
 				t.Fatalf("begins at %d, %v; want %v", b.offset, err, tt.kind)
 			}
 			if field := disagreementOf(tt.kind).field; !strings.Contains(err.Error(), "Options.Recovery") || !strings.Contains(err.Error(), ": "+field+" = ") {
-				t.Errorf("the error does not name the ways on: %v", err)
+				t.Errorf("the error does not name the policies: %v", err)
 			}
 		})
 	}
@@ -138,11 +138,11 @@ func TestUnknownPartitionMayBeginAtTheEnd(t *testing.T) {
 	}
 	v = look(at(50), nil)
 	if b, err := v.begin(&Recovery{}, true); err != nil || b.offset != 50 {
-		t.Errorf("known to the store, it begins at %d, %v", b.offset, err)
+		t.Errorf("with a stored offset, it begins at %d, %v", b.offset, err)
 	}
 }
 
-func TestPositionErrorTellsBothSides(t *testing.T) {
+func TestPositionErrorHasTheStateOfBothSides(t *testing.T) {
 	v := look(at(50), &commit{60, 2, foreign})
 	_, err := v.begin(&Recovery{}, false)
 	var e *PositionError
@@ -154,12 +154,12 @@ func TestPositionErrorTellsBothSides(t *testing.T) {
 	}
 	empty := look(nil, nil)
 	if err := empty.refuse(ErrBelowLog); !errors.As(err, &e) || e.Store != -1 || e.Committed != -1 {
-		t.Errorf("what is not there is not -1: %+v", e)
+		t.Errorf("an absent value is not -1: %+v", e)
 	}
 }
 
-// The ways that each comment in Positions names, and no others.
-func TestEachDisagreementHasItsWaysOn(t *testing.T) {
+// The policies in the comments of Recovery, and no others.
+func TestEachDisagreementHasItsPolicies(t *testing.T) {
 	set := map[error]func(*Recovery, RecoveryPolicy){
 		ErrBelowLog:     func(p *Recovery, w RecoveryPolicy) { p.BelowLog = w },
 		ErrAboveLog:     func(p *Recovery, w RecoveryPolicy) { p.AboveLog = w },
@@ -201,7 +201,7 @@ func TestCommitMetadataIsGolden(t *testing.T) {
 	for _, s := range []string{"", "kgo-1", "hapax:", "hapax:0a:3", "hapax:0a0b000000000000000000000000000f", "hapax:0a0b000000000000000000000000000f:",
 		"hapax:0a0b000000000000000000000000000f:-1", "hapax:zz0b000000000000000000000000000f:3", "x" + want} {
 		if a, ours := parseMetadata(s); ours || a != (author{}) {
-			t.Errorf("%q is taken for ours: %+v", s, a)
+			t.Errorf("%q is read as a commit of the adapter: %+v", s, a)
 		}
 	}
 }

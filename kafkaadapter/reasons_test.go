@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The failure page and the package documentation name reasons of stops that the code has.
-func TestDocumentedReasonsOfStopsAreThere(t *testing.T) {
+// The failure page and the package documentation list only reasons of stops that the code has.
+func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 	var code strings.Builder
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -50,7 +50,7 @@ func between(t *testing.T, text, from, to string) string {
 	_, text, ok := strings.Cut(text, from)
 	text, _, ok2 := strings.Cut(text, to)
 	if !ok || !ok2 {
-		t.Fatalf("%q or %q is not there", from, to)
+		t.Fatalf("%q or %q is missing", from, to)
 	}
 	return text
 }

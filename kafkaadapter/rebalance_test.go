@@ -18,8 +18,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// traffic produces events on all partitions, one in five of them again, until it is ended; it tells
-// their ids then.
+// traffic produces events on all partitions, one in five of them twice, until it is ended; then it
+// returns their ids.
 func (r *rig) traffic(t *testing.T) (end func() []string) {
 	t.Helper()
 	c := r.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -44,7 +44,7 @@ func (r *rig) traffic(t *testing.T) (end func() []string) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(5 * time.Millisecond): // the machine has others to serve
+			case <-time.After(5 * time.Millisecond): // other tests need the processors too
 			}
 		}
 	}()
@@ -79,7 +79,7 @@ func (g *gap) take() time.Duration {
 	return d
 }
 
-// Members of one process that share a store join, leave and stall under load.
+// Members of one process that share a store join, leave and block under load.
 func TestMembersOfOneProcessExchangePartitions(t *testing.T) {
 	onEachStore(t, membersOfOneProcessExchangePartitions)
 }
@@ -139,7 +139,8 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	for _, m := range members {
 		m.cancel()
 		kafkatest.Receive(t, m.done)
-		if m.err != nil && !errors.Is(m.err, context.DeadlineExceeded) { // a repeat may be handled yet, for longer than Timeouts.Shutdown
+		// a copy may still be handled, for longer than Timeouts.Shutdown
+		if m.err != nil && !errors.Is(m.err, context.DeadlineExceeded) {
 			t.Errorf("in the end: %v", m.err)
 		}
 	}
@@ -150,7 +151,7 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	t.Logf("%d events, %d rounds; longest time without a handled record, by round: %v", len(ids), rounds, gaps)
 }
 
-// failingOnce lets a record that fails succeed at its second attempt.
+// failingOnce makes a record fail at its first attempt only.
 func failingOnce(f func(context.Context, *engine.Tx, *Record) error) func(context.Context, *engine.Tx, *Record) error {
 	return func(ctx context.Context, tx *engine.Tx, rec *Record) error {
 		err := f(ctx, tx, rec)
@@ -161,8 +162,8 @@ func failingOnce(f func(context.Context, *engine.Tx, *Record) error) func(contex
 	}
 }
 
-// stuck is a mode whose handler blocks for one id until release, whatever its context says, and
-// then continues.
+// stuck is a mode whose handler blocks for one id until release, even after its context has ended,
+// and then continues.
 func (r *rig) stuck(id string) (mode Transactional, began, release chan struct{}, verdict chan error) {
 	began, release, verdict = make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once atomic.Bool
@@ -179,7 +180,7 @@ func (r *rig) stuck(id string) (mode Transactional, began, release chan struct{}
 	return mode, began, release, verdict
 }
 
-func TestStuckHandlerIsFenced(t *testing.T) { onEachStore(t, stuckHandlerIsFenced) }
+func TestHandlerThatBlocksIsFenced(t *testing.T) { onEachStore(t, stuckHandlerIsFenced) }
 
 func stuckHandlerIsFenced(t *testing.T, s newStore) {
 	r := newRigOn(t, s, 2)
@@ -197,8 +198,8 @@ func stuckHandlerIsFenced(t *testing.T, s newStore) {
 		}
 		return all
 	}
-	// The handler is stuck on a partition that the group is about to move: both are tried, since
-	// the group chooses.
+	// The handler blocks on a partition that the group is about to move. Because the group chooses
+	// the partition, both are tried.
 	r.send(t, 0, "a", "b", "c")
 	kafkatest.Receive(t, began)
 	second := r.start(t, mode, drain)
@@ -209,7 +210,7 @@ func stuckHandlerIsFenced(t *testing.T, s newStore) {
 		first.cancel() // the first one is cut off, and leaves
 		kafkatest.Receive(t, first.done)
 		if !errors.Is(first.err, context.DeadlineExceeded) {
-			t.Errorf("Run of a member whose handler is stuck: %v", first.err)
+			t.Errorf("Run of a member whose handler blocks: %v", first.err)
 		}
 		r.untilStored(t, 0, 4)
 	}
@@ -228,12 +229,12 @@ func stuckHandlerIsFenced(t *testing.T, s newStore) {
 	}
 	r.checkOnce(t, "a", "b", "c", "d", "warm0", "warm1")
 	if !first.logs.has("a handler still runs") {
-		t.Errorf("nobody is told why:\n%s", first.logs)
+		t.Errorf("the reason is not logged:\n%s", first.logs)
 	}
 }
 
-// After the callback returned nothing of the old assignment commits: this is the store's word, with
-// the batch at its most advanced, when everything but the commit is done.
+// After the callback has returned, nothing of the old assignment commits. The test checks this in
+// the store, with a batch that only has to commit when the callback is called.
 func TestNothingCommitsAfterARevoke(t *testing.T) { onEachStore(t, nothingCommitsAfterARevoke) }
 
 func nothingCommitsAfterARevoke(t *testing.T, s newStore) {
@@ -257,14 +258,14 @@ func nothingCommitsAfterARevoke(t *testing.T, s newStore) {
 				t.Errorf("the store went from %d to %d", before, now)
 			}
 			if p.ctx.Err() == nil {
-				t.Error("the handler's context goes on")
+				t.Error("the handler's context continues")
 			}
 		})
 	}
 }
 
-// The group may take a partition away while Run ends and waits for its handler. After the callback
-// returned nothing of it commits then, either.
+// The group may revoke a partition while Run ends and waits for its handler. After the callback has
+// returned, nothing of the partition commits then, either.
 func TestNothingCommitsAfterARevokeWhileRunEnds(t *testing.T) {
 	onEachStore(t, nothingCommitsAfterARevokeWhileRunEnds)
 }
@@ -295,8 +296,8 @@ func nothingCommitsAfterARevokeWhileRunEnds(t *testing.T, s newStore) {
 	}
 }
 
-// Another owner in the store is enough to stop a member. If the group still gives it the partition
-// after a heartbeat, the other owner was one that had lost it.
+// Another owner in the store is enough to stop a member. If the group still assigns it the
+// partition after a heartbeat, the other owner has lost the partition.
 func TestFencedMemberTakesItsPartitionOverAgain(t *testing.T) {
 	onEachStore(t, fencedMemberTakesItsPartitionOverAgain)
 }
@@ -306,7 +307,7 @@ func fencedMemberTakesItsPartitionOverAgain(t *testing.T, s newStore) {
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 1)
-	r.died(t, 0) // whoever it was, it is the owner now
+	r.died(t, 0) // whichever owner it was, it is the owner now
 	r.send(t, 0, "b")
 	if e := m.stoppedOne(t); !errors.Is(e, ErrFenced) || e.Reason != "fenced" {
 		t.Errorf("stopped: %v", e)
@@ -317,12 +318,15 @@ func fencedMemberTakesItsPartitionOverAgain(t *testing.T, s newStore) {
 	r.checkOnce(t, "a", "b")
 }
 
-// A member that takes the partition over has not died: records that it met are not blamed.
+// If another member takes the partition over, its owner has not died: its records are not counted
+// as failed.
 func TestBeingFencedIsNoAttempt(t *testing.T) { onEachStore(t, beingFencedIsNoAttempt) }
 
 func beingFencedIsNoAttempt(t *testing.T, s newStore) {
 	r := newRigOn(t, s, 1)
-	left := 6 // the other member takes the partition while the handler runs; three times as often as a record is tried
+	// the other member takes the partition while the handler runs; three times the maximum number
+	// of attempts
+	left := 6
 	m := r.start(t, r.work(2, func(context.Context, *engine.Tx, *Record) error {
 		if left > 0 {
 			left--
@@ -366,7 +370,7 @@ func handlerMayEndItsBatchBeforeARevoke(t *testing.T, s newStore) {
 		t.Errorf("the store is at %d", n)
 	}
 	if o, _ := r.Committed(t, r.group, r.topic, 0); o.At != 2 {
-		t.Errorf("Kafka has %d when the partition is given away", o.At)
+		t.Errorf("Kafka has %d when the partition is revoked", o.At)
 	}
 }
 

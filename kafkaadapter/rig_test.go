@@ -57,7 +57,7 @@ func newRig(t testing.TB, partitions int32) *rig {
 	return newRigOn(t, inMemory, partitions)
 }
 
-// newRigOn makes a rig with a store of a kind.
+// newRigOn makes a rig with the given kind of store.
 func newRigOn(t testing.TB, s newStore, partitions int32) *rig {
 	t.Helper()
 	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{}), group: kafkatest.Name(t), partitions: partitions, newStore: s}
@@ -87,7 +87,7 @@ func onEachStore(t *testing.T, test func(*testing.T, newStore)) {
 	t.Run("Pebble", func(t *testing.T) { test(t, onPebble) })
 }
 
-// replaceStore gives the rig an empty store. The one before stays open for those that use it.
+// replaceStore gives the rig an empty store. The previous store stays open for its users.
 func (r *rig) replaceStore(t testing.TB) {
 	t.Helper()
 	s := r.newStore(t)
@@ -100,13 +100,13 @@ func (r *rig) open(t testing.TB, m *storetest.Mem) {
 	r.mem, r.eng = m, openMem(t, m, engine.Options{})
 }
 
-// crash cuts the power of the store, and opens what survived.
+// crash cuts the power of the store, and opens what has survived.
 func (r *rig) crash(t testing.TB) {
 	t.Helper()
 	r.open(t, r.mem.Crash())
 }
 
-// event is a record with an id, for a partition of the topic.
+// event returns a record with an id, for a partition of the topic.
 func (r *rig) event(partition int32, id string, headers ...kgo.RecordHeader) *kgo.Record {
 	return &kgo.Record{
 		Topic: r.topic, Partition: partition, Key: []byte("key-" + id), Value: []byte("value-" + id),
@@ -124,7 +124,7 @@ func (r *rig) send(t testing.TB, partition int32, ids ...string) {
 	r.Produce(t, recs...)
 }
 
-// numbered are n ids.
+// numbered returns n ids.
 func numbered(prefix string, n int) []string {
 	ids := make([]string, n)
 	for i := range ids {
@@ -133,22 +133,22 @@ func numbered(prefix string, n int) []string {
 	return ids
 }
 
-// note remembers a call of a handler.
+// note records a call of a handler.
 func (r *rig) note(ctx context.Context, rec *Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.runs = append(r.runs, run{rec.Topic, string(rec.Event.ID), rec.Partition, rec.Offset, rec.Attempt, rec.Verdict, rec.Reopened, traceOf(ctx)})
 }
 
-// handled are the calls of handlers until now.
+// handled returns the calls of handlers so far.
 func (r *rig) handled() []run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.runs)
 }
 
-// untilHandled waits for n calls of handlers. A consumer with AtMostOnce that ends before takes
-// back what is in the store and has not begun.
+// untilHandled waits for n calls of handlers. A consumer with AtMostOnce that ends earlier
+// withdraws the claims in the store whose handlers have not begun.
 func (r *rig) untilHandled(t testing.TB, n int) {
 	t.Helper()
 	kafkatest.Until(t, fmt.Sprintf("%d calls of handlers", n), func() bool { return len(r.handled()) >= n })
@@ -161,7 +161,7 @@ func (r *rig) handledIDs() (ids []string) {
 	return ids
 }
 
-// work is a mode whose handler notes its calls, runs f if there is one, and counts its events in
+// work is a mode whose handler records its calls, runs f if it is not nil, and counts its events in
 // the store.
 func (r *rig) work(attempts int, f func(context.Context, *engine.Tx, *Record) error) Transactional {
 	return Transactional{MaxAttempts: attempts, Handle: func(ctx context.Context, tx *engine.Tx, rec *Record) error {
@@ -202,7 +202,7 @@ func count(tx *engine.Tx, id string) error {
 	return tx.Put(countKey(id), binary.BigEndian.AppendUint64(nil, n+1))
 }
 
-// effects is how often an event took effect in the store.
+// effects returns how often an event took effect in the store.
 func (r *rig) effects(t testing.TB, id string) (n uint64) {
 	t.Helper()
 	if b := r.get(t, countKey(id)); len(b) == 8 {
@@ -246,7 +246,7 @@ func (r *rig) position(partition int32) engine.Position {
 	return engine.Position{Group: r.group, Topic: r.topic, Partition: partition}
 }
 
-// stored is the store's offset of a partition, -1 if there is none.
+// stored returns the store's offset of a partition, -1 if there is none.
 func (r *rig) stored(t testing.TB, partition int32) int64 {
 	t.Helper()
 	o, found, err := r.eng.Offset(context.Background(), r.position(partition))
@@ -290,7 +290,7 @@ func (r *rig) letterCount(t testing.TB) int64 {
 	return r.Log(t, r.topic+"-dlt", 0).End
 }
 
-// A member is a consumer that runs.
+// A member is a running consumer.
 type member struct {
 	*Consumer
 	logs   *logs
@@ -301,9 +301,8 @@ type member struct {
 	err    error // valid once done is closed
 }
 
-// options are those of a member of the rig's group that does not wait for long. Its session is long,
-// and so is the time that a handler gets to end: a machine that stands still for some seconds does
-// not end them.
+// options returns those of a member of the rig's group, with short pauses. Its session and its
+// handlers' time limit are long, so that they survive a machine that stalls for some seconds.
 func (r *rig) options(mode Mode) Options {
 	route := Route{Topics: []string{r.topic}, Mode: mode}
 	if route.transactional() {
@@ -321,7 +320,7 @@ func (r *rig) options(mode Mode) Options {
 	}
 }
 
-// withDeadLetters gives AtMostOnce dead letters.
+// withDeadLetters adds dead letters to AtMostOnce.
 func withDeadLetters(o *Options) {
 	o.Routes[0].DeadLetters, o.Routes[0].Undecodable = &deadletter.Options{}, DeadLetter
 }
@@ -366,7 +365,7 @@ type keeping struct{ prometheus.Registerer }
 
 func (keeping) Unregister(prometheus.Collector) bool { return true }
 
-// stop ends the consumer and fails the test if it has something to say.
+// stop ends the consumer and fails the test if Run returns an error.
 func (m *member) stop(t testing.TB) {
 	t.Helper()
 	m.cancel()
@@ -376,7 +375,7 @@ func (m *member) stop(t testing.TB) {
 	}
 }
 
-// stopped waits for the next partition that stops.
+// stopped waits for the next stop of a partition.
 func (m *member) stoppedOne(t testing.TB) *StopError {
 	t.Helper()
 	select {
@@ -390,7 +389,7 @@ func (m *member) stoppedOne(t testing.TB) *StopError {
 	return nil
 }
 
-// pause pauses a topic, and waits until its partitions have noticed: none of them begins a batch.
+// pause pauses a topic, and waits until its partitions have seen it: none of them begins a batch.
 func (m *member) pause(t testing.TB, topic string) {
 	t.Helper()
 	if err := m.Pause(topic); err != nil {
@@ -401,7 +400,7 @@ func (m *member) pause(t testing.TB, topic string) {
 	})
 }
 
-// logs keep what was logged.
+// logs keeps the log.
 type logs struct {
 	mu  sync.Mutex
 	all []byte
@@ -432,13 +431,13 @@ func (l *logs) String() string {
 	return string(l.all[max(0, len(l.all)-most):])
 }
 
-// offset is a commit to Kafka by somebody.
+// offset is a commit to Kafka by another program.
 func (r *rig) offset(partition int32, at int64, metadata string) kadm.Offset {
 	return kadm.Offset{Topic: r.topic, Partition: partition, At: at, LeaderEpoch: -1, Metadata: metadata}
 }
 
-// metric adds up the values of a metric, the counts of a histogram, for series that have all of
-// these label values.
+// metric returns the sum of a metric's values (the counts of a histogram) over the series with all
+// of these label values.
 func (m *member) metric(t testing.TB, name string, labels ...string) (sum float64) {
 	t.Helper()
 	families, err := m.reg.Gather()
@@ -461,14 +460,15 @@ func (m *member) metric(t testing.TB, name string, labels ...string) (sum float6
 	return sum
 }
 
-// counts fails the test unless a metric comes to this value. Metrics tell of a batch a moment after
+// counts fails the test unless a metric reaches this value. Metrics count a batch a moment after
 // its commit.
 func (m *member) counts(t testing.TB, want float64, name string, labels ...string) {
 	t.Helper()
 	var got float64
 	kafkatest.Until(t, fmt.Sprintf("%s%v to be %v", name, labels, want), func() bool {
 		got = m.metric(t, name, labels...)
-		return got == want || got > want && strings.HasSuffix(name, "_total") // a gauge may come back
+		// a gauge may return to the value
+		return got == want || got > want && strings.HasSuffix(name, "_total")
 	})
 	if got != want {
 		t.Errorf("%s%v is %v, want %v", name, labels, got, want)

@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// Two routes differ in everything that a route has: the mode, the scope, the identification and the
-// dead letters.
+// Two routes differ in all of their settings: the mode, the scope, the identification and the dead
+// letters.
 func TestEachRouteHasItsOwnHandlerAndPolicies(t *testing.T) {
 	r := newRig(t, 1)
 	notices := r.topic + "-notices"
@@ -31,7 +31,7 @@ func TestEachRouteHasItsOwnHandlerAndPolicies(t *testing.T) {
 			Topics: []string{notices},
 			Mode: AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
 				r.note(ctx, rec)
-				return errHandler // lost, and not tried again
+				return errHandler // lost, and not retried
 			}},
 			TooOld: Reject, TooNew: Reject,
 			Scope:       "notices",

@@ -41,7 +41,7 @@ func TestShutdownLetsTheHandlerFinish(t *testing.T) {
 	}
 }
 
-func TestHandlerThatWillNotEndIsCutOff(t *testing.T) {
+func TestHandlerThatDoesNotEndIsCutOff(t *testing.T) {
 	r := newRig(t, 1)
 	mode, began, release, verdict := r.stuck("b")
 	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown, o.Batching.MaxBatch = 20*time.Millisecond, 1 })
@@ -52,7 +52,7 @@ func TestHandlerThatWillNotEndIsCutOff(t *testing.T) {
 	if !errors.Is(m.err, context.DeadlineExceeded) {
 		t.Errorf("Run: %v", m.err)
 	}
-	r.UntilMembers(t, r.group, 0) // it has left all the same
+	r.UntilMembers(t, r.group, 0) // it has left nevertheless
 	close(release)
 	kafkatest.Receive(t, verdict)
 	again := r.start(t, r.work(5, nil))
@@ -60,11 +60,11 @@ func TestHandlerThatWillNotEndIsCutOff(t *testing.T) {
 	again.stop(t)
 	r.checkOnce(t, "a", "b")
 	if r.get(t, []byte("zombie")) != nil {
-		t.Error("what was cut off has committed")
+		t.Error("a batch that was cut off has committed")
 	}
 }
 
-func TestAtMostOnceCountsWhatIsCutOff(t *testing.T) {
+func TestAtMostOnceCountsTheRecordsThatAreCutOff(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "c")
 	began, release := make(chan struct{}), make(chan struct{})
@@ -86,7 +86,7 @@ func TestAtMostOnceCountsWhatIsCutOff(t *testing.T) {
 		t.Errorf("Run: %v, the store is at %d", m.err, claimed)
 	}
 	if n := m.logs.count("they are lost"); n != 1 {
-		t.Errorf("of %d claimed events it is said %d times that they are lost:\n%s", claimed, n, m.logs)
+		t.Errorf("of %d claimed events, %d are reported as lost:\n%s", claimed, n, m.logs)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestStaticMemberKeepsItsPlace(t *testing.T) {
 	r.untilStored(t, 0, 1)
 	r.UntilMembers(t, r.group, 1, r.topic)
 	m.stop(t)
-	r.UntilMembers(t, r.group, 1, r.topic) // it is gone, and has its partitions
+	r.UntilMembers(t, r.group, 1, r.topic) // it has ended, and still has its partitions
 	r.send(t, 0, "b")
 	m = r.start(t, r.work(1, nil), static)
 	r.untilStored(t, 0, 2)
@@ -146,9 +146,9 @@ func TestSecondConsumerWithOneInstanceIDEndsTheFirst(t *testing.T) {
 	second.stop(t)
 }
 
-func TestRunThatCannotBeginGivesItsMetricsBack(t *testing.T) {
+func TestRunThatCannotBeginUnregistersItsMetrics(t *testing.T) {
 	r := newRig(t, 1)
-	reg := prometheus.NewRegistry() // the rig's own keeps metrics
+	reg := prometheus.NewRegistry() // the rig's registerer keeps metrics
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Scope, o.Telemetry.Registerer = "mine", reg })
 	r.UntilMembers(t, r.group, 1, r.topic)
 	m.stop(t)

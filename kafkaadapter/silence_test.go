@@ -15,12 +15,12 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// impatient makes silence and lag come soon.
+// impatient shortens the limits for silence and lag.
 func impatient(o *Options) {
 	o.Timeouts.Silence, o.Telemetry.LagInterval = 50*time.Millisecond, 10*time.Millisecond
 }
 
-// The client retries errors of a broker's disk without a word.
+// The client retries errors of a broker's disk silently.
 func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	r := newRig(t, 1)
@@ -35,7 +35,7 @@ func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
 	if !errors.Is(e, ErrSilent) {
 		t.Errorf("stopped: %v", e)
 	}
-	kafkatest.Until(t, "the silence", func() bool { // it may have begun before, and ended
+	kafkatest.Until(t, "the silence", func() bool { // an earlier silence may have ended
 		s := m.parts.get(topicPartition{r.topic, 0}).status()
 		return s.state == silent && s.stop != nil
 	})
@@ -46,11 +46,11 @@ func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
 	kafkatest.Until(t, "the end of the silence", func() bool { return len(m.Stopped()) == 0 && m.metric(t, "lag_records") == 0 })
 	m.stop(t)
 	if !m.logs.has("partition continues") {
-		t.Errorf("it is not said that it continues:\n%s", m.logs)
+		t.Errorf("it is not logged that the partition continues:\n%s", m.logs)
 	}
 }
 
-func TestLastingErrorIsLoggedNowAndThen(t *testing.T) {
+func TestLastingErrorIsLoggedAtIntervals(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	for name, read := range map[string]bool{"a record waits": false, "all is read": true} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestLastingErrorIsLoggedNowAndThen(t *testing.T) {
 	}
 }
 
-func TestThrottleCountsWhatItKeepsBack(t *testing.T) {
+func TestThrottleCountsSuppressedMessages(t *testing.T) {
 	var th throttle
 	now := time.Unix(1e9, 0)
 	one, other := kind{"text", topicPartition{"in", 0}}, kind{"text", topicPartition{"in", 1}}
@@ -97,12 +97,12 @@ func TestThrottleCountsWhatItKeepsBack(t *testing.T) {
 		t.Errorf("another kind: %d, %v", n, ok)
 	}
 	if n, ok := th.pass(one, now.Add(logEvery)); !ok || n != 4 {
-		t.Errorf("later: %v, and %d were kept back, want 4", ok, n)
+		t.Errorf("later: %v, and %d were suppressed, want 4", ok, n)
 	}
 }
 
-// A transaction that nobody ends keeps records from being read: the lag says so, although all that
-// is readable is read.
+// A transaction that is never ended keeps records from being read: the lag shows this, although all
+// readable records are read.
 func TestHangingTransactionIsNoLagOfZero(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
@@ -137,13 +137,13 @@ func TestLagOfAStoppedPartitionGrows(t *testing.T) {
 		t.Errorf("stopped: %v", e)
 	}
 	r.send(t, 0, numbered("c", 7)...)
-	kafkatest.Until(t, "the lag to be told", func() bool { return m.metric(t, "lag_records", "0") == 7 })
+	kafkatest.Until(t, "the lag to be reported", func() bool { return m.metric(t, "lag_records", "0") == 7 })
 	m.stop(t)
 }
 
-// Nothing is handled before Kafka has the store's identity. A commit that is refused for long is
-// visible.
-func TestPartitionThatCannotBeSignedIsReported(t *testing.T) {
+// Nothing is handled before Kafka has the store's identity. A commit that is rejected for a long
+// time is reported.
+func TestPartitionWhoseOffsetCannotBeCommittedIsReported(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
 	var refuse atomic.Bool

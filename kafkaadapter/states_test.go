@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The table of states in the package documentation is that of the code.
-func TestTheDocumentationDrawsTheStates(t *testing.T) {
+// The table of states in the package documentation matches the code.
+func TestDocumentedStatesMatchTheCode(t *testing.T) {
 	source, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
@@ -26,11 +26,11 @@ func TestTheDocumentationDrawsTheStates(t *testing.T) {
 			next = append(next, s.String())
 		}
 		if got, want := drawn[state(from).String()], strings.Join(next, " "); got != want {
-			t.Errorf("doc.go draws %v -> %q, the code has %q", state(from), got, want)
+			t.Errorf("doc.go has %v -> %q, the code has %q", state(from), got, want)
 		}
 	}
 	if len(drawn) != len(transitions) {
-		t.Errorf("doc.go draws %d states: %v", len(drawn), drawn)
+		t.Errorf("doc.go has %d states: %v", len(drawn), drawn)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-func TestPartitionWithoutALeaderDoesNotHoldUpOthers(t *testing.T) {
+func TestPartitionWithoutALeaderDoesNotDelayOthers(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	r := newRig(t, 2)
 	r.send(t, 0, "a")
@@ -65,7 +65,7 @@ func TestPartitionWithoutALeaderDoesNotHoldUpOthers(t *testing.T) {
 	kafkatest.Until(t, "no partition is stopped", func() bool { return len(m.Stopped()) == 0 })
 }
 
-func TestDamageOnTheWayLosesNothing(t *testing.T) {
+func TestDamageInTransitLosesNothing(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "before")
 	r.send(t, 0, "damaged")
@@ -84,7 +84,7 @@ func TestDamageOnTheWayLosesNothing(t *testing.T) {
 	r.checkOnce(t, "before", "damaged", "after")
 }
 
-// A damaging connection changes one byte of what it reads, once.
+// A damagingConn changes one byte of what it reads, once.
 type damaging struct {
 	net.Conn
 	what []byte

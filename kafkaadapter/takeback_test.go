@@ -15,7 +15,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// stuckAt is a mode whose handler notes its calls, and waits at one event until release is closed.
+// stuckAt is a mode whose handler records its calls, and blocks at one event until release is
+// closed.
 func (r *rig) stuckAt(id string) (mode AtMostOnce, began, release chan struct{}) {
 	began, release = make(chan struct{}), make(chan struct{})
 	mode = AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
@@ -29,12 +30,12 @@ func (r *rig) stuckAt(id string) (mode AtMostOnce, began, release chan struct{})
 	return mode, began, release
 }
 
-// noting is a mode whose handler notes its calls.
+// noting is a mode whose handler records its calls.
 func (r *rig) noting() AtMostOnce {
 	return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }}
 }
 
-// kafkaAt is the offset that the group has in Kafka.
+// kafkaAt returns the group's offset in Kafka.
 func (r *rig) kafkaAt(t *testing.T) int64 {
 	t.Helper()
 	o, _ := r.Committed(t, r.group, r.topic, 0)
@@ -43,7 +44,7 @@ func (r *rig) kafkaAt(t *testing.T) int64 {
 
 // The first batch claims 64 records up front; the consumer is asked to end while the eleventh is
 // handled.
-func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
+func TestOrderlyEndWithdrawsTheClaimsThatHaveNotBegun(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("a", firstWidth)
 	r.send(t, 0, ids...)
@@ -62,8 +63,8 @@ func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
 		t.Errorf("the store is at %d and Kafka at %d after %d calls", n, at, len(r.handled()))
 	}
 	m.counts(t, 0, "lost_total")
-	m.counts(t, 11, "records_total", "claimed") // those that stay
-	r.crash(t)                                  // what was taken back is durable
+	m.counts(t, 11, "records_total", "claimed") // the remaining ones
+	r.crash(t)                                  // the withdrawal is durable
 	m = r.start(t, r.noting())
 	r.untilHandled(t, len(ids))
 	m.stop(t)
@@ -73,8 +74,8 @@ func TestOrderlyEndTakesBackWhatHasNotBegun(t *testing.T) {
 	}
 }
 
-// A handler that does not end in time is cut off. The events behind it are not lost with it.
-func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
+// A handler that does not end in time is cut off. Later events of its batch are not lost with it.
+func TestOnlyBegunEventsAreLostWhenTheHandlerIsCutOff(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("a", firstWidth)
 	r.send(t, 0, ids...)
@@ -99,8 +100,8 @@ func TestOnlyWhatHasBegunIsLostWhenItIsCutOff(t *testing.T) {
 	}
 }
 
-// The group's offset stays behind the handlers, so that it is not ahead of the store after these
-// are taken back, nor if the process dies instead.
+// The group's offset follows the handlers, so that it is not ahead of the store after claims are
+// withdrawn, nor if the process dies instead.
 func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", firstWidth)...)
@@ -109,7 +110,7 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	kafkatest.Receive(t, began)
 	claimed := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
-	kafkatest.Until(t, "the commit of what has begun", func() bool { return r.kafkaAt(t) >= 11 })
+	kafkatest.Until(t, "the commit of the begun records", func() bool { return r.kafkaAt(t) >= 11 })
 	if err := m.commits.commit(t.Context(), []*partition{p}, commitTime); err != nil || r.kafkaAt(t) != 11 {
 		t.Errorf("Kafka is at %d", r.kafkaAt(t))
 	}
@@ -119,7 +120,7 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	kafkatest.Receive(t, p.ending.Done())
 	close(release)
 	kafkatest.Receive(t, m.done)
-	_ = old.Close() // it says that its store died
+	_ = old.Close() // its error says that its store has died
 	r.send(t, 0, "last")
 	m = r.start(t, r.noting())
 	r.untilHandled(t, 11+firstWidth+1-int(claimed))
@@ -153,9 +154,9 @@ func TestKafkaIsNotAheadBeforeTheFirstHandler(t *testing.T) {
 	}
 }
 
-// A member joins while handlers of both partitions run: what has not begun of the one that moves is
-// the new member's.
-func TestRebalanceTakesBackWhatHasNotBegun(t *testing.T) {
+// A member joins while handlers of both partitions run: the new member gets the records of its
+// partition that have not begun.
+func TestRebalanceWithdrawsTheClaimsThatHaveNotBegun(t *testing.T) {
 	r := newRig(t, 2)
 	ids := [][]string{numbered("a", firstWidth), numbered("b", firstWidth)}
 	for partition := range ids {
@@ -197,7 +198,7 @@ func TestRebalanceTakesBackWhatHasNotBegun(t *testing.T) {
 	}
 }
 
-func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
+func TestNoClaimOfALostPartitionIsWithdrawn(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", firstWidth)...)
 	mode, began, release := r.stuckAt("a10")
@@ -215,9 +216,9 @@ func TestNothingOfALostPartitionIsTakenBack(t *testing.T) {
 	}
 }
 
-// What comes after a record that is taken back is judged again: a dead letter is made once, a
-// duplicate stays one.
-func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
+// Records after one whose claim is withdrawn are judged again: a dead letter is made once, and a
+// duplicate remains one.
+func TestDeadLettersAndDuplicatesAfterWithdrawnClaims(t *testing.T) {
 	r := newRig(t, 1)
 	bad := func() *kgo.Record { return &kgo.Record{Topic: r.topic, Value: []byte("who?")} }
 	r.Produce(t, bad(), r.event(0, "a"), r.event(0, "b"), bad(), r.event(0, "b"), r.event(0, "c"))
@@ -226,7 +227,7 @@ func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	m := r.start(t, mode, noPosition, withDeadLetters)
 	kafkatest.Receive(t, began)
 	if n := r.stored(t, 0); n != 6 {
-		t.Fatalf("the store is at %d: the batch was to have all", n)
+		t.Fatalf("the store is at %d: the batch should contain all records", n)
 	}
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
@@ -236,7 +237,7 @@ func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	if n := r.stored(t, 0); n != 2 {
 		t.Errorf("the store is at %d", n)
 	}
-	m.counts(t, 1, "records_total") // "a" alone, and what comes after it is counted when it is judged again
+	m.counts(t, 1, "records_total") // "a" alone; later records are counted when they are judged again
 	m.counts(t, 1, "ids_total")
 	m = r.start(t, r.noting(), noPosition, withDeadLetters)
 	r.untilStored(t, 0, 6)
@@ -254,8 +255,8 @@ func TestDeadLettersAndDuplicatesAfterWhatIsTakenBack(t *testing.T) {
 	}
 }
 
-// The hold goes back with the offset: the weeks of what is taken back are needed again.
-func TestHoldGoesBackWithTheOffset(t *testing.T) {
+// The hold is set back with the offset: the weeks of the withdrawn claims are needed again.
+func TestHoldIsSetBackWithTheOffset(t *testing.T) {
 	r := newRig(t, 1)
 	old := r.event(0, "b")
 	old.Timestamp = time.Now().AddDate(0, 0, -21)
@@ -264,7 +265,7 @@ func TestHoldGoesBackWithTheOffset(t *testing.T) {
 	m := r.start(t, mode)
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
-	p.hold.set(time.Now()) // as of a partition that is caught up
+	p.hold.set(time.Now()) // as in a partition that is caught up
 	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.SetHold(p.hold.name, time.Now()) })
 	m.cancel()
 	kafkatest.Receive(t, p.ending.Done())
@@ -280,7 +281,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 	for _, handlers := range []int{1, 2} {
 		r := newRig(t, 1)
 		r.send(t, 0, "a", "bad", "b", "c", "d")
-		second := make(chan struct{}) // the event after the bad one has begun, if there is one beside it
+		second := make(chan struct{}) // the event after the bad one has begun, if it runs in parallel
 		m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
 			r.note(ctx, rec)
 			switch string(rec.Event.ID) {
@@ -301,7 +302,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 		kafkatest.Until(t, "the last event", func() bool { return slices.Contains(r.handledIDs(), "d") })
 		again.stop(t)
 		got := r.handledIDs()
-		slices.Sort(got) // those that run in parallel are noted in any order
+		slices.Sort(got) // those that run in parallel are recorded in any order
 		if !slices.Equal(got, []string{"a", "b", "bad", "c", "d"}) || lost != handlers {
 			t.Errorf("%d handlers: handled %q, %d were reported as lost\n%s", handlers, got, lost, m.logs)
 		}
@@ -310,7 +311,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 
 // Another consumer has become the owner while claims wait for their handlers: its offset is not set
 // back.
-func TestClaimsAreNotTakenBackFromAnotherOwner(t *testing.T) {
+func TestClaimsOfAnotherOwnerAreNotWithdrawn(t *testing.T) {
 	r := newRig(t, 1)
 	runs, release := make(chan struct{}), make(chan struct{})
 	m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
@@ -331,7 +332,7 @@ func TestClaimsAreNotTakenBackFromAnotherOwner(t *testing.T) {
 	kafkatest.Receive(t, runs)
 	reached := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
-	r.died(t, 0) // whoever it was, it is the owner now
+	r.died(t, 0) // whichever owner it was, it is the owner now
 	m.cancel()
 	kafkatest.Receive(t, p.ending.Done())
 	close(release)
@@ -342,8 +343,8 @@ func TestClaimsAreNotTakenBackFromAnotherOwner(t *testing.T) {
 	m.counts(t, float64(reached-2), "lost_total")
 }
 
-// The group takes a partition away while Run ends. The claims that wait for their handlers are taken
-// back once, and none of them is lost.
+// The group revokes a partition while Run ends. The claims that wait for their handlers are
+// withdrawn once, and none of them is lost.
 func TestPartitionIsCutOffOnce(t *testing.T) {
 	r := newRig(t, 1)
 	mode, runs, release := r.stuckAt("b")

@@ -13,7 +13,7 @@ import (
 
 const aTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// aRecord has these headers: name, value, name, value.
+// aRecord returns a record with these headers: name, value, name, value.
 func aRecord(headers ...string) *kgo.Record {
 	r := &kgo.Record{Topic: "orders"}
 	for i := 0; i < len(headers); i += 2 {
@@ -22,7 +22,7 @@ func aRecord(headers ...string) *kgo.Record {
 	return r
 }
 
-func TestTraceOfTheProducerGoesOn(t *testing.T) {
+func TestTraceOfTheProducerContinues(t *testing.T) {
 	r := aRecord("traceparent", "00-00000000000000000000000000000001-0000000000000001-00", "traceparent", aTraceparent, "tracestate", "a=1")
 	sc := trace.SpanContextFromContext(traced(context.Background(), nil, r))
 	if sc.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" || sc.SpanID().String() != "b7ad6b7169203331" ||
@@ -31,7 +31,7 @@ func TestTraceOfTheProducerGoesOn(t *testing.T) {
 	}
 }
 
-func TestRecordsWithoutATraceLeaveTheContextAsItIs(t *testing.T) {
+func TestRecordsWithoutATraceLeaveTheContextUnchanged(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	both := propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
@@ -57,7 +57,7 @@ func TestRecordsWithoutATraceLeaveTheContextAsItIs(t *testing.T) {
 	}
 }
 
-func TestBaggageGoesOn(t *testing.T) {
+func TestBaggageIsPassedOn(t *testing.T) {
 	for name, p := range map[string]propagation.TextMapPropagator{"its own": propagation.Baggage{}, "nil": nil} {
 		ctx := traced(context.Background(), p, aRecord("baggage", "tenant=7"))
 		if got := baggage.FromContext(ctx).Member("tenant").Value(); got != "7" {
@@ -74,6 +74,6 @@ func TestCarrierReplacesHeaders(t *testing.T) {
 		t.Errorf("%q %v", got, r.Headers)
 	}
 	if string(before[0].Value) != "1" || string(before[1].Value) != "2" {
-		t.Errorf("headers that others hold were changed: %v", before)
+		t.Errorf("the headers of another record were changed: %v", before)
 	}
 }

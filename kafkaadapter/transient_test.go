@@ -13,9 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-var errAway = errors.New("the schema registry is away")
+var errAway = errors.New("the schema registry is unavailable")
 
-// payloadID reads the id from the value, as long as away is false.
+// payloadID reads the id from the value unless away is set.
 func payloadID(away *atomic.Bool) func(*kgo.Record) ([]byte, time.Time, error) {
 	return func(rec *kgo.Record) ([]byte, time.Time, error) {
 		if away.Load() && string(rec.Value) != "value-a" {
@@ -25,8 +25,8 @@ func payloadID(away *atomic.Bool) func(*kgo.Record) ([]byte, time.Time, error) {
 	}
 }
 
-// checkWaits fails the test unless partition 0 has stopped for a transient error at offset 1 and
-// continues after it.
+// checkWaits fails the test unless partition 0 stops for a transient error at offset 1 and
+// continues afterwards.
 func checkWaits(t *testing.T, r *rig, m *member, away *atomic.Bool) {
 	t.Helper()
 	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, errAway) {
@@ -70,7 +70,7 @@ func TestTransientErrorOfAHandlerCountsNoAttempt(t *testing.T) {
 	checkWaits(t, r, m, &away)
 }
 
-// The application's own rule is asked before headers, which may name a conversation.
+// The application's function is called before the headers are read, which may name a conversation.
 func TestPayloadIDsUnderOneHeaderAreDifferentEvents(t *testing.T) {
 	r := newRig(t, 1)
 	same := kgo.RecordHeader{Key: "message_id", Value: []byte("conversation")}
@@ -83,8 +83,8 @@ func TestPayloadIDsUnderOneHeaderAreDifferentEvents(t *testing.T) {
 	}
 }
 
-// With AtMostOnce identification can wait. A handler cannot: the claim of its event is durable, and
-// the event is lost.
+// With AtMostOnce, identification can be retried. A handler cannot: the claim of its event is
+// durable, and the event is lost.
 func TestTransientErrorsOfAtMostOnce(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "c")

@@ -20,9 +20,9 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-var errDisk = errors.New("the disk is gone")
+var errDisk = errors.New("the disk has failed")
 
-// own is a mode without transactions whose handler notes its calls.
+// own is a mode without transactions whose handler records its calls.
 func (r *rig) own() AtMostOnce {
 	return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
@@ -30,7 +30,7 @@ func (r *rig) own() AtMostOnce {
 	}}
 }
 
-// A reopener is what a test gives as Options.FailOpen.
+// A reopener is the test's Options.FailOpen.
 type reopener struct {
 	t testing.TB
 
@@ -65,7 +65,7 @@ func (o *reopener) open(context.Context) (*engine.Engine, error) {
 	return eng, nil
 }
 
-// offer lets the next call that opens a store have this one.
+// offer sets the store that the next successful call opens.
 func (o *reopener) offer(next func() (*storetest.Mem, error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,8 +78,8 @@ func (o *reopener) last() (*engine.Engine, *storetest.Mem) {
 	return o.eng, o.mem
 }
 
-// powerCut returns what a power cut leaves of a store, with this many of its batches that were not
-// durable.
+// powerCut returns what remains of a store after a power failure, with this many of its batches
+// that were not durable.
 func powerCut(m *storetest.Mem, keep int) func() (*storetest.Mem, error) {
 	return func() (*storetest.Mem, error) { return m.CrashClone(keep), nil }
 }
@@ -95,7 +95,7 @@ func (r *rig) startOpen(t testing.TB, eng *engine.Engine, change ...func(*Option
 	return m, o
 }
 
-// commitOf is the group's commit, -1 for none.
+// commitOf returns the group's commit, -1 for none.
 func (r *rig) commitOf(t testing.TB, partition int32) (int64, string) {
 	t.Helper()
 	all, err := kadm.NewClient(r.Client(t)).FetchOffsets(t.Context(), r.group)
@@ -129,7 +129,7 @@ func untilReady(t testing.TB, m *member) {
 	kafkatest.Until(t, "readiness", func() bool { return m.Ready() == nil })
 }
 
-func TestConsumerGoesOnWithoutItsStore(t *testing.T) {
+func TestConsumerContinuesWithoutItsStore(t *testing.T) {
 	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
@@ -149,7 +149,7 @@ func TestConsumerGoesOnWithoutItsStore(t *testing.T) {
 				t.Errorf("Ready: %v", err)
 			}
 			if err := m.Live(); err != nil {
-				t.Errorf("Live: %v: a new process would not help", err)
+				t.Errorf("Live: %v, but a restart would not help", err)
 			}
 			m.counts(t, 1, "unprotected")
 			m.counts(t, 3, "unprotected_total", r.topic)
@@ -182,14 +182,14 @@ func TestConsumerGoesOnWithoutItsStore(t *testing.T) {
 				t.Error("no error is logged")
 			}
 			if m.logs.has(errCommitChanged.Error()) {
-				t.Error("its own commit is taken for another process's")
+				t.Error("its own commit is mistaken for that of another process")
 			}
 		})
 	}
 }
 
-// The store that is open again fails in one operation after the other, from the first write to
-// those of a batch.
+// After it is open again, the store fails in each operation in turn, from the first write to those
+// of a batch.
 func TestStoreThatFailsAgainAtAnyStep(t *testing.T) {
 	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpState} {
 		for step := 1; step <= 8; step++ {
@@ -229,8 +229,8 @@ func TestStoreThatFailsAgainAtAnyStep(t *testing.T) {
 	}
 }
 
-// The batch that was being committed when the store failed survives: its records are claimed, and
-// nobody has handled them.
+// The batch that was committing when the store failed survives: its records are claimed and not
+// handled.
 func TestBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		for keep := range 2 {
@@ -275,8 +275,8 @@ func TestBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	}
 }
 
-// A batch ends before an event that another transaction holds. What it has claimed is handled
-// without claims, no more.
+// A batch ends before an event that another transaction holds. Only the records that it has claimed
+// are handled without claims.
 func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	for keep := range 2 {
 		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
@@ -332,8 +332,8 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 	}
 }
 
-// The store fails while a batch commits, and the consumer is to end: there is no time to continue
-// without claims. The next one handles what may have been claimed.
+// The store fails while a batch commits, and the consumer is asked to end: there is no time to
+// continue without claims. The next one handles the records that may have been claimed.
 func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
 		for keep := range 2 {
@@ -374,9 +374,9 @@ func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 	}
 }
 
-// The store fails while a handler runs, and then the consumer is to end. The claims of the others
-// cannot be taken back.
-func TestClaimsThatCannotBeTakenBackAreHandledByTheNextOwner(t *testing.T) {
+// The store fails while a handler runs, and then the consumer is asked to end. The claims of the
+// other records cannot be withdrawn.
+func TestClaimsThatCannotBeWithdrawnAreHandledByTheNextOwner(t *testing.T) {
 	r := newRig(t, 1)
 	runs, release := make(chan struct{}), make(chan struct{})
 	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
@@ -415,8 +415,8 @@ func TestClaimsThatCannotBeTakenBackAreHandledByTheNextOwner(t *testing.T) {
 	r.wantHandled(t, "a", "b", "c", "d", "e")
 }
 
-// A process dies while it has no store. The next one has the store again, and Kafka's offset is
-// ahead of it.
+// A process dies without its store. The next one has the store again, and Kafka's offset is ahead
+// of it.
 func TestProcessThatDiesWithoutItsStore(t *testing.T) {
 	r := newRig(t, 1)
 	m, _ := r.startOpen(t, r.eng)
@@ -441,8 +441,8 @@ func TestProcessThatDiesWithoutItsStore(t *testing.T) {
 	}
 }
 
-// The power is cut after each batch of the store that is open again, the adoption's among them.
-func TestPowerCutsAfterTheStoreIsOpenAgain(t *testing.T) {
+// The power fails after each batch of the reopened store, the one of the adoption included.
+func TestPowerFailuresAfterTheStoreIsOpenAgain(t *testing.T) {
 	r := newRig(t, 1)
 	m, o := r.startOpen(t, r.eng)
 	r.send(t, 0, "a")
@@ -470,7 +470,8 @@ func TestPowerCutsAfterTheStoreIsOpenAgain(t *testing.T) {
 	}
 	for i, clone := range clones {
 		r.open(t, clone)
-		r.Commit(t, r.group, r.offset(0, 3, metadata)) // the commit with the store's identity is not made yet
+		// the commit with the store's identity is not made yet
+		r.Commit(t, r.group, r.offset(0, 3, metadata))
 		r.runs = nil
 		m := r.start(t, r.own())
 		id := fmt.Sprint("next", i)
@@ -519,8 +520,8 @@ func TestStoreThatCannotBeOpenedAtTheStart(t *testing.T) {
 	}
 }
 
-// An empty store in the place of the one that failed lacks its claims.
-func TestAnotherStoreIsNotTakenForTheOneThatFailed(t *testing.T) {
+// An empty store in place of the failed one lacks its claims.
+func TestAnotherStoreIsNotMistakenForTheFailedOne(t *testing.T) {
 	r := newRig(t, 1)
 	m, o := r.startOpen(t, r.eng)
 	r.send(t, 0, "a")
@@ -548,7 +549,7 @@ func deadLetterWaitsForTheStore(t *testing.T, keep int) {
 	r.untilHandled(t, 1)
 	bad := r.event(0, "x")
 	bad.Headers = nil
-	m.pause(t, r.topic) // so that all are in one batch, which is in the store or not
+	m.pause(t, r.topic) // so that all are in one batch, which the store has or not
 	r.mem.FailAt(storetest.OpWait, 1, errDisk)
 	r.Produce(t, r.event(0, "b"), bad, r.event(0, "c"))
 	if err := m.Resume(r.topic); err != nil {
@@ -568,8 +569,8 @@ func deadLetterWaitsForTheStore(t *testing.T, keep int) {
 	}
 }
 
-// Two consumers of a process share the engine, and what one has handled without claims the other
-// does not handle again.
+// Two consumers of a process share the engine. Records that one of them has handled without claims
+// are not handled again by the other.
 func TestPartitionsMoveWithoutTheStore(t *testing.T) {
 	r := newRig(t, 4)
 	m1, o := r.startOpen(t, r.eng)
@@ -605,7 +606,7 @@ func TestPartitionsMoveWithoutTheStore(t *testing.T) {
 	}
 }
 
-func TestHangingFailOpenDoesNotHoldUpTheEnd(t *testing.T) {
+func TestHangingFailOpenDoesNotDelayTheEnd(t *testing.T) {
 	r := newRig(t, 1)
 	hangs, release := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -647,11 +648,11 @@ func TestOpenMarkIsGolden(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	if _, ours := parseMetadata(want); ours {
-		t.Error("it is taken for a commit of the store")
+		t.Error("it is read as a commit of the store")
 	}
 	for _, s := range []string{"", ourMark, "hapax-open:", "hapax-open:0a:3:1", "hapax-open:0a0b000000000000000000000000000f:3:-1", "hapax-open:0a0b000000000000000000000000000f:3:"} {
 		if parseOpenMark(s).is {
-			t.Errorf("%q is taken for a mark", s)
+			t.Errorf("%q is read as a mark", s)
 		}
 	}
 }
@@ -672,9 +673,9 @@ func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
 		{"the store is ahead", look(at(50), marked(ours, 40)), nil, 50},
 		{"they agree", look(at(50), marked(ours, 50)), nil, 50},
 		{"the store has nothing", look(nil, marked(ours, 60)), errRanOpen, 60},
-		{"it was not known whose store it is", look(at(50), marked(unknown, 60)), errRanOpen, 60},
+		{"it was unknown whose store it is", look(at(50), marked(unknown, 60)), errRanOpen, 60},
 		{"another store", look(at(50), marked(author{[16]byte{1}, 3}, 60)), ErrForeignStore, refused},
-		{"an earlier life of the store", look(at(50), marked(author{aUUID, 2}, 60)), ErrForeignStore, refused},
+		{"an earlier incarnation of the store", look(at(50), marked(author{aUUID, 2}, 60)), ErrForeignStore, refused},
 		{"another topic", recreated, ErrRecreated, refused},
 		{"records were removed", look(at(5), marked(ours, 8)), ErrBelowLog, refused},
 		{"beyond the log", look(at(50), marked(ours, 101)), ErrAboveLog, refused},
@@ -697,8 +698,8 @@ func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
 	}
 }
 
-// Without the store nobody knows whether the group has read a partition that it has no commit for:
-// with Latest it waits for the store.
+// Without the store it is unknown whether the group has read a partition without a commit: with
+// Latest, the partition waits for the store.
 func TestLatestWaitsForTheStore(t *testing.T) {
 	for name, known := range map[string]bool{"new group": false, "the store has an offset": true} {
 		t.Run(name, func(t *testing.T) {
@@ -728,7 +729,7 @@ func TestLatestWaitsForTheStore(t *testing.T) {
 	}
 }
 
-// A commit that neither this consumer nor its store has made is not taken for where reading was.
+// A commit by neither this consumer nor its store does not say where reading was.
 func TestOffsetResetWithoutTheStoreIsNotAdopted(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
@@ -751,15 +752,14 @@ func TestOffsetResetWithoutTheStoreIsNotAdopted(t *testing.T) {
 	r.wantHandled(t, "a", "b")
 }
 
-// The mark says which records may be claimed and were not handled, also to a process that does not
-// fail open itself.
-func TestProcessThatDoesNotFailOpenHeedsTheMark(t *testing.T) {
+// The mark says which records may be claimed and not handled, also to a process without FailOpen.
+func TestProcessWithoutFailOpenHeedsTheMark(t *testing.T) {
 	for keep := range 2 {
 		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
 			r := newRig(t, 1)
 			r.leaveMark(t, keep)
 			m := r.start(t, r.own())
-			r.untilHandled(t, 3) // a copy that comes with them has no claim, either
+			r.untilHandled(t, 3) // a copy in the same batch has no claim, either
 			r.send(t, 0, "e", "e")
 			r.untilCommitted(t, 6, false)
 			m.stop(t)
@@ -768,9 +768,9 @@ func TestProcessThatDoesNotFailOpenHeedsTheMark(t *testing.T) {
 	}
 }
 
-// leaveMark has a consumer handle b, c and d without claims while the outcome of their batch is
-// unknown, and opens the store as a crash leaves it: with the batch if keep is 1. In Kafka is only
-// the mark that names them, with the offset before them.
+// leaveMark makes a consumer handle b, c and d without claims while the outcome of their batch is
+// unknown, and opens the store as a crash leaves it: with the batch if keep is 1. Kafka then has
+// only the mark that names them, with the offset before them.
 func (r *rig) leaveMark(t *testing.T, keep int) {
 	t.Helper()
 	m, _ := r.startOpen(t, r.eng)
@@ -790,8 +790,8 @@ func (r *rig) leaveMark(t *testing.T, keep int) {
 	r.open(t, r.mem.CrashClone(keep))
 }
 
-// What the mark names is handled without claims, and what follows is claimed, also if it was
-// fetched together with it.
+// The records that the mark names are handled without claims, and later ones are claimed, even if
+// they were fetched together.
 func TestRecordsAfterTheMarkAreClaimed(t *testing.T) {
 	r := newRig(t, 1)
 	r.leaveMark(t, 1)
@@ -803,7 +803,7 @@ func TestRecordsAfterTheMarkAreClaimed(t *testing.T) {
 	r.wantHandled(t, "b", "c", "d", "e")
 }
 
-// A mark whose records are gone from the log holds up nothing: the store has the offset.
+// A mark whose records are no longer in the log delays nothing: the store has the offset.
 func TestMarkWhoseRecordsWereRemoved(t *testing.T) {
 	for start, want := range map[int64][]string{2: {"c", "d", "e"}, 4: {"e"}} {
 		t.Run(fmt.Sprintf("the log begins at %d", start), func(t *testing.T) {
@@ -820,7 +820,7 @@ func TestMarkWhoseRecordsWereRemoved(t *testing.T) {
 	}
 }
 
-// A mark that is not this store's says nothing about its claims: nothing is handled.
+// A mark of another store says nothing about this store's claims: nothing is handled.
 func TestMarkOfAnotherStoreStopsThePartition(t *testing.T) {
 	r := newRig(t, 1)
 	r.leaveMark(t, 1)

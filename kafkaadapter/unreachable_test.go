@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// A wire lets connections to the brokers through, or none.
+// A wire lets all connections to the brokers through, or none.
 type wire struct {
 	up     atomic.Bool
 	failed atomic.Int64 // connections refused
@@ -40,7 +40,7 @@ func (w *wire) untilFailed(t *testing.T, m *member) {
 	})
 }
 
-func TestRunGoesOnWhileNoBrokerCanBeReached(t *testing.T) {
+func TestRunContinuesWhileNoBrokerCanBeReached(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
 	var w wire

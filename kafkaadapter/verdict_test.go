@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// dated is an event with a time of its own.
+// dated returns an event with a time of its own.
 func (r *rig) dated(id string, at time.Time) *kgo.Record {
 	return r.event(0, id, kgo.RecordHeader{Key: "event_time", Value: []byte(at.UTC().Format(time.RFC3339Nano))})
 }
@@ -34,7 +34,7 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 		for _, own := range []bool{false, true} {
 			t.Run(tt.name+map[bool]string{true: " own"}[own], func(t *testing.T) {
 				if own && tt.policy == 0 {
-					t.Skip("New refuses it: TestModesThatCouldStickForEverAreRefused")
+					t.Skip("New rejects it: TestModesThatCouldStopForeverAreRejected")
 				}
 				r := newRig(t, 1)
 				r.Produce(t, r.event(0, "a"), r.dated("old", old), r.dated("old", old), r.dated("new", future), r.event(0, "b"))
@@ -73,8 +73,8 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 	}
 }
 
-// What is handled without a claim counts once, when it has been handled.
-func TestHandlingWithoutAClaimCountsWhatCommitted(t *testing.T) {
+// A record that is handled without a claim counts once, after it has been handled.
+func TestHandlingWithoutAClaimCountsCommittedRecords(t *testing.T) {
 	for _, concurrency := range []int{1, 4} {
 		r := newRig(t, 1)
 		past := time.Now().AddDate(-1, 0, 0)
@@ -133,7 +133,7 @@ func TestUndecodableRecords(t *testing.T) {
 			t.Errorf("handled %q, the store is at %d", got, r.stored(t, 0))
 		}
 	})
-	t.Run("own-commit, an id that is too long", func(t *testing.T) {
+	t.Run("AtMostOnce, an id that is too long", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a", strings.Repeat("x", 2<<10), "b")
 		m := r.start(t, AtMostOnce{Handle: handle(r)}, withDeadLetters)
@@ -146,7 +146,7 @@ func TestUndecodableRecords(t *testing.T) {
 	})
 }
 
-func TestRecordsThatTheEngineRefuses(t *testing.T) {
+func TestRecordsThatTheEngineRejects(t *testing.T) {
 	long := strings.Repeat("x", 1024+1)
 	t.Run("fail closed", func(t *testing.T) {
 		r := newRig(t, 1)
@@ -175,7 +175,7 @@ func TestRecordsThatTheEngineRefuses(t *testing.T) {
 	})
 }
 
-func TestPositionStandsInForAnID(t *testing.T) {
+func TestPositionIsUsedInPlaceOfAnID(t *testing.T) {
 	r := newRig(t, 1)
 	same := func() *kgo.Record { return &kgo.Record{Topic: r.topic, Value: []byte("same")} }
 	r.Produce(t, same(), same())
@@ -183,7 +183,7 @@ func TestPositionStandsInForAnID(t *testing.T) {
 	r.untilStored(t, 0, 2)
 	m.counts(t, 2, "ids_total", "position")
 	m.stop(t)
-	// The records come again, as after a reset by an administrator: they are known.
+	// The records are read again, as after a reset by an administrator: their events are claimed.
 	r.Commit(t, r.group, r.offset(0, 0, "reset"))
 	m = r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.OffsetReset = TrustKafka })
 	r.UntilCommitted(t, r.group, r.topic, 0, 2)
@@ -212,8 +212,8 @@ func TestSharedIDsAreOneEventUnlessPerTopic(t *testing.T) {
 	}
 }
 
-// Payload may tell each id in the same buffer.
-func TestIDsOutOfOneBufferAreDifferentEvents(t *testing.T) {
+// Payload may return each id in the same buffer.
+func TestIDsFromOneBufferAreDifferentEvents(t *testing.T) {
 	ids := numbered("e", 100)
 	for name, mode := range map[string]func(r *rig) Mode{
 		"work": func(r *rig) Mode { return r.work(1, nil) },

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// takenOver is the partition as an assignment takes it over, without its goroutine.
+// takenOver returns the partition as an assignment takes it over, without its goroutine.
 func (r *rig) takenOver(t *testing.T, v *view, b beginning) *worker {
 	t.Helper()
 	c, err := New(r.eng, r.options(r.work(2, nil)))
@@ -28,7 +28,7 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *worker {
 	return p
 }
 
-// leave puts into the store what an assignment that came to offset 100 would have left.
+// leave writes to the store what an assignment that reached offset 100 would have left.
 func (r *rig) leave(t *testing.T, tried attempts, held time.Time) {
 	t.Helper()
 	pos := r.position(0)
@@ -46,24 +46,24 @@ func (r *rig) leave(t *testing.T, tried attempts, held time.Time) {
 	}
 }
 
-func TestWayBackBeginsAnew(t *testing.T) {
+func TestSettingTheOffsetBackResetsTheState(t *testing.T) {
 	r := newRig(t, 1)
 	recent := time.Now().AddDate(0, 0, -7)
 	r.leave(t, attempts{offset: 0, n: 2}, recent)
 	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 100}, end: 10}
 	p := r.takenOver(t, before, beginning{offset: 0, epoch: -1, way: StartOver, kind: ErrAboveLog})
 	if p.fence.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
-		t.Errorf("%+v: attempts at a record of the log that was", p.fence.tries)
+		t.Errorf("%+v: attempts at a record of the earlier log", p.fence.tries)
 	}
 	if at := p.hold.get(); !at.Before(recent) {
-		t.Errorf("weeks before %v may go, and what is in them is read again", at)
+		t.Errorf("weeks before %v may be dropped, although their records are read again", at)
 	}
 	if p.offsets.isSigned() {
-		t.Error("Kafka's commit is ahead of the store, and events are handled before it is moved: the next start would take the store for one that lost its end")
+		t.Error("Kafka's commit is ahead of the store, and events are handled before it is moved: the next start would consider the store to have lost its end")
 	}
 }
 
-func TestAssignmentThatGoesOnKeepsAttemptsAndHold(t *testing.T) {
+func TestContinuedAssignmentKeepsAttemptsAndHold(t *testing.T) {
 	r := newRig(t, 1)
 	recent := time.Now().AddDate(0, 0, -7).Truncate(time.Second).UTC()
 	r.leave(t, attempts{offset: 100, n: 2}, recent)

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// onClock opens a new store of an engine whose clock is ahead by what is returned.
+// onClock opens a new store of an engine whose clock is ahead by the returned duration.
 func (r *rig) onClock(t *testing.T) (ahead *atomic.Int64) {
 	t.Helper()
 	ahead = new(atomic.Int64)
@@ -22,7 +22,7 @@ func (r *rig) onClock(t *testing.T) (ahead *atomic.Int64) {
 	return ahead
 }
 
-func TestEventIsHandledAgainAfterTheWindowOnly(t *testing.T) {
+func TestEventIsHandledAgainOnlyAfterTheWindow(t *testing.T) {
 	for name, mode := range map[string]func(*rig) Mode{
 		"transactional": func(r *rig) Mode { return r.work(1, nil) },
 		"at most once":  func(r *rig) Mode { return r.noting() },
@@ -54,8 +54,8 @@ func TestEventIsHandledAgainAfterTheWindowOnly(t *testing.T) {
 	}
 }
 
-// A window that the engine cannot keep is the application's mistake: no record becomes a dead
-// letter for it.
+// A window that the engine cannot keep is a configuration error: no record becomes a dead letter
+// because of it.
 func TestWindowBeyondTheRetentionEndsRun(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	aSecret  = []byte("32 bytes that nobody else knows.")
+	aSecret  = []byte("32 bytes that no other code has.")
 	aTopicID = [16]byte{0xa1, 15: 0x1f}
 	aTime    = time.Date(2025, 5, 7, 12, 0, 0, 123e6, time.UTC)
 	aStore   = [16]byte{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 15: 0x10}
@@ -32,7 +32,7 @@ var (
 	unsealed = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7}
 )
 
-// aRecord has a timestamp and these headers: name, value, name, value.
+// aRecord returns a record with a timestamp and these headers: name, value, name, value.
 func aRecord(headers ...string) *kgo.Record {
 	r := &kgo.Record{Topic: "orders", Partition: 3, Offset: 4711, Timestamp: aTime, Key: []byte("k"), Value: []byte("v")}
 	for i := 0; i < len(headers); i += 2 {
@@ -51,7 +51,7 @@ func identified(t *testing.T, r *kgo.Record) identify.Identity {
 	return id
 }
 
-// positionID is the id of a record of orders that is known by its position.
+// positionID is the id of a record of orders that is identified by its position.
 func positionID(t *testing.T, offset int64) string {
 	r := aRecord()
 	r.Offset = offset
@@ -66,27 +66,27 @@ func aFailure(event identify.Identity) Failure {
 	}
 }
 
-// aLetter is the dead letter of r, identified by the zero Rules.
+// aLetter returns the dead letter of r, identified by the zero Rules.
 func aLetter(t *testing.T, r *kgo.Record) *letter {
 	t.Helper()
 	return anIssuer.letter(r, nil, aFailure(identified(t, r)))
 }
 
-// values are the headers by name; a name that is there twice fails the test.
+// values returns the headers by name; a repeated name fails the test.
 func values(t *testing.T, r *kgo.Record) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, h := range r.Headers {
 		if _, twice := all[h.Key]; twice {
-			t.Errorf("header %s is there twice", h.Key)
+			t.Errorf("header %s is repeated", h.Key)
 		}
 		all[h.Key] = string(h.Value)
 	}
 	return all
 }
 
-// sentBack is the record that a tool makes of a dead letter: the same key, value and headers, at
-// another place and time.
+// sentBack returns the record that a tool makes of a dead letter: the same key, value and headers,
+// with another position and time.
 func sentBack(dead *kgo.Record) *kgo.Record {
 	return &kgo.Record{
 		Topic: "orders", Partition: 8, Offset: 90210, Timestamp: aTime.Add(30 * 24 * time.Hour),
@@ -118,7 +118,7 @@ func TestDeadLetterIsTheRecordByteForByte(t *testing.T) {
 	}
 }
 
-// Tools read these: they change with their version only.
+// Tools read these headers: they change only with their version.
 func TestOwnHeadersAreGolden(t *testing.T) {
 	want := map[string]string{
 		"message_id":                        "7",
@@ -149,7 +149,7 @@ func TestOwnHeadersAreGolden(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsLeftOut(t *testing.T) {
+func TestEmptyHeadersAreOmitted(t *testing.T) {
 	l := anIssuer.letter(aRecord(), nil, Failure{Reason: Undecodable})
 	got := values(t, l.record(Neutral))
 	for _, name := range []string{dltEventID, dltEventTime, dltIDRule, dltTimeRule, dltGeneration, dltSeal, dltError, dltErrorType} {
@@ -158,7 +158,7 @@ func TestWhatIsNotThereIsLeftOut(t *testing.T) {
 		}
 	}
 	if l.Seal != nil {
-		t.Errorf("there is nothing to seal, and the seal is %x", l.Seal)
+		t.Errorf("there is nothing to authenticate, and the seal is %x", l.Seal)
 	}
 	if _, ok := replayOf(sentBack(l.record(Neutral))); ok {
 		t.Error("without an event it is a replay")
@@ -224,8 +224,8 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// The comment of letter.record says how much larger the records of the dead-letter topic are.
-func TestHeadersTakeNoMoreThanIsSaid(t *testing.T) {
+// The comment of letter.record states the maximum growth of the records of the dead-letter topic.
+func TestHeadersTakeNoMoreThanIsDocumented(t *testing.T) {
 	f := aFailure(identify.Identity{ID: []byte("7"), Time: aTime, IDRule: identify.IDCloudEventsStructured, TimeRule: identify.TimeCloudEvents})
 	f.Err = errors.New(strings.Repeat("x", 2*MaxText))
 	f.Attempts, f.Generation = math.MaxUint32, math.MaxUint64
@@ -243,11 +243,10 @@ func TestHeadersTakeNoMoreThanIsSaid(t *testing.T) {
 	}
 }
 
-// The dead letter of a replay says what the first one said of the event, and its headers do not
-// grow.
+// The dead letter of a replay has the same event as the first letter, and its headers do not grow.
 func TestHeadersOfALettersReplayAreReplaced(t *testing.T) {
 	for _, names := range []Headers{Neutral, Spring, Connect} {
-		first := aLetter(t, aRecord("x", "y")) // known by its position
+		first := aLetter(t, aRecord("x", "y")) // identified by its position
 		dead := first.record(names)
 		for range 3 {
 			again := sentBack(dead)
@@ -271,7 +270,7 @@ func TestHeadersOfALettersReplayAreReplaced(t *testing.T) {
 	}
 }
 
-func TestHeadersThatSomebodyMadeUpDoNotStay(t *testing.T) {
+func TestForgedHeadersAreReplaced(t *testing.T) {
 	r := aRecord("message_id", "7", "hapax_dlt_original_topic", "else", "hapax_dlt_nonsense", "x")
 	got := values(t, aLetter(t, r).record(Neutral))
 	if got[dltTopic] != "orders" || got["hapax_dlt_nonsense"] != "" {
@@ -282,7 +281,7 @@ func TestHeadersThatSomebodyMadeUpDoNotStay(t *testing.T) {
 	}
 }
 
-func TestReplayTellsWhatTheLetterSaid(t *testing.T) {
+func TestReplayContainsTheDataOfTheLetter(t *testing.T) {
 	for name, r := range map[string]*kgo.Record{
 		"header":     aRecord("message_id", "7"),
 		"position":   aRecord(),
@@ -301,7 +300,7 @@ func TestReplayTellsWhatTheLetterSaid(t *testing.T) {
 	}
 }
 
-func TestHeadersThatMakeNoSenseAreNoReplay(t *testing.T) {
+func TestInvalidHeadersAreNoReplay(t *testing.T) {
 	dead := aLetter(t, aRecord("message_id", "7")).record(Neutral)
 	for _, tt := range []struct{ name, value string }{
 		{dltVersion, "2"}, {dltVersion, ""}, {dltTopic, ""},
@@ -328,7 +327,7 @@ func TestHeadersThatMakeNoSenseAreNoReplay(t *testing.T) {
 		r := sentBack(dead)
 		r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == name })
 		if _, ok := replayOf(r); !ok {
-			t.Errorf("without %s it is no replay", name)
+			t.Errorf("without %s it is a replay", name)
 		}
 	}
 }
@@ -359,8 +358,8 @@ func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
 
 		{"a position, on another topic", aRecord(), elsewhere, "billing", "invoices", string(aSecret), false},
 		{"another id", aRecord("message_id", "7"), set("message_id", "8"), "billing", "invoices", string(aSecret), false},
-		{"an id beside a position", aRecord(), set("message_id", "8"), "billing", "invoices", string(aSecret), false},
-		{"without the id that it had", aRecord("message_id", "7"), other(func(r *kgo.Record) { r.Headers = r.Headers[1:] }),
+		{"an id in addition to a position", aRecord(), set("message_id", "8"), "billing", "invoices", string(aSecret), false},
+		{"without its original id", aRecord("message_id", "7"), other(func(r *kgo.Record) { r.Headers = r.Headers[1:] }),
 			"billing", "invoices", string(aSecret), false},
 		{"another group", aRecord("message_id", "7"), same, "shipping", "invoices", string(aSecret), false},
 		{"another scope", aRecord("message_id", "7"), same, "billing", "parcels", string(aSecret), false},
@@ -420,15 +419,14 @@ func TestSealsOfDifferentClaimsDiffer(t *testing.T) {
 	}
 }
 
-func TestNoReplayCostsNothing(t *testing.T) {
+func TestRecordThatIsNoReplayCostsNothing(t *testing.T) {
 	r := aRecord("trace", "x", "message_id", "7")
 	if n := testing.AllocsPerRun(100, func() { replayOf(r) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-// Whatever the headers say: no panic; and what is taken for a replay would be written so that it
-// reads the same.
+// Any headers: no panic, and each replay that is read is written in the same form.
 func FuzzReplay(f *testing.F) {
 	add := func(r *kgo.Record) {
 		var o identify.Rules
@@ -454,7 +452,7 @@ func FuzzReplay(f *testing.F) {
 		if !ok {
 			return
 		}
-		other := Issuer{Group: p.Group, Scope: p.Scope, Secret: []byte("not the secret that sealed it")}
+		other := Issuer{Group: p.Group, Scope: p.Scope, Secret: []byte("another secret than that of the seal")}
 		if other.accepts(&p, r, identify.Identity{}) {
 			t.Fatalf("%+v is accepted", p)
 		}

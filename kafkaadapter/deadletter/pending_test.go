@@ -43,7 +43,7 @@ func unhex(t *testing.T, digits string) []byte {
 	return b
 }
 
-// Stores of earlier versions have these bytes.
+// Stores of earlier versions contain these bytes.
 func TestLettersOfEarlierVersionsAreRead(t *testing.T) {
 	for _, more := range []Headers{Neutral, Spring} {
 		want := []*kgo.Record{aLetter(t, goldenRecord()).record(more)}
@@ -59,7 +59,7 @@ func TestLettersOfEarlierVersionsAreRead(t *testing.T) {
 	}
 }
 
-// Stores have these bytes: they change with the version only.
+// Stores contain these bytes: they change only with the version.
 func TestPendingEncodingIsGolden(t *testing.T) {
 	r := goldenRecord()
 	want := "02" + "02" + "00" + "0276" + "03" + "0a6d6573736167655f69640237" + "076e6f7468696e6700" + "05656d70747901" +
@@ -73,7 +73,7 @@ func TestPendingEncodingIsGolden(t *testing.T) {
 	}
 }
 
-// A letter that cannot be read again would stop its partition forever.
+// An unreadable letter would stop its partition forever.
 func TestEveryLetterIsReadAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 40))
@@ -114,7 +114,7 @@ func TestEveryLetterIsReadAgain(t *testing.T) {
 	})
 }
 
-func TestDamagedLettersAreRefused(t *testing.T) {
+func TestDamagedLettersAreRejected(t *testing.T) {
 	refused := func(name string, b []byte) {
 		t.Helper()
 		if letters, err := parseLetters(b, Neutral); !errors.Is(err, ErrStored) || letters != nil {
@@ -150,7 +150,7 @@ func TestDamagedLettersAreRefused(t *testing.T) {
 		return unhex(t, strings.Join(fields, ""))
 	}
 	if _, err := parseLetters(with(0, "01"), Neutral); err != nil {
-		t.Fatalf("the letter that is to be damaged: %v", err)
+		t.Fatalf("the letter to be damaged: %v", err)
 	}
 	for _, tt := range []struct {
 		name  string
@@ -175,7 +175,7 @@ func TestDamagedLettersAreRefused(t *testing.T) {
 	refused("16 million letters", unhex(t, "0280808008000000"))
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
-		t.Errorf("%d bytes allocated for headers and letters that are not there", got)
+		t.Errorf("%d bytes are allocated for headers and letters that do not exist", got)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestLettersOfAnySizeAreStoredInParts(t *testing.T) {
 				return err
 			}
 			if !reflect.DeepEqual(p.Letters, want) {
-				t.Errorf("letters of %d bytes come back changed, in %d parts", size, p.parts)
+				t.Errorf("letters of %d bytes differ after a round trip, in %d parts", size, p.parts)
 			}
 			return p.Delete(tx)
 		})

@@ -16,15 +16,15 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-// noise are n bytes that no compression makes shorter.
+// noise returns n incompressible bytes.
 func noise(n int) []byte {
 	b := make([]byte, n)
-	_, _ = rand.Read(b) // it never fails
+	_, _ = rand.Read(b) // Read never fails
 	return b
 }
 
-// aPublisher publishes to a new topic that takes batches of limit bytes. Its client merges what is
-// in progress together.
+// aPublisher publishes to a new topic that accepts batches of at most limit bytes. Its client
+// merges letters that are produced concurrently.
 func aPublisher(t *testing.T, limit int, more ...kgo.Opt) (*kafkatest.Broker, *Publisher) {
 	t.Helper()
 	b := kafkatest.Start(t, kafkatest.Options{})
@@ -56,8 +56,8 @@ func publish(t *testing.T, p *Publisher, pending *Pending, omit bool) (acked []*
 	return acked
 }
 
-// The client would make one batch of them, and the broker refuse it.
-func TestLettersAreChunksThatTheBrokerTakes(t *testing.T) {
+// The client would make one batch of them, and the broker would reject it.
+func TestLettersAreChunksThatTheBrokerAccepts(t *testing.T) {
 	b, p := aPublisher(t, 100_000)
 	if acked := publish(t, p, lettersOf(20, 30_000), false); len(acked) != 20 {
 		t.Errorf("%d were acknowledged", len(acked))
@@ -88,8 +88,8 @@ func TestLettersOfTwoPartitionsAreNotMerged(t *testing.T) {
 	}
 }
 
-// A limit that is not known, or was lowered, is found.
-func TestRefusedChunksBecomeSmaller(t *testing.T) {
+// An unknown or lowered limit is found.
+func TestRejectedChunksBecomeSmaller(t *testing.T) {
 	_, p := aPublisher(t, 100_000)
 	p.limit = 10_000_000
 	if acked := publish(t, p, lettersOf(5, 60_000), false); len(acked) != 5 {
@@ -97,7 +97,7 @@ func TestRefusedChunksBecomeSmaller(t *testing.T) {
 	}
 }
 
-func TestOneRefusedLetterIsNamedWithItsRemedy(t *testing.T) {
+func TestOneRejectedLetterIsNamedWithItsRemedy(t *testing.T) {
 	_, p := aPublisher(t, 100_000)
 	pending := lettersOf(1, 1000)
 	pending.Letters = append(pending.Letters, lettersOf(1, 200_000).Letters...)
@@ -108,7 +108,7 @@ func TestOneRefusedLetterIsNamedWithItsRemedy(t *testing.T) {
 	}
 }
 
-// What is too large is left out, and no more than that.
+// Only what is too large is left out.
 func TestTooLargeLettersAreShortened(t *testing.T) {
 	large := string(noise(200_000))
 	for _, c := range []struct {
@@ -160,7 +160,7 @@ func TestPublishEndsWithItsContextWhileAnotherPublishes(t *testing.T) {
 	}
 }
 
-// A replay without its value that is refused again has lost both.
+// A replay without its value that is rejected again has lost both.
 func TestShortenedTwiceCountsAllBytes(t *testing.T) {
 	r := aRecord("more", string(noise(3000)))
 	r.Value = noise(5000)
@@ -177,8 +177,8 @@ func TestShortenedTwiceCountsAllBytes(t *testing.T) {
 	}
 }
 
-// A client that has records asks for a producer id again as soon as it was refused one, as often as
-// that happens: only the retries of one request have pauses between them.
+// A client with records requests a producer id again as soon as a request fails, without limit:
+// only the retries of one request have pauses between them.
 func TestLettersDoNotMakeTheClientSpinForAProducerID(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	b, p := aPublisher(t, 100_000, kgo.RequestRetries(0))

@@ -14,8 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// judge returns the engine's answer for r, as a consumer of the group billing asks it. A record
-// that is claimed is put aside as a dead letter if bury, and the letter is returned.
+// judge returns the engine's answer for r to a consumer of the group billing. If bury is set, a
+// claimed record becomes a dead letter, which judge returns.
 func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bury bool) (verdict engine.Verdict, reopened bool, dead *kgo.Record) {
 	t.Helper()
 	own, err := o.Of(r, aTopicID)
@@ -60,7 +60,8 @@ func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bu
 func openEngine(t *testing.T) *engine.Engine {
 	t.Helper()
 	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{
-		RetentionWeeks: 10, Clock: func() time.Time { return aTime.Add(31 * 24 * time.Hour) }, // when letters are sent back
+		// the time at which letters are sent back
+		RetentionWeeks: 10, Clock: func() time.Time { return aTime.Add(31 * 24 * time.Hour) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +70,7 @@ func openEngine(t *testing.T) *engine.Engine {
 	return eng
 }
 
-func TestReplayIsHandledOnceForTheEventThatItWas(t *testing.T) {
+func TestReplayIsHandledOnceForItsOriginalEvent(t *testing.T) {
 	for name, r := range map[string]*kgo.Record{
 		"header":      aRecord("message_id", "7"),
 		"CloudEvents": aRecord("ce_id", "7", "ce_source", "/s"),
@@ -95,9 +96,8 @@ func TestReplayIsHandledOnceForTheEventThatItWas(t *testing.T) {
 	}
 }
 
-// An attacker who knows everything but the secret cannot take the place of a record that is still
-// to come.
-func TestMadeUpReplayTakesNobodysPlace(t *testing.T) {
+// An attacker who knows everything but the secret cannot take the place of a later record.
+func TestForgedReplayTakesNoRecordsPlace(t *testing.T) {
 	eng := openEngine(t)
 	next := aRecord()
 	next.Offset++
@@ -105,15 +105,16 @@ func TestMadeUpReplayTakesNobodysPlace(t *testing.T) {
 	forger.Secret = []byte("not the secret")
 	forged := forger.Letter(next, nil, aFailure(identified(t, next)), Neutral)
 	if v, _, _ := judge(t, eng, identify.Rules{}, sentBack(forged), false); v != engine.Claimed {
-		t.Errorf("the record that carries the headers is %v", v)
+		t.Errorf("the record with the headers is %v", v)
 	}
 	if v, _, _ := judge(t, eng, identify.Rules{}, next, false); v != engine.Claimed {
-		t.Errorf("the record whose position was named is %v", v)
+		t.Errorf("the record whose position was forged is %v", v)
 	}
 }
 
-// Stream processors copy headers to what they make of a record. Those are events of their own.
-func TestRecordsMadeOfAReplayAreEventsOfTheirOwn(t *testing.T) {
+// Stream processors copy headers to the records that they derive. These records are separate
+// events.
+func TestRecordsDerivedFromAReplayAreSeparateEvents(t *testing.T) {
 	for name, r := range map[string]*kgo.Record{"header": aRecord("message_id", "7"), "position": aRecord()} {
 		eng := openEngine(t)
 		_, _, dead := judge(t, eng, identify.Rules{}, r, true)

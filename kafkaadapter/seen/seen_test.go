@@ -47,7 +47,7 @@ func filter(t *testing.T, eng *engine.Engine, o seen.Options) *seen.Filter {
 	return f
 }
 
-// record is one whose message_id is id; "" for none.
+// record returns a record whose message_id is id; "" for none.
 func record(offset int64, id string) *kgo.Record {
 	r := &kgo.Record{Topic: "alerts", Offset: offset, Timestamp: time.Now()}
 	if id != "" {
@@ -56,7 +56,7 @@ func record(offset int64, id string) *kgo.Record {
 	return r
 }
 
-// fetch is a poll that returned records with these ids.
+// fetch returns a poll with records that have these ids.
 func fetch(ids ...string) kgo.Fetches {
 	p := kgo.FetchPartition{}
 	for i, id := range ids {
@@ -65,7 +65,7 @@ func fetch(ids ...string) kgo.Fetches {
 	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "alerts", TopicID: [16]byte{1}, Partitions: []kgo.FetchPartition{p}}}}}
 }
 
-// wantUnseen checks the offsets of the records that are returned.
+// wantUnseen checks the offsets of the returned records.
 func wantUnseen(t *testing.T, f *seen.Filter, fetches kgo.Fetches, want ...int64) {
 	t.Helper()
 	records, err := f.Unseen(ctx, fetches)
@@ -103,7 +103,7 @@ func TestEachEventIsReturnedOnce(t *testing.T) {
 	}
 }
 
-func TestClaimTellsOfEachRecord(t *testing.T) {
+func TestClaimReturnsAResultForEachRecord(t *testing.T) {
 	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{Identify: identify.Rules{NoPosition: true}})
 	claims, err := f.Claim(ctx, fetch("a", "", "a"))
 	if err != nil || len(claims) != 3 {
@@ -130,7 +130,7 @@ func TestReleasedEventsAreReturnedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := f.Release(ctx, claims[:2]); err != nil { // a is a duplicate: it stays
+			if err := f.Release(ctx, claims[:2]); err != nil { // a is a duplicate: its claim remains
 				t.Error(err)
 			}
 		}
@@ -162,7 +162,7 @@ func TestManyReleases(t *testing.T) {
 	}
 }
 
-// An event that a transaction holds is neither new nor seen.
+// An event that a transaction holds is neither new nor a duplicate.
 func TestAnErrorReleasesTheOtherClaims(t *testing.T) {
 	eng := open(t, storetest.NewMem(storage.Identity{}))
 	f := filter(t, eng, seen.Options{})
@@ -200,7 +200,7 @@ func TestRecordsThatCannotBeJudged(t *testing.T) {
 	}
 	f = filter(t, eng, seen.Options{Reject: func(c seen.Claim) { t.Error(c.Err()) }})
 	fetches = fetch("b", "")
-	fetches[0].Topics[0].TopicID = [16]byte{} // it may be known at the next poll
+	fetches[0].Topics[0].TopicID = [16]byte{} // its topic id may be known at the next poll
 	if _, err := f.Unseen(ctx, fetches); !errors.Is(err, identify.ErrNoTopicID) {
 		t.Error(err)
 	}
@@ -265,9 +265,9 @@ func TestRacersGetEachEventOnce(t *testing.T) {
 	}
 }
 
-// The power is cut before each write and each sync of an Unseen, and after it; what it returned is
-// not returned again.
-func TestWhatWasReturnedIsNotReturnedAgainAfterAPowerCut(t *testing.T) {
+// The power fails before each write and each sync of an Unseen, and after it; events that it
+// returned are not returned again.
+func TestReturnedEventsAreNotReturnedAgainAfterAPowerFailure(t *testing.T) {
 	m := storetest.NewMem(storage.Identity{})
 	f := filter(t, open(t, m), seen.Options{})
 	var after []*storetest.Mem
@@ -281,7 +281,8 @@ func TestWhatWasReturnedIsNotReturnedAgainAfterAPowerCut(t *testing.T) {
 	if len(after) < 4 {
 		t.Fatalf("%d power cuts", len(after))
 	}
-	for _, cut := range after { // the process died before Unseen returned: all of it is new, or was claimed and not returned
+	// the process died before Unseen returned: each event is new, or was claimed and not returned
+	for _, cut := range after {
 		records, err := filter(t, open(t, cut), seen.Options{}).Unseen(ctx, fetch("a", "b"))
 		if err != nil || len(records) == 1 {
 			t.Errorf("%d records, %v", len(records), err)
@@ -290,8 +291,8 @@ func TestWhatWasReturnedIsNotReturnedAgainAfterAPowerCut(t *testing.T) {
 	wantUnseen(t, filter(t, open(t, m.CrashClone(0)), seen.Options{}), fetch("a", "b"))
 }
 
-// Each of 300 records is sent twice; the consumer starts again from the beginning after 100
-// records, without its offsets.
+// Each of 300 records is sent twice; after 100 records the consumer restarts from the beginning,
+// without its offsets.
 func TestConsumerOfABroker(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic := b.CreateTopic(t, 3, nil)
