@@ -69,8 +69,8 @@ func TestModesThatCouldStopForeverAreRejected(t *testing.T) {
 		{"at most once, no policy for too new", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, DeadLetters: letters}, ErrOption},
 		{"at most once, no policy for undecodable", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: Reject}, ErrOption},
 		{"at most once, no handler", Route{Mode: AtMostOnce{}}, ErrNoHandler},
-		{"at most once, dead letters for too old and none", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: DeadLetter, TooNew: Reject, Undecodable: Reject}, ErrOption},
-		{"at most once, dead letters for too new and none", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: DeadLetter, Undecodable: Reject}, ErrOption},
+		{"at most once, dead letters for too old without a topic", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: DeadLetter, TooNew: Reject, Undecodable: Reject}, ErrOption},
+		{"at most once, dead letters for too new without a topic", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: DeadLetter, Undecodable: Reject}, ErrOption},
 		{"batches side by side", Route{Mode: Transactional{HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters, Concurrency: Concurrency{Handlers: 2}}, ErrOption},
 		{"no mode", Route{}, ErrOption},
 	} {
@@ -86,7 +86,7 @@ func TestModesThatCouldStopForeverAreRejected(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 	eng := memEngine(t)
 	client := func(opts ...kgo.Opt) func(*Options) {
 		return func(o *Options) { o.Client = append(o.Client, opts...) }
@@ -133,7 +133,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-func TestClientOptionsOfTheHostAreKept(t *testing.T) {
+func TestClientOptionsOfTheApplicationAreKept(t *testing.T) {
 	o := someOptions()
 	o.Client = append(o.Client, kgo.ClientID("mine"), kgo.FetchMaxWait(time.Second))
 	o.Membership.InstanceID = "one"
@@ -176,7 +176,7 @@ func TestScopeBelongsToOneGroup(t *testing.T) {
 	}
 }
 
-func TestSecretIsTheStores(t *testing.T) {
+func TestSecretIsThatOfTheStore(t *testing.T) {
 	eng := memEngine(t)
 	var secrets []string
 	for range 2 {
@@ -195,7 +195,7 @@ func TestSecretIsTheStores(t *testing.T) {
 	}
 }
 
-func TestOptionsThatWouldBuryEverythingAreRefused(t *testing.T) {
+func TestOptionsThatWouldDeadLetterEverythingAreRejected(t *testing.T) {
 	eng := memEngine(t)
 	same := &deadletter.Options{Topic: func(topic string) string { return topic }}
 	for name, set := range map[string]func(*Options){
@@ -218,7 +218,7 @@ func TestOptionsThatWouldBuryEverythingAreRefused(t *testing.T) {
 
 func ignoreBatch(context.Context, *engine.Tx, []*Record) error { return nil }
 
-func TestModeThatIsAPointerIsRefused(t *testing.T) {
+func TestModeThatIsAPointerIsRejected(t *testing.T) {
 	r := newRig(t, 1)
 	work, noting := r.work(1, nil), r.noting()
 	for _, mode := range []Mode{&work, &noting, (*AtMostOnce)(nil), (*Transactional)(nil)} {
@@ -231,7 +231,7 @@ func TestModeThatIsAPointerIsRefused(t *testing.T) {
 	}
 }
 
-// What belongs together is a struct.
+// Options that belong together are a struct.
 func TestOptionsHaveTenFieldsAtMost(t *testing.T) {
 	if n := reflect.TypeFor[Options]().NumField(); n > 10 {
 		t.Errorf("%d fields", n)

@@ -10,8 +10,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// An audit compares what a store holds with what the world knows, before a consumer runs on it. It
-// reads past the store that refuses, and its findings count only if the power stayed on.
+// An audit compares the contents of a store with the world's knowledge, before a consumer runs on
+// it. It reads the store directly, even if the power is off, and its findings count only if the
+// power stayed on.
 type audit struct {
 	w     *world
 	eng   *engine.Engine
@@ -23,7 +24,7 @@ type audit struct {
 	counts  map[string]int64
 }
 
-// A claim is what the audit has found in the store.
+// A claim is a claim that the audit has found in the store.
 type claim struct {
 	bucket storage.Bucket
 	state  engine.State
@@ -84,7 +85,7 @@ func (a *audit) readClaims() error {
 	})
 }
 
-// readOffsets reads the offsets, which never go back.
+// readOffsets reads the offsets, which never decrease.
 func (a *audit) readOffsets() error {
 	for p := range a.offsets {
 		o, _, err := a.eng.Offset(context.Background(), a.w.position(p))
@@ -93,14 +94,14 @@ func (a *audit) readOffsets() error {
 		}
 		a.offsets[p] = o.Next
 		if o.Next < a.w.floor[p] {
-			a.w.violate("partition %d went back from %d to %d", p, a.w.floor[p], o.Next)
+			a.w.violate("partition %d was set back from %d to %d", p, a.w.floor[p], o.Next)
 		}
 		a.w.floor[p] = o.Next
 	}
 	return nil
 }
 
-// readCounts reads how often each event took effect, and compares the accounts with that.
+// readCounts reads how often each event took effect, and compares the accounts with these counts.
 func (a *audit) readCounts() error {
 	var want, got [accounts]int64
 	a.counts = make(map[string]int64)
@@ -119,15 +120,15 @@ func (a *audit) readCounts() error {
 		return err
 	})
 	if err == nil && got != want {
-		a.w.violate("the accounts are %v, their events come to %v", got, want)
+		a.w.violate("the accounts are %v, their events add up to %v", got, want)
 	}
 	return err
 }
 
-// hostKind is the first byte of the keys under which the engine keeps those of the application.
+// hostKind is the first byte of the engine's keys for application keys.
 const hostKind = 'h'
 
-// scan reads the numbers that handlers have put under keys with a prefix.
+// scan reads the numbers that handlers have stored under keys with a prefix.
 func (a *audit) scan(prefix string, fn func(name string, n int64) error) error {
 	whole := append([]byte{hostKind}, prefix...)
 	return a.store.ScanState(storage.Span{Prefix: whole}, func(key, value []byte) error {
@@ -135,8 +136,8 @@ func (a *audit) scan(prefix string, fn func(name string, n int64) error) error {
 	})
 }
 
-// checkEffects: an event is claimed if and only if it took effect, once; or it is dead-lettered,
-// and then its handler always fails.
+// checkEffects: an event is claimed if and only if it took effect once, or is dead-lettered; an
+// event is dead-lettered only if its handler always fails.
 func (a *audit) checkEffects() {
 	for _, e := range a.w.events {
 		c, claimed := a.claims[e.id]
@@ -158,7 +159,8 @@ func (a *audit) checkEffects() {
 	}
 }
 
-// checkOrigins looks up some claims through the engine: whoever made one has an offset beyond it.
+// checkOrigins looks up some claims through the engine: the owner that made a claim has an offset
+// beyond it.
 func (a *audit) checkOrigins() error {
 	left := 20
 	for id, c := range a.claims {
@@ -176,9 +178,9 @@ func (a *audit) checkOrigins() error {
 	return nil
 }
 
-// checkCoupling: everything below the store's offsets has been judged. With AtMostOnce the claim
-// may have been taken back after a repeat in another partition was acknowledged: then the record
-// that had made it is still to be read.
+// checkCoupling: all records below the store's offsets have been judged. With AtMostOnce, the claim
+// may have been withdrawn after a copy in another partition was acknowledged: then the record that
+// made the claim is still unread.
 func (a *audit) checkCoupling() {
 	for p, next := range a.offsets {
 		if next > int64(len(a.w.log[p])) {
@@ -187,13 +189,13 @@ func (a *audit) checkCoupling() {
 		}
 		for offset, e := range a.w.log[p][:next] {
 			if _, claimed := a.claims[e.id]; !claimed && (!a.w.atMostOnce || !a.unread(e)) {
-				a.w.violate("partition %d is at %d, and its record %d, %s, has left no trace", p, next, offset, e.id)
+				a.w.violate("partition %d is at %d, and its record %d, %s, has neither a claim nor an effect", p, next, offset, e.id)
 			}
 		}
 	}
 }
 
-// unread says whether a record of the event is not below the store's offset.
+// unread reports whether a record of the event is at or above the store's offset.
 func (a *audit) unread(e *event) bool {
 	for p, next := range a.offsets {
 		if slices.Contains(a.w.log[p][next:], e) {
@@ -203,8 +205,8 @@ func (a *audit) unread(e *event) bool {
 	return false
 }
 
-// finish checks what holds when everything is handled: each event has taken effect or is a dead
-// letter that the broker has.
+// finish checks what must hold when all records are handled: each event has taken effect, or is a
+// dead letter that the broker has acknowledged.
 func (a *audit) finish() {
 	a.run()
 	for p, end := range a.w.ends() {

@@ -5,7 +5,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// brokers is the number of brokers. Partitions move between them.
+// brokers is the number of brokers. The leaders of partitions move between them.
 const brokers = 3
 
 // moveLeader gives a partition another leader.
@@ -19,7 +19,7 @@ func (w *world) moveLeader() error {
 	return w.cluster.MoveTopicPartition(topic, w.global(w.pick(partitions)), int32(w.pick(brokers)))
 }
 
-// forgetCommits makes a broker that has no commits of any group.
+// forgetCommits makes a broker forget the commits of all groups.
 func forgetCommits(c *kfake.Cluster) {
 	c.ControlKey(kmsg.OffsetFetch.Int16(), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()

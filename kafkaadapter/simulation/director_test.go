@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// maxMembers bounds the members on a machine.
+// maxMembers is the maximum number of members on a machine.
 const maxMembers = 4
 
-// direct lets members join, leave and lose their network, moves leaders and coordinators, and
+// direct makes members join, leave and lose their network, moves leaders and coordinators, and
 // produces meanwhile. It returns with at least one member whose network works.
 func (m *machine) direct(ctx context.Context) {
 	w := m.w
@@ -32,7 +32,7 @@ func (m *machine) direct(ctx context.Context) {
 			alive = append(alive[:i:i], alive[i+1:]...)
 			b.leave()
 			w.count(func(t *tally) { t.left++ })
-		case k < 65: // it continues with what it has, and the group gives its partitions to others
+		case k < 65: // it continues with its records, and the group assigns its partitions to others
 			b := alive[w.pick(len(alive))]
 			b.wire.mute()
 			w.risk(partitions)
@@ -64,7 +64,7 @@ func (m *machine) direct(ctx context.Context) {
 	}
 }
 
-// pause waits; it returns false if the power is cut meanwhile.
+// pause waits; it returns false if the power fails meanwhile.
 func (m *machine) pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-m.p.dead:

@@ -12,17 +12,17 @@ import (
 	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
-// A disk is what stays when a machine ends.
+// A disk is what remains of a machine that has ended.
 type disk interface {
-	// open opens the store that is on the disk. The power is cut inside the store, if the disk can.
+	// open opens the store on the disk. The power can also fail inside the store if the disk
+	// supports it.
 	open(p *power) (storage.Store, error)
-	// crash is the disk that a power cut at this moment leaves, with the given number of percent of
-	// what is not synced. The store that is open continues, on a disk that nobody will look at
-	// again.
+	// crash returns the disk as a power failure at this moment leaves it, with the given percentage
+	// of the unsynced data. The open store continues on a disk that is no longer read.
 	crash(keep int, rng *rand.Rand) disk
 }
 
-// A memDisk holds a storetest.Mem, whose batches survive as a prefix.
+// A memDisk holds a storetest.Mem, of whose batches a prefix survives.
 type memDisk struct {
 	disk *storetest.Disk
 	mem  *storetest.Mem // nil: not open
@@ -59,8 +59,7 @@ func (d *pebbleDisk) crash(keep int, rng *rand.Rand) disk {
 	return &pebbleDisk{crashfs.Clone(d.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rng})}
 }
 
-// A ticker lets the power see each change that is about to be made to a file system. It injects no
-// error.
+// A ticker calls tick before each change to a file system. It injects no error.
 type ticker struct{ p *power }
 
 func (ticker) String() string { return "(ticker)" }

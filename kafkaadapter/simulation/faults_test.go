@@ -9,11 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A faultKind is a kind of request with errors that brokers answer it with. None of them ends Run.
+// A faultKind is a kind of request, and the errors with which brokers may answer it. None of them
+// ends Run.
 type faultKind struct {
 	weight   int // how often it is chosen, relative to the others
 	key      kmsg.Key
-	topic    string // whose partitions get the error; empty: the request does not select by topic
+	topic    string // its partitions get the error; empty: the request does not select by topic
 	topLevel bool
 	errs     []*kerr.Error
 }
@@ -27,7 +28,7 @@ var faultKinds = []faultKind{
 		kerr.OffsetNotAvailable, kerr.LeaderNotAvailable, kerr.TopicAuthorizationFailed}},
 	{weight: 2, key: kmsg.OffsetForLeaderEpoch, topic: topic, errs: []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.UnknownLeaderEpoch, kerr.FencedLeaderEpoch, kerr.KafkaStorageError}},
-	// RequestTimedOut: the commit is made, and the client is told that it is not.
+	// RequestTimedOut: the commit is made, but the client gets an error.
 	{weight: 4, key: kmsg.OffsetCommit, errs: []*kerr.Error{
 		kerr.RequestTimedOut, kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.UnknownServerError,
 		kerr.RebalanceInProgress, kerr.OffsetMetadataTooLarge}},
@@ -43,11 +44,11 @@ var faultKinds = []faultKind{
 	{weight: 1, key: kmsg.InitProducerID, topLevel: true, errs: []*kerr.Error{kerr.CoordinatorNotAvailable, kerr.NotCoordinator}},
 }
 
-// cutConnection stands for an error of a broker that ends the connection instead of answering.
+// cutConnection means that a broker ends the connection instead of answering.
 const cutConnection = "connection"
 
-// A trouble is the faults of brokers during one life. Each comes some requests after its
-// installation, for a few requests.
+// A trouble is the list of broker faults on one machine. Each fault begins some requests after its
+// installation, and lasts for a few requests.
 type trouble struct {
 	w      *world
 	faults []struct {
@@ -92,7 +93,7 @@ func (t *trouble) fault(k faultKind) {
 	}
 	skip := w.pick(12)
 	var last kmsg.Request
-	f.When = func(req kmsg.Request) bool { // the cluster's goroutine alone calls it
+	f.When = func(req kmsg.Request) bool { // only the cluster's goroutine calls it
 		if req != last {
 			last = req
 			skip--
@@ -119,7 +120,7 @@ func (t *trouble) cutConnection() {
 			return nil, nil, false
 		}
 		w.hit(cutConnection, 1)
-		return nil, errors.New("the connection is cut"), true
+		return nil, errors.New("the connection was cut"), true
 	})
 }
 
@@ -129,7 +130,8 @@ func (w *world) hit(name string, n int) {
 	w.tally.faults[name] += n
 }
 
-// end takes the faults away that have not come, and counts the others. It may be called on nil.
+// end removes the faults that have not occurred, and counts the others. A nil trouble has nothing
+// to end.
 func (t *trouble) end() {
 	if t == nil {
 		return
@@ -141,7 +143,7 @@ func (t *trouble) end() {
 	}
 }
 
-// passing are the reasons for which faults of brokers may stop a partition, for a while.
+// passing lists the reasons for which faults of brokers may stop a partition temporarily.
 var passing = map[string]bool{
 	"unreachable": true, "unauthorized": true, "topic_gone": true, "fetch_error": true, "unreadable": true, "silent": true, "dead_letter": true,
 }

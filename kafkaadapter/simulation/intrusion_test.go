@@ -10,19 +10,20 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// An intrusion is a commit for a partition that is not the store's. The next machine must stop
-// the partition.
+// An intrusion is a commit for a partition by another program. The next machine must stop the
+// partition.
 type intrusion struct {
 	partition int
 	kind      error
 	seen      atomic.Bool
-	offset    int64 // the store's, -1 until it is known
+	offset    int64 // the store's, -1 until known
 }
 
-// noticeTime is how long a machine may take to see an intrusion when everything else is handled.
+// noticeTime is the time in which a machine must detect an intrusion after everything else is
+// handled.
 const noticeTime = time.Minute
 
-// intrude commits an offset while the group has no members. It returns nil if there is nothing to
+// intrude commits an offset while the group has no members. It returns nil if there is no offset to
 // disagree with yet.
 func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	var recovery kafkaadapter.Recovery
@@ -32,7 +33,7 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	}
 	began := time.Now()
 	for g := w.cluster.GroupInfo(group); g != nil && len(g.Members) > 0; g = w.cluster.GroupInfo(group) {
-		time.Sleep(w.session / 4) // those that died are forgotten
+		time.Sleep(w.session / 4) // the members that died are removed
 		if time.Since(began) > 4*w.session {
 			(&machine{w: w}).reap(context.Background())
 		}
@@ -54,8 +55,8 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	return i, recovery, kadm.NewClient(w.out).CommitAllOffsets(context.Background(), group, offsets)
 }
 
-// intrudedLives are a machine that must see the intrusion, and one that is told to trust the
-// store.
+// intrudedLives runs a machine that must detect the intrusion, and then one whose policy is to
+// trust the store.
 func (w *world) intrudedLives(i *intrusion, recovery kafkaadapter.Recovery, p *power) {
 	w.tally.intrusions++
 	w.intrusion = i
@@ -66,14 +67,15 @@ func (w *world) intrudedLives(i *intrusion, recovery kafkaadapter.Recovery, p *p
 	}
 	w.recovery = recovery
 	w.tally.clean++
-	w.live(newPower(atIdle, -1), stoppedLater) // it commits its own offset meanwhile
+	w.live(newPower(atIdle, -1), stoppedLater) // the machine commits its own offset meanwhile
 	w.recovery = kafkaadapter.Recovery{}
 }
 
-// check notes the store's offset of the partition when the machine begins. It must not move.
+// check records the store's offset of the partition when the machine begins. The offset must not
+// change.
 func (i *intrusion) check(w *world, offset int64) {
 	if i.offset >= 0 && offset != i.offset {
-		w.violate("partition %d went from %d to %d, although it is to stop: %v", i.partition, i.offset, offset, i.kind)
+		w.violate("partition %d went from %d to %d, although it must stop: %v", i.partition, i.offset, offset, i.kind)
 	}
 	i.offset = offset
 }

@@ -15,38 +15,38 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// longestSync is how long the disk takes at most.
+// longestSync is the maximum time of a sync.
 const longestSync = 2 * time.Millisecond
 
-// A machine is one life of a process with consumers, from the opening of its store until the power
-// is cut or it is stopped.
+// A machine is one run of a process with consumers, from the opening of its store until the power
+// fails or it is stopped.
 type machine struct {
 	w      *world
-	life   int // counts the world's machines
+	life   int // the number of the machine in its world
 	p      *power
 	wires  *wires
 	joined []*member // guarded by world.mu
 	store  *store
 	eng    *engine.Engine
-	after  disk     // what the cut has left
+	after  disk     // the disk after the power failure
 	faults *trouble // of the brokers; nil: none
 
-	working atomic.Int64 // calls of handlers, also of those that nobody waits for
+	working atomic.Int64 // running calls of handlers, also of those that were cut off
 
-	reached [partitions]int64 // offsets that batches have set, one batch after the other
+	reached [partitions]int64 // offsets that batches have set, in the order of batches
 }
 
-// An ending says what ends a machine that has handled everything.
+// An ending is how a machine ends that has handled all records.
 type ending uint8
 
 const (
 	cutWhenIdle ending = iota
 	stopped
-	stoppedLater // when there was time for everything that follows the last batch
+	stoppedLater // after a time in which everything after the last batch is done
 )
 
-// live runs a machine on the world's disk until its power is cut, at the latest when it has handled
-// everything, and leaves the disk to the next one.
+// live runs a machine on the world's disk until its power fails, at the latest when it has handled
+// all records, and passes the disk to the next one.
 func (w *world) live(p *power, end ending) {
 	w.machines++
 	m := &machine{w: w, life: w.machines, p: p, wires: &wires{net: w.network, p: p}}
@@ -70,7 +70,7 @@ func (w *world) live(p *power, end ending) {
 	}
 }
 
-// run returns the moment at which the power was cut.
+// run returns the moment at which the power failed.
 func (m *machine) run(end ending) moment {
 	w := m.w
 	inner, err := w.disk.open(m.p)
@@ -79,7 +79,7 @@ func (m *machine) run(end ending) moment {
 		return m.p.kind
 	}
 	if w.mutate == nil && inner.LastSeq() < w.promised.Load() {
-		w.violate("the store has batches to %d, and %d were told to be durable", inner.LastSeq(), w.promised.Load())
+		w.violate("the store has batches up to %d, and %d were reported as durable", inner.LastSeq(), w.promised.Load())
 	}
 	if w.mutate != nil {
 		inner = w.mutate(inner)
@@ -109,7 +109,7 @@ func (m *machine) run(end ending) moment {
 	return kind
 }
 
-// consume runs consumers until the power is cut or everything is handled.
+// consume runs consumers until the power fails or all records are handled.
 func (m *machine) consume(end ending) moment {
 	w, kind := m.w, m.p.kind
 	if w.together && w.pace == realTime {
@@ -138,7 +138,7 @@ func (m *machine) consume(end ending) moment {
 		}
 	}
 	over()
-	<-drained // nobody joins any more
+	<-drained // no member joins any more
 	for _, b := range m.joined {
 		b.end()
 	}
@@ -148,15 +148,14 @@ func (m *machine) consume(end ending) moment {
 	for m.working.Load() > 0 {
 		time.Sleep(longestSync)
 	}
-	// The goroutine of a partition that was cut off may still give it up, in a batch after others.
-	// Engine.Close waits for such calls in a way that would stop the bubble's clock.
+	// The goroutine of a partition that was cut off may still release it, in a batch after others.
+	// Engine.Close waits for such calls in a way that stops the bubble's clock.
 	time.Sleep(10 * longestSync)
 	return kind
 }
 
-// settle gives time to what follows the last batch: to dead letters that the store has and the
-// broker does not, and to handlers of AtMostOnce, whose offsets the store has already, and which an
-// orderly end would take back.
+// settle waits for what follows the last batch: for dead letters that the store has and the broker
+// has not acknowledged, and for handlers of AtMostOnce, whose claims an orderly end would withdraw.
 func (m *machine) settle() {
 	for began := time.Now(); m.hasLetters(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(began) > m.w.patience {
@@ -172,7 +171,7 @@ func (m *machine) settle() {
 	}
 }
 
-// hasLetters reports whether the store has dead letters that are to be published.
+// hasLetters reports whether the store has pending dead letters.
 func (m *machine) hasLetters() (yes bool) {
 	const letters = string(hostKind) + kafkaadapter.KeyPrefix + "l"
 	err := m.store.ScanState(storage.Span{Prefix: []byte(letters)}, func([]byte, []byte) error {
@@ -185,8 +184,8 @@ func (m *machine) hasLetters() (yes bool) {
 	return yes
 }
 
-// drained is closed when the store has the offsets of all records, or the machine has ended. A
-// machine that makes no progress is a violation.
+// drained returns a channel that is closed when the store has the offsets of all records, or the
+// machine has ended. A machine that makes no progress is a violation.
 func (m *machine) drained(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -230,7 +229,7 @@ func (m *machine) stops() (all []*kafkaadapter.StopError) {
 	return all
 }
 
-// states says what the members are about, for a message.
+// states describes the states of the members, for a message.
 func (m *machine) states() string {
 	s := ""
 	for _, b := range m.joined {
@@ -270,8 +269,8 @@ func (m *machine) caughtUp(ctx context.Context) bool {
 
 var errHiccup = errors.New("the handler fails this time")
 
-// handle counts the event and adds its amount to its account, in the transaction. What fails does
-// so after it has written.
+// handle counts the event and adds its amount to its account, in the transaction. If it fails, it
+// fails after its writes.
 func (m *machine) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	e := m.w.event(rec.Event.ID)
 	if !m.p.tick(atHandler) {
@@ -313,7 +312,7 @@ func (m *machine) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.R
 	return nil
 }
 
-// handleOnce is the handler of AtMostOnce. What it does is outside the store.
+// handleOnce is the handler of AtMostOnce. Its effect is outside the store.
 func (m *machine) handleOnce(ctx context.Context, rec *kafkaadapter.Record) error {
 	e := m.w.event(rec.Event.ID)
 	if !m.p.tick(atHandler) {
@@ -334,8 +333,8 @@ func (m *machine) handleOnce(ctx context.Context, rec *kafkaadapter.Record) erro
 	return nil
 }
 
-// work takes the time of a handler. Where members exchange partitions some handlers are so slow
-// that the group, or the drain timeout, does not wait for them, and some of these do not watch
+// work waits for the duration of a handler. Where members exchange partitions, some handlers are so
+// slow that the group, or the drain timeout, does not wait for them, and some of these do not watch
 // their context.
 func (m *machine) work(ctx context.Context) {
 	w := m.w
@@ -359,8 +358,8 @@ func (m *machine) work(ctx context.Context) {
 	}
 }
 
-// The application keys that handlers write: how often an event took effect, and the sum of the
-// amounts of an account's events.
+// The application keys of handlers: how often an event took effect, and the sum of the amounts of
+// an account's events.
 const (
 	countPrefix   = "count/"
 	accountPrefix = "account/"

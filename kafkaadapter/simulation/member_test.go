@@ -22,10 +22,10 @@ type member struct {
 
 	end    context.CancelFunc
 	exited chan struct{}
-	err    error // what Run has returned, once exited is closed
+	err    error // the result of Run, once exited is closed
 
 	mu    sync.Mutex       // guards owned
-	owned [partitions]bool // by the callbacks of the group
+	owned [partitions]bool // used by the callbacks of the group
 }
 
 // join starts a member.
@@ -45,7 +45,7 @@ func (m *machine) join() (*member, error) {
 	go func() {
 		defer close(b.exited)
 		b.err = b.c.Run(ctx)
-		cutOff := w.together && errors.Is(b.err, context.DeadlineExceeded) // a handler that was too slow
+		cutOff := w.together && errors.Is(b.err, context.DeadlineExceeded) // a handler was too slow
 		if !m.p.off.Load() && (b.err != nil && !cutOff || ctx.Err() == nil) {
 			w.violate("consumer %s has ended: %v", b.name, b.err)
 		}
@@ -53,7 +53,7 @@ func (m *machine) join() (*member, error) {
 	return b, nil
 }
 
-// clientID is the member's as the brokers see it. No other machine has one with it.
+// clientID returns the client id of the member. It is unique among all machines.
 func (b *member) clientID() string { return fmt.Sprintf("%d-%s", b.life, b.name) }
 
 func (b *member) hasExited() bool {
@@ -65,13 +65,13 @@ func (b *member) hasExited() bool {
 	}
 }
 
-// leave ends a member in order.
+// leave ends a member in an orderly way.
 func (b *member) leave() {
 	b.end()
 	<-b.exited
 }
 
-// stopped is called when a partition stops. Only an intrusion, or for a while a fault of the
+// stopped is called when a partition stops. Only an intrusion, or temporarily a fault of the
 // brokers or of the network, may stop one.
 func (b *member) stopped(e *kafkaadapter.StopError) {
 	if b.p.off.Load() {
@@ -86,7 +86,7 @@ func (b *member) stopped(e *kafkaadapter.StopError) {
 		return
 	}
 	if e.Reason == "fenced" && w.together {
-		return // another member has the partition by now
+		return // another member has the partition already
 	}
 	w.violate("%v", e)
 }
@@ -109,8 +109,8 @@ func (b *member) revoked(gone map[string][]int32) {
 	}
 }
 
-// lost is called when the group has taken partitions away at once. AtMostOnce loses what waited for
-// its handler.
+// lost is called when the group has revoked partitions at once. AtMostOnce loses the claimed
+// records that waited for their handlers.
 func (b *member) lost(gone map[string][]int32) {
 	b.revoked(gone)
 	b.w.risk(len(gone[topic]))
@@ -125,7 +125,7 @@ func (b *member) owns(partition int) bool {
 	return b.owned[partition]
 }
 
-// risk notes that AtMostOnce may lose a batch of the given number of partitions.
+// risk records that AtMostOnce may lose one batch of each of the given number of partitions.
 func (w *world) risk(partitions int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *world) ownedBy(partition int, b *member) {
 	w.owner[partition] = b
 }
 
-// The application key under which a batch bears the name of the member that it is of.
+// The application key under which a batch stores the name of its member.
 const writerPrefix = "writer/"
 
 func writerKey(partition int32) []byte { return append([]byte(writerPrefix), byte(partition)) }
@@ -154,10 +154,10 @@ func (b *member) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Re
 	return b.machine.handle(ctx, tx, rec)
 }
 
-// watch looks at a batch before the store has it: no offset goes back, except where AtMostOnce
-// takes claims back, and no member writes for a partition that it was told is gone. A busy machine
-// may tell it before the store has given the partition up (Timeouts.Drain), so that the latter is
-// looked at in virtual time.
+// watch checks a batch before the store has it: no offset decreases, except where AtMostOnce
+// withdraws claims, and no member writes for a partition after OnRevoked has returned. On a busy
+// machine, OnRevoked may return before the store has the end of the ownership (Timeouts.Drain), so
+// that this is checked in virtual time only.
 func (m *machine) watch(batch *storage.Batch) {
 	w := m.w
 	if w.atMostOnce {
@@ -175,7 +175,7 @@ func (m *machine) watch(batch *storage.Batch) {
 		case s.Key[0] == hostKind && len(s.Key) == len(writerPrefix)+2 && string(s.Key[1:len(s.Key)-1]) == writerPrefix:
 			p := w.local(int32(s.Key[len(s.Key)-1]))
 			if b := m.named(string(s.Value)); b != nil && w.pace == virtualTime && !b.owns(p) && !m.p.off.Load() {
-				w.violate("member %s writes for partition %d, which it was told is gone", b.name, p)
+				w.violate("member %s writes for partition %d after its revocation", b.name, p)
 			}
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-var mutants = flag.Bool("simulate.mutants", false, "break rules in the code of the adapter, one after the other, and want each to be caught")
+var mutants = flag.Bool("simulate.mutants", false, "break rules in the code of the adapter, one after the other; each must be caught")
 
-// The control for what no wrapper can break: the adapter is built with a rule left out, and the
-// simulation must see it within the given time.
+// The control for rules that no wrapper can break: the adapter is built without a rule, and the
+// simulation must detect this within the given time.
 func TestBrokenAdaptersAreCaught(t *testing.T) {
 	if !*mutants {
 		t.Skip("it builds the adapter for each mutant: give -simulate.mutants")
@@ -25,7 +25,7 @@ func TestBrokenAdaptersAreCaught(t *testing.T) {
 		{"a lost fence check", "fence.go", "if err == nil && o.token != f.token {", "if err == nil && o.token != f.token && f.width == 1<<31 {", "TestMembers"},
 		{"commits without the store's identity", "commit.go", "p.Metadata = kmsg.StringPtr(identities[topicPartition{req.Topics[i].Topic, p.Partition}])", "_ = p", "TestEachEvent"},
 		{"a fetch that resumes one record late", "takeover.go", "opening{b.offset, v.topicID}", "opening{b.offset + min(1, b.offset), v.topicID}", "TestEachEvent"},
-		{"a partition that was taken away and is not cut off", "partition.go", "	p.cancel(ErrFenced)\n	if inOrder {", "	if waited >= 0 {\n		return false\n	}\n	p.cancel(ErrFenced)\n	if inOrder {", "TestMembers"},
+		{"a revoked partition that is not cut off", "partition.go", "	p.cancel(ErrFenced)\n	if inOrder {", "	if waited >= 0 {\n		return false\n	}\n	p.cancel(ErrFenced)\n	if inOrder {", "TestMembers"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join("..", m.file))
@@ -52,7 +52,7 @@ func TestBrokenAdaptersAreCaught(t *testing.T) {
 			out, err := exec.Command("go", "test", "-tags", "synctests", "-overlay", overlay, "-run", m.test, "-simulate.duration", "60s", ".").CombinedOutput()
 			seen := strings.Index(string(out), ": seed ")
 			if err == nil || seen < 0 {
-				t.Fatalf("the simulation has seen nothing wrong: %v\n%s", err, out[:min(len(out), 2000)])
+				t.Fatalf("the simulation has found no violation: %v\n%s", err, out[:min(len(out), 2000)])
 			}
 			line, _, _ := strings.Cut(string(out[seen+2:]), "\n")
 			t.Log(line)

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// maxBatch is the largest number of records in a batch, and so of the events of a partition that
+// maxBatch is the maximum number of records in a batch, and so of the events of a partition that
 // AtMostOnce may lose.
 const maxBatch = 8
 
@@ -47,15 +47,15 @@ func (b *member) options() kafkaadapter.Options {
 	return o
 }
 
-// A pace is how long things take. In virtual time that costs nothing.
+// A pace is the list of durations in a simulation. In virtual time they cost nothing.
 type pace struct {
-	session  time.Duration // after which the group forgets a member
-	patience time.Duration // without progress a machine whose power is not cut is stuck
-	settle   time.Duration // what a machine gets when it has handled everything
-	between  time.Duration // what the director does, at most
-	away     time.Duration // a member without its network, at most
-	down     time.Duration // until the power is back, mostly
-	longDown time.Duration // the same, sometimes
+	session  time.Duration // after this time, the group removes a member
+	patience time.Duration // a machine with power that makes no progress for this time is stuck
+	settle   time.Duration // the time for a machine that has handled all records
+	between  time.Duration // the maximum pause of the director
+	away     time.Duration // the maximum time without a network
+	down     time.Duration // the usual time until the power returns
+	longDown time.Duration // sometimes
 }
 
 // The shortest session that brokers accept is 6 s.
@@ -67,9 +67,9 @@ var (
 func (p pace) client() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SessionTimeout(p.session), kgo.HeartbeatInterval(p.session / 6), kgo.RebalanceTimeout(p.session),
-		// The embedded broker can lose count of who has joined, and then waits for the rebalance
-		// timeout, which begins anew with each attempt to join: attempts of all members together
-		// must be rarer.
+		// The embedded broker can miscount the members that have joined, and then waits for the
+		// rebalance timeout, which begins anew with each attempt to join: the attempts of all
+		// members together must be rarer.
 		kgo.RequestTimeoutOverhead(5 * p.session),
 	}
 }

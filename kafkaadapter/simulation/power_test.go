@@ -7,35 +7,35 @@ import (
 	"sync/atomic"
 )
 
-// A moment is a kind of event at which the power can be cut. Each is counted on its own.
+// A moment is a kind of event at which the power can fail. Each kind is counted separately.
 type moment string
 
-// The moments. Apply and sync tick before the store is asked, while it works, and after it has
+// The moments. Apply and sync tick before the store is called, while it works, and after it has
 // answered.
 const (
 	atApply   moment = "apply"   // a batch is handed to the store
 	atSync    moment = "sync"    // a batch becomes durable
 	atDisk    moment = "disk"    // Pebble changes its directory, also while it opens
 	atHandler moment = "handler" // a handler begins, or has written and not returned
-	atWire    moment = "wire"    // a request leaves for the broker
-	atIdle    moment = "idle"    // everything is handled
+	atWire    moment = "wire"    // a request is sent to the broker
+	atIdle    moment = "idle"    // all records are handled
 )
 
-// errPower is what everything on a machine without power answers.
-var errPower = errors.New("the power was cut")
+// errPower is the error of all operations on a machine without power.
+var errPower = errors.New("the power has failed")
 
-// A power is the supply of one machine. It is cut at the nth occurrence of a moment, once, and
+// A power is the power supply of one machine. It fails once, at the nth occurrence of a moment, and
 // stays off.
 type power struct {
 	kind moment
 	nth  int
 
 	off  atomic.Bool
-	dead chan struct{} // closed when the power is off and what survives is kept
+	dead chan struct{} // closed when the power is off and the surviving data is kept
 
 	mu   sync.Mutex // guards seen
 	seen map[moment]int
-	take func() // keeps what survives and cuts the wires
+	take func() // keeps the surviving data and cuts the wires
 }
 
 func newPower(kind moment, nth int) *power {
@@ -44,7 +44,7 @@ func newPower(kind moment, nth int) *power {
 
 func (p *power) String() string { return fmt.Sprintf("%s %d", p.kind, p.nth) }
 
-// tick says that a moment has come, and whether the power is still on after it.
+// tick counts a moment, and reports whether the power is still on after it.
 func (p *power) tick(m moment) (on bool) {
 	if p.off.Load() {
 		return false
@@ -59,8 +59,8 @@ func (p *power) tick(m moment) (on bool) {
 	return !p.off.Load()
 }
 
-// cut switches off. Off comes first: who finds the power on after a sync has returned was durable
-// before what survives was taken.
+// cut turns the power off. The power is off before the surviving data is copied: a sync that finds
+// the power on after it has returned was durable before the copy.
 func (p *power) cut() {
 	if p.off.Swap(true) {
 		return

@@ -2,6 +2,6 @@
 
 package simulation
 
-// classicTime is real: while a member of the classic protocol joins, the client holds a mutex for
-// which its commits wait, and virtual time does not pass then.
+// classicTime is real: while a member of the classic protocol joins, the client holds a mutex that
+// its commits wait for, and virtual time does not pass then.
 var classicTime = realTime

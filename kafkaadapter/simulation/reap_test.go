@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// reap removes members from the group that are not on this machine. The embedded broker forgets to
-// time the session of a member of the classic protocol whose connection ends while it joins: it
-// would keep its partitions forever. Others are gone by then.
+// reap removes the members of other machines from the group. The embedded broker starts no session
+// timeout for a member of the classic protocol whose connection ends while it joins: such a member
+// would keep its partitions forever. The sessions of other members have expired by then.
 func (m *machine) reap(ctx context.Context) {
 	w := m.w
 	g := w.cluster.GroupInfo(group)

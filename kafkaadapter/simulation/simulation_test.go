@@ -1,24 +1,24 @@
-// Package simulation runs whole consumers on machines whose power is cut again and again: an
-// embedded broker, the real client, the adapter, the engine and a store on a disk that loses what
-// was not synced, all in one process and in virtual time. Between two cuts it looks at the store,
-// and in the end at everything.
+// Package simulation runs whole consumers on machines whose power fails again and again: an
+// embedded broker, the real client, the adapter, the engine and a store on a disk that loses
+// unsynced data, all in one process and in virtual time. Between two power failures it checks the
+// store, and in the end all results.
 //
 // While a machine runs, brokers answer requests with errors or cut connections. Between two
-// machines leaders move, and now and then something else commits for the group: the next machine
-// then must stop that partition and leave its offset alone. One seed of three is for
-// AtMostOnce, the others are for Transactional; some seeds are on Pebble.
+// machines, leaders move, and sometimes another program commits for the group: the next machine
+// must then stop that partition and leave its offset unchanged. One seed in three tests AtMostOnce,
+// the others test Transactional; some seeds use Pebble.
 //
 // There are three forms: a single consumer; members of one process that share an engine and
 // exchange partitions; and pinned processes with a store each. Members with the classic protocol
 // need real time, because the client holds a mutex while it joins a group, unless the tests are
-// built with the tag synctests, with which the client has mutexes that virtual time knows.
+// built with the tag synctests, with which the client has mutexes that work in virtual time.
 //
-// Where wrappers cannot break a rule, -simulate.mutants builds the adapter without it and wants
-// that to be seen.
+// For rules that wrappers cannot break, -simulate.mutants builds the adapter without the rule and
+// expects the simulation to fail.
 //
-// A seed decides what is produced, which handlers fail, where the power is cut and what survives.
-// It does not decide the order in which goroutines run, so a failure need not come back at its
-// first repetition.
+// A seed determines what is produced, which handlers fail, when the power fails and what survives.
+// It does not determine the order in which goroutines run, so a failure may not recur at its first
+// repetition.
 package simulation
 
 import (
@@ -36,7 +36,7 @@ import (
 )
 
 var (
-	duration = flag.Duration("simulate.duration", 0, "cut the power for that long, instead of the usual number of times")
+	duration = flag.Duration("simulate.duration", 0, "simulate power failures for that long, instead of the usual number of times")
 	logging  = flag.Bool("simulate.log", false, "write the consumers' logs to the standard error")
 	from     = flag.Uint64("simulate.seed", 1, "the first seed")
 )
@@ -48,15 +48,15 @@ func newLogger() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// A scale is how much a test does. The race detector makes it slow, Pebble above all, which then
-// checks itself.
+// A scale is the size of a test. The race detector makes it slow, most of all with Pebble, which
+// then checks itself.
 type scale struct {
-	cuts    int    // power cuts that the test must come to, at least
+	cuts    int    // the minimum number of power failures of the test
 	faults  int    // of brokers, the same
-	perRun  int    // lives on one disk
-	members int    // power cuts of members that exchange partitions, at least
+	perRun  int    // machines on one disk
+	members int    // the minimum number of power failures of members that exchange partitions
 	pinned  int    // the same of pinned processes
-	pebble  uint64 // one seed of so many is for Pebble
+	pebble  uint64 // one seed in so many uses Pebble
 }
 
 func scaled() scale {
@@ -66,7 +66,7 @@ func scaled() scale {
 	return scale{cuts: 2000, faults: 2000, perRun: 40, members: 200, pinned: 300, pebble: 4}
 }
 
-// A report is what came out of one run.
+// A report is the result of one run.
 type report struct {
 	seed       uint64
 	store      string
@@ -74,7 +74,7 @@ type report struct {
 	tally
 }
 
-// simulate lives a number of lives on one disk, and then one until everything is handled.
+// simulate runs a number of machines on one disk, and then one until all records are handled.
 func simulate(t *testing.T, seed uint64, onPebble bool, f form, m mutation) (r report) {
 	r = report{seed: seed, store: "memory", tally: tally{cuts: make(map[moment]int), faults: make(map[string]int)}}
 	if onPebble {
@@ -122,11 +122,11 @@ func worldsOf(seed uint64, onPebble bool, f form, m mutation) ([]*world, error) 
 	return worlds, err
 }
 
-// stuckAfter bounds the real time of one seed. Virtual time does not end if a goroutine waits for
-// something that the bubble does not know, such as a mutex, whose owner waits for time.
+// stuckAfter bounds the real time of one seed. Virtual time does not pass while a goroutine waits
+// for something outside the bubble, such as a mutex whose owner waits for time.
 const stuckAfter = 8 * time.Minute
 
-// liveAll lives all lives of a disk.
+// liveAll runs all machines of a disk.
 func (w *world) liveAll(onPebble bool) {
 	for i := 0; i < w.lives && !w.violated(); i++ {
 		err := w.produce(5 + w.pick(45))
@@ -145,8 +145,8 @@ func (w *world) liveAll(onPebble bool) {
 	}
 }
 
-// oneLife cuts the power of a machine at a moment of its own, or now and then stops it in an
-// orderly way.
+// oneLife runs a machine until the power fails at one of its moments, or sometimes until an orderly
+// stop.
 func (w *world) oneLife(onPebble bool) {
 	if w.chance(5) {
 		w.tally.clean++
@@ -177,7 +177,7 @@ func (w *world) oneLife(onPebble bool) {
 	w.live(p, cutWhenIdle)
 }
 
-// downtime is how long it takes until the power is back: mostly within the group's patience,
+// downtime returns the time until the power returns: mostly less than the group's session timeout,
 // sometimes hours.
 func (w *world) downtime() time.Duration {
 	if w.chance(20) {
@@ -186,7 +186,7 @@ func (w *world) downtime() time.Duration {
 	return w.upTo(w.down)
 }
 
-// lastLife handles everything that is left, and looks at the whole.
+// lastLife handles all remaining records, and checks the results.
 func (w *world) lastLife() {
 	w.last = true
 	w.live(newPower(atIdle, -1), stoppedLater)
@@ -211,7 +211,7 @@ func (w *world) lastLife() {
 	}
 }
 
-// A campaign is runs with one seed after the other, several at a time.
+// A campaign runs one seed after the other, several at a time.
 type campaign struct {
 	form  func(seed uint64) form
 	lives int // on one disk; 0: scale.perRun
@@ -222,7 +222,7 @@ type campaign struct {
 	all     []report
 }
 
-// run simulates until more says that it is enough.
+// run simulates until enough returns true.
 func (c *campaign) run(t *testing.T, more func(cuts, faults int) bool) {
 	for {
 		c.mu.Lock()
@@ -281,7 +281,7 @@ func (c *campaign) String() string {
 		c.cuts(), cuts, sum.clean, c.faults(), sum.faults, sum.expelled, sum.left, sum.muted, sum.moved, sum.reaped, sum.moves, sum.intrusions, sum.lost, sum.records, sum.events, sum.poisoned, sum.handled, *from, c.next-1)
 }
 
-func TestEachEventTakesEffectOnceThroughPowerCuts(t *testing.T) {
+func TestEachEventTakesEffectOnceThroughPowerFailures(t *testing.T) {
 	began := time.Now()
 	more := func(cuts, faults int) bool { return cuts < scaled().cuts || faults < scaled().faults }
 	if *duration > 0 {
@@ -296,7 +296,7 @@ func TestEachEventTakesEffectOnceThroughPowerCuts(t *testing.T) {
 
 func processors() int { return min(4, runtime.GOMAXPROCS(0)) }
 
-// The control: what breaks the protocol is seen within a few seeds.
+// The control: a broken protocol is detected within a few seeds.
 func TestBrokenProtocolsAreCaught(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -314,7 +314,7 @@ func TestBrokenProtocolsAreCaught(t *testing.T) {
 					return
 				}
 			}
-			t.Fatalf("%d seeds have seen nothing wrong: the simulation tests nothing", seeds)
+			t.Fatalf("%d seeds have found no violation: the simulation tests nothing", seeds)
 		})
 	}
 }

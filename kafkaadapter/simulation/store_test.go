@@ -11,12 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// A store is an storage.Store on a machine whose power can be cut: from then on it refuses
-// everything.
+// A store is a storage.Store on a machine whose power can fail: after that it rejects all calls.
 type store struct {
 	storage.Store
 	p        *power
-	slow     func() time.Duration // how long a sync takes
+	slow     func() time.Duration // the duration of a sync
 	promised *atomic.Uint64       // the newest batch whose wait has returned
 	watch    func(*storage.Batch)
 }
@@ -50,12 +49,12 @@ func (s *store) sync(seq uint64, wait func() error) error {
 	}
 	s.promised.Store(seq)
 	if !s.p.tick(atSync) {
-		return errPower // it is durable, and nobody is told any more
+		return errPower // the batch is durable, but the caller does not learn it
 	}
 	return nil
 }
 
-// live is nil while the machine has power.
+// live returns nil while the machine has power.
 func (s *store) live() error {
 	if s.p.off.Load() {
 		return errPower
@@ -119,7 +118,7 @@ func (s *store) ReadSidecar(name string) ([]byte, error) {
 	return s.Store.ReadSidecar(name)
 }
 
-// A mutation is what is broken, to see whether the simulation notices.
+// A mutation is a rule that is broken, to see whether the simulation detects it.
 type mutation struct {
 	store  mutant
 	broker func(*kfake.Cluster)
@@ -128,7 +127,7 @@ type mutation struct {
 // A mutant breaks a rule of the protocol between the engine and the disk.
 type mutant func(storage.Store) storage.Store
 
-// noSync tells that batches are durable which are not: their syncs lag behind.
+// noSync reports batches as durable before they are: their syncs lag behind.
 func noSync(s storage.Store) storage.Store { return &unsynced{Store: s} }
 
 type unsynced struct {
@@ -152,15 +151,15 @@ func (s *unsynced) Apply(b *storage.Batch) (wait func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// offsetFirst writes the offsets of a batch in a batch of their own, before the rest.
+// offsetFirst writes the offsets of a batch in a separate batch before it.
 func offsetFirst(s storage.Store) storage.Store { return &split{Store: s} }
 
 type split struct {
 	storage.Store
-	extra uint64 // how many batches more there are than the engine knows
+	extra uint64 // the number of additional batches
 }
 
-// offsetKind is the first byte of the keys under which the engine keeps offsets.
+// offsetKind is the first byte of the engine's keys for offsets.
 const offsetKind = 'o'
 
 func (s *split) Apply(b *storage.Batch) (wait func() error, err error) {

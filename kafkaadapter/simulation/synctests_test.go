@@ -2,5 +2,5 @@
 
 package simulation
 
-// classicTime is virtual: with this build tag the client has mutexes that testing/synctest knows.
+// classicTime is virtual: with this build tag, the client's mutexes work with testing/synctest.
 var classicTime = virtualTime

@@ -15,9 +15,9 @@ func classic(seed uint64) form {
 	return form{pace: classicTime, together: true, static: seed%2 == 0}
 }
 
-// Members of one process join, leave, lose their network and exchange partitions; the power is cut
-// for all of them.
-func TestMembersThatExchangePartitionsThroughPowerCuts(t *testing.T) {
+// Members of one process join, leave, lose their network and exchange partitions; a power failure
+// affects all of them.
+func TestMembersThatExchangePartitionsThroughPowerFailures(t *testing.T) {
 	s := scaled().members
 	more := func(began time.Time) func(cuts, faults int) bool {
 		if *duration > 0 {
@@ -28,7 +28,7 @@ func TestMembersThatExchangePartitionsThroughPowerCuts(t *testing.T) {
 	old := &campaign{next: *from, form: classic}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if classicTime == realTime { // they wait for most of the time
+	if classicTime == realTime { // they wait most of the time
 		old.lives = 4
 		limit := more(time.Now())
 		for range 6 {
@@ -48,8 +48,8 @@ func TestMembersThatExchangePartitionsThroughPowerCuts(t *testing.T) {
 	}
 }
 
-// Processes with a store and a part of the partitions each lose their power one without the other.
-func TestPinnedProcessesThroughPowerCuts(t *testing.T) {
+// Processes with a store and a part of the partitions each lose their power independently.
+func TestPinnedProcessesThroughPowerFailures(t *testing.T) {
 	began := time.Now()
 	c := &campaign{next: *from, form: func(seed uint64) form { return form{pace: virtualTime, of: 2 + int(seed%2)} }}
 	c.report(t, func(cuts, _ int) bool {
@@ -60,7 +60,7 @@ func TestPinnedProcessesThroughPowerCuts(t *testing.T) {
 	})
 }
 
-// report runs the campaign on all processors and logs what it came to.
+// report runs the campaign on all processors and logs its totals.
 func (c *campaign) report(t *testing.T, more func(cuts, faults int) bool) {
 	began := time.Now()
 	t.Run("seeds", func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// wires are those of a machine.
+// wires are the connections of a machine.
 type wires struct {
 	net *kfake.VirtualNetwork
 	p   *power
@@ -29,7 +29,7 @@ func (s *wires) add() *wire {
 	return w
 }
 
-// cut ends all connections of the machine. The broker sees them end.
+// cut ends all connections of the machine. The broker sees their end.
 func (s *wires) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,11 +38,11 @@ func (s *wires) cut() {
 	}
 }
 
-// A wire is how a member reaches the broker: not at all once the power is off.
+// A wire connects a member to the broker; it works only while the power is on.
 type wire struct {
 	net   *kfake.VirtualNetwork
 	p     *power
-	muted atomic.Bool // what it sends is lost
+	muted atomic.Bool // requests are lost
 
 	mu    sync.Mutex // guards conns
 	conns []net.Conn
@@ -59,7 +59,7 @@ func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, err
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.p.off.Load() {
-		_ = c.Close() // a pipe's cannot fail
+		_ = c.Close() // that of a pipe cannot fail
 		return nil, errPower
 	}
 	w.conns = append(w.conns, c)
@@ -71,15 +71,15 @@ func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.conns {
-		_ = c.Close() // a pipe's cannot fail
+		_ = c.Close() // that of a pipe cannot fail
 	}
 	w.conns = nil
 }
 
-// mute loses all requests from now on, until restore.
+// mute loses all requests until restore is called.
 func (w *wire) mute() { w.muted.Store(true) }
 
-// restore ends the connections on which requests were lost, and new ones work.
+// restore ends the connections on which requests were lost; new ones work.
 func (w *wire) restore() {
 	w.muted.Store(false)
 	w.cut()
@@ -104,10 +104,10 @@ func (c *plug) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// fetchTime is how long records take to come. The client fetches again at once if one partition of
-// several answers with an error, until it has looked up the leaders, which takes time: without it
-// virtual time would not pass. Other requests may be waited for under a mutex of the client, which
-// would stop virtual time, too.
+// fetchTime is the time until records arrive. If one partition of several answers with an error,
+// the client fetches again at once, until it has looked up the leaders: without fetchTime, virtual
+// time would not pass. A delay of other requests could block a mutex of the client, which would
+// also stop virtual time.
 const fetchTime = 50 * time.Microsecond
 
 func (c *plug) Read(b []byte) (int, error) {
@@ -118,7 +118,7 @@ func (c *plug) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// isFetch reports whether a request is for records: after its length is its kind.
+// isFetch reports whether a request is for records: its kind follows its length.
 func isFetch(request []byte) bool {
 	return len(request) >= 6 && kmsg.Key(binary.BigEndian.Uint16(request[4:])) == kmsg.Fetch
 }

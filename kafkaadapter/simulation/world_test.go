@@ -25,22 +25,22 @@ const (
 	deadTopic   = "in-dlt"
 	partitions  = 3
 	accounts    = 4
-	maxAttempts = 30 // above what failures of handlers that recover and deaths in them come to
+	maxAttempts = 30 // above the number of attempts that recovering handlers and process deaths cause
 )
 
-// An event is what a producer says happened, however often it says so.
+// An event is an event of the producer, which may send it more than once.
 type event struct {
 	id      string
 	account int
 	amount  int64
 	at      time.Time // zero: the records' own timestamps, which differ
 	poison  poison
-	hiccups int  // how often its handler will still fail before it does not
+	hiccups int  // how often its handler will still fail before it succeeds
 	adds    bool // its handler uses Tx.Add
 	calls   int  // of its AtMostOnce handler
 }
 
-// A poison says how the handler of an event always fails.
+// A poison is the way in which the handler of an event always fails.
 type poison uint8
 
 const (
@@ -50,7 +50,7 @@ const (
 	permanent
 )
 
-// A world is all that machines come and go in: a broker, a producer, and what is known of the
+// A world is the environment of the machines: a broker, a producer, and the expected state of the
 // events. It lives in one bubble of testing/synctest.
 type world struct {
 	seed    uint64
@@ -66,7 +66,7 @@ type world struct {
 	lost      int                   // how many were lost before
 	signature string                // of the store, in its commits
 	recovery  kafkaadapter.Recovery // of the next machine
-	intrusion *intrusion            // what the next machine must see; nil: nothing
+	intrusion *intrusion            // what the next machine must detect; nil: nothing
 
 	mu         sync.Mutex // guards what follows
 	rng        *rand.Rand
@@ -75,37 +75,38 @@ type world struct {
 	log        [partitions][]*event // by offset
 	floor      [partitions]int64    // offsets seen in the store at a restart
 	atRisk     int                  // how many events the last machine may have lost
-	machines   int                  // until now
+	machines   int                  // so far
 	last       bool                 // the last one is in progress
-	owner      [partitions]*member  // who got the partition last
+	owner      [partitions]*member  // the last owner of each partition
 	violations []string
 	tally      tally
 	logger     *slog.Logger
 }
 
-// A form says which consumers there are, and in what time.
+// A form says which consumers run, and in which time.
 type form struct {
 	pace
 	lives      int  // on one disk
-	together   bool // several members on one engine, that come and go
+	together   bool // several members on one engine, which come and go
 	serverSide bool // KIP-848
 	static     bool // the members have an InstanceID
 
-	ordinal, of int // pinned: one of several processes with a store and a part of the partitions each; 0: not pinned
+	// pinned: one of several processes with a store and a part of the partitions each; 0: not
+	// pinned
+	ordinal, of int
 }
 
-// pods is how many processes there are that know nothing of each other.
+// pods returns the number of independent processes.
 func (f *form) pods() int { return max(1, f.of) }
 
-// global is the number that the brokers have for one of the world's partitions, and local the
-// reverse.
+// global returns the broker's number of one of the world's partitions; local is the reverse.
 func (f *form) global(partition int) int32 { return int32(partition*f.pods() + f.ordinal) }
 func (f *form) local(partition int32) int  { return int(partition) / f.pods() }
 
 // single is one consumer in virtual time.
 var single = form{pace: virtualTime}
 
-// crew is how many members a machine begins with.
+// crew returns the number of members with which a machine begins.
 func (w *world) crew() int {
 	if !w.together {
 		return 1
@@ -113,7 +114,7 @@ func (w *world) crew() int {
 	return 1 + w.pick(3)
 }
 
-// A tally is what a run has come to.
+// A tally has the totals of a run.
 type tally struct {
 	cuts                             map[moment]int
 	faults                           map[string]int // of brokers, by request
@@ -121,12 +122,12 @@ type tally struct {
 	handled                          int // calls of the handler
 	moves                            int // of leaders
 	intrusions, lost                 int // foreign commits, events lost by AtMostOnce
-	expelled                         int // how often the group took partitions away at once
+	expelled                         int // how often the group revoked partitions at once
 	left, muted, moved               int // members that left or lost their network, partitions that went to another member
-	reaped                           int // members that the embedded broker had forgotten to forget
+	reaped                           int // members that the embedded broker had failed to remove
 }
 
-// add adds what another run has come to.
+// add adds the totals of another run.
 func (t *tally) add(o *tally) {
 	for k, n := range o.cuts {
 		t.cuts[k] += n
@@ -169,8 +170,8 @@ func newWorld(seed uint64, d disk, f form, m mutation) (*world, error) {
 	return w, w.startProducer()
 }
 
-// beside is a world with the same brokers and another part of the partitions. Its machines have a
-// disk of their own.
+// beside returns a world with the same brokers and another part of the partitions. Its machines
+// have a disk of their own.
 func (w *world) beside(d disk, ordinal int) (*world, error) {
 	f := w.form
 	f.ordinal = ordinal
@@ -194,12 +195,13 @@ func (w *world) startProducer() (err error) {
 func (w *world) client(dial func(context.Context, string, string) (net.Conn, error), more ...kgo.Opt) []kgo.Opt {
 	return append([]kgo.Opt{
 		kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(dial), kgo.ProducerLinger(0),
-		kgo.DisableClientMetrics(), kgo.ProducerBatchCompression(kgo.NoCompression()), // they only take time
+		// they only take time
+		kgo.DisableClientMetrics(), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.MetadataMinAge(10 * time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }),
 	}, more...)
 }
 
-// violate notes that a promise was broken.
+// violate records a broken promise.
 func (w *world) violate(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,7 +214,7 @@ func (w *world) violated() bool {
 	return len(w.violations) > 0
 }
 
-// chance is true in the given number of of 100 cases.
+// chance returns true in the given percentage of cases.
 func (w *world) chance(percent int) bool { return w.pick(100) < percent }
 
 func (w *world) pick(n int) int {
@@ -221,10 +223,10 @@ func (w *world) pick(n int) int {
 	return w.rng.IntN(n)
 }
 
-// upTo is a time from 0 to d.
+// upTo returns a duration from 0 to d.
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.pick(int(d) + 1)) }
 
-// produce sends n records: new events and repeats of recent and old ones, some of them in parallel.
+// produce sends n records: new events and copies of recent and old ones, some of them in parallel.
 func (w *world) produce(n int) error {
 	var sent []*event
 	var records []*kgo.Record
@@ -297,7 +299,7 @@ func (w *world) event(id []byte) *event {
 	return w.byID[string(id)]
 }
 
-// hiccup says whether the handler of e fails this time.
+// hiccup reports whether the handler of e fails this time.
 func (w *world) hiccup(e *event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -308,7 +310,7 @@ func (w *world) hiccup(e *event) bool {
 	return true
 }
 
-// ends are the offsets after the last records.
+// ends returns the offsets after the last records.
 func (w *world) ends() (ends [partitions]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -322,7 +324,7 @@ func (w *world) position(p int) engine.Position {
 	return engine.Position{Group: group, Topic: topic, Partition: w.global(p)}
 }
 
-// letters counts the dead letters of each event that the broker has.
+// letters counts the dead letters of each event at the broker.
 func (w *world) letters() (map[string]int, error) {
 	c, err := kgo.NewClient(w.client(w.network.DialContext, kgo.ConsumeTopics(deadTopic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
