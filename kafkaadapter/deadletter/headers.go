@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,40 +20,6 @@ const (
 	Neutral Headers = iota // the adapter's own only
 	Spring                 // and kafka_dlt-*, which Spring for Apache Kafka writes and reads
 	Connect                // and __connect.errors.*, which Kafka Connect writes
-)
-
-// HeaderPrefix begins the names of the adapter's own headers of a dead letter; it is reserved for
-// them. The values are text, numbers in decimal digits, except the event id, which is the bytes
-// that were claimed. A header with an empty value is left out. If the record has no usable
-// identity, all headers of the event and the seal are left out.
-const HeaderPrefix = "hapax_dlt_"
-
-// The adapter's own headers.
-const (
-	dltVersion       = HeaderPrefix + "version"                 // 1
-	dltTopic         = HeaderPrefix + "original_topic"          //
-	dltPartition     = HeaderPrefix + "original_partition"      //
-	dltOffset        = HeaderPrefix + "original_offset"         //
-	dltTimestamp     = HeaderPrefix + "original_timestamp"      // Unix milliseconds
-	dltTimestampType = HeaderPrefix + "original_timestamp_type" // CreateTime, LogAppendTime, NoTimestampType
-	dltGroup         = HeaderPrefix + "group"                   // of the consumer
-	dltScope         = HeaderPrefix + "scope"                   // of the claim
-	dltReason        = HeaderPrefix + "reason"                  // snake case, as in metrics
-	dltErrorType     = HeaderPrefix + "error_type"              // the Go type of the innermost error
-	dltError         = HeaderPrefix + "error"                   // at most MaxText bytes
-	dltAttempts      = HeaderPrefix + "attempts"                //
-	dltEventID       = HeaderPrefix + "event_id"                // bytes
-	dltEventTime     = HeaderPrefix + "event_time"              // RFC 3339, UTC
-	dltIDRule        = HeaderPrefix + "id_rule"                 // IDRule.String
-	dltTimeRule      = HeaderPrefix + "time_rule"               // TimeRule.String
-	dltGeneration    = HeaderPrefix + "generation"              // of the claim
-	dltSeal          = HeaderPrefix + "seal"                    // hexadecimal digits
-	dltStore         = HeaderPrefix + "store"                   // UUID
-	dltIncarnation   = HeaderPrefix + "incarnation"             //
-	dltOmitted       = HeaderPrefix + "omitted"                 // value, record; only if that was left out
-	dltOmittedBytes  = HeaderPrefix + "omitted_bytes"           // bytes
-
-	dltVersion1 = "1"
 )
 
 // record returns the letter as a record. Headers that an earlier dead letter of the same record has
@@ -76,16 +41,6 @@ func (l *letter) record(more Headers) *kgo.Record {
 		}
 	}
 	return &kgo.Record{Key: l.Key, Value: l.Value, Headers: append(headers, own...)}
-}
-
-// withoutOurs returns the headers without those that begin with the adapter's prefix. It returns
-// the same slice if there are none.
-func withoutOurs(headers []kgo.RecordHeader) []kgo.RecordHeader {
-	ours := func(h kgo.RecordHeader) bool { return strings.HasPrefix(h.Key, HeaderPrefix) }
-	if !slices.ContainsFunc(headers, ours) {
-		return headers
-	}
-	return slices.DeleteFunc(slices.Clone(headers), ours)
 }
 
 func (l *letter) ownHeaders() []kgo.RecordHeader {
@@ -167,15 +122,3 @@ func (l *letter) exceptionText() string {
 // The stack trace is the line with which Java begins one, because Go records no stack with an
 // error.
 func (l *letter) stacktrace() string { return l.exceptionType() + ": " + l.exceptionText() }
-
-// A headerList collects headers. A header with an empty value is left out.
-type headerList []kgo.RecordHeader
-
-func (h *headerList) bytes(key string, value []byte) {
-	if len(value) > 0 {
-		*h = append(*h, kgo.RecordHeader{Key: key, Value: value})
-	}
-}
-
-func (h *headerList) text(key, value string)         { h.bytes(key, []byte(value)) }
-func (h *headerList) number(key string, value int64) { h.text(key, strconv.FormatInt(value, 10)) }

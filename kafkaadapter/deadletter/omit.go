@@ -17,6 +17,15 @@ import (
 // headers together with the letter's headers, but without hapax_dlt_omitted.
 var ErrIncomplete = errors.New("hapax: the value of a replayed dead letter was left out: send the original record's value with the letter's headers, and remove the header " + dltOmitted)
 
+// Size returns the approximate size of a letter in the store and in the topic, before compression.
+func Size(letter *kgo.Record) int {
+	n := 16 + len(letter.Key) + len(letter.Value)
+	for i := range letter.Headers {
+		n += 4 + len(letter.Headers[i].Key) + len(letter.Headers[i].Value)
+	}
+	return n
+}
+
 // The values of the header dltOmitted.
 const (
 	omittedValue  = "value"

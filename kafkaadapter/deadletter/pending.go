@@ -64,15 +64,6 @@ func Put(tx *engine.Tx, key []byte, letters []*kgo.Record) (*Pending, error) {
 	return &Pending{Letters: slices.Clone(letters), key: key, parts: parts}, nil
 }
 
-// Size returns the approximate size of a letter in the store and in the topic, before compression.
-func Size(letter *kgo.Record) int {
-	n := 16 + len(letter.Key) + len(letter.Value)
-	for i := range letter.Headers {
-		n += 4 + len(letter.Headers[i].Key) + len(letter.Headers[i].Value)
-	}
-	return n
-}
-
 // Get returns the pending letters under key, nil if there are none. A letter that an earlier
 // version stored gets the headers that more returns.
 func Get(tx *engine.Tx, key []byte, more Headers) (*Pending, error) {

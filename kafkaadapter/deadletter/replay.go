@@ -1,8 +1,6 @@
 package deadletter
 
 import (
-	"bytes"
-	"crypto/hmac"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -44,34 +42,6 @@ type Replay struct {
 	seal   []byte
 
 	omitted []kgo.RecordHeader
-}
-
-// Replay returns the replay that r contains, if it is of a dead letter of this issuer's group and
-// scope; otherwise it returns false. own is the identity that identify.Rules.Of returns for r, zero
-// if that is identify.ErrNoID.
-//
-// A record whose id differs from that of the letter is not its replay: a program that derived the
-// record from the replay has copied the headers. A record without an id is accepted on the letter's
-// own topic only, for the same reason.
-func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, bool) {
-	if !isLetter(r) {
-		return nil, false
-	}
-	p, ok := replayOf(r)
-	if !ok || !i.accepts(&p, r, own) {
-		return nil, false
-	}
-	return &p, true
-}
-
-func (i *Issuer) accepts(p *Replay, r *kgo.Record, own identify.Identity) bool {
-	if p.Group != i.Group || p.Scope != i.Scope || len(i.Secret) == 0 || !hmac.Equal(p.seal, p.sealed.seal(i.Secret)) {
-		return false
-	}
-	if own.IDRule == 0 || own.IDRule == identify.IDPosition {
-		return p.Event.IDRule == identify.IDPosition && p.origin.Topic == r.Topic
-	}
-	return bytes.Equal(p.Event.ID, own.ID)
 }
 
 // isLetter reports whether r has a header that every dead letter has.
