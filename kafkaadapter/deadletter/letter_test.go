@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	aSecret  = []byte("32 bytes that no other code has.")
+	aSecret  = []byte("32 bytes that nobody else knows.")
 	aTopicID = [16]byte{0xa1, 15: 0x1f}
 	aTime    = time.Date(2025, 5, 7, 12, 0, 0, 123e6, time.UTC)
 	aStore   = [16]byte{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 15: 0x10}
