@@ -22,8 +22,6 @@ type ClaimsOptions struct {
 	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
 	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
 	Seed       uint64  `help:"Seed of the ids." default:"1"`
-	// Profile, if not nil, is called before the engine is fed, and what it returns after it.
-	Profile func() (stop func() error, err error) `kong:"-"`
 }
 
 // A ClaimsReport says how fast events were judged, and what that cost. Rates count all events,
@@ -86,14 +84,13 @@ func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err erro
 }
 
 func (o *ClaimsOptions) complete() error {
-	setDefaults(o)
 	if o.Rounds == 0 {
 		o.Rounds = 1
 		if o.Baseline {
 			o.Rounds = 2
 		}
 	}
-	if o.N < 0 || o.Batch < 0 || o.Goroutines < 0 || o.Scopes < 0 || o.Weeks < 0 || o.Rounds < 0 || o.Goroutines > maxGoroutines {
+	if min(o.N, o.Batch, o.Goroutines, o.Scopes, o.Weeks) < 1 || o.Rounds < 0 || o.Goroutines > maxGoroutines {
 		return fmt.Errorf("%w: give numbers from 1, and up to %d goroutines", ErrUsage, maxGoroutines)
 	}
 	if !(o.Dup >= 0 && o.Dup < 1) {

@@ -1,19 +1,10 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
-
-	"github.com/hapax-dev/hapax/engine"
 )
-
-//go:embed data/openstack_changes.csv.gz
-var recordedLog []byte
 
 // DemoOptions configure Demo.
 type DemoOptions struct {
@@ -26,12 +17,9 @@ type DemoOptions struct {
 }
 
 const (
-	demoRecords = 1_000_000 // of which the whole recorded log is a part; of fewer, less of it
-
 	demoRepeats    = 0.2
 	demoPartitions = 4
-	demoBatch      = 512     // a killed consumer continues record by record for as many, so that one that kills it is found
-	demoWeeks      = 30 * 52 // kept: the recorded log begins in 2010
+	demoBatch      = 512 // a killed consumer continues record by record for as many, so that one that kills it is found
 )
 
 // A DemoReport is the outcome of the events of a topic whose consumer was killed on the way:
@@ -72,10 +60,11 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	if err := o.complete(); err != nil {
 		return report, err
 	}
-	log, err := newDemoLog(o.N)
+	src, err := newSource(1, UUIDv4, 1, 1)
 	if err != nil {
 		return report, err
 	}
+	log := &topicLog{source: src, N: o.N, Dup: demoRepeats}
 	err = o.withLog(ctx, o.Brokers, log, demoPartitions, func(dir string, p *produced) error {
 		o.tellProduced(p)
 		run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{Common: o.Common, N: o.N}, produced: p, dir: dir}, o, nil}
@@ -99,7 +88,6 @@ func (r *DemoReport) broken() error {
 const maxDemoKills = 100
 
 func (o *DemoOptions) complete() error {
-	setDefaults(o)
 	if o.Kills < 1 || o.Kills > maxDemoKills || o.N < 2*o.Kills*leastPerKill {
 		return fmt.Errorf("%w: %d kills, %d records: give 1 to %d kills, and %d records for each", ErrUsage, o.Kills, o.N, maxDemoKills, 2*leastPerKill)
 	}
@@ -114,48 +102,8 @@ func (o *DemoOptions) tellProduced(p *produced) {
 	if p.broker.embedded == nil {
 		where = "the brokers"
 	}
-	o.Tell(fmt.Sprintf("%s records of %s events are in a topic of %d partitions on %s (%.1f s): %s rows of a real log, the others generated.",
-		thousands(uint64(o.N)), thousands(p.distinct), demoPartitions, where, p.took.Seconds(), thousands(uint64(len(p.log.rows)))))
-}
-
-// newDemoLog mixes the recorded log with generated events.
-func newDemoLog(n int) (*topicLog, error) {
-	events, err := readRecordedLog()
-	if err != nil {
-		return nil, err
-	}
-	src, err := newSource(1, UUIDv4, 1, 1)
-	if err != nil {
-		return nil, err
-	}
-	log := &topicLog{source: src, N: n}
-	rows := len(events)
-	if n < demoRecords {
-		rows = int(int64(rows) * int64(n) / demoRecords)
-	}
-	if err := log.addRecorded(events, rows); err != nil {
-		return nil, err
-	}
-	return log, log.repeatsOf(demoRepeats)
-}
-
-// readRecordedLog reads the bundled log.
-func readRecordedLog() ([]engine.Event, error) {
-	log, err := newLogReader(bytes.NewReader(recordedLog))
-	if err != nil {
-		return nil, fmt.Errorf("reading the bundled log: %w", err)
-	}
-	var events []engine.Event
-	for {
-		ev, err := log.next()
-		if errors.Is(err, io.EOF) {
-			return events, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading the bundled log: %w", err)
-		}
-		events = append(events, engine.Event{Scope: DefaultScope, ID: []byte(ev.ID), Time: ev.Time})
-	}
+	o.Tell(fmt.Sprintf("%s records of %s events are in a topic of %d partitions on %s (%.1f s).",
+		thousands(uint64(o.N)), thousands(p.distinct), demoPartitions, where, p.took.Seconds()))
 }
 
 // A demonstration is a run of Demo.
@@ -192,7 +140,7 @@ func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
 // consumer runs one consumer to the end of the topic and counts what it did.
 func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *DemoTable) (killed int, err error) {
 	c := d.newConsumer(kind, d.dir, kind.name())
-	c.tell, c.order.Weeks, c.order.Batch = d.o.Tell, demoWeeks, demoBatch
+	c.tell, c.order.Batch = d.o.Tell, demoBatch
 	for _, k := range d.kills { // the way is longer for a consumer that counts repeats
 		slack := k.Wait - k.Here
 		k.Here = k.Here * c.way / d.distinct

@@ -81,8 +81,7 @@ type DropReport struct {
 func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 	defer report.end(&err)
 	report.ReclaimS = -1
-	setDefaults(&o)
-	if o.N < 0 || o.Weeks < 2 || o.Scopes < 0 {
+	if o.N < 1 || o.Weeks < 2 || o.Scopes < 1 {
 		return report, fmt.Errorf("%w: %d claims in %d weeks: give numbers from 1, and 2 weeks", ErrUsage, o.N, o.Weeks)
 	}
 	src, err := newSource(o.Seed, UUIDv4, o.Scopes, o.Weeks)

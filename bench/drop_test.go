@@ -36,7 +36,7 @@ func TestMissingSpaceIsJudgedByWhatCanBeSeen(t *testing.T) {
 }
 
 func TestClaimsTooFewForTheWeeksAreRefused(t *testing.T) {
-	r, err := Drop(t.Context(), DropOptions{Common: Common{Store: Bolt}, N: 3, Weeks: 40})
+	r, err := Drop(t.Context(), DropOptions{Common: Common{Store: Bolt}, N: 3, Weeks: 40, Scopes: 1})
 	if err == nil || !strings.Contains(err.Error(), "give more claims") || r.Error != err.Error() {
 		t.Errorf("3 claims in 40 weeks: %v", err)
 	}

@@ -88,17 +88,11 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	stop := func() error { return nil }
-	if c.Profile != nil {
-		if stop, err = c.Profile(); err != nil {
-			return 0, errors.Join(err, e.Close())
-		}
-	}
 	f, err := c.judgeAll(e)
 	if err == nil {
 		err = c.takeFigures(e, before)
 	}
-	if err = errors.Join(err, e.Close(), stop()); err != nil {
+	if err = errors.Join(err, e.Close()); err != nil {
 		return 0, err
 	}
 	disk, err := fileBytes(dir, nil)

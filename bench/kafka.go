@@ -113,7 +113,6 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 }
 
 func (o *KafkaOptions) complete() error {
-	setDefaults(o)
 	switch {
 	case o.N < 1 || o.Partitions < 1 || o.Partitions > maxPartitions || o.Kills < 0:
 		return fmt.Errorf("%w: %d records on %d partitions, %d kills: give numbers from 1, and up to %d partitions", ErrUsage, o.N, o.Partitions, o.Kills, maxPartitions)

@@ -99,7 +99,7 @@ func TestReportHoldsIfNothingIsLostBeyondTheRiskAndNothingElseIsWrong(t *testing
 func TestKilledConsumerKeepsItsPromise(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	for _, mode := range []Mode{Work, Own} {
-		r, err := Kafka(t.Context(), KafkaOptions{Brokers: b.Addrs(), N: 20_000, Dup: 0.2, Mode: mode, Kills: 3})
+		r, err := Kafka(t.Context(), KafkaOptions{Brokers: b.Addrs(), N: 20_000, Dup: 0.2, Partitions: 8, Mode: mode, Workload: Workload{Accounts: 50}, Kills: 3})
 		if err != nil || r.Kills != 3 || r.HandledTwice+r.StateMismatch != 0 || r.Lost > r.AtRisk || mode == Work && r.Lost != 0 {
 			t.Errorf("mode %s: %+v %v", mode, r, err)
 		}

@@ -47,8 +47,7 @@ type KillReport struct {
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
-	setDefaults(&o)
-	if o.Kills < 0 {
+	if o.Kills < 1 {
 		return report, fmt.Errorf("%w: %d kills: give a number from 1", ErrUsage, o.Kills)
 	}
 	src, err := newSource(o.Seed, UUIDv4, 2, 2)

@@ -81,7 +81,6 @@ func (r *LayersReport) broken(o *LayersOptions) error {
 }
 
 func (o *LayersOptions) complete() error {
-	setDefaults(o)
 	if o.Kills < 1 || o.N < o.Kills*leastPerKill {
 		return fmt.Errorf("%w: %d requests, %d kills: give a kill or more, and %d requests for each", ErrUsage, o.N, o.Kills, leastPerKill)
 	}

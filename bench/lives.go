@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,7 +97,7 @@ func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
 		}
 		if herr != nil {
 			stop(herr)
-			err = several(err, herr)
+			err = cmp.Or(err, herr)
 		}
 	}
 	ended := end()

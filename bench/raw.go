@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strconv"
-	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -29,10 +27,7 @@ type rawStore interface {
 // A rawPair is what our stores would write for a claim.
 type rawPair struct{ key, value []byte }
 
-type rawPebble struct {
-	*pebble.DB
-	fatal *fatal
-}
+type rawPebble struct{ *pebble.DB }
 
 // rawMemTableBytes is what blind batches are quickest with: beside the 8 MB that engine/pebble had
 // while each claim was a key of its own, 16 were as quick, and 64, which it has now, took 15 % off
@@ -43,7 +38,6 @@ const rawMemTableBytes = 8 << 20
 // cache, format, filters, compression and compactions. Memory tables have the size that is best for
 // it.
 func openRawPebble(dir string) (rawStore, error) {
-	failed := &fatal{failed: make(chan struct{})}
 	cache := pebble.NewCache(hapax.DefaultCacheBytes)
 	defer cache.Unref()
 	o := &pebble.Options{
@@ -55,7 +49,7 @@ func openRawPebble(dir string) (rawStore, error) {
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               64 << 20,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		Logger:                      failed,
+		Logger:                      quiet{},
 	}
 	o.Experimental.ReadSamplingMultiplier = -1
 	o.TargetFileSizes[0] = 4 << 20
@@ -71,29 +65,10 @@ func openRawPebble(dir string) (rawStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the bare Pebble: %w", err)
 	}
-	return rawPebble{db, failed}, nil
+	return rawPebble{db}, nil
 }
 
-// put leaves the writing to a goroutine of its own, which ends if Pebble fails in it, or waits
-// forever if Pebble has failed in one of its own.
 func (r rawPebble) put(pairs []rawPair) error {
-	done := make(chan error, 1)
-	go func() { done <- r.write(pairs) }()
-	select {
-	case err := <-done:
-		return err
-	case <-r.fatal.failed:
-		return r.fatal.err
-	}
-}
-
-func (r rawPebble) write(pairs []rawPair) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			r.fatal.note(cause)
-			err = r.fatal.err
-		}
-	}()
 	b := r.NewBatch()
 	for _, p := range pairs {
 		if err := b.Set(p.key, p.value, nil); err != nil {
@@ -103,39 +78,15 @@ func (r rawPebble) write(pairs []rawPair) (err error) {
 	return errors.Join(b.Commit(pebble.Sync), b.Close())
 }
 
-// Close leaves a Pebble that has failed as it is: it would wait for itself.
-func (r rawPebble) Close() error {
-	select {
-	case <-r.fatal.failed:
-		return r.fatal.err
-	default:
-		return r.DB.Close()
-	}
-}
+// A quiet logger keeps Pebble's notes to itself. A Pebble that cannot continue ends the process.
+type quiet struct{}
 
-// fatal is Pebble's logger. It keeps notes to itself and remembers the first failure, of which put
-// and Close tell.
-type fatal struct {
-	once   sync.Once
-	failed chan struct{} // closed at the first failure
-	err    error         // set before failed is closed
-}
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
 
-func (f *fatal) note(cause any) {
-	f.once.Do(func() {
-		f.err = fmt.Errorf("the bare Pebble has failed: %v", cause)
-		close(f.failed)
-	})
-}
-
-func (*fatal) Infof(string, ...any)  {}
-func (*fatal) Errorf(string, ...any) {}
-
-// Fatalf must not return, or Pebble would report success. It ends the goroutine that has failed:
-// one of put's, or one of Pebble's own.
-func (f *fatal) Fatalf(format string, args ...any) {
-	f.note(fmt.Sprintf(format, args...))
-	runtime.Goexit()
+func (quiet) Fatalf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "the bare Pebble has failed: "+format+"\n", args...)
+	os.Exit(1)
 }
 
 type rawBolt struct{ *bbolt.DB }

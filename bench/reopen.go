@@ -42,8 +42,7 @@ const (
 // Reopen lets a process claim, kills it, opens its store and looks every acknowledged claim up.
 func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err error) {
 	defer report.end(&err)
-	setDefaults(&o)
-	if o.N < 0 {
+	if o.N < 1 {
 		return report, fmt.Errorf("%w: %d claims: give a number from 1", ErrUsage, o.N)
 	}
 	src, err := newSource(o.Seed, UUIDv4, 1, 2)

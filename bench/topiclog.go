@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -12,63 +11,44 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // A topicLog is what a run produces: N records, a share of which repeat earlier events: half of
 // these something of the last 10,000, much of which falls into one batch of a consumer, half
 // anything of all history. One repeat in four has another key than its event had, and so, as a
-// rule, another partition. Records of a recorded log are spread over it evenly, in their order.
+// rule, another partition.
 //
 // Everything follows from the seed, the log and the position. Events are numbered as they appear.
 type topicLog struct {
 	source
 	N        int
-	Dup      float64 // share of the generated records that repeat one
+	Dup      float64 // share of the records that repeat an event
 	Recent   uint64  // how far back the recent repeats reach; 0 = recentWindow
 	Accounts int     // that payments are between; 0 = 2
-
-	rows  []uint64       // the recorded log, as numbers of its events
-	known []engine.Event // its events; generated ones are numbered after them
 }
 
 // A sequence is a topicLog that is being read from its beginning.
 type sequence struct {
-	log      *topicLog
-	made     traffic // the generated part
-	position int
-	row      int
-	distinct uint64 // of the recorded part
+	traffic
+	log *topicLog
 }
 
 func (l *topicLog) begin() *sequence {
-	return &sequence{log: l, made: traffic{seed: l.Seed, share: l.Dup, recent: l.Recent}}
+	return &sequence{traffic{seed: l.Seed, share: l.Dup, recent: l.Recent}, l}
 }
 
 // next returns the number of the next record's event, and whether it was there before.
 func (s *sequence) next() (number uint64, repeat bool) {
-	l := s.log
-	at := s.position
-	s.position++
-	if s.row < len(l.rows) && s.row <= at*len(l.rows)/l.N {
-		number = l.rows[s.row]
-		s.row++
-		if number < s.distinct {
-			return number, true
-		}
-		s.distinct++
-		return number, false
-	}
-	before := s.made.fresh
-	number = s.made.next()
-	return uint64(len(l.known)) + number, number < before
+	before := s.fresh
+	number = s.traffic.next()
+	return number, number < before
 }
 
 // events is the number of distinct events so far.
-func (s *sequence) events() uint64 { return s.distinct + s.made.fresh }
+func (s *sequence) events() uint64 { return s.fresh }
 
 // limit is above the number of each event.
-func (l *topicLog) limit() uint64 { return uint64(len(l.known) + l.N) }
+func (l *topicLog) limit() uint64 { return uint64(l.N) }
 
 // each calls fn with the number of each event of the log, once.
 func (l *topicLog) each(fn func(number uint64) error) error {
@@ -116,10 +96,7 @@ func (d *dealt) number(p int, at uint64) uint64 {
 
 // event returns the event of a number. Its id may be appended to arena.
 func (l *topicLog) event(number uint64, arena []byte) engine.Event {
-	if number < uint64(len(l.known)) {
-		return l.known[number]
-	}
-	ev, _ := l.source.event(number-uint64(len(l.known)), arena)
+	ev, _ := l.source.event(number, arena)
 	return ev
 }
 
@@ -135,7 +112,7 @@ func (s *sequence) record() *kgo.Record {
 	number, repeat := s.next()
 	ev := s.log.event(number, make([]byte, 0, 36))
 	key := mix(s.log.Seed ^ mix(number))
-	if draw := mix(key ^ uint64(s.position)); repeat && draw%4 == 0 {
+	if draw := mix(key ^ s.position); repeat && draw%4 == 0 {
 		key = draw
 	}
 	return &kgo.Record{
@@ -173,47 +150,6 @@ func idOf(r *kgo.Record) []byte {
 		if r.Headers[i].Key == idHeader {
 			return r.Headers[i].Value
 		}
-	}
-	return nil
-}
-
-// recorded distinguishes events as the contract does.
-type recorded struct {
-	week weekbucket.Week
-	id   string
-}
-
-// addRecorded puts the first rows of a recorded log into this one.
-func (l *topicLog) addRecorded(events []engine.Event, rows int) error {
-	numbers := make(map[recorded]uint64)
-	for i := range events[:rows] {
-		ev := &events[i]
-		week, err := weekbucket.Of(ev.Time)
-		if err != nil {
-			return fmt.Errorf("the recorded log: row %d: %w", i+1, err)
-		}
-		key := recorded{week, string(ev.ID)}
-		number, found := numbers[key]
-		if !found {
-			number = uint64(len(l.known))
-			numbers[key] = number
-			l.known = append(l.known, *ev)
-		}
-		l.rows = append(l.rows, number)
-	}
-	return nil
-}
-
-// repeatsOf sets the share of repeats so that the whole log has about that share, its recorded part
-// included.
-func (l *topicLog) repeatsOf(share float64) error {
-	made := l.N - len(l.rows)
-	if made == 0 {
-		return nil
-	}
-	l.Dup = (share*float64(l.N) - float64(len(l.rows)-len(l.known))) / float64(made)
-	if l.Dup < 0 || l.Dup >= 1 {
-		return errors.New("the recorded log repeats more than that share")
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type cli struct {
 	Replay workload[bench.ReplayOptions, bench.ReplayReport] `cmd:"" help:"Judge a log of events in its order."`
 	Kill   workload[bench.KillOptions, bench.KillReport]     `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
 	Reopen workload[bench.ReopenOptions, bench.ReopenReport] `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
-	Claims claimsCmd                                         `cmd:"" help:"Measure claims, and the bare store library for comparison."`
+	Claims workload[bench.ClaimsOptions, bench.ClaimsReport] `cmd:"" help:"Measure claims, and the bare store library for comparison."`
 	Drop   workload[bench.DropOptions, bench.DropReport]     `cmd:"" help:"Drop the oldest week while claims continue, and measure how soon the space is free."`
 	Kafka  workload[bench.KafkaOptions, bench.KafkaReport]   `cmd:"" help:"Consume a topic through the adapter: with kills, or measured and compared with a plain loop."`
 	Layers workload[bench.LayersOptions, bench.LayersReport] `cmd:"" help:"Send requests, events and changes of rows to a process that is killed on the way, and count what was done twice, lost or wrong."`
@@ -55,6 +55,10 @@ func newCLI() *cli {
 	c.Reopen.run, c.Reopen.help = bench.Reopen,
 		"A process claims until so many claims were acknowledged, and is killed (SIGKILL). Its store is opened again: how long until "+
 			"the first verdict, and where the filters came from. Then every acknowledged claim is looked up."
+	c.Claims.run, c.Claims.help = bench.Claims,
+		"Rates count all events over the time in which the engine, or the bare store, had them. Ids, and the baseline's keys and values, "+
+			"are made in portions while the clock stands still; engine and baseline run one after the other, and who goes first alternates "+
+			"with the rounds."
 	c.Drop.run, c.Drop.help = bench.Drop,
 		"The store is filled, closed and opened again, and left until it writes nothing any more. Then its oldest week is dropped while two "+
 			"goroutines claim new events one by one. What comes back is measured by the sizes of the files that hold claims."

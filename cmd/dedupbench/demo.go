@@ -9,9 +9,9 @@ import (
 type demoCmd struct{ bench.DemoOptions }
 
 func (c *demoCmd) Help() string {
-	return "Events of a real log (62,133 Gerrit changes) and generated ones, a fifth of them repeats, are consumed by a process that is killed " +
-		"(SIGKILL) on the way and started again. Claim, work and offset commit together; in the end every event is looked at. Beside " +
-		"it, killed at the same points: a set in the consumer's memory, and a plain consumer that commits after the handler."
+	return "Events, a fifth of them repeats, are consumed by a process that is killed (SIGKILL) on the way and started again. Claim, work " +
+		"and offset commit together; in the end every event is looked at. Beside it, killed at the same points: a set in the " +
+		"consumer's memory, and a plain consumer that commits after the handler."
 }
 
 func (c *demoCmd) Run(ctx context.Context, out *output) error {
@@ -23,7 +23,7 @@ func (c *demoCmd) Run(ctx context.Context, out *output) error {
 	if out.json {
 		return report(out, r, err)
 	}
-	out.progress.finish()
+	out.clear()
 	if err == nil || r.Sent > 0 {
 		printDemo(out, &r)
 	}

@@ -84,7 +84,7 @@ func (c *checkedWriter) Write(b []byte) (int, error) {
 
 // exit says on stderr what went wrong, and returns the exit status.
 func (o *output) exit(err error) int {
-	o.progress.finish()
+	o.clear()
 	switch {
 	case err == nil:
 		return 0

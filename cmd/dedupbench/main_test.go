@@ -121,6 +121,11 @@ func TestReplayTellsWhatIsTooOld(t *testing.T) {
 	want(t, o.fields(t), map[string]any{"records": 6, "claimed": 0, "duplicate": 0, "too_old": 4, "too_new": 1, "rejected": 1, "weeks": 0})
 }
 
+func TestReplayOfTheRecordedLog(t *testing.T) {
+	o := dedupbench(t, "replay", filepath.Join("..", "..", "bench", "data", "openstack_changes.csv.gz"), "--keep-weeks", "0", "--json")
+	want(t, o.fields(t), map[string]any{"records": 62133, "claimed": 51094, "duplicate": 11039, "rejected": 0, "weeks": 847})
+}
+
 func TestReplayIsReadable(t *testing.T) {
 	o := dedupbench(t, "replay", write(t, "log.csv", []byte(log)), "--keep-weeks", "0")
 	if !strings.Contains(o.stdout, "claimed") || !strings.Contains(o.stdout, "line 5: no id") || strings.Contains(o.stdout, "{") {

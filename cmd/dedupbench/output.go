@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
-	"github.com/hapax-dev/hapax/bench"
 	draw "github.com/hapax-dev/hapax/bench/report"
 )
 
@@ -19,12 +19,13 @@ type output struct {
 	json           bool
 	command        string
 	args           []string
-	progress       bars
+	stage          string    // that is shown as progress
+	drawn          time.Time // when it was shown last
 }
 
 // report prints what a run returned, and returns its error.
 func report[R any](o *output, r R, err error) error {
-	o.progress.finish()
+	o.clear()
 	o.print(r)
 	return err
 }
@@ -107,6 +108,3 @@ func number(f float64) string {
 	}
 	return fmt.Sprintf("%.4g", f)
 }
-
-// bars shows progress on a terminal.
-func (o *output) show() bench.Progress { return o.progress.on(o.stderr) }

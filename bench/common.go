@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// Common are the options of all workloads.
+type Common struct {
+	Store    StoreName `help:"Store to use: pebble or bolt." enum:"pebble,bolt" default:"pebble"`
+	Dir      string    `help:"${dir}" type:"dir"` // "": a temporary one, which is removed
+	Progress Progress  `kong:"-"`
+}
+
+// Show sets the function that reports the progress of the workload.
+func (c *Common) Show(p Progress) { c.Progress = p }
+
+// Progress reports how far a stage of a run has come; total is 0 where that is not known. A nil
+// Progress reports nothing. It is called from one goroutine at a time and returns at once.
+type Progress func(stage string, done, total uint64)
+
+func (p Progress) tell(stage string, done, total uint64) {
+	if p != nil {
+		p(stage, done, total)
+	}
+}
+
+var (
+	// ErrUsage says that a run was asked for something that cannot be.
+	ErrUsage = errors.New("usage")
+
+	// ErrNotHeld says that a run was completed and what it checks does not hold: keep its directory
+	// and report it.
+	ErrNotHeld = errors.New("a promise was broken")
+)
+
+// keepAndReport is what to do about a run whose store shows what is wrong.
+const keepAndReport = "run again with --dir to keep the store, and report it"
+
+// Outcome is the part of every report that says how the run ended.
+type Outcome struct {
+	// Error is why the figures are not complete, or what does not hold; empty if all is well.
+	Error string `json:"error,omitempty"`
+}
+
+// end notes the error that a run ended with, and adds what to do about it.
+func (o *Outcome) end(err *error) {
+	*err = withHint(*err)
+	if *err != nil && o.Error == "" {
+		o.Error = (*err).Error()
+	}
+}
+
+// withHint adds what to do to an error that does not say it.
+func withHint(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("%w: free space in that directory and run again, or give another one with --dir", err)
+	}
+	return err
+}
+
+// together calls do with each number below n, all at once, and returns the first error.
+func together(n int, do func(i int) error) (first error) {
+	errs := make(chan error, n)
+	for i := range n {
+		go func() { errs <- do(i) }()
+	}
+	for range n {
+		if err := <-errs; first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// less is a-b, 0 if that is negative.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+// apart is by how much a and b differ.
+func apart(a, b uint64) uint64 { return less(a, b) + less(b, a) }
+
+func sum(offsets []int64) (all uint64) {
+	for _, o := range offsets {
+		all += uint64(o)
+	}
+	return all
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// stopwatch starts a clock; the function that it returns sets seconds to the time since then.
+func stopwatch(seconds *float64) func() {
+	start := time.Now()
+	return func() { *seconds = time.Since(start).Seconds() }
+}

@@ -1,0 +1,44 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestTogetherReturnsAnErrorOfAny(t *testing.T) {
+	failed := errors.New("failed")
+	err := together(3, func(i int) error {
+		if i == 1 {
+			return failed
+		}
+		return nil
+	})
+	if !errors.Is(err, failed) {
+		t.Errorf("%v, want %v", err, failed)
+	}
+	if err := together(2, func(int) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFullDiskIsToldWithWhatToDo(t *testing.T) {
+	full := error(&fs.PathError{Op: "write", Path: "000004.log", Err: syscall.ENOSPC})
+	err := fmt.Errorf("judging lines 1 to 9: %w", full)
+	var o Outcome
+	o.end(&err)
+	if !errors.Is(err, full) || o.Error != err.Error() || !strings.Contains(o.Error, "free space") || !strings.Contains(o.Error, "--dir") {
+		t.Errorf("the error is %v, the report's %q", err, o.Error)
+	}
+	err, o = errors.New("something else"), Outcome{}
+	if o.end(&err); o.Error != "something else" {
+		t.Errorf("another error is told as %q", o.Error)
+	}
+	err, o = nil, Outcome{}
+	if o.end(&err); err != nil || o.Error != "" {
+		t.Errorf("no error is told as %v, %q", err, o.Error)
+	}
+}
