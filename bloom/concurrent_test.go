@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Eight goroutines add while others ask and take snapshots, through several
-// growths. What an adder has published as added must be in every answer and
-// every snapshot begun later.
+// Eight goroutines add while others look up and take snapshots, through several growths. Each hash
+// that an adder has published as added must be found by every lookup and in every snapshot begun
+// later.
 func TestNothingAddedIsLostUnderConcurrency(t *testing.T) {
 	const adders, each = 8, 10_000
 	hash := func(adder int, i uint64) uint64 { return mix(uint64(adder)<<32 | i) }
@@ -71,12 +71,12 @@ func TestNothingAddedIsLostUnderConcurrency(t *testing.T) {
 		}
 		n, design := l.older.added.Load(), l.older.design
 		if n < design || n > design*9/8+adders {
-			t.Errorf("a layer for %d keys was left with %d", design, n)
+			t.Errorf("a layer for %d keys was closed with %d", design, n)
 		}
 	}
 }
 
-// Neighbours in a block share words: no bit may go when two set theirs at once.
+// Neighbours in a block share words: no bit may be lost when two are set at once.
 func TestBitsSetAtOnceInOneBlockAreKept(t *testing.T) {
 	const adders, each = 4, 4
 	filters := make([]*Filter, 30_000)
@@ -107,9 +107,8 @@ func TestBitsSetAtOnceInOneBlockAreKept(t *testing.T) {
 	}
 }
 
-// All goroutines find the newest layer overfull at once, so that all of them
-// make its successor. Only one may be kept, and nothing that was added to it
-// may go with the others.
+// All goroutines find the newest layer overfull at once, so that each of them makes its successor.
+// Only one may be kept, and no added hash may be lost with the others.
 func TestOneOfManySuccessorsIsKept(t *testing.T) {
 	const rounds, adders, each = 300, 4, 20
 	for round := range uint64(rounds) {
@@ -161,12 +160,12 @@ func TestAHashAddedAtOnceIsNewToAtLeastOne(t *testing.T) {
 	for i := range told {
 		n := told[i].Load()
 		if n == 0 {
-			t.Fatalf("nobody was told that hash %d is new", i)
+			t.Fatalf("no call reported hash %d as new", i)
 		}
 		total += uint64(n)
 	}
 	if f.Len() != total {
-		t.Errorf("len %d, but %d calls were told true", f.Len(), total)
+		t.Errorf("len %d, but %d calls returned true", f.Len(), total)
 	}
 	t.Logf("%d hashes, %d times new", keys, total)
 }

@@ -2,29 +2,29 @@
 //
 // A [Filter] is a set of 64-bit hashes that errs on one side only. A hash that was added is always
 // found; one that was not is found now and then (at 16 bits a key about once in 1,000). So "no"
-// saves a lookup, and "maybe" requires one in the store.
+// saves a lookup in the store, and "maybe" requires one.
 //
 // # The caller's duty
 //
-// Pass hashes whose 64 bits are all well mixed, such as XXH64 of the key; the
-// filter does not hash again. If senders can choose keys, seed the hash, or
-// they can choose which keys collide. The high bits pick the block: filters
-// that share out the keys by hash must not do so by its high bits, or each
-// uses only a part of its blocks.
+// Pass hashes whose 64 bits are all well mixed, such as XXH64 of the key; the filter does not hash
+// again. If senders can choose keys, seed the hash, or they can choose which keys collide. The high
+// bits select the block: code that divides keys among filters by hash must not use its high bits,
+// or each filter uses only a part of its blocks.
 //
 // # How it works
 //
-// A layer is an array of blocks of 512 bits, one cache line each. A hash picks a block, and one bit
-// in each of its eight 64-bit lanes; it may be there if all eight are set. Bits are set by atomic
-// OR and never cleared, so no lock is needed, and a copy of the words under load is a valid filter.
+// A layer is an array of blocks of 512 bits, one cache line each. A hash selects a block, and one
+// bit in each of its eight 64-bit lanes; it may have been added if all eight are set. Bits are set
+// by atomic OR and never cleared, so no lock is needed, and a copy of the words under load is a
+// valid filter.
 //
-// When a layer has taken the keys it was made for, the filter adds another one, at least twice as
-// large, in front of it. New hashes go to the newest layer, and only if no layer has them; lookups
-// ask all of them. The rates of false positives add up, but few layers suffice: seven hold the
-// first 11 million keys of a filter that starts at the smallest size.
+// When a layer has reached the number of keys it was made for, the filter adds another one, at
+// least twice as large, in front of it. New hashes are added to the newest layer, and only if no
+// layer has them; lookups check all layers. The rates of false positives add up, but few layers
+// suffice: seven hold the first 11 million keys of a filter that starts at the smallest size.
 //
-// A key that is not there costs a probe for each layer. Set Options.Expected, for instance to last
-// week's count, and it costs one.
+// A key that was not added costs a probe for each layer. With Options.Expected set, for instance to
+// last week's count, it costs one.
 //
 // # Sources
 //

@@ -11,7 +11,7 @@ import (
 func Example() {
 	seen := bloom.New(bloom.Options{Expected: 1_000_000})
 	fmt.Println(seen.Add(xxhash.Sum64String("order-1"))) // certainly new
-	fmt.Println(seen.Add(xxhash.Sum64String("order-1"))) // maybe not: ask the store
+	fmt.Println(seen.Add(xxhash.Sum64String("order-1"))) // maybe not: look it up in the store
 
 	restored, _, err := bloom.Open(seen.AppendSnapshot(nil))
 	if err != nil {

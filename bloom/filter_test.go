@@ -173,7 +173,7 @@ func TestCapIsKeptAndReported(t *testing.T) {
 		{12<<10 - 1, 4 << 10},      // a second would be less than twice the first
 		{12 << 10, 12 << 10},       // 4 + 8
 		{20 << 10, 20 << 10},       // 4 + 16
-		{84<<10 - 64, 84<<10 - 64}, // 4 + 16 + what is left
+		{84<<10 - 64, 84<<10 - 64}, // 4 + 16 + the rest
 	} {
 		f := New(Options{MaxBytes: tt.cap})
 		var n uint64
@@ -227,7 +227,7 @@ func TestCapOfAnOpenedFilterCanChange(t *testing.T) {
 	}
 	f.SetMaxBytes(64 << 10)
 	if f.Saturated() {
-		t.Error("a filter that may grow is called saturated")
+		t.Error("a filter that may grow is reported as saturated")
 	}
 	add(1 << 10)
 	if f.Bytes() <= 12<<10 || f.Bytes() > 64<<10 {
@@ -278,7 +278,7 @@ func TestFalsePositiveRate(t *testing.T) {
 	}
 }
 
-func TestEstimateOfALargeLayerLooksAtAllOfIt(t *testing.T) {
+func TestEstimateOfALargeLayerSamplesAllOfIt(t *testing.T) {
 	l := newLayer(4*sampleBlocks, defaultBitsPerKey, nil)
 	for i := range l.blocks[:sampleBlocks] {
 		for lane := range lanes {

@@ -27,7 +27,7 @@ var ErrCorrupt = errors.New("bloom: corrupt snapshot")
 //	       64*sum  the blocks in the same order, each as eight words
 //	             8  XXH64, seed 0, of everything before it
 //
-// The bits that a hash owns are part of the format: see block and salts.
+// The bits that a hash selects are part of the format: see block and salts.
 const (
 	magic         = "hapaxblm"
 	formatVersion = 1
@@ -39,10 +39,10 @@ const (
 )
 
 // AppendSnapshot appends a snapshot of f to dst and returns the extended slice. Other goroutines
-// may continue adding: the snapshot holds every hash whose Add had returned when AppendSnapshot was
-// called, and may hold later ones. It takes Bytes and a few hundred more.
+// may continue adding: the snapshot contains every hash whose Add had returned when AppendSnapshot
+// was called, and may contain later ones. Its size is Bytes and a few hundred more.
 //
-// A snapshot says nothing of whose it is or how old: the caller records that separately.
+// A snapshot does not say whose it is or how old: the caller records that separately.
 func (f *Filter) AppendSnapshot(dst []byte) []byte {
 	newest := f.newest.Load()
 	n := newest.chainLen()
@@ -64,8 +64,8 @@ func (f *Filter) AppendSnapshot(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:]))
 }
 
-// capAtLeast is MaxBytes, or the size of a filter that was larger when SetMaxBytes lowered it: Open
-// refuses layers beyond the cap.
+// capAtLeast is MaxBytes, or the size of the filter if SetMaxBytes lowered MaxBytes below it: Open
+// rejects layers beyond the limit.
 func (f *Filter) capAtLeast(bytes uint64) uint64 {
 	if f.maxBytes == 0 {
 		return 0
@@ -77,8 +77,8 @@ func (f *Filter) capAtLeast(bytes uint64) uint64 {
 // follow it, so that several snapshots can be concatenated. The filter has the BitsPerKey and
 // MaxBytes it was made with (see [Filter.SetMaxBytes]), and keeps no reference to the bytes.
 //
-// Anything torn, foreign or damaged is refused with [ErrCorrupt]; there is no partial filter. Open
-// allocates about as much as it is given, whatever sizes the header claims.
+// Truncated, foreign or damaged bytes are rejected with [ErrCorrupt]; Open never returns a partial
+// filter. Open allocates about as many bytes as it is given, whatever sizes the header claims.
 func Open(snapshot []byte) (f *Filter, rest []byte, err error) {
 	f, layers, err := readHeader(snapshot)
 	if err != nil {
@@ -113,7 +113,8 @@ func Open(snapshot []byte) (f *Filter, rest []byte, err error) {
 type layerHeader struct{ blocks, added uint64 }
 
 // readHeader returns the filter of a snapshot without its layers, and their entries in the header.
-// It has checked every number but the checksum, and that the snapshot is long enough for all of it.
+// It has checked every number except the checksum, and that the snapshot is long enough for all
+// layers.
 func readHeader(b []byte) (*Filter, []layerHeader, error) {
 	if len(b) < smallest {
 		return nil, nil, corrupt("%d bytes, want at least %d", len(b), smallest)
@@ -126,7 +127,7 @@ func readHeader(b []byte) (*Filter, []layerHeader, error) {
 	}
 	n := uint64(binary.LittleEndian.Uint32(b[12:]))
 	if room := uint64(len(b)-headerBytes-sumBytes) / perLayerBytes; n == 0 || n > room {
-		return nil, nil, corrupt("%d layers where there may be 1 to %d", n, room)
+		return nil, nil, corrupt("%d layers, want 1 to %d", n, room)
 	}
 	f := &Filter{
 		bitsPerKey: binary.LittleEndian.Uint64(b[16:]),
@@ -153,7 +154,7 @@ func readLayerHeaders(b []byte, n int, maxBytes uint64) ([]layerHeader, error) {
 			added:  binary.LittleEndian.Uint64(b[i*perLayerBytes+8:]),
 		}
 		if l.blocks == 0 || l.blocks > room {
-			return nil, corrupt("layer of %d blocks where there may be 1 to %d", l.blocks, room)
+			return nil, corrupt("layer of %d blocks, want 1 to %d", l.blocks, room)
 		}
 		if i > 0 && l.blocks > layers[i-1].blocks/2 {
 			return nil, corrupt("layer of %d blocks behind one of %d", l.blocks, layers[i-1].blocks)
@@ -174,8 +175,8 @@ func (l *layer) appendWords(dst []byte) []byte {
 	return dst
 }
 
-// readWords fills a layer that is not shared yet, and returns how many bytes it took from the start
-// of src.
+// readWords reads the words of a layer that is not shared yet, and returns the number of bytes that
+// it read from the start of src.
 func (l *layer) readWords(src []byte) int {
 	for i := range l.blocks {
 		b, from := &l.blocks[i], src[i*blockBytes:][:blockBytes]

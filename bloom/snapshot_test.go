@@ -13,8 +13,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// goldenFilter has two layers: one block that is full, and in front of it the
-// two blocks that its cap still allows.
+// goldenFilter has two layers: one full block, and in front of it the two blocks that its limit
+// still allows.
 func goldenFilter() *Filter {
 	return filled(Options{Expected: 8, BitsPerKey: 64, MaxBytes: 192}, 12)
 }
@@ -36,8 +36,8 @@ const goldenSnapshot = `
 	14ddba8744ef61b0
 `
 
-// Snapshots are on disk: these bytes may never change, and must be read for
-// as long as the format version is 1.
+// Snapshots are stored: these bytes may never change, and must be readable for as long as the
+// format version is 1.
 func TestSnapshotIsGolden(t *testing.T) {
 	want, err := hex.DecodeString(strings.Join(strings.Fields(goldenSnapshot), ""))
 	if err != nil {
@@ -60,7 +60,7 @@ func TestSnapshotIsGolden(t *testing.T) {
 	}
 }
 
-func TestOpenedFilterGoesOnAsTheOneItWasTakenFrom(t *testing.T) {
+func TestOpenedFilterContinuesAsTheOriginal(t *testing.T) {
 	for _, keys := range []uint64{0, 1, 2047, 2048, 2049, 9000, 20_000} {
 		f := filled(Options{BitsPerKey: 12, MaxBytes: 40 << 10}, keys)
 		opened, rest, err := Open(f.AppendSnapshot(nil))
@@ -83,8 +83,8 @@ func TestOpenedFilterGoesOnAsTheOneItWasTakenFrom(t *testing.T) {
 	}
 }
 
-// A snapshot may be taken between the Add that fills the newest layer and the layer that follows,
-// and then no call works on that one any more.
+// A snapshot may be taken after the Add that fills the newest layer and before the next layer
+// exists. After Open, no call is making that layer any more.
 func TestFilterOpenedFullStillGrows(t *testing.T) {
 	f := filled(Options{}, 2047)
 	l := f.newest.Load()
@@ -105,7 +105,7 @@ func TestFilterOpenedFullStillGrows(t *testing.T) {
 	}
 }
 
-func TestSnapshotsStandOneAfterAnother(t *testing.T) {
+func TestSnapshotsCanBeConcatenated(t *testing.T) {
 	b := []byte("before")
 	sizes := []uint64{0, 5, 3000, 1}
 	for _, n := range sizes {
@@ -121,7 +121,7 @@ func TestSnapshotsStandOneAfterAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(f.AppendSnapshot(nil), filled(Options{}, n).AppendSnapshot(nil)) {
-			t.Errorf("the filter of %d hashes came back different", n)
+			t.Errorf("the filter of %d hashes differs after a round trip", n)
 		}
 	}
 	if string(b[:6]) != "before" || string(rest) != "after" {
@@ -138,12 +138,12 @@ func TestOpenedFilterSharesNothingWithTheBytes(t *testing.T) {
 	clear(b)
 	for i := range uint64(12) {
 		if !f.MayContain(mix(i)) {
-			t.Fatalf("hash %d went with the bytes", i)
+			t.Fatalf("hash %d is lost with the bytes", i)
 		}
 	}
 }
 
-func TestEveryFlippedBitIsRefused(t *testing.T) {
+func TestEveryFlippedBitIsRejected(t *testing.T) {
 	b := filled(Options{Expected: 100}, 500).AppendSnapshot(nil)
 	for _, follows := range []string{"", strings.Repeat("\x00", 4096), string(b)} {
 		b := append(bytes.Clone(b), follows...)
@@ -155,7 +155,7 @@ func TestEveryFlippedBitIsRefused(t *testing.T) {
 	}
 }
 
-func TestEveryTornSnapshotIsRefused(t *testing.T) {
+func TestEveryTruncatedSnapshotIsRejected(t *testing.T) {
 	b := filled(Options{Expected: 100}, 500).AppendSnapshot(nil)
 	for n := range b {
 		refused(t, b[:n:n], "cut to %d of %d bytes", n, len(b))
@@ -166,8 +166,8 @@ func TestEveryTornSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// The checksums of these are right.
-func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
+// The checksums of these snapshots are right.
+func TestForeignNumbersAreRejectedBeforeAnythingIsAllocated(t *testing.T) {
 	const version, layers, bitsPerKey, capacity, newest = 8, 12, 16, 24, 32
 	put32 := func(at int, v uint32) []byte {
 		b := forged(0, 2, 1)
@@ -191,8 +191,8 @@ func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
 		{"many bits per key", put64(bitsPerKey, maxBitsPerKey+1)},
 		{"no layers", forged(0)},
 		{"one layer of two", put32(layers, 1)},
-		{"more layers than there are", put32(layers, 3)},
-		{"more layers than there is room for", put32(layers, math.MaxUint32)},
+		{"more layers than are present", put32(layers, 3)},
+		{"more layers than fit", put32(layers, math.MaxUint32)},
 		{"one empty layer", forged(0, 0)},
 		{"an empty layer behind another", forged(0, 1, 0)},
 		{"layers of the same size", forged(0, 2, 2)},
@@ -200,7 +200,7 @@ func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
 		{"layers in the wrong order", forged(0, 1, 2)},
 		{"a cap below the layers", forged(191, 2, 1)},
 		{"a cap below a block", forged(1, 1)},
-		{"one block more than there are", put64(newest, 3)},
+		{"one block more than are present", put64(newest, 3)},
 		{"64 MiB", put64(newest, 1<<20)},
 		{"2^63 blocks", put64(newest, 1<<63)},
 		{"2^58 blocks: no bytes at all, modulo 2^64", put64(newest, 1<<58)},
@@ -210,7 +210,7 @@ func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
 			b := sum(tt.b)
 			followed := append(bytes.Clone(b), make([]byte, 2*blockBytes)...)
 			n := uint64(math.MaxUint64)
-			for try := 0; try < 10 && n > 16<<10; try++ { // the runtime allocates, too
+			for try := 0; try < 10 && n > 16<<10; try++ { // the runtime allocates too
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				refused(t, b, "alone")
@@ -225,13 +225,13 @@ func TestForeignNumbersAreRefusedBeforeAnythingIsAllocated(t *testing.T) {
 	}
 	for _, b := range [][]byte{forged(0, 2, 1), forged(192, 2, 1), forged(64, 1), forged(0, 7, 3, 1)} {
 		if _, _, err := Open(sum(b)); err != nil {
-			t.Errorf("an honest one is refused: %v", err)
+			t.Errorf("a valid one is rejected: %v", err)
 		}
 	}
 }
 
-// forged returns a snapshot of empty layers, newest first, as it would be
-// written if they existed, without its checksum.
+// forged returns a snapshot of empty layers, newest first, without its checksum. It is encoded as
+// if the layers existed.
 func forged(maxBytes uint64, blocks ...uint64) []byte {
 	b := []byte(magic)
 	b = binary.LittleEndian.AppendUint32(b, formatVersion)
@@ -263,8 +263,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// openOrRefuse checks that b either gives a filter that is exactly what b
-// says, or an ErrCorrupt and nothing else.
+// openOrRefuse checks that b either gives a filter with exactly the state that b encodes, or an
+// ErrCorrupt.
 func openOrRefuse(t *testing.T, b []byte) {
 	f, rest, err := Open(b)
 	if err != nil {

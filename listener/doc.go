@@ -26,21 +26,21 @@
 // as often as needed. It is done, durably, when the handler has returned nil, and released when the
 // handler has returned an error or panicked, so that the next delivery is handled. If the process
 // dies, the lease expires, and exactly one later delivery takes the claim over. So a message is
-// handled at least once, and once unless a handler has done its work and the process dies, or the
-// store fails, before the claim is done. Effects that must not be repeated then belong into a
-// transaction of the engine (engine.Tx), with the claim.
+// handled at least once. It is handled more than once only if a handler has done its work, and the
+// process dies or the store fails before the claim is done. If its effects must not be repeated,
+// put them into a transaction of the engine (engine.Tx), together with the claim.
 //
-// With Options.AtMostOnce the claim is done before the handler runs, and stays whatever happens:
-// the behaviour of SETNX with a time to live.
+// With Options.AtMostOnce, the claim is done before the handler runs, and remains in any case: this
+// is the behaviour of SETNX with a time to live.
 //
-// [WrapResult] keeps a result of the handler with the claim, and returns it for each duplicate.
+// [WrapResult] stores a result of the handler with the claim, and returns it for each duplicate.
 //
 // # Windows
 //
 // A claim lasts for Options.Window from its first sighting, by the clock of the engine, also across
-// Monday 00:00, and longer while a handler holds its lease. After that a message with the same id
-// is handled again, by exactly one of the listeners that receive it. Choose a window longer than
-// the time after which the queue delivers a message for the last time.
+// Monday 00:00. While a handler holds the lease, it lasts longer. After that a message with the
+// same id is handled again, by exactly one of the listeners that receive it. Choose a window longer
+// than the time after which the queue delivers a message for the last time.
 //
 // # Metrics
 //

@@ -14,11 +14,11 @@ var ErrInProgress = errors.New("listener: another listener is handling the messa
 // Options.Fingerprint. The producer has used the id twice: no later delivery can be handled.
 var ErrMismatch = errors.New("listener: the id was used for another message: give each message an id of its own")
 
-// An InProgressError says which message is being handled, and for how long at most.
+// An InProgressError says which message is being handled, and when its lease ends.
 type InProgressError struct {
 	ID string
-	// LeaseEnd is when the message can be taken over unless its lease is renewed, by the clock of
-	// the engine. It is zero if an open transaction holds the message.
+	// LeaseEnd is the time, by the clock of the engine, at which the message can be taken over
+	// unless its lease is renewed. It is zero if an open transaction holds the message.
 	LeaseEnd time.Time
 }
 

@@ -21,7 +21,7 @@ func TestAMessageOfAProcessThatDiedIsTakenOverAfterItsLease(t *testing.T) {
 		began := time.Now()
 		dying := r.wrap(func(ctx context.Context, _ message) error {
 			r.crash()
-			return nil // what happens after the crash has no effect
+			return nil // writes after the crash have no effect
 		}, nil)
 		if err := dying(ctx, message{"a"}); err == nil {
 			t.Fatal("a claim was finished by a process that is dead")

@@ -36,8 +36,8 @@ func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M)
 
 // WrapResult is Wrap for a handler that has a result, up to limits.DataBytes. The result is kept
 // with the claim, and exactly these bytes are returned for each duplicate, for as long as the claim
-// lasts. One that is larger is a failure of the handler. Options.AtMostOnce cannot be set: the
-// claim is final before there is a result.
+// lasts. A larger result is a failure of the handler. Options.AtMostOnce cannot be set: the claim
+// is final before there is a result.
 func WrapResult[M any](eng *engine.Engine, handle func(ctx context.Context, message M) (result []byte, err error), options Options[M]) (func(ctx context.Context, message M) (result []byte, err error), error) {
 	if options.AtMostOnce {
 		return nil, errors.New("listener: Options.AtMostOnce keeps no result: use Wrap")
@@ -106,7 +106,7 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 	return nil, fmt.Errorf("listener: message %q is %v: check the clock of this machine", id, r.Verdict)
 }
 
-// notJudged is for a message that the engine could not judge.
+// notJudged returns the error for a message that the engine could not judge.
 func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err error) ([]byte, error) {
 	var bad *engine.EventError
 	switch {
@@ -143,7 +143,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	ctx = context.WithoutCancel(ctx) // the claim is ended also if the queue shuts down
 	returned := false
 	defer func() {
-		if !returned { // a panic: if the claim cannot be released, it waits for the end of its lease
+		if !returned { // a panic: if the claim cannot be released, it lasts until the end of its lease
 			stop()
 			_ = l.release(ctx, id, lease, nil)
 		}
@@ -163,7 +163,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	return result, nil
 }
 
-// release gives back the claim of a message whose handler failed with cause, and returns cause.
+// release releases the claim of a message whose handler failed with cause, and returns cause.
 func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Lease, cause error) error {
 	l.count(failed)
 	if err := l.eng.Release(ctx, lease); err != nil {
@@ -191,7 +191,7 @@ func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease
 	return fmt.Errorf("listener: message %q was handled, and its claim could not be finished: %w", id, err)
 }
 
-// keep renews the lease until stop is called, which waits for a renewal in progress. It calls lost
+// keep renews the lease until stop is called; stop waits for a renewal in progress. It calls lost
 // when another listener has taken the claim over.
 func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -206,7 +206,7 @@ func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost contex
 				return
 			case <-tick.C:
 			}
-			// Another error than this one is one of the store: Finish or Release returns it.
+			// Any other error is one of the store, which Finish or Release also return.
 			if _, err := l.eng.Renew(ctx, lease, l.Lease); errors.Is(err, engine.ErrLeaseLost) {
 				lost(err)
 				return

@@ -49,7 +49,7 @@ func TestADuplicateIsLoggedOnceAsAWarningWithItsCorrelationID(t *testing.T) {
 	}
 }
 
-func TestListenersShareAScopeUnlessToldOtherwise(t *testing.T) {
+func TestListenersShareAScopeByDefault(t *testing.T) {
 	r := newRig(t)
 	var h counting
 	for i := range 9 {
@@ -189,7 +189,7 @@ func TestAMessageIsHandledWhenTheQueueShutsDown(t *testing.T) {
 	h.want(t, 1)
 }
 
-func TestAtMostOnceKeepsTheClaimWhateverHappens(t *testing.T) {
+func TestAtMostOnceKeepsTheClaimInAnyCase(t *testing.T) {
 	r := newRig(t)
 	h := counting{err: errHandler}
 	f := r.wrap(h.handle, func(o *listener.Options[message]) { o.AtMostOnce = true })
@@ -211,7 +211,7 @@ func TestAtMostOnceKeepsTheClaimWhateverHappens(t *testing.T) {
 	r.wantCount("duplicate", 2)
 }
 
-func TestAMessageThatCannotBeJudgedIsRefusedWithFailOpenToo(t *testing.T) {
+func TestAMessageThatCannotBeJudgedIsRejectedWithFailOpenToo(t *testing.T) {
 	for _, failOpen := range []bool{false, true} {
 		r := newRig(t)
 		var h counting
@@ -225,7 +225,7 @@ func TestAMessageThatCannotBeJudgedIsRefusedWithFailOpenToo(t *testing.T) {
 	}
 }
 
-func TestWrapRefusesOptionsThatCannotWork(t *testing.T) {
+func TestWrapRejectsOptionsThatCannotWork(t *testing.T) {
 	r := newRig(t)
 	var h counting
 	for want, o := range map[string]listener.Options[message]{

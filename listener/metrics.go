@@ -25,7 +25,7 @@ const (
 func newMessages(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {
 	messages := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dedup_listener_messages_total",
-		Help: "Deliveries to listeners, by what became of them.",
+		Help: "Deliveries to listeners, by outcome.",
 	}, []string{"consumer_scope_id", "queue", "outcome"})
 	if registerer == nil {
 		return messages, nil

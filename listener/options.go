@@ -44,14 +44,14 @@ type Options[M any] struct {
 	// DefaultWindow.
 	Window time.Duration
 
-	// Lease is how long a claim stays pending after the process that handles its message died: at
-	// least 10ms, at most limits.Lease. It is renewed after each third of it while the handler
-	// runs. 0 = DefaultLease. It has no effect with AtMostOnce.
+	// Lease is how long a claim remains pending after the process that handles its message has
+	// died: at least 10ms, at most limits.Lease. While the handler runs, the lease is renewed after
+	// each third of this time. 0 = DefaultLease. It has no effect with AtMostOnce.
 	Lease time.Duration
 
-	// AtMostOnce makes a claim final before the handler runs. It stays if the handler fails or the
-	// process dies, and the next delivery is a duplicate: the message may be lost, and is never
-	// handled twice within its window.
+	// AtMostOnce makes a claim final before the handler runs. The claim remains if the handler
+	// fails or the process dies, and the next delivery is a duplicate: the message may be lost, and
+	// is never handled twice within its window.
 	AtMostOnce bool
 
 	// FailOpen runs the handler without a claim when the store fails, and acknowledges a message

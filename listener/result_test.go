@@ -34,7 +34,7 @@ func (r *rig) wrapResult(fail func() error, change func(*listener.Options[messag
 
 func succeed() error { return nil }
 
-func TestADuplicateReturnsTheFirstResultAlsoAfterAPowerCut(t *testing.T) {
+func TestADuplicateReturnsTheFirstResultAfterAPowerFailureToo(t *testing.T) {
 	r := newRig(t)
 	failing := func() error { return errHandler }
 	f, _ := r.wrapResult(failing, nil)
@@ -93,7 +93,7 @@ func TestAResultThatIsTooLargeIsAFailure(t *testing.T) {
 	}
 }
 
-func TestAnotherMessageWithTheSameIDIsRefused(t *testing.T) {
+func TestAnotherMessageWithTheSameIDIsRejected(t *testing.T) {
 	r := newRig(t)
 	payload := "one"
 	var h counting
@@ -111,7 +111,7 @@ func TestAnotherMessageWithTheSameIDIsRefused(t *testing.T) {
 	r.wantCount("refused", 1)
 }
 
-func TestWrapResultRefusesWhatCannotWork(t *testing.T) {
+func TestWrapResultRejectsOptionsThatCannotWork(t *testing.T) {
 	r := newRig(t)
 	handle := func(context.Context, message) ([]byte, error) { return nil, nil }
 	for name, wrap := range map[string]func() error{

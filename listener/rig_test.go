@@ -27,7 +27,7 @@ type message struct{ id string }
 
 func idOf(m message) string { return m.id }
 
-// A rig is an engine on a store in memory, and what its listeners log and count.
+// A rig is an engine on a store in memory, with the log and the metrics of its listeners.
 type rig struct {
 	t   *testing.T
 	eng *engine.Engine
@@ -67,7 +67,7 @@ func (r *rig) wrap(handle func(context.Context, message) error, change func(*lis
 	return f
 }
 
-// crash cuts the power, and opens what is durable in a new engine.
+// crash cuts the power, and opens the durable state in a new engine.
 func (r *rig) crash() {
 	r.t.Helper()
 	mem := r.mem.Crash()
@@ -95,7 +95,7 @@ func (r *rig) wantCount(outcome string, want int) {
 	}
 }
 
-// logged collects lines of JSON.
+// logged collects log lines in JSON.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -146,7 +146,7 @@ func wantNil(t *testing.T, err error) {
 	}
 }
 
-// wantInProgress checks that a delivery is left to a later one, with the lease's end.
+// wantInProgress checks that a delivery returns an InProgressError with the lease's end.
 func wantInProgress(t *testing.T, err error, end time.Time) {
 	t.Helper()
 	var busy *listener.InProgressError

@@ -28,8 +28,8 @@ func (cs *calls) init(s *scopes, t *tracers, single, batch prometheus.Observer) 
 	}
 }
 
-// Claiming implements engine.Observer. The function it returns must be called once; events is read
-// until then, because scopes and results must be brought together.
+// Claiming implements engine.Observer. The function it returns must be called once; until then,
+// events must not change, because it matches scopes and results.
 func (cs *calls) Claiming(ctx context.Context, events []engine.Event) func([]engine.Result) {
 	if len(events) == 0 {
 		return nil
@@ -41,8 +41,8 @@ func (cs *calls) Claiming(ctx context.Context, events []engine.Event) func([]eng
 	return c.done
 }
 
-// A call is one that claims, between Claiming and its results. Calls are reused, so that they cost
-// no memory.
+// A call is a call that claims, between Claiming and its results. Calls are reused, so that they
+// allocate nothing.
 type call struct {
 	*calls
 	done   func([]engine.Result) // finish
@@ -53,7 +53,7 @@ type call struct {
 
 func (c *call) finish(results []engine.Result) {
 	if len(results) != len(c.events) {
-		return // a bug of the caller's; half of it would be counted wrong
+		return // a bug of the caller: half of it would be counted wrong
 	}
 	took := time.Since(c.start).Seconds()
 	c.scopes.count(c.events, results)

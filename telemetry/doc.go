@@ -1,14 +1,14 @@
-// Package telemetry exports what an engine does to Prometheus and OpenTelemetry.
+// Package telemetry exports the metrics and spans of an engine to Prometheus and OpenTelemetry.
 //
-// An Observer is made first, given to the engine, and then watches it:
+// An Observer is made first, passed to the engine, and then watches it:
 //
 //	obs, err := telemetry.New(telemetry.Options{Registerer: registry, Namespace: "im2be"})
 //	eng, err := engine.Open(store, engine.Options{Observer: obs})
 //	stop := obs.Watch(eng)
 //
-// New registers everything or nothing. Watch adds the figures that only the engine knows; stop, or
-// closing the engine, ends them, and no scrape fails because of either. Close takes the metrics out
-// of the registerer again.
+// New registers all metrics or none. Watch adds the figures that only the engine has; they end with
+// stop or when the engine is closed, and neither makes a scrape fail. Close unregisters the
+// metrics.
 //
 // # Metrics
 //
@@ -27,12 +27,12 @@
 //	dedup_engine_stopped                       gauge                                  1 once the store has failed
 //
 //	while it works, too:
-//	dedup_claims_taken_back_total              counter                                claims taken back because their events were not handled
+//	dedup_claims_taken_back_total              counter                                claims withdrawn because their events were not handled
 //	dedup_filter_negatives_total               counter                                events that the filter alone found new
-//	dedup_filter_false_positives_total         counter                                events that it wrongly held for possible
+//	dedup_filter_false_positives_total         counter                                events that it wrongly considered possible
 //	dedup_filter_bytes                         gauge                                  memory of the filters
 //	dedup_filters_saturated                    gauge                                  weeks whose filter is full and may not grow
-//	dedup_filter_rebuilding                    gauge                                  1 while the filters are not back yet
+//	dedup_filter_rebuilding                    gauge                                  1 while the filters are not loaded yet
 //	dedup_filter_rebuilt_claims                gauge                                  claims that their rebuild has read so far
 //	dedup_cache_hits_total                     counter                                duplicates found in the cache
 //	dedup_store_reads_total                    counter                                look-ups in the store
@@ -46,15 +46,15 @@
 //	dedup_oldest_week_start_timestamp_seconds  gauge                                  Monday of the oldest week kept
 //
 // The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old,
-// too_new, error, pending, mismatch. All eight of a scope are there, as 0, from the first verdict
-// in it. Verdicts that a transaction gives count when it commits, and not if it went back to an
+// too_new, error, pending, mismatch. From the first verdict in a scope, all eight of it exist, with
+// the value 0. Verdicts in a transaction count when it commits, and not if it was rolled back to an
 // earlier savepoint. dedup_claim_attempts_total counts all of them when the transaction ends: the
 // difference is wasted work. The calls are single (TryClaim), batch (TryClaimBatch with more than
 // one event) and transaction (a run of Update's closure that judged an event, until it is durable
-// or undone). A call that ends before anything is judged (its context is done, or it is a short
-// form without a default scope) is not counted. Claims that are taken back (engine.Tx.Unclaim) stay
-// in dedup_claims_total, and dedup_claims_taken_back_total counts them: the difference is the
-// events that were claimed and stayed so. Counters of a watched engine count from its opening.
+// or undone). A call that ends before any event is judged (its context is done, or it is a short
+// form without a default scope) is not counted. Claims that are withdrawn (engine.Tx.Unclaim)
+// remain in dedup_claims_total, and dedup_claims_taken_back_total counts them: the difference is
+// the number of events that remained claimed. Counters of a watched engine count from its opening.
 // Histograms have native and classic buckets, and the trace as exemplar where a span is sampled.
 //
 // # Spans
@@ -73,21 +73,21 @@
 //
 // The outcome error sets the status Error and records the error; a batch records the first one. A
 // transaction that does not commit has the status Error with the error of its run. Attributes are
-// set when the verdict is known, so that samplers do not see them, and only if the span records.
-// Scopes, topics and ids are cut at 1 KiB. Ids are shown as given unless Options.EventIDs says
-// otherwise.
+// set when the verdict is known, so that samplers do not see them, and only if the span is
+// recorded. Scopes, topics and ids are truncated to 1 KiB. Ids are shown as given unless
+// Options.EventIDs says otherwise.
 //
 // # Cost
 //
-// A call or a transaction whose span does not record allocates what the provider's own Start
-// allocates once, and nothing with the no-op provider; the events of a transaction cost no calls of
-// their own then. Counting allocates nothing once a scope has been seen, but for the exemplar of a
+// A call or a transaction whose span is not recorded allocates what the provider's own Start
+// allocates once, and nothing with the no-op provider; the events of a transaction then cost no
+// calls of their own. Counting allocates nothing for a known scope, except for the exemplar of a
 // sampled trace. Series are bounded: 6 for each of at most Options.MaxScopes scopes and of _other
 // and _invalid, 2 for each of at most Options.MaxWeeks weeks and of _older, and some 80 more.
 //
-// A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks takes its
-// turn among the claims and asks the store for a size for each scope and week; it gets some 5 % of
-// the time at most: it is asked less often if it needs more. A scrape waits 2 seconds for each of
-// the two; without an answer it goes without the figures (those by week: with the last ones), and
-// counts that.
+// A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks runs in
+// the committer between claims, and reads a size from the store for each scope and week. It gets at
+// most about 5 % of the time: if it needs more, it is called less often. A scrape waits 2 seconds
+// for each of the two. Without an answer, it has no figures (for weeks: the last ones), and counts
+// that.
 package telemetry

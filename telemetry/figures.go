@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A figure is one that a scrape reads from engine.Stats.
+// A figure is a metric that a scrape reads from engine.Stats.
 type figure struct {
 	name, help string
 	kind       prometheus.ValueType
@@ -18,17 +18,17 @@ type figure struct {
 
 // Counters count from the moment the engine was opened.
 var statFigures = []figure{
-	{"claims_taken_back_total", "Claims that were taken back because their events were not handled.",
+	{"claims_taken_back_total", "Claims that were withdrawn because their events were not handled.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.TakenBack) }},
 	{"filter_negatives_total", "Events that the filter alone found new.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.FilterNegatives) }},
-	{"filter_false_positives_total", "Events that the filter held for possible and the store had not.",
+	{"filter_false_positives_total", "Events that the filter considered possible and that the store did not have.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.FilterFalsePositives) }},
 	{"filter_bytes", "Memory of the filters.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.FilterBytes) }},
 	{"filters_saturated", "Weeks whose filter is full and may not grow: their new events read the store more often.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.FiltersSaturated) }},
-	{"filter_rebuilding", "1 while every event asks the store, because the filters are not back yet.",
+	{"filter_rebuilding", "1 while every event reads the store, because the filters are not loaded yet.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return oneIf(s.FilterRebuilding) }},
 	{"filter_rebuilt_claims", "Claims that the rebuild of the filters has read so far.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.FilterRebuilt) }},
@@ -48,7 +48,7 @@ var statFigures = []figure{
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.Oldest.Start().Unix()) }},
 }
 
-// figures are the metrics whose values are asked for by a scrape.
+// figures are the metrics that a scrape reads from the engine.
 type figures struct {
 	stats       []*prometheus.Desc // as statFigures
 	storeBytes  *prometheus.Desc
@@ -74,7 +74,7 @@ func newFigures(namespace string, maxWeeks int, w *watcher) *figures {
 		weekBytes:  desc("week_store_bytes", "Bytes on disk of a kept week's claims, estimated.", LabelWeek),
 		stopped:    desc("engine_stopped", "1 once the store has failed and the engine gives no more verdicts."),
 		unavailable: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
-			Name: "figures_unavailable_total", Help: "Scrapes in which the engine did not give its figures."}),
+			Name: "figures_unavailable_total", Help: "Scrapes without figures because the engine did not return them."}),
 	}
 	for _, s := range statFigures {
 		f.stats = append(f.stats, desc(s.name, s.help))
@@ -93,10 +93,10 @@ func (f *figures) describe(ch chan<- *prometheus.Desc) {
 	f.unavailable.Describe(ch)
 }
 
-// collector is the Observer as its registerer sees it: one collector, so that it is registered
-// whole or not at all.
+// collector is the Observer as a prometheus.Collector: one collector, so that all its metrics are
+// registered or none.
 type collector struct {
-	pushed  []prometheus.Collector // that change when something happens
+	pushed  []prometheus.Collector // that change with events
 	figures *figures
 }
 
@@ -117,8 +117,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.figures.unavailable.Collect(ch)
 }
 
-// collectEngine sends what the engine says. What it does not say is missing from the scrape and
-// makes no other metric fail.
+// collectEngine collects the figures of the engine. A figure that the engine does not return is
+// missing in the scrape, and makes no other metric fail.
 func (f *figures) collectEngine(ch chan<- prometheus.Metric, w *watch) {
 	stats, err := w.stats.answer()
 	switch {
@@ -171,8 +171,8 @@ func (f *figures) collectWeeks(ch chan<- prometheus.Metric, w *watch) {
 	}
 }
 
-// expected says that figures by week are missing for a reason that another metric, or the end of
-// the engine, shows.
+// expected reports whether figures by week are missing for a reason that another metric, or the end
+// of the engine, shows.
 func expected(err error) bool {
 	for _, e := range []error{engine.ErrRebuilding, engine.ErrClosed, engine.ErrStopped, errEnded, context.Canceled} {
 		if errors.Is(err, e) {

@@ -10,7 +10,7 @@ import (
 
 type family = dto.MetricFamily
 
-// metrics gathers everything, which must not fail, and returns the series of one name.
+// metrics gathers all metrics, which must not fail, and returns the series of one name.
 func metrics(t testing.TB, g prometheus.Gatherer, name string) []*dto.Metric {
 	t.Helper()
 	families, err := g.Gather()
@@ -36,7 +36,7 @@ func label(m *dto.Metric, name string) string {
 
 var types = regexp.MustCompile(`(?m)^# TYPE (\S+) `)
 
-// withHelp puts an empty HELP before each TYPE, as gathered metrics have it.
+// withHelp puts an empty HELP before each TYPE, as in gathered metrics.
 func withHelp(text string) string {
 	return types.ReplaceAllString(text, "# HELP $1 \n$0")
 }

@@ -12,7 +12,8 @@ func counterOpts(namespace, name, help string) prometheus.CounterOpts {
 }
 
 // histogramOpts has native buckets 10 % wide and classic ones for scrapers without support for
-// native ones. A duplicate takes microseconds, a sync between 0.1 ms and what a slow disk takes.
+// native ones. A duplicate takes microseconds; a sync takes from 0.1 ms up to the time of a slow
+// disk.
 func histogramOpts(namespace, name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help,

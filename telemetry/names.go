@@ -24,11 +24,11 @@ const (
 	SpanClaimBatch = "dedup.try_claim_batch"
 	SpanUpdate     = "dedup.update"
 
-	// Instrumentation is the name under which the tracer is asked for.
+	// Instrumentation is the name of the tracer.
 	Instrumentation = "github.com/hapax-dev/hapax/telemetry"
 )
 
-// The labels of metrics, and the values that sum up many.
+// The labels of metrics, and the values for sums of several.
 const (
 	LabelScope   = "consumer_scope_id"
 	LabelOutcome = "outcome"
@@ -37,9 +37,9 @@ const (
 	LabelWeek    = "week_start" // the Monday, as in 2025-05-05
 
 	OtherScopes   = "_other"   // every scope beyond Options.MaxScopes
-	InvalidScopes = "_invalid" // scopes that the engine refuses: blank ones, and those that are too long
+	InvalidScopes = "_invalid" // scopes that the engine rejects: blank ones, and those that are too long
 	OlderWeeks    = "_older"   // the sum over the weeks before the newest Options.MaxWeeks
 )
 
-// What names of metrics begin with, after the namespace.
+// Prefixes of the names of metrics, after the namespace.
 const subsystem = "dedup"

@@ -9,9 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// An Observer turns what an engine does into metrics and spans. It is made before the engine, given
-// to it as engine.Options.Observer, and watches it after Watch. One Observer serves one engine at a
-// time.
+// An Observer turns the events of an engine into metrics and spans. Make it before the engine, pass
+// it as engine.Options.Observer, and then call Watch. One Observer serves one engine at a time.
 type Observer struct {
 	calls
 	transactions
@@ -25,8 +24,8 @@ type Observer struct {
 
 var _ engine.Observer = (*Observer)(nil)
 
-// New returns an Observer whose metrics are registered. The error of the registerer, such as that
-// of a second Observer with the same names, is returned; then nothing is registered.
+// New returns an Observer with registered metrics. It returns the error of the registerer, such as
+// for a second Observer with the same names; then nothing is registered.
 func New(opt Options) (*Observer, error) {
 	opt, err := opt.withDefaults()
 	if err != nil {
@@ -37,7 +36,7 @@ func New(opt Options) (*Observer, error) {
 		"Verdicts, by scope and outcome. Those given in a transaction count when it commits."),
 		[]string{LabelScope, LabelOutcome})
 	attempts := prometheus.NewCounterVec(counterOpts(ns, "claim_attempts_total",
-		"Verdicts given, by outcome, also in transactions and parts of them that were undone."),
+		"Verdicts given, by outcome, including those in transactions and parts that were rolled back."),
 		[]string{LabelOutcome})
 	overflow := prometheus.NewCounter(counterOpts(ns, "scope_overflow_claims_total",
 		"Verdicts counted under the scope _other, because the cap on scopes is reached."))
@@ -66,8 +65,8 @@ func New(opt Options) (*Observer, error) {
 	return o, nil
 }
 
-// Close takes the metrics out of the registerer and ends watching. Verdicts after it are not
-// counted. It may be called again.
+// Close unregisters the metrics and ends watching. Later verdicts are not counted. It may be called
+// again.
 func (o *Observer) Close() {
 	o.registerer.Unregister(o.collector)
 	o.watcher.end()

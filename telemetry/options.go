@@ -13,7 +13,7 @@ import (
 
 // Options configure an Observer. Registerer must be given; the rest may be zero.
 type Options struct {
-	// Registerer takes the metrics. To distinguish several engines of one process, give each an
+	// Registerer registers the metrics. To distinguish several engines of one process, give each an
 	// Observer of its own with prometheus.WrapRegistererWith and a label.
 	Registerer prometheus.Registerer
 
@@ -22,18 +22,19 @@ type Options struct {
 	// '_', not beginning with a digit.
 	Namespace string
 
-	// MaxScopes caps how many scopes get a label value of their own, in the order in which they are
-	// first seen. The others are counted together as OtherScopes. 0 = DefaultMaxScopes.
+	// MaxScopes is the maximum number of scopes with a label value of their own, in the order in
+	// which they are first seen. The others are counted together as OtherScopes. 0 =
+	// DefaultMaxScopes.
 	MaxScopes int
 
-	// MaxWeeks caps how many weeks, the newest ones, get a label value of their own; the others are
-	// summed up as OlderWeeks. 0 = DefaultMaxWeeks; negative = no figures by week, and the engine
-	// is never asked for them.
+	// MaxWeeks is the maximum number of weeks, the newest ones, with a label value of their own;
+	// the others are summed up as OlderWeeks. 0 = DefaultMaxWeeks; negative = no figures by week,
+	// and the engine is never asked for them.
 	MaxWeeks int
 
-	// WeeksEvery is how long figures by week are kept before a scrape asks the engine for them
-	// again, which takes the engine's committer for a moment and asks the store for a size for each
-	// scope and week. 0 = DefaultWeeksEvery.
+	// WeeksEvery is how long figures by week are kept before a scrape reads them again, which
+	// occupies the engine's committer for a moment and reads a size from the store for each scope
+	// and week. 0 = DefaultWeeksEvery.
 	WeeksEvery time.Duration
 
 	// TracerProvider is called for each call that claims and each transaction, so that a provider
@@ -59,14 +60,15 @@ const (
 type EventIDs uint8
 
 const (
-	// IDsAsGiven shows text as it is, cut at 1 KiB; other bytes as 0x and hexadecimal digits.
+	// IDsAsGiven shows text unchanged, truncated to 1 KiB; other bytes as 0x and hexadecimal
+	// digits.
 	IDsAsGiven EventIDs = iota
 
 	// IDsHashed shows the first 32 hexadecimal digits of the id's SHA-256. Anyone who can guess an
 	// id can recognize it.
 	IDsHashed
 
-	// IDsOmitted shows nothing of them.
+	// IDsOmitted shows no ids.
 	IDsOmitted
 )
 

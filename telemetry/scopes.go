@@ -14,15 +14,15 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// scopes finds the counters of a scope: without a lock and without looking a label up once the
-// scope has been seen.
+// scopes finds the counters of a scope. For a known scope it needs no lock and no look-up of
+// labels.
 type scopes struct {
 	claims   *prometheus.CounterVec
 	attempts [len(engine.Verdicts) + 1]prometheus.Counter // by verdict, of all scopes
 	overflow prometheus.Counter
 	max      int
 
-	mu    sync.Mutex // orders the replacing of named
+	mu    sync.Mutex // held while named is replaced
 	named atomic.Pointer[map[string]*outcomes]
 
 	other, invalid func() *outcomes // made when first needed
@@ -31,7 +31,7 @@ type scopes struct {
 // The outcomes are the counters of one scope, by verdict.
 type outcomes struct {
 	counters [len(engine.Verdicts) + 1]prometheus.Counter
-	overflow bool // these stand for the scopes beyond the cap
+	overflow bool // for all scopes beyond the maximum
 }
 
 func newScopes(claims, attempts *prometheus.CounterVec, overflow prometheus.Counter, limit int) *scopes {
@@ -49,7 +49,8 @@ func newScopes(claims, attempts *prometheus.CounterVec, overflow prometheus.Coun
 	return s
 }
 
-// outcomes makes the counters of all verdicts, so that each is there as 0 before it first counts.
+// outcomes makes the counters of all verdicts, so that each exists with the value 0 before it first
+// counts.
 func (s *scopes) outcomes(label string) *outcomes {
 	o := &outcomes{}
 	for _, v := range engine.Verdicts {
@@ -61,7 +62,7 @@ func (s *scopes) outcomes(label string) *outcomes {
 // verdictCounts are indexed by engine.Verdict.
 type verdictCounts = [len(engine.Verdicts) + 1]int
 
-// count counts results, adding once for each verdict of each run of events of one scope.
+// count counts results; it adds once for each verdict of each run of events of one scope.
 func (s *scopes) count(events []engine.Event, results []engine.Result) {
 	for at := 0; at < len(events); {
 		scope := events[at].Scope
@@ -130,7 +131,7 @@ func (s *scopes) add(scope string) *outcomes {
 	if len(named) >= s.max {
 		return s.other()
 	}
-	scope = strings.Clone(scope) // it may be a part of something large
+	scope = strings.Clone(scope) // it may be a part of a large string
 	o := s.outcomes(text(scope))
 	named = maps.Clone(named)
 	named[scope] = o
@@ -138,7 +139,8 @@ func (s *scopes) add(scope string) *outcomes {
 	return o
 }
 
-// text is s if it is UTF-8, as labels and attributes must be, else s in quotes with escapes.
+// text returns s if it is UTF-8, as labels and attributes must be, and otherwise s in quotes with
+// escapes.
 func text(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -146,7 +148,7 @@ func text(s string) string {
 	return strconv.Quote(s)
 }
 
-// verdict is v, or Failed for what is none, as a call that panics leaves it.
+// verdict returns v, or Failed for an invalid verdict, which a call that panics leaves.
 func verdict(v engine.Verdict) engine.Verdict {
 	if v == 0 || int(v) > len(engine.Verdicts) {
 		return engine.Failed

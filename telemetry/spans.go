@@ -19,11 +19,11 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// maxAttrBytes is where attributes are cut. Events that the engine refuses may carry anything.
+// maxAttrBytes is the length to which attributes are truncated. Events that the engine rejects may
+// contain anything.
 const maxAttrBytes = 1024
 
-// tracers finds the tracer of the provider that is registered now, and knows what its spans are to
-// say.
+// tracers finds the tracer of the currently registered provider, and has the options of its spans.
 type tracers struct {
 	provider              func() trace.TracerProvider
 	single, batch, update string // names of spans
@@ -51,8 +51,8 @@ func newTracers(opt Options) *tracers {
 	}
 }
 
-// tracer returns nil if no span would record. It asks a provider for a tracer only if it is another
-// one than last time: asking takes a lock that all of the process shares.
+// tracer returns nil if no span would be recorded. It requests a tracer only from a new provider,
+// because the request takes a lock that the whole process shares.
 func (t *tracers) tracer() trace.Tracer {
 	p := t.provider()
 	if p == nil {
@@ -61,7 +61,7 @@ func (t *tracers) tracer() trace.Tracer {
 	if _, ok := p.(noop.TracerProvider); ok {
 		return nil
 	}
-	if reflect.TypeOf(p).Kind() != reflect.Pointer { // comparing it may panic
+	if reflect.TypeOf(p).Kind() != reflect.Pointer { // the comparison may panic
 		return p.Tracer(Instrumentation)
 	}
 	c := t.cached.Load()
@@ -127,7 +127,7 @@ func (t *tracers) describe(span trace.Span, ev *engine.Event, res *engine.Result
 	}
 }
 
-// A group is what the events of one span share.
+// A group has the attributes that the events of one span share.
 type group struct {
 	scope, topic           string
 	partition              int32
@@ -145,7 +145,7 @@ func (g *group) add(scope, topic string, partition int32) {
 	g.noPartition = g.noPartition || g.noTopic || g.partition != partition
 }
 
-// describe sets what the events share, and the number of those with each verdict.
+// describe sets the shared attributes, and the number of events with each verdict.
 func (g *group) describe(span trace.Span, n *verdictCounts) (events int) {
 	attrs := make([]attribute.KeyValue, 0, 4+len(engine.Verdicts))
 	if g.populated && !g.noScope {
@@ -224,7 +224,7 @@ func (t *tracers) eventID(id []byte) string {
 	return cut("0x" + hex.EncodeToString(id[:min(len(id), maxAttrBytes)]))
 }
 
-// cut cuts s to at most maxAttrBytes, between characters, and marks the cut.
+// cut truncates s to at most maxAttrBytes, between characters, and marks the cut.
 func cut(s string) string {
 	if len(s) <= maxAttrBytes {
 		return s

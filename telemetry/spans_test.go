@@ -192,7 +192,7 @@ func TestSpanOfABatchHasCounts(t *testing.T) {
 	}
 	s := spans.take()[0]
 	if attr(s, telemetry.AttrScope) != "billing" || attr(s, telemetry.AttrTopic) != "orders" || attr(s, telemetry.AttrPartition) != "3" {
-		t.Errorf("what all events share: %v", s.Attributes)
+		t.Errorf("the shared attributes: %v", s.Attributes)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestGlobalProviderRegisteredLateCounts(t *testing.T) {
 
 func TestWithoutRecordingNothingIsAllocated(t *testing.T) {
 	if raceDetector {
-		t.Skip("sync.Pool forgets at random under the race detector")
+		t.Skip("sync.Pool drops items at random under the race detector")
 	}
 	unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	many := make([]engine.Event, 500)
@@ -380,7 +380,7 @@ func TestWithoutRecordingNothingIsAllocated(t *testing.T) {
 
 func TestTransactionWithoutRecordingAllocatesWhatOneStartDoes(t *testing.T) {
 	if raceDetector {
-		t.Skip("sync.Pool forgets at random under the race detector")
+		t.Skip("sync.Pool drops items at random under the race detector")
 	}
 	unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	for name, provider := range map[string]trace.TracerProvider{"no-op": noop.NewTracerProvider(), "not sampled": unsampled} {
@@ -391,7 +391,7 @@ func TestTransactionWithoutRecordingAllocatesWhatOneStartDoes(t *testing.T) {
 			got := testing.AllocsPerRun(200, func() {
 				follow := obs.Updating(ctx)
 				if follow.Claiming != nil {
-					t.Error("single events are observed although nothing records")
+					t.Error("single events are observed although no span is recorded")
 				}
 				follow.Ended(summary)
 			})

@@ -60,8 +60,8 @@ func claim(t testing.TB, eng *engine.Engine, ev engine.Event, want engine.Verdic
 	}
 }
 
-// wantMetrics compares the named metrics, and that others of these names are absent, with the text
-// format without HELP.
+// wantMetrics compares the named metrics with the text format without HELP, and checks that no
+// others of these names exist.
 func wantMetrics(t testing.TB, g prometheus.Gatherer, want string, names ...string) {
 	t.Helper()
 	helped := prometheus.GathererFunc(func() ([]*family, error) {
@@ -173,7 +173,7 @@ dedup_scope_overflow_claims_total 40
 	}
 }
 
-// counts returns the claimed of each scope.
+// counts returns the number of claimed events of each scope.
 func counts(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	got := map[string]float64{}
@@ -338,14 +338,14 @@ func TestScrapeAfterCloseHasNoFiguresOfTheEngine(t *testing.T) {
 		stop()
 		again, _ := openEngine(t, obs)
 		defer obs.Watch(again)()
-		stop() // of the first, does not end the second
+		stop() // that of the first does not end the second
 		if len(metrics(t, registry, "dedup_engine_stopped")) != 1 {
 			t.Error("an engine watched after another one has no figures")
 		}
 	}
 }
 
-func TestStoppedEngineIsSaidToBeStopped(t *testing.T) {
+func TestStoppedEngineIsReportedAsStopped(t *testing.T) {
 	obs, registry := newObserver(t, telemetry.Options{})
 	eng, mem := openEngine(t, obs)
 	defer obs.Watch(eng)()
@@ -359,7 +359,7 @@ dedup_figures_unavailable_total 0
 `, "dedup_engine_stopped", "dedup_figures_unavailable_total")
 }
 
-func TestRegistrationIsWholeOrAnError(t *testing.T) {
+func TestRegistrationRegistersAllOrReturnsAnError(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	taken := prometheus.NewCounter(prometheus.CounterOpts{Name: "b_dedup_cache_hits_total", Help: "Another's."})
 	registry.MustRegister(taken)
@@ -400,7 +400,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// A fakeEngine answers as its fields say.
+// A fakeEngine returns the values of its fields.
 type fakeEngine struct {
 	stats func() (engine.Stats, error)
 	weeks func(context.Context) ([]engine.WeekInfo, error)
@@ -444,7 +444,7 @@ dedup_week_store_bytes{week_start="_older"} 600
 `, "dedup_week_claims", "dedup_week_store_bytes")
 }
 
-func TestWeeksAreAskedForOnceInTheInterval(t *testing.T) {
+func TestWeeksAreReadOnceInTheInterval(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		opt   telemetry.Options
@@ -491,7 +491,7 @@ func TestEngineThatHangsDoesNotHangTheScrape(t *testing.T) {
 			metrics(t, registry, "")
 		}
 		if took := time.Since(begun); took != 6*time.Second || hanging.Load() != 1 {
-			t.Errorf("3 scrapes took %v, %d questions asked", took, hanging.Load())
+			t.Errorf("3 scrapes took %v, %d calls of the engine", took, hanging.Load())
 		}
 		wantMetrics(t, registry, `
 # TYPE dedup_figures_unavailable_total counter
@@ -512,7 +512,7 @@ func TestWeeksThatComeLateLeaveTheLastOnes(t *testing.T) {
 		var asked atomic.Int64
 		stop := obs.Watch(fakeEngine{weeks: func(ctx context.Context) ([]engine.WeekInfo, error) {
 			if asked.Add(1) > 1 {
-				<-ctx.Done() // as an engine whose committer does not take the question
+				<-ctx.Done() // like an engine whose committer is busy
 				return nil, ctx.Err()
 			}
 			return someWeeks(2), nil
@@ -523,7 +523,7 @@ func TestWeeksThatComeLateLeaveTheLastOnes(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 		}
-		stop() // ends the question
+		stop() // ends the call
 	})
 }
 
@@ -537,7 +537,7 @@ func TestMissingWeeksAreCountedUnlessTheyAreExpected(t *testing.T) {
 	}
 }
 
-func TestEverythingAtOnce(t *testing.T) {
+func TestConcurrentClaimsTransactionsAndScrapes(t *testing.T) {
 	obs, registry := newObserver(t, telemetry.Options{MaxScopes: 3, WeeksEvery: time.Nanosecond})
 	eng, _ := openEngine(t, obs)
 	const claimers, each = 4, 60
@@ -577,7 +577,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		claimed += n
 	}
 	if err != nil || claimed != float64(stats.Verdicts[engine.Claimed]) {
-		t.Errorf("%v claimed, the engine says %d, %v", claimed, stats.Verdicts[engine.Claimed], err)
+		t.Errorf("%v claimed, the engine counts %d, %v", claimed, stats.Verdicts[engine.Claimed], err)
 	}
 }
 

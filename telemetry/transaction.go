@@ -29,7 +29,7 @@ func (ts *transactions) init(s *scopes, t *tracers, durations prometheus.Observe
 }
 
 // Updating implements engine.Observer. Verdicts are counted when the transaction ends, all at once;
-// single events are observed only for a span of each.
+// single events are observed only if each has a span.
 func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
 	t := ts.pool.Get().(*transaction)
 	follow := engine.TxObserver{Ended: t.ended}
@@ -44,7 +44,7 @@ func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
 }
 
 // A transaction is one run of a closure, between Updating and its end. Transactions are reused, so
-// that they cost no memory.
+// that they allocate nothing.
 type transaction struct {
 	*transactions
 	ended func(engine.TxSummary) // finish
@@ -52,7 +52,8 @@ type transaction struct {
 	span  trace.Span // nil without a tracer
 }
 
-// eachIn makes a span for each event that the transaction judges, below the transaction's own.
+// eachIn makes a span for each event that the transaction judges, as a child of the transaction's
+// own.
 func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engine.Event) func(engine.Result) {
 	tracers := t.tracers
 	return func(ev engine.Event) func(engine.Result) {

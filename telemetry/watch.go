@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// An Engine is what a scrape asks: *engine.Engine.
+// An Engine has the methods that a scrape calls: *engine.Engine.
 type Engine interface {
 	Stats() (engine.Stats, error)
 	Weeks(ctx context.Context) ([]engine.WeekInfo, error)
@@ -20,19 +20,19 @@ type Engine interface {
 // metrics wait with it.
 const patience = 2 * time.Second
 
-// weeksShare bounds the time spent on figures by week: the next ones are asked for after that many
-// times what the last ones took, if that is more than Options.WeeksEvery.
+// weeksShare bounds the time spent on figures by week: they are read again after that many times
+// the duration of the last reading, if that is more than Options.WeeksEvery.
 const weeksShare = 20
 
-// A watcher knows the engine that scrapes ask. It is a part of the Observer.
+// A watcher has the engine that scrapes read. It is a part of the Observer.
 type watcher struct {
 	every time.Duration         // Options.WeeksEvery
 	watch atomic.Pointer[watch] // nil while no engine is watched
 }
 
-// Watch lets scrapes ask the engine for its figures, from now until stop is called or the engine is
-// closed, whichever is first. It takes the place of an engine watched before. stop waits for a
-// question in progress; it may be called before or after the engine is closed, and more than once.
+// Watch makes scrapes read the figures of the engine, from now until stop is called or the engine
+// is closed, whichever is first. It replaces an engine that was watched before. stop waits for a
+// call in progress; it may be called before or after the engine is closed, and more than once.
 func (r *watcher) Watch(e Engine) (stop func()) {
 	w := newWatch(e, r.every)
 	if old := r.watch.Swap(w); old != nil {
@@ -53,21 +53,21 @@ func (r *watcher) end() {
 	}
 }
 
-// A watch asks one engine. Its questions run in goroutines of their own, at most one for each
-// question, so that a store that hangs does not hang the scrape; end waits for them.
+// A watch reads the figures of one engine. Its calls run in goroutines of their own, at most one
+// for each kind of call, so that a store that hangs does not block the scrape; end waits for them.
 type watch struct {
 	cancel context.CancelFunc
 	stats  question[engine.Stats]
-	weeks  question[struct{}] // its answer goes to cache
+	weeks  question[struct{}] // its result goes to cache
 	cache  atomic.Pointer[weeks]
 	every  time.Duration
 }
 
-// The weeks are what was last answered.
+// The last figures by week.
 type weeks struct {
 	infos []engine.WeekInfo
 	err   error
-	next  time.Time // when to ask again
+	next  time.Time // when to read them again
 }
 
 func newWatch(e Engine, every time.Duration) *watch {
@@ -90,8 +90,8 @@ func (w *watch) end() {
 	w.weeks.end()
 }
 
-// latestWeeks returns the figures by week, asked for again if they are due. An answer that does not
-// come in time leaves the one before.
+// latestWeeks returns the figures by week, and reads them again if they are due. If the result does
+// not arrive in time, it returns the previous one.
 func (w *watch) latestWeeks() ([]engine.WeekInfo, error) {
 	c := w.cache.Load()
 	if c == nil || !time.Now().Before(c.next) {
@@ -111,23 +111,23 @@ var (
 	errEnded = errors.New("telemetry: the engine is no longer watched")
 )
 
-// A question is asked by one goroutine at a time; a goroutine that asks meanwhile gets the same
-// answer.
+// A question is called by one goroutine at a time; a goroutine that calls it meanwhile gets the
+// same result.
 type question[T any] struct {
 	ask func() (T, error)
 
-	mu      sync.Mutex // guards the following; nothing is waited for under it
+	mu      sync.Mutex // guards the following; not held while waiting
 	ended   bool
-	pending *asked[T] // nil if no goroutine asks
+	pending *asked[T] // nil if no call is in progress
 }
 
 type asked[T any] struct {
-	done  chan struct{} // closed when the answer is there
+	done  chan struct{} // closed when the result is there
 	value T
 	err   error
 }
 
-// answer waits for an answer for as long as patience allows.
+// answer waits at most patience for a result.
 func (q *question[T]) answer() (T, error) {
 	a := q.pose()
 	var none T

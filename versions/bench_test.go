@@ -19,9 +19,9 @@ const (
 	benchPayload = 100
 )
 
-// BenchmarkPut puts versions of random rows in transactions of 1000, and does blind sets of keys
-// and values of the same form in synced batches of 1000 in a bare Pebble, in turns on one machine.
-// One operation is one row in each. ratio is puts/s by sets/s.
+// BenchmarkPut puts versions of random rows in transactions of 1000, and in turn writes keys and
+// values of the same form to a bare Pebble in synced batches of 1000. One operation is one row in
+// each. ratio is puts/s by sets/s.
 func BenchmarkPut(b *testing.B) {
 	dir := b.TempDir()
 	e := openBench(b, filepath.Join(dir, "store"))
@@ -66,7 +66,7 @@ func BenchmarkPut(b *testing.B) {
 	b.ReportMetric(sets.Seconds()/puts.Seconds(), "ratio")
 }
 
-// rawOptions are as those of the store, as far as they concern writing.
+// rawOptions are the store's options for writing.
 func rawOptions() *pebbledb.Options {
 	return &pebbledb.Options{
 		FormatMajorVersion: pebbledb.FormatNewest, MemTableSize: 32 << 20, CacheSize: 128 << 20,

@@ -1,5 +1,4 @@
-// Package versions keeps rows of which the newest version wins, whatever the order in which
-// versions arrive.
+// Package versions stores rows of which the newest version wins, in whatever order versions arrive.
 //
 // A [Table] keeps its rows in the store of an engine. Changes are put in transactions, together
 // with claims, offsets and the application's own keys, and so also in the handler of a Kafka
@@ -23,12 +22,12 @@
 //	Table.ScanWithOlderVersions   every version that is stored (fast)         now, durable, page by page
 //	TxTable.Get, TxTable.Scan     the newest versions, and own writes         the begin of the transaction; serializable
 //
-// Answers outside a transaction have LastApplied, the time of the last change of the table that
+// Results outside a transaction have LastApplied, the time of the last change of the table that
 // they are sure to contain.
 //
 // # Space
 //
-// Versions that a newer one has replaced stay until [Table.Replace] removes them, which [Table.Run]
-// calls every hour. Until then they cost space, and time in scans; never an answer. [Table.Erase]
-// removes a row with all its versions for good.
+// Versions that a newer one has replaced remain until [Table.Replace] removes them, which
+// [Table.Run] calls every hour. Until then they cost space, and time in scans, but never change a
+// result. [Table.Erase] removes a row with all its versions permanently.
 package versions

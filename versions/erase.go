@@ -9,27 +9,27 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// AllVersions makes Erase refuse every later Put of the row.
+// AllVersions makes Erase reject every later Put of the row.
 const AllVersions = math.MaxUint64
 
 const eraseRetries = 100
 
-// Erase removes all versions of a row for good, durably on return, and has the store give their
-// space back. What remains is a mark without content: table, tenant, key and the version through,
-// or that of the newest version that was stored if it is greater. The mark is never removed. A Put
-// of a version up to the mark's, whenever it arrives, is not visible to Get and Scan, and the next
-// pass of Replace removes it; a Put of a greater version makes the row anew. So give through the
-// newest version that the source may still send, or AllVersions.
+// Erase removes all versions of a row permanently, durably on return, and makes the store reclaim
+// their space. A mark without content remains: table, tenant, key and the version through, or the
+// newest stored version if that is greater. The mark is never removed. A Put of a version up to the
+// mark's is not visible to Get and Scan, whenever it arrives, and the next pass of Replace removes
+// it; a Put of a greater version creates the row again. So let through be the newest version that
+// the source may still send, or AllVersions.
 //
-// Of the erased versions nothing can be read any more, also not by ScanWithOlderVersions. Pebble
-// has removed them from its tables; a log file of its own that it keeps for its next use has old
-// bytes until it is written over or the store is opened again. bbolt has them in free pages until
-// these are used again, or the file is replaced by a Backup of it. Erase does not reach backups,
-// and the topic that the rows come from. Where the key itself must not remain, use a keyed hash of
-// it as key.
+// Nothing of the erased versions can be read any more, not even by ScanWithOlderVersions. Pebble
+// has removed them from its tables; a log file that it keeps for reuse contains old bytes until it
+// is overwritten or the store is opened again. bbolt has them in free pages until these are reused,
+// or the file is replaced by a Backup of it. Erase does not affect backups or the topic from which
+// the rows come. If the key itself must not remain, use a keyed hash of it as the key.
 //
-// If Erase returns an error, or the process dies, the row may be erased already and its space not;
-// call it again. A row that is written all the time can make it ErrConflict.
+// If Erase returns an error, or the process dies, the row may be erased already but its space not
+// reclaimed; call Erase again. For a row that is written continuously, Erase may return
+// ErrConflict.
 func (t *Table) Erase(ctx context.Context, tenant string, key []byte, through uint64) error {
 	if err := checkName(tenant, key); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (t *Table) mark(ctx context.Context, row []byte, through uint64) (mark []by
 	return mark, err
 }
 
-// removeAfter removes versions of a row that its mark hides, and says whether there may be more.
+// removeAfter removes versions of a row that its mark hides, and reports whether there may be more.
 func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, err error) {
 	var keys [][]byte
 	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, After: mark, Limit: replaceKeys}) {
@@ -86,7 +86,7 @@ func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, e
 	err = t.eng.Update(ctx, func(tx *engine.Tx) error {
 		rows := tx.In(rowSpace)
 		for _, key := range keys {
-			if err := rows.Delete(key); err != nil { // the mark stays, so that they stay hidden
+			if err := rows.Delete(key); err != nil { // the mark remains, so that they remain hidden
 				return err
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 var ctx = context.Background()
 
-// A clock moves when a test says so.
+// A clock is a clock that the test moves.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -73,7 +73,7 @@ func put(t testing.TB, e *engine.Engine, table *versions.Table, rows ...versions
 	}
 }
 
-// watch sends the stores that power cuts would leave, before and after each batch.
+// watch returns the stores that power failures would leave, before and after each batch.
 func watch(mem *storetest.Mem, cuts chan<- *cut) {
 	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpReclaimState} {
 		mem.Before(op, func(call int) error {

@@ -16,11 +16,11 @@ import (
 //	+-------------------+-------------------+-------------------+--------------------+------------+
 //	|<------------------ prefix of the row ---------------------|
 //
-// In an escaped part a byte 00 is 00 FF, and 00 01 ends the part, so that parts keep their order
-// and no two rows share a prefix. Of several values of one version the least tie wins: an erasure,
-// then a deletion, then the row whose value has the least hash.
+// In an escaped part, a byte 00 is encoded as 00 FF, and 00 01 ends the part, so that parts keep
+// their order and no row's prefix begins that of another. Of several values of one version, the
+// least tie wins: an erasure, then a deletion, then the row whose value has the least hash.
 //
-// A value is a kind and what follows it:
+// A value is a kind and the fields of that kind:
 //
 //	'r' | payload                       a row without a time
 //	't' | time, varint us | payload     a row
@@ -53,7 +53,7 @@ func appendEscaped[T string | []byte](dst []byte, part T) []byte {
 	return dst
 }
 
-// cutPart takes an escaped part off b.
+// cutPart reads an escaped part from the start of b.
 func cutPart(b []byte) (part, rest []byte, ok bool) {
 	for i := 0; i+1 < len(b); i++ {
 		if b[i] != 0 {
@@ -71,8 +71,8 @@ func cutPart(b []byte) (part, rest []byte, ok bool) {
 	return nil, nil, false
 }
 
-// rowPrefix returns what the keys of all versions of a row, and no others, begin with. There is
-// room for the rest.
+// rowPrefix returns the common prefix of the keys of a row's versions, which no other key has. It
+// has capacity for the rest.
 func (t *Table) rowPrefix(tenant string, key []byte) []byte {
 	b := make([]byte, 0, len(t.prefix)+len(tenant)+len(key)+8+suffixSize)
 	return appendPart(appendPart(append(b, t.prefix...), tenant), key)
@@ -91,7 +91,7 @@ func split(key []byte) (prefix []byte, version, tie uint64, err error) {
 	return key[:n], ^binary.BigEndian.Uint64(key[n:]), binary.BigEndian.Uint64(key[n+8:]), nil
 }
 
-// encode returns the value of a row and its tie. now is asked for the time of a deletion.
+// encode returns the value of a row and its tie. It calls now for the time of a deletion.
 func (r *Row) encode(now func() time.Time) (value []byte, tie uint64) {
 	switch {
 	case r.Deleted:
@@ -106,8 +106,8 @@ func (r *Row) encode(now func() time.Time) (value []byte, tie uint64) {
 	return value, max(xxh3.Hash(value), leastRowTie)
 }
 
-// decode returns the row of a key and value of the table. The payload is part of value. An erasure
-// is a deletion.
+// decode returns the row of a key and value of the table. The payload shares memory with value. An
+// erasure is a deletion.
 func (t *Table) decode(key, value []byte) (r Row, err error) {
 	prefix, version, tie, err := split(key)
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *Table) decode(key, value []byte) (r Row, err error) {
 	return r, nil
 }
 
-// cutTime takes a time in microseconds off b.
+// cutTime reads a time in microseconds from the start of b.
 func cutTime(b []byte) (micros int64, rest []byte, ok bool) {
 	micros, n := binary.Varint(b)
 	if n <= 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// The bytes on disk, forever.
+// These bytes are stored forever.
 func TestGoldenRows(t *testing.T) {
 	table := &Table{prefix: appendPart(nil, "t")}
 	now := time.UnixMicro(1700000000000000).UTC()
@@ -31,7 +31,7 @@ func TestGoldenRows(t *testing.T) {
 	}
 }
 
-// What a key and a value decode to encodes to the same bytes, and damage is an error.
+// A decoded key and value encode to the same bytes, and damage is an error.
 func FuzzDecode(f *testing.F) {
 	table := &Table{prefix: appendPart(nil, "t")}
 	now := time.UnixMicro(1700000000000000).UTC()

@@ -19,9 +19,9 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// A modelRow is what was put of a row.
+// A modelRow is one put of a row.
 type modelRow struct {
-	puts   map[string]modelPut // by what makes a version another one
+	puts   map[string]modelPut // the fields that identify a version
 	erased *uint64
 }
 
@@ -30,7 +30,7 @@ type modelPut struct {
 	at  time.Time // of a deletion
 }
 
-// identity is what makes a put another one than those before.
+// identity returns the fields that distinguish a put from earlier ones.
 func identity(r versions.Row) string {
 	if r.Deleted {
 		return fmt.Sprint(r.Version, " deleted")
@@ -38,7 +38,7 @@ func identity(r versions.Row) string {
 	return fmt.Sprint(r.Version, " ", r.Time, " ", string(r.Payload))
 }
 
-// newest returns the put that wins, by the rule that TxTable.Put states.
+// newest returns the put that wins, by the rule of TxTable.Put.
 func (r *modelRow) newest() (modelPut, bool) {
 	var visible []modelPut
 	for _, p := range r.puts {
@@ -65,7 +65,7 @@ func rank(r versions.Row) uint64 {
 	return xxh3.Hash(append(value, r.Payload...))
 }
 
-// A model is a table as it should be.
+// A model is the expected state of a table.
 type model struct {
 	rng  *rand.Rand
 	c    *clock
@@ -80,7 +80,7 @@ func newModel(seed uint64) *model {
 	return &model{rng: rand.New(rand.NewPCG(seed, 9)), c: newClock(), keep: time.Hour, rows: map[string]*modelRow{}}
 }
 
-// open continues with a store.
+// open continues with another store.
 func (m *model) open(t testing.TB, s storage.Store) {
 	t.Helper()
 	m.eng = openEngine(t, s, m.c)
@@ -124,8 +124,8 @@ func (m *model) put(r versions.Row) {
 
 var errRolledBack = errors.New("rolled back")
 
-// step does one thing to the table and to the model. It returns what must be visible before and
-// after it.
+// step makes one change to the table and to the model. It returns the visible rows before and after
+// it.
 func (m *model) step(t testing.TB) (before, after map[string]string) {
 	t.Helper()
 	before = m.visible()
@@ -141,7 +141,7 @@ func (m *model) step(t testing.TB) (before, after map[string]string) {
 	return before, m.visible()
 }
 
-// transaction puts some rows, and undoes some or all of them.
+// transaction puts some rows, and rolls back some or all of them.
 func (m *model) transaction(t testing.TB) {
 	t.Helper()
 	var kept []versions.Row
@@ -221,7 +221,7 @@ func (m *model) replace(t testing.TB) {
 	}
 }
 
-// visible is what readers must see.
+// visible returns the rows that readers must see.
 func (m *model) visible() map[string]string {
 	rows := map[string]string{}
 	for name, r := range m.rows {
@@ -251,7 +251,7 @@ func named(rows []versions.Row) map[string]string {
 	return got
 }
 
-// scan is the exact scan of everything.
+// scan is the exact scan of the whole table.
 func scan(t testing.TB, table *versions.Table, s versions.Selection) []versions.Row {
 	t.Helper()
 	rows, err := table.Scan(ctx, s)
@@ -324,7 +324,7 @@ func verify(t testing.TB, e *engine.Engine) {
 	}
 }
 
-// Everything at random, with power cuts, against a model.
+// Random steps, with power failures, compared with a model.
 func TestRandomRunAgreesWithTheModel(t *testing.T) {
 	for seed := range uint64(8) {
 		m := newModel(seed)
@@ -344,9 +344,9 @@ func TestRandomRunAgreesWithTheModel(t *testing.T) {
 	}
 }
 
-// The power is cut before and after every batch of every step: readers find the step whole or not
-// at all, and a pass of Replace after that changes nothing for them.
-func TestPowerCutAtEveryStep(t *testing.T) {
+// The power fails before and after every batch of every step: readers see the step whole or not at
+// all, and a later pass of Replace changes nothing for them.
+func TestPowerFailureAtEveryStep(t *testing.T) {
 	for seed := range uint64(4) {
 		m := newModel(seed + 100)
 		mem := newMem()
@@ -368,7 +368,7 @@ func TestPowerCutAtEveryStep(t *testing.T) {
 	}
 }
 
-// A cut is a store as a power cut would leave it.
+// A cut is a store as a power failure would leave it.
 type cut struct {
 	at string
 	s  storage.Store
@@ -379,7 +379,7 @@ func checkCut(t *testing.T, m *model, c *cut, before, after map[string]string) {
 	e := openEngine(t, c.s, m.c)
 	defer e.Close()
 	table := mustTable(t, e, versions.Options{KeepDeletions: m.keep, Clock: m.c.now})
-	for _, when := range []string{"after the power cut", "after Replace"} {
+	for _, when := range []string{"after the power failure", "after Replace"} {
 		got := named(scan(t, table, versions.Selection{}))
 		if !maps.Equal(got, before) && !maps.Equal(got, after) {
 			t.Fatalf("%s, %s:\n%v, want\n%v or\n%v", c.at, when, got, before, after)

@@ -12,9 +12,10 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// Transactions read a row and put its next version, during repetitions of old versions, Replace,
-// Erase of another row and readers: no update is lost, and no reader sees a row go back.
-func TestEverythingAtOnce(t *testing.T) {
+// Transactions read a row and put its next version, concurrently with repetitions of old versions,
+// Replace, Erase of another row and readers: no update is lost, and no reader sees a row go back to
+// an older version.
+func TestConcurrentClaimsTransactionsAndScrapes(t *testing.T) {
 	const keys, workers, each = 3, 3, 60
 	e := openEngine(t, newMem(), newClock())
 	table := mustTable(t, e, versions.Options{})
@@ -69,7 +70,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			if err != nil || seen.Row.Version < old {
 				return err
 			}
-			return in.Put(row(string(name(0)), old, fmt.Sprint(old))) // it was there already
+			return in.Put(row(string(name(0)), old, fmt.Sprint(old))) // it existed already
 		})
 	})
 	seen := [keys]uint64{}
@@ -102,12 +103,12 @@ func TestEverythingAtOnce(t *testing.T) {
 		total += get(t, table, string(name(i))).Row.Version
 	}
 	if total != workers*each {
-		t.Errorf("%d updates are left of %d", total, workers*each)
+		t.Errorf("%d of %d updates remain", total, workers*each)
 	}
 	verify(t, e)
 }
 
-// see checks a row against what was seen of it before.
+// see compares a row with the versions that were read before.
 func see(t *testing.T, seen *[3]uint64, r versions.Row, err error) error {
 	if err != nil {
 		return err

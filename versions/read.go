@@ -16,7 +16,7 @@ type Answer struct {
 	Row   Row
 	Found bool // false: there is no row, or its newest version is a deletion
 
-	// LastApplied is the time of the last change of the table that the answer is sure to contain:
+	// LastApplied is the time of the last change of the table that the result is sure to contain:
 	// see Table.LastApplied.
 	LastApplied time.Time
 }
@@ -28,26 +28,28 @@ type Rows struct {
 	LastApplied time.Time
 
 	// All returns the rows in the order of tenants and keys. It reads them in pages while the loop
-	// runs; each page is as of one moment, the next one as of a later one. A row that does not
-	// change during the iteration is returned as it is; of one that does, an older or a newer
-	// version. The iteration ends with an error, which is its last pair, when the context ends, the
-	// engine is closed or the store fails. It may be run again.
+	// runs; each page is a snapshot at one moment, and the next page at a later one. A row that
+	// does not change during the iteration is returned unchanged; of one that does, an older or a
+	// newer version. The iteration ends with an error, which is its last pair, when the context
+	// ends, the engine is closed or the store fails. It may be run again.
 	All iter.Seq2[Row, error]
 }
 
-// A Selection says which rows of a table a scan returns. The zero Selection is all of them.
+// A Selection selects the rows of a table that a scan returns. The zero Selection selects all of
+// them.
 type Selection struct {
 	Tenant       string // rows of this tenant
-	TenantPrefix string // rows of tenants whose names begin so; not together with Tenant
-	KeyPrefix    []byte // rows of Tenant whose keys begin so
+	TenantPrefix string // rows of tenants whose names begin with it; not together with Tenant
+	KeyPrefix    []byte // rows of Tenant whose keys begin with it
 
-	// From and Until select rows whose newest version has a Time not before From and before Until,
-	// all to the microsecond, so that selections that follow one another share no row; with either, rows without a time are left out. There is no index by time: a scan reads
-	// everything else that is selected.
+	// From and Until select rows whose newest version has a Time at or after From and before Until,
+	// all to the microsecond, so that consecutive selections share no row; with either, rows
+	// without a time are omitted. There is no index by time: a scan reads all rows that the other
+	// fields select.
 	From, Until time.Time
 
-	// After continues a scan after the row that was returned last; its Tenant and Key count. nil:
-	// from the beginning.
+	// After continues a scan after the last returned row; its Tenant and Key count. nil: from the
+	// beginning.
 	After *Row
 }
 
@@ -73,7 +75,8 @@ func (s *Selection) span(t *Table) (r engine.Range, err error) {
 		if err := checkName(s.After.Tenant, s.After.Key); err != nil {
 			return r, err
 		}
-		r.After = appendSuffix(t.rowPrefix(s.After.Tenant, s.After.Key), 0, ^uint64(0)) // after all its versions
+		// after all its versions
+		r.After = appendSuffix(t.rowPrefix(s.After.Tenant, s.After.Key), 0, ^uint64(0))
 	}
 	return r, nil
 }
@@ -83,7 +86,8 @@ func (s *Selection) holds(r *Row) bool {
 	if s.From.IsZero() && s.Until.IsZero() {
 		return true
 	}
-	from, until := s.From.Truncate(time.Microsecond), s.Until.Truncate(time.Microsecond) // as a Row.Time is stored
+	// as a Row.Time is stored
+	from, until := s.From.Truncate(time.Microsecond), s.Until.Truncate(time.Microsecond)
 	return !r.Time.IsZero() && !r.Time.Before(from) && (s.Until.IsZero() || r.Time.Before(until))
 }
 
@@ -92,7 +96,8 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, e
 	if err := checkName(tenant, key); err != nil {
 		return Answer{}, err
 	}
-	if a.LastApplied, err = t.LastApplied(ctx); err != nil { // before the row is read: the answer is not older
+	// before the row is read: the answer is at least as new
+	if a.LastApplied, err = t.LastApplied(ctx); err != nil {
 		return Answer{}, err
 	}
 	a.Row, a.Found, err = t.newest(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.rowPrefix(tenant, key), Limit: 1}))
@@ -100,16 +105,16 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, e
 }
 
 // Scan returns the newest durable version of each selected row, without deleted ones. It reads
-// every version that is stored and skips older ones, so that its cost falls when Replace has
-// removed these.
+// every stored version and skips older ones, so that it becomes cheaper after Replace has removed
+// them.
 func (t *Table) Scan(ctx context.Context, s Selection) (Rows, error) {
 	return t.scan(ctx, s, t.exact)
 }
 
-// ScanWithOlderVersions returns every durable version of the selected rows that is stored, newest
-// first, deletions included: older versions that Replace has not removed yet are among them. From
-// and Until select by the time of each version. It keeps no account of rows, and is a little faster
-// than Scan.
+// ScanWithOlderVersions returns every durable stored version of the selected rows, newest first,
+// deletions included, and also older versions that Replace has not removed yet. From and Until
+// select by the time of each version. It need not distinguish rows, and is a little faster than
+// Scan.
 func (t *Table) ScanWithOlderVersions(ctx context.Context, s Selection) (Rows, error) {
 	return t.scan(ctx, s, t.stored)
 }
@@ -129,7 +134,7 @@ func (t *Table) scan(ctx context.Context, s Selection, rows func(*Selection, sca
 	return Rows{LastApplied: applied, All: rows(&s, read)}, nil
 }
 
-// stored returns all versions that are stored.
+// stored returns all stored versions.
 func (t *Table) stored(s *Selection, read scan) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		r, err := s.span(t)

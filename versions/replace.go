@@ -10,11 +10,12 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Replaced counts what a pass of Replace has done.
+// Replaced counts the results of a pass of Replace.
 type Replaced struct {
 	Versions  uint64 // older versions that were removed
-	Deletions uint64 // of these, or newest of their rows: deletions that Options.KeepDeletions keeps no longer
-	Deferred  uint64 // versions that are left for the next pass, because transactions wrote their rows meanwhile
+	Deletions uint64 // of these, or newest of their rows: deletions older than Options.KeepDeletions
+	// versions that are left for the next pass, because transactions wrote their rows meanwhile
+	Deferred uint64
 }
 
 const (
@@ -23,14 +24,14 @@ const (
 	replaceRetries = 10
 )
 
-// Replace removes every version that a newer one of its row has replaced, and deletions that are
-// kept no longer. It reads the table once, and removes in transactions of at most 1000 versions; no
-// reader sees a difference, except ScanWithOlderVersions. A version counts as replaced once the
-// newer one is durable, and is removed only if the newer one is still there at that moment, so that
-// Replace may run concurrently with everything else, and be stopped anywhere.
+// Replace removes every version that a newer one of its row has replaced, and expired deletions. It
+// reads the table once, and removes in transactions of at most 1000 versions; no reader sees a
+// difference, except ScanWithOlderVersions. A version counts as replaced once the newer one is
+// durable, and is removed only if the newer one still exists at that moment, so that Replace may
+// run concurrently with all other calls, and be stopped at any point.
 //
-// The store frees the space as it compacts: Pebble by itself, or at once by Reclaim; bbolt uses
-// free pages again.
+// The store frees the space as it compacts: Pebble by itself, or at once by Reclaim; bbolt reuses
+// free pages.
 func (t *Table) Replace(ctx context.Context) (done Replaced, err error) {
 	p := pass{t: t, ctx: ctx, done: &done}
 	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix}) {
@@ -53,10 +54,10 @@ type pass struct {
 
 	row     []byte // prefix of the current row
 	newest  []byte // key of its newest version
-	expired bool   // that is a deletion that is kept no longer
+	expired bool   // that is an expired deletion
 
 	older  []replaced
-	rows   [][]byte // prefixes of rows whose newest versions are deletions that are kept no longer
+	rows   [][]byte // prefixes of rows whose newest versions are expired deletions
 	bytes  int      // of the keys in older and rows
 	events int      // their number
 }
@@ -64,7 +65,7 @@ type pass struct {
 // A replaced version is older than the newest one of its row.
 type replaced struct{ key, newest []byte }
 
-// see takes the next version of the table.
+// see processes the next version of the table.
 func (p *pass) see(kv engine.KeyValue) error {
 	prefix, _, tie, err := split(kv.Key)
 	if err != nil {
@@ -76,7 +77,7 @@ func (p *pass) see(kv engine.KeyValue) error {
 		if p.expired, err = p.t.expired(kv); err != nil {
 			return err
 		}
-	} else if tie != tieErasure { // that stays: it hides what comes late, when a deletion above it is gone
+	} else if tie != tieErasure { // it remains, and hides late versions when a deletion above it is removed
 		p.older = append(p.older, replaced{kv.Key, p.newest})
 		p.collected(kv.Key)
 	}
@@ -95,13 +96,13 @@ func (p *pass) endRow() {
 	p.expired = false
 }
 
-// collected counts what is to be removed.
+// collected returns the number of versions to be removed.
 func (p *pass) collected(key []byte) {
 	p.bytes += len(key)
 	p.events++
 }
 
-// expired reports whether a version is a deletion that is kept no longer.
+// expired reports whether a version is a deletion older than Options.KeepDeletions.
 func (t *Table) expired(kv engine.KeyValue) (bool, error) {
 	if t.opt.KeepDeletions == 0 || len(kv.Value) == 0 || kv.Value[0] != kindDeletion {
 		return false, nil
@@ -113,7 +114,7 @@ func (t *Table) expired(kv engine.KeyValue) (bool, error) {
 	return t.opt.Clock().Sub(time.UnixMicro(micros)) > t.opt.KeepDeletions, nil
 }
 
-// flush removes what was collected.
+// flush removes the collected versions.
 func (p *pass) flush() error {
 	if p.events == 0 {
 		return nil
@@ -145,7 +146,7 @@ func (p *pass) flush() error {
 	return nil
 }
 
-// removeOlder removes versions whose newer ones are there.
+// removeOlder removes versions whose newer ones exist.
 func (p *pass) removeOlder(rows engine.TxKeySpace, now *Replaced) error {
 	var newest []byte
 	found := false
@@ -157,7 +158,7 @@ func (p *pass) removeOlder(rows engine.TxKeySpace, now *Replaced) error {
 			}
 			newest = o.newest
 		}
-		if !found { // a newer one has replaced it, too: the next pass
+		if !found { // a newer one has replaced it too: left for the next pass
 			now.Deferred++
 			continue
 		}
@@ -169,8 +170,8 @@ func (p *pass) removeOlder(rows engine.TxKeySpace, now *Replaced) error {
 	return nil
 }
 
-// removeDeletion removes all of a row whose newest version is a deletion that is kept no longer,
-// but for an erasure.
+// removeDeletion removes all of a row whose newest version is an expired deletion, except for an
+// erasure.
 func (t *Table) removeDeletion(rows engine.TxKeySpace, row []byte, now *Replaced) error {
 	var keys [][]byte
 	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: replaceKeys}) {
@@ -211,7 +212,7 @@ func (t *Table) Run(ctx context.Context) error {
 	for {
 		done, err := t.Replace(ctx)
 		if ctx.Err() != nil {
-			return nil // it was asked to end
+			return nil // ctx has ended
 		}
 		if err != nil {
 			return err
@@ -228,9 +229,9 @@ func (t *Table) Run(ctx context.Context) error {
 	}
 }
 
-// Reclaim gives the disk space of removed versions back at once, as far as the store can: Pebble
-// rewrites the table's files; bbolt uses the space again by itself, and only a Backup of it is
-// smaller. It returns when that is done or ctx ends.
+// Reclaim frees the disk space of removed versions at once, as far as the store can: Pebble
+// rewrites the table's files; bbolt reuses the space by itself, and only a Backup of it is smaller.
+// It returns when that is done or ctx ends.
 func (t *Table) Reclaim(ctx context.Context) error {
 	return t.eng.In(rowSpace).Reclaim(ctx, t.prefix)
 }

@@ -62,8 +62,7 @@ func TestReplaceLeavesTheNewestVersions(t *testing.T) {
 	}
 }
 
-// A deletion is remembered for as long as the options say: until then nothing older becomes
-// visible.
+// A deletion is kept for as long as the options say: until then no older version becomes visible.
 func TestDeletionsAreKeptForAWhile(t *testing.T) {
 	c := newClock()
 	e := openEngine(t, newMem(), c)
@@ -88,13 +87,13 @@ func TestDeletionsAreKeptForAWhile(t *testing.T) {
 	}
 	put(t, e, table, row("k", 4, "later"))
 	if a := get(t, table, "k"); string(a.Row.Payload) != "later" {
-		t.Error("stated: once the deletion is forgotten, an older version is visible", a)
+		t.Error("stated: once the deletion is removed, an older version is visible", a)
 	}
 }
 
-// A version is removed only if the newer one is still there when that commits: here the row is
-// erased in between, and what came later must stay.
-func TestReplaceRemovesNothingWhoseReasonIsGone(t *testing.T) {
+// A version is removed only if the newer one still exists when the removal commits: here the row is
+// erased in between, and later versions must remain.
+func TestReplaceRemovesOnlyVersionsThatAreStillReplaced(t *testing.T) {
 	mem := newMem()
 	s := &betweenScans{Store: mem}
 	c := newClock()
@@ -102,10 +101,12 @@ func TestReplaceRemovesNothingWhoseReasonIsGone(t *testing.T) {
 	table := mustTable(t, e, versions.Options{KeepDeletions: time.Hour, Clock: c.now})
 	put(t, e, table, row("k", 3, "old"), versions.Row{Tenant: "acme", Key: []byte("k"), Version: 5, Deleted: true})
 	c.advance(2 * time.Hour)
-	s.once = func() { // after the pass has read the page, another one removes the deletion, and the old version comes again
+	// after the pass has read the page, another one removes the deletion, and the old version is
+	// put again
+	s.once = func() {
 		replace(t, table)
 		if stored(t, table) != 0 {
-			t.Error("the deletion is still there")
+			t.Error("the deletion still exists")
 		}
 		put(t, e, table, row("k", 3, "old"))
 	}
@@ -154,8 +155,8 @@ func TestRunReplacesUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-// What Erase has erased is gone: also older versions that come later, also after deletions above it
-// are forgotten, and after a power cut. Newer versions make the row anew.
+// Erased versions are not visible again: not if older versions arrive later, not after deletions
+// above them are removed, and not after a power failure. Newer versions create the row again.
 func TestErase(t *testing.T) {
 	c := newClock()
 	mem := newMem()
@@ -204,7 +205,7 @@ func TestErase(t *testing.T) {
 		t.Error(done)
 	}
 	put(t, e, table, row("k", 2500, "late"))
-	gone("after the deletion was forgotten")
+	gone("after the deletion was removed")
 	mem = mem.CrashClone(0)
 	e = openEngine(t, mem, c)
 	table = mustTable(t, e, options)
@@ -226,7 +227,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// noise does not compress.
+// noise returns incompressible bytes.
 func noise(rng *rand.ChaCha8, n int) string {
 	b := make([]byte, n)
 	_, _ = rng.Read(b)
@@ -252,9 +253,9 @@ func holding(t testing.TB, dir, text string) (names []string) {
 	return names
 }
 
-// No table of Pebble's has a byte of an erased payload when Erase has returned; nor has any file
-// once the store was opened again. A backup of bbolt has none.
-func TestErasedBytesAreGoneFromDisk(t *testing.T) {
+// When Erase has returned, no table of Pebble contains a byte of an erased payload; nor does any
+// file after the store was opened again. A backup of bbolt has none.
+func TestErasedBytesAreRemovedFromDisk(t *testing.T) {
 	for kind, open := range stores {
 		t.Run(kind, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "store")
@@ -311,8 +312,8 @@ func TestErasedBytesAreGoneFromDisk(t *testing.T) {
 	}
 }
 
-// Replace returns the space of older versions.
-func TestReplaceReturnsSpace(t *testing.T) {
+// Replace frees the space of older versions.
+func TestReplaceFreesSpace(t *testing.T) {
 	s, err := pebble.Open(filepath.Join(t.TempDir(), "store"), pebble.Options{SmallTables: true})
 	if err != nil {
 		t.Fatal(err)
@@ -352,8 +353,7 @@ func TestReplaceReturnsSpace(t *testing.T) {
 	verify(t, e)
 }
 
-// Deletions that are kept no longer are removed however many there are, in transactions of a
-// bounded size.
+// Expired deletions are removed however many there are, in transactions of a bounded size.
 func TestManyExpiredDeletionsAreRemoved(t *testing.T) {
 	clk := newClock()
 	mem := newMem()

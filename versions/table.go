@@ -13,9 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// Options configure a Table. The zero value is safe and stated field by field.
+// Options configure a Table. The zero value of each field has a stated, safe default.
 type Options struct {
-	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. Once Replace has
+	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. After Replace has
 	// removed it, a Put of an older version that arrives even later is visible. 0: deletions are
 	// kept forever.
 	KeepDeletions time.Duration
@@ -23,7 +23,7 @@ type Options struct {
 	// ReplaceEvery is the time between two passes of Run. 0 = DefaultReplaceEvery.
 	ReplaceEvery time.Duration
 
-	// Logger receives what Run has done. nil = slog.Default().
+	// Logger receives messages about the passes of Run. nil = slog.Default().
 	Logger *slog.Logger
 
 	// Clock returns the time of deletions. nil = time.Now.
@@ -50,8 +50,9 @@ type Table struct {
 }
 
 var (
-	rowSpace     = keyspace.New("versions")         // see key.go
-	appliedSpace = keyspace.New("versions/applied") // name of a table -> time of the last commit that has changed it
+	rowSpace = keyspace.New("versions") // see key.go
+	// name of a table -> time of the last commit that has changed it
+	appliedSpace = keyspace.New("versions/applied")
 )
 
 // New returns the table with a name, which is 1 to MaxTableBytes bytes. It does no I/O; a table
@@ -90,8 +91,8 @@ type Row struct {
 	// for example the position in its log (source.lsn of a Debezium event).
 	Version uint64
 
-	// Time is when the source made the change, to the microsecond. Selections by time look at it.
-	// Zero: no time. That of a deletion is not kept.
+	// Time is when the source made the change, to the microsecond. Selections by time use it. Zero:
+	// no time. The time of a deletion is not stored.
 	Time time.Time
 
 	// Payload is the content, at most MaxPayloadBytes. A deletion has none.
@@ -101,7 +102,8 @@ type Row struct {
 	Deleted bool
 }
 
-// A RowError says what of a row, a table or a selection is refused, and why. Nothing was written.
+// A RowError says which part of a row, a table or a selection is rejected, and why. Nothing was
+// written.
 type RowError struct {
 	What   string // "tenant", "key", ...
 	Reason string
@@ -134,12 +136,12 @@ func (r *Row) check() error {
 	return nil
 }
 
-// isStorable reports whether a time survives the way through microseconds.
+// isStorable reports whether a time is within the range of microseconds.
 func isStorable(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9999 }
 
 // LastApplied returns the time of the last durable commit that has put rows into the table, by the
-// clock of the engine: what a read that begins now returns contains every change that was applied
-// until then. It is zero for a table that was never written.
+// clock of the engine: a read that begins now contains every change that was applied until then. It
+// is zero for a table that was never written.
 func (t *Table) LastApplied(ctx context.Context) (time.Time, error) {
 	value, found, err := t.eng.In(appliedSpace).Get(ctx, t.name)
 	if err != nil || !found {

@@ -27,7 +27,7 @@ var stores = map[string]func(dir string) (storage.Store, error){
 	"bolt":   func(dir string) (storage.Store, error) { return bolt.Open(dir, bolt.Options{}) },
 }
 
-// The stores on disk agree with the model, too, opened again and as backups.
+// The stores on disk also agree with the model, reopened and as backups.
 func TestStoresAgreeWithTheModel(t *testing.T) {
 	for kind, open := range stores {
 		t.Run(kind, func(t *testing.T) {
@@ -79,7 +79,7 @@ func get(t testing.TB, table *versions.Table, key string) versions.Answer {
 	return a
 }
 
-// Whatever the order in which versions arrive, and how often, readers see the same.
+// In whatever order versions arrive, and how often, readers see the same rows.
 func TestTheOrderOfPutsDoesNotMatter(t *testing.T) {
 	deleted := versions.Row{Tenant: "acme", Key: []byte("k"), Version: 7, Deleted: true}
 	for name, c := range map[string]struct {
@@ -134,7 +134,7 @@ func (s *countingStore) ScanState(span storage.Span, fn func(key, value []byte) 
 	return s.Store.ScanState(span, fn)
 }
 
-// Put reads nothing of the store, and transactions that put versions of one row never conflict.
+// Put reads nothing from the store, and transactions that put versions of one row never conflict.
 func TestPutIsBlind(t *testing.T) {
 	s := &countingStore{Store: newMem()}
 	e := openEngine(t, s, newClock())
@@ -185,7 +185,7 @@ func TestReadsOfATransactionAreSerializable(t *testing.T) {
 	}
 }
 
-// Rows commit with the claims of their transaction, or not at all; a transaction sees its own.
+// Rows commit with the claims of their transaction, or not at all; a transaction sees its own rows.
 func TestRowsCommitWithClaims(t *testing.T) {
 	c := newClock()
 	e := openEngine(t, newMem(), c)
@@ -279,8 +279,8 @@ func TestSelections(t *testing.T) {
 	}
 }
 
-// Rows come back as they were put.
-func TestRowsComeBackAsTheyWerePut(t *testing.T) {
+// Rows are read as they were put.
+func TestRowsAreReadAsTheyWerePut(t *testing.T) {
 	e := openEngine(t, newMem(), newClock())
 	table := mustTable(t, e, versions.Options{})
 	long := bytes.Repeat([]byte{0}, versions.MaxKeyBytes)
@@ -299,7 +299,7 @@ func TestRowsComeBackAsTheyWerePut(t *testing.T) {
 	}
 }
 
-func TestBadRowsAreRefused(t *testing.T) {
+func TestBadRowsAreRejected(t *testing.T) {
 	c := newClock()
 	mem := newMem()
 	e := openEngine(t, mem, c)
@@ -342,11 +342,12 @@ func TestBadRowsAreRefused(t *testing.T) {
 		}
 	}
 	if n := mem.Calls(storetest.OpApply); n != applied {
-		t.Errorf("%d batches of refused rows", n-applied)
+		t.Errorf("%d batches of rejected rows", n-applied)
 	}
 }
 
-// LastApplied is the time of the last commit, never falls, survives, and comes with each answer.
+// LastApplied is the time of the last commit, never decreases, is durable, and is part of each
+// result.
 func TestLastApplied(t *testing.T) {
 	c := newClock()
 	mem := newMem()
@@ -378,7 +379,7 @@ func TestLastApplied(t *testing.T) {
 	want(begun.Add(time.Minute))
 	c.advance(2 * time.Hour)
 	want(begun.Add(time.Minute))
-	put(t, e, table, row("k", 1, "a")) // known already: it was applied nevertheless
+	put(t, e, table, row("k", 1, "a")) // already stored: it was applied nevertheless
 	want(begun.Add(61 * time.Minute))
 	mem = mem.CrashClone(0)
 	e = openEngine(t, mem, c)
@@ -396,8 +397,8 @@ func TestTablesOfOneNameAreOne(t *testing.T) {
 	}
 }
 
-// Times are stored to the microsecond, and selected so: a row is found by the time that it was put
-// with, and by one of two selections that follow one another.
+// Times are stored and selected to the microsecond: a row is found by the time that it was put
+// with, and by one of two consecutive selections.
 func TestTimesAreSelectedToTheMicrosecond(t *testing.T) {
 	e := openEngine(t, storetest.NewMem(storage.Identity{}), newClock())
 	table := mustTable(t, e, versions.Options{})

@@ -6,11 +6,11 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A TxTable is a table as a transaction sees it: as of when that began, with its own writes. Reads
-// of it come without LastApplied: a transaction that commits has seen the newest versions, or is in
-// conflict. What it writes commits with the claims, the
-// offsets and all other writes of the transaction, or not at all. Methods return the errors of
-// engine.Tx: ErrNoTransaction, ErrConflict, ErrLimit.
+// A TxTable is a table as a transaction sees it: a snapshot from the start of the transaction, with
+// its own writes. Reads of it have no LastApplied: a transaction that commits has seen the newest
+// versions, or is in conflict. Its writes commit with the claims, the offsets and all other writes
+// of the transaction, or not at all. Methods return the errors of engine.Tx: ErrNoTransaction,
+// ErrConflict, ErrLimit.
 type TxTable struct {
 	t       *Table
 	rows    engine.TxKeySpace
@@ -20,14 +20,14 @@ type TxTable struct {
 // In returns the table as a transaction sees it.
 func (t *Table) In(tx *engine.Tx) TxTable { return TxTable{t, tx.In(rowSpace), tx.In(appliedSpace)} }
 
-// Put writes one version of a row. It reads nothing, so that it costs what a write costs and never
-// conflicts with another Put; it does not matter in which order versions arrive, nor how often.
+// Put writes one version of a row. It reads nothing, so that it costs as much as a write and never
+// conflicts with another Put; neither the order in which versions arrive nor their number matters.
 // Slices are copied.
 //
-// Which version wins depends only on the set of versions that were put: the greatest Version; of
-// one Version a deletion wins over rows, and of different rows always the same one, whichever came
-// first: the one whose encoding has the least hash (XXH3). A Put of exactly what is there changes
-// nothing.
+// Which version wins depends only on the set of versions that were put: the one with the greatest
+// Version. Of equal versions, a deletion wins over rows, and of different rows the one whose
+// encoding has the least hash (XXH3), whichever came first. A Put of a version that is already
+// stored changes nothing.
 func (t TxTable) Put(r Row) error {
 	if err := r.check(); err != nil {
 		return err
@@ -40,17 +40,17 @@ func (t TxTable) Put(r Row) error {
 	return t.applied()
 }
 
-// Delete puts a version that is a deletion: the row is gone for readers until a Put of a greater
-// version. Options.KeepDeletions says how long the deletion is remembered.
+// Delete puts a version that is a deletion: readers do not see the row until a Put of a greater
+// version. Options.KeepDeletions says how long the deletion is kept.
 func (t TxTable) Delete(tenant string, key []byte, version uint64) error {
 	return t.Put(Row{Tenant: tenant, Key: key, Version: version, Deleted: true})
 }
 
-// applied notes the time of the commit.
+// applied writes the time of the commit.
 func (t TxTable) applied() error { return t.changed.PutCommitTime(t.t.name) }
 
 // Get returns the newest version of a row, with the transaction's own writes. The transaction
-// conflicts with a Put of a version that would have been returned instead, and with no other.
+// conflicts with a Put of a version that Get would have returned instead, and with no other.
 func (t TxTable) Get(tenant string, key []byte) (row Row, found bool, err error) {
 	if err := checkName(tenant, key); err != nil {
 		return Row{}, false, err
@@ -59,7 +59,7 @@ func (t TxTable) Get(tenant string, key []byte) (row Row, found bool, err error)
 }
 
 // Scan returns an iterator over the newest versions of the selected rows, without deleted ones, in
-// the order of tenants and keys, as of one moment. The transaction conflicts with every Put to the
+// the order of tenants and keys, from one snapshot. The transaction conflicts with every Put to the
 // part of the table that the iteration has passed.
 func (t TxTable) Scan(s Selection) iter.Seq2[Row, error] {
 	return t.t.exact(&s, t.rows.Scan)

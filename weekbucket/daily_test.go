@@ -20,7 +20,7 @@ func TestNextDailyIsStrictlyAfterNow(t *testing.T) {
 	}{
 		{"earlier that day", at(5, 5, 1, 0, 0, 0), 3 * time.Hour, at(5, 5, 3, 0, 0, 0)},
 		{"one nanosecond to go", at(5, 5, 2, 59, 59, 999999999), 3 * time.Hour, at(5, 5, 3, 0, 0, 0)},
-		{"at the very instant", at(5, 5, 3, 0, 0, 0), 3 * time.Hour, at(5, 6, 3, 0, 0, 0)},
+		{"at that instant", at(5, 5, 3, 0, 0, 0), 3 * time.Hour, at(5, 6, 3, 0, 0, 0)},
 		{"later that day", at(5, 5, 12, 0, 0, 0), 3 * time.Hour, at(5, 6, 3, 0, 0, 0)},
 		{"midnight, at midnight", at(5, 5, 0, 0, 0, 0), 0, at(5, 6, 0, 0, 0, 0)},
 		{"the last nanosecond of the day", at(12, 31, 12, 0, 0, 0), day - 1, at(12, 31, 23, 59, 59, 999999999)},

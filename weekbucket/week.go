@@ -9,9 +9,9 @@ import (
 
 // A Week is the number of whole weeks since Monday 0001-01-01T00:00Z.
 //
-// [Of], [Parse] and [FromKey] return only weeks from [Min] to [Max]. A larger
-// number, made by arithmetic, contains no instant and its key is refused by
-// [FromKey]. Weeks are unsigned: w-n wraps round to such a number when n > w.
+// [Of], [Parse] and [FromKey] return only weeks from [Min] to [Max]. A larger number, made by
+// arithmetic, contains no instant, and [FromKey] rejects its key. Weeks are unsigned: w-n wraps
+// round to such a number when n > w.
 type Week uint32
 
 const (
@@ -29,16 +29,16 @@ const KeySize = 4
 // the years 1 to 9999 UTC.
 var ErrOutOfRange = errors.New("outside the years 1 to 9999")
 
-// Seconds since the Unix epoch. Whole seconds decide: no week and no year
-// begins within one.
+// Seconds since the Unix epoch. No week and no year begins within a second, so whole seconds
+// suffice.
 const (
 	firstSecond   = -62135596800 // 0001-01-01T00:00:00Z, a Monday
 	lastSecond    = 253402300799 // 9999-12-31T23:59:59Z
 	secondsInWeek = 7 * 24 * 60 * 60
 )
 
-// Of returns the week that t belongs to. It fails with [ErrOutOfRange] if t,
-// read in UTC, lies before year 1 or after year 9999.
+// Of returns the week that t belongs to. It fails with [ErrOutOfRange] if t, in UTC, is before year
+// 1 or after year 9999.
 func Of(t time.Time) (Week, error) {
 	s := t.Unix()
 	if s < firstSecond || s > lastSecond {
@@ -52,7 +52,7 @@ func (w Week) Start() time.Time {
 	return time.Unix(firstSecond+int64(w)*secondsInWeek, 0).UTC()
 }
 
-// Contains reports whether w is the week that [Of] gives for t.
+// Contains reports whether w is the week that [Of] returns for t.
 func (w Week) Contains(t time.Time) bool {
 	of, err := Of(t)
 	return err == nil && of == w
@@ -63,8 +63,8 @@ func (w Week) String() string {
 	return w.Start().Format(time.DateOnly)
 }
 
-// Parse is the inverse of [Week.String]. It accepts a Monday's date and no
-// other day's, so that a mistyped day cannot name a week.
+// Parse is the inverse of [Week.String]. It accepts only a Monday's date, so that a mistyped day
+// cannot name a week.
 func Parse(s string) (Week, error) {
 	t, err := time.Parse(time.DateOnly, s)
 	if err != nil {
@@ -80,10 +80,10 @@ func Parse(s string) (Week, error) {
 	return w, nil
 }
 
-// AppendKey appends the key of w, [KeySize] bytes, to dst and returns the
-// extended slice. Keys compare byte by byte as their weeks do.
+// AppendKey appends the key of w, [KeySize] bytes, to dst and returns the extended slice. Keys
+// compare byte by byte as their weeks do.
 //
-// The key is w as a big-endian uint32. Stores keep it: it never changes.
+// The key is w as a big-endian uint32. Stores contain it: it never changes.
 func (w Week) AppendKey(dst []byte) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(w))
 }

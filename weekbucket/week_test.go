@@ -38,13 +38,13 @@ func TestOfAtTheEdges(t *testing.T) {
 		{"a leap day", utc("2024-02-29T12:00:00Z"), "2024-02-26"},
 		{"a week across two years", utc("2025-01-01T00:00:00Z"), "2024-12-30"},
 
-		// A zone moves the wall clock across Monday's midnight, never the week.
+		// A zone moves the wall clock across Monday's midnight, but never the week.
 		{"Monday in Berlin, still Sunday in UTC", time.Date(2025, 5, 12, 1, 59, 59, 0, berlin), "2025-05-05"},
 		{"two o'clock on Monday in Berlin", time.Date(2025, 5, 12, 2, 0, 0, 0, berlin), "2025-05-12"},
 		{"Sunday in New York, already Monday in UTC", time.Date(2025, 5, 11, 20, 0, 0, 0, newYork), "2025-05-12"},
 		{"a second earlier in New York", time.Date(2025, 5, 11, 19, 59, 59, 0, newYork), "2025-05-05"},
 
-		// Clocks change on a Sunday; the week ends at 00:00 UTC all the same.
+		// Clocks change on a Sunday, but the week ends at 00:00 UTC.
 		{"Berlin springs forward, before", time.Date(2025, 3, 30, 1, 59, 59, 0, berlin), "2025-03-24"},
 		{"Berlin springs forward, last instant", time.Date(2025, 3, 31, 1, 59, 59, 999999999, berlin), "2025-03-24"},
 		{"Berlin springs forward, after", time.Date(2025, 3, 31, 2, 0, 0, 0, berlin), "2025-03-31"},
@@ -128,7 +128,7 @@ func TestContains(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsNotAMondaysDate(t *testing.T) {
+func TestParseRejectsOtherDatesThanMondays(t *testing.T) {
 	tests := []struct{ in, says string }{
 		{"2025-05-06", "a Tuesday; its week is named 2025-05-05"},
 		{"2025-05-11", "a Sunday; its week is named 2025-05-05"},
@@ -146,7 +146,7 @@ func TestParseRefusesWhatIsNotAMondaysDate(t *testing.T) {
 	for _, tt := range tests {
 		w, err := Parse(tt.in)
 		if err == nil || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("Parse(%q) = %v, %v; want an error that says %q", tt.in, w, err, tt.says)
+			t.Errorf("Parse(%q) = %v, %v; want an error that contains %q", tt.in, w, err, tt.says)
 		}
 	}
 	if _, err := Parse("0000-01-03"); !errors.Is(err, ErrOutOfRange) {
@@ -154,7 +154,7 @@ func TestParseRefusesWhatIsNotAMondaysDate(t *testing.T) {
 	}
 }
 
-// Keys are on disk: these bytes may never change.
+// Keys are stored: these bytes may never change.
 func TestKeyEncodingIsGolden(t *testing.T) {
 	tests := []struct{ week, key string }{
 		{"0001-01-01", "00000000"},
@@ -175,13 +175,13 @@ func TestKeyEncodingIsGolden(t *testing.T) {
 	}
 }
 
-func TestAppendKeyKeepsWhatIsThere(t *testing.T) {
+func TestAppendKeyKeepsEarlierBytes(t *testing.T) {
 	if got := Week(1).AppendKey([]byte("ab")); string(got) != "ab\x00\x00\x00\x01" {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestFromKeyRefusesWrongLengthAndRange(t *testing.T) {
+func TestFromKeyRejectsWrongLengthAndRange(t *testing.T) {
 	for _, b := range [][]byte{nil, {}, {0, 0, 0}, {0, 0, 0, 0, 0}} {
 		if w, err := FromKey(b); err == nil {
 			t.Errorf("FromKey(%x) = %v, want an error", b, w)
@@ -276,7 +276,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// instants draws from the whole range, in zones up to a day from UTC.
+// instants returns instants of the whole range, in zones up to a day from UTC.
 var instants = rapid.Custom(func(t *rapid.T) time.Time {
 	s := rapid.Int64Range(firstSecond, lastSecond).Draw(t, "seconds")
 	ns := rapid.Int64Range(0, 999_999_999).Draw(t, "nanoseconds")
