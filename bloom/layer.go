@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A block is one cache line of eight lanes. A hash owns one bit of each lane of one block, so that
-// a lookup costs one cache miss for each layer.
+// A block is one cache line of eight lanes. A hash selects one bit of each lane of one block, so
+// that a lookup costs one cache miss for each layer.
 type block [lanes]uint64
 
 const (
@@ -15,30 +15,28 @@ const (
 	blockBits  = 8 * blockBytes
 )
 
-// salts turn the low half of a hash into eight bit positions by
-// multiply-shift. They are the odd constants of Parquet's split-block filter,
-// and part of the snapshot's format.
+// salts derive eight bit positions from the low half of a hash by multiply-shift. They are the odd
+// constants of Parquet's split-block filter, and part of the snapshot's format.
 var salts = [lanes]uint32{
 	0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d,
 	0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 }
 
-// bit returns the bit that h owns in a lane: the top six bits of a product
-// say which.
+// bit returns the bit of h in a lane, which the top six bits of a product select.
 func bit(h uint64, lane int) uint64 {
 	return 1 << (uint32(h) * salts[lane] >> 26)
 }
 
-// A layer is a filter of fixed size and a link to the one it succeeded. Bits
-// are set and never cleared, so a reader needs no lock and a copy taken under
-// load holds at least what was there when it began.
+// A layer is a filter of fixed size with a link to its predecessor. Bits are set and never cleared,
+// so a reader needs no lock, and a copy taken under load has at least the bits that were set when
+// it began.
 type layer struct {
 	blocks []block
-	design uint64 // keys it is made for
+	design uint64 // number of keys it is made for
 	older  *layer // nil for the first
 
-	// Every new hash changes added. On the same line as the fields above it made a lookup next to
-	// one adding goroutine take up to twice as long.
+	// Every new hash changes added. If it shared a cache line with the fields above, a lookup
+	// concurrent with one adding goroutine would take up to twice as long.
 	_     [blockBytes]byte
 	added atomic.Uint64
 }
@@ -58,7 +56,7 @@ func blocksFor(keys, bitsPerKey uint64) uint64 {
 	return (keys-1)/keysPerBlock(bitsPerKey) + 1
 }
 
-// blockOf scales the hash to the number of blocks: its high bits decide.
+// blockOf scales the hash to the number of blocks: its high bits select the block.
 func (l *layer) blockOf(h uint64) *block {
 	i, _ := bits.Mul64(h, uint64(len(l.blocks)))
 	return &l.blocks[i]
@@ -97,7 +95,7 @@ func (l *layer) containAll(hashes []uint64, may []bool) {
 	}
 }
 
-// chainContains asks l and every older layer.
+// chainContains checks l and every older layer.
 func (l *layer) chainContains(h uint64) bool {
 	for ; l != nil; l = l.older {
 		if l.contains(h) {
@@ -141,9 +139,9 @@ func (l *layer) chainBytes() uint64 {
 // sampleBlocks bounds the work of fpRate.
 const sampleBlocks = 1 << 16
 
-// fpRate is the mean over blocks of the chance that eight random bits, one in
-// each lane, are all set. The mean of the fill alone would be too low: full
-// blocks count for more than empty ones make up.
+// fpRate is the mean over blocks of the chance that eight random bits, one in each lane, are all
+// set. The mean share of set bits alone would give too low a rate, because full blocks add more
+// false positives than empty ones save.
 func (l *layer) fpRate() float64 {
 	step := (len(l.blocks)-1)/sampleBlocks + 1
 	sum, n := 0.0, 0

@@ -10,8 +10,8 @@
 //
 // # Answers
 //
-// Requests with a method of Options.Methods need a key. What the middleware answers in place of the
-// handler is a problem document (RFC 9457), except for a replay:
+// Requests with a method of Options.Methods need a key. The middleware's own answers are problem
+// documents (RFC 9457), except for replays:
 //
 //	request                                          answer
 //	first with its key                               the handler's response
@@ -31,7 +31,7 @@
 //
 // # Responses
 //
-// The response is held back until it is durable with its key: a client that has seen a response
+// The response is held back until it is durable with its key: a client that has received a response
 // gets the same one again. So the handler's ResponseWriter is neither a Flusher nor a Hijacker, and
 // [http.ResponseController] finds no other method. Trailers are kept and replayed. Informational
 // responses (1xx) are not sent. Headers that an outer middleware sets are not kept.

@@ -85,7 +85,8 @@ func Example() {
 
 // A handler that books a payment in the transaction that finishes its key.
 func ExampleUpdate() {
-	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: 5}) // a service opens engine/bolt or engine/pebble
+	// a service opens engine/bolt or engine/pebble
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: 5})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func ExampleUpdate() {
 			return tx.Put([]byte("alice"), strconv.AppendInt(nil, int64(balance-60), 10))
 		}, engine.Retries(10))
 		switch {
-		case errors.Is(err, errPoor): // nothing was committed: the refusal is the response
+		case errors.Is(err, errPoor): // nothing was committed: the rejection is the response
 			http.Error(w, err.Error(), http.StatusPaymentRequired)
 		case err != nil:
 			http.Error(w, "try again", http.StatusServiceUnavailable)

@@ -78,8 +78,8 @@ func quote(key string) string {
 
 type contextKey struct{}
 
-// WithKey returns a context that gives requests through a [Transport] that key. Requests that ask
-// for different things need different keys.
+// WithKey returns a context that gives its key to requests through a [Transport]. Different
+// requests need different keys.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, contextKey{}, key)
 }

@@ -23,8 +23,8 @@ type middleware struct {
 }
 
 // New returns a middleware that runs the requests of each idempotency key once. It may wrap several
-// handlers, and these are safe for use by several goroutines. The caller closes the engine after
-// the server has shut down.
+// handlers, and these are safe for concurrent use. The caller closes the engine after the server
+// has shut down.
 func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, error) {
 	o, err := options.withDefaults()
 	if err != nil {
@@ -63,7 +63,7 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 		refuseBody(w, err)
 		return
 	}
-	r = r.WithContext(r.Context()) // a copy: the body of the caller's request stays
+	r = r.WithContext(r.Context()) // a copy: the caller's request keeps its body
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	m.answer(w, r, m.event(r, tenant, key, body), next)
 }
@@ -89,7 +89,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 		refuse(w, http.StatusUnprocessableEntity, "the Idempotency-Key was used for a different request: send a new key")
 	case engine.Pending:
 		m.refuseBusy(w, res.Record.LeaseEnd.Sub(m.opt.Clock()))
-	default: // in_flight: the application holds the event in a transaction
+	default: // in_flight: a transaction of the application holds the event
 		m.refuseBusy(w, 0)
 	}
 }
@@ -185,5 +185,5 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	b, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail}) // cannot fail
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // an error means that the client is gone
+	_, _ = w.Write(b) // an error means that the client has disconnected
 }

@@ -83,7 +83,7 @@ func TestOtherMethodsAndOptionalKeysReachTheHandler(t *testing.T) {
 	want(t, do(h, post(`"`, "")), 400, false) // malformed is not missing
 }
 
-func TestOtherPayloadUnderAKeyIsRefused(t *testing.T) {
+func TestOtherPayloadUnderAKeyIsRejected(t *testing.T) {
 	for name, secret := range map[string][]byte{"by tenant and key": nil, "secret": []byte("secret")} {
 		t.Run(name, func(t *testing.T) {
 			handler, runs := counting()
@@ -210,7 +210,7 @@ func TestTenantsNeverMatch(t *testing.T) {
 	}
 }
 
-func TestBodyAboveTheCapIsRefused(t *testing.T) {
+func TestBodyAboveTheLimitIsRejected(t *testing.T) {
 	runs := 0
 	h := protect(t, inMemory(t), idempotency.Options{MaxRequestBytes: 4}, func(_ http.ResponseWriter, r *http.Request) {
 		if b, err := io.ReadAll(r.Body); err != nil || string(b) != "four" {
@@ -278,7 +278,7 @@ func TestFailuresReleaseOrAreKept(t *testing.T) {
 	}
 }
 
-// watcher calls sent before anything is sent.
+// watcher calls sent before it sends anything.
 type watcher struct {
 	*httptest.ResponseRecorder
 	sent func()
@@ -314,7 +314,7 @@ func TestNothingIsSentBeforeItIsDurable(t *testing.T) {
 	}
 }
 
-func TestResponseAboveTheCapIsSentAndNotRunAgain(t *testing.T) {
+func TestResponseAboveTheLimitIsSentAndNotRunAgain(t *testing.T) {
 	for name, o := range map[string]struct {
 		bytes, header int
 	}{"body": {101, 0}, "headers": {1, limits.DataBytes}} {

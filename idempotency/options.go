@@ -35,19 +35,20 @@ type Options struct {
 	// DefaultRetention. The engine's RetentionWeeks must cover it: five weeks for the default.
 	Retention time.Duration
 
-	// Lease is how long a key stays in progress after the process died. 0 = DefaultLease; at least
-	// a second, at most limits.Lease. Retry-After is the remaining time.
+	// Lease is how long a key remains in progress after the process has died. 0 = DefaultLease; at
+	// least a second, at most limits.Lease. Retry-After is the remaining time.
 	Lease time.Duration
 
-	// MaxRequestBytes caps the body of a request, which is read before the handler runs. 0 =
-	// DefaultMaxRequestBytes.
+	// MaxRequestBytes is the maximum size of a request's body, which is read before the handler
+	// runs. 0 = DefaultMaxRequestBytes.
 	MaxRequestBytes int64
 
-	// MaxResponseBytes caps the body of a response that is kept. 0 = DefaultMaxResponseBytes; at
-	// most limits.DataBytes, which also bounds the body and the headers together.
+	// MaxResponseBytes is the maximum size of the body of a stored response. 0 =
+	// DefaultMaxResponseBytes; at most limits.DataBytes, which also bounds the body and the headers
+	// together.
 	MaxResponseBytes int
 
-	// KeepFailures keeps a failed run as the result of its key; by default the key is released.
+	// KeepFailures stores a failed run as the result of its key; by default the key is released.
 	KeepFailures bool
 
 	// FailOpen runs the handler without a key while the store fails. A request can then be run more
@@ -56,7 +57,7 @@ type Options struct {
 
 	// Secret keys the fingerprints in the store (HMAC-SHA256). If it changes, retries of earlier
 	// requests are mismatches. nil = they are keyed by tenant and key, which the store contains, so
-	// that someone who can read the store can verify a guess of a request's contents.
+	// that anyone who can read the store can verify a guess of a request's contents.
 	Secret []byte
 
 	// OnError is called with errors of the engine and of Tenant. It must be safe for concurrent
@@ -126,8 +127,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// checkRetention has the engine judge an event that is always too new, so that its refusal of the
-// window shows before the first request. Nothing is written.
+// checkRetention makes the engine judge an event that is always too new, so that it rejects an
+// invalid window before the first request. Nothing is written.
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	_, err := eng.TryClaim(context.Background(), engine.Event{
 		Scope: o.Scope, ID: []byte("retention"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC),

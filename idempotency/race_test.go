@@ -30,7 +30,7 @@ func retrying(h http.Handler) (w *httptest.ResponseRecorder, waited int) {
 	}
 }
 
-// race has n clients retry until they have an answer. All answers but one are replays, and all are
+// race makes n clients retry until each has an answer. All answers but one are replays, and all are
 // the same.
 func race(t *testing.T, h http.Handler, n int) {
 	t.Helper()
@@ -155,7 +155,7 @@ func TestCanceledHandlerWithoutAResponseHasFailed(t *testing.T) {
 	}
 }
 
-func TestResponseIsKeptAlsoIfTheClientHasGone(t *testing.T) {
+func TestResponseIsKeptEvenIfTheClientHasDisconnected(t *testing.T) {
 	handler, _ := counting()
 	ctx, cancel := context.WithCancel(t.Context())
 	h := protect(t, inMemory(t), idempotency.Options{}, func(w http.ResponseWriter, r *http.Request) {
@@ -182,7 +182,8 @@ func TestRetryAfterIsTheRestOfTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h http.Handler
 		h = protect(t, inMemory(t), idempotency.Options{}, func(http.ResponseWriter, *http.Request) {
-			for _, after := range []string{"10", "8", "9"} { // 10 s, 7.5 s, and 8.4 s once it was renewed
+			// 10 s, 7.5 s, and 8.4 s after it was renewed
+			for _, after := range []string{"10", "8", "9"} {
 				w := do(h, post("k", ""))
 				want(t, w, 409, false)
 				if w.Header().Get("Retry-After") != after {

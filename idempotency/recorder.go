@@ -10,12 +10,12 @@ import (
 type recorder struct {
 	w        http.ResponseWriter
 	limit    int
-	overflow func() error // before the first byte of a response that is not held back
+	overflow func() error // called before the first byte of a response that is not held back
 
 	header http.Header // the handler's
-	kept   response    // with the headers as they were at WriteHeader
-	direct bool        // the response is not held back any more
-	err    error       // of overflow: nothing may be sent
+	kept   response    // with the headers at the time of WriteHeader
+	direct bool        // the response is no longer held back
+	err    error       // the error of overflow: nothing may be sent
 }
 
 func (rec *recorder) Header() http.Header { return rec.header }
@@ -25,7 +25,7 @@ func (rec *recorder) WriteHeader(status int) {
 		return
 	}
 	if status < 200 || status > 999 {
-		panic("idempotency: the handler gave a status that cannot be kept: give 200 to 999")
+		panic("idempotency: the handler gave a status that cannot be stored: give 200 to 999")
 	}
 	rec.kept.status, rec.kept.header = status, rec.header.Clone()
 }

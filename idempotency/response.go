@@ -10,18 +10,18 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A response is what is kept with a key:
+// A response is the part of an answer that is stored with a key:
 //
 //	+------+---------+----------------+--------+---------+------+
 //	| form | dropped | status uvarint | header | trailer | body |
 //	+------+---------+----------------+--------+---------+------+
 //
 // The form is 1. Header and trailer are the number of names, and for each of them in order the
-// name, the number of its values, and these; a name or a value is its length and its bytes. Numbers
-// and lengths are uvarints.
+// name, the number of its values, and the values; a name or a value is its length and its bytes.
+// Numbers and lengths are uvarints.
 type response struct {
 	status  int
-	dropped bool // the response was too large, only its status is here
+	dropped bool // the response was too large: only its status is stored
 	header  http.Header
 	trailer http.Header
 	body    []byte
@@ -31,7 +31,7 @@ const responseForm = 1
 
 var errResponse = errors.New("idempotency: the result of the key is not a response of this version of the package: use a scope of its own (Options.Scope)")
 
-// encode returns the response in its bytes, without headers and body if they are too many.
+// encode returns the encoded response, without headers and body if they are too large.
 func (r *response) encode() []byte {
 	b := []byte{responseForm, 0}
 	if r.dropped {
@@ -103,7 +103,7 @@ func (d *decoder) header() http.Header {
 	h := http.Header{}
 	for names := d.uvarint(); names > 0 && !d.bad; names-- {
 		name := d.string()
-		h[name] = nil // without a value it keeps the server from adding its own
+		h[name] = nil // without a value, it keeps the server from adding its own
 		for values := d.uvarint(); values > 0 && !d.bad; values-- {
 			h[name] = append(h[name], d.string())
 		}
@@ -116,7 +116,7 @@ func (r *response) send(w http.ResponseWriter) {
 	setAll(w.Header(), r.header)
 	w.WriteHeader(r.status)
 	if len(r.body) > 0 {
-		_, _ = w.Write(r.body) // an error means that the client is gone; it can ask again
+		_, _ = w.Write(r.body) // an error means that the client has disconnected; it can retry
 	}
 	setAll(w.Header(), r.trailer)
 }

@@ -39,7 +39,7 @@ func FuzzDecodeResponse(f *testing.F) {
 	})
 }
 
-func TestDamagedResponseIsRefused(t *testing.T) {
+func TestDamagedResponseIsRejected(t *testing.T) {
 	for _, data := range []string{"", "other bytes", "\x02\x00\xc9\x01\x00\x00", "\x01\x02\xc9\x01\x00\x00", "\x01\x00\x64\x00\x00", "\x01\x00\xc9\x01\x00"} {
 		if r, err := decodeResponse(data); err == nil {
 			t.Errorf("%q: %+v", data, r)

@@ -21,7 +21,7 @@ import (
 	"github.com/hapax-dev/hapax/idempotency"
 )
 
-// stores opens an empty store of each kind that is tested.
+// stores opens an empty store of each kind.
 var stores = map[string]func(*testing.T) storage.Store{
 	"memory": func(*testing.T) storage.Store { return storetest.NewMem(storage.Identity{}) },
 	"bbolt": func(t *testing.T) storage.Store {
@@ -87,7 +87,7 @@ func do(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// want fails the test unless the answer has the status, and is marked as a replay or not.
+// want fails the test unless the answer has this status, and is or is not marked as a replay.
 func want(t *testing.T, w *httptest.ResponseRecorder, status int, replayed bool) {
 	t.Helper()
 	if got := w.Header().Get(idempotency.ReplayedHeader) == "true"; w.Code != status || got != replayed {

@@ -19,7 +19,7 @@ type run struct {
 	rec   *recorder
 
 	cancel   context.CancelCauseFunc // of the handler's context
-	stop     func()                  // ends the renewals and waits for the last one; may be called again
+	stop     func()                  // ends the renewals and waits for the last one; may be called more than once
 	renewing chan struct{}           // full during a renewal, and while a transaction of Update commits
 	settled  bool                    // the key is finished; guarded by renewing while renewals run
 	answer   *response               // of Update; nil if the handler's response is in rec
@@ -39,7 +39,7 @@ func (x *run) serve(next http.Handler) {
 	defer x.cancel(nil)
 	returned := false
 	defer func() {
-		if !returned { // the handler panicked; the panic reaches the server
+		if !returned { // the handler panicked; the server gets the panic
 			_ = x.fail() // reported
 		}
 	}()
@@ -123,12 +123,12 @@ func (x *run) end() {
 	}
 }
 
-// releases reports whether a response with that status gives its key back.
+// releases reports whether a response with that status releases its key.
 func (x *run) releases(status int) bool {
 	return status >= http.StatusInternalServerError && !x.m.opt.KeepFailures
 }
 
-// overflow makes the key done before a response that is too large is sent. A response that releases
+// overflow finishes the key before a response that is too large is sent. A response that releases
 // its key promises nothing and is sent at once.
 func (x *run) overflow() error {
 	status := x.rec.kept.status

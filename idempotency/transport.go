@@ -7,15 +7,15 @@ import (
 )
 
 // A Transport is an [http.RoundTripper] that gives requests an idempotency key. The key is that of
-// the request's header, which is sent as it is; else that of the request's context ([WithKey],
-// [WithNewKey]); else a new UUIDv7. The caller's request is not changed.
+// the request's header, which is sent unchanged; otherwise that of the request's context
+// ([WithKey], [WithNewKey]); otherwise a new UUIDv7. The caller's request is not changed.
 //
 // Retries below the transport, such as those of [http.Transport], have the same key. Retries above
-// it, which give the transport a request again, have the same key if it is in the header or the
+// it, which pass a request to the transport again, have the same key if it is in the header or the
 // context: call WithNewKey once, before [http.NewRequestWithContext], and retry with that request
-// or with others of that context. Without it each RoundTrip is a request of its own.
+// or with others of that context. Without it, each RoundTrip is a separate request.
 //
-// A Transport is safe for use by several goroutines.
+// A Transport is safe for concurrent use.
 type Transport struct {
 	// Base sends the requests. nil = http.DefaultTransport.
 	Base http.RoundTripper
@@ -43,7 +43,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // a RoundTripper closes it also when it fails
+			_ = r.Body.Close() // a RoundTripper also closes it after an error
 		}
 		return nil, fmt.Errorf("idempotency: %w", err)
 	}

@@ -79,7 +79,7 @@ func (c *closing) Close() error {
 	return nil
 }
 
-func TestTransportRefusesAKeyThatCannotBeSent(t *testing.T) {
+func TestTransportRejectsAKeyThatCannotBeSent(t *testing.T) {
 	for _, key := range []string{"", "a\nb", strings.Repeat("k", idempotency.MaxKeyBytes+1)} {
 		transport, keys := sentKeys()
 		body := &closing{Reader: strings.NewReader("")}

@@ -23,23 +23,24 @@ var (
 // response that fn writes the result of the request's key in the same transaction. ctx is that of
 // the request, or derived from it.
 //
-// When Update returns nil, what fn has claimed, written and produced through tx and the key with
-// its response are durable together, and the handler returns without writing anything more. On an
-// error nothing of them is applied, except as [engine.ErrOutcomeUnknown] says; the handler can
-// still write another response, such as a refusal, to its own ResponseWriter. Returning without one
-// is a failure with status 500. So after a crash a retry either gets the response, or nothing of
-// the work was done and it is done then.
+// When Update returns nil, all that fn has claimed, written and produced through tx is durable,
+// together with the key and its response, and the handler returns without writing anything more.
+// After an error none of it is applied, except as [engine.ErrOutcomeUnknown] says; the handler can
+// still write another response, such as a rejection, to its own ResponseWriter. If it returns
+// without one, that is a failure with status 500. So after a crash, a retry either gets the
+// response, or none of the work was done and the retry does it.
 //
-// Each run of fn gets a ResponseWriter of its own, which begins with the headers that the handler has
-// set. With [engine.Retries], fn runs again after a conflict, and only the response of the last run
-// counts. That response is kept whatever its status is: to undo the work, fn returns an error. One
-// that is larger than Options.MaxResponseBytes is sent after the commit, and its retries get 409.
+// Each run of fn gets a ResponseWriter of its own, which begins with the headers that the handler
+// has set. With [engine.Retries], fn runs again after a conflict, and only the response of the last
+// run counts. That response is kept whatever its status is: to undo the work, fn returns an error.
+// A response larger than Options.MaxResponseBytes is sent after the commit, and its retries
+// get 409.
 //
 // The error is [engine.ErrLeaseLost] if another request with the key has taken over. For a request
-// that has no key, because it needs none or because of Options.FailOpen, Update runs fn and sends
-// its response without keeping it.
+// without a key, because it needs none or because of Options.FailOpen, Update runs fn and sends its
+// response without storing it.
 //
-// A handler calls Update from one goroutine at a time, and once with success.
+// A handler calls Update from one goroutine at a time, and successfully only once.
 func Update(ctx context.Context, fn func(tx *engine.Tx, w http.ResponseWriter) error, options ...engine.UpdateOption) error {
 	u, ok := ctx.Value(updaterKey{}).(updater)
 	if !ok {
@@ -61,7 +62,8 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		return ErrAnswered
 	}
 	var answer *response
-	committing := false // no renewal runs, so that none finds the key finished and takes that for a lost lease
+	// no renewal runs, which could find the key finished and take that for a lost lease
+	committing := false
 	defer func() {
 		if committing {
 			<-x.renewing
@@ -87,12 +89,12 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 	}
 	x.undone = err != nil
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, engine.ErrLeaseLost) {
-		return cause // why ctx ended
+		return cause // why ctx has ended
 	}
 	return err
 }
 
-// result returns what is kept of the response.
+// result returns the part of the response that is stored.
 func (r *response) result(maxBytes int) *response {
 	if len(r.body) > maxBytes {
 		return &response{status: r.status, dropped: true}

@@ -34,7 +34,7 @@ func deposit(tx *engine.Tx, w http.ResponseWriter) error {
 	return tx.Put([]byte("balance"), strconv.AppendInt(nil, int64(n+1), 10))
 }
 
-// updating is a handler that runs fn in Update, and answers 500 with the error if that fails.
+// updating returns a handler that runs fn in Update, and answers 500 with the error if that fails.
 func updating(fn func(*engine.Tx, http.ResponseWriter) error, options ...engine.UpdateOption) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := idempotency.Update(r.Context(), fn, options...); err != nil {
@@ -43,7 +43,7 @@ func updating(fn func(*engine.Tx, http.ResponseWriter) error, options ...engine.
 	}
 }
 
-// apart is the handler that Update replaces: the work commits by itself, and the middleware keeps
+// apart is the handler that Update replaces: the work commits separately, and the middleware stores
 // the response.
 func apart(e **engine.Engine) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -66,8 +66,9 @@ func balance(t *testing.T, e *engine.Engine) string {
 	return string(value)
 }
 
-// crashes cuts the power before each write and each sync of a request, with the unsynced batches
-// lost or kept, lets the lease run out, and retries. It returns how often the work was done twice.
+// crashes simulates a power failure before each write and each sync of a request, with the unsynced
+// batches lost or kept, lets the lease expire, and retries. It returns how often the work was done
+// twice.
 func crashes(t *testing.T, handler func(e **engine.Engine) http.HandlerFunc) (twice int) {
 	cuts := 0
 	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait} {
@@ -106,17 +107,17 @@ func crashes(t *testing.T, handler func(e **engine.Engine) http.HandlerFunc) (tw
 		}
 	}
 	if cuts < 8 {
-		t.Errorf("the power was cut %d times only", cuts)
+		t.Errorf("the power failed only %d times", cuts)
 	}
 	return twice
 }
 
-func TestUpdateIsDoneOnceWheneverThePowerIsCut(t *testing.T) {
+func TestUpdateIsDoneOnceWheneverThePowerFails(t *testing.T) {
 	if n := crashes(t, func(**engine.Engine) http.HandlerFunc { return updating(deposit) }); n > 0 {
-		t.Errorf("the work was done twice after %d power cuts", n)
+		t.Errorf("the work was done twice after %d power failures", n)
 	}
 	if crashes(t, apart) == 0 {
-		t.Error("the control, whose work commits by itself, was never done twice: the cuts are in the wrong places")
+		t.Error("the control, whose work commits separately, was never done twice: the power fails at the wrong moments")
 	}
 }
 
@@ -189,7 +190,7 @@ func TestUpdateThatFailsChangesNothing(t *testing.T) {
 		w.WriteHeader(status)
 		io.WriteString(w, "refused")
 	})
-	for _, replayed := range []bool{false, true} { // the refusal is the result of its key
+	for _, replayed := range []bool{false, true} { // the rejection is the result of its key
 		w := do(h, post("k", ""))
 		want(t, w, 409, replayed)
 		if w.Body.String() != "refused" || w.Header().Get("X-Undone") != "" {
@@ -229,7 +230,7 @@ func TestResponseOfUpdate(t *testing.T) {
 	})
 	for _, replayed := range []bool{false, true} {
 		w := do(h, post("k", ""))
-		want(t, w, 502, replayed) // what was committed is kept, whatever its status
+		want(t, w, 502, replayed) // a committed response is stored, whatever its status
 		if w.Header().Get("X-Outer") != "kept" || w.Header().Get("X-Inner") != "kept" || w.Header().Get("X-Late") != "" || w.Body.Len() > 0 {
 			t.Errorf("%v %q", w.Header(), w.Body)
 		}
@@ -308,7 +309,7 @@ func TestPanicsAroundUpdate(t *testing.T) {
 	}
 }
 
-func TestLostLeaseUndoesUpdate(t *testing.T) {
+func TestLostLeaseRollsUpdateBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
 		clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -319,7 +320,7 @@ func TestLostLeaseUndoesUpdate(t *testing.T) {
 			runs++
 			paused := runs == 1
 			err := idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
-				if runs == 1 { // for longer than the lease, while another one does the work
+				if runs == 1 { // for longer than the lease, while another run does the work
 					ahead.Store(int64(idempotency.DefaultLease))
 					want(t, do(h, post("k", "")), 201, false)
 				}
@@ -339,7 +340,7 @@ func TestLostLeaseUndoesUpdate(t *testing.T) {
 
 // The handler continues for longer than its lease after the commit. A renewal would find the key
 // finished.
-func TestHandlerGoesOnAfterUpdate(t *testing.T) {
+func TestHandlerContinuesAfterUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := idempotency.Options{OnError: func(_ *http.Request, err error) { t.Error(err) }}
 		h := protect(t, inMemory(t), o, func(w http.ResponseWriter, r *http.Request) {
@@ -404,8 +405,8 @@ func TestStoreFailsInUpdate(t *testing.T) {
 	want(t, do(h, post("k", "")), 503, false)
 }
 
-// A handler that leaves without a response after Update has failed has not succeeded: nothing of
-// its work is there.
+// A handler that returns without a response after Update has failed has not succeeded: none of its
+// work is stored.
 func TestNoResponseAfterUpdateFailed(t *testing.T) {
 	for keep, status := range map[bool]int{false: 201, true: 500} {
 		e := inMemory(t)

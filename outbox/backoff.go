@@ -12,7 +12,7 @@ import (
 func (r *Retry) delay(failures uint64) time.Duration {
 	b := &backoff.ExponentialBackOff{InitialInterval: r.Min, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: r.Max}
 	var d time.Duration
-	for range min(max(failures, 1), 64) { // 2^64 times Min is more than every Max
+	for range min(max(failures, 1), 64) { // 2^64 times Min exceeds every Max
 		d = b.NextBackOff()
 	}
 	return min(max(d, r.Min), r.Max)

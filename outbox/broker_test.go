@@ -91,7 +91,8 @@ func TestMessagesArriveFromBothStores(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				o.Batch.Time, o.Lease.TTL = time.Minute, 2*time.Minute // what is retried may be there twice
+				// retried messages may be there twice
+				o.Batch.Time, o.Lease.TTL = time.Minute, 2*time.Minute
 				at(func(eng *engine.Engine) { produceN(t, eng, topic, 0, 200) })
 				at(func(eng *engine.Engine) {
 					_, stop := startRelay(t, eng, o)
@@ -115,7 +116,7 @@ func TestMessagesArriveFromBothStores(t *testing.T) {
 	}
 }
 
-func TestBrokerThatIsAwayLosesNothing(t *testing.T) {
+func TestUnreachableBrokerLosesNothing(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{Durable: true})
 	for how, o := range modes(t, b) {
 		t.Run(how, func(t *testing.T) {
@@ -148,8 +149,8 @@ func TestBrokerThatIsAwayLosesNothing(t *testing.T) {
 	}
 }
 
-// What one topic refuses is parked; other topics do not wait for it.
-func TestRefusalsOfARealTopicArePerMessage(t *testing.T) {
+// Messages that one topic rejects are parked; other topics do not wait for them.
+func TestRejectionsOfARealTopicArePerMessage(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	for how, o := range modes(t, b) {
 		t.Run(how, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestProgressTopicIsChecked(t *testing.T) {
 	}
 }
 
-// A lyingClient says of every third transaction that its end has failed: half of these have
+// A lyingClient reports for every third transaction that its end has failed: half of these have
 // committed.
 type lyingClient struct {
 	*kgo.Client

@@ -1,7 +1,7 @@
-// Package outbox publishes to Kafka what transactions of an engine have produced.
+// Package outbox publishes the messages of an engine's transactions to Kafka.
 //
-// A transaction writes an outgoing message with [engine.Tx.Produce], in the batch of the store that
-// carries its claims, its state and its offsets. A [Relay] reads the messages from the store and
+// A transaction writes an outgoing message with [engine.Tx.Produce], in the same batch of the store
+// as its claims, its state and its offsets. A [Relay] reads the messages from the store and
 // publishes them:
 //
 //	relay, err := outbox.New(eng, outbox.Options{Client: []kgo.Opt{kgo.SeedBrokers(brokers...)}})
@@ -11,10 +11,11 @@
 //
 // Messages are published by due time. Messages of one ordering key (engine.Message.OrderingKey;
 // without one the topic and the key) are published in the order in which their transactions
-// committed; one that is due later takes its place when it is due. A message that fails holds back
-// the later ones of its ordering key until it is published or parked. Of each ordering key one
-// message at a time is in flight, so that none overtakes one that fails; a hot key is therefore
-// published once for each round trip to the broker, except by the exactly-once relay.
+// committed; a message that is due later is ordered by its due time. A message that fails holds
+// back the later ones of its ordering key until it is published or parked. Of each ordering key,
+// one message at a time is in flight, so that none overtakes one that fails; for a hot key, one
+// message is therefore published in each round trip to the broker, except by the exactly-once
+// relay.
 //
 // # Delivery
 //
@@ -29,30 +30,31 @@
 // them from the store, and only then begins the next one. A relay that starts ends the transaction
 // that an earlier one has left open, reads the committed progress of its store and removes what it
 // lists. Readers of committed records then see each message once. The transactional id contains the
-// store's uuid, so that two processes that run copies of one store fence each other. A backup that
-// is restored publishes again what was published since it was made, unless the progress topic still
-// holds its records.
+// store's uuid, so that two processes that run copies of one store fence each other. A restored
+// backup publishes again all messages that were published since it was made, unless the progress
+// topic still has its records.
 //
 // # Failures
 //
-// A message that could not be published is retried after an exponential backoff with jitter.
-// Attempts, the time of the next one and the last error are kept in the store. A message that the
-// broker or the client refuses Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive]
+// A message that could not be published is retried after an exponential backoff with jitter. The
+// attempts, the time of the next one and the last error are kept in the store. A message that the
+// broker or the client rejects Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive]
 // and [Relay.Drop]. It then no longer holds back others. Attempts that fail because the broker
-// cannot be reached never park a message. While no message gets through, a batch begins only when a
-// backoff is over and takes at most ten new messages, so that an outage costs few attempts. The
-// exactly-once relay waits with a backoff of its own until the broker is back.
+// cannot be reached never park a message. While no message is acknowledged, a batch begins only
+// when a backoff has ended and takes at most ten new messages, so that an outage costs few
+// attempts. The exactly-once relay waits with a backoff of its own until the broker is available
+// again.
 //
 // # One relay at a time
 //
 // A store belongs to one process. Relays of one process on the same engine share a lease in the
 // store: a key with a random owner and a time to live, which is taken, renewed and released in
-// transactions. Every write of a relay commits only if it has the lease. It is renewed when it has
-// lived for TTL - Margin; no send starts that could outlive it; a batch stops at once when the
-// renewal fails. A relay that was paused for longer than its lease, by the machine or a debugger,
-// can publish twice what was in flight, at most Batch.Entries messages. Relays of several processes
-// each serve the store of their own process. A relay without work gives the lease back and writes
-// nothing. After a crash the lease of the dead process must run out: publishing begins at most
+// transactions. Every write of a relay commits only if it has the lease. It is renewed when TTL -
+// Margin has passed; no send starts that could outlast it; a batch stops at once when the renewal
+// fails. A relay that was paused for longer than its lease, by the machine or a debugger, can
+// publish the messages in flight twice, at most Batch.Entries of them. Relays of several processes
+// each serve the store of their own process. A relay without work releases the lease and writes
+// nothing. After a crash, the lease of the dead process must expire: publishing begins at most
 // Lease.TTL after the restart.
 //
 // # Metrics
@@ -66,8 +68,7 @@
 //	dedup_outbox_failed_total           counter  failed attempts to publish a message
 //	dedup_outbox_lease_lost_total       counter  leases that another relay took while this one had them
 //
-// The gauges are those of the store, read at each scrape. The age takes messages in backoff into
-// account where the relay has the lease. Counters are those of the relay; with ExactlyOnce,
-// messages that were published by an earlier relay and are found in the progress topic count as
-// sent.
+// The gauges are those of the store, read at each scrape. The age includes messages in backoff if
+// the relay has the lease. Counters are those of the relay; with ExactlyOnce, messages that were
+// published by an earlier relay and are found in the progress topic count as sent.
 package outbox

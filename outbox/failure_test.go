@@ -29,7 +29,7 @@ func parkedIDs(t testing.TB, r *Relay) (ids []string) {
 	return ids
 }
 
-// backOff lets the backoffs end one after the other until the condition holds.
+// backOff ends the backoffs one after the other until the condition holds.
 func (r *rig) backOff(what string, condition func() bool) {
 	r.t.Helper()
 	until(r.t, what, func() bool {
@@ -43,7 +43,7 @@ func (r *rig) backOff(what string, condition func() bool) {
 	})
 }
 
-func TestRefusedMessageIsParkedAndRedriven(t *testing.T) {
+func TestRejectedMessageIsParkedAndRedriven(t *testing.T) {
 	r := newRig(t)
 	r.broker.setAnswer(func(rec *kgo.Record, _ int) error {
 		if strings.HasPrefix(idOf(rec), "bad") {
@@ -55,7 +55,7 @@ func TestRefusedMessageIsParkedAndRedriven(t *testing.T) {
 	r.produce("bad1@k", "good1@k", "bad2", "bad3")
 	r.run(relay)
 	r.backOff("three parked messages", func() bool { return len(parkedIDs(t, relay)) == 3 })
-	r.backOff("good1 is not held back by what is parked", func() bool { return slices.Contains(r.broker.ids(), "good1") })
+	r.backOff("the parked message does not hold back good1", func() bool { return slices.Contains(r.broker.ids(), "good1") })
 	for m, err := range relay.Parked(ctx) {
 		if err != nil || m.Attempts != 3 || m.LastError != kerr.InvalidRecord.Error() || m.Topic != "out" || string(m.Value) != m.ID {
 			t.Errorf("%+v %v", m, err)
@@ -100,7 +100,7 @@ func TestOutageParksNothingAndDoesNotHotLoop(t *testing.T) {
 	if n := len(parkedIDs(t, relay)); n != 0 {
 		t.Errorf("%d messages are parked", n)
 	}
-	// 40 messages, each tried every half a minute at most at the end, are 1,600 attempts and some
+	// 40 messages, each tried at most every half a minute at the end, are 1,600 attempts and some
 	// at the beginning.
 	if n := r.broker.tried(); n > 2_000 {
 		t.Errorf("%d attempts in 20 minutes", n)
@@ -113,15 +113,15 @@ func TestOutageParksNothingAndDoesNotHotLoop(t *testing.T) {
 	r.backOff("all are published", func() bool { return len(r.broker.ids()) == 40 })
 }
 
-func TestOutageHoldsOnlyWhatWasTried(t *testing.T) {
+func TestOutageHoldsOnlyTriedMessages(t *testing.T) {
 	r := newRig(t)
 	r.broker.setAnswer(func(*kgo.Record, int) error { return errDown })
 	r.produce(ids("m", 300)...)
 	r.run(r.relay(Options{Batch: Batch{Entries: 50}, Retry: Retry{Min: time.Minute}}))
-	until(t, "messages in back-off", func() bool { return len(entries(t, r.eng, entry.HeldPrefix)) > 0 })
+	until(t, "messages in backoff", func() bool { return len(entries(t, r.eng, entry.HeldPrefix)) > 0 })
 	until(t, "the relay waits", r.clock.waiting)
 	if n := len(entries(t, r.eng, entry.HeldPrefix)); n != 50 || r.broker.tried() != 50 {
-		t.Errorf("%d messages are in back-off after %d attempts: the first batch has 50", n, r.broker.tried())
+		t.Errorf("%d messages are in backoff after %d attempts: the first batch has 50", n, r.broker.tried())
 	}
 }
 
@@ -219,7 +219,7 @@ func TestFiguresOfTheOutbox(t *testing.T) {
 	}
 }
 
-func TestRelayThatIsSwitchedOffKeepsMessages(t *testing.T) {
+func TestDisabledRelayKeepsMessages(t *testing.T) {
 	r := newRig(t)
 	relay := r.relay(Options{Disabled: true})
 	stop := r.run(relay)
@@ -228,7 +228,7 @@ func TestRelayThatIsSwitchedOffKeepsMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pending(t, r.eng) != 1 || r.broker.tried() != 0 {
-		t.Error("published by a relay that is switched off")
+		t.Error("published by a disabled relay")
 	}
 	if err := relay.Run(ctx); !errors.Is(err, ErrAlreadyRan) {
 		t.Error(err)

@@ -23,7 +23,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A disk keeps a store, and a copy of what a power cut would leave of it.
+// A disk keeps a store, and a copy of what a power failure would leave of it.
 type disk interface {
 	open(t testing.TB) storage.Store
 	crash(rng *rand.Rand) disk
@@ -53,8 +53,8 @@ func (d *pebbleDisk) crash(rng *rand.Rand) disk {
 	return &pebbleDisk{crashfs.Clone(d.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng})}
 }
 
-// A victim is a process that is killed at the n-th thing that its relay does with the broker: from
-// then on nothing of it reaches the broker, and its disk is what a power cut leaves.
+// A victim is a process that is killed at the n-th request of its relay to the broker: after that
+// nothing of it reaches the broker, and its disk is as after a power failure.
 type victim struct {
 	disk  disk
 	rng   *rand.Rand
@@ -105,11 +105,11 @@ func (c *mortalClient) EndTransaction(ctx context.Context, how kgo.TransactionEn
 	return errors.Join(err, c.v.point())
 }
 
-// Flush, Close and others of a dead process do nothing.
+// Flush, Close and other calls of a dead process do nothing.
 func (c *mortalClient) Close() { c.Client.Close() }
 
-// killRun publishes messages from one store through processes of which the first ones are killed,
-// and returns what was produced and how often each id can be read from the topic.
+// killRun publishes messages from one store through several processes, of which the first ones are
+// killed. It returns the produced messages and how often each id can be read from the topic.
 func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options func() Options) (topic string, produced int, seen map[string]int) {
 	t.Helper()
 	const each, batch = 60, 10
@@ -135,12 +135,12 @@ func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options f
 		o := options()
 		o.Client, o.Telemetry, o.Batch.Entries = b.ClientOptions(), quiet(), batch
 		o.Lease = Lease{TTL: time.Minute, Margin: 15 * time.Second}
-		clock := newFakeClock() // each process finds the lease of the one before run out
+		clock := newFakeClock() // each process finds that the lease of the one before has expired
 		clock.now = clock.now.AddDate(0, 0, k)
 		o.Clock = clock
 		v := &victim{disk: d, rng: rng, after: make(chan disk, 1)}
 		if k < kills {
-			v.left.Store(1 + rng.Int64N(each)) // each message is one
+			v.left.Store(1 + rng.Int64N(each)) // one for each message
 		}
 		relay, err := New(eng, o)
 		if err != nil {
@@ -289,7 +289,7 @@ func TestExactlyOnceNeedsTheRecordOfProgress(t *testing.T) {
 	}
 }
 
-// What the relay has published twice is handled once by a consumer that uses the engine.
+// A message that the relay has published twice is handled once by a consumer that uses the engine.
 func TestAtLeastOnceThroughKills(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic, produced, seen := killRun(t, b, newPebbleDisk(), kills, func() Options { return Options{} })
@@ -299,10 +299,10 @@ func TestAtLeastOnceThroughKills(t *testing.T) {
 		t.Errorf("%d lost", lost)
 	}
 	if doubled > kills*10 {
-		t.Errorf("%d doubled in %d kills: more than was in flight", doubled, kills)
+		t.Errorf("%d doubled in %d kills: more than were in flight", doubled, kills)
 	}
 	if doubled == 0 {
-		t.Error("nothing is doubled: there is nothing for the consumer to recognize")
+		t.Error("nothing is doubled: the consumer has no copies to recognize")
 	}
 	handled := consume(t, b, topic)
 	if lost, twice := tally(produced, handled); lost != 0 || twice != 0 {

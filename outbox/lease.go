@@ -28,7 +28,7 @@ type lease struct {
 	held  bool
 	since time.Time // taken or renewed; read before the transaction that wrote it
 
-	other leaseRecord // the last one seen that belongs to another relay
+	other leaseRecord // the last lease seen of another relay
 	seen  time.Time   // first
 }
 
@@ -38,7 +38,7 @@ func newLease(o *Options) *lease {
 	return l
 }
 
-// leaseRecord is what the store says of the lease.
+// leaseRecord is the stored form of the lease.
 type leaseRecord struct {
 	owner [16]byte
 	since time.Time
@@ -64,9 +64,9 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 	return r, fmt.Errorf("%w: lease %x of the outbox", storage.ErrDamaged, b)
 }
 
-// left returns the rest of the lease of another relay. It is over when its time has passed by the
-// clock, or when it was not renewed for its time to live since this relay has first seen it: so
-// that a lease that was taken before the clock was set back ends too.
+// left returns the remaining time of another relay's lease. The lease has ended when its time has
+// passed by the clock, or when it was not renewed for its time to live since this relay has first
+// seen it. So a lease that was taken before the clock was set back ends too.
 func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 	if r.owner != l.other.owner || !r.since.Equal(l.other.since) {
 		l.other, l.seen = r, now
@@ -74,7 +74,7 @@ func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 	return min(r.since.Add(r.ttl).Sub(now), r.ttl-now.Sub(l.seen))
 }
 
-// take takes the lease if no relay has it. left is the rest of the lease of the relay that has it.
+// take takes the lease if no relay has it. left is the remaining time of the other relay's lease.
 func (l *lease) take(ctx context.Context, eng *engine.Engine) (left time.Duration, err error) {
 	now := l.clock.Now()
 	err = eng.Update(ctx, func(tx *engine.Tx) error {
@@ -143,16 +143,16 @@ func (l *lease) update(eng *engine.Engine, fn func(tx *engine.Tx) error) error {
 // due reports whether the lease is to be renewed.
 func (l *lease) due(now time.Time) bool { return now.Sub(l.since) >= l.renew || now.Before(l.since) }
 
-// untilRenewal is how long it takes until the lease is to be renewed.
+// untilRenewal returns the time until the lease must be renewed.
 func (l *lease) untilRenewal() time.Duration { return l.renew - l.clock.Now().Sub(l.since) }
 
-// covers reports whether the lease lasts for d.
+// covers reports whether the lease lasts for at least d.
 func (l *lease) covers(d time.Duration) bool {
 	elapsed := l.clock.Now().Sub(l.since)
 	return l.held && elapsed >= 0 && elapsed+d <= l.ttl
 }
 
-// ensure renews the lease if that is due, or if it might not live for d.
+// ensure renews the lease if that is due, or if it may not last for d.
 func (l *lease) ensure(eng *engine.Engine, d time.Duration) error {
 	now := l.clock.Now()
 	if l.held && !l.due(now) && l.covers(d) {
@@ -164,7 +164,7 @@ func (l *lease) ensure(eng *engine.Engine, d time.Duration) error {
 	return l.update(eng, func(*engine.Tx) error { return nil })
 }
 
-// release gives the lease back if the relay still has it.
+// release releases the lease if the relay still has it.
 func (l *lease) release(eng *engine.Engine) error {
 	if !l.held {
 		return nil

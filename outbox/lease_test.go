@@ -64,7 +64,7 @@ func TestOneOfSeveralRelaysPublishes(t *testing.T) {
 	}
 	wantIDs(t, r.broker.ids(), ids("m", 20)...)
 	l, _ := r.holder()
-	for i, relay := range relays { // the one that has the lease ends, another one continues
+	for i, relay := range relays { // the one that has the lease ends, and another one continues
 		if relay.lease.owner == l.owner {
 			if err := stops[i](); err != nil {
 				t.Fatal(err)
@@ -78,9 +78,8 @@ func TestOneOfSeveralRelaysPublishes(t *testing.T) {
 	wantIDs(t, r.broker.ids()[20:], "after")
 }
 
-// A relay that is stopped in the middle of a batch by the machine, and not by us, wakes up when its
-// lease has expired.
-func TestPausedRelayThatWakesAfterItsLeaseSendsNothingMore(t *testing.T) {
+// A relay that the machine stops in the middle of a batch continues after its lease has expired.
+func TestPausedRelayThatContinuesAfterItsLeaseSendsNothingMore(t *testing.T) {
 	r := newRig(t)
 	paused, wake := make(chan struct{}), make(chan struct{})
 	sleeper := r.relay(Options{})
@@ -95,13 +94,13 @@ func TestPausedRelayThatWakesAfterItsLeaseSendsNothingMore(t *testing.T) {
 	r.broker.await(t, 10)
 	r.drained()
 	close(wake)
-	until(t, "the lost lease is noticed", func() bool { return testutil.ToFloat64(sleeper.metrics.leaseLost) == 1 })
+	until(t, "the lost lease is detected", func() bool { return testutil.ToFloat64(sleeper.metrics.leaseLost) == 1 })
 	got := r.broker.ids()
 	if len(got) != 11 {
 		t.Errorf("10 messages were published %d times: %q", len(got), got)
 	}
 	r.produce("more")
-	until(t, "the other one goes on", func() bool { return slices.Contains(r.broker.ids(), "more") })
+	until(t, "the other relay continues", func() bool { return slices.Contains(r.broker.ids(), "more") })
 }
 
 // A sleepyClient sleeps inside its first Produce.
@@ -132,13 +131,13 @@ func TestBatchStopsWhenTheLeaseCannotBeRenewed(t *testing.T) {
 	r.produce("1@k", "2@k", "3@k")
 	r.broker.awaitHeld(1)
 	r.steal(r.clock.Now())
-	r.clock.advance(16 * time.Second) // the time of the renewal, and not that of the batch
-	until(t, "the lost lease is noticed", func() bool { return testutil.ToFloat64(relay.metrics.leaseLost) == 1 })
+	r.clock.advance(16 * time.Second) // the time of the renewal, not that of the batch
+	until(t, "the lost lease is detected", func() bool { return testutil.ToFloat64(relay.metrics.leaseLost) == 1 })
 	r.broker.setHold(false)
 	r.broker.release()
 	wantIDs(t, r.broker.ids(), "0", "1")
 	if n := pending(t, r.eng); n != 3 {
-		t.Errorf("%d messages are pending: what was acknowledged without a lease is the other relay's", n)
+		t.Errorf("%d messages are pending: those acknowledged without a lease belong to the other relay", n)
 	}
 }
 
@@ -153,7 +152,7 @@ func TestLeaseIsRenewedDuringALongBatch(t *testing.T) {
 	until(t, "a renewed lease", func() bool { now, _ := r.holder(); return now.since.After(before.since) })
 }
 
-func TestLeaseOfADeadRelayRunsOut(t *testing.T) {
+func TestLeaseOfADeadRelayExpires(t *testing.T) {
 	for name, taken := range map[string]time.Duration{
 		"taken now": 0, "taken before the clock was set back": 100 * time.Hour, "long ago": -100 * time.Hour,
 	} {
@@ -172,7 +171,7 @@ func TestLeaseOfADeadRelayRunsOut(t *testing.T) {
 				until(t, "a timer or a record", func() bool { return len(r.broker.ids()) == 1 || r.clock.waiting() })
 			}
 			if waited := r.clock.Now().Sub(began); waited < DefaultLeaseTTL || waited > DefaultLeaseTTL+DefaultInterval {
-				t.Errorf("published after %v, a lease lives %v", waited, DefaultLeaseTTL)
+				t.Errorf("published after %v, a lease lasts %v", waited, DefaultLeaseTTL)
 			}
 		})
 	}
@@ -203,7 +202,7 @@ func TestOnlyTheOwnerReleasesTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l, found := r.holder(); !found || l.owner != other.owner {
-		t.Errorf("the lease of the other relay is gone: %v %v", l, found)
+		t.Errorf("the lease of the other relay was released: %v %v", l, found)
 	}
 	if left, err := relay.lease.take(ctx, r.eng); left != DefaultLeaseTTL || err != nil {
 		t.Errorf("a lease of another relay: %v left, %v", left, err)
@@ -244,7 +243,7 @@ func TestIdleRelayWritesNothing(t *testing.T) {
 	}
 }
 
-func TestNoSendStartsThatCouldOutliveTheLease(t *testing.T) {
+func TestNoSendStartsThatCouldOutlastTheLease(t *testing.T) {
 	r := newRig(t)
 	l := r.relay(Options{}).lease
 	if _, err := l.take(ctx, r.eng); err != nil {
@@ -256,7 +255,7 @@ func TestNoSendStartsThatCouldOutliveTheLease(t *testing.T) {
 	}{{0, 30 * time.Second, true}, {0, 31 * time.Second, false}, {20 * time.Second, 10 * time.Second, true}, {5 * time.Second, 10*time.Second + 1, false}} {
 		r.clock.advance(c.elapsed)
 		if got := l.covers(c.send); got != c.want {
-			t.Errorf("%v after it was taken a send of %v may start: %v", r.clock.Now().Sub(start), c.send, got)
+			t.Errorf("%v after it was taken, a send of %v may start: %v", r.clock.Now().Sub(start), c.send, got)
 		}
 	}
 	r.clock.advance(-time.Hour)

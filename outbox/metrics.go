@@ -75,7 +75,7 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 // scrapeTime bounds the time that a scrape waits for the store.
 const scrapeTime = 2 * time.Second
 
-// Collect implements [prometheus.Collector]. Without an answer of the store the gauges are absent.
+// Collect implements [prometheus.Collector]. If the store does not answer, the gauges are absent.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
@@ -97,8 +97,8 @@ type figures struct {
 	oldest               time.Duration
 }
 
-// maxDueCounted caps the entries that were due later and have become due, which are counted one by
-// one.
+// maxDueCounted is the maximum number of delayed entries that have become due and are counted one
+// by one.
 const maxDueCounted = 10_000
 
 func (r *Relay) figures(ctx context.Context) (f figures, err error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// A model is an outbox with a relay that does one batch at a time, with what must be true of it.
+// A model is an outbox with a relay that makes one batch at a time, with the expected state.
 type model struct {
 	*rapid.T
 	rig     *rig
@@ -46,7 +46,7 @@ func (m *model) relay() *Relay {
 	return r
 }
 
-// begin takes the lease, once the one before has run out.
+// begin takes the lease after the previous one has expired.
 func (m *model) begin() {
 	r := m.relay()
 	for {
@@ -68,7 +68,7 @@ func (m *model) begin() {
 	}
 }
 
-// step does one batch.
+// step makes one batch.
 func (m *model) step() {
 	if m.session == nil {
 		m.begin()
@@ -93,7 +93,7 @@ func (m *model) step() {
 	m.check()
 }
 
-// check looks at what was published since it last did.
+// check checks the records published since the last call.
 func (m *model) check() {
 	for _, id := range m.rig.broker.ids()[m.checked:] {
 		m.checked++

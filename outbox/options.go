@@ -97,7 +97,7 @@ type Clock interface {
 
 // The defaults of Options, and limits.
 const (
-	DefaultIDHeader     = "message_id" // one of those that kafkaadapter/identify knows
+	DefaultIDHeader     = "message_id" // a header of which kafkaadapter/identify reads the id
 	DefaultInterval     = 5 * time.Second
 	DefaultBatchEntries = 1000
 	DefaultBatchBytes   = 8 << 20

@@ -14,12 +14,12 @@ import (
 type ParkedMessage struct {
 	ID          string
 	Topic       string
-	Partition   int32 // -1: none was named
+	Partition   int32 // -1: no partition was named
 	Key, Value  []byte
 	OrderingKey []byte
 	Headers     []engine.MessageHeader
 	Produced    time.Time
-	Attempts    uint64 // that failed
+	Attempts    uint64 // of the last failed attempt
 	LastError   string
 }
 
@@ -76,12 +76,11 @@ func (r *Relay) Drop(ctx context.Context, id string) error {
 	return err
 }
 
-// redriven is set in the number of an entry that was parked: such numbers are never those of new
-// entries.
+// redriven is set in the number of an entry that was parked: new entries never have such numbers.
 const redriven = 1 << 63
 
-// unpark removes the parked entries whose keys begin with prefix, and puts them back if they are to
-// be redriven.
+// unpark removes the parked entries whose keys begin with prefix, and returns them to the outbox if
+// redrive is set.
 func (r *Relay) unpark(ctx context.Context, prefix []byte, redrive bool) (n int, err error) {
 	for kv, err := range r.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
 		if err != nil {

@@ -18,29 +18,28 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// progress is what the exactly-once relay knows of its progress topic. Each Kafka transaction
-// carries one record that lists the entries that it publishes; the entries are removed from the
-// store after the transaction, and before the next one. So a relay that starts finds in the
-// committed records what the store may not know yet. A record's key is the store's uuid and its
-// value
+// progress is the state of the exactly-once relay's progress topic. Each Kafka transaction carries
+// one record that lists the entries that it publishes; the entries are removed from the store after
+// the transaction, and before the next one. So the committed records tell a starting relay which
+// entries were published that the store still has. A record's key is the store's uuid and its value
 //
 //	version u8 = 1 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64
 //
-// The hash distinguishes an entry from another one that has its key in a store that was restored
+// The hash distinguishes an entry from another one with the same key in a store that was restored
 // from a backup.
 type progress struct {
 	topic   string
 	topicID [16]byte
 	store   string
-	next    int64 // records before this offset are of no interest
+	next    int64 // records before this offset are not needed
 }
 
 const progressVersion = 1
 
-// recoverTime bounds one attempt to find out what was published.
+// recoverTime bounds one attempt to determine what was published.
 const recoverTime = time.Minute
 
-// record is an item that publishes a record of progress.
+// record returns an item that publishes a record of progress.
 func (p *progress) record(items []*item, now time.Time) *item {
 	b := binary.AppendUvarint([]byte{progressVersion}, uint64(len(items)))
 	for _, i := range items {
@@ -81,16 +80,16 @@ func parseProgress(b []byte) (entries []listed, err error) {
 	return entries, nil
 }
 
-// published notes that the record at an offset is committed.
+// published records that the record at an offset is committed.
 func (p *progress) published(offset int64) { p.next = offset + 1 }
 
 func (p *progress) keyValue() engine.KeyValue {
 	return engine.KeyValue{Key: entry.ProgressKey, Value: binary.AppendVarint(append([]byte{}, p.topicID[:]...), p.next)}
 }
 
-// recover ends what an earlier relay of this store has left open in Kafka, and removes from the
-// store what was published. In this order: nothing is committed any more when the progress topic is
-// read.
+// recover ends the transaction that an earlier relay of this store has left open in Kafka, and then
+// removes the published entries from the store. The order matters: when the progress topic is read,
+// no open transaction can commit any more.
 func (s *session) recover(ctx context.Context) error {
 	s.abandon()
 	if err := s.connect(); err != nil {
@@ -139,8 +138,8 @@ func (s *session) remove(ctx context.Context, entries []listed) error {
 }
 
 // readProgress reads the committed records of this store from where it has last read. It first
-// writes a record of its own, and reads up to that: a reader of committed records cannot ask where
-// they end.
+// writes a record of its own, and reads up to that, because a reader of committed records cannot
+// find out where they end.
 func (s *session) readProgress(ctx context.Context) (*progress, []listed, error) {
 	p := &progress{topic: s.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(s.eng.Identity().UUID).String()}
 	plain := append([]kgo.Opt{}, s.opt.Client...)
@@ -213,8 +212,8 @@ func (p *progress) describe(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// saved returns where to begin to read: where the relay has last read or written in this very
-// topic, else at its start.
+// saved returns where to begin to read: the last position that the relay has read or written in
+// this topic, otherwise the start.
 func (p *progress) saved(ctx context.Context, eng *engine.Engine) (kgo.Offset, error) {
 	value, found, err := eng.In(entry.Space).Get(ctx, entry.ProgressKey)
 	if err != nil || !found {

@@ -9,10 +9,10 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// A store that was restored from a backup gives a key again to another message.
+// A store that was restored from a backup assigns a key again to another message.
 func TestListedEntryIsRemovedOnlyIfItIsTheSameMessage(t *testing.T) {
 	r := newRig(t)
-	r.produce("published", "another one that has the key")
+	r.produce("published", "another one with the same key")
 	s := &session{Relay: r.relay(Options{}), queue: newQueue(r.eng), progress: &progress{}}
 	if _, err := s.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestListedEntryIsRemovedOnlyIfItIsTheSameMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := entries(t, r.eng, entry.ReadyPrefix)
-	if len(left) != 1 || left[0].ID != "another one that has the key" {
+	if len(left) != 1 || left[0].ID != "another one with the same key" {
 		t.Errorf("%+v", left)
 	}
 	if f, err := s.figures(ctx); f.pending != 1 || err != nil {

@@ -17,8 +17,8 @@ import (
 
 // A producer is the part of a Kafka client that publishes.
 type producer interface {
-	// Produce hands a record over. promise is called once, with nil when the broker has
-	// acknowledged it.
+	// Produce publishes a record. promise is called once, with nil when the broker has acknowledged
+	// it.
 	Produce(ctx context.Context, r *kgo.Record, promise func(*kgo.Record, error))
 	Close()
 }
@@ -30,7 +30,7 @@ var refusals = []error{
 	kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.PolicyViolation,
 	kerr.CorruptMessage, kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType,
 	kerr.InvalidTopicException, kerr.TopicAuthorizationFailed,
-	kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, // the client has asked several times
+	kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, // the client has retried
 }
 
 // outages are errors of the client that say nothing about a message.
@@ -39,8 +39,7 @@ var outages = []error{
 	kgo.ErrClientClosed, kgo.ErrAborting, kgo.ErrMaxBuffered, kgo.ErrRecordTimeout, kgo.ErrRecordRetries,
 }
 
-// refused reports whether an error is about the message rather than about a broker that cannot be
-// reached.
+// refused reports whether an error is about the message, and not about an unreachable broker.
 func refused(err error) bool {
 	is := func(target error) bool { return errors.Is(err, target) }
 	var (
@@ -59,7 +58,8 @@ func refused(err error) bool {
 }
 
 // record makes the Kafka record of an item. Its timestamp is the time at which the message was
-// produced into the outbox, so that a record that is published twice has the same one.
+// produced into the outbox, so that both copies of a record that is published twice have the same
+// one.
 func (i *item) record(idHeader string) *kgo.Record {
 	headers := make([]kgo.RecordHeader, 0, len(i.Headers)+1)
 	for _, h := range i.Headers {
@@ -71,8 +71,8 @@ func (i *item) record(idHeader string) *kgo.Record {
 	}
 }
 
-// partitioner publishes to the partition that a record names, and lets another partitioner decide
-// for those that name none.
+// partitioner publishes to the partition that a record names, and leaves other records to another
+// partitioner.
 type partitioner struct{ keyed kgo.Partitioner }
 
 func newPartitioner() kgo.Partitioner { return partitioner{kgo.StickyKeyPartitioner(nil)} }
@@ -101,14 +101,14 @@ func (p topicPartitioner) OnNewBatch() {
 	}
 }
 
-// A sending is a batch on its way to the broker. Of each group one item at a time is in flight,
-// unless they succeed or fail together: a later one never overtakes an earlier one that fails.
+// A sending is a batch on its way to the broker. Of each group, one item at a time is in flight,
+// unless all succeed or fail together: a later item never overtakes an earlier one that fails.
 type sending struct {
 	s       *session
 	client  producer
 	results chan result
 	flying  map[*item]struct{}
-	behind  map[entry.Group][]*item // that wait for the one in flight
+	behind  map[entry.Group][]*item // items that wait for the one in flight
 	started time.Time
 }
 
@@ -126,7 +126,7 @@ func newSending(s *session, n int) *sending {
 }
 
 // publish publishes the items of a batch one by one. An error means that the lease is lost or the
-// store has failed: the outcome of what was in flight is not known then.
+// store has failed: the outcome of the messages in flight is then unknown.
 func (s *session) publish(items []*item) error {
 	if err := s.connect(); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (s *session) publish(items []*item) error {
 	return nil
 }
 
-// start sends an item, unless the send could outlive the lease.
+// start sends an item, unless the send could outlast the lease.
 func (b *sending) start(i *item) {
 	left := b.s.opt.Batch.Time - b.s.opt.Clock.Now().Sub(b.started)
 	if left <= 0 || !b.s.lease.covers(left) {
@@ -162,7 +162,7 @@ func (b *sending) start(i *item) {
 	}
 	b.flying[i] = struct{}{}
 	b.client.Produce(context.Background(), i.record(b.s.opt.IDHeader), func(r *kgo.Record, err error) {
-		b.results <- result{i, r.Offset, err} // it has room for all
+		b.results <- result{i, r.Offset, err} // it has capacity for all
 	})
 }
 
@@ -180,8 +180,8 @@ func (b *sending) finish(r result) {
 	}
 }
 
-// await calls each for the results of what is in flight, until there is nothing more, or the time
-// of the batch is over. It renews the lease meanwhile and ends with an error if that fails.
+// await calls each for the results of the items in flight, until there are none, or the time of the
+// batch is over. It renews the lease meanwhile and ends with an error if that fails.
 func (b *sending) await(each func(result)) error {
 	over, stopOver := b.s.opt.Clock.After(b.s.opt.Batch.Time - b.s.opt.Clock.Now().Sub(b.started))
 	defer stopOver()

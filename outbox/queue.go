@@ -12,16 +12,16 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// An item is an entry of the outbox that a batch works on.
+// An item is an entry of the outbox that a batch processes.
 type item struct {
 	entry.Entry
-	key   []byte // where it is in the store
+	key   []byte // its key in the store
 	group entry.Group
 	place uint64 // of a held entry
 
 	outcome outcome
 	offset  int64 // at which it was published
-	err     error // why it has failed
+	err     error // why it failed
 }
 
 // An outcome is the result of an item in a batch.
@@ -37,42 +37,42 @@ func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }
 func (i *item) delayed() bool { return i.key[0] == entry.DelayedPrefix[0] }
 func (i *item) size() int     { return i.Size() + len(i.key) }
 
-// maxHeld caps the groups that wait for a backoff. Beyond it nothing new is published until some of
-// them are through.
+// maxHeld is the maximum number of groups that wait for a backoff. Beyond it, no new message is
+// published until some of them are.
 const maxHeld = 1 << 17
 
-// probes is how many new entries a batch may try, in addition to those whose backoff is over, while
-// the broker seems to be away.
+// probes is how many new entries a batch may try, in addition to those whose backoff has ended,
+// while the broker seems to be unreachable.
 const probes = 10
 
-// lookAllEvery is how often a look at the entries that are due later begins at the first of them,
-// in milliseconds.
+// lookAllEvery is how often a look at the delayed entries begins at the first of them, in
+// milliseconds.
 const lookAllEvery = 5000
 
-// A queue is the outbox as seen by the relay that has the lease. load rebuilds what it keeps in
-// memory.
+// A queue is the outbox as the relay that has the lease sees it. load rebuilds its state in memory.
 //
-// Entries that are ready have keys in the order of commits, so that everything new comes after the
-// cursor and no look passes the keys that were deleted before. An entry that fails moves to its
-// group among the held entries, and those of its group that come after it follow it there, so that
-// the cursor skips nothing.
+// The keys of ready entries are in the order of commits. So all new entries come after the cursor,
+// and no look passes keys that were deleted before. An entry that fails moves to its group among
+// the held entries, and later entries of its group follow it there, so that the cursor skips
+// nothing.
 type queue struct {
 	eng *engine.Engine
 
-	cursor  []byte              // key of the last ready entry that was taken; all up to it are gone, held, or in left
+	// key of the last ready entry that was taken; all up to it are removed, held, or in left
+	cursor  []byte
 	left    []*item             // taken, and neither published nor held yet
 	delayed map[string]struct{} // keys of the delayed entries in left and in the batch
 	groups  map[entry.Group]*group
 	backoff backoffs
 	later   int64 // due time of the first entry that is not due yet, 0 if there is none
 
-	// Entries that become due are taken in the order of their keys, too. But a transaction that
-	// commits after the due time of its message adds one before dueCursor: so now and then a look
-	// begins at the first key.
+	// Entries that become due are also taken in the order of their keys. But a transaction that
+	// commits after the due time of its message adds an entry before dueCursor: so at intervals a
+	// look begins at the first key.
 	dueCursor []byte
-	lookAll   int64 // when the next look at all of them is to be made
+	lookAll   int64 // when the next look at all of them is due
 
-	outage bool // nothing of the last batch was published, for the broker could not be reached
+	outage bool // nothing of the last batch was published, because the broker could not be reached
 }
 
 // A group has held entries at the places from first to before next.
@@ -82,8 +82,8 @@ type group struct {
 	notBefore   int64
 	rest        int64 // not before of the first one that the batch has not taken
 	due         int64 // of the first one
-	index       int   // in backoffs; -1 while a batch works on it
-	head        *item // the first item of the batch that is still there
+	index       int   // the number of its backoffs; -1 while a batch processes it
+	head        *item // the first remaining item of the batch
 }
 
 func newQueue(eng *engine.Engine) *queue { return &queue{eng: eng} }
@@ -146,8 +146,8 @@ func (q *queue) add(g *group) {
 	q.backoff.push(g)
 }
 
-// A work is what one batch does: it publishes items, in order within each group, and holds others
-// back.
+// A work is the content of one batch: the items that it publishes, in order within each group, and
+// those that it holds back.
 type work struct {
 	items  []*item
 	hold   []*item  // after a held entry of their group
@@ -164,7 +164,7 @@ func (w *work) fits(i *item, b Batch) bool {
 	return !w.full(b) && (w.bytes == 0 || w.bytes+i.size() <= b.Bytes)
 }
 
-// collect takes the next batch: first the groups whose backoff is over, then what is new, by due
+// collect takes the next batch: first the groups whose backoff has ended, then new entries, by due
 // time.
 func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) {
 	w := &work{}
@@ -189,8 +189,8 @@ func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) 
 	return w, q.collectNew(ctx, w, now, b)
 }
 
-// collectHeld takes the entries of a held group, up to one that has failed before: that one is only
-// taken as the first.
+// collectHeld takes the entries of a held group, up to one that has failed before: such an entry is
+// only taken first.
 func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fits bool, err error) {
 	g.rest = 0
 	for kv, err := range q.scan(ctx, entry.GroupPrefix(g.id), nil) {
@@ -220,8 +220,8 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 	return true, nil
 }
 
-// collectNew takes what an earlier batch has left, and entries that are ready or due, in the order
-// of their due times.
+// collectNew takes the entries that an earlier batch has left, and entries that are ready or due,
+// in the order of their due times.
 func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) error {
 	for len(q.left) > 0 {
 		if !q.take(w, q.left[0], b) {
@@ -281,8 +281,8 @@ func next(pull func() (engine.KeyValue, error, bool)) (*item, error) {
 	return newItem(kv)
 }
 
-// nextDelayed is next for delayed entries, which have no cursor: those that were taken before may
-// still be there.
+// nextDelayed is next for delayed entries, which have no cursor: entries that were taken before may
+// still exist.
 func (q *queue) nextDelayed(pull func() (engine.KeyValue, error, bool)) (*item, error) {
 	for {
 		i, err := next(pull)
@@ -295,7 +295,7 @@ func (q *queue) nextDelayed(pull func() (engine.KeyValue, error, bool)) (*item, 
 	}
 }
 
-// take puts an item into the batch, unless it is full: to be published, or put after the held
+// take adds an item to the batch, unless it is full: to be published, or to be put after the held
 // entries of its group.
 func (q *queue) take(w *work, i *item, b Batch) bool {
 	if !w.fits(i, b) {
@@ -310,7 +310,7 @@ func (q *queue) take(w *work, i *item, b Batch) bool {
 	return true
 }
 
-// wait returns how long nothing is due, at most d.
+// wait returns the time until an entry is due, at most d.
 func (q *queue) wait(now int64, d time.Duration) time.Duration {
 	later := q.later
 	if q.dueCursor != nil && (later == 0 || q.lookAll < later) {
@@ -324,7 +324,8 @@ func (q *queue) wait(now int64, d time.Duration) time.Duration {
 	return d
 }
 
-// waiting reports whether there may be something to publish, now or later, that is known only here.
+// waiting reports whether only the queue in memory knows of entries that are to be published now or
+// later.
 func (q *queue) waiting() bool { return len(q.groups) > 0 || len(q.left) > 0 }
 
 // oldest returns the due time of the oldest held entry, 0 if there is none.

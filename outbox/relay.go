@@ -17,7 +17,7 @@ import (
 )
 
 // A Relay publishes the messages of one engine's outbox. New makes one, Run runs it. Its other
-// methods are safe for use by several goroutines, even while it runs or if it is disabled.
+// methods are safe for concurrent use, even while it runs or if it is disabled.
 type Relay struct {
 	eng     *engine.Engine
 	opt     Options
@@ -25,9 +25,9 @@ type Relay struct {
 	metrics *metrics
 	ran     atomic.Bool
 
-	wake    chan struct{}          // receives when there may be something to publish
+	wake    chan struct{}          // receives when there may be entries to publish
 	due     atomic.Int64           // due time of the oldest held entry while the lease is held, 0 if there is none
-	passed  atomic.Pointer[[]byte] // key up to which no ready entries are left; nil: not known
+	passed  atomic.Pointer[[]byte] // key up to which no ready entries are left; nil: unknown
 	closing sync.WaitGroup
 
 	dial func(o ...kgo.Opt) (client, error) // makes a client; tests replace it
@@ -61,7 +61,7 @@ func New(eng *engine.Engine, options Options) (*Relay, error) {
 // Close unregisters the metrics. It does not end Run.
 func (r *Relay) Close() { r.metrics.unregister() }
 
-// clientOptions are those of the producer. What the relay relies on comes last.
+// clientOptions returns the options of the producer. The options that the relay needs come last.
 func (r *Relay) clientOptions() []kgo.Opt {
 	o := []kgo.Opt{kgo.MetadataMinAge(250 * time.Millisecond), kgo.UnknownTopicRetries(2)}
 	o = append(o, r.opt.Client...)
@@ -129,7 +129,7 @@ func (r *Relay) rest(ctx context.Context, d time.Duration, wake <-chan struct{})
 	}
 }
 
-// turn publishes what is due, if there is something and the relay gets the lease, and returns how
+// turn publishes the due entries, if there are any and the relay gets the lease, and returns how
 // long to wait then.
 func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 	pause, err = r.untilWork(ctx)
@@ -150,7 +150,7 @@ func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 	return 0, errors.Join(err, r.lease.release(r.eng))
 }
 
-// untilWork returns 0 if there may be something to publish, else how long to wait.
+// untilWork returns 0 if there may be entries to publish, otherwise how long to wait.
 func (r *Relay) untilWork(ctx context.Context) (time.Duration, error) {
 	space := r.eng.In(entry.Space)
 	for _, prefix := range [][]byte{entry.ReadyPrefix, entry.HeldPrefix, entry.DelayedPrefix} {
@@ -175,8 +175,8 @@ func (r *Relay) untilWork(ctx context.Context) (time.Duration, error) {
 	return r.opt.Interval, nil
 }
 
-// ready selects the ready entries. What is known to be empty is left out: a store may take long to
-// pass deleted keys.
+// ready selects the ready entries. Ranges that are known to be empty are omitted: a store may need
+// long to pass deleted keys.
 func (r *Relay) ready() engine.Range {
 	rest := engine.Range{Prefix: entry.ReadyPrefix}
 	if passed := r.passed.Load(); passed != nil {
@@ -189,12 +189,12 @@ func (r *Relay) ready() engine.Range {
 type session struct {
 	*Relay
 	queue    *queue
-	client   client    // nil: to be made
-	progress *progress // of the exactly-once relay, once it is read
+	client   client    // nil: not made yet
+	progress *progress // of the exactly-once relay, after it was read
 }
 
-// run publishes until ctx ends, the lease is lost, or nothing is left and the lease would have to
-// be renewed.
+// run publishes until ctx ends, the lease is lost, or no entries are left and the lease must be
+// renewed.
 func (s *session) run(ctx context.Context) error {
 	if err := s.load(ctx); err != nil {
 		return err
@@ -224,8 +224,7 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
-// load brings the queue to what the store says; an exactly-once relay first finds out what was
-// published.
+// load reads the queue from the store; an exactly-once relay first determines what was published.
 func (s *session) load(ctx context.Context) error {
 	if s.opt.ExactlyOnce != nil {
 		if err := s.recover(ctx); err != nil {
@@ -235,7 +234,7 @@ func (s *session) load(ctx context.Context) error {
 	return s.queue.load(ctx, s.ready().After)
 }
 
-// batch publishes and records the outcome.
+// batch publishes one batch and records the outcome.
 func (s *session) batch(ctx context.Context, w *work) error {
 	publish := s.publish
 	if s.opt.ExactlyOnce != nil {
@@ -268,7 +267,7 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	return nil
 }
 
-// report counts and logs a batch, and notes whether the broker seems to be away.
+// report counts and logs a batch, and records whether the broker seems to be unreachable.
 func (s *session) report(w *work, c *change) {
 	sent, failures, unreachable := 0, 0, error(nil)
 	for _, i := range w.items {
@@ -313,7 +312,7 @@ func (s *session) connect() error {
 	return nil
 }
 
-// abandon closes the client, and with it whatever is in flight. Run waits for that at its end.
+// abandon closes the client, and with it all requests in flight. Run waits for that at its end.
 func (s *session) abandon() {
 	if s.client == nil {
 		return

@@ -13,7 +13,7 @@ import (
 func TestCommitWakesTheRelay(t *testing.T) {
 	r := newRig(t)
 	r.run(r.relay(Options{}))
-	for n := range 3 { // the clock does not move: nothing is found by polling
+	for n := range 3 { // the clock does not move: polling finds nothing
 		r.produce(ids("m", 3)[n])
 		r.broker.await(t, n+1)
 	}

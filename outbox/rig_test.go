@@ -21,14 +21,14 @@ import (
 
 var (
 	ctx     = context.Background()
-	errDown = &kgo.ErrFirstReadEOF{} // what the client says of a broker that cannot be reached
+	errDown = &kgo.ErrFirstReadEOF{} // the client's error for an unreachable broker
 	errBad  = errors.New("bad message")
 )
 
-// patience bounds what would hang: a busy machine may take long.
+// patience bounds the waits of tests: a busy machine may take long.
 const patience = 5 * time.Minute
 
-// A fakeClock moves when a test says so.
+// A fakeClock is a clock that the test moves.
 type fakeClock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -99,7 +99,7 @@ func (c *fakeClock) next() {
 	c.advance(d)
 }
 
-// A fakeBroker takes records of fake clients. answer decides what it says to a record, nil takes
+// A fakeBroker accepts records of fake clients. answer returns its error for a record, nil accepts
 // it; a record for which hold is true gets no answer until release.
 type fakeBroker struct {
 	mu      sync.Mutex
@@ -203,7 +203,7 @@ func (b *fakeBroker) awaitHeld(n int) {
 	}
 }
 
-// release answers what is held.
+// release answers the held records.
 func (b *fakeBroker) release() {
 	b.mu.Lock()
 	held := b.held
@@ -214,7 +214,7 @@ func (b *fakeBroker) release() {
 	}
 }
 
-// ids are those of the records that were taken, in order.
+// ids returns the ids of the accepted records, in order.
 func (b *fakeBroker) ids() (ids []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,7 +233,7 @@ func idOf(r *kgo.Record) string {
 	return ""
 }
 
-// await waits until the broker has taken n records.
+// await waits until the broker has accepted n records.
 func (b *fakeBroker) await(t testing.TB, n int) {
 	t.Helper()
 	b.mu.Lock()
@@ -350,7 +350,7 @@ func until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// entries reads what the outbox has under a prefix.
+// entries reads the entries of the outbox under a prefix.
 func entries(t testing.TB, eng *engine.Engine, prefix []byte) (all []entry.Entry) {
 	t.Helper()
 	for kv, err := range eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {

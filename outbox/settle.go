@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// A change is what a batch changes in the store, once its outcome is known.
+// A change is the change of a batch to the store, once its outcome is known.
 type change struct {
 	deleted [][]byte
 	put     []engine.KeyValue
@@ -44,7 +44,7 @@ func (c *change) apply(tx *engine.Tx) error {
 	})
 }
 
-// updateGone changes the counts of what is gone.
+// updateGone changes the counts of removed entries.
 func updateGone(tx *engine.Tx, fn func(g *entry.Gone) error) error {
 	value, found, err := tx.In(entry.Space).Get(entry.GoneKey)
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *change) remove(i *item) {
 	}
 }
 
-// settle turns the outcome of a batch into a change of the store. The queue is afterwards as if the
-// change was made: if that fails, load it again.
+// settle turns the outcome of a batch into a change of the store. Afterwards, the queue is as if
+// the change were made: if the change fails, load the queue again.
 func (q *queue) settle(w *work, now int64, r *Retry) *change {
 	c := &change{}
 	blocked := make(map[entry.Group]bool) // groups of items that failed and are retried
@@ -104,7 +104,7 @@ func (q *queue) settle(w *work, now int64, r *Retry) *change {
 	}
 	for _, i := range w.hold {
 		if q.groups[i.group] == nil {
-			rest = append(rest, i) // the last of its group is through
+			rest = append(rest, i) // the last of its group is published
 			continue
 		}
 		q.hold(c, w, i)
@@ -147,14 +147,14 @@ func (q *queue) hold(c *change, w *work, i *item) {
 	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
 }
 
-// remains notes that an item of the batch is still there.
+// remains records that an item of the batch still exists.
 func (g *group) remains(i *item) {
 	if g.head == nil {
 		g.head = i
 	}
 }
 
-// again puts a group of the batch back among those that wait.
+// again returns a group of the batch to those that wait.
 func (q *queue) again(g *group) {
 	g.notBefore = g.rest
 	if g.head != nil {
@@ -164,7 +164,7 @@ func (q *queue) again(g *group) {
 	q.backoff.push(g)
 }
 
-// fail notes a failed attempt.
+// fail records a failed attempt.
 func (i *item) fail(now int64, r *Retry) {
 	i.Attempts++
 	if refused(i.err) {
@@ -178,8 +178,8 @@ func (i *item) fail(now int64, r *Retry) {
 	i.LastError = strings.ToValidUTF8(i.LastError, "")
 }
 
-// exhausted reports whether an item that has failed is to be parked.
+// exhausted reports whether a failed item must be parked.
 func (i *item) exhausted(r *Retry) bool { return refused(i.err) && i.Refused >= uint64(r.Attempts) }
 
-// maxErrorBytes caps the error text that is kept with an entry.
+// maxErrorBytes is the maximum size of the error text that is stored with an entry.
 const maxErrorBytes = 1 << 10

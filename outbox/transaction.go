@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A transactor is the part of a Kafka client that the exactly-once relay uses in addition to a
+// A transactor is the part of a Kafka client that the exactly-once relay needs in addition to a
 // producer.
 type transactor interface {
 	ProducerID(ctx context.Context) (int64, int16, error)
@@ -18,8 +18,8 @@ type transactor interface {
 	EndTransaction(ctx context.Context, commit kgo.TransactionEndTry) error
 }
 
-// transactionTimeout is when the broker aborts a transaction that was not ended. The next relay of
-// the store ends it earlier.
+// transactionTimeout is the time after which the broker aborts a transaction that was not ended.
+// The next relay of the store ends it earlier.
 const transactionTimeout = time.Minute
 
 var errUnknownOutcome = errors.New("outbox: a Kafka transaction may have committed or not")
@@ -29,8 +29,8 @@ func (r *Relay) transactionalID() string {
 	return "hapax-outbox-" + uuid.UUID(r.eng.Identity().UUID).String()
 }
 
-// publishInTransaction publishes items together with the record of progress that names them: all,
-// or none if one of them fails. With errUnknownOutcome, and whenever the client was abandoned, the
+// publishInTransaction publishes items together with the record of progress that lists them: all,
+// or none if one of them fails. After errUnknownOutcome, and whenever the client was abandoned, the
 // progress topic must be read before anything else is published.
 func (s *session) publishInTransaction(items []*item) error {
 	if err := s.client.BeginTransaction(); err != nil {
@@ -61,7 +61,7 @@ func (s *session) publishInTransaction(items []*item) error {
 		return s.abort(items, record, len(b.flying) == 0)
 	}
 	if err := s.lease.ensure(s.eng, s.opt.Batch.Time); err != nil {
-		s.abandon() // the transaction is aborted by the relay that has the lease
+		s.abandon() // the relay that has the lease aborts the transaction
 		return err
 	}
 	if err := s.end(kgo.TryCommit); err != nil {
@@ -72,8 +72,8 @@ func (s *session) publishInTransaction(items []*item) error {
 	return nil
 }
 
-// abort ends a transaction of which something has failed; what has not failed is left to be
-// published again.
+// abort ends a transaction in which an item has failed; the other items are left to be published
+// again.
 func (s *session) abort(items []*item, record *item, answered bool) error {
 	failures := 0
 	for _, i := range items {
@@ -95,8 +95,8 @@ func (s *session) abort(items []*item, record *item, answered bool) error {
 	return nil
 }
 
-// end ends the transaction. A context that ends would leave the outcome unknown, and so would a
-// broker that does not answer within Batch.Time: then the client is closed.
+// end ends the transaction. If its context ended, the outcome would be unknown, and also if a
+// broker does not answer within Batch.Time: then the client is closed.
 func (s *session) end(how kgo.TransactionEndTry) error {
 	client := s.client
 	return s.during(context.Background(), s.opt.Batch.Time, func(context.Context) error {
@@ -105,8 +105,8 @@ func (s *session) end(how kgo.TransactionEndTry) error {
 }
 
 // during runs fn, which takes long, and renews the lease meanwhile. If that fails, or fn takes
-// longer than limit, the client is abandoned and the context of fn ends; during returns when fn
-// has.
+// longer than limit, the client is abandoned and the context of fn ends; during returns when fn has
+// returned.
 func (s *session) during(ctx context.Context, limit time.Duration, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

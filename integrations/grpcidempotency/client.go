@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// WithKey returns a context whose calls have that key, in place of one that the context had. Calls
-// that ask for different things need different keys.
+// WithKey returns a context whose calls have that key, in place of any earlier one. Different calls
+// need different keys.
 func WithKey(ctx context.Context, key string) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx) // a copy
 	if md == nil {

@@ -21,7 +21,7 @@ func incoming(key string) context.Context {
 
 const retryPolicy = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
 
-// The first two attempts of each call fail, and gRPC tries again.
+// The first two attempts of each call fail, and gRPC retries.
 func TestRetriesOfGRPCHaveOneKey(t *testing.T) {
 	var mu sync.Mutex
 	attempts := map[string]int{}
@@ -108,7 +108,7 @@ func TestMethodsWithoutKeys(t *testing.T) {
 	}
 }
 
-func TestPushbackTellsGRPCWhenToTryAgain(t *testing.T) {
+func TestPushbackTellsGRPCWhenToRetry(t *testing.T) {
 	busy, done := make(chan struct{}), make(chan struct{})
 	s := &service{handle: func(context.Context, *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 		close(busy)

@@ -26,30 +26,30 @@
 //
 // # Failures
 //
-// A status that says what is wrong with the call is its result and is replayed: InvalidArgument,
+// A status that describes an error of the call is its result and is replayed: InvalidArgument,
 // NotFound, AlreadyExists, PermissionDenied, FailedPrecondition, OutOfRange and Unimplemented, with
 // their details. Any other status, and a panic, is a failure and releases the key, so that a retry
-// runs the handler again: it must undo what it did. Options.Keep is another choice.
+// runs the handler again: it must undo what it did. Options.Keep changes this.
 //
-// While the handler runs its key is leased, and the lease is renewed. If the process dies, the
+// While the handler runs, its key is leased, and the lease is renewed. If the process dies, the
 // lease expires and exactly one retry runs the handler; that is also so if the process dies after
-// the handler has returned and before its reply is durable. A handler that loses its lease, after a
-// long pause of the process, has its context canceled with the cause [engine.ErrLeaseLost], and its
+// the handler has returned and before its reply is durable. If a handler loses its lease, after a
+// long pause of the process, its context is canceled with the cause [engine.ErrLeaseLost], and its
 // answer is Unavailable.
 //
 // # Requests
 //
 // Requests are distinguished by their method and their deterministic encoding, which is stable for
 // one build of the program only as far as package proto promises. If it changes with an update,
-// retries across the update are refused, and none is run twice.
+// retries across the update are rejected, and none is run twice.
 //
 // Streams are not covered: the interceptor is for unary calls, and streaming calls of the server
-// pass as they are.
+// are unchanged.
 //
 // # Versions
 //
 // The package is a module of its own, so that other packages do not depend on gRPC. In this tree it
-// uses the module of the root (replace in go.mod). At a release that line is removed, the version
-// of github.com/hapax-dev/hapax is required that the tag belongs to, and the module is tagged
-// integrations/grpcidempotency/vX.Y.Z after it.
+// uses the module of the root (replace in go.mod). At a release, that line is removed, the
+// corresponding version of github.com/hapax-dev/hapax is required, and the module is then tagged
+// integrations/grpcidempotency/vX.Y.Z.
 package grpcidempotency

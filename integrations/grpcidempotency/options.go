@@ -14,33 +14,34 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// Options configure the server's interceptor. The zero value is safe and stated field by field.
+// Options configure the server's interceptor. The zero value of each field has a stated, safe
+// default.
 type Options struct {
 	// Scope is the engine's scope of the keys. "" = DefaultScope. It is not shared with other
 	// packages.
 	Scope string
 
 	// Tenant returns the tenant of a call, up to MaxTenantBytes; keys of different tenants never
-	// match. It returns an authenticated identity, never metadata that the client chooses. An error
-	// refuses the call, with its status if it has one. It is called by several goroutines at once.
+	// match. It must return an authenticated identity, never metadata that the client chooses. An
+	// error rejects the call, with its status if it has one. It must be safe for concurrent use.
 	// nil = all calls have one tenant.
 	Tenant func(ctx context.Context, fullMethod string) (string, error)
 
-	// Applies reports whether calls of a method have keys; others reach the handler as they are.
-	// nil = all unary methods.
+	// Applies reports whether calls of a method have keys; others reach the handler unchanged. nil
+	// = all unary methods.
 	Applies func(fullMethod string) bool
 
-	// Optional lets calls without a key reach the handler as they are.
+	// Optional passes calls without a key to the handler unchanged.
 	Optional bool
 
 	// Retention is how long a key and its reply are kept, from the first call. 0 =
 	// DefaultRetention. The engine's RetentionWeeks must cover it: five weeks for the default.
 	Retention time.Duration
 
-	// Lease is how long a key stays in progress after the process died. 0 = DefaultLease.
+	// Lease is how long a key remains in progress after the process has died. 0 = DefaultLease.
 	Lease time.Duration
 
-	// MaxReplyBytes caps a reply that is kept. 0 = DefaultMaxReplyBytes; at most
+	// MaxReplyBytes is the maximum size of a stored reply. 0 = DefaultMaxReplyBytes; at most
 	// MaxReplyBytesLimit.
 	MaxReplyBytes int
 
@@ -53,7 +54,8 @@ type Options struct {
 	FailOpen bool
 
 	// Secret keys the fingerprints of requests in the store (HMAC-SHA256). nil = they are keyed by
-	// tenant and key, which are in the store: contents that can be guessed can be verified there.
+	// tenant and key, which the store contains: anyone who can read the store can verify a guess of
+	// a request's contents.
 	Secret []byte
 
 	// Clock is the engine's clock, for RetryInfo. nil = time.Now.
@@ -118,8 +120,8 @@ func keepByDefault(c codes.Code) bool {
 	return false
 }
 
-// checkRetention has the engine judge an event that is always too new, so that its refusal of the
-// window shows before the first call. Nothing is written.
+// checkRetention makes the engine judge an event that is always too new, so that it rejects an
+// invalid window before the first call. Nothing is written.
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	if eng == nil {
 		return errors.New("grpcidempotency: the engine is nil")

@@ -33,12 +33,12 @@ func TestThousandRacersRunOnce(t *testing.T) {
 	})
 }
 
-func TestPowerCutBeforeTheReplyIsTakenOverByOne(t *testing.T) {
+func TestPowerFailureBeforeTheReplyIsTakenOverByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMem(storage.Identity{})
 		var after *storetest.Mem
 		dying := newServer(t, open(t, m, nil), grpcidempotency.Options{}, func(context.Context, any) (any, error) {
-			after = m.Crash() // the work is done, its reply is not kept
+			after = m.Crash() // the work is done, its reply is not stored
 			return reply("lost"), nil
 		})
 		got, err := dying.call("k")
@@ -47,7 +47,7 @@ func TestPowerCutBeforeTheReplyIsTakenOverByOne(t *testing.T) {
 		handle, runs := counting()
 		s := newServer(t, open(t, after, nil), grpcidempotency.Options{}, func(ctx context.Context, req any) (any, error) {
 			if time.Since(began) < grpcidempotency.DefaultLease {
-				t.Errorf("taken over %v after the power cut", time.Since(began))
+				t.Errorf("taken over %v after the power failure", time.Since(began))
 			}
 			return handle(ctx, req)
 		})
@@ -78,7 +78,7 @@ func TestRetryInfoIsTheRestOfTheLease(t *testing.T) {
 func TestLostLeaseCancelsTheHandlerAndDropsItsReply(t *testing.T) {
 	t.Run("a reply", func(t *testing.T) { lostLease(t, reply("first"), nil) })
 	t.Run("a failure", func(t *testing.T) { lostLease(t, nil, status.Error(codes.Aborted, "the handler failed")) })
-	t.Run("a status that is kept", func(t *testing.T) { lostLease(t, nil, status.Error(codes.NotFound, "no such row")) })
+	t.Run("a status that is stored", func(t *testing.T) { lostLease(t, nil, status.Error(codes.NotFound, "no such row")) })
 }
 
 func lostLease(t *testing.T, answer any, failure error) {
@@ -125,7 +125,7 @@ func TestCanceledCall(t *testing.T) {
 	ctx, cancel = context.WithCancel(incoming("k"))
 	defer cancel()
 	if _, err := s.interceptor(ctx, request("body"), &grpc.UnaryServerInfo{FullMethod: method}, s.handle); err != nil {
-		t.Error(err) // no caller gets it, and a retry does
+		t.Error(err) // no caller gets it, but a retry does
 	}
 	got, err := s.call("k")
 	want(t, got, err, "run 1", codes.OK)

@@ -19,7 +19,7 @@ const (
 
 var errResult = errors.New("the result of the idempotency-key cannot be read: use a scope of its own (Options.Scope), and link the types of all replies")
 
-// encode returns the result for a handler's reply and error, without its content if it has more
+// encode returns the result for a handler's reply and error, without its content if it is larger
 // than maxBytes.
 func encode(reply any, err error, maxBytes int) ([]byte, error) {
 	kind, content := byte(resultStatus), proto.Message(nil)
@@ -47,7 +47,7 @@ func encode(reply any, err error, maxBytes int) ([]byte, error) {
 	return b, nil
 }
 
-// replay returns what a handler has answered.
+// replay returns the stored answer of a handler.
 func replay(result []byte) (any, error) {
 	if len(result) == 0 {
 		return nil, status.Error(codes.Internal, errResult.Error())

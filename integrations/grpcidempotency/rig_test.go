@@ -103,7 +103,7 @@ func delay(err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// race has n clients retry after RetryInfo until they have an answer, which is "run 1".
+// race makes n clients retry after RetryInfo until each has an answer, which is "run 1".
 func race(t *testing.T, s *server, n int) {
 	t.Helper()
 	var clients sync.WaitGroup

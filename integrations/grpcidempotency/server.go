@@ -33,7 +33,7 @@ type interceptor struct {
 }
 
 // UnaryServerInterceptor returns an interceptor that runs the calls of each idempotency key once.
-// It comes after the interceptors that authenticate. The engine is closed after the server has
+// It must come after the interceptors that authenticate. Close the engine after the server has
 // stopped.
 func UnaryServerInterceptor(eng *engine.Engine, options Options) (grpc.UnaryServerInterceptor, error) {
 	o, err := options.withDefaults()
@@ -56,7 +56,7 @@ func UnaryServerInterceptor(eng *engine.Engine, options Options) (grpc.UnaryServ
 	return i.intercept, nil
 }
 
-// A call is a unary call with a key, on its way to its handler.
+// A call is a unary call with a key on its way to its handler.
 type call struct {
 	id          string
 	fingerprint string
@@ -64,7 +64,7 @@ type call struct {
 	handle      grpc.UnaryHandler
 
 	ran    bool
-	failed bool // the key is released, or waits for the end of its lease
+	failed bool // the key is released, or remains until the end of its lease
 	reply  any
 	err    error
 }
@@ -86,18 +86,18 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 	}
 	result, err := i.receive(ctx, c)
 	switch {
-	case c.failed && !errors.Is(err, engine.ErrLeaseLost): // otherwise the call is another run's to answer
+	case c.failed && !errors.Is(err, engine.ErrLeaseLost): // otherwise another run answers the call
 		return nil, c.err
 	case err != nil:
 		return nil, i.refuse(ctx, err)
 	case c.ran:
 		return c.reply, c.err
 	}
-	_ = grpc.SetHeader(ctx, metadata.Pairs(ReplayedHeader, "true")) // it fails without a stream only
+	_ = grpc.SetHeader(ctx, metadata.Pairs(ReplayedHeader, "true")) // fails only without a stream
 	return replay(result)
 }
 
-// run calls the handler and returns what is kept of its reply.
+// run calls the handler and returns the result to be stored.
 func (i *interceptor) run(ctx context.Context, c *call) ([]byte, error) {
 	c.reply, c.err = c.handle(ctx, c.request)
 	c.ran = true
@@ -180,10 +180,11 @@ func (i *interceptor) refuse(ctx context.Context, err error) error {
 	return i.unavailable(ctx, "the store of idempotency keys fails", i.opt.Lease)
 }
 
-// unavailable says when to retry with the same key: in a second or later.
+// unavailable returns the status that asks for a retry with the same key, in a second or later.
 func (i *interceptor) unavailable(ctx context.Context, what string, wait time.Duration) error {
 	wait = max(wait, time.Second)
-	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, strconv.FormatInt(wait.Milliseconds(), 10))) // it fails without a stream only
+	// fails only without a stream
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, strconv.FormatInt(wait.Milliseconds(), 10)))
 	s := status.New(codes.Unavailable, what+": retry with the same key after the delay of RetryInfo")
 	if detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}); err == nil {
 		s = detailed

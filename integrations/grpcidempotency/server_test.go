@@ -59,7 +59,7 @@ func TestCallsWithoutKeysReachTheHandler(t *testing.T) {
 	want(t, "", err, "", codes.InvalidArgument) // empty is not missing
 }
 
-func TestAnotherCallUnderAKeyIsRefused(t *testing.T) {
+func TestAnotherCallUnderAKeyIsRejected(t *testing.T) {
 	for _, secret := range [][]byte{nil, []byte("secret")} {
 		handle, runs := counting()
 		s := newServer(t, inMemory(t), grpcidempotency.Options{Secret: secret}, handle)
@@ -105,7 +105,7 @@ func TestTenantsShareNoKeys(t *testing.T) {
 	want(t, "", err, "", codes.Internal)
 }
 
-func TestReplaysAreEqualAlsoAfterAPowerCut(t *testing.T) {
+func TestReplaysAreEqualAfterAPowerFailureToo(t *testing.T) {
 	full := reply("name")
 	full.Payload = &testgrpc.Payload{Body: []byte("\x00\xff")}
 	full.ProtoReflect().SetUnknown([]byte{0x98, 0x06, 0x07}) // field 99
@@ -237,7 +237,7 @@ func TestMessagesOfOtherKinds(t *testing.T) {
 	_, err := s.callMethod(method, "text", "k")
 	want(t, "", err, "", codes.Internal)
 	if runs > 0 {
-		t.Error("a request that cannot be told from others is run")
+		t.Error("a request without a deterministic encoding is run")
 	}
 	_, err = s.call("k")
 	want(t, "", err, "", codes.Internal)
@@ -279,7 +279,7 @@ func TestStoreFailure(t *testing.T) {
 	}
 }
 
-func TestAResultOfOthersIsAnError(t *testing.T) {
+func TestAResultOfAnotherPackageIsAnError(t *testing.T) {
 	for _, result := range []string{"", "?", "\x01?", "\x02", "\x02?", "\x01\x0a\x01x"} {
 		eng := inMemory(t)
 		other, err := listener.WrapResult(eng, func(context.Context, string) ([]byte, error) { return []byte(result), nil },

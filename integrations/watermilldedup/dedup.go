@@ -18,26 +18,27 @@ import (
 // Options configure the middleware. Key must be set.
 type Options struct {
 	// Key returns the key of a message, the same on every delivery: [UUID], or one of Watermill's
-	// functions, such as middleware.NewMessageHasherFromMetadataField. Two messages with one key
-	// are the same message, so a key that is a short checksum, such as that of
-	// middleware.NewMessageHasherAdler32, drops messages that are not duplicates. It may be called
-	// from several goroutines. An error of it is returned to the router.
+	// functions, such as middleware.NewMessageHasherFromMetadataField. Two messages with the same
+	// key are the same message, so a key that is a short checksum, such as that of
+	// middleware.NewMessageHasherAdler32, drops messages that are not duplicates. It must be safe
+	// for concurrent use. The router gets its error.
 	Key middleware.MessageHasher
 
 	// Scope is the space of keys in the engine. "" = DefaultScope.
 	Scope string
 
-	// Shared lets handlers with one scope share their claims: a message is handled once by all of
-	// them together, such as by the handlers of nine queues that can get the same message.
-	// Otherwise each handler of the router has claims of its own, by its name, so that two handlers
-	// of one topic both get its messages. A handler that is renamed forgets.
+	// Shared makes the handlers of one scope share their claims: a message is handled once by all
+	// of them together, for example by the handlers of nine queues that can get the same message.
+	// Otherwise each handler of the router has claims of its own, under its name, so that two
+	// handlers of one topic both get its messages. A renamed handler does not find its earlier
+	// claims.
 	Shared bool
 
 	// Window is how long a claim lasts: at least a millisecond, at most the engine's retention. 0 =
 	// listener.DefaultWindow.
 	Window time.Duration
 
-	// Lease is how long a message is not handled after the process that handled it died. 0 =
+	// Lease is how long a message is not handled after the process that handled it has died. 0 =
 	// listener.DefaultLease.
 	Lease time.Duration
 
@@ -64,7 +65,7 @@ const (
 	DefaultNackDelay = 100 * time.Millisecond
 )
 
-// UUID returns the UUID of a message as its key. Watermill makes it when the message is made, and
+// UUID returns the UUID of a message as its key. Watermill sets it when the message is made, and
 // Pub/Subs keep it.
 func UUID(m *message.Message) (string, error) {
 	if m.UUID == "" {
@@ -74,7 +75,7 @@ func UUID(m *message.Message) (string, error) {
 }
 
 // New returns a middleware that calls the handler once for each key, as the package documentation
-// describes. It may be used for several handlers. The engine is closed after the router.
+// describes. It may be used for several handlers. Close the engine after the router.
 //
 // The context of the message ends, with engine.ErrLeaseLost as its cause, when another delivery has
 // been claimed because the lease could not be renewed in time.
@@ -129,7 +130,7 @@ func (o *Options) key(m *message.Message) (string, error) {
 	return strconv.Itoa(len(name)) + ":" + name + ":" + key, nil
 }
 
-// pause waits until d has passed or ctx ends. (This module uses exported packages of Hapax only.)
+// pause waits until d has passed or ctx ends. (This module uses only exported packages of Hapax.)
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -152,7 +153,7 @@ type delivery struct {
 	produced []*message.Message
 }
 
-// handle calls the handler and returns what it has produced in its bytes.
+// handle calls the handler and returns its produced messages, encoded.
 func (d *delivery) handle(ctx context.Context) ([]byte, error) {
 	before := d.message.Context()
 	d.message.SetContext(ctx)

@@ -103,7 +103,7 @@ func deliver(h message.HandlerFunc, uuid string) ([]*message.Message, error) {
 	return h(message.NewMessage(uuid, nil))
 }
 
-func TestPowerCutBeforeTheClaimIsFinished(t *testing.T) {
+func TestPowerFailureBeforeTheClaimIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMem(storage.Identity{})
 		var after *storetest.Mem
@@ -112,7 +112,7 @@ func TestPowerCutBeforeTheClaimIsFinished(t *testing.T) {
 			return nil, nil
 		})
 		if _, err := deliver(dying, "a"); err == nil {
-			t.Fatal("the message is acknowledged by a process that is dead")
+			t.Fatal("a process that is dead acknowledges the message")
 		}
 		handle, calls := answering(0)
 		h := dedup(t, open(t, after), nil)(handle)
@@ -129,7 +129,7 @@ func TestPowerCutBeforeTheClaimIsFinished(t *testing.T) {
 }
 
 // race delivers message "a" n times at once, each until it is acknowledged. All get the same
-// answer.
+// result.
 func race(t *testing.T, h message.HandlerFunc, n int) {
 	t.Helper()
 	var racers sync.WaitGroup
@@ -153,7 +153,7 @@ func race(t *testing.T, h message.HandlerFunc, n int) {
 	}
 }
 
-func TestPowerCutAfterTheHandlerSucceeded(t *testing.T) {
+func TestPowerFailureAfterTheHandlerSucceeded(t *testing.T) {
 	m := storetest.NewMem(storage.Identity{})
 	handle, calls := answering(0)
 	first, err := deliver(dedup(t, open(t, m), nil)(handle), "a")
@@ -251,7 +251,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestProducedMessagesAreReturnedAsTheyWere(t *testing.T) {
+func TestProducedMessagesAreReturnedUnchanged(t *testing.T) {
 	produced := []*message.Message{message.NewMessage("", nil), message.NewMessage("\x00\xff", message.Payload("p\x00"))}
 	produced[1].Metadata = message.Metadata{"": "empty", "k": "", "l": "\xff"}
 	h := dedup(t, inMemory(t), nil)(func(*message.Message) ([]*message.Message, error) { return produced, nil })
@@ -264,11 +264,11 @@ func TestProducedMessagesAreReturnedAsTheyWere(t *testing.T) {
 	large := message.NewMessage("large", message.Payload(strings.Repeat("x", limits.DataBytes)))
 	h = dedup(t, inMemory(t), nil)(func(*message.Message) ([]*message.Message, error) { return []*message.Message{large}, nil })
 	if _, err := deliver(h, "a"); err == nil || errors.Is(err, listener.ErrInProgress) {
-		t.Errorf("messages that cannot be kept: %v", err)
+		t.Errorf("messages that cannot be stored: %v", err)
 	}
 }
 
-func TestAScopeOfOthersIsAnError(t *testing.T) {
+func TestAScopeOfAnotherPackageIsAnError(t *testing.T) {
 	eng := inMemory(t)
 	other, err := listener.WrapResult(eng, func(context.Context, string) ([]byte, error) { return []byte("?"), nil },
 		listener.Options[string]{Scope: watermilldedup.DefaultScope, ID: func(s string) string { return s }})
@@ -284,7 +284,7 @@ func TestAScopeOfOthersIsAnError(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRejectsOptionsThatCannotWork(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"no key": func() error { _, err := watermilldedup.New(inMemory(t), watermilldedup.Options{}); return err },
 		"no engine": func() error {

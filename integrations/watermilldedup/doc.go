@@ -21,25 +21,25 @@
 // # Messages that a handler returns
 //
 // The router publishes what a handler returns after all middlewares have returned, and nacks the
-// message if that fails. So the messages are kept with the claim, up to limits.DataBytes, and a
+// message if that fails. So the messages are stored with the claim, up to limits.DataBytes, and a
 // duplicate returns them again, with the same UUIDs, metadata and payloads: they are published at
-// least once, and their consumers recognise copies by the UUID. If there are more bytes the handler
-// has failed.
+// least once, and their consumers identify copies by the UUID. If they are larger, the handler has
+// failed.
 //
-// A handler that publishes by itself publishes again when it runs again. Effects in the same store
-// that must happen once belong into a transaction of the engine with tx.TryClaim.
+// A handler that publishes messages itself publishes them again when it runs again. Put effects in
+// the same store that must happen once into a transaction of the engine with tx.TryClaim.
 //
 // # The Deduplicator of Watermill
 //
-// [NewRepository] is the interface ExpiringKeyRepository of Watermill's middleware.Deduplicator and
-// of its PublisherDecorator. These mark a key before the message is handled or published: a message
-// whose handler fails is lost when it is delivered again. Use the repository where that is wanted,
-// and where keys must survive a restart.
+// [NewRepository] returns an ExpiringKeyRepository for Watermill's middleware.Deduplicator and its
+// PublisherDecorator. These mark a key before the message is handled or published: if its handler
+// fails, the message is lost when it is delivered again. Use the repository where this is
+// acceptable and keys must survive a restart.
 //
 // # Versions
 //
 // The package is a module of its own, so that other packages do not depend on Watermill. In this
-// tree it uses the module of the root (replace in go.mod). At a release that line is removed, the
-// version of github.com/hapax-dev/hapax is required that the tag belongs to, and the module is
-// tagged integrations/watermilldedup/vX.Y.Z after it.
+// tree it uses the module of the root (replace in go.mod). At a release, that line is removed, the
+// corresponding version of github.com/hapax-dev/hapax is required, and the module is then tagged
+// integrations/watermilldedup/vX.Y.Z.
 package watermilldedup

@@ -9,9 +9,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// The result of a claim is what its handler has produced: nothing, or the form 1 and each message:
-// its UUID, the number of its metadata, for each of them in order the key and the value, and its
-// payload. Texts are their length and their bytes; numbers and lengths are uvarints.
+// The result of a claim is the messages that its handler has produced: nothing, or the form 1 and
+// each message: its UUID, the number of its metadata, for each of them in order the key and the
+// value, and its payload. Texts are encoded as their length and their bytes; numbers and lengths
+// are uvarints.
 const producedForm = 1
 
 var errProduced = errors.New("watermilldedup: the result of the key is not that of this package: give the handler a scope of its own (Options.Scope)")

@@ -16,9 +16,9 @@ import (
 // durable before they are reported as new, and each expires exactly when its window ends. It is
 // safe for concurrent use.
 //
-// The Deduplicator asks before it calls the handler, and the repository learns nothing of a
-// failure: a message whose handler fails is a duplicate when it is delivered again, and is lost.
-// The middleware of [New] does not lose it.
+// The Deduplicator calls it before the handler, and the repository does not learn of a failure: a
+// message whose handler fails is a duplicate when it is delivered again, and is lost. The
+// middleware of [New] does not lose it.
 type Repository struct {
 	eng    *engine.Engine
 	scope  string
@@ -29,7 +29,7 @@ var _ middleware.ExpiringKeyRepository = (*Repository)(nil)
 
 // NewRepository returns a repository of keys in a scope, each of which lasts for window: at least a
 // millisecond, at most the engine's retention. Repositories with one scope share their keys. A
-// scope is not shared with a middleware of [New].
+// scope must not be shared with a middleware of [New].
 func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Repository, error) {
 	switch {
 	case eng == nil:
@@ -43,8 +43,8 @@ func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Rep
 }
 
 // IsDuplicate claims the key, and reports whether it was claimed before within the window. When it
-// returns false the claim is durable; of callers at the same time one gets false. An error says
-// nothing of the key: the message must not be acknowledged.
+// returns false, the claim is durable; of concurrent callers, one gets false. An error does not say
+// whether the key is claimed: the message must not be acknowledged.
 func (r *Repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	res, err := r.eng.TryClaim(ctx, engine.Event{
 		Scope: r.scope, ID: []byte(key), Window: r.window, Origin: engine.Origin{Topic: r.scope},

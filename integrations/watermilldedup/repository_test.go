@@ -25,7 +25,7 @@ func repository(t *testing.T, store storage.Store) *watermilldedup.Repository {
 	return r
 }
 
-func TestOneOfManyRacersIsToldThatAKeyIsNew(t *testing.T) {
+func TestOneOfManyRacersGetsANewKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMem(storage.Identity{})
 		r := repository(t, m)
@@ -45,7 +45,7 @@ func TestOneOfManyRacersIsToldThatAKeyIsNew(t *testing.T) {
 			}
 			racers.Wait()
 			if fresh.Load() != 1 {
-				t.Errorf("%d are told that it is new", fresh.Load())
+				t.Errorf("%d racers get a new key", fresh.Load())
 			}
 			if duplicate, err := repository(t, m.CrashClone(0)).IsDuplicate(context.Background(), "k"); !duplicate || err != nil {
 				t.Errorf("after a power cut: %v, %v", duplicate, err)
@@ -55,7 +55,7 @@ func TestOneOfManyRacersIsToldThatAKeyIsNew(t *testing.T) {
 	})
 }
 
-func TestARepositoryWhoseStoreFailsSaysSo(t *testing.T) {
+func TestARepositoryWhoseStoreFailsReturnsAnError(t *testing.T) {
 	m := storetest.NewMem(storage.Identity{})
 	r := repository(t, m)
 	m.Crash()
@@ -64,9 +64,9 @@ func TestARepositoryWhoseStoreFailsSaysSo(t *testing.T) {
 	}
 }
 
-// Watermill's Deduplicator marks the key before the handler runs, and New does not: what was
-// handled of 20 messages whose first attempt fails.
-func TestDeduplicatorLosesWhatFailsAndNewDoesNot(t *testing.T) {
+// Watermill's Deduplicator marks the key before the handler runs, and New does not: the test counts
+// the handled ones of 20 messages whose first attempt fails.
+func TestDeduplicatorLosesFailedMessagesAndNewDoesNot(t *testing.T) {
 	watermills := &middleware.Deduplicator{
 		KeyFactory: watermilldedup.UUID, Repository: repository(t, storetest.NewMem(storage.Identity{})), Timeout: time.Minute,
 	}

@@ -91,7 +91,7 @@ func (b *broker) send(t *testing.T, uuid string) {
 	}
 }
 
-// An inbox collects what is published to it; its first failures publications fail.
+// An inbox collects the messages that are published to it; its first failures publications fail.
 type inbox struct {
 	mu       sync.Mutex
 	failures int
@@ -116,7 +116,7 @@ func (i *inbox) Publish(_ string, messages ...*message.Message) error {
 
 func (i *inbox) Close() error { return nil }
 
-// answering is a handler that produces one message for each; its first failures calls fail.
+// answering returns a handler that produces one message for each; its first failures calls fail.
 func answering(failures int64) (message.HandlerFunc, *atomic.Int64) {
 	calls := new(atomic.Int64)
 	return func(m *message.Message) ([]*message.Message, error) {
