@@ -2,8 +2,10 @@ package storage
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -39,13 +41,12 @@ func (b Bucket) String() string { return fmt.Sprintf("%q %s", b.Scope, b.Week) }
 // AppendPrefix appends the bytes that the keys of all claims in the bucket, and no others, begin
 // with.
 func (b Bucket) AppendPrefix(dst []byte) []byte {
-	for i := range len(b.Scope) {
-		dst = append(dst, b.Scope[i])
-		if b.Scope[i] == 0 {
-			dst = append(dst, 0xFF)
-		}
+	rest := b.Scope
+	for i := strings.IndexByte(rest, 0); i >= 0; i = strings.IndexByte(rest, 0) {
+		dst = append(append(dst, rest[:i]...), 0x00, 0xFF)
+		rest = rest[i+1:]
 	}
-	dst = append(dst, 0x00, 0x01)
+	dst = append(append(dst, rest...), 0x00, 0x01)
 	return b.Week.AppendKey(dst)
 }
 
@@ -100,14 +101,8 @@ func SplitKey(key []byte) (b Bucket, tail []byte, err error) {
 
 func appendID(dst, id []byte) []byte {
 	if len(id) == uuidText && id[8] == '-' && id[13] == '-' && id[18] == '-' && id[23] == '-' {
-		packed, ok := append(dst, idUUID), true
-		for _, part := range [...][]byte{id[0:8], id[9:13], id[14:18], id[19:23], id[24:36]} {
-			if packed, ok = appendPacked(packed, part); !ok {
-				break
-			}
-		}
-		if ok {
-			return packed
+		if packed, ok := packUUID((*[uuidText]byte)(id)); ok {
+			return append(append(dst, idUUID), packed[:]...)
 		}
 	}
 	if len(id) >= minHexDigits && len(id)%2 == 0 {
@@ -148,6 +143,37 @@ func parseID(tail []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: id %q is not encoded as it would be written", ErrDamaged, id)
 	}
 	return id, nil
+}
+
+// packUUID returns the bytes that the lower-case hex digits of a UUID's text stand for; false if
+// they are not that.
+func packUUID(text *[uuidText]byte) (packed [16]byte, ok bool) {
+	le := binary.LittleEndian
+	digits := [4]uint64{
+		le.Uint64(text[0:]),
+		uint64(le.Uint32(text[9:])) | uint64(le.Uint32(text[14:]))<<32,
+		uint64(le.Uint32(text[19:])) | uint64(le.Uint32(text[24:]))<<32,
+		le.Uint64(text[28:]),
+	}
+	wrong := uint64(0)
+	for i, eight := range digits {
+		four, bad := packDigits(eight)
+		le.PutUint32(packed[4*i:], four)
+		wrong |= bad
+	}
+	return packed, wrong == 0
+}
+
+// packDigits packs eight hex digits, the first of them in the lowest byte, into four bytes; bad is
+// not 0 if one of them is no lower-case hex digit. It computes on all bytes of the word at once.
+func packDigits(eight uint64) (four uint32, bad uint64) {
+	const ones = 0x0101010101010101
+	n := eight&(0x0f*ones) + eight>>6&ones*9 // 1 to 6 for a to f, and 9 more; at most 24
+	letter := (n + 6*ones) >> 4 & ones       // from 10 on
+	bad = n&(0xf0*ones) | (eight ^ (n + '0'*ones + letter*('a'-'0'-10)))
+	n = (n<<4 | n>>8) & 0x00ff00ff00ff00ff
+	n = (n | n>>8) & 0x0000ffff0000ffff
+	return uint32(n | n>>16), bad
 }
 
 // appendPacked appends the bytes that an even number of lower-case hex digits stand for; false if

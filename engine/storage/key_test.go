@@ -165,3 +165,27 @@ func TestAnIDHasOneKeyOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestUUIDsArePackedAsTheirDigitsSay(t *testing.T) {
+	const uuid = "01234567-89ab-cdef-fedc-ba9876543210"
+	plain := func(text []byte) (packed [16]byte, ok bool) {
+		_, err := hex.Decode(packed[:], bytes.ReplaceAll(text, []byte("-"), nil))
+		return packed, err == nil && bytes.Equal(text, bytes.ToLower(text))
+	}
+	for at := range uuidText {
+		if uuid[at] == '-' {
+			continue
+		}
+		for c := range 256 {
+			text := [uuidText]byte([]byte(uuid))
+			text[at] = byte(c)
+			if c == '-' {
+				continue // the copy has the wrong length
+			}
+			want, valid := plain(text[:])
+			if got, ok := packUUID(&text); ok != valid || ok && got != want {
+				t.Fatalf("%q is packed as %x, %v: want %x, %v", text, got, ok, want, valid)
+			}
+		}
+	}
+}
