@@ -66,11 +66,10 @@ func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 		if ref.scope, g.batch.State, err = a.names.ref(scope, asScope, week, g.batch.State); err != nil {
 			return err
 		}
-		g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key})
+		g.batch.Claims = append(g.batch.Claims, a.decider.put.remove(key, hash))
 		g.journal.add(ref, journalRemoved, hash)
 		g.after = append(g.after, func() { a.recent.forget(hash) })
 		a.screen.remove(ref, hash)
-		a.decider.put.add(key, hash, Record{})
 		if rec.State != Done {
 			a.decider.tx.changed(key, a.decider.seq+1)
 		}

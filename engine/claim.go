@@ -113,7 +113,7 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		parts = append(parts, r)
 		err = e.prepare(r, events[at:end], results[at:end])
 		unsettled = unsettled || r.looked
-		if err == nil && len(r.claims) > 0 {
+		if err == nil && r.open > 0 {
 			err = e.handOver(ctx, r)
 			unsettled = unsettled && !r.handed
 			ctx = context.Background() // its claims are made: the others are, too
@@ -143,34 +143,4 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		e.spares.freeOwn(r)
 	}
 	return decided, err
-}
-
-// prepare answers what can be answered without the committer (malformed events, events too new,
-// duplicates that are in the cache or the store) and puts the rest into the request. It runs in the
-// caller's goroutine, so that callers look up in parallel. Its answers rest on reads: the caller
-// settles before they are returned, or waits for the committer.
-func (e *Engine) prepare(r *ownClaims, events []Event, results []Result) error {
-	now := e.now()
-	for i := range events {
-		var c candidate
-		if !e.newCandidate(&r.claimSet, &c, &events[i], &results[i], now) {
-			continue
-		}
-		rec, found, err := e.known(&r.claimSet, &c.place)
-		found = found && !c.takes(&rec)
-		if err == nil && !found && events[i].countsNear() {
-			e.addNear(&r.claimSet, &c, &events[i])
-			rec, _, found, err = e.knownNear(&r.claimSet, &c)
-		}
-		if err != nil {
-			return err
-		}
-		if found {
-			results[i] = c.answer(&rec)
-			continue
-		}
-		c.event, c.result = &events[i], &results[i]
-		r.claims = append(r.claims, c)
-	}
-	return nil
 }

@@ -25,15 +25,17 @@ func (r *claimSet) emptied() claimSet {
 
 // A candidate is an event on its way to a verdict.
 type candidate struct {
-	event  *Event  // own-commit only: the caller's
-	result *Result // own-commit only: where the verdict goes
+	result *Result // own-commit only: where the verdict goes; it has the record and the lease of the verdict Claimed
 	scope  string
 	place
 	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
 	seen            time.Time
 	lock            lockName // in a transaction only: what it is reserved under
 	fingerprint     string
-	again           bool         // there is a record, which is replaced
+	again           bool // there is a record, which is replaced
+	answered        bool // own-commit only: the verdict is there
+	absent          bool // there was no claim, as of the batch asOf or a later one
+	asOf            uint64
 	change          *leaseChange // of a leased claim, instead of a verdict
 }
 
@@ -54,15 +56,21 @@ func (c *candidate) answer(r *Record) Result {
 }
 
 // newRecord is what is kept about a claim that is made now.
-func newRecord(ev *Event, seen time.Time) Record {
-	r := Record{
-		State: Done, FirstSeen: seen.Truncate(time.Millisecond), Origin: ev.Origin,
-		Window: ev.Window.Truncate(time.Millisecond), Fingerprint: ev.Fingerprint,
+func newRecord(ev *Event, seen time.Time) (r Record) {
+	r.begin(ev, seen, seen.Truncate(time.Millisecond))
+	return r
+}
+
+// begin makes r, which is zero, what is kept about a claim that is made now; first is that time in
+// milliseconds.
+func (r *Record) begin(ev *Event, seen, first time.Time) {
+	r.State, r.FirstSeen, r.Origin, r.Fingerprint = Done, first, ev.Origin, ev.Fingerprint
+	if ev.Window > 0 {
+		r.Window = ev.Window.Truncate(time.Millisecond)
 	}
 	if ev.Lease > 0 {
 		r.State, r.Owner, r.LeaseEnd = Leased, newOwner(), leaseEnd(seen, ev.Lease)
 	}
-	return r
 }
 
 // A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.

@@ -41,7 +41,7 @@ func (c *committer) commitLoop(free <-chan *group) {
 	for r := range c.requests {
 		for r != nil {
 			g := <-free
-			c.put.next()
+			c.put.next(c.seq)
 			if _, alone := r.(*command); !alone {
 				r = c.gather(g, r)
 				continue

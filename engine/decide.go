@@ -29,54 +29,61 @@ func (d *decider) decide(g *group, r request) (wait bool) {
 func (d *decider) admitOwn(g *group, r *ownClaims) error {
 	for i := range r.claims {
 		c := &r.claims[i]
-		key := r.key(&c.place)
-		if c.change != nil {
-			if err := d.admitChange(g, &r.claimSet, c); err != nil {
-				return err
-			}
-			continue
-		}
-		if c.week < d.decidedOldest(c.scope) {
-			*c.result = Result{Verdict: TooOld}
-			continue
-		}
-		var old, rec Record
-		var there, found bool
 		var err error
-		held := d.tx.reserved(key)
-		if !held {
-			old, there, err = d.decideNew(key, c)
-			rec, found = old, there && !c.takes(&old)
-		}
-		if err == nil && !found && c.nearEnd > c.nearAt { // a claim in another week comes before a reservation
-			inFlight := held
-			rec, found, held, err = d.decideNear(&r.claimSet, c)
-			held = held || inFlight
+		switch {
+		case c.answered:
+		case c.change != nil:
+			err = d.admitChange(g, &r.claimSet, c)
+		case c.week < d.decidedOldest(c.scope):
+			*c.result = Result{Verdict: TooOld}
+		default:
+			err = d.admitClaim(g, &r.claimSet, c)
 		}
 		if err != nil {
 			return err
 		}
-		if found {
-			*c.result = c.answer(&rec)
-			continue
-		}
-		if held {
-			*c.result = Result{Verdict: InFlight}
-			continue
-		}
-		rec = newRecord(c.event, c.seen)
-		if c.again = there; there {
-			rec.Generation = old.Generation + 1
-		}
-		if err := d.claim(g, key, c, &rec); err != nil {
-			*c.result = Result{Verdict: Failed, Err: err}
-			continue
-		}
-		if there && old.State == DeadLettered {
-			d.tx.changed(key, d.seq+1)
-		}
-		*c.result = Result{Verdict: Claimed, Record: rec, Lease: newLease(c.event, &rec, c.seen)}
 	}
+	return nil
+}
+
+// admitClaim decides a claim that commits by itself.
+func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
+	key := r.key(&c.place)
+	var old, rec Record
+	var there, found bool
+	held := d.tx.reserved(key)
+	if !held {
+		if old, there, err = d.decideNew(key, c); there && !c.takes(&old) {
+			rec, found = old, true
+		}
+	}
+	if err == nil && !found && c.nearEnd > c.nearAt { // a claim in another week comes before a reservation
+		inFlight := held
+		rec, found, held, err = d.decideNear(r, c)
+		held = held || inFlight
+	}
+	res := c.result
+	switch {
+	case err != nil:
+		return err
+	case found:
+		*res = c.answer(&rec)
+		return nil
+	case held:
+		*res = Result{Verdict: InFlight}
+		return nil
+	}
+	if c.again = there; there {
+		res.Record.Generation = old.Generation + 1
+	}
+	if err := d.claim(g, key, c, &res.Record); err != nil {
+		*res = Result{Verdict: Failed, Err: err}
+		return nil
+	}
+	if there && old.State == DeadLettered {
+		d.tx.changed(key, d.seq+1)
+	}
+	res.Verdict = Claimed
 	return nil
 }
 

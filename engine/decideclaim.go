@@ -28,7 +28,7 @@ func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
 		d.screen.negatives.Add(1)
 		return Record{}, false, nil
 	}
-	rec, found, err := d.find(key, c.hash)
+	rec, found, err := d.findSince(key, c)
 	if err == nil && !found && d.screen.trusted.Load() {
 		d.screen.falsePositives.Add(1)
 	}
@@ -37,10 +37,34 @@ func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
 
 // find returns the claim that is in this group or before it, without a look at the filter.
 func (d *decider) find(key []byte, hash uint64) (Record, bool, error) {
-	if rec, put := d.put.find(key, hash); put {
-		return rec, rec.State != 0, nil
+	if record, put := d.put.find(key, hash); put {
+		return d.parsePut(record)
 	}
 	return d.read(key)
+}
+
+// findSince is find for a candidate that may have had no claim when it was prepared: the store is
+// not asked again if all that was decided since is in memory.
+func (d *decider) findSince(key []byte, c *candidate) (Record, bool, error) {
+	if record, put := d.put.find(key, c.hash); put {
+		return d.parsePut(record)
+	}
+	if c.absent && d.put.has(c.asOf) {
+		return Record{}, false, nil
+	}
+	return d.read(key)
+}
+
+// parsePut parses a record that was put, nil for a claim that was removed. No name in it was freed
+// since.
+func (d *decider) parsePut(record []byte) (rec Record, found bool, err error) {
+	if record == nil {
+		return Record{}, false, nil
+	}
+	if rec, err = d.parse(record); err != nil {
+		return Record{}, false, d.stop(err)
+	}
+	return rec, true, nil
 }
 
 // claim puts a claim with the given record into the group, or the record of its next life. It
@@ -50,12 +74,10 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	if err != nil {
 		return err
 	}
-	at := len(g.records)
-	g.records = appendRecord(g.records, rec, topic)
-	g.batch.Claims = append(g.batch.Claims, storage.ClaimWrite{Key: key, Record: g.records[at:len(g.records):len(g.records)]})
+	w := d.put.put(key, c.hash, rec, topic)
+	g.batch.Claims = append(g.batch.Claims, w)
 	g.claims++
-	g.bytes += len(key) + len(g.records) - at
-	d.put.add(key, c.hash, *rec)
+	g.bytes += len(w.Key) + len(w.Record)
 	if c.again {
 		return nil // it was counted, and its hash noted, when it was made
 	}
@@ -153,19 +175,19 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	if err != nil {
 		return err
 	}
-	left, w := Record{}, storage.ClaimWrite{Key: u.key}
+	var w storage.ClaimWrite
 	if u.rec.Generation > 0 { // its generations are not used again
-		left = u.rec
+		left := u.rec
 		left.end(Released, "")
-		w.Record = appendRecord(nil, &left, topic)
+		w = d.put.put(u.key, u.hash, &left, topic)
 	} else {
 		ref := bucketRef{scope, u.week}
 		g.journal.add(ref, journalRemoved, u.hash)
 		d.screen.remove(ref, u.hash)
+		w = d.put.remove(u.key, u.hash)
 	}
 	g.batch.Claims = append(g.batch.Claims, w)
 	g.bytes += len(w.Key) + len(w.Record)
-	d.put.add(u.key, u.hash, left)
 	g.after = append(g.after, func() { d.recent.forget(u.hash) })
 	return nil
 }

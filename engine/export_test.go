@@ -178,3 +178,19 @@ func (e *Engine) Reservations() int {
 	defer e.tx.mu.Unlock()
 	return e.tx.claims.n
 }
+
+// Prepare prepares an own-commit claim on an event, as TryClaim does before it is handed over.
+// decide hands it over and returns the verdict.
+func (e *Engine) Prepare(t testing.TB, ev Event) (decide func() Result) {
+	t.Helper()
+	r, results := e.spares.newOwn(), make([]Result, 1)
+	if err := e.prepare(r, []Event{ev}, results); err != nil || r.open == 0 {
+		t.Fatalf("the event is not for the committer to decide: %v, %v", results[0], err)
+	}
+	return func() Result {
+		if err := e.submit(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+		return results[0]
+	}
+}

@@ -4,23 +4,23 @@ import "testing"
 
 func TestClaimsWithTheSameHashAreToldApart(t *testing.T) {
 	var p putClaims
-	p.next()
+	p.next(0)
 	for i, key := range []string{"a", "b", "c"} {
 		if i == 2 {
-			p.next() // "a" and "b" were put by the group before
+			p.next(0) // "a" and "b" were put by the group before
 		}
-		p.add([]byte(key), 7, Record{Generation: uint64(i)})
+		p.put([]byte(key), 7, &Record{State: Done, Generation: uint64(i)}, 0)
 	}
 	for i, key := range []string{"a", "b", "c"} {
-		if r, found := p.find([]byte(key), 7); !found || r.Generation != uint64(i) {
-			t.Errorf("%q is found as %v %v", key, r, found)
+		if r, found := p.find([]byte(key), 7); !found || generationOf(t, r) != uint64(i) {
+			t.Errorf("%q is found as %x %v", key, r, found)
 		}
 	}
 	if r, found := p.find([]byte("d"), 7); found {
 		t.Errorf("a key that is not there is found as %v", r)
 	}
-	p.next()
-	p.next()
+	p.next(0)
+	p.next(0)
 	if r, found := p.find([]byte("a"), 7); found {
 		t.Errorf("a claim of a group long applied is still held: %v", r)
 	}
@@ -32,4 +32,13 @@ func TestClaimsWithTheSameHashAreToldApart(t *testing.T) {
 	if _, found := c.get(7, []byte("a")); !found {
 		t.Error("the cache misses what it has")
 	}
+}
+
+func generationOf(t *testing.T, record []byte) uint64 {
+	t.Helper()
+	r, _, err := parseRecord(record)
+	if err != nil {
+		t.Error(err)
+	}
+	return r.Generation
 }

@@ -33,6 +33,7 @@ func (t *ticket) await() error {
 type ownClaims struct {
 	ticket
 	claimSet
+	open int // claims that the committer is to decide
 }
 
 // A command runs in the committer, alone in its batch, with everything before it applied.
@@ -52,7 +53,7 @@ func (s *spares) newOwn() *ownClaims {
 }
 
 func (s *spares) freeOwn(r *ownClaims) {
-	*r = ownClaims{ticket{done: r.done}, r.emptied()}
+	*r = ownClaims{ticket: ticket{done: r.done}, claimSet: r.emptied()}
 	s.own.Put(r)
 }
 
@@ -62,7 +63,6 @@ type group struct {
 	batch   storage.Batch
 	changes bool // the batch is to be applied
 	journal journalWriter
-	records []byte // arena of the batch's records
 
 	requests []request
 	claims   int      // put by this batch
@@ -95,7 +95,6 @@ func (g *group) reset() {
 	*g = group{
 		batch:    storage.Batch{Claims: g.batch.Claims[:0], State: g.batch.State[:0], Journal: g.batch.Journal[:0]},
 		journal:  g.journal,
-		records:  g.records[:0],
 		requests: g.requests[:0],
 		after:    g.after[:0],
 	}

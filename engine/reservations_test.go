@@ -76,21 +76,21 @@ func TestALargeEmptyTableOfReservationsIsGivenBack(t *testing.T) {
 
 func TestAClaimThatWasPutTwiceInAGroupIsFoundAsItWasPutLast(t *testing.T) {
 	var p putClaims
-	p.next()
+	p.next(0)
 	key, other := []byte("a"), []byte("b")
-	p.add(key, 1, Record{State: Done, Generation: 1})
-	p.add(other, 1, Record{State: Done, Generation: 7}) // another key with the same hash
-	p.add(key, 1, Record{State: Done, Generation: 2})
+	p.put(key, 1, &Record{State: Done, Generation: 1}, 0)
+	p.put(other, 1, &Record{State: Done, Generation: 7}, 0) // another key with the same hash
+	p.put(key, 1, &Record{State: Done, Generation: 2}, 0)
 	for range 2 {
-		if r, found := p.find(key, 1); !found || r.Generation != 2 {
-			t.Errorf("found %+v, %v", r, found)
+		if r, found := p.find(key, 1); !found || generationOf(t, r) != 2 {
+			t.Errorf("found %x, %v", r, found)
 		}
-		if r, found := p.find(other, 1); !found || r.Generation != 7 {
-			t.Errorf("found %+v, %v", r, found)
+		if r, found := p.find(other, 1); !found || generationOf(t, r) != 7 {
+			t.Errorf("found %x, %v", r, found)
 		}
 		if _, found := p.find([]byte("c"), 1); found {
 			t.Error("found what was not put")
 		}
-		p.next()
+		p.next(0)
 	}
 }

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/hapax-dev/hapax/engine/storage"
+
 // putClaims are the claims put or removed by the group that is being decided and by the one before
 // it, which the store may not show yet. Older groups are applied: the applier takes a group only
 // when it is done with the one before. It is the committer's own.
@@ -7,65 +9,120 @@ type putClaims struct {
 	now, before window
 }
 
-// A window holds the claims that one group puts or removes. A key that was put twice is found as it
-// was put last: the window of its claim ended in between.
+// A window holds what one group puts or removes: a table with linear probing, by the hashes that
+// the claims have already. A key that was put twice is found as it was put last: the window of its
+// claim ended in between. The group's batch refers to the bytes of the window; they are used again
+// for the group after the next one, when this one is applied.
 type window struct {
-	keys   []byte // arena of the claims' keys
+	since  uint64 // the last batch before the group
+	arena  []byte // key and record of each claim
 	claims []putClaim
-	byHash map[uint64]int32 // index of the last claim with that hash
+	slots  []int32 // a power of two of them, at most half of them taken; index of a claim + 1, 0 for a free one
 }
 
 type putClaim struct {
-	keyAt, keyEnd int
-	before        int32  // index of the claim with the same hash before this one, -1 if there is none
-	record        Record // zero if it is removed
+	hash     uint64
+	slot     int
+	key, end int // where the key begins, and where the record ends
+	record   int // where the record begins, end if the claim is removed
 }
 
-// next begins a new group.
-func (p *putClaims) next() {
+const minWindowSlots = 1 << 8
+
+// next begins a new group, after the given batch.
+func (p *putClaims) next(since uint64) {
 	p.now, p.before = p.before, p.now
 	w := &p.now
-	if w.byHash == nil {
-		w.byHash = make(map[uint64]int32)
+	for i := range w.claims {
+		w.slots[w.claims[i].slot] = 0
 	}
-	clear(w.byHash)
-	w.keys, w.claims = w.keys[:0], w.claims[:0]
+	w.since, w.arena, w.claims = since, w.arena[:0], w.claims[:0]
 }
 
-// add notes that a claim is put; a zero record that it is removed.
-func (p *putClaims) add(key []byte, hash uint64, r Record) { p.now.add(key, hash, r) }
+// put notes that a claim is put, with the given number of its topic, and returns the write for the
+// batch.
+func (p *putClaims) put(key []byte, hash uint64, r *Record, topic uint64) storage.ClaimWrite {
+	w := &p.now
+	c := w.begin(key, hash)
+	w.arena = appendRecord(w.arena, r, topic)
+	return w.add(c)
+}
 
-// find returns the claim that one of the two groups puts under the key, a zero record if it removes
-// it.
-func (p *putClaims) find(key []byte, hash uint64) (Record, bool) {
-	if r, found := p.now.find(key, hash); found {
-		return r, true
+// remove notes that a claim is removed, and returns the write for the batch.
+func (p *putClaims) remove(key []byte, hash uint64) storage.ClaimWrite {
+	return p.now.add(p.now.begin(key, hash))
+}
+
+// find returns the record that one of the two groups puts under the key, nil if it removes the
+// claim.
+func (p *putClaims) find(key []byte, hash uint64) (record []byte, put bool) {
+	if record, put = p.now.find(key, hash); put {
+		return record, put
 	}
 	return p.before.find(key, hash)
 }
 
-func (w *window) add(key []byte, hash uint64, r Record) {
-	before, ok := w.byHash[hash]
-	if !ok {
-		before = -1
-	}
-	w.byHash[hash] = int32(len(w.claims))
-	at := len(w.keys)
-	w.keys = append(w.keys, key...)
-	w.claims = append(w.claims, putClaim{at, len(w.keys), before, r})
+// has reports whether all claims that were put or removed after the given batch are here.
+func (p *putClaims) has(after uint64) bool { return after >= p.before.since }
+
+func (w *window) begin(key []byte, hash uint64) putClaim {
+	c := putClaim{hash: hash, key: len(w.arena)}
+	w.arena = append(w.arena, key...)
+	c.record = len(w.arena)
+	return c
 }
 
-func (w *window) find(key []byte, hash uint64) (Record, bool) {
-	i, ok := w.byHash[hash]
-	if !ok {
-		return Record{}, false
+// add adds a claim whose key and record are in the arena.
+func (w *window) add(c putClaim) storage.ClaimWrite {
+	c.end = len(w.arena)
+	if 2*(len(w.claims)+1) > len(w.slots) {
+		w.grow()
 	}
-	for i >= 0 { // once, unless another key has the same 64-bit hash
-		c := &w.claims[i]
-		if string(w.keys[c.keyAt:c.keyEnd]) == string(key) {
-			return c.record, true
+	c.slot = w.at(w.key(&c), c.hash)
+	w.claims = append(w.claims, c)
+	w.slots[c.slot] = int32(len(w.claims))
+	return storage.ClaimWrite{Key: w.key(&c), Record: w.record(&c)}
+}
+
+func (w *window) find(key []byte, hash uint64) (record []byte, put bool) {
+	if len(w.claims) == 0 {
+		return nil, false
+	}
+	i := w.slots[w.at(key, hash)]
+	if i == 0 {
+		return nil, false
+	}
+	return w.record(&w.claims[i-1]), true
+}
+
+// at is the slot in which a key is, or the free one in which it would be.
+func (w *window) at(key []byte, hash uint64) int {
+	mask := len(w.slots) - 1
+	for i := int(hash) & mask; ; i = (i + 1) & mask {
+		at := w.slots[i]
+		if at == 0 {
+			return i
 		}
-		i = c.before
+		if c := &w.claims[at-1]; c.hash == hash && string(w.key(c)) == string(key) {
+			return i
+		}
 	}
-	return Record{}, false
+}
+
+func (w *window) grow() {
+	w.slots = make([]int32, max(2*len(w.slots), minWindowSlots))
+	for i := range w.claims {
+		c := &w.claims[i]
+		c.slot = w.at(w.key(c), c.hash)
+		w.slots[c.slot] = int32(i + 1)
+	}
+}
+
+func (w *window) key(c *putClaim) []byte { return w.arena[c.key:c.record:c.record] }
+
+func (w *window) record(c *putClaim) []byte {
+	if c.record == c.end {
+		return nil
+	}
+	return w.arena[c.record:c.end:c.end]
 }

@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"slices"
+	"time"
+)
+
+// prepare answers what can be answered without the committer (malformed events, events too new,
+// duplicates that are in the cache or the store) and puts the rest into the request. It runs in the
+// caller's goroutine, so that callers look up in parallel. Its answers rest on reads: the caller
+// settles before they are returned, or waits for the committer. It keeps no reference to events.
+//
+// Keys and hashes of all events come first, then the filters are asked about all of them, so that
+// the processor waits for several cache lines of the filters at once.
+func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
+	now := f.now()
+	first := now.Truncate(time.Millisecond)
+	r.claims = slices.Grow(r.claims, len(events))
+	for i := range events {
+		n := len(r.claims)
+		r.claims = r.claims[:n+1]
+		c, ev, res := &r.claims[n], &events[i], &results[i]
+		if !f.newCandidate(&r.claimSet, c, ev, res, now) {
+			r.claims = r.claims[:n]
+			continue
+		}
+		if ev.countsNear() {
+			f.addNear(&r.claimSet, c, ev)
+		}
+		c.result = res
+		res.Record.begin(ev, now, first)
+		if ev.Lease > 0 {
+			res.Lease = newLease(ev, &res.Record, now)
+		}
+	}
+	r.open = len(r.claims)
+	asOf := f.applied.at.Load()
+	for i := range r.claims {
+		c := &r.claims[i]
+		c.absent, c.asOf = f.certainlyNew(&r.claimSet, c), asOf
+	}
+	for i := range r.claims {
+		if c := &r.claims[i]; !c.absent {
+			if err := f.lookUp(r, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lookUp answers a candidate if it is a duplicate that is in the cache or the store.
+func (f *finder) lookUp(r *ownClaims, c *candidate) error {
+	c.asOf = f.applied.at.Load()
+	rec, found, err := f.known(&r.claimSet, &c.place)
+	c.absent = !found
+	found = found && !c.takes(&rec)
+	if err == nil && !found && c.nearEnd > c.nearAt {
+		rec, _, found, err = f.knownNear(&r.claimSet, c)
+	}
+	if err == nil && found {
+		*c.result, c.answered = c.answer(&rec), true
+		r.open--
+	}
+	return err
+}

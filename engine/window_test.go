@@ -1,0 +1,75 @@
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+// heldForPossible makes the filters hold events for possible that have no claim.
+func heldForPossible(t *testing.T, e *engine.Engine, events ...engine.Event) {
+	t.Helper()
+	mustExpect(t, e, events, engine.Claimed)
+	for _, ev := range events {
+		if found, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
+			t.Fatal(found, err)
+		}
+	}
+}
+
+func TestWhatTheStoreHadNotIsNotReadAgainByTheCommitter(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	events := make([]engine.Event, 1000)
+	for i := range events {
+		events[i] = event(fmt.Sprint(i))
+	}
+	heldForPossible(t, e, events...)
+	before := m.Calls(storetest.OpClaim)
+	for _, ev := range events[:100] {
+		wantVerdict(t, claim(t, e, ev), engine.Claimed)
+	}
+	if n := m.Calls(storetest.OpClaim) - before; n != 100 {
+		t.Errorf("%d reads for 100 events that the filter held for possible", n)
+	}
+}
+
+// Between the read of an event and its decision others may have claimed it: in a batch that is
+// decided, that is applied, or that was applied long ago.
+func TestAClaimMadeAfterTheReadIsFoundByTheCommitter(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	n := 0
+	next := func() engine.Event {
+		n++
+		return event(fmt.Sprint("other ", n))
+	}
+	old := next()
+	wantVerdict(t, claim(t, e, old), engine.Claimed)
+	between := map[string]func(){
+		"a new event":  func() { wantVerdict(t, claim(t, e, next()), engine.Claimed) },
+		"a repetition": func() { wantVerdict(t, claim(t, e, old), engine.Duplicate) },
+		"an update":    func() { update(t, e, func(tx *engine.Tx) { _ = tx.Put([]byte("k"), nil) }) },
+	}
+	for what, do := range between {
+		for before := range 4 {
+			for after := range 4 {
+				ev := next()
+				heldForPossible(t, e, ev)
+				decide := e.Prepare(t, ev)
+				for range before {
+					do()
+				}
+				first := claim(t, e, ev)
+				wantVerdict(t, first, engine.Claimed)
+				for range after {
+					do()
+				}
+				got := decide()
+				if got.Verdict != engine.Duplicate || !got.Record.FirstSeen.Equal(first.Record.FirstSeen) {
+					t.Errorf("%d times %s before and %d times after the claim: %v", before, what, after, got)
+				}
+			}
+		}
+	}
+}
