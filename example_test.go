@@ -19,8 +19,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// The examples are the README's: TestReadmeShowsTheExamples holds them together. The README leaves
-// out the lines that are said not to be in it.
+// The examples are those of the README: TestReadmeShowsTheExamples compares them. The README omits
+// the lines after "Not in the README".
 
 func Example() {
 	// Not in the README:
@@ -91,14 +91,14 @@ func Example_claims() {
 	defer eng.Close()
 
 	event := engine.Event{
-		ID:     []byte("7f1c0a52-2f0e-4a53-9d0c-0f6a1f6a2b11"), // the producer's
+		ID:     []byte("7f1c0a52-2f0e-4a53-9d0c-0f6a1f6a2b11"), // set by the producer
 		Time:   time.Now(),                                     // when it happened, the same on every delivery
 		Origin: engine.Origin{Topic: "payments", Partition: 3, Offset: 4711},
 	}
 	for range 2 {
 		r, err := eng.TryClaimDefault(ctx, event)
 		if err != nil {
-			log.Fatal(err) // not decided: do not acknowledge, try again
+			log.Fatal(err) // not decided: do not acknowledge, retry
 		}
 		fmt.Println(r.Verdict)
 	}
@@ -132,7 +132,7 @@ func Example_withTheWork() {
 			if err := tx.Put([]byte("balance"), []byte(strconv.Itoa(sum+10))); err != nil {
 				return err
 			}
-		case engine.Duplicate: // no work, but the offset moves on
+		case engine.Duplicate: // no work, but the offset advances
 		default: // in_flight: try again later; too_old, too_new: your policy
 			return fmt.Errorf("order-17 is %v", r.Verdict)
 		}
@@ -153,7 +153,7 @@ func Example_withTheWork() {
 }
 
 // payments starts a broker with a topic of three payments, one of which was sent twice. The context
-// ends once the group has read them all.
+// ends when the group has read them all.
 func payments(group, topic string) (brokers []string, ctx context.Context, end func()) {
 	cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic, topic+"-dlt")))
 	client := must(kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic(topic)))

@@ -1,12 +1,12 @@
 // Command atmostonce shows each notice of a topic at most once. The claim commits before the
-// handler runs: a notice that was sent twice is shown once, and one whose handler fails is not
+// handler runs: a notice that was sent twice is shown once, and if its handler fails, it is not
 // shown again.
 //
 //	go run ./examples/atmostonce -brokers 127.0.0.1:9092 -topic notices -dir notices.claims
 //
-// The store is a directory that belongs to this process alone. Notices without an id of their own
-// (a header such as message_id) are known by their position: a copy that the producer sends again
-// is another notice then.
+// The store is a directory that belongs to this process only. Notices without an id of their own (a
+// header such as message_id) are identified by their position: a copy that the producer sends again
+// is then another notice.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 func consume(ctx context.Context, eng *engine.Engine, out io.Writer, topic string, client ...kgo.Opt) error {
 	show := func(_ context.Context, rec *kafkaadapter.Record) error {
 		_, err := fmt.Fprintf(out, "%s\n", rec.Value)
-		return err // it is counted and logged, and the notice is lost
+		return err // the loss is counted and logged
 	}
 	c, err := kafkaadapter.New(eng, kafkaadapter.Options{
 		Group: "atmostonce",

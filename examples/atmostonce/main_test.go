@@ -35,7 +35,7 @@ func TestANoticeThatIsSentTwiceIsShownOnce(t *testing.T) {
 	}
 }
 
-// shown runs consume for as long as the test does, and returns its output.
+// shown runs consume until the test ends, and returns its output.
 func shown(t *testing.T, eng *engine.Engine, topic string, client ...kgo.Opt) <-chan string {
 	lines := make(chan string, 100)
 	ctx, stop := context.WithCancel(context.Background())

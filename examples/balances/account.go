@@ -31,7 +31,7 @@ func parse(b []byte) (t transfer, err error) {
 	return t, nil
 }
 
-// accounts keep a running balance each, as application keys of the engine's store.
+// accounts has a running balance for each account, as application keys of the engine's store.
 type accounts struct {
 	tracer trace.Tracer
 }
@@ -44,7 +44,7 @@ func (a accounts) book(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 	defer span.End()
 	t, err := parse(rec.Value)
 	if err != nil {
-		return kafkaadapter.Permanent(err) // no further attempt would fix it: a dead letter at once
+		return kafkaadapter.Permanent(err) // no further attempt would succeed: a dead letter at once
 	}
 	if err := a.add(tx, t.From, -t.Amount); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (a accounts) add(tx *engine.Tx, account string, amount int64) error {
 	return tx.Put(balanceKey(account), strconv.AppendInt(nil, b+amount, 10))
 }
 
-// balance is that of an account, 0 for one that nothing was booked on.
+// balance returns the balance of an account, 0 if nothing was booked on it.
 func (accounts) balance(tx *engine.Tx, account string) (int64, error) {
 	b, found, err := tx.Get(balanceKey(account))
 	if err != nil || !found {

@@ -1,13 +1,13 @@
 // Command balances keeps a running balance for each account from a topic of transfers. The balances
-// live in the store of the claims: each transfer is booked once, through crashes and repeats, and
+// are in the store of the claims: each transfer is booked once, through crashes and repeats, and
 // the balances of all accounts add up to zero at any time.
 //
 //	go run ./examples/balances -brokers 127.0.0.1:9092 -topic transfers -dir balances.store -listen 127.0.0.1:8080
 //
 // A transfer is JSON, {"from":"a","to":"b","amount":5}, with its id in a header such as message_id.
-// One that cannot be booked goes to the dead letters, here transfers-dlt, which must exist.
-// /balance?account=a answers, and /metrics shows the metrics of the engine, the adapter
-// (dedup_kafka_*) and the Kafka client (kafka_client_*). With -traces spans are written to the
+// A transfer that cannot be booked goes to the dead letters, here transfers-dlt, which must exist.
+// /balance?account=a returns a balance, and /metrics the metrics of the engine, the adapter
+// (dedup_kafka_*) and the Kafka client (kafka_client_*). With -traces, spans are written to the
 // standard output.
 package main
 

@@ -24,8 +24,8 @@ import (
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
-// A service consumes transfers and serves balances. It logs and counts to what it is given: there
-// are no globals.
+// A service consumes transfers and serves balances. It uses the logger and the registry that it is
+// given, and no globals.
 type service struct {
 	eng      *engine.Engine
 	consumer *kafkaadapter.Consumer
@@ -34,7 +34,7 @@ type service struct {
 	end      []func()
 }
 
-// A config is what a service needs from outside.
+// A config has the dependencies of a service.
 type config struct {
 	group, topic string
 	client       []kgo.Opt
@@ -42,9 +42,9 @@ type config struct {
 	traces       trace.TracerProvider
 }
 
-// newService opens the engine on a store, which the service owns from then on, and wires up the
-// telemetry: the engine's own (telemetry), the adapter's (Options.Telemetry), and the client's
-// (kprom, kotel, kslog).
+// newService opens the engine on a store, which the service then owns, and connects the telemetry:
+// the engine's own (telemetry), the adapter's (Options.Telemetry), and the client's (kprom, kotel,
+// kslog).
 func newService(store storage.Store, c config) (s *service, err error) {
 	s = &service{registry: prometheus.NewRegistry(), accounts: accounts{c.traces.Tracer("balances")}}
 	defer func() {
@@ -86,7 +86,7 @@ func (s *service) clientTelemetry(c config) []kgo.Opt {
 	}
 }
 
-// run consumes until ctx ends; every night it drops the weeks that are past retention.
+// run consumes until ctx ends; every night it drops the weeks past retention.
 func (s *service) run(ctx context.Context) error {
 	nights, stop := context.WithCancel(ctx)
 	defer stop()

@@ -1,7 +1,7 @@
 // Command changes keeps a copy of a Postgres table from the change events that Debezium publishes
-// to Kafka. The position of a change in the log of Postgres (source.lsn) is the version of the row,
-// so that events that come twice, late or in another order, as after a failover of the connector,
-// leave the same rows. Rows commit in one transaction with the Kafka offset.
+// to Kafka. The version of a row is the position of its change in the log of Postgres (source.lsn),
+// so that repeated, late or reordered events, as after a failover of the connector, give the same
+// rows. Rows commit in one transaction with the Kafka offset.
 //
 //	go run ./examples/changes -brokers 127.0.0.1:9092 -topic server.public.records -dir changes.store -listen 127.0.0.1:8080
 //	curl http://127.0.0.1:8080/tenants/acme
@@ -118,8 +118,8 @@ func consume(ctx context.Context, eng *engine.Engine, table *versions.Table, top
 	return errors.Join(err, <-replaced)
 }
 
-// serve returns a handler that answers /tenants/{tenant} with the rows of a tenant and how fresh
-// they are.
+// serve returns a handler that answers /tenants/{tenant} with the rows of a tenant and the time of
+// the last change.
 func serve(table *versions.Table) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /tenants/{tenant}", func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// event is a change event as Debezium's Postgres connector publishes it, without schemas.
+// event returns a change event as Debezium's Postgres connector publishes it, without schemas.
 func event(topic, op, id string, lsn int, name string) *kgo.Record {
 	image := fmt.Sprintf(`{"tenant_id":"acme","id":%s,"name":%q}`, id, name)
 	before, after := "null", image
@@ -32,15 +32,15 @@ func event(topic, op, id string, lsn int, name string) *kgo.Record {
 	}
 }
 
-// wrapped is the same record with schemas (schemas.enable).
+// wrapped returns the same record with schemas (schemas.enable).
 func wrapped(r *kgo.Record) *kgo.Record {
 	r.Key = fmt.Appendf(nil, `{"schema":{"type":"struct"},"payload":%s}`, r.Key)
 	r.Value = fmt.Appendf(nil, `{"schema":{"type":"struct"},"payload":%s}`, r.Value)
 	return r
 }
 
-// A snapshot, changes, changes that are published again after a failover of the connector, and a
-// bad record.
+// A snapshot, changes, changes that are published again after a failover of the connector, and an
+// invalid record.
 func TestTheCopyFollowsTheTable(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic := b.CreateTopic(t, 1, nil)
@@ -53,7 +53,8 @@ func TestTheCopyFollowsTheTable(t *testing.T) {
 		event(topic, "d", "2", 130, "snapshot"),
 		{Topic: topic, Key: []byte(`{"tenant_id":"acme","id":2}`)}, // a tombstone
 		wrapped(event(topic, "c", "3", 140, "carl")),
-		{Topic: topic, Key: []byte(`{}`), Value: []byte(`{"op":"t"}`)}, // a truncate, which the example has no rule for
+		// a truncate, for which the example has no rule
+		{Topic: topic, Key: []byte(`{}`), Value: []byte(`{"op":"t"}`)},
 	}
 	again := []*kgo.Record{
 		event(topic, "u", "1", 110, "ann"),

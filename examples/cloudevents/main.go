@@ -1,10 +1,10 @@
 // Command cloudevents prints each CloudEvents event of a topic at most once, whether it comes in
 // binary mode (headers ce_*) or in structured mode (JSON). Events are the same if source and id
-// are; the time is the event's own if it has one, else the record's.
+// are; the time is the event's own if it has one, otherwise the record's.
 //
 //	go run ./examples/cloudevents -brokers 127.0.0.1:9092 -topic events -dir events.claims
 //
-// A record that is no CloudEvents event goes to the dead letters, here events-dlt, which has to
+// A record that is no CloudEvents event goes to the dead letters, here events-dlt, which must
 // exist.
 package main
 

@@ -1,5 +1,5 @@
 // Command edge shows deduplication on a small device: the engine on one bbolt file, without Kafka.
-// It reads one event for each line, an id and a time in RFC 3339, and prints the verdict and the
+// It reads one event from each line, an id and a time in RFC 3339, and prints the verdict and the
 // id:
 //
 //	printf 'reading-7 2026-03-04T12:00:00Z\n' | go run ./examples/edge -dir edge.claims

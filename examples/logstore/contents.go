@@ -11,11 +11,11 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// contents is what the store holds. The byte slices in it are never changed, so that a reader may
-// keep them when it has released the lock.
+// contents are the contents of the store. Its byte slices are never changed, so that a reader may
+// keep them after it has released the lock.
 type contents struct {
 	lastSeq uint64
-	trimmed uint64 // the journal keeps no entry below
+	trimmed uint64 // the journal has no entry below it
 	claims  map[storage.Bucket]map[string][]byte
 	state   map[string][]byte
 	journal map[uint64][]byte
@@ -29,7 +29,7 @@ func newContents() *contents {
 	}
 }
 
-// replay applies the operations of a frame. It copies what it keeps.
+// replay applies the operations of a frame. It copies the data that it keeps.
 func (c *contents) replay(ops []byte) error {
 	return eachOp(ops, func(op byte, key, value []byte) error {
 		switch op {
@@ -90,7 +90,7 @@ func (c *contents) replayNumber(op byte, key, value []byte) error {
 	return nil
 }
 
-// frames calls fn with frames that hold all the contents: they are a log that begins anew.
+// frames calls fn with frames that contain all the contents: they begin a new log.
 func (c *contents) frames(fn func(frame) error) error {
 	f := newFrame(0)
 	if c.lastSeq > 0 {
@@ -129,7 +129,7 @@ func (c *contents) clone() *contents {
 	return &own
 }
 
-// size is about how long a log of the contents is.
+// size returns the approximate length of a log of the contents.
 func (c *contents) size() (n int64) {
 	for _, claims := range c.claims {
 		n += sizeOf(claims)
@@ -148,7 +148,7 @@ func sizeOf(entries map[string][]byte) (n int64) {
 	return n
 }
 
-// buckets returns the buckets that hold claims, in key order.
+// buckets returns the buckets with claims, in key order.
 func (c *contents) buckets() []storage.Bucket {
 	return slices.SortedFunc(maps.Keys(c.claims), func(a, b storage.Bucket) int {
 		return bytes.Compare(a.AppendPrefix(nil), b.AppendPrefix(nil))
@@ -160,7 +160,7 @@ type entry struct {
 	value []byte
 }
 
-// inSpan appends the entries whose keys are in the span, in no order.
+// inSpan appends the entries whose keys are in the span, in no particular order.
 func inSpan(dst []entry, entries map[string][]byte, span storage.Span) []entry {
 	for key, value := range entries {
 		if span.Holds([]byte(key)) {

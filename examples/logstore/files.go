@@ -19,19 +19,19 @@ const (
 	logName  = "LOG"
 	lockName = "LOCK"
 
-	// CLEAN is there after a clean close, until the store is opened again: the length of the log,
-	// sealed. Then all of the log must be there.
+	// CLEAN exists after a clean close, until the store is opened again: the length of the log,
+	// sealed. If it exists, the whole log must exist.
 	cleanName = "CLEAN"
 
-	sidecarSuffix = ".sidecar" // the engine's sidecars: no other file ends so
+	sidecarSuffix = ".sidecar" // the engine's sidecars: only their names have this suffix
 
-	smallLog = 1 << 20 // a log of the given number of bytes is not rewritten for its dead part
+	smallLog = 1 << 20 // a log of fewer bytes is not rewritten for its dead part
 )
 
-// kind marks the store's directory; package sidecar says which letters are taken.
+// kind identifies the store's directory; package sidecar lists the letters that are used.
 var kind = sidecar.Kind{Letter: 'L', Name: "log", Format: 1}
 
-// open finds the store's files, or makes them, and reads the log.
+// open finds the store's files, or creates them, and reads the log.
 func (s *Store) open() (err error) {
 	s.identity, err = sidecar.ReadIdentity(s.fsys, s.dir, kind)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +58,8 @@ func (s *Store) open() (err error) {
 	return s.begin(len(log), whole)
 }
 
-// begin makes what was found in the log durable, without its torn end, before anything is added.
-// A log of which more than half is of no use any more is replaced by a new one.
+// begin makes the contents of the log durable, without its torn end, before anything is added. A
+// log of which more than half is dead is replaced by a new one.
 func (s *Store) begin(length, whole int) error {
 	if err := sidecar.Remove(s.fsys, s.dir, cleanName); err != nil {
 		return fmt.Errorf("hapax: removing %s: %w", cleanName, err)
@@ -90,7 +90,7 @@ func (s *Store) begin(length, whole int) error {
 	return nil
 }
 
-// create makes dir a store with these contents. The identity is written last: until then there is
+// create makes dir a store with these contents. The identity is written last: before that, there is
 // no store.
 func create(fsys files, dir string, id storage.Identity, c *contents) error {
 	if err := sidecar.Write(fsys, dir, logName, c.write); err != nil {
@@ -102,7 +102,7 @@ func create(fsys files, dir string, id storage.Identity, c *contents) error {
 	return nil
 }
 
-// checkUnused refuses a directory that holds something else, or a store whose identity was lost.
+// checkUnused rejects a directory with other contents, or with a store whose identity was lost.
 func (s *Store) checkUnused() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 		return failed
 	}
 	var counted counter
-	var own error // of the caller's function
+	var own error // an error of the caller's function
 	err := sidecar.Write(s.fsys, s.dir, name+sidecarSuffix, func(w io.Writer) error {
 		counted.Writer = w
 		own = write(&counted)
@@ -216,7 +216,7 @@ func (s *Store) Usage() (storage.Usage, error) {
 	u := storage.Usage{ReclaimableBytes: s.dead, WrittenBytes: s.written}
 	s.mu.RUnlock()
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil { // it may be gone by now
+		if info, err := e.Info(); err == nil { // it may have been removed
 			u.DiskBytes += uint64(info.Size())
 		}
 	}
@@ -230,7 +230,7 @@ func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
 	return uint64(sizeOf(s.c.claims[b])), nil
 }
 
-// Backup implements [storage.Store]. The sidecars are not copied: the engine makes them again.
+// Backup implements [storage.Store]. The sidecars are not copied: the engine writes them again.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("hapax: backup: %w", err)
@@ -254,7 +254,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 // Verify implements [storage.Store].
 func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
 	if id, err := sidecar.ReadIdentity(s.fsys, s.dir, kind); err != nil || id != s.identity {
-		report(fmt.Sprintf("%s is not what it was when the store was opened: %v", sidecar.IdentityName, err))
+		report(fmt.Sprintf("%s has changed since the store was opened: %v", sidecar.IdentityName, err))
 	}
 	s.mu.RLock()
 	log := make([]byte, s.size)

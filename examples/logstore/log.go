@@ -16,9 +16,9 @@ import (
 //	| 8        | 8            | 8          | length bytes         | 4      |
 //	+----------+--------------+------------+----------------------+--------+
 //
-// length is that of the operations; synced is how long the durable part of the log was when the
-// frame was written; the checksum covers all before it. An operation is a byte, a key and a value,
-// the latter two with their lengths before them as uvarints.
+// length is the length of the operations; synced is the length of the durable part of the log when
+// the frame was written; the checksum covers all that precedes it. An operation is a byte, a key
+// and a value; the length of each of the latter two precedes it as a uvarint.
 const (
 	frameMagic  = "HXLOGFRM"
 	frameHeader = 8 + 8 + 8
@@ -30,15 +30,15 @@ const (
 	opRemoveClaim = 'r' // key
 	opPutState    = 's' // key, value
 	opRemoveState = 'u' // key
-	opSeq         = 'q' // the number of the batch that this frame is, or of the last one
+	opSeq         = 'q' // the number of the batch of this frame, or of the last one
 	opJournal     = 'j' // a batch's number, its entry
-	opTrim        = 't' // the lowest number that the journal keeps
+	opTrim        = 't' // the lowest number in the journal
 	opDrop        = 'd' // the prefix of a bucket
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A frame is a frame that is being built.
+// A frame is a frame under construction.
 type frame []byte
 
 func newFrame(synced int64) frame {
@@ -53,7 +53,7 @@ func (f *frame) add(op byte, key, value []byte) {
 	*f = append(binary.AppendUvarint(b, uint64(len(value))), value...)
 }
 
-// addBatch adds the operations of a batch. Nil removes; an empty value is a value.
+// addBatch adds the operations of a batch. Nil removes a key; an empty value is a value.
 func (f *frame) addBatch(b *storage.Batch) {
 	for _, c := range b.Claims {
 		if c.Record == nil {
@@ -97,9 +97,9 @@ func nextFrame(b []byte) (ops []byte, synced uint64, rest []byte, ok bool) {
 	return b[frameHeader:end], binary.BigEndian.Uint64(b[16:]), b[end+frameSum:], true
 }
 
-// walkLog calls fn with the operations of each frame and returns the length of the part of the log
-// that is whole. What follows that part was being written when the power was cut, and no wait has
-// confirmed it; it is ErrDamaged if a frame after it shows that it was durable.
+// walkLog calls fn with the operations of each frame and returns the length of the intact part of
+// the log. The data after that part was being written when the power failed, and no wait has
+// confirmed it; if a later frame shows that it was durable, the error is ErrDamaged.
 func walkLog(log []byte, fn func(ops []byte) error) (whole int, err error) {
 	rest := log
 	for {
@@ -125,7 +125,7 @@ func walkLog(log []byte, fn func(ops []byte) error) (whole int, err error) {
 	}
 }
 
-// eachOp calls fn with each operation of a frame. The slices are parts of ops.
+// eachOp calls fn with each operation of a frame. The slices share memory with ops.
 func eachOp(ops []byte, fn func(op byte, key, value []byte) error) error {
 	take := func() ([]byte, bool) {
 		n, size := binary.Uvarint(ops)

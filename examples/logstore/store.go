@@ -24,20 +24,20 @@ type Store struct {
 	identity storage.Identity
 	found    uint64 // the last batch that Open found
 
-	mu      sync.RWMutex // guards all below; no sync under it, only writes to the log
+	mu      sync.RWMutex // guards all below; held during writes to the log, not during syncs
 	c       *contents
 	log     logFile
 	size    int64 // of the log
-	synced  int64 // the part of it that is durable
+	synced  int64 // its durable part
 	written uint64
 	dead    uint64 // bytes of dropped buckets
 	failed  error  // the first failed write or sync
 
-	syncing  sync.Mutex // held by the one that syncs the log
-	sidecars sync.Mutex // held by the one that writes a sidecar
+	syncing  sync.Mutex // held while the log is synced
+	sidecars sync.Mutex // held while a sidecar is written
 }
 
-// files is the file system that the store needs; tests make one that fails.
+// files is the file system that the store needs; tests use one that fails.
 type files interface {
 	sidecar.FS
 	OpenLog(path string) (logFile, error)
@@ -56,8 +56,8 @@ func (osFiles) OpenLog(path string) (logFile, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 }
 
-// Open opens the store in dir, and creates it if there is none. Only one Store has dir open at a
-// time: Open returns [storage.ErrLocked] otherwise.
+// Open opens the store in dir, and creates it if there is none. Only one Store at a time has dir
+// open: Open returns [storage.ErrLocked] otherwise.
 func Open(dir string) (*Store, error) { return open(dir, osFiles{}) }
 
 func open(dir string, fsys files) (s *Store, err error) {
@@ -84,7 +84,7 @@ func (s *Store) Identity() storage.Identity { return s.identity }
 // LastSeq implements [storage.Store].
 func (s *Store) LastSeq() uint64 { return s.found }
 
-// Apply implements [storage.Store]. The batch is written to the log, and then visible in memory; the
+// Apply implements [storage.Store]. The batch is written to the log and then visible in memory; the
 // wait syncs the log, unless another sync has covered the batch.
 func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
 	end, err := s.append(func(f *frame) error {
@@ -105,7 +105,7 @@ func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
 	return func() error { return s.syncTo(end) }, nil
 }
 
-// append writes a frame to the log and applies it to the contents. It returns where the frame ends.
+// append writes a frame to the log and applies it to the contents. It returns the end of the frame.
 // fill is called with mu held; after an error of fill nothing was written.
 func (s *Store) append(fill func(f *frame) error) (end int64, err error) {
 	s.mu.Lock()
@@ -268,10 +268,10 @@ func (s *Store) Drop(buckets []storage.Bucket) error {
 	return s.syncTo(end)
 }
 
-// Reclaim implements [storage.Store]. The space comes back when the store is opened again.
+// Reclaim implements [storage.Store]. The space is freed when the store is opened again.
 func (s *Store) Reclaim(ctx context.Context, _ []storage.Bucket) error { return ctx.Err() }
 
-// ReclaimState implements [storage.Store]. The space comes back when the store is opened again.
+// ReclaimState implements [storage.Store]. The space is freed when the store is opened again.
 func (s *Store) ReclaimState(ctx context.Context, _ storage.Span) error { return ctx.Err() }
 
 // Close implements [storage.Store].

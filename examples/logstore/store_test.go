@@ -32,7 +32,7 @@ func harness() storetest.Harness {
 		Open: func(_ testing.TB, dir string) (storage.Store, error) {
 			s, err := open(dir, &disk{machine: m})
 			if err != nil {
-				return nil, err // a nil *Store would be a store
+				return nil, err // a nil *Store is not a nil storage.Store
 			}
 			return s, nil
 		},
@@ -54,13 +54,14 @@ func harness() storetest.Harness {
 
 var errBroken = errors.New("the disk is broken")
 
-// A machine knows how much of each log is durable, so that it can show what a power cut leaves.
+// A machine tracks how much of each log is durable, so that it can show the state after a power
+// failure.
 type machine struct {
 	mu     sync.Mutex // held while a file changes, and while files are copied
 	synced map[string]int64
 }
 
-// clone copies the directory as a power cut would leave it.
+// clone copies the directory in the state after a power failure.
 func (m *machine) clone(t testing.TB, dir string, unsyncedPercent int) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "clone")
@@ -159,7 +160,7 @@ func (l diskLog) Sync() error {
 	})
 }
 
-// filled returns a closed store with a few batches, and the batches' number.
+// filled returns a closed store with a few batches, and their number.
 func filled(t *testing.T) (dir string, batches uint64) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "store")
@@ -187,7 +188,7 @@ func filled(t *testing.T) (dir string, batches uint64) {
 	return dir, n
 }
 
-// After a clean close no damage of the log is silent.
+// After a clean close, all damage of the log is detected.
 func TestEveryDamagedByteIsFoundAfterACleanClose(t *testing.T) {
 	dir, _ := filled(t)
 	path := filepath.Join(dir, logName)
@@ -207,8 +208,8 @@ func TestEveryDamagedByteIsFoundAfterACleanClose(t *testing.T) {
 	}
 }
 
-// After a crash damage is taken for the torn end of the log if no later frame tells otherwise: the
-// frames of the batches before the last one are covered by the last one.
+// After a crash, damage looks like the torn end of the log unless a later frame shows that it was
+// durable: the last frame shows this for all earlier batches.
 func TestDamagedBatchBeforeTheLastIsFoundAfterACrash(t *testing.T) {
 	dir, batches := filled(t)
 	path := filepath.Join(dir, logName)
@@ -243,7 +244,7 @@ func damaged(b []byte, at int) []byte {
 	return b
 }
 
-func TestForeignDirectoriesAreRefusedAndLeftAlone(t *testing.T) {
+func TestForeignDirectoriesAreRejectedAndLeftUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "letter.txt"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -260,8 +261,8 @@ func TestForeignDirectoriesAreRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// A log of which most is dead is rewritten when the store is opened.
-func TestSpaceComesBackAtTheNextOpen(t *testing.T) {
+// A mostly dead log is rewritten when the store is opened.
+func TestSpaceIsFreedAtTheNextOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s, err := Open(dir)
 	if err != nil {

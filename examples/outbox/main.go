@@ -1,7 +1,8 @@
 // Command outbox sends a receipt for each payment. The claim on the payment, the sum of the account
-// and the receipt are written in one transaction; the relay publishes the receipt once that is
-// durable. So each payment is booked once and has one receipt, through crashes of this program and
-// of the broker. A reminder follows an hour later: a message that is due later.
+// and the receipt are written in one transaction; the relay publishes the receipt after the
+// transaction is durable. So each payment is booked once and has one receipt, through crashes of
+// this program and of the broker. A reminder follows an hour later: it is a message with a later
+// due time.
 //
 //	go run ./examples/outbox -brokers 127.0.0.1:9092 -payments payments -receipts receipts -dir payments.store
 //

@@ -47,7 +47,7 @@ func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
 	}
 	first, second := kafkatest.Name(t), kafkatest.Name(t)
 	send(first, counted{sent: 2, left: 1})
-	send(first, counted{}) // it is known how far the first came
+	send(first, counted{}) // the offset that the first replay reached is committed
 
 	var handled []string
 	mended := func(rec *kafkaadapter.Record) error {
@@ -56,14 +56,14 @@ func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
 		}
 		return nil
 	}
-	send(second, counted{sent: 2, left: 1}) // everything again
+	send(second, counted{sent: 2, left: 1}) // all letters again
 	consume(t, b, eng, group, topic, 7, mended)
 	if slices.Sort(handled); !slices.Equal(handled, []string{"1", "3"}) {
 		t.Errorf("handled as replays: %q", handled)
 	}
 }
 
-// consume runs a consumer until it has come to an offset of the topic's only partition.
+// consume runs a consumer until it has reached an offset of the topic's only partition.
 func consume(t *testing.T, b *kafkatest.Broker, eng *engine.Engine, group, topic string, to int64, handle func(*kafkaadapter.Record) error) {
 	t.Helper()
 	c, err := kafkaadapter.New(eng, kafkaadapter.Options{

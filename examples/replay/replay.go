@@ -14,15 +14,15 @@ import (
 const originalTopic = "hapax_dlt_original_topic"
 
 // A counted replay: letters that were sent back, and records that are no dead letters and were
-// left.
+// skipped.
 type counted struct {
 	sent, left int
 }
 
-// replay sends the dead letters of a topic back to the topics they came from: all that were there
-// when it began and that an earlier replay of the same group has not sent. How far it came is
-// committed in Kafka after the letters are sent, so that a replay that was cut off sends some of
-// them again; the consumer handles each once nevertheless.
+// replay sends the dead letters of a topic back to their original topics: all that existed when it
+// began and that no earlier replay of the same group has sent. Its progress is committed in Kafka
+// after the letters are sent, so that a replay that was cut off sends some of them again; the
+// consumer nevertheless handles each once.
 func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n counted, err error) {
 	cl, err := kgo.NewClient(append(client,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -47,7 +47,7 @@ func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n coun
 		for _, rec := range fetches.Records() {
 			end, wanted := to[rec.Partition]
 			if !wanted {
-				continue // it came after the replay began
+				continue // it was added after the replay began
 			}
 			if err := sendBack(ctx, cl, rec, &n); err != nil {
 				return n, fmt.Errorf("letter %s/%d@%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
@@ -64,7 +64,7 @@ func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n coun
 	return n, nil
 }
 
-// open finds from where and up to where to read, for those partitions that have letters.
+// open determines the offsets between which to read, for the partitions that have letters.
 func open(ctx context.Context, admin *kadm.Client, topic, group string) (from map[int32]kgo.Offset, to map[int32]int64, err error) {
 	starts, err := admin.ListStartOffsets(ctx, topic)
 	if err == nil {
@@ -97,8 +97,8 @@ func open(ctx context.Context, admin *kadm.Client, topic, group string) (from ma
 	return from, to, nil
 }
 
-// sendBack sends a letter to the topic it came from. Its headers stay as they are: by them the
-// consumer knows the replay.
+// sendBack sends a letter to its original topic. Its headers are unchanged, because they identify
+// the replay.
 func sendBack(ctx context.Context, cl *kgo.Client, rec *kgo.Record, n *counted) error {
 	if rec.Attrs.IsControl() {
 		return nil
@@ -114,7 +114,7 @@ func sendBack(ctx context.Context, cl *kgo.Client, rec *kgo.Record, n *counted) 
 		return nil
 	}
 	if back.Topic == rec.Topic {
-		return errors.New("it would be sent to the topic it is in")
+		return errors.New("it would be sent to its own topic")
 	}
 	if err := cl.ProduceSync(ctx, back).FirstErr(); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Command transactional counts the words of the texts of a topic, each text once. The claim, the
-// counts and the next offset commit together: after a crash the counts hold every text that was
+// counts and the next offset commit together: after a crash, the counts contain every text that was
 // read, once.
 //
 //	go run ./examples/transactional -brokers 127.0.0.1:9092 -topic texts -dir texts.claims
@@ -48,7 +48,7 @@ func consume(ctx context.Context, eng *engine.Engine, topic string, client ...kg
 // count adds the words of one text to the counts.
 func count(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	if !utf8.Valid(rec.Value) {
-		return kafkaadapter.Permanent(errors.New("not a text")) // no further attempt would fix it
+		return kafkaadapter.Permanent(errors.New("not a text")) // no further attempt would succeed
 	}
 	for _, word := range bytes.Fields(rec.Value) {
 		n, err := words(tx, word)
@@ -62,7 +62,7 @@ func count(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	return nil
 }
 
-// words is how often a word was counted.
+// words returns how often a word was counted.
 func words(tx *engine.Tx, word []byte) (int64, error) {
 	b, found, err := tx.Get(key(word))
 	if err != nil || !found {

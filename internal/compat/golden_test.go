@@ -26,12 +26,11 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden stores were written by the first build of each format and are never written again:
-// what opens them is a build that opens the stores of its users. A build of a new format adds its
-// own:
+// The golden stores were written by the first build of each format and are never written again: a
+// build that opens them opens the stores of its users. A build of a new format adds its own:
 //
 //	go test ./internal/compat -run TestGoldenStores -write-golden
-var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format, where there are none")
+var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format where they are missing")
 
 var goldenKinds = map[string]func(dir string) (storage.Store, error){
 	"pebble": func(dir string) (storage.Store, error) { return pebble.Open(dir, pebble.Options{CacheBytes: 1 << 20}) },
@@ -50,7 +49,7 @@ func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
 		for format := range newest {
 			for _, c := range []struct {
 				name    string
-				without []string // files that are taken away first
+				without []string // files that are removed first
 				source  string
 			}{
 				{"as closed", nil, "snapshot+journal"},
@@ -69,9 +68,9 @@ func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
 	}
 }
 
-func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
+func TestGoldenStoreOfANewerFormatIsRejectedUntouched(t *testing.T) {
 	for kind, open := range goldenKinds {
-		for what, more := range map[string]string{"another number": "", "more in its identity": "what a later build adds"} {
+		for what, more := range map[string]string{"another number": "", "more in its identity": "a field of a later build"} {
 			t.Run(kind+" with "+what, func(t *testing.T) {
 				dir := copyOfGolden(t, goldenFormats[kind], kind)
 				raiseFormat(t, filepath.Join(dir, sidecar.IdentityName), more)
@@ -87,9 +86,9 @@ func TestGoldenStoreOfANewerFormatIsRefusedUntouched(t *testing.T) {
 	}
 }
 
-// A store of an older format keeps it until something is written that an older build would misread:
-// who only looks at it may go back to the older build.
-func TestAnOlderFormatStaysUntilTheFirstClaim(t *testing.T) {
+// A store of an older format keeps it until a write that an older build would misread: after
+// reading only, the older build can still open the store.
+func TestAnOlderFormatRemainsUntilTheFirstClaim(t *testing.T) {
 	for kind, open := range goldenKinds {
 		for older := 1; older < goldenFormats[kind]; older++ {
 			t.Run(fmt.Sprint(kind, " ", older), func(t *testing.T) { checkRaised(t, kind, older, open) })
@@ -133,16 +132,16 @@ func goldenWindowed(t *testing.T) engine.Event {
 	return ev
 }
 
-// What is in a golden store: claims of two scopes in four weeks, the first of which was dropped,
-// and two of which were forgotten.
+// The contents of a golden store: claims of two scopes in four weeks, of which the first was
+// dropped, and two claims of which were forgotten.
 var (
 	goldenScopes = []string{"billing", "push\x00eu"}
 	goldenWeeks  = []string{"2026-03-02", "2026-03-09", "2026-03-16", "2026-03-23"}
 	goldenNow    = time.Date(2026, 3, 29, 22, 20, 30, 456e6, time.UTC)
 	goldenHold   = engine.Hold{Name: "a lagging consumer", At: time.Date(2026, 3, 16, 0, 0, 0, 0, time.UTC)}
 
-	// How many are claimed of each scope and week, and which of week 1 and of week 3 were
-	// forgotten.
+	// The number of claims of each scope and week, and the forgotten claims of week 1 and of
+	// week 3.
 	goldenClaims, goldenForgotten = 50, 7
 
 	goldenKeys = map[string]string{"balance": "1250", "a\x00key": "\x00\xff", "empty": ""}
@@ -166,7 +165,7 @@ func goldenWeek(t *testing.T, week int) weekbucket.Week {
 	return w
 }
 
-// goldenEvent is the i-th event of a scope and week. Its id has one of the forms that are kept in
+// goldenEvent is the i-th event of a scope and week. Its id has one of the forms that are stored in
 // different ways.
 func goldenEvent(t *testing.T, scope string, week, i int) engine.Event {
 	t.Helper()
@@ -182,12 +181,12 @@ func goldenEvent(t *testing.T, scope string, week, i int) engine.Event {
 	}
 }
 
-// writeGoldenStore writes a store in two lives, so that there are two snapshots and the journal was
-// trimmed.
+// writeGoldenStore opens and writes a store twice, so that there are two snapshots and the journal
+// was trimmed.
 func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store, error)) {
 	t.Helper()
 	if _, err := os.Stat(dir); err == nil {
-		t.Logf("%s is there and stays", dir)
+		t.Logf("%s exists and is not changed", dir)
 		return
 	}
 	ctx := context.Background()
@@ -247,7 +246,7 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 	}
 }
 
-// checkGoldenStore looks at everything that writeGoldenStore left, and continues with it.
+// checkGoldenStore checks all that writeGoldenStore has written, and then writes to the store.
 func checkGoldenStore(t *testing.T, e *engine.Engine, source string, windowed bool) {
 	ctx := context.Background()
 	stats, err := e.Stats()
@@ -336,7 +335,7 @@ func checkGoldenClaims(t *testing.T, e *engine.Engine) {
 				}
 				rec, found, err := e.Lookup(context.Background(), ev.Scope, ev.ID, ev.Time)
 				if err != nil || found != (want.Verdict == engine.Duplicate) || found && rec != want.Record {
-					t.Errorf("%q %q of week %d is kept as %+v %v, want %+v: %v", ev.Scope, ev.ID, week, rec, found, want, err)
+					t.Errorf("%q %q of week %d is stored as %+v %v, want %+v: %v", ev.Scope, ev.ID, week, rec, found, want, err)
 				}
 				got, err := e.TryClaim(context.Background(), again)
 				if err != nil || !reflect.DeepEqual(got, want) {
@@ -369,7 +368,7 @@ func copyOfGolden(t *testing.T, format int, kind string) string {
 	return copyOf(t, goldenDir(format, kind))
 }
 
-// copyOf gives the files the modes that a checkout gives them.
+// copyOf gives the files the modes of a checkout.
 func copyOf(t *testing.T, from string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "store")
@@ -413,7 +412,7 @@ func removeOne(t *testing.T, pattern string) {
 	}
 }
 
-// raiseFormat relies on what the identity promises for all formats (docs/format.md).
+// raiseFormat relies on the promise of the identity for all formats (docs/format.md).
 func raiseFormat(t *testing.T, path, more string) {
 	t.Helper()
 	b, err := os.ReadFile(path)

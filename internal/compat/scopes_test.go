@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A scope that is kept for less than the others, on both stores, through a clean close.
-func TestAScopeIsKeptForLessThanTheOthersOnEachStore(t *testing.T) {
+// A scope with a shorter retention than the others, on both stores, across a clean close.
+func TestAScopeWithAShorterRetentionOnEachStore(t *testing.T) {
 	for kind, openStore := range goldenKinds {
 		t.Run(kind, func(t *testing.T) {
 			dir, now := filepath.Join(t.TempDir(), "store"), time.Date(2026, 3, 18, 12, 0, 0, 0, time.UTC)

@@ -18,8 +18,7 @@ import (
 )
 
 // Stores with versioned rows are kept for each format since the first one that a build with package
-// versions wrote. Like all golden stores they are never written again, and a new format adds its
-// own with -write-golden.
+// versions wrote. They are never written again, and a new format adds its own with -write-golden.
 var goldenRows = map[string]int{"pebble": 4, "bolt": 3}
 
 func rowsDir(format int, kind string) string {
@@ -40,7 +39,7 @@ func TestVersionedRowsOfEveryFormatAreRead(t *testing.T) {
 				if err := e.Close(); err != nil {
 					t.Fatal(err)
 				}
-				e = openGolden(t, dir, open) // what was written now is of this build's format
+				e = openGolden(t, dir, open) // new rows have this build's format
 				defer e.Close()
 				checkReplacedRows(t, e)
 				if report, err := e.Verify(context.Background()); err != nil || report.Total != 0 {
@@ -62,8 +61,8 @@ func goldenDeletion(tenant, key string, version uint64) versions.Row {
 	return versions.Row{Tenant: tenant, Key: []byte(key), Version: version, Deleted: true}
 }
 
-// What is put into table users, in this order. Three rows are left: carol is deleted, and dave is
-// erased up to version 9.
+// The rows of table users, in the order in which they are put. Three rows remain: carol is deleted,
+// and dave is erased up to version 9.
 var (
 	firstRows = []versions.Row{
 		goldenRow("acme", "alice", 1, "first"),
@@ -128,11 +127,11 @@ func usersOf(t *testing.T, e *engine.Engine, o versions.Options) *versions.Table
 	return table
 }
 
-// writeGoldenRows writes a store in two lives: the second one finds rows.
+// writeGoldenRows opens and writes a store twice: the second time it contains rows.
 func writeGoldenRows(t *testing.T, dir string, open func(string) (storage.Store, error)) {
 	t.Helper()
 	if _, err := os.Stat(dir); err == nil {
-		t.Logf("%s is there and stays", dir)
+		t.Logf("%s exists and is not changed", dir)
 		return
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -160,7 +159,7 @@ func putRows(e *engine.Engine, table *versions.Table, rows ...versions.Row) erro
 	})
 }
 
-// wantRows compares what a scan returns with what it should.
+// wantRows compares the rows of a scan with the expected ones.
 func wantRows(t *testing.T, what string, rows versions.Rows, err error, want []string) {
 	t.Helper()
 	if err != nil {
@@ -185,7 +184,7 @@ func textsOf(t *testing.T, all iter.Seq2[versions.Row, error]) (texts []string) 
 	return texts
 }
 
-// checkGoldenRows reads the rows in each way, and puts versions that are late.
+// checkGoldenRows reads the rows in each way, and puts late versions.
 func checkGoldenRows(t *testing.T, e *engine.Engine) {
 	ctx, users := context.Background(), usersOf(t, e, versions.Options{})
 	rows, err := users.ScanWithOlderVersions(ctx, versions.Selection{})
@@ -205,7 +204,7 @@ func checkGoldenRows(t *testing.T, e *engine.Engine) {
 			t.Errorf("%q %q is %q, %v", r.Tenant, r.Key, text, err)
 		}
 	}
-	// A repetition, and versions that an older one of the store decides about.
+	// A repetition, and versions that the store's older versions hide or lose to.
 	late := append(slices.Clone(firstRows), goldenRow("acme", "carol", 1, "later"), goldenRow("acme", "dave", 9, "later"))
 	if err := putRows(e, users, late...); err != nil {
 		t.Fatal(err)
@@ -214,8 +213,7 @@ func checkGoldenRows(t *testing.T, e *engine.Engine) {
 	wantRows(t, "after late versions", rows, err, newestRows)
 }
 
-// checkReplacedRows has replaced versions removed, and then the deletion whose time is over. The
-// erasure stays.
+// checkReplacedRows removes replaced versions, and then the expired deletion. The erasure remains.
 func checkReplacedRows(t *testing.T, e *engine.Engine) {
 	ctx := context.Background()
 	for _, c := range []struct {

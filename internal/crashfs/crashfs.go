@@ -1,6 +1,6 @@
-// Package crashfs lets tests take what a power cut leaves of Pebble's file system in memory while a
-// store uses it. In Pebble v2.1.7 some operations of a vfs.MemFS take its lock for clones twice: a
-// CrashClone between the two waits for the operation, and the operation for it.
+// Package crashfs lets tests copy the state of Pebble's file system in memory after a power failure
+// while a store uses it. In Pebble v2.1.7, some operations of a vfs.MemFS lock its mutex for clones
+// twice: a CrashClone between the two waits for the operation, and the operation for it.
 package crashfs
 
 import (
@@ -10,14 +10,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// cloning is held for reading by the operations that take the lock of a MemFS twice.
+// cloning is held for reading by the operations that lock that mutex twice.
 var cloning sync.RWMutex
 
 // Wrap returns the file system for a store that runs while Clone is called.
 func Wrap(fsys *vfs.MemFS) vfs.FS { return wrapped{fsys} }
 
-// Clone returns what a power cut would leave of the file system now. All goroutines that use the
-// file system use it through Wrap.
+// Clone returns the file system as a power failure at this moment would leave it. All goroutines
+// that use the file system use it through Wrap.
 func Clone(fsys *vfs.MemFS, cfg vfs.CrashCloneCfg) *vfs.MemFS {
 	cloning.Lock()
 	defer cloning.Unlock()

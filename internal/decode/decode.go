@@ -3,8 +3,8 @@ package decode
 
 import "encoding/binary"
 
-// A Decoder takes fields off Rest. After the first that does not fit it sets Bad, and returns zeros.
-// What it returns are parts of the slice.
+// A Decoder reads fields from the start of Rest. After the first field that does not fit, it sets
+// Bad and returns zeros. The returned slices share memory with Rest.
 type Decoder struct {
 	Rest []byte
 	Bad  bool
@@ -21,7 +21,7 @@ func (d *Decoder) Take(n uint64) []byte {
 	return b
 }
 
-// Uvarint returns a number as binary.AppendUvarint writes it; a longer form is bad.
+// Uvarint returns a number as binary.AppendUvarint encodes it; a longer form is bad.
 func (d *Decoder) Uvarint() uint64 {
 	v, n := binary.Uvarint(d.Rest)
 	if !d.number(n) {
@@ -30,7 +30,7 @@ func (d *Decoder) Uvarint() uint64 {
 	return v
 }
 
-// Varint returns a number as binary.AppendVarint writes it; a longer form is bad.
+// Varint returns a number as binary.AppendVarint encodes it; a longer form is bad.
 func (d *Decoder) Varint() int64 {
 	v, n := binary.Varint(d.Rest)
 	if !d.number(n) {
@@ -48,10 +48,10 @@ func (d *Decoder) number(n int) bool {
 	return true
 }
 
-// Bytes returns bytes after their length.
+// Bytes returns a slice whose length precedes it.
 func (d *Decoder) Bytes() []byte { return d.Take(d.Uvarint()) }
 
-// Optional returns bytes after their length plus 1, or nil after 0.
+// Optional returns a slice whose length plus 1 precedes it, or nil after 0.
 func (d *Decoder) Optional() []byte {
 	n := d.Uvarint()
 	if n == 0 {

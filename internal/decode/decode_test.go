@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/decode"
 )
 
-func TestDecoderReadsWhatWasAppended(t *testing.T) {
+func TestDecoderReadsAppendedFields(t *testing.T) {
 	b := binary.AppendUvarint(nil, math.MaxUint64)
 	b = binary.AppendVarint(b, math.MinInt64)
 	b = append(b, "\x02ab\x00\x01\x03cd!"...)
@@ -26,7 +26,7 @@ func TestDecoderReadsWhatWasAppended(t *testing.T) {
 	}
 }
 
-func TestDecoderReturnsZerosAfterWhatDoesNotFit(t *testing.T) {
+func TestDecoderReturnsZerosAfterTheFirstBadField(t *testing.T) {
 	long := bytes.Repeat([]byte{0xff}, 11)
 	for name, b := range map[string][]byte{
 		"nothing": {}, "a number that is cut": {0x80}, "a number in a longer form": {0x80, 0x00}, "a number of 11 bytes": long, "bytes that are cut": {3, 'a'},
@@ -36,7 +36,7 @@ func TestDecoderReturnsZerosAfterWhatDoesNotFit(t *testing.T) {
 			t.Errorf("%s: %q, bad %v", name, got, d.Bad)
 		}
 		if d.Rest = []byte{1, 'x'}; d.Uvarint() != 0 || d.Varint() != 0 || d.Bytes() != nil || d.Optional() != nil || d.Take(1) != nil || !d.Bad {
-			t.Errorf("%s: something is read after it", name)
+			t.Errorf("%s: a field after it is read", name)
 		}
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/hapax-dev/hapax/internal/decode"
 )
 
-// An Entry is a message that waits to be published, and the outcome of the attempts to do so. Times
-// are Unix milliseconds.
+// An Entry is a message that waits to be published, and the outcome of the attempts to publish it.
+// Times are Unix milliseconds.
 type Entry struct {
 	Attempts  uint64 // failed ones
-	Refused   uint64 // of these, those after which another attempt had no reason to succeed
-	NotBefore int64  // the next attempt starts no earlier; 0 before the first failure
+	Refused   uint64 // failed ones after which another attempt is unlikely to succeed
+	NotBefore int64  // the earliest time of the next attempt; 0 before the first failure
 	LastError string // of the last attempt
 
 	ID          string
@@ -28,7 +28,7 @@ type Entry struct {
 	Topic       string
 	Partition   int32 // NoPartition: the partitioner of the client decides
 	OrderingKey []byte
-	Key, Value  []byte // nil and empty are different
+	Key, Value  []byte // nil and empty differ
 	Headers     []Header
 }
 
@@ -38,7 +38,7 @@ type Header struct {
 	Value []byte
 }
 
-// NoPartition is the Entry.Partition of an entry that names no partition.
+// NoPartition is the Entry.Partition of an entry without a partition.
 const NoPartition = -1
 
 // version is the first byte of an encoded entry:
@@ -51,7 +51,7 @@ const NoPartition = -1
 // bytes, or 0 for nil.
 const version = 1
 
-// ErrVersion says that a newer build encoded the entry.
+// ErrVersion means that a newer build encoded the entry.
 var ErrVersion = errors.New("outbox entry of a newer version")
 
 var errMalformed = errors.New("malformed outbox entry")
@@ -88,8 +88,8 @@ func (e *Entry) Size() int {
 	return n
 }
 
-// Parse decodes an entry. Its slices are parts of b. Bytes that Append would not write are an
-// error.
+// Parse decodes an entry. Its slices share memory with b. Bytes in another form than Append's are
+// an error.
 func Parse(b []byte) (Entry, error) {
 	if len(b) > 0 && b[0] > version {
 		return Entry{}, fmt.Errorf("%w: %d", ErrVersion, b[0])
@@ -124,11 +124,11 @@ func Parse(b []byte) (Entry, error) {
 	return e, nil
 }
 
-// A Group says whose order an entry keeps: entries of one group are published in order.
+// A Group is a set of entries that are published in order.
 type Group [16]byte
 
-// Group returns the group of an entry: that of its ordering key, else that of its topic and key. An
-// entry with neither is a group of its own.
+// Group returns the group of an entry: that of its ordering key, otherwise that of its topic and
+// key. An entry with neither is a group of its own.
 func (e *Entry) Group() Group {
 	var b []byte
 	switch {

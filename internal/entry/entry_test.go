@@ -16,7 +16,7 @@ var full = entry.Entry{
 	Headers: []entry.Header{{Key: "h", Value: []byte("v")}, {Key: "", Value: nil}},
 }
 
-// The bytes are described in docs/format.md and are on disk forever.
+// docs/format.md describes the bytes; they are stored forever.
 func TestGoldenEntries(t *testing.T) {
 	for _, c := range []struct {
 		e    entry.Entry

@@ -62,7 +62,7 @@ func DelayedDue(key []byte) (int64, error) {
 	return int64(binary.BigEndian.Uint64(key[1:])), nil
 }
 
-// GroupPrefix returns what the keys of the held entries of a group begin with.
+// GroupPrefix returns the prefix of the keys of a group's held entries.
 func GroupPrefix(g Group) []byte { return append([]byte{kindHeld}, g[:]...) }
 
 // HeldKey returns the key of a held entry.
@@ -79,7 +79,7 @@ func ParseHeldKey(key []byte) (g Group, place uint64, err error) {
 	return g, binary.BigEndian.Uint64(key[17:]), nil
 }
 
-// ParkedIDPrefix returns what the keys of parked entries with the given id begin with.
+// ParkedIDPrefix returns the prefix of the keys of parked entries with the given id.
 func ParkedIDPrefix(id string) []byte { return appendString([]byte{kindParked}, id) }
 
 // ParkedKey returns the key of a parked entry.
@@ -87,10 +87,10 @@ func ParkedKey(id string, place uint64) []byte {
 	return binary.BigEndian.AppendUint64(ParkedIDPrefix(id), place)
 }
 
-// Produced counts the entries that were written since the store was created. The engine keeps it.
+// Produced counts the entries that were written since the store was created. The engine updates it.
 type Produced struct {
 	Entries uint64 // also the number of the newest entry
-	Delayed uint64 // of these, those that were due later
+	Delayed uint64 // those that were due later
 }
 
 // Append appends the encoded counts.
@@ -108,13 +108,14 @@ func ParseProduced(b []byte) (Produced, error) {
 	return p, nil
 }
 
-// Gone counts what the relay and its callers did with entries since the store was created.
+// Gone counts the entries that the relay and its callers have processed since the store was
+// created.
 type Gone struct {
-	Entries  uint64 // that were published or parked
-	Delayed  uint64 // that were taken from those due later
-	Parked   uint64 // that were parked; also the place of the newest one
-	Redriven uint64 // that were parked and put among those due later again
-	Dropped  uint64 // that were parked and removed
+	Entries  uint64 // published or parked
+	Delayed  uint64 // taken from the delayed ones
+	Parked   uint64 // parked; also the place of the newest one
+	Redriven uint64 // parked and redriven
+	Dropped  uint64 // parked and removed
 }
 
 // Append appends the encoded counts.

@@ -1,4 +1,4 @@
-// Package fuzztest has the checks that fuzz targets of several packages share.
+// Package fuzztest has the checks that the fuzz targets of several packages share.
 package fuzztest
 
 import (
@@ -11,7 +11,7 @@ import (
 func Frugal(t *testing.T, input []byte, decode func()) {
 	t.Helper()
 	got, most := uint64(math.MaxUint64), uint64(1<<20+64*len(input))
-	for try := 0; try < 10 && got > most; try++ { // other goroutines allocate, too
+	for try := 0; try < 10 && got > most; try++ { // other goroutines allocate too
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		decode()

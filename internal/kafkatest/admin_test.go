@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func TestAskingGoesOnWhileTheBrokerIsNotReady(t *testing.T) {
+func TestRequestsAreRetriedWhileTheBrokerIsNotReady(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	group := kafkatest.Name(t)
 	looking := b.Cluster(t).Fault(kfake.Fault{
@@ -28,7 +28,7 @@ func TestAskingGoesOnWhileTheBrokerIsNotReady(t *testing.T) {
 	}
 }
 
-func TestTopicIsMadeWhenABrokerIsBack(t *testing.T) {
+func TestTopicIsCreatedWhenABrokerIsBack(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	for _, err := range []*kerr.Error{kerr.InvalidReplicationFactor, kerr.RequestTimedOut} {
 		making := b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: err, Count: 3})
@@ -46,7 +46,7 @@ func TestUnknownGroupHasCommittedNothing(t *testing.T) {
 	}
 }
 
-// A seen is a testing.TB that remembers why it failed.
+// A seen is a testing.TB that records why it failed.
 type seen struct {
 	testing.TB
 	why string

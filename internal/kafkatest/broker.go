@@ -1,13 +1,13 @@
 // Package kafkatest gives tests a Kafka broker: the embedded one of franz-go, or the real one that
-// the environment variable KAFKA_BROKERS names. Tests are written once, for both.
+// the environment variable KAFKA_BROKERS names. The same tests run on both.
 //
 // The embedded broker belongs to the test that started it. The real one is shared: topics and
-// groups have names of their own, and a test that kills it must not run in parallel with others.
-// What only the embedded one can do skips the test on the real one.
+// groups have unique names, and a test that kills it must not run in parallel with others. Methods
+// that only the embedded one supports skip the test on the real one.
 //
-// Nothing here sleeps to wait for something: Until asks again until the condition holds or a
-// generous time is over. A test that must not reach that time on a busy machine does not fail
-// either.
+// No function sleeps to wait for a condition: Until checks it repeatedly until it holds or a
+// generous timeout expires. A test that does not reach that timeout on a busy machine does not fail
+// there, either.
 package kafkatest
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Options say what the embedded broker is to be. The real one is what it is.
+// Options configure the embedded broker. They do not affect the real one.
 type Options struct {
 	// Nodes is the number of brokers in the cluster, 1 unless set.
 	Nodes int
@@ -36,11 +36,11 @@ type Options struct {
 	Durable bool
 }
 
-// A Broker is a Kafka cluster for one test. Its methods fail the test given to them, and are for
-// the goroutine of that test.
+// A Broker is a Kafka cluster for one test. Its methods fail the given test, and must be called
+// from the goroutine of that test.
 type Broker struct {
 	options Options
-	dir     string // where a durable embedded broker keeps its data
+	dir     string // the data directory of a durable embedded broker
 	addrs   []string
 	real    bool
 
@@ -48,7 +48,7 @@ type Broker struct {
 	cluster *kfake.Cluster
 }
 
-// Start gives a broker that answers. It ends with the test.
+// Start returns a broker that answers requests. It ends with the test.
 func Start(t testing.TB, o Options) *Broker {
 	t.Helper()
 	b := &Broker{options: o}
@@ -69,7 +69,7 @@ func Start(t testing.TB, o Options) *Broker {
 	return b
 }
 
-// EmbeddedOnly skips the test where a real broker is to be used. It is for tests that bring an
+// EmbeddedOnly skips the test if KAFKA_BROKERS names a real broker. It is for tests that start an
 // embedded one themselves.
 func EmbeddedOnly(t testing.TB) {
 	t.Helper()
@@ -78,7 +78,7 @@ func EmbeddedOnly(t testing.TB) {
 	}
 }
 
-// settings are those of .ci/kafka/server.properties, as far as the embedded broker knows them.
+// settings are those of .ci/kafka/server.properties that the embedded broker supports.
 func (b *Broker) settings() []kfake.Opt {
 	o := []kfake.Opt{
 		kfake.NumBrokers(max(1, b.options.Nodes)),
@@ -94,15 +94,15 @@ func (b *Broker) settings() []kfake.Opt {
 	return o
 }
 
-// Addrs are the addresses to give to a client.
+// Addrs returns the addresses for clients.
 func (b *Broker) Addrs() []string { return b.addrs }
 
-// Real says whether this is a real Kafka.
+// Real reports whether this is a real Kafka.
 func (b *Broker) Real() bool { return b.real }
 
-// Cluster is the embedded broker, with all that it can do: faults, leaders that move, a look
-// inside. On the real one the test is skipped. Revive makes another cluster, without the faults of
-// the old one.
+// Cluster returns the embedded broker with all its methods: faults, moving leaders, inspection. On
+// the real one, the test is skipped. Revive makes another cluster, without the faults of the old
+// one.
 func (b *Broker) Cluster(t testing.TB) *kfake.Cluster {
 	t.Helper()
 	if b.real {
@@ -117,7 +117,7 @@ func (b *Broker) embedded() *kfake.Cluster {
 	return b.cluster
 }
 
-// ClientOptions find the broker, and new topics and leaders quickly.
+// ClientOptions are the addresses, and options to find new topics and leaders quickly.
 func (b *Broker) ClientOptions() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(b.addrs...),
@@ -126,7 +126,7 @@ func (b *Broker) ClientOptions() []kgo.Opt {
 	}
 }
 
-// Client is a client of this broker that is closed when the test ends. Its options come after
+// Client returns a client of this broker that is closed when the test ends. Its options come after
 // ClientOptions.
 func (b *Broker) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	t.Helper()
@@ -138,9 +138,9 @@ func (b *Broker) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// admin runs f with an administrator's client, and again as long as the broker says that it is not
-// ready: a real one looks for its coordinators first, and has nowhere to put a topic while the
-// controller has missed its heartbeats.
+// admin runs f with an administrator's client, and repeats it while the broker is not ready: a real
+// broker looks for its coordinators first, and cannot place a topic after the controller has missed
+// its heartbeats.
 func (b *Broker) admin(t testing.TB, what string, f func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	c, err := kgo.NewClient(b.ClientOptions()...)
@@ -171,8 +171,8 @@ func (b *Broker) ping(t testing.TB) {
 
 var notInNames = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
 
-// Name is one for a topic, a group or a transactional id that nothing else has, with the test's
-// name in it.
+// Name returns a unique name for a topic, a group or a transactional id, which contains the test's
+// name.
 func Name(t testing.TB) string {
 	name := notInNames.ReplaceAllString(t.Name(), "-")
 	return name[:min(len(name), 100)] + "-" + rand.Text()[:10]

@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// readAll are options of a client that reads a topic from its start, only what was committed.
+// readAll returns options of a client that reads the committed records of a topic from its start.
 func readAll(topic string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.ConsumeTopics(topic),
@@ -28,13 +28,13 @@ func readAll(topic string) []kgo.Opt {
 	}
 }
 
-// member are options of a member of a group that commits on request.
+// member returns options of a member of a group that commits on request.
 func member(group, topic string) []kgo.Opt {
 	return append(readAll(topic), kgo.ConsumerGroup(group), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.SessionTimeout(30*time.Second), kgo.HeartbeatInterval(250*time.Millisecond))
 }
 
-// numbers are those that Records gave to the records, in order of partition and offset.
+// numbers returns the numbers that Records gave to the records, in order of partition and offset.
 func numbers(t *testing.T, records []*kgo.Record) (ns []int) {
 	t.Helper()
 	slices.SortStableFunc(records, func(a, b *kgo.Record) int { return int(a.Partition - b.Partition) })
@@ -108,7 +108,7 @@ func TestMembersOwnAllPartitionsAmongThem(t *testing.T) {
 	b.UntilMembers(t, group, 2, topic)
 	b.Produce(t, kafkatest.Records(topic, 4, 4, 0)...)
 
-	got := make([][]int32, 2) // partitions that a client got a record of
+	got := make([][]int32, 2) // partitions of which a client got a record
 	kafkatest.Until(t, "a record of each partition", func() bool {
 		for i, c := range clients {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -133,7 +133,7 @@ func TestUntilMembersWaitsForTheLastOne(t *testing.T) {
 	cluster := b.Cluster(t)
 	topic, other, group := b.CreateTopic(t, 2, nil), b.CreateTopic(t, 2, nil), kafkatest.Name(t)
 	first := b.Client(t, member(group, topic)...)
-	// later does something when UntilMembers has asked in vain.
+	// later does something after UntilMembers has checked without success.
 	later := func(do func()) {
 		asked := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeGroups}, Count: -1, Observe: true})
 		go func() {
@@ -220,7 +220,7 @@ func TestDeletedRecordsAreOutOfRange(t *testing.T) {
 	}
 }
 
-func TestExpiredRecordsAreGone(t *testing.T) {
+func TestExpiredRecordsAreRemoved(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic := b.CreateTopic(t, 2, nil)
 	b.Produce(t, kafkatest.Records(topic, 2, 10, 0)...)
@@ -246,7 +246,7 @@ func TestRecreatedTopicIsAnotherOne(t *testing.T) {
 	}
 }
 
-func TestFailedProduceHeals(t *testing.T) {
+func TestFailedProduceRecovers(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	topic, other := b.CreateTopic(t, 1, nil), b.CreateTopic(t, 1, nil)
 	heal := b.FailProduce(t, topic, kerr.PolicyViolation)
@@ -275,7 +275,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	topic := b.CreateTopic(t, 1, nil)
 	b.Produce(t, kafkatest.Records(topic, 1, 1, 0)...)
 	c := b.Client(t, append(member(kafkatest.Name(t), topic), kgo.InstanceID("one"))...)
-	if n := c.PollFetches(t.Context()).NumRecords(); n != 1 { // and the rebalance is not allowed: the clean-up has to
+	// and the rebalance is blocked: the cleanup must unblock it
+	if n := c.PollFetches(t.Context()).NumRecords(); n != 1 {
 		t.Errorf("%d records", n)
 	}
 }

@@ -27,8 +27,8 @@ func Consume(t testing.TB, c *kgo.Client, n int) (records []*kgo.Record) {
 	return records
 }
 
-// pollForASecond polls up to n records. It wakes the client's fetch loops, one of which can stay
-// asleep if it begins while the client sets its offsets (kgo v1.22.2).
+// pollForASecond polls up to n records. It wakes the client's fetch loops, because a loop that
+// begins while the client sets its offsets can remain asleep (kgo v1.22.2).
 func pollForASecond(ctx context.Context, c *kgo.Client, n int) kgo.Fetches {
 	c.ResumeFetchPartitions(nil) // resumes none
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -43,8 +43,8 @@ func (b *Broker) ConsumeTopic(t testing.TB, topic string, n int) []*kgo.Record {
 }
 
 // RunUntilCommitted runs a consumer until its group has committed that offset, or a later one, for
-// a partition. Then it ends the consumer's context and waits for it. A consumer that ends by
-// itself, or with an error, fails the test.
+// a partition. Then it ends the consumer's context and waits for it. A consumer that returns early,
+// or with an error, fails the test.
 func (b *Broker) RunUntilCommitted(t testing.TB, group, topic string, partition int32, next int64, run func(context.Context) error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func (b *Broker) RunUntilCommitted(t testing.TB, group, topic string, partition 
 	}
 }
 
-// Committed is what a group has committed for a partition; false if nothing.
+// Committed returns the offset that a group has committed for a partition; false if there is none.
 func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (kadm.Offset, bool) {
 	t.Helper()
 	var o kadm.OffsetResponse
@@ -74,7 +74,7 @@ func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (
 		all, err := a.FetchOffsets(ctx, group)
 		if err != nil {
 			if errors.Is(err, kerr.GroupIDNotFound) {
-				return nil // the embedded broker's way to say that nothing is committed
+				return nil // the embedded broker's value if nothing is committed
 			}
 			return err
 		}
@@ -116,7 +116,7 @@ func (b *Broker) committedTo(t testing.TB, group, topic string, partition int32,
 }
 
 // UntilMembers waits until a group has n members, is stable, and they own all partitions of the
-// topics among them. It knows both group protocols.
+// topics among them. It supports both group protocols.
 func (b *Broker) UntilMembers(t testing.TB, group string, n int, topics ...string) {
 	t.Helper()
 	Until(t, "members of group "+group, func() bool {
@@ -126,21 +126,21 @@ func (b *Broker) UntilMembers(t testing.TB, group string, n int, topics ...strin
 		}
 		for _, topic := range topics {
 			if len(g.owned[topic]) < len(b.detail(t, topic).Partitions) {
-				return false // some are on their way from one member to another
+				return false // some move from one member to another
 			}
 		}
 		return true
 	})
 }
 
-// members are those of one group.
+// members returns the members of a group.
 type members struct {
 	state string
 	n     int
 	owned kadm.TopicsSet
 }
 
-// members asks for a group of the newer protocol first: the embedded broker describes one as a
+// members first requests a group of the newer protocol: the embedded broker describes one as a
 // classic group without members.
 func (b *Broker) members(t testing.TB, group string) (m members) {
 	t.Helper()
@@ -159,7 +159,7 @@ func (b *Broker) members(t testing.TB, group string) (m members) {
 		}
 		g := classic[group]
 		if errors.Is(g.Err, kerr.GroupIDNotFound) {
-			return nil // no member was in it yet
+			return nil // it has no members yet
 		}
 		m = members{g.State, len(g.Members), g.AssignedPartitions()}
 		return g.Err

@@ -31,8 +31,8 @@ func Records(topic string, partitions int32, n, size int, headers ...kgo.RecordH
 	return records
 }
 
-// Produce sends records to the partitions they name, in order, and returns when the broker has them
-// all. Those of a partition are one batch, unless they are too large for that.
+// Produce sends records to their partitions, in order, and returns when the broker has acknowledged
+// them all. The records of a partition are one batch, unless they are too large.
 func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
 	t.Helper()
 	if err := b.produce(t, patience, records); err != nil {
@@ -40,7 +40,8 @@ func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
 	}
 }
 
-// TryProduce is Produce for a broker that may refuse or be away: it gives up after half a minute.
+// TryProduce is Produce for a broker that may reject records or be unavailable: it returns after
+// half a minute at most.
 func (b *Broker) TryProduce(t testing.TB, records ...*kgo.Record) error {
 	t.Helper()
 	return b.produce(t, 30*time.Second, records)
@@ -70,15 +71,15 @@ func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) e
 	return errs.Err()
 }
 
-// ProduceTx sends records in one transaction and commits or aborts it. On return the transaction's
-// markers are in the log: a real broker writes them after it has answered.
+// ProduceTx sends records in one transaction and commits or aborts it. When it returns, the log
+// contains the transaction's markers: a real broker writes them after it has answered.
 func (b *Broker) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) {
 	t.Helper()
 	c := b.producer(t, kgo.TransactionalID(Name(t)))
 	defer c.Close()
 	sending, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ctx := context.Background() // an end that is cut off has an unknown outcome
+	ctx := context.Background() // if the end is cut off, its outcome is unknown
 	err := c.BeginTransaction()
 	if err == nil {
 		err = c.ProduceSync(sending, records...).FirstErr()
@@ -100,9 +101,9 @@ func (b *Broker) producer(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// FailProduce lets the embedded broker refuse all records of a topic with an error until heal is
-// called. Clients try again after an error that they may (kerr.NotEnoughReplicas), and give up at
-// another one (kerr.PolicyViolation).
+// FailProduce makes the embedded broker reject all records of a topic with an error until heal is
+// called. Clients retry after some errors (kerr.NotEnoughReplicas), and fail after others
+// (kerr.PolicyViolation).
 func (b *Broker) FailProduce(t testing.TB, topic string, err *kerr.Error) (heal func()) {
 	t.Helper()
 	return b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: err, Count: -1}).Remove

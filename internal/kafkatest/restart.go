@@ -13,17 +13,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// script starts and ends the real broker.
+// script starts and stops the real broker.
 const script = ".ci/kafka/broker"
 
-// Kill takes the broker away from its clients: the real one with SIGKILL, a durable embedded one by
-// cutting all connections. A broker that is not ours to kill skips the test. Kill is followed by
-// Revive.
+// Kill makes the broker unavailable: the real one with SIGKILL, a durable embedded one by cutting
+// all connections. A real broker that this module has not started skips the test. Revive must
+// follow.
 func (b *Broker) Kill(t testing.TB) {
 	t.Helper()
 	if b.real {
 		b.ours(t)
-		t.Cleanup(func() { run(t, "up") }) // for the tests after this one
+		t.Cleanup(func() { run(t, "up") }) // for later tests
 		run(t, "kill")
 		return
 	}
@@ -44,7 +44,7 @@ func (b *Broker) Revive(t testing.TB) {
 	Until(t, "the broker's old ports", func() bool {
 		cluster, err := kfake.NewCluster(o...)
 		if err != nil {
-			return false // another process has the port for a moment
+			return false // another process has the port temporarily
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -60,7 +60,7 @@ func (b *Broker) Restart(t testing.TB) {
 	b.Revive(t)
 }
 
-// ours skips the test unless the real broker is the one that `make kafka-up` started.
+// ours skips the test unless `make kafka-up` started the real broker.
 func (b *Broker) ours(t testing.TB) {
 	t.Helper()
 	out, err := command(t, "address").Output()

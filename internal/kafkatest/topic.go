@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// CreateTopic makes a topic with a name of its own. Configs may be nil. On the real broker it is
+// CreateTopic makes a topic with a unique name. Configs may be nil. On the real broker it is
 // deleted with the test.
 func (b *Broker) CreateTopic(t testing.TB, partitions int32, configs map[string]string) string {
 	t.Helper()
@@ -29,7 +29,7 @@ func (b *Broker) CreateNamed(t testing.TB, topic string, partitions int32, confi
 	b.admin(t, "creating topic "+topic, func(ctx context.Context, a *kadm.Client) error {
 		_, err := a.CreateTopic(ctx, partitions, 1, set, topic)
 		if again && errors.Is(err, kerr.TopicAlreadyExists) {
-			return nil // by the attempt before, whose answer was that it took too long
+			return nil // created by the previous attempt, which timed out
 		}
 		again = true
 		return err
@@ -54,7 +54,7 @@ func (b *Broker) RecreateTopic(t testing.TB, topic string, partitions int32, con
 	b.CreateNamed(t, topic, partitions, configs)
 }
 
-// TopicID is the id that distinguishes a topic from others of its name.
+// TopicID returns the id that distinguishes a topic from others of its name.
 func (b *Broker) TopicID(t testing.TB, topic string) [16]byte {
 	t.Helper()
 	d := b.detail(t, topic)
@@ -96,11 +96,11 @@ func (b *Broker) led(t testing.TB, topic string) (n int) {
 	return n
 }
 
-// A Log says which offsets a partition holds: those from Start to End. Stable is where a reader of
-// committed records ends.
+// A Log says which offsets a partition has: those from Start to End. Stable is the end for readers
+// of committed records.
 type Log struct{ Start, Stable, End int64 }
 
-// Log looks at a partition.
+// Log returns the state of a partition.
 func (b *Broker) Log(t testing.TB, topic string, partition int32) (l Log) {
 	t.Helper()
 	b.admin(t, "listing offsets of "+topic, func(ctx context.Context, a *kadm.Client) error {
@@ -137,8 +137,8 @@ func (b *Broker) DeleteRecords(t testing.TB, topic string, partition int32, befo
 	})
 }
 
-// Expire lets retention remove all records that a topic holds now, as it does with those that are
-// too old, and gives the topic a retention that keeps what comes after.
+// Expire makes retention remove all present records of a topic, as it does with records that are
+// too old, and then gives the topic a retention that keeps later ones.
 func (b *Broker) Expire(t testing.TB, topic string) {
 	t.Helper()
 	partitions := len(b.detail(t, topic).Partitions)

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// patience bounds every wait. It is long, because a test that has to be patient runs on a machine
-// that has other things to do.
+// patience bounds every wait. It is long, because a test that reaches it runs on a busy machine.
 const patience = 90 * time.Second
 
-// Until returns when the condition holds, and fails the test if that takes too long. It asks about
-// a hundred times a second.
+// Until returns when the condition holds, and fails the test if that takes too long. It checks
+// about a hundred times a second.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !within(patience, condition) {
@@ -21,8 +20,8 @@ func Until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// Receive returns what comes from c, the zero value if c is closed, and fails the test if that takes
-// too long. Call it from the goroutine of the test.
+// Receive returns the next value of c, the zero value if c is closed, and fails the test if that
+// takes too long. Call it from the goroutine of the test.
 func Receive[T any](t testing.TB, c <-chan T) (v T) {
 	t.Helper()
 	over := time.NewTimer(patience)
@@ -35,7 +34,7 @@ func Receive[T any](t testing.TB, c <-chan T) (v T) {
 	return v
 }
 
-// within asks until the condition holds or the time is over, and says whether it held.
+// within checks until the condition holds or the timeout expires, and reports whether it held.
 func within(d time.Duration, condition func() bool) bool {
 	over := time.NewTimer(d)
 	defer over.Stop()
@@ -51,15 +50,14 @@ func within(d time.Duration, condition func() bool) bool {
 	return true
 }
 
-// NoGoroutines fails the test if goroutines whose stacks mention one of the parts are left when it
-// has ended and everything that was registered later is cleaned up: call it first. A part is a
-// piece of a package path or of a function's name. Other tests must not run in parallel with this
-// one.
+// NoGoroutines fails the test if goroutines whose stacks contain one of the parts remain after the
+// test has ended and all later cleanups have run: call it first. A part is a piece of a package
+// path or of a function's name. Other tests must not run in parallel with this one.
 func NoGoroutines(t testing.TB, parts ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // a test that failed may leave anything
+			return // a test that failed may leave goroutines
 		}
 		if left := leftOver(patience, parts); len(left) > 0 {
 			t.Errorf("%d goroutines are left, the first one:\n%s", len(left), left[0])
@@ -67,7 +65,7 @@ func NoGoroutines(t testing.TB, parts ...string) {
 	})
 }
 
-// leftOver are the stacks that mention a part and do not go away within d.
+// leftOver returns the stacks that contain a part and do not end within d.
 func leftOver(d time.Duration, parts []string) (left []string) {
 	within(d, func() bool {
 		left = slices.DeleteFunc(stacks(), func(stack string) bool {
@@ -78,7 +76,7 @@ func leftOver(d time.Duration, parts []string) (left []string) {
 	return left
 }
 
-// stacks are those of all goroutines but the one that asks.
+// stacks returns those of all goroutines except the calling one.
 func stacks() []string {
 	buf := make([]byte, 1<<20)
 	for {

@@ -11,7 +11,7 @@ func lingering(c chan struct{}) {
 	<-c
 }
 
-func TestGoroutineThatStaysIsSeen(t *testing.T) {
+func TestGoroutineThatRemainsIsDetected(t *testing.T) {
 	c := make(chan struct{})
 	go lingering(c)
 	<-c

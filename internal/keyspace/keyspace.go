@@ -1,17 +1,17 @@
 // Package keyspace names key spaces of an engine that packages of this module own. Application keys
-// and the keys of other spaces cannot collide with the keys of a space, and a scan of the one never
-// shows the other.
+// and the keys of other spaces cannot collide with the keys of a space, and a scan of one space
+// never returns keys of another.
 package keyspace
 
 import "strings"
 
 // A Space is a key space. Only packages of this module can make one other than the zero value,
-// which is no space.
+// which is not a space.
 type Space struct{ name string }
 
 // New returns the space with the given name: 1 to 64 characters a-z, 0-9, '-' and '/'. The name is
-// part of the format on disk. New panics on any other name, so that it is called where a package
-// variable is declared.
+// part of the format on disk. New panics on any other name, so call it in the declaration of a
+// package variable.
 func New(name string) Space {
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789-/"
 	if name == "" || len(name) > 64 || strings.Trim(name, allowed) != "" {

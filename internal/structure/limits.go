@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What a package may have, unless limits.txt allows it more.
+// The limits of a package without a line in limits.txt.
 const (
 	mostFiles   = 5  // in one circle
 	mostMethods = 30 // of one type
@@ -23,7 +23,7 @@ type limits struct {
 	methods int // of one type
 }
 
-// readLimits reads the table of the packages that may have more than the others.
+// readLimits reads the table of the packages with higher limits.
 func readLimits(table string) (map[string]limits, error) {
 	all := make(map[string]limits)
 	for line := range strings.Lines(table) {
@@ -51,7 +51,7 @@ func (p *figures) measured() (l limits) {
 	return l
 }
 
-// check returns what the packages have beyond the limits, and the lines of limits.txt that can be
+// check returns how the packages exceed the limits, and the lines of limits.txt that can be
 // lowered.
 func check(packages []figures, allowed map[string]limits) (problems, lower []string) {
 	for _, p := range packages {

@@ -1,4 +1,4 @@
-// Command structure prints how far the packages of this module are untangled: which of their files
+// Command structure prints how entangled the packages of this module are: which of their files
 // depend on each other in a circle, and how many methods their largest types have.
 //
 //	go run ./internal/structure              # every package of the module
@@ -6,8 +6,8 @@
 //	go run ./internal/structure -files ./kafkaadapter
 //
 // File A depends on file B if A uses a package-level name or a method that B declares. Files that
-// depend on each other directly or through others form a circle: none of them can be understood
-// alone. Test files are left out. The test of this package holds the figures to limits.txt.
+// depend on each other directly or indirectly form a circle: none of them can be understood alone.
+// Test files are omitted. The test of this package compares the figures with limits.txt.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	for _, p := range packages {
 		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", p.name, p.files, p.circleSizes(), p.largestTypes())
 	}
-	_ = w.Flush() // standard output may be gone
+	_ = w.Flush() // standard output may be closed
 	if !*files {
 		return
 	}
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// circleSizes are the sizes of the circles, as in 13+7+2.
+// circleSizes returns the sizes of the circles, as in 13+7+2.
 func (p *figures) circleSizes() string {
 	if len(p.circles) == 0 {
 		return "-"
@@ -58,7 +58,7 @@ func (p *figures) circleSizes() string {
 	return strings.Join(sizes, "+")
 }
 
-// largestTypes names up to three types with more than half of the methods that a type may have.
+// largestTypes names up to three types with more than half of the permitted number of methods.
 func (p *figures) largestTypes() string {
 	var all []string
 	for _, t := range p.types[:min(len(p.types), 3)] {
@@ -69,7 +69,7 @@ func (p *figures) largestTypes() string {
 	return strings.Join(all, ", ")
 }
 
-// usesInside names what the file uses of other files of its circle.
+// usesInside returns the names of other files of its circle that the file uses.
 func (p *figures) usesInside(file string, circle []string) (uses []string) {
 	for _, other := range circle {
 		if names := p.uses[file][other]; other != file && len(names) > 0 {

@@ -21,9 +21,9 @@ import (
 
 const module = "github.com/hapax-dev/hapax"
 
-// figures are what is measured of one package.
+// figures are the measurements of one package.
 type figures struct {
-	name    string // below the module, "." for its root
+	name    string // relative to the module, "." for its root
 	files   int
 	circles [][]string // names of files, the largest circle first
 	types   []methods  // the type with the most methods first
@@ -35,7 +35,7 @@ type methods struct {
 	methods int
 }
 
-// A listed is a package as the go command lists it.
+// A listed is a package in the output of the go command.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
@@ -43,7 +43,7 @@ type listed struct {
 	Module                  *struct{ Path string }
 }
 
-// measure measures the packages that the patterns name, by default all of the module that contains
+// measure measures the packages that match the patterns, by default all of the module that contains
 // the working directory.
 func measure(patterns ...string) ([]figures, error) {
 	if len(patterns) == 0 {
@@ -78,7 +78,7 @@ func measure(patterns ...string) ([]figures, error) {
 	return all, nil
 }
 
-// list lists packages and what they import, with the files of the compiler's export data.
+// list lists packages and their imports, with the files of the compiler's export data.
 func list(patterns []string) (packages []listed, err error) {
 	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly,Module"}, patterns...)
 	cmd := exec.Command("go", args...)
@@ -121,7 +121,7 @@ func measurePackage(fset *token.FileSet, imports types.Importer, p listed) (figu
 	return f, nil
 }
 
-// countMethods counts the methods that are declared for each type, or that an interface has.
+// countMethods counts the declared methods of each type, or those of an interface.
 func countMethods(pkg *types.Package) (all []methods) {
 	for _, name := range pkg.Scope().Names() {
 		t, ok := pkg.Scope().Lookup(name).(*types.TypeName)
@@ -141,7 +141,7 @@ func countMethods(pkg *types.Package) (all []methods) {
 	return all
 }
 
-// usesBetween returns, by the file that uses and the file that declares, the names that are used.
+// usesBetween returns the used names, by the file that uses and the file that declares them.
 func usesBetween(fset *token.FileSet, pkg *types.Package, info *types.Info) map[string]map[string][]string {
 	fileOf := func(at token.Pos) string { return filepath.Base(fset.Position(at).Filename) }
 	uses := make(map[string]map[string][]string)
@@ -173,8 +173,7 @@ func isShared(object types.Object) bool {
 	return object.Parent() == object.Pkg().Scope()
 }
 
-// circles returns the strongly connected components of two files or more: the files that reach each
-// other.
+// circles returns the strongly connected components of two or more files.
 func circles(files []string, uses map[string]map[string][]string) (all [][]string) {
 	reached := make(map[string]map[string]bool)
 	var reach func(from, file string)

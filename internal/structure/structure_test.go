@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestNoPackageIsMoreTangledThanItWas holds all packages to limits.txt.
+// TestNoPackageIsMoreTangledThanItWas compares all packages with limits.txt.
 func TestNoPackageIsMoreTangledThanItWas(t *testing.T) {
 	allowed, err := readLimits(exceptions)
 	if err != nil {
@@ -22,7 +22,7 @@ func TestNoPackageIsMoreTangledThanItWas(t *testing.T) {
 	}
 }
 
-func TestTangledPackageIsSeen(t *testing.T) {
+func TestTangledPackageIsDetected(t *testing.T) {
 	packages := measured(t, "./testdata/tangled")
 	p := packages[0]
 	if len(packages) != 1 || p.files != 4 || len(p.circles) != 1 {
@@ -50,7 +50,7 @@ func TestTangledPackageIsSeen(t *testing.T) {
 		}
 	}
 	if problems, _ := check(packages, map[string]limits{"gone": {}}); len(problems) != 1 {
-		t.Errorf("a line for a package that is gone: %q", problems)
+		t.Errorf("a line for a package that does not exist: %q", problems)
 	}
 }
 

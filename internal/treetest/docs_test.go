@@ -11,8 +11,8 @@ import (
 
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
-// TestFailuresNameTheirTests holds docs/failures.md to the source: each row names tests that are
-// there, or says that there is none.
+// TestFailuresNameTheirTests compares docs/failures.md with the source: each row names existing
+// tests, or says that there is none.
 func TestFailuresNameTheirTests(t *testing.T) {
 	rows, problems := failures(t, source(t, "docs/failures.md"))
 	if rows < 40 {
@@ -23,14 +23,14 @@ func TestFailuresNameTheirTests(t *testing.T) {
 	}
 }
 
-func TestFailureWithoutATestIsSeen(t *testing.T) {
+func TestFailureWithoutATestIsDetected(t *testing.T) {
 	const header = "| failure | what happens | what the host sees | what it can do | test |\n|---|---|---|---|---|\n"
 	for row, want := range map[string]int{
-		"| a | b | c | d | `TestFailureWithoutATestIsSeen` |\n": 0,
-		"| a | b | c | d | no test yet |\n":                     0,
-		"| a | b | c | d | `TestThatIsNotThere` |\n":            1,
-		"| a | b | c | d | soon |\n":                            1,
-		"| a | b | c | `TestFailureWithoutATestIsSeen` |\n":     1,
+		"| a | b | c | d | `TestFailureWithoutATestIsDetected` |\n": 0,
+		"| a | b | c | d | no test yet |\n":                         0,
+		"| a | b | c | d | `TestThatIsNotThere` |\n":                1,
+		"| a | b | c | d | soon |\n":                                1,
+		"| a | b | c | `TestFailureWithoutATestIsDetected` |\n":     1,
 	} {
 		if _, problems := failures(t, header+row); len(problems) != want {
 			t.Errorf("%s%q, want %d", row, problems, want)
@@ -64,7 +64,7 @@ func failures(t *testing.T, page string) (rows int, problems []string) {
 	return rows, problems
 }
 
-// tests are the names of all tests of the module.
+// tests returns the names of all tests of the module.
 func tests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

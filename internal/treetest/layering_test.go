@@ -14,8 +14,8 @@ import (
 
 const module = "github.com/hapax-dev/hapax"
 
-// rooms is the drawing of the packages in docs/architecture.md: what each may import of this
-// module, tests aside.
+// rooms is the drawing of the packages in docs/architecture.md: the packages of this module that
+// each may import, except in tests.
 var rooms = map[string][]string{
 	"":                       {},
 	"weekbucket":             {},
@@ -53,15 +53,16 @@ var rooms = map[string][]string{
 	"bench/report":   {},
 	"cmd/dedupbench": {"bench", "bench/report"},
 
-	"bench/peers":          {"bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/peers/traffic", "bench/report"}, // a module of its own, with all below it
+	// a separate module, with all packages below it
+	"bench/peers":          {"bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/peers/traffic", "bench/report"},
 	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic", "bench/report"},
 	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic"},
 	"bench/peers/raw":      {},
 	"bench/peers/servers":  {},
 	"bench/peers/traffic":  {},
 
-	"integrations/grpcidempotency": {"engine", "engine/limits", "listener"}, // a module of its own
-	"integrations/watermilldedup":  {"engine", "engine/limits", "listener"}, // a module of its own
+	"integrations/grpcidempotency": {"engine", "engine/limits", "listener"}, // a separate module
+	"integrations/watermilldedup":  {"engine", "engine/limits", "listener"}, // a separate module
 
 	"examples/atmostonce":    {"engine", "engine/pebble", "kafkaadapter"},
 	"examples/transactional": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter"},
@@ -80,7 +81,7 @@ func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {
 	}
 }
 
-func TestPlantedImportIsSeen(t *testing.T) {
+func TestPlantedImportIsDetected(t *testing.T) {
 	got := breaches(t, "internal/treetest/testdata/planted")
 	if len(got) != 1 || !strings.Contains(got[0], "bloom imports engine") {
 		t.Fatalf("a bloom that imports the engine: %q", got)
@@ -120,16 +121,16 @@ func TestLibrariesLinkNoPluginsAndNoTelemetrySDK(t *testing.T) {
 		return found
 	}
 	if found := linked("./kafkaadapter", "./telemetry", "./engine/pebble"); len(found) > 0 {
-		t.Errorf("the libraries link %q: that is the host's choice", found)
+		t.Errorf("the libraries link %q: the application should choose that", found)
 	}
 	if found := linked("./examples/balances"); len(found) < 5 {
-		t.Errorf("the example links %q only: what is looked for has other names", found)
+		t.Errorf("the example links only %q: the test looks for the wrong names", found)
 	}
 }
 
-// TestDependenciesOfIntegrationsReachNobodyElse holds the root's go.mod to what its own packages
-// need.
-func TestDependenciesOfIntegrationsReachNobodyElse(t *testing.T) {
+// TestDependenciesOfIntegrationsStayThere checks that the root's go.mod lists only the needs of its
+// own packages.
+func TestDependenciesOfIntegrationsStayThere(t *testing.T) {
 	mods, err := filepath.Glob("integrations/*/go.mod")
 	if err != nil || len(mods) == 0 {
 		t.Fatal(mods, err)

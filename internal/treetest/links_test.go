@@ -27,8 +27,9 @@ func documents(t *testing.T) (names []string) {
 	return names
 }
 
-// TestLinksOfDocumentsLead checks each link of a document to a file of the tree or to a heading.
-func TestLinksOfDocumentsLead(t *testing.T) {
+// TestLinksOfDocumentsAreValid checks that each link of a document refers to a file of the tree or
+// to a heading.
+func TestLinksOfDocumentsAreValid(t *testing.T) {
 	n := 0
 	for _, name := range documents(t) {
 		links, problems := brokenLinks(name, source(t, name))
@@ -42,7 +43,7 @@ func TestLinksOfDocumentsLead(t *testing.T) {
 	}
 }
 
-func TestBrokenLinkIsSeen(t *testing.T) {
+func TestBrokenLinkIsDetected(t *testing.T) {
 	for text, want := range map[string]int{
 		"[a](docs/stores.md) [b](docs/stores.md#one-process) [c](#a-heading-of-its-own)\n## A heading, of its `own`\n": 0,
 		"[a](docs/no-such-page.md)":              1,
@@ -65,8 +66,8 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 )
 
-// brokenLinks returns the number of links in a document and what is wrong with them. Links to other
-// hosts are not followed.
+// brokenLinks returns the number of links in a document and the errors in them. Links to other
+// hosts are not checked.
 func brokenLinks(name, text string) (n int, problems []string) {
 	text = fenced.ReplaceAllString(text, "")
 	for _, m := range mdLink.FindAllStringSubmatch(inCode.ReplaceAllString(text, ""), -1) {
@@ -117,8 +118,8 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// Each page says first what it is for, and the README leads to it.
-func TestPagesSayWhatTheyAreForAndAreInTheIndex(t *testing.T) {
+// Each page begins with its purpose, and the README links to it.
+func TestPagesStateTheirPurposeAndAreInTheIndex(t *testing.T) {
 	index := source(t, "README.md")
 	names, err := filepath.Glob("docs/*.md")
 	if err != nil || len(names) < 10 {
@@ -136,7 +137,7 @@ func TestPagesSayWhatTheyAreForAndAreInTheIndex(t *testing.T) {
 	}
 }
 
-// The README is read in a few minutes, and its first code is in sight when it opens.
+// The README is short, and its first code is visible when it opens.
 func TestReadmeIsShort(t *testing.T) {
 	text := source(t, "README.md")
 	if len(text) > 9*1024 {

@@ -1,5 +1,5 @@
-// Package treetest tests the tree: which package imports which, that the documents name tests,
-// commands, metrics and errors that exist, and that their links lead somewhere.
+// Package treetest tests the tree: which package imports which, that the documents name existing
+// tests, commands, metrics and errors, and that their links are valid.
 package treetest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests in the root of the repository: every path is relative to it.
+// TestMain runs the tests in the root of the repository: all paths are relative to it.
 func TestMain(m *testing.M) {
 	if err := os.Chdir("../.."); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -29,7 +29,7 @@ const (
 	dashboardFile = "docs/monitoring/dashboard.json"
 )
 
-// describing is a registry that notes the names of the metrics that are registered.
+// describing is a registry that records the names of the metrics that are registered.
 type describing struct {
 	*prometheus.Registry
 	names map[string]bool
@@ -57,7 +57,7 @@ func (d describing) MustRegister(cs ...prometheus.Collector) {
 	}
 }
 
-// exportedMetrics are the names of all metrics of the module.
+// exportedMetrics returns the names of all metrics of the module.
 func exportedMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	d := describing{prometheus.NewRegistry(), map[string]bool{}}
@@ -97,7 +97,7 @@ var (
 	suffix     = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// unknownMetrics are the names in an expression that no metric has.
+// unknownMetrics returns the names in an expression that no metric has.
 func unknownMetrics(exported map[string]bool, expr string) (unknown []string) {
 	for _, name := range metricName.FindAllString(expr, -1) {
 		if !exported[name] && !exported[suffix.ReplaceAllString(name, "")] {
@@ -107,7 +107,7 @@ func unknownMetrics(exported map[string]bool, expr string) (unknown []string) {
 	return unknown
 }
 
-func TestAlertsAndDashboardNameMetricsThatAreThere(t *testing.T) {
+func TestAlertsAndDashboardNameExistingMetrics(t *testing.T) {
 	exported := exportedMetrics(t)
 	if len(exported) < 40 {
 		t.Errorf("%d metrics are exported: %q", len(exported), slices.Sorted(maps.Keys(exported)))
@@ -145,8 +145,8 @@ func TestAlertsAndDashboardNameMetricsThatAreThere(t *testing.T) {
 	}
 }
 
-// Each alert and each reason of a stop has a row in docs/operations.md, and each row an alert or a
-// reason.
+// Each alert and each reason of a stop has a row in docs/operations.md, and each row names an
+// existing alert or reason.
 func TestOperationsPageHasEachAlertAndReason(t *testing.T) {
 	page := source(t, "docs/operations.md")
 	var alerts, reasons []string
@@ -182,7 +182,7 @@ var (
 	errorType = regexp.MustCompile(`(?m)^type ([A-Z]\w*Error) struct`)
 )
 
-// Each exported error has a row in docs/troubleshooting.md, and each row an error.
+// Each exported error has a row in docs/troubleshooting.md, and each row names an existing error.
 func TestTroubleshootingHasEachExportedError(t *testing.T) {
 	var exported []string
 	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
@@ -209,7 +209,7 @@ func TestTroubleshootingHasEachExportedError(t *testing.T) {
 	compareRows(t, exported, regexp.MustCompile("(?m)^\\| `(\\w+\\.\\w+)` \\|").FindAllStringSubmatch(source(t, "docs/troubleshooting.md"), -1))
 }
 
-// compareRows reports what has no row, and rows of what is not there.
+// compareRows reports names without a row, and rows without a name in the code.
 func compareRows(t *testing.T, want []string, rows [][]string) {
 	t.Helper()
 	there := map[string]bool{}

@@ -16,8 +16,7 @@ import (
 	"testing"
 )
 
-// leftOut begins the lines of an example that the README does not show, up to an empty line: where
-// the directory comes from.
+// leftOut begins the lines of an example that the README omits, up to an empty line.
 const leftOut = "\t// Not in the README:\n"
 
 func TestReadmeShowsTheExamples(t *testing.T) {
@@ -26,7 +25,7 @@ func TestReadmeShowsTheExamples(t *testing.T) {
 	}
 }
 
-func TestDriftOfAnExampleIsSeen(t *testing.T) {
+func TestDifferenceFromAnExampleIsDetected(t *testing.T) {
 	text, src := readme(t), source(t, "example_test.go")
 	for what, changed := range map[string]string{
 		"another line":    strings.Replace(src, "range 2", "range 3", 1),
@@ -41,8 +40,8 @@ func TestDriftOfAnExampleIsSeen(t *testing.T) {
 	}
 }
 
-// TestCommandsOfThePagesParse asks each dedupbench command line of the pages for its help, which it
-// gives only if it understands all the rest.
+// TestCommandsOfThePagesParse runs each dedupbench command line of the pages with -help, which
+// succeeds only if the other flags are valid.
 func TestCommandsOfThePagesParse(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "dedupbench")
 	if runtime.GOOS == "windows" {
@@ -68,11 +67,11 @@ func TestCommandsOfThePagesParse(t *testing.T) {
 		}
 	}
 	if parse("claims --no-such-flag") == nil {
-		t.Error("a flag that does not exist is not seen")
+		t.Error("an unknown flag is accepted")
 	}
 }
 
-func TestArchitectureDrawsTheRooms(t *testing.T) {
+func TestArchitectureDrawsThePackages(t *testing.T) {
 	drawn := map[string][]string{}
 	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9/]+) +-> +([a-z0-9/, ]+)$`).FindAllStringSubmatch(source(t, "docs/architecture.md"), -1) {
 		drawn[m[1]] = nil
@@ -82,7 +81,7 @@ func TestArchitectureDrawsTheRooms(t *testing.T) {
 	}
 	for room, allowed := range rooms {
 		if room == "" {
-			continue // the root holds no code
+			continue // the root contains no code
 		}
 		if got, ok := drawn[room]; !ok || !slices.Equal(got, slices.Sorted(slices.Values(allowed))) {
 			t.Errorf("docs/architecture.md draws %s -> %v, internal/treetest/layering_test.go allows %v", room, got, allowed)
@@ -90,17 +89,17 @@ func TestArchitectureDrawsTheRooms(t *testing.T) {
 		delete(drawn, room)
 	}
 	if len(drawn) > 0 {
-		t.Errorf("docs/architecture.md draws what is not there: %v", slices.Sorted(maps.Keys(drawn)))
+		t.Errorf("docs/architecture.md draws packages that do not exist: %v", slices.Sorted(maps.Keys(drawn)))
 	}
 }
 
-// readme is the README with the page that continues its examples.
+// readme returns the README with the page that continues its examples.
 func readme(t *testing.T) string {
 	t.Helper()
 	return source(t, "README.md") + source(t, "docs/getting-started.md")
 }
 
-// pages is the README with all pages of docs and CONTRIBUTING.md.
+// pages returns the README with all pages of docs and CONTRIBUTING.md.
 func pages(t *testing.T) string {
 	t.Helper()
 	names, err := filepath.Glob("docs/*.md")
@@ -123,7 +122,7 @@ func source(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// drift lists how the Go blocks of the README differ from the examples, one for one.
+// drift lists how the Go blocks of the README differ from the examples.
 func drift(text, src string) (problems []string) {
 	want, err := examples(src)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestOneVersionOfKafka holds the places together that name it; each has to be readable for a tool
-// of its own.
+// TestOneVersionOfKafka compares the files that name the version of Kafka; different tools read
+// each of them.
 func TestOneVersionOfKafka(t *testing.T) {
 	version := func(file, pattern string) string {
 		m := regexp.MustCompile(pattern).FindStringSubmatch(source(t, file))

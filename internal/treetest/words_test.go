@@ -12,9 +12,8 @@ import (
 	"testing"
 )
 
-// replaced are words that had several meanings here, or that made sentences hard to read, and what
-// to write in their place. The patterns are exact enough not to match ordinary English. Tests are
-// free to use them.
+// replaced are words with several meanings, or that made sentences hard to read, and their
+// replacements. The patterns do not match correct English. Tests are free to use them.
 var replaced = []struct{ pattern, use string }{
 	{`(?i)\bwhos?o?ever\b`, "the caller that, anyone who, code that"},
 	{`\bnobody\b(?s:.{1,3})\b(has|had|reads|waits|holds|asks|knows)\b`, "no caller, no goroutine, no transaction"},
@@ -27,7 +26,7 @@ var replaced = []struct{ pattern, use string }{
 	{`\bfrom nothing in it\b`, "distinguishes nil from empty"},
 }
 
-func TestReplacedWordsDoNotComeBack(t *testing.T) {
+func TestReplacedWordsAreNotUsed(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		path = filepath.ToSlash(path)
@@ -55,7 +54,7 @@ func TestReplacedWordsDoNotComeBack(t *testing.T) {
 	}
 }
 
-func TestReplacedWordIsSeen(t *testing.T) {
+func TestReplacedWordIsDetected(t *testing.T) {
 	for text, want := range map[string]int{
 		"The error names the ways\non.":              1,
 		"This is kept for ever, by whoever asks.":    2,
@@ -98,7 +97,7 @@ func prose(t *testing.T, path string) (texts []string) {
 	return texts
 }
 
-// words lists the replaced words of a text, which may break its lines anywhere.
+// words lists the replaced words of a text, whose lines may break anywhere.
 func words(text string) (problems []string) {
 	text = strings.Join(strings.Fields(text), " ")
 	for _, r := range replaced {

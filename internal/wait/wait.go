@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// For returns nil after d, or at once the error of ctx when ctx ends. If ctx has ended, it is an error
-// whatever d is.
+// For returns nil after d, or at once the error of ctx when ctx ends. If ctx has already ended, For
+// returns its error for any d.
 func For(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

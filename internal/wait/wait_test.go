@@ -31,7 +31,7 @@ func TestForEndsWithItsContext(t *testing.T) {
 func TestForWithAnEndedContextIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for range 100 { // a timer of 0 may be ready, too
+	for range 100 { // a timer of 0 may also be ready
 		if err := wait.For(ctx, 0); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}

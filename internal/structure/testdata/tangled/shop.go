@@ -1,4 +1,4 @@
-// Package tangled has a circle of three files, and one file that is in none.
+// Package tangled has a circle of three files, and one file outside of it.
 package tangled
 
 import "sync/atomic"
@@ -6,5 +6,5 @@ import "sync/atomic"
 // A Shop has methods in other files.
 type Shop struct{ best atomic.Pointer[Ware] }
 
-// Best uses a method that another file declares, of a value whose type is another package's.
+// Best uses a method that another file declares, on a value whose type is from another package.
 func (s *Shop) Best() int { return s.best.Load().price() }
