@@ -38,27 +38,17 @@ type adapterConsumer struct {
 	gate gate
 	e    *opened
 
-	effects  effects
-	returned effects // the file that grows by a byte with each return of a handler
 	metrics  *prometheus.Registry
 	observer *observer
-	calls    []paddedCount // of the handler, by partition
+	calls    atomic.Uint64 // of the handler
 	first    firstFetch
 	seconds  float64 // until the end was reached
 	spread   float64 // when half was reached; 0 before
 }
 
-// A paddedCount has a cache line for itself, so that partitions do not slow one another down by
-// counting.
-type paddedCount struct {
-	atomic.Uint64
-	_ [56]byte
-}
-
 func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
 	c := &adapterConsumer{
 		consumeOrder: *o, say: say, gate: gate{gateOrder: o.gateOrder, say: say}, metrics: prometheus.NewRegistry(),
-		calls: make([]paddedCount, len(o.Ends)),
 	}
 	if c.observer, err = newObserver(c.metrics); err != nil {
 		return err
@@ -70,14 +60,6 @@ func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
 	claims, err := c.claims()
 	if err != nil {
 		return err
-	}
-	if c.Kind == adapterOwn && !c.Measure {
-		if c.effects, err = openEffects(c.Effects); err != nil {
-			return err
-		}
-		if c.returned, err = openEffects(c.Returned); err != nil {
-			return err
-		}
 	}
 	c.gate.open(claims)
 	adapter, err := kafkaadapter.New(c.e.Engine, c.options())
@@ -130,10 +112,6 @@ func (c *adapterConsumer) claims() (claims uint64, err error) {
 	return claims, err
 }
 
-// mostAttempts is more than the kills of any run: a record whose handler is killed has to be tried
-// again.
-const mostAttempts = 1 << 20
-
 func (c *adapterConsumer) mode() kafkaadapter.Mode {
 	if c.Kind == adapterOwn {
 		return kafkaadapter.AtMostOnce{Handle: c.handleOwn}
@@ -146,21 +124,15 @@ func (c *adapterConsumer) mode() kafkaadapter.Mode {
 }
 
 func (c *adapterConsumer) options() kafkaadapter.Options {
-	return kafkaadapter.Options{
-		Group: c.Group,
-		Routes: []kafkaadapter.Route{{
-			Topics: []string{c.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: DefaultScope,
-			TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
-		}},
-		Client:     []kgo.Opt{kgo.SeedBrokers(c.Seeds...), kgo.WithHooks(&c.first)},
-		Membership: kafkaadapter.Membership{InstanceID: instance},
-		Batching:   kafkaadapter.Batching{MaxBatch: c.Batch},
-		Telemetry: kafkaadapter.Telemetry{
-			Logger:     warnings(),
-			Registerer: keeping{c.metrics},
-		},
-		Hooks: kafkaadapter.Hooks{OnStop: func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) }},
-	}
+	o := consumerOptions(c.Seeds, c.Group, kafkaadapter.Route{
+		Topics: []string{c.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: DefaultScope,
+		TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
+	})
+	o.Client = append(o.Client, kgo.WithHooks(&c.first))
+	o.Batching.MaxBatch = c.Batch
+	o.Telemetry.Registerer = keeping{c.metrics}
+	o.Hooks.OnStop = func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) }
+	return o
 }
 
 // giveUp ends the process, saying why.
@@ -182,27 +154,24 @@ func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 	return number
 }
 
-// handleOwn writes the event down as it starts, and a byte more as it returns.
+// handleOwn says so as it starts and as it returns.
 func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record) error {
-	c.calls[rec.Partition].Add(1)
+	c.calls.Add(1)
 	if c.Measure {
 		return c.Workload.handle(nil, rec)
 	}
-	number := c.number(rec)
-	if err := c.effects.add(number, idOf(rec.Record)); err != nil {
-		return err
-	}
+	c.say.line("handling", c.number(rec))
 	c.gate.pass(1)
 	if err := c.Workload.handle(nil, rec); err != nil {
 		return err
 	}
-	_, err := c.returned.Write([]byte{'.'})
-	return err
+	c.say.line("returned", nil)
+	return nil
 }
 
 // handleWork does the work of the event, and counts it, in the transaction that claims it.
 func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
-	c.calls[rec.Partition].Add(1)
+	c.calls.Add(1)
 	if c.Measure {
 		return c.Workload.handle(tx, rec)
 	}
@@ -225,8 +194,8 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 	if c.Workload.Slow > 0 {
 		from = 1
 	}
-	var told time.Time
-	for range tick.C {
+	for ticks := 0; ; ticks++ {
+		<-tick.C
 		next, err := c.positions(ctx)
 		at, end := sum(next[from:]), sum(c.Ends[from:])
 		switch {
@@ -240,15 +209,8 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 		case c.spread == 0 && at >= end/2:
 			c.spread = spread(next[from:], c.Ends[from:])
 		}
-		if time.Since(told) > tellEvery {
-			told = time.Now()
-			if !c.Measure { // its handler passes no gate
-				at = c.gate.passed()
-			}
-			c.say.line("at", at)
-		}
-		if !c.Measure { // otherwise the end is soon enough
-			c.tellEffort()
+		if ticks%20 == 19 {
+			c.tell(at)
 		}
 	}
 }
@@ -259,20 +221,17 @@ func (c *adapterConsumer) allBegun() bool {
 	if c.Kind != adapterOwn || c.Workload.Slow > 0 { // the slow partition is left where it is
 		return true
 	}
-	begun := uint64(0)
-	for i := range c.calls {
-		begun += c.calls[i].Load()
-	}
 	claims, err := c.claims() // those of every offset that was read before, unlike Stats
-	return err != nil || begun >= less(claims, c.gate.from)
+	return err != nil || c.calls.Load() >= less(claims, c.gate.from)
 }
 
-func (c *adapterConsumer) tellEffort() {
-	e := effort{Conflicts: c.observer.conflicts.Load()}
-	for p := range c.calls {
-		e.Calls += c.calls[p].Load()
+// tell says how far the consumer is: by the offset if its handler passes no gate.
+func (c *adapterConsumer) tell(at uint64) {
+	now := progress{at, c.calls.Load(), c.observer.conflicts.Load()}
+	if !c.Measure {
+		now.At = c.gate.passed()
 	}
-	c.say.line("effort", e)
+	c.say.line("at", now)
 }
 
 // positions are the next offsets that the store has, by partition.
@@ -304,7 +263,7 @@ func spread(next, ends []int64) float64 {
 // finish says what was measured: events by the adapter's count of those that it has handled and
 // committed.
 func (c *adapterConsumer) finish() (err error) {
-	c.tellEffort()
+	c.tell(sum(c.Ends))
 	if c.Measure {
 		m := measurement{Seconds: c.seconds, Spread: c.spread}
 		if m.Claims, err = c.claims(); err != nil {
@@ -323,23 +282,4 @@ func (c *adapterConsumer) finish() (err error) {
 		c.say.line("measured", m)
 	}
 	return c.e.Close()
-}
-
-// A keeping registerer still has the adapter's counts when Run has returned, which is when they are
-// final.
-type keeping struct{ prometheus.Registerer }
-
-func (keeping) Unregister(prometheus.Collector) bool { return true }
-
-// eachMetric calls do with each metric of a name.
-func eachMetric(from prometheus.Gatherer, name string, do func(*dto.Metric)) error {
-	families, err := from.Gather()
-	for _, f := range families {
-		if f.GetName() == name {
-			for _, m := range f.GetMetric() {
-				do(m)
-			}
-		}
-	}
-	return err
 }

@@ -15,7 +15,7 @@ func (o *consumeOrder) claimAlone(say *voice) error {
 	run := newClaiming(context.Background(), ClaimsOptions{
 		N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: len(o.Ends),
 	}, o.Log.source, &ClaimsReport{})
-	run.Progress = func(_ string, done, _ uint64) { say.line("at", done) }
+	run.Progress = func(_ string, done, _ uint64) { say.line("at", progress{At: done}) }
 	e, err := o.openStore(nil)
 	if err != nil {
 		return err

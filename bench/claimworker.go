@@ -12,21 +12,15 @@ import (
 )
 
 // A claimWorker consumes a log without a broker, with a goroutine for each partition, until it is
-// killed; the last one sends everything once more and checks it. It says, for partition p and
-// position n:
-//
-//	checked   what a ledger has found in the store, before anything is claimed, and at the end
-//	offset    everything below n was committed, whether acknowledged or not
-//	ack       the verdicts of the events from n on
+// killed. It says "ack" with the verdicts of some events of a partition.
 type claimWorker struct {
 	Store StoreName
 	Dir   string
 	Mode  Mode
 	Log   topicLog
-	Told  []uint64 // by partition: all below was acknowledged, or committed as its offset says
+	From  []uint64 // by partition: the first event to send in mode own
 	Batch int      // events of a call; 0: a random number, and after a restart some are sent again
-	Last  bool
-	Fault killFault `json:",omitempty"`
+	Fault killFault
 	gateOrder
 
 	e    *opened
@@ -56,7 +50,6 @@ const (
 	maxChunk    = 64  // events judged at once
 	maxRewind   = 200 // events that are sent again after a restart
 	killGroup   = "kill"
-	checkAhead  = 2 * maxChunk // events beyond the offset that are looked at: none of them may be half there
 	faultPause  = time.Millisecond
 	maxAttempts = 10_000
 )
@@ -64,67 +57,12 @@ const (
 func (w *claimWorker) work(say *voice) (err error) {
 	w.say, w.gate = say, gate{gateOrder: w.gateOrder, say: say}
 	w.Log.nameScopes()
-	w.deal = w.Log.deal(len(w.Told))
+	w.deal = w.Log.deal(len(w.From))
 	if w.e, err = openEngine(w.Store, w.Dir, false, w.Log.options()); err != nil {
 		return err
 	}
-	if err := w.check(); err != nil {
-		return err
-	}
 	w.gate.open(0)
-	if err := w.claim(); err != nil {
-		return err
-	}
-	if err := w.check(); err != nil {
-		return err
-	}
-	report, err := w.e.Verify(context.Background())
-	if err == nil && report.Total > 0 {
-		err = fmt.Errorf("%d problems in the store, the first is: %s", report.Total, report.Problems[0])
-	}
-	return errors.Join(err, w.e.Close())
-}
-
-// check compares the store with what was acknowledged and, in the mode with the work, with its own
-// counters and offsets.
-func (w *claimWorker) check() error {
-	l := ledger{e: w.e, log: &w.Log, must: make([]demand, w.Log.N)}
-	if w.Mode == Work {
-		l.state = &expected{topic: w.Log.Topic, group: killGroup, ends: w.Told, open: true}
-	}
-	reach := uint64(0)
-	for p, told := range w.Told {
-		next := told
-		if w.Mode == Work {
-			var err error
-			if next, err = w.offset(p); err != nil {
-				return err
-			}
-		}
-		for at := range max(told, next) {
-			n := w.deal.number(p, at)
-			l.must[n] = max(l.must[n], committed)
-			if at < told {
-				l.must[n] = acknowledged
-			}
-		}
-		reach = max(reach, told, next)
-	}
-	l.limit = min((reach+checkAhead)*uint64(len(w.Told)), uint64(w.Log.N))
-	if err := l.check(context.Background()); err != nil {
-		return err
-	}
-	if _, twice := l.handled(); twice > 0 {
-		l.wrong("%d events are counted twice", twice)
-	}
-	w.say.line("checked", l.findings)
-	return nil
-}
-
-// claim runs a consumer for each partition. It returns only if one fails or if this is the last
-// process.
-func (w *claimWorker) claim() error {
-	return together(len(w.Told), func(p int) error {
+	return together(len(w.From), func(p int) error {
 		err := w.consume(p)
 		if err != nil {
 			err = fmt.Errorf("partition %d: %w", p, err)
@@ -137,19 +75,15 @@ func (w *claimWorker) claim() error {
 // consume sends the events of a partition from the first that has no answer yet, or from some
 // before it.
 func (w *claimWorker) consume(p int) error {
-	at, end := w.Told[p], w.deal.ends
-	if w.Last {
-		at, end = 0, at
-	}
-	if w.Mode == Work && !w.Last {
-		next, err := w.offset(p)
+	at, end := w.From[p], w.deal.ends
+	if w.Mode == Work {
+		o, _, err := w.e.Offset(context.Background(), killPosition(&w.Log, p))
 		if err != nil {
 			return err
 		}
-		w.say.line("offset", reached{p, next, ""})
-		at = next
+		at = uint64(o.Next)
 	}
-	if !w.Last && w.Batch == 0 && rand.IntN(2) == 0 {
+	if w.Batch == 0 && rand.IntN(2) == 0 {
 		at -= min(at, rand.Uint64N(maxRewind))
 	}
 	for at < end {
@@ -166,22 +100,13 @@ func (w *claimWorker) consume(p int) error {
 		}
 		at += n
 	}
-	if !w.Last { // more than was planned: the kill comes
-		w.gate.pass(math.MaxInt)
-		select {}
-	}
-	return nil
+	w.gate.pass(math.MaxInt) // more than was planned: the kill comes
+	select {}
 }
 
 // send has n events judged and says what was told.
 func (w *claimWorker) send(p int, at, n uint64) error {
-	numbers, events := make([]uint64, n), make([]engine.Event, n)
-	arena := make([]byte, 0, 40*n)
-	for i := range numbers {
-		numbers[i] = w.deal.number(p, at+uint64(i))
-		events[i], arena = w.Log.source.event(numbers[i], arena)
-		events[i].Origin.Partition = int32(p)
-	}
+	numbers, events := w.deal.events(p, at, n)
 	if w.Fault == ackEarly {
 		w.ack(p, at, make([]engine.Result, n))
 		w.invite()
@@ -277,20 +202,16 @@ func (w *claimWorker) record(tx *engine.Tx, p int, at uint64, numbers []uint64, 
 			return err
 		}
 	}
-	o, _, err := tx.Offset(w.position(p))
+	position := killPosition(&w.Log, p)
+	o, _, err := tx.Offset(position)
 	if err != nil {
 		return err
 	}
-	return tx.SetOffset(w.position(p), engine.Offset{Next: max(o.Next, int64(at)+int64(len(numbers)))})
+	return tx.SetOffset(position, engine.Offset{Next: max(o.Next, int64(at)+int64(len(numbers)))})
 }
 
-func (w *claimWorker) position(p int) engine.Position {
-	return engine.Position{Group: killGroup, Topic: w.Log.Topic, Partition: int32(p)}
-}
-
-func (w *claimWorker) offset(p int) (uint64, error) {
-	o, _, err := w.e.Offset(context.Background(), w.position(p))
-	return uint64(o.Next), err
+func killPosition(log *topicLog, p int) engine.Position {
+	return engine.Position{Group: killGroup, Topic: log.Topic, Partition: int32(p)}
 }
 
 // told refuses every verdict but the two that can be.

@@ -3,19 +3,10 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"syscall"
 	"time"
 )
-
-// Common are the options of all workloads.
-type Common struct {
-	Store    StoreName `help:"Store to use: pebble or bolt." enum:"pebble,bolt" default:"pebble"`
-	Dir      string    `help:"${dir}" type:"dir"` // "": a temporary one, which is removed
-	Progress Progress  `kong:"-"`
-}
-
-// Show sets the function that reports the progress of the workload.
-func (c *Common) Show(p Progress) { c.Progress = p }
 
 // Progress reports how far a stage of a run has come; total is 0 where that is not known. A nil
 // Progress reports nothing. It is called from one goroutine at a time and returns at once.
@@ -94,4 +85,12 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 func stopwatch(seconds *float64) func() {
 	start := time.Now()
 	return func() { *seconds = time.Since(start).Seconds() }
+}
+
+// thousands writes a number with a comma in each thousand.
+func thousands(n uint64) string {
+	if n < 1000 {
+		return strconv.FormatUint(n, 10)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }

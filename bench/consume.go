@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -31,8 +30,9 @@ func (k consumerKind) name() string { return strings.ReplaceAll(string(k), " ", 
 //
 //	from      where it continues (see gateOrder)
 //	here      it has come to the point of the kill
-//	at        how far it has come
-//	effort    see effort
+//	at        how far it has come: a progress
+//	handling  the number of an event whose handler begins, of consumers without business state
+//	returned  that handler has returned, in mode own
 //	measured  see measurement, if nothing is to kill it
 type consumeOrder struct {
 	Kind         consumerKind
@@ -47,9 +47,7 @@ type consumeOrder struct {
 	Weeks int // of retention
 	Batch int // the most records of one batch; 0 = the adapter's default
 
-	Effects  string // the file to write what is handled to
-	Returned string // the file that grows by a byte with each return of a handler
-	Measure  bool   // take the time, with nothing but the handler of the workload
+	Measure bool // take the time, with nothing but the handler of the workload
 
 	Workload Workload // of the adapter
 	gateOrder
@@ -58,6 +56,14 @@ type consumeOrder struct {
 // openStore opens the engine of a consumer's store.
 func (o *consumeOrder) openStore(observer engine.Observer) (*opened, error) {
 	return openEngine(o.Store, o.Dir, false, engine.Options{RetentionWeeks: o.Weeks, Observer: observer})
+}
+
+// A progress is how far a consumer has come, and what one life of a consumer through the adapter has
+// done so far. What it did in the last tenth of a second before a kill is not in it.
+type progress struct {
+	At        uint64
+	Calls     uint64 // of the handler
+	Conflicts uint64 // runs of transactions that lost against another one
 }
 
 // A consuming is one consumer's way through a topic, over all its lives.
@@ -72,56 +78,68 @@ type consuming struct {
 
 	killed   int
 	seconds  float64
-	atRisk   uint64 // events that were claimed and whose handler had not returned at a kill
+	handling []uint32 // by event: how often its handler has begun, of consumers without business state
+	returned uint64   // handlers that have returned, in mode own
+	atRisk   uint64   // events that were claimed and whose handler had not returned at a kill
 	measured measurement
-	effort   effort // over all lives
+	done     progress // over all lives
 }
 
 // run starts the consumer, kills it as planned, starts it again, and returns when it has come to
 // the end.
 func (c *consuming) run(ctx context.Context) error {
 	defer stopwatch(&c.seconds)()
-	at := uint64(0)
-	var now effort // of the process that runs
-	ended := func() {
-		c.effort.add(now)
-		now = effort{}
+	c.handling = make([]uint32, c.order.Limit)
+	var now progress // of the process that runs
+	reach := func(at uint64) {
+		now.At = max(now.At, at)
+		c.progress.tell(c.stage, now.At, c.way)
 	}
 	l := lives{kills: c.kills}
 	l.worker = func(k kill) worker {
-		ended()
+		c.ended(now)
 		if c.tell != nil && l.killed > 0 {
-			c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(at), thousands(c.way)))
+			c.tell(fmt.Sprintf("  killed with SIGKILL after %s of %s events, restarted", thousands(now.At), thousands(c.way)))
 		}
 		order := c.order
-		order.gateOrder, at = k.gateOrder, 0
+		order.gateOrder, now = k.gateOrder, progress{}
 		return &order
 	}
-	reached := func(n uint64) (moved bool) {
-		moved, at = n > at, max(n, at)
-		c.progress.tell(c.stage, n, c.way)
-		return moved
-	}
-	l.began = func(from uint64) error {
-		reached(from)
-		if c.order.Kind != adapterOwn {
-			return nil
-		}
-		returned, err := fileSize(c.order.Returned) // the handlers of the life before are dead
-		c.atRisk = less(from, returned)
-		return err
-	}
 	l.hear = map[string]hearing{
-		"at":       notices(func(n uint64) (bool, error) { return reached(n), nil }),
-		"effort":   notices(func(e effort) (bool, error) { now = e; return false, nil }),
-		"measured": notices(func(m measurement) (bool, error) { c.measured = m; return false, nil }),
+		"from": hears(func(from uint64) error {
+			reach(from)
+			if c.order.Kind == adapterOwn { // the handlers of the life before are dead
+				c.atRisk = less(from, c.returned)
+			}
+			return nil
+		}),
+		"at": hears(func(p progress) error {
+			now.Calls, now.Conflicts = p.Calls, p.Conflicts
+			reach(p.At)
+			return nil
+		}),
+		"handling": hears(func(number uint64) error {
+			if number >= c.order.Limit {
+				return errors.New("there is no such event")
+			}
+			c.handling[number]++
+			return nil
+		}),
+		"returned": func([]byte) error { c.returned++; return nil },
+		"measured": hears(func(m measurement) error { c.measured = m; return nil }),
 	}
 	err := l.run(ctx)
-	ended()
+	c.ended(now)
 	if c.killed = l.killed; err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("consumer %q: at %d of %d: %w", c.order.Kind, at, c.way, err)
+		err = fmt.Errorf("consumer %q: at %d of %d: %w", c.order.Kind, now.At, c.way, err)
 	}
 	return err
+}
+
+// ended counts what a life has done.
+func (c *consuming) ended(life progress) {
+	c.done.Calls += life.Calls
+	c.done.Conflicts += life.Conflicts
 }
 
 // An outcome is what came of the events.
@@ -131,34 +149,19 @@ type outcome struct {
 	first                     string // of what is wrong
 }
 
-// count looks at what the lives of the consumer have left: its store, or the files of its handlers.
+// count looks at what the lives of the consumer have left in its store, or at what they have said.
 func (c *consuming) count(ctx context.Context) (o outcome, err error) {
-	if c.order.Kind == adapterWork || c.order.Kind == offsetFirst {
+	switch c.order.Kind {
+	case adapterWork, offsetFirst:
 		l, err := checkState(ctx, &c.order, c.produced, c.progress)
-		o = outcome{mismatches: l.Mismatches, balancesWrong: l.balancesWrong, first: l.First}
-		o.handled, o.twice = l.handled()
+		o = outcome{mismatches: l.mismatches, balancesWrong: l.balancesWrong, first: l.first}
+		o.handled, o.twice = handled(l.counts)
 		return o, err
+	case adapterOwn:
+		o.mismatches = apart(c.distinct, c.returned+c.atRisk)
 	}
-	t, err := readEffects(c.order.Effects, c.log)
-	o.handled, o.twice = t.handled()
-	if err == nil && c.order.Kind == adapterOwn {
-		var returned uint64
-		returned, err = fileSize(c.order.Returned)
-		o.mismatches = apart(c.distinct, returned+c.atRisk)
-	}
-	return o, err
-}
-
-// fileSize is 0 for a file that is not there.
-func fileSize(path string) (uint64, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	}
-	return uint64(info.Size()), nil
+	o.handled, o.twice = handled(c.handling)
+	return o, nil
 }
 
 // checkState opens the store that the consumers of a topic have left, and compares all of it.
@@ -193,16 +196,4 @@ type measurement struct {
 	// Spread is how many times as far the first partition has come as the last one, each as a share
 	// of its records, when half of all records are done. 0 of a plain loop.
 	Spread float64
-}
-
-// An effort is what one life of a consumer through the adapter has done. What it did in the last
-// milliseconds before a kill is not in it.
-type effort struct {
-	Calls     uint64 // of the handler
-	Conflicts uint64 // runs of transactions that lost against another one
-}
-
-func (e *effort) add(more effort) {
-	e.Calls += more.Calls
-	e.Conflicts += more.Conflicts
 }

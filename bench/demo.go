@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"strconv"
 )
 
 // DemoOptions configure Demo.
@@ -42,7 +41,7 @@ type DemoTable struct {
 	Sent     uint64 `json:"sent"`
 	Distinct uint64 `json:"distinct"`
 	// Handled events took effect: through the adapter, in the business state that committed;
-	// otherwise in a file that the handler writes. Lost ones did not; those handled twice took
+	// otherwise in the handler's. Lost ones did not; those handled twice took
 	// effect more than once.
 	Handled      uint64 `json:"handled"`
 	Lost         uint64 `json:"lost"`
@@ -81,8 +80,7 @@ func (r *DemoReport) broken() error {
 	if r.Lost+r.HandledTwice == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d lost, %d handled twice: run again with --dir to keep the store, and report it",
-		ErrNotHeld, r.Lost, r.HandledTwice)
+	return fmt.Errorf("%w: %d lost, %d handled twice: %s", ErrNotHeld, r.Lost, r.HandledTwice, keepAndReport)
 }
 
 const maxDemoKills = 100
@@ -154,16 +152,8 @@ func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *Demo
 	}
 	o, err := c.count(ctx)
 	if err == nil && o.mismatches > 0 {
-		err = fmt.Errorf("%w: %d state mismatches (first %s): run again with --dir to keep the store, and report it", ErrNotHeld, o.mismatches, o.first)
+		err = fmt.Errorf("%w: %d state mismatches (first %s): %s", ErrNotHeld, o.mismatches, o.first, keepAndReport)
 	}
 	t.Handled, t.HandledTwice, t.Lost = o.handled, o.twice, less(t.Distinct, o.handled)
 	return c.killed, err
-}
-
-// thousands writes a number with a comma in each thousand.
-func thousands(n uint64) string {
-	if n < 1000 {
-		return strconv.FormatUint(n, 10)
-	}
-	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 )
 
 // KafkaControl breaks a rule on purpose, so that one can see the books notice.
@@ -35,14 +36,12 @@ type KafkaReport struct {
 	Produced uint64 `json:"produced"`
 	Distinct uint64 `json:"distinct"`
 	// Handled events took effect: in mode work, those whose counter in the business state, as it
-	// was committed, is at least 1; in mode own, those that the handler has written to a file as it
-	// started.
+	// was committed, is at least 1; in mode own, those of which the handler has told as it started.
 	Handled uint64 `json:"handled"`
 	// Lost is Distinct less Handled, once the topic was read to its end.
 	Lost uint64 `json:"lost"`
 	// AtRisk counts the events that were claimed and whose handler had not returned at a kill, as
-	// the store and the handlers' file told after it: the most that mode own may lose. Always 0 in
-	// mode work.
+	// the store and the handlers told: the most that mode own may lose. Always 0 in mode work.
 	AtRisk uint64 `json:"at_risk"`
 	// HandledTwice counts the events that took effect more than once.
 	HandledTwice uint64 `json:"handled_twice"`
@@ -55,7 +54,7 @@ type KafkaReport struct {
 	Kills         int    `json:"kills"`
 
 	// HandlerCalls and Conflicts are of the round of the rates below in which the handler was
-	// called most. With kills they are of all lives of the consumer, without the last milliseconds
+	// called most. With kills they are of all lives of the consumer, without the last tenth of a second
 	// before each kill. Conflicts are batches, and other transactions of the adapter, that lost
 	// against another transaction and ran again.
 	HandlerCalls uint64 `json:"handler_calls"`
@@ -133,7 +132,7 @@ func (r *KafkaReport) broken(o *KafkaOptions) error {
 	if r.Lost <= r.AtRisk && r.HandledTwice+r.StateMismatch+r.BalancesWrong == 0 {
 		return nil
 	}
-	again := "run again with --dir to keep the store, and report it"
+	again := keepAndReport
 	if o.Control != "" {
 		again = "the control " + string(o.Control) + " breaks the rule on purpose"
 	}
@@ -170,7 +169,6 @@ func (k *kafkaRun) newConsumer(kind consumerKind, dir, group string) *consuming 
 	c := &consuming{produced: k.produced, way: uint64(k.log.N), stage: string(kind), progress: k.Progress, order: consumeOrder{
 		Kind: kind, Workload: work, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(group), Ends: k.ends, Limit: k.log.limit(),
 		Store: k.Store, Dir: filepath.Join(dir, "store"), Weeks: k.log.options().RetentionWeeks,
-		Effects: filepath.Join(dir, kind.name()), Returned: filepath.Join(dir, "returned"),
 	}}
 	switch kind {
 	case adapterOwn, adapterWork:
@@ -194,11 +192,16 @@ func (k *kafkaRun) consume(ctx context.Context) error {
 			c.kills[i].Wait = c.kills[i].Here - 1
 		}
 	}
+	return k.follow(ctx, c)
+}
+
+// follow runs the consumer to its end and looks at every event.
+func (k *kafkaRun) follow(ctx context.Context, c *consuming) error {
 	err := c.run(ctx)
 	r := k.report
 	r.Kills, r.ConsumeSeconds, r.AtRisk = c.killed, c.seconds, c.atRisk
 	if k.Kills > 0 {
-		r.HandlerCalls, r.Conflicts = c.effort.Calls, c.effort.Conflicts
+		r.HandlerCalls, r.Conflicts = c.done.Calls, c.done.Conflicts
 	}
 	if err != nil {
 		return err
@@ -207,4 +210,74 @@ func (k *kafkaRun) consume(ctx context.Context) error {
 	r.Handled, r.HandledTwice, r.Lost = o.handled, o.twice, less(r.Distinct, o.handled)
 	r.StateMismatch, r.BalancesWrong, r.firstWrong = o.mismatches, o.balancesWrong, o.first
 	return err
+}
+
+// rateRounds is how often each rate of Kafka is taken.
+const rateRounds = 3
+
+// rates takes the rates: the median of each over the rounds.
+func (k *kafkaRun) rates(ctx context.Context) error {
+	all, others := sum(k.ends), sum(k.ends[1:])
+	timed := func(records uint64, m func(dir string) (measurement, error), right func(m measurement) error) *timing {
+		return &timing{take: func(dir string) (float64, error) {
+			m, err := m(dir)
+			if err == nil {
+				err = right(m)
+			}
+			return float64(records) / m.Seconds, err
+		}}
+	}
+	raw := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, rawLoop, dir, 0) }, func(m measurement) error {
+		if m.Handled == all {
+			return nil
+		}
+		return fmt.Errorf("a plain loop has read %d of %d records: give brokers that keep them all", m.Handled, all)
+	})
+	once := func(m measurement) error {
+		if m.Handled == k.distinct && m.Claims == k.distinct {
+			return nil
+		}
+		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
+	}
+	claims := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, engineAlone, dir, 0) }, once)
+	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, consumerKind(k.Mode), dir, 0) }, once)
+	timings := []*timing{raw, claims, ours}
+	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
+		return k.timed(ctx, consumerKind(k.Mode), dir, k.Workload.Slow)
+	}, func(measurement) error { return nil })
+	if k.Workload.Slow > 0 {
+		timings = append(timings, beside)
+	}
+	if err := inRounds(rateRounds, k.dir, timings...); err != nil {
+		return err
+	}
+	r := k.report
+	r.RecordsPerS, r.RawRecordsPerS, r.ClaimsPerS = ours.median(), raw.median(), claims.median()
+	r.Ratio = over(r.RecordsPerS, r.RawRecordsPerS)
+	if k.Workload.Slow > 0 {
+		without := *r.RecordsPerS * float64(others) / float64(all)
+		r.BesideSlow = over(beside.median(), &without)
+	}
+	return nil
+}
+
+// timed runs a consumer that nothing kills, in a group of its own.
+func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slow time.Duration) (measurement, error) {
+	group := kind.name() + "-" + filepath.Base(dir)
+	if slow > 0 {
+		group += "-slow"
+	}
+	c := k.newConsumer(kind, dir, group)
+	c.way, c.order.Measure, c.order.Workload.Slow = uint64(k.N), true, slow
+	err := c.run(ctx)
+	r := k.report
+	if kind == consumerKind(k.Mode) && slow == 0 {
+		if c.done.Calls >= r.HandlerCalls {
+			r.HandlerCalls, r.Conflicts = c.done.Calls, c.done.Conflicts
+		}
+		if s := c.measured.Spread; s > 0 && (r.PartitionSpread == nil || s > *r.PartitionSpread) {
+			r.PartitionSpread = &s
+		}
+	}
+	return c.measured, err
 }

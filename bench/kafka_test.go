@@ -2,7 +2,6 @@ package bench
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -121,10 +120,9 @@ func TestBooksOfModeOwn(t *testing.T) {
 	wantBooks(t, crooked(t, Own, false, own), 1, 1, 0, 0, true) // it was at risk
 	wantBooks(t, crooked(t, Own, true, own), 1, 1, 1, 1, false) // a handler too many has returned
 	unclaimed := func(k *kafkaRun) error {
-		if err := os.WriteFile(filepath.Join(k.dir, "returned"), []byte{'.'}, 0o600); err != nil {
-			return err
-		}
-		return k.consume(t.Context())
+		c := k.newConsumer(adapterOwn, k.dir, "own")
+		c.returned = 1
+		return k.follow(t.Context(), c)
 	}
 	wantBooks(t, crooked(t, Own, false, unclaimed), 1, 0, 0, 0, false) // the claim's handler has returned, they say
 }

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // KillOptions configure Kill.
@@ -26,15 +28,16 @@ type KillReport struct {
 	Kills int `json:"kills"`
 	// Acked counts the distinct events of whose verdict the process had told before it was killed.
 	Acked uint64 `json:"acked"`
-	// Lost counts those of them that were absent after a restart.
+	// Lost counts the events that were acknowledged, or are before a committed offset, and are
+	// absent after the last kill.
 	Lost uint64 `json:"lost"`
-	// ClaimedTwice counts events that were told claimed more than once.
+	// ClaimedTwice counts events that got the verdict claimed more than once. An event that a kill
+	// has undone is one of them if it came again.
 	ClaimedTwice uint64 `json:"claimed_twice"`
-	// StateMismatch counts disagreements of claims, counters, sums and offsets: the most that a
-	// check at a restart or at the end has found.
+	// StateMismatch counts disagreements of claims, counters, sums and offsets after the last kill.
 	StateMismatch uint64 `json:"state_mismatch"`
 	// Sent counts the verdicts that were told, repeats included; Early the kills before the store
-	// was open and checked.
+	// was open.
 	Sent    uint64  `json:"sent"`
 	Early   int     `json:"kills_before_ready"`
 	Seconds float64 `json:"seconds"`
@@ -42,8 +45,8 @@ type KillReport struct {
 }
 
 // Kill lets a process claim, kills it at random points, and starts it again on the same store,
-// until it was killed as often as asked for. The last process sends everything once more, looks at
-// all of it, verifies the store and ends.
+// until it was killed as often as asked for. Then it opens the store, looks at everything, claims
+// everything once more, and verifies the store.
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
@@ -74,8 +77,8 @@ func (r *KillReport) broken(b *books) error {
 	if r.Lost+r.ClaimedTwice+r.StateMismatch == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d lost, %d claimed twice, %d state mismatches (first %s): run again with --dir to keep the store, and report it",
-		ErrNotHeld, r.Lost, r.ClaimedTwice, r.StateMismatch, b.first)
+	return fmt.Errorf("%w: %d lost, %d claimed twice, %d state mismatches (first %s): %s",
+		ErrNotHeld, r.Lost, r.ClaimedTwice, r.StateMismatch, b.first, keepAndReport)
 }
 
 // killing is a run of Kill.
@@ -87,36 +90,98 @@ type killing struct {
 }
 
 func (k *killing) all(ctx context.Context) error {
-	ready := true
-	l := lives{
-		kills: make([]kill, k.Kills),
-		began: func(uint64) error {
-			ready = true
-			return nil
-		},
-		hear: k.books.hear(),
-	}
+	b, r := k.books, k.report
+	l := lives{kills: make([]kill, k.Kills), hear: b.hear(), end: true}
 	for i := range l.kills {
 		l.kills[i] = k.draw(i)
 	}
+	ready := true
+	l.hear["from"] = hears(func(uint64) error {
+		ready = true
+		return nil
+	})
 	l.worker = func(next kill) worker {
 		if !ready {
-			k.report.Early++
+			r.Early++
 		}
-		ready, k.report.Kills = false, l.killed
+		ready = false
 		k.Progress.tell("kill", uint64(l.killed), uint64(k.Kills))
-		if next == never {
-			k.Progress.tell("send all again", 0, 0)
-		}
-		return &claimWorker{
-			Store: k.Store, Dir: k.dir, Mode: k.Mode, Log: *k.books.log, Told: slices.Clone(k.books.told),
-			Last: next == never, Fault: k.fault, gateOrder: next.gateOrder,
-		}
+		return &claimWorker{Store: k.Store, Dir: k.dir, Mode: k.Mode, Log: *b.log, From: b.told, Fault: k.fault, gateOrder: next.gateOrder}
 	}
 	err := l.run(ctx)
+	r.Kills, r.Acked, r.Sent, r.ClaimedTwice = l.killed, b.acked, b.sent, b.twice
+	if err != nil {
+		return err
+	}
+	return k.check(ctx)
+}
+
+// checkAhead is how many events of a partition beyond the last one are looked at: none of them may
+// be half there.
+const checkAhead = 2 * maxChunk
+
+// check opens the store that the last process has left and compares it with the books.
+func (k *killing) check(ctx context.Context) (err error) {
 	b, r := k.books, k.report
-	r.Kills, r.Acked, r.Sent, r.Lost, r.ClaimedTwice, r.StateMismatch = l.killed, b.acked, b.sent, uint64(len(b.lost)), b.twice, b.mismatches
+	e, err := openEngine(k.Store, k.dir, false, b.log.options())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	ends := slices.Clone(b.told)
+	l := ledger{e: e, log: b.log, progress: k.Progress}
+	if k.Mode == Work {
+		l.state = &expected{topic: b.log.Topic, group: killGroup, ends: b.told, open: true}
+		for p := range ends {
+			o, _, err := e.Offset(ctx, killPosition(b.log, p))
+			if err != nil {
+				return err
+			}
+			ends[p] = max(ends[p], uint64(o.Next))
+		}
+	}
+	l.must = b.below(ends)
+	l.limit = min((slices.Max(ends)+checkAhead)*killParts, uint64(b.log.N))
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if _, twice := handled(l.counts); twice > 0 {
+		l.wrong("%d events are counted twice", twice)
+	}
+	b.first = cmp.Or(b.first, l.first)
+	r.Lost, r.StateMismatch = l.lost, l.mismatches
+	again, err := claimAgain(ctx, e, b, ends)
+	if r.ClaimedTwice += less(again, l.lost); err != nil { // what is lost is claimed as new
+		return err
+	}
+	report, err := e.Verify(ctx)
+	if err == nil && report.Total > 0 {
+		err = fmt.Errorf("%w: %d problems in the store, the first is: %s", ErrNotHeld, report.Total, report.Problems[0])
+	}
 	return err
+}
+
+// claimAgain claims the events before the ends of the partitions once more, and returns how many of
+// them got the verdict claimed.
+func claimAgain(ctx context.Context, e *opened, b *books, ends []uint64) (claimed uint64, err error) {
+	for p, end := range ends {
+		for at := uint64(0); at < end; at += fillBatch {
+			_, events := b.deal.events(p, at, min(fillBatch, end-at))
+			results, err := e.TryClaimBatch(ctx, events)
+			if err != nil {
+				return claimed, err
+			}
+			for i := range results {
+				if results[i].Verdict == engine.Claimed {
+					claimed++
+				}
+			}
+			if err := told(results); err != nil {
+				return claimed, err
+			}
+		}
+	}
+	return claimed, nil
 }
 
 // draw plans the kill of a process: at a time after its start, which may be before its store is
@@ -142,48 +207,28 @@ func (k *killing) draw(life int) kill {
 type books struct {
 	log  *topicLog
 	deal dealt
-	told []uint64 // by partition
+	told []uint64 // by partition: everything before it was acknowledged, or committed
 
 	claims        []uint8 // by event: 0 = no verdict was acknowledged, otherwise 1 more than it was told claimed
 	acked, twice  uint64  // events
 	sent, claimed uint64  // verdicts
-	lost          map[uint64]bool
-	mismatches    uint64 // the most of one check
-	first         string
+	first         string  // of what is wrong
 }
 
 func newBooks(log *topicLog, parts int) *books {
-	return &books{log: log, deal: log.deal(parts), told: make([]uint64, parts), claims: make([]uint8, log.N), lost: make(map[uint64]bool)}
+	return &books{log: log, deal: log.deal(parts), told: make([]uint64, parts), claims: make([]uint8, log.N)}
 }
 
 // hear enters what claim workers say.
 func (b *books) hear() map[string]hearing {
-	return map[string]hearing{"checked": hears(b.found), "offset": hears(b.committed), "ack": hears(b.acknowledged)}
-}
-
-// committed enters the offset of a partition.
-func (b *books) committed(r reached) error {
-	if r.Partition < 0 || r.Partition >= len(b.told) {
-		return fmt.Errorf("there is no partition %d", r.Partition)
-	}
-	b.told[r.Partition] = max(b.told[r.Partition], r.At)
-	return nil
-}
-
-// found enters what a check has found.
-func (b *books) found(f findings) error {
-	for _, n := range f.Lost {
-		b.lost[n] = true
-	}
-	b.mismatches = max(b.mismatches, f.Mismatches)
-	b.first = cmp.Or(b.first, f.First)
-	return nil
+	return map[string]hearing{"ack": hears(b.acknowledged)}
 }
 
 // acknowledged enters verdicts.
 func (b *books) acknowledged(r reached) error {
-	if r.Partition < 0 || r.Partition >= len(b.told) || r.At > b.told[r.Partition] {
-		return fmt.Errorf("these are not the verdicts of what comes next: the partitions are at %d", b.told)
+	next := r.At + uint64(len(r.Verdicts))
+	if r.Partition < 0 || r.Partition >= len(b.told) || next < r.At || next > b.deal.ends {
+		return errors.New("there are no such events")
 	}
 	for i, verdict := range r.Verdicts {
 		at := r.At + uint64(i)
@@ -206,5 +251,17 @@ func (b *books) acknowledged(r reached) error {
 		}
 	}
 	b.sent += uint64(len(r.Verdicts))
-	return b.committed(reached{Partition: r.Partition, At: r.At + uint64(len(r.Verdicts))})
+	b.told[r.Partition] = max(b.told[r.Partition], next)
+	return nil
+}
+
+// below marks the events before the ends of the partitions.
+func (b *books) below(ends []uint64) []bool {
+	marked := make([]bool, b.log.N)
+	for p, end := range ends {
+		for at := range end {
+			marked[b.deal.number(p, at)] = true
+		}
+	}
+	return marked
 }

@@ -29,6 +29,7 @@ func TestBooksNoticeABrokenRule(t *testing.T) {
 	}{
 		{ackEarly, Own, func(r *KillReport) uint64 { return r.Lost }},
 		{ackEarly, Work, func(r *KillReport) uint64 { return r.Lost }},
+		{ackEarly, Work, func(r *KillReport) uint64 { return r.ClaimedTwice }},
 		{claimTwice, Own, func(r *KillReport) uint64 { return r.ClaimedTwice }},
 		{claimApart, Work, func(r *KillReport) uint64 { return r.StateMismatch }},
 	}
@@ -54,42 +55,39 @@ func TestBooksNoticeABrokenRule(t *testing.T) {
 func TestBooks(t *testing.T) {
 	log := wholeLog(t, 8)
 	b := newBooks(log, 1)
-	hear := b.hear()
-	say := func(word, value string) {
-		t.Helper()
-		if _, err := hear[word]([]byte(value)); err != nil {
+	l := lives{hear: b.hear()}
+	say := func(value string) error { return l.heard(never, "ack", []byte(value)) }
+	for _, verdict := range []string{"c", "d"} {
+		if err := say(`{"Partition":0,"At":0,"Verdicts":"` + verdict + `"}`); err != nil {
 			t.Fatal(err)
 		}
 	}
-	say("ack", `{"Partition":0,"At":0,"Verdicts":"c"}`)
-	say("ack", `{"Partition":0,"At":0,"Verdicts":"d"}`)
 	if b.acked != 1 || b.twice != 0 || b.told[0] != 1 || b.sent != 2 || b.claimed != 1 {
 		t.Errorf("%+v", b)
 	}
 	for range 3 {
-		say("ack", `{"Partition":0,"At":0,"Verdicts":"c"}`)
-	}
-	for _, found := range []string{`{"Lost":[0]}`, `{"Lost":[0],"Mismatches":2,"First":"x"}`, `{"Mismatches":1}`} {
-		say("checked", found)
-	}
-	if b.twice != 1 || b.acked != 1 || len(b.lost) != 1 || b.mismatches != 2 || b.first == "" {
-		t.Errorf("%+v", b)
-	}
-	say("offset", `{"Partition":0,"At":4}`)
-	say("ack", `{"Partition":0,"At":4,"Verdicts":"dd"}`)
-	if b.told[0] != 6 {
-		t.Errorf("%d were told", b.told[0])
-	}
-	for _, line := range [][2]string{
-		{"ack", `{"Partition":0,"At":7,"Verdicts":"c"}`}, {"ack", `{"Partition":1,"At":0,"Verdicts":"c"}`}, {"ack", `{"Partition":-1,"At":0,"Verdicts":"c"}`},
-		{"ack", `{"Partition":0,"At":1,"Verdicts":"x"}`}, {"ack", "0"}, {"ack", ""}, {"offset", `{"Partition":1,"At":0}`}, {"checked", ""},
-	} {
-		if _, err := hear[line[0]]([]byte(line[1])); err == nil {
-			t.Errorf("%q was taken", line)
+		if err := say(`{"Partition":0,"At":0,"Verdicts":"c"}`); err != nil {
+			t.Fatal(err)
 		}
 	}
-	l := lives{hear: hear}
-	if _, err := l.heard(never, "what", []byte("0")); err == nil {
+	if b.twice != 1 || b.acked != 1 || b.first == "" {
+		t.Errorf("%+v", b)
+	}
+	if err := say(`{"Partition":0,"At":4,"Verdicts":"dd"}`); err != nil || b.told[0] != 6 || b.acked != 3 {
+		t.Errorf("%d were told, %d acknowledged, %v", b.told[0], b.acked, err)
+	}
+	if below := b.below(b.told); below[7] || below[6] || !below[5] || !below[3] {
+		t.Errorf("%v is before the end of the partition", below)
+	}
+	for _, value := range []string{
+		`{"Partition":0,"At":7,"Verdicts":"cc"}`, `{"Partition":1,"At":0,"Verdicts":"c"}`, `{"Partition":-1,"At":0,"Verdicts":"c"}`,
+		`{"Partition":0,"At":18446744073709551615,"Verdicts":"c"}`, `{"Partition":0,"At":1,"Verdicts":"x"}`, "0", "",
+	} {
+		if err := say(value); err == nil {
+			t.Errorf("%q was taken", value)
+		}
+	}
+	if err := l.heard(never, "what", []byte("0")); err == nil {
 		t.Error("an unknown word was taken")
 	}
 }

@@ -71,7 +71,7 @@ func (r *LayersReport) broken(o *LayersOptions) error {
 	if wrong == 0 && r.Retries == r.ReplayedIdentical && r.Executed == n && r.Events == n && r.Rows == n {
 		return nil
 	}
-	again := "run again with --dir to keep the store, and report it"
+	again := keepAndReport
 	if o.Control != "" {
 		again = "the control " + string(o.Control) + " breaks the rule on purpose"
 	}
@@ -176,22 +176,22 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 	defer close(l.drained)
 	var ends []int64
 	var last bool
-	var at layersState
 	run := lives{kills: l.drawKills()}
 	run.worker = func(k kill) worker {
 		l.address.Store(new(string))
-		l.report.Kills, last, at = run.killed, k == never, layersState{}
+		l.report.Kills, last = run.killed, k == never
 		return &layersProcess{
 			Store: l.Store, Dir: filepath.Join(l.dir, "store"), Weeks: layersWeeks, Seeds: l.broker.seeds, Control: l.Control, Limit: l.log.limit(),
 			Events: l.events.Name, Changes: l.changes.Name, Messages: l.messages.Name, gateOrder: k.gateOrder,
 		}
 	}
 	run.hear = map[string]hearing{
-		"listening": notices(func(at string) (bool, error) {
+		"from": hears(func(uint64) error { return nil }),
+		"listening": hears(func(at string) error {
 			l.address.Store(&at)
-			return false, nil
+			return nil
 		}),
-		"state": notices(func(now layersState) (moved bool, err error) {
+		"state": hears(func(now layersState) error {
 			select {
 			case ends = <-sent:
 			default:
@@ -199,8 +199,7 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 			if last && ends != nil && now.drained(ends) {
 				run.kill()
 			}
-			moved, at = now != at, now
-			return moved, nil
+			return nil
 		}),
 	}
 	err := run.run(ctx)

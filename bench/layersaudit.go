@@ -31,7 +31,7 @@ func (l *layersRun) consumeMessages(ctx context.Context) (err error) {
 		Topics: []string{l.messages.Name}, Scope: "messages", Window: layersWindow,
 		Mode: kafkaadapter.Transactional{Handle: l.handleMessage, MaxAttempts: mostAttempts}, DeadLetters: &deadletter.Options{},
 	}
-	c, err := kafkaadapter.New(e.Engine, layersConsumer(l.broker.seeds, layersGroup+"-messages", route))
+	c, err := kafkaadapter.New(e.Engine, consumerOptions(l.broker.seeds, layersGroup+"-messages", route))
 	if err != nil {
 		return err
 	}
@@ -92,8 +92,8 @@ func (l *layersRun) audit(ctx context.Context) (err error) {
 		return err
 	}
 	r := l.report
-	r.Executed, r.ExecutedTwice = (&tally{counts: done[ofRequest]}).handled()
-	r.Events, r.HandledTwice = (&tally{counts: done[ofEvent]}).handled()
+	r.Executed, r.ExecutedTwice = handled(done[ofRequest])
+	r.Events, r.HandledTwice = handled(done[ofEvent])
 	for number := range uint64(l.N) {
 		if l.ledger.answers[number].twice && done[ofRequest][number] < 2 {
 			r.ExecutedTwice++

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -177,24 +175,11 @@ func (p *layersProcess) consume() error {
 		Topics: []string{p.Changes}, Scope: "changes", DeadLetters: &deadletter.Options{},
 		Mode: kafkaadapter.Transactional{Handle: p.handleChange, MaxAttempts: mostAttempts},
 	}
-	c, err := kafkaadapter.New(p.e.Engine, layersConsumer(p.Seeds, layersGroup, events, changes))
+	c, err := kafkaadapter.New(p.e.Engine, consumerOptions(p.Seeds, layersGroup, events, changes))
 	if err != nil {
 		return err
 	}
 	return c.Run(context.Background())
-}
-
-// layersConsumer are the options of a consumer that a partition must not stop.
-func layersConsumer(seeds []string, group string, routes ...kafkaadapter.Route) kafkaadapter.Options {
-	return kafkaadapter.Options{
-		Group: group, Routes: routes, Client: []kgo.Opt{kgo.SeedBrokers(seeds...)},
-		Membership: kafkaadapter.Membership{InstanceID: instance},
-		Telemetry:  kafkaadapter.Telemetry{Logger: warnings()},
-	}
-}
-
-func warnings() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 func (p *layersProcess) handleEvent(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {

@@ -23,7 +23,7 @@ type ledger struct {
 	// State is what the business state and the offsets have to be; nil: there are none, and only
 	// the events that must be claimed are looked at.
 	state *expected
-	must  []demand  // by event: why its claim must be there; nil: none must
+	must  []bool    // by event: its claim must be there; nil: none must
 	work  *Workload // nil: no balances
 
 	counts []uint32 // by event: how often the state counts it
@@ -32,24 +32,12 @@ type ledger struct {
 	mu    sync.Mutex       // guards what follows
 	truth map[string]int64 // the balances of the accounts that are claimed to have been moved
 	look  uint64
-	findings
+
+	lost          uint64 // events that must be claimed and are not
+	mismatches    uint64
 	balancesWrong uint64
+	first         string // of what is wrong
 }
-
-// Findings are what a ledger has found wrong.
-type findings struct {
-	Lost       []uint64 // acknowledged events without a claim
-	Mismatches uint64
-	First      string // what was found first
-}
-
-// A demand says why the claim of an event must be there.
-type demand byte
-
-const (
-	committed    demand = 1 // an offset behind it was committed
-	acknowledged demand = 2 // a process was told its verdict
-)
 
 // Expected is the state of a log that was read in a topic.
 type expected struct {
@@ -84,8 +72,18 @@ func (l *ledger) check(ctx context.Context) error {
 	return err
 }
 
-// handled counts the events whose counters say so, and those that were counted more than once.
-func (l *ledger) handled() (once, twice uint64) { return (&tally{counts: l.counts}).handled() }
+// handled counts the events that were handled, and those that were handled more than once.
+func handled(counts []uint32) (once, twice uint64) {
+	for _, n := range counts {
+		if n > 0 {
+			once++
+		}
+		if n > 1 {
+			twice++
+		}
+	}
+	return once, twice
+}
 
 // partition reads the counters of a partition, and compares them with its sum and its offset with
 // its end.
@@ -143,7 +141,7 @@ func (l *ledger) claims(ctx context.Context) error {
 	}
 	var step []uint64
 	err := l.log.each(func(number uint64) error {
-		if number >= l.limit || l.state == nil && l.must[number] == 0 {
+		if number >= l.limit || l.state == nil && !l.must[number] {
 			return nil
 		}
 		if step = append(step, number); len(step) == claimStep {
@@ -195,8 +193,11 @@ func (l *ledger) lookOne(ctx context.Context, ev *engine.Event) error {
 	if err != nil {
 		return err
 	}
-	if !found && l.must != nil {
-		l.missing(n)
+	if !found && l.must != nil && l.must[n] {
+		l.mu.Lock()
+		l.lost++
+		l.note("lost: event %d", n)
+		l.mu.Unlock()
 	}
 	if l.state == nil {
 		return nil
@@ -211,19 +212,6 @@ func (l *ledger) lookOne(ctx context.Context, ev *engine.Event) error {
 		l.pay(rec.Origin.Partition, l.log.payment(n))
 	}
 	return nil
-}
-
-// missing notes that an event has no claim.
-func (l *ledger) missing(n uint64) {
-	switch l.must[n] {
-	case acknowledged:
-		l.mu.Lock()
-		l.Lost = append(l.Lost, n)
-		l.note("lost: event %d", n)
-		l.mu.Unlock()
-	case committed:
-		l.wrong("event %d: no claim below the offset", n)
-	}
 }
 
 // pay does to the true balances what an event is to do once, on the partition that has claimed it.
@@ -260,13 +248,13 @@ func (l *ledger) balances(ctx context.Context) error {
 func (l *ledger) wrong(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Mismatches++
+	l.mismatches++
 	l.note(format, args...)
 }
 
 // note keeps the first of what is wrong.
 func (l *ledger) note(format string, args ...any) {
-	if l.First == "" {
-		l.First = fmt.Sprintf(format, args...)
+	if l.first == "" {
+		l.first = fmt.Sprintf(format, args...)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// maxSilence is how long a process may make no progress before the run is given up.
+// maxSilence is how long a process may make no progress before the run is given up. What it says
+// again and again is no progress.
 const maxSilence = 2 * time.Minute
 
 // Lives are the processes that run one after the other on the same store: each is killed as
@@ -23,9 +24,7 @@ const maxSilence = 2 * time.Minute
 type lives struct {
 	worker func(k kill) worker // of the next process
 	kills  []kill
-	hear   map[string]hearing // what the processes say, by the word; see hears
-	// began, if not nil, is called with each process's own count of where it begins.
-	began func(from uint64) error
+	hear   map[string]hearing // by the word that a process says
 	// end makes the last kill the end: no process follows it.
 	end bool
 
@@ -33,20 +32,15 @@ type lives struct {
 	kill   func() // kills the process that runs
 }
 
-// A hearing gets the value of a line, as JSON, and reports whether the line shows progress.
-type hearing func(value []byte) (moved bool, err error)
+// A hearing gets the value of a line, as JSON.
+type hearing func(value []byte) error
 
-// hears decodes the value of a line for do. A process that says such lines makes progress.
+// hears decodes the value of a line for do.
 func hears[T any](do func(T) error) hearing {
-	return notices(func(v T) (bool, error) { return true, do(v) })
-}
-
-// notices is hears for lines that need not show progress.
-func notices[T any](do func(T) (moved bool, err error)) hearing {
-	return func(value []byte) (bool, error) {
+	return func(value []byte) error {
 		var v T
 		if err := json.Unmarshal(value, &v); err != nil {
-			return false, err
+			return err
 		}
 		return do(v)
 	}
@@ -87,15 +81,15 @@ func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
 	if k.early > 0 {
 		defer time.AfterFunc(k.early, l.kill).Stop()
 	}
-	done := false
+	done, said := false, make(map[string]string)
 	for out.Scan() {
 		word, value, _ := strings.Cut(out.Text(), " ")
 		done = done || word == "done"
-		moved, herr := l.heard(k, word, []byte(value))
-		if moved {
+		if said[word] != value {
+			said[word] = value
 			silence.Reset(maxSilence)
 		}
-		if herr != nil {
+		if herr := l.heard(k, word, []byte(value)); herr != nil {
 			stop(herr)
 			err = cmp.Or(err, herr)
 		}
@@ -115,31 +109,24 @@ func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
 }
 
 // heard takes a line of a process that is to be killed as k says.
-func (l *lives) heard(k kill, word string, value []byte) (moved bool, err error) {
+func (l *lives) heard(k kill, word string, value []byte) error {
 	hear := l.hear[word]
 	switch word {
 	case "done":
-		return true, nil
+		return nil
 	case "here":
 		time.AfterFunc(k.after, l.kill)
-		return true, nil
+		return nil
 	case "fail":
 		hear = hears(func(why string) error { return fmt.Errorf("its process failed: %s", why) })
-	case "from":
-		hear = hears(func(from uint64) error {
-			if l.began == nil {
-				return nil
-			}
-			return l.began(from)
-		})
 	}
 	if hear == nil {
-		return false, fmt.Errorf("a process said %q %.200s", word, value)
+		return fmt.Errorf("a process said %q %.200s", word, value)
 	}
-	if moved, err = hear(value); err != nil {
-		err = fmt.Errorf("a process said %q %.200s: %w", word, value, err)
+	if err := hear(value); err != nil {
+		return fmt.Errorf("a process said %q %.200s: %w", word, value, err)
 	}
-	return moved, err
+	return nil
 }
 
 // startChild starts a process that runs w, and that is killed when ctx is done. Its lines are to be

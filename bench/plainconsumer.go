@@ -14,18 +14,18 @@ type plainConsumer struct {
 	consumeOrder
 	client *kgo.Client
 	gate   gate
+	say    *voice
 	next   []int64 // by partition
 
-	effects effects
-	e       *opened
-	seen    map[uint64]bool // the events that are handled; nil: all are
+	e    *opened
+	seen map[uint64]bool // the events that are handled; nil: all are
 }
 
 // plainPoll is the most records that are handled for one commit.
 const plainPoll = 1000
 
 func (o *consumeOrder) consumePlain(say *voice) (err error) {
-	c := &plainConsumer{consumeOrder: *o, gate: gate{gateOrder: o.gateOrder, say: say}, next: make([]int64, len(o.Ends))}
+	c := &plainConsumer{consumeOrder: *o, gate: gate{gateOrder: o.gateOrder, say: say}, say: say, next: make([]int64, len(o.Ends))}
 	var first firstFetch
 	if err := c.connect(&first); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (o *consumeOrder) consumePlain(say *voice) (err error) {
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			say.line("at", sum(c.next))
+			say.line("at", progress{At: sum(c.next)})
 		}
 	}
 	if c.Measure {
@@ -107,8 +107,7 @@ func (c *plainConsumer) open() (take func([]*kgo.Record) error, err error) {
 	case memorySet:
 		c.seen = make(map[uint64]bool)
 	}
-	c.effects, err = openEffects(c.Effects)
-	return c.handleAndCommit, err
+	return c.handleAndCommit, nil
 }
 
 // handleAndCommit handles the events that are not in the set, and commits all.
@@ -125,9 +124,7 @@ func (c *plainConsumer) handleAndCommit(recs []*kgo.Record) error {
 		if c.seen != nil {
 			c.seen[number] = true
 		}
-		if err := c.effects.add(number, idOf(r)); err != nil {
-			return err
-		}
+		c.say.line("handling", number)
 	}
 	return c.client.CommitRecords(context.Background(), recs...)
 }

@@ -60,8 +60,7 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 		return run.reopen(ctx)
 	})
 	if err == nil && report.Lost > 0 {
-		err = fmt.Errorf("%w: %d of %d acknowledged claims are absent: run again with --dir to keep the store, and report it",
-			ErrNotHeld, report.Lost, report.Acked)
+		err = fmt.Errorf("%w: %d of %d acknowledged claims are absent: %s", ErrNotHeld, report.Lost, report.Acked, keepAndReport)
 	}
 	return report, err
 }
@@ -82,10 +81,11 @@ func (r *reopening) claimAndKill(ctx context.Context) error {
 	l := lives{kills: []kill{plan}, end: true}
 	l.worker = func(k kill) worker {
 		return &claimWorker{
-			Store: r.Store, Dir: r.dir, Mode: Own, Log: *r.books.log, Told: r.books.told, Batch: reopenBatch, gateOrder: k.gateOrder,
+			Store: r.Store, Dir: r.dir, Mode: Own, Log: *r.books.log, From: r.books.told, Batch: reopenBatch, gateOrder: k.gateOrder,
 		}
 	}
 	l.hear = r.books.hear()
+	l.hear["from"] = hears(func(uint64) error { return nil })
 	l.hear["ack"] = hears(func(ack reached) error {
 		r.Progress.tell("claim", r.books.acked, uint64(r.N))
 		return r.books.acknowledged(ack)
@@ -122,13 +122,8 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 	}
 	r.report.FilterSource, r.report.DiskBytes = stats.FilterSource, stats.Store.DiskBytes
 	start = time.Now()
-	l := ledger{e: e, log: b.log, limit: uint64(b.log.N), must: make([]demand, b.log.N), progress: r.Progress}
-	for n, claims := range b.claims {
-		if claims > 0 {
-			l.must[n] = acknowledged
-		}
-	}
+	l := ledger{e: e, log: b.log, limit: uint64(b.log.N), must: b.below(b.told), progress: r.Progress}
 	err = l.check(ctx)
-	r.report.Lost, r.report.CheckSeconds = uint64(len(l.Lost)), time.Since(start).Seconds()
+	r.report.Lost, r.report.CheckSeconds = l.lost, time.Since(start).Seconds()
 	return err
 }

@@ -65,6 +65,7 @@ func (l *topicLog) each(fn func(number uint64) error) error {
 
 // A dealt log is read without a broker: its records are dealt to partitions in turns.
 type dealt struct {
+	log     *topicLog
 	numbers []uint32 // nil: no record repeats another
 	parts   uint64
 	ends    uint64 // records of a partition
@@ -72,7 +73,7 @@ type dealt struct {
 
 // deal numbers all records of the log.
 func (l *topicLog) deal(parts int) dealt {
-	d := dealt{parts: uint64(parts), ends: uint64(l.N / parts)}
+	d := dealt{log: l, parts: uint64(parts), ends: uint64(l.N / parts)}
 	if l.Dup == 0 {
 		return d
 	}
@@ -92,6 +93,18 @@ func (d *dealt) number(p int, at uint64) uint64 {
 		return i
 	}
 	return uint64(d.numbers[i])
+}
+
+// events returns n events of a partition, from a position on, and their numbers.
+func (d *dealt) events(p int, at, n uint64) (numbers []uint64, events []engine.Event) {
+	numbers, events = make([]uint64, n), make([]engine.Event, n)
+	arena := make([]byte, 0, 40*n)
+	for i := range numbers {
+		numbers[i] = d.number(p, at+uint64(i))
+		events[i], arena = d.log.source.event(numbers[i], arena)
+		events[i].Origin.Partition = int32(p)
+	}
+	return numbers, events
 }
 
 // event returns the event of a number. Its id may be appended to arena.

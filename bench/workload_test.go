@@ -78,8 +78,8 @@ func TestBalancesThatTheEventsDoNotAddUpToAreWrong(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.balancesWrong != tt.wrong || c.Mismatches != 0 || (c.First == "") != (tt.wrong == 0) {
-				t.Errorf("%+v, %s: %d balances wrong, %d mismatches (first %s), want %d", work, name, c.balancesWrong, c.Mismatches, c.First, tt.wrong)
+			if c.balancesWrong != tt.wrong || c.mismatches != 0 || (c.first == "") != (tt.wrong == 0) {
+				t.Errorf("%+v, %s: %d balances wrong, %d mismatches (first %s), want %d", work, name, c.balancesWrong, c.mismatches, c.first, tt.wrong)
 			}
 		}
 	}
