@@ -12,18 +12,18 @@ import (
 )
 
 // expectClaim checks one claim against a literal; "-" stands for no claim.
-func (e *env) expectClaim(b storage.Bucket, id, want string) {
+func (e *subject) expectClaim(b storage.Bucket, id, want string) {
 	e.Helper()
 	e.expect("Claim", e.s.Claim, string(key(b, id)), want)
 }
 
 // expectState checks one state against a literal; "-" stands for no value.
-func (e *env) expectState(key, want string) {
+func (e *subject) expectState(key, want string) {
 	e.Helper()
 	e.expect("State", e.s.State, key, want)
 }
 
-func (e *env) expect(what string, get func([]byte) ([]byte, bool, error), key, want string) {
+func (e *subject) expect(what string, get func([]byte) ([]byte, bool, error), key, want string) {
 	e.Helper()
 	v, found, err := get([]byte(key))
 	got := string(v)

@@ -11,7 +11,7 @@ import (
 )
 
 // backup makes a backup in a directory that does not exist and returns its name.
-func (e *env) backup(name string) string {
+func (e *subject) backup(name string) string {
 	e.Helper()
 	dir := e.dir + "-" + name
 	if err := e.s.Backup(context.Background(), dir); err != nil {
@@ -30,7 +30,7 @@ func (e *env) expectCopy(s storage.Store, want *contents) {
 	}
 }
 
-func (e *env) expectSuccessor(got, of storage.Identity) {
+func (e *subject) expectSuccessor(got, of storage.Identity) {
 	e.Helper()
 	if got.UUID != of.UUID || got.Seed != of.Seed || got.Incarnation <= of.Incarnation {
 		e.Errorf("the identity is %v, of which a backup has %v; want the same UUID and seed and a higher incarnation", of, got)

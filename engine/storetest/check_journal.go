@@ -54,7 +54,7 @@ func (e *env) journalEntries(n int) {
 	}
 }
 
-func (e *env) firstEntry() (first uint64) {
+func (e *subject) firstEntry() (first uint64) {
 	e.Helper()
 	err := e.s.Journal(0, func(seq uint64, _ []byte) error { first = seq; return errStop })
 	if err != nil && !errors.Is(err, errStop) {

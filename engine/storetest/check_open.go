@@ -148,7 +148,7 @@ func failedWriteConfirmsNothing(e *env) {
 	e.expectSidecar("after a failed disk and a power cut", "filter", []byte("old"))
 }
 
-func (e *env) shutPoisoned() {
+func (e *subject) shutPoisoned() {
 	e.Helper()
 	s := e.s
 	e.within(e.h.patience, "Close of a poisoned store", func() error {

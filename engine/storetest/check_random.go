@@ -63,15 +63,10 @@ type run struct {
 }
 
 func newRun(e *env, t *rapid.T, dir string) *run {
-	r := &run{env: &env{
-		reporter: t,
-		test:     e.test,
-		h:        e.h,
-		dir:      dir,
-		told:     newHistory(newContents()),
-		entries:  map[uint64][]byte{},
-		gone:     map[storage.Bucket]bool{},
-	}, sidecars: map[string][]byte{}}
+	r := &run{
+		env:      &env{subject: subject{reporter: t, test: e.test, h: e.h, dir: dir}, given: newGiven()},
+		sidecars: map[string][]byte{},
+	}
 	r.open()
 	return r
 }

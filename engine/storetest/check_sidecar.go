@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-func (e *env) writeSidecar(name string, content []byte) {
+func (e *subject) writeSidecar(name string, content []byte) {
 	e.Helper()
 	if err := e.s.WriteSidecar(name, writerOf(content)); err != nil {
 		e.Fatalf("WriteSidecar(%q): %v", name, err)
@@ -35,7 +35,7 @@ func writerOf(content []byte) func(io.Writer) error {
 	}
 }
 
-func (e *env) expectSidecar(when, name string, want []byte) {
+func (e *subject) expectSidecar(when, name string, want []byte) {
 	e.Helper()
 	if got, err := e.s.ReadSidecar(name); err != nil || !bytes.Equal(got, want) {
 		e.Errorf("%s: sidecar %q is %q, %v; want %q", when, name, short(got), err, short(want))
@@ -97,7 +97,7 @@ func sidecarHalfWritten(e *env) {
 }
 
 // onOther opens the store in another directory for f.
-func (e *env) onOther(dir string, f func(s storage.Store)) {
+func (e *subject) onOther(dir string, f func(s storage.Store)) {
 	e.Helper()
 	s, err := e.h.Open(e.test, dir)
 	if err != nil {

@@ -32,43 +32,6 @@ func (i *image) clone(c *contents) *image {
 // NewDisk returns an empty disk.
 func NewDisk() *Disk { return &Disk{dirs: map[string]*image{}} }
 
-// Open opens the store in dir. If there is none it is created, with the given identity or, if that
-// is zero, a random one. It fails with storage.ErrLocked while another Mem has dir open.
-func (d *Disk) Open(dir string, identity storage.Identity) (*Mem, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	i := d.dirs[dir]
-	switch {
-	case i == nil:
-		if identity == (storage.Identity{}) {
-			identity = storage.NewIdentity()
-		}
-		i = &image{identity: identity, contents: newContents(), sidecars: map[string][]byte{}}
-		d.dirs[dir] = i
-	case i.open:
-		return nil, fmt.Errorf("storetest: opening %s: %w", dir, storage.ErrLocked)
-	case i.newer:
-		return nil, fmt.Errorf("storetest: opening %s: %w", dir, storage.ErrNewerFormat)
-	}
-	i.open = true
-	m := &Mem{
-		disk:    d,
-		dir:     dir,
-		image:   i,
-		lastSeq: i.contents.lastSeq,
-		history: newHistory(i.contents),
-		nextSeq: i.contents.lastSeq + 1,
-		calls:   map[Op]int{},
-		hooks:   map[Op]func(int) error{},
-		busy:    map[string]bool{},
-		reclaim: map[storage.Bucket]uint64{},
-		dropped: map[storage.Bucket]bool{},
-	}
-	m.nextWait = m.nextSeq
-	m.changed = sync.NewCond(&d.mu)
-	return m, nil
-}
-
 func (d *Disk) put(dir string, i *image) error {
 	if d.dirs[dir] != nil {
 		return fmt.Errorf("storetest: %s: %w", dir, fs.ErrExist)
@@ -86,4 +49,10 @@ func (d *Disk) fingerprint(dir string) string {
 		fmt.Fprint(&b, i.newer, i.identity, i.contents, i.sidecars) // maps are printed in key order
 	}
 	return b.String()
+}
+
+func (d *Disk) setNewer(dir string, newer bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dirs[dir].newer = newer
 }

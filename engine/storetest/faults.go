@@ -3,8 +3,8 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"sync"
 
-	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
@@ -35,8 +35,24 @@ const (
 	OpClose        Op = "Close"
 )
 
+// ErrPowerCut is what a Mem returns after [Mem.Crash].
+var ErrPowerCut = errors.New("storetest: the power was cut")
+
+// faults counts the calls of a Mem, and makes them fail.
+type faults struct {
+	disk *Disk
+
+	// Guarded by disk.mu.
+	calls   map[Op]int
+	hooks   map[Op]func(call int) error
+	busy    map[string]bool // calls that run, of those that must run one at a time
+	failed  error           // why the store is poisoned
+	closed  bool
+	changed *sync.Cond // failed, or what syncs waits for
+}
+
 // Calls returns how often op was called since the store was opened.
-func (m *Mem) Calls(op Op) int {
+func (m *faults) Calls(op Op) int {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	return m.calls[op]
@@ -46,7 +62,7 @@ func (m *Mem) Calls(op Op) int {
 // number of the call, from 1, and may block. If it returns an error, that call fails with it; a
 // failed Apply, wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar poisons the store,
 // but for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
-func (m *Mem) Before(op Op, hook func(call int) error) {
+func (m *faults) Before(op Op, hook func(call int) error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	m.hooks[op] = hook
@@ -54,7 +70,7 @@ func (m *Mem) Before(op Op, hook func(call int) error) {
 
 // FailAt makes the n-th call of op from now on fail with err; 1 is the next one. It replaces what
 // Before has set.
-func (m *Mem) FailAt(op Op, n int, err error) {
+func (m *faults) FailAt(op Op, n int, err error) {
 	at := m.Calls(op) + n
 	m.Before(op, func(call int) error {
 		if call == at {
@@ -66,85 +82,14 @@ func (m *Mem) FailAt(op Op, n int, err error) {
 
 // Fail poisons the store: every later call that writes, and every wait for a batch that is not
 // durable, fails with err. Waits that are held back are let go with it.
-func (m *Mem) Fail(err error) {
+func (m *faults) Fail(err error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	m.poison(err)
 }
 
-// HoldSyncs keeps every wait from returning, and its batch from becoming durable, until
-// ReleaseSyncs, StepSync or a failure.
-func (m *Mem) HoldSyncs() { m.setHeld(true) }
-
-// ReleaseSyncs ends HoldSyncs.
-func (m *Mem) ReleaseSyncs() { m.setHeld(false) }
-
-func (m *Mem) setHeld(held bool) {
-	m.disk.mu.Lock()
-	defer m.disk.mu.Unlock()
-	m.held, m.permits = held, 0
-	m.changed.Broadcast()
-}
-
-// StepSync lets one wait go that HoldSyncs holds back, the next one if there is none now.
-func (m *Mem) StepSync() {
-	m.disk.mu.Lock()
-	defer m.disk.mu.Unlock()
-	m.permits++
-	m.changed.Broadcast()
-}
-
-// AwaitHeld blocks until a wait is being held back by HoldSyncs.
-func (m *Mem) AwaitHeld() {
-	m.disk.mu.Lock()
-	defer m.disk.mu.Unlock()
-	for !m.held || m.holding == 0 || m.permits > 0 {
-		m.changed.Wait()
-	}
-}
-
-// Unsynced returns how many applied batches are not durable.
-func (m *Mem) Unsynced() int {
-	m.disk.mu.Lock()
-	defer m.disk.mu.Unlock()
-	return len(m.history.pending)
-}
-
-// Crash cuts the power: only what is durable survives. It returns the store that is found
-// afterwards in the same directory; m fails every call with ErrPowerCut.
-func (m *Mem) Crash() *Mem {
-	m.disk.mu.Lock()
-	m.poison(ErrPowerCut)
-	after := m.image.clone(m.history.survivors(0))
-	m.disk.dirs[m.dir] = after
-	m.disk.mu.Unlock()
-	return m.disk.mustOpen(m.dir)
-}
-
-// CrashClone returns the store that a power cut at this moment would leave, on a disk of its own,
-// if the first keepUnsynced of the batches that are not durable happen to survive. m continues.
-func (m *Mem) CrashClone(keepUnsynced int) *Mem {
-	disk := NewDisk()
-	disk.dirs[m.dir] = m.crashImage(keepUnsynced)
-	return disk.mustOpen(m.dir)
-}
-
-func (m *Mem) crashImage(keepUnsynced int) *image {
-	m.disk.mu.Lock()
-	defer m.disk.mu.Unlock()
-	return m.image.clone(m.history.survivors(keepUnsynced))
-}
-
-func (d *Disk) mustOpen(dir string) *Mem {
-	m, err := d.Open(dir, storage.NewIdentity())
-	if err != nil {
-		panic(err) // it is not open: it was made just now
-	}
-	return m
-}
-
 // begin counts a call and asks its hook.
-func (m *Mem) begin(op Op) error {
+func (m *faults) begin(op Op) error {
 	m.disk.mu.Lock()
 	if m.closed {
 		m.disk.mu.Unlock()
@@ -167,7 +112,7 @@ func (m *Mem) begin(op Op) error {
 
 // beginWrite is begin for a call that writes: it fails on a poisoned store, and a failure poisons
 // the store.
-func (m *Mem) beginWrite(op Op) error {
+func (m *faults) beginWrite(op Op) error {
 	err := m.begin(op)
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -181,7 +126,7 @@ func (m *Mem) beginWrite(op Op) error {
 }
 
 // poison is called with disk.mu held. The first cause stays, unless the power is cut.
-func (m *Mem) poison(err error) {
+func (m *faults) poison(err error) {
 	if m.failed == nil || errors.Is(err, ErrPowerCut) {
 		m.failed = err
 	}
@@ -189,7 +134,7 @@ func (m *Mem) poison(err error) {
 }
 
 // exclusive panics if a call of the same group is under way; the function returned ends this one.
-func (m *Mem) exclusive(group string) (end func()) {
+func (m *faults) exclusive(group string) (end func()) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	if m.busy[group] {
@@ -201,4 +146,9 @@ func (m *Mem) exclusive(group string) (end func()) {
 		m.busy[group] = false
 		m.disk.mu.Unlock()
 	}
+}
+
+// poisoned says why op fails. It is called with disk.mu held.
+func (m *faults) poisoned(op Op) error {
+	return fmt.Errorf("storetest: %s: the store has failed: %w", op, m.failed)
 }

@@ -53,9 +53,3 @@ func (d *Disk) Harness() Harness {
 func memOf(s storage.Store) *Mem { return s.(interface{ mem() *Mem }).mem() }
 
 func (m *Mem) mem() *Mem { return m }
-
-func (d *Disk) setNewer(dir string, newer bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.dirs[dir].newer = newer
-}
