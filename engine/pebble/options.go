@@ -10,17 +10,21 @@ const (
 	// DefaultCacheBytes keeps the filters and indexes of some hundred million claims at hand.
 	DefaultCacheBytes = 128 << 20
 
-	// DefaultPendingBytes is room for some 320,000 claims on UUIDs.
-	DefaultPendingBytes = 16 << 20
+	// DefaultPendingBytes is room for about a million claims on UUIDs.
+	DefaultPendingBytes = 48 << 20
 
-	// DefaultMemTableBytes is room for the log of twice DefaultPendingBytes, of which sealed claims
-	// leave nothing when it is flushed. It bounds how much log there is to replay after a kill,
-	// twice: once to check, once for good.
-	DefaultMemTableBytes = 32 << 20
+	// memTablePart is Options.MemTableBytes over Options.PendingBytes by default: room for the log
+	// of twice the claims that are sealed at once. Sealed claims leave nothing in the log when it
+	// is flushed. It bounds how much log there is to read after a kill, twice: once to check, once
+	// to replay.
+	memTablePart = 2
 
-	// runBytes is the size at which the next table of a run is begun; a quarter where a bucket
-	// ends.
-	runBytes = 8 << 20
+	// runBytes is the size at which the next table of a run is begun. A run of one bucket is one
+	// table: a look-up stays in it.
+	runBytes = 64 << 20
+
+	// bucketBoundaryBytes is the size at which the next table is begun where a bucket ends.
+	bucketBoundaryBytes = 2 << 20
 )
 
 // Options configure a store. The zero value is safe; no option can lose data.
@@ -32,11 +36,12 @@ type Options struct {
 	CacheBytes int64
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for
-	// DefaultPendingBytes. Meanwhile as many more are taken, and sorting takes a third of it: it is
-	// needed two and a half times.
+	// DefaultPendingBytes, or for MemTableBytes / 2 if that is set and less. Meanwhile as many more
+	// are taken, and sorting takes a third of it: it is needed two and a half times. Fewer, larger
+	// runs of tables are compacted less often; a store with little memory uses a few megabytes.
 	PendingBytes uint64
 
-	// MemTableBytes is the size of one of Pebble's memory tables, 0 for DefaultMemTableBytes. There
+	// MemTableBytes is the size of one of Pebble's memory tables, 0 for twice PendingBytes. There
 	// is one as a rule, and up to three while writing outruns the disk. They hold the log of claims
 	// that are pending: with less than twice PendingBytes more of it is written twice.
 	MemTableBytes uint64
@@ -45,7 +50,7 @@ type Options struct {
 	// damage runs.
 	SmallTables bool
 
-	runBytes int // see run.go
+	runBytes, boundaryBytes int // see run.go
 
 	test hooks
 }
@@ -70,27 +75,31 @@ func (o *Options) setDefaults() error {
 	case o.CacheBytes == 0:
 		o.CacheBytes = DefaultCacheBytes
 	}
-	switch {
-	case o.MemTableBytes > 1<<30:
-		return fmt.Errorf("hapax: Options.MemTableBytes is %d, the cap is %d", o.MemTableBytes, 1<<30)
-	case o.MemTableBytes != 0:
-	case o.SmallTables:
-		o.MemTableBytes = 256 << 10
-	default:
-		o.MemTableBytes = DefaultMemTableBytes
+	if o.PendingBytes > maxTableBytes {
+		return fmt.Errorf("hapax: Options.PendingBytes is %d, the cap is %d", o.PendingBytes, maxTableBytes)
 	}
-	o.runBytes = runBytes
+	if o.MemTableBytes > maxTableBytes {
+		return fmt.Errorf("hapax: Options.MemTableBytes is %d, the cap is %d", o.MemTableBytes, maxTableBytes)
+	}
+	o.runBytes, o.boundaryBytes = runBytes, bucketBoundaryBytes
+	pending, memTable := uint64(DefaultPendingBytes), uint64(memTablePart*DefaultPendingBytes)
 	if o.SmallTables {
-		o.runBytes = 8 << 10
+		o.runBytes, o.boundaryBytes = 8<<10, 2<<10
+		pending, memTable = 64<<10, 256<<10
 	}
-	switch {
-	case o.PendingBytes > 1<<30:
-		return fmt.Errorf("hapax: Options.PendingBytes is %d, the cap is %d", o.PendingBytes, 1<<30)
-	case o.PendingBytes != 0:
-	case o.SmallTables:
-		o.PendingBytes = 64 << 10
-	default:
-		o.PendingBytes = DefaultPendingBytes
+	if o.PendingBytes == 0 {
+		o.PendingBytes = pending
+		if o.MemTableBytes != 0 {
+			o.PendingBytes = min(pending, o.MemTableBytes/memTablePart)
+		}
+	} else if !o.SmallTables {
+		memTable = min(memTablePart*o.PendingBytes, maxTableBytes)
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = memTable
 	}
 	return nil
 }
+
+// maxTableBytes is the cap of PendingBytes and of MemTableBytes.
+const maxTableBytes = 1 << 30

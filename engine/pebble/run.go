@@ -88,7 +88,7 @@ func (w *runWriter) begin() error {
 
 // boundary is called where a bucket ends: a table that has one bucket alone can be dropped unread.
 func (w *runWriter) boundary() {
-	if w.size >= w.o.runBytes/4 {
+	if w.size >= w.o.boundaryBytes {
 		w.size = w.o.runBytes
 	}
 }

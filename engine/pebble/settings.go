@@ -15,6 +15,15 @@ const (
 	// store.
 	formatVersion = pebble.FormatValueSeparation
 
+	// maxRuns is how many runs that overlap stay in L0 before they are compacted. Keys are random
+	// within a bucket, so that a compaction rewrites all that is below: the more runs there are,
+	// the less often. A look-up that finds nothing in them asks the filter of each.
+	maxRuns = 12
+
+	// minLBaseBytes is the least size of the level below L0 from which on there is one more level.
+	// It holds at least as much as a compaction of maxRuns brings.
+	minLBaseBytes = 64 << 20
+
 	filterBitsPerKey = 10
 	lastLevel        = 6
 )
@@ -30,9 +39,9 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: maxMemTables,
-		L0CompactionThreshold:       10, // random keys: each compaction rewrites all that is below
-		L0StopWritesThreshold:       64,
-		LBaseMaxBytes:               64 << 20,
+		L0CompactionThreshold:       2 * maxRuns, // Pebble compacts at half of it
+		L0StopWritesThreshold:       6 * maxRuns,
+		LBaseMaxBytes:               int64(max(minLBaseBytes, maxRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
 	// A read never writes: no compactions because of reads.

@@ -48,6 +48,16 @@ type ref struct {
 }
 
 func (m moment) sorted(span storage.Span) *sorted {
+	s := m.unsorted(span)
+	s.sort()
+	s.refs = slices.CompactFunc(s.refs, func(a, b ref) bool {
+		return a.head == b.head && a.place>>1 == b.place>>1 && bytes.Equal(s.entry(a).tail, s.entry(b).tail)
+	})
+	return s
+}
+
+// unsorted returns all entries that a span selects, also those that newer ones replaced.
+func (m moment) unsorted(span storage.Span) *sorted {
 	s := &sorted{frames: m, prefixes: m.prefixes()}
 	rank := make(map[string]uint32, len(s.prefixes))
 	for i, p := range s.prefixes {
@@ -72,10 +82,6 @@ func (m moment) sorted(span storage.Span) *sorted {
 			}
 		}
 	}
-	slices.SortFunc(s.refs, s.compare)
-	s.refs = slices.CompactFunc(s.refs, func(a, b ref) bool {
-		return a.head == b.head && a.place>>1 == b.place>>1 && bytes.Equal(s.entry(a).tail, s.entry(b).tail)
-	})
 	return s
 }
 

@@ -1,0 +1,78 @@
+package pebble
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// The radix sort puts entries into the order of the comparison, whatever their heads have in
+// common.
+func TestRadixSortAgreesWithTheComparison(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	tails := map[string]func() []byte{
+		"random":       func() []byte { return random(rng, 16) },
+		"a tag first":  func() []byte { return append([]byte{2}, random(rng, 16)...) },
+		"near in time": func() []byte { return fmt.Appendf(nil, "\x00\x00\x01%03d%04d", rng.IntN(200), rng.IntN(100)) },
+		"equal heads":  func() []byte { return fmt.Appendf(nil, "the same head %d", rng.IntN(1000)) },
+		"short":        func() []byte { return random(rng, rng.IntN(3)) },
+		"two far away": func() []byte { return append([]byte{byte(255 * (rng.IntN(500) / 499))}, random(rng, 9)...) },
+	}
+	for name, tail := range tails {
+		for _, n := range []int{0, 1, radixFewest - 1, radixFewest, 5000} {
+			u := newUnsealed(1 << 30)
+			for i := range n {
+				if i == n/2 {
+					u.freeze()
+				}
+				b := storage.Bucket{Scope: fmt.Sprint(rng.IntN(3)), Week: week0}
+				u.apply(uint64(i+1), []storage.ClaimWrite{{Key: b.AppendPrefix(nil), Record: []byte{1}}})
+				u.apply(uint64(i+1), []storage.ClaimWrite{{Key: append(b.AppendPrefix(nil), tail()...), Record: []byte{2}}})
+			}
+			_ = u.hold(func(tables []*table) error {
+				s := momentOf(tables).unsorted(storage.Span{})
+				want := slices.Clone(s.refs)
+				slices.SortFunc(want, s.compare)
+				rng.Shuffle(len(s.refs), func(i, j int) { s.refs[i], s.refs[j] = s.refs[j], s.refs[i] })
+				if s.sort(); !slices.Equal(s.refs, want) {
+					t.Errorf("%s, %d: not in the order of the comparison", name, n)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func random(rng *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+// BenchmarkSort compares the radix sort with the comparison, for a table of a million claims.
+func BenchmarkSort(b *testing.B) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	u := newUnsealed(1 << 30)
+	bucket := storage.Bucket{Scope: "scope", Week: week0}
+	for i := range uint64(1_000_000) {
+		key := bucket.AppendKey(nil, random(rng, 16))
+		u.apply(i+1, []storage.ClaimWrite{{Key: key, Record: []byte("twelve bytes")}})
+	}
+	var s *sorted
+	_ = u.hold(func(tables []*table) error { s = momentOf(tables).unsorted(storage.Span{}); return nil })
+	refs := slices.Clone(s.refs)
+	sorts := map[string]func(){"radix": s.sort, "comparison": func() { slices.SortFunc(s.refs, s.compare) }}
+	for name, sort := range sorts {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				copy(s.refs, refs)
+				sort()
+			}
+		})
+	}
+}
