@@ -117,7 +117,7 @@ func TestATransactionSeesItsAdds(t *testing.T) {
 	})
 }
 
-func TestAnAddThatCannotBeFailsItsTransactionWhole(t *testing.T) {
+func TestAnAddThatOverflowsFailsItsTransactionWhole(t *testing.T) {
 	for name, c := range map[string]struct {
 		stored string
 		delta  int64
@@ -155,7 +155,7 @@ func TestAnAddThatCannotBeFailsItsTransactionWhole(t *testing.T) {
 	}
 }
 
-func TestAnAddThatOwnWritesForbidIsRefusedAtOnce(t *testing.T) {
+func TestAnAddThatOwnWritesForbidIsRejectedAtOnce(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) {
 		mustAdd(t, tx, "k", math.MaxInt64)
@@ -190,9 +190,9 @@ func hold(t testing.TB) *held {
 	return h
 }
 
-// begin returns when the committer has decided the transaction, or waits for a batch before that.
+// begin returns when the committer has decided the transaction, or waits for an earlier batch.
 func (h *held) begin(fn func(tx *engine.Tx) error) {
-	if h.Failed() { // none of those before it was taken
+	if h.Failed() { // none of the earlier ones was taken
 		return
 	}
 	ended := make(chan error, 1)
@@ -219,7 +219,7 @@ func (h *held) release() {
 	}
 }
 
-func TestAddsBuildOnBatchesUnderWay(t *testing.T) {
+func TestAddsBuildOnBatchesInProgress(t *testing.T) {
 	h := hold(t)
 	h.add("a", 1) // the first batch, which is being applied
 	h.add("a", 2) // the second one
@@ -236,9 +236,9 @@ func TestAddsBuildOnBatchesUnderWay(t *testing.T) {
 	wantSum(t, h.e, "b", 5)
 }
 
-// A key that the cache has lost is looked up in the batch being decided, or in the store once the
-// batch before is applied.
-func TestAddsToKeysThatTheCacheHasLostBuildOnBatchesUnderWay(t *testing.T) {
+// A key that the cache has dropped is looked up in the batch being decided, or in the store once
+// the previous batch is applied.
+func TestAddsToKeysOutsideTheCacheBuildOnBatchesInProgress(t *testing.T) {
 	h := hold(t)
 	h.add("a", 1) // is being applied
 	h.add("b", 2)

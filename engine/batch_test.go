@@ -21,7 +21,8 @@ func manyEvents(n int) []engine.Event {
 	return events
 }
 
-// Once claims of a batch may be made, its context does not keep the caller from their verdicts.
+// Once claims of a batch may be made, the end of its context does not withhold their verdicts from
+// the caller.
 func TestBatchWhoseContextEndsInTheMiddleIsJudgedToItsEnd(t *testing.T) {
 	for _, size := range []int{512, 2*engine.MaxBatchEvents + 10} {
 		during, cancel := context.WithCancel(ctx)
@@ -44,7 +45,7 @@ func TestBatchWhoseContextEndsInTheMiddleIsJudgedToItsEnd(t *testing.T) {
 	}
 }
 
-// syncs is told of each batch of the store that became durable.
+// syncs is called for each batch of the store that became durable.
 type syncs chan struct{}
 
 func (syncs) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
@@ -53,8 +54,8 @@ func (syncs) Updating(context.Context) engine.TxObserver { return engine.TxObser
 
 func (s syncs) Synced(time.Duration, int) { s <- struct{}{} }
 
-// A store that fails in the middle of a batch does not take back the verdicts before.
-func TestBatchInWhichTheStoreFailsReturnsWhatWasDecided(t *testing.T) {
+// A store that fails in the middle of a batch does not change the earlier verdicts.
+func TestBatchInWhichTheStoreFailsReturnsTheDecidedVerdicts(t *testing.T) {
 	for _, c := range []struct{ size, decided int }{
 		{512, 256},
 		{engine.MaxBatchEvents + 300, engine.MaxBatchEvents},
@@ -64,8 +65,8 @@ func TestBatchInWhichTheStoreFailsReturnsWhatWasDecided(t *testing.T) {
 		synced := make(syncs, 1000)
 		var asked atomic.Int32
 		e := open(t, m, engine.Options{Observer: synced, Clock: func() time.Time {
-			// The first call is Open's; each part asks once. The one after those to be decided sees
-			// the store fail.
+			// The first call is Open's; each part calls it once. In the call after those for the
+			// decided parts, the store fails.
 			if asked.Add(1) == int32(c.decided/256)+2 {
 				<-synced
 				m.Fail(full)

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-func TestRefusedEventNamesItsField(t *testing.T) {
+func TestRejectedEventNamesItsField(t *testing.T) {
 	with := func(change func(ev *engine.Event)) engine.Event {
 		ev := event("a")
 		change(&ev)
@@ -44,7 +44,7 @@ func TestRefusedEventNamesItsField(t *testing.T) {
 		t.Helper()
 		var refused *engine.EventError
 		if !errors.As(err, &refused) || refused.Field != field || r.Verdict != engine.Failed || !errors.Is(r.Err, err) {
-			t.Errorf("told %v, %v: want Failed with an EventError of %q", r, err, field)
+			t.Errorf("got %v, %v: want Failed with an EventError of %q", r, err, field)
 		}
 	}
 	for _, c := range cases {
@@ -54,7 +54,7 @@ func TestRefusedEventNamesItsField(t *testing.T) {
 			err = e.Update(ctx, func(tx *engine.Tx) error {
 				r, err := tx.TryClaim(c.ev)
 				check(t, r, err, c.field)
-				return nil // a refused event does not spoil the transaction
+				return nil // a rejected event does not spoil the transaction
 			})
 			if err != nil {
 				t.Error(err)
@@ -62,11 +62,11 @@ func TestRefusedEventNamesItsField(t *testing.T) {
 		})
 	}
 	if n := m.Calls(storetest.OpApply) - applied; n != 0 {
-		t.Errorf("refused events made %d batches", n)
+		t.Errorf("rejected events made %d batches", n)
 	}
 }
 
-func TestRefusedEventHoldsUpNoOtherInItsBatch(t *testing.T) {
+func TestRejectedEventDelaysNoOtherInItsBatch(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	bad, late, soon := event("bad"), event("late"), event("soon")
 	bad.Origin.Topic = ""
@@ -87,7 +87,7 @@ func TestRefusedEventHoldsUpNoOtherInItsBatch(t *testing.T) {
 		}
 	}
 	if rs[5].Record != rs[0].Record || rs[8].Record != rs[7].Record {
-		t.Error("a repetition within the batch does not tell the record of its first occurrence")
+		t.Error("a repetition within the batch does not return the record of its first occurrence")
 	}
 	if rs, err := e.TryClaimBatch(ctx, nil); len(rs) != 0 || err != nil {
 		t.Errorf("an empty batch: %v, %v", rs, err)
@@ -143,7 +143,7 @@ func TestDefaultScopeForms(t *testing.T) {
 			t.Error("something was written")
 		}
 	})
-	t.Run("a scope given twice is refused", func(t *testing.T) {
+	t.Run("a scope given twice is rejected", func(t *testing.T) {
 		e, _ := openMem(t, engine.Options{DefaultScope: "billing"})
 		_, errs := all(e, event("a"))
 		for form, err := range errs {
@@ -169,7 +169,7 @@ func TestDefaultScopeForms(t *testing.T) {
 	})
 }
 
-func TestScopesOfPodsAreApart(t *testing.T) {
+func TestScopesOfPodsAreSeparate(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	for _, scope := range []string{"push", "push-pod-1", "push-pod-2", "push-pod-10", "push\x00", "push\x00\x01", " push", "PUSH"} {
 		ev := event("a")
@@ -244,7 +244,7 @@ func TestSameIDInAnotherWeekIsAnotherEvent(t *testing.T) {
 	sunday.Time = time.Date(2026, 3, 1, 23, 59, 59, 999, time.UTC)
 	monday := event("a")
 	monday.Time = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-	tokyo := event("a") // the same instant told in another zone
+	tokyo := event("a") // the same instant in another zone
 	tokyo.Time = monday.Time.In(time.FixedZone("JST", 9*3600))
 	wantVerdict(t, claim(t, e, sunday), engine.Claimed)
 	wantVerdict(t, claim(t, e, monday), engine.Claimed)
@@ -267,7 +267,7 @@ func TestAnswersDoNotDependOnTheCache(t *testing.T) {
 				if round > 0 {
 					continue
 				}
-				for i := range 5 { // what is forgotten is not in the cache either
+				for i := range 5 { // forgotten claims are not in the cache either
 					if found, err := e.Forget(ctx, "billing", []byte(fmt.Sprint(i)), noon); !found || err != nil {
 						t.Fatal(found, err)
 					}
@@ -318,9 +318,9 @@ func TestFilterFalsePositivesAreDecidedOnTheFullKey(t *testing.T) {
 	}
 }
 
-// The bits of a claim are in the filter when its batch is handed to the store, so that nobody who
-// finds the claim in the store can have been told by the filter that it is new.
-func TestFilterKnowsAClaimBeforeTheStoreDoes(t *testing.T) {
+// The bits of a claim are in the filter when its batch is handed to the store. So if a caller finds
+// the claim in the store, the filter has not reported the event as new to it.
+func TestFilterContainsAClaimBeforeTheStoreDoes(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	claim(t, e, event("first")) // the names are known, the week has a filter
 	asked := -1
@@ -339,7 +339,7 @@ func TestFilterKnowsAClaimBeforeTheStoreDoes(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 	m.Before(storetest.OpApply, nil)
 	if asked < 1 {
-		t.Error("while the batch is being applied the filter says that its claim is certainly new")
+		t.Error("while the batch is being applied, the filter says that its claim is certainly new")
 	}
 }
 
@@ -365,7 +365,7 @@ func TestContextEndedBeforeClaimsNothing(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 }
 
-func TestContextEndedAfterHandingOverStillTellsTheVerdict(t *testing.T) {
+func TestContextEndedAfterHandingOverStillReturnsTheVerdict(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	m.HoldSyncs()
 	during, cancel := context.WithCancel(ctx)
@@ -378,15 +378,15 @@ func TestContextEndedAfterHandingOverStillTellsTheVerdict(t *testing.T) {
 	cancel()
 	select {
 	case r := <-told:
-		t.Fatalf("told %v while the claim is not durable", r)
+		t.Fatalf("got %v while the claim is not durable", r)
 	case <-time.After(20 * time.Millisecond):
 	}
 	m.ReleaseSyncs()
 	wantVerdict(t, receive(t, told), engine.Claimed)
 }
 
-// A host may test itself in more than one bubble of testing/synctest: nothing of one engine may
-// reach another one.
+// An application may test itself in more than one bubble of testing/synctest: nothing of one engine
+// may reach another one.
 func TestEnginesInBubblesShareNothing(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -416,11 +416,11 @@ func TestClosedEngineAnswersNothing(t *testing.T) {
 	}
 }
 
-// While one batch is being applied the next one is decided: the store does not show the first one's
-// claims yet.
+// While one batch is being applied, the next one is decided: the store does not show the first
+// one's claims yet.
 func TestEventInABatchThatIsBeingAppliedIsClaimedOnce(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
-	claim(t, e, event("warm")) // what Open applies is over
+	claim(t, e, event("warm")) // the batches of Open are applied
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	m.Before(storetest.OpApply, func(int) error {
 		m.Before(storetest.OpApply, nil)

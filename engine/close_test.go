@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A call that has found the engine open while Close begins to wait for another call does not wait
-// for Close: the other call may wait for it.
-func TestCallThatMeetsACloseThatWaitsReturns(t *testing.T) {
+// If Close waits for another call, a call that has found the engine open before does not wait for
+// Close, because the other call may wait for it.
+func TestCallThatMeetsAWaitingCloseReturns(t *testing.T) {
 	var e Engine
 	if err := e.enter(); err != nil { // the call that Close waits for
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestCallThatMeetsACloseThatWaitsReturns(t *testing.T) {
 	select {
 	case err := <-entered:
 		if !errors.Is(err, ErrClosed) {
-			t.Errorf("the call was let in while Close waits: %v", err)
+			t.Errorf("the call was admitted while Close waits: %v", err)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the call waits for Close, which waits for the other call")

@@ -24,7 +24,7 @@ func commitTime(t testing.TB, e *engine.Engine, key string) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// The time is that of the commit, not of the call, and never falls from commit to commit.
+// The time is that of the commit, not of the call, and never decreases from commit to commit.
 func TestPutCommitTime(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{})
 	stamp := func(key string, during func(tx *engine.Tx) error) {
@@ -63,10 +63,10 @@ func TestPutCommitTime(t *testing.T) {
 	if err := e.Update(ctx, func(tx *engine.Tx) error { return tx.In(timesSpace).Add([]byte("c"), 1) }); err != nil {
 		t.Error(err)
 	}
-	want("c", noon.Add(2*time.Minute).Add(time.Microsecond)) // sums know the time that was written
+	want("c", noon.Add(2*time.Minute).Add(time.Microsecond)) // sums use the written time
 }
 
-// A part joins its commit times, and one that fails leaves none.
+// A joined part adds its commit times, and one that fails adds none.
 func TestPutCommitTimeInParts(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {

@@ -11,7 +11,7 @@ import (
 
 var errHandler = errors.New("the handler failed")
 
-// Verdicts are those that hold, whatever transactions roll back; attempts are all of them.
+// Verdicts count only final ones, whatever transactions roll back; attempts count all of them.
 func TestVerdictsCountWhatCommittedAndAttemptsAll(t *testing.T) {
 	type counts [len(engine.Verdicts) + 1]uint64
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -64,9 +64,9 @@ func TestVerdictsCountWhatCommittedAndAttemptsAll(t *testing.T) {
 	verifyClean(t, e, int(s.Verdicts[engine.Claimed]))
 }
 
-// A transaction that loses counts as an attempt only; one that only reads counts once it has
-// committed.
-func TestVerdictsOfATransactionThatLoses(t *testing.T) {
+// A transaction that fails with a conflict counts only as an attempt; one that only reads counts
+// once it has committed.
+func TestVerdictsOfATransactionThatFailsWithAConflict(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		if _, err := tx.TryClaim(event("a")); err != nil {

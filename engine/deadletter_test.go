@@ -32,7 +32,7 @@ func mustLetter(t testing.TB, tx *engine.Tx, ev engine.Event) engine.Record {
 	return rec
 }
 
-// wantReclaim fails unless a replay is told the verdict, and a claim of that generation.
+// wantReclaim fails unless a replay gets the verdict, and a claim of that generation.
 func wantReclaim(t testing.TB, tx *engine.Tx, ev engine.Event, names uint64, want engine.Verdict, generation uint64) {
 	t.Helper()
 	r, err := tx.TryReclaim(ev, names)
@@ -56,7 +56,7 @@ func wantRecord(t testing.TB, e *engine.Engine, ev engine.Event, want engine.Rec
 	t.Helper()
 	for range 2 { // the second time it may come from the cache
 		if r := claim(t, e, ev); r.Verdict != engine.Duplicate || r.Record != want {
-			t.Fatalf("%q: told %v of %+v, want a duplicate of %+v", ev.ID, r.Verdict, r.Record, want)
+			t.Fatalf("%q: got %v of %+v, want a duplicate of %+v", ev.ID, r.Verdict, r.Record, want)
 		}
 	}
 	if rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time); err != nil || !found || rec != want {
@@ -69,7 +69,7 @@ func from(ev engine.Event, offset int64) engine.Event {
 	return ev
 }
 
-func TestDeadLetteredClaimIsADuplicateThatSaysSo(t *testing.T) {
+func TestDuplicateOfADeadLetteredClaimHasThatState(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	want := deadLetter(t, e, event("a"))
 	if want != (engine.Record{State: engine.DeadLettered, FirstSeen: noon, Origin: event("a").Origin}) {
@@ -135,7 +135,7 @@ func TestDeadLetteringTwiceIsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := tx.TryClaim(event("a")); err != nil || r.Verdict != engine.Duplicate || r.Record != rec {
-			t.Errorf("the transaction itself is told %+v, %v", r, err)
+			t.Errorf("the transaction itself gets %+v, %v", r, err)
 		}
 		wantReclaim(t, tx, event("a"), 0, engine.Duplicate, 0) // it is not durable
 	})
@@ -144,7 +144,7 @@ func TestDeadLetteringTwiceIsOnce(t *testing.T) {
 	}
 }
 
-func TestSavepointUndoesDeadLettersAfterIt(t *testing.T) {
+func TestRollbackToASavepointUndoesLaterDeadLetters(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	deadLetter(t, e, event("replayed"))
 	update(t, e, func(tx *engine.Tx) {
@@ -162,7 +162,7 @@ func TestSavepointUndoesDeadLettersAfterIt(t *testing.T) {
 		if err := tx.RollbackTo(s); err != nil {
 			t.Fatal(err)
 		}
-		update(t, e, func(other *engine.Tx) { // nobody holds them any more
+		update(t, e, func(other *engine.Tx) { // no transaction holds them any more
 			wantTx(t, other, event("after"), engine.Claimed)
 			wantReclaim(t, other, event("replayed"), 0, engine.Claimed, 1)
 		})
@@ -175,7 +175,7 @@ func TestSavepointUndoesDeadLettersAfterIt(t *testing.T) {
 	verifyClean(t, e, 4)
 }
 
-func TestReplayOpensADeadLetteredClaimOnce(t *testing.T) {
+func TestReplayReopensADeadLetteredClaimOnce(t *testing.T) {
 	for _, cache := range []int{-1, 100} {
 		t.Run(fmt.Sprint("cache ", cache), func(t *testing.T) {
 			e, m, c := openAt(t, engine.Options{RecentClaims: cache})
@@ -191,7 +191,7 @@ func TestReplayOpensADeadLetteredClaimOnce(t *testing.T) {
 					t.Errorf("%+v, %v", r, err)
 				}
 				wantReclaim(t, tx, from(event("a"), 3), 0, engine.Duplicate, 1)
-				wantRecord(t, e, event("a"), first) // for the others it is what it was
+				wantRecord(t, e, event("a"), first) // for other callers it is unchanged
 			})
 			for _, e := range []*engine.Engine{e, open(t, m.CrashClone(0), engine.Options{RecentClaims: cache})} {
 				wantRecord(t, e, event("a"), want)
@@ -215,14 +215,14 @@ func TestReplayThatFailsLeavesTheClaimDeadLettered(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRecord(t, e, event("a"), first)
-	update(t, e, func(tx *engine.Tx) { // it fails for good, once more
+	update(t, e, func(tx *engine.Tx) { // it fails permanently once more
 		wantReclaim(t, tx, event("a"), 0, engine.Claimed, 1)
 		mustLetter(t, tx, event("a"))
 	})
 	second := first
 	second.Generation = 1
 	wantRecord(t, e, event("a"), second)
-	replay(t, e, event("a"), 0, engine.Duplicate) // the old letter opens nothing
+	replay(t, e, event("a"), 0, engine.Duplicate) // the old letter reopens nothing
 	replay(t, e, event("a"), 1, engine.Claimed)
 	verifyClean(t, e, 1)
 }
@@ -254,14 +254,14 @@ func TestSecondReplayIsInFlightWhileTheFirstIsOpen(t *testing.T) {
 			wantReclaim(t, other, event("a"), 0, engine.InFlight, 0)
 			wantReclaim(t, other, event("a"), 1, engine.Duplicate, 0)
 		})
-		wantRecord(t, e, event("a"), first) // a delivery that is no replay has nothing to wait for
+		wantRecord(t, e, event("a"), first) // a delivery that is no replay does not wait
 		if _, err := e.Forget(ctx, "billing", []byte("a"), noon); !errors.Is(err, engine.ErrConflict) {
-			t.Error("forgetting a claim that is being opened:", err)
+			t.Error("forgetting a claim that is being reopened:", err)
 		}
 	})
 }
 
-func TestTransactionToldOfADeadLetterLosesWhenThatIsOpenedOrForgotten(t *testing.T) {
+func TestTransactionThatSawADeadLetterConflictsWithItsReopeningOrRemoval(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, e *engine.Engine){
 		"opened":    func(t *testing.T, e *engine.Engine) { replay(t, e, event("a"), 0, engine.Claimed) },
 		"forgotten": func(t *testing.T, e *engine.Engine) { forget(t, e, event("a")) },
@@ -285,7 +285,7 @@ func TestTransactionToldOfADeadLetterLosesWhenThatIsOpenedOrForgotten(t *testing
 				_, _ = e.Forget(ctx, "billing", []byte("a"), noon)
 				deadLetter(t, e, event("a"))
 			}
-			update(t, e, func(tx *engine.Tx) { // what went before does not count
+			update(t, e, func(tx *engine.Tx) { // earlier changes do not count
 				change(t, e)
 				if r, err := tx.TryClaim(event("a")); err != nil || r.Record.State == engine.DeadLettered {
 					t.Error(r, err)
@@ -297,7 +297,7 @@ func TestTransactionToldOfADeadLetterLosesWhenThatIsOpenedOrForgotten(t *testing
 	}
 }
 
-func TestDeadLetterIsReadAsOfTheMomentItIsFirstTold(t *testing.T) {
+func TestDeadLetterIsReadAsOfItsFirstVerdict(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	deadLetter(t, e, event("a"))
 	again := func(generation uint64) {
@@ -307,12 +307,12 @@ func TestDeadLetterIsReadAsOfTheMomentItIsFirstTold(t *testing.T) {
 			mustLetter(t, tx, event("a"))
 		})
 	}
-	update(t, e, func(tx *engine.Tx) { // opened before it is told: no conflict
+	update(t, e, func(tx *engine.Tx) { // reopened before the verdict: no conflict
 		again(0)
 		wantReclaim(t, tx, event("a"), 0, engine.Duplicate, 1)
 		mustPut(t, tx, "k", "1")
 	})
-	err := e.Update(ctx, func(tx *engine.Tx) error { // opened after it was told first
+	err := e.Update(ctx, func(tx *engine.Tx) error { // reopened after the first verdict
 		wantReclaim(t, tx, event("a"), 0, engine.Duplicate, 1)
 		again(1)
 		wantReclaim(t, tx, event("a"), 0, engine.Duplicate, 2)
@@ -324,7 +324,7 @@ func TestDeadLetterIsReadAsOfTheMomentItIsFirstTold(t *testing.T) {
 	wantKept(t, e, map[string]string{"k": "1"})
 }
 
-func TestReplaysAtOnceOpenEachGenerationOnce(t *testing.T) {
+func TestConcurrentReplaysReopenEachGenerationOnce(t *testing.T) {
 	e, m := openMem(t, engine.Options{RecentClaims: 2})
 	jitter(m, 1)
 	deadLetter(t, e, event("a"))
@@ -363,13 +363,13 @@ func TestReplaysAtOnceOpenEachGenerationOnce(t *testing.T) {
 	wg.Wait()
 	for generation := range uint64(40) {
 		if opened[generation] != 1 {
-			t.Errorf("generation %d was opened %d times", generation, opened[generation])
+			t.Errorf("generation %d was reopened %d times", generation, opened[generation])
 		}
 	}
 	verifyClean(t, e, 1)
 }
 
-func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
+func TestReplayOfAClaimThatIsBeingForgottenReopensNothing(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	deadLetter(t, e, event("a"))
 	reached, forgetting := make(chan struct{}), make(chan struct{})
@@ -389,7 +389,7 @@ func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantReclaim(t, tx, event("a"), 0, engine.Claimed, 1)
 		mustPut(t, tx, "opened", "yes")
-		wg.Go(func() { // the commit may be decided before; it loses in either case
+		wg.Go(func() { // the commit may be decided before; it fails in either case
 			e.AwaitTaken(t, 1)
 			goOn()
 		})
@@ -400,7 +400,7 @@ func TestReplayOfAClaimThatIsBeingForgottenOpensNothing(t *testing.T) {
 		t.Error(err)
 	}
 	wantKept(t, e, map[string]string{"opened": "absent"})
-	replay(t, e, event("a"), 0, engine.Claimed) // a first life
+	replay(t, e, event("a"), 0, engine.Claimed) // a first claim
 	if r := claim(t, e, event("a")); r.Record.Generation != 0 {
 		t.Errorf("%+v", r.Record)
 	}
@@ -426,7 +426,7 @@ func TestReopenedClaimsAreCountedOnceWhereverTheFiltersComeFrom(t *testing.T) {
 				want = 1
 			}
 			if r := claim(t, e, event(fmt.Sprint(i))); r.Verdict != engine.Duplicate || r.Record.Generation != want {
-				t.Fatalf("claim %d with %d opened: %v of %+v", i, opened, r.Verdict, r.Record)
+				t.Fatalf("claim %d with %d reopened: %v of %+v", i, opened, r.Verdict, r.Record)
 			}
 		}
 	}
@@ -436,7 +436,7 @@ func TestReopenedClaimsAreCountedOnceWhereverTheFiltersComeFrom(t *testing.T) {
 	for i := range n {
 		replay(t, e, event(fmt.Sprint(i)), 0, engine.Claimed)
 		if i%7 == 0 {
-			eventually(t, "the snapshot under way", func() bool { return !e.SnapshotRunning() })
+			eventually(t, "the snapshot in progress", func() bool { return !e.SnapshotRunning() })
 			check(open(t, m.CrashClone(i%2), o), i+1)
 		}
 	}
@@ -469,7 +469,7 @@ func TestReplayIntoADroppedWeekFails(t *testing.T) {
 	verifyClean(t, e, 0)
 }
 
-func TestDeadLetterAndReplayAreWholeAfterAPowerCut(t *testing.T) {
+func TestDeadLetterAndReplayAreAtomicAcrossAPowerFailure(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	deadLetter(t, e, event("replayed"))
 	m.HoldSyncs()

@@ -27,7 +27,7 @@ func planned(t testing.TB, e *engine.Engine, scope string, holds ...string) engi
 	return plan
 }
 
-// wantAfterDrop wants the events of mail to be TooOld, and all others duplicates.
+// wantAfterDrop checks that the events of mail are TooOld, and all others duplicates.
 func wantAfterDrop(t testing.TB, e *engine.Engine, events []engine.Event) {
 	t.Helper()
 	for _, ev := range events {
@@ -39,7 +39,7 @@ func wantAfterDrop(t testing.TB, e *engine.Engine, events []engine.Event) {
 	}
 }
 
-func TestDroppedScopeGivesItsHoldsAndItsNameBack(t *testing.T) {
+func TestDroppedScopeReleasesItsHoldsAndItsName(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	events := inWeeks(-3, 0, 10)
 	mustExpect(t, e, events, engine.Claimed)
@@ -89,7 +89,7 @@ func TestDroppedScopeGivesItsHoldsAndItsNameBack(t *testing.T) {
 	reclaimed(t, e)
 	check(open(t, m.CrashClone(0), engine.Options{RetentionWeeks: 4, Clock: c.now, ExpectedPerWeek: 1000}))
 
-	c.set(weeksLater(1)) // the scope comes back
+	c.set(weeksLater(1)) // the scope is used again
 	late, now := at("late", weeksLater(0)), at("now", weeksLater(1))
 	late.Scope, now.Scope = "mail", "mail"
 	mustExpect(t, e, []engine.Event{late}, engine.TooOld)
@@ -100,7 +100,7 @@ func TestDroppedScopeGivesItsHoldsAndItsNameBack(t *testing.T) {
 	mustExpect(t, e, []engine.Event{now}, engine.Duplicate)
 }
 
-func TestPlanThatNoLongerSaysWhatIsThereDropsNothing(t *testing.T) {
+func TestOutdatedPlanDropsNothing(t *testing.T) {
 	of := func(scope string, week int) engine.Event {
 		ev := at("new", weeksLater(week))
 		ev.Scope = scope
@@ -118,7 +118,7 @@ func TestPlanThatNoLongerSaysWhatIsThereDropsNothing(t *testing.T) {
 		"a hold is moved":       {func(e *engine.Engine) error { return e.SetHold(ctx, "h", weeksLater(-1)) }, true},
 		"a hold is released":    {func(e *engine.Engine) error { return e.ReleaseHold(ctx, "h") }, true},
 		"another hold is moved": {func(e *engine.Engine) error { return e.SetHold(ctx, "i", weeksLater(-1)) }, false},
-		"its first week goes": {func(e *engine.Engine) error {
+		"its first week is dropped": {func(e *engine.Engine) error {
 			_, err := e.DropWeek(ctx, weekOf(t, weeksLater(-2)))
 			return err
 		}, true},
@@ -154,7 +154,7 @@ func TestPlanThatNoLongerSaysWhatIsThereDropsNothing(t *testing.T) {
 	}
 }
 
-func TestPlansThatCannotBe(t *testing.T) {
+func TestInvalidPlans(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	for _, c := range []struct{ scope, hold string }{{"", "h"}, {strings.Repeat("x", 256), "h"}, {"mail", "nobody"}} {
 		if err := e.SetHold(ctx, "h", noon); err != nil {
@@ -173,8 +173,8 @@ func TestPlansThatCannotBe(t *testing.T) {
 	}
 }
 
-// A plan that was decided does not release a hold that was placed since.
-func TestHoldThatComesAfterTheDropStays(t *testing.T) {
+// A plan that was decided does not release a hold that was placed later.
+func TestHoldThatIsPlacedAfterTheDropRemains(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	mustExpect(t, e, []engine.Event{named("x", "mail", "t", 0)}, engine.Claimed)
 	if err := e.SetHold(ctx, "h", noon); err != nil {
@@ -192,8 +192,8 @@ func TestHoldThatComesAfterTheDropStays(t *testing.T) {
 	}
 }
 
-// A topic may have the name of a scope, in any order and week: the name stays as long as the topic
-// needs it.
+// A topic may have the name of a scope, in any order and week: the name remains as long as the
+// topic needs it.
 func TestNameOfADroppedScopeThatIsATopicToo(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []engine.Event
@@ -243,9 +243,9 @@ func named(id, scope, topic string, week int) engine.Event {
 	return ev
 }
 
-// A number that a dropped scope had may be given again in a week that is kept: what journal and
-// snapshots say of it before is not the new scope's.
-func TestNumberOfADroppedScopeIsGivenAgain(t *testing.T) {
+// The number of a dropped scope may be assigned again in a retained week: earlier entries of the
+// journal and snapshots do not belong to the new scope.
+func TestNumberOfADroppedScopeIsAssignedAgain(t *testing.T) {
 	for name, every := range map[string]uint64{"from the journal": 1 << 20, "from a snapshot before": 25, "from a snapshot after": 2} {
 		t.Run(name, func(t *testing.T) {
 			c := &clock{t: noon}
@@ -303,7 +303,7 @@ func TestTransactionAndLeaseInADroppedScopeFail(t *testing.T) {
 	mustExpect(t, e, []engine.Event{of("old"), of("new"), of("leased")}, engine.TooOld)
 }
 
-// Events without a time have that of their arrival: none is claimed in the weeks that are gone.
+// Events without a time have the time of their arrival: none is claimed in the dropped weeks.
 func TestWindowsInADroppedScope(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{})
 	ev := windowed("a", 10*24*time.Hour)
@@ -342,7 +342,7 @@ func TestScopesOfPodsAreDroppedOneByOne(t *testing.T) {
 	}
 }
 
-// A store without notes of uses does not say which names are topics, too.
+// A store without notes of uses does not record which names are topics too.
 func TestNameOfADroppedScopeInAStoreOfAnOlderFormat(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{})
 	other := named("b", "billing", "mail", 0)
@@ -361,12 +361,12 @@ func TestNameOfADroppedScopeInAStoreOfAnOlderFormat(t *testing.T) {
 	}
 }
 
-// While a scan is still counting the claims of a scope, its number is not given to another one.
-func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
+// While a scan is still counting the claims of a scope, its number is not assigned to another one.
+func TestNumberOfAScopeIsKeptWhileItsClaimsAreCounted(t *testing.T) {
 	c := &clock{t: noon}
 	o := engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 1}, MaxWeeksPerRun: 9, ExpectedPerWeek: 1000, Clock: c.now}
 	m := storetest.NewMem(storage.Identity{})
-	for week := -3; week <= -2; week++ { // a snapshot each, so that the journal is cut
+	for week := -3; week <= -2; week++ { // a snapshot each, so that the journal is trimmed
 		e := open(t, m, o)
 		mustExpect(t, e, inWeeks(week, week, 20), engine.Claimed)
 		if err := e.Close(); err != nil {
@@ -398,13 +398,13 @@ func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
 	mustExpect(t, e, []engine.Event{named("x", "next", "t", -2)}, engine.Claimed)
 	release()
 	awaitTrust(t, e)
-	slow.scan = nil // the scan that has used it is over
+	slow.scan = nil // the scan that has used it has ended
 	infos, err := e.Weeks(ctx)
 	if err != nil || len(infos) != 2 || infos[1].Claims != 11 {
 		t.Errorf("%+v, %v", infos, err)
 	}
 	verifyClean(t, e, 21)
-	if _, err := e.DropExpired(ctx); err != nil { // now it is given back
+	if _, err := e.DropExpired(ctx); err != nil { // now it is freed
 		t.Fatal(err)
 	}
 	if got := stats(t, e).Names; got != 4 { // billing, next and two topics
@@ -412,8 +412,8 @@ func TestNumberOfAScopeStaysWhileItsClaimsAreCounted(t *testing.T) {
 	}
 }
 
-// A plan that PlanScopeDrop has not made, or has refused, changes nothing.
-func TestPlanThatIsNotWholeIsRefused(t *testing.T) {
+// A plan that PlanScopeDrop has not made, or has rejected, changes nothing.
+func TestIncompletePlanIsRejected(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	ev := named("x", "a", "t", 0)
 	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
@@ -441,10 +441,10 @@ func TestPlanThatIsNotWholeIsRefused(t *testing.T) {
 	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
 	plan, err := e.PlanScopeDrop(ctx, "a")
 	if !errors.As(err, new(*engine.KeyError)) {
-		t.Errorf("a plan of the last week there is: %v", err)
+		t.Errorf("a plan of the last possible week: %v", err)
 	}
 	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
-		t.Errorf("a plan that was refused: %v", err)
+		t.Errorf("a plan that was rejected: %v", err)
 	}
 	open(t, m.CrashClone(0), opt)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
+func TestDurableAtCommitReturnsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	syncing, synced := make(chan struct{}, 10), make(chan struct{})
 	m.Before(storetest.OpWait, func(int) error {
@@ -41,11 +41,11 @@ func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 			t.Errorf("told %v", v)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the answer waits for the winner's sync")
+		t.Error("the verdict waits for the winner's sync")
 	}
 	select {
 	case err := <-committed:
-		t.Errorf("Update returned %v before what its answer rests on was durable", err)
+		t.Errorf("Update returned %v before the claim of its verdict was durable", err)
 	default:
 	}
 	if _, found, _ := m.CrashClone(0).State([]byte("hk")); found {
@@ -60,8 +60,8 @@ func TestDurableAtCommitTellsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 	}
 }
 
-// committing begins a transaction that claims a, and holds it up in the given operation of the
-// store until goOn.
+// committing begins a transaction that claims a, and blocks it in the given operation of the store
+// until goOn.
 func committing(t *testing.T, m *storetest.Mem, e *engine.Engine, op storetest.Op) (goOn func()) {
 	t.Helper()
 	reached, held, ended := make(chan struct{}, 10), make(chan struct{}), make(chan error, 1)
@@ -86,10 +86,10 @@ func committing(t *testing.T, m *storetest.Mem, e *engine.Engine, op storetest.O
 	}
 }
 
-// errAgain ends a transaction that is to be tried again.
+// errAgain ends a transaction that is to be retried.
 var errAgain = errors.New("again")
 
-// told begins a transaction that claims a, and returns what it is told and how it ends.
+// told begins a transaction that claims a, and returns its verdict and its result.
 func told(e *engine.Engine, options ...engine.UpdateOption) (verdict <-chan engine.Verdict, ended <-chan error) {
 	v, end := make(chan engine.Verdict, 1), make(chan error, 1)
 	go func() {
@@ -105,7 +105,8 @@ func told(e *engine.Engine, options ...engine.UpdateOption) (verdict <-chan engi
 	return v, end
 }
 
-// soon receives from ch. A test that waits in vain lets the other transaction end, and fails.
+// soon receives from ch. If it receives nothing in time, it lets the other transaction end, and
+// fails.
 func soon[T any](t *testing.T, ch <-chan T, goOn func()) (x T) {
 	t.Helper()
 	select {
@@ -117,22 +118,22 @@ func soon[T any](t *testing.T, ch <-chan T, goOn func()) (x T) {
 	return x
 }
 
-func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T) {
+func TestAClaimOfACommittingTransactionIsInFlightOrADuplicateAtCommit(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
-	goOn := committing(t, m, e, storetest.OpWait) // what it claims shows, and is not durable
+	goOn := committing(t, m, e, storetest.OpWait) // its claim is visible, and not durable
 	v, ended := told(e)
 	if got := soon(t, v, goOn); got != engine.InFlight {
-		t.Errorf("told %v of what is not durable", got)
+		t.Errorf("got %v for a claim that is not durable", got)
 	}
 	if err := soon(t, ended, goOn); !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
 	v, ended = told(e, engine.DurableAtCommit())
 	if got := soon(t, v, goOn); got != engine.Duplicate {
-		t.Errorf("told %v, to be durable at commit", got)
+		t.Errorf("got %v, to be durable at commit", got)
 	}
 	if len(ended) > 0 {
-		t.Error("Update returned before what it told was durable")
+		t.Error("Update returned before the claim of its verdict was durable")
 	}
 	goOn()
 	if err := receive(t, ended); err != nil {
@@ -140,24 +141,24 @@ func TestATransactionThatIsCommittingIsInFlightOrADuplicateAtCommit(t *testing.T
 	}
 }
 
-func TestDurableAtCommitWaitsUntilACommitShows(t *testing.T) {
+func TestDurableAtCommitWaitsUntilACommitIsVisible(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
-	goOn := committing(t, m, e, storetest.OpApply) // it is decided, and does not show
+	goOn := committing(t, m, e, storetest.OpApply) // it is decided, and not visible
 	v, ended := told(e)
 	if got := soon(t, v, goOn); got != engine.InFlight {
-		t.Errorf("told %v of what does not show", got)
+		t.Errorf("got %v for a claim that is not visible", got)
 	}
 	if err := soon(t, ended, goOn); !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
 	v, ended = told(e, engine.DurableAtCommit())
-	time.Sleep(50 * time.Millisecond) // for one that does not wait to be seen; it may as well be late
+	time.Sleep(50 * time.Millisecond) // time for a caller that does not wait; it may also be late
 	if len(v) > 0 {
-		t.Error("told before the commit shows")
+		t.Error("a verdict before the commit is visible")
 	}
 	goOn()
 	if got := receive(t, v); got != engine.Duplicate {
-		t.Errorf("told %v once the commit shows", got)
+		t.Errorf("got %v after the commit is visible", got)
 	}
 	if err := receive(t, ended); err != nil {
 		t.Error(err)

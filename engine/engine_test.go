@@ -18,7 +18,7 @@ var (
 	noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) // a Wednesday
 )
 
-// fixed is a clock that a test moves.
+// fixed is a clock that the test sets.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -56,14 +56,14 @@ func open(t testing.TB, store storage.Store, o engine.Options) *engine.Engine {
 			if err != nil && !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrStopped) {
 				t.Errorf("closing: %v", err)
 			}
-		case <-time.After(engine.Patience): // the test holds up what Close waits for
+		case <-time.After(engine.Patience): // the test blocks what Close waits for
 			t.Errorf("Close does not return:\n%s", engine.Stacks())
 		}
 	})
 	return e
 }
 
-// receive receives from ch, and fails the test if nothing comes.
+// receive receives from ch, and fails the test if nothing arrives.
 func receive[T any](t testing.TB, ch <-chan T) (x T) {
 	t.Helper()
 	select {
@@ -74,7 +74,7 @@ func receive[T any](t testing.TB, ch <-chan T) (x T) {
 	return x
 }
 
-// awaitHeld waits until a sync of the store is held up, and fails the test if none is.
+// awaitHeld waits until a sync of the store is blocked, and fails the test if none is.
 func awaitHeld(t testing.TB, m *storetest.Mem) {
 	t.Helper()
 	held := make(chan struct{})
@@ -85,8 +85,8 @@ func awaitHeld(t testing.TB, m *storetest.Mem) {
 	receive(t, held)
 }
 
-// openMem opens a new store in memory, and waits until the work that Open leaves behind is done:
-// a command of it would keep the committer from the requests of a test that holds up a batch.
+// openMem opens a new store in memory, and waits until the background work of Open is done: a
+// request of it would delay the requests of a test that blocks a batch.
 func openMem(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem) {
 	t.Helper()
 	m := storetest.NewMem(storage.Identity{})
@@ -125,7 +125,7 @@ func TestFirstIsClaimedLaterAreDuplicatesWithTheFirstRecord(t *testing.T) {
 	second := claim(t, e, again)
 	wantVerdict(t, second, engine.Duplicate)
 	if second.Record != first.Record || second.Record.Origin.Offset != 7 || !second.Record.FirstSeen.Equal(noon) {
-		t.Fatalf("duplicate tells %+v, first was %+v", second.Record, first.Record)
+		t.Fatalf("duplicate has %+v, first was %+v", second.Record, first.Record)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestNoVerdictLeavesBeforeItsSync(t *testing.T) {
 	go func() { told <- claim(t, e, event("a")) }()
 	select {
 	case r := <-told:
-		t.Fatalf("told %v while nothing is durable", r.Verdict)
+		t.Fatalf("got %v while nothing is durable", r.Verdict)
 	case <-time.After(50 * time.Millisecond):
 	}
 	m.ReleaseSyncs()

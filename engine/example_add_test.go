@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// Two accounts that many transactions move money between: none of them reads a balance, so that
-// they do not conflict.
+// Many transactions move money between two accounts: none of them reads a balance, so that they do
+// not conflict.
 func ExampleTx_Add() {
 	ctx := context.Background()
 	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})

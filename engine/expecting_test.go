@@ -8,11 +8,11 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// What others claim while the transaction waits for its turn is theirs, as is what they claim after
-// the filters were asked.
+// Events that others claim while the transaction waits for its turn belong to them, as do those
+// that they claim after the filters were read.
 func TestExpectedEventsAreJudgedAsOfTheirTryClaim(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
-		expected := []engine.Event{event("first"), event("taken in the turn before"), event("taken now"), event("last")}
+		expected := []engine.Event{event("first"), event("claimed in the turn before"), event("taken now"), event("last")}
 		a := t.start(ctx, t.members[0])
 		b := t.start(ctx, t.members[1], engine.Expecting(expected))
 		if b.hasBegun() {
@@ -38,7 +38,7 @@ func TestExpectedEventsAreJudgedAsOfTheirTryClaim(t *testing.T) {
 	})
 }
 
-// What is not prepared before the transaction begins is seen when it is claimed.
+// An event that is not prepared before the transaction begins has the time of its claim.
 func TestExpectedEventsArePreparedBeforeTheTransaction(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
@@ -56,8 +56,8 @@ func TestExpectedEventsArePreparedBeforeTheTransaction(t *testing.T) {
 	}
 }
 
-// The filters are asked about some events at a time. Others claim every third event, some before
-// the transaction, some while it is open.
+// The filters are read for some events at a time. Others claim every third event, some before the
+// transaction, some while it is open.
 func TestManyExpectedEvents(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	events := make([]engine.Event, 200)

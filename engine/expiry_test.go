@@ -18,7 +18,7 @@ var (
 	sunday = monday.Add(-time.Millisecond)
 )
 
-// windowed is an event with a window; arriving is one without a time of its own.
+// windowed returns an event with a window; arriving returns one without a time of its own.
 func windowed(id string, window time.Duration) engine.Event {
 	ev := event(id)
 	ev.Window = window
@@ -50,7 +50,7 @@ func TestAnEventIsClaimedAgainOnceItsWindowHasEnded(t *testing.T) {
 				c.set(noon.Add(time.Hour))
 				wantLife(t, try(t, e, ev), engine.Claimed, 1, noon.Add(time.Hour))
 				wantLife(t, try(t, e, ev), engine.Duplicate, 1, noon.Add(time.Hour))
-				c.set(noon) // the clock went back: the first life is over all the same
+				c.set(noon) // the clock was set back: the first window has ended nevertheless
 				wantLife(t, try(t, e, ev), engine.Duplicate, 1, noon.Add(time.Hour))
 
 				c.set(noon.Add(2 * time.Hour))
@@ -71,7 +71,7 @@ func wantLife(t *testing.T, r engine.Result, want engine.Verdict, generation uin
 	}
 }
 
-// Half of them claim by themselves and half in a transaction.
+// Half of them make own-commit claims and half claim in a transaction.
 func TestOneOfAThousandClaimsAnExpiredClaim(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
@@ -103,7 +103,7 @@ func TestOneOfAThousandClaimsAnExpiredClaim(t *testing.T) {
 		}
 		wg.Wait()
 		if claimed.Load() != 1 || other.Load() != 0 {
-			t.Fatalf("round %d: %d claimed the event, %d were told something else", round, claimed.Load(), other.Load())
+			t.Fatalf("round %d: %d claimed the event, %d got another verdict", round, claimed.Load(), other.Load())
 		}
 		if r := claim(t, e, ev); r.Record.Generation != uint64(round) {
 			t.Fatalf("round %d: generation %d", round, r.Record.Generation)
@@ -119,7 +119,7 @@ func TestARedeliveryAfterMondayIsADuplicate(t *testing.T) {
 	}{
 		{time.Hour, sunday, monday, engine.Duplicate},
 		{time.Hour, sunday, sunday.Add(time.Hour), engine.Claimed},
-		{time.Hour, monday, sunday, engine.Duplicate}, // the clock went back
+		{time.Hour, monday, sunday, engine.Duplicate}, // the clock was set back
 		{4 * 7 * 24 * time.Hour, noon, noon.AddDate(0, 0, 4*7).Add(-time.Millisecond), engine.Duplicate},
 		{4 * 7 * 24 * time.Hour, noon, noon.AddDate(0, 0, 4*7), engine.Claimed},
 	} {
@@ -142,7 +142,7 @@ func TestARedeliveryAfterMondayIsADuplicate(t *testing.T) {
 	}
 }
 
-// For each caller the clock shows one side of Monday or the other.
+// The clock shows each caller either side of Monday.
 func TestOneOfAThousandClaimsWhileTheWeekChanges(t *testing.T) {
 	var calls atomic.Int64
 	e, _ := openMem(t, engine.Options{Clock: func() time.Time {
@@ -179,9 +179,9 @@ func TestOneOfAThousandClaimsWhileTheWeekChanges(t *testing.T) {
 	}
 }
 
-// A claim that expired is taken again in its own week. What a transaction found in the weeks beside
-// it is looked at again when it commits, and what another one holds there is in flight.
-func TestAnExpiredClaimIsNotTakenBesideALiveOneInANearWeek(t *testing.T) {
+// An expired claim is replaced in its own week. A transaction checks adjacent weeks again when it
+// commits, and a claim that another one holds there is in flight.
+func TestAnExpiredClaimIsNotReplacedNextToALiveOneInANearWeek(t *testing.T) {
 	c := &clock{t: sunday}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
 	near := windowed("a", time.Hour)
@@ -197,7 +197,7 @@ func TestAnExpiredClaimIsNotTakenBesideALiveOneInANearWeek(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, engine.ErrConflict) {
-		t.Errorf("beside a claim that was made meanwhile: %v", err)
+		t.Errorf("next to a claim that was made meanwhile: %v", err)
 	}
 	if _, err := e.Forget(ctx, exact.Scope, exact.ID, exact.Time); err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestAnExpiredClaimIsNotTakenBesideALiveOneInANearWeek(t *testing.T) {
 	wantVerdict(t, claim(t, e, near), engine.Duplicate)
 }
 
-func TestPrefetchLooksAtTheClockWhenTheEventIsClaimed(t *testing.T) {
+func TestPrefetchReadsTheClockWhenTheEventIsClaimed(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
 	ev := windowed("a", time.Hour)
@@ -231,14 +231,14 @@ func TestADeadLetterIsReplayedWithinItsWindowOnly(t *testing.T) {
 	ev := arriving("a", time.Hour)
 	update(t, e, func(tx *engine.Tx) {
 		wantTx(t, tx, ev, engine.Claimed)
-		c.set(monday) // the claim is found though its week is over
+		c.set(monday) // the claim is found although its week has ended
 		if rec, err := tx.DeadLetter(ev); err != nil || rec.State != engine.DeadLettered {
 			t.Fatal(rec, err)
 		}
 	})
 	letter := ev
 	letter.Time = sunday
-	update(t, e, func(tx *engine.Tx) { // what it does is undone
+	update(t, e, func(tx *engine.Tx) { // its writes are rolled back
 		sp, err := tx.Savepoint()
 		if err != nil {
 			t.Fatal(err)
@@ -265,7 +265,7 @@ func TestADeadLetterIsReplayedWithinItsWindowOnly(t *testing.T) {
 	}
 }
 
-// A transaction that rests on a dead letter loses when the claim is made again.
+// A transaction that depends on a dead letter conflicts when the claim is made again.
 func TestAnExpiredDeadLetterThatWasSeenIsAConflict(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
@@ -288,7 +288,7 @@ func TestAnExpiredDeadLetterThatWasSeenIsAConflict(t *testing.T) {
 	}
 }
 
-func TestWindowsThatCannotBeKeptAreRefused(t *testing.T) {
+func TestWindowsThatCannotBeKeptAreRejected(t *testing.T) {
 	four, _ := openMem(t, engine.Options{RetentionWeeks: 4})
 	all, _ := openMem(t, engine.Options{RetentionWeeks: engine.KeepAll})
 	const week = 7 * 24 * time.Hour

@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// What tests in package engine_test compare with.
+// Values and functions for the tests in package engine_test.
 const (
 	DefaultRetentionWeeks = defaultRetentionWeeks
 	DefaultAllowedSkew    = defaultAllowedSkew
@@ -25,7 +25,7 @@ const (
 	FromScan              = fromScan
 )
 
-// WithSnapshotEvery makes the engine write a snapshot each n claims.
+// WithSnapshotEvery makes the engine write a snapshot after every n claims.
 func (o Options) WithSnapshotEvery(n uint64) Options {
 	o.snapshotEvery = n
 	return o
@@ -37,8 +37,8 @@ func (o Options) WithSnapshotRetry(after time.Duration) Options {
 	return o
 }
 
-// ForgetFilter makes the filter of a week forget all, and LoseFilter the engine that there is one,
-// as it never happens: claims that exist are denied from then on.
+// ForgetFilter empties the filter of a week, and LoseFilter removes it from the engine, which never
+// happens otherwise: existing claims are then denied.
 func (e *Engine) ForgetFilter(w weekbucket.Week) { e.setFilter(w, bloom.New(bloom.Options{})) }
 
 func (e *Engine) LoseFilter(w weekbucket.Week) { e.setFilter(w, nil) }
@@ -53,8 +53,8 @@ func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
 	e.screen.filters.Store(&filters)
 }
 
-// AwaitBehind waits until the work in the background that has begun is done. It is for an engine
-// that begins no other meanwhile.
+// AwaitBehind waits until the background work that has begun is done. Use it for an engine that
+// begins no other meanwhile.
 func (e *Engine) AwaitBehind(t testing.TB) {
 	t.Helper()
 	done := make(chan struct{})
@@ -65,13 +65,13 @@ func (e *Engine) AwaitBehind(t testing.TB) {
 	select {
 	case <-done:
 	case <-time.After(Patience):
-		t.Errorf("work in the background does not end:\n%s", Stacks())
+		t.Errorf("background work does not end:\n%s", Stacks())
 	}
 }
 
 // AwaitTaken waits until n callers in tests wait for their answers, and the committer has decided
-// all that it can: it waits for something else. If that does not happen, the test fails and
-// continues, so that it releases what it holds up.
+// all that it can and waits for something else. If that does not happen, the test fails but
+// continues, so that it releases what it blocks.
 func (e *Engine) AwaitTaken(t testing.TB, n int) {
 	t.Helper()
 	await(t, fmt.Sprint("the requests of ", n, " callers are not taken"), func() bool { return e.taken(n) })
@@ -101,20 +101,21 @@ func await(t testing.TB, failure string, ok func() bool) {
 	}
 }
 
-// Patience bounds the waits of tests that would otherwise hang: a busy machine may take long.
+// Patience bounds the waits of tests that would otherwise block: a busy machine may take long.
 const Patience = time.Minute
 
 // Stacks returns the stacks of all goroutines.
 func Stacks() string { return strings.Join(stacks(), "\n\n") }
 
-// stacks returns the stacks of all goroutines: only they show that a goroutine has begun to wait.
+// stacks returns the stacks of all goroutines: nothing else shows that a goroutine has begun to
+// wait.
 func stacks() []string {
 	buf := make([]byte, 1<<20)
 	return strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
 }
 
-// isCaller reports whether a goroutine of a test, and not work in the background, waits for the
-// answer to a request.
+// isCaller reports whether a goroutine of a test, and not background work, waits for the answer to
+// a request.
 func isCaller(stack string) bool {
 	return strings.Contains(stack, "engine.(*ticket).await(") && strings.Contains(stack, "/engine_test.")
 }
@@ -143,7 +144,7 @@ func (e *Engine) SnapshotRunning() bool {
 	return e.snaps.running
 }
 
-// Snapshots returns up to which batch each of the two snapshots on disk knows the claims, 0 for
+// Snapshots returns the batch up to which each of the two snapshots on disk is complete, 0 for
 // none.
 func (e *Engine) Snapshots() [2]uint64 {
 	e.snaps.mu.Lock()
@@ -151,7 +152,7 @@ func (e *Engine) Snapshots() [2]uint64 {
 	return e.snaps.seqs
 }
 
-// RecentWriteBytes returns the memory of recent writes, as it is counted.
+// RecentWriteBytes returns the counted memory of recent writes.
 func (e *Engine) RecentWriteBytes() int {
 	e.tx.mu.Lock()
 	defer e.tx.mu.Unlock()

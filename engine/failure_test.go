@@ -20,21 +20,21 @@ var allOps = []storetest.Op{
 	storetest.OpBucketBytes, storetest.OpWriteSidecar, storetest.OpReadSidecar, storetest.OpBackup, storetest.OpVerify,
 }
 
-// stopping are the operations whose failure stops the engine: it cannot judge, or cannot write, any
-// more.
+// stopping lists the operations whose failure stops the engine, because it can no longer judge or
+// write.
 var stopping = map[storetest.Op]bool{
 	storetest.OpApply: true, storetest.OpWait: true, storetest.OpClaim: true, storetest.OpState: true, storetest.OpBuckets: true,
 	storetest.OpDrop: true, storetest.OpReclaim: true, storetest.OpBucketBytes: true,
 }
 
-// A witness remembers what an engine has acknowledged.
+// A witness records what an engine has acknowledged.
 type witness struct {
 	mu        sync.Mutex
 	claimed   map[string]bool
-	forgotten map[string]bool // tried to, whether or not that was acknowledged
+	forgotten map[string]bool // attempted, acknowledged or not
 	balance   string
 	oldest    bool // a drop was acknowledged
-	dropping  bool // a drop was tried
+	dropping  bool // a drop was attempted
 	errs      []error
 }
 
@@ -54,7 +54,7 @@ func oldEvent(id string) engine.Event {
 	return ev
 }
 
-// work does a little of everything, some of it at once, and continues after errors.
+// work calls most operations, some of them concurrently, and continues after errors.
 func (w *witness) work(t *testing.T, e *engine.Engine) {
 	own := func(ev engine.Event) {
 		r, err := e.TryClaim(ctx, ev)
@@ -105,7 +105,7 @@ func (w *witness) work(t *testing.T, e *engine.Engine) {
 	own(event("last"))
 }
 
-// check opens what a crash leaves and looks for all that was acknowledged.
+// check opens the state after a crash and looks for all acknowledged results.
 func (w *witness) check(t *testing.T, m *storetest.Mem) {
 	e := open(t, m, engine.Options{})
 	for id := range w.claimed {
@@ -126,7 +126,7 @@ func (w *witness) check(t *testing.T, m *storetest.Mem) {
 	if w.oldest {
 		wantVerdict(t, claim(t, e, oldEvent("old")), engine.TooOld)
 	}
-	eventually(t, "what opening began behind is done", func() bool {
+	eventually(t, "the background work of Open is done", func() bool {
 		s, err := e.Stats()
 		return err != nil || !s.FilterRebuilding
 	})
@@ -138,7 +138,7 @@ func (w *witness) check(t *testing.T, m *storetest.Mem) {
 	}
 }
 
-// prepared returns a store in which something is already to be found.
+// prepared returns a store that already has claims.
 func prepared(t *testing.T) *storetest.Mem {
 	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, engine.Options{})
@@ -162,7 +162,7 @@ func TestEveryFailingOperationOfTheStoreIsFailStop(t *testing.T) {
 	}
 	swept := 0
 	for _, op := range allOps {
-		calls := m.Calls(op) // of a run without failures; the number varies a little
+		calls := m.Calls(op) // from a run without failures; the number varies a little
 		for n := 1; n <= calls; n++ {
 			failAt(t, op, n)
 			swept++
@@ -192,7 +192,7 @@ func failAt(t *testing.T, op storetest.Op, n int) {
 			return
 		}
 		w.work(t, e)
-		if stopping[op] && hit() { // maybe in the background, a moment ago
+		if stopping[op] && hit() { // perhaps in the background, a moment ago
 			eventually(t, "the engine stops", func() bool { return e.Err() != nil })
 		}
 		failed := e.Err()
@@ -207,7 +207,7 @@ func failAt(t *testing.T, op storetest.Op, n int) {
 		}
 		if failed != nil {
 			if r, err := e.TryClaim(ctx, event("after")); r.Verdict != engine.Failed || !errors.Is(err, engine.ErrStopped) {
-				t.Errorf("after the failure: told %v, %v", r.Verdict, err)
+				t.Errorf("after the failure: got %v, %v", r.Verdict, err)
 			}
 			if err := e.Update(ctx, func(*engine.Tx) error { t.Error("the closure runs"); return nil }); !errors.Is(err, engine.ErrStopped) {
 				t.Errorf("after the failure: Update: %v", err)
@@ -227,7 +227,7 @@ func failAt(t *testing.T, op storetest.Op, n int) {
 	})
 }
 
-// awaitGoroutines fails if there are more goroutines than before, and stay.
+// awaitGoroutines fails if there are more goroutines than before, and they do not end.
 func awaitGoroutines(t *testing.T, before int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -271,14 +271,14 @@ func TestAFailedSyncAnswersAllWaiters(t *testing.T) {
 				t.Errorf("told %v", err)
 			}
 		case <-time.After(time.Minute):
-			t.Fatal("somebody waits for ever")
+			t.Fatal("a caller waits forever")
 		}
 	}
 	after := open(t, m.CrashClone(0), engine.Options{})
 	wantVerdict(t, claim(t, after, event("same")), engine.Claimed)
 }
 
-// hasty is a store that says at once what is not yet true: that a batch is durable.
+// hasty is a store that reports a batch as durable before it is.
 type hasty struct{ *storetest.Mem }
 
 func (h hasty) Apply(b *storage.Batch) (func() error, error) {
@@ -286,8 +286,8 @@ func (h hasty) Apply(b *storage.Batch) (func() error, error) {
 	return func() error { return nil }, err
 }
 
-// lostAfterPowerCut counts the claims and transactions that were acknowledged and are not there
-// after a power cut.
+// lostAfterPowerCut counts the acknowledged claims and transactions that are lost after a power
+// failure.
 func lostAfterPowerCut(t *testing.T, m *storetest.Mem, store storage.Store) (lost int) {
 	e := open(t, store, engine.Options{})
 	for i := range 5 {
@@ -305,14 +305,14 @@ func lostAfterPowerCut(t *testing.T, m *storetest.Mem, store storage.Store) (los
 	return lost
 }
 
-func TestAcknowledgedSurvivesAPowerCutAndTheCheckNoticesAStoreThatDoesNotSync(t *testing.T) {
+func TestAcknowledgedSurvivesAPowerFailureAndTheCheckDetectsAStoreThatDoesNotSync(t *testing.T) {
 	honest := storetest.NewMem(storage.Identity{})
 	if lost := lostAfterPowerCut(t, honest, honest); lost != 0 {
 		t.Errorf("%d acknowledged claims are lost", lost)
 	}
 	m := storetest.NewMem(storage.Identity{})
 	if lost := lostAfterPowerCut(t, m, hasty{m}); lost == 0 {
-		t.Error("the check does not notice a store that does not sync")
+		t.Error("the check does not detect a store that does not sync")
 	}
 }
 
@@ -325,7 +325,7 @@ func TestErrorsOfAStoppedEngineNameTheCauseOnce(t *testing.T) {
 	}
 }
 
-// A store that fails during a commit leaves its outcome open: both outcomes occur, and the error
+// A store that fails during a commit leaves its outcome unknown: both outcomes occur, and the error
 // says so. Every other error says that nothing was applied.
 func TestOutcomeOfACommitIsUnknownAfterAFailedSync(t *testing.T) {
 	for kept, want := range []engine.Verdict{engine.Claimed, engine.Duplicate} {
@@ -358,8 +358,8 @@ func TestOutcomeOfACommitIsUnknownAfterAFailedSync(t *testing.T) {
 	}
 }
 
-// What waits behind the failed batch was not handed to the store: it has no effect, and its error
-// says so.
+// Requests after the failed batch were not handed to the store: they have no effect, and their
+// error says so.
 func TestCommitThatNeverReachedTheStoreHasAKnownOutcome(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	claim(t, e, event("first"))
@@ -380,7 +380,7 @@ func TestCommitThatNeverReachedTheStoreHasAKnownOutcome(t *testing.T) {
 		t.Errorf("the batch that failed returns %v", err)
 	}
 	if err := receive(t, behind); !errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrOutcomeUnknown) {
-		t.Errorf("the batch behind it returns %v", err)
+		t.Errorf("the batch after it returns %v", err)
 	}
 }
 

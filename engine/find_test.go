@@ -2,12 +2,12 @@ package engine
 
 import "testing"
 
-func TestClaimsWithTheSameHashAreToldApart(t *testing.T) {
+func TestClaimsWithTheSameHashAreDistinguished(t *testing.T) {
 	var p putClaims
 	p.next(0)
 	for i, key := range []string{"a", "b", "c"} {
 		if i == 2 {
-			p.next(0) // "a" and "b" were put by the group before
+			p.next(0) // the previous group has put "a" and "b"
 		}
 		p.put([]byte(key), 7, &Record{State: Done, Generation: uint64(i)}, 0)
 	}
@@ -17,7 +17,7 @@ func TestClaimsWithTheSameHashAreToldApart(t *testing.T) {
 		}
 	}
 	if r, found := p.find([]byte("d"), 7); found {
-		t.Errorf("a key that is not there is found as %v", r)
+		t.Errorf("an absent key is found as %v", r)
 	}
 	p.next(0)
 	p.next(0)
@@ -27,10 +27,10 @@ func TestClaimsWithTheSameHashAreToldApart(t *testing.T) {
 	c := newRecent(2)
 	c.add([]foundClaim{{keyEnd: 1, hash: 7, record: Record{State: Done}}}, []byte("a"), 0)
 	if _, found := c.get(7, []byte("b")); found {
-		t.Error("the cache takes a key for another one with its hash")
+		t.Error("the cache mistakes a key for another one with its hash")
 	}
 	if _, found := c.get(7, []byte("a")); !found {
-		t.Error("the cache misses what it has")
+		t.Error("the cache does not find a key that it has")
 	}
 }
 

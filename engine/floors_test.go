@@ -15,13 +15,13 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// short keeps two weeks of mail, and four of the rest.
+// short retains two weeks of mail, and four of the other scopes.
 func short(now func() time.Time) engine.Options {
 	return engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 2}, ExpectedPerWeek: 1000, Clock: now}
 }
 
-// wantOfScopes says what is not as it must be: the events of mail from this week on, and all
-// others, are claimed.
+// wantOfScopes returns the violations: the events of mail from this week on, and all others, must
+// be claimed.
 func wantOfScopes(t *testing.T, e *engine.Engine, events []engine.Event, mailFrom weekbucket.Week) error {
 	t.Helper()
 	for _, ev := range events {
@@ -36,7 +36,7 @@ func wantOfScopes(t *testing.T, e *engine.Engine, events []engine.Event, mailFro
 	return nil
 }
 
-func TestAScopeMayBeKeptForLessThanTheOthers(t *testing.T) {
+func TestAScopeMayBeRetainedForLessThanTheOthers(t *testing.T) {
 	e, m, c := openAt(t, short(nil))
 	events := inWeeks(-4, 0, 10)
 	mustExpect(t, e, events, engine.Claimed)
@@ -62,7 +62,7 @@ func TestAScopeMayBeKeptForLessThanTheOthers(t *testing.T) {
 		t.Errorf("verify: %+v, %v", r, err)
 	}
 
-	c.set(weeksLater(3)) // the others reach it: the mark is forgotten
+	c.set(weeksLater(3)) // the others reach it: the mark is removed
 	for range 3 {
 		if _, err := e.DropExpired(ctx); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestAScopeMayBeKeptForLessThanTheOthers(t *testing.T) {
 		}
 	}
 	if _, found, err := m.State([]byte("fmail")); err != nil || !found {
-		t.Errorf("the mark of mail is gone before the others have reached it: %v", err)
+		t.Errorf("the mark of mail is removed before the others have reached it: %v", err)
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -91,11 +91,11 @@ func TestAScopeMayBeKeptForLessThanTheOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, found, err := again.State([]byte("fmail")); err != nil || found {
-		t.Errorf("the mark of mail stays for ever: %v", err)
+		t.Errorf("the mark of mail is never removed: %v", err)
 	}
 }
 
-// weeksOf are the weeks in which the engine counts claims of a scope.
+// weeksOf returns the weeks in which the engine counts claims of a scope.
 func weeksOf(t *testing.T, e *engine.Engine, scope string) (list []weekbucket.Week) {
 	t.Helper()
 	weeks, err := e.Weeks(ctx)
@@ -110,9 +110,9 @@ func weeksOf(t *testing.T, e *engine.Engine, scope string) (list []weekbucket.We
 	return list
 }
 
-// The counts of what was dropped go with it, where they come from a snapshot or from the journal,
-// too.
-func TestWeeksThatAScopeLostAreNotListed(t *testing.T) {
+// The counts of dropped claims are removed with them, also if they come from a snapshot or from the
+// journal.
+func TestDroppedWeeksOfAScopeAreNotListed(t *testing.T) {
 	o := short(nil)
 	e, m, c := openAt(t, o)
 	mustExpect(t, e, inWeeks(-4, 0, 10), engine.Claimed)
@@ -172,7 +172,7 @@ func TestHoldsKeepTheWeeksOfScopesToo(t *testing.T) {
 	}
 }
 
-func TestTransactionThatClaimedInAWeekThatItsScopeLostFailsWhole(t *testing.T) {
+func TestTransactionThatClaimedInADroppedWeekOfItsScopeFailsWhole(t *testing.T) {
 	e, _, _ := openAt(t, short(nil))
 	ev := at("a", weeksLater(-3))
 	ev.Scope = "mail"
@@ -189,7 +189,7 @@ func TestTransactionThatClaimedInAWeekThatItsScopeLostFailsWhole(t *testing.T) {
 	mustExpect(t, e, []engine.Event{ev}, engine.TooOld)
 }
 
-func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
+func TestScopeRetentionThatCannotBeKeptIsRejected(t *testing.T) {
 	for name, o := range map[string]engine.Options{
 		"longer than the engine's": {RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 5}},
 		"none":                     {ScopeRetention: map[string]int{"mail": 0}},
@@ -203,12 +203,12 @@ func TestScopeRetentionThatCannotBeKeptIsRefused(t *testing.T) {
 	ev := windowed("a", 3*7*24*time.Hour)
 	ev.Scope = "mail"
 	if _, err := e.TryClaim(ctx, ev); !errors.As(err, new(*engine.EventError)) {
-		t.Errorf("a window that is longer than its scope is kept: %v", err)
+		t.Errorf("a window that is longer than its scope's retention: %v", err)
 	}
 }
 
-// One scope too many is refused, with every mark as it was.
-func TestMoreScopesThanMayBeKeptForLess(t *testing.T) {
+// One scope too many is rejected, and every mark is unchanged.
+func TestMoreScopesThanMayHaveAShorterRetention(t *testing.T) {
 	scopes := make(map[string]int, limits.ScopeRetentions+1)
 	for i := range limits.ScopeRetentions {
 		scopes[fmt.Sprint("scope-", i)] = 2
@@ -248,7 +248,8 @@ func TestMoreScopesThanMayBeKeptForLess(t *testing.T) {
 	}
 }
 
-// With KeepAll the mark of a dropped scope stays until a retention has dropped the weeks before it.
+// With KeepAll, the mark of a dropped scope remains until a retention has dropped the weeks before
+// it.
 func TestMarksOfDroppedScopesWithKeepAll(t *testing.T) {
 	keepAll := engine.Options{RetentionWeeks: engine.KeepAll}
 	e, m, c := openAt(t, keepAll)
@@ -271,7 +272,7 @@ func TestMarksOfDroppedScopesWithKeepAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, found, err := m.State([]byte("fmail")); err != nil || found != step.marked {
-			t.Errorf("%+v: the mark is there %v, %v", step, found, err)
+			t.Errorf("%+v: the mark exists %v, %v", step, found, err)
 		}
 		late := named("w0-1", "mail", "t", 0)
 		mustExpect(t, e, []engine.Event{late}, engine.TooOld)

@@ -17,9 +17,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden bytes below are described in docs/format.md. They are on disk forever: a test that
-// fails here means that stores which exist can no longer be read. A new form gets a new version and
-// a golden test of its own.
+// docs/format.md describes the golden bytes below. They are stored forever: if a test fails here,
+// existing stores can no longer be read. A new form gets a new version and a golden test of its
+// own.
 
 const aWeek weekbucket.Week = 0x19cd4
 
@@ -124,11 +124,11 @@ func TestGoldenNames(t *testing.T) {
 		t.Error("a known name is written again")
 	}
 	if _, writes, _ := n.ref("name7", asTopic, aWeek+1, nil); len(writes) != 1 {
-		t.Error("a known name is not noted for another week")
+		t.Error("the use of a known name is not written for another week")
 	} else {
 		wantBytes(t, writes[0].Key, "75 00019cd5 0007")
 	}
-	for i, want := range []string{"73", ""} { // as a scope only, and then as a topic, too
+	for i, want := range []string{"73", ""} { // as a scope only, and then as a topic too
 		_, writes, _ := n.ref("name8", role(i == 0), aWeek+1, nil)
 		if len(writes) != 1 {
 			t.Fatal(i, writes)
@@ -137,7 +137,7 @@ func TestGoldenNames(t *testing.T) {
 		wantBytes(t, writes[0].Value, want)
 	}
 	if _, writes, _ := n.ref("name8", asScope, aWeek+1, nil); len(writes) != 0 {
-		t.Error("a use that is known is written again")
+		t.Error("a known use is written again")
 	}
 }
 
@@ -209,7 +209,7 @@ func TestGoldenSnapshot(t *testing.T) {
 	}
 }
 
-func TestSnapshotIsReadBackWhole(t *testing.T) {
+func TestSnapshotIsReadBackComplete(t *testing.T) {
 	s := aSnapshot()
 	for i := range 300 {
 		ref := bucketRef{uint64(i), aWeek + weekbucket.Week(i%5)}
@@ -226,7 +226,7 @@ func TestSnapshotIsReadBackWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.identity.Seed = s.identity.Seed // not kept: the store's own is used
+	got.identity.Seed = s.identity.Seed // not stored: the store's own is used
 	if got.identity != s.identity || got.seq != s.seq || fmt.Sprint(got.counts) != fmt.Sprint(s.counts) || len(got.filters) != len(s.filters) {
 		t.Errorf("read back as %+v", got)
 	}
@@ -291,7 +291,7 @@ func TestRecordInAnUnknownStateIsANewerFormat(t *testing.T) {
 	}
 }
 
-func TestRecordWithAFieldThatIsNotWrittenIsDamaged(t *testing.T) {
+func TestRecordWithAFieldThatIsNeverWrittenIsDamaged(t *testing.T) {
 	for _, b := range [][]byte{
 		{0x11, 0, 2, 5, 1, 0, 0},                                           // a window of 0
 		{0x21, 0, 2, 5, 1, 0, 0},                                           // an empty fingerprint
@@ -299,7 +299,7 @@ func TestRecordWithAFieldThatIsNotWrittenIsDamaged(t *testing.T) {
 		{0x61, 0, 2, 5, 1, 0, 1, 'f', 0},                                   // a fingerprint, and no data
 		{0x41, 0, 2, 5, 1, 0, 2, 'd'},                                      // truncated
 		{0x41, 0, 2, 5, 1, 0, 1, 'd', 'd'},                                 // too long
-		{0x03, 0, 2, 5, 1, 0},                                              // leased to nobody
+		{0x03, 0, 2, 5, 1, 0},                                              // leased without an owner
 		{0x04, 0, 2, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2},                   // released, with an owner
 		{0x11, 0, 2, 5, 1, 0, 255, 255, 255, 255, 255, 255, 255, 255, 127}, // a window of more than 292 years
 	} {
@@ -309,7 +309,7 @@ func TestRecordWithAFieldThatIsNotWrittenIsDamaged(t *testing.T) {
 	}
 }
 
-// A store without notes of weeks has never freed a name: a gap is damage there, and only there.
+// A store without notes of weeks has never freed a name: only there is a gap damage.
 func TestGapInTheTableOfNames(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		n := newNames()
@@ -327,14 +327,14 @@ func TestGapInTheTableOfNames(t *testing.T) {
 	}
 }
 
-func TestDamagedTableOfNamesIsRefused(t *testing.T) {
+func TestDamagedTableOfNamesIsRejected(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		entries [][2]string
 	}{
 		{"two names with one number", [][2]string{{"a", "\x00"}, {"b", "\x00"}}},
 		{"a name without a number", [][2]string{{"a", ""}}},
-		{"bytes behind the number", [][2]string{{"a", "\x00\x00"}}},
+		{"bytes after the number", [][2]string{{"a", "\x00\x00"}}},
 		{"a number cut off", [][2]string{{"a", "\x80"}}},
 		{"a number too high", [][2]string{{"a", "\x80\x80\x04"}}},
 		{"an empty name", [][2]string{{"", "\x00"}}},

@@ -12,11 +12,11 @@ import (
 	"github.com/hapax-dev/hapax/internal/fuzztest"
 )
 
-// Each fuzz target holds one decoder to three promises: it does not panic, it allocates no more
-// than its input warrants, and what it accepts encodes to the bytes it was given. Whatever else
-// there is, is one of the stated errors.
+// Each fuzz target checks one decoder for three promises: it does not panic, it allocates no more
+// than its input justifies, and the bytes that it accepts are the encoding of the result. Every
+// error is one of the stated ones.
 
-// decodes holds a decoder to the promises; encode returns what it has read as it would be written.
+// decodes checks a decoder for the promises; encode encodes the result.
 func decodes(t *testing.T, input []byte, decode func() error, encode func() []byte) {
 	t.Helper()
 	var err error
@@ -102,8 +102,8 @@ func FuzzReadJournal(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\xff\xff\xff\xff\x07\x01\x00\x01\x9c\xd4\x01"))
 	f.Fuzz(func(t *testing.T, entry []byte) {
-		// An entry says each bucket once; one that repeats it reads well, and is written with its
-		// parts joined.
+		// An entry lists each bucket once; an entry that repeats one is decoded, and is encoded
+		// with its parts joined.
 		var runs []journalRun
 		read := func(b []byte) error {
 			runs = nil
@@ -141,7 +141,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	f.Add(append(bytes.Clone(fixed), "\xff\xff\xff\xff\x07"...), true)     // 2^31-1 counts
 	f.Add(append(bytes.Clone(fixed), "\x00\xff\xff\xff\xff\x07"...), true) // 2^31-1 weeks
 	f.Fuzz(func(t *testing.T, b []byte, isHeader bool) {
-		if isHeader { // give it a length and a checksum, or nothing behind these is ever reached
+		if isHeader { // give it a length and a checksum, or the fields after these are never reached
 			b = sealHeader(b)
 		}
 		var s *snapshot

@@ -49,8 +49,8 @@ func putMany(t testing.TB, e *engine.Engine, prefix string, from, to int) (want 
 	return want
 }
 
-// heldUpdate puts a key in a transaction that is applied and not durable; the function returned
-// makes it durable.
+// heldUpdate puts a key in a transaction that is applied and not durable; the returned func makes
+// it durable.
 func heldUpdate(t testing.TB, e *engine.Engine, m *storetest.Mem, key, value string) (release func()) {
 	t.Helper()
 	m.HoldSyncs()
@@ -68,7 +68,7 @@ func heldUpdate(t testing.TB, e *engine.Engine, m *storetest.Mem, key, value str
 	}
 }
 
-func TestReadsOutsideATransactionReturnOnlyWhatIsDurable(t *testing.T) {
+func TestReadsOutsideATransactionReturnOnlyDurableValues(t *testing.T) {
 	for name, read := range map[string]func(ctx context.Context, e *engine.Engine) (string, error){
 		"Get": func(ctx context.Context, e *engine.Engine) (string, error) {
 			v, _, err := e.Get(ctx, []byte("k"))
@@ -323,7 +323,7 @@ func TestOffsetsReturnsOneGroup(t *testing.T) {
 	}
 }
 
-func TestKeySpacesAreApart(t *testing.T) {
+func TestKeySpacesAreSeparate(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	a, ab := keyspace.New("a"), keyspace.New("ab")
 	update(t, e, func(tx *engine.Tx) {

@@ -38,7 +38,7 @@ func inLane(t *testing.T, members int, fn func(t *laneTest)) {
 	})
 }
 
-// lose makes a transaction of the member lose.
+// lose makes a transaction of the member fail with a conflict.
 func (t *laneTest) lose(member *engine.LaneMember) {
 	t.Helper()
 	err := t.e.Update(ctx, func(tx *engine.Tx) error {
@@ -49,16 +49,17 @@ func (t *laneTest) lose(member *engine.LaneMember) {
 	if !errors.Is(err, engine.ErrConflict) {
 		t.Fatalf("the transaction ended with %v, want a conflict", err)
 	}
-	if err := t.e.Update(ctx, commits, engine.InLane(member)); err != nil { // from now on its turns are not longer than stated
+	// from now on its turns are not longer than stated
+	if err := t.e.Update(ctx, commits, engine.InLane(member)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A running transaction is in its closure until it is told to continue.
+// A running transaction blocks in its closure until it may continue.
 type running struct {
 	began chan struct{}
 	leave chan func(tx *engine.Tx) error // how the closure ends
-	done  chan error                     // what Update returned; nothing after a panic
+	done  chan error                     // the result of Update; none after a panic
 	ended chan struct{}                  // closed after Update, also if it panicked
 }
 
@@ -162,7 +163,7 @@ func (r *running) hasBegunNow() bool {
 	}
 }
 
-func TestTurnEndsWithTheContextThoughTheClosureRunsOn(t *testing.T) {
+func TestTurnEndsWithTheContextThoughTheClosureContinues(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		short, cancel := context.WithCancel(ctx)
 		a, b := t.start(short, t.members[0]), t.start(ctx, t.members[1])
@@ -204,7 +205,7 @@ func TestTurnLastsUntilTheBatchIsApplied(t *testing.T) {
 		a, b := t.start(ctx, t.members[0]), t.start(ctx, t.members[1])
 		a.leave <- commits
 		if b.hasBegun() {
-			t.Error("the second one began and does not see what the first one wrote")
+			t.Error("the second one began and does not see the first one's write")
 		}
 		close(apply)
 		<-b.began
@@ -235,7 +236,7 @@ func TestWaitForATurnEndsWithContextCloseAndFailure(t *testing.T) {
 				}
 				a.leave <- commits
 				<-a.done
-				if name == "context" { // it has left the queue to the one after it
+				if name == "context" { // it has left the queue to the next one
 					t.finish(c2)
 				}
 			})
@@ -265,12 +266,12 @@ func TestTransactionsOutsideTheLaneNeverWait(t *testing.T) {
 		a, b := t.start(ctx, t.members[0]), t.start(ctx, t.members[1])
 		stranger := t.e.JoinLane(time.Second)
 		if c := t.start(ctx, stranger); !c.hasBegun() {
-			t.Error("a member that has met nobody waits")
+			t.Error("a member that has met no other waits")
 		} else {
 			t.finish(c)
 		}
 		if c := t.start(ctx, nil); !c.hasBegun() {
-			t.Error("a transaction of no member waits")
+			t.Error("a transaction without a member waits")
 		} else {
 			t.finish(c)
 		}
@@ -295,7 +296,7 @@ func TestUpdateInsideATurnDoesNotWait(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("transactions inside a turn took %v", took)
 		}
-		// One that takes another member's turn waits until its own is over by time.
+		// A transaction that takes another member's turn waits until its own turn times out.
 		b.leave <- nested(t.members[0])
 		if err := <-b.done; err != nil {
 			t.Error(err)
@@ -314,8 +315,8 @@ func keyOf(name string) func(tx *engine.Tx) error {
 	}
 }
 
-// round runs a transaction of each of two members, the second of which comes while the first one is
-// in its closure. It reports whether the second one waited.
+// round runs a transaction of each of two members; the second begins while the first one is in its
+// closure. It reports whether the second one waited.
 func (t *laneTest) round(fn func(member int) func(tx *engine.Tx) error) (waited bool) {
 	t.Helper()
 	a := t.start(ctx, t.members[0])
@@ -332,7 +333,7 @@ func (t *laneTest) round(fn func(member int) func(tx *engine.Tx) error) (waited 
 	return waited
 }
 
-func TestLaneThatWorksStaysOn(t *testing.T) {
+func TestWorkingLaneRemainsEnabled(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		for i := range 200 {
 			if !t.round(func(int) func(tx *engine.Tx) error { return keyOf("hot") }) {
@@ -343,7 +344,7 @@ func TestLaneThatWorksStaysOn(t *testing.T) {
 	})
 }
 
-func TestMeetingIsSeenBesideManyWritesOfOthers(t *testing.T) {
+func TestMeetingIsDetectedDespiteManyOtherWrites(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		for i := range 100 {
 			waited := t.round(func(member int) func(tx *engine.Tx) error {
@@ -365,7 +366,7 @@ func TestMeetingIsSeenBesideManyWritesOfOthers(t *testing.T) {
 	})
 }
 
-func TestMembersThatMeetNobodyRunSideBySideAgain(t *testing.T) {
+func TestMembersThatNoLongerMeetRunInParallelAgain(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		rounds := 0
 		for t.round(func(member int) func(tx *engine.Tx) error { return keyOf(fmt.Sprint("own of ", member)) }) {
@@ -374,7 +375,7 @@ func TestMembersThatMeetNobodyRunSideBySideAgain(t *testing.T) {
 			}
 		}
 		if rounds < 10 {
-			t.Errorf("they took turns for %d rounds only", rounds)
+			t.Errorf("they took turns for only %d rounds", rounds)
 		}
 	})
 }
@@ -457,8 +458,9 @@ func TestMeetingMembersRunOnce(t *testing.T) {
 	}
 }
 
-// What a transaction lost to is visible when it runs again, so that one more run is enough.
-func TestLoserRunsAgainWhenWhatItLostToIsVisible(t *testing.T) {
+// When a transaction runs again, the write that it conflicted with is visible, so that one more run
+// is enough.
+func TestFailedTransactionRunsAgainWhenTheConflictingWriteIsVisible(t *testing.T) {
 	for name, read := range map[string]bool{"at commit": true, "in a read": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -484,7 +486,7 @@ func TestLoserRunsAgainWhenWhatItLostToIsVisible(t *testing.T) {
 				}()
 				synctest.Wait()
 				if runs != 1 {
-					t.Errorf("it ran %d times before what it lost to was visible", runs)
+					t.Errorf("it ran %d times before the conflicting write was visible", runs)
 				}
 				close(apply)
 				if err := errors.Join(<-done, <-other); err != nil || runs != 2 {

@@ -30,7 +30,7 @@ func mustLease(t *testing.T, e *engine.Engine, ev engine.Event) *engine.Lease {
 	return r.Lease
 }
 
-func TestAResultIsTheDuplicatesOwn(t *testing.T) {
+func TestAResultIsReturnedForDuplicates(t *testing.T) {
 	for name, finish := range map[string]func(*engine.Engine, *engine.Lease, []byte) error{
 		"own commit": func(e *engine.Engine, l *engine.Lease, data []byte) error { return e.Finish(ctx, l, data) },
 		"transaction": func(e *engine.Engine, l *engine.Lease, data []byte) error {
@@ -102,8 +102,8 @@ func TestALeaseThatRanOutIsTakenOverAndTheOldOwnerIsLate(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Nobody has taken it over: the work was done, and is not done again.
-func TestALeaseThatRanOutFinishesWhatNobodyTookOver(t *testing.T) {
+// No caller has taken it over: the work was done, and is not repeated.
+func TestAnExpiredLeaseFinishesAClaimThatWasNotTakenOver(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
 	l := mustLease(t, e, leasedEvent("a"))
@@ -136,7 +136,7 @@ func TestALeaseIsRenewed(t *testing.T) {
 	}
 }
 
-func TestAReleasedClaimIsClaimedByTheNext(t *testing.T) {
+func TestAReleasedClaimIsClaimedByTheNextCaller(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	ev := leasedEvent("a")
 	ev.Fingerprint = "one"
@@ -145,7 +145,7 @@ func TestAReleasedClaimIsClaimedByTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := e.Finish(ctx, l, nil); !errors.Is(err, engine.ErrLeaseLost) {
-		t.Errorf("the owner that gave it back: %v", err)
+		t.Errorf("the owner that released it: %v", err)
 	}
 	ev.Fingerprint = "two"
 	mustLease(t, e, ev)
@@ -169,7 +169,7 @@ func TestAnotherFingerprintIsAMismatch(t *testing.T) {
 	both(two, engine.Mismatch)
 	both(one, engine.Pending)
 	both(none, engine.Pending)
-	c.set(noon.Add(time.Hour)) // who takes it over asks for the same
+	c.set(noon.Add(time.Hour)) // a caller that takes it over has the same fingerprint
 	both(two, engine.Mismatch)
 	if err := e.Finish(ctx, l, []byte("one")); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestAnotherFingerprintIsAMismatch(t *testing.T) {
 	}
 }
 
-// Each of them tries until it has the result; who gets Claimed does the work.
+// Each of them retries until it has the result; the one that gets Claimed does the work.
 func TestAThousandCallersHaveOneResult(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	var executed atomic.Int64
@@ -239,8 +239,8 @@ func TestAThousandCallersHaveOneResult(t *testing.T) {
 	}
 }
 
-// The old owner is still at work when its lease runs out; of those that come then one takes over,
-// and of all that finish one is heard.
+// The old owner still works when its lease expires; one later caller takes over, and only one of
+// all that finish succeeds.
 func TestOneOfAThousandTakesOver(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
@@ -290,12 +290,12 @@ func TestOneOfAThousandTakesOver(t *testing.T) {
 	}
 	wg.Wait()
 	if r := claim(t, e, event("a")); heard.Load() != 1 || r.Record.Data != fmt.Sprint(len(leases)-1) {
-		t.Errorf("%d were heard, the result is %q", heard.Load(), r.Record.Data)
+		t.Errorf("%d succeeded, the result is %q", heard.Load(), r.Record.Data)
 	}
 }
 
-// An event that has the time of its arrival is taken over in the week of that, and its old owner is
-// late all the same.
+// An event with the time of its arrival is taken over in the week of that time, and its old owner
+// is still late.
 func TestALeaseIsTakenOverAcrossMonday(t *testing.T) {
 	for _, finish := range []func(*engine.Engine, *engine.Lease) error{
 		func(e *engine.Engine, l *engine.Lease) error { return e.Finish(ctx, l, []byte("old")) },
@@ -313,9 +313,9 @@ func TestALeaseIsTakenOverAcrossMonday(t *testing.T) {
 		if err := finish(e, old); !errors.Is(err, engine.ErrLeaseLost) {
 			t.Errorf("the old owner: %v", err)
 		}
-		c.set(sunday) // the clock goes back, and the old lease has not run out any more
+		c.set(sunday) // the clock is set back, and the old lease has not expired any more
 		if err := finish(e, old); !errors.Is(err, engine.ErrLeaseLost) {
-			t.Errorf("the old owner, after the clock went back: %v", err)
+			t.Errorf("the old owner, after the clock was set back: %v", err)
 		}
 		c.set(sunday.AddDate(0, 0, 15))
 		if err := e.Finish(ctx, next, []byte("next")); err != nil {
@@ -375,7 +375,7 @@ func TestATransactionFinishesAllOrNothing(t *testing.T) {
 	mustLease(t, e, leasedEvent("b"))
 }
 
-func TestATransactionIsNotToldOfATakeOverThatItsLeaseOutlived(t *testing.T) {
+func TestATransactionDoesNotSeeATakeOverThatItsLeaseOutlasted(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
 	l := mustLease(t, e, leasedEvent("a"))
@@ -424,7 +424,7 @@ func TestDataIsKeptWithAClaimOfTheTransaction(t *testing.T) {
 		}
 	}
 	if r := claim(t, e, event("none")); r.Verdict != engine.Duplicate || r.Record.Data != "" {
-		t.Errorf("data that was undone: %+v", r)
+		t.Errorf("data that was rolled back: %+v", r)
 	}
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		for i := range 2 * limits.TxBytes / limits.DataBytes {
@@ -459,7 +459,7 @@ func TestResultsAreNotCached(t *testing.T) {
 	}
 }
 
-func TestLeasesAndFingerprintsThatCannotBeKeptAreRefused(t *testing.T) {
+func TestLeasesAndFingerprintsThatCannotBeKeptAreRejected(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	for field, ev := range map[string]engine.Event{
 		"lease":       {Lease: -time.Second},
@@ -527,9 +527,9 @@ func TestPartsFinishClaimsAndKeepData(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("c")), engine.Claimed)
 }
 
-// A lease of an engine that was closed holds its claim in the one that opens the store again, also
-// if that one would refuse the event.
-func TestALeaseOutlivesTheOptionsItWasMadeUnder(t *testing.T) {
+// A lease of a closed engine holds its claim in the engine that opens the store again, even if that
+// engine would reject the event.
+func TestALeaseRemainsUnderOtherOptions(t *testing.T) {
 	old := leasedEvent(strings.Repeat("i", 40))
 	old.Time, old.Window = noon.Add(time.Hour), 3*7*24*time.Hour
 	arrives := leasedEvent("arrives")

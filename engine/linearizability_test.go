@@ -67,7 +67,7 @@ func stepClaims(state, input, output any) (bool, any) {
 	has := s.has&in.bit != 0
 	tooOld := s.dropped && in.bit&oldEvents != 0
 	// While its week is being dropped, an event may look new inside a transaction, whose commit
-	// fails then.
+	// then fails.
 	open := !has && !tooOld || in.op == "tryInTx" && in.bit&oldEvents != 0
 	switch in.op {
 	case "claim", "tryInTx":
@@ -79,7 +79,7 @@ func stepClaims(state, input, output any) (bool, any) {
 			return open, s
 		case engine.Duplicate:
 			return has, s
-		case engine.InFlight: // that somebody holds it is checked beside
+		case engine.InFlight: // its holder is checked separately
 			return open, s
 		case engine.TooOld:
 			return tooOld, s
@@ -96,7 +96,7 @@ func stepClaims(state, input, output any) (bool, any) {
 		}
 	case "forget":
 		if errors.Is(out.err, engine.ErrConflict) {
-			return true, s // that somebody holds it is checked beside
+			return true, s // its holder is checked separately
 		}
 		s.has &^= in.bit
 		return out.err == nil && out.found == has, s
@@ -126,7 +126,7 @@ type recorder struct {
 	holds []holding
 }
 
-// A holding is the time in which a transaction may have held an event.
+// A holding is the period in which a transaction may have held an event.
 type holding struct {
 	client     int
 	bit        uint8
@@ -154,15 +154,15 @@ func (r *recorder) held(h holding) {
 	r.holds = append(r.holds, h)
 }
 
-// undecided is what check says of a history whose order could not be searched in time. Long stalls
-// of the machine put many operations beside one another, and the search is exponential in that: it
-// is no finding by itself.
+// undecided is the result of check for a history whose order could not be searched in time. Long
+// stalls of the machine make many operations concurrent, and the search is exponential in their
+// number: this is not a violation.
 const undecided = "the history took too long to check"
 
-// checkTime bounds the search of one history, which takes milliseconds as a rule.
+// checkTime bounds the search of one history, which usually takes milliseconds.
 const checkTime = time.Minute
 
-// check says whether the history is one of a set of claims, "" if it is.
+// check returns why the history is not that of a set of claims, "" if it is.
 func (r *recorder) check() string {
 	for _, op := range r.ops {
 		in, out := op.Input.(claimsInput), op.Output.(claimsOutput)
@@ -174,7 +174,7 @@ func (r *recorder) check() string {
 			explained = explained || h.client != op.ClientId && h.bit == in.bit && h.from <= op.Return && h.till >= op.Call
 		}
 		if !explained {
-			return fmt.Sprintf("%+v told %+v, but no transaction had the event in its hands", in, out)
+			return fmt.Sprintf("%+v returned %+v, but no transaction held the event", in, out)
 		}
 	}
 	switch porcupine.CheckOperationsTimeout(claimsModel, r.ops, checkTime) {
@@ -238,7 +238,7 @@ func (c *claimer) step() {
 	}
 }
 
-// drop drops the old events' week. Whoever comes second finds another one to be the oldest.
+// drop drops the old events' week. The second caller finds that another week is the oldest.
 func (c *claimer) drop() {
 	call := c.now()
 	_, err := c.e.DropWeek(ctx, c.oldest)
@@ -305,7 +305,7 @@ func (c *claimer) transaction() {
 	}
 }
 
-// claimsHistory records what some clients are told that share one engine.
+// claimsHistory records the results of some clients that share one engine.
 func claimsHistory(t *testing.T, store storage.Store, rnd *rand.Rand, clients, steps int) *recorder {
 	e := open(t, store, engine.Options{RecentClaims: []int{-1, 1, 100}[rnd.IntN(3)]})
 	r := &recorder{begin: time.Now()}
@@ -354,7 +354,8 @@ func TestAnswersAreThoseOfOneSetOfClaims(t *testing.T) {
 		case undecided:
 			open++
 		default:
-			t.Errorf("%s\n%s%s", wrong, describe(r.ops), wrong) // at the end, too: reports cut long texts
+			// also at the end: reports truncate long texts
+			t.Errorf("%s\n%s%s", wrong, describe(r.ops), wrong)
 		}
 		ops += len(r.ops)
 		all++
@@ -372,7 +373,7 @@ func describe(ops []porcupine.Operation) (s string) {
 	return s
 }
 
-// denying is a store that now and then does not find what it has: the check must notice.
+// denying is a store that sometimes does not find a claim that it has: the check must detect this.
 type denying struct {
 	*storetest.Mem
 	mu    sync.Mutex
@@ -388,7 +389,7 @@ func (d *denying) Claim(key []byte) ([]byte, bool, error) {
 	return d.Mem.Claim(key)
 }
 
-func TestTheCheckOfHistoriesCatchesAStoreThatDenies(t *testing.T) {
+func TestTheCheckOfHistoriesDetectsAStoreThatDenies(t *testing.T) {
 	eachSeed(t, 1, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		for range 50 {
 			if r := claimsHistory(t, &denying{Mem: storetest.NewMem(storage.Identity{})}, rnd, 4, 25); r.check() != "" && r.check() != undecided {
@@ -399,8 +400,8 @@ func TestTheCheckOfHistoriesCatchesAStoreThatDenies(t *testing.T) {
 	})
 }
 
-// Transfers between accounts. The model is the balances; every transaction tells what it read and
-// wrote.
+// Transfers between accounts. The model is the balances; every transaction reports its reads and
+// writes.
 const accounts = 4
 
 type balances [accounts]int
@@ -420,8 +421,8 @@ const (
 	transferWays
 )
 
-// transferOutput is what was read: all accounts if the amount is 0, otherwise from and to, before a
-// Put or after an Add.
+// transferOutput is the result of the reads: all accounts if the amount is 0, otherwise from and
+// to, before a Put or after an Add.
 type transferOutput struct{ read balances }
 
 var transferModel = porcupine.Model{
@@ -455,8 +456,8 @@ func readAccount(tx *engine.Tx, i int) (int, error) {
 	return int(n), err
 }
 
-// transfer runs one transaction, in the lane if there is a member. If split is set it does its two
-// steps in two: what a store without validation would do.
+// transfer runs one transaction, in the lane if there is a member. If split is set, it uses one
+// transaction for each of its two steps: this is the effect of a store without validation.
 func transfer(e *engine.Engine, in transferInput, split bool, member *engine.LaneMember) (out transferOutput, err error) {
 	read := func(tx *engine.Tx) (err error) {
 		out = transferOutput{}
@@ -525,7 +526,8 @@ func transfers(t *testing.T, rnd *rand.Rand, seed uint64, ways []transferWay, cl
 		})
 	}
 	wg.Wait()
-	last, err := transfer(open(t, m.CrashClone(0), engine.Options{}), transferInput{}, false, nil) // what was told is durable
+	// the reads are durable
+	last, err := transfer(open(t, m.CrashClone(0), engine.Options{}), transferInput{}, false, nil)
 	if err != nil {
 		t.Errorf("reading all: %v", err)
 	}
@@ -553,7 +555,7 @@ func TestTransfersKeepTheSumAndHaveASerialOrder(t *testing.T) {
 	}
 }
 
-func TestTheCheckOfTransfersCatchesTransactionsThatAreCutInTwo(t *testing.T) {
+func TestTheCheckOfTransfersDetectsSplitTransactions(t *testing.T) {
 	for way := range transferWays {
 		eachSeed(t, 1, func(t *testing.T, rnd *rand.Rand, seed uint64) {
 			for range 50 {
@@ -561,7 +563,7 @@ func TestTheCheckOfTransfersCatchesTransactionsThatAreCutInTwo(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("50 runs in the way %d, each transaction cut in two, passed the check", way)
+			t.Errorf("50 runs in the way %d, each transaction split in two, passed the check", way)
 		})
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Instances with names of their own come and go forever: their names are freed with the weeks that
-// they claimed in.
-func TestScopesOfPodsGoOnForEver(t *testing.T) {
+// Instances with unique names start and end forever: their names are freed with the weeks in which
+// they claimed.
+func TestScopesOfPodsAreFreedForever(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 15})
 	const pods, weeks = 25_000, 5
 	podsOf := func(week int) []engine.Event {
@@ -64,7 +64,7 @@ func TestScopesOfPodsGoOnForEver(t *testing.T) {
 	verifyClean(t, crashed, 2*pods)
 }
 
-func TestMoreNamesThanKeptWeeksMayHave(t *testing.T) {
+func TestMoreNamesThanRetainedWeeksMayHave(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 17})
 	events := make([]engine.Event, limits.Names) // one too many, with the scope
 	for i := range events {
@@ -90,7 +90,7 @@ func TestMoreNamesThanKeptWeeksMayHave(t *testing.T) {
 	}
 }
 
-// A nameModel is what an engine must know whose names come and go.
+// A nameModel is the expected state of an engine whose names change.
 type nameModel struct {
 	rng  *rand.Rand
 	week int                     // the clock's, counted from noon
@@ -103,7 +103,8 @@ func claimName(ev *engine.Event) string {
 	return fmt.Sprint(ev.Scope, "|", string(ev.ID), "|", ev.Time)
 }
 
-// event returns one whose scope and topic are those of an instance of its week or the one before.
+// event returns an event whose scope and topic are those of an instance of its week or the one
+// before.
 func (m *nameModel) event() engine.Event {
 	week := m.week - m.rng.IntN(2)
 	ev := at(fmt.Sprint(m.rng.IntN(20)), weeksLater(week))
@@ -112,7 +113,7 @@ func (m *nameModel) event() engine.Event {
 	return ev
 }
 
-// step does something to the engine, and notes what was acknowledged.
+// step changes the engine, and records what was acknowledged.
 func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 	switch k := m.rng.IntN(20); {
 	case k < 12:
@@ -126,7 +127,7 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 	case k < 17:
 		_ = e.Update(ctx, func(tx *engine.Tx) error {
 			_, _ = tx.TryClaim(m.event())
-			return errHandler // its names may be given all the same
+			return errHandler // its names may nevertheless be assigned
 		})
 	case k < 18:
 		m.dropScope(t, e)
@@ -144,8 +145,8 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 	}
 }
 
-// dropScope drops a scope of two weeks ago, which claims no more, or a later one, which may
-// continue in a week after those that it had claims in.
+// dropScope drops a scope of two weeks ago, which no longer claims, or a later one, which may
+// continue in a week after those in which it had claims.
 func (m *nameModel) dropScope(t testing.TB, e *engine.Engine) {
 	scope := fmt.Sprint("scope-", m.week/2-m.rng.IntN(2), "-", m.rng.IntN(5))
 	awaitTrust(t, e)
@@ -192,7 +193,7 @@ func (m *nameModel) claims(t testing.TB, e *engine.Engine) {
 	}
 }
 
-// check finds each claim with the topic that made it, and nothing wrong.
+// check finds each claim with the topic that made it, and no problems.
 func (m *nameModel) check(t testing.TB, what string, e *engine.Engine) {
 	t.Helper()
 	for name, ev := range m.kept {
@@ -225,7 +226,7 @@ func (m *nameModel) check(t testing.TB, what string, e *engine.Engine) {
 	}
 }
 
-// forgetUses makes a store one of the format that had no notes of weeks.
+// forgetUses converts a store to the format without notes of weeks.
 func forgetUses(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	t.Helper()
 	b := storage.Batch{State: []storage.StateWrite{{Key: []byte("mnames")}}}
@@ -239,9 +240,9 @@ func forgetUses(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	return write(t, m, b)
 }
 
-// Names come and go at random, with reopening, crashes and conversions in between: every claim
-// keeps its names.
-func TestNamesComeAndGoAtRandom(t *testing.T) {
+// Names are added and freed at random, with reopening, crashes and conversions in between: every
+// claim keeps its names.
+func TestNamesAreAddedAndFreedAtRandom(t *testing.T) {
 	for seed := range uint64(12) {
 		model := &nameModel{rng: rand.New(rand.NewPCG(seed, 1)), kept: map[string]engine.Event{}}
 		c := &clock{t: noon}
@@ -288,8 +289,8 @@ func reopened(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	return m
 }
 
-// forgetUsesAfterCrash is forgetUses where no name is missing in the table: the older format had no
-// gaps. It fills the gaps with names of their own.
+// forgetUsesAfterCrash is forgetUses for a table without gaps, because the older format had none.
+// It fills the gaps with names of their own.
 func forgetUsesAfterCrash(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	t.Helper()
 	taken := map[byte]bool{}
@@ -314,7 +315,7 @@ func forgetUsesAfterCrash(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	return forgetUses(t, m)
 }
 
-// The power is cut at every step of dropping weeks and giving their numbers again.
+// The power fails at every step of dropping weeks and assigning their numbers again.
 func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		model := &nameModel{rng: rand.New(rand.NewPCG(7, 7)), kept: map[string]engine.Event{}}
@@ -393,9 +394,9 @@ func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 	}
 }
 
-// A store of the older format does not say which week uses which name: all of them stay until the
-// last of its weeks is dropped.
-func TestNamesOfAnOlderFormatStayUntilItsWeeksAreDropped(t *testing.T) {
+// A store of the older format does not record which week uses which name: all names remain until
+// the last of its weeks is dropped.
+func TestNamesOfAnOlderFormatRemainUntilItsWeeksAreDropped(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 2})
 	old := inWeeks(-1, 0, 4)
 	for i := range old {
@@ -435,7 +436,7 @@ func TestNamesOfAnOlderFormatStayUntilItsWeeksAreDropped(t *testing.T) {
 	check(2, nil)
 }
 
-// lateReader holds the first claim that is read back until it may go.
+// lateReader blocks the first claim that is read back until it is released.
 type lateReader struct {
 	*storetest.Mem
 	read, goOn chan struct{}
@@ -460,9 +461,9 @@ func (s *lateReader) Scan(ctx context.Context, span storage.Span, started func()
 	})
 }
 
-// A reader that has a claim in its hands while its week is dropped does not see it under a later
-// name.
-func TestClaimThatIsReadWhileItsNamesAreGivenAgain(t *testing.T) {
+// If a week is dropped while a reader has read a claim of it, the reader does not see the claim
+// under a later name.
+func TestClaimThatIsReadWhileItsNamesAreAssignedAgain(t *testing.T) {
 	for what, read := range map[string]func(e *engine.Engine, ev engine.Event) error{
 		"TryClaim": func(e *engine.Engine, ev engine.Event) error {
 			if r, err := e.TryClaim(ctx, ev); r.Verdict != engine.TooOld {
@@ -503,7 +504,7 @@ func TestClaimThatIsReadWhileItsNamesAreGivenAgain(t *testing.T) {
 		for i := range 3 {
 			next := at(fmt.Sprint(i), weeksLater(2))
 			next.Scope, next.Origin.Topic = fmt.Sprint("scope-", i), fmt.Sprint("topic-", i)
-			if what != "Verify" || i == 0 { // there, the number of the topic stays without a name
+			if what != "Verify" || i == 0 { // the number of the topic then remains without a name
 				wantVerdict(t, claim(t, e, next), engine.Claimed)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// stamped is an event whose time is the log's, the given number of weeks after noon.
+// stamped returns an event whose time is the log's, the given number of weeks after noon.
 func stamped(id string, weeks int) engine.Event {
 	ev := at(id, weeksLater(weeks))
 	ev.ApproximateTime = true
@@ -23,7 +23,7 @@ func stamped(id string, weeks int) engine.Event {
 	return ev
 }
 
-// ways are all that tell a verdict about one event.
+// ways are all calls that return a verdict for one event.
 var ways = map[string]func(t testing.TB, e *engine.Engine, ev engine.Event) engine.Result{
 	"TryClaim": func(t testing.TB, e *engine.Engine, ev engine.Event) engine.Result { return claim(t, e, ev) },
 	"TryClaimBatch": func(t testing.TB, e *engine.Engine, ev engine.Event) engine.Result {
@@ -55,7 +55,7 @@ func eachWay(t *testing.T, fn func(t *testing.T, judge func(e *engine.Engine, ev
 	}
 }
 
-func TestClaimInANeighbouringWeekCountsForLogTimesOnly(t *testing.T) {
+func TestClaimInAnAdjacentWeekCountsForApproximateTimesOnly(t *testing.T) {
 	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
 		for _, cache := range []int{-1, 100} {
 			e, m, _ := openAt(t, engine.Options{RetentionWeeks: 8, RecentClaims: cache})
@@ -82,7 +82,8 @@ func TestClaimInANeighbouringWeekCountsForLogTimesOnly(t *testing.T) {
 			for weeks := -4; weeks <= -2; weeks++ {
 				wantVerdict(t, judge(again, stamped("id-6", weeks)), engine.Duplicate)
 			}
-			wantVerdict(t, judge(e, at("id-3", weeksLater(-2))), engine.Claimed) // with a time of its own it is another event
+			// with a time of its own it is another event
+			wantVerdict(t, judge(e, at("id-3", weeksLater(-2))), engine.Claimed)
 			verifyClean(t, e, 7+4+7+1)
 		}
 	})
@@ -108,7 +109,7 @@ func TestEventSentAgainAcrossMondayIsADuplicate(t *testing.T) {
 	}
 }
 
-func TestNeighboursWithinABatchAreOneEvent(t *testing.T) {
+func TestAdjacentWeeksWithinABatchAreOneEvent(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	var events []engine.Event
 	for i := range 600 { // several parts of a batch
@@ -131,7 +132,7 @@ func TestNeighboursWithinABatchAreOneEvent(t *testing.T) {
 	verifyClean(t, e, 600)
 }
 
-func TestNeighbourInABatchThatIsBeingAppliedIsFound(t *testing.T) {
+func TestAdjacentClaimInABatchThatIsBeingAppliedIsFound(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	blocked, reached, goOn := m.Calls(storetest.OpApply)+1, make(chan struct{}), make(chan struct{})
 	m.Before(storetest.OpApply, func(call int) error {
@@ -144,7 +145,8 @@ func TestNeighbourInABatchThatIsBeingAppliedIsFound(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { wantClaimed(t, e, stamped("a", -1)) })
 	receive(t, reached)
-	wg.Go(func() { // in one batch: the group after the next one is not decided before the first is applied
+	// in one batch: the group after the next one is not decided before the first is applied
+	wg.Go(func() {
 		results, err := e.TryClaimBatch(ctx, []engine.Event{stamped("a", 0), stamped("a", -2), stamped("a", -1)})
 		if err != nil {
 			t.Error(err)
@@ -155,7 +157,8 @@ func TestNeighbourInABatchThatIsBeingAppliedIsFound(t *testing.T) {
 			}
 		}
 	})
-	for range 1000 { // most likely the batch is decided by then; if not, it is judged after the first was applied
+	// the batch is probably decided by then; if not, it is judged after the first was applied
+	for range 1000 {
 		runtime.Gosched()
 	}
 	close(goOn)
@@ -170,7 +173,7 @@ func wantClaimed(t testing.TB, e *engine.Engine, ev engine.Event) {
 	}
 }
 
-func TestNeighbourHeldByATransactionIsInFlight(t *testing.T) {
+func TestAdjacentClaimHeldByATransactionIsInFlight(t *testing.T) {
 	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
 		for _, approximate := range []bool{false, true} {
 			e, _ := openMem(t, engine.Options{})
@@ -196,7 +199,7 @@ func TestNeighbourHeldByATransactionIsInFlight(t *testing.T) {
 	})
 }
 
-func TestTransactionLosesIfANeighbourIsClaimedMeanwhile(t *testing.T) {
+func TestTransactionConflictsIfAnAdjacentWeekIsClaimedMeanwhile(t *testing.T) {
 	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
 		for _, weeks := range []int{-1, 1, -2} {
 			e, _ := openMem(t, engine.Options{})
@@ -216,7 +219,7 @@ func TestTransactionLosesIfANeighbourIsClaimedMeanwhile(t *testing.T) {
 	})
 }
 
-func TestNeighboursWithinATransactionAreOneEvent(t *testing.T) {
+func TestAdjacentWeeksWithinATransactionAreOneEvent(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) {
 		wantTx(t, tx, stamped("before", 0), engine.Claimed)
@@ -250,7 +253,7 @@ func TestNeighboursWithinATransactionAreOneEvent(t *testing.T) {
 	verifyClean(t, e, 8)
 }
 
-func TestNeighbouringWeekThatWasDroppedDoesNotCount(t *testing.T) {
+func TestDroppedAdjacentWeekDoesNotCount(t *testing.T) {
 	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
 		e, _, _ := openAt(t, engine.Options{RetentionWeeks: 3})
 		for _, id := range []string{"a", "b"} {
@@ -274,7 +277,7 @@ func TestNeighbouringWeekThatWasDroppedDoesNotCount(t *testing.T) {
 	})
 }
 
-func TestNeighboursAreFoundThroughTheStoreWhileFiltersAreRebuilt(t *testing.T) {
+func TestAdjacentClaimsAreFoundInTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
 		o := small
 		o.RetentionWeeks = 3
@@ -292,7 +295,7 @@ func TestNeighboursAreFoundThroughTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 		e = open(t, scans, o)
 		t.Cleanup(func() { goOn(); scanOn() })
 		if !stats(t, e).FilterRebuilding {
-			t.Fatal("the filters are there")
+			t.Fatal("the filters are loaded")
 		}
 		wantVerdict(t, judge(e, stamped("-1", 0)), engine.Duplicate)
 		wantVerdict(t, judge(e, stamped("-3", -2)), engine.Duplicate)
@@ -308,7 +311,7 @@ func TestNeighboursAreFoundThroughTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 				t.Errorf("%+v %v", r, err)
 			}
 		})
-		receive(t, reached) // the week is dropped, and its claims are still there
+		receive(t, reached) // the week is dropped, and its claims still exist
 		wantVerdict(t, judge(e, stamped("-3", -2)), engine.Claimed)
 		wantVerdict(t, judge(e, stamped("-1", -2)), engine.Duplicate)
 		goOn()
@@ -319,7 +322,7 @@ func TestNeighboursAreFoundThroughTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 	})
 }
 
-func TestNeighbourThatIsCommittingIsInFlight(t *testing.T) {
+func TestAdjacentClaimThatIsCommittingIsInFlight(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	done := make(chan error, 1)
 	m.HoldSyncs()
@@ -345,7 +348,7 @@ func TestNeighbourThatIsCommittingIsInFlight(t *testing.T) {
 	wantVerdict(t, claim(t, e, stamped("a", 0)), engine.Duplicate)
 }
 
-func TestNeighboursEndWhereTheWeeksEnd(t *testing.T) {
+func TestAdjacentWeeksEndWhereTheWeeksEnd(t *testing.T) {
 	for _, week := range []weekbucket.Week{weekbucket.Min, weekbucket.Max} {
 		c := &clock{t: week.Start().Add(time.Hour)}
 		e, _ := openMem(t, engine.Options{Clock: c.now, RetentionWeeks: engine.KeepAll})
@@ -359,19 +362,19 @@ func TestNeighboursEndWhereTheWeeksEnd(t *testing.T) {
 	}
 }
 
-func TestReplayOpensTheClaimOfItsOwnWeekOnly(t *testing.T) {
+func TestReplayReopensTheClaimOfItsOwnWeekOnly(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	deadLetter(t, e, stamped("a", -1))
 	claim(t, e, at("a", noon))
 	update(t, e, func(tx *engine.Tx) {
 		wantReclaim(t, tx, stamped("a", -2), 0, engine.Duplicate, 0)
 		wantTx(t, tx, at("a", weeksLater(-2)), engine.Claimed)
-		wantReclaim(t, tx, stamped("a", -1), 0, engine.Claimed, 1) // whatever is beside it
+		wantReclaim(t, tx, stamped("a", -1), 0, engine.Claimed, 1) // whatever the adjacent weeks contain
 	})
 	verifyClean(t, e, 3)
 }
 
-func TestTransactionToldOfANeighboursDeadLetterLosesWhenThatIsOpened(t *testing.T) {
+func TestTransactionThatSawAnAdjacentDeadLetterConflictsWithItsReopening(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	deadLetter(t, e, stamped("a", -1))
 	err := e.Update(ctx, func(tx *engine.Tx) error {
@@ -384,7 +387,7 @@ func TestTransactionToldOfANeighboursDeadLetterLosesWhenThatIsOpened(t *testing.
 	}
 }
 
-func TestOfNeighboursAtOnceOneIsClaimed(t *testing.T) {
+func TestOfConcurrentAdjacentEventsOneIsClaimed(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, rnd *rand.Rand, seed uint64) {
 		m := storetest.NewMem(storage.Identity{})
 		jitter(m, seed)
@@ -418,7 +421,7 @@ func TestOfNeighboursAtOnceOneIsClaimed(t *testing.T) {
 	})
 }
 
-// judgeSomehow claims an event until somebody has it.
+// judgeSomehow retries an event until some caller has claimed it.
 func judgeSomehow(e *engine.Engine, rnd *rand.Rand, ev engine.Event) (first bool, err error) {
 	for {
 		var r engine.Result
@@ -453,8 +456,9 @@ func judgeSomehow(e *engine.Engine, rnd *rand.Rand, ev engine.Event) (first bool
 	}
 }
 
-// Of a claim of its own and one that the store has in a week near, a transaction is told its own.
-func TestOwnClaimIsToldBeforeTheStores(t *testing.T) {
+// If a transaction has claimed an event and the store has a claim in an adjacent week, the
+// transaction gets its own claim.
+func TestOwnClaimPrecedesTheStores(t *testing.T) {
 	for name, weeks := range map[string]int{"in the same week": 0, "in the week before": -1} {
 		e, _ := openMem(t, engine.Options{})
 		stored, own, again := stamped("a", 1), from(stamped("a", weeks), 9), stamped("a", 0)

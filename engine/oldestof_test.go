@@ -6,9 +6,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A scope's floor is forgotten right after the oldest week kept has reached it. A reader of both
-// never sees the oldest week of the scope go back.
-func TestOldestWeekOfAScopeNeverGoesBack(t *testing.T) {
+// A scope's floor is removed right after the oldest retained week has reached it. A reader of both
+// never sees the oldest week of the scope decrease.
+func TestOldestWeekOfAScopeNeverDecreases(t *testing.T) {
 	const rounds, weeks = 500, weekbucket.Week(5000)
 	floors := make([]map[string]weekbucket.Week, weeks+1)
 	for w := range floors {
@@ -26,7 +26,7 @@ func TestOldestWeekOfAScopeNeverGoesBack(t *testing.T) {
 		for seen := weekbucket.Week(0); seen < weeks; {
 			now := e.oldestOf("mail")
 			if now < seen {
-				t.Fatalf("the oldest week kept was %d, and is %d", seen, now)
+				t.Fatalf("the oldest retained week was %d, and is %d", seen, now)
 			}
 			seen = now
 		}

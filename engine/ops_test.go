@@ -24,7 +24,7 @@ func forget(t testing.TB, e *engine.Engine, ev engine.Event) {
 	}
 }
 
-func TestLookupTellsTheFirstSighting(t *testing.T) {
+func TestLookupReturnsTheFirstSighting(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 2})
 	r := claim(t, e, event("a"))
 	for _, when := range []time.Time{noon, weekOf(t, noon).Start(), weeksLater(1).Add(-3 * 24 * time.Hour)} { // any time of its week
@@ -57,7 +57,7 @@ func TestLookupTellsTheFirstSighting(t *testing.T) {
 	}
 }
 
-func TestLookupFindsOnlyWhatIsDurable(t *testing.T) {
+func TestLookupFindsOnlyDurableClaims(t *testing.T) {
 	e, m, _ := openAt(t, engine.Options{})
 	m.HoldSyncs()
 	defer m.ReleaseSyncs()
@@ -68,7 +68,7 @@ func TestLookupFindsOnlyWhatIsDurable(t *testing.T) {
 	go func() { _, found, _ := e.Lookup(ctx, "billing", []byte("a"), noon); looked <- found }()
 	select {
 	case <-looked:
-		t.Fatal("found while a power cut would still take it back")
+		t.Fatal("found although a power failure would still remove it")
 	case <-time.After(20 * time.Millisecond):
 	}
 	m.ReleaseSyncs()
@@ -99,7 +99,7 @@ func TestForgottenEventIsClaimedAgain(t *testing.T) {
 			again.Origin.Offset = 1000
 			wantVerdict(t, claim(t, e, again), engine.Claimed)
 			if r := claim(t, e, event("a")); r.Record.Origin.Offset != 1000 {
-				t.Fatalf("the forgotten claim is told: %+v", r.Record)
+				t.Fatalf("the forgotten claim is returned: %+v", r.Record)
 			}
 			wantVerdict(t, claim(t, e, event("b")), engine.Claimed)
 			forget(t, e, event("b"))
@@ -112,7 +112,7 @@ func TestForgottenEventIsClaimedAgain(t *testing.T) {
 	}
 }
 
-func TestForgetIsDurableOnReturnAndLeavesReservationsAlone(t *testing.T) {
+func TestForgetIsDurableOnReturnAndLeavesReservationsUnchanged(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 1})
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 	forget(t, e, event("a"))
@@ -139,7 +139,7 @@ func TestForgetIsDurableOnReturnAndLeavesReservationsAlone(t *testing.T) {
 	verifyClean(t, e, 1)
 }
 
-func TestClaimsAndForgetsAtOnceNeverTellAForgottenClaimForLong(t *testing.T) {
+func TestConcurrentClaimsAndForgetsReturnNoForgottenClaimForLong(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RecentClaims: 4})
 	var stop sync.WaitGroup
 	done := make(chan struct{})
@@ -166,13 +166,13 @@ func TestClaimsAndForgetsAtOnceNeverTellAForgottenClaimForLong(t *testing.T) {
 	}
 	close(done)
 	stop.Wait()
-	for i := range 3 { // which the goroutines may not have come to
+	for i := range 3 { // which the goroutines may not have reached
 		_, _ = e.TryClaim(ctx, event(fmt.Sprint(i, "x")))
 	}
 	verifyClean(t, e, 3)
 }
 
-func TestWeeksListsWhatIsThere(t *testing.T) {
+func TestWeeksListsAllClaims(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	if w, err := e.Weeks(ctx); err != nil || len(w) != 0 {
 		t.Fatal(w, err)
@@ -181,7 +181,7 @@ func TestWeeksListsWhatIsThere(t *testing.T) {
 	forget(t, e, inWeeks(0, 0, 1)[0])
 	all := inWeeks(-1, -1, 5)
 	for i := 1; i < 5; i += 2 {
-		forget(t, e, all[i]) // all that "mail" has there
+		forget(t, e, all[i]) // all claims of "mail" there
 	}
 	check := func(e *engine.Engine, m *storetest.Mem) {
 		t.Helper()
@@ -215,7 +215,7 @@ func TestWeeksListsWhatIsThere(t *testing.T) {
 	check(open(t, m, engine.Options{Clock: c.now}), m)
 }
 
-func TestVerifySeesWhatSomebodyDidToTheStore(t *testing.T) {
+func TestVerifyDetectsChangesToTheStore(t *testing.T) {
 	for what, c := range map[string]struct {
 		damage  func(fn func(key, record []byte) error) func(key, record []byte) error
 		problem string
@@ -249,10 +249,10 @@ func TestVerifySeesWhatSomebodyDidToTheStore(t *testing.T) {
 				return fn(key, record)
 			}
 		}, "claims with hash"},
-		"a record that is none": {func(fn func(key, record []byte) error) func(key, record []byte) error {
+		"an invalid record": {func(fn func(key, record []byte) error) func(key, record []byte) error {
 			return func(key, record []byte) error { return fn(key, append(record, 0)) }
 		}, "claim record"},
-		"a key that is none": {func(fn func(key, record []byte) error) func(key, record []byte) error {
+		"an invalid key": {func(fn func(key, record []byte) error) func(key, record []byte) error {
 			return func(key, record []byte) error { return fn(key[:3], record) }
 		}, "claim key"},
 	} {
@@ -269,13 +269,13 @@ func TestVerifySeesWhatSomebodyDidToTheStore(t *testing.T) {
 				t.Fatalf("%+v %v", r, err)
 			}
 			if e.Err() != nil {
-				t.Fatal("finding out stopped the engine:", e.Err())
+				t.Fatal("the check stopped the engine:", e.Err())
 			}
 		})
 	}
 }
 
-func TestVerifySeesAFilterThatDeniesAClaim(t *testing.T) {
+func TestVerifyDetectsAFilterThatDeniesAClaim(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-1, 0, engine.MaxProblems), engine.Claimed)
 	e.ForgetFilter(weekOf(t, noon))
@@ -289,7 +289,7 @@ func TestVerifySeesAFilterThatDeniesAClaim(t *testing.T) {
 	}
 }
 
-func TestVerifyIsCleanWhileClaimsGoOn(t *testing.T) {
+func TestVerifyIsCleanDuringClaims(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{ExpectedPerWeek: 100})
 	done := make(chan struct{})
 	var work sync.WaitGroup
@@ -348,7 +348,7 @@ func TestBackupHasTheSameClaimsAndAHigherIncarnation(t *testing.T) {
 	}
 }
 
-func TestStatsCountWhatWasTold(t *testing.T) {
+func TestStatsCountReturnedVerdicts(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 100})
 	claim(t, e, event("a"))
 	claim(t, e, event("a"))

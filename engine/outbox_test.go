@@ -119,7 +119,7 @@ func TestMessagesAreInTheOrderOfCommits(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	update(t, e, func(outer *engine.Tx) {
 		mustProduce(t, outer, "outer 1")
-		update(t, e, func(inner *engine.Tx) { // no conflict: nobody reads the outbox
+		update(t, e, func(inner *engine.Tx) { // no conflict: no transaction reads the outbox
 			mustProduce(t, inner, "inner 1")
 			mustProduce(t, inner, "inner 2")
 		})
@@ -178,7 +178,7 @@ func TestMessageKeepsAllItsFields(t *testing.T) {
 	}
 }
 
-func TestMessageBeyondACapIsRefused(t *testing.T) {
+func TestMessageBeyondALimitIsRejected(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) {
 		for field, msg := range map[string]engine.Message{

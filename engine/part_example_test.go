@@ -45,7 +45,8 @@ func ExampleTx_Part() {
 		wg.Wait()
 		for i, id := range batch {
 			err := end(parts[i], errs[i])
-			if errors.Is(err, engine.ErrPartOutdated) { // it is the next one in order, so once more is enough
+			// it is the next one in order, so one more run is enough
+			if errors.Is(err, engine.ErrPartOutdated) {
 				if parts[i], err = tx.Part(); err != nil {
 					return err
 				}

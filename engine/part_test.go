@@ -23,8 +23,7 @@ const (
 	partEvents = 6
 )
 
-// A partOp is one step of a record's handler. What it writes depends on what the handler has read
-// before.
+// A partOp is one step of a record's handler. Its writes depend on the handler's earlier reads.
 type partOp struct {
 	kind   string
 	key, n int
@@ -52,7 +51,7 @@ func randomRecords(rnd *rand.Rand, n int) []partRecord {
 // A partRun is one run of a record's handler.
 type partRun struct {
 	sum     int
-	log     []string // what it was given
+	log     []string // the results of its reads
 	claimed []engine.Event
 	saves   []partSave
 }
@@ -69,7 +68,7 @@ func partEvent(op partOp) engine.Event {
 	return ev
 }
 
-// do runs one step in tx, and returns ErrPartOutdated or ErrConflict if it was met.
+// do runs one step in tx, and returns ErrPartOutdated or ErrConflict if the step does.
 func (r *partRun) do(tx *engine.Tx, op partOp) error {
 	key, sum := fmt.Appendf(nil, "key %d", op.key), fmt.Appendf(nil, "sum %d", op.key%2)
 	note := func(err error, what ...any) error {
@@ -180,7 +179,7 @@ type turnOf struct {
 	err  error
 }
 
-// finish ends the part in its turn; an outdated one is run again, which must not fail.
+// finish ends the part in its turn; an outdated one runs again, which must not fail.
 func (w *turnOf) finish(tx *engine.Tx) error {
 	end := func() error {
 		if w.rec.fails {
@@ -241,7 +240,7 @@ func interleaved(rnd *rand.Rand, width int, again *int) func(tx *engine.Tx, reco
 	}
 }
 
-// sideBySide runs the records in parts, each in a goroutine of its own.
+// sideBySide runs the records in parts, each in its own goroutine.
 func sideBySide(width int) func(tx *engine.Tx, records []partRecord) ([]*partRun, error) {
 	return func(tx *engine.Tx, records []partRecord) (runs []*partRun, err error) {
 		for len(records) > 0 {
@@ -263,7 +262,7 @@ func sideBySide(width int) func(tx *engine.Tx, records []partRecord) ([]*partRun
 				})
 			}
 			if width%2 == 0 {
-				wg.Wait() // else the first ones are joined while others run
+				wg.Wait() // otherwise the first ones are joined while others run
 			}
 			for i, w := range turns {
 				if width%2 == 1 && i == 0 {
@@ -279,7 +278,7 @@ func sideBySide(width int) func(tx *engine.Tx, records []partRecord) ([]*partRun
 	}
 }
 
-// partsResult is what is left of records that were run in a store with some content.
+// partsResult is the final state after records were run in a store with some content.
 type partsResult struct {
 	logs     [][]string
 	keys     map[string]string
@@ -347,15 +346,15 @@ func (want partsResult) check(t *testing.T, got partsResult) {
 	t.Helper()
 	for i := range want.logs {
 		if !slices.Equal(want.logs[i], got.logs[i]) {
-			t.Errorf("record %d was given\n%q, one after the other\n%q", i, got.logs[i], want.logs[i])
+			t.Errorf("record %d got\n%q, one after the other\n%q", i, got.logs[i], want.logs[i])
 		}
 	}
 	if !reflect.DeepEqual(want, got) {
-		t.Errorf("left is\n%v, one after the other\n%v", got, want)
+		t.Errorf("the state is\n%v, one after the other\n%v", got, want)
 	}
 }
 
-func TestPartsAreLikeRecordsOneAfterTheOther(t *testing.T) {
+func TestPartsHaveTheResultOfRecordsOneAfterTheOther(t *testing.T) {
 	again := 0
 	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		records := randomRecords(rnd, 1+rnd.IntN(10))
@@ -367,7 +366,7 @@ func TestPartsAreLikeRecordsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestPartsInGoroutinesAreLikeRecordsOneAfterTheOther(t *testing.T) {
+func TestPartsInGoroutinesHaveTheResultOfRecordsOneAfterTheOther(t *testing.T) {
 	eachSeed(t, 60, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		records := randomRecords(rnd, 1+rnd.IntN(16))
 		want := runRecords(t, records, oneAfterTheOther)
@@ -413,7 +412,7 @@ func TestPartsShareAClaimUntilOneIsJoined(t *testing.T) {
 	wantVerdict(t, claim(t, e, ev), engine.Duplicate)
 }
 
-func TestDiscardedPartsGiveTheirClaimBack(t *testing.T) {
+func TestDiscardedPartsReleaseTheirClaims(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	ev := event("a")
 	update(t, e, func(tx *engine.Tx) {
@@ -425,7 +424,7 @@ func TestDiscardedPartsGiveTheirClaimBack(t *testing.T) {
 	})
 }
 
-func TestTransactionClaimsBesideItsParts(t *testing.T) {
+func TestTransactionClaimsWhileItsPartsRun(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	ev := event("a")
 	update(t, e, func(tx *engine.Tx) {
@@ -438,7 +437,7 @@ func TestTransactionClaimsBesideItsParts(t *testing.T) {
 	wantVerdict(t, claim(t, e, ev), engine.Duplicate)
 }
 
-func TestFailureOfAnOutdatedPartIsNotBelieved(t *testing.T) {
+func TestFailureOfAnOutdatedPartDoesNotCount(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) {
 		late := begin(t, tx)
@@ -552,7 +551,7 @@ func TestPartThatDoesNotFitIsNotJoined(t *testing.T) {
 	}
 }
 
-func TestWhatAPartHasReadIsValidatedWithTheTransaction(t *testing.T) {
+func TestReadsOfAPartAreValidatedWithTheTransaction(t *testing.T) {
 	for name, end := range map[string]func(p *engine.Part) error{"joined": (*engine.Part).Join, "discarded": (*engine.Part).Discard} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := openMem(t, engine.Options{})
@@ -612,7 +611,7 @@ func TestStoreThatPanicsInAPartLeavesNothingReserved(t *testing.T) {
 	}
 }
 
-func TestPartNeverSeesTwoMoments(t *testing.T) {
+func TestPartNeverSeesAMixtureOfStates(t *testing.T) {
 	for name, look := range map[string]func(tx *engine.Tx) error{
 		"get": func(tx *engine.Tx) error { _, _, err := tx.Get([]byte("k")); return err },
 		"scan": func(tx *engine.Tx) (err error) {

@@ -22,8 +22,8 @@ func mustPrefetch(t testing.TB, tx *engine.Tx, events ...engine.Event) {
 	}
 }
 
-// What others claim after the look ahead is theirs.
-func TestPrefetchHoldsNothing(t *testing.T) {
+// Events that others claim after the prefetch belong to them.
+func TestPrefetchReservesNothing(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	a, b, c := event("a"), event("b"), event("c")
 	update(t, e, func(tx *engine.Tx) {
@@ -36,13 +36,13 @@ func TestPrefetchHoldsNothing(t *testing.T) {
 		})
 		wantTx(t, tx, c, engine.Claimed)
 		wantTx(t, tx, c, engine.Duplicate)
-		wantTx(t, tx, b, engine.Duplicate) // committed by now
+		wantTx(t, tx, b, engine.Duplicate) // committed now
 		wantVerdict(t, claim(t, e, c), engine.InFlight)
 	})
 	wantVerdict(t, claim(t, e, c), engine.Duplicate)
 }
 
-// Prefetch is a hint: what it was told does not stand for what TryClaim is given.
+// Prefetch is a hint: its events do not replace those of TryClaim.
 func TestPrefetchedEventIsCheckedAsAnyOther(t *testing.T) {
 	e, _ := openMem(t, engine.Options{RetentionWeeks: engine.KeepAll})
 	blank, far := event("blank"), event("far")
@@ -64,7 +64,7 @@ func TestPrefetchedEventIsCheckedAsAnyOther(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 }
 
-// A store that panics while a claim is looked at again leaves nothing held.
+// A store that panics while a claim is checked again leaves nothing reserved.
 func TestClaimThatPanickedIsFree(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	ev := event("a")
@@ -88,9 +88,9 @@ func TestClaimThatPanickedIsFree(t *testing.T) {
 	replay(t, e, ev, 0, engine.Claimed)
 }
 
-// A repetition is a Duplicate of the transaction's own claim, whatever others hold in the week
-// before.
-func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
+// A repetition is a Duplicate of the transaction's own claim, whatever others hold in the previous
+// week.
+func TestOwnClaimPrecedesAdjacentClaimsOfOthers(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	ev, near := event("a"), event("a")
 	ev.ApproximateTime = true
@@ -102,7 +102,7 @@ func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
 			wantTx(t, tx, ev, engine.Duplicate)
 			mustPrefetch(t, tx, ev)
 			wantTx(t, tx, ev, engine.Duplicate)
-			between := ev // others hold what is before it, the transaction itself what is after it
+			between := ev // others hold the previous week, the transaction itself the next one
 			between.ID, between.ApproximateTime = []byte("b"), false
 			wantTx(t, tx, between, engine.Claimed)
 			between.Time = between.Time.AddDate(0, 0, -14)
@@ -118,7 +118,7 @@ func TestOwnClaimComesBeforeNeighboursOfOthers(t *testing.T) {
 	})
 }
 
-// A week that is dropped after the look ahead is as dropped as before it.
+// A week that is dropped after the prefetch counts as dropped.
 func TestPrefetchedClaimOfAWeekThatIsDroppedIsTooOld(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	old := event("old")
@@ -138,8 +138,8 @@ func TestPrefetchedClaimOfAWeekThatIsDroppedIsTooOld(t *testing.T) {
 	})
 }
 
-// What was looked ahead to is claimed without the store, and not without an engine that works.
-func TestPrefetchedClaimNeedsAnEngineThatWorks(t *testing.T) {
+// A prefetched event is claimed without the store, but not without a working engine.
+func TestPrefetchedClaimNeedsAWorkingEngine(t *testing.T) {
 	for want, end := range map[error]func(*engine.Engine, *storetest.Mem){
 		engine.ErrClosed: func(e *engine.Engine, _ *storetest.Mem) {
 			if err := e.Close(); err != nil {
@@ -148,7 +148,7 @@ func TestPrefetchedClaimNeedsAnEngineThatWorks(t *testing.T) {
 		},
 		engine.ErrStopped: func(e *engine.Engine, m *storetest.Mem) {
 			m.FailAt(storetest.OpClaim, 1, errors.New("broken"))
-			// It is read, so that nothing is applied that TryClaim would notice.
+			// The store is read, so that nothing is applied that TryClaim would detect.
 			if _, err := e.TryClaim(ctx, event("b")); !errors.Is(err, engine.ErrStopped) {
 				t.Error(err)
 			}
@@ -165,7 +165,7 @@ func TestPrefetchedClaimNeedsAnEngineThatWorks(t *testing.T) {
 				t.Errorf("%v %v, want %v", r.Verdict, err, want)
 			}
 			if judged["a"] > 0 {
-				t.Error("what was not judged was observed")
+				t.Error("an unjudged event was observed")
 			}
 			return nil
 		})
@@ -194,8 +194,8 @@ func (c counting) Updating(context.Context) engine.TxObserver {
 
 func (counting) Synced(time.Duration, int) {}
 
-// The cap of bytes is the same whether an event was looked ahead to or not.
-func TestPrefetchKeepsToTheCapOfBytes(t *testing.T) {
+// The limit in bytes is the same with and without a prefetch.
+func TestPrefetchRespectsTheLimitInBytes(t *testing.T) {
 	var caps [2]int
 	for i := range caps {
 		e, _ := openMem(t, engine.Options{MaxIDBytes: limits.IDBytes})
@@ -215,12 +215,12 @@ func TestPrefetchKeepsToTheCapOfBytes(t *testing.T) {
 		})
 	}
 	if caps[0] != caps[1] {
-		t.Errorf("%d claims without, %d with a look ahead", caps[0], caps[1])
+		t.Errorf("%d claims without, %d with a prefetch", caps[0], caps[1])
 	}
 }
 
-// The first sighting is the moment of the look ahead.
-func TestPrefetchedClaimIsSeenWhenItIsLookedAheadTo(t *testing.T) {
+// The first sighting is the time of the prefetch.
+func TestPrefetchedClaimHasTheTimeOfThePrefetch(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
 	update(t, e, func(tx *engine.Tx) {
@@ -244,7 +244,7 @@ func TestPrefetchNeedsATransaction(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 }
 
-func TestPrefetchKeepsToTheCapOfClaims(t *testing.T) {
+func TestPrefetchRespectsTheLimitOfClaims(t *testing.T) {
 	e, _ := openMem(t, engine.Options{ExpectedPerWeek: limits.TxClaims})
 	ev := func(i int) engine.Event { return event(fmt.Sprint(i)) }
 	update(t, e, func(tx *engine.Tx) {
@@ -266,7 +266,7 @@ func TestPrefetchKeepsToTheCapOfClaims(t *testing.T) {
 	})
 }
 
-// A twin does everything but prefetch, and is told the same.
+// A twin does the same without prefetching, and gets the same verdicts.
 func TestPrefetchChangesNoVerdict(t *testing.T) {
 	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		ahead, _ := openMem(t, engine.Options{})
@@ -341,9 +341,9 @@ func TestPrefetchChangesNoVerdict(t *testing.T) {
 				}
 			}
 			if !slices.Equal(told[0], told[1]) {
-				t.Fatalf("told with prefetching, and without:\n%v\n%v", told[0], told[1])
+				t.Fatalf("verdicts with prefetching, and without:\n%v\n%v", told[0], told[1])
 			}
-			for i := range 40 { // all is committed alike, and nothing is held any more
+			for i := range 40 { // all is committed alike, and nothing is reserved any more
 				for week := range 2 {
 					ev := event(fmt.Sprint(i))
 					at := ev.Time.AddDate(0, 0, -7*week)

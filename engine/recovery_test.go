@@ -82,7 +82,7 @@ func (s *tampered) ReadSidecar(name string) ([]byte, error) {
 	return s.Mem.ReadSidecar(name)
 }
 
-// eventually waits for what happens behind.
+// eventually waits for background work.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(engine.Patience); !ok(); time.Sleep(time.Millisecond) {
@@ -103,7 +103,7 @@ func stats(t testing.TB, e *engine.Engine) engine.Stats {
 
 func awaitTrust(t testing.TB, e *engine.Engine) {
 	t.Helper()
-	eventually(t, "the filters are back", func() bool { return !stats(t, e).FilterRebuilding })
+	eventually(t, "the filters are loaded", func() bool { return !stats(t, e).FilterRebuilding })
 }
 
 func verifyClean(t testing.TB, e *engine.Engine, claims int) {
@@ -114,7 +114,7 @@ func verifyClean(t testing.TB, e *engine.Engine, claims int) {
 	}
 }
 
-// expect claims every event and says which verdict is not the one wanted.
+// expect claims every event and returns those with another verdict than the expected one.
 func expect(e *engine.Engine, events []engine.Event, want engine.Verdict) error {
 	rs, err := e.TryClaimBatch(ctx, events)
 	if err != nil {
@@ -135,11 +135,11 @@ func mustExpect(t testing.TB, e *engine.Engine, events []engine.Event, want engi
 	}
 }
 
-// small makes filters of a few hundred bytes and a snapshot each 50 claims.
+// small makes filters of a few hundred bytes and a snapshot after every 50 claims.
 var small = engine.Options{ExpectedPerWeek: 64}.WithSnapshotEvery(50)
 
-// A past is a store with a history: claims in several scopes and weeks, some of them forgotten
-// again, two snapshots, a journal that was trimmed, and batches after the last snapshot.
+// A past is a store with a history: claims in several scopes and weeks, some of them forgotten, two
+// snapshots, a trimmed journal, and batches after the last snapshot.
 type past struct {
 	*storetest.Mem
 	e         *engine.Engine
@@ -184,7 +184,7 @@ func newPast(t testing.TB) *past {
 	calls := m.Calls(storetest.OpTrimJournal)
 	p.add(t, 30)
 	if calls < 2 || calls != m.Calls(storetest.OpTrimJournal) {
-		t.Fatal("this is not the history that was wanted:", calls)
+		t.Fatal("this is not the intended history:", calls)
 	}
 	return p
 }
@@ -210,7 +210,7 @@ func setSidecar(t testing.TB, m *storetest.Mem, name string, content []byte) {
 	}
 }
 
-// newest is the name of the snapshot that knows most.
+// newest returns the name of the snapshot of the later batch.
 func (p *past) newest() (name string, content []byte) {
 	at := p.e.Snapshots()
 	name = "screen-0"
@@ -221,7 +221,7 @@ func (p *past) newest() (name string, content []byte) {
 	return name, content
 }
 
-// check opens m and finds everything as it was acknowledged.
+// check opens m and finds all that was acknowledged.
 func (p *past) check(t testing.TB, m storage.Store, o engine.Options) (string, error) {
 	t.Helper()
 	e := open(t, m, o)
@@ -238,14 +238,14 @@ func (p *past) check(t testing.TB, m storage.Store, o engine.Options) (string, e
 	return source, expect(e, p.forgotten, engine.Claimed)
 }
 
-// reseal gives a changed header its checksum.
+// reseal updates the checksum of a changed header.
 func reseal(snapshot []byte) []byte {
 	n := 4 + binary.BigEndian.Uint32(snapshot)
 	binary.BigEndian.PutUint32(snapshot[n:], crc32.Checksum(snapshot[:n], crc32.MakeTable(crc32.Castagnoli)))
 	return snapshot
 }
 
-// Where things are in a snapshot: see docs/format.md.
+// docs/format.md has the offsets in a snapshot.
 const (
 	atVersion     = 4 + 8
 	atUUID        = atVersion + 4
@@ -253,7 +253,7 @@ const (
 	atSeq         = atIncarnation + 8
 )
 
-func TestFiltersComeBackWhateverBecameOfTheSnapshots(t *testing.T) {
+func TestFiltersAreRestoredInAnyStateOfTheSnapshots(t *testing.T) {
 	p := newPast(t)
 	newest, content := p.newest()
 	older := map[string]string{"screen-0": "screen-1", "screen-1": "screen-0"}[newest]
@@ -294,7 +294,7 @@ func TestFiltersComeBackWhateverBecameOfTheSnapshots(t *testing.T) {
 		{"newest of a newer version", map[string][]byte{newest: patched(atVersion+3, 3)}, engine.FromSnapshot},
 		{"newest replaced by a stale one", map[string][]byte{newest: stale}, engine.FromSnapshot},
 		{"older torn", map[string][]byte{older: content[:50]}, engine.FromSnapshot},
-		{"older is the newest, too", map[string][]byte{older: content}, engine.FromSnapshot},
+		{"older is a copy of the newest", map[string][]byte{older: content}, engine.FromSnapshot},
 		{"both stale", map[string][]byte{newest: stale, older: stale}, engine.FromScan},
 		{"both torn", map[string][]byte{newest: content[:len(content)-1], older: {}}, engine.FromScan},
 		{"both of another store", map[string][]byte{newest: foreign, older: foreign}, engine.FromScan},
@@ -351,8 +351,8 @@ func TestFlippedByteInASnapshotDoesNoHarm(t *testing.T) {
 	}
 }
 
-// The control of the tests above: if a stale filter passes for the newest one, they see it.
-func TestStaleFilterThatPassesForTheNewestIsSeen(t *testing.T) {
+// The control of the tests above: they detect a stale filter that is used as the newest one.
+func TestStaleFilterThatIsUsedAsTheNewestIsDetected(t *testing.T) {
 	p := newPast(t)
 	newest, content := p.newest()
 	forged := bytes.Clone(p.snapshots["screen-0"])
@@ -361,11 +361,11 @@ func TestStaleFilterThatPassesForTheNewestIsSeen(t *testing.T) {
 	setSidecar(t, m, newest, reseal(forged))
 	e := open(t, m, small)
 	if err := expect(e, p.known, engine.Duplicate); err == nil {
-		t.Fatal("a filter that lacks claims was used, and nobody noticed")
+		t.Fatal("a filter that lacks claims was used without detection")
 	}
 }
 
-func TestStoreThatWentBackBehindItsSnapshotIsDamaged(t *testing.T) {
+func TestStoreOlderThanItsSnapshotIsDamaged(t *testing.T) {
 	p := newPast(t)
 	for name, content := range sidecars(t, p.Mem) {
 		setSidecar(t, p.first, name, content)
@@ -389,7 +389,8 @@ func TestBackupDoesNotTrustTheSnapshotsOfItsOrigin(t *testing.T) {
 	}
 }
 
-// heldScan returns a store whose scans wait, once they have read a little, until release is closed.
+// heldScan returns a store whose scans block, after they have read a little, until release is
+// closed.
 func heldScan(m *storetest.Mem, release <-chan struct{}) *tampered {
 	return &tampered{Mem: m, scan: func(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 		read := 0
@@ -413,7 +414,7 @@ func (p *past) lost(t testing.TB) *storetest.Mem {
 	return m
 }
 
-func TestClaimsAreAnsweredByTheStoreWhileFiltersAreRebuilt(t *testing.T) {
+func TestVerdictsComeFromTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 	p := newPast(t)
 	release := make(chan struct{})
 	e := open(t, heldScan(p.lost(t), release), small)
@@ -436,7 +437,7 @@ func TestClaimsAreAnsweredByTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 		}
 	}
 	if _, err := e.Weeks(ctx); !errors.Is(err, engine.ErrRebuilding) {
-		t.Fatal("counts are told while they are incomplete:", err)
+		t.Fatal("counts are returned while they are incomplete:", err)
 	}
 	if _, err := e.DropWeek(ctx, e.OldestWeek()); !errors.Is(err, engine.ErrRebuilding) {
 		t.Fatal("a week is dropped on incomplete counts:", err)
@@ -448,7 +449,7 @@ func TestClaimsAreAnsweredByTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 		t.Fatal("a scope is dropped on incomplete counts:", err)
 	}
 	if stats(t, e).FilterNegatives != 0 {
-		t.Fatal("an incomplete filter was believed")
+		t.Fatal("an incomplete filter was used")
 	}
 	close(release)
 	awaitTrust(t, e)
@@ -653,7 +654,7 @@ func TestNoSnapshotIsAheadOfItsStore(t *testing.T) {
 	awaitHeld(t, m)
 	time.Sleep(30 * time.Millisecond)
 	if n := m.Calls(storetest.OpWriteSidecar); n > 0 {
-		t.Error("a snapshot knows claims that a power cut would take back")
+		t.Error("a snapshot contains claims that a power failure would remove")
 	}
 	m.ReleaseSyncs()
 	if err := receive(t, told); err != nil {
@@ -676,7 +677,7 @@ func TestSnapshotThatCannotBeWrittenIsCountedAndHarmless(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e.Err() != nil || m.Calls(storetest.OpTrimJournal) > 0 {
-		t.Fatal("stopped, or trimmed what no snapshot has:", e.Err())
+		t.Fatal("stopped, or trimmed entries that no snapshot covers:", e.Err())
 	}
 	mustExpect(t, e, p.known, engine.Duplicate)
 	if source, err := p.check(t, m.CrashClone(0), small); err != nil || source != engine.FromJournal {
@@ -684,9 +685,9 @@ func TestSnapshotThatCannotBeWrittenIsCountedAndHarmless(t *testing.T) {
 	}
 }
 
-// A full disk costs snapshots and nothing else; with room again there is one, without another
+// A full disk costs only snapshots; when there is space again, one is written, without another
 // million claims.
-func TestSnapshotThatFoundNoRoomIsTriedAgain(t *testing.T) {
+func TestSnapshotThatFoundNoSpaceIsRetried(t *testing.T) {
 	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, small.WithSnapshotEvery(100).WithSnapshotRetry(time.Nanosecond))
 	p := &past{Mem: m, e: e}
@@ -695,7 +696,7 @@ func TestSnapshotThatFoundNoRoomIsTriedAgain(t *testing.T) {
 	first := slices.Max(sl(e.Snapshots()))
 	m.Before(storetest.OpWriteSidecar, func(int) error { return syscall.ENOSPC })
 	p.add(t, 100)
-	for failed := range uint64(3) { // the second and the third after one claim more
+	for failed := range uint64(3) { // the second and the third after one more claim
 		eventually(t, "a failed snapshot", func() bool { return stats(t, e).SnapshotFailures > failed })
 		p.add(t, 1)
 	}
@@ -707,8 +708,8 @@ func TestSnapshotThatFoundNoRoomIsTriedAgain(t *testing.T) {
 		t.Fatalf("opened from %v while the disk is full: %v", source, err)
 	}
 	m.Before(storetest.OpWriteSidecar, nil)
-	eventually(t, "a snapshot once there is room", func() bool {
-		p.add(t, 1) // one that is added while an attempt fails begins no other
+	eventually(t, "a snapshot after there is space", func() bool {
+		p.add(t, 1) // a claim during a failing attempt begins no other one
 		return slices.Max(sl(e.Snapshots())) > first
 	})
 	eventually(t, "no failure any more", func() bool { return stats(t, e).LastSnapshotErr == nil })
@@ -753,11 +754,11 @@ func TestReopenManyTimes(t *testing.T) {
 		}
 	}
 	if sources[engine.FromScan] == 0 || sources[engine.FromSnapshot] == 0 {
-		t.Fatal("not all ways were gone: ", sources)
+		t.Fatal("not all ways were used:", sources)
 	}
 }
 
-// write applies one more batch to a store that is open and idle, behind the engine's back.
+// write applies one more batch to an open and idle store, without the engine.
 func write(t testing.TB, m *storetest.Mem, b storage.Batch) *storetest.Mem {
 	t.Helper()
 	b.Seq = m.LastSeq() + 1
@@ -775,25 +776,25 @@ func write(t testing.TB, m *storetest.Mem, b storage.Batch) *storetest.Mem {
 	return m
 }
 
-func TestDamagedStateIsRefusedAtOpen(t *testing.T) {
+func TestDamagedStateIsRejectedAtOpen(t *testing.T) {
 	p := newPast(t)
 	set := func(key, value string) storage.StateWrite {
 		return storage.StateWrite{Key: []byte(key), Value: []byte(value)}
 	}
 	for what, w := range map[string]storage.StateWrite{
-		"no oldest week":             {Key: []byte("moldest")},
-		"oldest week cut":            set("moldest", "\x00\x01"),
-		"oldest week out of range":   set("moldest", "\xff\xff\xff\xff"),
-		"hold of nothing":            set("dlag", ""),
-		"hold outside the calendar":  set("dlag", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
-		"use of a number, no name":   set("u\x00\x01\x9c\xd4\xff\xfe", ""),
-		"use of a number, cut":       set("u\x00\x01\x9c\xd4\x00", ""),
-		"use in no week":             set("u\xff\xff\xff\xff\x00\x00", ""),
-		"two names with one number":  set("nother", "\x00"),
-		"name without a number":      set("nother", ""),
-		"known name takes a number":  set("nmail", "\x00"),
-		"a name is missing":          {Key: []byte("nbilling")},
-		"number of a name too large": set("nother", "\xff\xff\xff\xff\x0f"),
+		"no oldest week":                 {Key: []byte("moldest")},
+		"oldest week cut":                set("moldest", "\x00\x01"),
+		"oldest week out of range":       set("moldest", "\xff\xff\xff\xff"),
+		"hold of nothing":                set("dlag", ""),
+		"hold outside the calendar":      set("dlag", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+		"use of a number without a name": set("u\x00\x01\x9c\xd4\xff\xfe", ""),
+		"use of a number, cut":           set("u\x00\x01\x9c\xd4\x00", ""),
+		"use in no week":                 set("u\xff\xff\xff\xff\x00\x00", ""),
+		"two names with one number":      set("nother", "\x00"),
+		"name without a number":          set("nother", ""),
+		"known name takes a number":      set("nmail", "\x00"),
+		"a name is missing":              {Key: []byte("nbilling")},
+		"number of a name too large":     set("nother", "\xff\xff\xff\xff\x0f"),
 	} {
 		m := write(t, p.CrashClone(0), storage.Batch{State: []storage.StateWrite{w}})
 		if _, err := engine.Open(m, small); !errors.Is(err, storage.ErrDamaged) {
@@ -802,17 +803,17 @@ func TestDamagedStateIsRefusedAtOpen(t *testing.T) {
 	}
 }
 
-func TestDamageFoundBehindStopsTheEngine(t *testing.T) {
+func TestDamageFoundInTheBackgroundStopsTheEngine(t *testing.T) {
 	p := newPast(t)
 	ev := p.known[0]
 	week, _ := weekbucket.Of(ev.Time)
 	key := storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID)
 	stranger := storage.Bucket{Scope: "never seen", Week: week}.AppendKey(nil, []byte("x"))
 	for what, b := range map[string]storage.Batch{
-		"list of dropped buckets":     {State: []storage.StateWrite{{Key: []byte("mdrop"), Value: []byte("\x05abc")}}},
-		"a claim of no scope we know": {Claims: []storage.ClaimWrite{{Key: stranger, Record: []byte{1, 0, 2, 0, 0, 0}}}},
-		"a record that is none":       {Claims: []storage.ClaimWrite{{Key: key, Record: []byte{1}}}},
-		"a record of no topic":        {Claims: []storage.ClaimWrite{{Key: key, Record: []byte{1, 0, 2, 99, 0, 0}}}},
+		"list of dropped buckets":      {State: []storage.StateWrite{{Key: []byte("mdrop"), Value: []byte("\x05abc")}}},
+		"a claim of an unknown scope":  {Claims: []storage.ClaimWrite{{Key: stranger, Record: []byte{1, 0, 2, 0, 0, 0}}}},
+		"an invalid record":            {Claims: []storage.ClaimWrite{{Key: key, Record: []byte{1}}}},
+		"a record of an unknown topic": {Claims: []storage.ClaimWrite{{Key: key, Record: []byte{1, 0, 2, 99, 0, 0}}}},
 	} {
 		e := open(t, write(t, p.lost(t), b), small)
 		eventually(t, what, func() bool { return errors.Is(e.Err(), storage.ErrDamaged) && errors.Is(e.Err(), engine.ErrStopped) })

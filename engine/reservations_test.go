@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Names are chosen so that many share a home, and chains wrap around the end of the table.
+// Names are chosen so that many share a slot, and chains wrap around the end of the table.
 func TestReservationsAreThoseOfAMap(t *testing.T) {
 	const names, steps = 2 * minReservations, 200_000
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -15,8 +15,8 @@ func TestReservationsAreThoseOfAMap(t *testing.T) {
 	grown := 0
 	for step := range steps {
 		n := rnd.Uint64N(names)
-		// A few homes, the last of the table among them, for all; the table grows and is emptied in
-		// turns.
+		// All names share a few slots, the last of the table among them; the table grows and is
+		// emptied in turns.
 		name := lockName{Lo: n%7*uint64(minReservations)/7 - 2, Hi: n}
 		if emptying := step/5000%2 == 1; emptying || rnd.IntN(3) == 0 {
 			if _, ok := want[name]; ok {
@@ -54,11 +54,12 @@ func TestReservationsAreThoseOfAMap(t *testing.T) {
 	}
 }
 
-func TestALargeEmptyTableOfReservationsIsGivenBack(t *testing.T) {
+func TestALargeEmptyTableOfReservationsIsFreed(t *testing.T) {
 	var holder owner
 	for n, kept := range map[uint64]bool{keptReservations / 2: true, keptReservations/2 + 1: false} {
 		var table reservations
-		name := func(i uint64) lockName { return lockName{Lo: i * 0x9E3779B97F4A7C15} } // spread, as hashes are
+		// spread like hashes
+		name := func(i uint64) lockName { return lockName{Lo: i * 0x9E3779B97F4A7C15} }
 		for i := range n {
 			table.add(reservation{name: name(i), owner: &holder})
 		}
@@ -89,7 +90,7 @@ func TestAClaimThatWasPutTwiceInAGroupIsFoundAsItWasPutLast(t *testing.T) {
 			t.Errorf("found %x, %v", r, found)
 		}
 		if _, found := p.find([]byte("c"), 1); found {
-			t.Error("found what was not put")
+			t.Error("found a key that was not put")
 		}
 		p.next(0)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSavepointsAreValidUntilARollbackGoesBehindThem(t *testing.T) {
+func TestSavepointsAreValidUntilAnEarlierRollback(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		var p savepoints

@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// claimMany claims n random ids, the same for the same seed, in the week that lies weeks after that
-// of noon.
+// claimMany claims n random ids, the same for the same seed, in the given number of weeks after
+// that of noon.
 func claimMany(t testing.TB, e *engine.Engine, weeks int, seed uint64, n int, want engine.Verdict) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -35,11 +35,12 @@ func TestFalsePositivesStayBelowOnePercentAlsoFarBeyondTheExpectedLoad(t *testin
 		}
 		claimMany(t, e, 0, uint64(load), n, engine.Claimed)
 		before := stats(t, e)
-		claimMany(t, e, 0, uint64(100+load), 5000, engine.Claimed) // what each probe adds makes it harder only
+		// additions by the probes only increase the rate
+		claimMany(t, e, 0, uint64(100+load), 5000, engine.Claimed)
 		s := stats(t, e)
 		wrong := s.FilterFalsePositives - before.FilterFalsePositives
 		if rate := float64(wrong) / 5000; rate > 0.01 {
-			t.Errorf("at %d times the expected load %.4f of new events ask the store", load, rate)
+			t.Errorf("at %d times the expected load, %.4f of new events read the store", load, rate)
 		}
 		if wrong+s.FilterNegatives-before.FilterNegatives != 5000 {
 			t.Errorf("%d false positives and %d negatives of 5000", wrong, s.FilterNegatives-before.FilterNegatives)
@@ -47,7 +48,7 @@ func TestFalsePositivesStayBelowOnePercentAlsoFarBeyondTheExpectedLoad(t *testin
 	}
 }
 
-func TestCappedFilterStillAnswersRight(t *testing.T) {
+func TestCappedFilterStillAnswersCorrectly(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: 1024, RecentClaims: -1})
 	wantVerdict(t, claim(t, e, at("one", weeksLater(-1))), engine.Claimed)
 	if s := stats(t, e); s.FiltersSaturated != 0 {

@@ -49,7 +49,7 @@ func update(t testing.TB, e *engine.Engine, fn func(tx *engine.Tx)) {
 	}
 }
 
-// wantKept fails unless the application's keys are as told; "absent" stands for no key.
+// wantKept fails unless the application's keys are as given; "absent" means no key.
 func wantKept(t testing.TB, e *engine.Engine, want map[string]string) {
 	t.Helper()
 	update(t, e, func(tx *engine.Tx) {
@@ -59,7 +59,7 @@ func wantKept(t testing.TB, e *engine.Engine, want map[string]string) {
 	})
 }
 
-func TestSecondOfTwoReadModifyWritesLosesWhole(t *testing.T) {
+func TestSecondOfTwoReadModifyWritesFailsWhole(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "balance", "1") })
 	pos := engine.Position{Group: "g", Topic: "orders"}
@@ -81,7 +81,7 @@ func TestSecondOfTwoReadModifyWritesLosesWhole(t *testing.T) {
 	for _, e := range []*engine.Engine{e, again} {
 		wantKept(t, e, map[string]string{"balance": "2", "other": "absent"})
 		if _, found, err := e.Offset(ctx, pos); found || err != nil {
-			t.Error("the offset of the loser is there", err)
+			t.Error("the offset of the failed transaction is stored", err)
 		}
 		wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 	}
@@ -144,7 +144,7 @@ func TestReadOfAKeyWrittenSinceTheBeginEndsTheTransaction(t *testing.T) {
 		if err := outer.Put([]byte("k"), nil); !errors.Is(err, engine.ErrConflict) {
 			t.Errorf("a write after it: %v", err)
 		}
-		return nil // the closure does not look at errors
+		return nil // the closure ignores errors
 	})
 	if !errors.Is(err, engine.ErrConflict) {
 		t.Error(err)
@@ -152,7 +152,7 @@ func TestReadOfAKeyWrittenSinceTheBeginEndsTheTransaction(t *testing.T) {
 	wantKept(t, e, map[string]string{"k": "1"})
 }
 
-func TestBlindWritesDoNotConflictAndTheLaterWins(t *testing.T) {
+func TestBlindWritesDoNotConflictAndTheLaterCounts(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(outer *engine.Tx) {
 		mustPut(t, outer, "k", "outer")
@@ -162,13 +162,13 @@ func TestBlindWritesDoNotConflictAndTheLaterWins(t *testing.T) {
 	wantKept(t, e, map[string]string{"k": "outer"})
 }
 
-func TestReadOnlyTransactionSeesOneMoment(t *testing.T) {
+func TestReadOnlyTransactionSeesOneSnapshot(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "a", "1"); mustPut(t, tx, "b", "1") })
 	change := func() {
 		update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "a", "2"); mustPut(t, tx, "b", "2") })
 	}
-	update(t, e, func(tx *engine.Tx) { // reads as of its begin, and may be overtaken after
+	update(t, e, func(tx *engine.Tx) { // reads as of its begin; later commits do not conflict
 		wantGet(t, tx, "a", "1")
 		wantGet(t, tx, "b", "1")
 		change()
@@ -184,9 +184,9 @@ func TestReadOnlyTransactionSeesOneMoment(t *testing.T) {
 	}
 }
 
-// A transaction that reads the balance of before, and is told of a claim that came together with
-// the balance of after, has seen no moment at all, whether it writes or not.
-func TestReadsAndDuplicatesOfATransactionBelongToOneMoment(t *testing.T) {
+// A transaction that reads the old balance, and gets a claim that was committed together with the
+// new balance, has seen no consistent state, whether it writes or not.
+func TestReadsAndDuplicatesOfATransactionBelongToOneSnapshot(t *testing.T) {
 	for name, write := range map[string]bool{"read only": false, "writing": true} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := openMem(t, engine.Options{})
@@ -203,7 +203,7 @@ func TestReadsAndDuplicatesOfATransactionBelongToOneMoment(t *testing.T) {
 				return nil
 			})
 			if !errors.Is(err, engine.ErrConflict) {
-				t.Errorf("told of the deposit without its balance, and: %v", err)
+				t.Errorf("got the deposit without its balance, and: %v", err)
 			}
 		})
 	}
@@ -294,7 +294,7 @@ func TestSavepointUndoesClaimsAndWritesAfterIt(t *testing.T) {
 		wantGet(t, tx, "new", "absent")
 		wantTx(t, tx, event("a"), engine.Duplicate) // from before the inner savepoint
 		wantVerdict(t, claim(t, e, event("b")), engine.Claimed)
-		wantTx(t, tx, event("b"), engine.Duplicate) // somebody else took it
+		wantTx(t, tx, event("b"), engine.Duplicate) // another caller has taken it
 		wantVerdict(t, claim(t, e, event("a")), engine.InFlight)
 
 		back(tx, inner) // to the same point once more
@@ -305,7 +305,7 @@ func TestSavepointUndoesClaimsAndWritesAfterIt(t *testing.T) {
 		var wrong *engine.KeyError
 		for _, s := range []engine.Savepoint{inner, foreign, {}} {
 			if err := tx.RollbackTo(s); !errors.As(err, &wrong) {
-				t.Errorf("rolling back to a savepoint that is not there: %v", err)
+				t.Errorf("rolling back to a savepoint that does not exist: %v", err)
 			}
 		}
 		wantTx(t, tx, event("stays"), engine.Duplicate)
@@ -352,7 +352,7 @@ func TestPanicAndGoexitRollBack(t *testing.T) {
 	}
 }
 
-// storeCalls is the number of all calls of a store.
+// storeCalls returns the number of all calls of a store.
 func storeCalls(m *storetest.Mem) (n int) {
 	for _, op := range allOps {
 		n += m.Calls(op)
@@ -360,7 +360,7 @@ func storeCalls(m *storetest.Mem) (n int) {
 	return n
 }
 
-// settle waits until the store has no call any more that Open has begun in the background.
+// settle waits until no background call of Open to the store is in progress.
 func settle(t testing.TB, e *engine.Engine, m *storetest.Mem) {
 	t.Helper()
 	eventually(t, "the first pass of retention", func() bool { return m.Calls(storetest.OpBuckets) > 0 })
@@ -418,7 +418,7 @@ func TestTransactionThatIsNotLiveTouchesNothing(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 }
 
-func TestGoroutineThatOutlivesTheClosureIsRefused(t *testing.T) {
+func TestGoroutineThatOutlastsTheClosureIsRejected(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	for range 50 {
 		stop := make(chan struct{})
@@ -492,13 +492,13 @@ func TestSeveralGoroutinesMayUseOneTransaction(t *testing.T) {
 	})
 	for i := range 50 {
 		if _, ok := claimed.Load(i); !ok {
-			t.Errorf("%d was claimed by nobody", i)
+			t.Errorf("%d was claimed by no caller", i)
 		}
 		wantVerdict(t, claim(t, e, event(fmt.Sprint(i))), engine.Duplicate)
 	}
 }
 
-func TestTwoTransactionsThatWantEachOthersKeysEnd(t *testing.T) {
+func TestTwoTransactionsThatClaimEachOthersKeysEnd(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	for round := range 100 {
 		a, b := event(fmt.Sprint("a", round)), event(fmt.Sprint("b", round))
@@ -551,7 +551,7 @@ func TestTwoTransactionsThatWantEachOthersKeysEnd(t *testing.T) {
 	}
 }
 
-func TestOwnCommitInsideAClosureCommitsByItself(t *testing.T) {
+func TestOwnCommitClaimInsideAClosureCommitsSeparately(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantTx(t, tx, event("tx"), engine.Claimed)
@@ -559,7 +559,7 @@ func TestOwnCommitInsideAClosureCommitsByItself(t *testing.T) {
 		wantVerdict(t, claim(t, e, event("tx")), engine.InFlight) // its own transaction holds it
 		wantTx(t, tx, event("own"), engine.Duplicate)
 		if _, err := e.Forget(ctx, "billing", []byte("tx"), noon); !errors.Is(err, engine.ErrConflict) {
-			t.Error("forgetting what a transaction holds:", err)
+			t.Error("forgetting a claim that a transaction holds:", err)
 		}
 		return errBoom
 	})
@@ -591,7 +591,7 @@ func TestFailedHandlerLeavesTheEventClaimable(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 }
 
-func TestUpdateRunsAgainAsOftenAsTold(t *testing.T) {
+func TestUpdateRunsAgainAsOftenAsRetriesSays(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	runs := 0
 	losing := func(n int) func(tx *engine.Tx) error {
@@ -743,7 +743,7 @@ func TestClaimsOfOneTransactionAreCapped(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("one more")), engine.Claimed)
 }
 
-func TestInFlightIsToldWithoutWaitingForTheTransactionOrASync(t *testing.T) {
+func TestInFlightIsReturnedWithoutWaitingForTheTransactionOrASync(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	release, held, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -758,7 +758,7 @@ func TestInFlightIsToldWithoutWaitingForTheTransactionOrASync(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.InFlight) // while the closure runs
 	m.HoldSyncs()
 	close(release)
-	awaitHeld(t, m) // now it commits, and nothing gets durable
+	awaitHeld(t, m) // now it commits, and nothing becomes durable
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantTx(t, tx, event("a"), engine.InFlight) // a Duplicate would have to wait
 		return errBoom
@@ -773,7 +773,7 @@ func TestInFlightIsToldWithoutWaitingForTheTransactionOrASync(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 }
 
-// Looking at an event that was claimed long ago does not make it look unclaimed to others.
+// A look at a long claimed event does not make it look unclaimed to others.
 func TestDurableDuplicateIsNotInFlight(t *testing.T) {
 	e, m := openMem(t, engine.Options{RecentClaims: -1})
 	claim(t, e, event("a"))
@@ -818,7 +818,7 @@ func TestCloseDuringAClosureFailsTheTransaction(t *testing.T) {
 	wantVerdict(t, claim(t, open(t, again, engine.Options{}), event("a")), engine.Claimed)
 }
 
-func TestSavepointThatWasRolledBackIsRefused(t *testing.T) {
+func TestSavepointThatWasRolledBackIsRejected(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		p0, _ := tx.Savepoint()
@@ -834,19 +834,19 @@ func TestSavepointThatWasRolledBackIsRefused(t *testing.T) {
 		}
 		var wrong *engine.KeyError
 		if err := tx.RollbackTo(p1); !errors.As(err, &wrong) {
-			t.Errorf("going back to a savepoint that was undone: %v", err)
+			t.Errorf("going back to a rolled back savepoint: %v", err)
 		}
 		if _, found, err := tx.Get([]byte("c")); err != nil || !found {
-			t.Error("a refused rollback undid a write", err)
+			t.Error("a rejected rollback undid a write", err)
 		}
-		return tx.RollbackTo(p0) // it stays valid
+		return tx.RollbackTo(p0) // it remains valid
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A closure that does not end holds nothing up for longer than its context allows.
+// A closure that does not end delays nothing for longer than its context allows.
 func TestTransactionEndsWithItsContext(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	ctx, cancel := context.WithCancel(t.Context())

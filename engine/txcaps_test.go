@@ -38,8 +38,8 @@ func TestReadSetOfATransactionIsCappedInBytes(t *testing.T) {
 	}
 }
 
-// The memory of what was written beside an open transaction is bounded: beyond it that transaction
-// loses.
+// The memory of writes concurrent with an open transaction is bounded: beyond the limit, that
+// transaction conflicts.
 func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
@@ -68,12 +68,12 @@ func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 			return tx.Put([]byte("written"), nil)
 		})
 		if !errors.Is(err, c.want) {
-			t.Errorf("after %d bytes of keys were written beside it: %v, want %v", c.bytes, err, c.want)
+			t.Errorf("after %d bytes of keys were written concurrently: %v, want %v", c.bytes, err, c.want)
 		}
 		if limit := engine.MaxRecentWriteBytes*5/4 + limits.TxBytes; most > limit {
 			t.Errorf("%d bytes are kept, want at most %d", most, limit)
 		}
-		update(t, e, func(tx *engine.Tx) { // one that begins later has lost nothing
+		update(t, e, func(tx *engine.Tx) { // one that begins later does not conflict
 			if _, _, err := tx.Get([]byte("read")); err != nil {
 				t.Error(err)
 			}
@@ -82,9 +82,9 @@ func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 	}
 }
 
-// A transaction that has only scanned loses to a write in what it has scanned, also when recent
-// writes are forgotten because they take too much memory.
-func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
+// A transaction that has only scanned conflicts with a write in the scanned range, even when recent
+// writes are dropped because they take too much memory.
+func TestAPhantomIsAConflictWhenRecentWritesAreDropped(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	fill := func(group string) { // with keys that no scan reads
 		for topic := range 6 {
@@ -116,7 +116,7 @@ func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
 		return outer.Put([]byte("sum"), []byte("0"))
 	})
 	if !errors.Is(err, engine.ErrConflict) {
-		t.Errorf("a transaction that has not seen a key in what it has scanned committed: %v", err)
+		t.Errorf("a transaction that has not seen a key in its scanned range committed: %v", err)
 	}
 
 	err = e.Update(ctx, func(outer *engine.Tx) error {
@@ -132,7 +132,7 @@ func TestAPhantomIsAConflictWhenRecentWritesAreForgotten(t *testing.T) {
 	}
 }
 
-// What parts have scanned counts towards the cap of the transaction that they are joined to.
+// The scans of parts count towards the limit of the transaction into which they are joined.
 func TestScansOfPartsAreCappedInBytes(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	const each, most = 100, limits.TxReadBytes / limits.KeyBytes

@@ -57,7 +57,7 @@ func TestScanInATransactionReturnsManyPages(t *testing.T) {
 	})
 }
 
-// What a scan has read, and what others may write then.
+// The range of a scan, and concurrent writes of others.
 func TestPhantomsAreConflicts(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -70,9 +70,9 @@ func TestPhantomsAreConflicts(t *testing.T) {
 		{"a key read was changed", 5, put("k08"), true},
 		{"a key read was deleted", 5, func(tx *engine.Tx) error { return tx.Delete([]byte("k04")) }, true},
 		{"an absent key was deleted", 5, func(tx *engine.Tx) error { return tx.Delete([]byte("k03")) }, true},
-		{"a key added right after the last one read", 5, put("k08\x00"), false},
+		{"a key added right after the last read one", 5, put("k08\x00"), false},
 		{"a key changed after the last one read", 5, put("k10"), false},
-		{"a key added at the end of all", 0, put("k99"), true},
+		{"a key added at the end of all keys", 0, put("k99"), true},
 		{"a key added after the prefix", 0, put("l"), false},
 		{"a key added before the prefix", 0, put("j\xff"), false},
 	} {
@@ -187,7 +187,7 @@ func TestScanOutsideItsTransaction(t *testing.T) {
 	}
 }
 
-// A scan shows what the transaction has written, in pages, however much that is.
+// A scan shows the transaction's own writes, in pages, however many there are.
 func TestScanOfManyOwnWrites(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	const n = 3 * 1024
@@ -255,7 +255,7 @@ func TestScanOfManyOwnWrites(t *testing.T) {
 	}
 }
 
-// A conflict ends a scan at the key that was written, not at the page that would have it.
+// A conflict ends a scan at the written key, not at its page.
 func TestScanOfManyOwnWritesUpToAConflict(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	err := e.Update(t.Context(), func(tx *engine.Tx) error {

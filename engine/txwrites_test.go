@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Writes, savepoints and scans at random, beside a map for each savepoint.
-func TestTxWritesAgainstAMap(t *testing.T) {
+// Random writes, savepoints and scans, compared with a map for each savepoint.
+func TestTxWritesAgreeWithAMap(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		var s txWrites

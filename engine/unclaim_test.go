@@ -8,12 +8,12 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// unclaim takes a claim back in a transaction that also moves an offset.
+// unclaim withdraws a claim in a transaction that also moves an offset.
 func unclaim(t testing.TB, e *engine.Engine, ev engine.Event, rec engine.Record) {
 	t.Helper()
 	update(t, e, func(tx *engine.Tx) {
 		if err := tx.Unclaim(ev, rec); err != nil {
-			t.Fatalf("taking back the claim on %q: %v", ev.ID, err)
+			t.Fatalf("withdrawing the claim on %q: %v", ev.ID, err)
 		}
 		if err := tx.SetOffset(engine.Position{Group: "g", Topic: "orders"}, engine.Offset{Next: 5}); err != nil {
 			t.Fatal(err)
@@ -21,7 +21,7 @@ func unclaim(t testing.TB, e *engine.Engine, ev engine.Event, rec engine.Record)
 	})
 }
 
-func TestClaimThatIsTakenBackIsClaimedAgain(t *testing.T) {
+func TestWithdrawnClaimIsClaimedAgain(t *testing.T) {
 	for _, cache := range []int{-1, 0, 1} {
 		t.Run(fmt.Sprint("cache ", cache), func(t *testing.T) {
 			e, m, c := openAt(t, engine.Options{RecentClaims: cache})
@@ -49,7 +49,7 @@ func TestClaimThatIsTakenBackIsClaimedAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyTheClaimWithItsOwnRecordIsTakenBack(t *testing.T) {
+func TestOnlyTheClaimWithItsOwnRecordIsWithdrawn(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 1})
 	other := event("a")
 	other.Origin.Offset = 99
@@ -82,8 +82,9 @@ func TestOnlyTheClaimWithItsOwnRecordIsTakenBack(t *testing.T) {
 	verifyClean(t, e, 2)
 }
 
-// Stats.TakenBack has what transactions took back that committed, and not what was undone in them.
-func TestClaimsTakenBackAreCounted(t *testing.T) {
+// Stats.TakenBack counts the withdrawals of committed transactions, without those that were rolled
+// back in them.
+func TestWithdrawnClaimsAreCounted(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	a, b := claim(t, e, event("a")).Record, claim(t, e, event("b")).Record
 	update(t, e, func(tx *engine.Tx) {
@@ -96,7 +97,7 @@ func TestClaimsTakenBackAreCounted(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 	s := stats(t, e)
 	if s.TakenBack != 1 || s.Verdicts[engine.Claimed] != 3 {
-		t.Errorf("%d of %d claims are taken back, want 1 of 3", s.TakenBack, s.Verdicts[engine.Claimed])
+		t.Errorf("%d of %d claims are withdrawn, want 1 of 3", s.TakenBack, s.Verdicts[engine.Claimed])
 	}
 	verifyClean(t, e, 2)
 }
@@ -109,9 +110,9 @@ func unclaimOwn(tx *engine.Tx) error {
 	return tx.Unclaim(event("own"), r.Record)
 }
 
-// A reopened dead letter that is taken back can be claimed by its replay, once, with the next
+// A reopened dead letter that is withdrawn can be claimed by its replay, once, with the next
 // generation.
-func TestReopenedDeadLetterThatIsTakenBackIsReleased(t *testing.T) {
+func TestWithdrawnReopenedDeadLetterIsReleased(t *testing.T) {
 	for _, cache := range []int{-1, 0} {
 		e, m, c := openAt(t, engine.Options{RecentClaims: cache})
 		update(t, e, func(tx *engine.Tx) {
@@ -141,7 +142,7 @@ func TestReopenedDeadLetterThatIsTakenBackIsReleased(t *testing.T) {
 	}
 }
 
-func TestRollbackKeepsAClaimThatWasTakenBack(t *testing.T) {
+func TestRollbackKeepsAWithdrawnClaim(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	rec := claim(t, e, event("a")).Record
 	update(t, e, func(tx *engine.Tx) {
@@ -158,7 +159,7 @@ func TestRollbackKeepsAClaimThatWasTakenBack(t *testing.T) {
 	verifyClean(t, e, 1)
 }
 
-func TestClaimThatChangesBeforeItIsTakenBackIsAConflict(t *testing.T) {
+func TestClaimThatChangesBeforeItsWithdrawalIsAConflict(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	rec := claim(t, e, event("a")).Record
 	err := e.Update(ctx, func(tx *engine.Tx) error {
@@ -180,7 +181,7 @@ func TestClaimThatChangesBeforeItIsTakenBackIsAConflict(t *testing.T) {
 	verifyClean(t, e, 1)
 }
 
-func TestClaimWhoseWeekIsDroppedIsNotTakenBack(t *testing.T) {
+func TestClaimWhoseWeekIsDroppedIsNotWithdrawn(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 1})
 	old := at("old", weeksLater(-1))
 	rec := claim(t, e, old).Record
@@ -195,8 +196,8 @@ func TestClaimWhoseWeekIsDroppedIsNotTakenBack(t *testing.T) {
 	verifyClean(t, e, 0)
 }
 
-// A claim that another transaction holds, here to open it again, is not taken back beside it.
-func TestClaimThatIsHeldIsNotTakenBack(t *testing.T) {
+// A claim that another transaction holds, here to reopen it, is not withdrawn at the same time.
+func TestClaimThatIsHeldIsNotWithdrawn(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	var letter engine.Record
 	update(t, e, func(tx *engine.Tx) {
@@ -222,10 +223,10 @@ func TestClaimThatIsHeldIsNotTakenBack(t *testing.T) {
 }
 
 // A claim and its removal may meet in one batch of the store.
-func TestClaimTakenBackAndMadeAgainInOneBatch(t *testing.T) {
+func TestClaimWithdrawnAndMadeAgainInOneBatch(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{})
 	rec := claim(t, e, event("a")).Record
-	m.HoldSyncs() // what comes now shares batches
+	m.HoldSyncs() // later calls share batches
 	done := make(chan error, 3)
 	go func() {
 		done <- e.Update(ctx, func(tx *engine.Tx) error { return tx.Unclaim(event("a"), rec) })
@@ -244,7 +245,7 @@ func TestClaimTakenBackAndMadeAgainInOneBatch(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	claim(t, e, event("a")) // in whatever order they came, there is one claim now
+	claim(t, e, event("a")) // in any order, there is one claim now
 	verifyClean(t, e, 1)
 	verifyClean(t, open(t, m.CrashClone(0), engine.Options{Clock: c.now}), 1)
 }

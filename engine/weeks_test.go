@@ -37,7 +37,7 @@ func at(id string, when time.Time) engine.Event {
 
 func weeksLater(n int) time.Time { return noon.AddDate(0, 0, 7*n) }
 
-// inWeeks are n events in each of the weeks from-to, counted from that of noon, in two scopes.
+// inWeeks returns n events in each of the weeks from-to, counted from that of noon, in two scopes.
 func inWeeks(from, to, n int) (events []engine.Event) {
 	for w := from; w <= to; w++ {
 		for i := range n {
@@ -49,7 +49,7 @@ func inWeeks(from, to, n int) (events []engine.Event) {
 	return events
 }
 
-// openAt opens an empty store with a clock at noon, which stays with the test.
+// openAt opens an empty store with a clock at noon, which belongs to the test.
 func openAt(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem, *clock) {
 	t.Helper()
 	c := &clock{t: noon}
@@ -64,7 +64,7 @@ func openAt(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem, *cl
 func wantOldest(t testing.TB, e *engine.Engine, weeksFromNoon int) {
 	t.Helper()
 	if got, want := e.OldestWeek(), weekOf(t, weeksLater(weeksFromNoon)); got != want {
-		t.Fatalf("oldest week kept is %s, want %s", got, want)
+		t.Fatalf("oldest retained week is %s, want %s", got, want)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestClockJumpsDoNotEmptyTheStore(t *testing.T) {
 	mustExpect(t, e, events[8:], engine.Duplicate)
 	c.set(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))
 	if _, err := e.DropExpired(ctx); err == nil {
-		t.Fatal("a clock in the year 12000 is believed")
+		t.Fatal("a clock in the year 12000 is used")
 	}
 	wantOldest(t, e, -2)
 	c.set(noon)
@@ -309,7 +309,7 @@ func TestHoldAtAWeeksEdgeKeepsThatWeek(t *testing.T) {
 	}
 }
 
-func TestRefusedHoldsChangeNothing(t *testing.T) {
+func TestRejectedHoldsChangeNothing(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	var refused *engine.KeyError
 	for _, err := range []error{
@@ -348,7 +348,7 @@ func TestDropWeekDropsTheOldestOnly(t *testing.T) {
 	if err := e.SetHold(ctx, "h", weeksLater(0)); err != nil {
 		t.Fatal(err)
 	}
-	r, err = e.DropWeek(ctx, week(-1)) // the hold keeps later ones only
+	r, err = e.DropWeek(ctx, week(-1)) // the hold keeps only later ones
 	wantDrop(t, r, err, 1, 2, "")
 	if _, err = e.DropWeek(ctx, week(0)); !errors.Is(err, engine.ErrHeld) {
 		t.Error(err)
@@ -356,8 +356,8 @@ func TestDropWeekDropsTheOldestOnly(t *testing.T) {
 	verifyClean(t, e, 2)
 }
 
-// afterDropCrash opens what a crash left of a drop of the weeks -4 and -3 and says what is not as
-// it must be.
+// afterDropCrash opens the state after a crash in a drop of the weeks -4 and -3 and returns the
+// violations.
 func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error {
 	t.Helper()
 	e, err := engine.Open(m, engine.Options{RetentionWeeks: 4, ExpectedPerWeek: 1000, Clock: (&clock{t: noon}).now})
@@ -388,7 +388,7 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 			left = true
 		}
 		if time.Now().After(end) {
-			return errors.New("the drop is never finished")
+			return errors.New("the drop is never completed")
 		}
 	}
 	reclaimed(t, e)
@@ -398,8 +398,8 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 	return expect(e, events[len(events)-10:], engine.Duplicate)
 }
 
-// crashClones returns a function that ends the run and returns what a crash before each call of the
-// store since, or after all of them, would leave.
+// crashClones returns a function that ends the run and returns the states after a crash before each
+// call of the store since, and after all of them.
 func crashClones(m *storetest.Mem) (end func() map[string]*storetest.Mem) {
 	taken := map[string]*storetest.Mem{}
 	var mu sync.Mutex
@@ -417,12 +417,12 @@ func crashClones(m *storetest.Mem) (end func() map[string]*storetest.Mem) {
 		mu.Lock()
 		defer mu.Unlock()
 		taken["after all"] = m.CrashClone(0)
-		return maps.Clone(taken) // the engine's work in the background still adds to the original
+		return maps.Clone(taken) // the engine's background work still adds to the original
 	}
 }
 
-// crashesOf drops the weeks -4 and -3 and returns what a crash before each call of the store would
-// leave.
+// crashesOf drops the weeks -4 and -3 and returns the states after a crash before each call of the
+// store.
 func crashesOf(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[string]*storetest.Mem, events []engine.Event) {
 	t.Helper()
 	c := &clock{t: noon}
@@ -437,7 +437,7 @@ func crashesOf(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[str
 	return end(), events
 }
 
-func TestDropInterruptedByACrashAtAnyStepIsFinishedAtOpen(t *testing.T) {
+func TestDropInterruptedByACrashAtAnyStepIsCompletedAtOpen(t *testing.T) {
 	m := storetest.NewMem(storage.Identity{})
 	crashes, events := crashesOf(t, m, m)
 	if len(crashes) < 20 {
@@ -450,7 +450,7 @@ func TestDropInterruptedByACrashAtAnyStepIsFinishedAtOpen(t *testing.T) {
 	}
 }
 
-func TestDropThatFailedHalfwayIsFinishedAtOpen(t *testing.T) {
+func TestDropThatFailedHalfwayIsCompletedAtOpen(t *testing.T) {
 	m := storetest.NewMem(storage.Identity{})
 	c := &clock{t: noon}
 	e := open(t, m, engine.Options{RetentionWeeks: 4, Clock: c.now})
@@ -470,8 +470,8 @@ func TestDropThatFailedHalfwayIsFinishedAtOpen(t *testing.T) {
 	}
 }
 
-// The control of the two tests above: a store that loses the mark loses the rule.
-func TestDropWithoutADurableMarkIsSeen(t *testing.T) {
+// The control of the two tests above: a store that loses the mark violates the rule.
+func TestDropWithoutADurableMarkIsDetected(t *testing.T) {
 	m := storetest.NewMem(storage.Identity{})
 	lossy := &tampered{Mem: m}
 	lossy.apply = func(b *storage.Batch) (func() error, error) {
@@ -489,11 +489,11 @@ func TestDropWithoutADurableMarkIsSeen(t *testing.T) {
 		}
 	}
 	if seen == 0 {
-		t.Fatal("dropped claims were claimed again, and nobody noticed")
+		t.Fatal("dropped claims were claimed again without detection")
 	}
 }
 
-func TestTheOldestWeekIsToldWhenItsMarkIsDurable(t *testing.T) {
+func TestTheOldestWeekIsReturnedWhenItsMarkIsDurable(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	events := inWeeks(-4, 0, 4)
 	mustExpect(t, e, events, engine.Claimed)
@@ -512,11 +512,11 @@ func TestTheOldestWeekIsToldWhenItsMarkIsDurable(t *testing.T) {
 	}
 	wantOldest(t, e, -2)
 	if want := weekOf(t, weeksLater(-4)); told != want {
-		t.Errorf("a power cut would still have taken it back: %s was told, want %s", told, want)
+		t.Errorf("a power failure would still have undone it: %s was returned, want %s", told, want)
 	}
 }
 
-func TestDropThatWasCalledOffIsFinishedByTheNextOne(t *testing.T) {
+func TestCanceledDropIsCompletedByTheNextOne(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
 	c.set(weeksLater(2))
@@ -533,7 +533,7 @@ func TestDropThatWasCalledOffIsFinishedByTheNextOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(bucketsOf(t, m)); n != 6 {
-		t.Fatal(n, "buckets: those of the dropped weeks are still there")
+		t.Fatal(n, "buckets: those of the dropped weeks still exist")
 	}
 	verifyClean(t, e, 12)
 }
