@@ -71,7 +71,7 @@ func TestAResultIsReturnedForDuplicates(t *testing.T) {
 	}
 }
 
-func TestALeaseThatRanOutIsTakenOverAndTheOldOwnerIsLate(t *testing.T) {
+func TestAnExpiredLeaseIsTakenOverAndTheOldOwnerIsLate(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
 	old := mustLease(t, e, leasedEvent("a"))

@@ -622,7 +622,7 @@ func TestWeeksBeginOnMondayInUTCEverywhere(t *testing.T) {
 	}
 }
 
-func TestClaimsGoOnDuringADropAndWhileSpaceComesBack(t *testing.T) {
+func TestClaimsContinueDuringADropAndWhileSpaceIsFreed(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
 	c.set(weeksLater(1))
@@ -663,7 +663,7 @@ func TestClaimsGoOnDuringADropAndWhileSpaceComesBack(t *testing.T) {
 	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := e.Reclaimed(soon); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal("the space is not back, but:", err)
+		t.Fatal("the space is not free, but:", err)
 	}
 	c.set(weeksLater(2)) // the next drop does not wait for the space of this one
 	if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 1 || r.Buckets != 2 {
@@ -675,12 +675,12 @@ func TestClaimsGoOnDuringADropAndWhileSpaceComesBack(t *testing.T) {
 		t.Fatalf("%+v", u)
 	}
 	if _, owed, err := m.State([]byte("mdrop")); owed || err != nil {
-		t.Fatal("space is still owed:", err)
+		t.Fatal("space is still not free:", err)
 	}
 	verifyClean(t, e, 14)
 }
 
-func TestSpaceThatIsOwedIsGivenBackAfterACrash(t *testing.T) {
+func TestSpaceThatIsNotFreeIsFreedAfterACrash(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
 	reached, release := make(chan bool, 9), make(chan struct{})
@@ -717,7 +717,7 @@ func TestSpaceThatIsOwedIsGivenBackAfterACrash(t *testing.T) {
 	verifyClean(t, e2, 12)
 }
 
-func TestFailureToGiveSpaceBackStopsTheEngine(t *testing.T) {
+func TestFailureToFreeSpaceStopsTheEngine(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
 	eio := errors.New("EIO")
@@ -731,7 +731,7 @@ func TestFailureToGiveSpaceBackStopsTheEngine(t *testing.T) {
 	}
 }
 
-func TestVerifyBesideADropHasNothingToReport(t *testing.T) {
+func TestVerifyDuringADropHasNothingToReport(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-4, 0, 50), engine.Claimed)
 	c.set(weeksLater(1))
@@ -758,7 +758,7 @@ func TestVerifyBesideADropHasNothingToReport(t *testing.T) {
 	}
 }
 
-func TestClaimsAndDropsAtOnce(t *testing.T) {
+func TestConcurrentClaimsAndDrops(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 256, AllowedSkew: 7 * 24 * time.Hour}.WithSnapshotEvery(100))
 	const weeks = 12
 	var now atomic.Int64
@@ -831,7 +831,7 @@ func TestClaimsAndDropsAtOnce(t *testing.T) {
 	verifyClean(t, e2, int(r.Claims))
 }
 
-func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
+func TestNightlyRunsAtItsHourAndCatchesUpOnMissedNights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2000, 1, 5, 10, 0, 0, 0, time.UTC))) // a Wednesday
 		var skew atomic.Int64
@@ -870,7 +870,8 @@ func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
 		next(day(9), 0)
 		next(day(10), 1) // Monday
 
-		skew.Add(int64(5 * 7 * 24 * time.Hour)) // asleep for five weeks: runs within the hour, then each night
+		// suspended for five weeks: runs within the hour, then each night
+		skew.Add(int64(5 * 7 * 24 * time.Hour))
 		r := <-runs
 		if late := r.at.Sub(day(10).Add(5 * 7 * 24 * time.Hour)); late < 0 || late > time.Hour || r.r.Weeks != 2 {
 			t.Fatalf("after the jump ran at %v and dropped %d", r.at, r.r.Weeks)
@@ -879,7 +880,8 @@ func TestNightlyRunsAtItsHourAndMakesUpForMissedNights(t *testing.T) {
 		next(day(12).AddDate(0, 0, 35), 1)
 		next(day(13).AddDate(0, 0, 35), 0)
 
-		skew.Add(-int64(20 * 24 * time.Hour)) // back: the next night is the next one by the new clock
+		// set back: the next night is the next one by the new clock
+		skew.Add(-int64(20 * 24 * time.Hour))
 		next(day(14).AddDate(0, 0, 15), 0)
 		next(day(15).AddDate(0, 0, 15), 0)
 		skew.Add(-int64(2 * time.Hour))

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// heldForPossible makes the filters hold events for possible that have no claim.
+// heldForPossible makes the filters report events without a claim as possible.
 func heldForPossible(t *testing.T, e *engine.Engine, events ...engine.Event) {
 	t.Helper()
 	mustExpect(t, e, events, engine.Claimed)
@@ -19,7 +19,7 @@ func heldForPossible(t *testing.T, e *engine.Engine, events ...engine.Event) {
 	}
 }
 
-func TestWhatTheStoreHadNotIsNotReadAgainByTheCommitter(t *testing.T) {
+func TestAbsentClaimIsNotReadAgainByTheCommitter(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	events := make([]engine.Event, 1000)
 	for i := range events {
@@ -31,12 +31,12 @@ func TestWhatTheStoreHadNotIsNotReadAgainByTheCommitter(t *testing.T) {
 		wantVerdict(t, claim(t, e, ev), engine.Claimed)
 	}
 	if n := m.Calls(storetest.OpClaim) - before; n != 100 {
-		t.Errorf("%d reads for 100 events that the filter held for possible", n)
+		t.Errorf("%d reads for 100 events that the filter considered possible", n)
 	}
 }
 
-// Between the read of an event and its decision others may have claimed it: in a batch that is
-// decided, that is applied, or that was applied long ago.
+// Between the read of an event and its decision, others may have claimed it: in a batch that is
+// being decided, is being applied, or was applied long ago.
 func TestAClaimMadeAfterTheReadIsFoundByTheCommitter(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	n := 0

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A writeLog agrees with a list of all writes, for everybody who began after its floor, and never
-// exceeds its cap.
+// A writeLog agrees with a list of all writes, for every transaction that began after its floor,
+// and never exceeds its limit.
 func TestWriteLogAgreesWithAList(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	key := func() string { return fmt.Sprintf("h%02d", rnd.IntN(30)) }
@@ -55,7 +55,7 @@ func TestWriteLogAgreesWithAList(t *testing.T) {
 	}
 }
 
-func TestWriteLogForgetsAtItsCap(t *testing.T) {
+func TestWriteLogDropsWritesAtItsLimit(t *testing.T) {
 	var log writeLog
 	key := "h" + string(make([]byte, 1000))
 	for seq := uint64(1); seq < 100_000; seq++ {
@@ -69,10 +69,10 @@ func TestWriteLogForgetsAtItsCap(t *testing.T) {
 	}
 	elsewhere := []keyRange{{lo: []byte("a"), hi: []byte("b")}}
 	if log.floor == 0 || log.newest(elsewhere, 0, 0) != log.floor {
-		t.Error("a transaction whose writes beside it are forgotten has not lost")
+		t.Error("a transaction whose concurrent writes were dropped did not conflict")
 	}
 	if log.newest(elsewhere, log.floor, 0) != 0 || log.newest(nil, 0, 0) != 0 {
-		t.Error("a transaction that began later, or has not scanned, has lost")
+		t.Error("a transaction that began later, or has not scanned, conflicts")
 	}
 	if !slices.IsSortedFunc(log.writes, func(a, b loggedWrite) int { return int(a.seq) - int(b.seq) }) {
 		t.Error("not in the order of the batches")
