@@ -96,7 +96,7 @@ func Example_claims() {
 		Origin: engine.Origin{Topic: "payments", Partition: 3, Offset: 4711},
 	}
 	for range 2 {
-		r, err := eng.TryClaimDefault(ctx, event)
+		r, err := eng.TryClaim(ctx, event)
 		if err != nil {
 			log.Fatal(err) // not decided: do not acknowledge, retry
 		}
@@ -118,7 +118,7 @@ func Example_withTheWork() {
 
 	event := engine.Event{ID: []byte("order-17"), Time: time.Now(), Origin: engine.Origin{Topic: "payments", Offset: 41}}
 	pay := func(tx *engine.Tx) error {
-		r, err := tx.TryClaimDefault(event)
+		r, err := tx.TryClaim(event)
 		if err != nil {
 			return err
 		}

@@ -94,11 +94,11 @@ func newObserver(r prometheus.Registerer) (*observer, error) {
 func (o *observer) Updating(ctx context.Context) engine.TxObserver {
 	tx := o.Observer.Updating(ctx)
 	ended := tx.Ended
-	tx.Ended = func(s engine.TxSummary) {
-		if errors.Is(s.Err, engine.ErrConflict) {
+	tx.Ended = func(judged []engine.Judged, committed bool, err error) {
+		if errors.Is(err, engine.ErrConflict) {
 			o.conflicts.Add(1)
 		}
-		ended(s)
+		ended(judged, committed, err)
 	}
 	return tx
 }

@@ -15,8 +15,7 @@ package engine
 // Put. After a Delete of its own, Add counts from 0.
 func (tx *Tx) Add(key []byte, delta int64) error { return applicationKeys(tx).Add(key, delta) }
 
-// Add is Tx.Add in the space.
-func (k TxKeySpace) Add(key []byte, delta int64) error {
+func (k txSpaceKeys) Add(key []byte, delta int64) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ func (a *admin) Lookup(ctx context.Context, scope string, id []byte, at time.Tim
 	if err := ctx.Err(); err != nil {
 		return Record{}, false, err
 	}
+	scope = a.opt.scope(scope)
 	key, week, err := a.lookupKey(scope, id, at)
 	if err != nil {
 		return Record{}, false, err
@@ -46,6 +47,7 @@ func (a *admin) Lookup(ctx context.Context, scope string, id []byte, at time.Tim
 // Forget removes the claim on one event, durably on return, so that its next delivery is Claimed.
 // It reports whether there was one. A claim that an open transaction holds is ErrConflict.
 func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Time) (found bool, err error) {
+	scope = a.opt.scope(scope)
 	key, week, err := a.lookupKey(scope, id, at)
 	if err != nil {
 		return false, err
@@ -112,7 +114,7 @@ func (a *admin) Weeks(ctx context.Context) ([]WeekInfo, error) {
 		}
 		w.Claims += c.claims
 		w.Bytes += bytes
-		w.Scopes = append(w.Scopes, ScopeInfo{b.Scope, c.claims, bytes})
+		w.Scopes = append(w.Scopes, ScopeInfo{b.Scope, b.Week, c.claims, bytes})
 	}
 	list := make([]WeekInfo, 0, len(weeks))
 	for _, w := range weeks {
@@ -169,6 +171,7 @@ func (a *admin) untilClose(ctx context.Context, call func(ctx context.Context) e
 // on disk.
 type ScopeInfo struct {
 	Scope  string
+	Week   weekbucket.Week
 	Claims uint64
 	Bytes  uint64
 }

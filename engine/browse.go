@@ -16,12 +16,6 @@ type Claim struct {
 	Record Record
 }
 
-// A GroupOffset is the durable offset of one partition.
-type GroupOffset struct {
-	Position Position
-	Offset   Offset
-}
-
 // claimsPerPage is how many claims Engine.Claims reads ahead of its loop.
 const claimsPerPage = 256
 
@@ -67,7 +61,7 @@ func (a *admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) 
 		return nil, nil, err
 	}
 	if n := len(b.Scope); n == 0 || n > limits.ScopeBytes {
-		return nil, nil, &KeyError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, limits.ScopeBytes)}
+		return nil, nil, &ArgumentError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, limits.ScopeBytes)}
 	}
 	if err := a.enter(); err != nil {
 		return nil, nil, err
@@ -140,35 +134,26 @@ func (a *admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 	return a.stop(err)
 }
 
-// Offsets returns an iterator over the durable offsets of a consumer group, in no order that is
-// promised. It reads and ends as Engine.Scan does.
-func (a *admin) Offsets(ctx context.Context, group string) iter.Seq2[GroupOffset, error] {
-	return func(yield func(GroupOffset, error) bool) {
-		if err := (Position{Group: group, Topic: "-"}).check(); err != nil {
-			yield(GroupOffset{}, err)
-			return
+// Offsets returns the durable offsets of a consumer group. It reads them as Engine.Scan does.
+func (a *admin) Offsets(ctx context.Context, group string) (map[Position]Offset, error) {
+	if err := (Position{Group: group, Topic: "-"}).check(); err != nil {
+		return nil, err
+	}
+	offsets := make(map[Position]Offset)
+	span := storage.Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
+	for kv, err := range a.pages(ctx, span, 0) {
+		if err != nil {
+			return nil, err
 		}
-		span := storage.Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
-		for kv, err := range a.pages(ctx, span, 0) {
-			var o GroupOffset
-			if err == nil {
-				if o, err = parseGroupOffset(kv); err != nil {
-					err = a.stop(err)
-				}
-			}
-			if !yield(o, err) || err != nil {
-				return
-			}
+		p, err := parsePosition(kv.Key)
+		if err == nil {
+			offsets[p], err = parseOffset(kv.Value)
+		}
+		if err != nil {
+			return nil, a.stop(err)
 		}
 	}
-}
-
-func parseGroupOffset(kv KeyValue) (o GroupOffset, err error) {
-	if o.Position, err = parsePosition(kv.Key); err != nil {
-		return GroupOffset{}, err
-	}
-	o.Offset, err = parseOffset(kv.Value)
-	return o, err
+	return offsets, nil
 }
 
 // Offset returns the next offset of a partition, as it is durable in the store.

@@ -16,20 +16,13 @@ const partEvents = 256
 // ctx is looked at until the event is handed over for judgement; after that the call waits for the
 // verdict, so that no claim is made without an answer to its caller.
 func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
+	ev.Scope = e.opt.scope(ev.Scope)
 	events, results := [1]Event{ev}, [1]Result{}
 	err := e.judge(ctx, events[:], results[:])
 	if err != nil {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	return results[0], results[0].Err
-}
-
-// TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
-func (e *Engine) TryClaimDefault(ctx context.Context, ev Event) (Result, error) {
-	if err := e.inDefaultScope(&ev); err != nil {
-		return Result{Verdict: Failed, Err: err}, err
-	}
-	return e.TryClaim(ctx, ev)
 }
 
 // TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for
@@ -44,6 +37,7 @@ func (e *Engine) TryClaimDefault(ctx context.Context, ev Event) (Result, error) 
 // ctx is looked at until the first part of the batch is handed over for judgement; after that the
 // call waits for all verdicts, whatever becomes of ctx.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
+	events = e.opt.scoped(events)
 	results := make([]Result, len(events))
 	for at := 0; at < len(events); at += maxBatchEvents {
 		end := min(at+maxBatchEvents, len(events))
@@ -63,19 +57,6 @@ func fail(results []Result, err error) {
 	for i := range results {
 		results[i] = Result{Verdict: Failed, Err: err}
 	}
-}
-
-// TryClaimBatchDefault is TryClaimBatch in the configured default scope; the events' scopes are
-// empty and stay so.
-func (e *Engine) TryClaimBatchDefault(ctx context.Context, events []Event) ([]Result, error) {
-	scoped := make([]Event, len(events))
-	for i, ev := range events {
-		if err := e.inDefaultScope(&ev); err != nil {
-			return nil, err
-		}
-		scoped[i] = ev
-	}
-	return e.TryClaimBatch(ctx, scoped)
 }
 
 // judge fills results for own-commit claims. With an error those that were not decided are Failed.

@@ -113,60 +113,88 @@ func TestBatchLongerThanOneStoreBatch(t *testing.T) {
 	wantVerdict(t, rs[len(rs)-1], engine.Duplicate)
 }
 
-func TestDefaultScopeForms(t *testing.T) {
+func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 	unscoped := event("a")
 	unscoped.Scope = ""
-	all := func(e *engine.Engine, ev engine.Event) (own engine.Result, errs map[string]error) {
-		errs = map[string]error{}
-		own, errs["TryClaimDefault"] = e.TryClaimDefault(ctx, ev)
-		_, errs["TryClaimBatchDefault"] = e.TryClaimBatchDefault(ctx, []engine.Event{ev})
-		_ = e.Update(ctx, func(tx *engine.Tx) error {
-			_, errs["Tx.TryClaimDefault"] = tx.TryClaimDefault(ev)
-			_, errs["Tx.TryReclaimDefault"] = tx.TryReclaimDefault(ev, 0)
-			if _, err := tx.DeadLetterDefault(ev); !errors.Is(err, engine.ErrNotClaimed) {
-				errs["Tx.DeadLetterDefault"] = err
+	calls := map[string]func(e *engine.Engine) error{
+		"TryClaim":      func(e *engine.Engine) error { return second(e.TryClaim(ctx, unscoped)) },
+		"TryClaimBatch": func(e *engine.Engine) error { return batchError(e.TryClaimBatch(ctx, []engine.Event{unscoped})) },
+		"Tx.TryClaim": func(e *engine.Engine) error {
+			return e.Update(ctx, func(tx *engine.Tx) error { return second(tx.TryClaim(unscoped)) })
+		},
+		"Tx.Prefetch": func(e *engine.Engine) error {
+			return e.Update(ctx, func(tx *engine.Tx) error {
+				events := []engine.Event{unscoped}
+				err := tx.Prefetch(events)
+				if events[0].Scope != "" {
+					t.Error("the caller's events were changed")
+				}
+				return errors.Join(err, second(tx.TryClaim(unscoped)))
+			})
+		},
+		"Tx.TryReclaim": func(e *engine.Engine) error {
+			return e.Update(ctx, func(tx *engine.Tx) error { return second(tx.TryReclaim(unscoped, 0)) })
+		},
+		"Tx.DeadLetter": func(e *engine.Engine) error {
+			return e.Update(ctx, func(tx *engine.Tx) error {
+				_, err := tx.TryClaim(event("a"))
+				return errors.Join(err, second(tx.DeadLetter(unscoped)))
+			})
+		},
+		"Tx.SetData": func(e *engine.Engine) error {
+			return e.Update(ctx, func(tx *engine.Tx) error {
+				_, err := tx.TryClaim(event("a"))
+				return errors.Join(err, tx.SetData(unscoped, []byte("x")))
+			})
+		},
+		"Tx.Unclaim": func(e *engine.Engine) error {
+			r, err := e.TryClaim(ctx, event("a"))
+			return errors.Join(err, e.Update(ctx, func(tx *engine.Tx) error { return tx.Unclaim(unscoped, r.Record) }))
+		},
+		"Lookup": func(e *engine.Engine) error {
+			_, err := e.TryClaim(ctx, event("a"))
+			_, found, lookup := e.Lookup(ctx, "", []byte("a"), noon)
+			if err = errors.Join(err, lookup); err == nil && !found {
+				t.Error("Lookup found nothing")
 			}
-			return nil
-		})
-		return own, errs
+			return err
+		},
+		"Forget": func(e *engine.Engine) error {
+			_, err := e.TryClaim(ctx, event("a"))
+			found, forget := e.Forget(ctx, "", []byte("a"), noon)
+			if err = errors.Join(err, forget); err == nil && !found {
+				t.Error("Forget found nothing")
+			}
+			return err
+		},
 	}
-	t.Run("without a default they fail", func(t *testing.T) {
-		e, m := openMem(t, engine.Options{})
-		calls := m.Calls(storetest.OpApply)
-		_, errs := all(e, unscoped)
-		for form, err := range errs {
-			if !errors.Is(err, engine.ErrNoDefaultScope) {
-				t.Errorf("%s: %v", form, err)
-			}
-		}
-		if m.Calls(storetest.OpApply) != calls {
-			t.Error("something was written")
-		}
-	})
-	t.Run("a scope given twice is rejected", func(t *testing.T) {
-		e, _ := openMem(t, engine.Options{DefaultScope: "billing"})
-		_, errs := all(e, event("a"))
-		for form, err := range errs {
+	gone := map[string]bool{"Tx.Unclaim": true, "Forget": true}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			without, _ := openMem(t, engine.Options{})
 			var refused *engine.EventError
-			if !errors.As(err, &refused) || refused.Field != "scope" {
-				t.Errorf("%s: %v", form, err)
+			if err := call(without); !errors.As(err, &refused) || refused.Field != "scope" {
+				t.Errorf("without a default scope: %v", err)
 			}
-		}
-	})
-	t.Run("they claim in the default scope", func(t *testing.T) {
-		e, _ := openMem(t, engine.Options{DefaultScope: "billing"})
-		own, errs := all(e, unscoped)
-		wantVerdict(t, own, engine.Claimed)
-		for form, err := range errs {
-			if err != nil {
-				t.Errorf("%s: %v", form, err)
+			with, _ := openMem(t, engine.Options{DefaultScope: "billing"})
+			if err := call(with); err != nil {
+				t.Fatal(err)
 			}
-		}
-		wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
-		other := event("a")
-		other.Scope = "shipping"
-		wantVerdict(t, claim(t, e, other), engine.Claimed)
-	})
+			want := engine.Duplicate
+			if gone[name] {
+				want = engine.Claimed
+			}
+			wantVerdict(t, claim(t, with, event("a")), want)
+		})
+	}
+}
+
+// batchError returns the first error of a batch.
+func batchError(results []engine.Result, err error) error {
+	for _, r := range results {
+		err = errors.Join(err, r.Err)
+	}
+	return err
 }
 
 func TestScopesOfPodsAreSeparate(t *testing.T) {

@@ -96,7 +96,7 @@ func TestPutCommitTimeInParts(t *testing.T) {
 	if err := (*engine.Tx)(nil).In(timesSpace).PutCommitTime([]byte("k")); !errors.Is(err, engine.ErrNoTransaction) {
 		t.Error(err)
 	}
-	var refused *engine.KeyError
+	var refused *engine.ArgumentError
 	if err := e.Update(ctx, func(tx *engine.Tx) error { return tx.In(timesSpace).PutCommitTime(nil) }); !errors.As(err, &refused) {
 		t.Error(err)
 	}

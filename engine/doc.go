@@ -38,7 +38,7 @@
 //
 // Transactions are optimistic: each is validated when it commits, and runs again after a conflict.
 // Transactions that read keys written by others conflict often if they run in parallel. In a lane
-// (JoinLane, InLane) they take turns: each begins when the one before it is applied. A lane only
+// (Engine.JoinLane, UpdateOptions.Lane) they take turns: each begins when the one before it is applied. A lane only
 // schedules: every transaction is validated, with or without a turn, and no verdict waits for a
 // turn. While an open transaction has claimed an event, every other caller gets InFlight at once.
 //

@@ -11,19 +11,12 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A ScopeWeek is what a week holds of one scope. Bytes are an estimate of the space on disk.
-type ScopeWeek struct {
-	Week   weekbucket.Week
-	Claims uint64
-	Bytes  uint64
-}
-
 // A ScopeDropPlan says what DropScope drops. It has no hidden part: it may be shown, stored and
 // sent.
 type ScopeDropPlan struct {
 	Scope string
 	// Weeks are the kept weeks that hold claims of the scope, oldest first. All of them go.
-	Weeks []ScopeWeek
+	Weeks []ScopeInfo
 	// Oldest is the oldest week kept of the scope from then on, the one after the last of Weeks.
 	// Events of the scope in earlier weeks are TooOld for good, those of later ones are claimed.
 	Oldest weekbucket.Week
@@ -38,11 +31,11 @@ type ScopeDropPlan struct {
 // PlanScopeDrop says what DropScope would drop for a scope that is used no more, such as that of an
 // instance that is gone: all of its claims, and the given holds, by their names, as a hold belongs
 // to no scope (kafkaadapter.HoldNames lists those of a consumer group). It changes nothing. A hold
-// that is not there is a KeyError. While the counts are being rebuilt it is ErrRebuilding.
+// that is not there is an ArgumentError. While the counts are being rebuilt it is ErrRebuilding.
 func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
 	plan := ScopeDropPlan{Scope: scope}
 	if strings.TrimSpace(scope) == "" || len(scope) > limits.ScopeBytes {
-		return plan, &KeyError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), limits.ScopeBytes)}
+		return plan, &ArgumentError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), limits.ScopeBytes)}
 	}
 	err := t.control(ctx, func(*group) error {
 		if !t.screen.trusted.Load() {
@@ -54,7 +47,7 @@ func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 		return nil
 	})
 	if err == nil && plan.Oldest > weekbucket.Max {
-		err = &KeyError{"scope", fmt.Sprintf("%q has claims in %s, the last week there is", scope, weekbucket.Max)}
+		err = &ArgumentError{"scope", fmt.Sprintf("%q has claims in %s, the last week there is", scope, weekbucket.Max)}
 	}
 	if err == nil {
 		plan.Holds, err = t.holds.named(holds)
@@ -68,6 +61,7 @@ func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 	defer t.leave()
 	for i := range plan.Weeks {
 		w := &plan.Weeks[i]
+		w.Scope = scope
 		if w.Bytes, err = t.store.BucketBytes(storage.Bucket{Scope: scope, Week: w.Week}); err != nil {
 			return plan, t.stop(err)
 		}
@@ -76,7 +70,7 @@ func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 }
 
 // after is the week after the last one, or oldest if there is none.
-func after(weeks []ScopeWeek, oldest weekbucket.Week) weekbucket.Week {
+func after(weeks []ScopeInfo, oldest weekbucket.Week) weekbucket.Week {
 	if n := len(weeks); n > 0 {
 		return weeks[n-1].Week + 1
 	}
@@ -85,13 +79,13 @@ func after(weeks []ScopeWeek, oldest weekbucket.Week) weekbucket.Week {
 
 // weeksOf returns the weeks in which the scope with this number has claims, oldest first. Only the
 // committer calls it.
-func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeWeek) {
+func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
 	for ref, c := range s.counts {
 		if known && ref.scope == number && c.claims > 0 {
-			weeks = append(weeks, ScopeWeek{Week: ref.week, Claims: c.claims})
+			weeks = append(weeks, ScopeInfo{Week: ref.week, Claims: c.claims})
 		}
 	}
-	slices.SortFunc(weeks, func(a, b ScopeWeek) int { return int(a.Week) - int(b.Week) })
+	slices.SortFunc(weeks, func(a, b ScopeInfo) int { return int(a.Week) - int(b.Week) })
 	return weeks
 }
 
@@ -157,8 +151,8 @@ func (p *ScopeDropPlan) decided(oldest weekbucket.Week, there []Hold) bool {
 }
 
 // compare returns ErrPlanOutdated if weeks, oldest week and holds are not those of the plan.
-func (p *ScopeDropPlan) compare(weeks []ScopeWeek, oldest weekbucket.Week, there []Hold) error {
-	same := slices.EqualFunc(weeks, p.Weeks, func(a, b ScopeWeek) bool { return a.Week == b.Week && a.Claims == b.Claims })
+func (p *ScopeDropPlan) compare(weeks []ScopeInfo, oldest weekbucket.Week, there []Hold) error {
+	same := slices.EqualFunc(weeks, p.Weeks, func(a, b ScopeInfo) bool { return a.Week == b.Week && a.Claims == b.Claims })
 	held := slices.EqualFunc(there, p.Holds, func(a, b Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) })
 	switch {
 	case !same || after(weeks, oldest) != p.Oldest || p.Oldest > weekbucket.Max:

@@ -160,7 +160,7 @@ func TestInvalidPlans(t *testing.T) {
 		if err := e.SetHold(ctx, "h", noon); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.PlanScopeDrop(ctx, c.scope, c.hold); !errors.As(err, new(*engine.KeyError)) {
+		if _, err := e.PlanScopeDrop(ctx, c.scope, c.hold); !errors.As(err, new(*engine.ArgumentError)) {
 			t.Errorf("%.10q, hold %q: %v", c.scope, c.hold, err)
 		}
 	}
@@ -440,7 +440,7 @@ func TestIncompletePlanIsRejected(t *testing.T) {
 	ev.Time = last
 	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
 	plan, err := e.PlanScopeDrop(ctx, "a")
-	if !errors.As(err, new(*engine.KeyError)) {
+	if !errors.As(err, new(*engine.ArgumentError)) {
 		t.Errorf("a plan of the last possible week: %v", err)
 	}
 	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {

@@ -33,7 +33,7 @@ func TestDurableAtCommitReturnsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 				return err
 			}
 			return tx.Put([]byte("k"), []byte("v"))
-		}, engine.DurableAtCommit())
+		}, engine.UpdateOptions{DurableAtCommit: true})
 	}()
 	select {
 	case v := <-told:
@@ -90,7 +90,7 @@ func committing(t *testing.T, m *storetest.Mem, e *engine.Engine, op storetest.O
 var errAgain = errors.New("again")
 
 // told begins a transaction that claims a, and returns its verdict and its result.
-func told(e *engine.Engine, options ...engine.UpdateOption) (verdict <-chan engine.Verdict, ended <-chan error) {
+func told(e *engine.Engine, options ...engine.UpdateOptions) (verdict <-chan engine.Verdict, ended <-chan error) {
 	v, end := make(chan engine.Verdict, 1), make(chan error, 1)
 	go func() {
 		end <- e.Update(ctx, func(tx *engine.Tx) error {
@@ -128,7 +128,7 @@ func TestAClaimOfACommittingTransactionIsInFlightOrADuplicateAtCommit(t *testing
 	if err := soon(t, ended, goOn); !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
-	v, ended = told(e, engine.DurableAtCommit())
+	v, ended = told(e, engine.UpdateOptions{DurableAtCommit: true})
 	if got := soon(t, v, goOn); got != engine.Duplicate {
 		t.Errorf("got %v, to be durable at commit", got)
 	}
@@ -151,7 +151,7 @@ func TestDurableAtCommitWaitsUntilACommitIsVisible(t *testing.T) {
 	if err := soon(t, ended, goOn); !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
-	v, ended = told(e, engine.DurableAtCommit())
+	v, ended = told(e, engine.UpdateOptions{DurableAtCommit: true})
 	time.Sleep(50 * time.Millisecond) // time for a caller that does not wait; it may also be late
 	if len(v) > 0 {
 		t.Error("a verdict before the commit is visible")

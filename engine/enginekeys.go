@@ -29,20 +29,21 @@ func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return e.applicationKeys().Scan(ctx, r)
 }
 
-// A KeySpace is the durable keys of one key space. Engine.Get and Engine.Scan are its methods on
-// the application's keys.
-type KeySpace struct {
+// A spaceKeys has the durable keys of one key space. Engine.Get and Engine.Scan are its methods on
+// the application's keys. It implements keyspace.Keys.
+type spaceKeys struct {
 	e      *core
 	prefix []byte // of its state keys
 }
 
-func (e *Engine) applicationKeys() KeySpace { return KeySpace{&e.core, applicationSpace} }
+func (e *Engine) applicationKeys() spaceKeys { return spaceKeys{&e.core, applicationSpace} }
 
-// In returns the keys of a space that a package of this module owns.
-func (e *Engine) In(space keyspace.Space) KeySpace { return KeySpace{&e.core, spacePrefix(space)} }
+// In returns the keys of a space that a package of this module owns. Applications have no space.
+func (e *Engine) In(space keyspace.Space) keyspace.Keys[Range, KeyValue] {
+	return spaceKeys{&e.core, spacePrefix(space)}
+}
 
-// Get is Engine.Get in the space.
-func (k KeySpace) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
+func (k spaceKeys) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
@@ -63,8 +64,7 @@ func (k KeySpace) Get(ctx context.Context, key []byte) (value []byte, found bool
 	return value, found, nil
 }
 
-// Scan is Engine.Scan in the space.
-func (k KeySpace) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
+func (k spaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := r.check(); err != nil {
 			yield(KeyValue{}, err)
@@ -81,10 +81,7 @@ func (k KeySpace) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] 
 	}
 }
 
-// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as
-// far as the store can: see ReclaimState of the store. It rewrites what the store has under the
-// prefix, and may take long.
-func (k KeySpace) Reclaim(ctx context.Context, prefix []byte) error {
+func (k spaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
 	if err := (Range{Prefix: prefix}).check(); err != nil {
 		return err
 	}

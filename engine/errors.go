@@ -7,9 +7,6 @@ import (
 
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
 var (
-	// ErrNoDefaultScope is returned by the short forms when Options.DefaultScope is empty.
-	ErrNoDefaultScope = errors.New("hapax: no default scope is configured: set Options.DefaultScope, or use the form that takes Event.Scope")
-
 	// ErrNoTransaction is returned by the methods of a transaction that is not live: a nil one, or
 	// one whose closure has returned. Nothing was read or written.
 	ErrNoTransaction = errors.New("hapax: no live transaction: a Tx is valid only inside the closure given to Update")
@@ -80,11 +77,11 @@ type EventError struct {
 
 func (e *EventError) Error() string { return fmt.Sprintf("hapax: event %s %s", e.Field, e.Reason) }
 
-// A KeyError says why an application key, a value, an offset's position or a hold's name is
-// refused. Nothing was written.
-type KeyError struct {
-	What   string // "application key", "hold name", ...
-	Reason string
+// An ArgumentError says which argument of a call the engine refuses, and why: a key or a value, a
+// field of a message, the name of a hold. Nothing was written.
+type ArgumentError struct {
+	Argument string // "application key", "message topic", "hold name", ...
+	Reason   string
 }
 
-func (e *KeyError) Error() string { return fmt.Sprintf("hapax: %s %s", e.What, e.Reason) }
+func (e *ArgumentError) Error() string { return fmt.Sprintf("hapax: %s %s", e.Argument, e.Reason) }

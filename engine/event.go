@@ -13,7 +13,7 @@ import (
 // An Event is what the engine judges. Two deliveries are the same event if scope, id and the week
 // of the time agree (but see ApproximateTime).
 type Event struct {
-	// Scope is the logical consumer. Empty in the ...Default forms only.
+	// Scope is the logical consumer. Empty: Options.DefaultScope.
 	Scope string
 	// ID is the producer's identifier, any bytes, not empty. The engine keeps no reference to it.
 	ID []byte
@@ -76,7 +76,7 @@ func (ev *Event) when(now time.Time) time.Time {
 func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	switch {
 	case strings.TrimSpace(ev.Scope) == "":
-		return 0, &EventError{"scope", "is blank: name the logical consumer"}
+		return 0, &EventError{"scope", "is blank: name the logical consumer, or set Options.DefaultScope"}
 	case len(ev.Scope) > limits.ScopeBytes:
 		return 0, &EventError{"scope", fmt.Sprintf("has %d bytes, the cap is %d", len(ev.Scope), limits.ScopeBytes)}
 	case len(ev.ID) == 0:

@@ -14,7 +14,7 @@ func TestExpectedEventsAreJudgedAsOfTheirTryClaim(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		expected := []engine.Event{event("first"), event("claimed in the turn before"), event("taken now"), event("last")}
 		a := t.start(ctx, t.members[0])
-		b := t.start(ctx, t.members[1], engine.Expecting(expected))
+		b := t.start(ctx, t.members[1], engine.UpdateOptions{Expected: expected})
 		if b.hasBegun() {
 			t.Fatal("the second member does not wait")
 		}
@@ -50,7 +50,7 @@ func TestExpectedEventsArePreparedBeforeTheTransaction(t *testing.T) {
 			}
 		}
 		return nil
-	}, engine.Expecting([]engine.Event{event("a")}))
+	}, engine.UpdateOptions{Expected: []engine.Event{event("a")}})
 	if err != nil {
 		t.Error(err)
 	}
@@ -81,7 +81,7 @@ func TestManyExpectedEvents(t *testing.T) {
 			wantTx(t, tx, events[i], want)
 		}
 		return nil
-	}, engine.Expecting(events))
+	}, engine.UpdateOptions{Expected: events})
 	if err != nil {
 		t.Error(err)
 	}

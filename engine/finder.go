@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -103,15 +102,4 @@ func (f *finder) parse(b []byte) (Record, error) {
 	}
 	rec.Origin.Topic, err = f.names.name(topic)
 	return rec, err
-}
-
-func (f *finder) inDefaultScope(ev *Event) error {
-	if f.opt.DefaultScope == "" {
-		return ErrNoDefaultScope
-	}
-	if ev.Scope != "" {
-		return &EventError{"scope", fmt.Sprintf("is %q in a default-scope form: leave it empty, or use the form that takes it", ev.Scope)}
-	}
-	ev.Scope = f.opt.DefaultScope
-	return nil
 }

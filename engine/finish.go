@@ -104,6 +104,7 @@ func (tx *Tx) SetData(ev Event, data []byte) error {
 	if err := cmp.Or(checkData(data), tx.req.checkSize(len(data))); err != nil {
 		return err
 	}
+	ev.Scope = tx.e.opt.scope(ev.Scope)
 	i, err := tx.judge.claimOf(&ev)
 	if err != nil {
 		return err

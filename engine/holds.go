@@ -35,10 +35,10 @@ func (h Hold) week() weekbucket.Week {
 
 func checkHold(name string, at time.Time) error {
 	if strings.TrimSpace(name) == "" || len(name) > limits.HoldNameBytes {
-		return &KeyError{"hold name", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(name), limits.HoldNameBytes)}
+		return &ArgumentError{"hold name", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(name), limits.HoldNameBytes)}
 	}
 	if _, err := weekbucket.Of(at); err != nil || at.IsZero() {
-		return &KeyError{"hold time", "is zero or outside the years 1 to 9999"}
+		return &ArgumentError{"hold time", "is zero or outside the years 1 to 9999"}
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (h *holds) named(names []string) ([]Hold, error) {
 	list := h.among(names)
 	for i, name := range names {
 		if i == len(list) || list[i].Name != name {
-			return nil, &KeyError{"hold name", fmt.Sprintf("%q is that of no hold: see Engine.Holds", name)}
+			return nil, &ArgumentError{"hold name", fmt.Sprintf("%q is that of no hold: see Engine.Holds", name)}
 		}
 	}
 	return list, nil

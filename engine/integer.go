@@ -3,32 +3,24 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 )
 
-// Errors of Add, which an AddError wraps.
-var (
-	// ErrOverflow says that a sum does not fit into an int64. Nothing of the transaction was
-	// applied.
-	ErrOverflow = errors.New("hapax: the sum overflows int64: add less, or set the key anew with Put")
-
-	// ErrNotInteger says that an Add met a value that is not an integer of 8 bytes. Nothing of the
-	// transaction was applied.
-	ErrNotInteger = errors.New("hapax: the value is not an integer of 8 bytes: add only to keys that were written by Add, or by Put with EncodeInt64")
-)
-
-// An AddError says to which key a transaction could not add. It wraps ErrOverflow or ErrNotInteger.
+// An AddError says to which key a transaction could not add: the sum does not fit into an int64, or
+// the value is not an integer of 8 bytes. Nothing of the transaction was applied.
 type AddError struct {
-	Key []byte
-	Err error
+	Key      []byte
+	Overflow bool // of the sum; otherwise the value is not an integer
 }
 
-func (e *AddError) Error() string { return fmt.Sprintf("%v (key %q)", e.Err, e.Key) }
-
-// Unwrap returns the cause.
-func (e *AddError) Unwrap() error { return e.Err }
+func (e *AddError) Error() string {
+	cause := "the value is not an integer of 8 bytes: add only to keys that were written by Add, or by Put with EncodeInt64"
+	if e.Overflow {
+		cause = "the sum overflows int64: add less, or set the key anew with Put"
+	}
+	return fmt.Sprintf("hapax: %s (key %q)", cause, e.Key)
+}
 
 // int64Size is the length of a value that can be added to: an int64 in two's complement, big
 // endian.
@@ -37,11 +29,11 @@ const int64Size = 8
 // EncodeInt64 returns the value that Add keeps for n, for use with Put.
 func EncodeInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
-// DecodeInt64 returns the integer in a value. ErrNotInteger means that it has another length than 8
-// bytes.
+// DecodeInt64 returns the integer in a value. A value of another length than 8 bytes is an
+// ArgumentError.
 func DecodeInt64(value []byte) (int64, error) {
 	if len(value) != int64Size {
-		return 0, fmt.Errorf("%w: it has %d bytes", ErrNotInteger, len(value))
+		return 0, &ArgumentError{"integer value", fmt.Sprintf("has %d bytes, not %d: decode only values that were written by Add, or by Put with EncodeInt64", len(value), int64Size)}
 	}
 	return int64(binary.BigEndian.Uint64(value)), nil
 }
@@ -65,9 +57,9 @@ func sumOf(value []byte, found bool) sumBefore {
 func addTo(stateKey []byte, to sumBefore, delta int64) (int64, error) {
 	switch {
 	case to.other:
-		return 0, &AddError{ownerKey(stateKey), ErrNotInteger}
+		return 0, &AddError{Key: ownerKey(stateKey)}
 	case delta > 0 && to.n > math.MaxInt64-delta, delta < 0 && to.n < math.MinInt64-delta:
-		return 0, &AddError{ownerKey(stateKey), ErrOverflow}
+		return 0, &AddError{Key: ownerKey(stateKey), Overflow: true}
 	}
 	return to.n + delta, nil
 }

@@ -25,10 +25,10 @@ type Range struct {
 
 func (r Range) check() error {
 	if r.Limit < 0 {
-		return &KeyError{"range", fmt.Sprintf("has a limit of %d", r.Limit)}
+		return &ArgumentError{"range", fmt.Sprintf("has a limit of %d", r.Limit)}
 	}
 	if n := max(len(r.Prefix), len(r.After)); n > limits.KeyBytes {
-		return &KeyError{"range", fmt.Sprintf("has a prefix or first key of %d bytes, keys have at most %d", n, limits.KeyBytes)}
+		return &ArgumentError{"range", fmt.Sprintf("has a prefix or first key of %d bytes, keys have at most %d", n, limits.KeyBytes)}
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ var applicationSpace = []byte{stateHost}
 
 func checkHostKey(key []byte) error {
 	if len(key) == 0 || len(key) > limits.KeyBytes {
-		return &KeyError{"application key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), limits.KeyBytes)}
+		return &ArgumentError{"application key", fmt.Sprintf("has %d bytes: give 1 to %d", len(key), limits.KeyBytes)}
 	}
 	return nil
 }

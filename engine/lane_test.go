@@ -45,12 +45,12 @@ func (t *laneTest) lose(member *engine.LaneMember) {
 		_, _, err := tx.Get([]byte("met"))
 		update(t, t.e, func(tx *engine.Tx) { mustPut(t, tx, "met", "by another") })
 		return errors.Join(err, tx.Put([]byte("lost"), nil))
-	}, engine.InLane(member))
+	}, engine.UpdateOptions{Lane: member})
 	if !errors.Is(err, engine.ErrConflict) {
 		t.Fatalf("the transaction ended with %v, want a conflict", err)
 	}
 	// from now on its turns are not longer than stated
-	if err := t.e.Update(ctx, commits, engine.InLane(member)); err != nil {
+	if err := t.e.Update(ctx, commits, engine.UpdateOptions{Lane: member}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,7 +65,7 @@ type running struct {
 
 // start runs a transaction of the member that writes a key, and waits until it is in its closure or
 // in the queue.
-func (t *laneTest) start(c context.Context, member *engine.LaneMember, options ...engine.UpdateOption) *running {
+func (t *laneTest) start(c context.Context, member *engine.LaneMember, options ...engine.UpdateOptions) *running {
 	r := &running{make(chan struct{}), make(chan func(tx *engine.Tx) error), make(chan error, 1), make(chan struct{})}
 	go func() {
 		defer close(r.ended)
@@ -73,7 +73,7 @@ func (t *laneTest) start(c context.Context, member *engine.LaneMember, options .
 		r.done <- t.e.Update(c, func(tx *engine.Tx) error {
 			close(r.began)
 			return (<-r.leave)(tx)
-		}, append(options, engine.InLane(member))...)
+		}, append(options, engine.UpdateOptions{Lane: member})...)
 	}()
 	synctest.Wait()
 	return r
@@ -286,7 +286,7 @@ func TestUpdateInsideATurnDoesNotWait(t *testing.T) {
 		began := time.Now()
 		nested := func(member *engine.LaneMember) func(tx *engine.Tx) error {
 			return func(*engine.Tx) error {
-				return t.e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("nested"), nil) }, engine.InLane(member))
+				return t.e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("nested"), nil) }, engine.UpdateOptions{Lane: member})
 			}
 		}
 		a.leave <- func(tx *engine.Tx) error { return errors.Join(nested(nil)(tx), nested(t.members[0])(tx)) }
@@ -390,7 +390,7 @@ func TestTransactionThatIsLongerThanItsTurnCommitsInTheEnd(t *testing.T) {
 				}
 				time.Sleep(takes)
 				return tx.Put([]byte("hot"), nil)
-			}, engine.InLane(member), engine.Retries(1000))
+			}, engine.UpdateOptions{Retries: 1000, Lane: member})
 		}
 		short, stop := 0, make(chan struct{})
 		var wg sync.WaitGroup
@@ -424,11 +424,11 @@ func moves(t *testing.T, lane bool) float64 {
 	runs := make([]int, members)
 	var wg sync.WaitGroup
 	for i := range members {
-		options := []engine.UpdateOption{engine.Retries(1_000_000)}
+		options := []engine.UpdateOptions{engine.Retries(1_000_000)}
 		if lane {
 			member := e.JoinLane(time.Minute)
 			(&laneTest{T: t, e: e}).lose(member)
-			options = append(options, engine.InLane(member))
+			options = append(options, engine.UpdateOptions{Lane: member})
 		}
 		wg.Go(func() {
 			for n := range each {

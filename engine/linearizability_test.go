@@ -293,7 +293,7 @@ func (c *claimer) transaction() {
 		}
 		handedOver = c.now()
 		return nil
-	}, engine.InLane(c.member))
+	}, engine.UpdateOptions{Lane: c.member})
 	ended := c.now()
 	for _, bit := range touched {
 		c.held(holding{c.client, bit, began, ended})
@@ -497,7 +497,7 @@ func transfer(e *engine.Engine, in transferInput, split bool, member *engine.Lan
 		}
 		runtime.Gosched()
 		return steps[1](tx)
-	}, engine.Retries(1000), engine.InLane(member))
+	}, engine.UpdateOptions{Retries: 1000, Lane: member})
 }
 
 func transfers(t *testing.T, rnd *rand.Rand, seed uint64, ways []transferWay, clients, steps int, split, lane bool) (result porcupine.CheckResult, sum int) {

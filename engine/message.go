@@ -44,14 +44,6 @@ type MessageHeader struct {
 	Value []byte
 }
 
-// A MessageError says which field of a message the engine refuses, and why. Nothing was written.
-type MessageError struct {
-	Field  string // "topic", "headers", ...
-	Reason string
-}
-
-func (e *MessageError) Error() string { return fmt.Sprintf("hapax: message %s %s", e.Field, e.Reason) }
-
 func (m *Message) check() error {
 	size := len(m.ID) + len(m.Topic) + len(m.Key) + len(m.Value) + len(m.OrderingKey)
 	for _, h := range m.Headers {
@@ -59,19 +51,19 @@ func (m *Message) check() error {
 	}
 	switch {
 	case m.Topic == "" || len(m.Topic) > limits.TopicBytes:
-		return &MessageError{"topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(m.Topic), limits.TopicBytes)}
+		return &ArgumentError{"message topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(m.Topic), limits.TopicBytes)}
 	case len(m.ID) > limits.MessageIDBytes || !utf8.ValidString(m.ID):
-		return &MessageError{"id", fmt.Sprintf("has %d bytes: give UTF-8 of at most %d, or none", len(m.ID), limits.MessageIDBytes)}
+		return &ArgumentError{"message id", fmt.Sprintf("has %d bytes: give UTF-8 of at most %d, or none", len(m.ID), limits.MessageIDBytes)}
 	case m.Partition != nil && *m.Partition < 0:
-		return &MessageError{"partition", fmt.Sprintf("is %d: give one from 0, or nil", *m.Partition)}
+		return &ArgumentError{"message partition", fmt.Sprintf("is %d: give one from 0, or nil", *m.Partition)}
 	case len(m.OrderingKey) > limits.OrderingKeyBytes:
-		return &MessageError{"ordering key", fmt.Sprintf("has %d bytes, the cap is %d", len(m.OrderingKey), limits.OrderingKeyBytes)}
+		return &ArgumentError{"message ordering key", fmt.Sprintf("has %d bytes, the cap is %d", len(m.OrderingKey), limits.OrderingKeyBytes)}
 	case len(m.Headers) > limits.MessageHeaders:
-		return &MessageError{"headers", fmt.Sprintf("are %d, the cap is %d", len(m.Headers), limits.MessageHeaders)}
+		return &ArgumentError{"message headers", fmt.Sprintf("are %d, the cap is %d", len(m.Headers), limits.MessageHeaders)}
 	case size > limits.MessageBytes:
-		return &MessageError{"size", fmt.Sprintf("is %d bytes, the cap is %d: store the payload elsewhere and send a reference", size, limits.MessageBytes)}
+		return &ArgumentError{"message size", fmt.Sprintf("is %d bytes, the cap is %d: store the payload elsewhere and send a reference", size, limits.MessageBytes)}
 	case !m.Due.IsZero() && m.Due.Year() > 9999:
-		return &MessageError{"due time", "is after the year 9999"}
+		return &ArgumentError{"message due time", "is after the year 9999"}
 	}
 	return nil
 }

@@ -31,21 +31,12 @@ type TxObserver struct {
 	// Ended alone costs next to nothing.
 	Claiming func(ev Event) (done func(Result))
 
-	// Ended is called once, after the run was committed or undone. It may not keep the summary's
-	// slice.
-	Ended func(TxSummary)
-}
-
-// A TxSummary describes one run of a transaction's closure that has ended.
-type TxSummary struct {
-	// Judged has the verdicts of the run, in the order in which they were given: an element for
-	// each stretch of events of one scope, topic and partition.
-	Judged []Judged
-	// Err is what Update returns for the run: nil if it was committed. It is also nil if the
-	// closure panicked.
-	Err error
-	// Committed reports whether what was claimed and written is durable.
-	Committed bool
+	// Ended is called once, after the run was committed or undone. judged has the verdicts of the
+	// run, in the order in which they were given: an element for each stretch of events of one
+	// scope, topic and partition. It may not keep the slice. committed reports whether what was
+	// claimed and written is durable. err is what Update returns for the run: nil if it was
+	// committed, and also if the closure panicked.
+	Ended func(judged []Judged, committed bool, err error)
 }
 
 // Judged counts verdicts that a transaction gave for events of one scope, topic and partition. Both
@@ -178,7 +169,7 @@ func (s *observation) end(p *observations, err error, committed bool) {
 				j.Kept[v.verdict]++
 			}
 		}
-		s.Ended(TxSummary{Judged: s.judged, Err: err, Committed: committed})
+		s.Ended(s.judged, committed, err)
 	}
 	s.free(p)
 }

@@ -19,9 +19,9 @@ type watcher struct {
 func (*watcher) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
 
 func (w *watcher) Updating(context.Context) engine.TxObserver {
-	return engine.TxObserver{Ended: func(s engine.TxSummary) {
-		text := fmt.Sprintf("committed %v, %v:", s.Committed, s.Err)
-		for _, j := range s.Judged {
+	return engine.TxObserver{Ended: func(judged []engine.Judged, committed bool, err error) {
+		text := fmt.Sprintf("committed %v, %v:", committed, err)
+		for _, j := range judged {
 			text += fmt.Sprintf(" %s/%s/%d", j.Scope, j.Topic, j.Partition)
 			for _, v := range engine.Verdicts {
 				if j.Kept[v]+j.Undone[v] > 0 {

@@ -405,6 +405,7 @@ func TestCallsAfterCloseFailWithErrClosed(t *testing.T) {
 		"Update":         e.Update(ctx, func(*engine.Tx) error { t.Error("the closure runs"); return nil }),
 		"Forget":         second(e.Forget(ctx, "s", []byte("a"), noon)),
 		"Weeks":          second(e.Weeks(ctx)),
+		"Offsets":        second(e.Offsets(ctx, "g")),
 		"Verify":         second(e.Verify(ctx)),
 		"Backup":         e.Backup(ctx, "dir"),
 		"DropExpired":    second(e.DropExpired(ctx)),

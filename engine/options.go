@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,14 +13,14 @@ import (
 
 // Options configure an Engine. The zero value is safe and stated field by field.
 type Options struct {
-	// DefaultScope serves the short forms (TryClaimDefault and its like). Empty: these return
-	// ErrNoDefaultScope.
+	// DefaultScope is the scope of events whose Event.Scope is empty, and of Lookup and Forget.
+	// Empty: every event has to name its scope.
 	DefaultScope string
 
 	// RetentionWeeks is how many weeks before the current one are kept; their claims are found,
-	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides where a new store begins
-	// and what DropExpired drops; a store that has dropped a week does not get it back by a higher
-	// number.
+	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides where a new store
+	// begins and what DropExpired drops; a store that has dropped a week does not get it back by a
+	// higher number.
 	RetentionWeeks int
 
 	// ScopeRetention is how many weeks before the current one are kept of single scopes, fewer than
@@ -126,6 +128,27 @@ func (o *Options) scopesRefused() string {
 		}
 	}
 	return ""
+}
+
+// scope returns the scope that a caller has given, or the default one.
+func (o *Options) scope(given string) string { return cmp.Or(given, o.DefaultScope) }
+
+// scoped returns the events with their scopes. It changes nothing of the given slice.
+func (o *Options) scoped(events []Event) []Event {
+	if o.DefaultScope == "" {
+		return events
+	}
+	cloned := false
+	for i := range events {
+		if events[i].Scope != "" {
+			continue
+		}
+		if !cloned {
+			events, cloned = slices.Clone(events), true
+		}
+		events[i].Scope = o.DefaultScope
+	}
+	return events
 }
 
 // retentionOf is how many weeks before the current one are kept of a scope.

@@ -190,8 +190,8 @@ func TestMessageBeyondALimitIsRejected(t *testing.T) {
 			"size":         {Topic: "t", Key: make([]byte, 1<<20), Value: make([]byte, limits.MessageBytes-1<<20)},
 			"due time":     {Topic: "t", Due: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		} {
-			var refused *engine.MessageError
-			if _, err := tx.Produce(msg); !errors.As(err, &refused) || refused.Field != field {
+			var refused *engine.ArgumentError
+			if _, err := tx.Produce(msg); !errors.As(err, &refused) || refused.Argument != "message "+field {
 				t.Errorf("%s: %v", field, err)
 			}
 		}

@@ -638,16 +638,15 @@ func TestPartNeverSeesAMixtureOfStates(t *testing.T) {
 	}
 }
 
-type txSummaries struct{ ended []engine.TxSummary }
+type txSummaries struct{ ended [][]engine.Judged }
 
 func (*txSummaries) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
 
 func (*txSummaries) Synced(time.Duration, int) {}
 
 func (o *txSummaries) Updating(context.Context) engine.TxObserver {
-	return engine.TxObserver{Ended: func(s engine.TxSummary) {
-		s.Judged = slices.Clone(s.Judged)
-		o.ended = append(o.ended, s)
+	return engine.TxObserver{Ended: func(judged []engine.Judged, _ bool, _ error) {
+		o.ended = append(o.ended, slices.Clone(judged))
 	}}
 }
 
@@ -660,10 +659,10 @@ func TestVerdictsOfDiscardedPartsCountAsUndone(t *testing.T) {
 		wantTx(t, discarded.Tx(), event("discarded"), engine.Claimed)
 		wantErr(t, errors.Join(joined.Join(), discarded.Discard()), nil)
 	})
-	if len(o.ended) != 1 || len(o.ended[0].Judged) != 1 {
+	if len(o.ended) != 1 || len(o.ended[0]) != 1 {
 		t.Fatalf("%+v", o.ended)
 	}
-	if j := o.ended[0].Judged[0]; j.Kept[engine.Claimed] != 1 || j.Undone[engine.Claimed] != 1 {
+	if j := o.ended[0][0]; j.Kept[engine.Claimed] != 1 || j.Undone[engine.Claimed] != 1 {
 		t.Errorf("%+v", j)
 	}
 	if s, err := e.Stats(); err != nil || s.Verdicts[engine.Claimed] != 1 || s.Attempts[engine.Claimed] != 2 {
@@ -680,7 +679,10 @@ func TestPartsThatAddToOneKeyAreJoinedSideBySide(t *testing.T) {
 		wantErr(t, second.Tx().Add(key, 2), nil)
 		wantErr(t, big.Tx().Add(key, math.MaxInt64), nil)
 		wantErr(t, errors.Join(first.Join(), second.Join()), nil)
-		wantErr(t, big.Join(), engine.ErrOverflow)
+		var blamed *engine.AddError
+		if err := big.Join(); !errors.As(err, &blamed) || !blamed.Overflow {
+			t.Error(err)
+		}
 		reader := begin(t, tx)
 		wantGet(t, reader.Tx(), "k", string(engine.EncodeInt64(3)))
 		wantErr(t, reader.Tx().Add(key, 4), nil)

@@ -47,11 +47,11 @@ type Offset struct {
 func (p Position) check() error {
 	switch {
 	case p.Group == "" || len(p.Group) > limits.ScopeBytes:
-		return &KeyError{"offset's group", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Group), limits.ScopeBytes)}
+		return &ArgumentError{"offset's group", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Group), limits.ScopeBytes)}
 	case p.Topic == "" || len(p.Topic) > limits.TopicBytes:
-		return &KeyError{"offset's topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Topic), limits.TopicBytes)}
+		return &ArgumentError{"offset's topic", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Topic), limits.TopicBytes)}
 	case p.Partition < 0:
-		return &KeyError{"offset's partition", "is negative"}
+		return &ArgumentError{"offset's partition", "is negative"}
 	}
 	return nil
 }

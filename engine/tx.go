@@ -67,7 +67,7 @@ func (tx *Tx) RollbackTo(s Savepoint) error {
 	}
 	defer tx.status.unlockStore()
 	if s.tx != &tx.status || !tx.points.valid(s.serial) {
-		return &KeyError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
+		return &ArgumentError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
 	}
 	tx.points.invalidate(s.serial)
 	tx.judge.undo(s.done)

@@ -302,7 +302,7 @@ func TestSavepointUndoesClaimsAndWritesAfterIt(t *testing.T) {
 		wantTx(t, tx, event("c"), engine.Claimed)
 		back(tx, outer)
 		wantGet(t, tx, "k", "0")
-		var wrong *engine.KeyError
+		var wrong *engine.ArgumentError
 		for _, s := range []engine.Savepoint{inner, foreign, {}} {
 			if err := tx.RollbackTo(s); !errors.As(err, &wrong) {
 				t.Errorf("rolling back to a savepoint that does not exist: %v", err)
@@ -376,23 +376,18 @@ func TestTransactionThatIsNotLiveTouchesNothing(t *testing.T) {
 	uses := map[string]func(tx *engine.Tx) error{
 		"TryClaim":       func(tx *engine.Tx) error { _, err := tx.TryClaim(event("a")); return err },
 		"TryClaim there": func(tx *engine.Tx) error { _, err := tx.TryClaim(event("there")); return err },
-		"TryClaimDefault": func(tx *engine.Tx) error {
-			ev := event("a")
-			ev.Scope = ""
-			_, err := tx.TryClaimDefault(ev)
-			return err
-		},
-		"TryReclaim":  func(tx *engine.Tx) error { _, err := tx.TryReclaim(event("a"), 0); return err },
-		"DeadLetter":  func(tx *engine.Tx) error { _, err := tx.DeadLetter(event("a")); return err },
-		"Get":         func(tx *engine.Tx) error { _, _, err := tx.Get([]byte("k")); return err },
-		"Put":         func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) },
-		"Delete":      func(tx *engine.Tx) error { return tx.Delete([]byte("k")) },
-		"Offset":      func(tx *engine.Tx) error { _, _, err := tx.Offset(pos); return err },
-		"SetOffset":   func(tx *engine.Tx) error { return tx.SetOffset(pos, engine.Offset{Next: 1}) },
-		"SetHold":     func(tx *engine.Tx) error { return tx.SetHold("h", noon) },
-		"ReleaseHold": func(tx *engine.Tx) error { return tx.ReleaseHold("h") },
-		"Savepoint":   func(tx *engine.Tx) error { _, err := tx.Savepoint(); return err },
-		"RollbackTo":  func(tx *engine.Tx) error { return tx.RollbackTo(engine.Savepoint{}) },
+		"TryReclaim":     func(tx *engine.Tx) error { _, err := tx.TryReclaim(event("a"), 0); return err },
+		"DeadLetter":     func(tx *engine.Tx) error { _, err := tx.DeadLetter(event("a")); return err },
+		"Get":            func(tx *engine.Tx) error { _, _, err := tx.Get([]byte("k")); return err },
+		"Put":            func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) },
+		"Delete":         func(tx *engine.Tx) error { return tx.Delete([]byte("k")) },
+		"Offset":         func(tx *engine.Tx) error { _, _, err := tx.Offset(pos); return err },
+		"SetOffset":      func(tx *engine.Tx) error { return tx.SetOffset(pos, engine.Offset{Next: 1}) },
+		"DeleteOffset":   func(tx *engine.Tx) error { return tx.DeleteOffset(pos) },
+		"SetHold":        func(tx *engine.Tx) error { return tx.SetHold("h", noon) },
+		"ReleaseHold":    func(tx *engine.Tx) error { return tx.ReleaseHold("h") },
+		"Savepoint":      func(tx *engine.Tx) error { _, err := tx.Savepoint(); return err },
+		"RollbackTo":     func(tx *engine.Tx) error { return tx.RollbackTo(engine.Savepoint{}) },
 	}
 	var finished, failed, lost *engine.Tx
 	_ = e.Update(ctx, func(tx *engine.Tx) error { finished = tx; return tx.Put([]byte("k"), []byte("1")) })
@@ -670,7 +665,7 @@ func TestClaimInAWeekDroppedMeanwhileFailsTheWholeTransaction(t *testing.T) {
 
 func TestTransactionLimits(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
-	var wrong *engine.KeyError
+	var wrong *engine.ArgumentError
 	update(t, e, func(tx *engine.Tx) {
 		for _, key := range [][]byte{nil, {}, make([]byte, limits.KeyBytes+1)} {
 			_, _, getErr := tx.Get(key)
@@ -832,7 +827,7 @@ func TestSavepointThatWasRolledBackIsRejected(t *testing.T) {
 		if err := errors.Join(tx.Put([]byte("b"), []byte("2")), tx.Put([]byte("c"), []byte("3"))); err != nil {
 			return err
 		}
-		var wrong *engine.KeyError
+		var wrong *engine.ArgumentError
 		if err := tx.RollbackTo(p1); !errors.As(err, &wrong) {
 			t.Errorf("going back to a rolled back savepoint: %v", err)
 		}

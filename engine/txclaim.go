@@ -5,14 +5,6 @@ package engine
 // claimed again.
 func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) }
 
-// TryClaimDefault is TryClaim in the configured default scope; ev.Scope is empty.
-func (tx *Tx) TryClaimDefault(ev Event) (Result, error) {
-	if err := tx.inDefaultScope(&ev); err != nil {
-		return Result{Verdict: Failed, Err: err}, err
-	}
-	return tx.TryClaim(ev)
-}
-
 // TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is
 // DeadLettered with exactly this generation is opened again: the verdict is Claimed, and the record
 // that commits is Done with the next generation; FirstSeen and Origin stay those of the first
@@ -25,14 +17,6 @@ func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
 	return tx.tryClaim(&ev, &generation)
 }
 
-// TryReclaimDefault is TryReclaim in the configured default scope; ev.Scope is empty.
-func (tx *Tx) TryReclaimDefault(ev Event, generation uint64) (Result, error) {
-	if err := tx.inDefaultScope(&ev); err != nil {
-		return Result{Verdict: Failed, Err: err}, err
-	}
-	return tx.TryReclaim(ev, generation)
-}
-
 // DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into
 // a dead-lettered one: its event was not handled, was put aside, and may be opened again by
 // TryReclaim with the generation of the record that is returned, which is what commits. Doing it
@@ -43,6 +27,7 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 		return Record{}, err
 	}
 	defer tx.status.unlockStore()
+	ev.Scope = tx.e.opt.scope(ev.Scope)
 	i, err := tx.judge.claimOf(&ev)
 	if err != nil {
 		return Record{}, err
@@ -53,22 +38,6 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 	return tx.req.records[i], nil
 }
 
-// DeadLetterDefault is DeadLetter in the configured default scope; ev.Scope is empty.
-func (tx *Tx) DeadLetterDefault(ev Event) (Record, error) {
-	if err := tx.inDefaultScope(&ev); err != nil {
-		return Record{}, err
-	}
-	return tx.DeadLetter(ev)
-}
-
-func (tx *Tx) inDefaultScope(ev *Event) error {
-	if err := tx.lockStore(); err != nil {
-		return err
-	}
-	defer tx.status.unlockStore()
-	return tx.e.inDefaultScope(ev)
-}
-
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
 // nil, is open.
 func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
@@ -76,6 +45,7 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	defer tx.status.mu.Unlock()
+	ev.Scope = tx.e.opt.scope(ev.Scope)
 	return tx.judge.tryClaim(ev, reopen)
 }
 
@@ -84,12 +54,12 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 // some at a time when the first of these comes. It holds nothing, changes no verdict, and keeps
 // nothing of events; TryClaim of something else may come in between. The first sighting of what is
 // claimed is now. Events with a window, a lease or a fingerprint are not prepared. A few dozen
-// events at once are enough, but see Expecting.
+// events at once are enough, but see UpdateOptions.Expected.
 func (tx *Tx) Prefetch(events []Event) error {
 	if err := tx.lockStore(); err != nil {
 		return err
 	}
 	defer tx.status.unlockStore()
-	tx.judge.prefetch(events)
+	tx.judge.prefetch(tx.e.opt.scoped(events))
 	return nil
 }

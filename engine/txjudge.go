@@ -6,7 +6,7 @@ import "github.com/hapax-dev/hapax/engine/limits"
 // its methods.
 type txJudge struct {
 	txFinder
-	lazy bool // see DurableAtCommit
+	lazy bool // see UpdateOptions.DurableAtCommit
 
 	ahead *ahead // what Prefetch has prepared; nil if there was none
 

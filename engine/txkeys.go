@@ -8,17 +8,19 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// A TxKeySpace is the keys of one key space as a transaction sees them. The methods of Tx with the
-// same names are its methods on the application's keys.
-type TxKeySpace struct {
+// A txSpaceKeys has the keys of one key space as a transaction sees them. The methods of Tx with
+// the same names are its methods on the application's keys. It implements keyspace.TxKeys.
+type txSpaceKeys struct {
 	state  *txState
 	prefix []byte
 }
 
-// In returns the keys of a space that a package of this module owns.
-func (tx *Tx) In(space keyspace.Space) TxKeySpace { return TxKeySpace{tx.keys(), spacePrefix(space)} }
+// In returns the keys of a space that a package of this module owns. Applications have no space.
+func (tx *Tx) In(space keyspace.Space) keyspace.TxKeys[Range, KeyValue] {
+	return txSpaceKeys{tx.keys(), spacePrefix(space)}
+}
 
-func applicationKeys(tx *Tx) TxKeySpace { return TxKeySpace{tx.keys(), applicationSpace} }
+func applicationKeys(tx *Tx) txSpaceKeys { return txSpaceKeys{tx.keys(), applicationSpace} }
 
 // Get returns the value under a key of the application's own, as the transaction sees it: its own
 // writes, else the store as it was when the transaction began. found distinguishes an absent key
@@ -49,35 +51,31 @@ func (tx *Tx) Delete(key []byte) error { return applicationKeys(tx).Delete(key) 
 // keys and about 1 MiB of the store.
 func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return applicationKeys(tx).Scan(r) }
 
-// Get is Tx.Get in the space.
-func (k TxKeySpace) Get(key []byte) (value []byte, found bool, err error) {
+func (k txSpaceKeys) Get(key []byte) (value []byte, found bool, err error) {
 	if err := checkHostKey(key); err != nil {
 		return nil, false, err
 	}
 	return k.state.get(k.prefix, key)
 }
 
-// Put is Tx.Put in the space.
-func (k TxKeySpace) Put(key, value []byte) error {
+func (k txSpaceKeys) Put(key, value []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
 	if len(value) > limits.ValueBytes {
-		return &KeyError{"application value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), limits.ValueBytes)}
+		return &ArgumentError{"application value", fmt.Sprintf("has %d bytes, the cap is %d", len(value), limits.ValueBytes)}
 	}
 	return k.state.put(k.prefix, key, append([]byte{}, value...))
 }
 
-// Delete is Tx.Delete in the space.
-func (k TxKeySpace) Delete(key []byte) error {
+func (k txSpaceKeys) Delete(key []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
 	return k.state.put(k.prefix, key, nil)
 }
 
-// Scan is Tx.Scan in the space.
-func (k TxKeySpace) Scan(r Range) iter.Seq2[KeyValue, error] {
+func (k txSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := r.check(); err != nil {
 			yield(KeyValue{}, err)

@@ -25,14 +25,14 @@ func (tx *Tx) SetOffset(p Position, o Offset) error {
 		return err
 	}
 	if o.Next < 0 {
-		return &KeyError{"offset", fmt.Sprintf("is %d", o.Next)}
+		return &ArgumentError{"offset", fmt.Sprintf("is %d", o.Next)}
 	}
 	return tx.keys().write(p.stateKey(), o.encode())
 }
 
 // DeleteOffset forgets, as part of the transaction, the offset of a partition whose consumer group
 // is gone; it is no error if there is none.
-func DeleteOffset(tx *Tx, p Position) error {
+func (tx *Tx) DeleteOffset(p Position) error {
 	if err := p.check(); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	}
 	defer tx.status.unlockStore()
 	e := tx.e
+	ev.Scope = e.opt.scope(ev.Scope)
 	week, err := ev.check(e.opt.MaxIDBytes, rec.FirstSeen)
 	if err != nil {
 		return err

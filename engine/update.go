@@ -1,34 +1,57 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 )
 
-// An UpdateOption changes how Update runs.
-type UpdateOption func(*updateConfig)
+// UpdateOptions change how Update runs. The zero value is safe.
+type UpdateOptions struct {
+	// Retries is how many times more Update runs its closure when it conflicts with another writer
+	// (ErrConflict), each time as soon as what it lost to is visible. The closure has to be safe to
+	// run again.
+	Retries int
 
-type updateConfig struct {
-	retries int
-	lazy    bool
-	member  *LaneMember
+	// Lane makes the transaction one of the member's. If the member has met another one lately,
+	// Update waits for its turn, in the order of arrival, before it runs the closure. The turn ends
+	// when the transaction is applied, refused or rolled back, when its closure panics, when its
+	// context ends, or after the time that was given to JoinLane.
+	//
+	// A transaction without a lane never waits. Leave it out where others may wait for the caller,
+	// such as in an Update inside the closure of another one: in the lane of the same member such
+	// an Update runs at once, in that of another member it waits until the turn of the outer
+	// transaction is over by time.
+	Lane *LaneMember
 
-	expected []Event
+	// Expected are the events of the transaction's first Tx.Prefetch. They are prepared before the
+	// transaction waits for its turn (Lane), which is then shorter. A closure that runs again after
+	// a conflict calls Tx.Prefetch itself. The events must not be changed until Update returns.
+	Expected []Event
+
+	// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim that
+	// it rests on is durable; it is when Update returns nil, because the transaction's own batch
+	// comes after it. It saves a wait for each such answer. What another transaction is just
+	// committing is a Duplicate, too, once it shows, and not InFlight. The closure must not do
+	// anything outside the transaction for the sake of a Duplicate, such as acknowledging the
+	// event.
+	DurableAtCommit bool
 }
 
-// Retries lets Update run its closure up to n times more when it conflicts with another writer
-// (ErrConflict), each time as soon as what it lost to is visible. The closure has to be safe to run
-// again.
-func Retries(n int) UpdateOption { return func(c *updateConfig) { c.retries = n } }
+// Retries returns UpdateOptions with that number of retries.
+func Retries(n int) UpdateOptions { return UpdateOptions{Retries: n} }
 
-// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim that it
-// rests on is durable; it is when Update returns nil, because the transaction's own batch comes
-// after it. It saves a wait for each such answer. What another transaction is just committing is a
-// Duplicate, too, once it shows, and not InFlight. The closure must not do anything outside the
-// transaction for the sake of a Duplicate, such as acknowledging the event.
-func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = true } }
+// with returns the options with those of other that are set.
+func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
+	o.Retries, o.Lane = cmp.Or(other.Retries, o.Retries), cmp.Or(other.Lane, o.Lane)
+	o.DurableAtCommit = o.DurableAtCommit || other.DurableAtCommit
+	if other.Expected != nil {
+		o.Expected = other.Expected
+	}
+	return o
+}
 
 // Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch
 // of the store, or none of it does. When Update returns nil it is durable. On an error, and if fn
@@ -47,24 +70,27 @@ func DurableAtCommit() UpdateOption { return func(c *updateConfig) { c.lazy = tr
 // makes transactions wait before they begin, for a bounded time); fn runs under no lock, and may
 // use the engine in addition to tx: an own-commit claim made inside it commits by itself.
 //
+// Several options count as one with all that is set in them; of two values for one field the last
+// counts.
+//
 // ctx is looked at before fn runs and before the commit is handed over; after that Update waits for
 // the outcome. If it ends while fn runs, the transaction ends then: what it has claimed is free for
 // others, and its methods return ErrNoTransaction, whenever fn returns.
-func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOption) error {
-	var cfg updateConfig
+func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOptions) error {
+	var opt UpdateOptions
 	for _, o := range options {
-		o(&cfg)
+		opt = opt.with(o)
 	}
 	for attempt := 0; ; attempt++ {
-		err := e.updateOnce(ctx, fn, &cfg)
-		if !errors.Is(err, ErrConflict) || attempt >= cfg.retries {
+		err := e.updateOnce(ctx, fn, &opt)
+		if !errors.Is(err, ErrConflict) || attempt >= opt.Retries {
 			return err
 		}
-		cfg.expected = nil
+		opt.Expected = nil
 	}
 }
 
-func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *updateConfig) (err error) {
+func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *UpdateOptions) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -72,7 +98,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 		return err
 	}
 	tx := e.begin()
-	tx.judge.lazy, tx.member = cfg.lazy, cfg.member
+	tx.judge.lazy, tx.member = opt.DurableAtCommit, opt.Lane
 	e.leave()
 	committed := false
 	defer func() { // also if fn panics
@@ -84,8 +110,8 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 		tx.judge.watched.end(&e.observations, err, committed)
 	}()
 	tx.judge.watched = e.observations.begin(ctx, e.opt.Observer)
-	if len(cfg.expected) > 0 {
-		if err := tx.Prefetch(cfg.expected); err != nil {
+	if len(opt.Expected) > 0 {
+		if err := tx.Prefetch(opt.Expected); err != nil {
 			return err
 		}
 	}
@@ -107,22 +133,6 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, cfg *upd
 	e.afterLoss(tx)
 	return err
 }
-
-// InLane makes a transaction one of the member's. If the member has met another one lately, Update
-// waits for its turn, in the order of arrival, before it runs the closure. The turn ends when the
-// transaction is applied, refused or rolled back, when its closure panics, when its context ends,
-// or after the time that was given to JoinLane.
-//
-// A transaction without this option never waits. Leave it out where others may wait for the caller,
-// such as in an Update inside the closure of another one: with the option of the same member such
-// an Update runs at once, with that of another member it waits until the turn of the outer
-// transaction is over by time.
-func InLane(m *LaneMember) UpdateOption { return func(c *updateConfig) { c.member = m } }
-
-// Expecting gives a transaction the events of its first Tx.Prefetch. They are prepared before the
-// transaction waits for its turn (InLane), which is then shorter. A closure that runs again after a
-// conflict calls Tx.Prefetch itself. The events must not be changed until Update returns.
-func Expecting(events []Event) UpdateOption { return func(c *updateConfig) { c.expected = events } }
 
 // JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions
 // keeps the others waiting; 0 or less is one second. A transaction that takes longer runs on, but

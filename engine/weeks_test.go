@@ -311,7 +311,7 @@ func TestHoldAtAWeeksEdgeKeepsThatWeek(t *testing.T) {
 
 func TestRejectedHoldsChangeNothing(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
-	var refused *engine.KeyError
+	var refused *engine.ArgumentError
 	for _, err := range []error{
 		e.SetHold(ctx, "", noon), e.SetHold(ctx, " ", noon), e.SetHold(ctx, strings.Repeat("x", 256), noon),
 		e.SetHold(ctx, "zero", time.Time{}), e.SetHold(ctx, "late", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)),

@@ -41,7 +41,7 @@ var (
 // response without storing it.
 //
 // A handler calls Update from one goroutine at a time, and successfully only once.
-func Update(ctx context.Context, fn func(tx *engine.Tx, w http.ResponseWriter) error, options ...engine.UpdateOption) error {
+func Update(ctx context.Context, fn func(tx *engine.Tx, w http.ResponseWriter) error, options ...engine.UpdateOptions) error {
 	u, ok := ctx.Value(updaterKey{}).(updater)
 	if !ok {
 		return ErrNoMiddleware
@@ -53,11 +53,11 @@ type updaterKey struct{}
 
 // An updater runs the transaction of a request.
 type updater interface {
-	update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOption) error
+	update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOptions) error
 }
 
 // update finishes the key of the run in the transaction.
-func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOption) error {
+func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOptions) error {
 	if x.settled || x.rec.kept.status != 0 {
 		return ErrAnswered
 	}
@@ -115,7 +115,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-func (p *plain) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOption) error {
+func (p *plain) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOptions) error {
 	if p.sent {
 		return ErrAnswered
 	}

@@ -35,7 +35,7 @@ func deposit(tx *engine.Tx, w http.ResponseWriter) error {
 }
 
 // updating returns a handler that runs fn in Update, and answers 500 with the error if that fails.
-func updating(fn func(*engine.Tx, http.ResponseWriter) error, options ...engine.UpdateOption) http.HandlerFunc {
+func updating(fn func(*engine.Tx, http.ResponseWriter) error, options ...engine.UpdateOptions) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := idempotency.Update(r.Context(), fn, options...); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

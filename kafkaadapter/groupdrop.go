@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -15,8 +16,8 @@ import (
 // exported, so it can be shown, stored and sent.
 type GroupDropPlan struct {
 	Group string
-	// Offsets are removed.
-	Offsets []engine.GroupOffset
+	// Offsets are removed. They are listed by topic and partition.
+	Offsets map[string]map[int32]engine.Offset
 	// Holds are released, see HoldNames.
 	Holds []string
 	// Scopes are no longer reserved for the group: another group may claim in them. Their claims
@@ -68,8 +69,10 @@ func DropGroup(ctx context.Context, eng *engine.Engine, plan GroupDropPlan) erro
 		for _, hold := range now.Holds {
 			err = errors.Join(err, tx.ReleaseHold(hold))
 		}
-		for _, o := range now.Offsets {
-			err = errors.Join(err, engine.DeleteOffset(tx, o.Position))
+		for topic, partitions := range now.Offsets {
+			for partition := range partitions {
+				err = errors.Join(err, tx.DeleteOffset(engine.Position{Group: plan.Group, Topic: topic, Partition: partition}))
+			}
 		}
 		return err
 	}, engine.Retries(10))
@@ -80,7 +83,7 @@ func (p *GroupDropPlan) isEmpty() bool {
 }
 
 func (p *GroupDropPlan) equal(other *GroupDropPlan) bool {
-	return p.Group == other.Group && slices.Equal(p.Offsets, other.Offsets) && slices.Equal(p.Holds, other.Holds) &&
+	return p.Group == other.Group && maps.EqualFunc(p.Offsets, other.Offsets, maps.Equal) && slices.Equal(p.Holds, other.Holds) &&
 		slices.Equal(p.Scopes, other.Scopes) && p.Notes == other.Notes && p.Unpublished == other.Unpublished
 }
 
@@ -112,11 +115,16 @@ func planGroupDrop(ctx context.Context, eng *engine.Engine, group string, scan f
 			keys = append(keys, bytes.Clone(kv.Key))
 		}
 	}
-	for o, err := range eng.Offsets(ctx, group) {
-		if err != nil {
-			return plan, nil, err
+	offsets, err := eng.Offsets(ctx, group)
+	if err != nil {
+		return plan, nil, err
+	}
+	plan.Offsets = make(map[string]map[int32]engine.Offset)
+	for p, o := range offsets {
+		if plan.Offsets[p.Topic] == nil {
+			plan.Offsets[p.Topic] = make(map[int32]engine.Offset)
 		}
-		plan.Offsets = append(plan.Offsets, o)
+		plan.Offsets[p.Topic][p.Partition] = o
 	}
 	plan.Holds, err = HoldNames(ctx, eng, group)
 	return plan, keys, err

@@ -282,7 +282,7 @@ func TestSumOfABatchThatCannotBeMade(t *testing.T) {
 	r.untilStored(t, 0, 4)
 	m.stop(t)
 	r.checkOnce(t, "a", "b", "c")
-	if dead := values(r.letters(t, 1)[0]); dead["hapax_dlt_event_id"] != "poison" || !strings.Contains(dead["hapax_dlt_error"], engine.ErrNotInteger.Error()) {
+	if dead := values(r.letters(t, 1)[0]); dead["hapax_dlt_event_id"] != "poison" || !strings.Contains(dead["hapax_dlt_error"], "the value is not an integer of 8 bytes") {
 		t.Errorf("dead letter %q", dead)
 	}
 }

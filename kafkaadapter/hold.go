@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,15 +32,14 @@ func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []s
 	for _, hold := range eng.Holds() {
 		there[hold.Name] = true
 	}
-	for o, err := range eng.Offsets(ctx, group) {
-		if err != nil {
-			return nil, err
-		}
-		if name := holdName(o.Position); there[name] {
+	offsets, err := eng.Offsets(ctx, group)
+	for p := range offsets {
+		if name := holdName(p); there[name] {
 			names = append(names, name)
 		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return names, err
 }
 
 // holdName is the name of a partition's hold: kafka/<group>/<topic>/<partition>, with a hash in the

@@ -68,7 +68,7 @@ func newLonePartition(t *testing.T) *lonePartition {
 // meet makes the partition take turns with another one.
 func (l *lonePartition) meet(t *testing.T) {
 	t.Helper()
-	err := l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.overtake(tx) }, engine.InLane(l.lane))
+	err := l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.overtake(tx) }, engine.UpdateOptions{Lane: l.lane})
 	if !errors.Is(err, engine.ErrConflict) || !l.lane.TakesTurns() {
 		t.Fatalf("the transaction was to meet another one: %v", err)
 	}

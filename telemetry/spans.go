@@ -183,11 +183,11 @@ func describeBatch(span trace.Span, events []engine.Event, results []engine.Resu
 	}
 }
 
-func describeTransaction(span trace.Span, s *engine.TxSummary) {
+func describeTransaction(span trace.Span, judged []engine.Judged, committed bool, err error) {
 	var g group
 	var n verdictCounts
-	for i := range s.Judged {
-		j := &s.Judged[i]
+	for i := range judged {
+		j := &judged[i]
 		g.add(j.Scope, j.Topic, j.Partition)
 		for v := range n {
 			n[verdict(engine.Verdict(v))] += j.Kept[v] + j.Undone[v]
@@ -195,9 +195,9 @@ func describeTransaction(span trace.Span, s *engine.TxSummary) {
 	}
 	events := g.describe(span, &n)
 	switch {
-	case s.Err != nil:
-		fail(span, s.Err, "")
-	case !s.Committed:
+	case err != nil:
+		fail(span, err, "")
+	case !committed:
 		span.SetStatus(codes.Error, "the closure panicked")
 	case n[engine.Failed] > 0:
 		span.SetStatus(codes.Error, fmt.Sprintf("%d of %d events without a verdict", n[engine.Failed], events))

@@ -386,14 +386,14 @@ func TestTransactionWithoutRecordingAllocatesWhatOneStartDoes(t *testing.T) {
 	for name, provider := range map[string]trace.TracerProvider{"no-op": noop.NewTracerProvider(), "not sampled": unsampled} {
 		for _, perEvent := range []bool{false, true} {
 			obs, _ := newObserver(t, telemetry.Options{TracerProvider: func() trace.TracerProvider { return provider }, SpanPerEvent: perEvent})
-			summary := engine.TxSummary{Committed: true, Judged: []engine.Judged{{Scope: "billing", Topic: "orders"}}}
-			summary.Judged[0].Kept[engine.Claimed] = 512
+			judged := []engine.Judged{{Scope: "billing", Topic: "orders"}}
+			judged[0].Kept[engine.Claimed] = 512
 			got := testing.AllocsPerRun(200, func() {
 				follow := obs.Updating(ctx)
 				if follow.Claiming != nil {
 					t.Error("single events are observed although no span is recorded")
 				}
-				follow.Ended(summary)
+				follow.Ended(judged, true, nil)
 			})
 			tracer := provider.Tracer("test")
 			want := testing.AllocsPerRun(200, func() { tracer.Start(ctx, "x") })

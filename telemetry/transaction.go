@@ -47,7 +47,7 @@ func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
 // that they allocate nothing.
 type transaction struct {
 	*transactions
-	ended func(engine.TxSummary) // finish
+	ended func(judged []engine.Judged, committed bool, err error) // finish
 	start time.Time
 	span  trace.Span // nil without a tracer
 }
@@ -67,17 +67,17 @@ func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engi
 	}
 }
 
-func (t *transaction) finish(s engine.TxSummary) {
+func (t *transaction) finish(judged []engine.Judged, committed bool, err error) {
 	took := time.Since(t.start).Seconds()
-	for i := range s.Judged {
-		t.scopes.countJudged(&s.Judged[i], s.Committed)
+	for i := range judged {
+		t.scopes.countJudged(&judged[i], committed)
 	}
-	if len(s.Judged) > 0 {
+	if len(judged) > 0 {
 		observe(t.durations, took, t.span)
 	}
 	if t.span != nil {
 		if t.span.IsRecording() {
-			describeTransaction(t.span, &s)
+			describeTransaction(t.span, judged, committed, err)
 		}
 		t.span.End()
 		t.span = nil

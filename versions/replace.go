@@ -147,7 +147,7 @@ func (p *pass) flush() error {
 }
 
 // removeOlder removes versions whose newer ones exist.
-func (p *pass) removeOlder(rows engine.TxKeySpace, now *Replaced) error {
+func (p *pass) removeOlder(rows txKeys, now *Replaced) error {
 	var newest []byte
 	found := false
 	for _, o := range p.older {
@@ -172,7 +172,7 @@ func (p *pass) removeOlder(rows engine.TxKeySpace, now *Replaced) error {
 
 // removeDeletion removes all of a row whose newest version is an expired deletion, except for an
 // erasure.
-func (t *Table) removeDeletion(rows engine.TxKeySpace, row []byte, now *Replaced) error {
+func (t *Table) removeDeletion(rows txKeys, row []byte, now *Replaced) error {
 	var keys [][]byte
 	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: replaceKeys}) {
 		if err != nil {

@@ -99,11 +99,12 @@ func (c *checker) iterations(f *facts) string {
 		}
 	}
 	offsets := map[int32]int64{}
-	for o, err := range c.e.Offsets(context.Background(), "g") {
-		if err != nil {
-			return err.Error()
-		}
-		offsets[o.Position.Partition] = o.Offset.Next
+	kept, err := c.e.Offsets(context.Background(), "g")
+	if err != nil {
+		return err.Error()
+	}
+	for p, o := range kept {
+		offsets[p.Partition] = o.Next
 	}
 	if !maps.Equal(offsets, f.offsets) {
 		return fmt.Sprintf("offsets are %v, want %v", offsets, f.offsets)

@@ -126,7 +126,7 @@ func (c *checker) dropScope(t *rapid.T) {
 
 func samePlan(a, b engine.ScopeDropPlan) bool {
 	return a.Scope == b.Scope && a.Oldest == b.Oldest &&
-		slices.EqualFunc(a.Weeks, b.Weeks, func(a, b engine.ScopeWeek) bool { return a.Week == b.Week && a.Claims == b.Claims }) &&
+		slices.EqualFunc(a.Weeks, b.Weeks, func(a, b engine.ScopeInfo) bool { return a.Week == b.Week && a.Claims == b.Claims }) &&
 		slices.EqualFunc(a.Holds, b.Holds, func(a, b engine.Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) })
 }
 

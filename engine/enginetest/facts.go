@@ -70,7 +70,7 @@ func (f *facts) planOf(scope string, holds []string) engine.ScopeDropPlan {
 		}
 	}
 	for _, week := range slices.Sorted(maps.Keys(claims)) {
-		plan.Weeks = append(plan.Weeks, engine.ScopeWeek{Week: week, Claims: claims[week]})
+		plan.Weeks = append(plan.Weeks, engine.ScopeInfo{Week: week, Claims: claims[week]})
 		plan.Oldest = week + 1
 	}
 	for _, name := range holds {

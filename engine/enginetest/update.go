@@ -44,7 +44,7 @@ func (c *checker) update(t *rapid.T) {
 				panic(modelPanic)
 			}
 			return nil
-		}, engine.InLane(c.lane))
+		}, engine.UpdateOptions{Lane: c.lane})
 	}()
 	c.open = c.open[:len(c.open)-1]
 	for k := range x.claims {
@@ -54,7 +54,10 @@ func (c *checker) update(t *rapid.T) {
 	if end == "commit" {
 		want = x.outcome()
 	}
-	if !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }) {
+	expected := func(w error) bool {
+		return errors.Is(err, w) || errors.As(w, new(*engine.AddError)) && sameError(err, w)
+	}
+	if !slices.ContainsFunc(want, expected) {
 		c.Fatalf("the transaction ended with %v, want one of %v", err, want)
 	}
 	if err == nil {

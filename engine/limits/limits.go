@@ -18,7 +18,7 @@ const (
 	AllowedSkew      = 10 * 365 * 24 * time.Hour // Options.AllowedSkew
 )
 
-// Caps on keys and values of the application. Beyond them a call returns an engine.KeyError.
+// Caps on keys and values of the application. Beyond them a call returns an engine.ArgumentError.
 const (
 	KeyBytes      = 4 << 10
 	ValueBytes    = 4 << 20
@@ -34,7 +34,7 @@ const (
 	TxScans     = 1 << 16
 )
 
-// Caps on one outgoing message. Beyond them it is an engine.MessageError.
+// Caps on one outgoing message. Beyond them it is an engine.ArgumentError.
 const (
 	MessageBytes     = 4<<20 - 64<<10 // of its fields together
 	MessageIDBytes   = 255
