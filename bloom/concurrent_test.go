@@ -52,7 +52,7 @@ func TestNothingAddedIsLostUnderConcurrency(t *testing.T) {
 	watching.Go(func() {
 		for !done.Load() {
 			begun := begin()
-			opened, rest, err := Open(f.AppendSnapshot(nil))
+			opened, rest, err := open(snapshot(f))
 			if err != nil || len(rest) != 0 {
 				t.Errorf("snapshot under load: %v, %d bytes over", err, len(rest))
 				return

@@ -21,7 +21,8 @@
 // When a layer has reached the number of keys it was made for, the filter adds another one, at
 // least twice as large, in front of it. New hashes are added to the newest layer, and only if no
 // layer has them; lookups check all layers. The rates of false positives add up, but few layers
-// suffice: seven hold the first 11 million keys of a filter that starts at the smallest size.
+// suffice: seven hold the first 11 million keys of a filter that starts at the smallest size, and
+// there are never more than ten.
 //
 // A key that was not added costs a probe for each layer. With Options.Expected set, for instance to
 // last week's count, it costs one.

@@ -1,6 +1,7 @@
 package bloom_test
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
@@ -13,7 +14,11 @@ func Example() {
 	fmt.Println(seen.Add(xxhash.Sum64String("order-1"))) // certainly new
 	fmt.Println(seen.Add(xxhash.Sum64String("order-1"))) // maybe not: look it up in the store
 
-	restored, _, err := bloom.Open(seen.AppendSnapshot(nil))
+	var file bytes.Buffer
+	if _, err := seen.WriteTo(&file); err != nil {
+		panic(err)
+	}
+	restored, err := bloom.Read(&file, int64(file.Len()), bloom.Options{})
 	if err != nil {
 		panic(err) // errors.Is(err, bloom.ErrCorrupt): rebuild from the store
 	}

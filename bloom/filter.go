@@ -1,6 +1,9 @@
 package bloom
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // Options configure a new Filter. The zero value is ready for use.
 type Options struct {
@@ -17,6 +20,13 @@ type Options struct {
 	// bytes. It does not grow if a layer twice as large as the newest would exceed the limit: see
 	// [Filter.Saturated].
 	MaxBytes uint64
+
+	// Grow, if not nil, decides whether the filter may grow, for a bound on several filters
+	// together. The Add that fills the newest layer calls it with the size in bytes that the next
+	// layer would have and the least that is of use. It calls add, before it returns, with the size
+	// that the layer gets, or not at all; then it is asked again after some more keys. Several
+	// goroutines may call it at once. Adding keys to the same filter in it would not return.
+	Grow func(f *Filter, want, least uint64, add func(bytes uint64))
 }
 
 const (
@@ -25,7 +35,9 @@ const (
 	minBitsPerKey     = 4
 	maxBitsPerKey     = 64
 
-	fourfoldBytes = 16 << 20 // the largest layer that is four times as large as the one before
+	fourfoldBytes = 64 << 20 // the largest layer that is four times as large as the one before, while there are few
+	fewLayers     = 6        // from as many on, every layer is four times as large as the one before
+	maxLayers     = 10       // most probes for a key
 )
 
 func (o Options) withDefaults() Options {
@@ -48,12 +60,12 @@ func (o Options) withDefaults() Options {
 // Once Add(h) has returned, MayContain(h) is true forever: in every goroutine, while the filter
 // grows, and in every snapshot begun after that.
 //
-// Make one with [New] or [Open]. All methods may be called concurrently; none of them waits for
-// another.
+// Make one with [New], [Read] or [All]. All methods may be called concurrently; none of them waits
+// for another.
 type Filter struct {
-	bitsPerKey uint64
-	maxBytes   uint64
-	newest     atomic.Pointer[layer] // head of the chain, never nil
+	o       Options               // with defaults
+	newest  atomic.Pointer[layer] // head of the chain, never nil
+	refused atomic.Bool           // there was no room for the layer after the newest
 }
 
 // New returns an empty filter. It allocates the first layer, as large as Expected keys need or as
@@ -64,9 +76,28 @@ func New(o Options) *Filter {
 	if o.MaxBytes != 0 {
 		blocks = min(blocks, o.MaxBytes/blockBytes)
 	}
-	f := &Filter{bitsPerKey: o.BitsPerKey, maxBytes: o.MaxBytes}
+	f := &Filter{o: o}
 	f.newest.Store(newLayer(blocks, o.BitsPerKey, nil))
 	return f
+}
+
+// All returns a filter that contains every hash, in 64 bytes: Add returns false, MayContain true.
+// It takes the place of a filter whose memory is needed elsewhere. n is what its Len returns.
+func All(n uint64) *Filter {
+	f := New(Options{MaxBytes: blockBytes})
+	l := f.newest.Load()
+	for lane := range l.blocks[0] {
+		l.blocks[0][lane] = math.MaxUint64
+	}
+	l.added.Store(n)
+	return f
+}
+
+// ContainsAll reports whether the filter contains every hash, in 64 bytes: it was made by All, also
+// before it was written to a snapshot, or it is as small and every bit of it is set.
+func (f *Filter) ContainsAll() bool {
+	l := f.newest.Load()
+	return l.older == nil && len(l.blocks) == 1 && l.fpRate() == 1
 }
 
 // Add adds h to the filter.
@@ -110,36 +141,56 @@ func (f *Filter) MayContainAll(hashes []uint64, may []bool) {
 	}
 }
 
-// grow puts a layer in front of l, which has reached n keys, unless another call has done so or the
-// limit forbids it.
+// grow puts a layer in front of l, which has reached n keys, unless another call has done so or
+// there is no room for it.
 //
 // The call that brings l to its design load grows the filter while others continue. The scheduler
 // or the allocator may delay that call, and hashes that others add to l meanwhile lower its
 // accuracy permanently. So past another eighth of the load, every call makes a layer of its own;
-// the first one is used, and the others are garbage.
+// the first one is used, and the others are garbage. If there was no room, one call of each eighth
+// tries again.
 func (f *Filter) grow(l *layer, n uint64) {
-	if n > l.design && n < l.design+l.design/8 || f.newest.Load() != l {
+	eighth := l.design / 8
+	switch {
+	case f.newest.Load() != l,
+		n > l.design && n < l.design+eighth,
+		n > l.design && f.refused.Load() && n%(eighth+1) != 0:
 		return
 	}
-	if blocks := f.nextBlocks(l); blocks > 0 {
-		f.newest.CompareAndSwap(l, newLayer(blocks, f.bitsPerKey, l))
+	add := func(bytes uint64) {
+		if f.newest.Load() == l {
+			f.newest.CompareAndSwap(l, newLayer(max(bytes/blockBytes, 1), f.o.BitsPerKey, l))
+		}
 	}
+	next := f.nextBlocks(l) * blockBytes
+	switch {
+	case next == 0:
+	case f.o.Grow == nil:
+		add(next)
+	default:
+		f.o.Grow(f, next, 2*l.bytes(), add)
+	}
+	f.refused.Store(f.newest.Load() == l)
 }
 
 // nextBlocks returns the size of the layer after l, at least twice that of l, or 0 if the limit
-// leaves no room for it.
+// leaves no room for it or there are maxLayers.
 //
 // Every layer costs a probe for each absent key, so small layers grow fourfold: few of them remain,
 // and they waste little memory.
 func (f *Filter) nextBlocks(l *layer) uint64 {
+	layers := l.chainLen()
+	if layers >= maxLayers {
+		return 0
+	}
 	n := uint64(len(l.blocks))
 	next := 2 * n
-	if 4*l.bytes() <= fourfoldBytes {
+	if 4*l.bytes() <= fourfoldBytes || layers >= fewLayers {
 		next = 4 * n
 	}
-	if f.maxBytes != 0 {
+	if f.o.MaxBytes != 0 {
 		used := l.chainBytes()
-		next = min(next, (max(f.maxBytes, used)-used)/blockBytes)
+		next = min(next, (max(f.o.MaxBytes, used)-used)/blockBytes)
 	}
 	if next < 2*n {
 		return 0
@@ -147,10 +198,13 @@ func (f *Filter) nextBlocks(l *layer) uint64 {
 	return next
 }
 
+// MaxBytes returns [Options.MaxBytes], for a filter from a snapshot that of the original.
+func (f *Filter) MaxBytes() uint64 { return f.o.MaxBytes }
+
 // SetMaxBytes replaces [Options.MaxBytes]. A filter that is already larger remains as it is and
 // does not grow. Call it before other goroutines use the filter.
 func (f *Filter) SetMaxBytes(n uint64) {
-	f.maxBytes = Options{MaxBytes: n}.withDefaults().MaxBytes
+	f.o.MaxBytes = Options{MaxBytes: n}.withDefaults().MaxBytes
 }
 
 // Len returns how many calls of Add got true. That is the number of distinct hashes, less those
@@ -169,12 +223,13 @@ func (f *Filter) Bytes() uint64 {
 	return f.newest.Load().chainBytes()
 }
 
-// Saturated reports whether the filter is full and cannot grow: MaxBytes is reached, and the newest
-// layer is past the load it was made for. Answers remain correct, but every further key makes
-// "maybe" more frequent.
+// Saturated reports whether the filter is full and cannot grow: MaxBytes is reached, or Grow had
+// no room, or there are ten layers, and the newest layer is past the load it was made for. Answers
+// remain correct, but every further key makes "maybe" more frequent.
 func (f *Filter) Saturated() bool {
 	l := f.newest.Load()
-	return l.added.Load() >= l.design && f.nextBlocks(l) == 0
+	return l.added.Load() >= l.design && !f.ContainsAll() &&
+		(f.nextBlocks(l) == 0 || f.o.Grow != nil && f.refused.Load())
 }
 
 // EstimatedFPRate returns the share of hashes never added for which MayContain would answer true

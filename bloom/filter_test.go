@@ -1,6 +1,7 @@
 package bloom
 
 import (
+	"bytes"
 	"math"
 	"math/bits"
 	"slices"
@@ -30,7 +31,7 @@ func TestAddedHashesAreNeverMissing(t *testing.T) {
 				t.Fatalf("%#x is missing after its Add", h)
 			}
 		}
-		opened, _, err := Open(f.AppendSnapshot(nil))
+		opened, _, err := open(snapshot(f))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,16 +155,22 @@ func TestFilterGrowsByLayersAtLeastTwiceAsLarge(t *testing.T) {
 	}
 }
 
-func TestLargeLayersOnlyDouble(t *testing.T) {
-	f := New(Options{Expected: fourfoldBytes / 4 / 2}) // 16 bits are 2 bytes
-	l := f.newest.Load()
-	if got := f.nextBlocks(l) * blockBytes; got != fourfoldBytes {
-		t.Errorf("after %d bytes come %d, want %d", l.bytes(), got, fourfoldBytes)
-	}
-	f = New(Options{Expected: fourfoldBytes/4/2 + 1})
-	l = f.newest.Load()
-	if got := f.nextBlocks(l) * blockBytes; got != 2*l.bytes() {
-		t.Errorf("after %d bytes come %d, want twice as many", l.bytes(), got)
+func TestLargeLayersOnlyDoubleUntilTheyAreMany(t *testing.T) {
+	f := New(Options{Expected: 1})
+	for _, tt := range []struct{ bytes, layers, times uint64 }{
+		{fourfoldBytes / 4, 1, 4},
+		{fourfoldBytes/4 + blockBytes, 1, 2},
+		{fourfoldBytes, fewLayers - 1, 2},
+		{fourfoldBytes, fewLayers, 4},
+	} {
+		var l *layer
+		for range tt.layers - 1 {
+			l = &layer{blocks: make([]block, 1), older: l}
+		}
+		l = &layer{blocks: make([]block, tt.bytes/blockBytes), older: l}
+		if got := f.nextBlocks(l) * blockBytes; got != tt.times*tt.bytes {
+			t.Errorf("after %d layers, the newest of %d bytes, come %d", tt.layers, tt.bytes, got)
+		}
 	}
 }
 
@@ -210,7 +217,7 @@ func TestCapOfAnOpenedFilterCanChange(t *testing.T) {
 		}
 	}
 	add(8 << 10)
-	f, _, err := Open(f.AppendSnapshot(nil))
+	f, _, err := open(snapshot(f))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +229,7 @@ func TestCapOfAnOpenedFilterCanChange(t *testing.T) {
 	if f.Bytes() != 12<<10 || !f.Saturated() {
 		t.Errorf("below its size: %d bytes, saturated %v", f.Bytes(), f.Saturated())
 	}
-	if f, _, err = Open(f.AppendSnapshot(nil)); err != nil || f.Bytes() != 12<<10 {
+	if f, _, err = open(snapshot(f)); err != nil || f.Bytes() != 12<<10 {
 		t.Fatalf("a snapshot of a filter above its cap: %v", err)
 	}
 	f.SetMaxBytes(64 << 10)
@@ -237,6 +244,112 @@ func TestCapOfAnOpenedFilterCanChange(t *testing.T) {
 		if !f.MayContain(mix(i)) {
 			t.Fatalf("%#x is missing", mix(i))
 		}
+	}
+}
+
+func TestFilterOfAllContainsEveryHash(t *testing.T) {
+	f := All(12345)
+	check := func() {
+		t.Helper()
+		for i := range uint64(1000) {
+			if f.Add(mix(i)) || !f.MayContain(mix(i)) {
+				t.Fatalf("%#x is certainly new", mix(i))
+			}
+		}
+		if f.Len() != 12345 || f.Bytes() != blockBytes || !f.ContainsAll() || f.Saturated() {
+			t.Fatalf("len %d in %d bytes, all %v, saturated %v", f.Len(), f.Bytes(), f.ContainsAll(), f.Saturated())
+		}
+	}
+	check()
+	var err error
+	if f, _, err = open(snapshot(f)); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	f.SetMaxBytes(1 << 30)
+	check()
+	for _, f := range []*Filter{New(Options{Expected: 1}), filled(Options{Expected: 1, MaxBytes: 1}, 100), filled(Options{}, 5000)} {
+		if f.ContainsAll() {
+			t.Errorf("a filter of %d hashes in %d bytes contains all", f.Len(), f.Bytes())
+		}
+	}
+}
+
+// Grow gives half of what is wanted, then nothing, then more than is wanted.
+func TestGrowDecidesAboutFurtherLayers(t *testing.T) {
+	var f *Filter
+	asked := 0
+	give := func(want, _ uint64) uint64 { return want / 2 }
+	f = New(Options{Expected: 2048, Grow: func(of *Filter, want, least uint64, add func(uint64)) {
+		asked++
+		if of != f || want < least || least < 2*f.newest.Load().bytes() {
+			t.Errorf("asked for %d to %d bytes by %p", least, want, of)
+		}
+		if n := give(want, least); n > 0 {
+			add(n)
+		}
+	}})
+	n := uint64(0)
+	add := func(keys uint64) {
+		for range keys {
+			f.Add(mix(n))
+			n++
+		}
+	}
+	add(2047)
+	if asked != 0 || f.Saturated() {
+		t.Fatalf("asked %d times before the first layer was full", asked)
+	}
+	add(2)
+	if asked != 1 || f.Bytes() != 4096+8192 || f.Saturated() {
+		t.Fatalf("asked %d times, %d bytes", asked, f.Bytes())
+	}
+	give = func(uint64, uint64) uint64 { return 0 }
+	add(4 * 4096)
+	if asked > 1+4*10 || f.Bytes() != 4096+8192 || !f.Saturated() {
+		t.Fatalf("asked %d times, %d bytes, saturated %v", asked, f.Bytes(), f.Saturated())
+	}
+	before, of := asked, f
+	f, _, err := open(snapshot(f))
+	if err != nil || f.Saturated() {
+		t.Fatalf("without Grow it is saturated, or %v", err)
+	}
+	b := snapshot(of)
+	if f, err = Read(bytes.NewReader(b), int64(len(b)), of.o); err != nil || !f.Saturated() || asked != before {
+		t.Fatalf("a filter forgets that it is saturated, or asks %d times when it is opened: %v", asked-before, err)
+	}
+	give = func(want, _ uint64) uint64 { return 3 * want }
+	add(1000)
+	if f.Bytes() != 4096+8192+3*4*8192 || f.Saturated() {
+		t.Fatalf("%d bytes, saturated %v", f.Bytes(), f.Saturated())
+	}
+	for i := range n {
+		if !f.MayContain(mix(i)) {
+			t.Fatalf("%#x is missing", mix(i))
+		}
+	}
+}
+
+func TestNoFilterHasMoreThanTenLayers(t *testing.T) {
+	f := New(Options{Expected: 1})
+	for n := uint64(0); n < 9; n++ { // fill layer after layer, without the keys
+		l := f.newest.Load()
+		l.added.Store(l.design)
+		if f.Saturated() {
+			t.Fatalf("saturated with %d layers", l.chainLen())
+		}
+		f.newest.Store(&layer{blocks: make([]block, 1), design: 8, older: l}) // the sizes of real ones would not fit
+	}
+	l := f.newest.Load()
+	l.added.Store(l.design)
+	if got := l.chainLen(); got != maxLayers || f.nextBlocks(l) != 0 || !f.Saturated() {
+		t.Fatalf("%d layers, the next of %d blocks, saturated %v", got, f.nextBlocks(l), f.Saturated())
+	}
+	for i := range uint64(100) {
+		f.Add(mix(i))
+	}
+	if got := f.newest.Load().chainLen(); got != maxLayers {
+		t.Fatalf("%d layers", got)
 	}
 }
 

@@ -4,14 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrCorrupt is wrapped by every error of [Open]: the bytes are not a whole,
-// undamaged snapshot that this version of the package can read.
+// ErrCorrupt is wrapped by every error of [Read] that is not one of its reader: the bytes are not a
+// whole, undamaged snapshot that this version of the package can read.
 var ErrCorrupt = errors.New("bloom: corrupt snapshot")
 
 // A snapshot, format version 1. Integers are little-endian.
@@ -36,88 +36,113 @@ const (
 	perLayerBytes = 16
 	sumBytes      = 8
 	smallest      = headerBytes + perLayerBytes + blockBytes + sumBytes
+
+	mostLayers = 58       // each is at least twice as large as the one before
+	pieceBytes = 64 << 10 // read or written at once
 )
 
-// AppendSnapshot appends a snapshot of f to dst and returns the extended slice. Other goroutines
-// may continue adding: the snapshot contains every hash whose Add had returned when AppendSnapshot
-// was called, and may contain later ones. Its size is Bytes and a few hundred more.
+// WriteTo writes a snapshot of f, in pieces: it takes 64 KiB of memory, however large the filter
+// is. Other goroutines may continue adding: the snapshot contains every hash whose Add had returned
+// when WriteTo was called, and may contain later ones. Its size is Bytes and a few hundred more.
 //
 // A snapshot does not say whose it is or how old: the caller records that separately.
-func (f *Filter) AppendSnapshot(dst []byte) []byte {
+func (f *Filter) WriteTo(w io.Writer) (written int64, err error) {
 	newest := f.newest.Load()
-	n := newest.chainLen()
-	start := len(dst)
-	dst = slices.Grow(dst, headerBytes+n*perLayerBytes+int(newest.chainBytes())+sumBytes)
+	sum := xxhash.New()
+	b := f.appendHeader(make([]byte, 0, pieceBytes), newest)
+	flush := func() error {
+		_, _ = sum.Write(b) // it returns no error
+		n, err := w.Write(b)
+		written += int64(n)
+		b = b[:0]
+		return err
+	}
+	for l := newest; l != nil; l = l.older {
+		for i := range l.blocks {
+			if len(b)+blockBytes > pieceBytes {
+				if err := flush(); err != nil {
+					return written, err
+				}
+			}
+			block := &l.blocks[i]
+			for lane := range block {
+				b = binary.LittleEndian.AppendUint64(b, atomic.LoadUint64(&block[lane]))
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return written, err
+	}
+	n, err := w.Write(binary.LittleEndian.AppendUint64(b, sum.Sum64()))
+	return written + int64(n), err
+}
 
+// appendHeader appends the header of a snapshot of newest and the layers behind it.
+func (f *Filter) appendHeader(dst []byte, newest *layer) []byte {
 	dst = append(dst, magic...)
 	dst = binary.LittleEndian.AppendUint32(dst, formatVersion)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
-	dst = binary.LittleEndian.AppendUint64(dst, f.bitsPerKey)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(newest.chainLen()))
+	dst = binary.LittleEndian.AppendUint64(dst, f.o.BitsPerKey)
 	dst = binary.LittleEndian.AppendUint64(dst, f.capAtLeast(newest.chainBytes()))
 	for l := newest; l != nil; l = l.older {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(len(l.blocks)))
 		dst = binary.LittleEndian.AppendUint64(dst, l.added.Load())
 	}
-	for l := newest; l != nil; l = l.older {
-		dst = l.appendWords(dst)
-	}
-	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:]))
+	return dst
 }
 
-// capAtLeast is MaxBytes, or the size of the filter if SetMaxBytes lowered MaxBytes below it: Open
+// capAtLeast is MaxBytes, or the size of the filter if SetMaxBytes lowered MaxBytes below it: Read
 // rejects layers beyond the limit.
 func (f *Filter) capAtLeast(bytes uint64) uint64 {
-	if f.maxBytes == 0 {
+	if f.o.MaxBytes == 0 {
 		return 0
 	}
-	return max(f.maxBytes, bytes)
+	return max(f.o.MaxBytes, bytes)
 }
 
-// Open reads the snapshot at the start of the given bytes and returns its filter and the bytes that
-// follow it, so that several snapshots can be concatenated. The filter has the BitsPerKey and
-// MaxBytes it was made with (see [Filter.SetMaxBytes]), and keeps no reference to the bytes.
+// Read reads a snapshot of at most size bytes from r and returns its filter. It reads no byte after
+// the snapshot, so that several can follow each other. The filter has the BitsPerKey and MaxBytes
+// it was made with (see [Filter.SetMaxBytes]), and Grow of the options; the others are not used.
 //
-// Truncated, foreign or damaged bytes are rejected with [ErrCorrupt]; Open never returns a partial
-// filter. Open allocates about as many bytes as it is given, whatever sizes the header claims.
-func Open(snapshot []byte) (f *Filter, rest []byte, err error) {
-	f, layers, err := readHeader(snapshot)
+// Anything torn, foreign or damaged is refused with [ErrCorrupt], and an error of r is returned;
+// there is no partial filter. Read allocates no more than about size, whatever sizes the header
+// claims, and holds the filter once.
+func Read(r io.Reader, size int64, o Options) (*Filter, error) {
+	sum := xxhash.New()
+	summed := io.TeeReader(r, sum)
+	f, layers, err := readHeader(summed, size)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	words := headerBytes + perLayerBytes*len(layers)
-	end := words
-	for _, l := range layers {
-		end += int(l.blocks) * blockBytes
+	f.o.Grow = o.Grow
+	if err := f.readLayers(summed, layers); err != nil {
+		return nil, err
 	}
-	want := binary.LittleEndian.Uint64(snapshot[end:])
-	if got := xxhash.Sum64(snapshot[:end]); got != want {
-		return nil, nil, corrupt("checksum %016x, want %016x", got, want)
+	got := sum.Sum64()
+	var b [sumBytes]byte
+	if err := readFull(r, b[:]); err != nil {
+		return nil, err
 	}
-
-	var newer *layer
-	for _, s := range layers {
-		l := newLayer(s.blocks, f.bitsPerKey, nil)
-		l.added.Store(s.added)
-		words += l.readWords(snapshot[words:end])
-		if newer == nil {
-			f.newest.Store(l)
-		} else {
-			newer.older = l
-		}
-		newer = l
+	if want := binary.LittleEndian.Uint64(b[:]); got != want {
+		return nil, corrupt("checksum %016x, want %016x", got, want)
 	}
-	return f, snapshot[end+sumBytes:], nil
+	l := f.newest.Load()
+	f.refused.Store(l.added.Load() > l.design)
+	return f, nil
 }
 
 // A layerHeader is the entry of a layer in the header.
 type layerHeader struct{ blocks, added uint64 }
 
 // readHeader returns the filter of a snapshot without its layers, and their entries in the header.
-// It has checked every number except the checksum, and that the snapshot is long enough for all
-// layers.
-func readHeader(b []byte) (*Filter, []layerHeader, error) {
-	if len(b) < smallest {
-		return nil, nil, corrupt("%d bytes, want at least %d", len(b), smallest)
+// It has checked every number but the checksum, and that all of it fits into size.
+func readHeader(r io.Reader, size int64) (*Filter, []layerHeader, error) {
+	if size < smallest {
+		return nil, nil, corrupt("%d bytes, want at least %d", size, smallest)
+	}
+	b := make([]byte, headerBytes)
+	if err := readFull(r, b); err != nil {
+		return nil, nil, err
 	}
 	if string(b[:8]) != magic {
 		return nil, nil, corrupt("magic %q, want %q", b[:8], magic)
@@ -126,32 +151,35 @@ func readHeader(b []byte) (*Filter, []layerHeader, error) {
 		return nil, nil, corrupt("format version %d, want %d", v, formatVersion)
 	}
 	n := uint64(binary.LittleEndian.Uint32(b[12:]))
-	if room := uint64(len(b)-headerBytes-sumBytes) / perLayerBytes; n == 0 || n > room {
-		return nil, nil, corrupt("%d layers, want 1 to %d", n, room)
+	if most := min(uint64(size-headerBytes-sumBytes)/perLayerBytes, mostLayers); n == 0 || n > most {
+		return nil, nil, corrupt("%d layers where there may be 1 to %d", n, most)
 	}
-	f := &Filter{
-		bitsPerKey: binary.LittleEndian.Uint64(b[16:]),
-		maxBytes:   binary.LittleEndian.Uint64(b[24:]),
+	f := &Filter{o: Options{
+		BitsPerKey: binary.LittleEndian.Uint64(b[16:]),
+		MaxBytes:   binary.LittleEndian.Uint64(b[24:]),
+	}}
+	if f.o.BitsPerKey < minBitsPerKey || f.o.BitsPerKey > maxBitsPerKey {
+		return nil, nil, corrupt("%d bits per key", f.o.BitsPerKey)
 	}
-	if f.bitsPerKey < minBitsPerKey || f.bitsPerKey > maxBitsPerKey {
-		return nil, nil, corrupt("%d bits per key", f.bitsPerKey)
+	table := make([]byte, n*perLayerBytes)
+	if err := readFull(r, table); err != nil {
+		return nil, nil, err
 	}
-	layers, err := readLayerHeaders(b[headerBytes:], int(n), f.maxBytes)
+	layers, err := readLayerHeaders(table, uint64(size)-headerBytes-sumBytes-n*perLayerBytes, f.o.MaxBytes)
 	return f, layers, err
 }
 
-// readLayerHeaders reads the table of n layers at the start of b, which is long
-// enough for that and the checksum.
-func readLayerHeaders(b []byte, n int, maxBytes uint64) ([]layerHeader, error) {
-	room := uint64(len(b)-n*perLayerBytes-sumBytes) / blockBytes
+// readLayerHeaders reads the table of layers, whose blocks have the given bytes at most.
+func readLayerHeaders(table []byte, bytes, maxBytes uint64) ([]layerHeader, error) {
+	room := bytes / blockBytes
 	if maxBytes != 0 {
 		room = min(room, maxBytes/blockBytes)
 	}
-	layers := make([]layerHeader, n)
+	layers := make([]layerHeader, len(table)/perLayerBytes)
 	for i := range layers {
 		l := layerHeader{
-			blocks: binary.LittleEndian.Uint64(b[i*perLayerBytes:]),
-			added:  binary.LittleEndian.Uint64(b[i*perLayerBytes+8:]),
+			blocks: binary.LittleEndian.Uint64(table[i*perLayerBytes:]),
+			added:  binary.LittleEndian.Uint64(table[i*perLayerBytes+8:]),
 		}
 		if l.blocks == 0 || l.blocks > room {
 			return nil, corrupt("layer of %d blocks, want 1 to %d", l.blocks, room)
@@ -165,26 +193,50 @@ func readLayerHeaders(b []byte, n int, maxBytes uint64) ([]layerHeader, error) {
 	return layers, nil
 }
 
-func (l *layer) appendWords(dst []byte) []byte {
-	for i := range l.blocks {
-		b := &l.blocks[i]
-		for lane := range b {
-			dst = binary.LittleEndian.AppendUint64(dst, atomic.LoadUint64(&b[lane]))
+// readLayers fills a filter that is not shared yet.
+func (f *Filter) readLayers(r io.Reader, layers []layerHeader) error {
+	piece := make([]byte, min(layers[0].blocks*blockBytes, pieceBytes)) // no layer is larger than the newest
+	var newer *layer
+	for _, h := range layers {
+		l := newLayer(h.blocks, f.o.BitsPerKey, nil)
+		l.added.Store(h.added)
+		if err := l.readBlocks(r, piece); err != nil {
+			return err
 		}
+		if newer == nil {
+			f.newest.Store(l)
+		} else {
+			newer.older = l
+		}
+		newer = l
 	}
-	return dst
+	return nil
 }
 
-// readWords reads the words of a layer that is not shared yet, and returns the number of bytes that
-// it read from the start of src.
-func (l *layer) readWords(src []byte) int {
-	for i := range l.blocks {
-		b, from := &l.blocks[i], src[i*blockBytes:][:blockBytes]
-		for lane := range b {
-			b[lane] = binary.LittleEndian.Uint64(from[8*lane:])
+// readBlocks fills a layer that is not shared yet, by way of piece.
+func (l *layer) readBlocks(r io.Reader, piece []byte) error {
+	for rest := l.blocks; len(rest) > 0; {
+		n := min(len(rest), len(piece)/blockBytes)
+		if err := readFull(r, piece[:n*blockBytes]); err != nil {
+			return err
 		}
+		for i := range n {
+			for lane := range rest[i] {
+				rest[i][lane] = binary.LittleEndian.Uint64(piece[i*blockBytes+8*lane:])
+			}
+		}
+		rest = rest[n:]
 	}
-	return len(l.blocks) * blockBytes
+	return nil
+}
+
+// readFull fills b. An end before that is a torn snapshot.
+func readFull(r io.Reader, b []byte) error {
+	_, err := io.ReadFull(r, b)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return corrupt("it ends too early")
+	}
+	return err
 }
 
 func corrupt(format string, args ...any) error {

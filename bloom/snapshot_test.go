@@ -5,10 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -43,12 +46,12 @@ func TestSnapshotIsGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := goldenFilter().AppendSnapshot(nil); !bytes.Equal(got, want) {
+	if got := snapshot(goldenFilter()); !bytes.Equal(got, want) {
 		t.Errorf("snapshot is\n%x\nwant\n%x", got, want)
 	}
-	f, rest, err := Open(want)
+	f, rest, err := open(want)
 	if err != nil || len(rest) != 0 {
-		t.Fatalf("Open: %v, %d bytes over", err, len(rest))
+		t.Fatalf("Read: %v, %d bytes over", err, len(rest))
 	}
 	for i := range uint64(12) {
 		if !f.MayContain(mix(i)) {
@@ -63,17 +66,17 @@ func TestSnapshotIsGolden(t *testing.T) {
 func TestOpenedFilterContinuesAsTheOriginal(t *testing.T) {
 	for _, keys := range []uint64{0, 1, 2047, 2048, 2049, 9000, 20_000} {
 		f := filled(Options{BitsPerKey: 12, MaxBytes: 40 << 10}, keys)
-		opened, rest, err := Open(f.AppendSnapshot(nil))
+		opened, rest, err := open(snapshot(f))
 		if err != nil || len(rest) != 0 {
 			t.Fatalf("%d keys: %v, %d bytes over", keys, err, len(rest))
 		}
 		for i := range uint64(10_000) {
 			h := mix(keys/2 + i)
 			if a, b := f.Add(h), opened.Add(h); a != b {
-				t.Fatalf("%d keys: Add(%#x) = %v, and %v after Open", keys, h, a, b)
+				t.Fatalf("%d keys: Add(%#x) = %v, and %v after Read", keys, h, a, b)
 			}
 		}
-		if !bytes.Equal(f.AppendSnapshot(nil), opened.AppendSnapshot(nil)) {
+		if !bytes.Equal(snapshot(f), snapshot(opened)) {
 			t.Errorf("%d keys: filters differ after the same adds", keys)
 		}
 		if f.Len() != opened.Len() || f.Bytes() != opened.Bytes() || f.Saturated() != opened.Saturated() {
@@ -89,7 +92,7 @@ func TestFilterOpenedFullStillGrows(t *testing.T) {
 	f := filled(Options{}, 2047)
 	l := f.newest.Load()
 	l.added.Store(l.design)
-	opened, _, err := Open(f.AppendSnapshot(nil))
+	opened, _, err := open(snapshot(f))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +112,7 @@ func TestSnapshotsCanBeConcatenated(t *testing.T) {
 	b := []byte("before")
 	sizes := []uint64{0, 5, 3000, 1}
 	for _, n := range sizes {
-		b = filled(Options{}, n).AppendSnapshot(b)
+		b = append(b, snapshot(filled(Options{}, n))...)
 	}
 	b = append(b, "after"...)
 
@@ -117,10 +120,10 @@ func TestSnapshotsCanBeConcatenated(t *testing.T) {
 	for _, n := range sizes {
 		var f *Filter
 		var err error
-		if f, rest, err = Open(rest); err != nil {
+		if f, rest, err = open(rest); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(f.AppendSnapshot(nil), filled(Options{}, n).AppendSnapshot(nil)) {
+		if !bytes.Equal(snapshot(f), snapshot(filled(Options{}, n))) {
 			t.Errorf("the filter of %d hashes differs after a round trip", n)
 		}
 	}
@@ -129,9 +132,82 @@ func TestSnapshotsCanBeConcatenated(t *testing.T) {
 	}
 }
 
+// The reader may return few bytes at once, and what follows the snapshot is not read.
+func TestSnapshotIsReadInWhateverPiecesTheReaderGives(t *testing.T) {
+	const after = "after"
+	want := snapshot(filled(Options{Expected: 60_000}, 100_000)) // layers of more than one piece
+	for _, reader := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader} {
+		r := bytes.NewReader(append(bytes.Clone(want), after...))
+		f, err := Read(reader(r), r.Size(), Options{})
+		if err != nil || !bytes.Equal(snapshot(f), want) {
+			t.Fatalf("another filter, or none: %v", err)
+		}
+	}
+}
+
+func TestErrorsOfReaderAndWriterAreReturned(t *testing.T) {
+	f := filled(Options{Expected: 60_000}, 100_000)
+	whole := snapshot(f)
+	eio := errors.New("EIO")
+	for _, n := range []int{0, 10, 40, 100, 200_000, len(whole) - 4} {
+		r := io.MultiReader(bytes.NewReader(whole[:n]), iotest.ErrReader(eio))
+		if f, err := Read(r, int64(len(whole)), Options{}); f != nil || !errors.Is(err, eio) || errors.Is(err, ErrCorrupt) {
+			t.Errorf("after %d bytes: filter %v, error %v", n, f != nil, err)
+		}
+		if got, err := f.WriteTo(&fullWriter{room: n, err: eio}); got != int64(n) || !errors.Is(err, eio) {
+			t.Errorf("room for %d bytes: %d written, error %v", n, got, err)
+		}
+	}
+}
+
+// A fullWriter takes room bytes and no more.
+type fullWriter struct {
+	room int
+	err  error
+}
+
+func (w *fullWriter) Write(p []byte) (int, error) {
+	if len(p) <= w.room {
+		w.room -= len(p)
+		return len(p), nil
+	}
+	n := w.room
+	w.room = 0
+	return n, w.err
+}
+
+// What is read or written is held once, and in addition a piece.
+func TestSnapshotTakesOnePieceOfMemory(t *testing.T) {
+	f := filled(Options{Expected: 1 << 20}, 1000)
+	b := snapshot(f)
+	allocated := func(what func()) uint64 {
+		least := uint64(math.MaxUint64)
+		for range 5 { // the runtime allocates, too
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			what()
+			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		return least
+	}
+	const more = 3 * pieceBytes
+	if n := allocated(func() { _, _ = f.WriteTo(io.Discard) }); n > more {
+		t.Errorf("writing %d bytes allocates %d", len(b), n)
+	}
+	n := allocated(func() {
+		if _, _, err := open(b); err != nil {
+			t.Error(err)
+		}
+	})
+	if n > f.Bytes()+more {
+		t.Errorf("reading a filter of %d bytes allocates %d", f.Bytes(), n)
+	}
+}
+
 func TestOpenedFilterSharesNothingWithTheBytes(t *testing.T) {
-	b := goldenFilter().AppendSnapshot(nil)
-	f, _, err := Open(b)
+	b := snapshot(goldenFilter())
+	f, _, err := open(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +220,7 @@ func TestOpenedFilterSharesNothingWithTheBytes(t *testing.T) {
 }
 
 func TestEveryFlippedBitIsRejected(t *testing.T) {
-	b := filled(Options{Expected: 100}, 500).AppendSnapshot(nil)
+	b := snapshot(filled(Options{Expected: 100}, 500))
 	for _, follows := range []string{"", strings.Repeat("\x00", 4096), string(b)} {
 		b := append(bytes.Clone(b), follows...)
 		for i := range 8 * (len(b) - len(follows)) {
@@ -156,7 +232,7 @@ func TestEveryFlippedBitIsRejected(t *testing.T) {
 }
 
 func TestEveryTruncatedSnapshotIsRejected(t *testing.T) {
-	b := filled(Options{Expected: 100}, 500).AppendSnapshot(nil)
+	b := snapshot(filled(Options{Expected: 100}, 500))
 	for n := range b {
 		refused(t, b[:n:n], "cut to %d of %d bytes", n, len(b))
 		torn := append(bytes.Clone(b[:n]), make([]byte, len(b)-n)...)
@@ -224,7 +300,7 @@ func TestForeignNumbersAreRejectedBeforeAnythingIsAllocated(t *testing.T) {
 		})
 	}
 	for _, b := range [][]byte{forged(0, 2, 1), forged(192, 2, 1), forged(64, 1), forged(0, 7, 3, 1)} {
-		if _, _, err := Open(sum(b)); err != nil {
+		if _, _, err := open(sum(b)); err != nil {
 			t.Errorf("a valid one is rejected: %v", err)
 		}
 	}
@@ -247,12 +323,12 @@ func forged(maxBytes uint64, blocks ...uint64) []byte {
 	return append(b, make([]byte, total*blockBytes)...)
 }
 
-func FuzzOpen(f *testing.F) {
-	golden := goldenFilter().AppendSnapshot(nil)
+func FuzzRead(f *testing.F) {
+	golden := snapshot(goldenFilter())
 	f.Add(golden)
 	f.Add(golden[:len(golden)-1])
 	f.Add(append(bytes.Clone(golden), golden...))
-	f.Add(New(Options{Expected: 1}).AppendSnapshot(nil))
+	f.Add(snapshot(New(Options{Expected: 1})))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		openOrRefuse(t, b)
@@ -266,13 +342,13 @@ func FuzzOpen(f *testing.F) {
 // openOrRefuse checks that b either gives a filter with exactly the state that b encodes, or an
 // ErrCorrupt.
 func openOrRefuse(t *testing.T, b []byte) {
-	f, rest, err := Open(b)
+	f, rest, err := open(b)
 	if err != nil {
 		refused(t, b, "fuzz")
 		return
 	}
-	if taken := b[:len(b)-len(rest)]; !bytes.Equal(f.AppendSnapshot(nil), taken) {
-		t.Fatalf("opened from\n%x\nwritten as\n%x", taken, f.AppendSnapshot(nil))
+	if taken := b[:len(b)-len(rest)]; !bytes.Equal(snapshot(f), taken) {
+		t.Fatalf("opened from\n%x\nwritten as\n%x", taken, snapshot(f))
 	}
 	f.Len()
 	f.Saturated()
@@ -287,14 +363,32 @@ func openOrRefuse(t *testing.T, b []byte) {
 	}
 }
 
+// snapshot returns what WriteTo writes.
+func snapshot(f *Filter) []byte {
+	var b bytes.Buffer
+	if n, err := f.WriteTo(&b); err != nil || n != int64(b.Len()) {
+		panic(fmt.Sprintf("%d bytes were written, %d said, %v", b.Len(), n, err))
+	}
+	return b.Bytes()
+}
+
+// open reads the snapshot at the start of b and returns what follows it.
+func open(b []byte) (f *Filter, rest []byte, err error) {
+	r := bytes.NewReader(b)
+	if f, err = Read(r, r.Size(), Options{}); err != nil {
+		return f, nil, err
+	}
+	return f, b[len(b)-r.Len():], nil
+}
+
 func refused(t *testing.T, b []byte, format string, args ...any) {
 	t.Helper()
-	if f, rest, err := Open(b); !errors.Is(err, ErrCorrupt) || f != nil || rest != nil {
+	if f, rest, err := open(b); !errors.Is(err, ErrCorrupt) || f != nil || rest != nil {
 		t.Fatalf(format+": filter %v, %d bytes over, error %v", append(args, f != nil, len(rest), err)...)
 	}
 }
 
-// sum appends the checksum, so that Open takes b for a snapshot.
+// sum appends the checksum, so that Read takes b for a snapshot.
 func sum(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }

@@ -49,8 +49,8 @@
 //   - event.go, record.go and verdict.go have the input and the answer, claimset.go an event on its
 //     way from one to the other.
 //   - core.go is what all parts share: the store, the options, and whether the engine works.
-//     kept.go and floors.go are the oldest weeks kept, screen.go has the filters, recent.go the
-//     claim cache.
+//     kept.go and floors.go are the oldest weeks kept, screen.go has the filters, filterbudget.go
+//     bounds them, recent.go is the claim cache.
 //   - finder.go and neighbours.go find claims, request.go hands requests to the committer.
 //   - txrequest.go is what a transaction has done: its claims (txclaims.go), writes (txwrites.go)
 //     and reads (reads.go). transactions.go is what open transactions know of one another.

@@ -24,7 +24,7 @@ func (s *snapshots) load(seq uint64) error {
 	switch {
 	case snap != nil:
 		s.source, after = fromSnapshot, snap.seq
-		s.screen.filters.Store(&snap.filters)
+		s.screen.adopt(snap.filters)
 		for ref, c := range snap.counts {
 			s.screen.merge(ref, c)
 		}
@@ -102,6 +102,7 @@ func (s *snapshots) rebuild(ctx context.Context) {
 				s.screen.merge(ref, c)
 			}
 			s.screen.dropBefore(s.decideOld, s.oldestByNumber(s.names))
+			s.screen.sizes = nil
 			s.screen.trusted.Store(true)
 			s.since = max(s.screen.claims, s.opt.snapshotEvery) // the next batch makes a snapshot
 			return nil

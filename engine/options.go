@@ -45,14 +45,18 @@ type Options struct {
 	// 200 bytes each. 0 = 65,536; negative = no cache.
 	RecentClaims int
 
-	// ExpectedPerWeek sizes the filter of the first week of a new store, in claims; later weeks are
-	// sized from the count of the week before. A wrong guess costs memory or a little speed, never
-	// an answer. 0 = 1,048,576.
+	// ExpectedPerWeek sizes the filter of a week, in claims, where nothing better is known: that of
+	// the first week of a new store at once, that of a week before all others when it has more than
+	// 2,048 claims. Other weeks are sized from the count of the week before. A wrong guess costs
+	// memory or a little speed, never an answer. 0 = 1,048,576.
 	ExpectedPerWeek uint64
 
-	// MaxFilterBytes caps the filter of one week; beyond it answers stay right and more of them ask
-	// the store (Stats.FiltersSaturated). A filter needs 2 bytes for each claim. If it is raised,
-	// Open rebuilds the filters in the background. 0 = 512 MiB.
+	// MaxFilterBytes caps all filters together. A filter needs 2 bytes for each claim of its week,
+	// and up to 8 while it grows. If there is no room, the filters of the oldest weeks give way to
+	// those of later ones (Stats.FiltersEvicted); a filter for which none can give way stays as
+	// large as it is (Stats.FiltersSaturated). Answers stay right, and more of them ask the store.
+	// If it is raised, Open rebuilds the filters in the background where one was saturated or
+	// evicted. 0 = 512 MiB.
 	MaxFilterBytes uint64
 
 	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.

@@ -13,13 +13,14 @@ import (
 // counts of each bucket. The committer alone changes it; anybody may ask the filters.
 type screen struct {
 	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
-	making   sync.Mutex                                        // held to replace filters; no I/O under it
+	making   sync.Mutex                                        // held to replace filters and to let them grow; no I/O under it
+	sizes    map[weekbucket.Week]uint64                        // claims that weeks are known to have before a rebuild
 	counts   map[bucketRef]*count                              // the committer's
 	last     *count                                            // of lastRef, in counts; nil if it is to be looked up
 	lastRef  bucketRef
 	claims   uint64 // the committer's: the sum of all counts
-	maxBytes uint64
-	first    uint64 // expected claims of the first week
+	budget   uint64 // bytes of all filters together
+	expected uint64 // claims of a week of which nothing better is known
 
 	// trusted says that the filters know every claim. Without it "certainly new" is not to be had
 	// from them, and counts are not complete.
@@ -37,7 +38,7 @@ type count struct {
 }
 
 func newScreen(o Options) *screen {
-	s := &screen{counts: make(map[bucketRef]*count), maxBytes: o.MaxFilterBytes, first: o.ExpectedPerWeek}
+	s := &screen{counts: make(map[bucketRef]*count), budget: filterBudget(o.MaxFilterBytes), expected: o.ExpectedPerWeek}
 	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
 	return s
 }
@@ -76,44 +77,6 @@ func (s *screen) merge(ref bucketRef, by count) {
 	c.claims += by.claims
 	c.xor ^= by.xor
 	s.claims += by.claims
-}
-
-// filter returns the week's filter; it makes one, sized from the count of the nearest week before
-// that has one.
-func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
-	if f := (*s.filters.Load())[week]; f != nil {
-		return f
-	}
-	s.making.Lock()
-	defer s.making.Unlock()
-	old := *s.filters.Load()
-	if f := old[week]; f != nil {
-		return f
-	}
-	expected := s.first
-	if len(old) > 0 {
-		expected = s.lastCount(old, week)
-	}
-	f := bloom.New(bloom.Options{Expected: expected, MaxBytes: s.maxBytes})
-	filters := maps.Clone(old)
-	filters[week] = f
-	s.filters.Store(&filters)
-	return f
-}
-
-// lastCount is the number of claims in the latest week before week, 0 if there is none.
-func (s *screen) lastCount(filters map[weekbucket.Week]*bloom.Filter, week weekbucket.Week) uint64 {
-	var latest *bloom.Filter
-	var at weekbucket.Week
-	for w, f := range filters {
-		if w < week && (latest == nil || w > at) {
-			latest, at = f, w
-		}
-	}
-	if latest == nil {
-		return 0
-	}
-	return latest.Len()
 }
 
 // dropBefore forgets all weeks before oldest, and the counts of buckets in weeks that their scope
@@ -171,17 +134,6 @@ func (s *screen) reset() {
 	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
 	clear(s.counts)
 	s.claims, s.last = 0, nil
-}
-
-// size returns the memory that the filters occupy, and how many of them are full and may not grow.
-func (s *screen) size() (bytes uint64, saturated int) {
-	for _, f := range *s.filters.Load() {
-		bytes += f.Bytes()
-		if f.Saturated() {
-			saturated++
-		}
-	}
-	return bytes, saturated
 }
 
 // firstWeeks are the lowest weeks that hold claims, by the number of the scope.

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"sync"
@@ -126,60 +128,112 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 	return s.store.TrimJournal(kept + 1)
 }
 
-// outgrown gives the filters their bound, and reports whether one of them was saturated and has
-// room now: it would answer "maybe" forever, so all are to be rebuilt.
-func (s *snapshot) outgrown(maxBytes uint64) bool {
-	outgrown := false
+// outgrown reports whether a filter was saturated or evicted under a smaller budget: it would
+// answer "maybe" forever, so all are to be rebuilt.
+func (s *snapshot) outgrown(budget uint64) bool {
 	for _, f := range s.filters {
-		before := f.Saturated()
-		f.SetMaxBytes(maxBytes)
-		outgrown = outgrown || before && !f.Saturated()
+		if f.MaxBytes() < budget && (f.Saturated() || f.ContainsAll()) {
+			return true
+		}
 	}
-	return outgrown
+	return false
+}
+
+// sizes are the claims of each week.
+func (s *snapshot) sizes() map[weekbucket.Week]uint64 {
+	sizes := make(map[weekbucket.Week]uint64)
+	for ref, c := range s.counts {
+		sizes[ref.week] += c.claims
+	}
+	return sizes
+}
+
+// A savedSnapshot is one that was found in a sidecar. Its filters are not read yet.
+type savedSnapshot struct {
+	*snapshot
+	slot  int
+	weeks []weekbucket.Week
+	body  int64 // the last bytes of the sidecar are the filters
 }
 
 // loadSnapshot returns the newest usable snapshot of this store from which the journal continues to
 // the last batch; nil if there is none, or MaxFilterBytes was raised for a filter that needs it.
 // first is the first batch that the journal still has, 0 for none. A snapshot that is ahead of the
 // store proves that the store has lost acknowledged batches.
+//
+// It reads the filters of one snapshot only, unless they turn out to be damaged. The other one is
+// the first to be replaced, whatever is in it.
 func (s *snapshots) loadSnapshot(first uint64) (*snapshot, error) {
-	type candidate struct {
-		*snapshot
-		slot  int
-		weeks []weekbucket.Week
-		body  []byte
+	found, err := s.findSnapshots()
+	if err != nil {
+		return nil, err
 	}
-	var found []candidate
+	var newest *snapshot
+	for _, saved := range found {
+		if saved.seq < s.store.LastSeq() && (first == 0 || first > saved.seq+1) {
+			continue
+		}
+		if newest == nil {
+			err := s.readFilters(saved)
+			if errors.Is(err, errUnusable) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if saved.outgrown(s.screen.budget) { // it is as if it were not there, so that Close writes another one
+				s.screen.sizes = saved.sizes()
+				continue
+			}
+			newest = saved.snapshot
+		}
+		s.seqs[saved.slot] = saved.seq
+	}
+	return newest, nil
+}
+
+// findSnapshots returns the snapshots of this store, the newest first.
+func (s *snapshots) findSnapshots() ([]savedSnapshot, error) {
+	var found []savedSnapshot
 	for slot, name := range snapshotNames {
-		b, err := s.store.ReadSidecar(name)
-		if errors.Is(err, fs.ErrNotExist) {
+		saved := savedSnapshot{slot: slot}
+		err := s.withSidecar(name, func(r io.Reader, size int64) (err error) {
+			saved.snapshot, saved.weeks, saved.body, err = readSnapshotHeader(r, size)
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnusable) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		snap, weeks, body, err := readSnapshotHeader(b)
-		if err != nil || snap.identity.UUID != s.store.Identity().UUID || snap.identity.Incarnation != s.store.Identity().Incarnation {
+		if id := s.store.Identity(); saved.identity.UUID != id.UUID || saved.identity.Incarnation != id.Incarnation {
 			continue
 		}
-		if last := s.store.LastSeq(); snap.seq > last {
-			return nil, fmt.Errorf("%w: it ends with batch %d, but batch %d was durable", storage.ErrDamaged, last, snap.seq)
+		if last := s.store.LastSeq(); saved.seq > last {
+			return nil, fmt.Errorf("%w: it ends with batch %d, but batch %d was durable", storage.ErrDamaged, last, saved.seq)
 		}
-		found = append(found, candidate{snap, slot, weeks, body})
+		found = append(found, saved)
 	}
-	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(b.seq, a.seq) })
-	var newest *snapshot
-	for _, c := range found {
-		if c.seq < s.store.LastSeq() && (first == 0 || first > c.seq+1) {
-			continue
+	slices.SortFunc(found, func(a, b savedSnapshot) int { return cmp.Compare(b.seq, a.seq) })
+	return found, nil
+}
+
+// readFilters reads the filters of a snapshot whose header was read before.
+func (s *snapshots) readFilters(saved savedSnapshot) error {
+	return s.withSidecar(snapshotNames[saved.slot], func(r io.Reader, size int64) error {
+		if _, err := io.CopyN(io.Discard, r, size-saved.body); err != nil {
+			return err
 		}
-		if c.readFilters(c.weeks, c.body) != nil {
-			continue
-		}
-		s.seqs[c.slot] = c.seq
-		if newest == nil && !c.outgrown(s.opt.MaxFilterBytes) {
-			newest = c.snapshot
-		}
+		return saved.readFilters(r, saved.weeks, saved.body, s.screen.growerOf)
+	})
+}
+
+// withSidecar calls fn with the content of a sidecar and its size.
+func (s *snapshots) withSidecar(name string, fn func(r io.Reader, size int64) error) error {
+	b, err := s.store.ReadSidecar(name)
+	if err != nil {
+		return err
 	}
-	return newest, nil
+	return fn(bytes.NewReader(b), int64(len(b)))
 }

@@ -26,10 +26,8 @@ func (s *snapshot) write(w io.Writer) error {
 	if _, err := w.Write(s.header(weeks)); err != nil {
 		return err
 	}
-	var buf []byte
 	for _, week := range weeks {
-		buf = s.filters[week].AppendSnapshot(buf[:0])
-		if _, err := w.Write(buf); err != nil {
+		if _, err := s.filters[week].WriteTo(w); err != nil {
 			return err
 		}
 	}
@@ -58,20 +56,16 @@ func (s *snapshot) header(weeks []weekbucket.Week) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32c.Checksum(b))
 }
 
-// readSnapshot decodes a sidecar. body is the part with the filters, not yet looked at; weeks says
-// whose they are.
-func readSnapshotHeader(b []byte) (s *snapshot, weeks []weekbucket.Week, body []byte, err error) {
-	d := decoder{rest: b}
-	n := uint64(d.uint32())
-	header := d.take(n)
-	sum := d.uint32()
-	if d.err != nil || crc32c.Checksum(b[:4+n]) != sum {
-		return nil, nil, nil, fmt.Errorf("%w: header torn or damaged", errUnusable)
+// readSnapshotHeader reads the start of a sidecar of the given size. The filters of the weeks
+// follow in the last body bytes.
+func readSnapshotHeader(r io.Reader, size int64) (s *snapshot, weeks []weekbucket.Week, body int64, err error) {
+	header, err := readSealed(r, size)
+	if err != nil {
+		return nil, nil, 0, err
 	}
-	body = d.rest
-	d = decoder{rest: header}
+	d := decoder{rest: header}
 	if string(d.take(uint64(len(snapshotMagic)))) != snapshotMagic || d.uint32() != snapshotVersion {
-		return nil, nil, nil, fmt.Errorf("%w: of another kind or version", errUnusable)
+		return nil, nil, 0, fmt.Errorf("%w: of another kind or version", errUnusable)
 	}
 	s = &snapshot{}
 	copy(s.identity.UUID[:], d.take(16))
@@ -87,23 +81,63 @@ func readSnapshotHeader(b []byte) (s *snapshot, weeks []weekbucket.Week, body []
 		weeks = append(weeks, d.week())
 	}
 	if d.err != nil || len(d.rest) != 0 {
-		return nil, nil, nil, fmt.Errorf("%w: header malformed", errUnusable)
+		return nil, nil, 0, fmt.Errorf("%w: header malformed", errUnusable)
 	}
-	return s, weeks, body, nil
+	return s, weeks, size - int64(len(header)) - 8, nil
 }
 
-func (s *snapshot) readFilters(weeks []weekbucket.Week, body []byte) error {
-	s.filters = make(map[weekbucket.Week]*bloom.Filter, len(weeks))
+// readSealed reads the header of a sidecar, with its length before and its checksum after it.
+func readSealed(r io.Reader, size int64) (header []byte, err error) {
+	torn := fmt.Errorf("%w: header torn or damaged", errUnusable)
+	var length [4]byte
+	if size < 8 {
+		return nil, torn
+	}
+	if err := readFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := int64(binary.BigEndian.Uint32(length[:]))
+	if n > size-8 {
+		return nil, torn
+	}
+	b := append(length[:], make([]byte, n+4)...)
+	if err := readFull(r, b[4:]); err != nil {
+		return nil, err
+	}
+	if crc32c.Checksum(b[:4+n]) != binary.BigEndian.Uint32(b[4+n:]) {
+		return nil, torn
+	}
+	return b[4 : 4+n], nil
+}
+
+// readFull fills b. An end before that makes the sidecar unusable.
+func readFull(r io.Reader, b []byte) error {
+	_, err := io.ReadFull(r, b)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("%w: torn", errUnusable)
+	}
+	return err
+}
+
+// readFilters reads the filters of the given weeks, which are the rest of the sidecar, straight
+// into place. growerOf returns what decides about their growth.
+func (s *snapshot) readFilters(r io.Reader, weeks []weekbucket.Week, body int64, growerOf func(weekbucket.Week) grower) error {
+	filters := make(map[weekbucket.Week]*bloom.Filter, len(weeks))
+	rest := io.LimitedReader{R: r, N: body}
 	for _, week := range weeks {
-		f, rest, err := bloom.Open(body)
-		if err != nil {
+		f, err := bloom.Read(&rest, rest.N, bloom.Options{Grow: growerOf(week)})
+		if errors.Is(err, bloom.ErrCorrupt) {
 			return fmt.Errorf("%w: filter of %s: %w", errUnusable, week, err)
 		}
-		s.filters[week], body = f, rest
+		if err != nil {
+			return err
+		}
+		filters[week] = f
 	}
-	if len(body) != 0 {
-		return fmt.Errorf("%w: %d bytes too many", errUnusable, len(body))
+	if rest.N != 0 {
+		return fmt.Errorf("%w: %d bytes too many", errUnusable, rest.N)
 	}
+	s.filters = filters
 	return nil
 }
 

@@ -26,8 +26,10 @@ type Stats struct {
 	// batches, as there was no snapshot yet, "scan" for a scan of all claims in the background.
 	FilterSource string
 	// FiltersSaturated counts the weeks whose filter is full and may not grow (MaxFilterBytes): new
-	// events of these weeks read the store more and more often.
-	FiltersSaturated int
+	// events of these weeks read the store more and more often. FiltersEvicted counts the weeks
+	// whose filter gave its memory to those of later weeks: all events of these weeks read the
+	// store, and new ones count as FilterFalsePositives.
+	FiltersSaturated, FiltersEvicted int
 	// FilterRebuilding says that every event asks the store, because the filters are not back yet.
 	// FilterRebuilt counts the claims that the rebuild has read so far.
 	FilterRebuilding bool
@@ -63,7 +65,7 @@ func (e *Engine) Stats() (Stats, error) {
 }
 
 func (e *Engine) stats() Stats {
-	bytes, saturated := e.screen.size()
+	bytes, saturated, evicted := e.screen.size()
 	s := Stats{
 		Verdicts:             e.counters.verdicts.load(),
 		Attempts:             e.counters.attempts.load(),
@@ -72,6 +74,7 @@ func (e *Engine) stats() Stats {
 		FilterFalsePositives: e.screen.falsePositives.Load(),
 		FilterBytes:          bytes,
 		FiltersSaturated:     saturated,
+		FiltersEvicted:       evicted,
 		FilterSource:         e.snaps.source,
 		FilterRebuilding:     !e.screen.trusted.Load(),
 		FilterRebuilt:        e.screen.rebuilt.Load(),

@@ -32,6 +32,7 @@
 //	dedup_filter_false_positives_total         counter                                events that it wrongly considered possible
 //	dedup_filter_bytes                         gauge                                  memory of the filters
 //	dedup_filters_saturated                    gauge                                  weeks whose filter is full and may not grow
+//	dedup_filters_evicted                      gauge                                  weeks whose filter gave its memory to those of later weeks
 //	dedup_filter_rebuilding                    gauge                                  1 while the filters are not loaded yet
 //	dedup_filter_rebuilt_claims                gauge                                  claims that their rebuild has read so far
 //	dedup_cache_hits_total                     counter                                duplicates found in the cache

@@ -28,6 +28,8 @@ var statFigures = []figure{
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.FilterBytes) }},
 	{"filters_saturated", "Weeks whose filter is full and may not grow: their new events read the store more often.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.FiltersSaturated) }},
+	{"filters_evicted", "Weeks whose filter gave its memory to those of later weeks: all their events read the store.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.FiltersEvicted) }},
 	{"filter_rebuilding", "1 while every event reads the store, because the filters are not loaded yet.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return oneIf(s.FilterRebuilding) }},
 	{"filter_rebuilt_claims", "Claims that the rebuild of the filters has read so far.",

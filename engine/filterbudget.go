@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// Options.MaxFilterBytes bounds all filters together. Where a filter is to be made or to grow and
+// there is no room, those of earlier weeks give way, the oldest first: a filter that contains every
+// hash takes the place of the evicted one, so that all events of its week ask the store. It stays
+// until the week is dropped, also in snapshots: to make it whole again takes a scan of the claims.
+const (
+	filterBytesPerClaim = 2       // with the bits per key that package bloom takes by default
+	filterBlockClaims   = 32      // in the 64 bytes of which each filter has a multiple
+	fewClaims           = 1 << 11 // hundreds of nearly empty weeks cost 4 KiB each
+)
+
+// A grower decides about the growth of a filter (see bloom.Options.Grow).
+type grower = func(f *bloom.Filter, want, least uint64, add func(bytes uint64))
+
+// filterBudget is a whole number of the blocks of filters, at least one.
+func filterBudget(maxBytes uint64) uint64 {
+	const block = filterBlockClaims * filterBytesPerClaim
+	return max(maxBytes/block, 1) * block
+}
+
+// filter returns the week's filter. If there is none, it makes one.
+func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
+	if f := (*s.filters.Load())[week]; f != nil {
+		return f
+	}
+	s.making.Lock()
+	defer s.making.Unlock()
+	if f := (*s.filters.Load())[week]; f != nil {
+		return f
+	}
+	claims := s.claimsOf(week)
+	want := s.filterBytes(claims)
+	granted := s.room(week, want, want/2)
+	if granted == 0 {
+		granted = s.room(week, want, min(want/2, filterBytesPerClaim*fewClaims))
+	}
+	f := s.evicted(0)
+	if granted > 0 {
+		f = bloom.New(bloom.Options{Expected: claims, MaxBytes: granted, Grow: s.growerOf(week)})
+		f.SetMaxBytes(s.budget)
+	}
+	s.replace(func(filters map[weekbucket.Week]*bloom.Filter) { filters[week] = f })
+	return f
+}
+
+// claimsOf is the number of claims for which the filter of a week is made: what is known of it, or
+// as many as the nearest week before it has. Where nothing is known it begins small, see grow.
+func (s *screen) claimsOf(week weekbucket.Week) uint64 {
+	if n, known := s.sizes[week]; known {
+		return max(n+n/4, fewClaims)
+	}
+	filters := *s.filters.Load()
+	if len(filters) == 0 {
+		return s.expected
+	}
+	var latest *bloom.Filter
+	var at weekbucket.Week
+	for w, f := range filters {
+		if w < week && (latest == nil || w > at) {
+			latest, at = f, w
+		}
+	}
+	if latest == nil {
+		return fewClaims
+	}
+	return max(latest.Len(), fewClaims)
+}
+
+// filterBytes is the size of a filter for a number of claims, within the budget.
+func (s *screen) filterBytes(claims uint64) uint64 {
+	if claims >= s.budget/filterBytesPerClaim {
+		return s.budget
+	}
+	return (claims + filterBlockClaims - 1) / filterBlockClaims * filterBlockClaims * filterBytesPerClaim
+}
+
+// growerOf returns what decides about the growth of a week's filter. One that was small, because
+// nothing was known of its week, is made as large as Options.ExpectedPerWeek says with its first
+// growth, so that a week that gets many claims has two layers and not seven.
+func (s *screen) growerOf(week weekbucket.Week) grower {
+	return func(f *bloom.Filter, want, least uint64, add func(bytes uint64)) {
+		s.making.Lock()
+		defer s.making.Unlock()
+		if (*s.filters.Load())[week] != f {
+			return // it was evicted or forgotten
+		}
+		if f.Bytes() <= filterBytesPerClaim*fewClaims {
+			want = max(want, s.filterBytes(s.expected))
+		}
+		if granted := s.room(week, want, least); granted > 0 {
+			add(granted)
+		}
+	}
+}
+
+// room returns how many bytes, least to want, the filter of a week may take in addition, or 0. It
+// evicts no more filters of earlier weeks than it must, and none in vain. The caller holds making.
+func (s *screen) room(week weekbucket.Week, want, least uint64) uint64 {
+	var used, older uint64
+	for w, f := range *s.filters.Load() {
+		n := heldBytes(f)
+		used += n
+		if w < week {
+			older += n
+		}
+	}
+	if used-older+least > s.budget {
+		return 0
+	}
+	used -= s.evict(week, used+least)
+	return min(want, s.budget-used)
+}
+
+// evict takes the filters of weeks before the given one, the oldest first, until used is within the
+// budget, and returns the bytes that they had.
+func (s *screen) evict(before weekbucket.Week, used uint64) (freed uint64) {
+	if used <= s.budget {
+		return 0
+	}
+	s.replace(func(filters map[weekbucket.Week]*bloom.Filter) {
+		for _, week := range slices.Sorted(maps.Keys(filters)) {
+			if week >= before || used-freed <= s.budget {
+				return
+			}
+			f := filters[week]
+			freed += heldBytes(f)
+			filters[week] = s.evicted(f.Len())
+		}
+	})
+	return freed
+}
+
+// evicted returns what takes the place of a filter with the given number of claims. Its MaxBytes
+// says in a snapshot under which budget it was evicted (see outgrown).
+func (s *screen) evicted(claims uint64) *bloom.Filter {
+	f := bloom.All(claims)
+	f.SetMaxBytes(s.budget)
+	return f
+}
+
+// adopt takes the filters of a snapshot. If they need more than the budget, which was larger when
+// it was taken, the oldest give way.
+func (s *screen) adopt(filters map[weekbucket.Week]*bloom.Filter) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	for _, f := range filters {
+		f.SetMaxBytes(s.budget)
+	}
+	s.filters.Store(&filters)
+	used, _, _ := s.size()
+	s.evict(weekbucket.Max+1, used)
+}
+
+// replace puts a changed copy of the filters in their place. The caller holds making.
+func (s *screen) replace(change func(filters map[weekbucket.Week]*bloom.Filter)) {
+	filters := maps.Clone(*s.filters.Load())
+	change(filters)
+	s.filters.Store(&filters)
+}
+
+// heldBytes is what a filter takes of the budget: an evicted one nothing.
+func heldBytes(f *bloom.Filter) uint64 {
+	if f.ContainsAll() {
+		return 0
+	}
+	return f.Bytes()
+}
+
+// size returns the memory that the filters occupy, how many of them are full and may not grow, and
+// how many were evicted.
+func (s *screen) size() (bytes uint64, saturated, evicted int) {
+	for _, f := range *s.filters.Load() {
+		bytes += heldBytes(f)
+		if f.Saturated() {
+			saturated++
+		}
+		if f.ContainsAll() {
+			evicted++
+		}
+	}
+	return bytes, saturated, evicted
+}

@@ -1,0 +1,302 @@
+package engine_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
+)
+
+// reopen opens what a clean close left, or what a power cut leaves.
+func reopen(t testing.TB, m *storetest.Mem, o engine.Options) (*engine.Engine, *storetest.Mem) {
+	t.Helper()
+	m, err := m.Disk().Open("mem", storage.Identity{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, m, o), m
+}
+
+func mustClose(t testing.TB, e *engine.Engine) {
+	t.Helper()
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// askStore returns how many of n new events of a week ask the store.
+func askStore(t testing.TB, e *engine.Engine, week int, seed uint64, n int) uint64 {
+	t.Helper()
+	before := stats(t, e).FilterFalsePositives
+	claimMany(t, e, week, seed, n, engine.Claimed)
+	return stats(t, e).FilterFalsePositives - before
+}
+
+func TestFiltersOfTheOldestWeeksGiveWayToThoseOfLaterOnes(t *testing.T) {
+	const budget = 16 << 10
+	o := engine.Options{MaxFilterBytes: budget, RetentionWeeks: 10, ExpectedPerWeek: 2048, RecentClaims: -1}
+	for what, weeks := range map[string][]int{"in order": {-5, -4, -3, -2, -1, 0}, "backwards": {0, -1, -2, -3, -4, -5}} {
+		t.Run(what, func(t *testing.T) {
+			e, _, _ := openAt(t, o)
+			for i, w := range weeks {
+				claimMany(t, e, w, uint64(i), 1800, engine.Claimed)
+				if b := stats(t, e).FilterBytes; b > budget {
+					t.Fatalf("filters have %d bytes", b)
+				}
+			}
+			for i, w := range weeks {
+				claimMany(t, e, w, uint64(i), 1800, engine.Duplicate)
+			}
+			if s := stats(t, e); s.FiltersEvicted != 2 || s.FiltersSaturated != 0 || s.FilterBytes != budget {
+				t.Fatalf("%d of 6 weeks are evicted, %d saturated, %d bytes", s.FiltersEvicted, s.FiltersSaturated, s.FilterBytes)
+			}
+			for w := -5; w <= 0; w++ {
+				asked, most, least := askStore(t, e, w, uint64(100+w), 200), uint64(20), uint64(0)
+				if w < -3 {
+					most, least = 200, 200
+				}
+				if asked > most || asked < least {
+					t.Errorf("in week %d %d of 200 new events ask the store", w, asked)
+				}
+			}
+			verifyClean(t, e, 6*2000)
+		})
+	}
+}
+
+// A filter that grows takes the room of earlier weeks, never that of later ones.
+func TestGrowingFilterEvictsEarlierWeeksOnly(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: 16 << 10, RetentionWeeks: 10, ExpectedPerWeek: 2048})
+	for w := -3; w <= -1; w++ {
+		claimMany(t, e, w, uint64(10+w), 1000, engine.Claimed)
+	}
+	claimMany(t, e, -2, 1, 2500, engine.Claimed) // 8 KiB more, 4 are free
+	if s := stats(t, e); s.FiltersEvicted != 1 || s.FilterBytes != 16<<10 {
+		t.Fatalf("%d weeks are evicted, %d bytes", s.FiltersEvicted, s.FilterBytes)
+	}
+	if n := askStore(t, e, -1, 2, 100); n > 10 {
+		t.Errorf("the filter of the last week is gone: %d of 100 ask the store", n)
+	}
+	if n := askStore(t, e, -3, 3, 100); n != 100 {
+		t.Errorf("the filter of the first week is not gone: %d of 100 ask the store", n)
+	}
+	claimMany(t, e, -2, 4, 10_000, engine.Claimed)
+	if s := stats(t, e); s.FiltersEvicted != 1 || s.FiltersSaturated != 1 || s.FilterBytes > 16<<10 {
+		t.Fatalf("%d weeks are evicted, %d saturated, %d bytes", s.FiltersEvicted, s.FiltersSaturated, s.FilterBytes)
+	}
+}
+
+func TestDroppedWeeksMakeRoomForAFullFilter(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{MaxFilterBytes: 16 << 10, RetentionWeeks: 1, ExpectedPerWeek: 2048, AllowedSkew: 7 * 24 * time.Hour})
+	claimMany(t, e, -1, 1, 1900, engine.Claimed)
+	claimMany(t, e, 1, 2, 1900, engine.Claimed)
+	claimMany(t, e, 0, 3, 12_000, engine.Claimed) // the week before gives way
+	if s := stats(t, e); s.FiltersSaturated != 1 || s.FiltersEvicted != 1 {
+		t.Fatalf("%+v", s)
+	}
+	c.set(weeksLater(1))
+	if r, err := e.DropAllExpired(ctx); err != nil || r.Weeks != 1 {
+		t.Fatal(r, err)
+	}
+	if s := stats(t, e); s.FiltersSaturated != 1 || s.FiltersEvicted != 0 {
+		t.Fatalf("an evicted filter stays when its week is dropped: %+v", s)
+	}
+	c.set(weeksLater(2))
+	if r, err := e.DropAllExpired(ctx); err != nil || r.Weeks != 1 {
+		t.Fatal(r, err)
+	}
+	claimMany(t, e, 1, 4, 5000, engine.Claimed)
+	if s := stats(t, e); s.FiltersSaturated != 0 || s.FilterBytes != 16<<10 {
+		t.Fatalf("with the room of the week that was dropped: %+v", s)
+	}
+}
+
+func TestEvictedFiltersStayEvictedUntilTheBudgetIsRaised(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{MaxFilterBytes: 8 << 10, RetentionWeeks: 10, ExpectedPerWeek: 2048}.WithSnapshotEvery(1000))
+	for w := -4; w <= 0; w++ {
+		before := slices.Max(sl(e.Snapshots()))
+		claimMany(t, e, w, uint64(10+w), 1500, engine.Claimed)
+		if w < -1 { // the journal is trimmed, so that it does not take the place of a scan
+			eventually(t, "a snapshot", func() bool { return slices.Max(sl(e.Snapshots())) > before && !e.SnapshotRunning() })
+		}
+	}
+	o := engine.Options{Clock: c.now, RetentionWeeks: 10, ExpectedPerWeek: 2048, RecentClaims: -1}
+	claims := 5 * 1500
+	check := func(budget uint64, source string, evicted int) {
+		t.Helper()
+		for w := -4; w <= 0; w++ {
+			claimMany(t, e, w, uint64(10+w), 1500, engine.Duplicate)
+		}
+		awaitTrust(t, e)
+		if s := stats(t, e); s.FilterSource != source || s.FiltersEvicted != evicted || s.FilterBytes > budget {
+			t.Fatalf("filters from %s, %d evicted, %d bytes of %d", s.FilterSource, s.FiltersEvicted, s.FilterBytes, budget)
+		}
+		verifyClean(t, e, claims)
+	}
+	check(8<<10, engine.FromJournal, 3)
+	for _, step := range []struct {
+		budget  uint64
+		source  string
+		evicted int
+	}{
+		{8 << 10, engine.FromSnapshot, 3},
+		{8 << 10, engine.FromSnapshot, 3}, // nothing was written since, and there is no rebuild again and again
+		{4 << 10, engine.FromSnapshot, 4}, // lowered
+		{4 << 10, engine.FromSnapshot, 4},
+		{12 << 10, engine.FromScan, 2}, // raised: rebuilt, as far as there is room
+		{12 << 10, engine.FromSnapshot, 2},
+		{64 << 10, engine.FromScan, 0},
+		{64 << 10, engine.FromSnapshot, 0},
+		{65 << 10, engine.FromSnapshot, 0}, // no filter needs it
+	} {
+		mustClose(t, e)
+		o.MaxFilterBytes = step.budget
+		e, m = reopen(t, m, o)
+		check(step.budget, step.source, step.evicted)
+		if step.source == engine.FromSnapshot {
+			e2 := open(t, m.CrashClone(0), o)
+			if s := stats(t, e2); s.FilterSource != engine.FromSnapshot || s.FiltersEvicted != step.evicted {
+				t.Fatalf("after a crash filters from %s, %d evicted", s.FilterSource, s.FiltersEvicted)
+			}
+		}
+	}
+	if n := askStore(t, e, -4, 99, 200); n > 10 {
+		t.Errorf("after a rebuild %d of 200 new events ask the store", n)
+	}
+}
+
+// A week before all others gets its second layer as large as ExpectedPerWeek says.
+func TestWeekBeforeAllOthersGrowsToTheExpectedSize(t *testing.T) {
+	const expected = 50_000
+	o := engine.Options{ExpectedPerWeek: expected, RetentionWeeks: 10}
+	e, m, c := openAt(t, o)
+	wantVerdict(t, claim(t, e, event("one")), engine.Claimed)
+	base := stats(t, e).FilterBytes
+	claimMany(t, e, -5, 1, 2000, engine.Claimed)
+	if b := stats(t, e).FilterBytes - base; b != 4096 {
+		t.Fatalf("a week of 2,000 claims has %d bytes", b)
+	}
+	mustClose(t, e)
+	o.Clock = c.now
+	e, _ = reopen(t, m, o)
+	claimMany(t, e, -5, 2, 40_000, engine.Claimed)
+	if b := stats(t, e).FilterBytes - base; b < 4096+2*expected || b > 4096+2*expected+64 {
+		t.Errorf("a week of 42,000 claims, where 50,000 are expected, has %d bytes", b)
+	}
+}
+
+// Random claims in random weeks, with a budget that changes with every other open.
+func TestFiltersStayWithinTheBudgetAndNoClaimIsDenied(t *testing.T) {
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		c := &clock{t: noon}
+		o := engine.Options{RetentionWeeks: 10, ExpectedPerWeek: 100, Clock: c.now, RecentClaims: -1, MaxFilterBytes: 8 << 10}.WithSnapshotEvery(2000)
+		m := storetest.NewMem(storage.Identity{})
+		e := open(t, m, o)
+		known := map[string]bool{}
+		evicted := 0
+		for range 25 {
+			var fresh, old []engine.Event
+			now := map[string]bool{}
+			week := -r.IntN(8)
+			for range 1 + r.IntN(1000) {
+				ev := at(fmt.Sprint(r.IntN(3000)), weeksLater(week))
+				id := fmt.Sprint(week, " ", string(ev.ID))
+				if known[id] {
+					old = append(old, ev)
+				} else if !now[id] {
+					fresh = append(fresh, ev)
+				}
+				now[id] = true
+			}
+			mustExpect(t, e, old[:len(old)/2], engine.Duplicate)
+			mustExpect(t, e, fresh, engine.Claimed)
+			mustExpect(t, e, append(old, fresh...), engine.Duplicate)
+			maps.Copy(known, now)
+			s := stats(t, e)
+			if s.FilterBytes > max(o.MaxFilterBytes, 64) {
+				t.Fatalf("seed %d: %d bytes of %d", seed, s.FilterBytes, o.MaxFilterBytes)
+			}
+			evicted += s.FiltersEvicted
+			switch r.IntN(5) {
+			case 0:
+				mustClose(t, e)
+				e, m = reopen(t, m, o)
+			case 1:
+				crashed := m.CrashClone(0)
+				o.MaxFilterBytes = []uint64{1, 1000, 4096, 10_000, 20_000, 1 << 20}[r.IntN(6)]
+				mustClose(t, e)
+				m = crashed
+				e = open(t, m, o)
+			}
+		}
+		awaitTrust(t, e)
+		verifyClean(t, e, len(known))
+		if evicted == 0 {
+			t.Errorf("seed %d: no filter was evicted", seed)
+		}
+		mustClose(t, e)
+	}
+}
+
+// Power cuts at every step of batches, snapshots and evictions: nothing acknowledged is denied
+// afterwards, also by the filters alone.
+func TestCrashAtAnyMomentAroundAnEvictionLosesNothing(t *testing.T) {
+	o := engine.Options{ExpectedPerWeek: 64, RetentionWeeks: 10, MaxFilterBytes: 9 << 10, Clock: (&clock{t: noon}).now}.WithSnapshotEvery(60)
+	m := storetest.NewMem(storage.Identity{})
+	e := open(t, m, o)
+	type crash struct {
+		at    string
+		m     *storetest.Mem
+		known int
+	}
+	var mu sync.Mutex // guards crashes and known
+	var crashes []crash
+	var known []engine.Event
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpWriteSidecar, storetest.OpTrimJournal} {
+		m.Before(op, func(call int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			crashes = append(crashes, crash{fmt.Sprint(op, call), m.CrashClone(call % 3), len(known)})
+			return nil
+		})
+	}
+	for i := range 24 {
+		var events []engine.Event
+		for j := range 40 {
+			events = append(events, at(fmt.Sprint(i, "-", j), weeksLater(-7+(i+j%2)%8)))
+		}
+		mustExpect(t, e, events, engine.Claimed)
+		if i%4 == 3 {
+			eventually(t, "the snapshots", func() bool { return !e.SnapshotRunning() })
+		}
+		mu.Lock()
+		known = append(known, events...)
+		mu.Unlock()
+	}
+	if n := stats(t, e).FiltersEvicted; n < 3 || m.Calls(storetest.OpTrimJournal) < 2 {
+		t.Fatalf("%d filters were evicted: this is not the history that was wanted", n)
+	}
+	mustClose(t, e)
+	for _, c := range crashes {
+		e := open(t, c.m, o)
+		s := stats(t, e)
+		if s.FilterSource == engine.FromScan || s.FilterRebuilding || s.FilterBytes > 9<<10 {
+			t.Fatalf("crash at %s: filters from %s, %d bytes", c.at, s.FilterSource, s.FilterBytes)
+		}
+		if err := expect(e, known[:c.known], engine.Duplicate); err != nil {
+			t.Fatalf("crash at %s: %v", c.at, err)
+		}
+		if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < c.known {
+			t.Fatalf("crash at %s: %+v %v", c.at, r, err)
+		}
+		mustClose(t, e)
+	}
+}
