@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// admin is what operators ask of an engine.
+// admin has the methods for operators.
 type admin struct {
 	*core
 	*finder
@@ -20,7 +20,7 @@ type admin struct {
 	scanner *scanner
 }
 
-// Lookup returns the claim on an event, if there is one that is durable and in a kept week.
+// Lookup returns the claim on an event, if there is one that is durable and in a retained week.
 func (a *admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec Record, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, false, err
@@ -80,7 +80,7 @@ func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 	return found && err == nil, err
 }
 
-// lookupKey makes the key of a claim from what an operator knows of it.
+// lookupKey makes the key of a claim from its scope, id and time.
 func (a *admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
 	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
 	week, err := ev.check(limits.IDBytes, at)
@@ -90,8 +90,8 @@ func (a *admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbu
 	return storage.Bucket{Scope: scope, Week: week}.AppendKey(nil, id), week, nil
 }
 
-// Weeks lists the kept weeks that hold claims, oldest first. While the counts are being rebuilt it
-// is ErrRebuilding.
+// Weeks lists the retained weeks with claims, oldest first. While the counts are being rebuilt, it
+// returns ErrRebuilding.
 func (a *admin) Weeks(ctx context.Context) ([]WeekInfo, error) {
 	counts, err := a.currentCounts(ctx)
 	if err != nil {
@@ -145,8 +145,8 @@ func (a *admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, er
 }
 
 // Backup writes a consistent copy of the store to dir, which must not exist, while claims continue.
-// It holds everything that was acknowledged before the call. Its identity has the same UUID and a
-// higher incarnation; opened, it rebuilds its filters by a scan.
+// It contains all that was acknowledged before the call. Its identity has the same UUID and a
+// higher incarnation; when it is opened, its filters are rebuilt by a scan.
 func (a *admin) Backup(ctx context.Context, dir string) error {
 	return a.untilClose(ctx, func(ctx context.Context) error { return a.store.Backup(ctx, dir) })
 }
@@ -167,8 +167,8 @@ func (a *admin) untilClose(ctx context.Context, call func(ctx context.Context) e
 	return err
 }
 
-// A ScopeInfo is what the store holds of one scope in one week. Bytes are an estimate of the space
-// on disk.
+// A ScopeInfo describes the claims of one scope in one week. Bytes are an estimate of the space on
+// disk.
 type ScopeInfo struct {
 	Scope  string
 	Week   weekbucket.Week
@@ -176,7 +176,7 @@ type ScopeInfo struct {
 	Bytes  uint64
 }
 
-// A WeekInfo is what the store holds of one week, scopes in order.
+// A WeekInfo describes the claims of one week, scopes in order.
 type WeekInfo struct {
 	Week   weekbucket.Week
 	Claims uint64

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/hapax-dev/hapax/engine/storage"
 
-// A base is what a part sees of its transaction: as it was when the part began. What the
-// transaction has got since makes the part outdated once it comes to it.
+// A base is a part's view of its transaction: its state when the part began. Later changes of the
+// transaction make the part outdated if it has read or claimed them.
 type base struct {
 	status *txStatus // of the part
 	points *savepoints
@@ -12,7 +12,7 @@ type base struct {
 
 	// Guarded by the lock of the part.
 	seen   map[string]struct{} // keys whose values were the transaction's writes
-	judged []lockName          // claims on which verdicts of the part rest
+	judged []lockName          // claims on which verdicts of the part depend
 }
 
 // lock locks the transaction for a read of the part; the caller unlocks it.
@@ -81,8 +81,8 @@ func (b *base) claimed(r reservation, key []byte) (rec Record, ok bool) {
 	return b.req.records[r.claim], true
 }
 
-// isOutdated reports whether the transaction has got what the part has read or claimed, or has gone
-// back behind the part's begin. The locks of both are held.
+// isOutdated reports whether the transaction has changed what the part has read or claimed, or was
+// rolled back to a point before the part's begin. The locks of both are held.
 func (b *base) isOutdated(reads *readSet, others *transactions) bool {
 	if !b.points.valid(b.at.serial) {
 		return true

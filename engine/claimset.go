@@ -9,11 +9,13 @@ import (
 // A claimSet is events on their way to a verdict, with the keys of their claims.
 type claimSet struct {
 	claims []candidate
-	arena  []byte       // keys of the claims, of the same event in the adjacent weeks, and of those found; for Prefetch ids, too
+	// keys of the claims, of the same event in the adjacent weeks, and of the found claims; for
+	// Prefetch also ids
+	arena  []byte
 	near   []place      // the claims' keys in the adjacent weeks (neighbours.go)
 	found  []foundClaim // in the store
-	looked bool         // the store was asked: answers may rest on what is not durable yet
-	epoch  uint64       // of the cache, from before that
+	looked bool         // the store was read: answers may depend on claims that are not durable yet
+	epoch  uint64       // the epoch of the cache before that read
 }
 
 // emptied returns an empty set with the same memory.
@@ -28,23 +30,23 @@ type candidate struct {
 	result *Result // own-commit only: where the verdict goes; it has the record and the lease of the verdict Claimed
 	scope  string
 	place
-	nearAt, nearEnd int // places in its request that count as well (neighbours.go)
+	nearAt, nearEnd int // places in its request that also count (neighbours.go)
 	seen            time.Time
-	lock            lockName // in a transaction only: what it is reserved under
+	lock            lockName // in a transaction only: the name of its reservation
 	fingerprint     string
 	again           bool // there is a record, which is replaced
-	answered        bool // own-commit only: the verdict is there
+	answered        bool // own-commit only: the verdict is final
 	absent          bool // there was no claim, as of the batch asOf or a later one
 	asOf            uint64
 	change          *leaseChange // of a leased claim, instead of a verdict
 }
 
-// takes reports whether the candidate can have the claim although it exists.
+// takes reports whether the candidate can take the claim although it exists.
 func (c *candidate) takes(r *Record) bool {
 	return r.free(c.seen) && !r.conflicts(c.fingerprint, c.seen)
 }
 
-// answer is the result for a claim that exists and that the candidate does not take.
+// answer returns the result for an existing claim that the candidate does not take.
 func (c *candidate) answer(r *Record) Result {
 	switch {
 	case r.conflicts(c.fingerprint, c.seen):
@@ -55,14 +57,14 @@ func (c *candidate) answer(r *Record) Result {
 	return Result{Verdict: Duplicate, Record: *r}
 }
 
-// newRecord is what is kept about a claim that is made now.
+// newRecord returns the record of a claim that is made now.
 func newRecord(ev *Event, seen time.Time) (r Record) {
 	r.begin(ev, seen, seen.Truncate(time.Millisecond))
 	return r
 }
 
-// begin makes r, which is zero, what is kept about a claim that is made now; first is that time in
-// milliseconds.
+// begin makes r, which is zero, the record of a claim that is made now; first is the current time
+// in milliseconds.
 func (r *Record) begin(ev *Event, seen, first time.Time) {
 	r.State, r.FirstSeen, r.Origin, r.Fingerprint = Done, first, ev.Origin, ev.Fingerprint
 	if ev.Window > 0 {
@@ -73,7 +75,8 @@ func (r *Record) begin(ev *Event, seen, first time.Time) {
 	}
 }
 
-// A place is where a claim is or would be. Its key is arena[keyAt:keyEnd] of a request.
+// A place is the position of a claim, present or absent. Its key is arena[keyAt:keyEnd] of a
+// request.
 type place struct {
 	week          weekbucket.Week
 	hash          uint64
@@ -82,7 +85,8 @@ type place struct {
 
 func (r *claimSet) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
 
-// nearOf are the places of a candidate's id in the weeks before and after, if claims there count.
+// nearOf returns the places of a candidate's id in the weeks before and after, if claims there
+// count.
 func (r *claimSet) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
 
 // take copies a place, and its key, from another request.
@@ -92,14 +96,14 @@ func (r *claimSet) take(from *claimSet, p *place) place {
 	return place{week: p.week, hash: p.hash, keyAt: at, keyEnd: len(r.arena)}
 }
 
-// isClaim reports whether there is a claim of that index, under that key.
+// isClaim reports whether the claim with that index exists, under that key.
 func (r *claimSet) isClaim(i int, key []byte) bool {
 	return i >= 0 && i < len(r.claims) && string(r.key(&r.claims[i].place)) == string(key)
 }
 
-// A leaseChange is what the holder of a lease does to its claim.
+// A leaseChange is a change by the holder of a lease to its claim.
 type leaseChange struct {
 	lease *Lease
 	apply func(r *Record, now time.Time)
-	err   error // why it was refused
+	err   error // why it was rejected
 }

@@ -46,7 +46,7 @@ func (c *committer) commitLoop(free <-chan *group) {
 				r = c.gather(g, r)
 				continue
 			}
-			c.applied.wait(c.seq) // false: the engine has stopped, which admit sees
+			c.applied.wait(c.seq) // false: the engine has stopped, which admit detects
 			c.admit(g, r)
 			c.hand(g)
 			r = nil
@@ -55,14 +55,14 @@ func (c *committer) commitLoop(free <-chan *group) {
 }
 
 // gather admits the request and those that wait behind it, as far as they fit into one batch, and
-// hands the group to the applier; as long as that one is busy, more is admitted. A command ends
-// the group: it is returned, not yet admitted.
+// hands the group to the applier; while the applier is busy, it admits more. A command ends the
+// group: it is returned, not yet admitted.
 func (c *committer) gather(g *group, r request) (next request) {
 	c.admit(g, r)
 	for {
 		requests, batches := c.requests, c.batches
 		if len(requests) > 0 && !g.full() {
-			batches = nil // first those that wait
+			batches = nil // first those that already wait
 		}
 		if g.full() {
 			requests = nil
@@ -110,7 +110,7 @@ func (c *committer) handed(changes bool, claims int) {
 	c.snaps.maybeSnapshot(c.seq)
 }
 
-// admit decides a request, and puts what follows from it into the group.
+// admit decides a request, and adds its effects to the group.
 func (c *committer) admit(g *group, r request) {
 	g.requests = append(g.requests, r)
 	t := r.slip()
@@ -162,7 +162,7 @@ func (c *committer) releaseLoop(free chan<- *group) {
 	}
 }
 
-// release waits until the group is durable and lets its answers go, duplicates included.
+// release waits until the group is durable and then releases its answers, duplicates included.
 func (c *committer) release(g *group) {
 	err := c.Err()
 	if g.wait != nil {

@@ -23,7 +23,7 @@ type core struct {
 	applied  watermark     // seq of the last batch visible to reads
 	durable  watermark     // seq of the last batch that is durable
 
-	work     context.Context // done when the work behind is to stop
+	work     context.Context // done when background work must stop
 	stopWork func()
 	behind   sync.WaitGroup
 
@@ -52,7 +52,7 @@ func (c *core) Err() error {
 	return nil
 }
 
-// stop ends all answering. The first cause stays.
+// stop ends all judging. The first cause is kept.
 func (c *core) stop(cause error) error {
 	err := fmt.Errorf("%w: %w", ErrStopped, cause)
 	if c.failure.CompareAndSwap(nil, &err) {
@@ -90,11 +90,11 @@ func (c *core) enter() error {
 
 func (c *core) leave() { c.calls.RUnlock() }
 
-// now is the engine's time as it is kept in records.
+// now returns the engine's time as records contain it.
 func (c *core) now() time.Time { return c.opt.Clock().UTC() }
 
-// settle waits until everything that a read may have seen until now is durable. Every answer that
-// rests on a read goes through it.
+// settle waits until everything that a read may have seen so far is durable. Every answer that
+// depends on a read waits for it.
 func (c *core) settle() error {
 	if !c.durable.wait(c.applying.Load()) {
 		return c.Err()
@@ -102,7 +102,7 @@ func (c *core) settle() error {
 	return nil
 }
 
-// settleContext is settle, which ends with ctx.
+// settleContext is settle with a context that ends the wait.
 func (c *core) settleContext(ctx context.Context) error {
 	if !c.durable.waitContext(ctx, c.applying.Load()) {
 		return cmp.Or(c.Err(), ctx.Err())
@@ -110,8 +110,9 @@ func (c *core) settleContext(ctx context.Context) error {
 	return nil
 }
 
-// goBehind runs fn in a goroutine that Close cancels and waits for. It is called by the committer,
-// or between enter and leave: Close waits for both before it waits for what they began.
+// goBehind runs fn in a goroutine that Close cancels and waits for. Only the committer may call it,
+// or a caller between enter and leave: Close waits for both before it waits for the goroutines that
+// they began.
 func (c *core) goBehind(fn func(ctx context.Context)) {
 	c.behind.Add(1)
 	go func() {

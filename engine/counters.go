@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // counters count since the engine was opened.
 type counters struct {
-	verdicts   verdictCounters // that hold
+	verdicts   verdictCounters // those that are final
 	attempts   verdictCounters // all that were given
 	takenBack  atomic.Uint64   // claims, by Tx.Unclaim
 	cacheHits  atomic.Uint64

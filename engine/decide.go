@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// The committer decides every request here, one after the other: claims that commit by themselves,
-// transactions, and commands.
+// The committer decides every request here, one after the other: own-commit claims, transactions,
+// and commands.
 
-// decide decides a request, sets its error, and puts what follows from it into the group. It
-// reports whether the caller has to wait until the group is durable: a conflict rests on nothing
-// that has to be.
+// decide decides a request, sets its error, and adds its effects to the group. It reports whether
+// the caller must wait until the group is durable: a conflict depends on nothing that must be.
 func (d *decider) decide(g *group, r request) (wait bool) {
 	switch r := r.(type) {
 	case *ownClaims:
@@ -46,7 +45,7 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 	return nil
 }
 
-// admitClaim decides a claim that commits by itself.
+// admitClaim decides an own-commit claim.
 func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	key := r.key(&c.place)
 	var old, rec Record
@@ -57,7 +56,8 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 			rec, found = old, true
 		}
 	}
-	if err == nil && !found && c.nearEnd > c.nearAt { // a claim in another week comes before a reservation
+	// a claim in another week takes precedence over a reservation
+	if err == nil && !found && c.nearEnd > c.nearAt {
 		inFlight := held
 		rec, found, held, err = d.decideNear(r, c)
 		held = held || inFlight
@@ -87,7 +87,7 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	return nil
 }
 
-// admitChange decides what the holder of a lease asks for by itself.
+// admitChange decides a separate change by the holder of a lease.
 func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 	key := r.key(&c.place)
 	rec, found, err := d.find(key, c.hash)
@@ -137,11 +137,11 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	for i := range r.claims {
 		c := &r.claims[i]
 		if err := d.claim(g, r.key(&c.place), c, &r.records[i]); err != nil {
-			return d.stop(err) // cannot be: its names are known by now
+			return d.stop(err) // impossible: its names are already known
 		}
 	}
 	if err := d.admitWrites(g, &r.writes); err != nil {
-		return d.stop(err) // cannot be, for the same reason
+		return d.stop(err) // impossible, for the same reason
 	}
 	d.writeSums(g, &r.writes)
 	d.tx.wrote(r, d.seq+1)
@@ -183,8 +183,7 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 	return nil
 }
 
-// validate says why a claim of a transaction cannot commit, nil if it can. now is what is kept
-// about it.
+// validate returns why a claim of a transaction cannot commit, nil if it can. now is its record.
 func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bool) error {
 	if c.change != nil {
 		return d.holdsLease(r, c, now, found)
@@ -204,7 +203,7 @@ func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bo
 	return err
 }
 
-// pending is the newest batch in which there is something: the group's own or the one before it.
+// pending returns the newest batch with contents: the group's own or the previous one.
 func (d *decider) pending(g *group) uint64 {
 	if len(g.batch.Claims) > 0 || len(g.batch.State) > 0 {
 		return d.seq + 1
@@ -212,7 +211,7 @@ func (d *decider) pending(g *group) uint64 {
 	return d.seq
 }
 
-// commitTime returns the time of the batch that is being decided. The committer alone calls it.
+// commitTime returns the time of the batch that is being decided. Only the committer calls it.
 func (d *decider) commitTime() time.Time {
 	if now := d.now(); now.After(d.committed) {
 		d.committed = now

@@ -7,8 +7,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A decider decides requests, one after the other. It belongs to the committer; what it shares with
-// others has a lock, or is durable.
+// A decider decides requests, one after the other. It belongs to the committer; the state that it
+// shares with others has a lock, or is durable.
 type decider struct {
 	*finder
 	tx     *transactions
@@ -17,12 +17,12 @@ type decider struct {
 	outbox *outbox
 
 	seq       uint64    // of the last batch handed to the applier
-	put       putClaims // what the store may not show yet
+	put       putClaims // writes that the store may not show yet
 	committed time.Time // the latest time that PutCommitTime gave a batch
 }
 
-// decideNew says whether the claim exists, in this group or before it, and marks it in the filter.
-// It is the only place in which an event is found to be new.
+// decideNew reports whether the claim exists, in this group or before it, and marks it in the
+// filter. This is the only place where an event is found to be new.
 func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
 	if d.screen.add(c.week, c.hash) {
 		d.screen.negatives.Add(1)
@@ -35,7 +35,7 @@ func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
 	return rec, found, err
 }
 
-// find returns the claim that is in this group or before it, without a look at the filter.
+// find returns the claim that exists in this group or before it, without reading the filter.
 func (d *decider) find(key []byte, hash uint64) (Record, bool, error) {
 	if record, put := d.put.find(key, hash); put {
 		return d.parsePut(record)
@@ -44,7 +44,7 @@ func (d *decider) find(key []byte, hash uint64) (Record, bool, error) {
 }
 
 // findSince is find for a candidate that may have had no claim when it was prepared: the store is
-// not asked again if all that was decided since is in memory.
+// not read again if all later decisions are in memory.
 func (d *decider) findSince(key []byte, c *candidate) (Record, bool, error) {
 	if record, put := d.put.find(key, c.hash); put {
 		return d.parsePut(record)
@@ -67,8 +67,8 @@ func (d *decider) parsePut(record []byte) (rec Record, found bool, err error) {
 	return rec, true, nil
 }
 
-// claim puts a claim with the given record into the group, or the record of its next life. It
-// fails, with nothing added, if scope or topic is one name too many.
+// claim puts a claim with the given record, or the record of its next generation, into the group.
+// It fails, with nothing added, if scope or topic would exceed the limit of names.
 func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	scope, topic, err := d.refs(g, c.scope, rec.Origin.Topic, c.week)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	g.claims++
 	g.bytes += len(w.Key) + len(w.Record)
 	if c.again {
-		return nil // it was counted, and its hash noted, when it was made
+		return nil // it was counted, and its hash recorded, when it was made
 	}
 	ref := bucketRef{scope, c.week}
 	g.journal.add(ref, journalPut, c.hash)
@@ -96,7 +96,7 @@ func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, 
 	return s, t, err
 }
 
-// decideNear says whether the claim exists in a neighbouring week, in this group or before it; if
+// decideNear reports whether the claim exists in an adjacent week, in this group or before it; if
 // not, whether an open transaction holds its key there.
 func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
@@ -115,7 +115,7 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held
 	return Record{}, false, held, nil
 }
 
-// holdsLease returns nil if the claim, as it is now, belongs to the lease of c.
+// holdsLease returns nil if the current claim belongs to the lease of c.
 func (d *decider) holdsLease(r *claimSet, c *candidate, now *Record, found bool) error {
 	if !found || c.week < d.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
 		return ErrLeaseLost
@@ -137,7 +137,7 @@ func (d *decider) holdsLease(r *claimSet, c *candidate, now *Record, found bool)
 	return nil
 }
 
-// checkUnclaims says whether the claims that a transaction takes back are still as it has seen
+// checkUnclaims checks that the claims that a transaction withdraws are unchanged since it has read
 // them.
 func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 	if !writes.unclaims {
@@ -168,8 +168,8 @@ func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 	return nil
 }
 
-// unclaim puts into the group that a claim is taken back. Its bits stay in the filter, which may
-// only hold too many.
+// unclaim adds the withdrawal of a claim to the group. Its bits remain in the filter, which may
+// contain too many.
 func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	scope, topic, err := d.refs(g, u.scope, u.rec.Origin.Topic, u.week)
 	if err != nil {

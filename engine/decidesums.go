@@ -1,6 +1,6 @@
 package engine
 
-// resolveSums computes what the Adds of a transaction come to. It changes nothing that outlives the
+// resolveSums computes the results of a transaction's Adds. It changes nothing that outlasts the
 // transaction.
 func (d *decider) resolveSums(g *group, writes *txWrites) error {
 	if !writes.adds {
@@ -22,8 +22,8 @@ func (d *decider) resolveSums(g *group, writes *txWrites) error {
 	return nil
 }
 
-// sumBefore returns what a key holds after everything decided so far: the cache knows it, or no
-// transaction has written the key since the transaction asked the store, or the last write is in
+// sumBefore returns the value of a key after all decisions so far. It is in the cache, or no
+// transaction has written the key since the transaction read the store, or the last write is in
 // this batch, or the store shows it once the batch of the last write is applied.
 func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error) {
 	if base, ok := d.sums.get(key); ok {
@@ -50,7 +50,7 @@ func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error)
 	return sumOf(value, found), nil
 }
 
-// writeSums puts the sums of a transaction into the group, and notes its other writes.
+// writeSums puts the sums of a transaction into the group, and records its other writes.
 func (d *decider) writeSums(g *group, writes *txWrites) {
 	if !writes.adds && d.sums.empty() {
 		return

@@ -10,9 +10,9 @@ import (
 
 var errShort = errors.New("truncated or overlong")
 
-// A decoder takes numbers and strings off a slice. After the first error it returns zeros and keeps
-// the error. Unlike that of internal/decode it reads numbers of a fixed size and weeks, and says what
-// is wrong.
+// A decoder reads numbers and strings from the start of a slice. After the first error, it returns
+// zeros and keeps the error. Unlike that of internal/decode, it reads numbers of a fixed size and
+// weeks, and its errors say what is wrong.
 type decoder struct {
 	rest []byte
 	err  error
@@ -55,8 +55,8 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// shortest reports whether b begins with a varint of n bytes, none of which it could do without.
-// Only such are written.
+// shortest reports whether b begins with a varint of n bytes in its shortest form. Only such
+// varints are written.
 func shortest(b []byte, n int) bool { return n == 1 || n > 1 && b[n-1] != 0 }
 
 func (d *decoder) uint16() uint16 {
@@ -88,10 +88,10 @@ func (d *decoder) week() weekbucket.Week {
 	return week
 }
 
-// bytes takes a byte string that is preceded by its length.
+// bytes reads a byte string after its length.
 func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
 
-// count takes a number of things that occupy at least size bytes each, so that a hostile count
+// count reads the number of items that occupy at least size bytes each, so that a hostile count
 // allocates nothing.
 func (d *decoder) count(size int) int {
 	n := d.uvarint()

@@ -15,8 +15,8 @@ const (
 	defaultExpectedPerWeek = 1 << 20
 	defaultMaxFilterBytes  = 512 << 20
 
-	// defaultSnapshotEvery is the least number of claims between two snapshots; it rises with the
-	// store, because each one writes all filters.
+	// defaultSnapshotEvery is the least number of claims between two snapshots; it increases with
+	// the store, because each snapshot writes all filters.
 	defaultSnapshotEvery = 1 << 20
 	defaultSnapshotRetry = time.Minute // between two attempts to write one
 )
@@ -24,8 +24,8 @@ const (
 const (
 	maxRetentionWeeks = 52 * 100
 
-	// maxBatchEvents is the most events that are judged for one batch of the store. A longer
-	// TryClaimBatch is judged in parts of this size, one after the other.
+	// maxBatchEvents is the maximum number of events that are judged for one batch of the store. A
+	// longer TryClaimBatch is judged in parts of this size, one after the other.
 	maxBatchEvents = 8192
 
 	weekDuration = 7 * 24 * time.Hour

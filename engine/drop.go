@@ -16,17 +16,17 @@ type retention struct {
 	*finder
 	*queue
 	holds   *holds
-	drops   sync.Mutex // held by the goroutine that raises the oldest week, until the claims are gone
+	drops   sync.Mutex // held by the goroutine that raises the oldest week, until the claims are removed
 	reclaim reclaim
 }
 
-// drop raises the oldest week kept to what until says, and those of single scopes to what scopes
-// says, which may be nil, and removes the claims before them. Both run in the committer, so that no
-// claim and no hold comes in between.
+// drop raises the oldest retained week to the result of until, and those of single scopes to the
+// result of scopes, which may be nil, and removes the claims before them. Both functions run in the
+// committer, so that no claim and no hold comes in between.
 //
-// The order is what makes it safe: the mark is durable before anything is removed, so that a crash
-// in between leaves weeks that are TooOld and still there, and the removal is repeated at open.
-// Every claim of such a week that was decided before the mark is applied before it.
+// The order makes this safe: the mark is durable before anything is removed, so that a crash in
+// between leaves weeks that are TooOld and still exist, and the removal is repeated at open. Every
+// claim of such a week that was decided before the mark is applied before it.
 func (t *retention) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
 	t.drops.Lock()
 	defer t.drops.Unlock()
@@ -63,7 +63,7 @@ func (t *retention) drop(ctx context.Context, scopes oldestOfScopes, until func(
 	return report, t.removeUnkept(ctx, &report)
 }
 
-// buckets returns the buckets that hold claims and that keep selects.
+// buckets returns the buckets with claims that keep selects.
 func (t *retention) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -82,12 +82,12 @@ func (t *retention) buckets(ctx context.Context, keep func(storage.Bucket) bool)
 	return list, err
 }
 
-// removeUnkept removes the claims before the oldest weeks kept, which are durable, and frees names.
-// The caller holds e.drops.
+// removeUnkept removes the claims before the oldest retained weeks, which are durable, and frees
+// names. The caller holds e.drops.
 func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error {
 	if report.Weeks > 0 || len(report.Scopes) > 0 {
-		// Not before the mark is durable: until then the claims of these weeks are duplicates, not
-		// new.
+		// This must not happen before the mark is durable: until then, the events of these weeks
+		// are duplicates, not new.
 		err := t.control(context.WithoutCancel(ctx), func(*group) error {
 			t.screen.dropBefore(t.decideOld, t.oldestByNumber(t.names))
 			return nil
@@ -96,8 +96,8 @@ func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error 
 			return err
 		}
 	}
-	// Also if no week was dropped: an earlier call may have been cut off by its context between
-	// mark and removal.
+	// This is also needed if no week was dropped: the context of an earlier call may have ended
+	// between mark and removal.
 	buckets, err := t.removeDropped(ctx)
 	report.Buckets = len(buckets)
 	if err != nil {
@@ -106,8 +106,8 @@ func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error 
 	return t.freeNames(ctx)
 }
 
-// freeNames frees the names that no kept week uses. The claims of all weeks before the oldest ones
-// are gone. The caller holds e.drops.
+// freeNames frees the names that no retained week uses. The claims of all weeks before the oldest
+// ones have been removed. The caller holds e.drops.
 func (t *retention) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := t.control(ctx, func(g *group) error {
@@ -123,8 +123,8 @@ func (t *retention) freeNames(ctx context.Context) error {
 	return nil
 }
 
-// removeDropped removes what is left of the weeks before the oldest kept one, and starts giving
-// back its space. The caller holds e.drops.
+// removeDropped removes the remaining claims of the weeks before the oldest retained one, and
+// begins to free their space. The caller holds e.drops.
 func (t *retention) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
 	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
@@ -134,7 +134,7 @@ func (t *retention) removeDropped(ctx context.Context) ([]storage.Bucket, error)
 	if err != nil {
 		return nil, err
 	}
-	noted := make(map[storage.Bucket]bool, len(owed)) // by a removal that was cut off
+	noted := make(map[storage.Bucket]bool, len(owed)) // of an interrupted removal
 	for _, b := range owed {
 		noted[b] = true
 	}
@@ -164,8 +164,8 @@ func (t *retention) removeBuckets(buckets []storage.Bucket) error {
 	return nil
 }
 
-// owedBuckets and noteOwed keep, durably, the list of dropped buckets whose space may not be back
-// yet.
+// owedBuckets and noteOwed read and write the durable list of dropped buckets whose space may not
+// be free yet.
 func (t *retention) owedBuckets() ([]storage.Bucket, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -196,11 +196,11 @@ func (t *retention) noteOwed(ctx context.Context, buckets []storage.Bucket) erro
 	})
 }
 
-// reclaimBehind gives the space of dropped buckets back in the background. A later drop takes over
-// what an earlier one still owes.
+// reclaimBehind frees the space of dropped buckets in the background. A later drop includes the
+// buckets that an earlier one has not freed.
 func (t *retention) reclaimBehind(owed []storage.Bucket) {
 	if t.enter() != nil {
-		return // the next open finds what is owed
+		return // the next open finds the list
 	}
 	defer t.leave()
 	t.reclaim.begin()
@@ -223,7 +223,7 @@ func (t *retention) reclaimBehind(owed []storage.Bucket) {
 	})
 }
 
-// finishDrops repeats removals that were interrupted, and gives back space that is still owed.
+// finishDrops repeats interrupted removals, and frees space that is still occupied.
 func (t *retention) finishDrops(ctx context.Context) {
 	t.drops.Lock()
 	defer t.drops.Unlock()
@@ -239,7 +239,7 @@ func (t *retention) finishDrops(ctx context.Context) {
 	}
 }
 
-// Reclaimed waits until no dropped week's space is being reclaimed any more, or ctx is done.
+// Reclaimed waits until the space of no dropped week is being reclaimed any more, or ctx is done.
 func (t *retention) Reclaimed(ctx context.Context) error {
 	select {
 	case <-t.reclaim.idle():
@@ -249,24 +249,25 @@ func (t *retention) Reclaimed(ctx context.Context) error {
 	}
 }
 
-// An oldestOfScopes says, in the committer, to which weeks the oldest ones kept of single scopes
-// are to be raised, and the hold that keeps an expired one of them, "" if none does.
+// An oldestOfScopes returns, in the committer, the weeks to which the oldest retained ones of
+// single scopes are to be raised, and the hold that keeps an expired one of them, "" if none does.
 type oldestOfScopes func() (until map[string]weekbucket.Week, heldBy string, err error)
 
 // A DropReport says what was dropped.
 type DropReport struct {
-	// Oldest is the oldest week kept now.
+	// Oldest is the oldest retained week now.
 	Oldest weekbucket.Week
-	// Scopes has the oldest weeks kept of the scopes for which this call raised them
+	// Scopes has the oldest retained weeks of the scopes for which this call raised them
 	// (Options.ScopeRetention).
 	Scopes map[string]weekbucket.Week
-	// Weeks is the number of weeks by which it was raised, Buckets the number of (scope, week) that
-	// held claims.
+	// Weeks is the number of weeks by which it was raised, Buckets the number of (scope, week)
+	// pairs with claims.
 	Weeks   int
 	Buckets int
-	// Behind is the number of expired weeks that are left to later runs by the bound on weeks (see
+	// Behind is the number of expired weeks that are left to later runs by the limit on weeks (see
 	// DropAllExpired).
 	Behind int
-	// HeldBy names the hold that kept an expired week from being dropped, "" if none did.
+	// HeldBy is the name of the hold that kept an expired week from being dropped, "" if there was
+	// none.
 	HeldBy string
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// DropExpired drops the weeks that are past retention by the clock and kept by no hold, oldest
-// first, at most Options.MaxWeeksPerRun of them, counted from the first that holds claims. On
-// return their claims are gone, durably, and events of these weeks are TooOld. The disk space comes
-// back behind (see Reclaimed). With KeepAll it does nothing.
+// DropExpired drops the weeks that are past retention by the clock and not held, oldest first, at
+// most Options.MaxWeeksPerRun of them, counted from the first with claims. On return, their claims
+// are durably removed, and events of these weeks are TooOld. The disk space is freed in the
+// background (see Reclaimed). With KeepAll it does nothing.
 func (t *retention) DropExpired(ctx context.Context) (DropReport, error) {
 	return t.dropExpired(ctx, t.opt.MaxWeeksPerRun)
 }
 
-// DropAllExpired is DropExpired without the bound on the number of weeks. It trusts the clock: use
-// it when you have looked at it.
+// DropAllExpired is DropExpired without the limit on the number of weeks. It trusts the clock:
+// check the clock before you call it.
 func (t *retention) DropAllExpired(ctx context.Context) (DropReport, error) {
 	return t.dropExpired(ctx, int(weekbucket.Max))
 }
@@ -51,9 +51,9 @@ func (t *retention) dropExpired(ctx context.Context, most int) (DropReport, erro
 	return report, err
 }
 
-// DropWeek drops the oldest kept week that holds claims, whether it is expired or not, and with it
-// the empty weeks before it; or the oldest kept week, if it is empty. Any other week is
-// ErrNotOldestWeek, a held one ErrHeld. While the filters are being rebuilt it is ErrRebuilding.
+// DropWeek drops the oldest retained week with claims, expired or not, and with it the empty weeks
+// before it; or the oldest retained week, if it is empty. Any other week is ErrNotOldestWeek, a
+// held one ErrHeld. While the filters are being rebuilt, it returns ErrRebuilding.
 func (t *retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
 	return t.drop(ctx, nil, func() (weekbucket.Week, string, error) {
 		if !t.screen.trusted.Load() {
@@ -70,8 +70,8 @@ func (t *retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 	})
 }
 
-// expiredOfScopes returns the oldest weeks to be kept of the scopes with a retention of their own,
-// at most the given number of weeks after the first that holds claims of the scope, and none that a
+// expiredOfScopes returns the oldest weeks to be retained of the scopes with a retention of their
+// own, at most the given number of weeks after the first with claims of the scope, and none that a
 // hold keeps. Only the committer calls it.
 func (t *retention) expiredOfScopes(most int) (until map[string]weekbucket.Week, heldBy string, err error) {
 	this, err := weekbucket.Of(t.now())

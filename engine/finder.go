@@ -49,7 +49,7 @@ func (f *finder) candidateIn(r *claimSet, ev *Event, week weekbucket.Week, now t
 }
 
 // known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
-// only durable ones: an answer that rests on it has to settle.
+// only durable ones: an answer that depends on it must settle.
 func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
 	key := r.key(p)
 	if f.screen.certainlyNew(p.week, p.hash) {
@@ -70,12 +70,12 @@ func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
 	return rec, true, nil
 }
 
-// read asks the store for a claim in the committer, which frees no name meanwhile. An error of the
-// store stops the engine.
+// read reads a claim from the store in the committer, which frees no name meanwhile. An error of
+// the store stops the engine.
 func (f *finder) read(key []byte) (Record, bool, error) { return f.readKept(key, weekbucket.Max) }
 
 // readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not
-// found: the numbers in its record may have other names already.
+// found: the numbers in its record may already belong to other names.
 func (f *finder) readKept(key []byte, week weekbucket.Week) (Record, bool, error) {
 	f.counters.storeReads.Add(1)
 	b, found, err := f.store.Claim(key)

@@ -9,12 +9,12 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// Finish makes the claim Done and keeps data with it, durably on return: every Duplicate of the
-// event has exactly these bytes in Record.Data, up to limits.DataBytes. It is ErrLeaseLost if the
-// lease does not hold the claim any more; nothing is changed then, and another caller's result
+// Finish makes the claim Done and stores data with it, durably on return: every Duplicate of the
+// event has exactly these bytes in Record.Data, up to limits.DataBytes. It returns ErrLeaseLost if
+// the lease no longer holds the claim; nothing is changed then, and another caller's result
 // remains.
 //
-// ctx is looked at until the change is handed over; after that Finish waits for the outcome.
+// Finish checks ctx until the change is handed over; after that it waits for the outcome.
 func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
 	if err := checkData(data); err != nil {
 		return err
@@ -23,8 +23,8 @@ func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
 	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) { r.end(Done, result) })
 }
 
-// Renew lets the lease run out d after now instead, durably on return, and returns when that is. It
-// is ErrLeaseLost if the lease does not hold the claim any more: the caller stops its work.
+// Renew moves the end of the lease to d after now, durably on return, and returns the new end. It
+// returns ErrLeaseLost if the lease no longer holds the claim: the caller must stop its work.
 func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time.Time, err error) {
 	if d < time.Millisecond || d > limits.Lease {
 		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, limits.Lease)}
@@ -39,9 +39,9 @@ func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time
 	return end, nil
 }
 
-// Release gives the claim back, durably on return: the next caller claims the event, with any
-// fingerprint. It is for work that failed and is to be tried again; a failure that is final is the
-// data of Finish. It is ErrLeaseLost if the lease does not hold the claim any more.
+// Release releases the claim, durably on return: the next caller claims the event, with any
+// fingerprint. Use it for work that failed and is to be retried; a failure that is final is the
+// data of Finish. It returns ErrLeaseLost if the lease no longer holds the claim.
 func (e *Engine) Release(ctx context.Context, l *Lease) error {
 	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) {
 		r.end(Released, "")
@@ -49,7 +49,7 @@ func (e *Engine) Release(ctx context.Context, l *Lease) error {
 	})
 }
 
-// changeLeased changes the record of a leased claim by itself.
+// changeLeased changes the record of a leased claim in a batch of its own.
 func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record, time.Time)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -92,9 +92,9 @@ func (tx *Tx) Finish(l *Lease, data []byte) error {
 	return nil
 }
 
-// SetData keeps data with the claim that this transaction has made on an event and not rolled back:
-// every Duplicate of the event has exactly these bytes in Record.Data. A claim that is pending is
-// Done then. Going back to an earlier savepoint undoes it. Without such a claim it is
+// SetData stores data with the claim that this transaction has made on an event and not rolled
+// back: every Duplicate of the event has exactly these bytes in Record.Data. A pending claim
+// becomes Done. A rollback to an earlier savepoint undoes it. Without such a claim, it returns
 // ErrNotClaimed.
 func (tx *Tx) SetData(ev Event, data []byte) error {
 	if err := tx.lockStore(); err != nil {

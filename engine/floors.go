@@ -10,10 +10,10 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A floor is the oldest week kept of one scope, where that is later than the engine's, because the
+// A floor is the oldest retained week of one scope, if it is later than the engine's, because the
 // scope has a shorter retention (Options.ScopeRetention) or was dropped (Engine.DropScope). Like
-// the engine's oldest week it only rises, is durable before a claim is removed, and decides what is
-// TooOld. Floors that the engine's oldest week has reached are forgotten.
+// the engine's oldest week, it only increases, is durable before a claim is removed, and decides
+// which events are TooOld. Floors that the engine's oldest week has reached are removed.
 //
 // On disk: stateFloor + scope, a week as in a key.
 
@@ -24,7 +24,7 @@ type floors struct {
 
 func floorKey(scope string) []byte { return append([]byte{stateFloor}, scope...) }
 
-// load takes one floor as it is on disk.
+// load reads one floor in its stored form.
 func (f *floors) load(key, value []byte) error {
 	week, err := weekbucket.FromKey(value)
 	if err != nil || len(key) < 2 {
@@ -34,7 +34,7 @@ func (f *floors) load(key, value []byte) error {
 	return nil
 }
 
-// set notes a floor as decided; Min removes it. Only the committer calls it.
+// set records a floor as decided; Min removes it. Only the committer calls it.
 func (f *floors) set(scope string, week weekbucket.Week) {
 	if week == weekbucket.Min {
 		delete(f.decided, scope)
@@ -46,7 +46,7 @@ func (f *floors) set(scope string, week weekbucket.Week) {
 	f.decided[scope] = week
 }
 
-// publish returns what makes the floors that are decided now those that everybody sees.
+// publish returns a function that makes the decided floors visible to all goroutines.
 func (f *floors) publish() func() {
 	if len(f.decided) == 0 {
 		return func() { f.durable.Store(nil) }
@@ -55,8 +55,8 @@ func (f *floors) publish() func() {
 	return func() { f.durable.Store(&now) }
 }
 
-// raise puts the oldest weeks kept of scopes into the group, which are later than those that are
-// kept: all of them or, with an error, none. Only the committer calls it.
+// raise puts new oldest retained weeks of scopes into the group, which must be later than the
+// current ones: all of them or, after an error, none. Only the committer calls it.
 func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) error {
 	if len(until) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 	if count > limits.ScopeRetentions {
 		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop further scopes after DropExpired has dropped the weeks of the first ones, for which RetentionWeeks must not be KeepAll", ErrLimit, count, limits.ScopeRetentions)
 	}
-	g.batch.State = n.convert(g.batch.State) // as long as the newest week that holds claims is still known
+	g.batch.State = n.convert(g.batch.State) // as long as the newest week with claims is still known
 	for scope, week := range until {
 		f.set(scope, week)
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})
@@ -79,12 +79,12 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 	return nil
 }
 
-// free takes the notes of dropped weeks from the scopes that have a floor, and frees the names of
-// those that no kept week uses; false if a further batch has to continue. The claims before the
-// floors are gone. Only the committer calls it.
+// free removes the notes of dropped weeks from the scopes that have a floor, and frees the names
+// that no retained week uses; it returns false if a further batch must continue. The claims before
+// the floors have been removed. Only the committer calls it.
 func (f *floors) free(g *group, n *names, s *screen) (done bool) {
 	if !s.trusted.Load() {
-		return true // a scan may be counting under the numbers as they are: the next drop does it
+		return true // a scan may be counting under the current numbers: the next drop frees the name
 	}
 	for scope, oldest := range f.decided {
 		if len(g.batch.State) >= maxFreed {
@@ -102,8 +102,8 @@ func (f *floors) free(g *group, n *names, s *screen) (done bool) {
 	return true
 }
 
-// forget removes the floors that the engine's oldest week has reached. The claims before them are
-// gone. Only the committer calls it.
+// forget removes the floors that the engine's oldest week has reached. The claims before them have
+// been removed. Only the committer calls it.
 func (f *floors) forget(g *group, oldest weekbucket.Week) {
 	n := len(f.decided)
 	for scope, week := range f.decided {

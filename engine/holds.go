@@ -19,8 +19,7 @@ type Hold struct {
 	At   time.Time
 }
 
-// holds is what the store keeps under stateHold, in memory. It follows the batches as they are
-// decided.
+// holds is the state under stateHold, in memory. It follows the batches as they are decided.
 type holds struct {
 	mu sync.RWMutex // guards at; no I/O under it
 	at map[string]time.Time
@@ -43,7 +42,7 @@ func checkHold(name string, at time.Time) error {
 	return nil
 }
 
-// admit says whether the writes keep the number of holds within the cap.
+// admit checks that the writes keep the number of holds within the limit.
 func (h *holds) admit(writes *txWrites) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -67,7 +66,7 @@ func (h *holds) admit(writes *txWrites) error {
 	return nil
 }
 
-// noteWrite takes a write that goes into a batch, if it is one of a hold.
+// noteWrite records a write that goes into a batch, if it is one of a hold.
 func (h *holds) noteWrite(w storage.StateWrite) {
 	if w.Key[0] != stateHold {
 		return
@@ -94,7 +93,7 @@ func (h *holds) list() []Hold {
 	return list
 }
 
-// among returns the holds with these names that are there, in the order of the names.
+// among returns the existing holds with these names, in the order of the names.
 func (h *holds) among(names []string) (list []Hold) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -10,7 +10,7 @@ import (
 )
 
 // A journal entry has, for one batch, the hashes of the claims that it put or removed, so that
-// filters and counts can be brought up to date after a crash without a scan of the claims:
+// filters and counts can be updated after a crash without a scan of the claims:
 //
 //	+-----------------+-------------+---------------+-----------+----------------+
 //	| count uvarint   | scope uvarint | week, 4 bytes | sign 1    | count hashes, 8 bytes each |   repeated
@@ -18,8 +18,8 @@ import (
 //
 // scope is the scope's number in the table of names, sign is 1 for claims that were put and 0 for
 // claims that were removed, hashes are big endian: XXH3-64 of the claim's key under the store's
-// seed. Sign 2, with the one hash 0, says that the bucket was dropped and that its week is kept:
-// nothing before it counts, and the scope's number may be given to another scope.
+// seed. Sign 2, with the single hash 0, says that the bucket was dropped while its week is
+// retained: nothing before it counts, and the scope's number may be assigned to another scope.
 const (
 	journalRemoved = 0
 	journalPut     = 1

@@ -6,19 +6,19 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// kept are the oldest weeks kept: the engine's, and those of scopes that keep less.
+// kept are the oldest retained weeks: the engine's, and those of scopes with a shorter retention.
 type kept struct {
-	decideOld weekbucket.Week // the committer's own: the engine's, as decided
+	decideOld weekbucket.Week // used by the committer: the engine's, as decided
 	oldest    atomic.Uint32   // the engine's, durable
 	floors    floors
 }
 
-// OldestWeek returns the oldest week kept: events before it are TooOld.
+// OldestWeek returns the oldest retained week: events before it are TooOld.
 func (k *kept) OldestWeek() weekbucket.Week { return weekbucket.Week(k.oldest.Load()) }
 
-// oldestOf is the oldest week kept of a scope: events of it before that are TooOld.
+// oldestOf returns the oldest retained week of a scope: its earlier events are TooOld.
 func (k *kept) oldestOf(scope string) weekbucket.Week {
-	f := k.floors.durable.Load() // first: a floor is forgotten once the oldest week is at it
+	f := k.floors.durable.Load() // first: a floor is removed when the oldest week has reached it
 	oldest := k.OldestWeek()
 	if f != nil {
 		return max(oldest, (*f)[scope])
@@ -34,8 +34,8 @@ func (k *kept) decidedOldest(scope string) weekbucket.Week {
 	return max(k.decideOld, k.floors.decided[scope])
 }
 
-// oldestByNumber returns decidedOldest as it is now, for scopes by their numbers. Only the
-// committer calls it, or Open.
+// oldestByNumber returns the current decidedOldest, for scopes by their numbers. Only the committer
+// calls it, or Open.
 func (k *kept) oldestByNumber(n *names) func(bucketRef) weekbucket.Week {
 	oldest, of := k.decideOld, make(map[uint64]weekbucket.Week, len(k.floors.decided))
 	for scope, week := range k.floors.decided {
@@ -46,7 +46,7 @@ func (k *kept) oldestByNumber(n *names) func(bucketRef) weekbucket.Week {
 	return func(ref bucketRef) weekbucket.Week { return max(oldest, of[ref.scope]) }
 }
 
-// firstKept is the oldest week kept when this is the current one.
+// firstKept returns the oldest retained week if this is the current one.
 func firstKept(this weekbucket.Week, retention int) weekbucket.Week {
 	if retention == KeepAll || weekbucket.Week(retention) > this {
 		return weekbucket.Min

@@ -20,7 +20,7 @@ type KeyValue struct {
 type Range struct {
 	Prefix []byte
 	After  []byte
-	Limit  int // 0: no limit. No more is read from the store than what it allows
+	Limit  int // 0: no limit. No more is read from the store than it allows
 }
 
 func (r Range) check() error {
@@ -55,8 +55,8 @@ func checkHostKey(key []byte) error {
 	return nil
 }
 
-// spacePrefix returns what the state keys of a space begin with: its kind, its name and a zero
-// byte, which is in no name.
+// spacePrefix returns the prefix of the state keys of a space: its kind, its name and a zero byte,
+// which no name contains.
 func spacePrefix(space keyspace.Space) []byte {
 	if space.Name() == "" {
 		panic("hapax: the zero keyspace.Space is no space: make one with keyspace.New")

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A lane is the queue of an engine's transactions that would lose against one another if they ran
-// in parallel. It schedules and nothing else: every transaction is validated where it is admitted,
-// with or without a turn. A turn ends as soon as the batch is applied, before it is durable, so
-// that the next transaction runs while the batch is synced.
+// A lane is the queue of an engine's transactions that would conflict if they ran in parallel. It
+// schedules and nothing else: every transaction is validated where it is admitted, with or without
+// a turn. A turn ends as soon as the batch is applied, before it is durable, so that the next
+// transaction runs while the batch is synced.
 type lane struct {
 	mu      sync.Mutex // guards all below, and the members; no I/O and no waiting under it
-	current *turn      // the turn under way, nil for none
-	queue   []*turn    // those that wait, in the order in which they came
+	current *turn      // the current turn, nil for none
+	queue   []*turn    // those that wait, in the order of arrival
 
 	commits [64]laneCommit // the last ones, in a ring
 	next    int
@@ -26,11 +26,11 @@ type laneCommit struct {
 	member *LaneMember
 }
 
-// defaultTurn is the longest turn of a member of the lane that states none.
+// defaultTurn is the maximum turn of a member of the lane that states none.
 const defaultTurn = time.Second
 
 // A LaneMember is a caller of Update whose transactions take turns with those of other members
-// while they meet: while one reads what another has written. Members without conflicts run in
+// while they meet: while one reads keys that another has written. Members without conflicts run in
 // parallel, and so do all members at first. A caller makes one member for each series of
 // transactions that run one after the other, for example for each partition that it consumes. A
 // member is safe for concurrent use and needs no closing.
@@ -41,22 +41,22 @@ type LaneMember struct {
 	// Guarded by lane.mu.
 	score  int   // the member takes turns while it is above 0
 	losses int   // in a row
-	turn   *turn // the one that it has or waits for, nil for none
+	turn   *turn // its current or awaited turn, nil for none
 }
 
-// A member that has met another one takes turns. It takes none any more once laneMeeting
-// transactions in a row had no conflict, or up to laneMost if it has met several times: so it takes
-// turns while one transaction in about laneMeeting meets another.
+// A member that has met another one takes turns. It stops taking turns after laneMeeting
+// transactions in a row without a conflict, or up to laneMost if it has met several times: so it
+// takes turns while one transaction in about laneMeeting meets another.
 const (
 	laneMeeting = 16
 	laneMost    = 64
 )
 
-// maxDoublings bounds how often the longest turn of a member is doubled, once for each loss in a
+// maxDoublings bounds how often the maximum turn of a member is doubled, once for each failure in a
 // row.
 const maxDoublings = 6
 
-// A turn is the permission to run that one transaction has or waits for. A nil turn is that of a
+// A turn is the permission to run that a transaction has or waits for. A nil turn is that of a
 // transaction that runs without one.
 type turn struct {
 	member *LaneMember
@@ -64,9 +64,9 @@ type turn struct {
 	limit  *time.Timer   // ends the turn; set when it begins
 }
 
-// TakesTurns reports whether the member has met another one lately, so that its next transaction
-// waits for its turn if others are before it. What the caller can prepare without the transaction
-// is then best done before Update: in the turn, others wait for it.
+// TakesTurns reports whether the member has recently met another one, so that its next transaction
+// waits for its turn if others are before it. Work that does not need the transaction is then best
+// done before Update: in the turn, others wait for it.
 func (m *LaneMember) TakesTurns() bool {
 	if m == nil {
 		return false
@@ -76,7 +76,7 @@ func (m *LaneMember) TakesTurns() bool {
 	return m.score > 0
 }
 
-// await waits for a turn if the member takes turns, and does not have or await one already.
+// await waits for a turn if the member takes turns, and neither has nor awaits one already.
 func (m *LaneMember) await(ctx context.Context, c *core) (*turn, error) {
 	t := m.join()
 	if t == nil {
@@ -118,7 +118,7 @@ func (m *LaneMember) join() *turn {
 	return m.turn
 }
 
-// advance begins the next turn if none is under way. l.mu is held.
+// advance begins the next turn if there is no current one. l.mu is held.
 func (l *lane) advance() {
 	if l.current != nil || len(l.queue) == 0 {
 		return
@@ -130,7 +130,7 @@ func (l *lane) advance() {
 	close(t.begun)
 }
 
-// end ends a turn, or takes it out of the queue. Doing it again changes nothing.
+// end ends a turn, or takes it out of the queue. Repeating it changes nothing.
 func (t *turn) end() {
 	if t == nil {
 		return
@@ -152,7 +152,7 @@ func (t *turn) end() {
 	l.advance()
 }
 
-// lost records that a transaction of the member has lost to a batch.
+// lost records that a transaction of the member has failed because of a batch.
 func (m *LaneMember) lost(to uint64) {
 	if m == nil {
 		return
@@ -163,8 +163,8 @@ func (m *LaneMember) lost(to uint64) {
 	m.meet(to)
 }
 
-// committed records that a transaction of the member is admitted into a batch, and to which one it
-// would have lost had it not waited for its turn, 0 for none.
+// committed records that a transaction of the member is admitted into a batch, and the batch with
+// which it would have conflicted without waiting for its turn, 0 for none.
 func (m *LaneMember) committed(seq, met uint64) {
 	if m == nil {
 		return

@@ -8,18 +8,18 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A Lease is the right to finish a claim that is pending (Event.Lease). It is an owner token: once
-// another caller has taken the claim over, it changes nothing any more (ErrLeaseLost). One that has
-// run out still holds its claim until then. It does not survive its process; after a restart the
-// claim can be taken over once the lease has run out. In the same process it is good for an engine
-// that opens the store again, whatever its options: only the loss of its claim, also with the
-// claim's week or scope, ends it.
+// A Lease is the right to finish a pending claim (Event.Lease). It is an owner token: after another
+// caller has taken the claim over, it has no effect (ErrLeaseLost). An expired lease still holds
+// its claim until then. It does not survive its process; after a restart, the claim can be taken
+// over when the lease has expired. In the same process it remains valid for an engine that opens
+// the store again, whatever its options: only the loss of its claim ends it, for example with the
+// claim's week or scope.
 //
-// A Lease does not change and is safe for use by several goroutines.
+// A Lease is immutable and safe for concurrent use.
 type Lease struct {
 	event Event
 	owner uint64
-	seen  time.Time // when the claim was made
+	seen  time.Time // the time of the claim
 }
 
 // newLease returns the lease on a claim that was just made, nil if it has none.
@@ -28,7 +28,7 @@ func newLease(ev *Event, r *Record, seen time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{event: *ev, owner: r.Owner, seen: seen}
-	l.event.ID = append([]byte(nil), ev.ID...) // the engine keeps no reference to the caller's
+	l.event.ID = append([]byte(nil), ev.ID...) // the engine keeps no reference to the caller's slice
 	return l
 }
 

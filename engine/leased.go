@@ -7,13 +7,13 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// leased returns a candidate in the place of the claim that l was given for. Its near places are
-// all places in which the event can have been claimed since.
+// leased returns a candidate for the claim of the lease l. Its near places are all places in which
+// the event can have been claimed since.
 func (f *finder) leased(r *claimSet, l *Lease) (c candidate, err error) {
 	if l == nil {
 		return c, fmt.Errorf("%w (it is nil: set Event.Lease)", ErrLeaseLost)
 	}
-	// The event was checked when it was claimed, maybe by an engine with other options: these do
+	// The event was checked when it was claimed, perhaps by an engine with other options: these do
 	// not end a lease.
 	week, err := weekbucket.Of(l.event.when(l.seen))
 	if err != nil || week < f.oldestOf(l.event.Scope) {
@@ -33,8 +33,8 @@ func (f *finder) leased(r *claimSet, l *Lease) (c candidate, err error) {
 	return c, nil
 }
 
-// addLater gives the candidate the weeks after those of addNear in which an event that has the time
-// of its arrival can have been claimed until now, also if the clock went back.
+// addLater gives the candidate the weeks after those of addNear in which an event with the time of
+// its arrival can have been claimed so far, even if the clock was set back.
 func (f *finder) addLater(r *claimSet, c *candidate, l *Lease, this weekbucket.Week) {
 	if !l.event.arrives() {
 		return

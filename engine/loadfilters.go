@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// load gets filters and counts from a snapshot and the journal after it, or leaves them to be
+// load reads filters and counts from a snapshot and the journal after it, or leaves them to be
 // rebuilt. seq is the last batch.
 func (s *snapshots) load(seq uint64) error {
 	first, err := s.firstJournaled()
@@ -42,7 +42,7 @@ func (s *snapshots) load(seq uint64) error {
 	return nil
 }
 
-// firstJournaled is the first batch that the journal has, 0 for none.
+// firstJournaled returns the first batch in the journal, 0 for none.
 func (s *snapshots) firstJournaled() (first uint64, err error) {
 	err = s.store.Journal(0, func(seq uint64, _ []byte) error {
 		first = seq
@@ -54,8 +54,8 @@ func (s *snapshots) firstJournaled() (first uint64, err error) {
 	return first, err
 }
 
-// replayJournal takes the batches after the given one. A gap, here or before, or an end before the
-// newest batch means that acknowledged batches are missing.
+// replayJournal applies the journal's batches after the given one. A gap, here or before, or an end
+// before the newest batch means that acknowledged batches are missing.
 func (s *snapshots) replayJournal(after, newest uint64) error {
 	last := uint64(0)
 	err := s.store.Journal(0, func(seq uint64, entry []byte) error {
@@ -85,8 +85,8 @@ func (s *snapshots) replayJournal(after, newest uint64) error {
 	return err
 }
 
-// rebuild fills filters and counts from a scan of the claims as they are when it begins. The
-// committer adds what comes after that; counts add up, and a filter does not mind.
+// rebuild fills filters and counts from a scan of the claims at its start. The committer adds later
+// claims; counts add up, and a filter may contain a claim twice.
 func (s *snapshots) rebuild(ctx context.Context) {
 	counts := make(map[bucketRef]count)
 	err := s.scanner.beginScan(ctx, func() { s.screen.reset() }, func(c scanned) error {

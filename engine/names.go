@@ -14,17 +14,17 @@ import (
 )
 
 // names is the store's table of scopes and topics: a number for each, so that records and journal
-// entries carry numbers. A name is written with the batch that uses its number first. With the
+// entries carry numbers. The batch that first uses the number of a name writes the name. With the
 // first use of a number in a week, its batch also notes the number for that week, and whether it is
-// used as a scope only. A number is free again once no kept week has it, and is then given to
-// another name. A week has the number of a scope no longer once the scope does not keep that week,
-// unless a topic of the week has the same name.
+// used as a scope only. A number is free again when no retained week uses it, and is then assigned
+// to another name. A week no longer uses the number of a scope when the scope does not retain that
+// week, unless a topic of the week has the same name.
 //
 // Numbers of dropped weeks may still be in the journal, in snapshots, and in claims that a reader
-// has just read. They are not mistaken for those of a later name: journal and snapshots give the
-// week with each number, and weeks before the oldest one kept are ignored; where only a scope lost
-// the week, the journal says so (journalDropped). Readers check the week after they have looked a
-// number up (finder.readKept).
+// has just read. They are not mistaken for those of a later name: journal and snapshots contain the
+// week with each number, and weeks before the oldest retained one are ignored; where only a scope
+// has dropped the week, the journal says so (journalDropped). Readers check the week after they
+// have looked a number up (finder.readKept).
 type names struct {
 	mu   sync.RWMutex // guards refs; no I/O under it
 	refs map[string]uint64
@@ -34,9 +34,11 @@ type names struct {
 	free   []uint64 // numbers below the length of list that are free
 	used   map[weekbucket.Week]refSet
 	scopes map[weekbucket.Week]refSet // those of used that no topic has
-	legacy *weekbucket.Week           // of a store that has no notes of weeks yet: the newest week that holds claims
+	legacy *weekbucket.Week           // of a store without notes of weeks: the newest week with claims
 
-	recent struct { // what ref was asked for last, as most events have scope, topic and week of the one before
+	// the arguments of the last call of ref, because most events have the scope, topic and week of
+	// the one before
+	recent struct {
 		name [2]string
 		ref  [2]uint64
 		turn int
@@ -46,7 +48,7 @@ type names struct {
 	}
 }
 
-// A role is what a claim uses a name for.
+// A role is the use of a name in a claim.
 type role bool
 
 const (
@@ -54,7 +56,7 @@ const (
 	asTopic role = false
 )
 
-// usedAsScope is the value of a note that no topic has the name. Any other note has an empty value.
+// usedAsScope is the value of a note if no topic has the name. Any other note has an empty value.
 var usedAsScope = []byte{'s'}
 
 // A refSet is a set of numbers, a bit for each.
@@ -72,7 +74,7 @@ func newNames() *names {
 	return n
 }
 
-// load takes one entry of the table as it is on disk.
+// load reads one entry of the table in its stored form.
 func (n *names) load(name string, value []byte) error {
 	d := decoder{rest: value}
 	ref := d.uvarint()
@@ -89,7 +91,7 @@ func (n *names) load(name string, value []byte) error {
 	return nil
 }
 
-// loadUse takes one note of a week as it is on disk.
+// loadUse reads one note of a week in its stored form.
 func (n *names) loadUse(key, value []byte) error {
 	d := decoder{rest: key}
 	_, week, ref := d.byte(), d.week(), d.uint16()
@@ -104,7 +106,7 @@ func (n *names) loadUse(key, value []byte) error {
 	return nil
 }
 
-// check reports whether the loaded table is whole, and finds the free numbers.
+// check checks that the loaded table is complete, and finds the free numbers.
 func (n *names) check() error {
 	list := *n.list.Load()
 	for week, used := range n.used {
@@ -125,7 +127,7 @@ func (n *names) check() error {
 	return nil
 }
 
-// grow makes the list at least so long. Only the committer changes the list.
+// grow makes the list at least that long. Only the committer changes the list.
 func (n *names) grow(size uint64) {
 	old := *n.list.Load()
 	if uint64(len(old)) >= size {
@@ -138,7 +140,7 @@ func (n *names) grow(size uint64) {
 		}
 		old = longer
 	}
-	list := old[:size] // the slots behind the end of old are nil
+	list := old[:size] // the slots after the end of old are nil
 	n.list.Store(&list)
 }
 
@@ -152,8 +154,8 @@ func (*names) of(sets map[weekbucket.Week]refSet, week weekbucket.Week) refSet {
 	return set
 }
 
-// ref returns the number of a name for a claim in a week, and appends the writes that keep it. It
-// gives the name a number if it has none. Only the committer calls it.
+// ref returns the number of a name for a claim in a week, and appends the writes that record it. If
+// the name has no number, it assigns one. Only the committer calls it.
 func (n *names) ref(name string, as role, week weekbucket.Week, writes []storage.StateWrite) (uint64, []storage.StateWrite, error) {
 	ref, known := n.known(name)
 	if !known {
@@ -174,7 +176,7 @@ func (n *names) ref(name string, as role, week weekbucket.Week, writes []storage
 	return ref, writes, nil
 }
 
-// note notes that claims of a week use a number.
+// note records that claims of a week use a number.
 func (n *names) note(ref uint64, as role, week weekbucket.Week, writes []storage.StateWrite) []storage.StateWrite {
 	used, only := n.of(n.used, week), n.of(n.scopes, week)
 	switch there := used.has(ref); {
@@ -203,7 +205,7 @@ func (n *names) known(name string) (ref uint64, known bool) {
 	return ref, known
 }
 
-// assign gives a name a number that is free.
+// assign assigns a free number to a name.
 func (n *names) assign(name string) (ref uint64, err error) {
 	if len(n.refs) >= limits.Names {
 		return 0, fmt.Errorf("%w: kept weeks refer to %d distinct scopes and topics, %q is one too many: keep fewer weeks (Options.RetentionWeeks), or give instances names that come again", ErrLimit, len(n.refs), name)
@@ -221,9 +223,9 @@ func (n *names) assign(name string) (ref uint64, err error) {
 	return ref, nil
 }
 
-// convert appends the writes that give a store of an older format notes of weeks: all its names are
-// noted for the newest week that holds claims. Weeks are dropped in order, so that no name is freed
-// before all claims are gone that were made without notes.
+// convert appends the writes that add notes of weeks to a store of an older format: all its names
+// are recorded for the newest week with claims. Weeks are dropped in order, so that no name is
+// freed before all claims made without notes are removed.
 func (n *names) convert(writes []storage.StateWrite) []storage.StateWrite {
 	if n.legacy == nil {
 		return writes
@@ -238,14 +240,14 @@ func (n *names) convert(writes []storage.StateWrite) []storage.StateWrite {
 }
 
 // release frees the names that only weeks before oldest used. It appends at most limit writes, and
-// reports whether there is more to do. The claims of these weeks are gone, durably.
+// reports whether there is more to do. The claims of these weeks have been durably removed.
 func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, limit int) (_ []storage.StateWrite, more bool) {
 	if n.legacy != nil {
 		if *n.legacy >= oldest || len(n.refs) == 0 {
 			return writes, false
 		}
 		writes = append(writes, storage.StateWrite{Key: keyNames, Value: []byte{}})
-		n.legacy = nil // it has no notes, and needs none: all its claims are gone
+		n.legacy = nil // it has no notes, and needs none: all its claims are removed
 	}
 	n.forgetRecent()
 	kept := make(refSet, limits.Names/64)
@@ -285,8 +287,8 @@ func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 	return writes, false
 }
 
-// releaseScope removes the notes that weeks before oldest have of a scope, and its name if no week
-// uses that any more. The scope's claims in these weeks are gone, durably. It returns the number
+// releaseScope removes the notes of a scope in weeks before oldest, and its name if no week uses
+// that any more. The scope's claims in these weeks have been durably removed. It returns the number
 // and the weeks whose notes it has removed.
 func (n *names) releaseScope(scope string, oldest weekbucket.Week, writes []storage.StateWrite) (ref uint64, weeks []weekbucket.Week, _ []storage.StateWrite) {
 	ref, known := n.refs[scope]
@@ -337,7 +339,7 @@ func (n *names) remove(name string, ref uint64, writes []storage.StateWrite) []s
 	return append(writes, nameWrite(name, nil))
 }
 
-// sortFree ensures that the least number is taken first.
+// sortFree ensures that the least number is assigned first.
 func (n *names) sortFree() {
 	slices.SortFunc(n.free, func(a, b uint64) int { return int(b) - int(a) })
 }
@@ -352,7 +354,7 @@ func useWrite(week weekbucket.Week, ref uint64, value []byte) storage.StateWrite
 	return storage.StateWrite{Key: binary.BigEndian.AppendUint16(week.AppendKey([]byte{stateUse}), uint16(ref)), Value: value}
 }
 
-// count is the number of names.
+// count returns the number of names.
 func (n *names) count() int {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -5,30 +5,29 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// An event whose time is the log's (Event.ApproximateTime) may come again with another time, and so
-// in another week: sent again shortly after Monday 00:00, it would be a new event. Its claim is
-// made in its own week all the same, and a claim in the week before or after counts as well. A
-// decision about such an event looks at all three:
+// An event whose time is the log's (Event.ApproximateTime) may be sent again with another time, and
+// so in another week: sent again shortly after Monday 00:00, it would be a new event. So its claim
+// is made in its own week, and a claim in the week before or after also counts. A decision about
+// such an event looks at all three:
 //
 //	prepare, TryClaim in a transaction   knownNear   filter, cache, store; most often the filters of all three deny it
 //	a transaction's reservation          reserve     fails if one of the three keys is held, by another or by itself
 //	committer                            decideNear  what is put, store; finds the claims made since the look
 //
-// An event that has the time of its arrival (no Event.Time, with a Window) is decided in the same
-// way: the other weeks are those in which a claim can have been made whose window has not ended,
-// and the week after, in case the clock went back. A claim there whose window has ended does not
-// count; in the event's own week it is replaced by its next generation.
+// An event with the time of its arrival (no Event.Time, with a Window) is decided in the same way:
+// the other weeks are those in which a claim can have been made whose window has not ended, and the
+// next week, in case the clock was set back. A claim there whose window has ended does not count;
+// in the event's own week, its next generation replaces it.
 //
-// It reserves its own key alone: an event whose time is the producer's may also be claimed in the
-// week before or after, and a transaction that saw none there loses at its commit then. Two events
-// with ApproximateTime find each other, whichever of the two comes first.
+// Such an event reserves only its own key: an event whose time is the producer's may also be
+// claimed in the week before or after, and a transaction that saw no claim there then conflicts at
+// its commit. Two events with ApproximateTime find each other, whichever of the two comes first.
 
-// countsNear reports whether claims in other weeks than the event's own count, too.
+// countsNear reports whether claims in other weeks than the event's own also count.
 func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
 
-// addNear gives a candidate its neighbouring places: the weeks before and after, and for an event
-// that has the time of its arrival all weeks in which a claim can have been made whose window has
-// not ended.
+// addNear gives a candidate its adjacent places: the weeks before and after, and for an event with
+// the time of its arrival all weeks in which a claim can have been made whose window has not ended.
 func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 	first := max(c.week, weekbucket.Min+1) - 1
 	if ev.arrives() {
@@ -59,7 +58,7 @@ func (f *finder) knownNear(r *claimSet, c *candidate) (rec Record, at place, fou
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]
 		if at.week < f.oldestOf(c.scope) {
-			continue // of a week that was dropped nothing is known
+			continue // a dropped week has no known claims
 		}
 		if rec, found, err = f.known(r, &at); err != nil || found && !c.takes(&rec) {
 			return rec, at, found, err

@@ -11,21 +11,21 @@ import (
 )
 
 // RunNightly calls DropExpired each day at the given time of day, UTC, for example 3*time.Hour,
-// until ctx is done, and hands each outcome to report, if that is not nil. The application starts
-// it in a goroutine of its own and stops it by ctx. Events that come late and weeks that are behind
-// do not depend on it: a missed night is caught up with by the next one.
+// until ctx is done, and passes each outcome to report, if that is not nil. The application runs it
+// in a goroutine of its own and stops it by ctx. Late events and weeks that are behind do not
+// depend on it: the next night catches up on a missed one.
 func (t *retention) RunNightly(ctx context.Context, at time.Duration, report func(DropReport, error)) error {
 	if at < 0 || at >= 24*time.Hour {
 		return fmt.Errorf("hapax: nightly time %v: give a time of day from 0 to 24h", at)
 	}
 	for {
 		next := weekbucket.NextDaily(t.now(), at)
-		// The clock may jump, so look at it at least every hour.
+		// The clock may jump, so it is read at least every hour.
 		for now := t.now(); now.Before(next); now = t.now() {
 			if err := wait.For(ctx, min(next.Sub(now), time.Hour)); err != nil {
 				return err
 			}
-			if t.now().Add(25 * time.Hour).Before(next) { // it went back
+			if t.now().Add(25 * time.Hour).Before(next) { // it was set back
 				next = weekbucket.NextDaily(t.now(), at)
 			}
 		}

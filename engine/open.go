@@ -11,9 +11,9 @@ import (
 )
 
 // Open starts an engine on a store. The engine owns the store from then on and closes it; if Open
-// fails, the caller still owns it. Before Open returns the store was checked as far as the store's
-// own Open says, the filters are there or are being rebuilt behind, and removals that a crash
-// interrupted are being repeated behind.
+// fails, the caller still owns it. When Open returns, the store was checked as far as the store's
+// own Open says, the filters are loaded or are being rebuilt in the background, and removals that a
+// crash interrupted are being repeated in the background.
 func Open(store storage.Store, options Options) (*Engine, error) {
 	opt, err := options.withDefaults()
 	if err != nil {
@@ -28,7 +28,7 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	return e, nil
 }
 
-// newEngine puts the parts of an engine together.
+// newEngine combines the parts of an engine.
 func newEngine(store storage.Store, opt Options) *Engine {
 	e := &Engine{}
 	e.store, e.opt, e.seed, e.stopped = store, opt, store.Identity().Seed, make(chan struct{})
@@ -60,7 +60,7 @@ func (e *Engine) start() {
 	e.goBehind(e.finishDrops)
 }
 
-// load brings the engine to where the last one left the store.
+// load restores the state in which the previous engine left the store.
 func (e *Engine) load() error {
 	if err := e.loadState(); err != nil {
 		return err
@@ -98,8 +98,8 @@ func (e *Engine) loadState() error {
 	return e.loadOldest()
 }
 
-// loadUses reads which names the weeks use. A store of an older format has no notes of that (see
-// names.convert).
+// loadUses reads which names the weeks use. A store of an older format has no notes of these uses
+// (see names.convert).
 func (e *Engine) loadUses() error {
 	err := e.store.ScanState(storage.Span{Prefix: []byte{stateUse}}, func(key, value []byte) error { return e.names.loadUse(key, value) })
 	if err != nil {
@@ -123,8 +123,8 @@ func (e *Engine) loadUses() error {
 	return e.names.check()
 }
 
-// loadOldest reads the oldest week kept; a new store begins with the first week that its retention
-// keeps.
+// loadOldest reads the oldest retained week; a new store begins with the first week of its
+// retention.
 func (e *Engine) loadOldest() error {
 	value, found, err := e.store.State(keyOldest)
 	switch {
@@ -158,12 +158,14 @@ func (e *Engine) loadOldest() error {
 	return nil
 }
 
-// Close waits for the calls under way, cuts off the work behind, and closes the store. Transactions
+// Close waits for calls in progress, cancels background work, and closes the store. Transactions
 // whose closures still run fail with ErrClosed when they next touch the engine. Close returns the
 // failure that stopped the engine, if one did.
 func (e *Engine) Close() error {
 	e.closing.Store(true)
-	e.stopWork() // before calls is taken: scans, verifications and backups hold it for reading until they are cut off
+	// before calls is locked: scans, verifications and backups hold it for reading until they are
+	// canceled
+	e.stopWork()
 	e.calls.Lock()
 	if e.closed {
 		e.calls.Unlock()
@@ -172,7 +174,8 @@ func (e *Engine) Close() error {
 	e.closed = true
 	e.calls.Unlock()
 	close(e.requests)
-	e.committer.loops.Wait() // before the work behind: the committer may begin a snapshot until it ends
+	// before the background work ends: until then the committer may begin a snapshot
+	e.committer.loops.Wait()
 	e.behind.Wait()
 	if e.Err() == nil && e.screen.trusted.Load() && e.snaps.newest() != e.decider.seq {
 		e.snaps.saveSnapshot(e.snaps.cut(e.decider.seq))

@@ -44,7 +44,7 @@ func (o *outbox) admit(key []byte) []byte {
 	return outboxKey(entry.ReadyKey(o.produced.Entries))
 }
 
-// count is the write that keeps the counts, of a batch with entries.
+// count returns the write of the counts, for a batch with entries.
 func (o *outbox) count() storage.StateWrite {
 	return storage.StateWrite{Key: outboxKey(entry.ProducedKey), Value: o.produced.Append(nil)}
 }

@@ -20,8 +20,8 @@ const (
 
 var errEnough = errors.New("enough")
 
-// readPage returns the first states in the span, as of one moment. more says that there may be
-// others after them.
+// readPage returns the first states in the span, from one snapshot. more says that there may be
+// later ones.
 func (c *core) readPage(span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	size := 0
 	err = c.store.ScanState(span, func(key, value []byte) error {
@@ -41,7 +41,7 @@ func (c *core) readPage(span storage.Span, keys int) (page []KeyValue, more bool
 	return page, false, nil
 }
 
-// durablePage is readPage of a call of its own, once what it has read is durable.
+// durablePage is readPage as a separate call; it returns when the data that it has read is durable.
 func (c *core) durablePage(ctx context.Context, span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err

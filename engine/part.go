@@ -12,23 +12,23 @@ import (
 // of a batch.
 //
 // A part has a Tx of its own, which reads the transaction as it was when the part began, and its
-// own writes. Others of the same transaction do not see what it does until it is joined. Two parts
-// may claim the same event or write the same key at once: whichever is joined first has it. A part
-// that has read or claimed what the transaction has got since the part began is outdated: it is
-// refused with ErrPartOutdated, and run again in a new part. So the transaction is what it would be
-// if the parts that are joined had run one after the other, in the order in which they were joined.
-// Verdicts and values that a part was given count only once Join or Discard has returned nil; so
-// does a failure.
+// own writes. Other parts of the same transaction do not see its writes until it is joined. Two
+// parts may claim the same event or write the same key concurrently: the one that is joined first
+// succeeds. A part that has read or claimed something that the transaction has changed since the
+// part began is outdated: Join and Discard return ErrPartOutdated, and it is run again in a new
+// part. So the transaction is the same as if the joined parts had run one after the other, in the
+// order in which they were joined. Verdicts and values in a part count only when Join or Discard
+// has returned nil; so does a failure.
 //
-// An Add is not a read: parts that add to one key are joined in parallel, and what would be an
-// AddError of Add is one of Join.
+// An Add is not a read: parts that add to one key are joined in parallel, and an AddError may be
+// returned by Join instead of Add.
 //
-// Keys that two parts of one batch both change make one of them run twice: run records of one key
-// one after the other, as a partition's order asks for anyway. The part that is next in order and
-// is begun after the one before it was joined is never outdated.
+// If two parts of one batch change the same key, one of them runs twice: run records of one key one
+// after the other, as the order of a partition requires anyway. If a part is next in order and
+// begins after the previous one was joined, it is never outdated.
 //
-// Each part may take as much as a whole transaction may (limits.TxBytes, limits.TxClaims) until it
-// is joined; the caller bounds how many there are at a time.
+// Until it is joined, each part may be as large as a whole transaction (limits.TxBytes,
+// limits.TxClaims); the caller bounds the number of concurrent parts.
 type Part struct {
 	tx *Tx // the part's own
 	of *Tx
@@ -39,9 +39,9 @@ type Part struct {
 var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the transaction of Update")
 
 // Part begins a part of the transaction. When the closure returns, parts that were neither joined
-// nor discarded are discarded. The transaction itself may be used while its parts run; what it does
-// is ordered like a part that is joined at that moment. Going back to a savepoint undoes the parts
-// that were joined after it, and makes outdated those that began after it.
+// nor discarded are discarded. The transaction itself may be used while its parts run; its calls
+// are ordered like a part that is joined at that moment. A rollback to a savepoint undoes the parts
+// that were joined after it, and makes those that began after it outdated.
 func (tx *Tx) Part() (*Part, error) {
 	if tx != nil && tx.state.base != nil {
 		return nil, errPartOfPart
@@ -66,20 +66,20 @@ func (tx *Tx) Part() (*Part, error) {
 }
 
 // Tx returns the transaction that the part runs in. Its methods are those of every Tx, savepoints
-// included, and reach what the part itself has done: DeadLetter and RollbackTo do not reach what
-// the transaction did before the part began.
+// included, and affect only the part: DeadLetter and RollbackTo do not affect what the transaction
+// did before the part began.
 func (p *Part) Tx() *Tx { return p.tx }
 
-// Join adds what the part has done to the transaction, and ends the part. With an error nothing of
-// it was added: ErrPartOutdated if it has to run again in a new part, ErrLimit if the transaction
-// would get too large, an AddError if what it adds does not go together with what the transaction
-// has written, ErrConflict if the transaction as a whole has lost, ErrNoTransaction if the part or
-// the transaction has ended before.
+// Join adds the part's work to the transaction, and ends the part. If it returns an error, nothing
+// was added: ErrPartOutdated if the work must run again in a new part, ErrLimit if the transaction
+// would get too large, an AddError if a sum overflows with the transaction's writes, ErrConflict if
+// the whole transaction conflicts, ErrNoTransaction if the part or the transaction has ended
+// before.
 func (p *Part) Join() error { return p.end(true) }
 
-// Discard undoes what the part has done, and ends the part. It returns ErrPartOutdated if the part
-// has read or claimed what the transaction has got since it began: a failure of such a part has no
-// meaning, and it has to run again. The other errors are those of Join.
+// Discard rolls the part back and ends it. It returns ErrPartOutdated if the transaction has
+// changed what the part has read or claimed since it began: a failure of such a part has no
+// meaning, and it must run again. The other errors are those of Join.
 func (p *Part) Discard() error { return p.end(false) }
 
 func (p *Part) end(join bool) error {
@@ -121,7 +121,8 @@ func (p *Part) end(join bool) error {
 	return nil
 }
 
-// check says whether the part can be joined, or discarded. The locks of both transactions are held.
+// check reports why the part cannot be joined, or discarded. The locks of both transactions are
+// held.
 func (p *Part) check(join bool) error {
 	own, whole, status := p.tx.req, p.of.req, &p.tx.status
 	if status.lost == nil && p.base.isOutdated(&own.reads, &p.tx.e.tx) {
@@ -140,8 +141,8 @@ func (p *Part) check(join bool) error {
 	return whole.checkSize(own.writes.bytes + own.dataBytes)
 }
 
-// latest returns the last write to each key, what was added on top of what the transaction has
-// written. The locks of both transactions are held.
+// latest returns the last write to each key, with sums added to the transaction's writes. The locks
+// of both transactions are held.
 func (p *Part) latest() (writes []txWrite, err error) {
 	own, whole := &p.tx.req.writes, &p.of.req.writes
 	for i, w := range own.list {
@@ -158,7 +159,7 @@ func (p *Part) latest() (writes []txWrite, err error) {
 	return writes, nil
 }
 
-// finish ends the part and gives its reservations back. The lock of its own transaction is held.
+// finish ends the part and releases its reservations. The lock of its own transaction is held.
 func (p *Part) finish() {
 	tx := p.tx
 	tx.status.live, tx.status.lost = false, nil

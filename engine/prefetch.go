@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// askAhead is how many events the filters are asked about at once. What they answer holds as long
+// askAhead is the number of events for which the filters are read at once. The result holds as long
 // as no batch is applied.
 const askAhead = 32
 
-// An ahead is what Prefetch has prepared.
+// An ahead is the result of Prefetch.
 type ahead struct {
-	claimSet // keys alone, no claims
+	claimSet // only keys, no claims
 	expected []expected
 	next     int    // index of the event that is expected next
-	asked    int    // index after those about which the filters were asked
-	before   uint64 // the batch that was being applied when the filters were asked
+	asked    int    // index after those for which the filters were read
+	before   uint64 // the batch that was being applied when the filters were read
 }
 
-// An expected event is one that was given to Prefetch.
+// An expected event is an event that was passed to Prefetch.
 type expected struct {
 	candidate       // keys are in the arena of the ahead
 	idAt, idEnd int // the id, in the same arena
@@ -27,10 +27,10 @@ type expected struct {
 	approximate bool
 	timed       bool
 	ok          bool // it can be judged
-	new         bool // the filters knew no claim on it, as of ahead.before
+	new         bool // the filters contained no claim on it, as of ahead.before
 }
 
-// empty makes room for n events, in place of those before.
+// empty makes room for n events, in place of the previous ones.
 func (r *ahead) empty(n int) {
 	clear(r.expected)
 	r.expected, r.arena, r.near = slices.Grow(r.expected[:0], n)[:n], r.arena[:0], r.near[:0]
@@ -51,7 +51,7 @@ func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
 	x.idEnd = len(r.arena)
 }
 
-// ask asks the filters about the events that are expected next.
+// ask reads the filters for the next expected events.
 func (r *ahead) ask(f *finder) {
 	r.before = f.applying.Load()
 	for range min(askAhead, len(r.expected)-r.asked) {
@@ -61,7 +61,7 @@ func (r *ahead) ask(f *finder) {
 	}
 }
 
-// certainlyNew reports that no claim was ever put that counts for the candidate, without I/O.
+// certainlyNew reports that no claim that counts for the candidate was ever put, without I/O.
 func (f *finder) certainlyNew(r *claimSet, c *candidate) bool {
 	near := r.nearOf(c)
 	for i := range near {
@@ -72,7 +72,7 @@ func (f *finder) certainlyNew(r *claimSet, c *candidate) bool {
 	return f.screen.certainlyNew(c.week, c.hash)
 }
 
-// expects returns what was prepared of an event, if it is the one that comes next.
+// expects returns the prepared data of an event, if it is the next one.
 func (r *ahead) expects(f *finder, ev *Event) *expected {
 	if r == nil || r.next == len(r.expected) {
 		return nil

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// prepare answers what can be answered without the committer (malformed events, events too new,
-// duplicates that are in the cache or the store) and puts the rest into the request. It runs in the
-// caller's goroutine, so that callers look up in parallel. Its answers rest on reads: the caller
-// settles before they are returned, or waits for the committer. It keeps no reference to events.
+// prepare decides all events that need no committer (malformed events, events too new, duplicates
+// in the cache or the store) and puts the others into the request. It runs in the caller's
+// goroutine, so that callers look up in parallel. Its answers depend on reads: the caller settles
+// before they are returned, or waits for the committer. It keeps no reference to events.
 //
-// Keys and hashes of all events come first, then the filters are asked about all of them, so that
-// the processor waits for several cache lines of the filters at once.
+// Keys and hashes of all events come first, then the filters are read for all of them, so that
+// their cache misses overlap.
 func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 	now := f.now()
 	first := now.Truncate(time.Millisecond)
@@ -49,7 +49,7 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 	return nil
 }
 
-// lookUp answers a candidate if it is a duplicate that is in the cache or the store.
+// lookUp answers a candidate if it is a duplicate in the cache or the store.
 func (f *finder) lookUp(r *ownClaims, c *candidate) error {
 	c.asOf = f.applied.at.Load()
 	rec, found, err := f.known(&r.claimSet, &c.place)

@@ -8,7 +8,7 @@ import (
 
 // Produce writes an outgoing message in the batch of the transaction: it is published by the relay
 // of package outbox if the transaction commits, and never if it does not. It returns the message's
-// id, which the published record carries in a header. Going back to an earlier savepoint undoes it.
+// id, which the published record carries in a header. A rollback to an earlier savepoint undoes it.
 // The message's slices are copied.
 func (tx *Tx) Produce(m Message) (id string, err error) {
 	if err := m.check(); err != nil {

@@ -7,17 +7,19 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A readSet is what a transaction has read from the store, and as of when.
+// A readSet is the set of a transaction's reads from the store, and their snapshot.
 type readSet struct {
-	start uint64 // every batch up to this one is visible to the transaction, and none that changes what it reads after
-	since uint64 // start, or what it was before the transaction waited for its turn
+	// every batch up to this one is visible to the transaction, and no later one that changes its
+	// reads
+	start uint64
+	since uint64 // start, or its value before the transaction waited for its turn
 
 	keys   map[string]uint64 // to the batch as of which they were read
-	ranges []keyRange        // what scans have read
+	ranges []keyRange        // the ranges of scans
 	bytes  int               // of all keys, with keyOverhead for each
 }
 
-// note keeps that the transaction rests on what was read under a name as of a batch.
+// note records that the transaction depends on a read of a name as of a batch.
 func (s *readSet) note(name string, asOf uint64) error {
 	if _, known := s.keys[name]; known {
 		return nil
@@ -63,7 +65,7 @@ func (s *readSet) contains(key string) bool {
 	return false
 }
 
-// fits returns an error if what a part has read would be too much for its transaction.
+// fits returns an error if the reads of a part would exceed the limit of its transaction.
 func (s *readSet) fits(part *readSet) error {
 	switch {
 	case len(s.ranges)+len(part.ranges) > limits.TxScans:
@@ -74,7 +76,7 @@ func (s *readSet) fits(part *readSet) error {
 	return nil
 }
 
-// missing returns the bytes of what a part has read and its transaction has not.
+// missing returns the size of the part's reads that its transaction has not made.
 func (s *readSet) missing(part *readSet) (size int) {
 	for key := range part.keys {
 		if _, known := s.keys[key]; !known {
@@ -87,7 +89,7 @@ func (s *readSet) missing(part *readSet) (size int) {
 	return size
 }
 
-// join adds what a part has read, as of the earlier batch if the transaction has read it, too.
+// join adds the reads of a part, as of the earlier batch if the transaction has made them too.
 func (s *readSet) join(part *readSet) {
 	s.bytes += s.missing(part)
 	s.ranges = append(s.ranges, part.ranges...)

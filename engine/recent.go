@@ -6,11 +6,11 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// recent is a cache of claims that are durable, final and were asked for again, by the hash of
-// their key. A hit compares the full key. A record in it is what the store has, because a Done
-// claim without a window does not change any more; it may only be forgotten. A claim does not enter
-// it when it is made: most are never asked for again, and taking each one cost more than the looks
-// into the store that it saved (docs/decisions/0010).
+// recent is a cache of claims that are durable, final and were repeated, by the hash of their key.
+// A hit compares the full key. A cached record is that of the store, because a Done claim without a
+// window never changes; it can only be forgotten. A claim does not enter it when it is made: most
+// claims are never repeated, and adding each one cost more than the saved reads of the store
+// (docs/decisions/0010).
 type recent struct {
 	mu      sync.Mutex // guards all below; no I/O under it
 	lru     *simplelru.LRU[uint64, recentClaim]
@@ -29,7 +29,7 @@ type recentClaim struct {
 	record Record
 }
 
-// newRecent returns a cache of size claims, or nil, on which all methods work, for none.
+// newRecent returns a cache of size claims, or nil for none; all methods accept nil.
 func newRecent(size int) *recent {
 	if size < 0 {
 		return nil
@@ -53,7 +53,7 @@ func (c *recent) get(hash uint64, key []byte) (Record, bool) {
 	return Record{}, false
 }
 
-// epoch is to be read before the store is asked for claims that are then added.
+// epoch must be read before the claims that are then added are read from the store.
 func (c *recent) epoch() uint64 {
 	if c == nil {
 		return 0
@@ -63,8 +63,8 @@ func (c *recent) epoch() uint64 {
 	return c.forgets
 }
 
-// add takes claims that were found in the store and are durable by now, unless a claim was
-// forgotten since epoch.
+// add adds claims that were found in the store and are now durable, unless a claim was forgotten
+// since epoch.
 func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
 	if c == nil || len(found) == 0 {
 		return

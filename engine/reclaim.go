@@ -4,9 +4,9 @@ import (
 	"sync"
 )
 
-// reclaim knows whether space is being given back.
+// reclaim tracks whether space is being freed.
 type reclaim struct {
-	turn sync.Mutex // held by the one that talks to the store
+	turn sync.Mutex // held while the store frees space
 
 	mu   sync.Mutex // guards all below
 	n    int
@@ -30,7 +30,7 @@ func (r *reclaim) end() {
 	}
 }
 
-// idle returns a channel that is closed once nothing is being given back.
+// idle returns a channel that is closed when no space is being freed.
 func (r *reclaim) idle() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,25 +9,26 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A State says how far the handling of a claimed event is. The values are on disk forever.
+// A State is the state of the handling of a claimed event. The values are stored forever.
 type State uint8
 
 const (
 	_ State = iota
 
-	// Done is the state of a claim that needs nothing more: the caller that got Claimed has, or
-	// had, the event. Without a window it never changes any more.
+	// Done is the state of a completed claim: the caller that got Claimed has, or had, the event.
+	// Without a window, it never changes.
 	Done
 
-	// DeadLettered is the state of a claim whose event was put aside unhandled (Tx.DeadLetter). It
-	// may be opened again, once (Tx.TryReclaim).
+	// DeadLettered is the state of a claim whose event was not handled but dead-lettered
+	// (Tx.DeadLetter). It may be reopened once (Tx.TryReclaim).
 	DeadLettered
 
 	// Leased is the state of a claim whose event is being handled by the holder of a lease
-	// (Event.Lease). Once the lease has run out another caller can take it over.
+	// (Event.Lease). When the lease has expired, another caller can take it over.
 	Leased
 
-	// Released is the state of a claim whose holder gave it back: the event can be claimed again.
+	// Released is the state of a claim that its holder has released: the event can be claimed
+	// again.
 	Released
 )
 
@@ -46,25 +47,25 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// A Record is what is kept about a claim.
+// A Record is the stored data of a claim.
 type Record struct {
 	State State
-	// Generation counts how often the claim was opened again, or made again after its window; 0 for
-	// its first life.
+	// Generation counts how often the claim was reopened, or made again after its window; 0 for the
+	// first claim.
 	Generation uint64
-	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds. Opening
-	// the claim of a dead letter again does not change it; a claim that is made again after its
+	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds.
+	// Reopening the claim of a dead letter does not change it; a claim that is made again after its
 	// window has a first sighting of its own.
 	FirstSeen time.Time
-	// Origin is the delivery that made the claim, also after the claim of a dead letter was opened
-	// again by another one.
+	// Origin is the delivery that made the claim, even after another delivery has reopened the
+	// claim of a dead letter.
 	Origin Origin
 	// Window is Event.Window of that delivery in whole milliseconds, 0 for a claim that lasts as
 	// long as its week.
 	Window time.Duration
 	// Owner identifies the holder of the lease on a Leased claim; 0 in every other state.
 	Owner uint64
-	// LeaseEnd is when the lease on a Leased claim runs out, in UTC, in milliseconds; zero in every
+	// LeaseEnd is the end of the lease on a Leased claim, in UTC, in milliseconds; zero in every
 	// other state.
 	LeaseEnd time.Time
 	// Fingerprint is Event.Fingerprint of the delivery that made the claim.
@@ -82,7 +83,7 @@ func (r Record) Expires() time.Time {
 	return r.FirstSeen.Add(r.Window)
 }
 
-// free reports whether the claim can be made again at a time. It takes the next generation then.
+// free reports whether the claim can be made again at a time. It then gets the next generation.
 func (r *Record) free(at time.Time) bool {
 	switch {
 	case r.Generation == math.MaxUint64:
@@ -100,13 +101,13 @@ func (r *Record) expired(at time.Time) bool {
 	return r.Window > 0 && !at.Before(r.FirstSeen.Add(r.Window))
 }
 
-// conflicts reports whether an event with that fingerprint asks for something else than the claim
-// was made for.
+// conflicts reports whether an event with that fingerprint is another request than that of the
+// claim.
 func (r *Record) conflicts(fingerprint string, at time.Time) bool {
 	return fingerprint != r.Fingerprint && fingerprint != "" && r.Fingerprint != "" && !r.expired(at)
 }
 
-// end gives the record its last state under a lease.
+// end sets the record's state at the end of a lease.
 func (r *Record) end(state State, data string) {
 	r.State, r.Data, r.Owner, r.LeaseEnd = state, data, 0, time.Time{}
 }
@@ -114,7 +115,7 @@ func (r *Record) end(state State, data string) {
 // final reports whether the record never changes any more.
 func (r *Record) final() bool { return r.State == Done && r.Window == 0 }
 
-// opens reports whether the claim may be opened again by a caller that names this generation.
+// opens reports whether a caller that gives this generation may reopen the claim.
 func (r *Record) opens(generation uint64) bool {
 	return r.State == DeadLettered && r.Generation == generation && generation < math.MaxUint64
 }
@@ -133,10 +134,10 @@ func (r *Record) opens(generation uint64) bool {
 // varints as in encoding/binary.
 const (
 	formState  = 0x0f
-	formWindow = 0x10 // the window is there, and not 0
+	formWindow = 0x10 // the window is present, and not 0
 
-	formFingerprint = 0x20 // the fingerprint is there, and not empty
-	formData        = 0x40 // data is there, and not empty
+	formFingerprint = 0x20 // the fingerprint is present, and not empty
+	formData        = 0x40 // data is present, and not empty
 
 	maxWindow = uint64(math.MaxInt64 / time.Millisecond) // in milliseconds
 )
@@ -174,7 +175,7 @@ func appendRecord(dst []byte, r *Record, topic uint64) []byte {
 	return dst
 }
 
-// parseRecord reads a record; the topic is left to be looked up by its number.
+// parseRecord reads a record; the caller looks up the topic by its number.
 func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	d := decoder{rest: b}
 	form := d.byte()
@@ -201,8 +202,8 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	return r, topic, nil
 }
 
-// parseMore reads the fields after the offset; false says that one of them cannot have been
-// written. d.err says what else is wrong.
+// parseMore reads the fields after the offset; it returns false if one of them has an invalid
+// value. d.err has other errors.
 func (r *Record) parseMore(d *decoder, form byte) bool {
 	if form&formWindow != 0 {
 		window := d.uvarint()

@@ -8,11 +8,11 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A request is something for the committer to decide. There are three kinds: claims that commit by
-// themselves (ownClaims), a transaction (txRequest), and a command. decide.go decides all of them.
+// A request is an item for the committer to decide. There are three kinds: own-commit claims
+// (ownClaims), a transaction (txRequest), and a command. decide.go decides all of them.
 type request interface{ slip() *ticket }
 
-// A ticket is what the caller of a request waits with.
+// A ticket is the part of a request with which its caller waits.
 type ticket struct {
 	handed bool // to the committer
 	err    error
@@ -29,7 +29,7 @@ func (t *ticket) await() error {
 	return t.err
 }
 
-// ownClaims are claims that commit by themselves, each on its own, and changes of leased claims.
+// ownClaims are own-commit claims, each independent of the others, and changes of leased claims.
 type ownClaims struct {
 	ticket
 	claimSet
@@ -57,11 +57,11 @@ func (s *spares) freeOwn(r *ownClaims) {
 	s.own.Put(r)
 }
 
-// A group is what one batch of the store carries and who waits for it. It is the committer's until
-// it is handed over, then the applier's, then the releaser's.
+// A group is the contents of one batch of the store, and the callers that wait for it. It belongs
+// to the committer until it is handed over, then to the applier, then to the releaser.
 type group struct {
 	batch   storage.Batch
-	changes bool // the batch is to be applied
+	changes bool // the batch must be applied
 	journal journalWriter
 
 	requests []request
@@ -74,7 +74,7 @@ type group struct {
 	wait  func() error // the store's, nil if nothing was applied
 	since time.Time
 	took  time.Duration // from since until it was durable
-	seq   uint64        // of the newest batch that the group's answers may rest on
+	seq   uint64        // of the newest batch on which the group's answers may depend
 }
 
 const (
@@ -126,8 +126,8 @@ func (q *queue) submit(ctx context.Context, r request) error {
 	return r.slip().await()
 }
 
-// control runs fn in the committer, with everything before it applied, and waits until what fn put
-// into the batch is durable.
+// control runs fn in the committer, with everything before it applied, and waits until fn's writes
+// to the batch are durable.
 func (q *queue) control(ctx context.Context, fn func(g *group) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A lockName is what a claim is reserved under: a hash of 128 bits of its key, so that no key has
-// to be copied. Keys that share one, which no two do but by a chance of 2^-128, would only keep
-// each other InFlight: a reservation says that no claim has committed yet.
+// A lockName is the name of a reservation: a hash of 128 bits of the claim's key, so that no key is
+// copied. Two keys with the same hash, which have a probability of 2^-128, would only keep each
+// other InFlight: a reservation says that no claim has committed yet.
 type lockName = xxh3.Uint128
 
 // reservations are the claims that open transactions hold: an open-addressed hash table with linear
@@ -21,13 +21,13 @@ type reservations struct {
 
 // An owner holds reservations: a transaction that is open or committing.
 type owner struct {
-	won atomic.Uint64 // the batch that the transaction is in, once it is admitted; 0 before
+	won atomic.Uint64 // the batch of the admitted transaction; 0 before
 }
 
 type reservation struct {
 	name  lockName
 	owner *owner // nil: the slot is free; that of the transaction, if a part holds it
-	claim int32  // index of it, among those of its transaction, noClaim if only parts hold it
+	claim int32  // its index among those of its transaction, noClaim if only parts hold it
 	parts int32  // open parts that hold it
 }
 
@@ -47,7 +47,7 @@ func (c *claimant) shares(r reservation) bool {
 	return r.owner == c.owner && r.claim == noClaim && !mine
 }
 
-// index returns the index of the claim that is reserved, if the claimant has made it.
+// index returns the index of the reserved claim, if the claimant has made it.
 func (c *claimant) index(r reservation) (i int, ok bool) {
 	if c.isPart() {
 		i, ok = c.mine[r.name]
@@ -58,11 +58,10 @@ func (c *claimant) index(r reservation) (i int, ok bool) {
 
 const (
 	minReservations  = 1 << 8  // slots
-	keptReservations = 1 << 17 // more slots than these are given back once none is taken
+	keptReservations = 1 << 17 // more slots than these are freed when none is used
 )
 
-// at is the slot in which a name is, or the free one in which it would be. There has to be a free
-// one.
+// at returns the slot of a name, or the free one in which it would be. There must be a free one.
 func (s *reservations) at(name lockName) int {
 	i := s.home(name)
 	for s.slots[i].owner != nil && s.slots[i].name != name {
@@ -83,8 +82,8 @@ func (s *reservations) get(name lockName) reservation {
 	return s.slots[s.at(name)]
 }
 
-// add makes the reservation unless there is one under its name, which it returns; the
-// owner of that is nil if there was none.
+// add makes the reservation unless one with its name exists, which it returns; the owner of that is
+// nil if there was none.
 func (s *reservations) add(r reservation) (other reservation) {
 	if 2*(s.n+1) > len(s.slots) {
 		s.grow()
@@ -108,8 +107,7 @@ func (s *reservations) grow() {
 	}
 }
 
-// update calls fn with the reservation, and takes it out if it is not held any more. There has to
-// be one.
+// update calls fn with the reservation, and removes it if it is no longer held. It must exist.
 func (s *reservations) update(name lockName, fn func(*reservation)) {
 	i := s.at(name)
 	if fn(&s.slots[i]); s.slots[i].claim == noClaim && s.slots[i].parts == 0 {
@@ -117,11 +115,10 @@ func (s *reservations) update(name lockName, fn func(*reservation)) {
 	}
 }
 
-// remove takes the reservation in a slot out.
+// remove removes the reservation in a slot.
 func (s *reservations) remove(free int) {
 	for i := s.next(free); s.slots[i].owner != nil; i = s.next(i) {
-		// The entry after the free slot moves into it, unless its home is behind the free slot,
-		// too.
+		// The entry after the free slot moves into it, unless its home is also after the free slot.
 		if mask := len(s.slots) - 1; (i-s.home(s.slots[i].name))&mask >= (i-free)&mask {
 			s.slots[free], free = s.slots[i], i
 		}

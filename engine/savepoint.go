@@ -12,10 +12,10 @@ type Savepoint struct {
 	done   progress
 }
 
-// savepoints are those that a transaction has taken.
+// savepoints are the savepoints of a transaction.
 type savepoints struct {
 	last   uint64    // the serial number of the last one
-	undone []serials // those that are not valid any more, rising
+	undone []serials // those that are no longer valid, increasing
 }
 
 // serials are those after the first one, up to the last one.
@@ -27,7 +27,7 @@ func (p *savepoints) take() uint64 {
 	return p.last
 }
 
-// progress is how much of what a transaction does is done.
+// progress is the amount of a transaction's work so far.
 type progress struct {
 	claims, keys, near, altered, writes int
 
@@ -35,7 +35,7 @@ type progress struct {
 	kept     verdictCounts
 }
 
-// valid reports whether no rollback went back behind the savepoint.
+// valid reports whether no rollback went to a point before the savepoint.
 func (p *savepoints) valid(serial uint64) bool {
 	i, _ := slices.BinarySearchFunc(p.undone, serial, func(u serials, serial uint64) int { return cmp.Compare(u.last, serial) })
 	return i == len(p.undone) || serial <= p.undone[i].after

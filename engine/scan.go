@@ -8,14 +8,14 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A scanner reads all claims as of one moment.
+// A scanner reads all claims from one snapshot.
 type scanner struct {
 	*core
 	*finder
 	*queue
 }
 
-// A scanned claim, with its key taken apart.
+// A scanned claim, with its decoded key.
 type scanned struct {
 	ref  bucketRef
 	key  []byte
@@ -24,7 +24,7 @@ type scanned struct {
 }
 
 // beginScan scans the claims as they are after the last batch decided so far. begun runs while the
-// committer is stopped at that moment; fn is then called for each claim of a kept week, while
+// committer is stopped at that moment; fn is then called for each claim of a retained week, while
 // claims continue.
 func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
 	if err := s.enter(); err != nil {
@@ -49,7 +49,7 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 				}
 				c, err := s.scanned(b, key, record)
 				if b.Week < s.oldestOf(b.Scope) {
-					return nil // its names may be free already
+					return nil // its names may already be freed
 				}
 				if err != nil {
 					return err

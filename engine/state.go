@@ -10,34 +10,36 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The first byte of a state key says whose it is. The values are on disk forever.
+// The first byte of a state key is its kind. The values are stored forever.
 const (
-	stateHost     = 'h' // + the application's key: the application's value
-	stateSpace    = 'x' // + the name of a key space + 00 + a key of its owner: its owner's value (keys.go)
-	stateOffset   = 'o' // + a Position: an Offset
-	stateHold     = 'd' // + the hold's name: its time
-	stateName     = 'n' // + a scope or topic: its number (names.go)
-	stateUse      = 'u' // + a week and a number of a name, which claims of that week have (names.go)
-	stateMeta     = 'm' // + a name below
-	stateFloor    = 'f' // + a scope: the oldest week kept of it (floors.go)
-	stateProduced = 'e' // never on disk: an entry of the outbox before the committer has numbered it (outbox.go)
+	stateHost   = 'h' // + the application's key: the application's value
+	stateSpace  = 'x' // + the name of a key space + 00 + a key of its owner: its owner's value (keys.go)
+	stateOffset = 'o' // + a Position: an Offset
+	stateHold   = 'd' // + the hold's name: its time
+	stateName   = 'n' // + a scope or topic: its number (names.go)
+	stateUse    = 'u' // + a week and the number of a name that claims of that week use (names.go)
+	stateMeta   = 'm' // + a name below
+	stateFloor  = 'f' // + a scope: its oldest retained week (floors.go)
+	// never stored: an entry of the outbox before the committer has numbered it (outbox.go)
+	stateProduced = 'e'
 )
 
 var (
-	keyNames  = []byte("mnames")  // there, with an empty value: all uses of names since then, or before, are noted by week
-	keyOldest = []byte("moldest") // the oldest week kept, as in a key
-	keyDrop   = []byte("mdrop")   // buckets that were dropped and whose space may not be back
+	// present, with an empty value: all uses of names, earlier and later, are recorded by week
+	keyNames  = []byte("mnames")
+	keyOldest = []byte("moldest") // the oldest retained week, as in a key
+	keyDrop   = []byte("mdrop")   // dropped buckets whose space may not be free yet
 )
 
-// A Position names a partition as a consumer group reads it.
+// A Position identifies a partition as a consumer group reads it.
 type Position struct {
 	Group     string
 	Topic     string
 	Partition int32
 }
 
-// An Offset is what a group knows of a partition: the next offset to read, and what that offset
-// belongs to. Unknown fields are left zero.
+// An Offset is a group's offset in a partition: the next offset to read, and the epoch and topic of
+// that offset. Unknown fields are left zero.
 type Offset struct {
 	Next        int64
 	LeaderEpoch int32
@@ -56,8 +58,7 @@ func (p Position) check() error {
 	return nil
 }
 
-// A position on disk: group and topic with their lengths before them, partition in 4 bytes, big
-// endian.
+// A stored position: group and topic after their lengths, partition in 4 bytes, big endian.
 func (p Position) stateKey() []byte {
 	b := appendBytes([]byte{stateOffset}, []byte(p.Group))
 	b = appendBytes(b, []byte(p.Topic))
@@ -74,7 +75,7 @@ func parsePosition(key []byte) (Position, error) {
 	return p, nil
 }
 
-// An offset on disk: next and leader epoch as varints, the topic id in 16 bytes.
+// A stored offset: next and leader epoch as varints, the topic id in 16 bytes.
 func (o Offset) encode() []byte {
 	b := binary.AppendVarint(nil, o.Next)
 	b = binary.AppendVarint(b, int64(o.LeaderEpoch))
@@ -93,7 +94,7 @@ func parseOffset(value []byte) (Offset, error) {
 	return o, nil
 }
 
-// A hold on disk: Unix milliseconds as a varint.
+// A stored hold: Unix milliseconds as a varint.
 func encodeHold(t time.Time) []byte { return binary.AppendVarint(nil, t.UnixMilli()) }
 
 func parseHold(value []byte) (time.Time, error) {
@@ -106,7 +107,7 @@ func parseHold(value []byte) (time.Time, error) {
 	return t, nil
 }
 
-// The dropped buckets on disk: their prefixes, each with its length before it.
+// The stored dropped buckets: their prefixes, each after its length.
 func encodeBuckets(buckets []storage.Bucket) []byte {
 	b := []byte{}
 	for _, bucket := range buckets {

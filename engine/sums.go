@@ -8,10 +8,10 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// sums is a cache of the values of keys that were added to, as the newest batch decided so far
-// leaves them. The committer decides all writes, one after the other, and keeps the cache in step
-// with each; a batch that is decided is applied, or the engine has stopped. So what the cache knows
-// needs no look at the batches under way nor at the store.
+// sums is a cache of the values of keys that were added to, as of the newest batch decided so far.
+// The committer decides all writes, one after the other, and updates the cache with each; a batch
+// that is decided is applied, or the engine has stopped. So a cached value needs no read of the
+// batches in progress nor of the store.
 type sums struct {
 	mu    sync.Mutex // guards all below; no I/O under it
 	lru   *simplelru.LRU[string, *knownSum]
@@ -24,7 +24,8 @@ type knownSum struct {
 	index int    // of its write in that batch
 }
 
-// maxSumBytes caps the memory of the cache. A key takes its length and about knownSumIn bytes.
+// maxSumBytes is the maximum memory of the cache. A key takes its length and about knownSumIn
+// bytes.
 const (
 	maxSumBytes = 8 << 20
 	knownSumIn  = 160
@@ -56,7 +57,7 @@ func (s *sums) get(key string) (sumBefore, bool) {
 	return sumBefore{}, false
 }
 
-// added puts a sum into batch seq and remembers it. Sums of one key in one batch take one write.
+// added puts a sum into batch seq and caches it. Sums of one key in one batch take one write.
 func (s *sums) added(b *storage.Batch, seq uint64, key string, total int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +80,7 @@ func (s *sums) added(b *storage.Batch, seq uint64, key string, total int64) {
 	}
 }
 
-// written notes that a key was put, or deleted if value is nil.
+// written records that a key was put, or deleted if value is nil.
 func (s *sums) written(key string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +95,8 @@ func (s *sums) empty() bool {
 	return s.lru.Len() == 0
 }
 
-// lookUp asks the store, in the caller's goroutine, for what the committer would have to read of the
-// writes of a transaction.
+// lookUp reads from the store, in the caller's goroutine, the values that the committer would
+// otherwise read for a transaction's writes.
 func (s *sums) lookUp(c *core, writes *txWrites) error {
 	if !writes.adds {
 		return nil

@@ -7,15 +7,15 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// transactions is what open transactions know of one another: which claims they hold, and which
-// state keys were written while they were open.
+// transactions is the state that open transactions share: which claims they hold, and which state
+// keys were written while they were open.
 //
 // Conflicts are found by backward validation (Kung and Robinson, "On optimistic methods for
 // concurrency control", 1981): a transaction reads the store as of its start, because a read of a
-// key that was written since then fails; at commit it loses if any key it has read was written
+// key that was written since then fails; at commit it fails if any key it has read was written
 // since. The committer validates and applies one after the other, so the order of commits is a
-// serial order. Claims are read as of now: one that is Done stays as it is, and a dead-lettered one
-// that a transaction has seen is a read as of that moment.
+// serial order. Claims are read as of now: a Done claim never changes, and a dead-lettered one that
+// a transaction has seen is a read as of that moment.
 type transactions struct {
 	core *core
 	any  atomic.Bool // there are reservations, so that the lock is not taken when there are none
@@ -24,8 +24,11 @@ type transactions struct {
 	claims  reservations
 	open    map[*readSet]struct{}
 	written recentWrites // of state keys and claims
-	log     writeLog     // the same writes in the order of the batches, for those that have read ranges
-	floor   uint64       // transactions that began before this batch and have read keys have lost: written has forgotten some
+	// the same writes in the order of the batches, for transactions that have read ranges
+	log writeLog
+	// transactions that began before this batch and have read keys conflict: written has dropped
+	// some
+	floor uint64
 }
 
 func (t *transactions) init(c *core) {
@@ -43,7 +46,7 @@ func (t *transactions) begin(reads *readSet) {
 	t.open[reads] = struct{}{}
 }
 
-// restart lets a transaction that has waited and done nothing yet begin now.
+// restart sets the begin of a transaction that has waited and done nothing yet to now.
 func (t *transactions) restart(reads *readSet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,8 +67,8 @@ func (t *transactions) count() int {
 
 func (t *transactions) lockName(key []byte) lockName { return xxh3.Hash128Seed(key, t.core.seed) }
 
-// reserve takes a claim for a transaction, as the one with the given index: free says so. If it is
-// taken, or a claim in one of the places near is, it returns that reservation. A claim that only
+// reserve takes a claim for a transaction, as the one with the given index; free reports success.
+// If the claim, or one in the places near, is taken, it returns that reservation. A claim that only
 // other parts of the same transaction hold is not taken.
 func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []place) (taken reservation, free bool) {
 	t.mu.Lock()
@@ -117,14 +120,14 @@ func (t *transactions) taken(c *candidate, tx *txRequest, near []place) (taken r
 	return taken
 }
 
-// unreserve takes a reservation back that became no claim.
+// unreserve removes a reservation that became no claim.
 func (t *transactions) unreserve(c *candidate, by *claimant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(c.lock, by)
 }
 
-// release gives the reservations of claims back.
+// release removes the reservations of claims.
 func (t *transactions) release(claims []candidate, by *claimant) {
 	if len(claims) == 0 {
 		return
@@ -136,7 +139,7 @@ func (t *transactions) release(claims []candidate, by *claimant) {
 	}
 }
 
-// remove takes a reservation back. t.mu is held.
+// remove removes a reservation. t.mu is held.
 func (t *transactions) remove(name lockName, by *claimant) {
 	t.claims.update(name, func(r *reservation) {
 		if !by.isPart() {
@@ -151,7 +154,7 @@ func (t *transactions) remove(name lockName, by *claimant) {
 	}
 }
 
-// moveClaims makes claims of a part those of its transaction, from the given index on.
+// moveClaims moves claims of a part to its transaction, from the given index on.
 func (t *transactions) moveClaims(claims []candidate, first int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,9 +221,8 @@ func (t *transactions) changedSince(key []byte, start uint64) (by uint64) {
 	return by
 }
 
-// lastWrite returns the newest batch that is known to have written a key, 0 if that is forgotten,
-// and the batch up to which writes may be forgotten that open transactions need. What is forgotten
-// is applied.
+// lastWrite returns the newest known batch that has written a key, 0 if it was dropped, and the
+// batch up to which writes may be dropped that open transactions need. Dropped writes are applied.
 func (t *transactions) lastWrite(key string) (seq, floor uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,12 +237,12 @@ func (t *transactions) changedIn(r keyRange, start uint64) (least string, by uin
 	return t.log.changed(r, start)
 }
 
-// claimRead is the name under which the read of a claim is noted, among those of state keys.
+// claimRead is the name under which the read of a claim is recorded, among those of state keys.
 func claimRead(key []byte) string { return "c" + string(key) } // no state key begins with c (state.go)
 
-// overtaken returns the batch to which a transaction has lost: that has written what it had read
-// before; and met, one that has written what it has read since it came, be it before it began. 0 is
-// none.
+// overtaken returns the batch with which a transaction conflicts, which has written a key that the
+// transaction had read before. met is a batch that has written such a key since the transaction
+// came to the queue, perhaps before it began. 0 is none.
 func (t *transactions) overtaken(reads *readSet) (by, met uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -264,9 +266,9 @@ func (t *transactions) overtaken(reads *readSet) (by, met uint64) {
 	return 0, met
 }
 
-// wrote notes the writes of a transaction, and the claims that it opens again, which go into batch
+// wrote records the writes of a transaction, and the claims that it reopens, which go into batch
 // seq. It is called before that batch is applied, so that code that reads the new value also finds
-// the note.
+// the record.
 func (t *transactions) wrote(r *txRequest, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -284,7 +286,7 @@ func (t *transactions) wrote(r *txRequest, seq uint64) {
 	t.forgetSome()
 }
 
-// changed notes that batch seq removes a claim that was not Done, as wrote does.
+// changed records, as wrote does, that batch seq removes a claim that was not Done.
 func (t *transactions) changed(key []byte, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -298,9 +300,9 @@ func (t *transactions) forgetSome() {
 	}
 }
 
-// forget drops the notes that no open transaction needs. Transactions that open later begin after
-// the last applied batch. If the keys take too much memory, it drops those that open transactions
-// need, too, and raises the floor; the log has a cap and a floor of its own.
+// forget drops the records that no open transaction needs. Transactions that open later begin after
+// the last applied batch. If the keys take too much memory, it also drops those that open
+// transactions need, and raises the floor; the log has a limit and a floor of its own.
 func (t *transactions) forget() {
 	applied := t.core.applied.at.Load()
 	needed := applied

@@ -52,7 +52,7 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) error {
 			return ErrConflict
 		}
 		tx.turn.end()
-		return t.settle() // what it has read and returned is durable
+		return t.settle() // its reads and results are durable
 	}
 	if err := t.sums.lookUp(t.core, &r.writes); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) error {
 	return err
 }
 
-// afterLoss waits, if the transaction has lost, until what it lost to is visible, so that it does
-// not lose to it again.
+// afterLoss waits, after a conflict, until the conflicting batch is visible, so that the
+// transaction does not conflict with it again.
 func (t *transactor) afterLoss(tx *Tx) {
 	tx.status.mu.Lock()
 	to := tx.status.lostTo
@@ -77,8 +77,7 @@ func (t *transactor) afterLoss(tx *Tx) {
 	t.applied.wait(to) // false: the engine has stopped, as the next call says
 }
 
-// end makes the transaction unusable and gives its reservations back. Doing it again changes
-// nothing.
+// end makes the transaction unusable and releases its reservations. Repeating it changes nothing.
 func (t *transactor) end(tx *Tx) {
 	tx.status.mu.Lock()
 	tx.status.live = false
@@ -96,7 +95,7 @@ func (t *transactor) end(tx *Tx) {
 	t.free(tx)
 }
 
-// free gives back what the transaction is made of. Nothing of it is used any more.
+// free recycles the memory of the transaction. Nothing of it is used any more.
 func (t *transactor) free(tx *Tx) {
 	t.counters.attempts.add(&tx.judge.attempts)
 	t.reused.freeTx(tx.req)

@@ -10,10 +10,10 @@ type Tx struct {
 	member *LaneMember // nil if it is not in the lane
 	turn   *turn       // nil if it runs without one
 
-	// What follows is guarded by status.mu.
+	// Guarded by status.mu:
 
 	status txStatus
-	req    *txRequest // what it has done; nil once it has ended
+	req    *txRequest // its work; nil after it has ended
 	state  txState    // reads and writes keys
 	judge  txJudge    // judges events
 	points savepoints

@@ -3,12 +3,12 @@ package engine
 // txClaims are the claims of a transaction, in the order they were made.
 type txClaims struct {
 	claimSet
-	records   []Record  // what commits, of each of the claims
+	records   []Record  // the record that commits, of each of the claims
 	altered   []altered // records that were changed after they were made, in that order
 	dataBytes int       // of the records
 }
 
-// An altered claim has had another record in the same transaction.
+// An altered claim is a claim whose record was changed in the same transaction.
 type altered struct {
 	claim  int // index of it
 	before Record
@@ -29,7 +29,7 @@ func (s *txClaims) alter(claim int, change func(*Record)) {
 	s.dataBytes += len(r.Data)
 }
 
-// expect copies the place of an event that was prepared, and those near it.
+// expect copies the place of a prepared event, and those near it.
 func (s *txClaims) expect(c *candidate, from *claimSet) {
 	near := from.nearOf(c)
 	c.place = s.take(from, &c.place)
@@ -57,7 +57,7 @@ func (s *txClaims) join(part *txClaims) {
 	part.claims, part.records, part.altered = part.claims[:0], part.records[:0], part.altered[:0]
 }
 
-// undo takes back what was done since to.
+// undo undoes the work since to.
 func (s *txClaims) undo(to progress) {
 	for n := len(s.altered) - 1; n >= to.altered; n-- {
 		a := &s.altered[n]

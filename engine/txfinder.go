@@ -6,7 +6,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A txFinder finds claims as a transaction sees them, its own among them, and takes them for it.
+// A txFinder finds claims as a transaction sees them, its own among them, and reserves them for it.
 // The transaction's lock is held during all of its methods.
 type txFinder struct {
 	*finder
@@ -17,17 +17,17 @@ type txFinder struct {
 	base   *base // of a part; nil for the transaction itself
 }
 
-// A sight is what a look at the claims found.
+// A sight is the result of a look-up of a claim.
 type sight struct {
 	rec     Record
 	at      place
 	found   bool
-	mine    bool // it is the transaction's own
-	winning bool // it is that of a transaction that is committing, and not durable yet
+	mine    bool // it belongs to the transaction
+	winning bool // it belongs to a transaction that is committing, and is not durable yet
 }
 
-// look looks for the claim on an event, in its own week and where else it counts: among the
-// transaction's own first. A claim that is free is found in the event's own week only.
+// look looks up the claim on an event, in its own week and in the others that count: first among
+// the transaction's own. A claim that is free is found in the event's own week only.
 func (f *txFinder) look(c *candidate) (s sight, err error) {
 	s.at = c.place
 	s.rec, s.found, err = f.known(&f.req.claimSet, &c.place)
@@ -52,7 +52,7 @@ func (f *txFinder) look(c *candidate) (s sight, err error) {
 		lock = f.others.lockName(f.req.key(&s.at))
 	}
 	rec, mine, holder := f.held(s.at, lock)
-	if mine { // which it has opened again
+	if mine { // which the transaction has reopened
 		s.rec, s.mine = rec, true
 	}
 	s.winning = !mine && holder != nil && holder.won.Load() > 0
@@ -67,8 +67,8 @@ func (f *txFinder) held(at place, lock lockName) (rec Record, mine bool, holder 
 	return rec, mine, r.owner
 }
 
-// own returns the record of the claim that is reserved, if it is one that the transaction has made,
-// under that key; for a part, also one that the whole had made before the part began.
+// own returns the record of the reserved claim if the transaction has made it, under that key; for
+// a part, also one that its transaction had made before the part began.
 func (f *txFinder) own(r reservation, key []byte) (rec Record, ok bool) {
 	if i, ok := f.index(r, key); ok {
 		return f.req.records[i], true
@@ -79,15 +79,13 @@ func (f *txFinder) own(r reservation, key []byte) (rec Record, ok bool) {
 	return Record{}, false
 }
 
-// index returns the index of the claim that is reserved, if it is one that the transaction has
-// made, under that key.
+// index returns the index of the reserved claim if the transaction has made it, under that key.
 func (f *txFinder) index(r reservation, key []byte) (i int, ok bool) {
 	i, ok = f.req.index(r)
 	return i, ok && f.req.isClaim(i, key)
 }
 
-// claimOf returns the index of the claim that the transaction has made on an event, ErrNotClaimed
-// if there is none.
+// claimOf returns the index of the transaction's claim on an event, ErrNotClaimed if there is none.
 func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	scratch := f.spares.newAhead()
 	defer f.spares.freeAhead(scratch)
@@ -108,12 +106,12 @@ func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	return 0, ErrNotClaimed
 }
 
-// reserve looks a claim up, and takes it for the transaction if there is none or it is to be opened
-// again: free says that it has it now. Neither found nor free means that another transaction has
-// it.
+// reserve looks a claim up, and reserves it for the transaction if there is none or it is to be
+// reopened; free reports success. Neither found nor free means that another transaction has it.
 func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
 	r := f.req
-	open := func() bool { // a claim in a neighbouring week is not opened: a replay has the time of its claim
+	// a claim in an adjacent week is not reopened: a replay has the time of its claim
+	open := func() bool {
 		switch {
 		case err != nil || s.mine:
 			return false
@@ -123,14 +121,14 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, er
 		return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
 	}
 	before := f.applying.Load()
-	// The reservation comes after the look, so that looking at an old claim does not make it look
+	// The reservation follows the look-up, so that a look at an old claim does not make it look
 	// open to others.
 	if s, err = f.look(c); !open() {
 		return s, false, err
 	}
 	near := r.nearOf(c)
 	if s.found && !c.takes(&s.rec) {
-		near = nil // what there is in its own week was decided when that was claimed
+		near = nil // the claim in its own week was decided when that was claimed
 	}
 	if n := len(r.claims); n >= limits.TxClaims || len(r.arena) > limits.TxBytes {
 		if s = f.taken(f.others.holder(c.lock), c, nil); s.found {
@@ -154,8 +152,8 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, er
 	return s, kept, err
 }
 
-// taken is what is seen of a claim that cannot be reserved: that it is the transaction's own, or
-// nothing.
+// taken returns the visible state of a claim that cannot be reserved: that it is the transaction's
+// own, or nothing.
 func (f *txFinder) taken(by reservation, c *candidate, near []place) (s sight) {
 	s.at = c.place
 	s.rec, s.mine = f.own(by, f.req.key(&s.at))
@@ -170,7 +168,7 @@ func (f *txFinder) taken(by reservation, c *candidate, near []place) (s sight) {
 	return s
 }
 
-// noteJudged notes, in a part, the claims on which the verdict for a candidate rests.
+// noteJudged records, in a part, the claims on which the verdict for a candidate depends.
 func (f *txFinder) noteJudged(c *candidate) {
 	if f.base == nil {
 		return
@@ -183,7 +181,7 @@ func (f *txFinder) noteJudged(c *candidate) {
 }
 
 // holdLeased returns the index of a leased claim among those of the transaction, which holds it
-// from then on.
+// afterwards.
 func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 	r := f.req
 	keys, near, kept := len(r.arena), len(r.near), false
@@ -207,7 +205,7 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 		return i, nil
 	}
 	if _, inherited := f.own(holder, r.key(&c.place)); inherited {
-		return 0, ErrNotClaimed // a part does not reach what the transaction did before it began
+		return 0, ErrNotClaimed // a part does not affect what the transaction did before it began
 	} else if f.status.lost != nil {
 		return 0, f.status.lost
 	}
@@ -228,7 +226,7 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 	return len(r.claims) - 1, nil
 }
 
-// undo takes back what was done since to. The reservations go before the claims.
+// undo undoes the work since to. The reservations are removed before the claims.
 func (f *txFinder) undo(to progress) {
 	f.others.release(f.req.claims[to.claims:], &f.req.claimant)
 	f.req.undo(to)

@@ -8,15 +8,15 @@ type txJudge struct {
 	txFinder
 	lazy bool // see UpdateOptions.DurableAtCommit
 
-	ahead *ahead // what Prefetch has prepared; nil if there was none
+	ahead *ahead // the result of Prefetch; nil if there was none
 
 	told     bool          // of others' claims, which are as of now and not as of the start as reads are
-	kept     verdictCounts // verdicts given and not undone
+	kept     verdictCounts // verdicts given and not rolled back
 	attempts verdictCounts // all verdicts given
 	watched  *observation  // nil without an observer
 }
 
-// prefetch prepares events, in place of those before.
+// prefetch prepares events, in place of the previous ones.
 func (j *txJudge) prefetch(events []Event) {
 	if j.ahead == nil {
 		j.ahead = j.spares.newAhead()
@@ -87,9 +87,9 @@ func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 	return err
 }
 
-// claimNew claims an event of which the filters knew nothing when Prefetch asked them, if that
-// still holds and no transaction has it: without a look at the store, and so without keeping the
-// engine from being closed.
+// claimNew claims an event of which the filters contained no claim when Prefetch read them, if that
+// still holds and no transaction has reserved it. It does not read the store, and so need not keep
+// the engine open.
 func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	r := j.req
 	n, mark, near := len(r.claims), len(r.arena), len(r.near)
@@ -103,7 +103,8 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	if len(r.arena) <= limits.TxBytes {
 		_, free = j.others.reserve(c, r, n, r.nearOf(c))
 	}
-	// Once more: who has committed it since gave the reservation back after that batch was applied.
+	// Check again: a transaction that has committed it since released the reservation after that
+	// batch was applied.
 	if free && j.applying.Load() == j.ahead.before {
 		j.noteJudged(c)
 		*res = Result{Verdict: Claimed, Record: newRecord(ev, c.seen)}
@@ -120,11 +121,12 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 // judgeCandidate returns the verdict for a candidate, and keeps it if it is Claimed.
 func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
 	r := j.req
-	// What is found from here on is as of this batch or a later one.
+	// Claims found from here on are as of this batch or a later one.
 	asOf := j.applied.at.Load()
 	s, free, err := j.reserve(c, reopen)
 	if err == nil && !free && !s.found && j.lazy {
-		if seq := j.others.winner(&r.claimSet, c); seq > 0 && j.applied.wait(seq) { // it shows in a moment, and is durable before this transaction
+		// it becomes visible soon, and is durable before this transaction
+		if seq := j.others.winner(&r.claimSet, c); seq > 0 && j.applied.wait(seq) {
 			asOf = j.applied.at.Load()
 			s, free, err = j.reserve(c, reopen)
 		}
@@ -147,7 +149,7 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		return false, nil
 	}
 	*res = c.answer(&s.rec)
-	if !j.lazy { // it is returned now, so what it rests on has to be durable now
+	if !j.lazy { // it is returned now, so the claim on which it depends must be durable now
 		if err := j.settle(); err != nil {
 			return false, err
 		}
@@ -159,8 +161,8 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 	return false, err
 }
 
-// keep takes a candidate that is Claimed: a new one, or the next life of the claim that was found.
-// told gets its record.
+// keep keeps a candidate that is Claimed: a new one, or the next generation of the claim that was
+// found. told gets its record.
 func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *Record) {
 	*told = newRecord(ev, c.seen)
 	if s.found {

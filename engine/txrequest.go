@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A txRequest is what a transaction has claimed, written and read. It commits whole or not at all.
+// A txRequest has the claims, writes and reads of a transaction. It commits whole or not at all.
 type txRequest struct {
 	ticket
 	claimant
@@ -19,15 +19,15 @@ type txRequest struct {
 	member *LaneMember // nil if it is not in the lane
 	turn   *turn       // nil if it runs without one
 
-	lostTo uint64 // with ErrConflict: the batch that it lost to, or a later one
+	lostTo uint64 // with ErrConflict: the batch with which it conflicts, or a later one
 }
 
-// progress returns how much is done.
+// progress returns the amount of work so far.
 func (r *txRequest) progress() progress {
 	return progress{claims: len(r.claims), keys: len(r.arena), near: len(r.near), altered: len(r.altered), writes: len(r.writes.list)}
 }
 
-// checkSize returns an error if the transaction must not write that many bytes more.
+// checkSize returns an error if the transaction must not write that many more bytes.
 func (r *txRequest) checkSize(more int) error {
 	if r.writes.bytes+r.dataBytes+more > limits.TxBytes {
 		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, limits.TxBytes)
@@ -35,7 +35,7 @@ func (r *txRequest) checkSize(more int) error {
 	return nil
 }
 
-// write makes w the latest write to its key; before is the one until now, -1 for none.
+// write makes w the latest write to its key; before is the previous latest one, -1 for none.
 func (r *txRequest) write(w txWrite, before int) error {
 	err := r.checkSize(w.size())
 	if err == nil {
@@ -44,7 +44,7 @@ func (r *txRequest) write(w txWrite, before int) error {
 	return err
 }
 
-// txSpares are what transactions use again, with its memory.
+// txSpares are the parts of ended transactions, reused with their memory.
 type txSpares struct{ tx, ahead sync.Pool }
 
 func (s *txSpares) newTx() *txRequest {

@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// scan yields what the span holds, its keys without their first skip bytes, and not more than limit
-// unless that is 0.
+// scan yields the keys of the span, without their first skip bytes, and not more than limit unless
+// that is 0.
 func (s *txState) scan(span storage.Span, limit, skip int, yield func(KeyValue, error) bool) {
 	read, err := s.newScan(span)
 	left := unlimited(limit)
@@ -57,7 +57,7 @@ func (s *txState) noteScan(read int, hi []byte) error {
 	return nil
 }
 
-// endPage notes that a page was read to its end, beyond its last key.
+// endPage records that a page was read to its end, beyond its last key.
 func (s *txState) endPage(read int, p *txPage, span storage.Span) error {
 	hi := p.end
 	if hi == nil {
@@ -71,8 +71,7 @@ func (s *txState) endPage(read int, p *txPage, span storage.Span) error {
 	return s.status.lose(p.lostTo)
 }
 
-// A txPage is what a transaction sees of the keys in a span up to end, or all of them if end is
-// nil.
+// A txPage is a transaction's view of the keys in a span up to end, or all of them if end is nil.
 type txPage struct {
 	entries []KeyValue
 	end     []byte
@@ -80,8 +79,8 @@ type txPage struct {
 	lostTo  uint64 // the batch that has written the key at end since the transaction began, 0 for none
 }
 
-// txPage reads the next page of a scan: the store's, as of the start of the transaction, with the
-// transaction's own writes in their places.
+// txPage reads the next page of a scan: the store's keys, as of the start of the transaction,
+// merged with the transaction's own writes.
 func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
 	if err := s.status.lockStore(); err != nil {
 		return p, err
@@ -107,9 +106,9 @@ func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
 	return p, s.overlay(&p, span, keys)
 }
 
-// overlay puts the transaction's own writes in the span, up to the end of the page, into their
-// places. The page ends before a key with more than the given number of such writes before it, and
-// with an Add that cannot be resolved.
+// overlay merges the transaction's own writes in the span, up to the end of the page, into it. The
+// page ends before a key with more than the given number of such writes before it, and with an Add
+// that cannot be resolved.
 func (s *txState) overlay(p *txPage, span storage.Span, keys int) error {
 	own, end := s.req.writes.in(span, p.end, keys)
 	var under []txWrite
@@ -156,8 +155,8 @@ func (s *txState) overlay(p *txPage, span storage.Span, keys int) error {
 	return nil
 }
 
-// nextWrite removes the write with the least key from both lists, and returns it. What a part has
-// written of its own replaces what it is based on, or is added to it.
+// nextWrite removes the write with the least key from both lists, and returns it. In a part, its
+// own write replaces the one on which it is based, or is added to it.
 func nextWrite(own, under *[]txWrite) (w txWrite, err error) {
 	o, b := *own, *under
 	switch {
@@ -175,7 +174,7 @@ func nextWrite(own, under *[]txWrite) (w txWrite, err error) {
 	return w, err
 }
 
-// cut ends the page at end, which is not beyond its end until now.
+// cut ends the page at end, which must not be after its current end.
 func (p *txPage) cut(end []byte) {
 	if bytes.Equal(end, p.end) {
 		return

@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A txState is the state keys as a transaction sees them: the store as of its start, and on top of
-// that what it has written.
+// A txState is a transaction's view of the state keys: the store as of its start, and its own
+// writes.
 type txState struct {
 	*core
 	status *txStatus
@@ -15,7 +15,7 @@ type txState struct {
 	req    *txRequest
 	base   *base // of a part; nil for the transaction itself
 
-	key []byte // of the call under way
+	key []byte // of the current call
 }
 
 // lock begins a method; unlocking the status ends it. A nil state is that of a nil Tx.
@@ -45,8 +45,7 @@ func (s *txState) get(prefix, key []byte) ([]byte, bool, error) {
 	return s.read(s.key, &w, written)
 }
 
-// read reads a key of the store, and resolves the sum that was written on top of it, if any. The
-// lock is held.
+// read reads a key of the store, and adds the transaction's sum to it, if any. The lock is held.
 func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, error) {
 	if err := s.enter(); err != nil {
 		return nil, false, err
@@ -70,8 +69,8 @@ func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, erro
 	return value, found, nil
 }
 
-// written returns the latest write to a key; in a part, on top of what the transaction had written
-// when the part began.
+// written returns the latest write to a key; in a part, including the transaction's writes when the
+// part began.
 func (s *txState) written(key []byte) (w txWrite, ok bool, err error) {
 	i := s.req.writes.find(key)
 	if ok = i >= 0; ok {
@@ -102,7 +101,7 @@ func (s *txState) write(key, value []byte) error {
 	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: key, Value: value}}, s.req.writes.find(key))
 }
 
-// put is write of the key that begins with prefix and ends with key, which stays the caller's.
+// put is write for the key that consists of prefix and key; it keeps no reference to key.
 func (s *txState) put(prefix, key, value []byte) error {
 	if err := s.lock(); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (s *txState) put(prefix, key, value []byte) error {
 	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: s.writtenKey(before), Value: value}}, before)
 }
 
-// add adds to the key that begins with prefix and ends with key.
+// add adds to the key that consists of prefix and key.
 func (s *txState) add(prefix, key []byte, delta int64) error {
 	if err := s.lock(); err != nil {
 		return err
@@ -150,7 +149,7 @@ func (s *txState) findWrite(prefix, key []byte) int {
 	return s.req.writes.find(s.key)
 }
 
-// writtenKey returns s.key as a write may keep it, given the latest write to it.
+// writtenKey returns s.key in a form that a write may keep, given the latest write to it.
 func (s *txState) writtenKey(before int) []byte {
 	if before >= 0 {
 		return s.req.writes.list[before].Key

@@ -2,20 +2,20 @@ package engine
 
 import "sync"
 
-// A txStatus says whether a transaction may go on: it is live, and has not lost to another one. Its
-// lock guards all of the transaction.
+// A txStatus says whether a transaction may continue: it is live, and has no conflict. Its lock
+// guards all of the transaction.
 type txStatus struct {
 	core  *core
-	whole *txStatus // of a part: that of the transaction that it belongs to
+	whole *txStatus // of a part: that of its transaction
 
 	mu     sync.Mutex // guards all of the transaction; held during its own reads, never by the engine
 	live   bool
 	lost   error  // ErrConflict once a read saw that the transaction cannot commit
-	lostTo uint64 // the batch that it lost to, or a later one, 0 if it has not lost
+	lostTo uint64 // the batch with which it conflicts, or a later one, 0 if there is none
 }
 
-// lock begins a method that needs nothing of the engine: the transaction is live and has not lost,
-// and mu is held. Unlocking mu ends it. A nil status is that of a nil Tx.
+// lock begins a method that needs nothing of the engine: the transaction is live without a
+// conflict, and mu is held. Unlocking mu ends it. A nil status is that of a nil Tx.
 func (s *txStatus) lock() error {
 	if s == nil {
 		return ErrNoTransaction
@@ -31,7 +31,7 @@ func (s *txStatus) lock() error {
 	return err
 }
 
-// lockWorking is lock for a method that needs nothing of the store, but that the engine works.
+// lockWorking is lock for a method that does not use the store but needs a working engine.
 func (s *txStatus) lockWorking() error {
 	err := s.lock()
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *txStatus) unlockStore() {
 	s.mu.Unlock()
 }
 
-// lose notes that the transaction has lost to a batch; if it is that of a part, so has the whole.
-// mu is held.
+// lose records that the transaction conflicts with a batch; if it is that of a part, so does the
+// whole. mu is held.
 func (s *txStatus) lose(by uint64) error {
 	s.lost, s.lostTo = ErrConflict, by
 	if w := s.whole; w != nil {

@@ -13,11 +13,11 @@ type txWrite struct {
 	storage.StateWrite
 	name    string     // Key as a string
 	slot    int32      // of its key, in txWrites.latest
-	before  int32      // index of the write to the same key before, -1 if none
+	before  int32      // index of the previous write to the same key, -1 if none
 	isSum   bool       // an Add, which has no value before it is admitted
-	delta   int64      // of a sum: of all Adds of the transaction to the key until then
+	delta   int64      // of a sum: of all Adds of the transaction to the key so far
 	sum     *txSum     // of a sum that is being committed
-	unclaim *txUnclaim // a claim that is taken back, which is no state; nil for every other write
+	unclaim *txUnclaim // a claim that is withdrawn, which is not state; nil for every other write
 
 	atCommit bool // Value becomes the time of the commit
 }
@@ -30,17 +30,17 @@ func (w *txWrite) size() int {
 	return len(w.Key) + len(w.Value)
 }
 
-// A txSum is what becomes of the Adds of a transaction to a key that it has not written otherwise
-// before, while it commits.
+// A txSum is the sum of a transaction's Adds to a key that it has not otherwise written, during its
+// commit.
 type txSum struct {
-	looked bool      // the store was asked before the transaction was handed over
-	base   sumBefore // what it had
+	looked bool      // the store was read before the transaction was handed over
+	base   sumBefore // its value
 	asOf   uint64    // as of this batch, or a later one
 
-	total int64 // base + delta, once the transaction is being admitted
+	total int64 // base + delta, when the transaction is being admitted
 }
 
-// plus returns the write that an Add makes after w.
+// plus returns the write of an Add after w.
 func (w *txWrite) plus(delta int64) (txWrite, error) {
 	if w.isSum {
 		total, err := addTo(w.Key, integer(w.delta), delta)
@@ -50,7 +50,7 @@ func (w *txWrite) plus(delta int64) (txWrite, error) {
 	return txWrite{StateWrite: storage.StateWrite{Key: w.Key, Value: EncodeInt64(total)}}, err
 }
 
-// resolve returns the value of a write on top of what the store has.
+// resolve returns the value of a write, given that of the store.
 func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
 	if !w.isSum {
 		return w.Value, nil
@@ -62,8 +62,8 @@ func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
 	return EncodeInt64(total), nil
 }
 
-// A txUnclaim is a claim that a transaction takes back. Its write has the name under which reads of
-// the claim are noted.
+// A txUnclaim is a claim that a transaction withdraws. Its write has the name under which reads of
+// the claim are recorded.
 type txUnclaim struct {
 	scope string
 	week  weekbucket.Week
@@ -77,11 +77,11 @@ type txWrites struct {
 	list   []txWrite        // in the order they were made
 	latest []int32          // index of the latest write to each key, in the order of the first ones
 	slots  map[string]int32 // from a key to its index in latest
-	sorted []int32          // the first slots, in the order of their keys: those that a scan has met
+	sorted []int32          // the first slots, in the order of their keys: those that a scan has reached
 	bytes  int              // of all writes
 
 	adds     bool // some are, or were, sums
-	unclaims bool // some take back claims, or did
+	unclaims bool // some withdraw claims, or did
 }
 
 // keptWrites bounds the memory that is kept for the next transaction.
@@ -108,8 +108,8 @@ func (s *txWrites) find(key []byte) int {
 // isLatest reports whether no later write has the key of the one with the index.
 func (s *txWrites) isLatest(i int) bool { return int(s.latest[s.list[i].slot]) == i }
 
-// add makes w the latest write to its key; before is the one until now, as find returns it. The key
-// is kept if there was none.
+// add makes w the latest write to its key; before is the previous latest one, as find returns it.
+// The key is kept if there was none.
 func (s *txWrites) add(w txWrite, before int) {
 	if w.before = int32(before); before >= 0 {
 		first := &s.list[before]
@@ -129,7 +129,7 @@ func (s *txWrites) add(w txWrite, before int) {
 	s.unclaims = s.unclaims || w.unclaim != nil
 }
 
-// undo takes back all but the first n writes.
+// undo undoes all but the first n writes.
 func (s *txWrites) undo(n int) {
 	for i := len(s.list) - 1; i >= n; i-- {
 		w := &s.list[i]
@@ -139,7 +139,7 @@ func (s *txWrites) undo(n int) {
 			continue
 		}
 		delete(s.slots, w.name)
-		s.latest = s.latest[:w.slot] // keys come and go in one order
+		s.latest = s.latest[:w.slot] // keys are added and removed in one order
 	}
 	clear(s.list[n:])
 	s.list = s.list[:n]
@@ -148,7 +148,7 @@ func (s *txWrites) undo(n int) {
 	}
 }
 
-// unclaimed returns how many claims are taken back.
+// unclaimed returns how many claims are withdrawn.
 func (s *txWrites) unclaimed() (n uint64) {
 	if !s.unclaims {
 		return 0
@@ -163,7 +163,7 @@ func (s *txWrites) unclaimed() (n uint64) {
 
 func (s *txWrites) name(slot int32) string { return s.list[s.latest[slot]].name }
 
-// sort puts the keys that were written since the last time into their places in sorted.
+// sort merges the keys that were written since the last call into sorted.
 func (s *txWrites) sort() {
 	old := len(s.sorted)
 	if old == len(s.latest) {
@@ -174,7 +174,7 @@ func (s *txWrites) sort() {
 	}
 	added := slices.Clone(s.sorted[old:])
 	slices.SortFunc(added, func(a, b int32) int { return cmp.Compare(s.name(a), s.name(b)) })
-	for n, slot := range slices.Backward(added) { // behind the keys that are greater, which move once
+	for n, slot := range slices.Backward(added) { // after the greater keys, which move once
 		at := s.search(s.sorted[:old], s.name(slot))
 		copy(s.sorted[at+n+1:], s.sorted[at:old])
 		s.sorted[at+n] = slot
@@ -188,7 +188,7 @@ func (s *txWrites) search(sorted []int32, key string) int {
 }
 
 // in returns the latest writes to keys in the span that are less than end, in the order of their
-// keys, and not more than limit: then it returns the end of these. An end of nil is no bound.
+// keys, and at most limit of them: then it returns the end of these. A nil end is no limit.
 func (s *txWrites) in(span storage.Span, end []byte, limit int) (writes []txWrite, upTo []byte) {
 	s.sort()
 	for _, slot := range s.sorted[s.search(s.sorted, string(span.Start())):] {

@@ -6,16 +6,16 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Unclaim takes back a claim in the store, for an event whose handling has not begun: once the
+// Unclaim withdraws a claim in the store, for an event whose handling has not begun: when the
 // transaction has committed, the event can be claimed again. rec is the claim's record, as TryClaim
-// or TryReclaim returned it with the verdict Claimed. A claim that has had an earlier life, such as
-// a dead letter that was reopened, is Released; any other one is removed. Going back to an earlier
+// or TryReclaim returned it with the verdict Claimed. A claim with an earlier generation, such as a
+// reopened dead letter, becomes Released; any other one is removed. A rollback to an earlier
 // savepoint undoes it.
 //
-// ErrNotClaimed means that there is nothing to take back: the store has no claim on the event with
+// ErrNotClaimed means that there is nothing to withdraw: the store has no claim on the event with
 // exactly this record. It was forgotten, its week was dropped, another delivery has made it, or the
-// claim is one of this transaction, which RollbackTo takes back. If the claim changes before the
-// transaction commits, that is ErrConflict.
+// claim is one of this transaction, which RollbackTo withdraws. If the claim changes before the
+// transaction commits, the transaction fails with ErrConflict.
 func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	if err := tx.lockStore(); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	return tx.req.write(txWrite{StateWrite: storage.StateWrite{Key: name}, unclaim: u}, tx.req.writes.find(name))
 }
 
-// is reports whether both are the record of one claim in the same life.
+// is reports whether both are the record of one claim in the same generation.
 func (r *Record) is(other *Record) bool {
 	seen := r.FirstSeen.Equal(other.FirstSeen)
 	a, b := *r, *other

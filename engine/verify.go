@@ -10,14 +10,14 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A VerifyReport is what Verify found. The store is whole if there are no problems.
+// A VerifyReport is the result of Verify. The store is undamaged if there are no problems.
 type VerifyReport struct {
 	Claims   uint64
 	Problems []string // the first 100; more are counted
 	Total    int
 }
 
-// maxProblems is the number of problems that a VerifyReport spells out.
+// maxProblems is the number of problems that a VerifyReport lists.
 const maxProblems = 100
 
 func (r *VerifyReport) add(format string, args ...any) {
@@ -29,12 +29,12 @@ func (r *VerifyReport) add(format string, args ...any) {
 
 // Verify reads the whole store while claims continue, and checks every claim and record, the
 // filters, the counts and hashes of each bucket, and the store's own checksums. It takes as long as
-// reading everything takes.
+// reading the whole store.
 func (a *admin) Verify(ctx context.Context) (VerifyReport, error) {
 	var report VerifyReport
 	want, got := map[bucketRef]count{}, map[bucketRef]count{}
-	// What is checked are the claims as they are when the scan begins, against counts, filters and
-	// oldest week of that moment: a drop may continue meanwhile.
+	// Verify checks the claims as they are when the scan begins, against counts, filters and oldest
+	// week of that moment: a drop may continue meanwhile.
 	var filters map[weekbucket.Week]*bloom.Filter
 	var oldest func(ref bucketRef) weekbucket.Week
 	scopes := map[uint64]string{} // a drop may free their names

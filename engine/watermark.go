@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// A watermark is a number that only rises, and can be waited for.
+// A watermark is a number that only increases, and can be waited for.
 type watermark struct {
 	at     atomic.Uint64
 	mu     sync.Mutex // guards failed and orders the waiters; nothing else happens under it
@@ -33,17 +33,17 @@ func (w *watermark) fail() {
 	w.cond.Broadcast()
 }
 
-// wait returns true once the mark is at least n, false if it never will be.
+// wait returns true when the mark is at least n, false if it never will be.
 func (w *watermark) wait(n uint64) bool { return w.waitContext(context.Background(), n) }
 
-// waitContext is wait, which returns false as well once ctx is done.
+// waitContext is wait, which also returns false when ctx is done.
 func (w *watermark) waitContext(ctx context.Context, n uint64) bool {
 	if w.at.Load() >= n {
 		return true
 	}
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() {
-			w.mu.Lock() // no waiter is between its look at ctx and its wait
+			w.mu.Lock() // no waiter is between its check of ctx and its wait
 			defer w.mu.Unlock()
 			w.cond.Broadcast()
 		})()

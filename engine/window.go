@@ -2,17 +2,17 @@ package engine
 
 import "github.com/hapax-dev/hapax/engine/storage"
 
-// putClaims are the claims put or removed by the group that is being decided and by the one before
-// it, which the store may not show yet. Older groups are applied: the applier takes a group only
-// when it is done with the one before. It is the committer's own.
+// putClaims are the claims put or removed by the group that is being decided and by the previous
+// one, which the store may not show yet. Older groups are applied: the applier takes a group only
+// when it is done with the previous one. Only the committer uses it.
 type putClaims struct {
 	now, before window
 }
 
-// A window holds what one group puts or removes: a table with linear probing, by the hashes that
-// the claims have already. A key that was put twice is found as it was put last: the window of its
-// claim ended in between. The group's batch refers to the bytes of the window; they are used again
-// for the group after the next one, when this one is applied.
+// A window has the claims that one group puts or removes: a table with linear probing, by the
+// hashes that the claims already have. A key that was put twice is found as it was last put: the
+// window of its claim ended in between. The group's batch refers to the bytes of the window; they
+// are reused for the group after the next one, when this one is applied.
 type window struct {
 	since  uint64 // the last batch before the group
 	arena  []byte // key and record of each claim
@@ -39,8 +39,8 @@ func (p *putClaims) next(since uint64) {
 	w.since, w.arena, w.claims = since, w.arena[:0], w.claims[:0]
 }
 
-// put notes that a claim is put, with the given number of its topic, and returns the write for the
-// batch.
+// put records that a claim is put, with the given number of its topic, and returns the write for
+// the batch.
 func (p *putClaims) put(key []byte, hash uint64, r *Record, topic uint64) storage.ClaimWrite {
 	w := &p.now
 	c := w.begin(key, hash)
@@ -48,7 +48,7 @@ func (p *putClaims) put(key []byte, hash uint64, r *Record, topic uint64) storag
 	return w.add(c)
 }
 
-// remove notes that a claim is removed, and returns the write for the batch.
+// remove records that a claim is removed, and returns the write for the batch.
 func (p *putClaims) remove(key []byte, hash uint64) storage.ClaimWrite {
 	return p.now.add(p.now.begin(key, hash))
 }
@@ -62,7 +62,7 @@ func (p *putClaims) find(key []byte, hash uint64) (record []byte, put bool) {
 	return p.before.find(key, hash)
 }
 
-// has reports whether all claims that were put or removed after the given batch are here.
+// has reports whether all claims that were put or removed after the given batch are in it.
 func (p *putClaims) has(after uint64) bool { return after >= p.before.since }
 
 func (w *window) begin(key []byte, hash uint64) putClaim {
@@ -95,7 +95,7 @@ func (w *window) find(key []byte, hash uint64) (record []byte, put bool) {
 	return w.record(&w.claims[i-1]), true
 }
 
-// at is the slot in which a key is, or the free one in which it would be.
+// at returns the slot of a key, or the free one in which it would be.
 func (w *window) at(key []byte, hash uint64) int {
 	mask := len(w.slots) - 1
 	for i := int(hash) & mask; ; i = (i + 1) & mask {

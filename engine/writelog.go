@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// A writeLog is the keys that transactions have written lately, in the order of their batches. It
-// validates what others have read by Scan; a read of a single key is validated by a map from keys
+// A writeLog lists the keys that transactions have written recently, in the order of their batches.
+// It validates the Scans of others; a read of a single key is validated by a map from keys
 // (transactions.written).
 type writeLog struct {
 	writes []loggedWrite
 	bytes  int
-	prune  int    // bytes at which old writes are to be forgotten
+	prune  int    // bytes at which old writes are next dropped
 	floor  uint64 // writes of batches up to this one may be missing
 }
 
@@ -21,15 +21,15 @@ type loggedWrite struct {
 	seq uint64
 }
 
-// Memory of a writeLog. Beyond maxLogBytes the oldest writes are forgotten, and transactions that
-// have scanned and that began before them lose.
+// Memory of a writeLog. Beyond maxLogBytes, the oldest writes are dropped, and transactions that
+// have scanned and began before them conflict.
 const (
 	minLogBytes   = 64 << 10
 	maxLogBytes   = 16 << 20
-	loggedWriteIn = 64 // bytes that a write takes in addition to its key, about
+	loggedWriteIn = 64 // approximate size of a write in addition to its key
 )
 
-// add notes that batch seq writes a key. Keys that no Scan of a transaction reads are left out.
+// add records that batch seq writes a key. Keys that no Scan of a transaction reads are omitted.
 func (l *writeLog) add(key string, seq uint64) {
 	if key[0] != stateHost && key[0] != stateSpace {
 		return
@@ -40,7 +40,7 @@ func (l *writeLog) add(key string, seq uint64) {
 
 func (l *writeLog) full() bool { return l.bytes >= max(l.prune, minLogBytes) }
 
-// forget drops the writes of batches up to upTo, and more if the log has reached its cap.
+// forget drops the writes of batches up to upTo, and more if the log has reached its limit.
 func (l *writeLog) forget(upTo uint64) {
 	n := l.after(upTo)
 	for l.bytes-l.sizeOf(n) >= maxLogBytes/2 && l.bytes >= maxLogBytes {
@@ -80,7 +80,7 @@ func (l *writeLog) changed(r keyRange, start uint64) (least string, by uint64) {
 }
 
 // newest returns the newest batch after since that may have written a key in one of the ranges,
-// which are sorted and apart, 0 if there is none. It misses none after start, which is at least
+// which are sorted and disjoint, 0 if there is none. It misses none after start, which is at least
 // since.
 func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
 	if len(ranges) == 0 {
@@ -101,7 +101,7 @@ func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
 	return 0
 }
 
-// A keyRange is the keys from lo on that are less than hi; nil is greater than every key.
+// A keyRange is the range of keys from lo on that are less than hi; nil is greater than every key.
 type keyRange struct{ lo, hi []byte }
 
 func (r keyRange) holds(key string) bool {
