@@ -23,10 +23,10 @@ const (
 	addKeys    = 50
 )
 
-// RunAdds has several goroutines add to the same 50 keys of an engine on the store that h opens.
-// Each transaction moves an amount between two keys, so that their sum stays 0, and counts itself
-// under a key of its goroutine. The sums are checked in the end, after a close, and in what power
-// cuts leave meanwhile.
+// RunAdds runs several goroutines that add to the same 50 keys of an engine on the store that h
+// opens. Each transaction moves an amount between two keys, so that their sum stays 0, and counts
+// itself under a key of its goroutine. The sums are checked at the end, after a close, and after
+// power failures meanwhile.
 func RunAdds(t *testing.T, h storetest.Harness) {
 	a := &adding{T: t, h: h, dir: filepath.Join(t.TempDir(), "store")}
 	a.open()
@@ -65,8 +65,8 @@ type adding struct {
 	clones      []addClone
 }
 
-// An addClone is what a power cut has left, and how many transactions of each worker were done
-// before and begun after.
+// An addClone is the state after a power failure, with how many transactions of each worker were
+// done before and begun after.
 type addClone struct {
 	dir        string
 	done, most [addWorkers]int64
@@ -102,7 +102,7 @@ func (a *adding) work(worker int) {
 		from, to, amount := addKey(rnd.IntN(addKeys)), addKey(rnd.IntN(addKeys)), rnd.Int64N(1000)
 		err := a.e.Update(context.Background(), func(tx *engine.Tx) error {
 			point, err := tx.Savepoint()
-			if round%3 == 0 { // a part that is undone
+			if round%3 == 0 { // a part that is rolled back
 				err = errors.Join(err, tx.Add(from, 1_000_000), tx.RollbackTo(point))
 			}
 			if round%10 == 0 { // a read, and a write that others add to
@@ -125,7 +125,7 @@ func (a *adding) work(worker int) {
 	}
 }
 
-// watch cuts the power at some moments, on a copy.
+// watch simulates power failures at some moments, on a copy.
 func (a *adding) watch(stop <-chan struct{}) {
 	if a.h.CrashClone == nil || !a.h.AtomicClone {
 		return
@@ -154,13 +154,13 @@ func (a *adding) checkClones() {
 		a.open()
 		a.check(a.e, c.done, c.most)
 		if a.Failed() {
-			a.Fatalf("after a power cut, with %v transactions done before", c.done)
+			a.Fatalf("after a power failure, with %v transactions done before", c.done)
 		}
 		a.close()
 	}
 }
 
-// check reads all sums as of one moment.
+// check reads all sums from one snapshot.
 func (a *adding) check(e *engine.Engine, least, most [addWorkers]int64) {
 	a.Helper()
 	total := int64(0)
@@ -183,7 +183,7 @@ func (a *adding) check(e *engine.Engine, least, most [addWorkers]int64) {
 		return nil
 	})
 	if err != nil || total != 0 {
-		a.Errorf("the accounts come to %d, %v; want 0", total, err)
+		a.Errorf("the accounts add up to %d, %v; want 0", total, err)
 	}
 	for worker, n := range tally {
 		if n < least[worker] || n > most[worker] {

@@ -115,8 +115,8 @@ func (c *checker) event(t *rapid.T) (engine.Event, claimKey) {
 
 var modelWindows = []time.Duration{0, 0, 0, time.Hour, 30 * time.Hour, defaultRetentionWeeks * 7 * 24 * time.Hour}
 
-// checkResult compares a result with the one that is wanted, and returns the latter with the owner
-// that the engine chose.
+// checkResult compares a result with the expected one, and returns the latter with the owner that
+// the engine chose.
 func (c *checker) checkResult(r engine.Result, err error, want engine.Result, k claimKey) engine.Result {
 	if want.First() && want.Record.State == engine.Leased && r.Record.Owner != 0 && r.Lease != nil {
 		want.Record.Owner, want.Lease = r.Record.Owner, r.Lease
@@ -127,14 +127,14 @@ func (c *checker) checkResult(r engine.Result, err error, want engine.Result, k 
 	return want
 }
 
-// lease notes the lease that comes with a claim, if there is one.
+// lease records the lease of a claim, if it has one.
 func (c *checker) lease(ev engine.Event, k claimKey, r engine.Result) {
 	if r.Lease != nil {
 		c.lent = append(c.lent, modelLease{r.Lease, ev, k, r.Record.Owner, c.clock})
 	}
 }
 
-// pick returns a lease: most often a late one, as few hold their claims for long.
+// pick returns a lease: most often a late one, because few hold their claims for long.
 func (c *checker) pick(t *rapid.T) modelLease {
 	return c.lent[len(c.lent)-1-rapid.IntRange(0, min(3, len(c.lent)-1)).Draw(t, "lease")]
 }

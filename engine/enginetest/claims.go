@@ -34,7 +34,8 @@ func (c *checker) batch(t *rapid.T) {
 	for i, k := range keys {
 		want, _ := c.expect(events[i], k, nil, nil)
 		if rs[i].Record != (engine.Record{}) && !want.First() && c.isNear(events[i], k, rs[i].Record) {
-			want = c.answer(events[i], rs[i].Record, false) // of several claims any: it may have been found before this one was made
+			// if there are several claims, any: it may have been found before this one was made
+			want = c.answer(events[i], rs[i].Record, false)
 		}
 		if want = c.checkResult(rs[i], rs[i].Err, want, k); want.First() {
 			c.claimed(k, want.Record)
@@ -60,7 +61,7 @@ func (c *checker) forget(t *rapid.T) {
 	delete(c.told.claims, k)
 }
 
-// useLease finishes, renews or releases a claim by itself.
+// useLease finishes, renews or releases a claim outside of a transaction.
 func (c *checker) useLease(t *rapid.T) {
 	if len(c.lent) == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// compare reads everything that the engine shows.
+// compare reads all that the engine shows.
 func (c *checker) compare() {
 	if d := c.difference(c.told); d != "" {
 		c.Fatalf("%s", d)

@@ -12,15 +12,14 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// crash hands over some claims and transactions whose batches do not get durable, cuts the power,
-// and continues with what is found: all that was confirmed, and of the rest a prefix, each whole or
-// not at all.
+// crash hands over some claims and transactions whose batches do not become durable, cuts the
+// power, and continues with the remaining state: all confirmed batches, and a prefix of the others,
+// each whole or not at all.
 func (c *checker) crash(t *rapid.T) {
 	if err := c.e.Reclaimed(context.Background()); err != nil {
-		c.Fatalf("waiting for what runs behind: %v", err)
+		c.Fatalf("waiting for background work: %v", err)
 	}
-	// Whatever opening began in the background is done when a transaction of Hapax is the next
-	// batch.
+	// All background work of Open is done when a transaction is the next batch.
 	var steps []*facts
 	var wg sync.WaitGroup
 	answered := make(chan string, 8)

@@ -13,11 +13,11 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// A cutStore copies what a power cut would leave, before each call that writes. Such calls run one
-// at a time, so that no other one is under way.
+// A cutStore copies the state after a power failure before each call that writes. Such calls run
+// one at a time, so that no other one is in progress.
 type cutStore struct {
 	storage.Store
-	lose func(*storage.Batch) // what the store loses of each batch
+	lose func(*storage.Batch) // the part of each batch that the store loses
 
 	mu  sync.Mutex // held by calls that write; guards cut
 	cut func(before string)

@@ -36,7 +36,7 @@ func dropOptions(retention map[string]int) engine.Options {
 	}
 }
 
-// wantVerdicts judges all events and says what is not as it must be.
+// wantVerdicts judges all events and returns the violations.
 func wantVerdicts(e *engine.Engine, events []engine.Event, want func(*engine.Event) engine.Verdict) error {
 	results, err := e.TryClaimBatch(context.Background(), events)
 	if err != nil {

@@ -80,7 +80,7 @@ func (c *checker) dropExpired(*rapid.T) {
 	c.told.raise(r.Oldest)
 }
 
-// dropScope plans the drop of a scope, may do something else, and drops it.
+// dropScope plans the drop of a scope, may make another change, and drops it.
 func (c *checker) dropScope(t *rapid.T) {
 	scope := rapid.SampledFrom([]string{"a", "ab", "a\x00"}).Draw(t, "scope")
 	var holds []string
@@ -130,7 +130,7 @@ func samePlan(a, b engine.ScopeDropPlan) bool {
 		slices.EqualFunc(a.Holds, b.Holds, func(a, b engine.Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) })
 }
 
-// rebuilt makes a call again until the filters are back.
+// rebuilt repeats a call until the filters are loaded.
 func rebuilt(call func() error) error {
 	err := call()
 	for errors.Is(err, engine.ErrRebuilding) {

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A claimKey names an event as the model sees it.
+// A claimKey identifies an event in the model.
 type claimKey struct {
 	scope string
 	week  weekbucket.Week
@@ -18,7 +18,7 @@ type claimKey struct {
 
 func (k claimKey) String() string { return fmt.Sprintf("%q %v %q", k.scope, k.week, k.id) }
 
-// facts is what the model knows to be durable.
+// facts is the durable state of the model.
 type facts struct {
 	claims  map[claimKey]engine.Record
 	host    map[string]string
@@ -32,12 +32,12 @@ func (f *facts) clone() *facts {
 	return &facts{maps.Clone(f.claims), maps.Clone(f.host), maps.Clone(f.offsets), maps.Clone(f.holds), f.oldest, maps.Clone(f.floors)}
 }
 
-// oldestOf is the oldest week kept of a scope.
+// oldestOf returns the oldest retained week of a scope.
 func (f *facts) oldestOf(scope string) weekbucket.Week {
 	return max(f.oldest, f.floors[scope])
 }
 
-// lowestHold is the first week that is held, weekbucket.Max if none is.
+// lowestHold returns the first held week, weekbucket.Max if none is held.
 func (f *facts) lowestHold() weekbucket.Week {
 	low := weekbucket.Max
 	for _, w := range f.holds {
@@ -60,7 +60,7 @@ func (f *facts) removeUnkept() {
 	maps.DeleteFunc(f.claims, func(k claimKey, _ engine.Record) bool { return k.week < f.oldestOf(k.scope) })
 }
 
-// planOf is the plan for the drop of a scope, without estimates.
+// planOf returns the plan for the drop of a scope, without estimates.
 func (f *facts) planOf(scope string, holds []string) engine.ScopeDropPlan {
 	plan := engine.ScopeDropPlan{Scope: scope, Oldest: f.oldestOf(scope)}
 	claims := map[weekbucket.Week]uint64{}

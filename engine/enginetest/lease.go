@@ -16,7 +16,7 @@ type modelLease struct {
 	at    time.Time
 }
 
-// ended is a record at the end of its lease.
+// ended returns a record at the end of its lease.
 func ended(rec engine.Record, state engine.State, data string) engine.Record {
 	rec.State, rec.Data, rec.Owner, rec.LeaseEnd = state, data, 0, time.Time{}
 	return rec

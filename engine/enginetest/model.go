@@ -14,13 +14,14 @@ const (
 	defaultAllowedSkew    = 24 * time.Hour
 )
 
-// A model says what an engine must answer.
+// A model predicts the results of an engine.
 type model struct {
 	clock     time.Time
-	retention map[string]int // weeks that the engine keeps of scopes
+	retention map[string]int // retentions of scopes
 	told      *facts
 	held      map[claimKey]bool // by open transactions
-	open      []map[string]bool // what others have changed since each open transaction began, the outermost first
+	// the changes of others since each open transaction began, the outermost first
+	open []map[string]bool
 }
 
 func newModel(retention map[string]int) *model {
@@ -42,7 +43,7 @@ func (m *model) week() weekbucket.Week {
 	return w
 }
 
-// kept is the window, or the longest one that a scope may have.
+// kept returns the window, or the longest one that a scope may have.
 func (m *model) kept(scope string, window time.Duration) time.Duration {
 	if weeks, ok := m.retention[scope]; ok {
 		window = min(window, time.Duration(weeks)*7*24*time.Hour)
@@ -50,8 +51,8 @@ func (m *model) kept(scope string, window time.Duration) time.Duration {
 	return window
 }
 
-// near are the other weeks in which a claim counts: the ones before and after, if the time is
-// approximate, and those that the window reaches back to, if there is no time.
+// near returns the other weeks in which a claim counts: the ones before and after, if the time is
+// approximate, and those within the window, if there is no time.
 func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 	first := k.week
 	switch {
@@ -101,8 +102,8 @@ func (m *model) newRecord(ev engine.Event) engine.Record {
 	return rec
 }
 
-// expiredUntil returns the week before which a run drops: one of the two, as the second counts
-// weeks from the first one with claims, which the engine knows once its filters are back.
+// expiredUntil returns the week before which a run drops: one of the two, because the second counts
+// weeks from the first one with claims, which the engine knows after its filters are loaded.
 func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(claimKey) bool) (low, high weekbucket.Week) {
 	kept, first := m.week()-weekbucket.Week(retention), weekbucket.Max
 	for k := range m.told.claims {
@@ -120,13 +121,13 @@ func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(clai
 	return until(oldest), until(from)
 }
 
-// claimed notes an own-commit claim. A transaction that saw the dead letter before it has lost.
+// claimed records an own-commit claim. A transaction that saw the dead letter before conflicts.
 func (m *model) claimed(k claimKey, rec engine.Record) {
 	m.overtakes(k)
 	m.told.claims[k] = rec
 }
 
-// overtakes notes that a claim changes which open transactions may have seen as a dead letter.
+// overtakes records that a claim changes a dead letter that open transactions may have seen.
 func (m *model) overtakes(k claimKey) {
 	if m.told.claims[k].State != engine.DeadLettered {
 		return

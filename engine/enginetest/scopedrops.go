@@ -14,8 +14,8 @@ import (
 )
 
 // RunScopeDrops drops scopes of an engine on the store that h opens, by a plan (Engine.DropScope)
-// and by their retention (Options.ScopeRetention): with a power cut before each call of the store
-// that writes, and while others claim in these scopes.
+// and by their retention (Options.ScopeRetention): with a power failure before each call of the
+// store that writes, and while others claim in these scopes.
 func RunScopeDrops(t *testing.T, h storetest.Harness) {
 	for _, d := range scopeDrops {
 		t.Run(d.name, func(t *testing.T) { d.cutAtEachStep(t, h) })
@@ -24,7 +24,7 @@ func RunScopeDrops(t *testing.T, h storetest.Harness) {
 		}
 	}
 	t.Run("claims race with the drop", func(t *testing.T) { raceWithDrop(t, h) })
-	t.Run("drops beside everything else", func(t *testing.T) { dropBesideAll(t, h) })
+	t.Run("drops concurrent with all other calls", func(t *testing.T) { dropBesideAll(t, h) })
 }
 
 // A scopeDrop is a way in which weeks of the scope mail are dropped.
@@ -32,9 +32,9 @@ type scopeDrop struct {
 	name      string
 	retention map[string]int
 	last      int // the last week that is dropped, counted from that of dropNow
-	names     int // how many names come back
+	names     int // how many names are freed
 	plan      bool
-	losses    map[string]func(*storage.Batch) // what a store may not lose of a batch
+	losses    map[string]func(*storage.Batch) // the part of a batch that a store must not lose
 }
 
 // The keys are those of docs/format.md.
@@ -59,14 +59,14 @@ var scopeDrops = []scopeDrop{
 
 const dropHold = "kafka/mail/orders/0"
 
-// withoutState takes the writes of a key, or its removals, out of a batch.
+// withoutState removes the writes of a key, or its removals, from a batch.
 func withoutState(b *storage.Batch, key string, removal bool) {
 	b.State = slices.DeleteFunc(slices.Clone(b.State), func(w storage.StateWrite) bool {
 		return string(w.Key) == key && removal == (w.Value == nil)
 	})
 }
 
-// cuts drops, and returns the directories that power cuts have left meanwhile.
+// cuts drops, and returns the directories that power failures have left meanwhile.
 func (d *scopeDrop) cuts(t *testing.T, h storetest.Harness, lose func(*storage.Batch)) (clones map[string]string, plan engine.ScopeDropPlan) {
 	t.Helper()
 	if h.CrashClone == nil {
@@ -82,7 +82,7 @@ func (d *scopeDrop) cuts(t *testing.T, h storetest.Harness, lose func(*storage.B
 		t.Fatal(err)
 	}
 	clones, n := map[string]string{}, 0
-	s.lose = lose // no call is under way
+	s.lose = lose // no call is in progress
 	s.setCut(func(before string) {
 		n++
 		for _, percent := range []int{0, 100} {
@@ -127,11 +127,11 @@ func (d *scopeDrop) seesLoss(t *testing.T, h storetest.Harness, lose func(*stora
 			return
 		}
 	}
-	t.Errorf("none of %d power cuts shows the loss", len(clones))
+	t.Errorf("none of %d power failures shows the loss", len(clones))
 }
 
-// checkCut opens what a power cut has left: all of the drop was decided, or nothing. Then the drop
-// is finished, without the retention: the mark decides.
+// checkCut opens the state after a power failure: all of the drop was decided, or nothing. Then the
+// drop is finished, without the retention: the mark decides.
 func (d *scopeDrop) checkCut(t *testing.T, h storetest.Harness, dir string, plan engine.ScopeDropPlan) (decided bool, err error) {
 	s, err := h.Open(t, dir)
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *scopeDrop) checkCut(t *testing.T, h storetest.Harness, dir string, plan
 	return decided, wantVerdicts(e, events, want)
 }
 
-// finish finishes a drop that was decided, and one by a plan in any case.
+// finish completes a drop that was decided, and one by a plan in any case.
 func (d *scopeDrop) finish(e *engine.Engine, s storage.Store, plan engine.ScopeDropPlan, decided bool) (err error) {
 	ctx := context.Background()
 	if d.plan {
@@ -200,7 +200,7 @@ func (d *scopeDrop) finish(e *engine.Engine, s storage.Store, plan engine.ScopeD
 	if stats.Names != 3-d.names {
 		return fmt.Errorf("%d names, want %d", stats.Names, 3-d.names)
 	}
-	// A new scope gets the number that may have come back.
+	// A new scope gets the number that may have been freed.
 	next, err := e.TryClaim(ctx, dropEvent("next", "next", "orders", 0))
 	if err != nil {
 		return err

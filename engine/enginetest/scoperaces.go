@@ -17,15 +17,15 @@ const (
 	dropIDs    = 60
 )
 
-// A raceCut is what a power cut has left, and what callers had been told before.
+// A raceCut is the state after a power failure, and the earlier verdicts of callers.
 type raceCut struct {
 	dir     string
 	claimed [dropIDs]bool
 	dropped bool
 }
 
-// raceWithDrop has racers claim events of a scope that is dropped: each is claimed once at most,
-// and none after the drop, also after power cuts meanwhile.
+// raceWithDrop runs racers that claim events of a scope that is dropped: each is claimed at most
+// once, and none after the drop, also after power failures meanwhile.
 func raceWithDrop(t *testing.T, h storetest.Harness) {
 	e, s, dir := openCut(t, h, dropOptions(nil))
 	var claimed [dropIDs]atomic.Int32
@@ -84,8 +84,8 @@ func raceWithDrop(t *testing.T, h storetest.Harness) {
 	}
 }
 
-// claimRacing claims by itself or in a transaction. A transaction whose week is dropped, or that
-// loses to another one, has no verdict.
+// claimRacing claims an event, in a transaction or not. A transaction whose week is dropped, or
+// that conflicts, has no verdict.
 func claimRacing(e *engine.Engine, own bool, i int) (engine.Verdict, error) {
 	ctx, ev := context.Background(), dropEvent(fmt.Sprint(i), "mail", "orders", 0)
 	if own {
@@ -141,7 +141,7 @@ func (c *raceCut) check(t *testing.T, h storetest.Harness) {
 	for i, told := range c.claimed {
 		res, err := e.TryClaim(context.Background(), dropEvent(fmt.Sprint(i), "mail", "orders", 0))
 		if err != nil || told && res.Verdict == engine.Claimed || c.dropped && res.Verdict != engine.TooOld {
-			t.Errorf("after a power cut %d is %v, %v; it was claimed before %v, dropped before %v", i, res.Verdict, err, told, c.dropped)
+			t.Errorf("after a power failure %d is %v, %v; it was claimed before %v, dropped before %v", i, res.Verdict, err, told, c.dropped)
 		}
 	}
 	if r, err := e.Verify(context.Background()); err != nil || r.Total != 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A txChecker does in a transaction what its model can follow.
+// A txChecker makes calls in a transaction that its model can follow.
 type txChecker struct {
 	*checker
 	t  *rapid.T
@@ -23,7 +23,7 @@ func (c *txChecker) get(key string) {
 	v, found, err := c.tx.Get([]byte(key))
 	if _, own := c.x.host[key]; (!own || c.x.lost) && !c.x.reading(key) {
 		if !errors.Is(err, engine.ErrConflict) {
-			c.Fatalf("reading %q, which was overtaken: %v", key, err)
+			c.Fatalf("reading %q, which was overwritten: %v", key, err)
 		}
 		return
 	}
@@ -79,7 +79,7 @@ func (c *txChecker) offset(p int32) {
 		want, there = own, true
 	} else if !c.x.reading(offsetName(p)) {
 		if !errors.Is(err, engine.ErrConflict) {
-			c.Fatalf("reading offset %d, which was overtaken: %v", p, err)
+			c.Fatalf("reading offset %d, which was overwritten: %v", p, err)
 		}
 		return
 	}
@@ -153,7 +153,7 @@ func (c *txChecker) save() error {
 	return err
 }
 
-// back goes back to one of the savepoints, and keeps it.
+// back rolls back to one of the savepoints, and keeps it.
 func (c *txChecker) back() error {
 	if len(c.x.saves) == 0 {
 		_, err := c.tx.Savepoint()

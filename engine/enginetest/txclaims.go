@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// lookAhead has the transaction look ahead to some events. Claims in it are of these then, now and
-// again of others.
+// lookAhead prefetches some events in the transaction. Later claims in it are of these events, and
+// sometimes of others.
 func (c *txChecker) lookAhead() error {
 	c.x.ahead = nil
 	var events []engine.Event
@@ -23,7 +23,7 @@ func (c *txChecker) lookAhead() error {
 	return c.tx.Prefetch(events)
 }
 
-// claimIn claims an event, or with replay set what is most likely a dead-lettered one.
+// claimIn claims an event, or with replay set most likely a dead-lettered one.
 func (c *txChecker) claimIn(replay bool) {
 	ev, k := c.event(c.t)
 	if len(c.x.ahead) > 0 && rapid.IntRange(0, 3).Draw(c.t, "expected") > 0 {
@@ -40,7 +40,7 @@ func (c *txChecker) claimIn(replay bool) {
 	r, err := try(ev)
 	if c.x.lost {
 		if !errors.Is(err, engine.ErrConflict) {
-			c.Fatalf("claiming in a lost transaction: %v", err)
+			c.Fatalf("claiming in a transaction with a conflict: %v", err)
 		}
 		return
 	}
@@ -57,7 +57,7 @@ func (c *txChecker) claimIn(replay bool) {
 	}
 	if name := claimName(of); !own && want.Verdict == engine.Duplicate && want.Record.State == engine.DeadLettered && !c.x.reads[name] {
 		c.x.reads[name] = true
-		delete(c.x.changed, name) // it was read as it is now
+		delete(c.x.changed, name) // it was read in its current state
 	}
 }
 
@@ -91,7 +91,7 @@ func (c *txChecker) letter() {
 	switch {
 	case c.x.lost:
 		if !errors.Is(err, engine.ErrConflict) {
-			c.Fatalf("dead-lettering in a lost transaction: %v", err)
+			c.Fatalf("dead-lettering in a transaction with a conflict: %v", err)
 		}
 	case !claimed:
 		if !errors.Is(err, engine.ErrNotClaimed) {
@@ -139,7 +139,7 @@ func (c *txChecker) finishIn() {
 	}
 }
 
-// setData keeps data with a claim of the transaction, or with an event that it has not claimed.
+// setData stores data with a claim of the transaction, or with an event that it has not claimed.
 func (c *txChecker) setData() {
 	ev, k := c.event(c.t)
 	if own := slices.SortedFunc(maps.Keys(c.x.claims), func(a, b claimKey) int { return cmp.Compare(a.String(), b.String()) }); len(own) > 0 {
@@ -167,8 +167,8 @@ func (c *txChecker) setData() {
 	c.x.claims[k] = rec
 }
 
-// unclaim takes back a claim in the store, or fails to: now and again the record is another one, or
-// there is no claim but one of the transaction itself.
+// unclaim withdraws a claim in the store, or fails to: sometimes the record is another one, or only
+// the transaction itself has a claim.
 func (c *txChecker) unclaim() {
 	ev, k := c.event(c.t)
 	keys := slices.Concat(slices.Collect(maps.Keys(c.told.claims)), slices.Collect(maps.Keys(c.x.claims)))
@@ -205,7 +205,7 @@ func (c *txChecker) unclaim() {
 		want = engine.ErrNotClaimed
 	}
 	if err := c.tx.Unclaim(ev, rec); !errors.Is(err, want) || want == nil && err != nil {
-		c.Fatalf("taking back %v with %+v: %v, want %v", k, rec, err, want)
+		c.Fatalf("withdrawing %v with %+v: %v, want %v", k, rec, err, want)
 	}
 	if want == nil {
 		c.x.unclaims[k] = rec

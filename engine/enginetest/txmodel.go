@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A txModel is what a transaction has read and written.
+// A txModel has the reads and writes of a transaction.
 type txModel struct {
 	m *model
 
@@ -26,7 +26,7 @@ type txModel struct {
 	told    bool            // of others' claims
 	lost    bool
 
-	ahead []modelEvent // what was given to Prefetch and is not claimed yet
+	ahead []modelEvent // given to Prefetch and not claimed yet
 }
 
 type modelEvent struct {
@@ -54,7 +54,7 @@ func (x *txModel) clone() *txModel {
 	return &c
 }
 
-// reading says whether a read of the store succeeds.
+// reading reports whether a read of the store succeeds.
 func (x *txModel) reading(name string) bool {
 	x.lost = x.lost || x.changed[name]
 	if !x.lost {
@@ -63,7 +63,7 @@ func (x *txModel) reading(name string) bool {
 	return !x.lost
 }
 
-// seen returns what a key holds after a transaction's own writes and sums.
+// seen returns the value of a key after a transaction's own writes and sums.
 func (x *txModel) seen(key string) (value string, there bool, err error) {
 	if own, ok := x.host[key]; ok {
 		if own == nil {
@@ -79,7 +79,7 @@ func (x *txModel) seen(key string) (value string, there bool, err error) {
 	return value, there, err
 }
 
-// outcome are the errors of which a commit returns one, nil if it succeeds.
+// outcome returns the errors of which a commit returns one, nil if it succeeds.
 func (x *txModel) outcome() (errs []error) {
 	overtaken := slices.ContainsFunc(slices.Collect(maps.Keys(x.reads)), func(k string) bool { return x.changed[k] })
 	empty := len(x.claims)+len(x.host)+len(x.offsets)+len(x.adds)+len(x.unclaims) == 0
@@ -108,7 +108,7 @@ func (x *txModel) outcome() (errs []error) {
 	return errs
 }
 
-// refusals are the errors for one of which a claim in a kept week cannot commit.
+// refusals returns the errors for one of which a claim in a retained week cannot commit.
 func (x *txModel) refusals(k claimKey, rec engine.Record) (errs []error) {
 	if l, ok := x.finishes[k]; ok {
 		if !x.m.holds(l) {
@@ -127,14 +127,15 @@ func (x *txModel) refusals(k claimKey, rec engine.Record) (errs []error) {
 		return nil
 	}
 	for _, n := range x.m.near(ev, k) {
-		if now, claimed := x.m.told.claims[n]; claimed && !x.m.free(ev, now) { // since it was found to be absent
+		// since it was found to be absent
+		if now, claimed := x.m.told.claims[n]; claimed && !x.m.free(ev, now) {
 			errs = append(errs, engine.ErrConflict)
 		}
 	}
 	return errs
 }
 
-// unclaimRefusals are the errors for one of which a transaction cannot take its claims back.
+// unclaimRefusals returns the errors for one of which a transaction cannot withdraw its claims.
 func (x *txModel) unclaimRefusals() (errs []error) {
 	for k, rec := range x.unclaims {
 		now, there := x.m.told.claims[k]
@@ -182,8 +183,8 @@ func (x *txModel) commit() {
 	}
 }
 
-// takeBack takes back what a transaction that committed has taken back: a claim with an earlier
-// life is released, any other one is gone.
+// takeBack applies the withdrawals of a transaction that committed: a claim with an earlier
+// generation is released, any other one is removed.
 func (x *txModel) takeBack() {
 	for k, rec := range x.unclaims {
 		if rec.Generation > 0 {

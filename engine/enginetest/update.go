@@ -65,7 +65,7 @@ func (c *checker) update(t *rapid.T) {
 	}
 }
 
-// step does one thing in a transaction.
+// step makes one call in a transaction.
 func (c *txChecker) step() {
 	key := rapid.SampledFrom(modelKeys[:3]).Draw(c.t, "key")
 	partition := rapid.Int32Range(0, 1).Draw(c.t, "partition")
@@ -110,7 +110,7 @@ func (c *txChecker) step() {
 	}
 }
 
-// stepOfClaim does one thing with a claim.
+// stepOfClaim makes one call about a claim.
 func (c *txChecker) stepOfClaim(do string) {
 	switch do {
 	case "claim", "reclaim":

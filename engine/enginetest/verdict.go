@@ -6,9 +6,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// expect is the verdict of an event, and the claim that it is a duplicate of. own are the claims of
-// its transaction, nil for an own-commit claim; a claim that is dead-lettered with the generation
-// reopen, if that is not nil, is open.
+// expect returns the verdict of an event, and the claim of which it is a duplicate. own are the
+// claims of its transaction, nil for an own-commit claim; a claim that is dead-lettered with the
+// generation reopen, if that is not nil, is open.
 func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.Record, reopen *uint64) (r engine.Result, of claimKey) {
 	if ev.Time.Sub(m.clock) > defaultAllowedSkew {
 		return engine.Result{Verdict: engine.TooNew}, k
@@ -43,7 +43,7 @@ func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.Reco
 	return engine.Result{Verdict: engine.Claimed, Record: next}, k
 }
 
-// answer is the result for a claim that exists and is not free.
+// answer returns the result for a claim that exists and is not free.
 func (m *model) answer(ev engine.Event, rec engine.Record, own bool) engine.Result {
 	switch {
 	case m.mismatch(ev, rec):
@@ -70,8 +70,8 @@ func (m *model) heldNear(near []claimKey, dropped bool) bool {
 	})
 }
 
-// nearby is the result for the first claim that counts in a week near: the transaction's own before
-// those of others.
+// nearby returns the result for the first claim that counts in a near week: the transaction's own
+// before those of others.
 func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine.Record) (r engine.Result, of claimKey, found bool) {
 	for _, n := range near {
 		if rec, ok := own[n]; ok {

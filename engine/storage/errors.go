@@ -7,12 +7,12 @@ var (
 	// ErrDamaged means that the store does not contain what was written. Nothing was changed.
 	ErrDamaged = errors.New("hapax: the store is damaged: restore a backup, or start with an empty directory and decide which events to process again")
 
-	// ErrNewerFormat says that a newer build wrote the store. No byte was changed.
+	// ErrNewerFormat means that a newer build wrote the store. No byte was changed.
 	ErrNewerFormat = errors.New("hapax: the store was written in a newer format: use the newer build")
 
-	// ErrLocked says that another engine, in this process or another one, has the directory open.
+	// ErrLocked means that another engine, in this process or another one, has the directory open.
 	ErrLocked = errors.New("hapax: the directory is in use by another process or engine: one writer per directory")
 
-	// ErrForeign says that the directory or file is not a store of the kind that was asked for.
+	// ErrForeign means that the directory or file is not a store of the requested kind.
 	ErrForeign = errors.New("hapax: not a store of this kind")
 )

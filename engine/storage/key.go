@@ -17,10 +17,9 @@ import (
 //	+----------------------+-----------+------------------+--------+------------------+
 //	                                                      |<------- "tail" ---------->|
 //
-// Scope and week keep their order, so that a (scope, week) is one range: a Bucket. The id is kept
-// as it came (tag 01), or packed where its exact text can be restored: a lower-case UUID in 16
-// bytes (tag 02), an even number of at least 16 lower-case hex digits in half their number (tag
-// 03).
+// Scope and week keep their order, so that a (scope, week) is one range: a Bucket. The id is stored
+// unchanged (tag 01), or packed where its exact text can be restored: a lower-case UUID in 16 bytes
+// (tag 02), an even number of at least 16 lower-case hex digits in half their number (tag 03).
 const (
 	idRaw  = 0x01
 	idUUID = 0x02
@@ -30,7 +29,7 @@ const (
 	uuidText     = 36
 )
 
-// A Bucket names all claims of a scope in a week.
+// A Bucket identifies all claims of a scope in a week.
 type Bucket struct {
 	Scope string
 	Week  weekbucket.Week
@@ -38,8 +37,8 @@ type Bucket struct {
 
 func (b Bucket) String() string { return fmt.Sprintf("%q %s", b.Scope, b.Week) }
 
-// AppendPrefix appends the bytes that the keys of all claims in the bucket, and no others, begin
-// with.
+// AppendPrefix appends the common prefix of the keys of all claims in the bucket, which no other
+// key has.
 func (b Bucket) AppendPrefix(dst []byte) []byte {
 	rest := b.Scope
 	for i := strings.IndexByte(rest, 0); i >= 0; i = strings.IndexByte(rest, 0) {
@@ -55,7 +54,7 @@ func (b Bucket) AppendKey(dst, id []byte) []byte {
 	return appendID(b.AppendPrefix(dst), id)
 }
 
-// ParseKey splits the key of a claim. The id is the exact bytes that the claim was made with.
+// ParseKey splits the key of a claim. The id is exactly that of the claim.
 func ParseKey(key []byte) (b Bucket, id []byte, err error) {
 	b, tail, err := SplitKey(key)
 	if err != nil {
@@ -67,7 +66,8 @@ func ParseKey(key []byte) (b Bucket, id []byte, err error) {
 	return b, id, nil
 }
 
-// SplitKey splits a key into its bucket and the tail that encodes the id; the tail is part of key.
+// SplitKey splits a key into its bucket and the tail that encodes the id; the tail shares memory
+// with key.
 func SplitKey(key []byte) (b Bucket, tail []byte, err error) {
 	scope := make([]byte, 0, 64)
 	for i := 0; i < len(key); i++ {
@@ -138,7 +138,7 @@ func parseID(tail []byte) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("%w: id tag %#x", ErrDamaged, tail[0])
 	}
-	// One id has one key: an encoding that we would not have written is damage.
+	// One id has one key: any other encoding is damage.
 	if !bytes.Equal(appendID(nil, id), tail) {
 		return nil, fmt.Errorf("%w: id %q is not encoded as it would be written", ErrDamaged, id)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden keys below are described in docs/format.md. They are on disk forever: a test that
-// fails here means that stores which exist can no longer be read.
+// docs/format.md describes the golden keys below. They are stored forever: if a test fails here,
+// existing stores can no longer be read.
 
 const (
 	aWeek weekbucket.Week = 0x19cd4
@@ -59,7 +59,7 @@ func TestGoldenKeys(t *testing.T) {
 	wantBytes(t, Bucket{"a", weekbucket.Max}.AppendPrefix(nil), "61 0001 0007f5fa")
 }
 
-// hostile draws byte strings that mean something to the encoding, and other ones.
+// hostile draws byte strings with a meaning in the encoding, and other ones.
 func hostile(name string, least, most int) *rapid.Generator[string] {
 	pieces := []string{"\x00", "\x01", "\xff", "\x00\x01", "\x00\xff", "|", "a", "b", "bc", "\x00\x01\x00\x01\x9c\xd4",
 		"01234567-89ab-cdef-0123-456789abcdef", "0123456789ABCDEF", "0011223344556677", "f", "\xc3\x28"}
@@ -94,7 +94,7 @@ func (x triple) String() string { return fmt.Sprintf("(%q, %d, %q)", x.scope, x.
 
 func (x triple) key() []byte { return Bucket{x.scope, x.week}.AppendKey(nil, []byte(x.id)) }
 
-func TestKeysAreInjectiveAndTellTheirTripleBack(t *testing.T) {
+func TestKeysAreInjectiveAndDecodeToTheirTriple(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawTriple(t), drawTriple(t)
 		if rapid.Bool().Draw(t, "share") { // near misses: a|bc and ab|c, the same scope, the same id
@@ -110,7 +110,7 @@ func TestKeysAreInjectiveAndTellTheirTripleBack(t *testing.T) {
 		}
 		bucket, id, err := ParseKey(a.key())
 		if got := (triple{bucket.Scope, bucket.Week, string(id)}); err != nil || got != a {
-			t.Fatalf("%v is told back as %v, %v", a, got, err)
+			t.Fatalf("%v is decoded as %v, %v", a, got, err)
 		}
 	})
 }
@@ -135,7 +135,7 @@ func TestKeysSortByScopeThenWeekAndABucketIsOneRange(t *testing.T) {
 	})
 }
 
-func TestIDsAreToldBackByteForByte(t *testing.T) {
+func TestIDsAreDecodedByteForByte(t *testing.T) {
 	for _, id := range []string{
 		"x", "\x00", "\xff", "\xff\xff\xff\xff", "|", "a|b", "\x00\x01", " ", "日本",
 		"01234567-89AB-CDEF-0123-456789ABCDEF", "{01234567-89ab-cdef-0123-456789abcdef}", "0123456789abcdef-0123-0123-456789abc",
@@ -145,12 +145,12 @@ func TestIDsAreToldBackByteForByte(t *testing.T) {
 	} {
 		b, got, err := ParseKey(Bucket{"s", aWeek}.AppendKey(nil, []byte(id)))
 		if err != nil || string(got) != id || b != (Bucket{"s", aWeek}) {
-			t.Errorf("%.60q is told back as %.60q, %v", id, got, err)
+			t.Errorf("%.60q is decoded as %.60q, %v", id, got, err)
 		}
 	}
 }
 
-func TestAnIDHasOneKeyOnly(t *testing.T) {
+func TestAnIDHasOnlyOneKey(t *testing.T) {
 	b := Bucket{"s", aWeek}
 	for _, tail := range []string{
 		"\x0101234567-89ab-cdef-0123-456789abcdef", // would be packed as a UUID
@@ -166,7 +166,7 @@ func TestAnIDHasOneKeyOnly(t *testing.T) {
 	}
 }
 
-func TestUUIDsArePackedAsTheirDigitsSay(t *testing.T) {
+func TestUUIDsArePackedAsTheirDigits(t *testing.T) {
 	const uuid = "01234567-89ab-cdef-fedc-ba9876543210"
 	plain := func(text []byte) (packed [16]byte, ok bool) {
 		_, err := hex.Decode(packed[:], bytes.ReplaceAll(text, []byte("-"), nil))

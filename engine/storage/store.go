@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// A Store keeps the batches that it is given and reads them back. The engine decides; a store maps
+// A Store stores the batches that it is given and reads them back. The engine decides; a store maps
 // one batch to one durable commit.
 //
 // Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal, Reclaim and
-// ReclaimState, each. They run concurrently and must not hold up Apply for long. Everything else is
+// ReclaimState, each. They run concurrently and must not delay Apply for long. Everything else is
 // called from any number of goroutines, also while those run. Close is called once, when no other
-// call is under way, and no method after it.
+// call is in progress, and no method after it.
 //
 // Errors: a store never ends the process. After a failed write or sync it is poisoned: that call,
 // every wait for an earlier batch that is not yet durable, and every later call that writes return
 // an error that wraps the cause. Damaged bytes give an error that wraps ErrDamaged, never a missing
-// or another value. What is checked when a store is opened, and what at the read that touches it,
-// is documented by the store.
+// or another value. The store documents what is checked when it is opened, and what at each read.
 type Store interface {
-	// Identity returns what the store was created with. It never changes while the store is open.
+	// Identity returns the identity with which the store was created. It never changes while the
+	// store is open.
 	Identity() Identity
 
 	// LastSeq returns Batch.Seq of the newest batch that was found when the store was opened, 0 if
@@ -38,11 +38,11 @@ type Store interface {
 	// Apply keeps no reference to the batch or its bytes after it has returned.
 	Apply(b *Batch) (wait func() error, err error)
 
-	// Claim returns the record kept under exactly this key; found is false if there is none. The
-	// record is the caller's own copy.
+	// Claim returns the record of exactly this key; found is false if there is none. The record is
+	// the caller's own copy.
 	Claim(key []byte) (record []byte, found bool, err error)
 
-	// State returns the value kept under exactly this key, as a copy.
+	// State returns the value of exactly this key, as a copy.
 	State(key []byte) (value []byte, found bool, err error)
 
 	// ScanState calls fn in key order for each state whose key is in the span, as of one moment
@@ -51,8 +51,8 @@ type Store interface {
 	// and batches may be applied meanwhile. The slices are valid during the call only.
 	ScanState(span Span, fn func(key, value []byte) error) error
 
-	// Buckets calls fn for each bucket that holds at least one claim, in key order. It costs a seek
-	// or so for each bucket, not a scan of the claims.
+	// Buckets calls fn for each bucket with at least one claim, in key order. It costs about one
+	// seek for each bucket, not a scan of the claims.
 	Buckets(fn func(Bucket) error) error
 
 	// Scan calls fn for each claim whose key is in the span, in key order, as of one moment: that
@@ -60,40 +60,39 @@ type Store interface {
 	// while the scan continues. It stops with ctx. The slices are valid during the call only.
 	Scan(ctx context.Context, span Span, started func(), fn func(key, record []byte) error) error
 
-	// Journal calls fn with Batch.Journal of each kept batch whose Seq is at least from, in the
+	// Journal calls fn with Batch.Journal of each stored batch whose Seq is at least from, in the
 	// order of Seq. The slice is valid during the call only.
 	Journal(from uint64, fn func(seq uint64, entry []byte) error) error
 
-	// TrimJournal lets the store forget the journal entries of batches whose Seq is lower than
-	// below. It need not be durable on return and is never taken back by a later call with a
-	// smaller number.
+	// TrimJournal lets the store remove the journal entries of batches whose Seq is lower than
+	// below. It need not be durable on return, and a later call with a smaller number never undoes
+	// it.
 	TrimJournal(below uint64) error
 
 	// Drop removes all claims of the given buckets, with a cost that does not grow with their
-	// number where the store can. On return nothing of them is visible and the removal is durable.
-	// No batch that touches these buckets is applied after Drop was called. A crash at any point
-	// leaves each claim there or not, and Drop is called again.
+	// number where the store can. On return, none of them is visible and the removal is durable. No
+	// batch that touches these buckets is applied after Drop was called. After a crash at any
+	// point, each claim exists or not, and Drop is called again.
 	Drop(buckets []Bucket) error
 
-	// Reclaim gives the disk space of dropped buckets back, as far as the store can, without
-	// holding up Apply for long. It runs in the background, returns when the space is back or ctx
-	// is done, and may be called again for the same buckets.
+	// Reclaim frees the disk space of dropped buckets, as far as the store can, without delaying
+	// Apply for long. It runs in the background, returns when the space is free or ctx is done, and
+	// may be called again for the same buckets.
 	Reclaim(ctx context.Context, buckets []Bucket) error
 
-	// ReclaimState gives the disk space of states in the span that were removed or replaced back,
-	// as far as the store can, without holding up Apply for long. It returns when that is done or
-	// ctx is.
+	// ReclaimState frees the disk space of removed or replaced states in the span, as far as the
+	// store can, without delaying Apply for long. It returns when that is done or ctx is done.
 	ReclaimState(ctx context.Context, span Span) error
 
 	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's
-	// claims, generously for small buckets that share their pages or blocks with others.
+	// claims, with a large error for small buckets that share their pages or blocks with others.
 	Usage() (Usage, error)
 	BucketBytes(b Bucket) (uint64, error)
 
 	// WriteSidecar replaces a small named file next to the data, atomically and durably: after a
-	// crash it holds either the old or the new bytes. If there is no room for it, it keeps its old
-	// bytes, WriteSidecar returns the cause, and the store is not poisoned. ReadSidecar returns its
-	// bytes, fs.ErrNotExist if there is none. The content carries its own checksum. Names are made
+	// crash it holds either the old or the new bytes. If it does not fit on the disk, the old bytes
+	// remain, WriteSidecar returns the cause, and the store is not poisoned. ReadSidecar returns
+	// its bytes, fs.ErrNotExist if there is none. The content has its own checksum. Names are made
 	// of a-z, 0-9 and '-'.
 	WriteSidecar(name string, write func(io.Writer) error) error
 	ReadSidecar(name string) ([]byte, error)
@@ -104,12 +103,11 @@ type Store interface {
 	Backup(ctx context.Context, dir string) error
 
 	// Verify reads the whole store and checks it against the store's own checksums. It calls report
-	// for each thing that is wrong and continues where it can.
+	// for each error and continues where it can.
 	Verify(ctx context.Context, report func(problem string)) error
 
-	// Close waits for what runs in the background, flushes, leaves a record that the close was
-	// clean and releases the directory. It is safe on a poisoned store, and then leaves no such
-	// record.
+	// Close waits for background work, flushes, leaves a record that the close was clean and
+	// releases the directory. It is safe on a poisoned store, and then leaves no such record.
 	Close() error
 }
 
@@ -120,7 +118,7 @@ type Span struct {
 	From   []byte
 }
 
-// Start returns the least key that the span may hold.
+// Start returns the least possible key of the span.
 func (s Span) Start() []byte {
 	if bytes.Compare(s.From, s.Prefix) > 0 {
 		return s.From
@@ -155,16 +153,16 @@ func NewIdentity() Identity {
 	return id
 }
 
-// Backup returns the identity of a backup that is made now. Its incarnation is higher, and another
-// one for each backup, also of one store: each may go its own way.
+// Backup returns the identity of a backup that is made now. Its incarnation is higher, and
+// different for each backup, because copies of one store may diverge.
 func (id Identity) Backup() Identity {
 	id.Incarnation = max(id.Incarnation+1, uint64(time.Now().UnixNano()))
 	return id
 }
 
-// A Batch is applied whole or not at all. Within a batch later writes win over earlier ones. It
-// holds values, never changes to values (Tx.Add puts the sum), so that a batch applied twice is the
-// same as one applied once.
+// A Batch is applied whole or not at all. Within a batch, later writes take precedence. It contains
+// values, never changes to values (Tx.Add puts the sum), so that applying a batch twice has the
+// same result as once.
 type Batch struct {
 	// Seq numbers the batches of a store: 1, 2, 3, ... without a gap.
 	Seq uint64
@@ -173,7 +171,7 @@ type Batch struct {
 	// State is put, or removed, with the claims.
 	State []StateWrite
 	// Journal is kept until TrimJournal, also if it is empty. The engine encodes in it which claims
-	// were put and removed; a store does not look into it.
+	// were put and removed; a store does not interpret it.
 	Journal []byte
 }
 
@@ -190,11 +188,11 @@ type StateWrite struct {
 	Value []byte
 }
 
-// Usage is what a store occupies and has written.
+// Usage has the sizes of a store.
 type Usage struct {
 	// DiskBytes is the size of all files, sidecars and not yet deleted ones included.
 	DiskBytes uint64
-	// ReclaimableBytes estimates how much of that belongs to dropped buckets and is not back yet.
+	// ReclaimableBytes estimates the part that belongs to dropped buckets and is not free yet.
 	ReclaimableBytes uint64
 	// WrittenBytes is what was written to files since the store was opened: log, tables, rewriting,
 	// sidecars.

@@ -52,7 +52,7 @@ func appliedBatchIsVisible(e *env) {
 	e.check("all waited for")
 }
 
-// inEveryForm runs the check on what was just applied, on what was waited for, and on its final
+// inEveryForm runs the check on batches that were just applied, on durable ones, and on their final
 // form.
 func (e *env) inEveryForm(check func()) {
 	e.Helper()
@@ -153,7 +153,7 @@ func emptyValueIsNotAbsent(e *env) {
 	})
 }
 
-// Ids and scopes that a careless key would mix up.
+// Ids and scopes that a careless key encoding would confuse.
 var (
 	trickyIDs = []string{
 		"b", "bc", "c", "bcd", "\x00", "\x00\x00", "\x01", "|", "||", "\xff", "\xff\xff", "b\x00", "b\x00\x01", "b|c", "B",
@@ -164,9 +164,9 @@ var (
 )
 
 func fullKeyCompare(e *env) {
-	// About half of the keys are claimed; each of the others must be a stranger. Any two ids differ
-	// in one of the five bits of their numbers, so that some bucket has only the one, and another
-	// only the other.
+	// About half of the keys are claimed; each of the others must be absent. Any two ids differ in
+	// one of the five bits of their numbers, so that some bucket has only the one, and another only
+	// the other.
 	type one struct {
 		b      storage.Bucket
 		id     string
@@ -206,7 +206,7 @@ func claimsAndStateAreApart(e *env) {
 	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, "x", "-"); e.expectState(k, "a state") })
 }
 
-// largestRecord is what the record of a claim has at most: the engine's MaxDataBytes, and the rest.
+// largestRecord is the maximum size of a claim's record: the engine's MaxDataBytes, and the rest.
 const largestRecord = 256<<10 + 1024
 
 func largeKeysAndValues(e *env) {
@@ -288,8 +288,7 @@ func readsReturnCopies(e *env) {
 	}
 }
 
-// concurrentReads runs every read during batches: what was applied before a read began is seen by
-// it.
+// concurrentReads runs every read during batches: a read sees all that was applied before it began.
 func concurrentReads(e *env) {
 	const batches = 120
 	b := bucket("a", week)
@@ -359,7 +358,7 @@ func concurrentReads(e *env) {
 			seen = max(seen, number(record))
 			return nil
 		})
-		return low, err // it need not see what is applied before started is called; it must be whole
+		return low, err // it need not see batches applied before started is called; it must be whole
 	})
 	read("Usage, BucketBytes, Verify", func(low int64) (int64, error) {
 		_, err := e.s.Usage()
@@ -417,8 +416,8 @@ func concurrentReads(e *env) {
 	e.check("afterwards")
 }
 
-// readUntil reads again and again until stop is closed, and then once more. It calls begin after
-// each read that began when a batch was applied.
+// readUntil repeats a read until stop is closed, and then once more. It calls begin after each read
+// that began when a batch was applied.
 func readUntil(stop <-chan struct{}, applied *atomic.Int64, begin func(), f func(low int64) (int64, error)) error {
 	for last := false; ; {
 		low := applied.Load()

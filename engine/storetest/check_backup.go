@@ -118,7 +118,7 @@ func backupIsApart(e *env) {
 	e.check("opened again")
 }
 
-// backupDuringApply: each batch writes its number to several places, so that a torn copy shows.
+// backupDuringApply: each batch writes its number to several keys, so that a torn copy is detected.
 func backupDuringApply(e *env) {
 	b := bucket("a", week)
 	e.claims(noisy(bucket("ballast", week), 1, 1000)...)

@@ -46,7 +46,7 @@ func dropRemovesExactly(e *env) {
 		e.drop(b)
 		e.check(fmt.Sprintf("dropped %v, %s", b, form))
 		if v, found, err := e.s.Claim(key(b, "id-000005")); found || err != nil {
-			e.Errorf("a claim of the dropped %v is still there: %q, %v", b, v, err)
+			e.Errorf("a claim of the dropped %v still exists: %q, %v", b, v, err)
 		}
 		if i%2 == 1 {
 			e.reopen()
@@ -84,7 +84,7 @@ func dropIsDurable(e *env) {
 	for i, unsynced := range []int{0, 100, 50} {
 		e.drop(all[3*i+4], all[3*i+5])
 		e.crash(unsynced)
-		e.check(fmt.Sprintf("after a drop and a crash that keeps %d %% of what was not synced", unsynced))
+		e.check(fmt.Sprintf("after a drop and a crash that keeps %d %% of the unsynced data", unsynced))
 	}
 }
 
@@ -102,7 +102,7 @@ func dropIsNotUndone(e *env) {
 		e.drop(b)
 		e.check("dropped before the sync")
 		e.crash(unsynced)
-		e.check(fmt.Sprintf("after a crash that keeps %d %% of what was not synced", unsynced))
+		e.check(fmt.Sprintf("after a crash that keeps %d %% of the unsynced data", unsynced))
 	}
 }
 
@@ -212,8 +212,8 @@ func applyDuringDrop(e *env) {
 	e.inEveryForm(func() {})
 }
 
-// everythingBesideMaintenance runs Drop, Reclaim, TrimJournal, Apply and what reads everything at
-// the same time.
+// everythingBesideMaintenance runs Drop, Reclaim, TrimJournal, Apply and all reads of the whole
+// store concurrently.
 func everythingBesideMaintenance(e *env) {
 	const rounds = 4
 	stays := bucket("a", week+100)
@@ -253,7 +253,7 @@ func everythingBesideMaintenance(e *env) {
 				return nil
 			})
 			if err == nil && seen < 50 {
-				err = fmt.Errorf("a scan has seen %d of the claims that stay", seen)
+				err = fmt.Errorf("a scan has seen %d of the remaining claims", seen)
 			}
 			return err
 		},
@@ -343,7 +343,7 @@ func reclaimStopsWithContext(e *env) {
 }
 
 // usageFollows writes bytes that do not compress, so that files cannot be smaller than them.
-// DiskBytes may fall while it looks: files that are no longer needed go when the store likes.
+// DiskBytes may fall meanwhile, because the store removes unneeded files at any time.
 func usageFollows(e *env) {
 	const size = 500_000
 	usage := func() storage.Usage {

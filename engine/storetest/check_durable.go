@@ -66,7 +66,7 @@ func lastSeqIsWhatOpenFound(e *env) {
 	}
 }
 
-// waitInOrder waits in another goroutine than Apply's, while batches continue.
+// waitInOrder waits in another goroutine than that of Apply, while batches continue.
 func waitInOrder(e *env) {
 	const batches = 100
 	waits := make(chan func() error, batches)
@@ -146,11 +146,11 @@ func crashKeepsAPrefix(e *env) {
 			}
 		}
 		e.crash(unsynced)
-		e.check(fmt.Sprintf("after a crash that keeps %d %% of what was not synced", unsynced))
+		e.check(fmt.Sprintf("after a crash that keeps %d %% of the unsynced data", unsynced))
 	}
 }
 
-// whatOpenFoundIsDurable: what a crash has left by chance is the truth once it was read.
+// whatOpenFoundIsDurable: the state that Open has found after a crash must survive the next one.
 func whatOpenFoundIsDurable(e *env) {
 	e.needCrash()
 	b := bucket("a", week)
@@ -211,8 +211,8 @@ func crashAtAnyMoment(e *env) {
 		}
 		waited <- err
 	}()
-	// The cloner continues for as long as batches are applied; every tenth batch waits until it has
-	// seen a moment in which all is confirmed.
+	// The cloner continues for as long as batches are applied; every tenth batch waits until the
+	// cloner has seen a moment in which all is confirmed.
 	var cloned atomic.Uint64
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	s, dir := e.s, e.dir

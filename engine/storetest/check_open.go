@@ -24,7 +24,7 @@ func secondOpenIsErrLocked(e *env) {
 	e.inEveryForm(func() {})
 }
 
-// closeLeavesNoGoroutine lets those pass that the first store starts for all.
+// closeLeavesNoGoroutine ignores the goroutines that the first store starts for all.
 func closeLeavesNoGoroutine(e *env) {
 	e.neighbours()
 	e.shut()
@@ -76,7 +76,7 @@ func newerFormatIsRefused(e *env) {
 		_ = s.Close()
 	}
 	if after := e.h.Fingerprint(e.test, e.dir); after != before {
-		e.Errorf("refusing a newer store has changed it")
+		e.Errorf("rejecting a newer store has changed it")
 	}
 	undo()
 	e.open()
@@ -99,7 +99,7 @@ func (e *env) failing() (cause error) {
 	return e.h.FailWrites(e.test, e.s)
 }
 
-// failedWriteConfirmsNothing: what a wait says after the failure must be true after a crash.
+// failedWriteConfirmsNothing: the result of a wait after the failure must be true after a crash.
 func failedWriteConfirmsNothing(e *env) {
 	cause := e.failing()
 	for i := range 4 {
@@ -152,7 +152,7 @@ func (e *subject) shutPoisoned() {
 	e.Helper()
 	s := e.s
 	e.within(e.h.patience, "Close of a poisoned store", func() error {
-		_ = s.Close() // it may say that it failed
+		_ = s.Close() // it may return the failure
 		return nil
 	})
 	e.s = nil
@@ -199,7 +199,7 @@ func poisonedStoreCloses(e *env) {
 		_ = wait()
 	}
 	e.shutPoisoned()
-	// The disk may still be bad, but no other store has the directory.
+	// The disk may still be bad, but no store has the directory open.
 	s, err := e.h.Open(e.test, e.dir)
 	if errors.Is(err, storage.ErrLocked) {
 		e.Errorf("opening a store that was closed after a failure: %v", err)

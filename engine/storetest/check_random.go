@@ -12,9 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomRun compares the store with maps over random sequences of everything that may be done to
-// it. On a slow disk it runs out of time and does less, but not while a failure is being
-// reproduced.
+// randomRun compares the store with maps over random sequences of all calls. On a slow disk it runs
+// out of time and makes fewer, but not while a failure is being reproduced.
 func randomRun(e *env) {
 	end := time.Now().Add(e.h.budget)
 	failed := false

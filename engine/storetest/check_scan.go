@@ -119,8 +119,7 @@ func bucketsCostsNoScan(e *env) {
 			}
 			return time.Since(begin)
 		}
-		// What matters is the fastest of all calls, and there are more where something else has
-		// delayed every one.
+		// Only the fastest of all calls counts, and there are more if every one was delayed.
 		scan, buckets := time.Hour, time.Hour
 		for round := 0; round < 7 || round < 200 && buckets > scan/4; round++ {
 			scan = min(scan, took(func() error {
@@ -186,7 +185,7 @@ func scanInKeyOrder(e *env) {
 	}
 }
 
-// scanSeesOneMoment changes everything while a scan is at its first claim: with enough bytes that a
+// scanSeesOneMoment changes all data while a scan is at its first claim: with enough bytes that a
 // file must grow.
 func scanSeesOneMoment(e *env) {
 	old, fresh := bucket("a", week), bucket("a", week+1)
@@ -203,7 +202,7 @@ func scanSeesOneMoment(e *env) {
 				e.Errorf("a claim was read before started was called")
 			}
 			if len(got) == 0 {
-				e.within(e.h.patience, "Apply while a scan is under way", func() error { return e.rewrite(old, fresh) })
+				e.within(e.h.patience, "Apply during a scan", func() error { return e.rewrite(old, fresh) })
 			}
 			got[string(key)] = append([]byte{}, record...)
 			order = append(order, string(key))
@@ -215,7 +214,7 @@ func scanSeesOneMoment(e *env) {
 		var d differences
 		d.maps("claim", got, before.claims)
 		if d.String() != "" || !slices.IsSorted(order) {
-			e.Fatalf("%s: the scan has not seen what was there when it began: %s", form, d.String())
+			e.Fatalf("%s: the scan has not returned the state at its start: %s", form, d.String())
 		}
 		e.check("after the scan")
 		e.settle()
@@ -324,7 +323,7 @@ func stateScanSeesOneMoment(e *env) {
 		var d differences
 		d.maps("state", got, before.state)
 		if d.String() != "" {
-			e.Fatalf("%s: the scan has not seen what was there when it began: %s", form, d.String())
+			e.Fatalf("%s: the scan has not returned the state at its start: %s", form, d.String())
 		}
 		e.check("after the scan")
 		e.settle()
@@ -350,7 +349,7 @@ func scanStopsWithContext(e *env) {
 			e.Errorf("%s: a cancelled Scan returned %v", form, err)
 		}
 		if calls >= n {
-			e.Errorf("%s: a Scan cancelled at claim 10 went on to claim %d", form, calls)
+			e.Errorf("%s: a Scan cancelled at claim 10 continued to claim %d", form, calls)
 		}
 		e.settle()
 	}

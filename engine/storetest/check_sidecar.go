@@ -20,8 +20,8 @@ func (e *subject) writeSidecar(name string, content []byte) {
 	}
 }
 
-// writerOf writes in two pieces, and ensures that the writer leaves them as they are, which
-// io.Writer demands.
+// writerOf writes in two pieces, and checks that the writer does not change them, as io.Writer
+// requires.
 func writerOf(content []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		own := bytes.Clone(content)
@@ -127,7 +127,7 @@ func sidecarThatFails(e *env) {
 		e.Errorf("WriteSidecar returned %v, but its write function said %v", err, errStop)
 	}
 	e.expectSidecar("after a write function's error", "filter", []byte("old"))
-	// The caller gave up; the store has not failed.
+	// The caller canceled the write; the store has not failed.
 	e.claims(claim(bucket("a", week), "x", "1"))
 	e.writeSidecar("filter", []byte("new"))
 	e.reopen()
@@ -137,15 +137,15 @@ func sidecarThatFails(e *env) {
 
 func sidecarWithoutRoom(e *env) {
 	if e.h.NoRoom == nil {
-		e.test.Skip("the harness cannot take away the room for a sidecar")
+		e.test.Skip("the harness cannot remove the space for a sidecar")
 	}
 	e.writeSidecar("filter", []byte("old"))
 	room := e.h.NoRoom(e.test, e.s)
 	for range 3 {
 		if err := e.s.WriteSidecar("filter", writerOf(noise(1, 100_000))); !errors.Is(err, syscall.ENOSPC) {
-			e.Errorf("WriteSidecar without room for it: %v", err)
+			e.Errorf("WriteSidecar without space for it: %v", err)
 		}
-		e.expectSidecar("without room for a new one", "filter", []byte("old"))
+		e.expectSidecar("without space for a new one", "filter", []byte("old"))
 		e.claims(claim(bucket("a", week), "x", "1"))
 	}
 	room()
@@ -191,7 +191,7 @@ func sidecarsWrittenAtOnce(e *env) {
 			}
 		})
 	}
-	e.within(e.h.patience, "writing sidecars at once", func() error { wg.Wait(); return nil })
+	e.within(e.h.patience, "writing sidecars concurrently", func() error { wg.Wait(); return nil })
 	select {
 	case err := <-problems:
 		e.Fatalf("%v", err)

@@ -9,12 +9,12 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// given is what a store was given.
+// given is the data that was passed to a store.
 type given struct {
 	told    history
 	entries map[uint64][]byte // of the journal
-	trimmed uint64            // TrimJournal was called with this
-	hidden  uint64            // and since the store was opened with this
+	trimmed uint64            // the argument of TrimJournal
+	hidden  uint64            // and the one since the store was opened
 	gone    map[storage.Bucket]bool
 }
 
@@ -22,7 +22,7 @@ func newGiven() given {
 	return given{told: newHistory(newContents()), entries: map[uint64][]byte{}, gone: map[storage.Bucket]bool{}}
 }
 
-// compare returns how what s shows differs from want, "" if it does not.
+// compare returns how the contents of s differ from want, "" if they do not.
 func (g *given) compare(s storage.Store, want *contents) string {
 	got, err := readAll(s)
 	if err != nil {
@@ -47,7 +47,7 @@ func (g *given) compare(s storage.Store, want *contents) string {
 		case !found && seq >= g.trimmed:
 			d.add("journal entry %d is missing", seq)
 		case found && seq < g.hidden:
-			d.add("journal entry %d is still there after TrimJournal(%d)", seq, g.hidden)
+			d.add("journal entry %d still exists after TrimJournal(%d)", seq, g.hidden)
 		case found && !bytes.Equal(entry, g.entries[seq]):
 			d.add("journal entry %d is %q, want %q", seq, short(entry), short(g.entries[seq]))
 		}
@@ -60,7 +60,7 @@ func (g *given) compare(s storage.Store, want *contents) string {
 	return d.String()
 }
 
-// readAll reads everything, and checks the order.
+// readAll reads the whole store, and checks the order.
 func readAll(s storage.Store) (*contents, error) {
 	c := newContents()
 	var lastKey []byte
@@ -148,7 +148,7 @@ func (d *differences) maps(what string, got, want map[string][]byte) {
 	}
 }
 
-// points ensures that single reads agree with the scans: on some 50 keys of each kind, on keys that
+// points checks that single reads agree with the scans: on some 50 keys of each kind, on keys that
 // are longer or shorter by a byte, and on the claims' keys among the states.
 func (d *differences) points(s storage.Store, all *contents) {
 	claims, state := sortedKeys(all.claims, ""), sortedKeys(all.state, "")

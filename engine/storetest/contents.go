@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// contents is what a store holds, as plain maps. Values are never changed in place, so that copies
-// may share them.
+// contents are the contents of a store, as plain maps. Values are never changed in place, so that
+// copies may share them.
 type contents struct {
 	lastSeq uint64
 	claims  map[string][]byte
@@ -98,8 +98,8 @@ func (c *contents) size() (n uint64) {
 	return n
 }
 
-// A history is what a store was given: the batches that are durable, and in order those that are
-// not yet.
+// A history has the batches that were passed to a store: those that are durable, and in order those
+// that are not yet.
 type history struct {
 	view    *contents // everything applied
 	durable *contents
@@ -108,7 +108,7 @@ type history struct {
 
 func newHistory(c *contents) history { return history{view: c.clone(), durable: c.clone()} }
 
-// apply takes the batch over.
+// apply adds a batch.
 func (h *history) apply(b *storage.Batch) {
 	h.view.apply(b)
 	h.pending = append(h.pending, b)
@@ -133,8 +133,8 @@ func (h *history) drop(buckets []storage.Bucket) (size uint64) {
 	return h.view.drop(buckets)
 }
 
-// survivors returns what a power cut leaves if the first keep of the pending batches happen to
-// survive it.
+// survivors returns the contents after a power failure that the first keep of the pending batches
+// survive.
 func (h *history) survivors(keep int) *contents {
 	c := h.durable.clone()
 	for _, b := range h.pending[:min(keep, len(h.pending))] {

@@ -55,8 +55,8 @@ func (e *env) settle() {
 	e.h.Flush(e.test, e.s)
 }
 
-// crash cuts the power and continues with what is found then, which must be a prefix of what was
-// given.
+// crash cuts the power and continues with the remaining state, which must be a prefix of the given
+// batches.
 func (e *env) crash(unsyncedPercent int) {
 	e.Helper()
 	e.needCrash()
@@ -69,7 +69,7 @@ func (e *env) crash(unsyncedPercent int) {
 	e.adopt()
 }
 
-// adopt takes over which batches the opened store has found.
+// adopt records which batches the opened store has found.
 func (e *env) adopt() {
 	e.Helper()
 	found := e.s.LastSeq()
@@ -144,7 +144,7 @@ func (e *env) drop(buckets ...storage.Bucket) {
 	}
 }
 
-// check compares everything that the store shows with what it was given.
+// check compares all contents of the store with the given batches.
 func (e *env) check(when string) {
 	e.Helper()
 	if diff := e.compare(e.s, e.told.view); diff != "" {

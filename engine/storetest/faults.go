@@ -35,7 +35,7 @@ const (
 	OpClose        Op = "Close"
 )
 
-// ErrPowerCut is what a Mem returns after [Mem.Crash].
+// ErrPowerCut is the error of a Mem after [Mem.Crash].
 var ErrPowerCut = errors.New("storetest: the power was cut")
 
 // faults counts the calls of a Mem, and makes them fail.
@@ -45,7 +45,7 @@ type faults struct {
 	// Guarded by disk.mu.
 	calls   map[Op]int
 	hooks   map[Op]func(call int) error
-	busy    map[string]bool // calls that run, of those that must run one at a time
+	busy    map[string]bool // calls in progress, of those that must run one at a time
 	failed  error           // why the store is poisoned
 	closed  bool
 	changed *sync.Cond // failed, or what syncs waits for
@@ -58,10 +58,10 @@ func (m *faults) Calls(op Op) int {
 	return m.calls[op]
 }
 
-// Before sets what happens at the begin of each later call of op, under no lock: hook gets the
-// number of the call, from 1, and may block. If it returns an error, that call fails with it; a
-// failed Apply, wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar poisons the store,
-// but for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
+// Before sets a hook for the begin of each later call of op, under no lock: hook gets the number of
+// the call, from 1, and may block. If it returns an error, that call fails with it; a failed Apply,
+// wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar poisons the store, but for a
+// WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
 func (m *faults) Before(op Op, hook func(call int) error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -81,14 +81,14 @@ func (m *faults) FailAt(op Op, n int, err error) {
 }
 
 // Fail poisons the store: every later call that writes, and every wait for a batch that is not
-// durable, fails with err. Waits that are held back are let go with it.
+// durable, fails with err. Held waits return with it.
 func (m *faults) Fail(err error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	m.poison(err)
 }
 
-// begin counts a call and asks its hook.
+// begin counts a call and runs its hook.
 func (m *faults) begin(op Op) error {
 	m.disk.mu.Lock()
 	if m.closed {
@@ -125,7 +125,7 @@ func (m *faults) beginWrite(op Op) error {
 	return err
 }
 
-// poison is called with disk.mu held. The first cause stays, unless the power is cut.
+// poison is called with disk.mu held. The first cause is kept, unless the power is cut.
 func (m *faults) poison(err error) {
 	if m.failed == nil || errors.Is(err, ErrPowerCut) {
 		m.failed = err
@@ -133,7 +133,7 @@ func (m *faults) poison(err error) {
 	m.changed.Broadcast()
 }
 
-// exclusive panics if a call of the same group is under way; the function returned ends this one.
+// exclusive panics if a call of the same group is in progress; the returned func ends this one.
 func (m *faults) exclusive(group string) (end func()) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -148,7 +148,7 @@ func (m *faults) exclusive(group string) (end func()) {
 	}
 }
 
-// poisoned says why op fails. It is called with disk.mu held.
+// poisoned returns why op fails. It is called with disk.mu held.
 func (m *faults) poisoned(op Op) error {
 	return fmt.Errorf("storetest: %s: the store has failed: %w", op, m.failed)
 }

@@ -14,29 +14,28 @@ import (
 	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
-// A Harness says how the suite handles one kind of store. Only Open must be set; checks that need a
-// function which is nil are skipped, or use what is said there.
+// A Harness tells the suite how to handle one kind of store. Only Open must be set; if another
+// function is nil, its checks are skipped, or use the stated replacement.
 //
-// A directory is a name that only the harness interprets; the store may keep it on a file system in
-// memory.
+// Only the harness interprets a directory's name; the store may keep it on a file system in memory.
 type Harness struct {
 	// Open opens the store in dir, and creates it if there is none. The parent of dir exists.
 	Open func(t testing.TB, dir string) (storage.Store, error)
 
-	// CrashClone copies what a power cut at this moment would leave of s, which is open in dir, to
-	// a directory of its own, and returns that. Of the bytes that were written but not synced about
-	// the given share, in percent, survives; a store that syncs all it writes may ignore it. s
-	// continues. No call of s is under way, except that the suite also calls it from a
-	// WriteSidecar's write function.
+	// CrashClone copies the state that a power failure at this moment would leave of s, which is
+	// open in dir, to a directory of its own, and returns that. About the given percentage of the
+	// unsynced bytes survives; a store that syncs all it writes may ignore it. s continues. No call
+	// of s is in progress, except that the suite also calls it from a WriteSidecar's write
+	// function.
 	CrashClone func(t testing.TB, s storage.Store, dir string, unsyncedPercent int) string
 
-	// AtomicClone says that CrashClone sees one moment of all files, so that it may be called, by
-	// one goroutine, at any time while calls of s are under way. Copying files one after the other
-	// is not that.
+	// AtomicClone says that CrashClone copies all files at one moment, so that one goroutine may
+	// call it at any time while calls of s are in progress. Copying files one after the other is
+	// not atomic.
 	AtomicClone bool
 
-	// Flush brings all that s holds in memory, or in a log, into the form in which it is kept for
-	// good. If it is nil, the suite closes and opens the store instead.
+	// Flush brings all data that s has in memory, or in a log, into its final form. If it is nil,
+	// the suite closes and opens the store instead.
 	Flush func(t testing.TB, s storage.Store)
 
 	// FailWrites makes every write and sync of a file of s fail from now on. It returns the cause,
@@ -44,19 +43,19 @@ type Harness struct {
 	FailWrites func(t testing.TB, s storage.Store) (cause error)
 
 	// NoRoom makes every file of s that WriteSidecar writes fail with syscall.ENOSPC when its bytes
-	// are written, until there is room again.
+	// are written, until there is space again.
 	NoRoom func(t testing.TB, s storage.Store) (room func())
 
-	// MakeNewer makes the closed store in dir look as if a newer build had written it; undo takes
-	// that back. If it is nil, the format in the file HAPAX is raised.
+	// MakeNewer makes the closed store in dir look as if a newer build had written it; undo
+	// restores it. If it is nil, the format in the file HAPAX is raised.
 	MakeNewer func(t testing.TB, dir string) (undo func())
 
 	// Fingerprint returns a text that changes with every name and byte in dir. If it is nil, the
 	// files are hashed.
 	Fingerprint func(t testing.TB, dir string) string
 
-	patience time.Duration // how long a call may take that has no reason to take long
-	budget   time.Duration // how long RandomRunAgreesWithAMap takes
+	patience time.Duration // the time limit of a call that should be fast
+	budget   time.Duration // the duration of RandomRunAgreesWithAMap
 }
 
 func (h Harness) withDefaults() Harness {
@@ -78,7 +77,7 @@ func (h Harness) withDefaults() Harness {
 	return h
 }
 
-// raiseFormat relies on what the identity file promises for all formats: a magic of 8 bytes, the
+// raiseFormat relies on the promise of the identity file for all formats: a magic of 8 bytes, the
 // format as a big-endian uint32, and at the end the CRC-32C of all before it.
 func raiseFormat(t testing.TB, dir string) (undo func()) {
 	t.Helper()

@@ -8,14 +8,13 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Mem is an [storage.Store] in memory, simple enough to be obviously right. A batch is visible when
-// Apply has returned and durable when its wait has; nothing is made durable earlier, except by
-// Close. See [Mem.HoldSyncs], [Mem.Before], [Mem.FailAt] and [Mem.Crash] for what a test can do to
-// it.
+// Mem is a [storage.Store] in memory, simple enough to be obviously correct. A batch is visible
+// when Apply has returned and durable when its wait has; nothing is made durable earlier, except by
+// Close. [Mem.HoldSyncs], [Mem.Before], [Mem.FailAt] and [Mem.Crash] are for tests.
 //
-// A Mem panics when its caller breaks the contract: a gap in Batch.Seq, two Applies at once, waits
-// out of order or called twice, a batch for a dropped bucket, a sidecar name that is not allowed, a
-// call after Close.
+// A Mem panics when its caller breaks the contract: a gap in Batch.Seq, two concurrent Applies,
+// waits out of order or called twice, a batch for a dropped bucket, an invalid sidecar name, a call
+// after Close.
 type Mem struct {
 	*memory
 	syncs
@@ -31,7 +30,7 @@ var _ storage.Store = (*Mem)(nil)
 func NewMem(identity storage.Identity) *Mem {
 	m, err := NewDisk().Open("mem", identity)
 	if err != nil {
-		panic(err) // an empty disk refuses nothing
+		panic(err) // an empty disk rejects nothing
 	}
 	return m
 }
@@ -62,12 +61,12 @@ func (d *Disk) Open(dir string, identity storage.Identity) (*Mem, error) {
 func (d *Disk) mustOpen(dir string) *Mem {
 	m, err := d.Open(dir, storage.NewIdentity())
 	if err != nil {
-		panic(err) // it is not open: it was made just now
+		panic(err) // it is not open: it was just made
 	}
 	return m
 }
 
-// Disk returns the disk that the store is on, on which its backups can be opened.
+// Disk returns the store's disk, on which its backups can be opened.
 func (m *Mem) Disk() *Disk { return m.disk }
 
 // Identity implements [storage.Store].
@@ -122,7 +121,7 @@ func (m *Mem) Backup(ctx context.Context, dir string) error {
 	return m.disk.put(dir, i)
 }
 
-// Verify implements [storage.Store]. Nothing is ever wrong with a map.
+// Verify implements [storage.Store]. A map has no errors.
 func (m *Mem) Verify(ctx context.Context, report func(problem string)) error {
 	if err := m.begin(OpVerify); err != nil {
 		return err
@@ -148,8 +147,8 @@ func (m *Mem) Close() error {
 	return err
 }
 
-// Crash cuts the power: only what is durable survives. It returns the store that is found
-// afterwards in the same directory; m fails every call with ErrPowerCut.
+// Crash cuts the power: only what is durable survives. It returns the store that is then in the
+// same directory; m fails every call with ErrPowerCut.
 func (m *Mem) Crash() *Mem {
 	m.disk.mu.Lock()
 	m.poison(ErrPowerCut)
@@ -159,8 +158,8 @@ func (m *Mem) Crash() *Mem {
 	return m.disk.mustOpen(m.dir)
 }
 
-// CrashClone returns the store that a power cut at this moment would leave, on a disk of its own,
-// if the first keepUnsynced of the batches that are not durable happen to survive. m continues.
+// CrashClone returns the store that a power failure at this moment would leave, on a disk of its
+// own, if the first keepUnsynced of the batches that are not durable survive. m continues.
 func (m *Mem) CrashClone(keepUnsynced int) *Mem {
 	disk := NewDisk()
 	disk.dirs[m.dir] = m.crashImage(keepUnsynced)

@@ -9,15 +9,15 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Harness returns the harness of the stores in memory on this disk. Directories are names on the
-// disk only.
+// Harness returns the harness of the stores in memory on this disk. Directories are only names on
+// the disk.
 func (d *Disk) Harness() Harness {
 	return Harness{
 		AtomicClone: true,
 		Open: func(_ testing.TB, dir string) (storage.Store, error) {
 			m, err := d.Open(dir, storage.Identity{})
 			if err != nil {
-				return nil, err // a nil *Mem would be a store
+				return nil, err // a nil *Mem is not a nil storage.Store
 			}
 			return m, nil
 		},
@@ -49,7 +49,7 @@ func (d *Disk) Harness() Harness {
 	}
 }
 
-// memOf returns the store in memory that s is, or that s embeds.
+// memOf returns the Mem that s is or embeds.
 func memOf(s storage.Store) *Mem { return s.(interface{ mem() *Mem }).mem() }
 
 func (m *Mem) mem() *Mem { return m }

@@ -23,7 +23,7 @@ type memory struct {
 
 	// For tests, guarded by disk.mu.
 	held    bool // syncs are held back
-	permits int  // held syncs that may go
+	permits int  // held syncs that may finish
 	holding int  // waits that are held back now
 }
 

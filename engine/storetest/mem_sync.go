@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// syncs makes batches durable, and holds that back for tests.
+// syncs makes batches durable, and can hold that back for tests.
 type syncs struct{ *memory }
 
 // HoldSyncs keeps every wait from returning, and its batch from becoming durable, until
@@ -21,7 +21,7 @@ func (m syncs) setHeld(held bool) {
 	m.changed.Broadcast()
 }
 
-// StepSync lets one wait go that HoldSyncs holds back, the next one if there is none now.
+// StepSync releases one wait that HoldSyncs holds back, or the next one if there is none now.
 func (m syncs) StepSync() {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// memWriter applies batches, and removes what is no longer needed.
+// memWriter applies batches, and removes unneeded data.
 type memWriter struct{ syncs }
 
 // Apply implements [storage.Store].
@@ -51,7 +51,7 @@ func (m memWriter) TrimJournal(below uint64) error {
 	return nil
 }
 
-// Drop implements [storage.Store]. One that fails has removed every other claim.
+// Drop implements [storage.Store]. A Drop that fails has removed every other claim.
 func (m memWriter) Drop(buckets []storage.Bucket) error {
 	defer m.exclusive("Drop")()
 	err := m.beginWrite(OpDrop)
@@ -100,7 +100,7 @@ func (m memWriter) Reclaim(ctx context.Context, buckets []storage.Bucket) error 
 	return nil
 }
 
-// ReclaimState implements [storage.Store]. A map keeps nothing of what was removed.
+// ReclaimState implements [storage.Store]. A map keeps nothing that was removed.
 func (m memWriter) ReclaimState(ctx context.Context, _ storage.Span) error {
 	defer m.exclusive("ReclaimState")()
 	if err := m.beginWrite(OpReclaimState); err != nil {

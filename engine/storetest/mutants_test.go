@@ -24,7 +24,7 @@ import (
 type mutant struct {
 	name   string
 	caught string
-	// wrap breaks a store that was just opened, harness what is around it; one of them is set.
+	// wrap breaks a store that was just opened, harness breaks its harness; one of them is set.
 	wrap    func(s *broken)
 	harness func(h *Harness, d *Disk)
 }
@@ -93,8 +93,8 @@ func (s *broken) locked(f func()) {
 	f()
 }
 
-// await waits until ok, which runs under the lock of the disk: so that a mutant fails in the moment
-// that it is made for, and not by chance. If the moment does not come, it gives up.
+// await waits until ok, which runs under the lock of the disk, is true: so that a mutant fails at
+// the intended moment, and not by chance. If that moment does not come, it returns.
 func (s *broken) await(ok func() bool) {
 	for end, is := time.Now().Add(time.Second), false; !is && time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		s.locked(func() { is = ok() })
@@ -119,7 +119,7 @@ func edit(f func(b *storage.Batch)) func(s *broken) {
 	}
 }
 
-// onImage makes CrashClone change what it leaves.
+// onImage makes CrashClone change the remaining state.
 func onImage(f func(m *Mem, i *image, unsynced int)) func(h *Harness, d *Disk) {
 	return func(h *Harness, d *Disk) {
 		clone := h.CrashClone
@@ -1020,7 +1020,7 @@ var mutants = []mutant{
 		}
 	}},
 
-	// What only a longer history shows.
+	// Faults that only a longer history shows.
 	{name: "every 20th batch loses a removal", caught: "RandomRunAgreesWithAMap", wrap: edit(func(b *storage.Batch) {
 		if b.Seq%20 == 0 {
 			b.Claims = slices.DeleteFunc(b.Claims, func(w storage.ClaimWrite) bool { return w.Record == nil })

@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A reporter is what *testing.T and *rapid.T have in common.
+// A reporter has the common methods of *testing.T and *rapid.T.
 type reporter interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -22,7 +22,7 @@ type subject struct {
 
 	dir   string
 	s     storage.Store // nil when closed
-	stuck bool          // a call is under way, so that the store cannot be closed
+	stuck bool          // a call is in progress, so that the store cannot be closed
 }
 
 // shut closes the store if it is open.

@@ -2,9 +2,9 @@ package storetest
 
 import "testing"
 
-// Run checks that the store which h opens keeps the contract of [storage.Store]. Each subtest's name
-// is the fact that it checks. The random run takes its seed from -rapid.seed and prints it when it
-// fails; the others have none.
+// Run checks that the store which h opens fulfils the contract of [storage.Store]. Each subtest's
+// name is the fact that it checks. The random run takes its seed from -rapid.seed and prints it
+// when it fails; the others have none.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	for _, c := range checks {
@@ -36,7 +36,7 @@ var checks = []struct {
 	{"ScanStopsWithContext", scanStopsWithContext},
 	{"ConcurrentReadsWhileApplying", concurrentReads},
 
-	// What is still there after a close and after a crash.
+	// Contents after a close and after a crash.
 	{"ReopenFindsEverythingWaitedFor", reopenFindsEverything},
 	{"IdentitySurvivesReopen", identitySurvivesReopen},
 	{"LastSeqIsWhatOpenFound", lastSeqIsWhatOpenFound},

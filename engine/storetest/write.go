@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// week is some week; the adjacent ones are week-1 and week+1.
+// week is an arbitrary week; the adjacent ones are week-1 and week+1.
 const week weekbucket.Week = 105684
 
 func bucket(scope string, w weekbucket.Week) storage.Bucket {
@@ -31,7 +31,7 @@ func set(key, value string) storage.StateWrite {
 
 func unset(key string) storage.StateWrite { return storage.StateWrite{Key: []byte(key)} }
 
-// numbered returns claims with the ids from-to, every one with a record of its own.
+// numbered returns claims with the ids from-to, each with a record of its own.
 func numbered(b storage.Bucket, from, to int) (claims []storage.ClaimWrite) {
 	for i := from; i < to; i++ {
 		claims = append(claims, claim(b, fmt.Sprintf("id-%06d", i), fmt.Sprintf("%v %d", b, i)))
@@ -39,7 +39,7 @@ func numbered(b storage.Bucket, from, to int) (claims []storage.ClaimWrite) {
 	return claims
 }
 
-// noise returns n bytes that do not compress, the same for the same seed.
+// noise returns n incompressible bytes, the same for the same seed.
 func noise(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -49,7 +49,7 @@ func noise(seed uint64, n int) []byte {
 	return b
 }
 
-// noisy returns n claims with ids and records that do not compress, of about 120 bytes each.
+// noisy returns n claims with incompressible ids and records, of about 120 bytes each.
 func noisy(b storage.Bucket, seed uint64, n int) (claims []storage.ClaimWrite) {
 	bytes := noise(seed, n*100)
 	for i := range n {

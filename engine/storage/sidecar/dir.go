@@ -11,12 +11,12 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// PrepareDir makes sure that dir is a directory of the machine's file system that not everybody can
-// write to. It creates a missing one, with mode 0700 and durably. A symbolic link and a
-// world-writable directory are refused with storage.ErrForeign.
+// PrepareDir makes sure that dir is a directory of the machine's file system that is not
+// world-writable. It creates a missing one, with mode 0700 and durably. A symbolic link and a
+// world-writable directory are rejected with storage.ErrForeign.
 //
-// It looks at filepath.Clean(dir), because "link/" and "link/." are the directory that the link
-// names to the file system: that is the path for the caller to continue with.
+// It checks filepath.Clean(dir), because the file system resolves "link/" and "link/." to the
+// link's target: the caller must use the same path.
 func PrepareDir(dir string) error {
 	if dir == "" {
 		return errors.New("hapax: the store's directory has no name")
@@ -41,7 +41,7 @@ func PrepareDir(dir string) error {
 	return nil
 }
 
-// makeDir makes dir and the parents it lacks, each of them durable before the next.
+// makeDir makes dir and its missing parents, each of them durable before the next.
 func makeDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {

@@ -20,9 +20,9 @@ import (
 //	| 8        | 4         | 1    | 16   | 8           | 8      | 4      |
 //	+----------+-----------+------+------+-------------+--------+--------+
 //
-// Numbers are big endian. Whatever later formats add is between seed and checksum: magic, format
-// and a checksum at the end stay where they are forever, so that an older build can distinguish a
-// newer store from a damaged one.
+// Numbers are big endian. Fields of later formats are between seed and checksum: magic, format and
+// a checksum at the end keep their places forever, so that an older build can distinguish a newer
+// store from a damaged one.
 const IdentityName = "HAPAX"
 
 const (
@@ -32,7 +32,8 @@ const (
 
 // A Kind says which store wrote a directory.
 type Kind struct {
-	// Letter is on disk forever. Stores of other modules take one that is not taken below.
+	// Letter is stored forever. Stores of other modules must choose a letter that is not used
+	// below.
 	Letter byte
 	// Name is used in errors.
 	Name string
@@ -42,12 +43,14 @@ type Kind struct {
 
 // The stores of this module.
 var (
-	Pebble = Kind{'p', "pebble", 5} // 2: claims are in packed batches before they are in tables; 3: records have more than a state; 4: names are freed; 5: scopes have oldest weeks
-	Bolt   = Kind{'b', "bolt", 4}   // 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks
+	// 2: claims are in packed batches before they are in tables; 3: records have more than a state;
+	// 4: names are freed; 5: scopes have oldest weeks
+	Pebble = Kind{'p', "pebble", 5}
+	Bolt   = Kind{'b', "bolt", 4} // 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks
 )
 
-// known returns the kind with a letter. Of an unknown one every format is accepted: whatever it is,
-// it is a store of another kind.
+// known returns the kind with a letter. For an unknown letter every format is accepted, because the
+// store is of another kind.
 func known(letter byte, asked Kind) Kind {
 	for _, k := range [...]Kind{asked, Pebble, Bolt} {
 		if k.Letter == letter {
@@ -65,9 +68,9 @@ func WriteIdentity(fsys FS, dir string, kind Kind, id storage.Identity) error {
 	})
 }
 
-// ReadIdentity reads what WriteIdentity wrote. It returns fs.ErrNotExist if dir holds no store,
-// storage.ErrNewerFormat if a newer build wrote it, storage.ErrForeign if it is a store of another
-// kind, storage.ErrDamaged if it cannot be trusted. It changes nothing.
+// ReadIdentity reads the file that WriteIdentity wrote. It returns fs.ErrNotExist if dir contains
+// no store, storage.ErrNewerFormat if a newer build wrote it, storage.ErrForeign if it is a store
+// of another kind, and storage.ErrDamaged if it is invalid. It changes nothing.
 func ReadIdentity(fsys FS, dir string, kind Kind) (storage.Identity, error) {
 	b, err := fsys.ReadFile(filepath.Join(dir, IdentityName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +122,7 @@ func decodeIdentity(b []byte, kind Kind) (storage.Identity, error) {
 	switch {
 	case got.Letter != kind.Letter && len(body) == identitySize && format > 0 && format <= got.Format:
 		return storage.Identity{}, foreign
-	case format > kind.Format: // what follows it may mean anything
+	case format > kind.Format: // the rest may have any meaning
 		return storage.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", storage.ErrNewerFormat, format, kind.Format)
 	case format == 0 || len(body) != identitySize:
 		return storage.Identity{}, fmt.Errorf("%w: format %d with %d bytes", storage.ErrDamaged, format, len(body))

@@ -19,8 +19,8 @@ var someIdentity = storage.Identity{
 	Seed:        0x2122232425262728,
 }
 
-// The golden identities are forever: an identity file that this build cannot read any more is a
-// store lost. The last of a kind is what this build writes.
+// The golden identities are forever: if this build cannot read an identity file, the store is lost.
+// The last of a kind is written by this build.
 var goldenIdentities = []struct {
 	kind  Kind
 	bytes string
@@ -140,7 +140,7 @@ func TestEveryFlippedBitOfAnIdentityIsDamage(t *testing.T) {
 	}
 }
 
-func TestWhatIsWholeButNotOursIsToldApart(t *testing.T) {
+func TestWholeButForeignIdentitiesAreDistinguished(t *testing.T) {
 	whole := golden(t)[:identitySize]
 	change := func(fn func(b []byte) []byte) []byte { return Seal(fn(bytes.Clone(whole))) }
 	for _, c := range []struct {
@@ -181,7 +181,7 @@ func FuzzIdentity(f *testing.F) {
 			want := encodeIdentity(Pebble, id)[:identitySize]
 			copy(want[8:12], b[8:12]) // an older format differs in nothing else
 			if want = Seal(want); !bytes.Equal(want, b) {
-				t.Fatalf("%x is not what would be written for %v", b, id)
+				t.Fatalf("%x is not the encoding of %v", b, id)
 			}
 		case id != storage.Identity{}:
 			t.Fatal("an identity and an error")

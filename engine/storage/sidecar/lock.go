@@ -12,9 +12,9 @@ import (
 
 const lockRetry = 10 * time.Millisecond
 
-// Lock makes this process, and this handle in it, the only one that has locked dir/name, until the
-// handle is closed or the process ends. It creates the file, which stays. While another one has the
-// lock, Lock tries again until the timeout has passed, and then returns storage.ErrLocked.
+// Lock locks dir/name for this process, and for this handle in it, until the handle is closed or
+// the process ends. It creates the file and does not remove it. While another one has the lock,
+// Lock retries until the timeout has passed, and then returns storage.ErrLocked.
 //
 // It locks on Windows and on the systems that have flock: Linux, macOS and the BSDs. Elsewhere it
 // locks nothing.

@@ -1,6 +1,6 @@
 // Package sidecar keeps the small files next to a store's data: its identity, the record of a clean
-// close, snapshots. It knows how a file is replaced so that a crash leaves the old or the new one,
-// and how a store's identity is written; both stores use it.
+// close, snapshots. It replaces a file so that a crash leaves the old or the new one, and writes a
+// store's identity; both stores use it.
 package sidecar
 
 import (
@@ -35,8 +35,8 @@ type File interface {
 // replaces it.
 const tmpSuffix = ".tmp"
 
-// Write replaces dir/name by what write writes: durably on return, and atomically. After an error
-// it removes what it has written, so that a file for which there is no room does not fill the disk.
+// Write replaces dir/name by the output of write: durably on return, and atomically. After an error
+// it removes its partial output, so that a file that does not fit does not fill the disk.
 func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
 	path := filepath.Join(dir, name)
 	f, err := fsys.Create(path + tmpSuffix)
@@ -64,12 +64,12 @@ func Remove(fsys FS, dir, name string) error {
 
 var errChecksum = errors.New("checksum mismatch")
 
-// Seal appends the CRC-32C of b, so that Unseal can detect whether the bytes are whole.
+// Seal appends the CRC-32C of b, so that Unseal can detect damage.
 func Seal(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32c.Checksum(b))
 }
 
-// Unseal returns what was sealed, or an error if the bytes are not whole.
+// Unseal returns the sealed bytes, or an error if they are damaged.
 func Unseal(b []byte) ([]byte, error) {
 	n := len(b) - 4
 	if n < 0 || binary.BigEndian.Uint32(b[n:]) != crc32c.Checksum(b[:n]) {

@@ -48,7 +48,7 @@ func TestWriteReplacesAFileOrLeavesTheOldOne(t *testing.T) {
 	}
 }
 
-// failingFS notes the order of operations and fails the one that is named.
+// failingFS records the order of operations and fails the named one.
 type failingFS struct {
 	OS
 	fail string
@@ -113,7 +113,7 @@ func (f *failingFile) Close() error {
 	return f.File.Close()
 }
 
-func TestAFailingStepOfAWriteIsToldAndKeepsTheOldFile(t *testing.T) {
+func TestAFailingStepOfAWriteIsReturnedAndKeepsTheOldFile(t *testing.T) {
 	steps := []string{"create", "write", "sync", "close", "rename", "sync directory"}
 	dir := t.TempDir()
 	if err := Write(OS{}, dir, "x", text("old")); err != nil {
@@ -126,7 +126,7 @@ func TestAFailingStepOfAWriteIsToldAndKeepsTheOldFile(t *testing.T) {
 		}
 		b, err := OS{}.ReadFile(filepath.Join(dir, "x"))
 		if want := step == "sync directory"; err != nil || (string(b) == "new") != want {
-			t.Errorf("%s fails: the file holds %q, %v", step, b, err)
+			t.Errorf("%s fails: the file contains %q, %v", step, b, err)
 		}
 		for j := 0; j <= min(i, 2); j++ {
 			if f.done[j] != steps[j] {
@@ -168,7 +168,7 @@ func TestUnsealFindsEveryFlippedBit(t *testing.T) {
 	}
 }
 
-func TestPrepareDirMakesADirectoryThatIsOursAlone(t *testing.T) {
+func TestPrepareDirMakesAPrivateDirectory(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes are those of Unix")
 	}
@@ -185,7 +185,7 @@ func TestPrepareDirMakesADirectoryThatIsOursAlone(t *testing.T) {
 	}
 }
 
-func TestPrepareDirRefusesWhatOthersCanChange(t *testing.T) {
+func TestPrepareDirRejectsWorldWritableDirectories(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes are those of Unix")
 	}
@@ -214,7 +214,7 @@ func TestPrepareDirRefusesWhatOthersCanChange(t *testing.T) {
 	}
 }
 
-// Bytes for which there is no room are taken back: they would fill the disk.
+// Bytes that do not fit are removed: they would fill the disk.
 func TestFailedWriteLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	err := Write(OS{}, dir, "a", func(w io.Writer) error {
