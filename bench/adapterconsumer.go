@@ -141,7 +141,7 @@ func (c *adapterConsumer) giveUp(err error) {
 	os.Exit(1)
 }
 
-// number tells which event a handler was given. Tried again, a record of somebody else would still
+// number tells which event a handler was given. Tried again, a record of another program would still
 // be one.
 func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 	number, err := numberOf(rec.Record, c.Limit)
@@ -216,7 +216,7 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 }
 
 // allBegun reports whether the handlers of all claims have begun. In mode own the offset commits
-// before them, and an orderly end takes back the claims that wait for theirs.
+// before them, and an orderly end withdraws the claims that wait for theirs.
 func (c *adapterConsumer) allBegun() bool {
 	if c.Kind != adapterOwn || c.Workload.Slow > 0 { // the slow partition is left where it is
 		return true

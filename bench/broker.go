@@ -19,7 +19,7 @@ import (
 // dies with it. The processes that are killed are its clients, never the broker.
 type broker struct {
 	seeds    []string
-	embedded *kfake.Cluster // nil: the brokers are somebody else's
+	embedded *kfake.Cluster // nil: the brokers are not the benchmark's
 	client   *kgo.Client
 	admin    *kadm.Client
 }
@@ -141,7 +141,7 @@ func (t *topic) ends(ctx context.Context) ([]int64, error) {
 	return ends, nil
 }
 
-// remove deletes the topic and its groups from brokers that are somebody else's, also when the run
+// remove deletes the topic and its groups from brokers of others, also when the run
 // was interrupted.
 func (t *topic) remove(err *error) {
 	if t.broker.embedded != nil {

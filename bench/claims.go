@@ -46,7 +46,7 @@ type ClaimsReport struct {
 	// HeapBytes is by how much the heap grew, after a collection, from before the engine was opened
 	// until it had seen everything: filters, cache and whatever the store keeps on it.
 	HeapBytes uint64 `json:"heap_bytes"`
-	// FilterFPRate is the share of the new events that the filter held for possible repeats.
+	// FilterFPRate is the share of the new events that the filter considered possible repeats.
 	FilterFPRate float64 `json:"filter_fp_rate"`
 
 	// Percentiles of the time that one call takes.

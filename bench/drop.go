@@ -63,7 +63,7 @@ type DropReport struct {
 	// one.
 	LateVerdict string `json:"late_verdict"`
 
-	// ClaimsDuring single claims were made from the drop until the space was back. MaxStallMS is
+	// ClaimsDuring single claims were made from the drop until the space was free. MaxStallMS is
 	// the longest that one of them took, MaxStallBeforeMS that of one second of the same load
 	// before the drop.
 	ClaimsDuring     uint64  `json:"claims_during"`
@@ -194,7 +194,7 @@ func (d *dropping) before() (err error) {
 	return err
 }
 
-// dropAndWatch drops the oldest week and looks at the sizes until the space is back and nothing
+// dropAndWatch drops the oldest week and reads the sizes until the space is free and no more
 // more comes.
 func (d *dropping) dropAndWatch() error {
 	start := time.Now()
@@ -294,7 +294,7 @@ func (d *dropping) verdict() error {
 		r.Note = fmt.Sprintf("too few claims to judge what came back: sizes are known to a block or a file; give claims of %d MiB a week", leastDropped>>20)
 		return nil
 	}
-	return fmt.Errorf("%w: %.1f %% of the space came back, %.1f %% were expected: report it with the command line",
+	return fmt.Errorf("%w: %.1f %% of the space is free, %.1f %% were expected: report it with the command line",
 		ErrNotHeld, 100*r.ReclaimedShare, 100*r.ExpectedShare)
 }
 

@@ -167,7 +167,7 @@ func (l *layersRun) request(ctx context.Context, client *http.Client, number uin
 				return nil
 			case status == http.StatusConflict || status == http.StatusServiceUnavailable:
 				pause = max(pause, time.Duration(after)*time.Second)
-			case status != http.StatusNotFound: // that is another program's, which has got the port of a dead process
+			case status != http.StatusNotFound: // that is another program's, which has the port of a dead process
 				return fmt.Errorf("request %d was answered %d %.200s", number, status, body)
 			}
 		}

@@ -44,7 +44,7 @@ type ReplayReport struct {
 	// failed.
 	InFlight  uint64 `json:"in_flight"`
 	Undecided uint64 `json:"undecided"`
-	// Weeks is the number of kept weeks that hold claims, of all scopes.
+	// Weeks is the number of retained weeks with claims, of all scopes.
 	Weeks int `json:"weeks"`
 	// Seconds is from before the store was opened until it was closed.
 	Seconds      float64       `json:"seconds"`

@@ -16,8 +16,8 @@ var (
 	ErrConflict = errors.New("hapax: transaction conflict, nothing was applied: run it again")
 
 	// ErrPartOutdated says that a part of a transaction has read or claimed what the transaction
-	// has got since the part began. Nothing of the part was joined; it may be run again in a new
-	// part.
+	// has changed since the part began. Nothing of the part was joined; it may be run again in a
+	// new part.
 	ErrPartOutdated = errors.New("hapax: the part is outdated, a part joined before it has written what it read or claimed: run it again in a new part")
 
 	// ErrWeekDropped says that a transaction claimed an event in a week that was dropped before it
@@ -35,7 +35,7 @@ var (
 	ErrLeaseLost = errors.New("hapax: the lease does not hold the claim any more: another caller may have handled the event, do not answer for it")
 
 	// ErrNotOldestWeek says that a week other than the oldest kept one was to be dropped.
-	ErrNotOldestWeek = errors.New("hapax: only the oldest kept week may be dropped")
+	ErrNotOldestWeek = errors.New("hapax: only the oldest retained week may be dropped")
 
 	// ErrHeld says that a hold keeps the week (see Engine.SetHold).
 	ErrHeld = errors.New("hapax: the week is kept by a hold")

@@ -22,7 +22,7 @@ type Event struct {
 	Time time.Time
 	// ApproximateTime says that Time is not the producer's own but was given to the record on its
 	// way, so that the same event may come again with another one: a claim on scope and id in the
-	// week before or after is then a Duplicate too. It finds claims of kept weeks only, costs a
+	// week before or after is then a Duplicate too. It finds claims of retained weeks only, costs a
 	// little, and reaches a week far: it is no substitute for the producer's time. Where several of
 	// these weeks have a claim, the Duplicate shows one of them.
 	ApproximateTime bool

@@ -208,7 +208,7 @@ func (n *names) known(name string) (ref uint64, known bool) {
 // assign assigns a free number to a name.
 func (n *names) assign(name string) (ref uint64, err error) {
 	if len(n.refs) >= limits.Names {
-		return 0, fmt.Errorf("%w: kept weeks refer to %d distinct scopes and topics, %q is one too many: keep fewer weeks (Options.RetentionWeeks), or give instances names that come again", ErrLimit, len(n.refs), name)
+		return 0, fmt.Errorf("%w: retained weeks refer to %d distinct scopes and topics, %q is one too many: keep fewer weeks (Options.RetentionWeeks), or reuse the names of instances", ErrLimit, len(n.refs), name)
 	}
 	if last := len(n.free) - 1; last >= 0 {
 		ref, n.free = n.free[last], n.free[:last]

@@ -13,12 +13,12 @@ type Stats struct {
 	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction
 	// count when it ends.
 	Attempts map[Verdict]uint64
-	// TakenBack counts claims that were taken back by Tx.Unclaim. Verdicts counts them, too: as
+	// TakenBack counts claims that Tx.Unclaim has withdrawn. Verdicts counts them, too: as
 	// Claimed, and once more when they are claimed again.
 	TakenBack uint64
 
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
-	// the filter held for possible and the store had not.
+	// the filter considered possible and the store had not.
 	FilterNegatives, FilterFalsePositives uint64
 	FilterBytes                           uint64
 	// FilterSource says where the filters came from when the engine was opened: "snapshot+journal"
@@ -46,7 +46,7 @@ type Stats struct {
 
 	OpenTransactions int
 	Holds            int
-	Names            int // distinct scopes and topics that kept weeks refer to, of limits.Names
+	Names            int // distinct scopes and topics to which retained weeks refer, of limits.Names
 	Oldest           weekbucket.Week
 	Store            storage.Usage
 }

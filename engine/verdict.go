@@ -22,7 +22,7 @@ const (
 	// caller tries again later; it neither skips nor processes the event.
 	InFlight
 
-	// TooOld says that the event's week is before the oldest week kept, so the engine cannot know.
+	// TooOld says that the event's week is before the oldest retained week, so the engine cannot know.
 	TooOld
 
 	// TooNew says that the event's time is further ahead of the clock than Options.AllowedSkew.

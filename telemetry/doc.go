@@ -39,12 +39,12 @@
 //	dedup_store_reads_total                    counter                                look-ups in the store
 //	dedup_store_written_bytes_total            counter                                bytes written to files
 //	dedup_store_bytes                          gauge      state (disk, reclaimable)   disk: all files; reclaimable is a part of it
-//	dedup_week_claims                          gauge      week_start                  claims of a kept week
+//	dedup_week_claims                          gauge      week_start                  claims of a retained week
 //	dedup_week_store_bytes                     gauge      week_start                  their bytes on disk, estimated
 //	dedup_snapshot_failures_total              counter                                snapshots of the filters that were not written
 //	dedup_open_transactions                    gauge                                  transactions whose closures run
 //	dedup_holds                                gauge                                  holds that keep weeks
-//	dedup_oldest_week_start_timestamp_seconds  gauge                                  Monday of the oldest week kept
+//	dedup_oldest_week_start_timestamp_seconds  gauge                                  Monday of the oldest retained week
 //
 // The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old,
 // too_new, error, pending, mismatch. From the first verdict in a scope, all eight of it exist, with

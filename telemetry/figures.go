@@ -46,7 +46,7 @@ var statFigures = []figure{
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.OpenTransactions) }},
 	{"holds", "Holds that keep weeks from expiring.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.Holds) }},
-	{"oldest_week_start_timestamp_seconds", "Monday of the oldest week kept; events before it are too old.",
+	{"oldest_week_start_timestamp_seconds", "Monday of the oldest retained week; events before it are too old.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.Oldest.Start().Unix()) }},
 }
 
@@ -72,8 +72,8 @@ func newFigures(namespace string, maxWeeks int, w *watcher) *figures {
 		watcher:  w,
 		storeBytes: desc("store_bytes",
 			"Bytes of the store's files: disk is all of them, reclaimable the part of it that dropped weeks still occupy.", LabelState),
-		weekClaims: desc("week_claims", "Claims of a kept week.", LabelWeek),
-		weekBytes:  desc("week_store_bytes", "Bytes on disk of a kept week's claims, estimated.", LabelWeek),
+		weekClaims: desc("week_claims", "Claims of a retained week.", LabelWeek),
+		weekBytes:  desc("week_store_bytes", "Bytes on disk of a retained week's claims, estimated.", LabelWeek),
 		stopped:    desc("engine_stopped", "1 once the store has failed and the engine gives no more verdicts."),
 		unavailable: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
 			Name: "figures_unavailable_total", Help: "Scrapes without figures because the engine did not return them."}),

@@ -219,7 +219,7 @@ func TestErase(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, e, table, row("k", versions.AllVersions, "late"))
-	gone("for ever")
+	gone("forever")
 	replace(t, table)
 	gone("after Replace")
 	if n := stored(t, table); n != 2 {

@@ -33,7 +33,7 @@ func needServer(t *testing.T) {
 	}
 }
 
-// openDir is a directory that a server which runs as somebody else can reach; those of t.TempDir it
+// openDir is a directory that a server which runs as another user can reach; those of t.TempDir it
 // cannot.
 func openDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "peers-test-")

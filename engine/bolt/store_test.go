@@ -159,7 +159,7 @@ func TestWhatIsNotATornCreationIsRefusedUntouched(t *testing.T) {
 		"a store whose identity is lost":   {map[string][]byte{fileName: full}, storage.ErrDamaged},
 		"a store whose file is lost":       {map[string][]byte{"HAPAX": identity}, storage.ErrDamaged},
 		"an unfinished backup":             {map[string][]byte{copyFileName: full}, storage.ErrForeign},
-		"somebody's files":                 {map[string][]byte{"letter.txt": nil}, storage.ErrForeign},
+		"another program's files":          {map[string][]byte{"letter.txt": nil}, storage.ErrForeign},
 		"a file of that name, but no bolt": {map[string][]byte{fileName: make([]byte, 20_000)}, storage.ErrForeign},
 		"an empty file of that name":       {map[string][]byte{fileName: nil}, storage.ErrForeign},
 	} {

@@ -736,7 +736,7 @@ var mutants = []mutant{
 			return s.Mem.Drop(buckets)
 		}
 	}},
-	{name: "drop holds up Apply for ever", caught: "ApplyDuringDrop", wrap: func(s *broken) {
+	{name: "drop delays Apply forever", caught: "ApplyDuringDrop", wrap: func(s *broken) {
 		s.drop = func(buckets []storage.Bucket) error { select {} }
 	}},
 	{name: "reclaim waits for its context", caught: "ReclaimReturns", wrap: func(s *broken) {

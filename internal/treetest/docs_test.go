@@ -24,7 +24,7 @@ func TestFailuresNameTheirTests(t *testing.T) {
 }
 
 func TestFailureWithoutATestIsDetected(t *testing.T) {
-	const header = "| failure | what happens | what the host sees | what it can do | test |\n|---|---|---|---|---|\n"
+	const header = "| failure | what happens | what the application sees | what it can do | test |\n|---|---|---|---|---|\n"
 	for row, want := range map[string]int{
 		"| a | b | c | d | `TestFailureWithoutATestIsDetected` |\n": 0,
 		"| a | b | c | d | no test yet |\n":                         0,

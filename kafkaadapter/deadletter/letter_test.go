@@ -98,7 +98,7 @@ func TestDeadLetterIsTheRecordByteForByte(t *testing.T) {
 	headers := []kgo.RecordHeader{
 		{Key: "message_id", Value: []byte("7")}, {Key: "", Value: []byte{0xff, 0}}, {Key: "twice", Value: []byte("1")},
 		{Key: "nothing", Value: nil}, {Key: "empty", Value: []byte{}}, {Key: "twice", Value: []byte("2")},
-		{Key: "kafka_dlt-original-topic", Value: []byte("somebody's")}, {Key: "hapax", Value: []byte("not reserved")},
+		{Key: "kafka_dlt-original-topic", Value: []byte("another's")}, {Key: "hapax", Value: []byte("not reserved")},
 	}
 	for _, tt := range []struct{ key, value []byte }{{nil, nil}, {[]byte{}, []byte{}}, {[]byte("k\xff"), []byte("v\x00")}} {
 		r := &kgo.Record{Topic: "orders", Timestamp: aTime, Key: tt.key, Value: tt.value, Headers: slices.Clone(headers)}
@@ -340,7 +340,7 @@ func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
 		return func(r *kgo.Record) { r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)}) }
 	}
 	same := func(*kgo.Record) {}
-	mended := other(func(r *kgo.Record) { r.Value = []byte("mended") })
+	corrected := other(func(r *kgo.Record) { r.Value = []byte("corrected") })
 	elsewhere := other(func(r *kgo.Record) { r.Topic = "orders-again" })
 	tests := []struct {
 		name   string
@@ -353,7 +353,7 @@ func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
 	}{
 		{"header", aRecord("message_id", "7"), same, "billing", "invoices", string(aSecret), true},
 		{"position", aRecord(), same, "billing", "invoices", string(aSecret), true},
-		{"a mended payload", aRecord("message_id", "7"), mended, "billing", "invoices", string(aSecret), true},
+		{"a corrected payload", aRecord("message_id", "7"), corrected, "billing", "invoices", string(aSecret), true},
 		{"its own id, on another topic", aRecord("message_id", "7"), elsewhere, "billing", "invoices", string(aSecret), true},
 
 		{"a position, on another topic", aRecord(), elsewhere, "billing", "invoices", string(aSecret), false},

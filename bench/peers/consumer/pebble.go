@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/bench/peers/traffic"
 )
 
-// pebbleSink is what somebody writes who uses Pebble directly and knows it: one lock, a Get for
+// pebbleSink is the code of an experienced user of Pebble: one lock, a Get for
 // each id, and a batch with claims, balances and offset.
 type pebbleSink struct {
 	order *Order

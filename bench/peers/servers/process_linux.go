@@ -32,7 +32,7 @@ func killGroup(cmd *exec.Cmd) {
 	}
 }
 
-// asUser lets a process that root starts run as somebody else, for servers that refuse root, and
+// asUser lets a process that root starts run as another user, for servers that refuse root, and
 // gives that user the directories.
 func asUser(cmd *exec.Cmd, dirs ...string) error {
 	if os.Getuid() != 0 {

@@ -75,7 +75,7 @@ func shortSocket(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("making a directory for a socket: %w", err)
 	}
-	if err := os.Chmod(dir, 0o777); err != nil { // for a server that runs as somebody else
+	if err := os.Chmod(dir, 0o777); err != nil { // for a server that runs as another user
 		return "", err
 	}
 	return filepath.Join(dir, name), nil
