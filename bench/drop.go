@@ -195,7 +195,7 @@ func (d *dropping) before() (err error) {
 }
 
 // dropAndWatch drops the oldest week and reads the sizes until the space is free and no more
-// more comes.
+// is freed.
 func (d *dropping) dropAndWatch() error {
 	start := time.Now()
 	r, err := d.e.DropWeek(d.ctx, d.weeks[0].Week)

@@ -10,8 +10,8 @@ import (
 // A dropper drops buckets.
 //
 // Dropping is one range delete for each bucket, all in one synced batch, with a note for the claims
-// that are not in tables yet: it costs the same for ten claims and for ten million. The space comes
-// back later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without reading
+// that are not in tables yet: it costs the same for ten claims and for ten million. The space is
+// freed later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without reading
 // it, and rewrites one that holds other buckets as well. Pebble's Excise is no quicker where tables
 // lie wholly in a bucket, gives nothing back where they do not (it leaves virtual tables), and
 // cannot be part of a batch.
