@@ -16,7 +16,7 @@ type Claim struct {
 	Record Record
 }
 
-// claimsPerPage is how many claims Engine.Claims reads ahead of its loop.
+// claimsPerPage is the number of claims that Engine.Claims reads ahead of its loop.
 const claimsPerPage = 256
 
 // Claims returns an iterator over the durable claims of a scope in a week, as of the moment at
@@ -25,8 +25,8 @@ const claimsPerPage = 256
 // no claims.
 //
 // The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
-// the store fails. It is a tool for operators and audits: what it reads stays in the store until it
-// ends, and a Pebble store sorts the claims of the bucket that it has in memory first.
+// the store fails. It is a tool for operators and audits: the store keeps the data that it reads
+// until it ends, and a Pebble store first sorts the bucket's claims that are in memory.
 func (a *admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
 	return func(yield func(Claim, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -87,7 +87,7 @@ func (a *admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 		return nil
 	}
 	var page []Claim
-	var own error // not the store's
+	var own error // that of the ended scan, not the store's
 	send := func() error {
 		if own = a.settleContext(scan); own != nil {
 			return own
@@ -108,7 +108,7 @@ func (a *admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 		}
 		rec, err := a.parse(record)
 		if b.Week < a.oldestOf(b.Scope) {
-			return nil // its names may be free already
+			return nil // its names may already be freed
 		}
 		if err != nil {
 			return err
@@ -156,7 +156,7 @@ func (a *admin) Offsets(ctx context.Context, group string) (map[Position]Offset,
 	return offsets, nil
 }
 
-// Offset returns the next offset of a partition, as it is durable in the store.
+// Offset returns the durable next offset of a partition.
 func (a *admin) Offset(ctx context.Context, p Position) (o Offset, found bool, err error) {
 	if err := errors.Join(ctx.Err(), p.check()); err != nil {
 		return Offset{}, false, err

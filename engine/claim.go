@@ -9,11 +9,11 @@ import (
 const partEvents = 256
 
 // TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim
-// is durable and stays, whatever becomes of the work (at most once on failure). The error is that
-// of Result.Err, for the verdict Failed: then no claim is made, unless the error wraps
+// is durable and remains even if the work fails (at most once on failure). The error is that of
+// Result.Err, for the verdict Failed: then no claim is made, unless the error wraps
 // ErrOutcomeUnknown.
 //
-// ctx is looked at until the event is handed over for judgement; after that the call waits for the
+// TryClaim checks ctx until the event is handed over for judgement. After that it waits for the
 // verdict, so that no claim is made without an answer to its caller.
 func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 	ev.Scope = e.opt.scope(ev.Scope)
@@ -27,15 +27,15 @@ func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 
 // TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for
 // each. A repetition within the batch is a Duplicate of its first occurrence. An event that cannot
-// be judged is Failed by itself and holds up no other. The claims are independent of one another: a
+// be judged is Failed by itself and delays no other. The claims are independent of one another: a
 // crash may keep the first of them without the last.
 //
-// It returns a result for each event also with an error. Results other than Failed are then as
-// valid as without an error: a Claimed event is durably claimed, and no other caller handles it. A
-// Failed event may have been claimed if the error wraps ErrOutcomeUnknown.
+// It returns a result for each event even if it returns an error. Results other than Failed are
+// then as valid as without an error: a Claimed event is durably claimed, and no other caller
+// handles it. A Failed event may have been claimed if the error wraps ErrOutcomeUnknown.
 //
-// ctx is looked at until the first part of the batch is handed over for judgement; after that the
-// call waits for all verdicts, whatever becomes of ctx.
+// TryClaimBatch checks ctx until the first part of the batch is handed over for judgement. After
+// that it waits for all verdicts, even if ctx ends.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
 	events = e.opt.scoped(events)
 	results := make([]Result, len(events))
@@ -59,7 +59,8 @@ func fail(results []Result, err error) {
 	}
 }
 
-// judge fills results for own-commit claims. With an error those that were not decided are Failed.
+// judge fills results for own-commit claims. If it returns an error, those that were not decided
+// are Failed.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
 	if err := ctx.Err(); err != nil {
 		fail(results, err)
@@ -87,7 +88,8 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 	defer e.leave()
 	var buf [maxBatchEvents / partEvents]*ownClaims
 	parts := buf[:0]
-	unsettled := false // answers of the last parts rest on reads, and nothing was handed over after those
+	// answers of the last parts depend on reads, and nothing was handed over after those
+	unsettled := false
 	for at := 0; at < len(events) && err == nil; at += partEvents {
 		end := min(at+partEvents, len(events))
 		r := e.spares.newOwn()
@@ -97,7 +99,7 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		if err == nil && r.open > 0 {
 			err = e.handOver(ctx, r)
 			unsettled = unsettled && !r.handed
-			ctx = context.Background() // its claims are made: the others are, too
+			ctx = context.Background() // its claims are made: the others are too
 		}
 	}
 	for i, r := range parts {
@@ -106,7 +108,8 @@ func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result)
 		}
 		switch failed := r.await(); {
 		case failed == nil:
-			decided = min((i+1)*partEvents, len(events)) // the answers before it are durable, too: see release
+			// the earlier answers are durable too: see release
+			decided = min((i+1)*partEvents, len(events))
 		case err == nil:
 			err = failed
 		}

@@ -11,20 +11,20 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A ScopeDropPlan says what DropScope drops. It has no hidden part: it may be shown, stored and
-// sent.
+// A ScopeDropPlan says what DropScope drops. All its fields are exported: it may be shown, stored
+// and sent.
 type ScopeDropPlan struct {
 	Scope string
-	// Weeks are the kept weeks that hold claims of the scope, oldest first. All of them go.
+	// Weeks are the retained weeks with claims of the scope, oldest first. All of them are dropped.
 	Weeks []ScopeInfo
-	// Oldest is the oldest week kept of the scope from then on, the one after the last of Weeks.
-	// Events of the scope in earlier weeks are TooOld for good, those of later ones are claimed.
+	// Oldest is the oldest retained week of the scope afterwards, the one after the last of Weeks.
+	// Events of the scope in earlier weeks are TooOld permanently, those of later ones are claimed.
 	Oldest weekbucket.Week
 	// Holds are released.
 	Holds []Hold
-	// FreesName says that the scope's name is given back (limits.Names). It is not if a topic of a
-	// kept week has the same name; then, and if claims of the scope were made by a build that did
-	// not note this, it is given back with these weeks.
+	// FreesName says that the scope's name is freed (limits.Names). It is false if a topic of a
+	// retained week has the same name. In this case, and if claims of the scope were made by a
+	// build that did not record this, the name is freed with these weeks.
 	FreesName bool
 }
 
@@ -69,7 +69,7 @@ func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 	return plan, nil
 }
 
-// after is the week after the last one, or oldest if there is none.
+// after returns the week after the last one, or oldest if there is none.
 func after(weeks []ScopeInfo, oldest weekbucket.Week) weekbucket.Week {
 	if n := len(weeks); n > 0 {
 		return weeks[n-1].Week + 1
@@ -89,13 +89,14 @@ func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
 	return weeks
 }
 
-// DropScope drops what the plan says, if that is still what is there: the same weeks with the same
-// numbers of claims, and the same holds. Otherwise it changes nothing and returns ErrPlanOutdated.
-// Holds that the plan does not name keep nothing of the scope. On return the claims are gone,
-// durably, and the holds released; the disk space comes back behind (see Reclaimed).
+// DropScope drops the contents of the plan if the store still matches it: the same weeks with the
+// same numbers of claims, and the same holds. Otherwise it changes nothing and returns
+// ErrPlanOutdated. Holds that the plan does not name do not protect the scope. On return, the
+// claims are durably removed and the holds released; the disk space is freed in the background (see
+// Reclaimed).
 //
-// A crash leaves all of it undone, or decided: then opening the store continues with it. Called
-// again with a plan that was decided already, DropScope finishes it.
+// After a crash, either nothing was done, or the drop was decided: then opening the store continues
+// it. If it is called again with a plan that was already decided, DropScope completes it.
 //
 // A transaction that has claimed an event of the scope in these weeks and commits afterwards is
 // ErrWeekDropped, and a Lease on such a claim is ErrLeaseLost.
@@ -144,8 +145,8 @@ func (p *ScopeDropPlan) holdNames() []string {
 	return names
 }
 
-// decided reports whether the plan was decided already, as seen from the oldest week kept of the
-// scope and those of its holds that are there.
+// decided reports whether the plan was already decided, judged by the scope's oldest retained week
+// and the holds that exist.
 func (p *ScopeDropPlan) decided(oldest weekbucket.Week, there []Hold) bool {
 	return len(p.Weeks)+len(p.Holds) > 0 && after(p.Weeks, p.Oldest) == p.Oldest && p.Oldest <= oldest && len(there) == 0
 }

@@ -9,18 +9,17 @@ import (
 )
 
 // Get returns the durable value of an application key. A value that was committed at the same time
-// is returned only when it would survive a power cut, so that nothing the caller derives from it is
-// ever taken back. Get waits for that, at most until ctx ends; it does not wait for open
-// transactions.
+// is returned only when it would survive a power failure, so that it is never undone. Get waits for
+// that, at most until ctx ends; it does not wait for open transactions.
 func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	return e.applicationKeys().Get(ctx, key)
 }
 
-// Scan returns an iterator over the durable keys of the application in a range, in the order of
-// their bytes. It reads them in pages of at most 1024 keys and about 1 MiB; a page is as of one
-// moment, the next page as of a later one. A key that does not change during the iteration is
-// returned exactly once; one that is written meanwhile may be returned or not, and never twice. A
-// Tx.Scan sees one moment.
+// Scan returns an iterator over the application's durable keys in a range, in the order of their
+// bytes. It reads them in pages of at most 1024 keys and about 1 MiB; each page is a snapshot, and
+// the next page a later one. A key that does not change during the iteration is returned exactly
+// once; one that is written meanwhile may be returned or not, and never twice. A Tx.Scan reads a
+// single snapshot.
 //
 // The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
 // the store fails. Nothing is held between pages: the loop may use the engine, and may take as long

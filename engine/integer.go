@@ -26,7 +26,7 @@ func (e *AddError) Error() string {
 // endian.
 const int64Size = 8
 
-// EncodeInt64 returns the value that Add keeps for n, for use with Put.
+// EncodeInt64 returns the value that Add stores for n, for use with Put.
 func EncodeInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
 // DecodeInt64 returns the integer in a value. A value of another length than 8 bytes is an
@@ -38,7 +38,7 @@ func DecodeInt64(value []byte) (int64, error) {
 	return int64(binary.BigEndian.Uint64(value)), nil
 }
 
-// A sumBefore is what an Add adds to.
+// A sumBefore is the value to which an Add adds.
 type sumBefore struct {
 	n     int64
 	other bool // the value is not an integer
@@ -64,7 +64,7 @@ func addTo(stateKey []byte, to sumBefore, delta int64) (int64, error) {
 	return to.n + delta, nil
 }
 
-// ownerKey returns a copy of the key that the owner of its space gave.
+// ownerKey returns a copy of the key within its space.
 func ownerKey(stateKey []byte) []byte {
 	key := stateKey[1:]
 	if stateKey[0] == stateSpace {

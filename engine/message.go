@@ -14,9 +14,9 @@ import (
 // A Message is a record that a transaction sends to Kafka through the outbox (see Tx.Produce).
 // Topic must be set.
 type Message struct {
-	// ID names the message on every attempt to publish it; consumers recognize repetitions by it.
-	// Empty: a UUIDv7 that Produce makes. An id derived from the event that causes the message
-	// stays the same when that event is handled again.
+	// ID identifies the message on every attempt to publish it; consumers detect repetitions by it.
+	// Empty: a UUIDv7 that Produce makes. If the id is derived from the event that causes the
+	// message, it stays the same when that event is handled again.
 	ID string
 
 	Topic string
@@ -28,9 +28,9 @@ type Message struct {
 	Value   []byte // nil is a tombstone; an empty slice is not
 	Headers []MessageHeader
 
-	// OrderingKey groups messages that are published in order: in the order of their commits, and
-	// one that is due later from its due time on. Empty: the topic and the key; a message with
-	// neither has no order.
+	// OrderingKey groups messages that are published in order: in the order of their commits; a
+	// message that is due later is ordered from its due time on. Empty: the topic and the key; a
+	// message with neither has no order.
 	OrderingKey []byte
 
 	// Due is the earliest time at which the message is published, by the clock of the engine. Zero

@@ -9,25 +9,26 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// screen holds what is known of the claims without asking the store: a filter for each week and the
-// counts of each bucket. The committer alone changes it; anybody may ask the filters.
+// screen has the data about claims that needs no store: a filter for each week and the counts of
+// each bucket. Only the committer changes it; any goroutine may read the filters.
 type screen struct {
 	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
 	making   sync.Mutex                                        // held to replace filters and to let them grow; no I/O under it
 	sizes    map[weekbucket.Week]uint64                        // claims that weeks are known to have before a rebuild
 	counts   map[bucketRef]*count                              // the committer's
-	last     *count                                            // of lastRef, in counts; nil if it is to be looked up
+	last     *count                                            // of lastRef, in counts; nil if it must be looked up
 	lastRef  bucketRef
-	claims   uint64 // the committer's: the sum of all counts
+	claims   uint64 // used by the committer: the sum of all counts
 	budget   uint64 // bytes of all filters together
 	expected uint64 // claims of a week of which nothing better is known
 
-	// trusted says that the filters know every claim. Without it "certainly new" is not to be had
-	// from them, and counts are not complete.
+	// trusted says that the filters contain every claim. If it is false, they cannot report
+	// "certainly new", and counts are incomplete.
 	trusted atomic.Bool
 
-	negatives      atomic.Uint64 // claims that the filter alone found new
-	falsePositives atomic.Uint64 // claims that the filter held for possible and the store had not
+	negatives atomic.Uint64 // claims that the filter alone found new
+	// claims that the filter considered possible and that the store did not have
+	falsePositives atomic.Uint64
 	rebuilt        atomic.Uint64 // claims that a rebuild has read
 }
 
@@ -64,7 +65,7 @@ func (s *screen) put(ref bucketRef, hash uint64) { s.merge(ref, count{1, hash}) 
 func (s *screen) remove(ref bucketRef, hash uint64) { s.merge(ref, count{^uint64(0), hash}) }
 
 // merge adds to the count of a bucket; the number of claims wraps around, so that adding 2^64-1
-// takes one off.
+// subtracts one.
 func (s *screen) merge(ref bucketRef, by count) {
 	c := s.last
 	if c == nil || s.lastRef != ref {
@@ -79,8 +80,8 @@ func (s *screen) merge(ref bucketRef, by count) {
 	s.claims += by.claims
 }
 
-// dropBefore forgets all weeks before oldest, and the counts of buckets in weeks that their scope
-// does not keep. What the filter of a kept week knows of those stays in it.
+// dropBefore removes all weeks before oldest, and the counts of buckets in weeks that their scope
+// does not retain. The bits of those buckets remain in the filter of a retained week.
 func (s *screen) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucket.Week) {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -97,7 +98,7 @@ func (s *screen) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucke
 	})
 }
 
-// forget forgets the count of a bucket.
+// forget removes the count of a bucket.
 func (s *screen) forget(ref bucketRef) {
 	if c := s.counts[ref]; c != nil {
 		s.claims -= c.claims
@@ -106,7 +107,7 @@ func (s *screen) forget(ref bucketRef) {
 	}
 }
 
-// copyCounts returns the counts as they are now.
+// copyCounts returns the current counts.
 func (s *screen) copyCounts() map[bucketRef]count {
 	counts := make(map[bucketRef]count, len(s.counts))
 	for ref, c := range s.counts {
@@ -117,7 +118,7 @@ func (s *screen) copyCounts() map[bucketRef]count {
 	return counts
 }
 
-// firstWeek is the lowest week that holds claims.
+// firstWeek returns the lowest week with claims.
 func (s *screen) firstWeek() (first weekbucket.Week, found bool) {
 	for ref, c := range s.counts {
 		if c.claims > 0 && (!found || ref.week < first) {
@@ -127,7 +128,7 @@ func (s *screen) firstWeek() (first weekbucket.Week, found bool) {
 	return first, found
 }
 
-// reset forgets everything. It is used while the screen is not trusted.
+// reset removes everything. It is used while the screen is not trusted.
 func (s *screen) reset() {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -136,7 +137,7 @@ func (s *screen) reset() {
 	s.claims, s.last = 0, nil
 }
 
-// firstWeeks are the lowest weeks that hold claims, by the number of the scope.
+// firstWeeks returns the lowest weeks with claims, by the number of the scope.
 func (s *screen) firstWeeks() map[uint64]weekbucket.Week {
 	firsts := make(map[uint64]weekbucket.Week)
 	for ref, c := range s.counts {
@@ -147,7 +148,7 @@ func (s *screen) firstWeeks() map[uint64]weekbucket.Week {
 	return firsts
 }
 
-// Where the filters came from when the engine was opened (Stats.FilterSource).
+// The source of the filters when the engine was opened (Stats.FilterSource).
 const (
 	fromSnapshot = "snapshot+journal"
 	fromJournal  = "journal"

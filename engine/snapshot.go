@@ -17,7 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// snapshots writes and loads snapshots of the filters, and knows what is in the two sidecars.
+// snapshots writes and loads snapshots of the filters, and tracks the contents of the two sidecars.
 type snapshots struct {
 	*finder
 	scanner *scanner
@@ -30,10 +30,10 @@ type snapshots struct {
 	lastErr error     // of the last snapshot, nil if it was written
 	failed  uint64
 
-	retryAt atomic.Int64 // after a failure: when to try again, in Unix nanoseconds; else 0
+	retryAt atomic.Int64 // after a failure: when to retry, in Unix nanoseconds; otherwise 0
 }
 
-// maybeSnapshot begins a snapshot if it is time. seq is the last batch that was decided. The
+// maybeSnapshot begins a snapshot if one is due. seq is the last batch that was decided. The
 // committer calls it after a batch was applied.
 func (s *snapshots) maybeSnapshot(seq uint64) {
 	due := s.since >= max(s.opt.snapshotEvery, s.screen.claims/snapshotFraction) || s.retryDue()
@@ -64,23 +64,23 @@ func (s *snapshots) retryDue() bool {
 	return at != 0 && time.Now().UnixNano() >= at
 }
 
-// failures returns how many snapshots could not be written, and why the last one could not, nil if
-// it was.
+// failures returns how many snapshots could not be written, and the error of the last one, nil if
+// it was written.
 func (s *snapshots) failures() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed, s.lastErr
 }
 
-// newest is the last batch that a snapshot on disk knows.
+// newest returns the batch up to which the newest snapshot on disk is complete.
 func (s *snapshots) newest() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(s.seqs[0], s.seqs[1])
 }
 
-// cut takes the counts as of seq, which is the last batch. The filters may get more hashes
-// meanwhile: a filter that knows too much is still right.
+// cut copies the counts as of seq, which is the last batch. The filters may get more hashes
+// meanwhile, which is harmless.
 func (s *snapshots) cut(seq uint64) *snapshot {
 	return &snapshot{
 		identity: s.store.Identity(), seq: seq,
@@ -88,10 +88,10 @@ func (s *snapshots) cut(seq uint64) *snapshot {
 	}
 }
 
-// saveSnapshot writes a snapshot once what it knows is durable, so that no snapshot is ever ahead
-// of its store, and trims the journal. A failure costs disk space and time at the next open,
-// nothing else: it is counted, the older snapshot and the journal after it stay, and a batch that
-// comes after snapshotRetry begins another snapshot.
+// saveSnapshot writes a snapshot when its contents are durable, so that no snapshot is ever ahead
+// of its store, and trims the journal. A failure costs only disk space and time at the next open:
+// it is counted, the older snapshot and the journal after it remain, and a batch after
+// snapshotRetry begins another snapshot.
 func (s *snapshots) saveSnapshot(cut *snapshot) {
 	err := errors.New("the store failed")
 	if s.durable.wait(cut.seq) {

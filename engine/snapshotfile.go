@@ -141,7 +141,7 @@ func (s *snapshot) readFilters(r io.Reader, weeks []weekbucket.Week, body int64,
 	return nil
 }
 
-// A snapshot keeps the filters and counts as of one batch, so that opening does not scan the
+// A snapshot contains the filters and counts as of one batch, so that opening does not scan the
 // claims. Two are kept, in sidecars that are written in turn, and the journal of the batches after
 // the older one. The layout of a sidecar, numbers big endian:
 //
@@ -154,8 +154,8 @@ func (s *snapshot) readFilters(r io.Reader, weeks []weekbucket.Week, body int64,
 //	        | number of counts uvarint | { scope uvarint, week 4, claims uvarint, xor u64 } ...
 //	        | number of weeks uvarint  | { week 4 } ...
 //
-// A bloom snapshot has its own checksum. Anything that does not fit makes the whole sidecar
-// unusable: it is then as if it were not there.
+// A bloom snapshot has its own checksum. Any error makes the whole sidecar unusable: it is then
+// ignored.
 const (
 	snapshotMagic   = "HXSCREEN"
 	snapshotVersion = 1

@@ -1,27 +1,25 @@
 package engine
 
-// TryClaim judges one event as part of the transaction. Claimed becomes true when the transaction
+// TryClaim judges one event as part of the transaction. Claimed becomes final when the transaction
 // commits; until then all others get InFlight. If the transaction does not commit, the event can be
 // claimed again.
 func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) }
 
 // TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is
-// DeadLettered with exactly this generation is opened again: the verdict is Claimed, and the record
-// that commits is Done with the next generation; FirstSeen and Origin stay those of the first
-// sighting. Of transactions that open a claim at once, one at most commits: the others get
-// InFlight, or fail with ErrConflict. TryClaim still returns Duplicate to others while it is open,
-// as a durable claim exists. Every other existing claim is a Duplicate, and an event without a
-// claim is judged as by TryClaim, so that a generation that was forged gains nothing and loses
-// nothing.
+// DeadLettered with exactly this generation is reopened: the verdict is Claimed, and the record
+// that commits is Done with the next generation; FirstSeen and Origin remain those of the first
+// sighting. Of concurrent transactions that reopen a claim, at most one commits: the others get
+// InFlight, or fail with ErrConflict. Meanwhile TryClaim still returns Duplicate to others, because
+// a durable claim exists. Every other existing claim is a Duplicate, and an event without a claim
+// is judged as by TryClaim, so that a forged generation has no effect.
 func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
 	return tx.tryClaim(&ev, &generation)
 }
 
 // DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into
-// a dead-lettered one: its event was not handled, was put aside, and may be opened again by
-// TryReclaim with the generation of the record that is returned, which is what commits. Doing it
-// again changes nothing; going back to an earlier savepoint undoes it. Without such a claim it is
-// ErrNotClaimed.
+// a dead-lettered one: its event was not handled, and TryReclaim may reopen it with the generation
+// of the returned record, which is the one that commits. Repeating it changes nothing; a rollback
+// to an earlier savepoint undoes it. Without such a claim, it returns ErrNotClaimed.
 func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 	if err := tx.lockStore(); err != nil {
 		return Record{}, err

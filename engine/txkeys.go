@@ -22,29 +22,28 @@ func (tx *Tx) In(space keyspace.Space) keyspace.TxKeys[Range, KeyValue] {
 
 func applicationKeys(tx *Tx) txSpaceKeys { return txSpaceKeys{tx.keys(), applicationSpace} }
 
-// Get returns the value under a key of the application's own, as the transaction sees it: its own
-// writes, else the store as it was when the transaction began. found distinguishes an absent key
-// from an empty value. ErrConflict means that the key has been written since the transaction began;
-// the transaction cannot commit any more.
+// Get returns the value of an application key, as the transaction sees it: its own writes,
+// otherwise the store as it was when the transaction began. found distinguishes an absent key from
+// an empty value. ErrConflict means that the key has been written since the transaction began; the
+// transaction cannot commit any more.
 func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
 	return applicationKeys(tx).Get(key)
 }
 
-// Put sets a key of the application's own.
+// Put sets an application key.
 func (tx *Tx) Put(key, value []byte) error { return applicationKeys(tx).Put(key, value) }
 
-// Delete removes a key of the application's own; it is no error if there is none.
+// Delete removes an application key; it is no error if there is none.
 func (tx *Tx) Delete(key []byte) error { return applicationKeys(tx).Delete(key) }
 
 // Scan returns an iterator over the application's keys in a range, as the transaction sees them:
-// its own writes, else the store as of when the transaction began. Keys come in the order of their
-// bytes.
+// its own writes, otherwise the store as of when the transaction began. Keys come in the order of
+// their bytes.
 //
-// What was read is the range from its beginning to the last key returned, keys that are absent from
-// it included, or the whole range if the iteration came to its end. The transaction conflicts with
-// every write to that part: a key that another transaction adds to it, changes or deletes. The
-// iteration ends with ErrConflict, its last pair, when it comes to a key that was written since the
-// transaction began.
+// The scanned range is that from its beginning to the last key returned, absent keys included, or
+// the whole range if the iteration reached its end. The transaction conflicts with every write to
+// that part: a key that another transaction adds to it, changes or deletes. The iteration ends with
+// ErrConflict, its last pair, when it reaches a key that was written since the transaction began.
 //
 // The loop may read and write through the transaction. Whether the iteration shows what the loop
 // itself writes ahead of it is not specified. Memory is bounded: it reads pages of at most 1024

@@ -30,8 +30,8 @@ func (tx *Tx) SetOffset(p Position, o Offset) error {
 	return tx.keys().write(p.stateKey(), o.encode())
 }
 
-// DeleteOffset forgets, as part of the transaction, the offset of a partition whose consumer group
-// is gone; it is no error if there is none.
+// DeleteOffset removes, as part of the transaction, the offset of a partition whose consumer group
+// is no longer used; it is no error if there is none.
 func (tx *Tx) DeleteOffset(p Position) error {
 	if err := p.check(); err != nil {
 		return err

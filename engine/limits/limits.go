@@ -1,15 +1,16 @@
-// Package limits lists the caps of an engine: on events, claims, keys, transactions and messages.
-// They bound keys, memory and the size of a batch. What exceeds one is refused with an error that
-// names the cap, so that an application needs these constants only to check beforehand.
+// Package limits lists the limits of an engine: on events, claims, keys, transactions and messages.
+// They bound keys, memory and the size of a batch. Data beyond a limit is rejected with an error
+// that names the limit, so that an application needs these constants only to check in advance.
 package limits
 
 import "time"
 
-// Caps on an event, and on what its claim keeps. Beyond them an event is an engine.EventError.
-// IDBytes and AllowedSkew bound the options of these names; Open refuses Options beyond them.
+// Limits of an event, and of the data stored with its claim. Beyond them an event is an
+// engine.EventError. IDBytes and AllowedSkew bound the options of these names; Open refuses Options
+// beyond them.
 const (
 	ScopeBytes       = 255
-	IDBytes          = 16 << 10 // the most that Options.MaxIDBytes can allow
+	IDBytes          = 16 << 10 // the maximum of Options.MaxIDBytes
 	TopicBytes       = 255
 	FingerprintBytes = 64
 	DataBytes        = 256 << 10                 // of the data of a claim
@@ -25,8 +26,7 @@ const (
 	HoldNameBytes = 255
 )
 
-// Caps on one transaction, which bound its batch and its memory. Reaching one is
-// engine.ErrLimit.
+// Limits of one transaction, which bound its batch and its memory. Reaching one is engine.ErrLimit.
 const (
 	TxBytes     = 32 << 20 // of keys and values written, and of data of claims
 	TxReadBytes = 32 << 20 // of the keys read from the store, each counted with 64 bytes more
@@ -42,15 +42,16 @@ const (
 	OrderingKeyBytes = 1 << 10
 )
 
-// Caps on a store. Reaching one is engine.ErrLimit.
+// Limits of a store. Reaching one is engine.ErrLimit.
 const (
 	Holds = 1 << 16
 
-	// Names caps the distinct scopes and topics that the claims of kept weeks refer to, together.
-	// An event with one more is Failed with engine.ErrLimit.
+	// Names is the maximum number of distinct scopes and topics in the claims of retained weeks,
+	// together. An event with one more is Failed with engine.ErrLimit.
 	Names = 1 << 16
 
-	// ScopeRetentions caps the scopes that keep fewer weeks than the engine at a time, dropped ones
-	// included. A scope counts until the engine's oldest week has reached its own.
+	// ScopeRetentions is the maximum number of scopes with a shorter retention than the engine's at
+	// a time, dropped ones included. A scope counts until the engine's oldest week has reached its
+	// own.
 	ScopeRetentions = 1 << 16
 )
