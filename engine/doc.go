@@ -49,7 +49,7 @@
 //   - event.go, record.go and verdict.go have the input and the answer, claimset.go an event on its
 //     way from one to the other.
 //   - core.go is what all parts share: the store, the options, and whether the engine works.
-//     kept.go and floors.go are the oldest weeks kept, screen.go has the filters, filterbudget.go
+//     kept.go and floors.go are the oldest retained weeks, screen.go has the filters, filterbudget.go
 //     bounds them, recent.go is the claim cache.
 //   - finder.go and neighbours.go find claims, request.go hands requests to the committer.
 //   - txrequest.go is what a transaction has done: its claims (txclaims.go), writes (txwrites.go)
