@@ -18,12 +18,12 @@ type backups struct {
 	*identity
 }
 
-// Backup copies the store, as of the moment of the call, to dir. The copy has no free pages and
-// full ones: it is the smallest form of the store. Everything is checked on the way, and the copy
-// has a record of a clean close. Sidecars are not copied: they can be made again from the data.
-// What an interrupted backup leaves is not taken for a store.
+// Backup copies the store, as of the time of the call, to dir. The copy has no free pages and full
+// ones: it is the smallest form of the store. All data is checked during the copy, and the copy has
+// a record of a clean close. Sidecars are not copied, because the engine can make them again from
+// the data. An interrupted backup leaves nothing that is mistaken for a store.
 func (b *backups) Backup(ctx context.Context, dir string) error {
-	dir = filepath.Clean(dir) // what PrepareDir looks at
+	dir = filepath.Clean(dir) // the path that PrepareDir checks
 	if _, err := os.Lstat(dir); err == nil {
 		return fmt.Errorf("hapax: backup: %s: %w", dir, fs.ErrExist)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -35,8 +35,8 @@ func (b *backups) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// backupTo is Backup to a place where nothing was a moment ago. What another backup has put there
-// since then stays.
+// backupTo is Backup to a path at which nothing existed a moment ago. Files of another backup there
+// are not removed.
 func (b *backups) backupTo(ctx context.Context, dir string) (err error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (b *backups) backupTo(ctx context.Context, dir string) (err error) {
 	defer func() { _ = lock.Close() }()
 	if entries, err := os.ReadDir(dir); err != nil {
 		return err
-	} else if len(entries) > 1 { // the lock is one
+	} else if len(entries) > 1 { // one of them is the lock
 		return fmt.Errorf("%s: %w", dir, fs.ErrExist)
 	}
 	defer func() {
@@ -71,7 +71,7 @@ func (b *backups) backupTo(ctx context.Context, dir string) (err error) {
 	return sidecar.WriteIdentity(sidecar.OS{}, dir, sidecar.Bolt, id)
 }
 
-// removeCopy takes away what Backup made, as far as it can, and nothing else.
+// removeCopy removes the files of Backup, as far as it can, and no others.
 func removeCopy(dir string) {
 	for _, name := range []string{sidecar.IdentityName, sidecar.IdentityName + ".tmp", fileName, copyFileName, cleanName, cleanName + ".tmp", lockName} {
 		_ = os.Remove(filepath.Join(dir, name))
@@ -79,7 +79,7 @@ func removeCopy(dir string) {
 	_ = os.Remove(dir)
 }
 
-// copyTo writes everything that a readTx has to a new file.
+// copyTo writes the contents of a readTx to a new file.
 func (m *readTx) copyTo(ctx context.Context, path string, o Options, id storage.Identity) error {
 	h, err := m.head()
 	if err != nil {
@@ -122,12 +122,12 @@ func (m *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byte
 	}
 	want, _, err := m.sum(name)
 	if err == nil && *b.sums[string(name)] != want && !m.unchecked {
-		err = damaged("bucket %s does not hold the %d entries that were written", dir, want.count)
+		err = damaged("bucket %s does not contain the %d entries that were written", dir, want.count)
 	}
 	return err
 }
 
-// attestCopy leaves the record of a clean close for the file at path.
+// attestCopy writes the record of a clean close for the file at path.
 func attestCopy(dir, path string, id storage.Identity) error {
 	f, err := os.Open(path)
 	if err != nil {

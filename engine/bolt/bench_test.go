@@ -34,7 +34,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkLifecycle times what grows with the store, per million claims, at 500,000.
+// BenchmarkLifecycle times the steps whose cost depends on the size of the store, per million
+// claims, at 500,000.
 func BenchmarkLifecycle(b *testing.B) {
 	const n = 500_000
 	dir := filepath.Join(b.TempDir(), "store")

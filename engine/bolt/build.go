@@ -17,7 +17,7 @@ type builder struct {
 	sums    map[string]*sum
 }
 
-// buildTxBytes is what one transaction of a builder holds.
+// buildTxBytes is the size of one transaction of a builder.
 const buildTxBytes = 4 << 20
 
 func newBuilder(path string, o Options) (*builder, error) {
@@ -43,7 +43,7 @@ func newBuilder(path string, o Options) (*builder, error) {
 
 func (b *builder) abort() error { return errors.Join(b.tx.Rollback(), b.db.Close()) }
 
-// put adds an entry to the tree that has the sum named; dirs are the names of its buckets.
+// put adds an entry to the tree with the named sum; dirs are the names of its buckets.
 func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) error {
 	if b.pending > buildTxBytes {
 		if err := b.tx.Commit(); err != nil {

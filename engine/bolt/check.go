@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// A checker reads everything that a readTx has and holds it against the checksums and sums, and the
-// pages in use against the list of free ones. It takes nothing for granted: it ends, and within
-// bounds, whatever the bytes are.
+// A checker reads all that a readTx contains and compares it with the checksums and sums, and the
+// used pages with the list of free ones. It trusts no byte: it ends, within bounds, whatever the
+// bytes are.
 type checker struct {
 	ctx    context.Context
 	at     *readTx
@@ -18,8 +18,7 @@ type checker struct {
 	broken bool
 }
 
-// check calls report for each thing that is wrong, and continues where it can unless report returns
-// an error.
+// check calls report for each error, and continues where it can unless report returns an error.
 func (m *readTx) check(ctx context.Context, freelist uint64, report func(error) error) error {
 	k := &checker{ctx: ctx, at: m, report: report, used: newBitmap(m.highWater)}
 	sums := map[string]sum{}
@@ -40,7 +39,7 @@ func (m *readTx) check(ctx context.Context, freelist uint64, report func(error) 
 	return nil
 }
 
-// problem reports an error; what it returns ends the check.
+// problem reports an error; the error that it returns ends the check.
 func (k *checker) problem(err error) error {
 	if err == nil {
 		return nil
@@ -161,12 +160,12 @@ func (k *checker) compare(t tree, name string, sums map[string]sum, each func(c 
 	want, found := sums[name]
 	delete(sums, name)
 	if err == nil && (!found || got != want) {
-		err = damaged("%s holds %d entries that are not the %d that were written", t.what, got.count, want.count)
+		err = damaged("%s has %d entries that are not the %d that were written", t.what, got.count, want.count)
 	}
 	return err
 }
 
-// journal checks besides that there is no gap up to the newest batch.
+// journal also checks that there is no gap up to the newest batch.
 func (k *checker) journal(sums map[string]sum, seq uint64) error {
 	last := uint64(0)
 	err := k.entries(journalDir, journalSpace, sums, func(c *cursor) error {
@@ -186,7 +185,7 @@ func (k *checker) journal(sums map[string]sum, seq uint64) error {
 	return err
 }
 
-// unclaimed finds the sums of trees that are not there.
+// unclaimed finds the sums of trees that do not exist.
 func (k *checker) unclaimed(sums map[string]sum) error {
 	if len(sums) > 0 {
 		return damaged("%d buckets are missing", len(sums))
@@ -194,11 +193,11 @@ func (k *checker) unclaimed(sums map[string]sum) error {
 	return nil
 }
 
-// freePages holds that each page is in use or free, and not both: a page handed out twice would
+// freePages checks that each page is either used or free, because a page allocated twice would
 // overwrite claims.
 func (k *checker) freePages(freelist uint64) error {
 	if k.broken {
-		return nil // which pages are in use is not known
+		return nil // the used pages are unknown
 	}
 	m := k.at
 	head := make([]byte, pageHeader+8)
@@ -252,7 +251,7 @@ type bitmap struct {
 
 func newBitmap(n uint64) bitmap { return bitmap{make([]uint64, (n+63)/64), n} }
 
-// set sets a bit and says whether it was unset before.
+// set sets a bit and reports whether it was unset before.
 func (b bitmap) set(i uint64) bool {
 	if i >= b.n || b.words[i/64]&(1<<(i%64)) != 0 {
 		return false

@@ -26,8 +26,7 @@ func (r *claimReader) Claim(key []byte) (record []byte, found bool, err error) {
 	return record, found, err
 }
 
-// Buckets calls fn for each bucket that holds a claim, at the cost of its share of the list of
-// buckets.
+// Buckets calls fn for each bucket with a claim; it reads only the list of buckets.
 func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 	return r.view(func(m *readTx) error {
 		return m.buckets(func(prefix []byte, _ sum) error {
@@ -40,9 +39,9 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 	})
 }
 
-// Scan calls fn for each claim in the span as of the moment of the call to started. Batches are
-// applied meanwhile; the pages that they replace are not used again before the scan has ended, so
-// that the file may grow.
+// Scan calls fn for each claim in the span, as of the call to started. Batches are applied
+// meanwhile; the pages that they replace are not reused before the scan has ended, so that the file
+// may grow.
 func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	return r.view(func(m *readTx) error {
 		started()

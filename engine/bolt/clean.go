@@ -15,8 +15,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// The file CLEAN says that the store was closed after its last write, and attests every byte of
-// claims.bolt. It is there, or the file changed since:
+// The file CLEAN means that the store was closed after its last write, and has a checksum of every
+// byte of claims.bolt. It exists, or the file has changed since:
 //
 //	| HAPAXCLN | format u32 | uuid 16 | incarnation u64 | seq u64 | txid u64 | file size u64 | xxhash64 of the file | CRC-32C |
 //

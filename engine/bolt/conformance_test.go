@@ -48,8 +48,8 @@ func harness() storetest.Harness {
 	}
 }
 
-// A breaker takes bbolt's right to write away while the store is open: every write and truncation
-// fails from then on, as on a bad disk.
+// A breaker makes the file read-only for bbolt while the store is open: every write and truncation
+// then fails, as on a bad disk.
 type breaker struct {
 	file   *os.File
 	broken atomic.Bool
@@ -64,7 +64,7 @@ func (b *breaker) options() Options {
 	}}
 }
 
-// fail puts a descriptor that may only read in the place of bbolt's.
+// fail replaces bbolt's descriptor by a read-only one.
 func (b *breaker) fail(t testing.TB) error {
 	t.Helper()
 	readOnly, err := os.Open(b.file.Name())
@@ -92,7 +92,7 @@ func (f brokenFS) Create(path string) (sidecar.File, error) {
 	return fullFile{file, f.b}, err
 }
 
-// A fullFile finds no room while the breaker is full.
+// A fullFile has no space while the breaker is full.
 type fullFile struct {
 	sidecar.File
 	b *breaker

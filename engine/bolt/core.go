@@ -13,8 +13,7 @@ import (
 )
 
 // ErrFailed is wrapped by the error of the write that failed and by those of all later writes,
-// together with the cause. The store has to be closed; opened again it has everything that was
-// confirmed.
+// together with the cause. The store must be closed; opened again, it has all confirmed batches.
 var ErrFailed = errors.New("hapax: bolt: a write to the store failed, nothing more is written")
 
 // A core is what the parts of a store share: directory, file, bbolt, and whether a write has failed.
@@ -27,8 +26,7 @@ type core struct {
 	db       *bbolt.DB
 	pageSize int
 
-	// txid is the newest transaction that is known to be durable. Every read sees it, or a later
-	// one.
+	// txid is the newest transaction known to be durable. Every read sees it, or a later one.
 	txid    atomic.Uint64
 	written atomic.Uint64 // bytes, see Usage
 
@@ -68,7 +66,7 @@ func (c *core) readTx(root, highWater, txid uint64) *readTx {
 	return &readTx{file: c.file, pageSize: c.pageSize, root: root, highWater: highWater, txid: txid, unchecked: c.o.unchecked}
 }
 
-// release gives back whatever open took.
+// release releases all that open has acquired.
 func (c *core) release() error {
 	var errs []error
 	if c.db != nil {
@@ -84,7 +82,7 @@ func (c *core) release() error {
 	return errors.Join(append(errs, c.lock.Close())...)
 }
 
-// view runs fn on the newest state, whose pages stay as they are until fn returns.
+// view runs fn on the newest state, whose pages do not change until fn returns.
 func (c *core) view(fn func(m *readTx) error) error {
 	failed := c.failure.Load()
 	want := c.txid.Load()
@@ -100,7 +98,7 @@ func (c *core) view(fn func(m *readTx) error) error {
 	case id < want && !c.o.unchecked:
 		return damaged("the meta page of transaction %d is gone, %d is the newest", want, id)
 	case id > want && failed != nil:
-		return failed.err // what the failed write left is not known to be durable
+		return failed.err // the state after the failed write may not be durable
 	}
 	return fn(c.readTxOf(tx))
 }
@@ -109,8 +107,8 @@ func (c *core) readTxOf(tx *bbolt.Tx) *readTx {
 	return c.readTx(uint64(tx.Cursor().Bucket().Root()), uint64(tx.Size())/uint64(c.pageSize), uint64(tx.ID()))
 }
 
-// ready makes sure that bbolt finds a meta page at least as new as want. If it did not find any it
-// would panic, and keep its locks forever.
+// ready checks that bbolt finds a meta page at least as new as want. If bbolt found none, it would
+// panic, and keep its locks forever.
 func (c *core) ready(want uint64) error {
 	if c.stuck.Load() {
 		return damaged("bbolt gave up on it before")
@@ -142,8 +140,8 @@ func (c *core) stuckOnPanic() {
 	}
 }
 
-// guard runs fn, which calls bbolt, and makes an error of a panic or a memory fault: bbolt asserts
-// what it reads, and reads through a mapping.
+// guard runs fn, which calls bbolt, and turns a panic or a memory fault into an error: bbolt
+// asserts its data, and reads through a mapping.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

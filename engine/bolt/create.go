@@ -12,14 +12,13 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// survey says whether dir is a store. If it is none, it must be one that create may make, or may
-// complete:
+// survey reports whether dir is a store. If not, create must be able to make or complete one:
 //
 //	claims.bolt.new is written | renamed to claims.bolt | HAPAX is written
 //
-// The store is not visible as one before the last step. A claims.bolt without HAPAX is remade only
-// if it holds no batch: a store whose HAPAX was lost is not mistaken for a new one. survey changes
-// nothing.
+// The store is not visible as one before the last step. A claims.bolt without HAPAX is replaced
+// only if it has no batch: a store whose HAPAX was lost is not mistaken for a new one. survey
+// changes nothing.
 func survey(dir string) (exists bool, err error) {
 	_, err = sidecar.ReadIdentity(sidecar.OS{}, dir, sidecar.Bolt)
 	if err == nil {

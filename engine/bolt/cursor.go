@@ -2,9 +2,9 @@ package bolt
 
 import "bytes"
 
-// A cursor walks one tree. Between a branch and its child it holds them to what bbolt promises: the
-// child's first key is the branch's key, its last one is below the branch's next key. So a damaged
-// pointer or branch key leads to an error, not to another place, and a walk ends.
+// A cursor walks one tree. Between a branch and its child it checks the rules of bbolt: the child's
+// first key is the branch's key, and its last one is below the branch's next key. So a damaged
+// pointer or branch key leads to an error, not to another page, and a walk ends.
 type cursor struct {
 	tree  tree
 	stack []frame
@@ -30,8 +30,8 @@ func (c *cursor) open(t tree) {
 	}
 }
 
-// seek moves to the first entry whose key is at least key, and says whether it is equal. Seeks in
-// key order read each page once.
+// seek moves to the first entry whose key is at least key, and reports whether it is equal. Seeks
+// in key order read each page once.
 func (c *cursor) seek(key []byte) (found bool, err error) {
 	if err := c.enter(0, c.tree.root, nil, nil); err != nil {
 		return false, err
@@ -48,7 +48,8 @@ func (c *cursor) seek(key []byte) (found bool, err error) {
 	if f.i < f.n {
 		return bytes.Equal(f.key(f.i), key), nil
 	}
-	// Whether the key could be in the next leaf hangs on a branch key: reading that leaf checks it.
+	// Whether the key could be in the next leaf depends on a branch key: reading that leaf checks
+	// it.
 	return false, c.settle()
 }
 
@@ -60,13 +61,13 @@ func (c *cursor) first() error {
 	return c.leftmost()
 }
 
-// next moves on by one entry.
+// next moves to the next entry.
 func (c *cursor) next() error {
 	c.top().i++
 	return c.settle()
 }
 
-// done reports that there is no entry at the cursor.
+// done reports whether the cursor is at no entry.
 func (c *cursor) done() bool { return c.ended }
 
 func (c *cursor) key() []byte { f := c.top(); return f.key(f.i) }
@@ -79,7 +80,7 @@ func (c *cursor) record() []byte { v := c.value(); return v[: len(v)-sealSize : 
 
 func (c *cursor) entry() []byte { f := c.top(); e, _ := f.entry(f.i); return e }
 
-// settle leaves a leaf's end for the next leaf.
+// settle moves from a leaf's end to the next leaf.
 func (c *cursor) settle() error {
 	if f := c.top(); f.i < f.n {
 		return nil

@@ -15,18 +15,18 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// What a flipped bit did, when the store was opened and everything in it was read.
+// The outcomes of a flipped bit, after the store was opened and read completely.
 type outcome int
 
 const (
-	refused  outcome = iota // Open said ErrDamaged
-	told                    // a read said ErrDamaged
-	harmless                // everything is as it was
-	silent                  // something else was read, and nothing was said
+	refused  outcome = iota // Open returned ErrDamaged
+	told                    // a read returned ErrDamaged
+	harmless                // all data is unchanged
+	silent                  // other data was read, without an error
 )
 
-// sampleStore fills a store with about 5,000 claims in several buckets, has removed some again and
-// dropped a bucket, and returns it open.
+// sampleStore fills a store with about 5,000 claims in several buckets, removes some and drops a
+// bucket, and returns it open.
 func sampleStore(t testing.TB, dir string) *Store {
 	t.Helper()
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
@@ -52,13 +52,14 @@ func sampleStore(t testing.TB, dir string) *Store {
 	if err := s.Drop([]storage.Bucket{{Scope: "scope-1", Week: 105001}}); err != nil {
 		t.Fatal(err)
 	}
-	// The newest transaction, and with it the newest meta page, holds one claim that can be missed.
+	// The newest transaction, and with it the newest meta page, has one claim whose loss can be
+	// detected.
 	g.bucket = storage.Bucket{Scope: "last", Week: 105001}
 	mustApply(t, s, &storage.Batch{Seq: 13, Claims: g.next(1)})
 	return s
 }
 
-// digest reads everything that a store has.
+// digest reads all data of a store.
 func digest(s *Store) (uint64, error) {
 	h := fnv.New64a()
 	fmt.Fprintln(h, s.Identity(), s.LastSeq())
@@ -82,7 +83,7 @@ func digest(s *Store) (uint64, error) {
 	return h.Sum64(), err
 }
 
-// observe opens dir and compares what it reads with want.
+// observe opens dir and compares the data with want.
 func observe(t testing.TB, dir string, o Options, want uint64) outcome {
 	t.Helper()
 	done := time.AfterFunc(5*time.Minute, func() { panic("a damaged store hangs: " + dir) })
@@ -110,8 +111,8 @@ func observe(t testing.TB, dir string, o Options, want uint64) outcome {
 	return harmless
 }
 
-// sweep flips bits of the file name, one store for each, at the places that next returns, and
-// counts the outcomes.
+// sweep flips bits of the named file, in one store for each, at the positions that next returns,
+// and counts the outcomes.
 func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(size, at int) int) (counts [4]int, where []int) {
 	t.Helper()
 	work := filepath.Join(t.TempDir(), "damaged")
@@ -136,7 +137,7 @@ func sweep(t *testing.T, dir, name string, o Options, want uint64, next func(siz
 				content = append([]byte(nil), whole...)
 				content[at] ^= 1 << (at % 8)
 			} else if e.Name() == fileName {
-				continue // not written to by a store that is only read
+				continue // not written by a store that is only read
 			}
 			if err := os.WriteFile(filepath.Join(work, e.Name()), content, 0o600); err != nil {
 				t.Fatal(err)
@@ -178,7 +179,7 @@ func TestEachFlippedBitAfterACleanCloseIsFound(t *testing.T) {
 	}
 }
 
-// closedStore is sampleStore closed.
+// closedStore returns sampleStore closed.
 func closedStore(t *testing.T) (dir string, want uint64) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "store")
@@ -195,7 +196,7 @@ func closedStore(t *testing.T) (dir string, want uint64) {
 	return dir, want
 }
 
-// killedStore is what kill -9 leaves of sampleStore.
+// killedStore returns the state of sampleStore after kill -9.
 func killedStore(t *testing.T) (dir string, want uint64) {
 	t.Helper()
 	open := filepath.Join(t.TempDir(), "store")
@@ -222,7 +223,8 @@ func TestEachFlippedBitAfterAKillIsFoundOrHarmless(t *testing.T) {
 	if counts[silent] != 0 || counts[refused] == 0 {
 		t.Errorf("silent at %v", where)
 	}
-	// The places where a flip would do most: meta pages and the first page of the tree.
+	// The positions where a flip has the greatest effect: meta pages and the first page of the
+	// tree.
 	pageSize := os.Getpagesize()
 	counts, where = sweep(t, dir, fileName, Options{}, want, func(size, at int) int {
 		switch {
@@ -246,9 +248,9 @@ func TestWithoutChecksumsAFlippedBitIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In the middle of a record: found by going through the file for a text that each has. Those in
-	// freed pages are harmless, and freed pages come in runs: so the hits are tried in an order
-	// that jumps about the whole file.
+	// In the middle of a record: found by searching the file for a text that each record contains.
+	// Flips in freed pages are harmless, and freed pages are adjacent: so the positions are tried
+	// in an order that covers the whole file.
 	var hits []int
 	for at := 0; ; at++ {
 		i := bytes.Index(content[at:], []byte("state+origin"))
@@ -278,7 +280,7 @@ func TestWithoutChecksumsAFlippedBitIsSilent(t *testing.T) {
 	}
 }
 
-// Whole pages that are gone, old, or cut off.
+// Whole pages that are missing, old, or truncated.
 func TestPagesThatAreZeroOldOrCutOffAreFound(t *testing.T) {
 	dir, want := killedStore(t)
 	content, err := os.ReadFile(filepath.Join(dir, fileName))
@@ -319,8 +321,8 @@ func TestPagesThatAreZeroOldOrCutOffAreFound(t *testing.T) {
 	try("another store's file", other)
 }
 
-// Damage that comes while the store is open, under the pages it has checked: reads and writes
-// return it, and the process lives.
+// Damage while the store is open, to pages that it has checked: reads and writes return it, and the
+// process continues.
 func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
 	counts := [4]int{}
 	dir, want := closedStore(t)
@@ -369,7 +371,7 @@ func TestDamageUnderAnOpenStoreIsAnError(t *testing.T) {
 	t.Logf("told %d, harmless %d, silent %d", counts[told], counts[harmless], counts[silent])
 }
 
-// A file that is cut off makes its mapping fault.
+// A truncated file makes its mapping fault.
 func TestFileCutUnderAnOpenStoreIsAnError(t *testing.T) {
 	for _, keep := range []int64{0, 2, 6} {
 		dir := filepath.Join(t.TempDir(), "store")
@@ -388,8 +390,8 @@ func TestFileCutUnderAnOpenStoreIsAnError(t *testing.T) {
 	}
 }
 
-// A list of free pages with another page in it would not be missed by any read, but give a page in
-// use away.
+// If the list of free pages contained another page, no read would detect it, but a used page would
+// be allocated again.
 func TestFlippedFreelistIsRefused(t *testing.T) {
 	dir, want := killedStore(t)
 	content, err := os.ReadFile(filepath.Join(dir, fileName))
@@ -405,7 +407,7 @@ func TestFlippedFreelistIsRefused(t *testing.T) {
 	counts, _ := sweep(t, dir, fileName, Options{}, want, func(size, at int) int {
 		switch {
 		case at < from:
-			return from // byte 0, a page number without meaning, comes first
+			return from // byte 0, a meaningless page number, comes first
 		case at > from+60:
 			return size
 		}
@@ -416,7 +418,8 @@ func TestFlippedFreelistIsRefused(t *testing.T) {
 	}
 }
 
-// overwrite changes the file of an open store wherever change finds something to change in a page.
+// overwrite changes the file of an open store in each page in which change finds something to
+// change.
 func overwrite(t *testing.T, dir string, change func(page []byte) bool) (changed int) {
 	t.Helper()
 	path := filepath.Join(dir, fileName)
@@ -441,7 +444,7 @@ func overwrite(t *testing.T, dir string, change func(page []byte) bool) (changed
 	return changed
 }
 
-// Each key is found or said to be damaged; none is said to be absent, and no wrong record is
+// Each key is found or reported as damaged; none is reported as absent, and no wrong record is
 // returned.
 func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
 	for what, change := range map[string]func(page []byte) bool{
@@ -510,7 +513,7 @@ func flipText(page []byte, text string, at int) (changed bool) {
 	}
 }
 
-// bbolt without a meta page would panic with its locks held: the next caller must not wait for
+// bbolt without a meta page would panic while it holds its locks: the next caller must not wait for
 // them.
 func TestMetaPagesGoneUnderAnOpenStoreStopNobody(t *testing.T) {
 	for _, pages := range []int{1, 2} {

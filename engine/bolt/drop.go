@@ -16,12 +16,12 @@ type dropper struct {
 }
 
 // dropTxPages bounds the pages that one transaction of Drop frees, unless one bucket alone has
-// more: Apply waits for it.
+// more, because Apply waits for it.
 const dropTxPages = 4096
 
 // Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
-// reads a bucket whole, while Apply may run, and compares it with its sum: bbolt frees the pages
-// that a damaged one points to, even if they belong to another tree.
+// reads each bucket completely, while Apply may run, and compares it with its sum: bbolt frees the
+// pages to which a damaged one refers, even if they belong to another tree.
 func (d *dropper) Drop(buckets []storage.Bucket) error {
 	if err := d.failed(); err != nil {
 		return err
@@ -54,7 +54,8 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 	return d.drop(group)
 }
 
-// verified reads a bucket whole and returns the estimated size of its claims, 0 if there are none.
+// verified reads a bucket completely and returns the estimated size of its claims, 0 if there are
+// none.
 func (d *dropper) verified(prefix []byte) (size uint64, err error) {
 	err = d.view(func(m *readTx) error {
 		t, found, err := m.bucket(prefix)

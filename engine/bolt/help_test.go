@@ -31,7 +31,7 @@ func mustApply(t testing.TB, s *Store, b *storage.Batch) {
 	}
 }
 
-// cloneOpen copies a directory as a kill would leave it.
+// cloneOpen copies a directory in the state after a kill.
 func cloneOpen(t testing.TB, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "clone")

@@ -7,15 +7,15 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// An identity is the store's, with the format that the directory says.
+// An identity is the store's, with the format in the directory.
 type identity struct {
 	*core
 	id     storage.Identity
 	raised bool // it has this build's format; guarded by writing
 }
 
-// raiseFormat makes a store of an older format one of this build's, before the first transaction
-// that an older build might misread.
+// raiseFormat gives a store of an older format this build's, before the first transaction that an
+// older build might misread.
 func (i *identity) raiseFormat() error {
 	if i.raised {
 		return nil
@@ -27,5 +27,5 @@ func (i *identity) raiseFormat() error {
 	return nil
 }
 
-// Identity returns what the store was created with.
+// Identity returns the identity with which the store was created.
 func (i *identity) Identity() storage.Identity { return i.id }

@@ -14,7 +14,7 @@ type journal struct {
 // trimTxEntries is the number of journal entries that one transaction of TrimJournal removes.
 const trimTxEntries = 512
 
-// TrimJournal forgets the entries of batches below a number, some hundred of them in a transaction.
+// TrimJournal removes the entries of batches below a number, some hundred of them in a transaction.
 func (j *journal) TrimJournal(below uint64) error {
 	for {
 		more, err := j.trimOnce(below)
@@ -25,7 +25,7 @@ func (j *journal) TrimJournal(below uint64) error {
 }
 
 func (j *journal) trimOnce(below uint64) (more bool, err error) {
-	// A look before: a transaction costs two syncs.
+	// It looks first, because a transaction costs two syncs.
 	some := false
 	err = j.view(func(m *readTx) error {
 		t, err := m.dir(journalDir)
@@ -68,7 +68,7 @@ func (j *journal) trimOnce(below uint64) (more bool, err error) {
 	return more, err
 }
 
-// Journal calls fn for each kept entry from batch from on, as of one moment.
+// Journal calls fn for each stored entry from batch from on, from one snapshot.
 func (j *journal) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
 	return j.view(func(m *readTx) error {
 		t, err := m.dir(journalDir)

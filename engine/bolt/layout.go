@@ -15,9 +15,9 @@ import (
 //	state    's' and the state's key -> value
 //	sums     which tree -> its sum: 'c' and the prefix, 'j' or 's'
 //
-// Every value but a bucket ends in a checksum (see page.go). Trust hangs on one chain: a meta page
-// has bbolt's checksum and a transaction number; the head must carry the same number, and attests
-// the sums; each sum attests one tree.
+// Every value but a bucket ends in a checksum (see page.go). The checks form one chain: a meta page
+// has bbolt's checksum and a transaction number; the head must have the same number, and has a
+// checksum of the sums; each sum covers one tree.
 var (
 	claimsDir  = []byte("claims")
 	journalDir = []byte("journal")
@@ -37,7 +37,7 @@ func sumKey(space byte, prefix []byte) []byte { return append([]byte{space}, pre
 func journalKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
 
 // A sum describes the entries of a tree, independent of their order: how many, the exclusive or of
-// their xxhash64 (over key, record and checksum), and their size. On disk: three uint64, big
+// their xxhash64 (over key, record and checksum), and their size. Stored as three uint64, big
 // endian.
 type sum struct {
 	count uint64

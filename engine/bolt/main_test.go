@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Nothing but the benchmarks depends on the disk: a kill is a copy of the files. Where there is a
-// file system in memory the tests use it, since they sync some thousand times.
+// Only the benchmarks depend on the disk: a kill is a copy of the files. Where there is a file
+// system in memory the tests use it, since they sync some thousand times.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {

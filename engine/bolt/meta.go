@@ -120,11 +120,11 @@ func findPageSize(f io.ReaderAt) (int, error) {
 	return 0, first
 }
 
-// examineMetas decides after an unclean end whether the meta pages may be believed. An invalid one
-// can be what a power cut left of a write that was never confirmed; then the other one counts, and
-// nothing is missing. It cannot be that if it is one bit away from valid, or if it lacks what old
-// and new bytes have in common: then it was a whole page that went bad, and with it would go a
-// transaction that was confirmed.
+// examineMetas decides after an unclean end whether the meta pages are valid. An invalid one can be
+// the result of a power failure during an unconfirmed write; then the other one counts, and nothing
+// is missing. This is impossible if it is one bit away from valid, or if it lacks bytes that the
+// old and the new page have in common: then it was a whole page that was damaged, and with it a
+// confirmed transaction would be lost.
 func examineMetas(f io.ReaderAt, pageSize int) (meta, error) {
 	newer, older, err := readMetas(f, pageSize)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // The names of the files.
 const (
 	fileName     = "claims.bolt"
-	newFileName  = "claims.bolt.new"    // a file being created; holds nothing yet
+	newFileName  = "claims.bolt.new"    // a file being created; still empty
 	copyFileName = "claims.bolt.backup" // a backup being written
 	lockName     = "LOCK"
 	cleanName    = "CLEAN"

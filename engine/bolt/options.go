@@ -20,15 +20,15 @@ type Options struct {
 
 	// MaxFileBytes is the size that the file may reach; 0 is 16 GiB, or 512 MiB where addresses
 	// have 32 bits. A batch that needs more fails, and with it the store; opened again with a
-	// larger cap, it continues. As much address space is reserved while the store is open, and no
-	// memory. (On Windows nothing is reserved, because there the file would grow to that size: an
-	// Apply whose file outgrows its mapping waits for the reads that are under way.)
+	// larger maximum, the store continues. That much address space is reserved while the store is
+	// open, but no memory. (On Windows nothing is reserved, because the file would grow to that
+	// size: an Apply whose file exceeds its mapping waits for the reads in progress.)
 	MaxFileBytes int64
 
 	// For tests.
 	openFile  func(path string, flag int, mode os.FileMode) (*os.File, error) // how bbolt opens its file
 	files     sidecar.FS                                                      // for sidecars and CLEAN
-	unchecked bool                                                            // believe every byte
+	unchecked bool                                                            // skip all checks
 }
 
 const (
@@ -38,11 +38,11 @@ const (
 	fileBytes32 = int64(512) << 20 // default of MaxFileBytes where addresses have 32 bits
 	fileBytes64 = int64(16) << 30
 
-	// fullPages is how full pages are made where entries are appended in key order.
+	// fullPages is the fill percentage where entries are appended in key order.
 	fullPages = 0.95
 )
 
-// defaultFileBytes is the default of Options.MaxFileBytes. Tests under an emulator lower it.
+// defaultFileBytes is the default of Options.MaxFileBytes. Tests under an emulator reduce it.
 var defaultFileBytes = func() int64 {
 	if strconv.IntSize == 32 {
 		return fileBytes32
@@ -86,8 +86,8 @@ func (o *Options) bbolt() *bbolt.Options {
 	return b
 }
 
-// growStep is how much the file grows at a time: each time costs a sync, and each byte is one on
-// the disk.
+// growStep is how much the file grows at a time: each growth costs a sync, and each byte occupies
+// one on the disk.
 func growStep(size int64) int { return int(min(max(size/8, minGrowStep), 16<<20)) }
 
 const minGrowStep = 128 << 10

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
-// What bbolt writes (its format version 2), in the byte order of the machine:
+// The pages of bbolt (its format version 2), in the byte order of the machine:
 //
 //	page            | id u64 | flags u16 | count u16 | overflow u32 | elements | keys and values, without gaps |
 //	leaf element    | flags u32 | pos u32 | key size u32 | value size u32 |
@@ -36,8 +36,8 @@ const (
 
 var native = binary.NativeEndian
 
-// A page is one page of a tree that was checked when it was read: its place, its layout, the order
-// of its keys and, in a leaf of entries, every entry's checksum. The zero page is none.
+// A page is one page of a tree that was checked when it was read: its position, its layout, the
+// order of its keys and, in a leaf of entries, every entry's checksum. The zero page is none.
 type page struct {
 	buf   []byte // the page with its overflow; reused by the next read
 	id    uint64
@@ -48,8 +48,8 @@ type page struct {
 
 func (p *page) u32(at int) int { return int(native.Uint32(p.buf[at:])) }
 
-// span returns where element i's key begins, and the sizes of key and value. It may be called once
-// layout has passed.
+// span returns where element i's key begins, and the sizes of key and value. It may be called after
+// layout has succeeded.
 func (p *page) span(i int) (at, keySize, valueSize int) {
 	e := pageHeader + i*elementSize
 	if p.leaf {
@@ -151,7 +151,7 @@ func (p *page) layout(limit int) (size int, err error) {
 		if p.leaf {
 			pos, k, v = p.u32(e+4), p.u32(e+8), p.u32(e+12)
 		}
-		// The numbers are 32 bits wide and may be anything: compare them in 64.
+		// The numbers are 32 bits wide and may have any value: compare them in 64.
 		if uint64(e)+uint64(uint32(pos)) != next || k == 0 {
 			return 0, damaged("page %d: element %d is not where it belongs", p.id, i)
 		}
@@ -165,7 +165,7 @@ func (p *page) layout(limit int) (size int, err error) {
 // maxPageBytes is more than bbolt can put into one page.
 const maxPageBytes = 1 << 28
 
-// check looks at the keys and values of a page with a sound layout.
+// check checks the keys and values of a page with a sound layout.
 func (p *page) check(t *tree) error {
 	for i := range p.n {
 		key := p.key(i)
@@ -204,16 +204,16 @@ func (p *page) ceil(key []byte) int {
 	return sort.Search(p.n, func(i int) bool { return bytes.Compare(p.key(i), key) >= 0 })
 }
 
-// A readTx is the state that one transaction left: where its tree begins, and how to read its
-// pages. They are read with pread, never through bbolt's mapping: a page that cannot be read is an
-// error and not a signal.
+// A readTx is the state after one transaction: the root of its tree, and how to read its pages.
+// They are read with pread, never through bbolt's mapping: a page that cannot be read is an error
+// and not a signal.
 type readTx struct {
 	file      io.ReaderAt
 	pageSize  int
 	root      uint64 // page of the tree of top-level buckets
 	highWater uint64 // pages in use are below
 	txid      uint64
-	unchecked bool // tests only: believe every byte
+	unchecked bool // tests only: skip all checks
 }
 
 func (m *readTx) readAt(buf []byte, id uint64) error {
@@ -257,18 +257,18 @@ func resize(b []byte, n int) []byte {
 	return append(b[:cap(b)], make([]byte, n-cap(b))...)
 }
 
-// Every value that is stored ends in a checksum, in little endian:
+// Every stored value ends in a checksum, in little endian:
 //
 //	CRC-32C(space, prefix, key, record) xor (key size * 0x9E3779B1)
 //
-// space and prefix say which bucket the entry belongs to (spaces below), so that an entry is not
-// mistaken for one of another bucket; prefix is empty outside the claims.
+// space and prefix identify the entry's bucket (spaces below), so that an entry is not mistaken for
+// one of another bucket; prefix is empty except for claims.
 const (
 	sealSize = 4
 	keyFold  = 0x9E3779B1
 )
 
-// The spaces. On disk forever.
+// The spaces. Stored forever.
 const (
 	claimSpace   = 'c'
 	stateSpace   = 's'

@@ -22,7 +22,7 @@ func (r *reader) State(key []byte) (value []byte, found bool, err error) {
 	return value, found, err
 }
 
-// ScanState calls fn for each state in the span, as of one moment.
+// ScanState calls fn for each state in the span, from one snapshot.
 func (r *reader) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	prefix := stateKey(span.Prefix)
 	return r.view(func(m *readTx) error {

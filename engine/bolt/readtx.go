@@ -56,8 +56,8 @@ func (t *tree) openIn(dirs tree, name []byte) (found bool, err error) {
 	return found, err
 }
 
-// bucket opens the claims under a prefix. If there are none, the sums must say so too: names of
-// buckets have no checksum.
+// bucket opens the claims under a prefix. If there are none, the sums must agree: names of buckets
+// have no checksum.
 func (m *readTx) bucket(prefix []byte) (t tree, found bool, err error) {
 	claims, err := m.dir(claimsDir)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// buckets calls fn for each bucket's prefix, in key order. It goes by the sums, which have
-// checksums.
+// buckets calls fn for each bucket's prefix, in key order. It reads the sums, which have checksums.
 func (m *readTx) buckets(fn func(prefix []byte, s sum) error) error {
 	t, err := m.dir(sumsDir)
 	if err != nil {
@@ -28,8 +27,8 @@ func (m *readTx) buckets(fn func(prefix []byte, s sum) error) error {
 	return enough(err)
 }
 
-// scan visits the claims in the span in key order, and compares each bucket with its sum when it
-// has seen it whole.
+// scan visits the claims in the span in key order, and compares each bucket with its sum if it has
+// read all of it.
 func (m *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []byte, c *cursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -69,7 +68,7 @@ func (m *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []b
 			return fn(prefix, c)
 		})
 		if err == nil && got != want && !m.unchecked {
-			err = damaged("the bucket with prefix %x holds %d claims that are not the %d that were written", prefix, got.count, want.count)
+			err = damaged("the bucket with prefix %x has %d claims that are not the %d that were written", prefix, got.count, want.count)
 		}
 		return err
 	})

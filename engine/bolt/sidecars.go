@@ -11,14 +11,14 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// The sidecars are the engine's.
+// The sidecars of the engine.
 type sidecars struct {
 	*core
 	replacing sync.Mutex // held while a sidecar is written: two writes of one name would share the temporary file
 }
 
 // WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one
-// and do no harm; any other error of the disk fails the store.
+// and cause no failure; any other error of the disk fails the store.
 func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error {
 	if err := checkSidecarName(name); err != nil {
 		return err
@@ -69,7 +69,7 @@ func checkSidecarName(name string) error {
 	return nil
 }
 
-// A counter counts what goes through it.
+// A counter counts the bytes written through it.
 type counter struct {
 	io.Writer
 	n   *atomic.Uint64

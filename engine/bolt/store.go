@@ -17,8 +17,8 @@ import (
 
 // A Store is a storage.Store in one bbolt file. Make it with Open.
 type Store struct {
-	// Each part refers to those that it needs, and to none that needs it. Methods of embedded parts
-	// that are exported are methods of the Store.
+	// Each part refers to the parts that it needs, and to none that needs it. The exported methods
+	// of embedded parts are methods of the Store.
 	core
 	identity
 	reader
@@ -49,8 +49,8 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return nil, err
 	}
-	dir = filepath.Clean(dir) // what PrepareDir looked at
-	// Look before the lock file is made: a directory that is not ours stays as it is.
+	dir = filepath.Clean(dir) // the path that PrepareDir checked
+	// Check before the lock file is made: a foreign directory remains unchanged.
 	if _, err := survey(dir); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore puts a store's parts together. None of them is used before the store is open.
+// newStore combines a store's parts. None of them is used before the store is open.
 func newStore(dir string, o Options, lock io.Closer) *Store {
 	s := &Store{core: core{dir: dir, o: o, lock: lock}}
 	c := &s.core
@@ -108,7 +108,7 @@ func (s *Store) open() error {
 	return s.openDB()
 }
 
-// examine makes what is there durable and then decides whether to believe it. Nothing is written.
+// examine makes the existing file durable and then checks it. Nothing is written.
 func (s *Store) examine() (*readTx, error) {
 	var err error
 	if s.file, err = os.OpenFile(filepath.Join(s.dir, fileName), os.O_RDWR, 0); err != nil {
@@ -117,7 +117,7 @@ func (s *Store) examine() (*readTx, error) {
 		}
 		return nil, fmt.Errorf("hapax: opening the store: %w", err)
 	}
-	// After a kill the newest pages may be in the machine's memory only.
+	// After a kill the newest pages may be only in the page cache.
 	if err := errors.Join(s.file.Sync(), sidecar.OS{}.SyncDir(s.dir)); err != nil {
 		return nil, fmt.Errorf("hapax: syncing %s: %w", fileName, err)
 	}
@@ -146,7 +146,7 @@ func (s *Store) examine() (*readTx, error) {
 		return nil, damaged("%s is of batch %d, the file of batch %d", cleanName, record.seq, h.seq)
 	}
 	if !closed && !s.o.unchecked {
-		// One pass in order, so that the walk along the trees finds the pages in memory.
+		// One sequential pass, so that the walk along the trees finds the pages in memory.
 		if _, _, err := hashFile(s.file); err != nil {
 			return nil, err
 		}
@@ -177,13 +177,13 @@ func (s *Store) openDB() error {
 	})
 }
 
-// LastSeq returns the number of the newest batch that was found at Open.
+// LastSeq returns the number of the newest batch at Open.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
 
-// Close checks everything, leaves a record of the file's checksum that the next Open compares, and
-// releases the directory. It returns storage.ErrDamaged, and leaves no record, if the check finds
-// something. A store that was not written to since it was opened after a clean close has its record
-// already.
+// Close checks the whole store, leaves a record of the file's checksum that the next Open compares,
+// and releases the directory. It returns storage.ErrDamaged, and leaves no record, if the check
+// finds something. A store that was not written since it was opened after a clean close already has
+// its record.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// The checks of pages rest on what bbolt's trees look like, also after many removals: a healthy
+// The checks of pages depend on the form of bbolt's trees, also after many removals: an undamaged
 // store must pass.
 func TestTreesOfManyPutsAndRemovalsPassTheCheck(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -26,7 +26,7 @@ func TestTreesOfManyPutsAndRemovalsPassTheCheck(t *testing.T) {
 	bucket := storage.Bucket{Scope: "s", Week: 105000}
 	for seq := uint64(1); seq <= max(60/sparse, 20); seq++ {
 		b := &storage.Batch{Seq: seq}
-		removing := seq%10 >= 6 // waves: the trees grow and shrink by levels
+		removing := seq%10 >= 6 // waves: the trees gain and lose levels
 		for range 600 {
 			id := fmt.Appendf(nil, "%0*d", 1+rng.IntN(100), rng.IntN(3000))
 			if rng.IntN(40) == 0 {
@@ -94,7 +94,7 @@ func TestApplyDoesNotWaitForAScan(t *testing.T) {
 		return nil
 	})
 	if err != nil || n != 100 {
-		t.Errorf("%d claims, %v; want the 100 of the moment when the scan began", n, err)
+		t.Errorf("%d claims, %v; want the 100 at the start of the scan", n, err)
 	}
 }
 
@@ -247,8 +247,8 @@ func TestASecondHandleIsTurnedAway(t *testing.T) {
 	mustOpen(t, dir, Options{}).Close()
 }
 
-// A file that may not grow: the batch fails, nothing of it is there, and a larger cap is the way
-// out.
+// The file may not grow: the batch fails, nothing of it is stored, and a larger maximum is the
+// remedy.
 func TestAFullStoreFailsAndOpensAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{MaxFileBytes: 2 << 20})
@@ -303,7 +303,7 @@ func TestCloseRecordGoesBeforeTheFirstWrite(t *testing.T) {
 	s.Close()
 }
 
-// Close does not attest what went bad while the store was open.
+// Close does not confirm data that was damaged while the store was open.
 func TestDamagedStoreIsNotClosedClean(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := sampleStore(t, dir)
@@ -317,7 +317,7 @@ func TestDamagedStoreIsNotClosedClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// All copies of the text, since most pages are old ones.
+	// All copies of the text, because most pages are old ones.
 	for at := 0; ; at++ {
 		i := bytes.Index(content[at:], []byte("state+origin"))
 		if i < 0 {
@@ -368,7 +368,7 @@ func TestBackupIsCompact(t *testing.T) {
 	}
 }
 
-// Of two backups to one place the later one fails, and takes nothing from the other.
+// Of two backups to one path the later one fails, and removes nothing of the other.
 func TestABackupThatComesSecondLeavesTheFirst(t *testing.T) {
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
 	defer s.Close()
@@ -390,11 +390,12 @@ func TestABackupThatComesSecondLeavesTheFirst(t *testing.T) {
 		}
 	}
 	intact()
-	if err := s.backupTo(context.Background(), to); !errors.Is(err, fs.ErrExist) { // it has seen nothing there
+	// the path was empty when it looked
+	if err := s.backupTo(context.Background(), to); !errors.Is(err, fs.ErrExist) {
 		t.Error(err)
 	}
 	intact()
-	lock, err := sidecar.Lock(to, lockName, 0) // the first one is at it
+	lock, err := sidecar.Lock(to, lockName, 0) // the first one is writing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +408,7 @@ func TestABackupThatComesSecondLeavesTheFirst(t *testing.T) {
 	intact()
 }
 
-// The bytes on disk of the small encodings.
+// The stored bytes of the small encodings.
 func TestEncodingsStayWhatTheyAre(t *testing.T) {
 	h := head{uuid: [16]byte{1, 2}, incarnation: 3, seq: 4, txid: 5, sums: sum{6, 7, 8}}
 	got := fmt.Sprintf("%x", h.encode())
@@ -445,7 +446,7 @@ const (
 	goldenSum   = "000000000000000141b816ef7b3a9b7c000000000000001d"
 )
 
-// What only the sums show: each page is sound, but an entry is gone.
+// Errors that only the sums show: each page is sound, but an entry is missing.
 func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 	for what, remove := range map[string]func(w *writeTx, claim []byte) error{
 		"a state": func(w *writeTx, _ []byte) error { return w.tx.Bucket(stateDir).Delete(stateKey([]byte("balance 3"))) },
@@ -484,9 +485,9 @@ func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 }
 
 // bbolt syncs unless an option forbids it, and its calls of the file cannot be observed: so this
-// holds the switches in place, and shows that what Apply promised is in the file for a second
-// reader that opens it. It does not show that it would survive the machine: the second reader gets
-// what was written, synced or not.
+// checks the options, and checks that a second reader of the file sees each batch after Apply. It
+// does not show that the batch would survive a power failure: the second reader sees unsynced data
+// too.
 func TestTheStoreSyncs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})

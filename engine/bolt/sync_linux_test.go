@@ -11,9 +11,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A disk that cannot sync: Apply must ask it to, heed the answer, and not have written the meta
-// page before. This shows the first of a transaction's two syncs. That the second one, after the
-// meta page, is made is not shown here: one flag switches both, see TestTheStoreSyncs.
+// A disk that cannot sync: Apply must sync, return the error, and not have written the meta page
+// before. This tests the first of a transaction's two syncs. It does not test the second one, after
+// the meta page: one flag controls both, see TestTheStoreSyncs.
 func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
@@ -23,7 +23,7 @@ func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	type result struct{ denied, applied error }
 	results := make(chan result)
 	go func() {
-		// Only this thread cannot sync, and it ends with the goroutine that it is locked to.
+		// Only this thread cannot sync, and it ends with the goroutine that is locked to it.
 		runtime.LockOSThread()
 		r := result{denied: denySync()}
 		if r.denied == nil {
@@ -53,7 +53,7 @@ func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	s.Close()
 }
 
-// denySync makes fdatasync fail with EIO in the calling thread, for good.
+// denySync makes fdatasync fail with EIO in the calling thread, permanently.
 func denySync() error {
 	const (
 		prSetNoNewPrivs, prSetSeccomp, modeFilter = 38, 22, 2

@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// The file system says no in the middle of a commit: RLIMIT_FSIZE, in a process of its own.
+// The file system fails in the middle of a commit: RLIMIT_FSIZE, in a process of its own.
 func TestAFileSystemThatIsFullIsAnError(t *testing.T) {
 	if dir := os.Getenv("HAPAX_TEST_FULL"); dir != "" {
 		s := mustOpen(t, dir, Options{})
@@ -46,7 +46,7 @@ func TestAFileSystemThatIsFullIsAnError(t *testing.T) {
 	s.Close()
 }
 
-// A page that is mapped but not there is what a bad disk, or a file cut off, looks like to bbolt.
+// To bbolt, a bad disk or a truncated file looks like a mapped page that does not exist.
 func TestAFaultOfTheMappingIsAnError(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "mapped"))
 	if err != nil {

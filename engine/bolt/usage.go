@@ -12,9 +12,9 @@ import (
 // A meter measures the store.
 type meter struct{ *core }
 
-// Usage returns the sizes. DiskBytes are the lengths of all files of the directory,
-// ReclaimableBytes those of the pages that are free to be used again: the file keeps them.
-// WrittenBytes counts the pages of each transaction, the meta pages and the sidecars.
+// Usage returns the sizes. DiskBytes is the length of all files of the directory, ReclaimableBytes
+// that of the free pages, which the file keeps for reuse. WrittenBytes counts the pages of each
+// transaction, the meta pages and the sidecars.
 func (m *meter) Usage() (storage.Usage, error) {
 	u := storage.Usage{WrittenBytes: m.written.Load()}
 	entries, err := os.ReadDir(m.dir)
@@ -38,8 +38,8 @@ func (m *meter) Usage() (storage.Usage, error) {
 	return u, nil
 }
 
-// BucketBytes estimates by the bucket's sum: entries and their headers, in pages that are two
-// thirds full.
+// BucketBytes estimates the size from the bucket's sum: entries and their headers, in pages that
+// are two thirds full.
 func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 	var size uint64
 	err := m.view(func(m *readTx) error {

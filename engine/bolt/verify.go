@@ -12,8 +12,8 @@ type verifier struct {
 	*identity
 }
 
-// Verify reads everything, as of one moment, and reports what Open would refuse after an unclean
-// end.
+// Verify reads the whole store, from one snapshot, and reports what Open would reject after an
+// unclean end.
 func (v *verifier) Verify(ctx context.Context, report func(problem string)) error {
 	id, err := sidecar.ReadIdentity(sidecar.OS{}, v.dir, sidecar.Bolt)
 	switch {

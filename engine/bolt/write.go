@@ -23,8 +23,8 @@ type writer struct {
 }
 
 // Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta
-// page. So the batch is durable when Apply returns, and wait has nothing left to wait for. Any
-// error is the end of all writing.
+// page. So the batch is durable when Apply returns, and wait returns at once. After any error
+// nothing more is written.
 func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	err = w.update(func(t *writeTx) error {
 		if b.Seq != t.head.seq+1 {
@@ -47,8 +47,7 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 
 func durable() error { return nil }
 
-// update runs fn in a transaction and commits it, with a new head. Whatever goes wrong fails the
-// store.
+// update runs fn in a transaction and commits it, with a new head. Any error fails the store.
 func (w *writer) update(fn func(w *writeTx) error) error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -81,7 +80,7 @@ func (w *writer) transact(fn func(w *writeTx) error) error {
 	if err != nil {
 		return err
 	}
-	// From here on bbolt holds its lock: it must be given back, also after a panic.
+	// From here on bbolt holds its lock: it must be released, also after a panic.
 	t := &writeTx{tx: tx, base: w.readTxOf(tx), txid: uint64(tx.ID())}
 	if err := guard(func() error { return t.run(w.txid.Load(), fn) }); err != nil {
 		return errors.Join(err, w.rollBack(tx))
@@ -95,7 +94,7 @@ func (w *writer) transact(fn func(w *writeTx) error) error {
 
 func (w *writer) rollBack(tx *bbolt.Tx) error {
 	if tx.DB() == nil {
-		return nil // Commit did it
+		return nil // Commit has released it
 	}
 	return guard(func() error {
 		defer w.stuckOnPanic()
@@ -103,8 +102,7 @@ func (w *writer) rollBack(tx *bbolt.Tx) error {
 	})
 }
 
-// grow makes room for a small batch. bbolt makes the rest, but keeps only the text of what goes
-// wrong then.
+// grow makes space for a small batch. bbolt makes the rest, but keeps only the text of its errors.
 func (w *writer) grow() error {
 	newest, _, err := readMetas(w.file, w.pageSize)
 	if err != nil {

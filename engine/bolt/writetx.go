@@ -11,9 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A writeTx is one transaction. What was there before it is read by our own means, never through
-// bbolt, which believes every byte: each page on the way to a change is checked before bbolt takes
-// it over.
+// A writeTx is one transaction. The existing data is read by this package, never through bbolt,
+// which checks nothing: each page on the way to a change is checked before bbolt uses it.
 type writeTx struct {
 	tx   *bbolt.Tx
 	txid uint64
