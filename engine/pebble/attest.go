@@ -8,11 +8,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// An attester knows what is durable, and attests it.
+// An attester tracks which data is durable, and attests it.
 type attester struct {
 	*core
-	durable   atomic.Uint64 // the newest batch that would survive a power cut
-	progress  chan struct{} // something became durable, for attest
+	durable   atomic.Uint64 // the newest batch that would survive a power failure
+	progress  chan struct{} // a batch became durable, for attest
 	stop      chan struct{}
 	attesting sync.Mutex // held while an attestation is written
 }
@@ -20,12 +20,12 @@ type attester struct {
 const (
 	// attestIdle is how long no batch must have become durable before the last ones are attested.
 	attestIdle = 20 * time.Millisecond
-	// attestBusy is how often batches are attested while more of them come.
+	// attestBusy is the interval of attestations while more batches become durable.
 	attestBusy = time.Second
 )
 
-// attest runs in the background until stop is closed. After a flush it attests soon, since it takes
-// its part of the log away: then the MANIFEST alone knows of its table.
+// attest runs in the background until stop is closed. After a flush it attests soon, because the
+// flush removes a part of the log: then only the MANIFEST refers to its table.
 func (a *attester) attest() {
 	var done attestation
 	var flushes uint64
@@ -67,22 +67,22 @@ func (a *attester) attest() {
 	}
 }
 
-// attestNow attests what is durable at this moment.
+// attestNow attests the current durable state.
 func (a *attester) attestNow() error {
 	a.attesting.Lock()
 	defer a.attesting.Unlock()
 	return writeAttestation(a.disk, attestation{a.durable.Load(), a.disk.manifests.durable()})
 }
 
-// promise writes to the log alone that all batches up to seq are durable, for chunks.go to find. It
-// need not be durable itself.
+// promise writes a durability record to the log only: all batches up to seq are durable. chunks.go
+// reads it. It need not be durable itself.
 func (a *attester) promise(seq uint64) error {
 	return a.fault.write(func() error {
 		return a.db.LogData(appendPromise(nil, seq, seq), pebble.NoSync)
 	})
 }
 
-// noteProgress wakes attest up.
+// noteProgress wakes attest.
 func (a *attester) noteProgress() {
 	select {
 	case a.progress <- struct{}{}:

@@ -13,14 +13,14 @@ import (
 
 const attestMagic = "HAPAXATT"
 
-// An attestation says what was durable at some moment, so that a store that has less is known to be
+// An attestation records the durable state at some moment, so that a store with less is detected as
 // damaged. It always exists, and is rewritten in the background:
 //
 //	+----------+-------------+---------------+------+-------------------+--------+
 //	| HAPAXATT | seq u64 BE  | length u64 BE | name of the MANIFEST ... | CRC-32C|
 //	+----------+-------------+---------------+--------------------------+--------+
 //
-// length is how much of that MANIFEST, which was the current one, was durable.
+// length is the durable length of that MANIFEST, which was the current one.
 type attestation struct {
 	seq      uint64
 	manifest position
@@ -70,8 +70,8 @@ func writeAttestation(d *disk, a attestation) error {
 	return writeSealed(d, attestName, a.encode())
 }
 
-// currentManifest is what is durable of the MANIFEST, also where nothing was added to it since it
-// was opened.
+// currentManifest returns the durable part of the MANIFEST, also if nothing was added to it since
+// it was opened.
 func currentManifest(d *disk) position {
 	if p := d.manifests.durable(); p.name != "" {
 		return p

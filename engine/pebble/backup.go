@@ -16,24 +16,24 @@ import (
 
 // backups makes backups of the store, one at a time.
 //
-// A backup begins on a stage, a directory in the store's own, where tables are linked and only what
-// is left of the log is copied: that takes no longer than some milliseconds, in which nothing can
-// be sealed. From there it goes to where it belongs, which may be another disk and take hours,
-// while the store is used.
+// A backup begins in a stage, a directory in the store's own, where tables are linked and only the
+// remaining log is copied: this takes some milliseconds, in which nothing can be sealed. From there
+// it is copied to its destination, which may be another disk and take hours, while the store is
+// used.
 type backups struct {
 	*core
 	*identity
 	*packedLog
-	backingUp chan struct{} // has a value while a backup continues, from beginning to end: there is one stage
+	backingUp chan struct{} // has a value during a backup, because there is only one stage
 }
 
-// Backup implements storage.Store. Tables are linked where the file system can, and then keep their
-// space until the backup goes, too. Where it has no hard links, the tables are copied while nothing
-// is sealed, and Apply waits once memory is full. The copy is opened and closed once, and only
-// after that becomes a store: whatever an interrupted backup leaves is refused by Open.
+// Backup implements storage.Store. Tables are linked where the file system supports it, and then
+// keep their space until the backup is removed, too. Without hard links, the tables are copied
+// while nothing is sealed, and Apply waits when memory is full. The copy is opened and closed once,
+// and only after that becomes a store: Open rejects the files of an interrupted backup.
 func (b *backups) Backup(ctx context.Context, dir string) error {
-	// From before the look at dir: two backups to one place must not both find nothing there, as
-	// the one that fails removes what is in it.
+	// Locked before the check of dir: two backups to one path must not both find it empty, because
+	// the one that fails removes its contents.
 	select {
 	case b.backingUp <- struct{}{}:
 		defer func() { <-b.backingUp }()
@@ -77,7 +77,7 @@ func (b *backups) backup(ctx context.Context, dir string) error {
 	return errors.Join(becomeBackup(ctx, c, b.id.Backup(), sidecars), c.release())
 }
 
-// copyTo makes Pebble's files in dir and returns the sidecars that go with them.
+// copyTo makes Pebble's files in dir and returns the sidecars that belong to them.
 func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, error) {
 	stage := b.disk.path(stageName)
 	if err := b.disk.RemoveAll(stage); err != nil {
@@ -93,7 +93,7 @@ func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, er
 	return sidecars, errors.Join(err, b.disk.RemoveAll(stage))
 }
 
-// fromStage links or copies what is on a stage, durably.
+// fromStage links or copies the files of a stage, durably.
 func fromStage(ctx context.Context, d *disk, stage, dir string) error {
 	dir, err := prepareDir(d.FS, dir)
 	if err != nil {
@@ -114,13 +114,13 @@ func fromStage(ctx context.Context, d *disk, stage, dir string) error {
 	return syncDir(d.FS, dir)
 }
 
-// checkpoint makes Pebble's files and returns the sidecars that go with them: the journal has what
-// they lack.
+// checkpoint makes Pebble's files and returns the sidecars that belong to them: the journal has the
+// later batches.
 func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
 	b.maintenance.Lock()
 	defer b.maintenance.Unlock()
-	// A checkpoint takes the tables first and then the log, with what was written to it meanwhile:
-	// a run that is ingested in between would be missing, and its packed batches as well.
+	// A checkpoint lists the tables first and then copies the log, including later writes: a run
+	// that is ingested in between would be missing, and its packed batches as well.
 	if !b.o.test.backupBeside {
 		b.ingest.Lock()
 		defer b.ingest.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// check decides whether the directory holds what it should, without changing a byte, and before
-// Pebble, which deletes what it believes to be garbage, may write. clean says that there is a
-// record of a clean close, and that it agrees.
+// check checks that the directory contains all that it should, without changing a byte, and before
+// Pebble, which deletes files that it considers garbage, may write. clean says that there is a
+// record of a clean close that matches.
 func check(c *core) (clean bool, err error) {
 	if c.o.test.ignoreChecks {
 		return false, nil
@@ -36,8 +36,8 @@ func check(c *core) (clean bool, err error) {
 	return false, checkContent(c, max(attested.seq, promised))
 }
 
-// checkManifest reads the current MANIFEST to its end, which Pebble takes to be where it cannot
-// read on.
+// checkManifest reads the current MANIFEST to its end, which Pebble assumes where it cannot read
+// on.
 func checkManifest(d *disk, attested position) error {
 	desc, err := pebble.Peek(d.dir, d)
 	if err != nil {
@@ -63,8 +63,8 @@ func checkManifest(d *disk, attested position) error {
 	return nil
 }
 
-// checkLogs reads all logs to their ends and returns the newest batch that they promise to be
-// durable.
+// checkLogs reads all logs to their ends and returns the newest batch that their durability records
+// cover.
 func checkLogs(d *disk) (promised uint64, err error) {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -87,8 +87,8 @@ func checkLogs(d *disk) (promised uint64, err error) {
 	return promised, nil
 }
 
-// checkContent opens the store for reading only, which deletes nothing, and looks whether all
-// batches are there up to the newest one, and that not less than durable.
+// checkContent opens the store read-only, which deletes nothing, and checks that all batches up to
+// the newest one exist, and at least those up to durable.
 func checkContent(c *core, durable uint64) (err error) {
 	db, err := c.openPebble(true)
 	if err != nil {
@@ -114,7 +114,7 @@ func checkContent(c *core, durable uint64) (err error) {
 	})
 }
 
-// checkPacked ensures that what claims are not in tables can be read, before anything is changed.
+// checkPacked checks that the claims outside of tables can be read, before anything is changed.
 func checkPacked(db *pebble.DB, last uint64) (err error) {
 	from, err := readSeq(db, packedFromKey)
 	if err != nil {
@@ -144,7 +144,7 @@ func checkPacked(db *pebble.DB, last uint64) (err error) {
 	return asRead(it.Error())
 }
 
-// checkJournal ensures that the journal has exactly the entries from first to last.
+// checkJournal checks that the journal has exactly the entries from first to last.
 func checkJournal(db *pebble.DB, first, last uint64) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{journalSpace}, UpperBound: []byte{journalSpace + 1}})
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
-// Logs and MANIFESTs are sequences of chunks in blocks of 32 KiB. No chunk crosses a block; what is
-// left at the end of a block is zero. Numbers are little endian, and the checksum covers what
-// follows the length:
+// Logs and MANIFESTs are sequences of chunks in blocks of 32 KiB. No chunk crosses a block; the
+// rest of a block is zero. Numbers are little endian, and the checksum covers the bytes after the
+// length:
 //
 //	+-----------+------------+---------+---------------+-------------------+---------+
 //	| CRC-32C 4 | length 2   | type 1  | log number 4  | synced offset 8   | payload |
 //	+-----------+------------+---------+---------------+-------------------+---------+
 //	                                   types 5 to 12     types 9 to 12
 //
-// Pebble takes the first chunk that it cannot read for the end that a crash left, and looks for
-// proof of the contrary only in the blocks after it. Here every byte after it is searched for
-// chunks that are whole: they show (by synced offsets, by our promises) what was durable when they
+// Pebble considers the first chunk that it cannot read to be the end that a crash left, and looks
+// for proof of the contrary only in the blocks after it. Here every later byte is searched for
+// intact chunks: they show (by synced offsets and durability records) what was durable when they
 // were written.
 const (
 	blockSize      = 32 << 10
@@ -27,7 +27,7 @@ const (
 	syncedHeader   = 19
 )
 
-// A chunk is a whole one: its checksum is right.
+// A chunk is an intact one: its checksum is right.
 type chunk struct {
 	first   bool // it is the first of a record, or the only one
 	synced  uint64
@@ -35,12 +35,13 @@ type chunk struct {
 	size    int
 }
 
-// A chunkScan says what was found in a file.
+// A chunkScan is the result of scanning a file.
 type chunkScan struct {
-	valid int64 // the length up to which chunk follows chunk
-	torn  bool  // the file continues after that, with something that is neither zero nor the end that a closed log has
-	proof bool  // a whole chunk after it shows that this place was durable once
-	// newest is the newest batch that any whole chunk promises to be durable.
+	valid int64 // the length of the intact sequence of chunks
+	// the file continues after that, with bytes that are neither zero nor the end of a closed log
+	torn  bool
+	proof bool // an intact chunk after it shows that this place was durable
+	// newest is the newest batch in the durability record of any intact chunk.
 	newest uint64
 }
 
@@ -52,7 +53,7 @@ func scanLog(data []byte, number uint32) chunkScan {
 	scan.valid = int64(end)
 	tail := data[end:]
 	scan.torn = !isZero(tail) && !isTrailer(tail, number)
-	// A chunk that names the next log ends the log for Pebble, also if damage made it so.
+	// To Pebble, a chunk that names the next log ends the log, even if damage changed its name.
 	scan.proof = len(tail) >= logHeader && !isTrailer(tail, number) &&
 		tail[6] > 4 && tail[6] <= 12 && binary.LittleEndian.Uint32(tail[7:]) == number+1
 	for pos := end + 1; ; {
@@ -92,8 +93,8 @@ func scanManifest(data []byte) chunkScan {
 	return scan
 }
 
-// walk calls fn for chunk after chunk and returns where they end. A chunk that begins a record
-// where the one before is not complete, or the reverse, is left to Pebble.
+// walk calls fn for each chunk in turn and returns where they end. Pebble handles a chunk that
+// begins a record although the previous one is incomplete, or the reverse.
 func walk(data []byte, number uint32, log bool, fn func(chunk)) (end int) {
 	for end < len(data) {
 		b := block(data, end)
@@ -110,7 +111,7 @@ func walk(data []byte, number uint32, log bool, fn func(chunk)) (end int) {
 	return end
 }
 
-// block returns the rest of the block that pos is in.
+// block returns the rest of the block that contains pos.
 func block(data []byte, pos int) []byte {
 	if pos >= len(data) {
 		return nil
@@ -148,8 +149,7 @@ func parseChunk(b []byte, number uint32, log bool) (chunk, bool) {
 	return c, true
 }
 
-// maskedCRC is the checksum as LevelDB masked it, so that checksums may be stored in what is
-// checksummed.
+// maskedCRC is the checksum masked as in LevelDB, so that checksummed data may contain checksums.
 func maskedCRC(b []byte) uint32 {
 	c := crc32c.Checksum(b)
 	return (c>>15 | c<<17) + 0xa282ead8
@@ -162,8 +162,8 @@ func isPadding(b []byte, log bool) bool {
 	return len(b) < manifestHeader && isZero(b)
 }
 
-// isTrailer reports whether b begins with the empty chunk of the next log that Pebble closes a log
-// with.
+// isTrailer reports whether b begins with the empty chunk of the next log with which Pebble closes
+// a log.
 func isTrailer(b []byte, number uint32) bool {
 	return len(b) >= logHeader && isZero(b[:6]) && b[6] == 5 && binary.LittleEndian.Uint32(b[7:]) == number+1
 }

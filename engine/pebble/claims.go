@@ -16,7 +16,7 @@ type claimReader struct {
 	unsealed *unsealed
 }
 
-// Claim implements storage.Store. What is not in memory at this moment was in tables before.
+// Claim implements storage.Store. A claim that is not in memory now was in tables before.
 func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
 	if err := r.fault.get(); err != nil {
 		return nil, false, err
@@ -27,9 +27,9 @@ func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
 	return r.get(claimSpace, key)
 }
 
-// claims calls fn with the tables in memory, the newer first, and with what Pebble's tables have
-// under span, all of one moment. look is called in that moment, under the lock of the tables; fn is
-// called under none.
+// claims calls fn with the tables in memory, the newer first, and with the contents of Pebble's
+// tables under span, from one moment. look is called at that moment, under the lock of the tables;
+// fn is called under no lock.
 func (r *claimReader) claims(span pebble.KeyRange, look func(tables []*table), fn func(tables []*table, c *cursor) error) error {
 	var tables []*table
 	var c *cursor
@@ -45,7 +45,7 @@ func (r *claimReader) claims(span pebble.KeyRange, look func(tables []*table), f
 	return r.use(c, func(c *cursor) error { return fn(tables, c) })
 }
 
-// Scan implements storage.Store. It sorts what the span selects in memory first.
+// Scan implements storage.Store. It first sorts the claims in memory that the span selects.
 func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	var at moment
 	freeze := func(tables []*table) { at = momentOf(tables) }
@@ -102,7 +102,7 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 }
 
 // seen reports whether there is a claim at or after c, in the bucket with that prefix, that memory
-// does not say to be removed.
+// does not remove.
 func (r *claimReader) seen(tables []*table, prefix string, c *cursor) (bool, error) {
 	start := spaced(claimSpace, []byte(prefix))
 	for ok := c.it.Valid(); ok && bytes.HasPrefix(c.it.Key(), start); ok = c.do(c.it.Next) {

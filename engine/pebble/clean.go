@@ -11,9 +11,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// A cleanRecord is written by Close when all else is done, and removed before the directory is
-// changed again. It contains the name and size of every file, and the checksum of every file that
-// does not carry its own:
+// Close writes a cleanRecord as its last step; it is removed before the directory is changed again.
+// It contains the name and size of every file, and the checksum of every file without one of its
+// own:
 //
 //	+----------+-------------+   for each file: +-------------+------+-------------+---------+   +--------+
 //	| HAPAXCLN | seq u64 BE  |                  | len uvarint | name | size u64 BE | crc u32 |   | CRC-32C|
@@ -72,7 +72,7 @@ func decodeClean(b []byte) (r cleanRecord, err error) {
 	return r, nil
 }
 
-// sumFiles takes stock of the directory.
+// sumFiles lists the directory.
 func sumFiles(d *disk) ([]fileSum, error) {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func sumFiles(d *disk) ([]fileSum, error) {
 	return files, nil
 }
 
-// writeClean records that the directory is as it should be.
+// writeClean writes the record of the current directory.
 func writeClean(d *disk, seq uint64) error {
 	files, err := sumFiles(d)
 	if err != nil {
@@ -146,7 +146,7 @@ func checkClean(d *disk) (found bool, err error) {
 	return true, nil
 }
 
-// inCleanRecord reports whether a file decides what is found in the store.
+// inCleanRecord reports whether a file affects the contents of the store.
 func inCleanRecord(name string) bool {
 	return isPebbleFile(name) || name == sidecar.IdentityName || name == attestName
 }

@@ -19,8 +19,8 @@ type core struct {
 	lock  io.Closer
 	db    *pebble.DB
 
-	// maintenance is held by what trims the journal or writes sidecars, and by a backup while it
-	// copies both.
+	// maintenance is held while the journal is trimmed or sidecars are written, and by a backup
+	// while it copies both.
 	maintenance sync.Mutex
 }
 
@@ -60,7 +60,7 @@ func (c *core) begin() (last, floor uint64, err error) {
 	return last, floor, writeAttestation(c.disk, attestation{last, currentManifest(c.disk)})
 }
 
-// release unlocks the directory, unless something is still being written to it.
+// release unlocks the directory, unless a write to it is still in progress.
 func (c *core) release() error {
 	if c.fault.get() != nil && !c.disk.drain(patience) {
 		return errors.New("hapax: the disk does not answer: the directory stays locked until the process ends")
@@ -71,5 +71,5 @@ func (c *core) release() error {
 	return nil
 }
 
-// patience is how long Close waits for a failed disk or a failed Pebble to let go.
+// patience is how long Close waits for a failed disk or a failed Pebble.
 const patience = 10 * time.Second

@@ -16,8 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// prepareDir makes sure that the directory exists, and returns the one name that it has in this
-// process.
+// prepareDir makes sure that the directory exists, and returns its unique name in this process.
 func prepareDir(fsys vfs.FS, dir string) (string, error) {
 	if fsys != vfs.Default {
 		if err := makeDir(fsys, dir); err != nil {
@@ -40,8 +39,8 @@ func prepareDir(fsys vfs.FS, dir string) (string, error) {
 	return dir, nil
 }
 
-// refuseForeign refuses, before anything is written, what is not ours or newer than we are. It
-// decides nothing else: who passes is looked at again under the lock.
+// refuseForeign rejects, before anything is written, a foreign directory or a store of a newer
+// format. It decides nothing else: everything is checked again under the lock.
 func refuseForeign(d *disk) error {
 	_, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -51,8 +50,8 @@ func refuseForeign(d *disk) error {
 	return err
 }
 
-// newborn looks at a directory without an identity. It returns the files that an unfinished
-// creation left, or storage.ErrForeign.
+// newborn checks a directory without an identity. It returns the files that an unfinished creation
+// left, or storage.ErrForeign.
 func newborn(d *disk) (leftovers []string, err error) {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -85,7 +84,7 @@ func newborn(d *disk) (leftovers []string, err error) {
 	return leftovers, nil
 }
 
-// takeLock makes this store the only one that has the directory open, until the lock is closed.
+// takeLock locks the directory for this store until the lock is closed.
 func takeLock(d *disk) (io.Closer, error) {
 	lock, err := d.FS.Lock(d.path(lockName))
 	if err == nil {
@@ -104,12 +103,12 @@ func takeLock(d *disk) (io.Closer, error) {
 	return nil, fmt.Errorf("hapax: locking %s: %w", d.dir, err)
 }
 
-// create makes the directory a store, or finishes what an earlier creation began.
+// create makes the directory a store, or completes an earlier creation.
 //
 // A store is created in an empty directory: creatingName first, then Pebble's files, then the
-// identity, and then creatingName goes. If it exists without an identity, creation never finished,
-// no store was ever handed out, and what is there may be removed. Where there is neither, the files
-// are not ours, or the identity was lost: refused.
+// identity; then creatingName is removed. If creatingName exists without an identity, creation
+// never completed, Open never returned a store, and the files may be removed. If neither exists,
+// the files are foreign, or the identity was lost: create rejects the directory.
 func create(c *core) error {
 	d := c.disk
 	leftovers, err := newborn(d)
@@ -141,7 +140,7 @@ func create(c *core) error {
 	return finishCreation(d, id)
 }
 
-// finishCreation makes the store one that Open takes.
+// finishCreation makes the directory a store that Open accepts.
 func finishCreation(d *disk, id storage.Identity) error {
 	if err := sidecar.WriteIdentity(sidecarFS{d}, d.dir, sidecar.Pebble, id); err != nil {
 		return err

@@ -7,14 +7,14 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A cursor moves over a range. It runs in the goroutine of its caller, so that what is called for
-// each key does too: moving takes no lock that a failing Pebble could leave locked; closing does.
+// A cursor moves over a range. It runs in its caller's goroutine, and so do the callbacks for each
+// key: moving takes no lock that a failing Pebble could leave locked; closing does.
 type cursor struct {
 	it  *pebble.Iterator
 	err error
 }
 
-// do makes one move, and a panic, which is the work of damaged bytes, an error.
+// do makes one move, and turns a panic, which damaged bytes cause, into an error.
 func (c *cursor) do(move func() bool) (ok bool) {
 	if c.err != nil {
 		return false

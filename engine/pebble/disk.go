@@ -16,13 +16,13 @@ import (
 
 // A disk is the store's directory as Pebble and the sidecars see it.
 //
-// Pebble answers a failed write with a panic, an endless retry or, where a log is rotated, with the
+// Pebble handles a failed write with a panic, an endless retry or, where a log is rotated, with the
 // unlock of an unlocked mutex, which ends the process and cannot be recovered from. So it never
 // sees one: the first operation that fails to change the directory poisons the store, and from then
-// on the disk is a sink. Every change is reported as done and nothing reaches the disk. The fault
-// itself makes the disk a sink, so there is no moment at which a change is swallowed and the fault
-// not yet seen: nothing that Pebble then believes is passed on to a caller. What is on disk is what
-// a crash at that moment would have left, and Pebble can be closed in the ordinary way.
+// on the disk discards all changes. Every change is reported as done and nothing reaches the disk.
+// The fault itself makes the disk discard changes, so no change is discarded before the fault is
+// visible: no result of Pebble after that is passed on to a caller. The disk has the state of a
+// crash at that moment, and Pebble can be closed in the ordinary way.
 //
 // Reads, and changes outside of the directory (a backup), fail as they would without it.
 type disk struct {
@@ -31,7 +31,7 @@ type disk struct {
 	fault *fault
 	hooks hooks
 
-	unreadable atomic.Bool  // a read failed for another reason than that there is nothing
+	unreadable atomic.Bool  // a read failed, and not because a file does not exist
 	changing   sync.RWMutex // held shared by every operation that changes the directory
 
 	written atomic.Uint64
@@ -45,15 +45,15 @@ func newDisk(fsys vfs.FS, dir string, h hooks) *disk {
 	return &disk{FS: fsys, dir: dir, fault: newFault(), hooks: h, flushed: func() {}}
 }
 
-// dead reports whether the disk is a sink.
+// dead reports whether the disk discards changes.
 func (d *disk) dead() bool { return d.fault.isSet() }
 
 func (d *disk) path(name string) string { return d.PathJoin(d.dir, name) }
 
 func (d *disk) holds(path string) bool { return d.PathDir(path) == d.dir }
 
-// change runs an operation that changes the directory, or swallows it. The error is not nil only if
-// there is no room for a sidecar of the engine, or if a test asked for it.
+// change runs an operation that changes the directory, or discards it. The error is not nil only if
+// a sidecar of the engine does not fit, or if a test requested it.
 func (d *disk) change(what, path string, op func() error) error {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
@@ -65,7 +65,7 @@ func (d *disk) change(what, path string, op func() error) error {
 		return nil
 	}
 	if sidecar.NoSpace(err) && strings.HasPrefix(d.PathBase(path), sidecarPrefix) {
-		return err // the engine does without it; Pebble does not know of it
+		return err // the engine needs no sidecar; Pebble does not use it
 	}
 	d.fault.set(fmt.Errorf("%s %s: %w", what, path, err))
 	if d.hooks.passErrorsOn {
@@ -74,7 +74,7 @@ func (d *disk) change(what, path string, op func() error) error {
 	return nil
 }
 
-// drain waits until nothing is under way any more on a dead disk, and reports whether that is so.
+// drain waits until no operation is in progress on a dead disk, and reports whether that is so.
 func (d *disk) drain(patience time.Duration) bool {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if d.changing.TryLock() {
@@ -91,8 +91,8 @@ func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, er
 	}
 	return d.file("creating", path, func() (vfs.File, error) {
 		if strings.HasPrefix(d.PathBase(path), markerPrefix) {
-			// Pebble syncs the directory once, with the marker in it: a power cut before that may
-			// leave the marker and not the MANIFEST that it names.
+			// Pebble syncs the directory once, with the marker in it: a power failure before that
+			// may leave the marker without the MANIFEST that it names.
 			if err := syncDir(d.FS, d.dir); err != nil {
 				return nil, err
 			}
@@ -136,8 +136,8 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := d.FS.Open(path, o...)
 	if err != nil {
 		if d.dead() {
-			// What Pebble believes to have written may be missing. It would try again at once,
-			// forever.
+			// Files that Pebble has written on the dead disk may be missing. It would retry at
+			// once, forever.
 			time.Sleep(deadRetry)
 		}
 		return nil, d.noteRead(err)
@@ -155,7 +155,7 @@ func (d *disk) Stat(path string) (vfs.FileInfo, error) {
 	return info, d.noteRead(err)
 }
 
-// noteRead remembers that the file system refused to read, which is no damage.
+// noteRead records that the file system failed to read, which is no damage.
 func (d *disk) noteRead(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, fs.ErrNotExist) {
 		d.unreadable.Store(true)
@@ -163,7 +163,7 @@ func (d *disk) noteRead(err error) error {
 	return err
 }
 
-// deadRetry slows down what Pebble repeats on a dead disk until it is closed.
+// deadRetry slows down Pebble's retries on a dead disk until it is closed.
 const deadRetry = 20 * time.Millisecond
 
 func (d *disk) OpenDir(path string) (vfs.File, error) {
@@ -174,8 +174,8 @@ func (d *disk) OpenDir(path string) (vfs.File, error) {
 	return &diskDir{f, d}, nil
 }
 
-// Link copies where the file system has no hard links, durably, but to a stage, which is for links
-// alone. A disk that fails shows in the copy.
+// Link copies durably where the file system has no hard links, except to a stage, which is for
+// links only. A disk that fails shows in the copy.
 func (d *disk) Link(from, to string) error {
 	err := d.link(from, to)
 	switch {
@@ -187,7 +187,7 @@ func (d *disk) Link(from, to string) error {
 	return vfs.Copy(d, from, to)
 }
 
-// errNoLinks is that there can be no stage. Pebble does not copy where it may not link.
+// errNoLinks means that there can be no stage. Pebble does not copy where it may not link.
 var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
 
 func (d *disk) link(from, to string) error {
@@ -209,7 +209,7 @@ func (d *disk) Rename(from, to string) error {
 	return d.change("renaming to", to, func() error { return d.FS.Rename(from, to) })
 }
 
-// Remove fails like any other: a file that stays loses nothing.
+// Remove fails like any other operation: a file that remains loses nothing.
 func (d *disk) Remove(path string) error {
 	if !d.holds(path) {
 		return d.FS.Remove(path)
@@ -222,7 +222,7 @@ func (d *disk) Remove(path string) error {
 	return d.FS.Remove(path)
 }
 
-// Lock is called by Pebble. The store has the lock already, and keeps it for as long as it lives.
+// Lock is called by Pebble. The store already has the lock, and keeps it until it is closed.
 func (d *disk) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 func (d *disk) Unwrap() vfs.FS { return d.FS }
@@ -271,8 +271,8 @@ func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), err
 }
 
-// maxPreallocate is how much disk is laid out for a log at once. Pebble asks for a memory table's
-// worth: a store of a few claims would occupy that some times over.
+// maxPreallocate is how much disk is allocated for a log at once. Pebble requests the size of a
+// memtable, which would be several times the size of a small store.
 const maxPreallocate = 8 << 20
 
 func (f *diskFile) Preallocate(offset, length int64) error {
@@ -305,7 +305,7 @@ func (f *diskFile) SyncTo(length int64) (full bool, err error) {
 
 func (f *diskFile) Close() error {
 	if f.d.dead() {
-		_ = f.File.Close() // the descriptor goes in any case
+		_ = f.File.Close() // the descriptor is closed in any case
 		return nil
 	}
 	return f.d.change("closing", f.path, f.File.Close)

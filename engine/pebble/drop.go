@@ -12,9 +12,9 @@ import (
 // Dropping is one range delete for each bucket, all in one synced batch, with a note for the claims
 // that are not in tables yet: it costs the same for ten claims and for ten million. The space is
 // freed later (Reclaim): Pebble deletes a table that lies wholly in a deleted range without reading
-// it, and rewrites one that holds other buckets as well. Pebble's Excise is no quicker where tables
-// lie wholly in a bucket, gives nothing back where they do not (it leaves virtual tables), and
-// cannot be part of a batch.
+// it, and rewrites one that holds other buckets as well. Pebble's Excise is no faster where tables
+// are entirely in a bucket, frees nothing where they are not (it leaves virtual tables), and cannot
+// be part of a batch.
 type dropper struct {
 	*core
 	*identity

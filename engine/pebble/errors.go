@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// asRead makes what Pebble found while reading an storage.ErrDamaged, unless the file system itself
-// said no.
+// asRead turns Pebble's errors of a read into storage.ErrDamaged, unless the file system itself
+// failed.
 func asRead(err error) error {
 	switch {
 	case err == nil, errors.Is(err, storage.ErrDamaged):
@@ -22,7 +22,7 @@ func asRead(err error) error {
 	return fmt.Errorf("hapax: reading the store: %w", err)
 }
 
-// asDamage is for errors that only damage or the file system can cause.
+// asDamage does so for errors that only damage or the file system can cause.
 func asDamage(d *disk, doing string, err error) error {
 	if d.unreadable.Load() || errors.Is(err, storage.ErrDamaged) {
 		return fmt.Errorf("hapax: %s: %w", doing, err)

@@ -11,18 +11,18 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A fault is the end of a store: set once, by the first failed write, and never taken back. It also
-// is Pebble's logger, whose Fatalf would end the process.
+// A fault is the failure of a store: it is set once, by the first failed write, and never reset. It
+// is also Pebble's logger, whose Fatalf would end the process.
 //
-// Closing failed does two things at once: callers see the fault, and the disk becomes a sink. A
-// write that the sink swallows is therefore never acknowledged.
+// Closing failed does two things at once: callers see the fault, and the disk discards all changes.
+// A discarded write is therefore never acknowledged.
 type fault struct {
 	failed  chan struct{} // closed when err is set
 	running atomic.Int64  // goroutines inside Pebble: of run
 
 	mu         sync.Mutex // guards the fields below
 	err        error
-	damage     error  // the first damage that Pebble met in the background
+	damage     error  // the first damage that Pebble found in the background
 	publishing func() // a test's: called before failed is closed, if it is not nil
 }
 
@@ -80,8 +80,8 @@ func (f *fault) takeDamage() error {
 }
 
 // write runs fn, which calls Pebble to write, so that the caller neither dies nor hangs with it: a
-// panic, the end of the goroutine by Fatalf and a poisoned store all come back as an error. If fn
-// is still stuck then, its goroutine leaks.
+// panic, the end of the goroutine by Fatalf and a poisoned store are returned as errors. If fn
+// still blocks then, its goroutine leaks.
 func (f *fault) write(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		f.set(cause)
@@ -89,16 +89,15 @@ func (f *fault) write(fn func() error) error {
 	})
 }
 
-// read is write for functions that read only: a panic is the work of damaged bytes and poisons
-// nothing.
+// read is write for functions that only read: damaged bytes cause a panic, which poisons nothing.
 func (f *fault) read(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, cause)
 	})
 }
 
-// lookUp is read in the caller's own goroutine: a second one and two switches cost as much as a
-// look into a table. fn takes no lock of Pebble's that a failure could leave held.
+// lookUp is read in the caller's own goroutine: a second goroutine and two switches cost as much as
+// a read of a table. fn takes no lock of Pebble that a failure could leave held.
 func (f *fault) lookUp(fn func() error) (err error) {
 	if err := f.get(); err != nil {
 		return err
@@ -114,8 +113,8 @@ func (f *fault) lookUp(fn func() error) (err error) {
 	return fn()
 }
 
-// inLookUp reports whether the calling goroutine is inside lookUp: it is the application's, so it
-// must not be ended.
+// inLookUp reports whether the calling goroutine is inside lookUp: it belongs to the application,
+// so it must not be ended.
 func inLookUp() bool {
 	pcs := make([]uintptr, 128)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
@@ -166,7 +165,7 @@ func (f *fault) run(fn func() error, ended func(cause error) error) error {
 	}
 }
 
-// Infof and Errorf drop Pebble's log lines: its errors come back from calls and events.
+// Infof and Errorf drop Pebble's log lines: its calls and events return the errors.
 func (*fault) Infof(string, ...any)  {}
 func (*fault) Errorf(string, ...any) {}
 

@@ -17,8 +17,8 @@ type identity struct {
 	raised  atomic.Bool // it has this build's format
 }
 
-// raiseFormat makes a store of an older format one of this build's, before the first thing that an
-// older build would misread is written.
+// raiseFormat gives a store of an older format this build's, before the first write that an older
+// build would misread.
 func (i *identity) raiseFormat() error {
 	if i.raised.Load() {
 		return nil

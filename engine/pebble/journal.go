@@ -11,7 +11,7 @@ import (
 type journal struct {
 	*core
 	*reader
-	trimmed atomic.Uint64 // the journal is kept from here on
+	trimmed atomic.Uint64 // the journal begins here
 }
 
 // TrimJournal implements storage.Store. It is one range delete, which the next sync of a batch makes
@@ -24,8 +24,8 @@ func (j *journal) TrimJournal(below uint64) error {
 		return j.fault.get()
 	}
 	p := j.db.NewBatch()
-	// Never from the first entry on: a tombstone that covers what earlier ones cover has to be
-	// skipped by every read.
+	// It never begins at the first entry: every read would have to skip a tombstone that covers the
+	// range of earlier ones.
 	must(p.DeleteRange(journalKey(from), journalKey(below), nil))
 	must(p.Set([]byte{trimKey}, binary.BigEndian.AppendUint64(nil, below), nil))
 	if err := j.fault.write(func() error { return j.db.Apply(p, pebble.NoSync) }); err != nil {

@@ -63,7 +63,7 @@ func bucketSpan(b storage.Bucket) pebble.KeyRange {
 	return pebble.KeyRange{Start: start, End: successor(start)}
 }
 
-// spansOf returns the buckets' ranges in order, each of them once.
+// spansOf returns the buckets' ranges in order, each once.
 func spansOf(buckets []storage.Bucket) []pebble.KeyRange {
 	spans := make([]pebble.KeyRange, 0, len(buckets))
 	for _, b := range buckets {
@@ -73,25 +73,25 @@ func spansOf(buckets []storage.Bucket) []pebble.KeyRange {
 	return slices.CompactFunc(spans, func(a, b pebble.KeyRange) bool { return bytes.Equal(a.Start, b.Start) })
 }
 
-// keyRange is the range of what a span selects in one of the spaces.
+// keyRange returns the range of a span in one of the key spaces.
 func keyRange(space byte, span storage.Span) pebble.KeyRange {
 	return pebble.KeyRange{Start: spaced(space, span.Start()), End: successor(spaced(space, span.Prefix))}
 }
 
-// prefixSpan is the range of the keys that begin with prefix.
+// prefixSpan returns the range of the keys that begin with prefix.
 func prefixSpan(prefix []byte) pebble.KeyRange {
 	return pebble.KeyRange{Start: prefix, End: successor(prefix)}
 }
 
-// Every record of the log that is one of our batches begins with a promise, so that the log itself
-// shows what was durable when it was written: whatever it promises to be durable and is not there
-// any more was not torn off by a crash, but damaged. It goes to the log alone:
+// Every record of the log that is a batch of this store begins with a durability record, so that
+// the log itself shows what was durable when it was written: if one of these batches is missing, a
+// crash did not tear it off, but the log is damaged. It is written only to the log:
 //
 //	+----+----+-------------+----------------+
 //	| H  | X  | seq u64 BE  | durable u64 BE |
 //	+----+----+-------------+----------------+
 //
-// durable is the newest batch that was durable then. A promise of its own, without a batch, has the
+// durable is the newest batch that was durable then. A durability record without a batch has the
 // seq of the newest batch.
 const promiseSize = 2 + 2*seqSize
 
@@ -101,8 +101,8 @@ func appendPromise(dst []byte, seq, durable uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, durable)
 }
 
-// parsePromise finds the promise at the beginning of a record of the log: after a header of
-// Pebble's (sequence number and count), the kind of an entry for the log alone and its length.
+// parsePromise finds the durability record at the beginning of a log record: after a header of
+// Pebble (sequence number and count), the kind of an entry for the log only and its length.
 func parsePromise(record []byte) (durable uint64, ok bool) {
 	const header, logData = 12, 3
 	if len(record) < header+2+promiseSize {

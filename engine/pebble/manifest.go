@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// A position is a length of a file that is durable.
+// A position is a durable length of a file.
 type position struct {
 	name string
 	size uint64
 }
 
-// manifests keeps track of how much of which MANIFEST is durable, for attest.go. A MANIFEST becomes
-// the current one when a marker that names it is durable.
+// manifests tracks how much of which MANIFEST is durable, for attest.go. A MANIFEST becomes the
+// current one when a marker that names it is durable.
 type manifests struct {
 	mu      sync.Mutex // guards the fields below
-	current position   // of the current MANIFEST: what is durable
+	current position   // of the current MANIFEST: its durable part
 	synced  position   // of the MANIFEST that is being written
 	marked  string     // the MANIFEST that a marker names which is not durable yet
 }

@@ -4,8 +4,8 @@ import (
 	"bytes"
 )
 
-// merge calls fn for each claim that is in memory or at c and after it, in key order. If both have
-// a key, memory is newer.
+// merge calls fn for each claim that is in memory or at or after c, in key order. If both have a
+// key, that in memory is newer.
 func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
 	var key, record []byte
 	ok := c.do(c.it.First)

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// The names of the files that a store adds to those of Pebble's, and how the latter begin.
+// The names of the store's files in addition to Pebble's, and the prefixes of the latter.
 const (
-	attestName    = "hapax-attest"
-	cleanName     = "hapax-clean"
-	creatingName  = "hapax-creating"
-	lockName      = "LOCK"
-	runPrefix     = "hapax-run-"
-	sidecarPrefix = "sidecar-" // of the engine's sidecars, so that no name is one of Pebble's or ours
+	attestName   = "hapax-attest"
+	cleanName    = "hapax-clean"
+	creatingName = "hapax-creating"
+	lockName     = "LOCK"
+	runPrefix    = "hapax-run-"
+	// of the engine's sidecars, so that no name is one of Pebble's or of the store's
+	sidecarPrefix = "sidecar-"
 	stageName     = "hapax-backup.tmp"
 	tmpSuffix     = ".tmp"
 
@@ -22,8 +23,8 @@ const (
 
 func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
-// isPebbleFile reports whether Pebble would take the file for one of its own; the lock, which is
-// empty, apart.
+// isPebbleFile reports whether Pebble would consider the file one of its own, except for the lock,
+// which is empty.
 func isPebbleFile(name string) bool {
 	for _, prefix := range []string{manifestPrefix, "OPTIONS-", "marker.", "CURRENT", "REMOTE-OBJ-CATALOG", "temporary."} {
 		if strings.HasPrefix(name, prefix) {

@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	// DefaultCacheBytes keeps the filters and indexes of some hundred million claims at hand.
+	// DefaultCacheBytes is enough for the filters and indexes of some hundred million claims.
 	DefaultCacheBytes = 128 << 20
 
-	// DefaultPendingBytes is room for about a million claims on UUIDs.
+	// DefaultPendingBytes is enough for about a million claims on UUIDs.
 	DefaultPendingBytes = 48 << 20
 
 	// memTablePart is Options.MemTableBytes over Options.PendingBytes by default: room for the log
 	// of twice the claims that are sealed at once. Sealed claims leave nothing in the log when it
-	// is flushed. It bounds how much log there is to read after a kill, twice: once to check, once
-	// to replay.
+	// is flushed. It bounds the log that must be read after a kill, twice: once to check, once to
+	// replay.
 	memTablePart = 2
 
-	// runBytes is the size at which the next table of a run is begun. A run of one bucket is one
+	// runBytes is the size at which the next table of a run begins. A run of one bucket is one
 	// table: a look-up stays in it.
 	runBytes = 64 << 20
 
-	// bucketBoundaryBytes is the size at which the next table is begun where a bucket ends.
+	// bucketBoundaryBytes is the size at which the next table begins at the end of a bucket.
 	bucketBoundaryBytes = 2 << 20
 )
 
@@ -37,13 +37,14 @@ type Options struct {
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for
 	// DefaultPendingBytes, or for MemTableBytes / 2 if that is set and less. Meanwhile as many more
-	// are taken, and sorting takes a third of it: it is needed two and a half times. Fewer, larger
-	// runs of tables are compacted less often; a store with little memory uses a few megabytes.
+	// are accepted, and sorting takes a third of it: two and a half times this memory is needed.
+	// Fewer, larger runs of tables are compacted less often; a store with little memory uses a few
+	// megabytes.
 	PendingBytes uint64
 
 	// MemTableBytes is the size of one of Pebble's memory tables, 0 for twice PendingBytes. There
-	// is one as a rule, and up to three while writing outruns the disk. They hold the log of claims
-	// that are pending: with less than twice PendingBytes more of it is written twice.
+	// is usually one, and up to three while writes are faster than the disk. They hold the log of
+	// pending claims: with less than twice PendingBytes, more of it is written twice.
 	MemTableBytes uint64
 
 	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and
@@ -55,14 +56,14 @@ type Options struct {
 	test hooks
 }
 
-// hooks break a rule on purpose, so that a test can be seen to notice.
+// hooks break a rule on purpose, so that a test can be seen to fail.
 type hooks struct {
 	acknowledgeUnsynced bool // wait does not wait
 	ignoreCleanRecord   bool // a clean-close record is removed unread
 	ignoreChecks        bool // nothing is checked before Pebble opens the directory
 	passErrorsOn        bool // Pebble sees the errors of the file system
 	sealUnsynced        bool // claims go to tables before their batches are durable
-	sealDropped         bool // a bucket that is dropped while its claims are sealed does not matter
+	sealDropped         bool // a bucket that is dropped while its claims are sealed is ignored
 	forgetFirst         bool // packed batches are removed before their claims are in tables
 	forgetDrops         bool // drops are not noted for the packed batches
 	backupBeside        bool // a backup may be taken while claims are sealed
@@ -101,5 +102,5 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// maxTableBytes is the cap of PendingBytes and of MemTableBytes.
+// maxTableBytes is the maximum of PendingBytes and of MemTableBytes.
 const maxTableBytes = 1 << 30

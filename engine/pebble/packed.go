@@ -47,14 +47,14 @@ func sameBucket(prefix, key []byte) bool {
 	if !bytes.HasPrefix(key, prefix) {
 		return false
 	}
-	own, _ := splitPrefix(key) // what begins with a prefix that no engine made may be in a bucket of its own
+	own, _ := splitPrefix(key) // a prefix that no engine made may be a bucket of its own
 	return len(own) == len(prefix)
 }
 
 var errPacked = errors.New("a packed batch is not as it would be written")
 
-// eachPacked calls run for each run, and claim for each of its claims unless run says to skip them.
-// Record is nil for a removal. The slices are parts of b.
+// eachPacked calls run for each run, and claim for each of its claims unless run returns that they
+// are to be skipped. Record is nil for a removal. The slices share memory with b.
 func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, record []byte)) error {
 	d := decode.Decoder{Rest: b}
 	var last []byte
@@ -84,7 +84,7 @@ func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, 
 	return nil
 }
 
-// packedClaim takes the tail of a claim's key and its record, nil for a removal.
+// packedClaim reads the tail of a claim's key and its record, nil for a removal.
 func packedClaim(d *decode.Decoder) (tail, record []byte) {
 	t, r := d.Uvarint(), d.Uvarint()
 	tail = d.Take(t)

@@ -12,11 +12,11 @@ type packedLog struct {
 	*core
 	unsealed *unsealed
 
-	// ingest is held while claims go from packed batches into tables, and by what must not come in
-	// between: a drop, a backup. It guards the fields below.
+	// ingest is held while claims are moved from packed batches into tables, and by operations that
+	// must not come in between: a drop, a backup. It guards the fields below.
 	ingest     sync.Mutex
-	packedFrom uint64            // packed batches are kept from here on
-	dropNotes  map[string]uint64 // what is under dropSpace
+	packedFrom uint64            // packed batches exist from here on
+	dropNotes  map[string]uint64 // the contents of dropSpace
 }
 
 // forgetPacked removes the packed batches up to seq. It need not be durable on return. The caller
@@ -41,9 +41,9 @@ func (l *packedLog) forgetPacked(seq uint64) error {
 	return nil
 }
 
-// noteDrops adds to the batch that drops the spans what the next open has to know: which packed
+// noteDrops adds to the batch that drops the spans the notes for the next Open: which packed
 // batches, all up to the newest one, have claims that are dropped. It returns the prefixes of the
-// buckets that memory knows. The caller holds ingest.
+// buckets that are in memory. The caller holds ingest.
 func (l *packedLog) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []string) {
 	seq := l.unsealed.newest()
 	for _, span := range spans {

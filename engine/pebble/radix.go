@@ -6,10 +6,11 @@ import (
 )
 
 const (
-	// radixFewest is how many entries are worth another partition; fewer are sorted by comparison.
+	// radixFewest is the least number of entries for another partition; fewer are sorted by
+	// comparison.
 	radixFewest = 48
 
-	// radixBits is how many bits a partition looks at, at most: its counters stay in the cache.
+	// radixBits is the maximum number of bits of a partition: its counters stay in the cache.
 	radixBits = 11
 )
 

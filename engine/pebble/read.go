@@ -51,7 +51,7 @@ func (r *reader) each(span pebble.KeyRange, fn func(*pebble.Iterator) error) err
 	})
 }
 
-// iterate calls fn with a cursor on what span holds at this moment.
+// iterate calls fn with a cursor on the current contents of span.
 func (r *reader) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
 	c, err := r.newCursor(span)
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *reader) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
 	return r.use(c, fn)
 }
 
-// newCursor returns a cursor on what span holds at this moment, for use.
+// newCursor returns a cursor on the current contents of span, for use.
 func (r *reader) newCursor(span pebble.KeyRange) (*cursor, error) {
 	if err := r.fault.get(); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-// A reclaimer gives back the space of what was dropped.
+// A reclaimer frees the space of dropped data.
 type reclaimer struct {
 	*core
 	spans dropped
@@ -48,9 +48,9 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 	return nil
 }
 
-// ReclaimState implements storage.Store. It compacts the range down to the last level: of what was
-// removed or replaced before the call nothing is left in a table. A log that Pebble keeps for its
-// next use has its old bytes until it is written over, or the store is opened again.
+// ReclaimState implements storage.Store. It compacts the range down to the last level: no table
+// then contains data that was removed or replaced before the call. A log that Pebble keeps for
+// reuse contains its old bytes until it is overwritten, or the store is opened again.
 func (r *reclaimer) ReclaimState(ctx context.Context, span storage.Span) error {
 	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
 	run.End = successor(run.Start)
@@ -67,18 +67,18 @@ func (r *reclaimer) ReclaimState(ctx context.Context, span storage.Span) error {
 }
 
 const (
-	// settleTime is how long Pebble may take to delete another table that lies wholly in a dropped
+	// settleTime is how long Pebble may take to delete another table that is entirely in a dropped
 	// bucket.
 	settleTime = time.Second
 	settlePoll = 50 * time.Millisecond
 
-	// gapBytes is how much that is not dropped may lie between two ranges that are rewritten
+	// gapBytes is the maximum size of undropped data between two ranges that are rewritten
 	// together: about a table.
 	gapBytes = 8 << 20
 )
 
-// settle waits for Pebble to delete the tables that lie wholly in the spans, as long as it is worth
-// it and they become fewer.
+// settle waits for Pebble to delete the tables that are entirely in the spans, as long as their
+// number decreases.
 func (r *reclaimer) settle(ctx context.Context, spans []pebble.KeyRange) error {
 	least, end := uint64(math.MaxUint64), time.Now().Add(settleTime)
 	for time.Now().Before(end) {
