@@ -116,7 +116,7 @@ func (r *reclaimer) estimate(span pebble.KeyRange) (n uint64, err error) {
 	return n, err
 }
 
-// runs joins the spans that still hold space where little lies between them.
+// runs joins the spans that still occupy space if little lies between them.
 func (r *reclaimer) runs(spans []pebble.KeyRange) (runs []pebble.KeyRange, err error) {
 	for _, span := range spans {
 		held, err := r.estimate(span)
@@ -141,8 +141,8 @@ func (r *reclaimer) runs(spans []pebble.KeyRange) (runs []pebble.KeyRange, err e
 	return runs, nil
 }
 
-// compact rewrites what lies in a range, and rests as long as that took, so that flushes and the
-// compactions that writing needs are not held up.
+// compact rewrites the tables in a range, and pauses for as long as that took, so that flushes and
+// the compactions that writes need are not delayed.
 func (r *reclaimer) compact(ctx context.Context, span pebble.KeyRange) error {
 	begun := time.Now()
 	err := r.fault.write(func() error { return r.db.Compact(ctx, span.Start, span.End, false) })
@@ -152,7 +152,7 @@ func (r *reclaimer) compact(ctx context.Context, span pebble.KeyRange) error {
 	return wait.For(ctx, min(time.Since(begun), time.Second))
 }
 
-// gone waits until the files that nothing refers to any more are deleted.
+// gone waits until the unreferenced files are deleted.
 func (r *reclaimer) gone(ctx context.Context) error {
 	for {
 		waiting, err := r.waitingFiles()
@@ -165,8 +165,8 @@ func (r *reclaimer) gone(ctx context.Context) error {
 	}
 }
 
-// waitingFiles is the size of the tables that are no longer part of the store and not deleted yet:
-// they wait for Pebble's next look, or for an iterator to be closed.
+// waitingFiles returns the size of the tables that are no longer part of the store and not deleted
+// yet: they wait for Pebble's next check, or for an iterator to be closed.
 func (r *reclaimer) waitingFiles() (n uint64, err error) {
 	err = r.fault.read(func() error {
 		t := r.db.Metrics().Table
@@ -176,7 +176,7 @@ func (r *reclaimer) waitingFiles() (n uint64, err error) {
 	return n, err
 }
 
-// dropped remembers which ranges were dropped and not reclaimed since the store was opened.
+// dropped has the ranges that were dropped and not reclaimed since the store was opened.
 type dropped struct {
 	mu    sync.Mutex // guards spans
 	spans map[string]pebble.KeyRange

@@ -31,7 +31,7 @@ func (f *runFiles) write(table frame) (paths []string, err error) {
 		return w.cut()
 	})
 	if err != nil {
-		return nil, err // who writes may still be at it
+		return nil, err // the writing goroutine may still be running
 	}
 	return w.paths, nil
 }
@@ -86,7 +86,7 @@ func (w *runWriter) begin() error {
 	return nil
 }
 
-// boundary is called where a bucket ends: a table that has one bucket alone can be dropped unread.
+// boundary is called at the end of a bucket: a table with only one bucket can be dropped unread.
 func (w *runWriter) boundary() {
 	if w.size >= w.o.boundaryBytes {
 		w.size = w.o.runBytes

@@ -10,23 +10,23 @@ import (
 
 // A sealer freezes and seals tables.
 //
-// Sealing brings a frozen table to where its claims are kept for good. In this order:
+// Sealing moves the claims of a frozen table to their permanent tables. In this order:
 //
-//  1. wait until the newest batch in it is durable: a table of Pebble's survives a crash at once,
-//     the log only up to its last sync, and what a crash leaves must be a prefix of the batches;
+//  1. wait until its newest batch is durable: a table of Pebble survives a crash at once, the log
+//     only up to its last sync, and the state after a crash must be a prefix of the batches;
 //  2. write its claims, sorted, removals as tombstones, to tables of their own (runs), and ingest
-//     these in one step: they become newer than everything that is in Pebble;
-//  3. attest the MANIFEST, which alone knows of them;
-//  4. remove the packed batches from the journal, with the notes of the drops that went into the
-//     run;
-//  5. forget the frozen table.
+//     these in one step: they become newer than all data in Pebble;
+//  3. attest the MANIFEST, which alone refers to them;
+//  4. remove the packed batches from the journal, with the notes of the drops that the run
+//     contains;
+//  5. remove the frozen table.
 //
-// A crash before 4 is durable finds the journal whole: the claims are in memory again, where they
-// win over the run that has the same ones, and are sealed once more. Since the journal goes from
-// its beginning only, what it still has of a key is never older than what any run has.
+// After a crash before 4 is durable, the journal is complete: the claims are in memory again, where
+// they take precedence over the run with the same claims, and are sealed once more. The journal is
+// removed only from its beginning, so a value of a key in it is never older than that of a run.
 //
-// From 2 to 5 ingest is held, so that a Drop comes before all of it, and then the run does not have
-// the dropped claims, or after it, and then its range delete is newer than the run.
+// From 2 to 5, ingest is held, so that a Drop comes before all of it, and then the run does not
+// contain the dropped claims, or after it, and then its range delete is newer than the run.
 type sealer struct {
 	*core
 	*reader
@@ -35,13 +35,13 @@ type sealer struct {
 	unsealed *unsealed
 	seals    chan *table   // frozen tables, one at a time
 	sealed   chan struct{} // closed when seals is closed and nothing is being sealed any more
-	synced   chan struct{} // something became durable, for seal
+	synced   chan struct{} // a batch became durable, for seal
 	files    runFiles
-	logged   atomic.Uint64 // bytes of batches since a seal had the memory table flushed
+	logged   atomic.Uint64 // bytes of batches since a seal last flushed the memtable
 }
 
-// flushPart is which part of a memory table is flushed after a seal: the rest is for what comes
-// meanwhile.
+// flushPart is the part of a memtable that must be used for a flush after a seal: the rest is for
+// later batches.
 const flushPart = 3
 
 // seal seals frozen tables until seals is closed.
@@ -66,7 +66,7 @@ func (s *sealer) sealTable(t *table) error {
 	s.ingest.Lock()
 	defer s.ingest.Unlock()
 	if s.dropsOf(t) != drops && !s.o.test.sealDropped {
-		// A bucket was dropped meanwhile. Once more, while no other bucket can be dropped.
+		// A bucket was dropped meanwhile. Repeat, while no other bucket can be dropped.
 		if err := s.files.remove(paths); err != nil {
 			return err
 		}
@@ -98,9 +98,9 @@ func (s *sealer) sealTable(t *table) error {
 	return s.flushSoon()
 }
 
-// flushSoon has Pebble's memory table flushed in the background, if it is worth it. Right after a
-// seal most of what is in it is packed batches that were removed, which are not written. It also
-// bounds the log that is read after a kill.
+// flushSoon flushes Pebble's memtable in the background, if that is useful. Right after a seal,
+// most of its contents are removed packed batches, which are not written. It also bounds the log
+// that is read after a kill.
 func (s *sealer) flushSoon() error {
 	if s.logged.Load() < s.o.MemTableBytes/flushPart {
 		return nil
@@ -112,7 +112,7 @@ func (s *sealer) flushSoon() error {
 	})
 }
 
-// awaitDurable waits until a batch would survive a power cut.
+// awaitDurable waits until a batch would survive a power failure.
 func (s *sealer) awaitDurable(seq uint64) error {
 	for s.durable.Load() < seq && !s.o.test.sealUnsynced {
 		select {
@@ -130,7 +130,8 @@ func (s *sealer) dropsOf(t *table) int {
 	return t.drops
 }
 
-// writeRun writes the claims of a frozen table to files. drops says which drops it has seen.
+// writeRun writes the claims of a frozen table to files. drops is the number of drops that it
+// contains.
 func (s *sealer) writeRun(t *table) (paths []string, drops int, err error) {
 	s.unsealed.mu.RLock()
 	f := t.frame()
@@ -139,8 +140,8 @@ func (s *sealer) writeRun(t *table) (paths []string, drops int, err error) {
 	return paths, f.drops, err
 }
 
-// makeRoom freezes the active table, once the one before is sealed. It runs in Apply, or instead of
-// it.
+// makeRoom freezes the active table, once the previous one is sealed. It runs in Apply, or instead
+// of it.
 func (s *sealer) makeRoom() error {
 	if t := s.unsealed.sealing(); t != nil {
 		select {
@@ -156,11 +157,11 @@ func (s *sealer) makeRoom() error {
 // freeze freezes the active table unless one is being sealed.
 func (s *sealer) freeze() {
 	if t := s.unsealed.freeze(); t != nil {
-		s.seals <- t // has room for the one that there is
+		s.seals <- t // has the capacity of the current one
 	}
 }
 
-// sealAll brings all that was applied into tables. No Apply is under way.
+// sealAll moves all applied claims into tables. No Apply is in progress.
 func (s *sealer) sealAll() error {
 	for range 2 { // the active table, after the one that may be frozen
 		if err := s.makeRoom(); err != nil {

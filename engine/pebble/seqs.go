@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// readSeqs returns the number of the newest batch and that from which on the journal is kept.
+// readSeqs returns the number of the newest batch and that of the first one in the journal.
 func readSeqs(db *pebble.DB) (last, floor uint64, err error) {
 	if last, err = readSeq(db, lastSeqKey); err == nil {
 		floor, err = readSeq(db, trimKey)

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// maxMemTables is how many memory tables may wait for their flush before Apply waits for one.
+	// maxMemTables is how many memtables may wait for their flush before Apply waits for one.
 	maxMemTables = 3
 
 	// formatVersion is pinned, not "the newest": a later Pebble must not raise the format of a
-	// store unasked. Raising it raises sidecar.Format, so that older builds of Hapax refuse the
+	// store by itself. Raising it raises sidecar.Format, so that older builds of Hapax reject the
 	// store.
 	formatVersion = pebble.FormatValueSeparation
 
-	// maxRuns is how many runs that overlap stay in L0 before they are compacted. Keys are random
-	// within a bucket, so that a compaction rewrites all that is below: the more runs there are,
-	// the less often. A look-up that finds nothing in them asks the filter of each.
+	// maxRuns is how many overlapping runs stay in L0 before they are compacted. Keys are random
+	// within a bucket, so that a compaction rewrites all lower tables: the more runs there are, the
+	// less often. A look-up that finds nothing in them reads the filter of each.
 	maxRuns = 12
 
 	// minLBaseBytes is the least size of the level below L0 from which on there is one more level.
@@ -28,7 +28,8 @@ const (
 	lastLevel        = 6
 )
 
-// pebbleOptions are the settings under which Pebble keeps our promises; doc.go says which.
+// pebbleOptions are the settings under which Pebble keeps the store's guarantees; doc.go lists
+// them.
 func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 	p := &pebble.Options{
 		FS:                          d,
@@ -44,7 +45,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		LBaseMaxBytes:               int64(max(minLBaseBytes, maxRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
-	// A read never writes: no compactions because of reads.
+	// A read never writes: reads cause no compactions.
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener.DataCorruption = func(info pebble.DataCorruptionInfo) { d.fault.noteDamage(info.Details) }
 	p.EventListener.BackgroundError = func(err error) {
@@ -63,7 +64,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		l.BlockSize = 8 << 10
 		l.IndexBlockSize = 64 << 10
 		l.Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
-		if i == lastLevel { // Get does not ask the filters of the last level, so there are none
+		if i == lastLevel { // Get does not read the filters of the last level, so there are none
 			l.FilterPolicy = pebble.NoFilterPolicy
 			continue
 		}
@@ -71,7 +72,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 	}
 	p.TargetFileSizes[0] = 4 << 20
 	// Where a range delete in memory covers a run that is ingested, it is flushed first: then the
-	// log holds our batches alone.
+	// log contains only the store's batches.
 	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
 	if o.SmallTables {
 		for i := range p.TargetFileSizes {
@@ -84,7 +85,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 	return p
 }
 
-// runOptions are those of a table in L0, where runs that overlap others are put.
+// runOptions are those of a table in L0, where overlapping runs are put.
 func runOptions(o *pebble.Options) sstable.WriterOptions {
 	own := *o
 	own.EnsureDefaults() // or MakeWriterOptions dereferences a nil

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// sidecarFS is the disk as package sidecar wants it.
+// sidecarFS adapts the disk to package sidecar.
 type sidecarFS struct{ *disk }
 
 var _ sidecar.FS = sidecarFS{}
@@ -19,8 +19,8 @@ func (s sidecarFS) Create(path string) (sidecar.File, error) {
 		return nil, err
 	}
 	if s.FS == vfs.Default {
-		// Pebble's files are as its umask wants them, in a directory that is ours alone; the
-		// identity holds the seed.
+		// Pebble's files have the modes that its umask gives, in a private directory; the identity
+		// contains the seed.
 		if err := os.Chmod(path, 0o600); err != nil && !s.dead() {
 			return nil, err
 		}
@@ -28,7 +28,7 @@ func (s sidecarFS) Create(path string) (sidecar.File, error) {
 	return &sidecarFile{File: f}, nil
 }
 
-// A sidecarFile is an io.Writer, which may not change the bytes it is given; a vfs.File may.
+// A sidecarFile is an io.Writer, which must not change the bytes it is given; a vfs.File may.
 type sidecarFile struct {
 	vfs.File
 	buf []byte

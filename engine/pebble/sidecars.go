@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// The sidecars are the engine's.
+// The sidecars of the engine.
 type sidecars struct{ *core }
 
 func sidecarName(name string) (string, error) {

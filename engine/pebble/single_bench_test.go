@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// BenchmarkSingleClaims claims new events one by one from 32 goroutines, and reports beside it the
+// BenchmarkSingleClaims claims new events one by one from 32 goroutines, and also reports the
 // median time of a write of 512 bytes with fsync on the same disk.
 //
 //	go test ./engine/pebble -run - -bench SingleClaims -benchtime 100000x

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A moment is what was in memory at one time; what comes later does not change it. The newer table
+// A moment is the contents of memory at one time; later changes do not affect it. The newer table
 // comes first.
 type moment []frame
 
@@ -17,7 +17,7 @@ type moment []frame
 type frame struct {
 	arena   []byte
 	buckets []tableBucket
-	keys    int // about as many as it has entries
+	keys    int // about its number of entries
 	drops   int
 }
 
@@ -32,7 +32,7 @@ func momentOf(tables []*table) (at moment) {
 	return at
 }
 
-// A sorted is the claims of a moment that a span selects, in key order, each key once, removals
+// A sorted has the claims of a moment that a span selects, in key order, each key once, removals
 // included.
 type sorted struct {
 	frames   moment
@@ -40,7 +40,7 @@ type sorted struct {
 	refs     []ref
 }
 
-// A ref leads to an entry. It holds as much of the key as distinguishes most keys.
+// A ref refers to an entry. It contains the part of the key that distinguishes most keys.
 type ref struct {
 	head  uint64 // the first bytes of the tail
 	place uint32 // twice the rank of the bucket's prefix, plus the number of the frame
@@ -56,7 +56,7 @@ func (m moment) sorted(span storage.Span) *sorted {
 	return s
 }
 
-// unsorted returns all entries that a span selects, also those that newer ones replaced.
+// unsorted returns all entries that a span selects, including those that newer ones replaced.
 func (m moment) unsorted(span storage.Span) *sorted {
 	s := &sorted{frames: m, prefixes: m.prefixes()}
 	rank := make(map[string]uint32, len(s.prefixes))
@@ -85,13 +85,13 @@ func (m moment) unsorted(span storage.Span) *sorted {
 	return s
 }
 
-// selects returns a function that reports whether the span holds the key of an entry.
+// selects returns a function that reports whether the span contains the key of an entry.
 func (f frame) selects(span storage.Span) func(e entry) bool {
 	start := span.Start()
 	if len(start) == 0 {
 		return func(entry) bool { return true }
 	}
-	near := make([]bool, len(f.buckets)) // the span may hold keys of this bucket
+	near := make([]bool, len(f.buckets)) // the span may contain keys of this bucket
 	for i := range f.buckets {
 		prefix := []byte(f.buckets[i].prefix)
 		n := min(len(prefix), len(span.Prefix))
@@ -149,7 +149,7 @@ func (s *sorted) compare(a, b ref) int {
 	return cmp.Compare(b.off, a.off)
 }
 
-// at returns what r leads to: its key in Pebble, appended to dst, and its record, nil if it was
+// at returns the entry of r: its key in Pebble, appended to dst, and its record, nil if it was
 // removed.
 func (s *sorted) at(dst []byte, r ref) (key, record []byte) {
 	e := s.entry(r)

@@ -13,10 +13,10 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// A Store keeps claims, state and journal in a directory. It implements storage.Store.
+// A Store stores claims, state and journal in a directory. It implements storage.Store.
 type Store struct {
-	// Each part refers to those that it needs, and to none that needs it. Methods of embedded parts
-	// that are exported are methods of the Store.
+	// Each part refers to the parts that it needs, and to none that needs it. The exported methods
+	// of embedded parts are methods of the Store.
 	core
 	identity
 	reader
@@ -73,7 +73,7 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore puts a store's parts together. None of them is used before the store is open.
+// newStore combines a store's parts. None of them is used before the store is open.
 func newStore(o Options, d *disk) *Store {
 	s := &Store{core: core{o: o, disk: d, fault: d.fault}, unsealed: newUnsealed(o.PendingBytes)}
 	c, u := &s.core, s.unsealed
@@ -103,7 +103,7 @@ func newStore(o Options, d *disk) *Store {
 	return s
 }
 
-// open is Open under the lock. It leaves nothing open if it fails.
+// open is Open under the lock. If it fails, it leaves nothing open.
 func (s *Store) open() (err error) {
 	d := s.disk
 	if s.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble); errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +153,7 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// removeLeftovers removes what an interrupted sealing or backup left.
+// removeLeftovers removes the files of an interrupted sealing or backup.
 func removeLeftovers(d *disk) error {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -172,7 +172,7 @@ func removeLeftovers(d *disk) error {
 // LastSeq implements storage.Store.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
 
-// Close implements storage.Store. A poisoned store releases its directory, too.
+// Close implements storage.Store. A poisoned store also releases its directory.
 func (s *Store) Close() error {
 	close(s.unsynced)
 	close(s.stop)
@@ -210,8 +210,8 @@ func (s *Store) closeClean() error {
 	return writeClean(s.disk, s.durable.Load())
 }
 
-// closePoisoned gives Pebble's memory back, if Pebble can still be closed. Nothing of that reaches
-// the disk. Calls that were under way when the store failed have a second to return: Pebble's Close
+// closePoisoned frees Pebble's memory, if Pebble can still be closed. Nothing of that reaches the
+// disk. Calls that were in progress when the store failed have a second to return: Pebble's Close
 // may not run concurrently with them.
 func (s *Store) closePoisoned() {
 	for waited := time.Duration(0); s.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {

@@ -8,21 +8,21 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A table is the claims of a row of batches that are in the journal and not in Pebble's tables yet:
-// exactly what their batches wrote, removals included, the newest write of each key. It is in
-// memory alone, and the journal of packed batches (packed.go) gives it back when the store is
+// A table has the claims of consecutive batches that are in the journal and not in Pebble's tables
+// yet: exactly the writes of their batches, removals included, the newest write of each key. It is
+// only in memory, and is restored from the journal of packed batches (packed.go) when the store is
 // opened.
 //
-// The bytes lie one after the other in an arena that only grows, so that a slice of it stays valid
-// while the writer appends. An entry is
+// The bytes are contiguous in an arena that only grows, so that a slice of it stays valid while the
+// writer appends. An entry is
 //
 //	+-------------------+--------------------+--------------------------------------+------+--------+
 //	| bucket no uvarint | tail len uvarint   | record len + 1 uvarint, 0 = removed  | tail | record |
 //	+-------------------+--------------------+--------------------------------------+------+--------+
 //
-// and slots, by linear probing, lead from a hash of bucket and tail to the newest entry of a key:
-// 32 bits of hash, then the entry's offset + 1, 0 = empty. That is 35 bytes of entry and 11 to 21
-// of slots for a claim on a UUID.
+// and slots, by linear probing, map a hash of bucket and tail to the newest entry of a key: 32 bits
+// of hash, then the entry's offset + 1, 0 = empty. For a claim on a UUID, these are 35 bytes of
+// entry and 11 to 21 of slots.
 //
 // unsealed.mu is held while a table is used.
 type table struct {
@@ -34,31 +34,31 @@ type table struct {
 	index   map[string]uint32 // of buckets by their prefix
 	owned   uint64            // bytes of buckets and index
 
-	last  uint64        // the newest batch in it
+	last  uint64        // its newest batch
 	drops int           // how often a bucket of it was dropped
-	done  chan struct{} // closed once all of a frozen table is in Pebble's tables
+	done  chan struct{} // closed when all of a frozen table is in Pebble's tables
 }
 
-// A tableBucket is what a table knows of a bucket.
+// A tableBucket is the data of a bucket in a table.
 type tableBucket struct {
 	prefix  string
 	live    int    // keys with a record
 	removed int    // keys without
-	bytes   uint64 // of all entries, also of those that newer ones replaced
-	// below is the length of the arena when the bucket was dropped: entries before it are gone.
+	bytes   uint64 // of all entries, including those that newer ones replaced
+	// below is the length of the arena when the bucket was dropped: entries before it are dropped.
 	below uint32
 }
 
 const (
 	minSlots = 1 << 10
-	// slotBytes is what a key costs in slots, at worst, on average between two doublings.
+	// slotBytes is the maximum cost of a key in slots, on average between two doublings.
 	slotBytes = 16
 	// bucketBytes is the cost of a bucket in addition to its prefix, in the list and in the index,
-	// with room for both to grow.
+	// with space for both to grow.
 	bucketBytes = 128
 )
 
-// newTable returns an empty table with room for as much as like holds, which may be nil.
+// newTable returns an empty table with the capacity of like, which may be nil.
 func newTable(seed maphash.Seed, like *table) *table {
 	t := &table{seed: seed, index: make(map[string]uint32), done: make(chan struct{})}
 	slots := minSlots
@@ -70,7 +70,7 @@ func newTable(seed maphash.Seed, like *table) *table {
 	return t
 }
 
-// size is about how many bytes of memory the table occupies.
+// size returns the approximate memory of the table.
 func (t *table) size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) + t.owned }
 
 // splitPrefix splits a claim's key into the prefix of its bucket and the tail. A key that no engine
@@ -95,7 +95,7 @@ func splitPrefix(key []byte) (prefix, tail []byte) {
 	}
 }
 
-// bucket returns the number of a bucket, a new one if need be.
+// bucket returns the number of a bucket, a new one if necessary.
 func (t *table) bucket(prefix []byte) uint32 {
 	if b, ok := t.index[string(prefix)]; ok {
 		return b
@@ -132,7 +132,7 @@ func (t *table) put(bucket uint32, tail, record []byte) {
 	t.slots[slot] = uint64(tag)<<32 | uint64(off+1)
 }
 
-// count counts an entry that is there now, or not any more.
+// count counts an entry that is added or removed.
 func (b *tableBucket) count(e entry, n int) {
 	switch {
 	case e.off < b.below:
@@ -176,8 +176,8 @@ func (t *table) grow() {
 	}
 }
 
-// get returns what the table says of a key: nothing (known is false), its removal (record is nil)
-// or its record, which is part of the arena.
+// get returns the table's entry for a key: none (known is false), its removal (record is nil) or
+// its record, which shares memory with the arena.
 func (t *table) get(key []byte) (record []byte, known bool) {
 	if t.keys == 0 {
 		return nil, false
@@ -198,7 +198,7 @@ func (t *table) get(key []byte) (record []byte, known bool) {
 	return e.record, true
 }
 
-// drop forgets all claims of a bucket.
+// drop removes all claims of a bucket.
 func (t *table) drop(prefix string) {
 	i, ok := t.index[prefix]
 	if !ok {
@@ -209,7 +209,7 @@ func (t *table) drop(prefix string) {
 	t.drops++
 }
 
-// An entry is one of an arena. Its slices are parts of it; record is nil for a removal.
+// An entry is one of an arena. Its slices share memory with it; record is nil for a removal.
 type entry struct {
 	bucket       uint32
 	off, end     uint32
@@ -255,7 +255,7 @@ func entryAt(arena []byte, off uint32) entry {
 	return e
 }
 
-// holdsBeside reports whether a table holds a claim of a bucket that the newer ones do not remove.
+// holdsBeside reports whether a table has a claim of a bucket that the newer ones do not remove.
 func (t *table) holdsBeside(newer []*table, bucket uint32) bool {
 	key := []byte(t.buckets[bucket].prefix)
 	prefix := len(key)

@@ -7,14 +7,14 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// unsealed is the claims that are not in Pebble's tables yet: what Apply fills, and at most one
-// table before that, which is being sealed (seal.go). What it says of a key is newer than what
-// Pebble's tables say, always; and what it does not know, they do.
+// unsealed has the claims that are not in Pebble's tables yet: the table that Apply fills, and at
+// most one earlier table, which is being sealed (seal.go). Its entry for a key is always newer than
+// Pebble's; a key without an entry is in Pebble's tables or absent.
 type unsealed struct {
 	limit uint64 // a table of this size is full
 	seed  maphash.Seed
 
-	mu     sync.RWMutex // guards the tables and what is in them; no I/O under it
+	mu     sync.RWMutex // guards the tables and their contents; not held during I/O
 	active *table       // only Apply, or code that runs instead of it, replaces it
 	frozen *table       // nil if there is none
 }
@@ -25,7 +25,7 @@ func newUnsealed(limit uint64) *unsealed {
 	return m
 }
 
-// apply takes the claims of a batch, all at one moment.
+// apply adds the claims of a batch, all at one moment.
 func (m *unsealed) apply(seq uint64, claims []storage.ClaimWrite) {
 	if len(claims) == 0 {
 		return
@@ -46,7 +46,7 @@ func (m *unsealed) apply(seq uint64, claims []storage.ClaimWrite) {
 	t.last = seq
 }
 
-// replay takes a packed batch of the journal. Buckets that were dropped after it are left out.
+// replay adds a packed batch of the journal. Buckets that were dropped after it are omitted.
 func (m *unsealed) replay(seq uint64, packed []byte, dropped func(prefix []byte) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,15 +62,16 @@ func (m *unsealed) replay(seq uint64, packed []byte, dropped func(prefix []byte)
 	}, func(tail, record []byte) { t.put(bucket, tail, record) })
 }
 
-// full reports whether the active table is to be frozen.
+// full reports whether the active table must be frozen.
 func (m *unsealed) full() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.active.size() >= m.limit
 }
 
-// freeze makes room for a new active table, and returns the frozen one: nil if there is one that is
-// not sealed yet, or nothing to freeze. Only Apply, or code that runs instead of it, calls it.
+// freeze replaces the active table by a new one, and returns the frozen one: nil if the previous
+// one is not sealed yet, or there is nothing to freeze. Only Apply, or code that runs instead of
+// it, calls it.
 func (m *unsealed) freeze() *table {
 	if m.sealing() != nil || m.newestActive() == 0 {
 		return nil
@@ -96,7 +97,7 @@ func (m *unsealed) sealing() *table {
 	return m.frozen
 }
 
-// sealed forgets the frozen table: Pebble has what it held.
+// sealed removes the frozen table: Pebble has its contents.
 func (m *unsealed) sealed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +105,7 @@ func (m *unsealed) sealed() {
 	m.frozen = nil
 }
 
-// get is table.get for what is in memory. The record is a copy.
+// get is table.get for all tables in memory. The record is a copy.
 func (m *unsealed) get(key []byte) (record []byte, known bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -118,7 +119,7 @@ func (m *unsealed) get(key []byte) (record []byte, known bool) {
 	return record, known
 }
 
-// drop forgets the claims of buckets.
+// drop removes the claims of buckets.
 func (m *unsealed) drop(prefixes []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,7 +154,7 @@ func (m *unsealed) newest() uint64 {
 }
 
 // hold calls fn with the tables, the newer first, while nothing in memory can change and no table
-// can be frozen or forgotten.
+// can be frozen or removed.
 func (m *unsealed) hold(fn func(tables []*table) error) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -174,7 +175,7 @@ func prefixesOf(tables []*table) (all []string) {
 	return all
 }
 
-// removes reports whether the newest of the tables that knows a key says that it was removed.
+// removes reports whether the newest table with an entry for the key says that it was removed.
 func (m *unsealed) removes(tables []*table, key []byte) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -186,8 +187,8 @@ func (m *unsealed) removes(tables []*table, key []byte) bool {
 	return false
 }
 
-// holdsSome reports whether the tables hold a claim of a bucket. It looks at claims only where the
-// newer table removes some of those that the older one may hold.
+// holdsSome reports whether the tables have a claim of a bucket. It reads claims only where the
+// newer table removes some of those that the older one may have.
 func (m *unsealed) holdsSome(tables []*table, prefix string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -206,7 +207,7 @@ func (m *unsealed) holdsSome(tables []*table, prefix string) bool {
 	return false
 }
 
-// bytesOf is how many bytes the journal keeps for the claims of a bucket that are in memory.
+// bytesOf returns the bytes in the journal for a bucket's claims in memory.
 func (m *unsealed) bytesOf(prefix string) (n uint64) {
 	_ = m.hold(func(tables []*table) error {
 		for _, t := range tables {

@@ -16,8 +16,8 @@ type meter struct {
 	unsealed *unsealed
 }
 
-// Usage implements storage.Store. What was dropped before the store was opened and not reclaimed
-// counts as reclaimable only once Drop or Reclaim named it again.
+// Usage implements storage.Store. Data that was dropped before the store was opened and not
+// reclaimed counts as reclaimable only after Drop or Reclaim named it again.
 func (m *meter) Usage() (u storage.Usage, err error) {
 	names, err := m.disk.List(m.disk.dir)
 	if err != nil {
@@ -46,8 +46,8 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 	return u, nil
 }
 
-// BucketBytes implements storage.Store. Claims that are not in tables yet count with what the
-// journal keeps for them, and what a dropped bucket left in tables as nothing.
+// BucketBytes implements storage.Store. Claims that are not in tables yet count with their bytes in
+// the journal, and the remains of a dropped bucket in tables count as nothing.
 func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
 	some := false

@@ -72,8 +72,8 @@ func (v *verification) files() error {
 	return nil
 }
 
-// tables names the files of the tables that are part of the store: others are being written, or
-// waiting to be deleted.
+// tables returns the names of the files of the store's tables: others are being written, or waiting
+// to be deleted.
 func (v *verification) tables() (names []string, err error) {
 	err = v.fault.read(func() error {
 		levels, err := v.db.SSTables()
@@ -113,7 +113,7 @@ func (v *verification) file(name string) error {
 	return nil
 }
 
-// table reads a whole table past the cache.
+// table reads a whole table without the cache.
 func (v *verification) table(name string) error {
 	d := v.disk
 	return d.fault.read(func() (err error) {
@@ -135,7 +135,7 @@ func (v *verification) table(name string) error {
 	})
 }
 
-// contents reads everything the way the engine does.
+// contents reads all data as the engine does.
 func (v *verification) contents() error {
 	parts := []struct {
 		what string
@@ -166,7 +166,7 @@ func (v *verification) contents() error {
 	return nil
 }
 
-// journal ensures that no entry is missing between two that are there.
+// journal checks that no entry is missing between two that exist.
 func (v *verification) journal() error {
 	next := uint64(0)
 	return v.Journal(0, func(seq uint64, _ []byte) error {
@@ -178,7 +178,7 @@ func (v *verification) journal() error {
 	})
 }
 
-// packed reads the claims that are not in tables yet, as the next open would.
+// packed reads the claims that are not in tables yet, as the next Open would.
 func (v *verification) packed() error {
 	return v.each(prefixSpan([]byte{packedSpace}), func(it *pebble.Iterator) error {
 		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {

@@ -27,7 +27,7 @@ type writer struct {
 	unsealed *unsealed
 	applied  uint64       // the newest batch that was applied; Apply is called by one goroutine at a time
 	unsynced chan *commit // in the order of the batches
-	packed   []byte       // Apply's
+	packed   []byte       // used by Apply
 }
 
 // Apply implements storage.Store.
@@ -75,7 +75,7 @@ func (w *writer) await(c *commit) error {
 	case <-w.fault.failed:
 	}
 	select {
-	case err := <-c.done: // it was durable before the store failed, or is what failed it
+	case err := <-c.done: // it was durable before the store failed, or caused the failure
 		return err
 	default:
 		return w.fault.get()
@@ -89,7 +89,7 @@ func (w *writer) sync() {
 		if err != nil {
 			w.fault.set(fmt.Errorf("syncing the log: %w", err))
 		}
-		// After a failure that the disk swallowed, Pebble reports success: the fault was set
+		// After a failure, the disk discards writes and Pebble reports success: the fault was set
 		// before.
 		if err := w.fault.get(); err != nil {
 			c.done <- err
@@ -106,7 +106,7 @@ func (w *writer) sync() {
 	}
 }
 
-// pack makes one batch of Pebble's.
+// pack makes one batch of Pebble.
 func (w *writer) pack(b *storage.Batch) *pebble.Batch {
 	w.packed = appendPacked(w.packed[:0], b.Claims)
 	size := 96 + promiseSize + len(b.Journal) + len(w.packed)
