@@ -27,22 +27,20 @@ type consumersCmd struct {
 // Run implements the command.
 func (c *consumersCmd) Run(ctx context.Context, g *cli) (err error) {
 	brokers := c.Brokers
+	run := consuming{consumersCmd: c, g: g}
 	if len(brokers) == 0 {
-		started, end, err := startKafka(ctx, g.Cache)
-		if err != nil {
+		if run.broker, err = startKafka(ctx, g.Cache); err != nil {
 			return err
 		}
-		defer end()
-		brokers = started
+		defer run.broker.end(ctx)
+		brokers = []string{run.broker.address}
 	}
 	log := traffic.Log{Seed: g.Seed, N: c.Records, Dup: c.Dup, Accounts: traffic.DefaultAccounts}
 	say("filling a topic with %d records", c.Records)
-	t, err := newTopic(ctx, brokers, &log, c.Partitions)
-	if err != nil {
+	if run.topic, err = newTopic(ctx, brokers, &log, c.Partitions); err != nil {
 		return err
 	}
-	defer t.remove()
-	run := consuming{consumersCmd: c, g: g, topic: t}
+	defer run.removeTopics()
 	run.events, run.balances = log.Truth()
 	start := time.Now()
 	r := report.Comparison{Records: c.Records, Rounds: g.Rounds, About: report.NewAbout("peers consumers", os.Args[1:])}
@@ -61,7 +59,9 @@ func (c *consumersCmd) Run(ctx context.Context, g *cli) (err error) {
 type consuming struct {
 	*consumersCmd
 	g        *cli
+	broker   *broker // nil: it is not our own
 	topic    *topic
+	warm     *topic // nil as long as nobody needs it
 	events   uint64
 	balances map[int]int64
 	groups   int
@@ -109,7 +109,7 @@ func (r *consuming) all(ctx context.Context, tb *table) error {
 			continue
 		}
 		for _, k := range []kill{killProcess, killBoth} {
-			if k == killBoth && e.Server == nil {
+			if k == killBoth && e.Server == nil && (!e.Brokers || r.broker == nil) {
 				continue
 			}
 			o, err := r.one(ctx, &e.Contender, e.work, k)
@@ -154,6 +154,19 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	order.Socket = server.Socket
+	if c.Build != nil {
+		if order.Program, err = c.Build(ctx, r.g.options("program")); err != nil {
+			return o, err
+		}
+		if k == noKill {
+			if err := r.warmUp(ctx, &order); err != nil {
+				return o, err
+			}
+		}
+	}
+	if c.Brokers {
+		defer func() { err = errors.Join(err, r.topic.removeOthers(ctx, order.Group+"-")) }()
+	}
 	if k != noKill {
 		half := uint64(r.Records / 2)
 		order.Hold = true
@@ -166,10 +179,14 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 		}
 		order.Hold = false
 		if k == killBoth {
-			server.Kill()
-			if err := server.Start(ctx); err != nil {
+			if err := r.killServer(ctx, c, server); err != nil {
 				return o, err
 			}
+		}
+	}
+	if c.Brokers && r.broker != nil {
+		if order.Broker, err = r.broker.pid(); err != nil {
+			return o, err
 		}
 	}
 	before, err := server.Usage()
@@ -183,9 +200,43 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 	after, err := server.Usage()
 	used := after.Sub(before)
 	o.used = servers.Usage{Seconds: used.Seconds + a.Used.Seconds, Written: used.Written + a.Used.Written}
+	if a.Result.Used != nil {
+		o.used = *a.Result.Used
+	}
 	o.perS = float64(r.Records) / max(a.Result.Seconds, 1e-9)
 	o.wrong = r.check(w, &a.Result)
 	return o, err
+}
+
+// warmRecords is how many records a program consumes before it is measured, at most.
+const warmRecords = 100_000
+
+// warmUp adds to an order a topic for its program to become warm with: other events of the same kind.
+func (r *consuming) warmUp(ctx context.Context, order *consumer.Order) (err error) {
+	log := traffic.Log{Seed: r.g.Seed + 1, N: min(r.Records, warmRecords), Dup: r.Dup, Accounts: traffic.DefaultAccounts}
+	if r.warm == nil {
+		r.warm, err = newTopic(ctx, r.topic.brokers, &log, len(r.topic.ends))
+	}
+	if err == nil {
+		order.WarmTopic, order.WarmRecords = r.warm.name, int64(log.N)
+	}
+	return err
+}
+
+func (r *consuming) removeTopics() {
+	r.topic.remove()
+	if r.warm != nil {
+		r.warm.remove()
+	}
+}
+
+// killServer kills what keeps a contender's state, and starts it again.
+func (r *consuming) killServer(ctx context.Context, c *consumer.Contender, s *servers.Server) error {
+	if c.Brokers {
+		return r.broker.restart(ctx)
+	}
+	s.Kill()
+	return s.Start(ctx)
 }
 
 // startServer makes and starts a contender's server; one without a server gets one that does

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,32 +26,59 @@ type topic struct {
 	admin   *kadm.Client
 }
 
-// startKafka starts a Kafka of our own, and returns its address and what ends it.
-func startKafka(ctx context.Context, cache string) (brokers []string, end func(), err error) {
+// A broker is a Kafka of our own.
+type broker struct {
+	script, dir string
+	address     string
+}
+
+// startKafka starts a broker; its data are kept nowhere.
+func startKafka(ctx context.Context, cache string) (*broker, error) {
 	root, err := findRoot()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	script := filepath.Join(root, ".ci", "kafka", "broker")
-	env := append(os.Environ(), "KAFKA_DIR="+filepath.Join(cache, "kafka"), "KAFKA_PORT=free", "KAFKA_JVM=-Xms1g -Xmx1g -XX:+UseSerialGC")
-	broker := func(ctx context.Context, what string) (string, error) {
-		cmd := exec.CommandContext(ctx, script, what)
-		cmd.Env, cmd.Stderr = env, os.Stderr
-		out, err := cmd.Output()
-		return strings.TrimSpace(string(out)), err
-	}
+	b := &broker{script: filepath.Join(root, ".ci", "kafka", "broker"), dir: filepath.Join(cache, "kafka")}
 	say("starting a Kafka")
-	if _, err := broker(ctx, "up"); err != nil {
-		return nil, nil, fmt.Errorf("starting Kafka: %w: give --brokers", err)
+	if _, err := b.do(ctx, "up"); err != nil {
+		return nil, fmt.Errorf("starting Kafka: %w: give --brokers", err)
 	}
-	address, err := broker(ctx, "address")
-	end = func() { _, _ = broker(context.WithoutCancel(ctx), "down") }
-	if err != nil {
-		end()
-		return nil, nil, err
+	if b.address, err = b.do(ctx, "address"); err != nil {
+		b.end(ctx)
+		return nil, err
 	}
-	return []string{address}, end, nil
+	return b, nil
 }
+
+func (b *broker) do(ctx context.Context, what string) (string, error) {
+	cmd := exec.CommandContext(ctx, b.script, what)
+	cmd.Env = append(os.Environ(), "KAFKA_DIR="+b.dir, "KAFKA_PORT=free", "KAFKA_JVM=-Xms1g -Xmx1g -XX:+UseSerialGC")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// restart kills the broker, and starts it again on the same data.
+func (b *broker) restart(ctx context.Context) error {
+	if _, err := b.do(ctx, "kill"); err != nil {
+		return fmt.Errorf("killing Kafka: %w", err)
+	}
+	if _, err := b.do(ctx, "up"); err != nil {
+		return fmt.Errorf("starting Kafka after a kill: %w", err)
+	}
+	return nil
+}
+
+// pid is the id of its process.
+func (b *broker) pid() (int, error) {
+	text, err := os.ReadFile(filepath.Join(b.dir, "pid"))
+	if err != nil {
+		return 0, fmt.Errorf("looking up Kafka's process: %w", err)
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+func (b *broker) end(ctx context.Context) { _, _ = b.do(context.WithoutCancel(ctx), "down") }
 
 // newTopic makes a topic with the log, and its dead-letter topic.
 func newTopic(ctx context.Context, brokers []string, log *traffic.Log, partitions int) (t *topic, err error) {
@@ -120,6 +148,25 @@ func (t *topic) fill(ctx context.Context, log *traffic.Log) error {
 		return fmt.Errorf("%d records were sent, the brokers have %d", log.N, sum)
 	}
 	return nil
+}
+
+// removeOthers deletes the topics whose names begin so.
+func (t *topic) removeOthers(ctx context.Context, prefix string) error {
+	all, err := t.admin.ListTopics(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for name := range all {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	_, err = t.admin.DeleteTopics(ctx, names...)
+	return err
 }
 
 // remove deletes the topic, also when the run was interrupted.

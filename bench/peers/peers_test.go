@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/bench/peers/claimer"
 	"github.com/hapax-dev/hapax/bench/peers/consumer"
 	"github.com/hapax-dev/hapax/bench/peers/servers"
+	"github.com/hapax-dev/hapax/bench/peers/streams"
 	"github.com/hapax-dev/hapax/bench/peers/traffic"
 )
 
@@ -54,13 +56,17 @@ func newConsuming(t *testing.T) *consuming {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
+	return newConsumingOn(t, cluster.ListenAddrs())
+}
+
+func newConsumingOn(t *testing.T, brokers []string) *consuming {
 	log := traffic.Log{Seed: 1, N: 6000, Dup: 0.3, Accounts: traffic.DefaultAccounts}
-	topic, err := newTopic(t.Context(), cluster.ListenAddrs(), &log, 3)
+	topic, err := newTopic(t.Context(), brokers, &log, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(topic.client.Close)
-	r := &consuming{consumersCmd: &consumersCmd{Records: log.N}, g: &cli{Dir: openDir(t), Cache: os.Getenv(serversIn), Install: true}, topic: topic}
+	r := &consuming{consumersCmd: &consumersCmd{Records: log.N, Dup: log.Dup}, g: &cli{Dir: openDir(t), Cache: os.Getenv(serversIn), Install: true}, topic: topic}
+	t.Cleanup(r.removeTopics)
 	r.events, r.balances = log.Truth()
 	return r
 }
@@ -68,6 +74,9 @@ func newConsuming(t *testing.T) *consuming {
 func TestConsumersAreRight(t *testing.T) {
 	r := newConsuming(t)
 	for _, c := range consumer.Contenders {
+		if c.Brokers { // they have a test of their own
+			continue
+		}
 		for _, w := range c.Works {
 			t.Run(c.Name+"/"+string(w), func(t *testing.T) {
 				if c.Server != nil {
@@ -85,7 +94,7 @@ func TestConsumersAreRight(t *testing.T) {
 func TestConsumersThatAreKilledAreRight(t *testing.T) {
 	r := newConsuming(t)
 	for _, c := range consumer.Contenders {
-		if c.Name == "map" || c.Name == "redis" || c.Name == "redis-always" { // they may be wrong
+		if c.Brokers || c.Name == "map" || c.Name == "redis" || c.Name == "redis-always" { // the last three may be wrong
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -96,6 +105,39 @@ func TestConsumersThatAreKilledAreRight(t *testing.T) {
 				t.Errorf("%+v, %v", o, err)
 			}
 		})
+	}
+}
+
+// TestConsumersInTheBrokersAreRight needs a real Kafka: the one inside this process is not enough for
+// Kafka Streams.
+func TestConsumersInTheBrokersAreRight(t *testing.T) {
+	needServer(t)
+	b, err := startKafka(t.Context(), os.Getenv(serversIn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.end(context.Background()) })
+	r := newConsumingOn(t, []string{b.address})
+	r.broker = b
+	for _, c := range consumer.Contenders {
+		if !c.Brokers {
+			continue
+		}
+		for _, w := range c.Works {
+			t.Run(c.Name+"/"+string(w), func(t *testing.T) {
+				o, err := r.one(t.Context(), &c, w, noKill)
+				if err != nil || o.wrong != "" || o.perS <= 0 || o.used.Seconds <= 0 {
+					t.Errorf("%+v, %v", o, err)
+				}
+			})
+		}
+		for _, k := range []kill{killProcess, killBoth} {
+			t.Run(c.Name+"/"+k.String(), func(t *testing.T) {
+				if o, err := r.one(t.Context(), &c, consumer.Shared, k); err != nil || o.wrong != "" {
+					t.Errorf("%+v, %v", o, err)
+				}
+			})
+		}
 	}
 }
 
@@ -172,6 +214,14 @@ func TestServerThatCannotBeHadIsLeftOut(t *testing.T) {
 		t.Skip("this machine has a redis-server outside of PATH")
 	}
 	if !strings.Contains(err.Error(), "install the Debian package redis-server") {
+		t.Error(err)
+	}
+}
+
+func TestProgramThatCannotBeBuiltIsLeftOut(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := streams.Build(t.Context(), servers.Options{Cache: t.TempDir()})
+	if !errors.Is(err, servers.ErrAbsent) || !strings.Contains(err.Error(), "install the Debian package default-jdk-headless") {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/peers/servers"
 	"github.com/hapax-dev/hapax/bench/peers/traffic"
 )
 
@@ -35,8 +36,14 @@ type Order struct {
 	Ends      []int64 // the offset after the last record of each partition
 	Accounts  int
 	Socket    string // of its server
-	Dir       string // of its store
-	Hold      bool   // it stays where it is at the end of the topic, to be killed
+	Program   string // that it runs: what Contender.Build has returned
+	Broker    int    // the id of the broker's process, 0 if it is not known
+	// WarmTopic is a topic of the same kind for a program that is to be warm when the clock starts, ""
+	// if there is none, and WarmRecords the number of its records.
+	WarmTopic   string
+	WarmRecords int64
+	Dir         string // of its store
+	Hold        bool   // it stays where it is at the end of the topic, to be killed
 }
 
 // A Result is what a consumer holds at the end of the topic.
@@ -50,6 +57,9 @@ type Result struct {
 	Balances map[int]int64
 	// Calls counts handled events in this process.
 	Calls uint64
+	// Used is what was used from the end of the warm-up on, where Contender.Brokers says that the
+	// broker is to be counted; nil: what the process has used.
+	Used *servers.Usage
 }
 
 // Batch is how many records of one partition a contender handles at once, if it handles batches.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hapax-dev/hapax/bench/peers/servers"
+	"github.com/hapax-dev/hapax/bench/peers/streams"
 )
 
 // A Contender is one way to consume the topic.
@@ -13,6 +14,11 @@ type Contender struct {
 	Works []Work
 	// Server makes its server, which is not started; nil: it has none.
 	Server func(ctx context.Context, o servers.Options) (*servers.Server, error)
+	// Build builds its program, for Order.Program; nil: it has none.
+	Build func(ctx context.Context, o servers.Options) (string, error)
+	// Brokers means that its state is in the brokers, which are counted and killed with it; it makes
+	// topics whose names begin with its group's.
+	Brokers bool
 	// Durability says what has become durable when a batch is done, and Settings how it is set up.
 	Durability, Settings string
 
@@ -57,6 +63,12 @@ var Contenders = []Contender{
 		Name: "postgres", Works: allWorks, open: openPostgres, Server: servers.Postgres,
 		Durability: "a synced transaction with claims, balances and offset for each 2,000 records of a partition",
 		Settings:   "Unix socket, a connection for each partition; arrays of ids in binary, INSERT ... ON CONFLICT DO NOTHING RETURNING; one upsert of summed balances, in order, so that nothing deadlocks; shared_buffers 1 GB, no checkpoint during a run",
+	},
+	{
+		Name: "kafka-streams", Works: allWorks, run: runStreams, Build: streams.Build, Brokers: true,
+		Durability: "a transaction of Kafka with claims, balances and offsets every 100 ms (exactly_once_v2), acknowledged by the broker, which does not sync",
+		Settings: "Java in a process that is warm; decodes, then a repartition by id, claims in memory with a changelog, totals of each task, " +
+			"a repartition by account for their sums; two threads, caches for balances; its usage contains the broker's",
 	},
 	{
 		Name: "pebble", Works: allWorks, open: openPebble,

@@ -21,6 +21,9 @@ func inGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
+// EndWithParent has a process killed when the one that starts it ends.
+func EndWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // killGroup kills the process, its group, and the processes below it: those of Postgres have
 // groups of their own.
 func killGroup(cmd *exec.Cmd) {
@@ -61,8 +64,8 @@ func asUser(cmd *exec.Cmd, dirs ...string) error {
 	return nil
 }
 
-// usageOf sums what a process, its children, and their dead children have used.
-func usageOf(pid int) (u Usage, err error) {
+// UsageOf sums what a process, its children, and their dead children have used.
+func UsageOf(pid int) (u Usage, err error) {
 	for i, p := range append([]int{pid}, descendants(pid)...) {
 		one, err := usageOfOne(p)
 		if err != nil && i == 0 {
@@ -143,4 +146,4 @@ func ResidentBytes(pid int) (uint64, error) {
 }
 
 // OwnUsage is the usage of this process.
-func OwnUsage() (Usage, error) { return usageOf(os.Getpid()) }
+func OwnUsage() (Usage, error) { return UsageOf(os.Getpid()) }

@@ -11,11 +11,15 @@ var errLinux = errors.New("comparisons run on Linux only")
 
 func inGroup(*exec.Cmd) {}
 
+// EndWithParent has a process killed when the one that starts it ends.
+func EndWithParent(*exec.Cmd) {}
+
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
 
 func asUser(*exec.Cmd, ...string) error { return errLinux }
 
-func usageOf(int) (Usage, error) { return Usage{}, errLinux }
+// UsageOf sums what a process, its children, and their dead children have used.
+func UsageOf(int) (Usage, error) { return Usage{}, errLinux }
 
 // ResidentBytes is the resident memory of one process.
 func ResidentBytes(int) (uint64, error) { return 0, errLinux }

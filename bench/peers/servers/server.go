@@ -107,7 +107,7 @@ func (s *Server) Usage() (Usage, error) {
 	if s.cmd == nil {
 		return Usage{}, nil
 	}
-	return usageOf(s.cmd.Process.Pid)
+	return UsageOf(s.cmd.Process.Pid)
 }
 
 // output keeps the last lines that a server has written.

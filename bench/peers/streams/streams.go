@@ -1,0 +1,121 @@
+// Package streams builds the Kafka Streams application of the comparison, which is in Java.
+package streams
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/hapax-dev/hapax/bench/peers/servers"
+)
+
+//go:embed pom.xml src/*.java
+var sources embed.FS
+
+// Build compiles the application into the cache, with the jars that Maven fetches, and returns its
+// class path. What is in the cache already is not built again. The error is servers.ErrAbsent on a
+// machine without a JDK, or without Maven and the jars.
+func Build(ctx context.Context, o servers.Options) (classPath string, err error) {
+	if err := needJava(ctx); err != nil {
+		return "", err
+	}
+	dir, err := filepath.Abs(filepath.Join(o.Cache, "streams"))
+	if err != nil {
+		return "", err
+	}
+	jars, err := once(dir, "jars", "pom.xml", func(from, to string) error {
+		if _, err := exec.LookPath("mvn"); err != nil {
+			return fmt.Errorf("%w: Maven, which fetches the jars of Kafka Streams: install the Debian package maven", servers.ErrAbsent)
+		}
+		return output(exec.CommandContext(ctx, "mvn", "-q", "-B", "-ntp", "--strict-checksums", "-f", filepath.Join(from, "pom.xml"),
+			"dependency:copy-dependencies", "-DoutputDirectory="+to))
+	})
+	if err != nil {
+		return "", err
+	}
+	jars = filepath.Join(jars, "*")
+	classes, err := once(dir, "classes", "src/*.java", func(from, to string) error {
+		files, err := filepath.Glob(filepath.Join(from, "src", "*.java"))
+		if err != nil {
+			return err
+		}
+		return output(exec.CommandContext(ctx, "javac", append([]string{"-Xlint:all", "-Werror", "-d", to, "-cp", jars}, files...)...))
+	})
+	return classes + string(os.PathListSeparator) + jars, err
+}
+
+// oldestJava is that of Kafka's brokers.
+const oldestJava = 17
+
+var javacVersion = regexp.MustCompile(`^javac (\d+)`)
+
+func needJava(ctx context.Context) error {
+	const remedy = "install the Debian package default-jdk-headless"
+	if _, err := exec.LookPath("java"); err != nil {
+		return fmt.Errorf("%w: Java, for Kafka Streams: %s", servers.ErrAbsent, remedy)
+	}
+	out, err := exec.CommandContext(ctx, "javac", "-version").Output()
+	if err != nil {
+		return fmt.Errorf("%w: javac, for Kafka Streams: %s: %w", servers.ErrAbsent, remedy, err)
+	}
+	if m := javacVersion.FindSubmatch(out); m != nil {
+		if v, _ := strconv.Atoi(string(m[1])); v >= oldestJava {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: Java %d or newer, for Kafka Streams; here is %.100s: %s", servers.ErrAbsent, oldestJava, out, remedy)
+}
+
+// once returns a directory below dir whose name ends in the hash of the sources that match. It calls
+// build unless the directory is there, with the sources in one directory, and another to fill.
+func once(dir, name, match string, build func(from, to string) error) (path string, err error) {
+	hash := sha256.New()
+	files, err := fs.Glob(sources, match)
+	if err != nil {
+		return "", err
+	}
+	for _, file := range files {
+		b, err := sources.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		_, _ = fmt.Fprintf(hash, "%s %d\n%s", file, len(b), b)
+	}
+	path = filepath.Join(dir, name+"-"+hex.EncodeToString(hash.Sum(nil)[:8]))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	part, err := os.MkdirTemp(dir, "part-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(part)) }()
+	from, to := filepath.Join(part, "from"), filepath.Join(part, "to")
+	if err := errors.Join(os.CopyFS(from, sources), os.Mkdir(to, 0o755), build(from, to)); err != nil {
+		return "", err
+	}
+	if err := os.Rename(to, path); err != nil && !errors.Is(err, fs.ErrExist) { // somebody else was first
+		return "", err
+	}
+	return path, nil
+}
+
+// output runs a command. Its error has what the command has written.
+func output(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %.4000s", filepath.Base(cmd.Path), err, out)
+	}
+	return nil
+}
