@@ -109,7 +109,7 @@ func (r *consuming) all(ctx context.Context, tb *table) error {
 			continue
 		}
 		for _, k := range []kill{killProcess, killBoth} {
-			if k == killBoth && e.Server == nil && (!e.Brokers || r.broker == nil) {
+			if k == killBoth && !r.canKillServer(&e.Contender) {
 				continue
 			}
 			o, err := r.one(ctx, &e.Contender, e.work, k)
@@ -154,38 +154,14 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	order.Socket = server.Socket
-	if c.Build != nil {
-		if order.Program, err = c.Build(ctx, r.g.options("program")); err != nil {
-			return o, err
-		}
-		if k == noKill {
-			if err := r.warmUp(ctx, &order); err != nil {
-				return o, err
-			}
-		}
+	if err := r.program(ctx, c, k, &order); err != nil {
+		return o, err
 	}
 	if c.Brokers {
 		defer func() { err = errors.Join(err, r.topic.removeOthers(ctx, order.Group+"-")) }()
 	}
 	if k != noKill {
-		half := uint64(r.Records / 2)
-		order.Hold = true
-		_, killed, err := start[consumer.Result](ctx, "consume", order, func(done uint64) bool { return done >= half })
-		if err == nil && !killed {
-			err = errors.New("it came to its end by itself")
-		}
-		if err != nil {
-			return o, err
-		}
-		order.Hold = false
-		if k == killBoth {
-			if err := r.killServer(ctx, c, server); err != nil {
-				return o, err
-			}
-		}
-	}
-	if c.Brokers && r.broker != nil {
-		if order.Broker, err = r.broker.pid(); err != nil {
+		if err := r.killed(ctx, c, order, k, server); err != nil {
 			return o, err
 		}
 	}
@@ -208,10 +184,51 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 	return o, err
 }
 
-// warmRecords is how many records a program consumes before it is measured, at most.
-const warmRecords = 100_000
+// canKillServer reports whether what keeps a contender's state can be killed with it.
+func (r *consuming) canKillServer(c *consumer.Contender) bool {
+	return c.Server != nil || c.Brokers && r.broker != nil
+}
 
-// warmUp adds to an order a topic for its program to become warm with: other events of the same kind.
+// killed runs a contender until half of the records are done, and kills it.
+func (r *consuming) killed(ctx context.Context, c *consumer.Contender, order consumer.Order, k kill, s *servers.Server) error {
+	half := uint64(r.Records / 2)
+	order.Hold = true
+	_, killed, err := start[consumer.Result](ctx, "consume", order, func(done uint64) bool { return done >= half })
+	if err == nil && !killed {
+		err = errors.New("it came to its end by itself")
+	}
+	switch {
+	case err != nil || k != killBoth:
+		return err
+	case c.Brokers:
+		return r.broker.restart(ctx)
+	}
+	s.Kill()
+	return s.Start(ctx)
+}
+
+// program adds to an order what a contender with a program of its own needs. A run with a kill is
+// not measured, so the program need not be warm.
+func (r *consuming) program(ctx context.Context, c *consumer.Contender, k kill, order *consumer.Order) (err error) {
+	if c.Build == nil {
+		return nil
+	}
+	if order.Program, err = c.Build(ctx, r.g.options("program")); err != nil || k != noKill {
+		return err
+	}
+	if c.Brokers && r.broker != nil {
+		if order.Broker, err = r.broker.pid(); err != nil {
+			return err
+		}
+	}
+	return r.warmUp(ctx, order)
+}
+
+// warmRecords is how many records a program consumes before it is measured, at most.
+const warmRecords = 500_000
+
+// warmUp adds to an order a topic for its program to become warm with: other events of the same
+// kind.
 func (r *consuming) warmUp(ctx context.Context, order *consumer.Order) (err error) {
 	log := traffic.Log{Seed: r.g.Seed + 1, N: min(r.Records, warmRecords), Dup: r.Dup, Accounts: traffic.DefaultAccounts}
 	if r.warm == nil {
@@ -228,15 +245,6 @@ func (r *consuming) removeTopics() {
 	if r.warm != nil {
 		r.warm.remove()
 	}
-}
-
-// killServer kills what keeps a contender's state, and starts it again.
-func (r *consuming) killServer(ctx context.Context, c *consumer.Contender, s *servers.Server) error {
-	if c.Brokers {
-		return r.broker.restart(ctx)
-	}
-	s.Kill()
-	return s.Start(ctx)
 }
 
 // startServer makes and starts a contender's server; one without a server gets one that does

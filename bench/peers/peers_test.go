@@ -108,8 +108,8 @@ func TestConsumersThatAreKilledAreRight(t *testing.T) {
 	}
 }
 
-// TestConsumersInTheBrokersAreRight needs a real Kafka: the one inside this process is not enough for
-// Kafka Streams.
+// TestConsumersInTheBrokersAreRight needs a real Kafka: the one inside this process is not enough
+// for Kafka Streams.
 func TestConsumersInTheBrokersAreRight(t *testing.T) {
 	needServer(t)
 	b, err := startKafka(t.Context(), os.Getenv(serversIn))

@@ -38,8 +38,8 @@ type Order struct {
 	Socket    string // of its server
 	Program   string // that it runs: what Contender.Build has returned
 	Broker    int    // the id of the broker's process, 0 if it is not known
-	// WarmTopic is a topic of the same kind for a program that is to be warm when the clock starts, ""
-	// if there is none, and WarmRecords the number of its records.
+	// WarmTopic is a topic of the same kind for a program that is to be warm when the clock starts,
+	// "" if there is none, and WarmRecords the number of its records.
 	WarmTopic   string
 	WarmRecords int64
 	Dir         string // of its store
@@ -57,8 +57,8 @@ type Result struct {
 	Balances map[int]int64
 	// Calls counts handled events in this process.
 	Calls uint64
-	// Used is what was used from the end of the warm-up on, where Contender.Brokers says that the
-	// broker is to be counted; nil: what the process has used.
+	// Used is what process and broker have used from the end of a warm-up on; nil: there was none,
+	// and what the process has used counts.
 	Used *servers.Usage
 }
 

@@ -16,8 +16,8 @@ type Contender struct {
 	Server func(ctx context.Context, o servers.Options) (*servers.Server, error)
 	// Build builds its program, for Order.Program; nil: it has none.
 	Build func(ctx context.Context, o servers.Options) (string, error)
-	// Brokers means that its state is in the brokers, which are counted and killed with it; it makes
-	// topics whose names begin with its group's.
+	// Brokers means that its state is in the brokers, which are counted and killed with it; it
+	// makes topics whose names begin with its group's.
 	Brokers bool
 	// Durability says what has become durable when a batch is done, and Settings how it is set up.
 	Durability, Settings string

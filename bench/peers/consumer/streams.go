@@ -37,8 +37,8 @@ type streamsResult struct {
 	Calls    uint64        `json:"calls"`
 }
 
-// javaOptions are those of the Java machine: the collector with the highest throughput, on a heap in
-// which it has little to do.
+// javaOptions are those of the Java machine: the collector with the highest throughput, on a heap
+// in which it has little to do.
 var javaOptions = []string{"-Xms2g", "-Xmx2g", "-XX:+UseParallelGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"}
 
 // runStreams runs the application as a process below this one, which ends with it.

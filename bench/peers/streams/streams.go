@@ -75,8 +75,9 @@ func needJava(ctx context.Context) error {
 	return fmt.Errorf("%w: Java %d or newer, for Kafka Streams; here is %.100s: %s", servers.ErrAbsent, oldestJava, out, remedy)
 }
 
-// once returns a directory below dir whose name ends in the hash of the sources that match. It calls
-// build unless the directory is there, with the sources in one directory, and another to fill.
+// once returns a directory below dir whose name ends in the hash of the sources that match. It
+// calls build unless the directory is there, with the sources in one directory, and another to
+// fill.
 func once(dir, name, match string, build func(from, to string) error) (path string, err error) {
 	hash := sha256.New()
 	files, err := fs.Glob(sources, match)

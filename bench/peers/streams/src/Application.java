@@ -45,6 +45,12 @@ final class Application implements AutoCloseable {
   private static final Serde<byte[]> BYTES = Serdes.ByteArray();
   private static final String SEGMENT = String.valueOf(256 << 20); // the brokers of tests have small ones
 
+  /**
+   * One for each processor, and one task for each that claims: with more partitions a commit writes markers to more of
+   * them.
+   */
+  private static final int THREADS = Math.max(2, Runtime.getRuntime().availableProcessors());
+
   private final Order order;
   private final Progress progress = new Progress();
   private final KafkaStreams streams;
@@ -64,7 +70,7 @@ final class Application implements AutoCloseable {
     KStream<byte[], byte[]> all =
         b.stream(order.topic(), Consumed.with(BYTES, BYTES))
             .process(() -> new Decode(order, progress))
-            .repartition(partitioned("by-id", order.partitions()))
+            .repartition(partitioned("by-id", THREADS))
             .process(
                 with(
                     () -> new Claim(order, progress),
@@ -115,7 +121,7 @@ final class Application implements AutoCloseable {
     p.put(StreamsConfig.STATE_DIR_CONFIG, order.dir());
     p.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
     p.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
-    p.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
+    p.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, THREADS);
     p.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 64 << 20);
     p.put(StreamsConfig.BUFFERED_RECORDS_PER_PARTITION_CONFIG, 20_000);
     p.put(StreamsConfig.MAX_TASK_IDLE_MS_CONFIG, -1L);
@@ -130,8 +136,6 @@ final class Application implements AutoCloseable {
     p.put(StreamsConfig.producerPrefix(ProducerConfig.BUFFER_MEMORY_CONFIG), 128 << 20);
     p.put(StreamsConfig.producerPrefix(ProducerConfig.COMPRESSION_TYPE_CONFIG), "none");
     p.put(StreamsConfig.topicPrefix(TopicConfig.SEGMENT_BYTES_CONFIG), SEGMENT);
-    String more = System.getenv("TUNE");
-    if (more != null && !more.isEmpty()) for (String kv : more.split(",")) { String[] x = kv.split("="); p.put(x[0], x[1]); }
     return p;
   }
 
