@@ -56,9 +56,10 @@ var rooms = map[string][]string{
 	// a separate module, with all packages below it
 	"bench/peers":          {"bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/peers/traffic", "bench/report"},
 	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic", "bench/report"},
-	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic"},
+	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/peers/raw", "bench/peers/servers", "bench/peers/streams", "bench/peers/traffic"},
 	"bench/peers/raw":      {},
 	"bench/peers/servers":  {},
+	"bench/peers/streams":  {"bench/peers/servers"},
 	"bench/peers/traffic":  {},
 
 	"integrations/grpcidempotency": {"engine", "engine/limits", "listener"}, // a separate module
