@@ -48,7 +48,7 @@ func Build(ctx context.Context, o servers.Options) (classPath string, err error)
 		if err != nil {
 			return err
 		}
-		return output(exec.CommandContext(ctx, "javac", append([]string{"-Xlint:all", "-Werror", "-d", to, "-cp", jars}, files...)...))
+		return output(exec.CommandContext(ctx, "javac", append([]string{"-d", to, "-cp", jars}, files...)...))
 	})
 	return classes + string(os.PathListSeparator) + jars, err
 }
