@@ -30,8 +30,8 @@ func (o *consumeOrder) work(say *voice) error {
 	return o.consumePlain(say)
 }
 
-// An adapterConsumer is what the adapter is for: an application with an engine, a handler, and
-// telemetry.
+// An adapterConsumer is a typical user of the adapter: an application with an engine, a handler,
+// and telemetry.
 type adapterConsumer struct {
 	consumeOrder
 	say  *voice
@@ -77,7 +77,7 @@ func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
 	return c.finish()
 }
 
-// An observer is the telemetry that services have, with a tracer that records nothing, and counts
+// An observer is the telemetry of a service, with a tracer that records nothing; it counts
 // conflicts.
 type observer struct {
 	*telemetry.Observer
@@ -103,7 +103,7 @@ func (o *observer) Updating(ctx context.Context) engine.TxObserver {
 	return tx
 }
 
-// claims counts what the engine holds.
+// claims counts the claims of the engine.
 func (c *adapterConsumer) claims() (claims uint64, err error) {
 	weeks, err := keptWeeks(context.Background(), c.e)
 	for _, w := range weeks {
@@ -135,14 +135,14 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 	return o
 }
 
-// giveUp ends the process, saying why.
+// giveUp ends the process with a reason.
 func (c *adapterConsumer) giveUp(err error) {
 	c.say.fail(err)
 	os.Exit(1)
 }
 
-// number tells which event a handler was given. Tried again, a record of another program would still
-// be one.
+// number returns which event a handler was given. A retry would not help: the record of another
+// program would remain one.
 func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 	number, err := numberOf(rec.Record, c.Limit)
 	if err == nil && rec.Verdict != engine.Claimed {
@@ -154,7 +154,7 @@ func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 	return number
 }
 
-// handleOwn says so as it starts and as it returns.
+// handleOwn reports its start and its return.
 func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record) error {
 	c.calls.Add(1)
 	if c.Measure {
@@ -185,8 +185,8 @@ func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafk
 
 var errAtEnd = errors.New("all is read")
 
-// watch ends the run when the store's offsets are at the topic's ends, and says how far it is until
-// then. With a slow partition 0 the others count.
+// watch ends the run when the store's offsets are at the topic's ends, and reports the progress
+// until then. With a slow partition 0, only the others count.
 func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -218,14 +218,14 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 // allBegun reports whether the handlers of all claims have begun. In mode own the offset commits
 // before them, and an orderly end withdraws the claims that wait for theirs.
 func (c *adapterConsumer) allBegun() bool {
-	if c.Kind != adapterOwn || c.Workload.Slow > 0 { // the slow partition is left where it is
+	if c.Kind != adapterOwn || c.Workload.Slow > 0 { // the slow partition is left unfinished
 		return true
 	}
-	claims, err := c.claims() // those of every offset that was read before, unlike Stats
+	claims, err := c.claims() // those of every earlier offset, unlike Stats
 	return err != nil || c.calls.Load() >= less(claims, c.gate.from)
 }
 
-// tell says how far the consumer is: by the offset if its handler passes no gate.
+// tell reports the consumer's progress: by the offset if its handler passes no gate.
 func (c *adapterConsumer) tell(at uint64) {
 	now := progress{at, c.calls.Load(), c.observer.conflicts.Load()}
 	if !c.Measure {
@@ -234,7 +234,7 @@ func (c *adapterConsumer) tell(at uint64) {
 	c.say.line("at", now)
 }
 
-// positions are the next offsets that the store has, by partition.
+// positions returns the next offsets in the store, by partition.
 func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
 	next := make([]int64, len(c.Ends))
 	for p := range next {
@@ -247,8 +247,8 @@ func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
 	return next, nil
 }
 
-// spread is how many times as far the first partition is as the last one, each as a share of its
-// records. A partition that has not begun counts as if its first record were done.
+// spread returns how many times as far the first partition is as the last one, each as a share of
+// its records. A partition that has not begun counts as if its first record were done.
 func spread(next, ends []int64) float64 {
 	least, most := 1.0, 0.0
 	for p, end := range ends {
@@ -260,7 +260,7 @@ func spread(next, ends []int64) float64 {
 	return most / least
 }
 
-// finish says what was measured: events by the adapter's count of those that it has handled and
+// finish reports the measurement: events by the adapter's count of those that it has handled and
 // committed.
 func (c *adapterConsumer) finish() (err error) {
 	c.tell(sum(c.Ends))

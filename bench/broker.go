@@ -15,8 +15,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-// A broker is where a run keeps its topics: brokers that are given, or one inside this process that
-// dies with it. The processes that are killed are its clients, never the broker.
+// A broker has the topics of a run: given brokers, or one inside this process that ends with it.
+// The processes that are killed are its clients, never the broker.
 type broker struct {
 	seeds    []string
 	embedded *kfake.Cluster // nil: the brokers are not the benchmark's
@@ -34,9 +34,8 @@ func openBroker(ctx context.Context, seeds []string) (*broker, error) {
 		}
 		b.embedded, b.seeds = cluster, cluster.ListenAddrs()
 	}
-	// Its own partitioner is the client's default: a hash of the key. Nothing is compressed, which
-	// is the default of Kafka's own producer and not of this client: the values are bytes that do
-	// not compress.
+	// It uses the client's default partitioner: a hash of the key. Nothing is compressed, which is
+	// the default of Kafka's own producer but not of this client: the values are incompressible.
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.seeds...), kgo.MaxBufferedRecords(maxUnsent), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		b.close()
@@ -66,7 +65,7 @@ func (b *broker) close() {
 	}
 }
 
-// A topic is one that a run has made for itself, with its dead-letter topic.
+// A topic is one that a run has made, with its dead-letter topic.
 type topic struct {
 	broker *broker
 	Name   string
@@ -93,7 +92,7 @@ func (b *broker) newTopic(ctx context.Context, parts int) (*topic, error) {
 	return t, t.await(ctx)
 }
 
-// letters is the name of the dead-letter topic, the adapter's default.
+// letters returns the name of the dead-letter topic, the adapter's default.
 func (t *topic) letters() string { return t.Name + "-dlt" }
 
 // group returns the name of a new group that reads the topic.
@@ -103,7 +102,7 @@ func (t *topic) group(name string) string {
 	return name
 }
 
-// instance is the static member that is each group's only one.
+// instance returns the only, static member of each group.
 const instance = "worker"
 
 // await waits until the brokers know leaders for all partitions.
@@ -141,8 +140,7 @@ func (t *topic) ends(ctx context.Context) ([]int64, error) {
 	return ends, nil
 }
 
-// remove deletes the topic and its groups from brokers of others, also when the run
-// was interrupted.
+// remove deletes the topic and its groups from brokers of others, also after an interrupted run.
 func (t *topic) remove(err *error) {
 	if t.broker.embedded != nil {
 		return
@@ -152,7 +150,8 @@ func (t *topic) remove(err *error) {
 	for _, g := range t.groups { // a killed member is still in it
 		_, _ = t.broker.admin.LeaveGroup(ctx, kadm.LeaveGroup(g).InstanceIDs(instance))
 	}
-	_, _ = t.broker.admin.DeleteGroups(ctx, t.groups...) // the brokers forget an empty group by themselves
+	// the brokers remove an empty group by themselves
+	_, _ = t.broker.admin.DeleteGroups(ctx, t.groups...)
 	gone, derr := t.broker.admin.DeleteTopics(ctx, t.Name, t.letters())
 	if derr == nil {
 		derr = gone.Error()

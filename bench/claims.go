@@ -24,32 +24,32 @@ type ClaimsOptions struct {
 	Seed       uint64  `help:"Seed of the ids." default:"1"`
 }
 
-// A ClaimsReport says how fast events were judged, and what that cost. Rates count all events,
-// repeats included, over the time in which the engine or the bare store had them: making ids takes
-// no part in it. Null is what was not asked for.
+// A ClaimsReport says how fast events were judged, and at what cost. Rates count all events,
+// repeats included, over the time that the engine or the bare store took: it excludes the
+// generation of ids. A figure that was not requested is null.
 type ClaimsReport struct {
 	ClaimsPerS float64 `json:"claims_per_s"`
-	// BaselinePerS is the rate of the same keys and values through the bare store library, written
-	// blindly, in durable batches of the same size, by as many goroutines. Ratio is ClaimsPerS over
-	// it; Ratios are those of the rounds.
+	// BaselinePerS is the rate of the same keys and values in the bare store library, in blind,
+	// durable batches of the same size, by as many goroutines. Ratio is ClaimsPerS over it; Ratios
+	// are those of the rounds.
 	BaselinePerS *float64  `json:"baseline_per_s"`
 	Ratio        *float64  `json:"ratio"`
 	Ratios       []float64 `json:"ratios,omitempty"`
 
-	// BytesPerClaim is what all files of the store occupy when it is closed, for each claim;
-	// ClaimBytesPerClaim what the claims alone occupy, as the store estimates it.
+	// BytesPerClaim is the size of all files of the closed store for each claim; ClaimBytesPerClaim
+	// that of the claims alone, as the store estimates it.
 	BytesPerClaim      float64 `json:"bytes_per_claim"`
 	ClaimBytesPerClaim float64 `json:"claim_bytes_per_claim"`
 	// WriteAmplification is all bytes written to files, log included, over the bytes of the claims'
-	// keys and records. It is taken when the store has come to rest.
+	// keys and records. It is taken when the store is idle.
 	WriteAmplification float64 `json:"write_amplification"`
-	// HeapBytes is by how much the heap grew, after a collection, from before the engine was opened
-	// until it had seen everything: filters, cache and whatever the store keeps on it.
+	// HeapBytes is the growth of the heap, after a collection, from before the engine was opened
+	// until it had judged all events: filters, cache and the store's data.
 	HeapBytes uint64 `json:"heap_bytes"`
 	// FilterFPRate is the share of the new events that the filter considered possible repeats.
 	FilterFPRate float64 `json:"filter_fp_rate"`
 
-	// Percentiles of the time that one call takes.
+	// Percentiles of the time of one call.
 	P50  float64 `json:"p50_us"`
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p999_us"`
@@ -58,13 +58,12 @@ type ClaimsReport struct {
 	Claimed   uint64  `json:"claimed"`
 	Duplicate uint64  `json:"duplicate"`
 	Seconds   float64 `json:"seconds"`
-	// Round by round: what went first.
+	// By round: which was measured first.
 	First []string `json:"first,omitempty"`
 	Outcome
 }
 
-// Claims measures how fast events are judged, and how fast the bare store library would have
-// written them down.
+// Claims measures how fast events are judged, and how fast the bare store library writes them.
 func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err error) {
 	defer report.end(&err)
 	if err := o.complete(); err != nil {
@@ -120,7 +119,7 @@ type claiming struct {
 	logicalBytes        uint64
 }
 
-// longestCall is more than a call takes.
+// longestCall is an upper bound of the time of a call.
 const longestCall = 10 * time.Minute
 
 func newClaiming(ctx context.Context, o ClaimsOptions, src source, r *ClaimsReport) *claiming {
@@ -146,7 +145,7 @@ func (c *claiming) all(dir string) error {
 	return nil
 }
 
-// finish makes figures of what was summed up, also of a run that failed.
+// finish computes the figures from the sums, also of a run that failed.
 func (c *claiming) finish() {
 	r := c.report
 	r.Events, r.Seconds, r.ClaimsPerS = c.engine.n, c.engine.took.Seconds(), c.engine.perS()

@@ -6,10 +6,10 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// claimAlone claims all events of the log, in their order, without a broker: what the engine alone
-// takes for them. There are as many callers as the topic has partitions, each with batches of the
-// size that the adapter makes at most, and every batch is durable. Events are made while the clock
-// stands still.
+// claimAlone claims all events of the log, in their order, without a broker: this is the time of
+// the engine alone. There are as many callers as the topic has partitions, each with batches of the
+// adapter's maximum size, and every batch is durable. Events are generated while the clock is
+// stopped.
 func (o *consumeOrder) claimAlone(say *voice) error {
 	o.Log.nameScopes()
 	run := newClaiming(context.Background(), ClaimsOptions{

@@ -12,7 +12,7 @@ import (
 )
 
 // A claimWorker consumes a log without a broker, with a goroutine for each partition, until it is
-// killed. It says "ack" with the verdicts of some events of a partition.
+// killed. It reports "ack" with the verdicts of some events of a partition.
 type claimWorker struct {
 	Store StoreName
 	Dir   string
@@ -37,7 +37,7 @@ type reached struct {
 	Verdicts  string
 }
 
-// A killFault breaks a rule on purpose, so that a test can see the ledger notice.
+// A killFault breaks a rule on purpose, so that a test can see the ledger detect it.
 type killFault string
 
 const (
@@ -47,7 +47,7 @@ const (
 )
 
 const (
-	maxChunk    = 64  // events judged at once
+	maxChunk    = 64  // events judged together
 	maxRewind   = 200 // events that are sent again after a restart
 	killGroup   = "kill"
 	faultPause  = time.Millisecond
@@ -72,8 +72,7 @@ func (w *claimWorker) work(say *voice) (err error) {
 	})
 }
 
-// consume sends the events of a partition from the first that has no answer yet, or from some
-// before it.
+// consume sends the events of a partition from the first without an answer, or from some before it.
 func (w *claimWorker) consume(p int) error {
 	at, end := w.From[p], w.deal.ends
 	if w.Mode == Work {
@@ -100,11 +99,11 @@ func (w *claimWorker) consume(p int) error {
 		}
 		at += n
 	}
-	w.gate.pass(math.MaxInt) // more than was planned: the kill comes
+	w.gate.pass(math.MaxInt) // more than planned: the kill comes
 	select {}
 }
 
-// send has n events judged and says what was told.
+// send judges n events and reports the verdicts.
 func (w *claimWorker) send(p int, at, n uint64) error {
 	numbers, events := w.deal.events(p, at, n)
 	if w.Fault == ackEarly {
@@ -127,14 +126,14 @@ func (w *claimWorker) send(p int, at, n uint64) error {
 	return nil
 }
 
-// invite makes a moment long at which a kill shows the fault. At the point of the kill it does not
-// end, so that the kill finds at least the other partitions there.
+// invite prolongs a moment in which a kill shows the fault. At the point of the kill it does not
+// end, so that at least the other partitions are in it.
 func (w *claimWorker) invite() {
 	time.Sleep(faultPause)
 	w.gate.hold()
 }
 
-// ack says verdicts; none is spelled as a claim.
+// ack reports verdicts; none is encoded as a claim.
 func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
 	letters := make([]byte, len(results))
 	for i := range results {
@@ -155,11 +154,11 @@ func (w *claimWorker) sendOwn(events []engine.Event) ([]engine.Result, error) {
 	return results, errors.Join(err, told(results))
 }
 
-// errNobodyYet says that another transaction holds an event of this one.
+// errNobodyYet means that another transaction holds an event of this one.
 var errNobodyYet = errors.New("in flight")
 
 // sendWork judges events, counts each that is claimed, and moves the offset, in one transaction. It
-// tries again while it meets the transactions of other partitions.
+// retries while it conflicts with the transactions of other partitions.
 func (w *claimWorker) sendWork(p int, at uint64, numbers []uint64, events []engine.Event) ([]engine.Result, error) {
 	if w.Fault == claimApart {
 		results, err := w.sendOwn(events)
@@ -192,7 +191,7 @@ func (w *claimWorker) sendWork(p int, at uint64, numbers []uint64, events []engi
 	}
 }
 
-// record counts what was claimed and moves the offset on; it never moves it back.
+// record counts the claimed events and advances the offset; it never sets it back.
 func (w *claimWorker) record(tx *engine.Tx, p int, at uint64, numbers []uint64, results []engine.Result) error {
 	for i, n := range numbers {
 		if results[i].Verdict != engine.Claimed {
@@ -214,7 +213,7 @@ func killPosition(log *topicLog, p int) engine.Position {
 	return engine.Position{Group: killGroup, Topic: log.Topic, Partition: int32(p)}
 }
 
-// told refuses every verdict but the two that can be.
+// told rejects every verdict but the two possible ones.
 func told(results []engine.Result) error {
 	for i := range results {
 		if v := results[i].Verdict; v != engine.Claimed && v != engine.Duplicate {

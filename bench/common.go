@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Progress reports how far a stage of a run has come; total is 0 where that is not known. A nil
-// Progress reports nothing. It is called from one goroutine at a time and returns at once.
+// Progress reports the progress of a stage of a run; total is 0 if unknown. A nil Progress reports
+// nothing. It is called from one goroutine at a time and returns at once.
 type Progress func(stage string, done, total uint64)
 
 func (p Progress) tell(stage string, done, total uint64) {
@@ -19,24 +19,24 @@ func (p Progress) tell(stage string, done, total uint64) {
 }
 
 var (
-	// ErrUsage says that a run was asked for something that cannot be.
+	// ErrUsage means that the options of a run are invalid.
 	ErrUsage = errors.New("usage")
 
-	// ErrNotHeld says that a run was completed and what it checks does not hold: keep its directory
-	// and report it.
+	// ErrNotHeld means that a run was completed and its checks failed: keep its directory and
+	// report it.
 	ErrNotHeld = errors.New("a promise was broken")
 )
 
-// keepAndReport is what to do about a run whose store shows what is wrong.
+// keepAndReport is the remedy for a run whose store contains an error.
 const keepAndReport = "run again with --dir to keep the store, and report it"
 
 // Outcome is the part of every report that says how the run ended.
 type Outcome struct {
-	// Error is why the figures are not complete, or what does not hold; empty if all is well.
+	// Error says why the figures are incomplete, or which check failed; empty if all is well.
 	Error string `json:"error,omitempty"`
 }
 
-// end notes the error that a run ended with, and adds what to do about it.
+// end records the error with which a run ended, and adds the remedy.
 func (o *Outcome) end(err *error) {
 	*err = withHint(*err)
 	if *err != nil && o.Error == "" {
@@ -44,7 +44,7 @@ func (o *Outcome) end(err *error) {
 	}
 }
 
-// withHint adds what to do to an error that does not say it.
+// withHint adds a remedy to an error without one.
 func withHint(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w: free space in that directory and run again, or give another one with --dir", err)
@@ -52,7 +52,7 @@ func withHint(err error) error {
 	return err
 }
 
-// together calls do with each number below n, all at once, and returns the first error.
+// together calls do with each number below n, concurrently, and returns the first error.
 func together(n int, do func(i int) error) (first error) {
 	errs := make(chan error, n)
 	for i := range n {
@@ -69,7 +69,7 @@ func together(n int, do func(i int) error) (first error) {
 // less is a-b, 0 if that is negative.
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
-// apart is by how much a and b differ.
+// apart returns the difference of a and b.
 func apart(a, b uint64) uint64 { return less(a, b) + less(b, a) }
 
 func sum(offsets []int64) (all uint64) {
@@ -81,7 +81,7 @@ func sum(offsets []int64) (all uint64) {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// stopwatch starts a clock; the function that it returns sets seconds to the time since then.
+// stopwatch starts a clock; the returned func sets seconds to the time since then.
 func stopwatch(seconds *float64) func() {
 	start := time.Now()
 	return func() { *seconds = time.Since(start).Seconds() }

@@ -9,24 +9,26 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A consumerKind is how a consumer decides what it handles, and when it says that it has.
+// A consumerKind is how a consumer decides which events it handles, and when it commits.
 type consumerKind string
 
 const (
 	adapterOwn  consumerKind = consumerKind(Own)  // the adapter, own-commit
 	adapterWork consumerKind = consumerKind(Work) // the adapter, with the work
-	rawLoop     consumerKind = "raw"              // polls and does nothing: the ceiling
-	atLeastOnce consumerKind = "at least once"    // handles everything, then commits
-	memorySet   consumerKind = "in-memory set"    // the same, but for what is in a set in its memory; it claims there first
-	engineAlone consumerKind = "engine alone"     // claims the events of the log without a broker
-	offsetFirst consumerKind = "offset first"     // commits, then claims and works in one transaction: the rule broken
+	rawLoop     consumerKind = "raw"              // polls and does nothing: the upper bound
+	atLeastOnce consumerKind = "at least once"    // handles all records, then commits
+	// the same, except for the events of a set in its memory; it claims there first
+	memorySet   consumerKind = "in-memory set"
+	engineAlone consumerKind = "engine alone" // claims the events of the log without a broker
+	// commits, then claims and works in one transaction: the broken rule
+	offsetFirst consumerKind = "offset first"
 )
 
-// name is the kind in the names of groups and files.
+// name returns the kind in the names of groups and files.
 func (k consumerKind) name() string { return strings.ReplaceAll(string(k), " ", "-") }
 
-// A consumeOrder is a worker that consumes a topic. It consumes until it has read to the
-// topic's ends, is a static member of its group, and says
+// A consumeOrder is a worker that consumes a topic. It consumes until it has read to the topic's
+// ends, is a static member of its group, and reports
 //
 //	from      where it continues (see gateOrder)
 //	here      it has come to the point of the kill
@@ -45,9 +47,9 @@ type consumeOrder struct {
 	Store StoreName
 	Dir   string
 	Weeks int // of retention
-	Batch int // the most records of one batch; 0 = the adapter's default
+	Batch int // the maximum number of records of one batch; 0 = the adapter's default
 
-	Measure bool // take the time, with nothing but the handler of the workload
+	Measure bool // measure the time, with only the handler of the workload
 
 	Workload Workload // of the adapter
 	gateOrder
@@ -58,39 +60,39 @@ func (o *consumeOrder) openStore(observer engine.Observer) (*opened, error) {
 	return openEngine(o.Store, o.Dir, false, engine.Options{RetentionWeeks: o.Weeks, Observer: observer})
 }
 
-// A progress is how far a consumer has come, and what one life of a consumer through the adapter has
-// done so far. What it did in the last tenth of a second before a kill is not in it.
+// A progress is how far a consumer has come, and the work of one process of a consumer through the
+// adapter so far. It excludes the last tenth of a second before a kill.
 type progress struct {
 	At        uint64
 	Calls     uint64 // of the handler
-	Conflicts uint64 // runs of transactions that lost against another one
+	Conflicts uint64 // runs of transactions that conflicted
 }
 
-// A consuming is one consumer's way through a topic, over all its lives.
+// A consuming is one consumer's run through a topic, over all its processes.
 type consuming struct {
 	*produced
 	order    consumeOrder
 	kills    []kill
-	way      uint64 // its length, in what the gate counts
+	way      uint64 // its length, in the units of the gate
 	stage    string
 	progress Progress
-	tell     func(sentence string) // nil: nobody
+	tell     func(sentence string) // nil: none
 
 	killed   int
 	seconds  float64
-	handling []uint32 // by event: how often its handler has begun, of consumers without business state
+	handling []uint32 // by event: how often its handler has begun, for consumers without business state
 	returned uint64   // handlers that have returned, in mode own
 	atRisk   uint64   // events that were claimed and whose handler had not returned at a kill
 	measured measurement
-	done     progress // over all lives
+	done     progress // over all processes
 }
 
-// run starts the consumer, kills it as planned, starts it again, and returns when it has come to
-// the end.
+// run starts the consumer, kills it as planned, restarts it, and returns when it has reached the
+// end.
 func (c *consuming) run(ctx context.Context) error {
 	defer stopwatch(&c.seconds)()
 	c.handling = make([]uint32, c.order.Limit)
-	var now progress // of the process that runs
+	var now progress // of the running process
 	reach := func(at uint64) {
 		now.At = max(now.At, at)
 		c.progress.tell(c.stage, now.At, c.way)
@@ -108,7 +110,7 @@ func (c *consuming) run(ctx context.Context) error {
 	l.hear = map[string]hearing{
 		"from": hears(func(from uint64) error {
 			reach(from)
-			if c.order.Kind == adapterOwn { // the handlers of the life before are dead
+			if c.order.Kind == adapterOwn { // the handlers of the previous process are dead
 				c.atRisk = less(from, c.returned)
 			}
 			return nil
@@ -136,20 +138,20 @@ func (c *consuming) run(ctx context.Context) error {
 	return err
 }
 
-// ended counts what a life has done.
+// ended counts the work of a process.
 func (c *consuming) ended(life progress) {
 	c.done.Calls += life.Calls
 	c.done.Conflicts += life.Conflicts
 }
 
-// An outcome is what came of the events.
+// An outcome is the result for the events.
 type outcome struct {
 	handled, twice            uint64
 	mismatches, balancesWrong uint64
-	first                     string // of what is wrong
+	first                     string // the errors found
 }
 
-// count looks at what the lives of the consumer have left in its store, or at what they have said.
+// count reads the results of the consumer's processes from its store, or from their reports.
 func (c *consuming) count(ctx context.Context) (o outcome, err error) {
 	switch c.order.Kind {
 	case adapterWork, offsetFirst:
@@ -164,7 +166,7 @@ func (c *consuming) count(ctx context.Context) (o outcome, err error) {
 	return o, nil
 }
 
-// checkState opens the store that the consumers of a topic have left, and compares all of it.
+// checkState opens the store of a topic's consumers, and compares all of it.
 func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Progress) (l *ledger, err error) {
 	state := &expected{topic: p.Name, group: o.Group}
 	for _, end := range p.ends {
@@ -187,13 +189,13 @@ func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Prog
 	return l, err
 }
 
-// A measurement is what a consumer says that nothing has killed.
+// A measurement is the report of a consumer that was not killed.
 type measurement struct {
 	// Seconds are from the first fetched record to the last one's offset.
 	Seconds float64
-	// Handled events (of a plain loop: records), and what the engine holds.
+	// Handled counts events (for a plain loop: records), Claims those of the engine.
 	Handled, Claims uint64
 	// Spread is how many times as far the first partition has come as the last one, each as a share
-	// of its records, when half of all records are done. 0 of a plain loop.
+	// of its records, when half of all records are done. 0 for a plain loop.
 	Spread float64
 }

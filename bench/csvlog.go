@@ -16,8 +16,8 @@ import (
 // A logReader reads an event log: CSV with a header line and columns "id" and "time" (RFC 3339);
 // other columns are ignored. A gzip'd log is recognized by its first bytes.
 //
-// A row is one line, so that a stray quote rejects its own line and no other: a quoted field cannot
-// contain a line end.
+// A row is one line, so that a stray quote rejects only its own line: a quoted field cannot contain
+// a line end.
 type logReader struct {
 	lines *bufio.Reader
 	text  *bufio.Reader // of the line that row parses
@@ -36,7 +36,7 @@ type row struct {
 	Time time.Time
 }
 
-// A rowError says why a row is not an event. The rows after it can be read.
+// A rowError says why a row is not an event. The later rows can still be read.
 type rowError struct {
 	Line   int
 	Reason string
@@ -73,12 +73,12 @@ func newLogReader(in io.Reader) (*logReader, error) {
 		in = z
 	}
 	r := &logReader{lines: bufio.NewReaderSize(in, maxLineBytes), text: bufio.NewReader(nil), close: func() error { return nil }, id: -1, at: -1}
-	r.row = csv.NewReader(r.text) // which it uses as it is
+	r.row = csv.NewReader(r.text) // which it uses unchanged
 	r.row.ReuseRecord = true
 	return r, r.header()
 }
 
-// readLine reads a line; of one that is too long, text is the beginning.
+// readLine reads a line; of a line that is too long, text is the beginning.
 func (r *logReader) readLine() (text []byte, long bool, err error) {
 	if text, long, err = r.lines.ReadLine(); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -87,7 +87,7 @@ func (r *logReader) readLine() (text []byte, long bool, err error) {
 		return nil, false, err
 	}
 	r.line++
-	for more := long; more && err == nil; { // an error comes again with the next line
+	for more := long; more && err == nil; { // an error is returned again for the next line
 		_, more, err = r.lines.ReadLine()
 	}
 	return text, long, nil
@@ -119,8 +119,8 @@ func (r *logReader) header() error {
 	return nil
 }
 
-// next returns the next event, a *rowError for a row that is none, io.EOF at the end, or what ended
-// the reading early.
+// next returns the next event, a *rowError for an invalid row, io.EOF at the end, or the error that
+// ended reading.
 func (r *logReader) next() (row, error) {
 	text, long, err := r.readLine()
 	for ; err == nil && len(text) == 0; text, long, err = r.readLine() {

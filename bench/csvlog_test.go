@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// readAll reads a log to its end: ids as they are, rejected rows as "!line".
+// readAll reads a log to its end: ids unchanged, rejected rows as "!line".
 func readAll(t *testing.T, in io.Reader) (rows []string, err error) {
 	t.Helper()
 	r, err := newLogReader(in)
@@ -80,7 +80,7 @@ func TestLogWithoutHeaderIsRefused(t *testing.T) {
 
 func TestLongLineIsRejectedAndBounded(t *testing.T) {
 	long := strings.Repeat("x", 6*maxLineBytes)
-	for half := range 4 { // the reader has some of the line at its end, or nothing
+	for half := range 4 { // the reader has a part of the line at its end, or nothing
 		last := long[half*maxLineBytes/2:]
 		got, err := readAll(t, strings.NewReader("id,time\n"+long+","+at+"\nb,"+at+"\n"+last))
 		if want := []string{"!2", "b", "!4"}; err != nil || !slices.Equal(got, want) {
@@ -109,7 +109,7 @@ func TestTruncatedGzipGivesTheRowsBeforeAndAnError(t *testing.T) {
 	if len(rows) < 1000 || len(rows) >= 20_000 {
 		t.Fatalf("%d rows", len(rows))
 	}
-	// The last one may be cut off, and is then no row.
+	// The last line may be truncated, and is then no row.
 	for i, row := range rows[:len(rows)-1] {
 		if want := fmt.Sprintf("%016x", mix(uint64(i))); row != want {
 			t.Fatalf("row %d is %q, want %q", i, row, want)

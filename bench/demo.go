@@ -11,25 +11,26 @@ type DemoOptions struct {
 	Brokers []string `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
 	N       int      `help:"Records, repeats included." default:"1000000" placeholder:"N"`
 	Kills   int      `help:"How often each consumer is killed." default:"5" placeholder:"N"`
-	// Tell, if not nil, gets a sentence for each step of the run.
+	// Tell, if not nil, is called with a sentence for each step of the run.
 	Tell func(sentence string) `kong:"-"`
 }
 
 const (
 	demoRepeats    = 0.2
 	demoPartitions = 4
-	demoBatch      = 512 // a killed consumer continues record by record for as many, so that one that kills it is found
+	// a killed consumer continues record by record for as many, so that a record that kills it is
+	// found
+	demoBatch = 512
 )
 
-// A DemoReport is the outcome of the events of a topic whose consumer was killed on the way:
-// through the adapter, and beside it what one would do without it, killed as often at the same
-// points of the way.
+// A DemoReport is the outcome of the events of a topic whose consumer was killed meanwhile: through
+// the adapter, and for comparison without it, killed as often at the same points.
 type DemoReport struct {
 	DemoTable
 	Kills   int     `json:"kills"`
 	Seconds float64 `json:"seconds"`
-	// MemorySet claims in a set in the consumer's memory before it handles. AtLeastOnce handles
-	// everything it is sent. Both commit their offsets after the handler.
+	// MemorySet claims in a set in the consumer's memory before it handles. AtLeastOnce handles all
+	// records. Both commit their offsets after the handler.
 	MemorySet   DemoTable `json:"in_memory_set"`
 	AtLeastOnce DemoTable `json:"at_least_once"`
 	Outcome
@@ -40,19 +41,19 @@ type DemoTable struct {
 	// Sent records are in the topic, repeats included; Distinct is the number of events among them.
 	Sent     uint64 `json:"sent"`
 	Distinct uint64 `json:"distinct"`
-	// Handled events took effect: through the adapter, in the business state that committed;
-	// otherwise in the handler's. Lost ones did not; those handled twice took
-	// effect more than once.
+	// Handled events took effect: through the adapter, in the committed business state; otherwise
+	// in the handler's. Lost ones did not; those handled twice took effect more than once.
 	Handled      uint64 `json:"handled"`
 	Lost         uint64 `json:"lost"`
 	HandledTwice uint64 `json:"handled_twice"`
-	// ConsumeSeconds are from the first start of the consumer until it had read everything.
+	// ConsumeSeconds is the time from the first start of the consumer until it had read all
+	// records.
 	ConsumeSeconds float64 `json:"consume_seconds"`
 }
 
-// Demo produces a million events with repeats and has them consumed by a process that is killed
-// several times on the way; then it looks at every event: handled once, lost, or handled twice. The
-// same is done by two consumers without the adapter.
+// Demo produces a million events with repeats and lets a process consume them that is killed
+// several times meanwhile; then it checks every event: handled once, lost, or handled twice. Two
+// consumers without the adapter do the same.
 func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
@@ -75,7 +76,7 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	return report, err
 }
 
-// broken says what does not hold of the consumer through the adapter.
+// broken returns the violations of the consumer through the adapter.
 func (r *DemoReport) broken() error {
 	if r.Lost+r.HandledTwice == 0 {
 		return nil
@@ -135,11 +136,11 @@ func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
 	return nil
 }
 
-// consumer runs one consumer to the end of the topic and counts what it did.
+// consumer runs one consumer to the end of the topic and counts its results.
 func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *DemoTable) (killed int, err error) {
 	c := d.newConsumer(kind, d.dir, kind.name())
 	c.tell, c.order.Batch = d.o.Tell, demoBatch
-	for _, k := range d.kills { // the way is longer for a consumer that counts repeats
+	for _, k := range d.kills { // the run is longer for a consumer that counts repeats
 		slack := k.Wait - k.Here
 		k.Here = k.Here * c.way / d.distinct
 		k.Wait = min(k.Here+slack, c.way-1)

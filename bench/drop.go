@@ -23,49 +23,49 @@ type DropOptions struct {
 }
 
 const (
-	reclaimLimit = 3 * time.Minute // how long Drop waits for the space to come back
+	reclaimLimit = 3 * time.Minute // the time for which Drop waits until the space is free
 	enoughShare  = 0.95            // of the expected share
 	loadWarmUp   = time.Second
 	fillBatch    = 1000
 
-	// leastDropped is the number of bytes in the dropped week below which a missing share says
-	// nothing.
+	// leastDropped is the number of bytes in the dropped week below which a missing share has no
+	// meaning.
 	leastDropped = 4 << 20
 )
 
-// A DropReport says what dropping the oldest week did, while claims continued.
+// A DropReport is the result of dropping the oldest week while claims continued.
 type DropReport struct {
-	// DropMS is how long DropWeek took: on its return the claims are gone, durably.
+	// DropMS is the time of DropWeek: on its return the claims are durably removed.
 	DropMS float64 `json:"drop_ms"`
 
-	// BytesBefore is what the claims occupied on disk before the drop, when the store had come to
-	// rest: the store's estimate over all weeks, but no more than the files have. BytesAfter is
-	// that less what came back, which is the smaller of two: by how much the files that hold claims
-	// have become smaller (and what was claimed meanwhile, by the store's estimate); and the
-	// dropped week's part of BytesBefore, as far as the store's estimate for its ranges has fallen.
-	// The first alone would count what a compaction frees besides, trimmed journal above all; the
-	// second alone would believe the store.
+	// BytesBefore is the size of the claims on disk before the drop, when the store was idle: the
+	// store's estimate over all weeks, but at most the size of the files. BytesAfter is that less
+	// the freed bytes, which are the smaller of two values: by how much the files with claims have
+	// become smaller (plus the claims made meanwhile, by the store's estimate); and the dropped
+	// week's part of BytesBefore, as far as the store's estimate for its ranges has fallen. The
+	// first alone would also count what a compaction frees otherwise, above all the trimmed
+	// journal; the second alone would trust the store.
 	BytesBefore uint64 `json:"bytes_before"`
 	BytesAfter  uint64 `json:"bytes_after"`
-	// FilesBefore and FilesAfter are the sizes of the files that hold claims, and whatever else is
-	// in them.
+	// FilesBefore and FilesAfter are the sizes of the files with claims, including their other
+	// contents.
 	FilesBefore uint64 `json:"claim_files_before"`
 	FilesAfter  uint64 `json:"claim_files_after"`
 
 	// ExpectedShare is the share of the claims that were in the dropped week, ReclaimedShare that
-	// of BytesBefore that came back, and ReclaimS the time from the beginning of the drop until 95
-	// % of the expected share were back; -1 if they did not come.
+	// of BytesBefore that was freed, and ReclaimS the time from the beginning of the drop until 95
+	// % of the expected share were free; -1 if they were not freed.
 	ExpectedShare  float64 `json:"expected_share"`
 	ReclaimedShare float64 `json:"reclaimed_share"`
 	ReclaimS       float64 `json:"reclaim_s"`
 
-	// LateVerdict is what a new event of the dropped week was told, and the repeat of a claimed
+	// LateVerdict is the verdict of a new event of the dropped week, and of the repeat of a claimed
 	// one.
 	LateVerdict string `json:"late_verdict"`
 
 	// ClaimsDuring single claims were made from the drop until the space was free. MaxStallMS is
-	// the longest that one of them took, MaxStallBeforeMS that of one second of the same load
-	// before the drop.
+	// the maximum time of one of them, MaxStallBeforeMS that of one second of the same load before
+	// the drop.
 	ClaimsDuring     uint64  `json:"claims_during"`
 	MaxStallMS       float64 `json:"max_stall_ms"`
 	MaxStallBeforeMS float64 `json:"max_stall_before_ms"`
@@ -77,7 +77,8 @@ type DropReport struct {
 	Outcome
 }
 
-// Drop fills a store, drops its oldest week, and watches the space come back while claims continue.
+// Drop fills a store, drops its oldest week, and measures how its space is freed while claims
+// continue.
 func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 	defer report.end(&err)
 	report.ReclaimS = -1
@@ -115,8 +116,8 @@ type dropping struct {
 }
 
 // fill claims N events. It closes the store and opens it again, twice, so that the measurement
-// begins with what a running store is: the journal trimmed by the snapshots of the filters, and all
-// claims in files.
+// begins in the state of a running store: the journal trimmed by the snapshots of the filters, and
+// all claims in files.
 func (d *dropping) fill() error {
 	start := time.Now()
 	c := newClaiming(d.ctx, ClaimsOptions{N: d.N, Seed: d.Seed, Batch: fillBatch, Goroutines: 1}, d.source, &ClaimsReport{})
@@ -140,7 +141,7 @@ func (d *dropping) fill() error {
 	return nil
 }
 
-// during returns an event that is claimed beside the drop, in the current week and a scope of its
+// during returns an event that is claimed during the drop, in the current week and a scope of its
 // own.
 func (d *dropping) during(caller uint64, n uint64) engine.Event {
 	ev, _ := d.source.event(1<<60|caller<<45|n, nil)
@@ -171,7 +172,7 @@ func (d *dropping) measure() (err error) {
 	return d.late()
 }
 
-// before takes the sizes of a store at rest.
+// before reads the sizes of an idle store.
 func (d *dropping) before() (err error) {
 	d.Progress.tell("come to rest", 0, 0)
 	if err := comeToRest(d.ctx, d.e, restLimit); err != nil {
@@ -227,7 +228,7 @@ func (d *dropping) dropAndWatch() error {
 	return nil
 }
 
-// after takes the sizes as they are now.
+// after reads the current sizes.
 func (d *dropping) after() (err error) {
 	r := d.report
 	if r.FilesAfter, err = d.e.claimFileBytes(); err != nil {
@@ -255,7 +256,7 @@ func (d *dropping) after() (err error) {
 	return nil
 }
 
-// late asks for events of the dropped week: a new one, and one that fill has claimed.
+// late claims events of the dropped week: a new one, and one that fill has claimed.
 func (d *dropping) late() error {
 	week := d.weeks[0].Week
 	late := d.during(1, 1<<41)
@@ -279,7 +280,7 @@ func (d *dropping) late() error {
 	return nil
 }
 
-// verdict says what does not hold.
+// verdict returns the violations.
 func (d *dropping) verdict() error {
 	r := d.report
 	switch {
@@ -303,8 +304,8 @@ const (
 	loadBreath  = time.Millisecond
 )
 
-// underLoad calls do while a few goroutines claim one event after the other, with a breath between
-// two claims. It returns how many they claimed, and the longest that one took.
+// underLoad calls do while a few goroutines claim one event after the other, with a short pause
+// between two claims. It returns how many they claimed, and the maximum time of a claim.
 func (d *dropping) underLoad(do func() error) (claims uint64, longest time.Duration, err error) {
 	ctx, stop := context.WithCancel(d.ctx)
 	before := d.loaded.Load()

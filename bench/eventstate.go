@@ -8,9 +8,9 @@ import (
 )
 
 // The business state of a consumer with a store: for each partition a counter of each event, and
-// how many events it has handled with the sum of their fingerprints. Whatever is lost, doubled or
-// half there makes them disagree. Counters of events with neighbouring numbers share a key, so that
-// the work is not much more than the claims.
+// how many events it has handled with the sum of their fingerprints. Lost, doubled or partial work
+// makes them disagree. Counters of adjacent events share a key, so that the work is not much more
+// than the claims.
 
 // countersPerKey counters of a byte each are the value of one key.
 const countersPerKey = 128
@@ -54,7 +54,7 @@ func addToState(tx *engine.Tx, partition int32, number uint64) error {
 	return tx.Put(partSumKey(partition), binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s.Events), s.Sum))
 }
 
-// A reader reads a key of the application: in a transaction, or by itself.
+// A reader reads an application key: in a transaction, or outside.
 type reader func(key []byte) (value []byte, found bool, err error)
 
 // readCounters returns a partition's counters of the event and those next to it, as a copy.

@@ -15,13 +15,13 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Events are made in portions, while the clock of the measurement stands still. A portion is cut
+// Events are generated in portions, while the clock of the measurement is stopped. A portion is cut
 // into batches, which free callers take in order.
 const portionEvents = 1 << 18
 
 // Fed is what was fed to an engine or to a bare store.
 type fed struct {
-	n     uint64 // events, or what was prepared of them
+	n     uint64 // events, or their prepared form
 	fresh uint64 // distinct events of them
 	took  time.Duration
 }
@@ -39,8 +39,8 @@ func (f *fed) perS() float64 {
 	return float64(f.n) / f.took.Seconds()
 }
 
-// feed makes the traffic, prepares it while the clock stands still, too, and has the callers do it
-// in batches.
+// feed generates the traffic, prepares it, also while the clock is stopped, and lets the callers
+// process it in batches.
 func feed[T any](c *claiming, stage string, prepare func([]engine.Event) ([]T, error), do func(batch []T) error) (f fed, err error) {
 	t := traffic{seed: c.Seed, share: c.Dup}
 	events := make([]engine.Event, 0, min(portionEvents, c.N))
@@ -80,7 +80,7 @@ func feed[T any](c *claiming, stage string, prepare func([]engine.Event) ([]T, e
 	return f, nil
 }
 
-// feedEngine opens an engine in dir, feeds it everything, and takes its figures.
+// feedEngine opens an engine in dir, feeds it all events, and takes its figures.
 func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	before := heapBytes()
 	e, err := openEngine(c.Store, dir, false, c.source.options())
@@ -100,9 +100,9 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	return f.perS(), err
 }
 
-// judgeAll has the engine judge everything.
+// judgeAll lets the engine judge all events.
 func (c *claiming) judgeAll(e *opened) (fed, error) {
-	now, seen := time.Now(), int64(0) // events with smaller numbers were there before
+	now, seen := time.Now(), int64(0) // events with smaller numbers existed before
 	f, err := feed(c, "engine", func(events []engine.Event) ([]engine.Event, error) {
 		for i := range events {
 			if n := events[i].Origin.Offset; n >= seen {
@@ -141,7 +141,7 @@ func (c *claiming) judge(e *opened, events []engine.Event) error {
 	return told(results)
 }
 
-// feedRaw feeds the bare store everything.
+// feedRaw feeds the bare store all events.
 func (c *claiming) feedRaw(dir string) (perS float64, err error) {
 	raw, err := c.kind.raw(dir)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *claiming) feedRaw(dir string) (perS float64, err error) {
 	return f.perS(), errors.Join(err, raw.Close())
 }
 
-// takeFigures takes what only an open engine can tell.
+// takeFigures takes the figures that need an open engine.
 func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
 	if after := heapBytes(); after > heapBefore {
 		c.report.HeapBytes = max(c.report.HeapBytes, after-heapBefore)
@@ -191,11 +191,10 @@ func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
 	return nil
 }
 
-// restLimit is how long a store may take to come to rest before figures are taken as they are.
+// restLimit is how long to wait for an idle store before figures are taken anyway.
 const restLimit = time.Minute
 
-// comeToRest waits until the store writes nothing any more, for half a second, or the limit has
-// passed.
+// comeToRest waits until the store has written nothing for half a second, or the limit has passed.
 func comeToRest(ctx context.Context, e *opened, limit time.Duration) error {
 	last, still := storage.Usage{}, 0
 	for end := time.Now().Add(limit); still < 5 && time.Now().Before(end); {
@@ -220,8 +219,8 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// pairLike is what our stores write for a claim on ev: its key, and a value of the size that the
-// engine's record has.
+// pairLike returns the key and value that the stores of Hapax would write for a claim on ev: the
+// value has the size of the engine's record.
 func pairLike(ev *engine.Event, now time.Time) (rawPair, error) {
 	week, err := weekbucket.Of(ev.Time)
 	if err != nil {

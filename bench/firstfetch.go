@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A firstFetch is a hook of the client that takes the time at which the first records were there.
+// A firstFetch is a hook of the client that records when the first records arrived.
 type firstFetch struct {
 	once sync.Once
 	at   time.Time
@@ -18,7 +18,8 @@ func (f *firstFetch) OnFetchBatchRead(kgo.BrokerMetadata, string, int32, kgo.Fet
 	f.once.Do(func() { f.at = time.Now() })
 }
 
-// since is the time in seconds from the first records on. It is called after records were polled.
+// since returns the time in seconds since the first records. It is called after records were
+// polled.
 func (f *firstFetch) since() float64 {
 	f.once.Do(func() { f.at = time.Now() })
 	return time.Since(f.at).Seconds()

@@ -2,9 +2,9 @@ package bench
 
 import "sync/atomic"
 
-// A gate is where a consumer that is to be killed passes with each record it handles. It says
+// A consumer that is to be killed passes a gate with each record that it handles. The gate reports
 // "here" at the point of the kill, so that the killer follows the consumer's progress and no clock;
-// and it lets nothing pass a little later, so that a killer who comes late cannot miss it.
+// and it blocks a little later, so that a late killer cannot miss the point.
 type gate struct {
 	gateOrder
 	say   *voice
@@ -12,14 +12,14 @@ type gate struct {
 	calls atomic.Uint64
 }
 
-// A gateOrder counts how far a consumer has come in its log, over all its lives: in records, or, if
-// it has a store, in events that are claimed.
+// A gateOrder counts a consumer's progress in its log, over all its processes: in records, or, if
+// it has a store, in claimed events.
 type gateOrder struct {
-	Here uint64 // say "here"
-	Wait uint64 // having come so far, wait to be killed
+	Here uint64 // report "here"
+	Wait uint64 // at this point, wait for the kill
 }
 
-// open says from where the consumer continues.
+// open sets where the consumer continues.
 func (g *gate) open(from uint64) {
 	g.from = from
 	g.say.line("from", from)
@@ -29,7 +29,7 @@ func (g *gate) open(from uint64) {
 }
 
 // pass counts n records. A transaction that is run again passes again, so that the count may be
-// ahead of what is done, and never behind.
+// ahead of the work, but never behind.
 func (g *gate) pass(n int) {
 	at := g.from + g.calls.Add(uint64(n))
 	if at >= g.Here && at-uint64(n) < g.Here {
@@ -40,12 +40,12 @@ func (g *gate) pass(n int) {
 	}
 }
 
-// hold lets nothing pass once the point of the kill has come.
+// hold blocks once the point of the kill is reached.
 func (g *gate) hold() {
 	if g.passed() >= g.Here {
 		select {} // until the killer comes
 	}
 }
 
-// passed is how far the consumer has come.
+// passed returns the consumer's progress.
 func (g *gate) passed() uint64 { return g.from + g.calls.Load() }

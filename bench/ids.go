@@ -25,13 +25,13 @@ const (
 )
 
 // A source makes events from numbers: the same seed and number give the same scope, id and time, in
-// every process, so that millions of events need no file and a repeat is told by its number.
+// every process, so that millions of events need no file and a repeat is identified by its number.
 type source struct {
 	Seed   uint64
 	Kind   IDKind
-	Scopes int             // events are spread over them evenly, as they come
+	Scopes int             // events are distributed over them evenly, in order
 	Weeks  int             // and over as many weeks, ending with Latest
-	Latest weekbucket.Week // its events lie in its first second, so that none is ahead of the clock
+	Latest weekbucket.Week // its events are in its first second, so that none is ahead of the clock
 	Topic  string
 
 	names []string // of the scopes
@@ -63,10 +63,10 @@ func (s *source) nameScopes() {
 
 const (
 	maxWeeks  = 520
-	maxScopes = 50_000 // the engine's cap on names is 65,536
+	maxScopes = 50_000 // the engine's limit of names is 65,536
 )
 
-// options are those of an engine that keeps all weeks of the source.
+// options returns those of an engine that retains all weeks of the source.
 func (s *source) options() engine.Options { return engine.Options{RetentionWeeks: s.Weeks + 1} }
 
 // event returns the event of a number; its id is appended to arena.
@@ -112,7 +112,7 @@ func mix(x uint64) uint64 {
 }
 
 // A traffic is a sequence of event numbers, in which a share repeats earlier ones: half of these
-// something recent, half something from all history. It is the same for the same seed.
+// recent ones, half any earlier ones. It is the same for the same seed.
 type traffic struct {
 	seed     uint64
 	share    float64 // of events that are repeats

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// KafkaControl breaks a rule on purpose, so that one can see the books notice.
+// KafkaControl breaks a rule on purpose, so that the checks are seen to detect it.
 type KafkaControl string
 
-// OffsetFirst puts a loop in the adapter's place that commits the offset of what it has polled, and
-// then claims and works in one transaction: whatever a kill finds in between is lost.
+// OffsetFirst replaces the adapter by a loop that commits the offset of the polled records, and
+// then claims and works in one transaction: records between the two are lost by a kill.
 const OffsetFirst KafkaControl = "offset-first"
 
 // KafkaOptions configure Kafka.
@@ -35,18 +35,19 @@ type KafkaReport struct {
 	// Produced records were sent, repeats included; Distinct is the number of events among them.
 	Produced uint64 `json:"produced"`
 	Distinct uint64 `json:"distinct"`
-	// Handled events took effect: in mode work, those whose counter in the business state, as it
-	// was committed, is at least 1; in mode own, those of which the handler has told as it started.
+	// Handled events took effect: in mode work, those whose counter in the committed business state
+	// is at least 1; in mode own, those whose handler has reported its start.
 	Handled uint64 `json:"handled"`
 	// Lost is Distinct less Handled, once the topic was read to its end.
 	Lost uint64 `json:"lost"`
-	// AtRisk counts the events that were claimed and whose handler had not returned at a kill, as
-	// the store and the handlers told: the most that mode own may lose. Always 0 in mode work.
+	// AtRisk counts the events that were claimed and whose handler had not returned at a kill,
+	// according to the store and the handlers: the maximum that mode own may lose. Always 0 in mode
+	// work.
 	AtRisk uint64 `json:"at_risk"`
 	// HandledTwice counts the events that took effect more than once.
 	HandledTwice uint64 `json:"handled_twice"`
 	// StateMismatch counts disagreements: in mode work, of claims, counters, sums of partitions and
-	// offsets, looked at event by event; in mode own, by how much the number of events differs from
+	// offsets, checked event by event; in mode own, the difference between the number of events and
 	// those whose handler has returned, and AtRisk.
 	StateMismatch uint64 `json:"state_mismatch"`
 	// BalancesWrong accounts do not have the balance that the events add up to, each moved once.
@@ -54,20 +55,20 @@ type KafkaReport struct {
 	Kills         int    `json:"kills"`
 
 	// HandlerCalls and Conflicts are of the round of the rates below in which the handler was
-	// called most. With kills they are of all lives of the consumer, without the last tenth of a second
-	// before each kill. Conflicts are batches, and other transactions of the adapter, that lost
-	// against another transaction and ran again.
+	// called most. With kills they are of all processes of the consumer, without the last tenth of
+	// a second before each kill. Conflicts are batches, and other transactions of the adapter, that
+	// conflicted with another transaction and ran again.
 	HandlerCalls uint64 `json:"handler_calls"`
 	Conflicts    uint64 `json:"conflicts"`
 
-	// Rates, null with kills: the medians of three rounds. In a round the three are taken one after
-	// the other, each of a process of its own with a store of its own, over the same topic, with
-	// the client's defaults, from the first fetched record to the last one. RecordsPerS is of the
-	// adapter with the handler of the workload and with telemetry, whose tracer records nothing,
-	// until the store has the last offset; RawRecordsPerS of a plain loop that only polls;
+	// Rates, null with kills: the medians of three rounds. In a round the three are measured one
+	// after the other, each in a process of its own with a store of its own, over the same topic,
+	// with the client's defaults, from the first fetched record to the last one. RecordsPerS is of
+	// the adapter with the handler of the workload and with telemetry, whose tracer records
+	// nothing, until the store has the last offset; RawRecordsPerS of a plain loop that only polls;
 	// ClaimsPerS of the engine alone on the same events, in durable batches of the adapter's size,
 	// by a caller for each partition. Ratio is RecordsPerS over RawRecordsPerS. The counts of
-	// events above are of one more consumer, which counts each event in its store as well.
+	// events above are of an additional consumer, which also counts each event in its store.
 	RecordsPerS    *float64 `json:"records_per_s"`
 	RawRecordsPerS *float64 `json:"raw_records_per_s"`
 	ClaimsPerS     *float64 `json:"claims_per_s"`
@@ -75,8 +76,8 @@ type KafkaReport struct {
 	// PartitionSpread is how many times as far the first partition is as the last one when half of
 	// all records are done: the largest of the rounds.
 	PartitionSpread *float64 `json:"partition_spread"`
-	// BesideSlow is the rate of a partition beside one with a slow handler, as a share of its rate
-	// beside others like itself; null unless Workload.Slow is set.
+	// BesideSlow is the rate of a partition next to one with a slow handler, as a share of its rate
+	// next to equal ones; null unless Workload.Slow is set.
 	BesideSlow *float64 `json:"beside_slow"`
 
 	ProduceSeconds float64 `json:"produce_seconds"`
@@ -87,8 +88,8 @@ type KafkaReport struct {
 	firstWrong string
 }
 
-// Kafka produces events with repeats and has them consumed through the adapter, by a process that
-// may be killed on the way, and looks at the outcome of every event.
+// Kafka produces events with repeats, lets a process consume them through the adapter that may be
+// killed meanwhile, and checks the outcome of every event.
 func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
@@ -127,7 +128,7 @@ func (o *KafkaOptions) complete() error {
 	return o.Workload.complete(o.Mode == Work)
 }
 
-// broken says what does not hold. Mode own may lose what was at risk.
+// broken returns the violations. Mode own may lose the events at risk.
 func (r *KafkaReport) broken(o *KafkaOptions) error {
 	if r.Lost <= r.AtRisk && r.HandledTwice+r.StateMismatch+r.BalancesWrong == 0 {
 		return nil
@@ -152,7 +153,7 @@ type kafkaRun struct {
 	report *KafkaReport
 }
 
-// all takes the rates if nothing is to be killed, and then consumes for the books.
+// all measures the rates if nothing is to be killed, and then consumes for the counts.
 func (k *kafkaRun) all(ctx context.Context) error {
 	if k.Kills == 0 {
 		if err := k.rates(ctx); err != nil {
@@ -179,7 +180,7 @@ func (k *kafkaRun) newConsumer(kind consumerKind, dir, group string) *consuming 
 	return c
 }
 
-// consume runs a consumer to the end of the topic, with the run's kills, and looks at every event.
+// consume runs a consumer to the end of the topic, with the run's kills, and checks every event.
 func (k *kafkaRun) consume(ctx context.Context) error {
 	kind := consumerKind(k.Mode)
 	if k.Control == OffsetFirst {
@@ -195,7 +196,7 @@ func (k *kafkaRun) consume(ctx context.Context) error {
 	return k.follow(ctx, c)
 }
 
-// follow runs the consumer to its end and looks at every event.
+// follow runs the consumer to its end and checks every event.
 func (k *kafkaRun) follow(ctx context.Context, c *consuming) error {
 	err := c.run(ctx)
 	r := k.report
@@ -212,10 +213,10 @@ func (k *kafkaRun) follow(ctx context.Context, c *consuming) error {
 	return err
 }
 
-// rateRounds is how often each rate of Kafka is taken.
+// rateRounds is how often each rate of Kafka is measured.
 const rateRounds = 3
 
-// rates takes the rates: the median of each over the rounds.
+// rates measures the rates: the median of each over the rounds.
 func (k *kafkaRun) rates(ctx context.Context) error {
 	all, others := sum(k.ends), sum(k.ends[1:])
 	timed := func(records uint64, m func(dir string) (measurement, error), right func(m measurement) error) *timing {
@@ -261,7 +262,7 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 	return nil
 }
 
-// timed runs a consumer that nothing kills, in a group of its own.
+// timed runs a consumer that is not killed, in a group of its own.
 func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slow time.Duration) (measurement, error) {
 	group := kind.name() + "-" + filepath.Base(dir)
 	if slow > 0 {

@@ -23,30 +23,30 @@ type KillOptions struct {
 	brief bool // kill after a tenth of the usual number of verdicts
 }
 
-// A KillReport is what the books of the parent say.
+// A KillReport has the parent's results.
 type KillReport struct {
 	Kills int `json:"kills"`
-	// Acked counts the distinct events of whose verdict the process had told before it was killed.
+	// Acked counts the distinct events whose verdict the process had reported before it was killed.
 	Acked uint64 `json:"acked"`
 	// Lost counts the events that were acknowledged, or are before a committed offset, and are
 	// absent after the last kill.
 	Lost uint64 `json:"lost"`
-	// ClaimedTwice counts events that got the verdict claimed more than once. An event that a kill
-	// has undone is one of them if it came again.
+	// ClaimedTwice counts events that got the verdict claimed more than once. An event that was
+	// undone by a kill is one of them if it was sent again.
 	ClaimedTwice uint64 `json:"claimed_twice"`
 	// StateMismatch counts disagreements of claims, counters, sums and offsets after the last kill.
 	StateMismatch uint64 `json:"state_mismatch"`
-	// Sent counts the verdicts that were told, repeats included; Early the kills before the store
-	// was open.
+	// Sent counts the reported verdicts, repeats included; Early the kills before the store was
+	// open.
 	Sent    uint64  `json:"sent"`
 	Early   int     `json:"kills_before_ready"`
 	Seconds float64 `json:"seconds"`
 	Outcome
 }
 
-// Kill lets a process claim, kills it at random points, and starts it again on the same store,
-// until it was killed as often as asked for. Then it opens the store, looks at everything, claims
-// everything once more, and verifies the store.
+// Kill lets a process claim, kills it at random points, and restarts it on the same store, until it
+// was killed the requested number of times. Then it opens the store, checks all of it, claims all
+// events once more, and verifies the store.
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
@@ -116,11 +116,11 @@ func (k *killing) all(ctx context.Context) error {
 	return k.check(ctx)
 }
 
-// checkAhead is how many events of a partition beyond the last one are looked at: none of them may
-// be half there.
+// checkAhead is how many events of a partition beyond the last one are checked: none of them may be
+// partial.
 const checkAhead = 2 * maxChunk
 
-// check opens the store that the last process has left and compares it with the books.
+// check opens the store of the last process and compares it with the parent's records.
 func (k *killing) check(ctx context.Context) (err error) {
 	b, r := k.books, k.report
 	e, err := openEngine(k.Store, k.dir, false, b.log.options())
@@ -151,7 +151,7 @@ func (k *killing) check(ctx context.Context) (err error) {
 	b.first = cmp.Or(b.first, l.first)
 	r.Lost, r.StateMismatch = l.lost, l.mismatches
 	again, err := claimAgain(ctx, e, b, ends)
-	if r.ClaimedTwice += less(again, l.lost); err != nil { // what is lost is claimed as new
+	if r.ClaimedTwice += less(again, l.lost); err != nil { // a lost event is claimed as new
 		return err
 	}
 	report, err := e.Verify(ctx)
@@ -185,8 +185,8 @@ func claimAgain(ctx context.Context, e *opened, b *books, ends []uint64) (claime
 }
 
 // draw plans the kill of a process: at a time after its start, which may be before its store is
-// open; or some time after a number of verdicts, 0 for as soon as the store was checked. Every
-// other process gets to claim for a while.
+// open; or some time after a number of verdicts, 0 for right after the store was checked. Every
+// other process claims for a while.
 func (k *killing) draw(life int) kill {
 	plan := never
 	switch draw := rand.IntN(4); {
@@ -202,29 +202,31 @@ func (k *killing) draw(life int) kill {
 	return plan
 }
 
-// Books are what the parent of claim workers has written down: what the processes had said by the
-// time they were dead, and nothing else.
+// Books are the records of the parent of claim workers: all that the processes had reported when
+// they were dead.
 type books struct {
 	log  *topicLog
 	deal dealt
-	told []uint64 // by partition: everything before it was acknowledged, or committed
+	told []uint64 // by partition: all events before it were acknowledged, or committed
 
-	claims        []uint8 // by event: 0 = no verdict was acknowledged, otherwise 1 more than it was told claimed
-	acked, twice  uint64  // events
-	sent, claimed uint64  // verdicts
-	first         string  // of what is wrong
+	// by event: 0 = no verdict was acknowledged, otherwise 1 more than the number of verdicts
+	// claimed
+	claims        []uint8
+	acked, twice  uint64 // events
+	sent, claimed uint64 // verdicts
+	first         string // the errors found
 }
 
 func newBooks(log *topicLog, parts int) *books {
 	return &books{log: log, deal: log.deal(parts), told: make([]uint64, parts), claims: make([]uint8, log.N)}
 }
 
-// hear enters what claim workers say.
+// hear records the reports of claim workers.
 func (b *books) hear() map[string]hearing {
 	return map[string]hearing{"ack": hears(b.acknowledged)}
 }
 
-// acknowledged enters verdicts.
+// acknowledged records verdicts.
 func (b *books) acknowledged(r reached) error {
 	next := r.At + uint64(len(r.Verdicts))
 	if r.Partition < 0 || r.Partition >= len(b.told) || next < r.At || next > b.deal.ends {

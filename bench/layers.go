@@ -10,15 +10,17 @@ import (
 	"time"
 )
 
-// LayersControl breaks a rule of a process on purpose, so that one can see the ledger notice.
+// LayersControl breaks a rule of a process on purpose, so that the ledger is seen to detect it.
 type LayersControl string
 
 // The controls of Layers.
 const (
-	ForgetKeys    LayersControl = "forget-keys"    // requests run without their idempotency keys: executed_twice
-	ForgetIDs     LayersControl = "forget-ids"     // records are claimed by position, not by id: handled_twice
-	ArrivalWins   LayersControl = "arrival-wins"   // the change that came last wins, not the newest version: wrong_version
-	WithoutOutbox LayersControl = "without-outbox" // messages go to Kafka by themselves: outbox_lost, outbox_doubled_downstream
+	ForgetKeys LayersControl = "forget-keys" // requests run without their idempotency keys: executed_twice
+	ForgetIDs  LayersControl = "forget-ids"  // records are claimed by position, not by id: handled_twice
+	// the last change wins, not the newest version: wrong_version
+	ArrivalWins LayersControl = "arrival-wins"
+	// messages are sent to Kafka directly: outbox_lost, outbox_doubled_downstream
+	WithoutOutbox LayersControl = "without-outbox"
 )
 
 // LayersOptions configure Layers.
@@ -31,29 +33,29 @@ type LayersOptions struct {
 	Seed    uint64        `help:"Seed of the events." default:"1"`
 }
 
-// A LayersReport says the outcome of requests, events, rows and messages. Its truth is what the
-// clients were answered, what was sent, and what the consumer of the messages has handled, compared
-// with the store that the killed processes left.
+// A LayersReport says the outcome of requests, events, rows and messages. The expected values are
+// the clients' answers, the sent data, and the messages that their consumer has handled; they are
+// compared with the store of the killed processes.
 type LayersReport struct {
 	// Requests have a key each; Retries are sends of a key after its first answer.
-	// ReplayedIdentical retries were answered with the bytes of that answer, as a replay.
+	// ReplayedIdentical retries got the bytes of that answer, as a replay.
 	Requests          uint64 `json:"requests"`
 	Retries           uint64 `json:"retries"`
 	Executed          uint64 `json:"executed"`
 	ExecutedTwice     uint64 `json:"executed_twice"`
 	ReplayedIdentical uint64 `json:"replayed_identical"`
-	// Events were handled at least once; Records are all of their deliveries that were produced.
+	// Events were handled at least once; Records are all of their produced deliveries.
 	Events       uint64 `json:"events"`
 	Records      uint64 `json:"records"`
 	HandledTwice uint64 `json:"handled_twice"`
-	// Rows have a version; of the WrongVersion ones it is not the newest of the Changes that were
-	// published, or its payload is another one.
+	// Rows have a version; WrongVersion rows do not have the newest of the published Changes, or
+	// have another payload.
 	Rows         uint64 `json:"rows"`
 	Changes      uint64 `json:"changes"`
 	WrongVersion uint64 `json:"wrong_version"`
-	// OutboxSent messages were handled by their consumer, which recognises repetitions by the id;
+	// OutboxSent messages were handled by their consumer, which detects repetitions by the id;
 	// OutboxRecords are those in the topic, repetitions included. OutboxLost executions and handled
-	// events have no message, and OutboxDoubled messages were handled that belong to none.
+	// events have no message, and OutboxDoubled messages were handled without one.
 	OutboxSent    uint64 `json:"outbox_sent"`
 	OutboxRecords uint64 `json:"outbox_records"`
 	OutboxLost    uint64 `json:"outbox_lost"`
@@ -64,7 +66,7 @@ type LayersReport struct {
 	Outcome
 }
 
-// broken says what does not hold.
+// broken returns the violations.
 func (r *LayersReport) broken(o *LayersOptions) error {
 	wrong := r.ExecutedTwice + r.HandledTwice + r.WrongVersion + r.OutboxLost + r.OutboxDoubled
 	n := uint64(o.N)
@@ -87,9 +89,8 @@ func (o *LayersOptions) complete() error {
 	return nil
 }
 
-// Layers sends requests, events and changes of rows, each of them again now and then, to a process
-// that is killed on the way, and looks at the outcome of them and of the messages that the process
-// sends.
+// Layers sends requests, events and changes of rows, each of them several times, to a process that
+// is killed meanwhile, and checks their outcome and that of the messages that the process sends.
 func Layers(ctx context.Context, o LayersOptions) (report LayersReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
@@ -100,7 +101,7 @@ func Layers(ctx context.Context, o LayersOptions) (report LayersReport, err erro
 	if err != nil {
 		return report, err
 	}
-	// Of a log that is long enough as much is read as has N events.
+	// A log that is long enough is read until it has had N events.
 	run := layersRun{LayersOptions: o, log: &topicLog{source: src, N: 4 * o.N, Dup: layersRepeats}, report: &report, drained: make(chan struct{})}
 	err = withBroker(ctx, o.Brokers, o.Dir, func(dir string, b *broker) (err error) {
 		run.dir, run.broker = dir, b
@@ -136,12 +137,12 @@ type layersRun struct {
 	events, changes, messages *topic
 
 	ledger  layersLedger
-	address atomic.Pointer[string] // at which the process listens; "" while there is none
+	address atomic.Pointer[string] // the address of the process; "" while there is none
 	drained chan struct{}          // closed when all is sent and the process has worked it off
 }
 
-// all has the clients, the process and the consumer of its messages run at once, and compares their
-// truths.
+// all runs the clients, the process and the consumer of its messages concurrently, and compares
+// their results.
 func (l *layersRun) all(ctx context.Context) error {
 	l.ledger.begin(l.N)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -170,8 +171,8 @@ func (l *layersRun) all(ctx context.Context) error {
 	return errors.Join(err, l.audit(ctx))
 }
 
-// lives starts the process, kills it as planned, and starts it again. The last one is killed, too,
-// once all is sent and it has worked it off.
+// lives starts the process, kills it as planned, and restarts it. The last one is killed, too, once
+// all is sent and it has worked it off.
 func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 	defer close(l.drained)
 	var ends []int64
@@ -207,11 +208,11 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 	return err
 }
 
-// layersWeeks are kept, which covers the 30 days of an idempotency key.
+// layersWeeks is the retention, which covers the 30 days of an idempotency key.
 const layersWeeks = 5
 
-// drawKills plans the kills. The gate of a life counts from 0, and together the lives cannot miss a
-// kill: each request, event and change passes at least once.
+// drawKills plans the kills. The gate of a process counts from 0, and together the processes cannot
+// miss a kill: each request, event and change passes at least once.
 func (l *layersRun) drawKills() []kill {
 	way := uint64(4 * l.N)
 	if l.Control != "" {

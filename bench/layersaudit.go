@@ -14,8 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// consumeMessages consumes the messages of the process, with a store of its own that nothing kills,
-// until all are sent and it has handled them.
+// consumeMessages consumes the messages of the process, with a separate store whose process is not
+// killed, until all are sent and handled.
 func (l *layersRun) consumeMessages(ctx context.Context) (err error) {
 	e, err := openEngine(l.Store, filepath.Join(l.dir, "messages"), false, engine.Options{})
 	if err != nil {
@@ -54,8 +54,8 @@ func (l *layersRun) handleMessage(_ context.Context, tx *engine.Tx, rec *kafkaad
 	return tx.Add(doneKey(int(kind), number), 1)
 }
 
-// untilConsumed returns once the consumer's store is at the ends that the topic of
-// messages has when the process has no more to send.
+// untilConsumed returns when the consumer's store is at the ends of the topic of messages after the
+// process has sent all of them.
 func (l *layersRun) untilConsumed(ctx context.Context, e *opened) error {
 	select {
 	case <-l.drained:
@@ -76,7 +76,7 @@ func (l *layersRun) untilConsumed(ctx context.Context, e *opened) error {
 	return err
 }
 
-// audit opens the store that the last process has left and compares it with the ledger.
+// audit opens the store of the last process and compares it with the ledger.
 func (l *layersRun) audit(ctx context.Context) (err error) {
 	e, err := openEngine(l.Store, filepath.Join(l.dir, "store"), false, engine.Options{RetentionWeeks: layersWeeks})
 	if err != nil {
@@ -98,7 +98,8 @@ func (l *layersRun) audit(ctx context.Context) (err error) {
 		if l.ledger.answers[number].twice && done[ofRequest][number] < 2 {
 			r.ExecutedTwice++
 		}
-		for kind := range done { // every request was answered and every event was read, whatever the store says
+		// every request was answered and every event was read, whatever the store contains
+		for kind := range done {
 			want, got := max(uint64(done[kind][number]), 1), uint64(l.ledger.effects[kind][number])
 			r.OutboxSent += got
 			r.OutboxLost += less(want, got)
@@ -119,7 +120,7 @@ func (l *layersRun) audit(ctx context.Context) (err error) {
 	return nil
 }
 
-// counts reads how often each request and each event is done.
+// counts reads how often each request and each event was done.
 func (l *layersRun) counts(ctx context.Context, e *opened) (done [2][]uint32, err error) {
 	for kind := range done {
 		done[kind] = make([]uint32, l.N)

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-// A layersLedger is the truth outside the process. Its slices are by number.
+// A layersLedger has the expected values outside the process. Its slices are by number.
 type layersLedger struct {
 	mu      sync.Mutex  // guards the rest
 	answers []answer    // the first to each request
@@ -25,18 +25,18 @@ type layersLedger struct {
 	effects [2][]uint32 // how often the consumer of the messages has handled that of a request, and of an event
 }
 
-// An answer is what a client was told.
+// An answer is the answer that a client got.
 type answer struct {
-	body     []byte // nil: nothing yet
+	body     []byte // nil: none yet
 	executed bool   // an answer was no replay
-	twice    bool   // another answer was no replay either, or was another one
+	twice    bool   // another answer was no replay either, or differed
 }
 
 func (l *layersLedger) begin(n int) {
 	l.answers, l.sends, l.newest = make([]answer, n), make([]uint64, n), make([]change, n)
 }
 
-// answered enters an answer.
+// answered records an answer.
 func (l *layersLedger) answered(number uint64, body []byte, replayed bool, r *LayersReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +62,8 @@ type change struct {
 	payload      string
 }
 
-// change is the change of a row with an index. Versions are in no order, so that an older one often
-// comes last.
+// change returns the change of a row with an index. Versions are in no order, so that an older one
+// often comes last.
 func (l *topicLog) change(row, index uint64) change {
 	version := 1 + mix(l.Seed^mix(row<<20^index))>>24
 	return change{row, version, strconv.FormatUint(mix(version), 36)}
@@ -80,8 +80,8 @@ func parseChange(value []byte, limit uint64) (c change, err error) {
 	return c, err
 }
 
-// published returns the changes that are published next for a row: one that was published before,
-// if there is one, and one or two more.
+// published returns the next changes of a row: one that was published before, if there is one, and
+// one or two more.
 func (l *layersRun) published(row uint64) []change {
 	l.ledger.mu.Lock()
 	defer l.ledger.mu.Unlock()
@@ -153,7 +153,7 @@ func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
 	return ends, context.Cause(ctx)
 }
 
-// request sends a request until it has an answer, and waits as long as it is told to in between.
+// request sends a request until it has an answer, with the requested pauses.
 func (l *layersRun) request(ctx context.Context, client *http.Client, number uint64, r *kgo.Record) error {
 	ctx = idempotency.WithKey(ctx, string(idOf(r)))
 	for {
@@ -177,7 +177,7 @@ func (l *layersRun) request(ctx context.Context, client *http.Client, number uin
 	}
 }
 
-// post returns an error unless the answer came whole.
+// post returns an error unless the answer is complete.
 func post(ctx context.Context, client *http.Client, url string, value []byte) (status int, h http.Header, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(value))
 	if err != nil {

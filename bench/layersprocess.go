@@ -23,14 +23,14 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// A layersState is how far a process has come: the next offsets of the partitions of events and
-// changes, and the messages that are not published yet.
+// A layersState is the progress of a process: the next offsets of the partitions of events and
+// changes, and the number of unpublished messages.
 type layersState struct {
 	Next    [2 * layersPartitions]int64
 	Pending float64
 }
 
-// drained reports whether everything up to these ends is worked off.
+// drained reports whether all records up to these ends are processed.
 func (s *layersState) drained(ends []int64) bool {
 	for i, end := range ends {
 		if s.Next[i] < end {
@@ -54,8 +54,8 @@ const (
 	ofEvent
 )
 
-// A layersProcess is a service with all three layers and the outbox on one engine. It works until it
-// is killed, and says
+// A layersProcess is a service with all three layers and the outbox on one engine. It works until
+// it is killed, and reports
 //
 //	from, here   see gateOrder; what passes the gate are runs of handlers in this life
 //	listening    the address at which it takes requests, with the topic of the events as path
@@ -133,7 +133,7 @@ func (p *layersProcess) handleRequest(w http.ResponseWriter, r *http.Request) {
 			return p.done(tx, ofRequest, number)
 		}, engine.Retries(maxAttempts))
 	}
-	if err == nil && p.direct != nil { // published after the commit: whatever a kill finds in between is lost
+	if err == nil && p.direct != nil { // published after the commit: a kill in between loses the message
 		p.gate.hold()
 		err = p.publish(ofRequest, number)
 	}
@@ -155,7 +155,7 @@ func doneKey(kind int, number uint64) []byte { return fmt.Appendf(nil, "done/%d/
 
 func messageOf(kind int, number uint64) []byte { return fmt.Appendf(nil, "%d %d", kind, number) }
 
-// publish sends a message without the outbox, with an id of the moment.
+// publish sends a message without the outbox, with a new id.
 func (p *layersProcess) publish(kind int, number uint64) error {
 	r := &kgo.Record{Topic: p.Messages, Value: messageOf(kind, number), Headers: []kgo.RecordHeader{{Key: idHeader, Value: []byte(rand.Text())}}}
 	return p.direct.ProduceSync(context.Background(), r).FirstErr()
@@ -184,7 +184,8 @@ func (p *layersProcess) consume() error {
 
 func (p *layersProcess) handleEvent(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	number, err := numberOf(rec.Record, p.Limit)
-	if err == nil && p.direct != nil { // published before the commit: whatever a kill undoes is published again
+	// published before the commit: after a kill that rolls it back, it is published again
+	if err == nil && p.direct != nil {
 		err = p.publish(ofEvent, number)
 	}
 	if err != nil {
@@ -224,7 +225,7 @@ func (p *layersProcess) relay() error {
 // replace removes superseded versions of rows.
 func (p *layersProcess) replace() error { return p.rows.Run(context.Background()) }
 
-// tell says now and then how far the process is.
+// tell reports the progress of the process at intervals.
 func (p *layersProcess) tell(say *voice) error {
 	for {
 		time.Sleep(tellEvery)
@@ -245,7 +246,7 @@ func (p *layersProcess) tell(say *voice) error {
 	}
 }
 
-// pending is the number of messages that are not published yet.
+// pending returns the number of unpublished messages.
 func (p *layersProcess) pending() (n float64, err error) {
 	n = -1 // until the relay has registered it
 	err = eachMetric(p.metrics, "dedup_outbox_pending_messages", func(m *dto.Metric) { n = m.GetGauge().GetValue() })

@@ -12,34 +12,34 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A ledger compares what a store holds of the events of a log with what has to be there: claims,
+// A ledger compares a store's contents for the events of a log with the expected ones: claims,
 // counters, and for each partition the sum and the offset. All of them have to agree.
 type ledger struct {
 	e        *opened
 	log      *topicLog
-	limit    uint64 // events with smaller numbers are looked at
+	limit    uint64 // events with smaller numbers are checked
 	progress Progress
 
-	// State is what the business state and the offsets have to be; nil: there are none, and only
-	// the events that must be claimed are looked at.
+	// State is the expected business state and offsets; nil: there are none, and only the events
+	// that must be claimed are checked.
 	state *expected
-	must  []bool    // by event: its claim must be there; nil: none must
+	must  []bool    // by event: its claim must exist; nil: none must
 	work  *Workload // nil: no balances
 
 	counts []uint32 // by event: how often the state counts it
 	where  []int32  // the last partition that has counted it
 
 	mu    sync.Mutex       // guards what follows
-	truth map[string]int64 // the balances of the accounts that are claimed to have been moved
+	truth map[string]int64 // the balances of the accounts according to the claims
 	look  uint64
 
 	lost          uint64 // events that must be claimed and are not
 	mismatches    uint64
 	balancesWrong uint64
-	first         string // of what is wrong
+	first         string // the errors found
 }
 
-// Expected is the state of a log that was read in a topic.
+// Expected is the state after a log was read in a topic.
 type expected struct {
 	topic string
 	group string   // "": the store has no offsets
@@ -47,14 +47,14 @@ type expected struct {
 	open  bool     // or a later one
 }
 
-// claimStep claims are looked up in the order of their keys, which spares the store reads; lookStep
-// of them are told as progress.
+// claimStep claims are looked up in the order of their keys, which saves reads of the store; each
+// lookStep of them is reported as progress.
 const (
 	lookStep  = 1000
 	claimStep = 1 << 16
 )
 
-// check compares everything. Nothing is claimed meanwhile.
+// check compares all data. Nothing is claimed meanwhile.
 func (l *ledger) check(ctx context.Context) error {
 	l.truth = make(map[string]int64)
 	if l.state != nil {
@@ -214,7 +214,8 @@ func (l *ledger) lookOne(ctx context.Context, ev *engine.Event) error {
 	return nil
 }
 
-// pay does to the true balances what an event is to do once, on the partition that has claimed it.
+// pay applies the effect of an event to the expected balances, on the partition that has claimed
+// it.
 func (l *ledger) pay(partition int32, p payment) {
 	from, to := l.work.account(partition, p.From), l.work.account(partition, p.To)
 	l.mu.Lock()
@@ -223,7 +224,7 @@ func (l *ledger) pay(partition int32, p payment) {
 	l.truth[string(to)] += p.Amount
 }
 
-// balances compares the balance of each account with the true one.
+// balances compares the balance of each account with the expected one.
 func (l *ledger) balances(ctx context.Context) error {
 	parts := len(l.state.ends)
 	if !l.work.PerPartition {
@@ -252,7 +253,7 @@ func (l *ledger) wrong(format string, args ...any) {
 	l.note(format, args...)
 }
 
-// note keeps the first of what is wrong.
+// note keeps the first error.
 func (l *ledger) note(format string, args ...any) {
 	if l.first == "" {
 		l.first = fmt.Sprintf(format, args...)

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// maxSilence is how long a process may make no progress before the run is given up. What it says
-// again and again is no progress.
+// maxSilence is how long a process may make no progress before the run is ended. Repeated reports
+// are no progress.
 const maxSilence = 2 * time.Minute
 
 // Lives are the processes that run one after the other on the same store: each is killed as
-// planned, and the one after the last kill ends by itself, or is killed by what hears it.
+// planned, and the one after the last kill ends by itself, or its hearing kills it.
 type lives struct {
 	worker func(k kill) worker // of the next process
 	kills  []kill
-	hear   map[string]hearing // by the word that a process says
+	hear   map[string]hearing // by the word of a process's report
 	// end makes the last kill the end: no process follows it.
 	end bool
 
@@ -108,7 +108,7 @@ func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
 	return true, nil
 }
 
-// heard takes a line of a process that is to be killed as k says.
+// heard handles a line of a process that is to be killed as k says.
 func (l *lives) heard(k kill, word string, value []byte) error {
 	hear := l.hear[word]
 	switch word {
@@ -129,8 +129,8 @@ func (l *lives) heard(k kill, word string, value []byte) error {
 	return nil
 }
 
-// startChild starts a process that runs w, and that is killed when ctx is done. Its lines are to be
-// read to the end; then end returns why it has ended by itself.
+// startChild starts a process that runs w, and that is killed when ctx is done. Its lines must be
+// read to the end; then end returns why it has ended.
 func startChild(ctx context.Context, w worker) (lines *bufio.Scanner, end func() error, err error) {
 	defer func() {
 		if err != nil {
@@ -159,7 +159,8 @@ func startChild(ctx context.Context, w worker) (lines *bufio.Scanner, end func()
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	_, _ = stdin.Write(append(order, '\n')) // a process that is gone already is noticed when it is heard
+	// a process that has already ended is noticed when its lines are read
+	_, _ = stdin.Write(append(order, '\n'))
 	lines = bufio.NewScanner(stdout)
 	lines.Buffer(nil, 1<<20)
 	lines.Split(wholeLines)
@@ -173,8 +174,8 @@ func startChild(ctx context.Context, w worker) (lines *bufio.Scanner, end func()
 	}, nil
 }
 
-// wholeLines is bufio.ScanLines without what follows the last line end: a dead process did not
-// finish saying it.
+// wholeLines is bufio.ScanLines without the text after the last line end: a dead process did not
+// complete it.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -185,14 +186,14 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// A kill is when to kill a process: some time after the gate's "here", and early after its start,
-// whatever it does, unless that is 0.
+// A kill is when to kill a process: some time after the gate's "here", and unless it is 0, early
+// after its start.
 type kill struct {
 	gateOrder
 	after, early time.Duration
 }
 
-// never lets a process come to the end.
+// never lets a process reach the end.
 var never = kill{gateOrder: gateOrder{Here: ^uint64(0), Wait: ^uint64(0)}}
 
 const (
@@ -201,9 +202,9 @@ const (
 	longestJoin  = 60 * time.Millisecond // to join the group, or some of it
 )
 
-// drawKills draws a kill from each of n equal parts of the way, all of them before its end. Some
-// kills wait in a handler for the killer, others meet whatever runs. One in eight comes while the
-// consumer starts, if that is wanted.
+// drawKills draws a kill from each of n equal parts of the log, all of them before its end. Some
+// kills wait in a handler for the killer, others meet any work. One in eight comes while the
+// consumer starts, if requested.
 func drawKills(way uint64, n int, atStart bool) []kill {
 	kills := make([]kill, n)
 	part := float64(way) * 0.95 / float64(n)
@@ -219,5 +220,5 @@ func drawKills(way uint64, n int, atStart bool) []kill {
 	return kills
 }
 
-// leastPerKill is how many events there have to be for each kill.
+// leastPerKill is the minimum number of events for each kill.
 const leastPerKill = 50

@@ -21,7 +21,7 @@ type plainConsumer struct {
 	seen map[uint64]bool // the events that are handled; nil: all are
 }
 
-// plainPoll is the most records that are handled for one commit.
+// plainPoll is the maximum number of records that are handled for one commit.
 const plainPoll = 1000
 
 func (o *consumeOrder) consumePlain(say *voice) (err error) {
@@ -69,7 +69,7 @@ func (o *consumeOrder) consumePlain(say *voice) (err error) {
 
 const tellEvery = 100 * time.Millisecond
 
-// connect joins the group, and notes the offsets that it has committed.
+// connect joins the group, and records its committed offsets.
 func (c *plainConsumer) connect(first *firstFetch) (err error) {
 	joined := make(chan struct{})
 	opts := []kgo.Opt{
@@ -87,7 +87,7 @@ func (c *plainConsumer) connect(first *firstFetch) (err error) {
 			return committed, nil
 		}),
 	}
-	if c.Kind != rawLoop { // it commits as the library does unasked
+	if c.Kind != rawLoop { // it commits as the library does by default
 		opts = append(opts, kgo.DisableAutoCommit())
 	}
 	if c.client, err = kgo.NewClient(opts...); err == nil {
@@ -96,7 +96,8 @@ func (c *plainConsumer) connect(first *firstFetch) (err error) {
 	return err
 }
 
-// open opens what the kind of consumer needs, and returns what it does with the records of a poll.
+// open opens the resources of a kind of consumer, and returns the function for the records of a
+// poll.
 func (c *plainConsumer) open() (take func([]*kgo.Record) error, err error) {
 	switch c.Kind {
 	case rawLoop:

@@ -13,10 +13,10 @@ import (
 )
 
 // Work that is to be killed runs in a process of its own: this program, started again. The parent
-// writes one line of JSON to it, the worker that it runs, and keeps the pipe open; a process whose
-// parent is gone exits. It writes lines to its standard output, each in one call and only when it
-// is true, so that the parent has read no more than the truth when the process is dead. One that
-// fails says "fail" and why, and one that ends "done".
+// writes one line of JSON to it, with the worker that it runs, and keeps the pipe open; a process
+// without its parent exits. It writes lines to its standard output, each in one call and only when
+// it is true, so that the parent has read only true lines when the process is dead. A process that
+// fails reports "fail" with the reason, and one that ends "done".
 
 // A worker is the work of a process. Its exported fields are JSON.
 type worker interface{ work(say *voice) error }
@@ -24,7 +24,7 @@ type worker interface{ work(say *voice) error }
 // childArg is the hidden command; the type of the worker follows.
 const childArg = "child"
 
-// runChild runs the worker of that type, with the order that its standard input begins with.
+// runChild runs the worker of that type, with the order at the start of its standard input.
 func runChild(workers []worker, kind string) error {
 	tune()
 	in := bufio.NewReader(os.Stdin)
@@ -34,7 +34,7 @@ func runChild(workers []worker, kind string) error {
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, in)
-		os.Exit(1) // the parent is gone
+		os.Exit(1) // the parent has ended
 	}()
 	say := &voice{w: os.Stdout}
 	err = fmt.Errorf("there is no worker %q", kind)
@@ -54,7 +54,7 @@ func runChild(workers []worker, kind string) error {
 }
 
 // tune sets the Go runtime as docs/failures.md advises for a busy consumer, unless the environment
-// says something else. All workers have it, whatever they measure.
+// has other settings. All workers use it.
 func tune() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -64,14 +64,14 @@ func tune() {
 	}
 }
 
-// A voice is how a process tells its parent what happened.
+// With a voice, a process reports to its parent.
 type voice struct {
 	mu sync.Mutex // held while a line is written
 	w  io.Writer
 }
 
-// line tells a word and a value, as JSON; it is with the operating system on return, and survives
-// the death of the process.
+// line writes a word and a value, as JSON; the operating system has it on return, so that it
+// survives the death of the process.
 func (v *voice) line(word string, value any) {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -80,7 +80,7 @@ func (v *voice) line(word string, value any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if _, err := fmt.Fprintf(v.w, "%s %s\n", word, b); err != nil {
-		os.Exit(1) // the parent is gone
+		os.Exit(1) // the parent has ended
 	}
 }
 

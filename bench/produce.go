@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// withLog makes a topic that holds the log, on brokers or on one inside this process, and calls do
-// with it and the directory of the run's stores. Then it removes what is not to stay.
+// withLog makes a topic with the log, on brokers or on one inside this process, and calls do with
+// it and the directory of the run's stores. Then it removes the temporary data.
 func (c *Common) withLog(ctx context.Context, seeds []string, log *topicLog, parts int, do func(dir string, p *produced) error) error {
 	return withBroker(ctx, seeds, c.Dir, func(dir string, b *broker) (err error) {
 		p, err := b.produce(ctx, log, parts, c.Progress)
@@ -43,7 +43,7 @@ type produced struct {
 	took     time.Duration
 }
 
-// produce sends a whole log to a new topic. On its return the brokers have all of it.
+// produce sends a whole log to a new topic. On its return, the brokers have all of it.
 func (b *broker) produce(ctx context.Context, log *topicLog, parts int, progress Progress) (p *produced, err error) {
 	t, err := b.newTopic(ctx, parts)
 	if t == nil {

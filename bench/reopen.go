@@ -16,11 +16,11 @@ type ReopenOptions struct {
 	Seed uint64 `help:"Seed of the ids." default:"1"`
 }
 
-// A ReopenReport says how long it took to get back to work after a kill, and what was missing.
+// A ReopenReport says how long it took until claims continued after a kill, and what was missing.
 type ReopenReport struct {
-	// OpenMS is from before the store was opened until the engine was; FirstVerdictMS until the
-	// first TryClaim was answered. The files are as the killed process left them, in the memory of
-	// the operating system as far as it goes.
+	// OpenMS is the time from before the store was opened until the engine was open; FirstVerdictMS
+	// until the first TryClaim returned. The files are as the killed process left them, in the page
+	// cache as far as possible.
 	OpenMS         float64 `json:"open_ms"`
 	FirstVerdictMS float64 `json:"first_verdict_ms"`
 	// Acked claims had been acknowledged before the kill; Lost are those of them that are absent.
@@ -65,8 +65,8 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 	return report, err
 }
 
-// reopening is a run of Kill with one kill and large batches, whose store is opened again by the
-// parent, which takes the time.
+// reopening is a run of Kill with one kill and large batches, whose store the parent opens again
+// and measures.
 type reopening struct {
 	ReopenOptions
 	dir    string

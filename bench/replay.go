@@ -23,10 +23,10 @@ type ReplayOptions struct {
 	SmallTables bool   `help:"Make tables so small that 50,000 claims fill at least twenty, for damage tests (pebble only)."`
 }
 
-// DefaultScope is the scope of events that are not spread over several.
+// DefaultScope is the scope of events that are not distributed over several.
 const DefaultScope = "bench"
 
-// MaxRejectedRows is the number of rejected rows that a report spells out; all are counted.
+// MaxRejectedRows is the number of rejected rows that a report lists; all are counted.
 const MaxRejectedRows = 100
 
 // A ReplayReport is the outcome of the rows of a log: Records is the sum of the verdicts and of
@@ -37,10 +37,10 @@ type ReplayReport struct {
 	Duplicate uint64 `json:"duplicate"`
 	TooOld    uint64 `json:"too_old"`
 	TooNew    uint64 `json:"too_new"`
-	// Rejected rows are no events; RejectedRows names the first of them, in the order of their
+	// Rejected rows are no events; RejectedRows lists the first of them, in the order of their
 	// lines.
 	Rejected uint64 `json:"rejected"`
-	// InFlight and Undecided rows were read and not decided; Undecided ones because the store
+	// InFlight and Undecided rows were read but not decided; Undecided ones because the store
 	// failed.
 	InFlight  uint64 `json:"in_flight"`
 	Undecided uint64 `json:"undecided"`
@@ -50,7 +50,7 @@ type ReplayReport struct {
 	Seconds      float64       `json:"seconds"`
 	BlankLines   uint64        `json:"blank_lines,omitempty"`
 	RejectedRows []RejectedRow `json:"rejected_rows,omitempty"`
-	// RejectedRowsLeftOut is the number of later rejected rows that the list does not name.
+	// RejectedRowsLeftOut is the number of further rejected rows that are not listed.
 	RejectedRowsLeftOut uint64 `json:"rejected_rows_left_out,omitempty"`
 	Outcome
 }
@@ -106,7 +106,7 @@ func (p *replay) in(dir string) error {
 	}
 	p.e = e
 	err = p.run()
-	weeks, werr := keptWeeks(p.ctx, e) // also of a log that was not read to its end
+	weeks, werr := keptWeeks(p.ctx, e) // also if the log was not read to its end
 	if p.report.Weeks = len(weeks); err == nil {
 		err = werr
 	}
@@ -117,8 +117,8 @@ func (p *replay) in(dir string) error {
 	return err
 }
 
-// keptWeeks lists the weeks, also after ctx has ended; but it does not wait then for counts that
-// are being rebuilt.
+// keptWeeks lists the weeks, also after ctx has ended, but then does not wait for counts that are
+// being rebuilt.
 func keptWeeks(ctx context.Context, e *opened) ([]engine.WeekInfo, error) {
 	for {
 		weeks, err := e.Weeks(context.WithoutCancel(ctx))
@@ -140,7 +140,7 @@ type replay struct {
 	report *ReplayReport
 
 	topic  string
-	rows   []RejectedRow  // read since the last time that events were judged; no reason: the next event
+	rows   []RejectedRow  // read since the last call of judge; no reason: the next event
 	events []engine.Event // of these rows
 	ids    []byte         // arena of the events' ids
 }
@@ -208,7 +208,7 @@ func (p *replay) judge() error {
 	return err
 }
 
-// count takes a result into the report.
+// count adds a result to the report.
 func (p *replay) count(line int, res *engine.Result) error {
 	r := p.report
 	var refused *engine.EventError

@@ -22,7 +22,7 @@ func replayed(t *testing.T, rows ...string) ReplayReport {
 	return r
 }
 
-// refused is a row that can be read, and that the engine refuses, a batch later.
+// refused is a row that can be read but that the engine rejects, one batch later.
 var refused = strings.Repeat("x", 1024+1) + "," + at
 
 func TestRejectedRowsAreInTheOrderOfTheirLines(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-// mostAttempts is more than the kills of any run: a record whose handler is killed has to be tried
-// again.
+// mostAttempts exceeds the number of kills of any run: a record whose handler is killed must be
+// retried.
 const mostAttempts = 1 << 20
 
 // consumerOptions are those of a consumer that is its group's only member.
@@ -28,8 +28,7 @@ func warnings() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// A keeping registerer still has the adapter's counts when Run has returned, which is when they are
-// final.
+// A keeping registerer still has the adapter's counts after Run has returned, when they are final.
 type keeping struct{ prometheus.Registerer }
 
 func (keeping) Unregister(prometheus.Collector) bool { return true }

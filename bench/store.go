@@ -33,11 +33,11 @@ const (
 	Bolt   StoreName = "bolt"
 )
 
-// A storeKind is what a run has to know of a store.
+// A storeKind is the data of a store that a run needs.
 type storeKind struct {
 	open func(dir string, smallTables bool) (storage.Store, error)
 	raw  func(dir string) (rawStore, error)
-	// holdsClaims reports whether claims are kept in the file of that name, as opposed to logs and
+	// holdsClaims reports whether the file of that name contains claims, as opposed to logs and
 	// sidecars.
 	holdsClaims func(file string) bool
 }
@@ -73,7 +73,7 @@ func (n StoreName) kind() (storeKind, error) {
 	return k, nil
 }
 
-// An opened engine, and the store under it for questions about sizes. The engine owns the store.
+// An opened engine, and the store under it for calls about sizes. The engine owns the store.
 type opened struct {
 	*engine.Engine
 	store storage.Store
@@ -98,11 +98,11 @@ func openEngine(name StoreName, dir string, smallTables bool, opt engine.Options
 	return &opened{Engine: e, store: store, kind: kind, dir: dir}, nil
 }
 
-// claimFileBytes is the size of the files that hold claims, as the file system tells it.
+// claimFileBytes returns the size of the files with claims, in the file system.
 func (o *opened) claimFileBytes() (uint64, error) { return fileBytes(o.dir, o.kind.holdsClaims) }
 
 // fileBytes sums the sizes of the files below dir whose names keep selects; nil selects all. A file
-// that vanishes meanwhile counts nothing.
+// that is removed meanwhile counts nothing.
 func fileBytes(dir string, keep func(name string) bool) (uint64, error) {
 	var sum uint64
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

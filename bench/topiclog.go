@@ -13,18 +13,19 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A topicLog is what a run produces: N records, a share of which repeat earlier events: half of
-// these something of the last 10,000, much of which falls into one batch of a consumer, half
-// anything of all history. One repeat in four has another key than its event had, and so, as a
-// rule, another partition.
+// A topicLog is the data that a run produces: N records, a share of which repeat earlier events:
+// half of these one of the last 10,000, many of which fall into one batch of a consumer, half any
+// earlier one. One repeat in four has another key than its event had, and so usually another
+// partition.
 //
-// Everything follows from the seed, the log and the position. Events are numbered as they appear.
+// Everything depends only on the seed, the log and the position. Events are numbered as they
+// appear.
 type topicLog struct {
 	source
 	N        int
 	Dup      float64 // share of the records that repeat an event
 	Recent   uint64  // how far back the recent repeats reach; 0 = recentWindow
-	Accounts int     // that payments are between; 0 = 2
+	Accounts int     // the number of accounts of the payments; 0 = 2
 }
 
 // A sequence is a topicLog that is being read from its beginning.
@@ -37,7 +38,7 @@ func (l *topicLog) begin() *sequence {
 	return &sequence{traffic{seed: l.Seed, share: l.Dup, recent: l.Recent}, l}
 }
 
-// next returns the number of the next record's event, and whether it was there before.
+// next returns the number of the next record's event, and whether it is a repeat.
 func (s *sequence) next() (number uint64, repeat bool) {
 	before := s.fresh
 	number = s.traffic.next()
@@ -63,7 +64,7 @@ func (l *topicLog) each(fn func(number uint64) error) error {
 	return nil
 }
 
-// A dealt log is read without a broker: its records are dealt to partitions in turns.
+// A dealt log is read without a broker: its records are distributed to partitions in turns.
 type dealt struct {
 	log     *topicLog
 	numbers []uint32 // nil: no record repeats another
@@ -113,7 +114,7 @@ func (l *topicLog) event(number uint64, arena []byte) engine.Event {
 	return ev
 }
 
-// The id and the time of a record are in headers that the adapter looks for unasked; its value is
+// The id and the time of a record are in headers that the adapter reads by default; its value is
 // the JSON of a payment.
 const (
 	idHeader   = "message_id"
@@ -167,7 +168,7 @@ func idOf(r *kgo.Record) []byte {
 	return nil
 }
 
-// A payment is the JSON of a record. All of it follows from the event's number.
+// A payment is the JSON of a record. It depends only on the event's number.
 type payment struct {
 	Event     string `json:"event"` // the number, as 16 hexadecimal digits
 	From      int    `json:"from"`

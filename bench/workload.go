@@ -15,8 +15,8 @@ import (
 // A Mode says how a consumer claims.
 type Mode string
 
-// The modes: each claim commits by itself, before the event is handled; or it commits with the work
-// and the offset.
+// The modes: each claim commits before the event is handled; or it commits with the work and the
+// offset.
 const (
 	Own  Mode = "own"
 	Work Mode = "work"

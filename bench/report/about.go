@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// An About says how a report came about. The commands put it into their JSON under the name about.
+// An About says how a report was made. The commands put it into their JSON under the name about.
 type About struct {
 	// Kind names the command whose report it is, such as claims.
 	Kind string `json:"kind"`
 	// Command is the command line.
 	Command string `json:"command"`
-	// Commit is the commit of the sources, with "+changes" if there were others; "" if it is not
-	// known.
+	// Commit is the commit of the sources, with "+changes" if there were uncommitted ones; "" if
+	// unknown.
 	Commit string `json:"commit"`
 	// Machine describes the processor, the number of its cores and the memory.
 	Machine string    `json:"machine"`
@@ -42,8 +42,8 @@ func quoted(args []string) (q []string) {
 	return q
 }
 
-// commit is what the go command has noted in the program. It notes nothing for go run: then it is
-// what git says of the working directory, if that has the sources of this module.
+// commit returns the commit that the go command has recorded in the program. For go run it records
+// none: then git gives it, if the working directory has the sources of this module.
 func commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		revision, changed := "", ""
@@ -80,7 +80,7 @@ func commit() string {
 
 func short(revision string) string { return revision[:min(len(revision), 12)] }
 
-// machine reads what Linux tells, and otherwise what Go knows.
+// machine reads the data of Linux, and otherwise that of Go.
 func machine() string {
 	parts := []string{}
 	if cpu := field("/proc/cpuinfo", "model name"); cpu != "" {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Charts are this wide, in units of their own; they are scaled to the width of the page. Texts are
+// The width of charts, in their own units; they are scaled to the width of the page. Texts are
 // large enough for a phone.
 const (
 	chartWidth = 420
@@ -16,7 +16,7 @@ const (
 	smallSize  = 12
 )
 
-// style is what pictures look like. Colours are those of text unless they say something.
+// style is the style of the pictures. Colours are those of text unless they have a meaning.
 const style = `.hx{font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;font-size:14px;color:#1f2328}
 .hx text{fill:currentColor}.hx .s{font-size:12px;opacity:.75}.hx .b{font-weight:600}
 .hx .axis{stroke:currentColor;opacity:.25;stroke-width:1}.hx .whisker{stroke:currentColor;stroke-width:1.5;fill:none}
@@ -45,7 +45,7 @@ func (p *picture) line(x1, y1, x2, y2 float64, class string) {
 	p.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, f(x1), f(y1), f(x2), f(y2), class)
 }
 
-// svg returns the picture. One that stands alone has its style in it.
+// svg returns the picture. A stand-alone picture includes its style.
 func (p *picture) svg(alone bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" class="hx" role="img" aria-label="%s">`+"\n",
@@ -211,7 +211,7 @@ func tick(most float64) float64 {
 	return step * 10
 }
 
-// short3 writes a number with three digits that count.
+// short3 writes a number with three significant digits.
 func short3(v float64) string {
 	for _, unit := range []struct {
 		size float64

@@ -15,11 +15,12 @@ type Comparison struct {
 // A Row is one contender.
 type Row struct {
 	Name string `json:"name"`
-	// Work is what is done with each new event, "" if nothing is.
+	// Work is the work for each new event, "" if there is none.
 	Work string `json:"work,omitempty"`
-	// Setting is the one of those tried that was the quickest.
+	// Setting is the fastest of the tried settings.
 	Setting string `json:"setting,omitempty"`
-	// Durability says what an answer rests on, Settings how the contender is set up.
+	// Durability says which data is durable when a call returns, Settings how the contender is
+	// configured.
 	Durability string `json:"durability"`
 	Settings   string `json:"settings"`
 
@@ -28,10 +29,10 @@ type Row struct {
 	// server, without Kafka.
 	CPUSeconds   float64 `json:"cpu_s"`
 	WrittenBytes uint64  `json:"written_bytes"`
-	// Wrong says what was wrong at the end of a round, "" if nothing was.
+	// Wrong describes the errors at the end of a round, "" if there were none.
 	Wrong string `json:"wrong,omitempty"`
-	// Killed and KilledServer say what was wrong after the process was killed half-way, and after
-	// it was killed together with its server: "right" if nothing was, "" if that was not tried.
+	// Killed and KilledServer describe the errors after the process was killed half-way, and after
+	// it was killed together with its server: "right" if there were none, "" if that was not tried.
 	Killed       string `json:"killed,omitempty"`
 	KilledServer string `json:"killed_server,omitempty"`
 	// Tried are the rates of the settings that were tried on a part of the records.
@@ -40,7 +41,7 @@ type Row struct {
 	Samples []Sample `json:"samples,omitempty"`
 }
 
-// A Spread is the median, the least and the most of the rounds.
+// A Spread is the median, the minimum and the maximum of the rounds.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`

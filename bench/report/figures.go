@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// A Figure is a picture with what belongs to it.
+// A Figure is a picture with its texts.
 type Figure struct {
 	// Name is a word for a file name or an anchor.
 	Name string
-	// Title says what is drawn, Text what to know when reading it.
+	// Title says what is drawn, Text explains it.
 	Title, Text string
 	// Sources are the commands whose reports it draws.
 	Sources []About
@@ -22,7 +22,7 @@ type Figure struct {
 // SVG returns the picture as a file of its own.
 func (f *Figure) SVG() string { return f.picture.svg(true) }
 
-// Figures draws the reports. There is a figure only for what they have data of.
+// Figures draws the reports. There is a figure only for available data.
 func Figures(runs []Run) (all []Figure) {
 	for _, draw := range []func([]Run) []Figure{peers, overClaims, percentiles, sawTooth, recovery, bytesPerClaim} {
 		all = append(all, draw(runs)...)
@@ -77,7 +77,7 @@ func peers(runs []Run) (all []Figure) {
 	return all
 }
 
-// fate says what kills did.
+// fate describes the outcome of kills.
 func fate(r *Row) string {
 	wrong := func(s string) bool { return s != "" && s != "right" }
 	switch {
@@ -91,7 +91,7 @@ func fate(r *Row) string {
 	return ""
 }
 
-// overClaims draws the rate against the claims that are stored, and the samples' memory.
+// overClaims draws the rate against the stored claims, and the samples' memory.
 func overClaims(runs []Run) (all []Figure) {
 	for i := range runs {
 		c := runs[i].Comparison
@@ -218,7 +218,7 @@ func recovery(runs []Run) []Figure {
 		Text: "From before the store is opened until the first claim is answered. Files are in the memory of the operating system as far as it goes."}}
 }
 
-// bytesPerClaim draws what a claim takes on disk and in memory.
+// bytesPerClaim draws the size of a claim on disk and in memory.
 func bytesPerClaim(runs []Run) (all []Figure) {
 	var disk, memory []bar
 	var sources []About

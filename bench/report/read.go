@@ -76,7 +76,7 @@ func (r *Run) number(name string) (v float64, ok bool) {
 	return v, json.Unmarshal(raw, &v) == nil
 }
 
-// flag returns the argument of a flag of the command, as it was given; or otherwise.
+// flag returns the argument of a flag of the command; or the default.
 func (r *Run) flag(name, otherwise string) string {
 	fields := splitCommand(r.About.Command)
 	for i, f := range fields {
