@@ -59,7 +59,7 @@ func fail(results []Result, err error) {
 	}
 }
 
-// judge fills results for own-commit claims. If it returns an error, those that were not decided
+// judge fills results for at-most-once claims. If it returns an error, those that were not decided
 // are Failed.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
 	if err := ctx.Err(); err != nil {

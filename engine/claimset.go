@@ -27,7 +27,7 @@ func (r *claimSet) emptied() claimSet {
 
 // A candidate is an event on its way to a verdict.
 type candidate struct {
-	result *Result // own-commit only: where the verdict goes; it has the record and the lease of the verdict Claimed
+	result *Result // at-most-once claims only: where the verdict goes; it has the record and the lease of the verdict Claimed
 	scope  string
 	place
 	nearAt, nearEnd int // places in its request that also count (neighbours.go)
@@ -35,7 +35,7 @@ type candidate struct {
 	lock            lockName // in a transaction only: the name of its reservation
 	fingerprint     string
 	again           bool // there is a record, which is replaced
-	answered        bool // own-commit only: the verdict is final
+	answered        bool // at-most-once claims only: the verdict is final
 	absent          bool // there was no claim, as of the batch asOf or a later one
 	asOf            uint64
 	change          *leaseChange // of a leased claim, instead of a verdict

@@ -32,7 +32,7 @@ func (c *verdictCounters) load() map[Verdict]uint64 {
 	return m
 }
 
-// countOwn counts the verdicts of own-commit claims, which hold.
+// countOwn counts the verdicts of at-most-once claims, which hold.
 func (c *counters) countOwn(results []Result) {
 	var n verdictCounts
 	for i := range results {

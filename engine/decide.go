@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The committer decides every request here, one after the other: own-commit claims, transactions,
+// The committer decides every request here, one after the other: at-most-once claims, transactions,
 // and commands.
 
 // decide decides a request, sets its error, and adds its effects to the group. It reports whether
@@ -45,7 +45,7 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 	return nil
 }
 
-// admitClaim decides an own-commit claim.
+// admitClaim decides an at-most-once claim.
 func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	key := r.key(&c.place)
 	var old, rec Record

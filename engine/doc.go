@@ -1,27 +1,75 @@
 // Package engine decides, durably, which caller handles an event.
 //
-// An event has a scope, an id and a time. For each event of a week that is kept, exactly one caller
-// gets the verdict Claimed. Every other caller gets another verdict, such as Duplicate. A verdict
-// is returned when it is durable: it stays true after a crash, a power cut and a restart.
+// An event has a scope, an id and a time. The scope is the logical consumer, and the time is the
+// producer's. For each event of a retained week, exactly one caller gets the verdict Claimed. Every
+// other caller gets another verdict, such as Duplicate. A verdict is returned when it is durable:
+// it remains true after a crash, a power cut and a restart.
 //
 //	store, err := pebble.Open(dir, pebble.Options{})
 //	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 4})
 //	defer eng.Close()
-//	res, err := eng.TryClaim(ctx, engine.Event{Scope: "billing", ID: id, Time: t})
+//	res, err := eng.TryClaim(ctx, engine.Event{
+//		Scope:  "billing",
+//		ID:     id,
+//		Time:   t,
+//		Origin: engine.Origin{Topic: "payments"},
+//	})
 //	if err == nil && res.Verdict == engine.Claimed {
 //		handle()
 //	}
 //
-// TryClaim commits a claim by itself, before the work: if the work fails, the event is not handled
-// again. Update runs a transaction that commits claims together with the application's own keys and
-// the offsets of consumed records: all of them or none.
+// A process opens one engine for each store and shares it: all methods are safe for concurrent use.
+// Package kafkaadapter consumes Kafka with an engine, package idempotency handles HTTP requests,
+// and package listener handles the messages of any queue. An application that uses one of these
+// calls little of this package itself.
+//
+// # Two modes
+//
+// At most once: Engine.TryClaim and TryClaimBatch commit claims before the work. If the work fails,
+// the event is not handled again.
+//
+// Transactional: Engine.Update runs a closure in a transaction that commits claims together with
+// the application's own keys, outgoing messages and the offsets of consumed records, or none of
+// them. If the work fails, the claim rolls back, and the event can be handled again.
+//
+//	err := eng.Update(ctx, func(tx *engine.Tx) error {
+//		res, err := tx.TryClaim(event)
+//		if err != nil || res.Verdict != engine.Claimed {
+//			return err
+//		}
+//		return tx.Add([]byte("balance/alice"), 15)
+//	}, engine.Retries(3))
+//
+// With Event.Lease a claim is pending until Engine.Finish, or Tx.Finish, stores a result with it,
+// which duplicates then get.
 //
 // # The application's keys
 //
 // An application keeps state under keys in the same store. Tx.Get, Tx.Put, Tx.Delete and Tx.Scan
 // are part of a transaction. Tx.Add adds to a key without reading it, and never conflicts with
 // another Add. Engine.Get and Engine.Scan read outside a transaction, and return only durable
-// values.
+// values. Package outbox publishes the messages of Tx.Produce.
+//
+// # Transactions
+//
+// Transactions are optimistic: each is validated when it commits, and fails with ErrConflict if
+// another one has written what it read. UpdateOptions.Retries runs it again. Transactions that read
+// keys written by others conflict often if they run in parallel. In a lane (Engine.JoinLane,
+// UpdateOptions.Lane) they take turns: each begins when the one before it is applied. A lane only
+// schedules: every transaction is validated, with or without a turn, and no verdict waits for a
+// turn. While an open transaction has claimed an event, every other caller gets InFlight at once.
+//
+// # Retention
+//
+// Claims expire by the week of their event (Options.RetentionWeeks). Engine.RunNightly, or a call
+// of Engine.DropExpired, drops expired weeks; their events are TooOld from then on. A hold
+// (Engine.SetHold) keeps weeks that are still needed.
+//
+// # Errors
+//
+// An EventError is a rejected event, an ArgumentError another rejected argument; nothing was
+// written. After ErrStopped the engine gives no more verdicts: the store has failed, and is to be
+// opened again. docs/troubleshooting.md lists each error with its cause and remedy.
 //
 // # Stores
 //
@@ -34,35 +82,8 @@
 //	   │   store lookups                                          ▼
 //	   └────────────────────── answers ──────── releaser ◀──wait── durable
 //
-// # Transactions
-//
-// Transactions are optimistic: each is validated when it commits, and runs again after a conflict.
-// Transactions that read keys written by others conflict often if they run in parallel. In a lane
-// (Engine.JoinLane, UpdateOptions.Lane) they take turns: each begins when the one before it is applied. A lane only
-// schedules: every transaction is validated, with or without a turn, and no verdict waits for a
-// turn. While an open transaction has claimed an event, every other caller gets InFlight at once.
-//
-// # Reading the source
-//
-// From the bottom up; only tx.go, transactor.go and part.go need each other:
-//
-//   - event.go, record.go and verdict.go have the input and the answer, claimset.go an event on its
-//     way from one to the other.
-//   - core.go is what all parts share: the store, the options, and whether the engine works.
-//     kept.go and floors.go are the oldest retained weeks, screen.go has the filters, filterbudget.go
-//     bounds them, recent.go is the claim cache.
-//   - finder.go and neighbours.go find claims, request.go hands requests to the committer.
-//   - txrequest.go is what a transaction has done: its claims (txclaims.go), writes (txwrites.go)
-//     and reads (reads.go). transactions.go is what open transactions know of one another.
-//   - txstatus.go says whether a transaction may go on. On these rest txstate.go and txscan.go,
-//     which read and write keys for it, txfinder.go, which finds and takes claims, and txjudge.go,
-//     where its verdicts are given; base.go is what a part sees of its transaction.
-//   - tx.go, transactor.go and part.go put a transaction together, and run it. Its methods are in
-//     tx.go, txclaim.go, txkeys.go, txoffsets.go, produce.go, finish.go and unclaim.go.
-//   - decideclaim.go, decidesums.go and decide.go decide; committer.go applies and releases what is
-//     decided. snapshot.go and loadfilters.go keep and load the filters.
-//   - drop.go, expired.go, dropscope.go and nightly.go are retention; admin.go, browse.go and
-//     verify.go are for operators.
-//   - engine.go puts the parts together, open.go brings them to where the store was left; claim.go,
-//     finish.go and update.go are the calls of an application.
+// One goroutine, the committer, decides in order. The applier hands one batch after the other to
+// the store while the next one is decided. The releaser returns the answers in the same order, each
+// when its batch is durable. No lock is held during I/O or while a closure runs.
+// docs/architecture.md says in which order to read the source.
 package engine

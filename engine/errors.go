@@ -45,8 +45,8 @@ var (
 	// in use.
 	ErrPlanOutdated = errors.New("hapax: the plan is out of date, and nothing was dropped: stop the use of the scope, and make a new plan")
 
-	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan behind; ask
-	// again later.
+	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan in the
+	// background; ask again later.
 	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: ask again later")
 
 	// ErrLimit says that a stated cap (distinct names, holds, transaction size) is reached.
@@ -55,10 +55,10 @@ var (
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("hapax: the engine is closed")
 
-	// ErrStopped says that the store failed and the engine has stopped for good: it gives no more
-	// verdicts and acknowledges nothing. Close it, remove the cause (it is wrapped) and open again:
-	// everything that was acknowledged is there. What a call that returned ErrStopped was to write
-	// is not there, unless the error wraps ErrOutcomeUnknown, too.
+	// ErrStopped says that the store failed and the engine has stopped permanently: it gives no
+	// more verdicts and acknowledges nothing. Close it, remove the cause (it is wrapped) and open
+	// again: everything that was acknowledged is there. The writes of a call that returned
+	// ErrStopped are not there, unless the error wraps ErrOutcomeUnknown, too.
 	ErrStopped = errors.New("hapax: stopped after a store failure")
 
 	// ErrOutcomeUnknown says that the store failed while it wrote what a call had decided: a claim,

@@ -33,7 +33,7 @@ func arriving(id string, window time.Duration) engine.Event {
 
 func TestAnEventIsClaimedAgainOnceItsWindowHasEnded(t *testing.T) {
 	for name, try := range map[string]func(*testing.T, *engine.Engine, engine.Event) engine.Result{
-		"own commit": func(t *testing.T, e *engine.Engine, ev engine.Event) engine.Result { return claim(t, e, ev) },
+		"at most once": func(t *testing.T, e *engine.Engine, ev engine.Event) engine.Result { return claim(t, e, ev) },
 		"transaction": func(t *testing.T, e *engine.Engine, ev engine.Event) (r engine.Result) {
 			update(t, e, func(tx *engine.Tx) { r, _ = tx.TryClaim(ev) })
 			return r
@@ -71,7 +71,7 @@ func wantLife(t *testing.T, r engine.Result, want engine.Verdict, generation uin
 	}
 }
 
-// Half of them make own-commit claims and half claim in a transaction.
+// Half of them make at-most-once claims and half claim in a transaction.
 func TestOneOfAThousandClaimsAnExpiredClaim(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})

@@ -180,7 +180,7 @@ func (e *Engine) Reservations() int {
 	return e.tx.claims.n
 }
 
-// Prepare prepares an own-commit claim on an event, as TryClaim does before it is handed over.
+// Prepare prepares an at-most-once claim on an event, as TryClaim does before it is handed over.
 // decide hands it over and returns the verdict.
 func (e *Engine) Prepare(t testing.TB, ev Event) (decide func() Result) {
 	t.Helper()

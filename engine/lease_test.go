@@ -32,7 +32,7 @@ func mustLease(t *testing.T, e *engine.Engine, ev engine.Event) *engine.Lease {
 
 func TestAResultIsReturnedForDuplicates(t *testing.T) {
 	for name, finish := range map[string]func(*engine.Engine, *engine.Lease, []byte) error{
-		"own commit": func(e *engine.Engine, l *engine.Lease, data []byte) error { return e.Finish(ctx, l, data) },
+		"at most once": func(e *engine.Engine, l *engine.Lease, data []byte) error { return e.Finish(ctx, l, data) },
 		"transaction": func(e *engine.Engine, l *engine.Lease, data []byte) error {
 			return e.Update(ctx, func(tx *engine.Tx) error {
 				return errors.Join(tx.Finish(l, data), tx.Put([]byte("work"), []byte("done")))

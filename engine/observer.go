@@ -27,8 +27,8 @@ type Observer interface {
 // A TxObserver follows one run of a transaction's closure. A nil function is not called.
 type TxObserver struct {
 	// Claiming is called before the transaction judges an event, and the function that it returns,
-	// if not nil, with the result. It is for spans that record: it makes each event dearer, where
-	// Ended alone costs next to nothing.
+	// if not nil, with the result. It is for spans that record: it has a cost for each event, and
+	// Ended alone has nearly none.
 	Claiming func(ev Event) (done func(Result))
 
 	// Ended is called once, after the run was committed or undone. judged has the verdicts of the

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A request is an item for the committer to decide. There are three kinds: own-commit claims
+// A request is an item for the committer to decide. There are three kinds: at-most-once claims
 // (ownClaims), a transaction (txRequest), and a command. decide.go decides all of them.
 type request interface{ slip() *ticket }
 
@@ -29,7 +29,7 @@ func (t *ticket) await() error {
 	return t.err
 }
 
-// ownClaims are own-commit claims, each independent of the others, and changes of leased claims.
+// ownClaims are at-most-once claims, each independent of the others, and changes of leased claims.
 type ownClaims struct {
 	ticket
 	claimSet

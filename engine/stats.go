@@ -7,8 +7,8 @@ import (
 
 // Stats are figures since the engine was opened, and of what it occupies now.
 type Stats struct {
-	// Verdicts counts the verdicts that hold: those of own-commit claims, and those of transactions
-	// that committed, without what these rolled back to a savepoint.
+	// Verdicts counts the verdicts that hold: those of at-most-once claims, and those of
+	// transactions that committed, without what these rolled back to a savepoint.
 	Verdicts map[Verdict]uint64
 	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction
 	// count when it ends.

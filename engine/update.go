@@ -68,7 +68,7 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 // One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
 // verdict waits for a transaction that is open, so that two of them cannot block each other (InLane
 // makes transactions wait before they begin, for a bounded time); fn runs under no lock, and may
-// use the engine in addition to tx: an own-commit claim made inside it commits by itself.
+// use the engine in addition to tx: an at-most-once claim made inside it commits by itself.
 //
 // Several options count as one with all that is set in them; of two values for one field the last
 // counts.

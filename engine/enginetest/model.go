@@ -121,7 +121,7 @@ func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(clai
 	return until(oldest), until(from)
 }
 
-// claimed records an own-commit claim. A transaction that saw the dead letter before conflicts.
+// claimed records an at-most-once claim. A transaction that saw the dead letter before conflicts.
 func (m *model) claimed(k claimKey, rec engine.Record) {
 	m.overtakes(k)
 	m.told.claims[k] = rec

@@ -7,7 +7,7 @@ import (
 )
 
 // expect returns the verdict of an event, and the claim of which it is a duplicate. own are the
-// claims of its transaction, nil for an own-commit claim; a claim that is dead-lettered with the
+// claims of its transaction, nil for an at-most-once claim; a claim that is dead-lettered with the
 // generation reopen, if that is not nil, is open.
 func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.Record, reopen *uint64) (r engine.Result, of claimKey) {
 	if ev.Time.Sub(m.clock) > defaultAllowedSkew {

@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// What a window costs an own-commit claim, in batches of 1000 of which a twentieth are repeats, and
-// how many results of 1 KiB are kept in transactions of 1000.
+// What a window costs an at-most-once claim, in batches of 1000 of which a twentieth are repeats,
+// and how many results of 1 KiB are kept in transactions of 1000.
 func BenchmarkWindowsAndResults(b *testing.B) {
 	for _, c := range []struct {
 		name    string
