@@ -13,7 +13,13 @@ import (
 type claimReader struct {
 	*core
 	*reader
+	cursors  cursors
 	unsealed *unsealed
+}
+
+// cursors opens cursors: a reader.
+type cursors interface {
+	newCursor(span pebble.KeyRange) (*cursor, error)
 }
 
 // Claim implements storage.Store. A claim that is not in memory now was in tables before.
@@ -36,7 +42,7 @@ func (r *claimReader) claims(span pebble.KeyRange, look func(tables []*table), f
 	err := r.unsealed.hold(func(held []*table) (err error) {
 		tables = held
 		look(held)
-		c, err = r.newCursor(span)
+		c, err = r.cursors.newCursor(span)
 		return err
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -127,14 +128,21 @@ func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
 		return
 	}
 	inj := &failing{match: onLog(errorfs.OpCreate, errorfs.OpReuseForWrite)}
-	s, err := Open("store", Options{FS: errorfs.Wrap(vfs.NewMem(), inj), SmallTables: true, test: hooks{passErrorsOn: true}})
+	o := Options{SmallTables: true}
+	if err := o.setDefaults(); err != nil {
+		t.Fatal(err)
+	}
+	fsys := errorfs.Wrap(vfs.NewMem(), inj)
+	p := o.pebbleOptions(newDisk(fsys, "store"))
+	p.FS = fsys
+	db, err := pebble.Open("store", p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	inj.on.Store(true)
-	for seq := uint64(1); seq < 100; seq++ {
-		if _, err := s.Apply(batchOf(seq, 500)); err != nil {
-			time.Sleep(patienceInTests) // Apply does not wait for the end
+	for i := range 100 {
+		if err := db.Set([]byte{byte(i)}, make([]byte, 16<<10), pebble.Sync); err != nil {
+			time.Sleep(patienceInTests) // Set does not wait for the end
 			return
 		}
 	}

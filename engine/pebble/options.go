@@ -52,21 +52,6 @@ type Options struct {
 	SmallTables bool
 
 	runBytes, boundaryBytes int // see run.go
-
-	test hooks
-}
-
-// hooks break a rule on purpose, so that a test can be seen to fail.
-type hooks struct {
-	acknowledgeUnsynced bool // wait does not wait
-	ignoreCleanRecord   bool // a clean-close record is removed unread
-	ignoreChecks        bool // nothing is checked before Pebble opens the directory
-	passErrorsOn        bool // Pebble sees the errors of the file system
-	sealUnsynced        bool // claims go to tables before their batches are durable
-	sealDropped         bool // a bucket that is dropped while its claims are sealed is ignored
-	forgetFirst         bool // packed batches are removed before their claims are in tables
-	forgetDrops         bool // drops are not noted for the packed batches
-	backupBeside        bool // a backup may be taken while claims are sealed
 }
 
 func (o *Options) setDefaults() error {

@@ -10,7 +10,6 @@ import (
 // A reader reads Pebble's keys.
 type reader struct {
 	*core
-	opening func() // a test's: called where an iterator is opened, if it is not nil
 }
 
 // State implements storage.Store.
@@ -64,9 +63,6 @@ func (r *reader) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
 func (r *reader) newCursor(span pebble.KeyRange) (*cursor, error) {
 	if err := r.fault.get(); err != nil {
 		return nil, err
-	}
-	if r.opening != nil {
-		r.opening()
 	}
 	it, err := r.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
 	if err != nil {

@@ -65,17 +65,12 @@ func (s *sealer) sealTable(t *table) error {
 	}
 	s.ingest.Lock()
 	defer s.ingest.Unlock()
-	if s.dropsOf(t) != drops && !s.o.test.sealDropped {
+	if s.dropsOf(t) != drops {
 		// A bucket was dropped meanwhile. Repeat, while no other bucket can be dropped.
 		if err := s.files.remove(paths); err != nil {
 			return err
 		}
 		if paths, _, err = s.writeRun(t); err != nil {
-			return err
-		}
-	}
-	if s.o.test.forgetFirst {
-		if err := s.forgetPacked(t.last); err != nil {
 			return err
 		}
 	}
@@ -114,7 +109,7 @@ func (s *sealer) flushSoon() error {
 
 // awaitDurable waits until a batch would survive a power failure.
 func (s *sealer) awaitDurable(seq uint64) error {
-	for s.durable.Load() < seq && !s.o.test.sealUnsynced {
+	for s.durable.Load() < seq {
 		select {
 		case <-s.synced:
 		case <-s.fault.failed:
@@ -196,7 +191,7 @@ func (s *sealer) loadPacked() error {
 		}
 		dropped := func(prefix []byte) bool {
 			at, noted := s.dropNotes[string(prefix)]
-			return noted && seq <= at && !s.o.test.forgetDrops
+			return noted && seq <= at
 		}
 		if err := s.unsealed.replay(seq, it.Value(), dropped); err != nil {
 			return err

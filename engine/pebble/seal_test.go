@@ -65,9 +65,9 @@ func atRun(op errorfs.Op) bool {
 
 const smallPending = 16 << 10
 
-func openSmall(t testing.TB, fsys vfs.FS, h hooks) *Store {
+func openSmall(t testing.TB, fsys vfs.FS) *Store {
 	t.Helper()
-	s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending, test: h})
+	s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +190,8 @@ func (h *history) play(s *Store, acked *atomic.Uint64) error {
 
 // check opens what a crash has left, and looks for a prefix of the history: at once, after
 // everything was sealed, and after another opening. Then it plays the rest.
-func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
-	o := Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending, test: broken}
+func (h *history) check(fsys vfs.FS, acked uint64) error {
+	o := Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending}
 	s, err := Open("store", o)
 	if err != nil {
 		return err
@@ -249,22 +249,22 @@ func (h *history) check(fsys vfs.FS, acked uint64, broken hooks) error {
 
 // sealCrashes cuts the power at operations of a workload that seals again and again, and returns
 // what is wrong then.
-func sealCrashes(t *testing.T, seed uint64, step int64, broken hooks) (problems []string) {
+func sealCrashes(t *testing.T, seed uint64, step int64) (problems []string) {
 	t.Helper()
 	h := newHistory(seed, 50)
 	var acked atomic.Uint64
 	workload := func(fsys vfs.FS) {
 		acked.Store(0)
-		s := openSmall(t, fsys, broken)
+		s := openSmall(t, fsys)
 		if err := h.play(s, &acked); err != nil {
 			t.Error(err)
 		}
 		mustClose(t, s)
 	}
 	start := vfs.NewCrashableMem()
-	mustClose(t, openSmall(t, start, hooks{}))
+	mustClose(t, openSmall(t, start))
 	everyCrashNoting(t, start, step, &acked, workload, func(what string, fsys *vfs.MemFS, acked uint64) {
-		if err := h.check(fsys, acked, broken); err != nil {
+		if err := h.check(fsys, acked); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", what, err))
 		}
 	})
@@ -315,7 +315,7 @@ func TestAPowerCutWhileSealingLeavesAPrefix(t *testing.T) {
 		seeds = 5
 	}
 	for seed := range seeds {
-		for _, problem := range sealCrashes(t, seed, stepInTests(61), hooks{}) {
+		for _, problem := range sealCrashes(t, seed, stepInTests(61)) {
 			t.Errorf("seed %d: %s", seed, problem)
 		}
 	}
@@ -327,16 +327,21 @@ func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewCrashableMem()
 		g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpLink })
-		s := openSmall(t, errorfs.Wrap(mem, g), hooks{forgetFirst: broken})
+		s := openSmall(t, errorfs.Wrap(mem, g))
 		const n = 20
 		g.shut.Store(true)
-		last := fill(t, s, 1, n) + 1
+		last := fill(t, s, 1, n)
 		<-g.reached
-		mustApply(t, s, batchOf(last, n)) // with it the log has what was written before
+		if broken {
+			if err := s.forgetPacked(last); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustApply(t, s, batchOf(last+1, n)) // with it the log has what was written before
 		crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 		g.letGo()
 		mustClose(t, s)
-		s = openSmall(t, crashed, hooks{})
+		s = openSmall(t, crashed)
 		_, err := prefixOf(s, n)
 		if broken != (err != nil) {
 			t.Errorf("removed first: %v; what is left is a prefix: %v", broken, err)
@@ -351,7 +356,7 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewCrashableMem()
 		g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
-		s := openSmall(t, errorfs.Wrap(mem, g), hooks{sealUnsynced: broken})
+		s := openSmall(t, errorfs.Wrap(mem, g))
 		const n = 20
 		mustApply(t, s, batchOf(1, n))
 		g.shut.Store(true)
@@ -369,7 +374,13 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 			}
 		}
 		if broken {
-			<-frozen.done
+			paths, _, err := s.writeRun(frozen)
+			if err == nil {
+				err = s.db.Ingest(context.Background(), paths)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 		g.letGo()
@@ -380,7 +391,7 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 		}
 		<-frozen.done
 		mustClose(t, s)
-		s = openSmall(t, crashed, hooks{})
+		s = openSmall(t, crashed)
 		_, err := prefixOf(s, n)
 		if broken != (err != nil) {
 			t.Errorf("sealed before the sync: %v; what is left is a prefix: %v", broken, err)
@@ -389,22 +400,38 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 	}
 }
 
+// noDropIn breaks a rule: that a bucket of a frozen table was dropped is forgotten.
+func noDropIn(s *Store, frozen *table) {
+	s.unsealed.mu.Lock()
+	defer s.unsealed.mu.Unlock()
+	frozen.drops = 0
+}
+
+// withoutNotes breaks a rule: drops are not noted for the packed batches.
+func withoutNotes(s *Store, _ *table) {
+	s.ingest.Lock()
+	defer s.ingest.Unlock()
+	for prefix := range s.dropNotes {
+		must(s.db.Delete(spaced(dropSpace, []byte(prefix)), pebble.Sync))
+	}
+}
+
 // A bucket that is dropped while its claims are on their way into a table is gone from there, from
 // the journal, and from memory.
 func TestADropDuringASealIsNotUndone(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		broken        hooks
-		sealed, crash bool // seen to be undone once sealed, and after a power cut right after the drop
+		breaks        func(s *Store, frozen *table) // after the drop
+		sealed, crash bool                          // seen to be undone once sealed, and after a power cut right after the drop
 	}{
-		{"as it is", hooks{}, false, false},
-		{"the run is not written again", hooks{sealDropped: true}, true, false},
-		{"the drop is not noted", hooks{forgetDrops: true}, false, true},
+		{"as it is", func(*Store, *table) {}, false, false},
+		{"the run is not written again", noDropIn, true, false},
+		{"the drop is not noted", withoutNotes, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mem := vfs.NewCrashableMem()
 			g := newGate(atRun)
-			s := openSmall(t, errorfs.Wrap(mem, g), c.broken)
+			s := openSmall(t, errorfs.Wrap(mem, g))
 			g.shut.Store(true)
 			frozen := s.unsealed.active
 			last := fill(t, s, 1, 20)
@@ -413,6 +440,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 			if err := s.Drop(gone); err != nil {
 				t.Fatal(err)
 			}
+			c.breaks(s, frozen)
 			want := model(last, 20)
 			maps.DeleteFunc(want, func(k, _ string) bool {
 				return strings.HasPrefix(k, "claim "+string(gone[0].AppendPrefix(nil))) ||
@@ -431,7 +459,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 			}
 			isUndone("sealed", s, c.sealed)
 			mustClose(t, s)
-			s = openSmall(t, crashed, c.broken)
+			s = openSmall(t, crashed)
 			isUndone("after a power cut", s, c.crash)
 			mustSealAll(t, s)
 			isUndone("after a power cut, sealed", s, c.crash)
@@ -443,7 +471,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 // While claims become a table a drop waits: the table would be newer than it.
 func TestADropWaitsForAnIngest(t *testing.T) {
 	g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpLink })
-	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
 	defer mustClose(t, s)
 	g.shut.Store(true)
 	frozen := s.unsealed.active
@@ -475,7 +503,7 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 func TestASealThatFailsIsTold(t *testing.T) {
 	inj := &failing{match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpOpen && strings.Contains(op.Path, runPrefix) }}
 	mem := vfs.NewMem()
-	s := openSmall(t, errorfs.Wrap(mem, inj), hooks{})
+	s := openSmall(t, errorfs.Wrap(mem, inj))
 	const n = 20
 	inj.on.Store(true)
 	var acked atomic.Uint64
@@ -487,7 +515,7 @@ func TestASealThatFailsIsTold(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	s = openSmall(t, mem, hooks{})
+	s = openSmall(t, mem)
 	defer mustClose(t, s)
 	if last, err := prefixOf(s, n); err != nil || last < acked.Load() {
 		t.Errorf("batches to %d were confirmed, %d are there: %v", acked.Load(), last, err)
@@ -498,7 +526,7 @@ func TestASealThatFailsIsTold(t *testing.T) {
 func TestNoSealWaitsForAFailedLog(t *testing.T) {
 	g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
 	g.then = errorfs.ErrInjected
-	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
 	g.shut.Store(true)
 	for seq := uint64(1); s.unsealed.sealing() == nil; seq++ {
 		if _, err := s.Apply(batchOf(seq, 20)); err != nil {
@@ -521,7 +549,7 @@ func TestNoSealWaitsForAFailedLog(t *testing.T) {
 func TestADropIsNotedForBothTables(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	g := newGate(atRun)
-	s := openSmall(t, errorfs.Wrap(mem, g), hooks{})
+	s := openSmall(t, errorfs.Wrap(mem, g))
 	const n = 20
 	g.shut.Store(true)
 	frozen := s.unsealed.active
@@ -541,7 +569,7 @@ func TestADropIsNotedForBothTables(t *testing.T) {
 	want := claimsOf(t, s)
 	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)
-	s = openSmall(t, crashed, hooks{})
+	s = openSmall(t, crashed)
 	defer mustClose(t, s)
 	if got := claimsOf(t, s); len(want) == 0 || !maps.Equal(got, want) {
 		t.Errorf("%d claims after a power cut, there were %d", len(got), len(want))
@@ -560,7 +588,7 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewMem()
 		g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.Contains(op.Path, stageName) })
-		s := openSmall(t, errorfs.Wrap(mem, g), hooks{backupBeside: broken})
+		s := openSmall(t, errorfs.Wrap(mem, g))
 		const n = 20
 		mustApply(t, s, batchOf(1, n))
 		g.shut.Store(true)
@@ -568,9 +596,13 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 		go func() { done <- s.Backup(context.Background(), "backup") }()
 		<-g.reached // Pebble has taken stock of its tables, and not copied the log
 		frozen := s.unsealed.active
+		if broken {
+			s.ingest.Unlock() // the backup's
+		}
 		last := fill(t, s, 2, n)
 		if broken {
 			<-frozen.done
+			s.ingest.Lock()
 		}
 		mustApply(t, s, batchOf(last+1, n)) // with it the log has all that was written before
 		g.letGo()
@@ -622,7 +654,7 @@ func (e *elsewhere) Create(path string, c vfs.DiskWriteCategory) (vfs.File, erro
 // Tables are copied to another disk, which may take hours. Claims and seals continue meanwhile.
 func TestABackupToAnotherDiskHoldsNobodyUp(t *testing.T) {
 	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
-	s := openSmall(t, fsys, hooks{})
+	s := openSmall(t, fsys)
 	const n = 20
 	last := fill(t, s, 1, n)
 	mustSealAll(t, s)
@@ -659,7 +691,7 @@ func TestABackupToAnotherDiskHoldsNobodyUp(t *testing.T) {
 // A backup that is called off leaves nothing where it went to, and nothing in the store.
 func TestABackupThatIsCalledOffLeavesNothing(t *testing.T) {
 	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
-	s := openSmall(t, fsys, hooks{})
+	s := openSmall(t, fsys)
 	defer mustClose(t, s)
 	fill(t, s, 1, 20)
 	mustSealAll(t, s)
@@ -683,7 +715,7 @@ func TestABackupThatIsCalledOffLeavesNothing(t *testing.T) {
 func TestTwoBackupsToOnePlace(t *testing.T) {
 	for range 5 {
 		fsys := vfs.NewMem()
-		s := openSmall(t, fsys, hooks{})
+		s := openSmall(t, fsys)
 		fill(t, s, 1, 20)
 		done := make(chan error, 2)
 		for range 2 {
@@ -706,7 +738,7 @@ func TestTwoBackupsToOnePlace(t *testing.T) {
 
 func TestABackupThatWaitsForAnotherCanBeCalledOff(t *testing.T) {
 	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
-	s := openSmall(t, fsys, hooks{})
+	s := openSmall(t, fsys)
 	defer mustClose(t, s)
 	letGo := sync.OnceFunc(func() { close(fsys.open) })
 	defer letGo()
@@ -731,7 +763,7 @@ func TestABackupThatWaitsForAnotherCanBeCalledOff(t *testing.T) {
 // While a seal continues, the next table fills up to its limit, and then Apply waits.
 func TestWhatIsNotSealedIsBounded(t *testing.T) {
 	g := newGate(atRun)
-	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
 	const n = 20
 	g.shut.Store(true)
 	last := fill(t, s, 1, n)
@@ -772,7 +804,7 @@ func TestWhatIsNotSealedIsBounded(t *testing.T) {
 
 // A scan continues during batches and seals, and shows none of it.
 func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
-	s := openSmall(t, vfs.NewMem(), hooks{})
+	s := openSmall(t, vfs.NewMem())
 	defer mustClose(t, s)
 	last := fill(t, s, 1, 20)
 	mustSealAll(t, s)
@@ -800,14 +832,26 @@ func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
 	}
 }
 
+// watched calls opening where a cursor is opened.
+type watched struct {
+	cursors
+	opening func()
+}
+
+func (w watched) newCursor(span pebble.KeyRange) (*cursor, error) {
+	w.opening()
+	return w.cursors.newCursor(span)
+}
+
 // A scan opens its iterator in the moment in which it looks at memory: nothing can be applied or
 // sealed in between.
 func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
-	s := openSmall(t, vfs.NewMem(), hooks{})
+	s := openSmall(t, vfs.NewMem())
 	defer mustClose(t, s)
 	mustApply(t, s, batchOf(1, 20))
 	looked, opened := false, 0
-	s.opening = func() {
+	original := s.claimReader.cursors
+	s.claimReader.cursors = watched{original, func() {
 		opened++
 		if s.unsealed.mu.TryLock() {
 			s.unsealed.mu.Unlock()
@@ -816,13 +860,13 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 		if !looked {
 			t.Error("the iterator is opened before memory was looked at")
 		}
-	}
+	}}
 	look := func([]*table) { looked = true }
 	err := s.claims(prefixSpan([]byte{claimSpace}), look, func([]*table, *cursor) error { return nil })
 	err = errors.Join(err, s.Scan(context.Background(), storage.Span{}, nil, func(_, _ []byte) error { return nil }),
 		s.Buckets(func(storage.Bucket) error { return nil }))
 	_, berr := s.BucketBytes(storage.Bucket{Scope: "scope0", Week: week0})
-	s.opening = nil
+	s.claimReader.cursors = original
 	if err = errors.Join(err, berr); err != nil || opened != 4 {
 		t.Fatalf("%d iterators: %v", opened, err)
 	}
@@ -841,7 +885,7 @@ func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 	} {
 		t.Run(step, func(t *testing.T) {
 			g := newGate(match)
-			s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+			s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
 			defer mustClose(t, s)
 			defer g.letGo()
 			const n = 20
@@ -862,7 +906,7 @@ func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 
 // Scans during batches and seals show whole batches, and none before those that they do not show.
 func TestScansBesideSealsShowAPrefix(t *testing.T) {
-	s := openSmall(t, vfs.NewMem(), hooks{})
+	s := openSmall(t, vfs.NewMem())
 	defer mustClose(t, s)
 	const last, n = 100, 20
 	written := make(chan error, 1)
@@ -901,7 +945,7 @@ func TestABucketIsEmptyOnceItsClaimsAreRemoved(t *testing.T) {
 	for _, where := range []string{"tables and memory", "the frozen table and memory", "memory", "tables"} {
 		t.Run(where, func(t *testing.T) {
 			g := newGate(atRun)
-			s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g), hooks{})
+			s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
 			defer mustClose(t, s)
 			put, remove := &storage.Batch{Seq: 1}, &storage.Batch{Seq: 2}
 			for i := range uint64(10) {
@@ -961,12 +1005,12 @@ func wantNoRuns(t *testing.T, fsys vfs.FS) {
 
 func TestACleanCloseSeals(t *testing.T) {
 	mem := vfs.NewMem()
-	s := openSmall(t, mem, hooks{})
+	s := openSmall(t, mem)
 	for seq := uint64(1); seq <= 5; seq++ {
 		mustApply(t, s, batchOf(seq, 10))
 	}
 	mustClose(t, s)
-	s = openSmall(t, mem, hooks{})
+	s = openSmall(t, mem)
 	defer mustClose(t, s)
 	if s.unsealed.active.keys != 0 {
 		t.Errorf("%d claims came back from the journal", s.unsealed.active.keys)
@@ -979,7 +1023,7 @@ func TestACleanCloseSeals(t *testing.T) {
 func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	g := newGate(atRun)
-	s := openSmall(t, errorfs.Wrap(mem, g), hooks{})
+	s := openSmall(t, errorfs.Wrap(mem, g))
 	g.shut.Store(true)
 	last := fill(t, s, 1, 20)
 	<-g.reached
@@ -991,7 +1035,7 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 	g.letGo()
 	mustClose(t, s)
 	rewrite(t, killed, "store/"+runPrefix+"9"+tmpSuffix, []byte("of a longer run"))
-	s = openSmall(t, killed, hooks{})
+	s = openSmall(t, killed)
 	defer mustClose(t, s)
 	assertContents(t, s, model(last, 20))
 	if frozen := s.unsealed.sealing(); frozen != nil {
@@ -1006,7 +1050,7 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 // before: damage to its end, which looks like a torn one, is not silent, also right after the seal.
 func TestAManifestThatLostARunIsDamaged(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	s := openSmall(t, mem, hooks{})
+	s := openSmall(t, mem)
 	frozen := s.unsealed.active
 	last := fill(t, s, 1, 20) + 1
 	<-frozen.done
@@ -1025,8 +1069,8 @@ func TestAManifestThatLostARunIsDamaged(t *testing.T) {
 		bad := slices.Clone(whole)
 		bad[off] ^= 4
 		what := fmt.Sprintf("%s, byte %d of %d", manifest, off, len(whole))
-		c.add(manifest, outcomeOf(t, what, diskOf(t, files, manifest, bad), hooks{}, model(last, 20)))
-		c.add(manifest, outcomeOf(t, what+", cut", diskOf(t, files, manifest, whole[:off]), hooks{}, model(last, 20)))
+		c.add(manifest, outcomeOf(t, what, diskOf(t, files, manifest, bad), model(last, 20)))
+		c.add(manifest, outcomeOf(t, what+", cut", diskOf(t, files, manifest, whole[:off]), model(last, 20)))
 	}
 	if c.report(t) != 0 {
 		t.Error("a run was lost and nobody said so")
@@ -1050,7 +1094,7 @@ func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 	for _, err := range []error{syscall.EPERM, syscall.ENOTSUP, syscall.EXDEV} {
 		t.Run(err.Error(), func(t *testing.T) {
 			mem := vfs.NewCrashableMem()
-			s := openSmall(t, errorfs.Wrap(mem, linkless{err}), hooks{})
+			s := openSmall(t, errorfs.Wrap(mem, linkless{err}))
 			const n = 20
 			frozen := s.unsealed.active
 			last := fill(t, s, 1, n) + 1
@@ -1089,7 +1133,7 @@ func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
 		"of no batch": {9, appendPacked(nil, batchOf(9, 3).Claims)},
 	} {
 		mem := vfs.NewCrashableMem()
-		s := openSmall(t, mem, hooks{})
+		s := openSmall(t, mem)
 		for seq := uint64(1); seq <= 3; seq++ {
 			mustApply(t, s, batchOf(seq, 3))
 		}

@@ -55,7 +55,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDisk(o.FS, dir, o.test)
+	d := newDisk(o.FS, dir)
 	if err := refuseForeign(d); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func newStore(o Options, d *disk) *Store {
 	s.reader.core = c
 	s.attester = attester{core: c, progress: make(chan struct{}, 1), stop: make(chan struct{})}
 	s.packedLog.core, s.packedLog.unsealed = c, u
-	s.claimReader = claimReader{core: c, reader: &s.reader, unsealed: u}
+	s.claimReader = claimReader{core: c, reader: &s.reader, cursors: &s.reader, unsealed: u}
 	s.journal.core, s.journal.reader = c, &s.reader
 	s.sealer = sealer{
 		core: c, reader: &s.reader, attester: &s.attester, packedLog: &s.packedLog, unsealed: u,
@@ -119,7 +119,7 @@ func (s *Store) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if clean || s.o.test.ignoreCleanRecord {
+	if clean {
 		if err := removeSidecar(d, cleanName); err != nil {
 			return err
 		}
