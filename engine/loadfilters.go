@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"sync"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 )
@@ -12,27 +12,28 @@ import (
 // load reads filters and counts from a snapshot and the journal after it, or leaves them to be
 // rebuilt. seq is the last batch.
 func (s *snapshots) load(seq uint64) error {
-	first, err := s.firstJournaled()
-	if err != nil {
-		return err
-	}
+	first := sync.OnceValues(s.firstJournaled)
 	snap, err := s.loadSnapshot(first)
 	if err != nil {
 		return err
 	}
 	after := uint64(0)
-	switch {
-	case snap != nil:
+	if snap != nil {
 		s.source, after = fromSnapshot, snap.seq
 		s.screen.adopt(snap.filters)
 		for ref, c := range snap.counts {
 			s.screen.merge(ref, c)
 		}
-	case first == 1 || seq == 0:
+	} else if first, err := first(); err != nil {
+		return err
+	} else if first == 1 || seq == 0 {
 		s.source = fromJournal
-	default:
+	} else {
 		s.source = fromScan
-		return s.replayJournal(math.MaxUint64, seq)
+		if first == 0 { // it was trimmed
+			return nil
+		}
+		return s.readJournalAfter(first-1, seq, func([]byte) error { return nil }) // to find a gap
 	}
 	if err := s.replayJournal(after, seq); err != nil {
 		return err
@@ -54,18 +55,10 @@ func (s *snapshots) firstJournaled() (first uint64, err error) {
 	return first, err
 }
 
-// replayJournal applies the journal's batches after the given one. A gap, here or before, or an end
-// before the newest batch means that acknowledged batches are missing.
+// replayJournal applies the journal's batches after the given one. After a clean close there are
+// none, and the journal is not read.
 func (s *snapshots) replayJournal(after, newest uint64) error {
-	last := uint64(0)
-	err := s.store.Journal(0, func(seq uint64, entry []byte) error {
-		if last != 0 && seq != last+1 {
-			return fmt.Errorf("%w: batch %d is followed by batch %d", storage.ErrDamaged, last, seq)
-		}
-		last = seq
-		if seq <= after {
-			return nil
-		}
+	return s.readJournalAfter(after, newest, func(entry []byte) error {
 		return readJournal(entry, func(ref bucketRef, sign byte, hash uint64) {
 			switch sign {
 			case journalRemoved:
@@ -79,7 +72,23 @@ func (s *snapshots) replayJournal(after, newest uint64) error {
 			}
 		})
 	})
-	if err == nil && last != newest && (last != 0 || newest > after) {
+}
+
+// readJournalAfter calls fn with the entry of each batch after the given one. A gap, or an end
+// before the newest batch, means that acknowledged batches are missing.
+func (s *snapshots) readJournalAfter(after, newest uint64, fn func(entry []byte) error) error {
+	if after == newest {
+		return nil
+	}
+	last := after
+	err := s.store.Journal(after+1, func(seq uint64, entry []byte) error {
+		if seq != last+1 {
+			return fmt.Errorf("%w: batch %d is followed by batch %d", storage.ErrDamaged, last, seq)
+		}
+		last = seq
+		return fn(entry)
+	})
+	if err == nil && last != newest {
 		err = fmt.Errorf("%w: the journal ends with batch %d, the store with %d", storage.ErrDamaged, last, newest)
 	}
 	return err

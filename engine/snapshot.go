@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -158,31 +157,24 @@ type savedSnapshot struct {
 
 // loadSnapshot returns the newest usable snapshot of this store from which the journal continues to
 // the last batch; nil if there is none, or MaxFilterBytes was raised for a filter that needs it.
-// first is the first batch that the journal still has, 0 for none. A snapshot that is ahead of the
-// store proves that the store has lost acknowledged batches.
+// first returns the first batch that the journal still has, 0 for none. A snapshot that is ahead of
+// the store proves that the store has lost acknowledged batches.
 //
 // It reads the filters of one snapshot only, unless they turn out to be damaged. The other one is
 // the first to be replaced, whatever is in it.
-func (s *snapshots) loadSnapshot(first uint64) (*snapshot, error) {
+func (s *snapshots) loadSnapshot(first func() (uint64, error)) (*snapshot, error) {
 	found, err := s.findSnapshots()
 	if err != nil {
 		return nil, err
 	}
 	var newest *snapshot
 	for _, saved := range found {
-		if saved.seq < s.store.LastSeq() && (first == 0 || first > saved.seq+1) {
-			continue
-		}
 		if newest == nil {
-			err := s.readFilters(saved)
-			if errors.Is(err, errUnusable) {
-				continue
-			}
+			usable, err := s.readUsable(saved, first)
 			if err != nil {
 				return nil, err
 			}
-			if saved.outgrown(s.screen.budget) { // it is as if it were not there, so that Close writes another one
-				s.screen.sizes = saved.sizes()
+			if !usable {
 				continue
 			}
 			newest = saved.snapshot
@@ -192,12 +184,31 @@ func (s *snapshots) loadSnapshot(first uint64) (*snapshot, error) {
 	return newest, nil
 }
 
+// readUsable reads the filters of a snapshot, if it is usable.
+func (s *snapshots) readUsable(saved savedSnapshot, first func() (uint64, error)) (bool, error) {
+	if saved.seq < s.store.LastSeq() {
+		if first, err := first(); err != nil || first == 0 || first > saved.seq+1 {
+			return false, err
+		}
+	}
+	if err := s.readFilters(saved); errors.Is(err, errUnusable) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	if saved.outgrown(s.screen.budget) { // it is as if it were not there, so that Close writes another one
+		s.screen.sizes = saved.sizes()
+		return false, nil
+	}
+	return true, nil
+}
+
 // findSnapshots returns the snapshots of this store, the newest first.
 func (s *snapshots) findSnapshots() ([]savedSnapshot, error) {
 	var found []savedSnapshot
 	for slot, name := range snapshotNames {
 		saved := savedSnapshot{slot: slot}
-		err := s.withSidecar(name, func(r io.Reader, size int64) (err error) {
+		err := s.store.ReadSidecar(name, func(r io.Reader, size int64) (err error) {
 			saved.snapshot, saved.weeks, saved.body, err = readSnapshotHeader(r, size)
 			return err
 		})
@@ -221,19 +232,10 @@ func (s *snapshots) findSnapshots() ([]savedSnapshot, error) {
 
 // readFilters reads the filters of a snapshot whose header was read before.
 func (s *snapshots) readFilters(saved savedSnapshot) error {
-	return s.withSidecar(snapshotNames[saved.slot], func(r io.Reader, size int64) error {
+	return s.store.ReadSidecar(snapshotNames[saved.slot], func(r io.Reader, size int64) error {
 		if _, err := io.CopyN(io.Discard, r, size-saved.body); err != nil {
 			return err
 		}
 		return saved.readFilters(r, saved.weeks, saved.body, s.screen.growerOf)
 	})
-}
-
-// withSidecar calls fn with the content of a sidecar and its size.
-func (s *snapshots) withSidecar(name string, fn func(r io.Reader, size int64) error) error {
-	b, err := s.store.ReadSidecar(name)
-	if err != nil {
-		return err
-	}
-	return fn(bytes.NewReader(b), int64(len(b)))
 }

@@ -45,16 +45,15 @@ func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error 
 	return s.fail(err)
 }
 
-// ReadSidecar returns the sidecar's bytes.
-func (s *sidecars) ReadSidecar(name string) ([]byte, error) {
+// ReadSidecar calls read with the sidecar's content.
+func (s *sidecars) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
 	if err := checkSidecarName(name); err != nil {
-		return nil, err
+		return err
 	}
-	b, err := s.o.files.ReadFile(filepath.Join(s.dir, name+sidecarSuffix))
-	if err != nil {
-		return nil, fmt.Errorf("hapax: reading sidecar %s: %w", name, err)
+	if err := sidecar.Read(s.o.files, filepath.Join(s.dir, name+sidecarSuffix), read); err != nil {
+		return fmt.Errorf("hapax: reading sidecar %s: %w", name, err)
 	}
-	return b, nil
+	return nil
 }
 
 func checkSidecarName(name string) error {

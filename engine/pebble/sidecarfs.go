@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"errors"
 	"io"
 	"os"
 
@@ -46,6 +47,18 @@ func (f *sidecarFile) Write(p []byte) (n int, err error) {
 }
 
 func (s sidecarFS) ReadFile(path string) ([]byte, error) { return readFile(s.disk, path) }
+
+func (s sidecarFS) Open(path string) (io.ReadCloser, int64, error) {
+	f, err := s.disk.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
 
 func (s sidecarFS) SyncDir(path string) error { return syncDir(s.disk, path) }
 

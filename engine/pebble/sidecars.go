@@ -40,14 +40,13 @@ func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error 
 }
 
 // ReadSidecar implements storage.Store.
-func (s *sidecars) ReadSidecar(name string) ([]byte, error) {
+func (s *sidecars) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
 	file, err := sidecarName(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b, err := readFile(s.disk, s.disk.path(file))
-	if err != nil {
-		return nil, fmt.Errorf("hapax: reading sidecar %q: %w", name, err)
+	if err := sidecar.Read(sidecarFS{s.disk}, s.disk.path(file), read); err != nil {
+		return fmt.Errorf("hapax: reading sidecar %q: %w", name, err)
 	}
-	return b, nil
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -280,7 +281,7 @@ func TestScanSeesTheMomentOfStarted(t *testing.T) {
 func TestSidecarsAreReplaced(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), "store", false)
 	defer mustClose(t, s)
-	if _, err := s.ReadSidecar("filter-1"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := storetest.ReadSidecar(s, "filter-1"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	for _, content := range []string{"old", "new"} {
@@ -288,7 +289,7 @@ func TestSidecarsAreReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := s.ReadSidecar("filter-1"); err != nil || string(b) != content {
+		if b, err := storetest.ReadSidecar(s, "filter-1"); err != nil || string(b) != content {
 			t.Fatal(b, err)
 		}
 	}
@@ -296,7 +297,7 @@ func TestSidecarsAreReplaced(t *testing.T) {
 	if err := s.WriteSidecar("filter-1", func(io.Writer) error { return mine }); !errors.Is(err, mine) {
 		t.Fatal(err)
 	}
-	if b, err := s.ReadSidecar("filter-1"); err != nil || string(b) != "new" {
+	if b, err := storetest.ReadSidecar(s, "filter-1"); err != nil || string(b) != "new" {
 		t.Fatal(b, err)
 	}
 	for _, name := range []string{"", "../x", "A", "a.b"} {

@@ -91,11 +91,12 @@ type Store interface {
 
 	// WriteSidecar replaces a small named file next to the data, atomically and durably: after a
 	// crash it holds either the old or the new bytes. If it does not fit on the disk, the old bytes
-	// remain, WriteSidecar returns the cause, and the store is not poisoned. ReadSidecar returns
-	// its bytes, fs.ErrNotExist if there is none. The content has its own checksum. Names are made
-	// of a-z, 0-9 and '-'.
+	// remain, WriteSidecar returns the cause, and the store is not poisoned. ReadSidecar calls read
+	// with the content and its size, without holding all of it in memory; it returns fs.ErrNotExist
+	// if there is none, an error of the disk, or that of read, which may be wrapped. The content
+	// has its own checksum. Names are made of a-z, 0-9 and '-'.
 	WriteSidecar(name string, write func(io.Writer) error) error
-	ReadSidecar(name string) ([]byte, error)
+	ReadSidecar(name string, read func(r io.Reader, size int64) error) error
 
 	// Backup writes a consistent, durable copy of the store, as of some moment during the call, to
 	// dir, which must not exist. It can be opened like the original and has an Identity with a

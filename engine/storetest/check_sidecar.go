@@ -37,7 +37,7 @@ func writerOf(content []byte) func(io.Writer) error {
 
 func (e *subject) expectSidecar(when, name string, want []byte) {
 	e.Helper()
-	if got, err := e.s.ReadSidecar(name); err != nil || !bytes.Equal(got, want) {
+	if got, err := ReadSidecar(e.s, name); err != nil || !bytes.Equal(got, want) {
 		e.Errorf("%s: sidecar %q is %q, %v; want %q", when, name, short(got), err, short(want))
 	}
 }
@@ -46,12 +46,17 @@ func sidecarReplaced(e *env) {
 	for i, content := range [][]byte{[]byte("first"), []byte("a longer second one"), []byte("3"), {}, noise(1, 1<<20), []byte("last")} {
 		e.writeSidecar("filter", content)
 		e.expectSidecar(fmt.Sprint("written ", i+1), "filter", content)
-		got, _ := e.s.ReadSidecar("filter")
+		got, _ := ReadSidecar(e.s, "filter")
 		scribble(got)
 		e.expectSidecar("after its bytes were scribbled over", "filter", content)
 		e.reopen()
 		e.expectSidecar("opened again", "filter", content)
 	}
+	mine := errors.New("the reader's")
+	if err := e.s.ReadSidecar("filter", func(io.Reader, int64) error { return mine }); !errors.Is(err, mine) {
+		e.Errorf("ReadSidecar returns %v where its reader fails", err)
+	}
+	e.expectSidecar("after its reader has failed", "filter", []byte("last"))
 	e.writeSidecar("filter-1", []byte("another"))
 	e.writeSidecar("filte", []byte("yet another"))
 	e.expectSidecar("beside others", "filter", []byte("last"))
@@ -85,7 +90,7 @@ func sidecarHalfWritten(e *env) {
 		e.expectSidecar("written", "filter", noise(1, 100_000))
 		for _, dir := range clones {
 			e.onOther(dir, func(s storage.Store) {
-				if got, err := s.ReadSidecar("filter"); err != nil || !bytes.Equal(got, old) {
+				if got, err := ReadSidecar(s, "filter"); err != nil || !bytes.Equal(got, old) {
 					e.Errorf("after a crash while it was being replaced, the sidecar is %q, %v", short(got), err)
 				}
 				if err := s.WriteSidecar("filter", writerOf([]byte("next"))); err != nil {
@@ -119,7 +124,7 @@ func sidecarThatFails(e *env) {
 	if err := e.s.WriteSidecar("filter", fail); !errors.Is(err, errStop) {
 		e.Errorf("WriteSidecar returned %v, but its write function said %v", err, errStop)
 	}
-	if got, err := e.s.ReadSidecar("filter"); !errors.Is(err, fs.ErrNotExist) {
+	if got, err := ReadSidecar(e.s, "filter"); !errors.Is(err, fs.ErrNotExist) {
 		e.Errorf("a sidecar whose first write failed is %q, %v", short(got), err)
 	}
 	e.writeSidecar("filter", []byte("old"))
@@ -175,12 +180,12 @@ func sidecarsWrittenAtOnce(e *env) {
 				content := bytes.Repeat([]byte{byte('a' + i)}, 1000*(1+(i+round)%writers))
 				own := fmt.Sprint("own-", i)
 				err := errors.Join(s.WriteSidecar("shared", writerOf(content)), s.WriteSidecar(own, writerOf(content)))
-				got, err2 := s.ReadSidecar(own)
+				got, err2 := ReadSidecar(s, own)
 				if err = errors.Join(err, err2); err == nil && !bytes.Equal(got, content) {
 					err = fmt.Errorf("%s is %q", own, short(got))
 				}
 				if err == nil {
-					if got, err = s.ReadSidecar("shared"); err == nil {
+					if got, err = ReadSidecar(s, "shared"); err == nil {
 						err = whole(got)
 					}
 				}
@@ -198,7 +203,7 @@ func sidecarsWrittenAtOnce(e *env) {
 	default:
 	}
 	e.reopen()
-	got, err := e.s.ReadSidecar("shared")
+	got, err := ReadSidecar(e.s, "shared")
 	if err == nil {
 		err = whole(got)
 	}
@@ -233,7 +238,7 @@ func sidecarNames(e *env) {
 func sidecarAbsent(e *env) {
 	expect := func() {
 		e.Helper()
-		if b, err := e.s.ReadSidecar("absent"); !errors.Is(err, fs.ErrNotExist) {
+		if b, err := ReadSidecar(e.s, "absent"); !errors.Is(err, fs.ErrNotExist) {
 			e.Errorf("ReadSidecar of an absent one is %q, %v", b, err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // memSidecars writes and reads sidecars.
@@ -34,15 +36,27 @@ func (m memSidecars) WriteSidecar(name string, write func(io.Writer) error) erro
 }
 
 // ReadSidecar implements [storage.Store].
-func (m memSidecars) ReadSidecar(name string) ([]byte, error) {
+func (m memSidecars) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
 	if err := m.begin(OpReadSidecar); err != nil {
-		return nil, err
+		return err
 	}
 	m.disk.mu.Lock()
-	defer m.disk.mu.Unlock()
-	content, ok := m.image.sidecars[name]
+	content, ok := m.image.sidecars[name] // replaced, never changed
+	m.disk.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("storetest: sidecar %s: %w", name, fs.ErrNotExist)
+		return fmt.Errorf("storetest: sidecar %s: %w", name, fs.ErrNotExist)
 	}
-	return append([]byte{}, content...), nil
+	return read(bytes.NewReader(content), int64(len(content)))
+}
+
+// ReadSidecar returns the content of a small sidecar, and an error if it has another size than the
+// store says.
+func ReadSidecar(s storage.Store, name string) (content []byte, err error) {
+	err = s.ReadSidecar(name, func(r io.Reader, size int64) error {
+		if content, err = io.ReadAll(r); err == nil && int64(len(content)) != size {
+			err = fmt.Errorf("storetest: sidecar %s has %d bytes, %d were announced", name, len(content), size)
+		}
+		return err
+	})
+	return content, err
 }

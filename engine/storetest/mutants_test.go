@@ -47,7 +47,7 @@ type broken struct {
 	usage        func() (storage.Usage, error)
 	bucketBytes  func(storage.Bucket) (uint64, error)
 	writeSidecar func(string, func(io.Writer) error) error
-	readSidecar  func(string) ([]byte, error)
+	readSidecar  func(string, func(io.Reader, int64) error) error
 	backup       func(context.Context, string) error
 	verify       func(context.Context, func(string)) error
 	close        func() error
@@ -79,10 +79,12 @@ func (s *broken) Reclaim(ctx context.Context, b []storage.Bucket) error   { retu
 func (s *broken) ReclaimState(ctx context.Context, span storage.Span) error {
 	return s.reclaimState(ctx, span)
 }
-func (s *broken) Usage() (storage.Usage, error)                         { return s.usage() }
-func (s *broken) BucketBytes(b storage.Bucket) (uint64, error)          { return s.bucketBytes(b) }
-func (s *broken) WriteSidecar(n string, w func(io.Writer) error) error  { return s.writeSidecar(n, w) }
-func (s *broken) ReadSidecar(n string) ([]byte, error)                  { return s.readSidecar(n) }
+func (s *broken) Usage() (storage.Usage, error)                        { return s.usage() }
+func (s *broken) BucketBytes(b storage.Bucket) (uint64, error)         { return s.bucketBytes(b) }
+func (s *broken) WriteSidecar(n string, w func(io.Writer) error) error { return s.writeSidecar(n, w) }
+func (s *broken) ReadSidecar(n string, fn func(io.Reader, int64) error) error {
+	return s.readSidecar(n, fn)
+}
 func (s *broken) Backup(ctx context.Context, dir string) error          { return s.backup(ctx, dir) }
 func (s *broken) Verify(ctx context.Context, report func(string)) error { return s.verify(ctx, report) }
 func (s *broken) Close() error                                          { return s.close() }
@@ -795,13 +797,13 @@ var mutants = []mutant{
 	// Sidecars.
 	{name: "sidecar appended to", caught: "SidecarReplacedWhole", wrap: func(s *broken) {
 		s.writeSidecar = func(name string, write func(io.Writer) error) error {
-			old, _ := s.Mem.ReadSidecar(name)
+			old, _ := ReadSidecar(s.Mem, name)
 			return s.Mem.WriteSidecar(name, func(w io.Writer) error { return errors.Join(writerOf(old)(w), write(w)) })
 		}
 	}},
 	{name: "sidecar overwritten without truncation", caught: "SidecarReplacedWhole", wrap: func(s *broken) {
 		s.writeSidecar = func(name string, write func(io.Writer) error) error {
-			old, _ := s.Mem.ReadSidecar(name)
+			old, _ := ReadSidecar(s.Mem, name)
 			return s.Mem.WriteSidecar(name, func(w io.Writer) error {
 				var b bytes.Buffer
 				err := write(&b)
@@ -883,12 +885,22 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "absent sidecar is empty", caught: "ReadSidecarAbsentIsErrNotExist", wrap: func(s *broken) {
-		s.readSidecar = func(name string) ([]byte, error) {
-			b, err := s.Mem.ReadSidecar(name)
+		s.readSidecar = func(name string, read func(io.Reader, int64) error) error {
+			err := s.Mem.ReadSidecar(name, read)
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil, nil
+				return read(strings.NewReader(""), 0)
 			}
-			return b, err
+			return err
+		}
+	}},
+	{name: "error of a sidecar's reader is ignored", caught: "SidecarReplacedWhole", wrap: func(s *broken) {
+		s.readSidecar = func(name string, read func(io.Reader, int64) error) error {
+			return s.Mem.ReadSidecar(name, func(r io.Reader, size int64) error { _ = read(r, size); return nil })
+		}
+	}},
+	{name: "sidecar has another size than announced", caught: "SidecarReplacedWhole", wrap: func(s *broken) {
+		s.readSidecar = func(name string, read func(io.Reader, int64) error) error {
+			return s.Mem.ReadSidecar(name, func(r io.Reader, size int64) error { return read(r, size+1) })
 		}
 	}},
 

@@ -202,8 +202,8 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // ReadSidecar implements [storage.Store].
-func (s *Store) ReadSidecar(name string) ([]byte, error) {
-	return s.fsys.ReadFile(filepath.Join(s.dir, name+sidecarSuffix))
+func (s *Store) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
+	return sidecar.Read(s.fsys, filepath.Join(s.dir, name+sidecarSuffix), read)
 }
 
 // Usage implements [storage.Store].

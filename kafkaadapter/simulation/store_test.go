@@ -111,11 +111,11 @@ func (s *store) WriteSidecar(name string, write func(io.Writer) error) error {
 	return s.Store.WriteSidecar(name, write)
 }
 
-func (s *store) ReadSidecar(name string) ([]byte, error) {
+func (s *store) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
 	if err := s.live(); err != nil {
-		return nil, err
+		return err
 	}
-	return s.Store.ReadSidecar(name)
+	return s.Store.ReadSidecar(name, read)
 }
 
 // A mutation is a rule that is broken, to see whether the simulation detects it.

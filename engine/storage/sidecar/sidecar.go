@@ -19,6 +19,8 @@ type FS interface {
 	// Create makes or truncates a file with mode 0600.
 	Create(path string) (File, error)
 	ReadFile(path string) ([]byte, error) // fs.ErrNotExist if absent
+	// Open opens a file for reading and returns its size; fs.ErrNotExist if absent.
+	Open(path string) (f io.ReadCloser, size int64, err error)
 	Rename(from, to string) error
 	Remove(path string) error
 	SyncDir(path string) error
@@ -52,6 +54,16 @@ func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
 		return err
 	}
 	return fsys.SyncDir(dir)
+}
+
+// Read calls read with the content of a file, which is not held in memory, and its size.
+func Read(fsys FS, path string, read func(r io.Reader, size int64) error) error {
+	f, size, err := fsys.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return read(f, size)
 }
 
 // Remove deletes dir/name, durably on return. It is no error if there is none.
@@ -88,6 +100,19 @@ func (OS) Create(path string) (File, error) {
 
 // ReadFile is os.ReadFile.
 func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
+
+// Open is os.Open.
+func (OS) Open(path string) (io.ReadCloser, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
 
 // Rename is os.Rename.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
