@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/hapax-dev/hapax/internal/entry"
 )
 
 // delay returns how long to wait after the given number of failures: exponential, jittered by half,
@@ -16,6 +18,24 @@ func (r *Retry) delay(failures uint64) time.Duration {
 		d = b.NextBackOff()
 	}
 	return min(max(d, r.Min), r.Max)
+}
+
+// A group has held entries at the places from first to before next.
+type group struct {
+	id          entry.Group
+	first, next uint64
+	notBefore   int64
+	rest        int64 // not before of the first one that the batch has not taken
+	due         int64 // of the first one
+	index       int   // the number of its backoffs; -1 while a batch processes it
+	head        *item // the first remaining item of the batch
+}
+
+// remains records that an item of the batch still exists.
+func (g *group) remains(i *item) {
+	if g.head == nil {
+		g.head = i
+	}
 }
 
 // backoffs are the held groups by the ends of their backoffs.

@@ -191,7 +191,7 @@ func TestProgressTopicIsChecked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &session{Relay: relay}
+		s := &session{connection: connection{shared: relay.shared}}
 		_, _, err = s.readProgress(ctx)
 		if err == nil || !errors.Is(err, ErrProgressTopic) {
 			t.Errorf("%s: %v", what, err)

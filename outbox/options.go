@@ -88,13 +88,6 @@ type Telemetry struct {
 	Registerer prometheus.Registerer
 }
 
-// A Clock is a source of time.
-type Clock interface {
-	Now() time.Time
-	// After returns a channel that receives once d has passed. stop releases it earlier.
-	After(d time.Duration) (fired <-chan time.Time, stop func())
-}
-
 // The defaults of Options, and limits.
 const (
 	DefaultIDHeader     = "message_id" // a header of which kafkaadapter/identify reads the id
@@ -176,12 +169,3 @@ var (
 
 	errLeaseLost = errors.New("outbox: the lease was lost")
 )
-
-type machineClock struct{}
-
-func (machineClock) Now() time.Time { return time.Now() }
-
-func (machineClock) After(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
-	return t.C, func() { t.Stop() }
-}

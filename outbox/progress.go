@@ -2,14 +2,11 @@ package outbox
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/zeebo/xxh3"
@@ -35,9 +32,6 @@ type progress struct {
 }
 
 const progressVersion = 1
-
-// recoverTime bounds one attempt to determine what was published.
-const recoverTime = time.Minute
 
 // record returns an item that publishes a record of progress.
 func (p *progress) record(items []*item, now time.Time) *item {
@@ -85,107 +79,6 @@ func (p *progress) published(offset int64) { p.next = offset + 1 }
 
 func (p *progress) keyValue() engine.KeyValue {
 	return engine.KeyValue{Key: entry.ProgressKey, Value: binary.AppendVarint(append([]byte{}, p.topicID[:]...), p.next)}
-}
-
-// recover ends the transaction that an earlier relay of this store has left open in Kafka, and then
-// removes the published entries from the store. The order matters: when the progress topic is read,
-// no open transaction can commit any more.
-func (s *session) recover(ctx context.Context) error {
-	s.abandon()
-	if err := s.connect(); err != nil {
-		return err
-	}
-	client := s.client
-	var p *progress
-	var entries []listed
-	err := s.during(ctx, recoverTime, func(ctx context.Context) (err error) {
-		if _, _, err = client.ProducerID(ctx); err != nil {
-			return fmt.Errorf("outbox: getting a producer id: %w", err)
-		}
-		p, entries, err = s.readProgress(ctx)
-		return err
-	})
-	if err != nil {
-		s.abandon()
-		return err
-	}
-	s.progress = p
-	return s.remove(ctx, entries)
-}
-
-// remove removes the listed entries that the store still has.
-func (s *session) remove(ctx context.Context, entries []listed) error {
-	c := &change{put: []engine.KeyValue{s.progress.keyValue()}}
-	for _, l := range entries {
-		value, found, err := s.eng.In(entry.Space).Get(ctx, l.key)
-		if err != nil {
-			return err
-		}
-		if !found {
-			continue
-		}
-		i, err := newItem(engine.KeyValue{Key: l.key, Value: value})
-		if err != nil {
-			return err
-		}
-		if xxh3.HashString(i.ID) == l.hash {
-			c.remove(i)
-			c.gone.Entries++
-		}
-	}
-	s.metrics.sent.Add(float64(len(c.deleted)))
-	return s.lease.update(s.eng, c.apply)
-}
-
-// readProgress reads the committed records of this store from where it has last read. It first
-// writes a record of its own, and reads up to that, because a reader of committed records cannot
-// find out where they end.
-func (s *session) readProgress(ctx context.Context) (*progress, []listed, error) {
-	p := &progress{topic: s.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(s.eng.Identity().UUID).String()}
-	plain := append([]kgo.Opt{}, s.opt.Client...)
-	admin, err := kgo.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("outbox: making a client: %w", err)
-	}
-	defer admin.Close()
-	if err := p.describe(ctx, kadm.NewClient(admin)); err != nil {
-		return nil, nil, err
-	}
-	from, err := p.saved(ctx, s.eng)
-	if err != nil {
-		return nil, nil, err
-	}
-	barrier := &kgo.Record{Topic: p.topic, Partition: 0, Key: []byte(p.store + "/barrier"), Value: []byte(rand.Text())}
-	if err := admin.ProduceSync(ctx, barrier).FirstErr(); err != nil {
-		return nil, nil, fmt.Errorf("%w: publishing to it: %w", ErrProgressTopic, err)
-	}
-	reader, err := kgo.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {0: from}}),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("outbox: making a client: %w", err)
-	}
-	defer reader.Close()
-	var entries []listed
-	for {
-		fetches := reader.PollFetches(ctx)
-		if err := errors.Join(ctx.Err(), fetches.Err0()); err != nil {
-			return nil, nil, fmt.Errorf("outbox: reading %s: %w", p.topic, err)
-		}
-		for r := range fetches.RecordsAll() {
-			if string(r.Key) == p.store {
-				more, err := parseProgress(r.Value)
-				if err != nil {
-					return nil, nil, err
-				}
-				entries = append(entries, more...)
-			}
-			if r.Offset >= barrier.Offset {
-				p.next = r.Offset + 1
-				return p, entries, nil
-			}
-		}
-	}
 }
 
 // describe checks the topic.

@@ -13,7 +13,7 @@ import (
 func TestListedEntryIsRemovedOnlyIfItIsTheSameMessage(t *testing.T) {
 	r := newRig(t)
 	r.produce("published", "another one with the same key")
-	s := &session{Relay: r.relay(Options{}), queue: newQueue(r.eng), progress: &progress{}}
+	s := &connection{shared: r.relay(Options{}).shared, progress: &progress{}}
 	if _, err := s.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}

@@ -2,40 +2,12 @@ package outbox
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
-
-// An item is an entry of the outbox that a batch processes.
-type item struct {
-	entry.Entry
-	key   []byte // its key in the store
-	group entry.Group
-	place uint64 // of a held entry
-
-	outcome outcome
-	offset  int64 // at which it was published
-	err     error // why it failed
-}
-
-// An outcome is the result of an item in a batch.
-type outcome uint8
-
-const (
-	left outcome = iota // not published, and not at fault
-	published
-	failed
-)
-
-func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }
-func (i *item) delayed() bool { return i.key[0] == entry.DelayedPrefix[0] }
-func (i *item) size() int     { return i.Size() + len(i.key) }
 
 // maxHeld is the maximum number of groups that wait for a backoff. Beyond it, no new message is
 // published until some of them are.
@@ -75,17 +47,6 @@ type queue struct {
 	outage bool // nothing of the last batch was published, because the broker could not be reached
 }
 
-// A group has held entries at the places from first to before next.
-type group struct {
-	id          entry.Group
-	first, next uint64
-	notBefore   int64
-	rest        int64 // not before of the first one that the batch has not taken
-	due         int64 // of the first one
-	index       int   // the number of its backoffs; -1 while a batch processes it
-	head        *item // the first remaining item of the batch
-}
-
 func newQueue(eng *engine.Engine) *queue { return &queue{eng: eng} }
 
 // load reads the held entries. No ready entry has a key up to cursor.
@@ -114,31 +75,6 @@ func (q *queue) load(ctx context.Context, cursor []byte) error {
 
 func (q *queue) scan(ctx context.Context, prefix, after []byte) iter.Seq2[engine.KeyValue, error] {
 	return q.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix, After: after})
-}
-
-func parse(kv engine.KeyValue) (entry.Entry, error) {
-	e, err := entry.Parse(kv.Value)
-	if errors.Is(err, entry.ErrVersion) {
-		return e, fmt.Errorf("%w: %w", storage.ErrNewerFormat, err)
-	}
-	if err != nil {
-		return e, damaged(fmt.Errorf("key %x: %w", kv.Key, err))
-	}
-	return e, nil
-}
-
-func damaged(err error) error { return fmt.Errorf("%w: outbox: %w", storage.ErrDamaged, err) }
-
-func newItem(kv engine.KeyValue) (*item, error) {
-	e, err := parse(kv)
-	if err != nil {
-		return nil, err
-	}
-	i := &item{Entry: e, key: kv.Key, group: e.Group()}
-	if i.held() {
-		_, i.place, err = entry.ParseHeldKey(kv.Key)
-	}
-	return i, err
 }
 
 func (q *queue) add(g *group) {

@@ -1,0 +1,53 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// A client is the part of a Kafka client that a relay uses.
+type client interface {
+	producer
+	transactor
+}
+
+// A producer is the part of a Kafka client that publishes.
+type producer interface {
+	// Produce publishes a record. promise is called once, with nil when the broker has acknowledged
+	// it.
+	Produce(ctx context.Context, r *kgo.Record, promise func(*kgo.Record, error))
+	Close()
+}
+
+// A transactor is the part of a Kafka client that the exactly-once relay needs in addition to a
+// producer.
+type transactor interface {
+	ProducerID(ctx context.Context) (int64, int16, error)
+	BeginTransaction() error
+	EndTransaction(ctx context.Context, commit kgo.TransactionEndTry) error
+}
+
+// transactionTimeout is the time after which the broker aborts a transaction that was not ended.
+// The next relay of the store ends it earlier.
+const transactionTimeout = time.Minute
+
+// clientOptions returns the options of the producer. The options that the relay needs come last.
+func clientOptions(opt *Options, store storage.Identity) []kgo.Opt {
+	o := []kgo.Opt{kgo.MetadataMinAge(250 * time.Millisecond), kgo.UnknownTopicRetries(2)}
+	o = append(o, opt.Client...)
+	o = append(o, kgo.RecordPartitioner(newPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxBufferedRecords(2*MaxBatchEntries))
+	if opt.ExactlyOnce != nil {
+		o = append(o, kgo.TransactionalID(transactionalID(store)), kgo.TransactionTimeout(transactionTimeout))
+	}
+	return o
+}
+
+// transactionalID is the same for every relay of a store, so that a new one fences the one before.
+func transactionalID(store storage.Identity) string {
+	return "hapax-outbox-" + uuid.UUID(store.UUID).String()
+}

@@ -1,0 +1,71 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A connection is the Kafka client of a session. Its methods publish, and determine what was
+// published.
+type connection struct {
+	*shared
+	client   client    // nil: not made yet
+	progress *progress // of the exactly-once relay, after it was read
+}
+
+// connect makes the client unless there is one.
+func (c *connection) connect() error {
+	if c.client != nil {
+		return nil
+	}
+	client, err := c.dial(clientOptions(&c.opt, c.eng.Identity())...)
+	if err != nil {
+		return fmt.Errorf("outbox: making a client: %w", err)
+	}
+	c.client = client
+	return nil
+}
+
+// abandon closes the client, and with it all requests in flight. Run waits for that at its end.
+func (c *connection) abandon() {
+	if c.client == nil {
+		return
+	}
+	client := c.client
+	c.client = nil
+	c.closing.Go(client.Close)
+}
+
+// during runs fn, which takes long, and renews the lease meanwhile. If that fails, or fn takes
+// longer than limit, the client is abandoned and the context of fn ends; during returns when fn has
+// returned.
+func (c *connection) during(ctx context.Context, limit time.Duration, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- fn(ctx) }()
+	over, stopOver := c.opt.Clock.After(limit)
+	defer stopOver()
+	giveUp := func(why error) error {
+		cancel()
+		c.abandon()
+		return errors.Join(why, <-done)
+	}
+	for {
+		renew, stopRenew := c.opt.Clock.After(c.lease.untilRenewal())
+		select {
+		case err := <-done:
+			stopRenew()
+			return err
+		case <-over:
+			stopRenew()
+			return giveUp(fmt.Errorf("outbox: the broker did not answer within %v", limit))
+		case <-renew:
+			if err := c.lease.ensure(c.eng, 0); err != nil {
+				return giveUp(err)
+			}
+		}
+	}
+}

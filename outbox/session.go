@@ -1,0 +1,119 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+)
+
+// A session is the time during which a relay has the lease.
+type session struct {
+	connection
+	queue *queue
+}
+
+// run publishes until ctx ends, the lease is lost, or no entries are left and the lease must be
+// renewed.
+func (s *session) run(ctx context.Context) error {
+	if err := s.load(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := s.lease.ensure(s.eng, s.opt.Batch.Time); err != nil {
+			return err
+		}
+		now := s.opt.Clock.Now().UnixMilli()
+		w, err := s.queue.collect(ctx, now, s.opt.Batch)
+		if err != nil {
+			return err
+		}
+		if len(w.items)+len(w.hold) == 0 {
+			s.due.Store(s.queue.oldest())
+			idle := s.queue.wait(now, min(s.opt.Interval, max(s.lease.untilRenewal(), 0)))
+			rest(ctx, s.opt.Clock, idle, s.wake)
+			if s.lease.due(s.opt.Clock.Now()) && !s.queue.waiting() {
+				return nil
+			}
+			continue
+		}
+		if err := s.batch(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load reads the queue from the store; an exactly-once relay first determines what was published.
+func (s *session) load(ctx context.Context) error {
+	if s.opt.ExactlyOnce != nil {
+		if err := s.recover(ctx); err != nil {
+			return err
+		}
+	}
+	return s.queue.load(ctx, s.ready().After)
+}
+
+// batch publishes one batch and records the outcome.
+func (s *session) batch(ctx context.Context, w *work) error {
+	publish := s.publish
+	if s.opt.ExactlyOnce != nil {
+		publish = s.publishInTransaction
+	}
+	if len(w.items) > 0 {
+		if err := publish(w.items); err != nil {
+			if errors.Is(err, errUnknownOutcome) {
+				s.opt.Telemetry.Logger.Warn("outbox: the outcome of a Kafka transaction is unknown; the progress topic is read to find it", slog.Any("error", err))
+				return s.load(ctx)
+			}
+			return err
+		}
+	}
+	c := s.queue.settle(w, s.opt.Clock.Now().UnixMilli(), &s.opt.Retry)
+	if s.progress != nil {
+		c.put = append(c.put, s.progress.keyValue())
+	}
+	if err := s.lease.update(s.eng, c.apply); err != nil {
+		return err
+	}
+	if len(s.queue.left) == 0 {
+		passed := s.queue.cursor
+		s.passed.Store(&passed)
+	}
+	s.report(w, c)
+	if s.opt.ExactlyOnce != nil && s.client == nil {
+		return s.load(ctx)
+	}
+	return nil
+}
+
+// report counts and logs a batch, and records whether the broker seems to be unreachable.
+func (s *session) report(w *work, c *change) {
+	sent, failures, unreachable := 0, 0, error(nil)
+	for _, i := range w.items {
+		switch i.outcome {
+		case published:
+			sent++
+		case failed:
+			failures++
+			if !refused(i.err) {
+				unreachable = i.err
+			}
+		}
+	}
+	s.metrics.sent.Add(float64(sent))
+	s.metrics.failed.Add(float64(failures))
+	log := s.opt.Telemetry.Logger
+	for _, i := range c.parked {
+		log.Error("outbox: a message is parked", slog.String("id", i.ID), slog.String("topic", i.Topic),
+			slog.Uint64("attempts", i.Attempts), slog.String("error", i.LastError))
+	}
+	switch {
+	case sent == 0 && unreachable != nil && !s.queue.outage:
+		s.queue.outage = true
+		log.Warn("outbox: the broker cannot be reached", slog.Any("error", unreachable))
+	case sent > 0 && s.queue.outage:
+		s.queue.outage = false
+		log.Info("outbox: the broker can be reached again")
+	}
+	s.due.Store(s.queue.oldest())
+}

@@ -1,0 +1,23 @@
+package outbox
+
+import (
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+)
+
+// shared contains what a relay and its sessions have in common.
+type shared struct {
+	marks
+	eng     *engine.Engine
+	opt     Options
+	lease   *lease // used by Run only
+	metrics *metrics
+
+	wake    chan struct{} // receives when there may be entries to publish
+	closing sync.WaitGroup
+
+	dial func(o ...kgo.Opt) (client, error) // makes a client; tests replace it
+}
