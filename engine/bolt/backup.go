@@ -59,7 +59,7 @@ func (b *backups) backupTo(ctx context.Context, dir string) (err error) {
 
 	id := b.id.Backup()
 	path := filepath.Join(dir, copyFileName)
-	if err := b.view(func(m *readTx) error { return m.copyTo(ctx, path, b.o, id) }); err != nil {
+	if err := b.view(func(tx *readTx) error { return tx.copyTo(ctx, path, b.o, id) }); err != nil {
 		return err
 	}
 	if err := attestCopy(dir, path, id); err != nil {
@@ -80,8 +80,8 @@ func removeCopy(dir string) {
 }
 
 // copyTo writes the contents of a readTx to a new file.
-func (m *readTx) copyTo(ctx context.Context, path string, o Options, id storage.Identity) error {
-	h, err := m.head()
+func (tx *readTx) copyTo(ctx context.Context, path string, o Options, id storage.Identity) error {
+	h, err := tx.head()
 	if err != nil {
 		return err
 	}
@@ -90,14 +90,14 @@ func (m *readTx) copyTo(ctx context.Context, path string, o Options, id storage.
 	if err != nil {
 		return err
 	}
-	err = m.scan(ctx, storage.Span{}, func(prefix []byte, c *cursor) error {
+	err = tx.scan(ctx, storage.Span{}, func(prefix []byte, c *cursor) error {
 		return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
 	})
 	if err == nil {
-		err = m.copyDir(ctx, b, stateDir, stateSpace)
+		err = tx.copyDir(ctx, b, stateDir, stateSpace)
 	}
 	if err == nil {
-		err = m.copyDir(ctx, b, journalDir, journalSpace)
+		err = tx.copyDir(ctx, b, journalDir, journalSpace)
 	}
 	if err != nil {
 		return errors.Join(err, b.abort())
@@ -105,8 +105,8 @@ func (m *readTx) copyTo(ctx context.Context, path string, o Options, id storage.
 	return b.finish(id, h.seq)
 }
 
-func (m *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byte) error {
-	t, err := m.dir(dir)
+func (tx *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byte) error {
+	t, err := tx.dir(dir)
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func (m *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byte
 	if err != nil {
 		return err
 	}
-	want, _, err := m.sum(name)
-	if err == nil && *b.sums[string(name)] != want && !m.unchecked {
+	want, _, err := tx.sum(name)
+	if err == nil && *b.sums[string(name)] != want {
 		err = damaged("bucket %s does not contain the %d entries that were written", dir, want.count)
 	}
 	return err
@@ -135,13 +135,13 @@ func attestCopy(dir, path string, id storage.Identity) error {
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	c := core{file: f, dir: dir}
-	m, _, err := c.newestTx()
+	tx, _, err := c.newestTx()
 	if err != nil {
 		return err
 	}
-	h, err := m.head()
+	h, err := tx.head()
 	if err != nil {
 		return err
 	}
-	return writeClean(sidecar.OS{}, dir, f, id, h.seq, m.txid)
+	return writeClean(sidecar.OS{}, dir, f, id, h.seq, tx.txid)
 }

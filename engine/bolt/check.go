@@ -19,8 +19,8 @@ type checker struct {
 }
 
 // check calls report for each error, and continues where it can unless report returns an error.
-func (m *readTx) check(ctx context.Context, freelist uint64, report func(error) error) error {
-	k := &checker{ctx: ctx, at: m, report: report, used: newBitmap(m.highWater)}
+func (tx *readTx) check(ctx context.Context, freelist uint64, report func(error) error) error {
+	k := &checker{ctx: ctx, at: tx, report: report, used: newBitmap(tx.highWater)}
 	sums := map[string]sum{}
 	var seq uint64
 	for _, part := range []func() error{
@@ -199,35 +199,35 @@ func (k *checker) freePages(freelist uint64) error {
 	if k.broken {
 		return nil // the used pages are unknown
 	}
-	m := k.at
+	tx := k.at
 	head := make([]byte, pageHeader+8)
-	if freelist < 2 || freelist >= m.highWater {
+	if freelist < 2 || freelist >= tx.highWater {
 		return damaged("the list of free pages is said to be at page %d", freelist)
 	}
-	if err := m.readAt(head, freelist); err != nil {
+	if err := tx.readAt(head, freelist); err != nil {
 		return err
 	}
 	pages := uint64(native.Uint32(head[12:])) + 1
-	if native.Uint64(head) != freelist || native.Uint16(head[8:]) != freelistFlag || pages > m.highWater-freelist {
+	if native.Uint64(head) != freelist || native.Uint16(head[8:]) != freelistFlag || pages > tx.highWater-freelist {
 		return damaged("page %d is not the list of free pages", freelist)
 	}
 	count, at := uint64(native.Uint16(head[10:])), uint64(pageHeader)
 	if count == 0xFFFF {
 		count, at = native.Uint64(head[pageHeader:]), pageHeader+8
 	}
-	if count > m.highWater || at+count*8 > pages*uint64(m.pageSize) {
+	if count > tx.highWater || at+count*8 > pages*uint64(tx.pageSize) {
 		return damaged("the list of free pages is said to have %d", count)
 	}
 	if err := k.mark(freelist, pages); err != nil {
 		return err
 	}
-	list := make([]byte, pages*uint64(m.pageSize))
-	if err := m.readAt(list, freelist); err != nil {
+	list := make([]byte, pages*uint64(tx.pageSize))
+	if err := tx.readAt(list, freelist); err != nil {
 		return err
 	}
 	for last := uint64(1); count > 0; count-- {
 		id := native.Uint64(list[at:])
-		if id <= last || id >= m.highWater {
+		if id <= last || id >= tx.highWater {
 			return damaged("the list of free pages has page %d after %d", id, last)
 		}
 		if !k.used.set(id) {

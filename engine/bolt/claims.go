@@ -15,8 +15,8 @@ func (r *claimReader) Claim(key []byte) (record []byte, found bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	err = r.view(func(m *readTx) error {
-		t, exists, err := m.bucket(key[:len(key)-len(tail)])
+	err = r.view(func(tx *readTx) error {
+		t, exists, err := tx.bucket(key[:len(key)-len(tail)])
 		if err != nil || !exists {
 			return err
 		}
@@ -28,8 +28,8 @@ func (r *claimReader) Claim(key []byte) (record []byte, found bool, err error) {
 
 // Buckets calls fn for each bucket with a claim; it reads only the list of buckets.
 func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
-	return r.view(func(m *readTx) error {
-		return m.buckets(func(prefix []byte, _ sum) error {
+	return r.view(func(tx *readTx) error {
+		return tx.buckets(func(prefix []byte, _ sum) error {
 			b, _, err := storage.SplitKey(prefix)
 			if err != nil {
 				return err
@@ -43,10 +43,10 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 // meanwhile; the pages that they replace are not reused before the scan has ended, so that the file
 // may grow.
 func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
-	return r.view(func(m *readTx) error {
+	return r.view(func(tx *readTx) error {
 		started()
 		key := make([]byte, 0, 256)
-		return m.scan(ctx, span, func(prefix []byte, c *cursor) error {
+		return tx.scan(ctx, span, func(prefix []byte, c *cursor) error {
 			key = append(append(key[:0], prefix...), c.key()...)
 			return fn(key, c.record())
 		})

@@ -63,7 +63,7 @@ func (c *core) newestTx() (*readTx, meta, error) {
 }
 
 func (c *core) readTx(root, highWater, txid uint64) *readTx {
-	return &readTx{file: c.file, pageSize: c.pageSize, root: root, highWater: highWater, txid: txid, unchecked: c.o.unchecked}
+	return &readTx{file: c.file, pageSize: c.pageSize, root: root, highWater: highWater, txid: txid}
 }
 
 // release releases all that open has acquired.
@@ -83,7 +83,7 @@ func (c *core) release() error {
 }
 
 // view runs fn on the newest state, whose pages do not change until fn returns.
-func (c *core) view(fn func(m *readTx) error) error {
+func (c *core) view(fn func(tx *readTx) error) error {
 	failed := c.failure.Load()
 	want := c.txid.Load()
 	if err := c.ready(want); err != nil {
@@ -95,7 +95,7 @@ func (c *core) view(fn func(m *readTx) error) error {
 	}
 	defer func() { _ = tx.Rollback() }() // it only read
 	switch id := uint64(tx.ID()); {
-	case id < want && !c.o.unchecked:
+	case id < want:
 		return damaged("the meta page of transaction %d is gone, %d is the newest", want, id)
 	case id > want && failed != nil:
 		return failed.err // the state after the failed write may not be durable
@@ -117,7 +117,7 @@ func (c *core) ready(want uint64) error {
 	if err != nil {
 		return damaged("%w", err)
 	}
-	if newest.txid < want && !c.o.unchecked {
+	if newest.txid < want {
 		return damaged("the meta page of transaction %d is gone, %d is the newest", want, newest.txid)
 	}
 	return nil

@@ -54,13 +54,13 @@ func unused(path string) error {
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	c := core{file: f}
-	m, newest, err := c.newestTx()
+	tx, newest, err := c.newestTx()
 	if err == nil {
-		err = m.check(context.Background(), newest.freelist, errFirst)
+		err = tx.check(context.Background(), newest.freelist, errFirst)
 	}
 	var h head
 	if err == nil {
-		h, err = m.head()
+		h, err = tx.head()
 	}
 	switch {
 	case errors.Is(err, storage.ErrNewerFormat):

@@ -27,8 +27,8 @@ func (j *journal) TrimJournal(below uint64) error {
 func (j *journal) trimOnce(below uint64) (more bool, err error) {
 	// It looks first, because a transaction costs two syncs.
 	some := false
-	err = j.view(func(m *readTx) error {
-		t, err := m.dir(journalDir)
+	err = j.view(func(tx *readTx) error {
+		t, err := tx.dir(journalDir)
 		if err != nil {
 			return err
 		}
@@ -70,8 +70,8 @@ func (j *journal) trimOnce(below uint64) (more bool, err error) {
 
 // Journal calls fn for each stored entry from batch from on, from one snapshot.
 func (j *journal) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
-	return j.view(func(m *readTx) error {
-		t, err := m.dir(journalDir)
+	return j.view(func(tx *readTx) error {
+		t, err := tx.dir(journalDir)
 		if err != nil {
 			return err
 		}

@@ -26,9 +26,8 @@ type Options struct {
 	MaxFileBytes int64
 
 	// For tests.
-	openFile  func(path string, flag int, mode os.FileMode) (*os.File, error) // how bbolt opens its file
-	files     sidecar.FS                                                      // for sidecars and CLEAN
-	unchecked bool                                                            // skip all checks
+	openFile func(path string, flag int, mode os.FileMode) (*os.File, error) // how bbolt opens its file
+	files    sidecar.FS                                                      // for sidecars and CLEAN
 }
 
 const (

@@ -83,25 +83,25 @@ func (p *page) overflow() uint64 { return uint64(native.Uint32(p.buf[12:])) }
 func (p *page) read(t *tree, id uint64) error {
 	p.valid = false
 	p.id = id
-	m := t.at
-	if id < 2 || id >= m.highWater {
-		return damaged("page %d is not among the %d pages in use", id, m.highWater)
+	tx := t.at
+	if id < 2 || id >= tx.highWater {
+		return damaged("page %d is not among the %d pages in use", id, tx.highWater)
 	}
-	p.buf = resize(p.buf, m.pageSize)
-	if err := m.readAt(p.buf, id); err != nil {
+	p.buf = resize(p.buf, tx.pageSize)
+	if err := tx.readAt(p.buf, id); err != nil {
 		return err
 	}
-	size, err := p.layout(m.pageSize)
+	size, err := p.layout(tx.pageSize)
 	if err != nil {
 		return err
 	}
-	pages := (size + m.pageSize - 1) / m.pageSize
-	if p.overflow() != uint64(pages-1) || id+uint64(pages) > m.highWater {
+	pages := (size + tx.pageSize - 1) / tx.pageSize
+	if p.overflow() != uint64(pages-1) || id+uint64(pages) > tx.highWater {
 		return damaged("page %d says that it overflows into %d pages, its content into %d", id, p.overflow(), pages-1)
 	}
 	if pages > 1 {
-		p.buf = resize(p.buf, pages*m.pageSize)
-		if err := m.readAt(p.buf[m.pageSize:], id+1); err != nil {
+		p.buf = resize(p.buf, pages*tx.pageSize)
+		if err := tx.readAt(p.buf[tx.pageSize:], id+1); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (p *page) check(t *tree) error {
 		if flags := native.Uint32(p.buf[pageHeader+i*elementSize:]); flags != wantFlags {
 			return damaged("page %d: element %d has flags %#x", p.id, i, flags)
 		}
-		if t.dirs || t.at.unchecked {
+		if t.dirs {
 			continue
 		}
 		if entry, k := p.entry(i); !intact(t.seed, entry, k) {
@@ -213,11 +213,10 @@ type readTx struct {
 	root      uint64 // page of the tree of top-level buckets
 	highWater uint64 // pages in use are below
 	txid      uint64
-	unchecked bool // tests only: skip all checks
 }
 
-func (m *readTx) readAt(buf []byte, id uint64) error {
-	_, err := m.file.ReadAt(buf, int64(id)*int64(m.pageSize))
+func (tx *readTx) readAt(buf []byte, id uint64) error {
+	_, err := tx.file.ReadAt(buf, int64(id)*int64(tx.pageSize))
 	if errors.Is(err, io.EOF) {
 		return damaged("page %d lies behind the end of the file", id)
 	}

@@ -11,8 +11,8 @@ type reader struct{ *core }
 
 // State returns a copy of the value under key.
 func (r *reader) State(key []byte) (value []byte, found bool, err error) {
-	err = r.view(func(m *readTx) error {
-		t, err := m.dir(stateDir)
+	err = r.view(func(tx *readTx) error {
+		t, err := tx.dir(stateDir)
 		if err != nil {
 			return err
 		}
@@ -25,8 +25,8 @@ func (r *reader) State(key []byte) (value []byte, found bool, err error) {
 // ScanState calls fn for each state in the span, from one snapshot.
 func (r *reader) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	prefix := stateKey(span.Prefix)
-	return r.view(func(m *readTx) error {
-		t, err := m.dir(stateDir)
+	return r.view(func(tx *readTx) error {
+		t, err := tx.dir(stateDir)
 		if err != nil {
 			return err
 		}

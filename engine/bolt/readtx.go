@@ -14,13 +14,13 @@ func with(t tree, fn func(c *cursor) error) error {
 	return err
 }
 
-func (m *readTx) rootTree() tree {
-	return tree{at: m, what: "root", root: m.root, dirs: true}
+func (tx *readTx) rootTree() tree {
+	return tree{at: tx, what: "root", root: tx.root, dirs: true}
 }
 
 // dir opens a top-level bucket, all of which exist.
-func (m *readTx) dir(name []byte) (tree, error) {
-	t := tree{at: m, what: string(name)}
+func (tx *readTx) dir(name []byte) (tree, error) {
+	t := tree{at: tx, what: string(name)}
 	switch string(name) {
 	case string(claimsDir):
 		t.dirs = true
@@ -33,7 +33,7 @@ func (m *readTx) dir(name []byte) (tree, error) {
 	case string(sumsDir):
 		t.seed = seedOf(sumSpace, nil)
 	}
-	found, err := t.openIn(m.rootTree(), name)
+	found, err := t.openIn(tx.rootTree(), name)
 	if err == nil && !found {
 		err = damaged("bucket %s is missing", name)
 	}
@@ -58,25 +58,25 @@ func (t *tree) openIn(dirs tree, name []byte) (found bool, err error) {
 
 // bucket opens the claims under a prefix. If there are none, the sums must agree: names of buckets
 // have no checksum.
-func (m *readTx) bucket(prefix []byte) (t tree, found bool, err error) {
-	claims, err := m.dir(claimsDir)
+func (tx *readTx) bucket(prefix []byte) (t tree, found bool, err error) {
+	claims, err := tx.dir(claimsDir)
 	if err != nil {
 		return tree{}, false, err
 	}
-	t = tree{at: m, what: string(claimsDir), seed: seedOf(claimSpace, prefix)}
+	t = tree{at: tx, what: string(claimsDir), seed: seedOf(claimSpace, prefix)}
 	if found, err = t.openIn(claims, prefix); err != nil || found {
 		return t, found, err
 	}
-	if _, summed, err := m.sum(sumKey(claimSpace, prefix)); err != nil {
+	if _, summed, err := tx.sum(sumKey(claimSpace, prefix)); err != nil {
 		return tree{}, false, err
-	} else if summed && !m.unchecked {
+	} else if summed {
 		return tree{}, false, damaged("the bucket with prefix %x is missing", prefix)
 	}
 	return tree{}, false, nil
 }
 
-func (m *readTx) sum(key []byte) (s sum, found bool, err error) {
-	sums, err := m.dir(sumsDir)
+func (tx *readTx) sum(key []byte) (s sum, found bool, err error) {
+	sums, err := tx.dir(sumsDir)
 	if err != nil {
 		return sum{}, false, err
 	}
@@ -91,8 +91,8 @@ func (m *readTx) sum(key []byte) (s sum, found bool, err error) {
 }
 
 // head reads the head, which must be of the same transaction.
-func (m *readTx) head() (h head, err error) {
-	t, err := m.dir(metaDir)
+func (tx *readTx) head() (h head, err error) {
+	t, err := tx.dir(metaDir)
 	if err != nil {
 		return head{}, err
 	}
@@ -107,8 +107,8 @@ func (m *readTx) head() (h head, err error) {
 		h, err = parseHead(c.record())
 		return err
 	})
-	if err == nil && h.txid != m.txid && !m.unchecked {
-		err = damaged("the head is of transaction %d, the meta page of %d", h.txid, m.txid)
+	if err == nil && h.txid != tx.txid {
+		err = damaged("the head is of transaction %d, the meta page of %d", h.txid, tx.txid)
 	}
 	return h, err
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // buckets calls fn for each bucket's prefix, in key order. It reads the sums, which have checksums.
-func (m *readTx) buckets(fn func(prefix []byte, s sum) error) error {
-	t, err := m.dir(sumsDir)
+func (tx *readTx) buckets(fn func(prefix []byte, s sum) error) error {
+	t, err := tx.dir(sumsDir)
 	if err != nil {
 		return err
 	}
@@ -29,12 +29,12 @@ func (m *readTx) buckets(fn func(prefix []byte, s sum) error) error {
 
 // scan visits the claims in the span in key order, and compares each bucket with its sum if it has
 // read all of it.
-func (m *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []byte, c *cursor) error) error {
+func (tx *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []byte, c *cursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	start := span.Start()
-	return m.buckets(func(prefix []byte, want sum) error {
+	return tx.buckets(func(prefix []byte, want sum) error {
 		n := min(len(prefix), len(span.Prefix))
 		switch c := bytes.Compare(prefix[:n], span.Prefix[:n]); {
 		case c < 0:
@@ -49,7 +49,7 @@ func (m *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []b
 		if !part {
 			from = nil
 		}
-		t, found, err := m.bucket(prefix)
+		t, found, err := tx.bucket(prefix)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (m *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []b
 			return damaged("the bucket with prefix %x is missing", prefix)
 		}
 		if len(from) > 0 {
-			return m.scanPart(ctx, t, from, span.Prefix[n:], func(c *cursor) error { return fn(prefix, c) })
+			return tx.scanPart(ctx, t, from, span.Prefix[n:], func(c *cursor) error { return fn(prefix, c) })
 		}
 		var got sum
 		err = t.each(nil, func(c *cursor) error {
@@ -67,7 +67,7 @@ func (m *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []b
 			got.add(c.entry())
 			return fn(prefix, c)
 		})
-		if err == nil && got != want && !m.unchecked {
+		if err == nil && got != want {
 			err = damaged("the bucket with prefix %x has %d claims that are not the %d that were written", prefix, got.count, want.count)
 		}
 		return err
@@ -75,7 +75,7 @@ func (m *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []b
 }
 
 // scanPart visits the claims of one bucket whose tails are at least from and begin with prefix.
-func (m *readTx) scanPart(ctx context.Context, t tree, from, prefix []byte, fn func(c *cursor) error) error {
+func (tx *readTx) scanPart(ctx context.Context, t tree, from, prefix []byte, fn func(c *cursor) error) error {
 	seen := 0
 	err := t.each(from, func(c *cursor) error {
 		if !bytes.HasPrefix(c.key(), prefix) {

@@ -100,11 +100,11 @@ func (s *Store) open() error {
 		return err
 	}
 	s.raised = format == sidecar.Bolt.Format
-	m, err := s.examine()
+	tx, err := s.examine()
 	if err != nil {
 		return err
 	}
-	s.txid.Store(m.txid)
+	s.txid.Store(tx.txid)
 	return s.openDB()
 }
 
@@ -126,36 +126,36 @@ func (s *Store) examine() (*readTx, error) {
 		return nil, err
 	}
 	s.clean = closed
-	if closed && !s.o.unchecked {
+	if closed {
 		if err := record.attest(s.file, s.id); err != nil {
 			return nil, err
 		}
 	}
-	m, newest, err := s.newestTx()
+	tx, newest, err := s.newestTx()
 	if err != nil {
 		return nil, err
 	}
-	h, err := m.head()
+	h, err := tx.head()
 	if err != nil {
 		return nil, err
 	}
 	if !h.belongsTo(s.id) {
 		return nil, damaged("it is of another store or another copy than %s", sidecar.IdentityName)
 	}
-	if closed && !s.o.unchecked && (record.seq != h.seq || record.txid != h.txid) {
+	if closed && (record.seq != h.seq || record.txid != h.txid) {
 		return nil, damaged("%s is of batch %d, the file of batch %d", cleanName, record.seq, h.seq)
 	}
-	if !closed && !s.o.unchecked {
+	if !closed {
 		// One sequential pass, so that the walk along the trees finds the pages in memory.
 		if _, _, err := hashFile(s.file); err != nil {
 			return nil, err
 		}
-		if err := m.check(context.Background(), newest.freelist, errFirst); err != nil {
+		if err := tx.check(context.Background(), newest.freelist, errFirst); err != nil {
 			return nil, err
 		}
 	}
 	s.lastSeq, s.seq = h.seq, h.seq
-	return m, nil
+	return tx, nil
 }
 
 func (s *Store) openDB() error {
@@ -169,9 +169,9 @@ func (s *Store) openDB() error {
 	if err != nil {
 		return fmt.Errorf("hapax: opening %s: %w", fileName, err)
 	}
-	return s.view(func(m *readTx) error {
-		if want := s.txid.Load(); m.txid != want {
-			return damaged("it changed while it was opened: transaction %d, not %d", m.txid, want)
+	return s.view(func(tx *readTx) error {
+		if want := s.txid.Load(); tx.txid != want {
+			return damaged("it changed while it was opened: transaction %d, not %d", tx.txid, want)
 		}
 		return nil
 	})
@@ -195,15 +195,12 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) leaveClean() error {
-	err := s.view(func(m *readTx) error {
+	err := s.view(func(tx *readTx) error {
 		newest, _, err := readMetas(s.file, s.pageSize)
 		if err != nil {
 			return damaged("%w", err)
 		}
-		if s.o.unchecked {
-			return nil
-		}
-		return m.check(context.Background(), newest.freelist, errFirst)
+		return tx.check(context.Background(), newest.freelist, errFirst)
 	})
 	if err != nil {
 		return err

@@ -42,8 +42,8 @@ func (m *meter) Usage() (storage.Usage, error) {
 // are two thirds full.
 func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 	var size uint64
-	err := m.view(func(m *readTx) error {
-		got, _, err := m.sum(sumKey(claimSpace, b.AppendPrefix(nil)))
+	err := m.view(func(tx *readTx) error {
+		got, _, err := tx.sum(sumKey(claimSpace, b.AppendPrefix(nil)))
 		size = got.bytes + got.bytes/2
 		return err
 	})

@@ -24,16 +24,16 @@ func (v *verifier) Verify(ctx context.Context, report func(problem string)) erro
 	}
 	for {
 		overtaken := false
-		err := v.view(func(m *readTx) error {
+		err := v.view(func(tx *readTx) error {
 			newer, older, err := readMetas(v.file, v.pageSize)
 			switch {
 			case err != nil:
 				report(damaged("%w", err).Error())
 				return nil
-			case newer.txid == m.txid:
-				return m.check(ctx, newer.freelist, tell(report))
-			case older != nil && older.txid == m.txid:
-				return m.check(ctx, older.freelist, tell(report))
+			case newer.txid == tx.txid:
+				return tx.check(ctx, newer.freelist, tell(report))
+			case older != nil && older.txid == tx.txid:
+				return tx.check(ctx, older.freelist, tell(report))
 			}
 			overtaken = true // by two transactions, since the view began
 			return ctx.Err()

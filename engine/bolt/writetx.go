@@ -95,7 +95,7 @@ func (w *writeTx) bucket(prefix []byte, changes []change) error {
 	if err != nil {
 		return err
 	}
-	if found != summed && !w.base.unchecked {
+	if found != summed {
 		return damaged("the bucket with prefix %x has no sum", prefix)
 	}
 	if !found {
