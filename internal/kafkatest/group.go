@@ -11,6 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// groups reads, commits and awaits the offsets and members of consumer groups.
+type groups struct{ topics }
+
 // Consume polls n records. It fails the test at the first error of a poll.
 func Consume(t testing.TB, c *kgo.Client, n int) (records []*kgo.Record) {
 	t.Helper()
@@ -37,7 +40,7 @@ func pollForASecond(ctx context.Context, c *kgo.Client, n int) kgo.Fetches {
 }
 
 // ConsumeTopic polls n records of a topic from its beginning, with a client of its own.
-func (b *Broker) ConsumeTopic(t testing.TB, topic string, n int) []*kgo.Record {
+func (b groups) ConsumeTopic(t testing.TB, topic string, n int) []*kgo.Record {
 	t.Helper()
 	return Consume(t, b.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), n)
 }
@@ -45,7 +48,7 @@ func (b *Broker) ConsumeTopic(t testing.TB, topic string, n int) []*kgo.Record {
 // RunUntilCommitted runs a consumer until its group has committed that offset, or a later one, for
 // a partition. Then it ends the consumer's context and waits for it. A consumer that returns early,
 // or with an error, fails the test.
-func (b *Broker) RunUntilCommitted(t testing.TB, group, topic string, partition int32, next int64, run func(context.Context) error) {
+func (b groups) RunUntilCommitted(t testing.TB, group, topic string, partition int32, next int64, run func(context.Context) error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -66,7 +69,7 @@ func (b *Broker) RunUntilCommitted(t testing.TB, group, topic string, partition 
 }
 
 // Committed returns the offset that a group has committed for a partition; false if there is none.
-func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (kadm.Offset, bool) {
+func (b groups) Committed(t testing.TB, group, topic string, partition int32) (kadm.Offset, bool) {
 	t.Helper()
 	var o kadm.OffsetResponse
 	var ok bool
@@ -86,7 +89,7 @@ func (b *Broker) Committed(t testing.TB, group, topic string, partition int32) (
 
 // Commit sets the committed offset of a partition, as an administrator does while no member
 // consumes. It waits for members that are about to leave.
-func (b *Broker) Commit(t testing.TB, group string, o kadm.Offset) {
+func (b groups) Commit(t testing.TB, group string, o kadm.Offset) {
 	t.Helper()
 	var all kadm.Offsets = map[string]map[int32]kadm.Offset{}
 	all.Add(o)
@@ -104,12 +107,12 @@ func (b *Broker) Commit(t testing.TB, group string, o kadm.Offset) {
 }
 
 // UntilCommitted waits until a group has committed that offset, or a later one, for a partition.
-func (b *Broker) UntilCommitted(t testing.TB, group, topic string, partition int32, next int64) {
+func (b groups) UntilCommitted(t testing.TB, group, topic string, partition int32, next int64) {
 	t.Helper()
 	Until(t, "a commit of group "+group, func() bool { return b.committedTo(t, group, topic, partition, next) })
 }
 
-func (b *Broker) committedTo(t testing.TB, group, topic string, partition int32, next int64) bool {
+func (b groups) committedTo(t testing.TB, group, topic string, partition int32, next int64) bool {
 	t.Helper()
 	o, ok := b.Committed(t, group, topic, partition)
 	return ok && o.At >= next
@@ -117,7 +120,7 @@ func (b *Broker) committedTo(t testing.TB, group, topic string, partition int32,
 
 // UntilMembers waits until a group has n members, is stable, and they own all partitions of the
 // topics among them. It supports both group protocols.
-func (b *Broker) UntilMembers(t testing.TB, group string, n int, topics ...string) {
+func (b groups) UntilMembers(t testing.TB, group string, n int, topics ...string) {
 	t.Helper()
 	Until(t, "members of group "+group, func() bool {
 		g := b.members(t, group)
@@ -142,7 +145,7 @@ type members struct {
 
 // members first requests a group of the newer protocol: the embedded broker describes one as a
 // classic group without members.
-func (b *Broker) members(t testing.TB, group string) (m members) {
+func (b groups) members(t testing.TB, group string) (m members) {
 	t.Helper()
 	b.admin(t, "members of group "+group, func(ctx context.Context, a *kadm.Client) error {
 		next, err := a.DescribeConsumerGroups(ctx, group)

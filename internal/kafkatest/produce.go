@@ -14,6 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// producers publishes records.
+type producers struct{ topics }
+
 // Records makes n records for a topic, one partition after the other. Key and value begin with the
 // record's number, from 0; the value is filled up to size bytes.
 func Records(topic string, partitions int32, n, size int, headers ...kgo.RecordHeader) []*kgo.Record {
@@ -33,7 +36,7 @@ func Records(topic string, partitions int32, n, size int, headers ...kgo.RecordH
 
 // Produce sends records to their partitions, in order, and returns when the broker has acknowledged
 // them all. The records of a partition are one batch, unless they are too large.
-func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
+func (b producers) Produce(t testing.TB, records ...*kgo.Record) {
 	t.Helper()
 	if err := b.produce(t, patience, records); err != nil {
 		t.Fatal("producing:", err)
@@ -42,12 +45,12 @@ func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
 
 // TryProduce is Produce for a broker that may reject records or be unavailable: it returns after
 // half a minute at most.
-func (b *Broker) TryProduce(t testing.TB, records ...*kgo.Record) error {
+func (b producers) TryProduce(t testing.TB, records ...*kgo.Record) error {
 	t.Helper()
 	return b.produce(t, 30*time.Second, records)
 }
 
-func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) error {
+func (b producers) produce(t testing.TB, d time.Duration, records []*kgo.Record) error {
 	t.Helper()
 	seen := map[*kgo.Record]bool{}
 	for i, r := range records { // the client writes to each record that it sends
@@ -73,7 +76,7 @@ func (b *Broker) produce(t testing.TB, d time.Duration, records []*kgo.Record) e
 
 // ProduceTx sends records in one transaction and commits or aborts it. When it returns, the log
 // contains the transaction's markers: a real broker writes them after it has answered.
-func (b *Broker) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) {
+func (b producers) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) {
 	t.Helper()
 	c := b.producer(t, kgo.TransactionalID(Name(t)))
 	defer c.Close()
@@ -92,7 +95,7 @@ func (b *Broker) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) {
 	}
 }
 
-func (b *Broker) producer(t testing.TB, o ...kgo.Opt) *kgo.Client {
+func (b producers) producer(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	c, err := kgo.NewClient(append(append(b.ClientOptions(), kgo.RecordPartitioner(kgo.ManualPartitioner())), o...)...)
 	if err != nil {
@@ -104,7 +107,7 @@ func (b *Broker) producer(t testing.TB, o ...kgo.Opt) *kgo.Client {
 // FailProduce makes the embedded broker reject all records of a topic with an error until heal is
 // called. Clients retry after some errors (kerr.NotEnoughReplicas), and fail after others
 // (kerr.PolicyViolation).
-func (b *Broker) FailProduce(t testing.TB, topic string, err *kerr.Error) (heal func()) {
+func (b producers) FailProduce(t testing.TB, topic string, err *kerr.Error) (heal func()) {
 	t.Helper()
 	return b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: err, Count: -1}).Remove
 }

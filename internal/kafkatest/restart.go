@@ -19,7 +19,7 @@ const script = ".ci/kafka/broker"
 // Kill makes the broker unavailable: the real one with SIGKILL, a durable embedded one by cutting
 // all connections. A real broker that this module has not started skips the test. Revive must
 // follow.
-func (b *Broker) Kill(t testing.TB) {
+func (b *cluster) Kill(t testing.TB) {
 	t.Helper()
 	if b.real {
 		b.ours(t)
@@ -34,7 +34,7 @@ func (b *Broker) Kill(t testing.TB) {
 }
 
 // Revive starts a killed broker again, with its data, at the same addresses.
-func (b *Broker) Revive(t testing.TB) {
+func (b *cluster) Revive(t testing.TB) {
 	t.Helper()
 	if b.real {
 		run(t, "up")
@@ -42,26 +42,26 @@ func (b *Broker) Revive(t testing.TB) {
 	}
 	o := append(b.settings(), kfake.Ports(ports(t, b.addrs)...))
 	Until(t, "the broker's old ports", func() bool {
-		cluster, err := kfake.NewCluster(o...)
+		fake, err := kfake.NewCluster(o...)
 		if err != nil {
 			return false // another process has the port temporarily
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.cluster = cluster
+		b.fake = fake
 		return true
 	})
 }
 
 // Restart kills the broker and revives it.
-func (b *Broker) Restart(t testing.TB) {
+func (b *cluster) Restart(t testing.TB) {
 	t.Helper()
 	b.Kill(t)
 	b.Revive(t)
 }
 
 // ours skips the test unless `make kafka-up` started the real broker.
-func (b *Broker) ours(t testing.TB) {
+func (b *cluster) ours(t testing.TB) {
 	t.Helper()
 	out, err := command(t, "address").Output()
 	if err != nil || strings.TrimSpace(string(out)) != strings.Join(b.addrs, ",") {

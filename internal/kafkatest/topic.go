@@ -9,9 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
+// topics creates, changes, describes and deletes topics.
+type topics struct{ *cluster }
+
 // CreateTopic makes a topic with a unique name. Configs may be nil. On the real broker it is
 // deleted with the test.
-func (b *Broker) CreateTopic(t testing.TB, partitions int32, configs map[string]string) string {
+func (b topics) CreateTopic(t testing.TB, partitions int32, configs map[string]string) string {
 	t.Helper()
 	topic := Name(t)
 	b.CreateNamed(t, topic, partitions, configs)
@@ -19,7 +22,7 @@ func (b *Broker) CreateTopic(t testing.TB, partitions int32, configs map[string]
 }
 
 // CreateNamed makes a topic with a given name, and returns when every partition has a leader.
-func (b *Broker) CreateNamed(t testing.TB, topic string, partitions int32, configs map[string]string) {
+func (b topics) CreateNamed(t testing.TB, topic string, partitions int32, configs map[string]string) {
 	t.Helper()
 	set := map[string]*string{}
 	for k, v := range configs {
@@ -41,21 +44,21 @@ func (b *Broker) CreateNamed(t testing.TB, topic string, partitions int32, confi
 }
 
 // DeleteTopic deletes a topic and returns when the broker no longer knows it.
-func (b *Broker) DeleteTopic(t testing.TB, topic string) {
+func (b topics) DeleteTopic(t testing.TB, topic string) {
 	t.Helper()
 	b.remove(t, topic)
 	Until(t, "the end of "+topic, func() bool { return errors.Is(b.detail(t, topic).Err, kerr.UnknownTopicOrPartition) })
 }
 
 // RecreateTopic deletes a topic and makes another one with the same name.
-func (b *Broker) RecreateTopic(t testing.TB, topic string, partitions int32, configs map[string]string) {
+func (b topics) RecreateTopic(t testing.TB, topic string, partitions int32, configs map[string]string) {
 	t.Helper()
 	b.DeleteTopic(t, topic)
 	b.CreateNamed(t, topic, partitions, configs)
 }
 
 // TopicID returns the id that distinguishes a topic from others of its name.
-func (b *Broker) TopicID(t testing.TB, topic string) [16]byte {
+func (b topics) TopicID(t testing.TB, topic string) [16]byte {
 	t.Helper()
 	d := b.detail(t, topic)
 	if d.Err != nil {
@@ -64,7 +67,7 @@ func (b *Broker) TopicID(t testing.TB, topic string) [16]byte {
 	return d.ID
 }
 
-func (b *Broker) remove(t testing.TB, topic string) {
+func (b topics) remove(t testing.TB, topic string) {
 	t.Helper()
 	b.admin(t, "deleting topic "+topic, func(ctx context.Context, a *kadm.Client) error {
 		_, err := a.DeleteTopic(ctx, topic)
@@ -75,7 +78,7 @@ func (b *Broker) remove(t testing.TB, topic string) {
 	})
 }
 
-func (b *Broker) detail(t testing.TB, topic string) (d kadm.TopicDetail) {
+func (b topics) detail(t testing.TB, topic string) (d kadm.TopicDetail) {
 	t.Helper()
 	b.admin(t, "describing topic "+topic, func(ctx context.Context, a *kadm.Client) error {
 		all, err := a.ListTopics(ctx, topic)
@@ -86,7 +89,7 @@ func (b *Broker) detail(t testing.TB, topic string) (d kadm.TopicDetail) {
 }
 
 // led counts the partitions that have a leader.
-func (b *Broker) led(t testing.TB, topic string) (n int) {
+func (b topics) led(t testing.TB, topic string) (n int) {
 	t.Helper()
 	for _, p := range b.detail(t, topic).Partitions {
 		if p.Err == nil && p.Leader >= 0 {
@@ -101,7 +104,7 @@ func (b *Broker) led(t testing.TB, topic string) (n int) {
 type Log struct{ Start, Stable, End int64 }
 
 // Log returns the state of a partition.
-func (b *Broker) Log(t testing.TB, topic string, partition int32) (l Log) {
+func (b topics) Log(t testing.TB, topic string, partition int32) (l Log) {
 	t.Helper()
 	b.admin(t, "listing offsets of "+topic, func(ctx context.Context, a *kadm.Client) error {
 		for _, list := range []struct {
@@ -127,7 +130,7 @@ func (b *Broker) Log(t testing.TB, topic string, partition int32) (l Log) {
 }
 
 // DeleteRecords removes all records of a partition below an offset.
-func (b *Broker) DeleteRecords(t testing.TB, topic string, partition int32, before int64) {
+func (b topics) DeleteRecords(t testing.TB, topic string, partition int32, before int64) {
 	t.Helper()
 	b.admin(t, "deleting records of "+topic, func(ctx context.Context, a *kadm.Client) error {
 		var o kadm.Offsets = map[string]map[int32]kadm.Offset{}
@@ -139,7 +142,7 @@ func (b *Broker) DeleteRecords(t testing.TB, topic string, partition int32, befo
 
 // Expire makes retention remove all present records of a topic, as it does with records that are
 // too old, and then gives the topic a retention that keeps later ones.
-func (b *Broker) Expire(t testing.TB, topic string) {
+func (b topics) Expire(t testing.TB, topic string) {
 	t.Helper()
 	partitions := len(b.detail(t, topic).Partitions)
 	b.retain(t, topic, "1")
@@ -157,7 +160,7 @@ func (b *Broker) Expire(t testing.TB, topic string) {
 	b.retain(t, topic, "3600000")
 }
 
-func (b *Broker) retain(t testing.TB, topic, ms string) {
+func (b topics) retain(t testing.TB, topic, ms string) {
 	t.Helper()
 	b.admin(t, "retention of "+topic, func(ctx context.Context, a *kadm.Client) error {
 		r, err := a.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Name: "retention.ms", Value: &ms}}, topic)
