@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/decode"
 )
 
 // A response is the part of an answer that is stored with a key:
@@ -65,47 +66,22 @@ func appendBytes(dst []byte, s string) []byte {
 }
 
 func decodeResponse(data string) (*response, error) {
-	d := decoder{rest: []byte(data)}
-	form, dropped, status := d.uvarint(), d.uvarint(), d.uvarint()
-	r := &response{status: int(status), dropped: dropped == 1, header: d.header(), trailer: d.header(), body: d.rest}
-	if d.bad || form != responseForm || dropped > 1 || status < 200 || status > 999 {
+	d := decode.Decoder{Rest: []byte(data)}
+	form, dropped, status := d.Uvarint(), d.Uvarint(), d.Uvarint()
+	r := &response{status: int(status), dropped: dropped == 1, header: readHeader(&d), trailer: readHeader(&d), body: d.Rest}
+	if d.Bad || form != responseForm || dropped > 1 || status < 200 || status > 999 {
 		return nil, errResponse
 	}
 	return r, nil
 }
 
-// A decoder reads from rest; after the first failure it returns zero values.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if d.bad = d.bad || n <= 0; d.bad {
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return v
-}
-
-func (d *decoder) string() string {
-	n := d.uvarint()
-	if d.bad = d.bad || n > uint64(len(d.rest)); d.bad {
-		return ""
-	}
-	s := string(d.rest[:n])
-	d.rest = d.rest[n:]
-	return s
-}
-
-func (d *decoder) header() http.Header {
+func readHeader(d *decode.Decoder) http.Header {
 	h := http.Header{}
-	for names := d.uvarint(); names > 0 && !d.bad; names-- {
-		name := d.string()
+	for names := d.Uvarint(); names > 0 && !d.Bad; names-- {
+		name := string(d.Bytes())
 		h[name] = nil // without a value, it keeps the server from adding its own
-		for values := d.uvarint(); values > 0 && !d.bad; values-- {
-			h[name] = append(h[name], d.string())
+		for values := d.Uvarint(); values > 0 && !d.Bad; values-- {
+			h[name] = append(h[name], string(d.Bytes()))
 		}
 	}
 	return h

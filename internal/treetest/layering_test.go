@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"internal/entry":         {"internal/keyspace", "internal/decode"},
 	"outbox":                 {"engine", "engine/storage", "internal/entry"},
 	"versions":               {"engine", "engine/limits", "engine/storage", "internal/keyspace"},
-	"idempotency":            {"engine", "engine/limits"},
+	"idempotency":            {"engine", "engine/limits", "internal/decode"},
 	"listener":               {"engine", "engine/limits"},
 	"correlation":            {},
 	"internal/keyspace":      {},
