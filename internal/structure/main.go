@@ -7,7 +7,7 @@
 //
 // File A depends on file B if A uses a package-level name or a method that B declares. Files that
 // depend on each other directly or indirectly form a circle: none of them can be understood alone.
-// Test files are omitted. The test of this package compares the figures with limits.txt.
+// Test files are omitted. The test of this package compares the figures with limits.go.
 package main
 
 import (
@@ -44,18 +44,6 @@ func main() {
 			}
 		}
 	}
-}
-
-// circleSizes returns the sizes of the circles, as in 13+7+2.
-func (p *figures) circleSizes() string {
-	if len(p.circles) == 0 {
-		return "-"
-	}
-	var sizes []string
-	for _, circle := range p.circles {
-		sizes = append(sizes, fmt.Sprint(len(circle)))
-	}
-	return strings.Join(sizes, "+")
 }
 
 // largestTypes names up to three types with more than half of the permitted number of methods.

@@ -35,6 +35,18 @@ type methods struct {
 	methods int
 }
 
+// circleSizes returns the sizes of the circles, as in 13+7+2.
+func (p *figures) circleSizes() string {
+	if len(p.circles) == 0 {
+		return "-"
+	}
+	var sizes []string
+	for _, circle := range p.circles {
+		sizes = append(sizes, fmt.Sprint(len(circle)))
+	}
+	return strings.Join(sizes, "+")
+}
+
 // A listed is a package in the output of the go command.
 type listed struct {
 	ImportPath, Dir, Export string

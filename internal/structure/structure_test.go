@@ -3,22 +3,12 @@ package main
 import (
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 )
 
-// TestNoPackageIsMoreTangledThanItWas compares all packages with limits.txt.
-func TestNoPackageIsMoreTangledThanItWas(t *testing.T) {
-	allowed, err := readLimits(exceptions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	problems, lower := check(measured(t), allowed)
-	for _, problem := range problems {
+func TestNoPackageIsTangled(t *testing.T) {
+	for _, problem := range check(measured(t)) {
 		t.Error(problem)
-	}
-	if len(lower) > 0 {
-		t.Logf("limits.txt can be lowered:\n%s", strings.Join(lower, "\n"))
 	}
 }
 
@@ -34,23 +24,28 @@ func TestTangledPackageIsDetected(t *testing.T) {
 	if p.types[0] != (methods{"Shop", 2}) {
 		t.Errorf("the largest type is %+v", p.types[0])
 	}
-	for _, c := range []struct {
-		allowed        limits
-		problems, down int
-	}{
-		{limits{3, 3, 2}, 0, 0},
-		{limits{2, 3, 2}, 1, 0},
-		{limits{3, 2, 2}, 1, 0},
-		{limits{3, 3, 1}, 1, 0},
-		{limits{4, 4, 3}, 0, 1},
-	} {
-		problems, lower := check(packages, map[string]limits{p.name: c.allowed})
-		if len(problems) != c.problems || len(lower) != c.down {
-			t.Errorf("limits %+v: problems %q, lower %q", c.allowed, problems, lower)
-		}
+	if problems := check(packages); len(problems) != 0 {
+		t.Errorf("a package within the limits: %q", problems)
 	}
-	if problems, _ := check(packages, map[string]limits{"gone": {}}); len(problems) != 1 {
-		t.Errorf("a line for a package that does not exist: %q", problems)
+}
+
+func TestLimitsAreChecked(t *testing.T) {
+	files := func(n int) []string { return make([]string, n) }
+	for _, c := range []struct {
+		circles  [][]string
+		methods  int
+		problems int
+	}{
+		{nil, mostMethods, 0},
+		{[][]string{files(mostFiles), files(mostFiles), files(2)}, 0, 0},
+		{[][]string{files(mostFiles + 1), files(2)}, 0, 1},
+		{nil, mostMethods + 1, 1},
+		{[][]string{files(mostFiles + 1)}, mostMethods + 1, 2},
+	} {
+		p := figures{name: "some", circles: c.circles, types: []methods{{"Type", c.methods}}}
+		if problems := check([]figures{p}); len(problems) != c.problems {
+			t.Errorf("%s files in circles, %d methods: problems %q", p.circleSizes(), c.methods, problems)
+		}
 	}
 }
 
