@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -52,16 +53,14 @@ func (r leaseRecord) encode() []byte {
 }
 
 func parseLease(b []byte) (r leaseRecord, err error) {
-	if len(b) > 16 {
-		copy(r.owner[:], b)
-		since, n := binary.Varint(b[16:])
-		ttl, m := binary.Varint(b[16+max(n, 0):])
-		if n > 0 && m > 0 && 16+n+m == len(b) {
-			r.since, r.ttl = time.UnixMilli(since), time.Duration(ttl)*time.Millisecond
-			return r, nil
-		}
+	d := decode.Decoder{Rest: b}
+	copy(r.owner[:], d.Take(16))
+	since, ttl := d.Varint(), d.Varint()
+	if d.Bad || len(d.Rest) > 0 {
+		return r, fmt.Errorf("%w: lease %x of the outbox", storage.ErrDamaged, b)
 	}
-	return r, fmt.Errorf("%w: lease %x of the outbox", storage.ErrDamaged, b)
+	r.since, r.ttl = time.UnixMilli(since), time.Duration(ttl)*time.Millisecond
+	return r, nil
 }
 
 // left returns the remaining time of another relay's lease. The lease has ended when its time has

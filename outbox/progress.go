@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -54,21 +55,13 @@ func parseProgress(b []byte) (entries []listed, err error) {
 	if len(b) == 0 || b[0] != progressVersion {
 		return nil, malformed
 	}
-	n, size := binary.Uvarint(b[1:])
-	if size <= 0 || n > uint64(len(b)) {
-		return nil, malformed
-	}
-	b = b[1+size:]
-	for range n {
-		length, size := binary.Uvarint(b)
-		if size <= 0 || length > uint64(len(b)) || uint64(len(b)) < uint64(size)+length+8 {
-			return nil, malformed
+	d := decode.Decoder{Rest: b[1:]}
+	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
+		if key, hash := d.Bytes(), d.Take(8); !d.Bad {
+			entries = append(entries, listed{key, binary.BigEndian.Uint64(hash)})
 		}
-		b = b[size:]
-		entries = append(entries, listed{b[:length:length], binary.BigEndian.Uint64(b[length:])})
-		b = b[length+8:]
 	}
-	if len(b) > 0 {
+	if d.Bad || len(d.Rest) > 0 {
 		return nil, malformed
 	}
 	return entries, nil
@@ -112,14 +105,12 @@ func (p *progress) saved(ctx context.Context, eng *engine.Engine) (kgo.Offset, e
 	if err != nil || !found {
 		return kgo.NewOffset().AtStart(), err
 	}
-	next, n := int64(0), 0
-	if len(value) > 16 {
-		next, n = binary.Varint(value[16:])
-	}
-	if n <= 0 || 16+n != len(value) {
+	d := decode.Decoder{Rest: value}
+	topicID, next := d.Take(16), d.Varint()
+	if d.Bad || len(d.Rest) > 0 {
 		return kgo.Offset{}, damaged(fmt.Errorf("progress %x", value))
 	}
-	if [16]byte(value[:16]) != p.topicID {
+	if [16]byte(topicID) != p.topicID {
 		return kgo.NewOffset().AtStart(), nil
 	}
 	return kgo.NewOffset().At(next), nil
