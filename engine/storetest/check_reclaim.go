@@ -61,3 +61,49 @@ func reclaimStateStopsWithContext(e *env) {
 	})
 	e.check("afterwards")
 }
+
+func reclaimReturns(e *env) {
+	old := bucket("a", week)
+	e.claims(noisy(old, 1, 2000)...)
+	e.claims(noisy(bucket("a", week+1), 2, 2000)...)
+	e.settle()
+	e.drop(old)
+	s := e.s
+	e.within(2*e.h.patience, "Reclaim beside Apply", func() error {
+		reclaimed := make(chan error, 1)
+		go func() { reclaimed <- s.Reclaim(context.Background(), []storage.Bucket{old}) }()
+		for i := range 20 {
+			e.put(storage.Batch{Claims: numbered(bucket("b", week), 10*i, 10*i+10)})
+		}
+		return <-reclaimed
+	})
+	e.check("reclaimed")
+	e.within(e.h.patience, "Reclaim of the same and of nothing", func() error {
+		return errors.Join(
+			s.Reclaim(context.Background(), []storage.Bucket{old, bucket("nobody", week)}),
+			s.Reclaim(context.Background(), nil))
+	})
+	e.inEveryForm(func() {})
+}
+
+func reclaimStopsWithContext(e *env) {
+	old := bucket("a", week)
+	e.claims(noisy(old, 1, 2000)...)
+	e.settle()
+	e.drop(old)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s := e.s
+	e.within(e.h.patience, "Reclaim with a cancelled context", func() error {
+		if err := s.Reclaim(ctx, []storage.Bucket{old}); err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	})
+	e.claims(claim(bucket("a", week+1), "x", "1"))
+	e.check("afterwards")
+	e.within(e.h.patience, "Reclaim after a cancelled one", func() error {
+		return s.Reclaim(context.Background(), []storage.Bucket{old})
+	})
+	e.check("afterwards")
+}
