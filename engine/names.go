@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -237,111 +236,6 @@ func (n *names) convert(writes []storage.StateWrite) []storage.StateWrite {
 		writes = n.note(ref, asTopic, week, writes)
 	}
 	return writes
-}
-
-// release frees the names that only weeks before oldest used. It appends at most limit writes, and
-// reports whether there is more to do. The claims of these weeks have been durably removed.
-func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, limit int) (_ []storage.StateWrite, more bool) {
-	if n.legacy != nil {
-		if *n.legacy >= oldest || len(n.refs) == 0 {
-			return writes, false
-		}
-		writes = append(writes, storage.StateWrite{Key: keyNames, Value: []byte{}})
-		n.legacy = nil // it has no notes, and needs none: all its claims are removed
-	}
-	n.forgetRecent()
-	kept := make(refSet, limits.Names/64)
-	for week, used := range n.used {
-		for i, bits := range used {
-			if week >= oldest {
-				kept[i] |= bits
-			}
-		}
-		for ref := uint64(0); week < oldest && ref < limits.Names; ref++ {
-			if !used.has(ref) {
-				continue
-			}
-			if len(writes) >= limit {
-				return writes, true
-			}
-			used.remove(ref)
-			writes = append(writes, useWrite(week, ref, nil))
-		}
-		if week < oldest {
-			delete(n.used, week)
-			delete(n.scopes, week)
-		}
-	}
-	list := *n.list.Load()
-	for ref := range list {
-		name := list[ref].Load()
-		if name == nil || kept.has(uint64(ref)) {
-			continue
-		}
-		if len(writes) >= limit {
-			return writes, true
-		}
-		writes = n.remove(*name, uint64(ref), writes)
-	}
-	n.sortFree()
-	return writes, false
-}
-
-// releaseScope removes the notes of a scope in weeks before oldest, and its name if no week uses
-// that any more. The scope's claims in these weeks have been durably removed. It returns the number
-// and the weeks whose notes it has removed.
-func (n *names) releaseScope(scope string, oldest weekbucket.Week, writes []storage.StateWrite) (ref uint64, weeks []weekbucket.Week, _ []storage.StateWrite) {
-	ref, known := n.refs[scope]
-	if !known || n.legacy != nil {
-		return 0, nil, writes
-	}
-	kept := false
-	for week, used := range n.used {
-		switch {
-		case !used.has(ref):
-		case week >= oldest || !n.of(n.scopes, week).has(ref):
-			kept = true
-		default:
-			weeks = append(weeks, week)
-		}
-	}
-	for _, week := range weeks {
-		n.used[week].remove(ref)
-		n.scopes[week].remove(ref)
-		writes = append(writes, useWrite(week, ref, nil))
-	}
-	if !kept && len(weeks) > 0 {
-		n.forgetRecent()
-		writes = n.remove(scope, ref, writes)
-		n.sortFree()
-	}
-	return ref, weeks, writes
-}
-
-// keeps reports whether a week from oldest on, or a topic, uses the scope's name.
-func (n *names) keeps(scope string, oldest weekbucket.Week) bool {
-	ref, known := n.refs[scope]
-	for week, used := range n.used {
-		if known && used.has(ref) && (week >= oldest || !n.of(n.scopes, week).has(ref)) {
-			return true
-		}
-	}
-	return known && n.legacy != nil
-}
-
-// remove frees the number of a name.
-func (n *names) remove(name string, ref uint64, writes []storage.StateWrite) []storage.StateWrite {
-	n.mu.Lock()
-	delete(n.refs, name)
-	n.mu.Unlock()
-	(*n.list.Load())[ref].Store(nil)
-	n.free = append(n.free, ref)
-	return append(writes, nameWrite(name, nil))
-}
-
-// sortFree ensures that the least number is assigned first.
-func (n *names) sortFree() {
-	slices.SortFunc(n.free, func(a, b uint64) int { return int(b) - int(a) })
 }
 
 func (n *names) forgetRecent() { n.recent.name, n.recent.used = [2]string{}, nil }
