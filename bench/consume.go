@@ -13,7 +13,7 @@ import (
 type consumerKind string
 
 const (
-	adapterOwn  consumerKind = consumerKind(Own)  // the adapter, own-commit
+	adapterOwn  consumerKind = consumerKind(Own)  // the adapter, at most once
 	adapterWork consumerKind = consumerKind(Work) // the adapter, with the work
 	rawLoop     consumerKind = "raw"              // polls and does nothing: the upper bound
 	atLeastOnce consumerKind = "at least once"    // handles all records, then commits
