@@ -850,8 +850,8 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	defer mustClose(t, s)
 	mustApply(t, s, batchOf(1, 20))
 	looked, opened := false, 0
-	original := s.claimReader.cursors
-	s.claimReader.cursors = watched{original, func() {
+	original := s.cursors
+	s.cursors = watched{original, func() {
 		opened++
 		if s.unsealed.mu.TryLock() {
 			s.unsealed.mu.Unlock()
@@ -866,7 +866,7 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	err = errors.Join(err, s.Scan(context.Background(), storage.Span{}, nil, func(_, _ []byte) error { return nil }),
 		s.Buckets(func(storage.Bucket) error { return nil }))
 	_, berr := s.BucketBytes(storage.Bucket{Scope: "scope0", Week: week0})
-	s.claimReader.cursors = original
+	s.cursors = original
 	if err = errors.Join(err, berr); err != nil || opened != 4 {
 		t.Fatalf("%d iterators: %v", opened, err)
 	}
