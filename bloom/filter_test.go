@@ -332,7 +332,7 @@ func TestGrowDecidesAboutFurtherLayers(t *testing.T) {
 
 func TestNoFilterHasMoreThanTenLayers(t *testing.T) {
 	f := New(Options{Expected: 1})
-	for n := uint64(0); n < 9; n++ { // fill layer after layer, without the keys
+	for range 9 { // fill layer after layer, without the keys
 		l := f.newest.Load()
 		l.added.Store(l.design)
 		if f.Saturated() {
