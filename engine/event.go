@@ -20,31 +20,31 @@ type Event struct {
 	// Time is when the event happened, set by the producer and the same on every delivery; never
 	// the consumer's clock.
 	Time time.Time
-	// ApproximateTime says that Time is not the producer's own but was given to the record on its
-	// way, so that the same event may come again with another one: a claim on scope and id in the
-	// week before or after is then a Duplicate too. It finds claims of retained weeks only, costs a
-	// little, and reaches a week far: it is no substitute for the producer's time. Where several of
-	// these weeks have a claim, the Duplicate shows one of them.
+	// ApproximateTime says that Time is not the producer's own but was assigned to the record
+	// later, so that the same event may come again with another time: a claim on scope and id in
+	// the week before or after then also makes it a Duplicate. This covers only retained weeks,
+	// costs a little, and reaches only to the adjacent weeks: it does not replace the producer's
+	// time. Where several of these weeks have a claim, the Duplicate shows one of them.
 	ApproximateTime bool
 	// Window is how long a claim on the event lasts, counted from its first sighting by the
-	// engine's clock: after that the event can be claimed again. 0 = as long as its week is kept.
-	// It is at least a millisecond, is kept in milliseconds, and is at most the retention.
+	// engine's clock: after that the event can be claimed again. 0 = as long as its week is
+	// retained. It is at least a millisecond, is stored in milliseconds, and is at most the
+	// retention.
 	//
 	// With a window Time may be zero. The event then has the time of its arrival, and a claim in
-	// any week that the window reaches back to, or in the week after, counts as well, so that a
-	// delivery on each side of Monday 00:00 is one event. Such a window is at most
-	// limits.ArrivalWindow.
+	// any week within the window before it, or in the next week, also counts, so that deliveries on
+	// both sides of Monday 00:00 are one event. Such a window is at most limits.ArrivalWindow.
 	Window time.Duration
 	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of
 	// the caller that gets Claimed is the right to finish it with a result, and all others get
-	// Pending. Once the lease has run out one other caller can take the claim over. 0 = the claim
+	// Pending. When the lease has expired, one other caller can take the claim over. 0 = the claim
 	// is done at once. At least a millisecond, at most limits.Lease.
 	Lease time.Duration
-	// Fingerprint identifies what the event asks for, such as a hash of a request's payload: up to
-	// limits.FingerprintBytes, empty for none. It is kept with the claim, and an event with another
-	// one is a Mismatch.
+	// Fingerprint identifies the request of the event, such as a hash of its payload: up to
+	// limits.FingerprintBytes, empty for none. It is stored with the claim, and an event with
+	// another one is a Mismatch.
 	Fingerprint string
-	// Origin is where this delivery came from. It is kept with the claim and decides nothing.
+	// Origin is where this delivery came from. It is stored with the claim and decides nothing.
 	Origin Origin
 }
 
@@ -60,8 +60,8 @@ func (o Origin) String() string { return fmt.Sprintf("%s/%d@%d", o.Topic, o.Part
 // arrives reports whether the event has the time of its arrival.
 func (ev *Event) arrives() bool { return ev.Time.IsZero() && ev.Window > 0 }
 
-// timed reports whether more than the existence of a claim decides about the event: the clock, or
-// what it was made for.
+// timed reports whether not only the existence of a claim decides about the event, but also the
+// clock or a fingerprint.
 func (ev *Event) timed() bool { return ev.Window != 0 || ev.Lease != 0 || ev.Fingerprint != "" }
 
 // when returns the event's time if it arrives now.
@@ -72,7 +72,7 @@ func (ev *Event) when(now time.Time) time.Time {
 	return ev.Time
 }
 
-// check says what is wrong with an event that arrives now, nil if it can be judged, and its week.
+// check returns why an event that arrives now cannot be judged, nil if it can, and its week.
 func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	switch {
 	case strings.TrimSpace(ev.Scope) == "":
@@ -101,7 +101,7 @@ func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	return week, nil
 }
 
-// checkWindow says what is wrong with the event's window in an engine that keeps the given number
+// checkWindow returns why the event's window is invalid in an engine that retains the given number
 // of weeks.
 func (ev *Event) checkWindow(retentionWeeks int) error {
 	longest := time.Duration(math.MaxInt64)

@@ -8,10 +8,10 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Options.MaxFilterBytes bounds all filters together. Where a filter is to be made or to grow and
-// there is no room, those of earlier weeks give way, the oldest first: a filter that contains every
-// hash takes the place of the evicted one, so that all events of its week ask the store. It stays
-// until the week is dropped, also in snapshots: to make it whole again takes a scan of the claims.
+// Options.MaxFilterBytes bounds all filters together. If a filter is to be made or to grow and
+// there is no space, those of earlier weeks are evicted, the oldest first: a filter that contains
+// every hash replaces the evicted one, so that all events of its week read the store. It remains
+// until the week is dropped, also in snapshots: rebuilding it would need a scan of the claims.
 const (
 	filterBytesPerClaim = 2       // with the bits per key that package bloom takes by default
 	filterBlockClaims   = 32      // in the 64 bytes of which each filter has a multiple
@@ -52,8 +52,8 @@ func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
 	return f
 }
 
-// claimsOf is the number of claims for which the filter of a week is made: what is known of it, or
-// as many as the nearest week before it has. Where nothing is known it begins small, see grow.
+// claimsOf returns the number of claims for which the filter of a week is made: the known number,
+// or that of the nearest earlier week. If none is known, the filter begins small, see grow.
 func (s *screen) claimsOf(week weekbucket.Week) uint64 {
 	if n, known := s.sizes[week]; known {
 		return max(n+n/4, fewClaims)
@@ -75,7 +75,7 @@ func (s *screen) claimsOf(week weekbucket.Week) uint64 {
 	return max(latest.Len(), fewClaims)
 }
 
-// filterBytes is the size of a filter for a number of claims, within the budget.
+// filterBytes returns the size of a filter for a number of claims, within the budget.
 func (s *screen) filterBytes(claims uint64) uint64 {
 	if claims >= s.budget/filterBytesPerClaim {
 		return s.budget
@@ -83,9 +83,9 @@ func (s *screen) filterBytes(claims uint64) uint64 {
 	return (claims + filterBlockClaims - 1) / filterBlockClaims * filterBlockClaims * filterBytesPerClaim
 }
 
-// growerOf returns what decides about the growth of a week's filter. One that was small, because
-// nothing was known of its week, is made as large as Options.ExpectedPerWeek says with its first
-// growth, so that a week that gets many claims has two layers and not seven.
+// growerOf returns the grower of a week's filter. A filter that is small because its week was
+// unknown gets the size of Options.ExpectedPerWeek with its first growth, so that a week with many
+// claims has two layers and not seven.
 func (s *screen) growerOf(week weekbucket.Week) grower {
 	return func(f *bloom.Filter, want, least uint64, add func(bytes uint64)) {
 		s.making.Lock()
@@ -102,8 +102,9 @@ func (s *screen) growerOf(week weekbucket.Week) grower {
 	}
 }
 
-// room returns how many bytes, least to want, the filter of a week may take in addition, or 0. It
-// evicts no more filters of earlier weeks than it must, and none in vain. The caller holds making.
+// room returns how many more bytes, from least to want, the filter of a week may use, or 0. It
+// evicts no more filters of earlier weeks than necessary, and none in vain. The caller holds
+// making.
 func (s *screen) room(week weekbucket.Week, want, least uint64) uint64 {
 	var used, older uint64
 	for w, f := range *s.filters.Load() {
@@ -120,8 +121,8 @@ func (s *screen) room(week weekbucket.Week, want, least uint64) uint64 {
 	return min(want, s.budget-used)
 }
 
-// evict takes the filters of weeks before the given one, the oldest first, until used is within the
-// budget, and returns the bytes that they had.
+// evict evicts the filters of weeks before the given one, the oldest first, until used is within
+// the budget, and returns their bytes.
 func (s *screen) evict(before weekbucket.Week, used uint64) (freed uint64) {
 	if used <= s.budget {
 		return 0
@@ -139,16 +140,16 @@ func (s *screen) evict(before weekbucket.Week, used uint64) (freed uint64) {
 	return freed
 }
 
-// evicted returns what takes the place of a filter with the given number of claims. Its MaxBytes
-// says in a snapshot under which budget it was evicted (see outgrown).
+// evicted returns the replacement of a filter with the given number of claims. Its MaxBytes says in
+// a snapshot under which budget it was evicted (see outgrown).
 func (s *screen) evicted(claims uint64) *bloom.Filter {
 	f := bloom.All(claims)
 	f.SetMaxBytes(s.budget)
 	return f
 }
 
-// adopt takes the filters of a snapshot. If they need more than the budget, which was larger when
-// it was taken, the oldest give way.
+// adopt uses the filters of a snapshot. If they exceed the budget, which was larger when it was
+// taken, the oldest are evicted.
 func (s *screen) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -160,14 +161,14 @@ func (s *screen) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 	s.evict(weekbucket.Max+1, used)
 }
 
-// replace puts a changed copy of the filters in their place. The caller holds making.
+// replace replaces the filters by a changed copy. The caller holds making.
 func (s *screen) replace(change func(filters map[weekbucket.Week]*bloom.Filter)) {
 	filters := maps.Clone(*s.filters.Load())
 	change(filters)
 	s.filters.Store(&filters)
 }
 
-// heldBytes is what a filter takes of the budget: an evicted one nothing.
+// heldBytes returns a filter's part of the budget: 0 for an evicted one.
 func heldBytes(f *bloom.Filter) uint64 {
 	if f.ContainsAll() {
 		return 0

@@ -11,58 +11,57 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// Options configure an Engine. The zero value is safe and stated field by field.
+// Options configure an Engine. The zero value of each field has a stated, safe default.
 type Options struct {
 	// DefaultScope is the scope of events whose Event.Scope is empty, and of Lookup and Forget.
-	// Empty: every event has to name its scope.
+	// Empty: every event must name its scope.
 	DefaultScope string
 
-	// RetentionWeeks is how many weeks before the current one are kept; their claims are found,
+	// RetentionWeeks is how many weeks before the current one are retained; their claims are found,
 	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides where a new store
-	// begins and what DropExpired drops; a store that has dropped a week does not get it back by a
-	// higher number.
+	// begins and what DropExpired drops; a higher number does not restore a dropped week.
 	RetentionWeeks int
 
-	// ScopeRetention is how many weeks before the current one are kept of single scopes, fewer than
-	// RetentionWeeks: earlier events of them are TooOld once DropExpired has dropped these weeks,
-	// in the same run and within the same bounds. A week that was dropped does not come back. To
-	// keep one scope longer than the others, raise RetentionWeeks and give the others theirs here.
-	// A window (Event.Window) is at most as long as its scope is kept.
+	// ScopeRetention is how many weeks before the current one are retained for single scopes, fewer
+	// than RetentionWeeks: their earlier events are TooOld once DropExpired has dropped these
+	// weeks, in the same run and within the same bounds. A dropped week is not restored. To retain
+	// one scope longer than the others, raise RetentionWeeks and set shorter retentions for the
+	// others here. A window (Event.Window) is at most as long as its scope's retention.
 	ScopeRetention map[string]int
 
 	// AllowedSkew is how far an event's time may be ahead of the clock before it is TooNew. 0 =
 	// 24 hours; at most limits.AllowedSkew.
 	AllowedSkew time.Duration
 
-	// MaxIDBytes caps the length of an event id. 0 = 1024; at most limits.IDBytes.
+	// MaxIDBytes is the maximum length of an event id. 0 = 1024; at most limits.IDBytes.
 	MaxIDBytes int
 
-	// MaxWeeksPerRun bounds how many weeks one DropExpired drops, so that a clock that runs ahead
-	// does not empty the store. 0 = 2.
+	// MaxWeeksPerRun is the maximum number of weeks that one DropExpired drops, so that a clock
+	// that is ahead does not empty the store. 0 = 2.
 	MaxWeeksPerRun int
 
-	// RecentClaims is the number of claims in the cache of claims that were asked for again, some
-	// 200 bytes each. 0 = 65,536; negative = no cache.
+	// RecentClaims is the number of claims in the cache of repeated claims, some 200 bytes each. 0
+	// = 65,536; negative = no cache.
 	RecentClaims int
 
-	// ExpectedPerWeek sizes the filter of a week, in claims, where nothing better is known: that of
-	// the first week of a new store at once, that of a week before all others when it has more than
-	// 2,048 claims. Other weeks are sized from the count of the week before. A wrong guess costs
-	// memory or a little speed, never an answer. 0 = 1,048,576.
+	// ExpectedPerWeek is the size of a week's filter, in claims, if no better estimate is known:
+	// for the first week of a new store at once, for a week before all others when it has more than
+	// 2,048 claims. Other weeks are sized from the count of the week before. A wrong value costs
+	// memory or a little speed, but changes no verdict. 0 = 1,048,576.
 	ExpectedPerWeek uint64
 
-	// MaxFilterBytes caps all filters together. A filter needs 2 bytes for each claim of its week,
-	// and up to 8 while it grows. If there is no room, the filters of the oldest weeks give way to
-	// those of later ones (Stats.FiltersEvicted); a filter for which none can give way stays as
-	// large as it is (Stats.FiltersSaturated). Answers stay right, and more of them ask the store.
-	// If it is raised, Open rebuilds the filters in the background where one was saturated or
-	// evicted. 0 = 512 MiB.
+	// MaxFilterBytes is the maximum size of all filters together. A filter needs 2 bytes for each
+	// claim of its week, and up to 8 while it grows. If there is no space, the filters of the
+	// oldest weeks are evicted for those of later ones (Stats.FiltersEvicted); a filter for which
+	// none can be evicted keeps its size (Stats.FiltersSaturated). Verdicts remain correct, and
+	// more of them read the store. If it is raised, Open rebuilds the filters in the background
+	// where one was saturated or evicted. 0 = 512 MiB.
 	MaxFilterBytes uint64
 
 	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
 	Clock func() time.Time
 
-	// Observer is called with what happens. nil = none.
+	// Observer receives the events of the engine. nil = none.
 	Observer Observer
 
 	snapshotEvery uint64        // 0 = defaultSnapshotEvery; set by tests
@@ -121,7 +120,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// scopesRefused says what is wrong with ScopeRetention, "" if nothing is.
+// scopesRefused returns why ScopeRetention is invalid, "" if it is valid.
 func (o *Options) scopesRefused() string {
 	for scope, weeks := range o.ScopeRetention {
 		switch {
@@ -137,7 +136,7 @@ func (o *Options) scopesRefused() string {
 // scope returns the scope that a caller has given, or the default one.
 func (o *Options) scope(given string) string { return cmp.Or(given, o.DefaultScope) }
 
-// scoped returns the events with their scopes. It changes nothing of the given slice.
+// scoped returns the events with their scopes. It does not change the given slice.
 func (o *Options) scoped(events []Event) []Event {
 	if o.DefaultScope == "" {
 		return events
@@ -155,7 +154,7 @@ func (o *Options) scoped(events []Event) []Event {
 	return events
 }
 
-// retentionOf is how many weeks before the current one are kept of a scope.
+// retentionOf returns how many weeks before the current one are retained for a scope.
 func (o *Options) retentionOf(scope string) int {
 	if weeks, ok := o.ScopeRetention[scope]; ok {
 		return weeks

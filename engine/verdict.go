@@ -2,8 +2,8 @@ package engine
 
 import "fmt"
 
-// A Verdict says who may handle an event. Its zero value means nothing and is never returned
-// without an error.
+// A Verdict says whether the caller may handle an event. Its zero value has no meaning and is never
+// returned without an error.
 type Verdict uint8
 
 const (
@@ -14,35 +14,38 @@ const (
 	// event.
 	Claimed
 
-	// Duplicate says that a durable claim exists, or that the same batch or transaction claimed the
-	// event before. The caller skips it and acknowledges it. Result.Record is the first sighting.
+	// Duplicate means that a durable claim exists, or that the same batch or transaction claimed
+	// the event before. The caller skips it and acknowledges it. Result.Record is the first
+	// sighting.
 	Duplicate
 
-	// InFlight says that another open transaction holds the event, and the outcome is open. The
-	// caller tries again later; it neither skips nor processes the event.
+	// InFlight means that another open transaction holds the event, and its outcome is unknown. The
+	// caller must retry later; it neither skips nor processes the event.
 	InFlight
 
-	// TooOld says that the event's week is before the oldest retained week, so the engine cannot know.
+	// TooOld means that the event's week is before the oldest retained week, so the engine cannot
+	// know whether it was claimed.
 	TooOld
 
-	// TooNew says that the event's time is further ahead of the clock than Options.AllowedSkew.
+	// TooNew means that the event's time is further ahead of the clock than Options.AllowedSkew.
 	TooNew
 
-	// Failed says that the engine could not decide; Result.Err says why. The caller does not
+	// Failed means that the engine could not decide; Result.Err says why. The caller does not
 	// acknowledge the event.
 	Failed
 
-	// Pending says that another caller holds the event under a lease (Event.Lease) and has not
-	// finished it. The caller tries again later, at the latest when the lease ends:
+	// Pending means that another caller holds the event under a lease (Event.Lease) and has not
+	// finished it. The caller must retry later, at the latest when the lease ends:
 	// Result.Record.LeaseEnd. It neither skips nor processes the event.
 	Pending
 
-	// Mismatch says that a claim on the event exists with another Event.Fingerprint: the identifier
-	// was used for something else. The caller rejects the event. Result.Record is the claim.
+	// Mismatch means that a claim on the event exists with another Event.Fingerprint: the
+	// identifier was used for something else. The caller rejects the event. Result.Record is the
+	// claim.
 	Mismatch
 )
 
-// Verdicts lists all verdicts in the order of their values, for those who label or count them.
+// Verdicts lists all verdicts in the order of their values, for labels and counters.
 var Verdicts = [...]Verdict{Claimed, Duplicate, InFlight, TooOld, TooNew, Failed, Pending, Mismatch}
 
 // String returns the verdict's name in snake case, as used in metrics, spans and reports.
@@ -72,7 +75,7 @@ func (v Verdict) String() string {
 type Result struct {
 	Verdict Verdict
 
-	// Record is the claim that the verdict rests on: the one just made for Claimed, the first
+	// Record is the claim on which the verdict depends: the one just made for Claimed, the first
 	// sighting for Duplicate, the other caller's for Pending and Mismatch, zero otherwise.
 	Record Record
 
@@ -85,6 +88,6 @@ type Result struct {
 	Err error
 }
 
-// First reports whether the caller is the one who handles the event. False has many reasons: look
-// at the verdict before acknowledging anything.
+// First reports whether the caller must handle the event. False has many reasons: check the verdict
+// before acknowledging anything.
 func (r Result) First() bool { return r.Verdict == Claimed }
