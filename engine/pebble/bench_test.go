@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// randomBatch has n claims with 32-byte keys and 12-byte records, and a journal entry of their
+// randomBatch returns n claims with 32-byte keys and 12-byte records, and a journal entry of their
 // hashes.
 func randomBatch(rng *rand.Rand, n int) *storage.Batch {
 	b := &storage.Batch{Journal: make([]byte, 8*n), Claims: make([]storage.ClaimWrite, n)}
@@ -95,7 +95,7 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// BenchmarkClaim looks claims up that are there, and others that are not. All are in tables.
+// BenchmarkClaim looks up existing claims and absent ones. All are in tables.
 //
 //	go test ./engine/pebble -run - -bench 'Claim$' -benchtime 60000x
 func BenchmarkClaim(b *testing.B) {
@@ -143,7 +143,7 @@ func BenchmarkClaim(b *testing.B) {
 	})
 }
 
-// BenchmarkReopenAfterKill opens what a kill left with the most log that the memory tables allow.
+// BenchmarkReopenAfterKill opens a store after a kill with the most log that the memtables allow.
 //
 //	go test ./engine/pebble -run - -bench Reopen -benchtime 3x
 func BenchmarkReopenAfterKill(b *testing.B) {
@@ -183,8 +183,8 @@ func BenchmarkReopenAfterKill(b *testing.B) {
 	}
 }
 
-// TestDroppedSpaceComesBack drops the oldest of four weeks: after Reclaim no file has a claim of it.
-// It logs how long that takes; HAPAX_DROP sets the number of claims, such as 4000000.
+// TestDroppedSpaceComesBack drops the oldest of four weeks: after Reclaim no file contains a claim
+// of it. It logs how long that takes; HAPAX_DROP sets the number of claims, such as 4000000.
 func TestDroppedSpaceComesBack(t *testing.T) {
 	total := 12_000
 	if v := os.Getenv("HAPAX_DROP"); v != "" {
@@ -238,7 +238,8 @@ func dropAndReclaim(t *testing.T, total, scopes int) {
 		}
 		return n
 	}
-	eventually(t, "the tables have the oldest week", func() bool { // a compaction may replace one while they are read
+	// a compaction may replace one while they are read
+	eventually(t, "the tables have the oldest week", func() bool {
 		return droppedKeys(t, s, buckets[0]) >= total/len(buckets)
 	})
 	before := tables()
@@ -251,8 +252,8 @@ func dropAndReclaim(t *testing.T, total, scopes int) {
 		t.Fatal(err)
 	}
 	took := time.Since(begun)
-	// Sizes would prove nothing here: packed batches that are removed, and compactions of what is
-	// kept, change them as well.
+	// Sizes would prove nothing here, because removed packed batches and compactions of other weeks
+	// also change them.
 	if n := droppedKeys(t, s, buckets[0]); n != 0 {
 		t.Errorf("%d keys of the dropped week are in tables", n)
 	}
@@ -292,12 +293,12 @@ func droppedKeys(t *testing.T, s *Store, buckets []storage.Bucket) (n int) {
 		})
 		if err != nil && isLive(t, s, name) {
 			t.Fatalf("reading %s: %v", name, err)
-		} // else it is deleted, or a compaction is writing it
+		} // otherwise it is deleted, or a compaction is writing it
 	}
 	return n
 }
 
-// eachKey reads the point keys of a table, removed and overwritten ones as well.
+// eachKey reads the point keys of a table, including removed and overwritten ones.
 func eachKey(path string, fn func(key []byte)) (err error) {
 	file, err := vfs.Default.Open(path)
 	if err != nil {

@@ -64,7 +64,7 @@ func outcomeOf(t *testing.T, what string, fsys vfs.FS, want map[string]string) (
 			o = refused(t, what, err)
 			return
 		}
-		defer s.Close() // it may complain about what it met
+		defer s.Close() // it may return the error that it has met
 		got, err := contents(s)
 		switch {
 		case err != nil:
@@ -170,7 +170,7 @@ func damage(t *testing.T, files map[string][]byte, budget int, open outcomeFunc,
 	return c
 }
 
-// cleanStore is a cleanly closed store with many tables.
+// cleanStore returns a cleanly closed store with many tables.
 func cleanStore(t *testing.T, last uint64, n int) (files map[string][]byte, want map[string]string) {
 	t.Helper()
 	fsys := vfs.NewMem()
@@ -191,8 +191,8 @@ func tables(files map[string][]byte) (n int) {
 	return n
 }
 
-// samples is how many bytes of a file to flip: all that a test asks for if HAPAX_SWEEP is set to
-// all.
+// samples returns how many bytes of a file to flip: as many as the test requests, or all if
+// HAPAX_SWEEP is set to all.
 func samples(all int) int {
 	if os.Getenv("HAPAX_SWEEP") == "all" {
 		return all
@@ -247,7 +247,7 @@ func TestNoByteOfATablesFooterAndIndexIsSilent(t *testing.T) {
 	}
 }
 
-// The control: without the record of the clean close, flips get through.
+// The control: without the record of the clean close, some flips are not detected.
 func TestWithoutTheChecksDamageIsSeenToBeSilent(t *testing.T) {
 	t.Parallel()
 	files, want := cleanStore(t, 12, 500)
@@ -261,7 +261,8 @@ func TestMissingShortenedAndForeignFilesAreDamage(t *testing.T) {
 	t.Parallel()
 	files, want := cleanStore(t, 12, 500)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if name == lockName || name == cleanName { // without the record the store counts as killed, and is whole
+		// without the record the store counts as killed, and is undamaged
+		if name == lockName || name == cleanName {
 			continue
 		}
 		less := maps.Clone(files)
@@ -335,8 +336,8 @@ func TestVerifyNamesADamagedTable(t *testing.T) {
 	}
 }
 
-// killedStore is what a kill leaves of a store at work, or of an idle one: all that was written, and
-// nothing else.
+// killedStore returns the state after a kill of a busy store, or of an idle one: all written data,
+// and nothing else.
 func killedStore(t *testing.T, last uint64, n int, idle bool) (files map[string][]byte, want map[string]string) {
 	t.Helper()
 	fsys := vfs.NewCrashableMem()
@@ -359,7 +360,7 @@ func killedStore(t *testing.T, last uint64, n int, idle bool) (files map[string]
 	return files, model(last, n)
 }
 
-// What an idle store had acknowledged is attested, in its log and in the attestation file.
+// All that an idle store has acknowledged is attested, in its log and in the attestation file.
 func TestDamageAfterAKillOfAnIdleStoreIsNotSilent(t *testing.T) {
 	t.Parallel()
 	files, want := killedStore(t, 12, 500, true)
@@ -369,8 +370,8 @@ func TestDamageAfterAKillOfAnIdleStoreIsNotSilent(t *testing.T) {
 	}
 }
 
-// A kill under load leaves a last piece that nothing attests: damage there looks like a torn end.
-// It is never more than the last batches, and what is left is a prefix. The package's documentation
+// After a kill under load, nothing attests the last part: damage there looks like a torn end. Only
+// the last batches are affected, and the remaining ones are a prefix. The package's documentation
 // has the figure that this logs.
 func TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage(t *testing.T) {
 	const last, n = 60, 20

@@ -21,7 +21,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
-// failing fails what matches while it is on.
+// failing fails matching operations while it is on.
 type failing struct {
 	on    atomic.Bool
 	match func(errorfs.Op) bool
@@ -117,7 +117,8 @@ func TestEveryWaiterHearsOfAFailedLog(t *testing.T) {
 
 const sinkChild = "HAPAX_PEBBLE_SINK_CHILD"
 
-// The control for disk.go: where Pebble hears that a new log cannot be created, the process ends.
+// The control for disk.go: if Pebble gets the error that a new log cannot be created, the process
+// ends.
 func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
 	if os.Getenv(sinkChild) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=TestWithoutTheSink")
@@ -148,7 +149,7 @@ func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
 	}
 }
 
-// snapshots takes what a power cut just before operation at would leave.
+// snapshots copies the state that a power failure just before operation at would leave.
 type snapshots struct {
 	fs   *vfs.MemFS
 	kept int
@@ -164,7 +165,7 @@ func (c *snapshots) MaybeError(errorfs.Op) error {
 	return nil
 }
 
-// cut counts an operation and reports whether the power is cut before it.
+// cut counts an operation and reports whether the power fails before it.
 func (c *snapshots) cut() bool {
 	if c.n.Add(1)-1 != c.at {
 		return false
@@ -173,8 +174,8 @@ func (c *snapshots) cut() bool {
 	return true
 }
 
-// everyCrash runs work on a copy of start, cuts the power before each step-th operation, and hands
-// on what that leaves.
+// everyCrash runs work on a copy of start, cuts the power before each step-th operation, and passes
+// on the remaining state.
 func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), check func(what string, fsys *vfs.MemFS)) {
 	t.Helper()
 	clone := func() *vfs.MemFS { return start.CrashClone(vfs.CrashCloneCfg{}) }
@@ -195,7 +196,7 @@ func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), c
 	}
 }
 
-// stepInTests is how many operations a sweep continues at a time: one if HAPAX_SWEEP is set to all.
+// stepInTests is how many operations a sweep skips at a time: none if HAPAX_SWEEP is set to all.
 func stepInTests(step int64) int64 {
 	switch {
 	case os.Getenv("HAPAX_SWEEP") == "all":
@@ -325,8 +326,7 @@ func TestADirectoryOfSomebodyElseIsRefusedUntouched(t *testing.T) {
 	}
 }
 
-// A store that lost its identity is not taken for a creation that never finished, which may be
-// wiped.
+// A store that lost its identity is not mistaken for an incomplete creation, which may be removed.
 func TestAStoreWithoutIdentityIsNotCreatedAnew(t *testing.T) {
 	files, _ := cleanStore(t, 2, 10)
 	delete(files, sidecar.IdentityName)
@@ -382,7 +382,7 @@ func TestTheDirectoryIsOursAlone(t *testing.T) {
 	}
 }
 
-// A write that the disk swallows after a failure is never acknowledged. The test holds the failing
+// A write that the disk discards after a failure is never acknowledged. The test blocks the failing
 // goroutine just before it publishes the fault; until then another goroutine may still write, and
 // the result that it gets must be true.
 func TestABatchAppliedWhileAFaultIsPublishedIsOnDiskIfItIsConfirmed(t *testing.T) {

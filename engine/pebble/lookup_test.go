@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Pebble ends the goroutine by Fatalf when a table that it is to read is not there. In a lookup
-// that goroutine is the application's: it gets an error and lives.
+// Pebble ends the goroutine by Fatalf when a table that it reads does not exist. In a look-up that
+// goroutine is the application's: it gets an error and continues.
 func TestFatalfInALookUpIsAnErrorAndTheCallerLives(t *testing.T) {
 	f := newFault()
 	ended := errors.New("the caller's goroutine was ended")

@@ -21,7 +21,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// within fails the test if fn does not return in time: nothing may hang.
+// within fails the test if fn does not return in time.
 func within(t testing.TB, patience time.Duration, what string, fn func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -74,8 +74,8 @@ func claimKey(scope string, week int, i uint64) []byte {
 	return b.AppendKey(nil, id)
 }
 
-// batchOf is batch seq of a deterministic workload: n claims over two scopes and weeks, and the
-// state that counts them.
+// batchOf returns batch seq of a deterministic workload: n claims over two scopes and weeks, and
+// the state that counts them.
 func batchOf(seq uint64, n int) *storage.Batch {
 	b := &storage.Batch{Seq: seq, Journal: bytes.Repeat([]byte{byte(seq)}, 8*n)}
 	for i := range n {
@@ -89,7 +89,7 @@ func batchOf(seq uint64, n int) *storage.Batch {
 	return b
 }
 
-// contents is everything that a store holds, as a map.
+// contents returns the contents of a store, as a map.
 func contents(s *Store) (map[string]string, error) {
 	m := make(map[string]string)
 	err := s.Scan(context.Background(), storage.Span{}, nil, func(k, v []byte) error {
@@ -111,7 +111,7 @@ func contents(s *Store) (map[string]string, error) {
 	return m, err
 }
 
-// model is what contents gives after batches 1 to last of batchOf.
+// model returns the contents after batches 1 to last of batchOf.
 func model(last uint64, n int) map[string]string {
 	m := make(map[string]string)
 	for seq := uint64(1); seq <= last; seq++ {
@@ -307,7 +307,7 @@ func TestSidecarsAreReplaced(t *testing.T) {
 	}
 }
 
-// eventually waits for what happens in the background.
+// eventually waits for background work.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patienceInTests); !ok(); time.Sleep(time.Millisecond) {

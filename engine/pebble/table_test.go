@@ -155,8 +155,7 @@ func TestATableGrows(t *testing.T) {
 	}
 }
 
-// What a table knows of buckets is memory, too: many scopes with a claim or two each fill it
-// sooner.
+// A table's data about buckets is also memory: many scopes with a claim or two each fill it sooner.
 func TestBucketsCountForTheSizeOfATable(t *testing.T) {
 	const limit = 1 << 20
 	u := newUnsealed(limit)
