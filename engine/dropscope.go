@@ -28,10 +28,11 @@ type ScopeDropPlan struct {
 	FreesName bool
 }
 
-// PlanScopeDrop says what DropScope would drop for a scope that is used no more, such as that of an
-// instance that is gone: all of its claims, and the given holds, by their names, as a hold belongs
-// to no scope (kafkaadapter.HoldNames lists those of a consumer group). It changes nothing. A hold
-// that is not there is an ArgumentError. While the counts are being rebuilt it is ErrRebuilding.
+// PlanScopeDrop returns what DropScope would drop for an unused scope, such as that of an instance
+// that no longer exists: all of its claims, and the holds with the given names, because a hold
+// belongs to no scope (kafkaadapter.HoldNames lists those of a consumer group). It changes nothing.
+// A hold that does not exist is an ArgumentError. While the counts are being rebuilt, it returns
+// ErrRebuilding.
 func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
 	plan := ScopeDropPlan{Scope: scope}
 	if strings.TrimSpace(scope) == "" || len(scope) > limits.ScopeBytes {
@@ -98,8 +99,8 @@ func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
 // After a crash, either nothing was done, or the drop was decided: then opening the store continues
 // it. If it is called again with a plan that was already decided, DropScope completes it.
 //
-// A transaction that has claimed an event of the scope in these weeks and commits afterwards is
-// ErrWeekDropped, and a Lease on such a claim is ErrLeaseLost.
+// A transaction that has claimed an event of the scope in these weeks and commits afterwards fails
+// with ErrWeekDropped, and a Lease on such a claim with ErrLeaseLost.
 func (t *retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport, error) {
 	t.drops.Lock()
 	defer t.drops.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// reopen opens what a clean close left, or what a power cut leaves.
+// reopen opens the state after a clean close, or after a power failure.
 func reopen(t testing.TB, m *storetest.Mem, o engine.Options) (*engine.Engine, *storetest.Mem) {
 	t.Helper()
 	m, err := m.Disk().Open("mem", storage.Identity{})
@@ -31,7 +31,7 @@ func mustClose(t testing.TB, e *engine.Engine) {
 	}
 }
 
-// askStore returns how many of n new events of a week ask the store.
+// askStore returns how many of n new events of a week read the store.
 func askStore(t testing.TB, e *engine.Engine, week int, seed uint64, n int) uint64 {
 	t.Helper()
 	before := stats(t, e).FilterFalsePositives
@@ -71,7 +71,7 @@ func TestFiltersOfTheOldestWeeksGiveWayToThoseOfLaterOnes(t *testing.T) {
 	}
 }
 
-// A filter that grows takes the room of earlier weeks, never that of later ones.
+// A filter that grows evicts those of earlier weeks, never those of later ones.
 func TestGrowingFilterEvictsEarlierWeeksOnly(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: 16 << 10, RetentionWeeks: 10, ExpectedPerWeek: 2048})
 	for w := -3; w <= -1; w++ {
@@ -97,7 +97,7 @@ func TestDroppedWeeksMakeRoomForAFullFilter(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{MaxFilterBytes: 16 << 10, RetentionWeeks: 1, ExpectedPerWeek: 2048, AllowedSkew: 7 * 24 * time.Hour})
 	claimMany(t, e, -1, 1, 1900, engine.Claimed)
 	claimMany(t, e, 1, 2, 1900, engine.Claimed)
-	claimMany(t, e, 0, 3, 12_000, engine.Claimed) // the week before gives way
+	claimMany(t, e, 0, 3, 12_000, engine.Claimed) // that of the week before is evicted
 	if s := stats(t, e); s.FiltersSaturated != 1 || s.FiltersEvicted != 1 {
 		t.Fatalf("%+v", s)
 	}
@@ -123,7 +123,7 @@ func TestEvictedFiltersStayEvictedUntilTheBudgetIsRaised(t *testing.T) {
 	for w := -4; w <= 0; w++ {
 		before := slices.Max(sl(e.Snapshots()))
 		claimMany(t, e, w, uint64(10+w), 1500, engine.Claimed)
-		if w < -1 { // the journal is trimmed, so that it does not take the place of a scan
+		if w < -1 { // the journal is trimmed, so that it does not replace a scan
 			eventually(t, "a snapshot", func() bool { return slices.Max(sl(e.Snapshots())) > before && !e.SnapshotRunning() })
 		}
 	}
@@ -147,10 +147,10 @@ func TestEvictedFiltersStayEvictedUntilTheBudgetIsRaised(t *testing.T) {
 		evicted int
 	}{
 		{8 << 10, engine.FromSnapshot, 3},
-		{8 << 10, engine.FromSnapshot, 3}, // nothing was written since, and there is no rebuild again and again
+		{8 << 10, engine.FromSnapshot, 3}, // nothing was written since, and the rebuild is not repeated
 		{4 << 10, engine.FromSnapshot, 4}, // lowered
 		{4 << 10, engine.FromSnapshot, 4},
-		{12 << 10, engine.FromScan, 2}, // raised: rebuilt, as far as there is room
+		{12 << 10, engine.FromScan, 2}, // raised: rebuilt, as far as there is space
 		{12 << 10, engine.FromSnapshot, 2},
 		{64 << 10, engine.FromScan, 0},
 		{64 << 10, engine.FromSnapshot, 0},
@@ -172,7 +172,7 @@ func TestEvictedFiltersStayEvictedUntilTheBudgetIsRaised(t *testing.T) {
 	}
 }
 
-// A week before all others gets its second layer as large as ExpectedPerWeek says.
+// A week before all others gets its second layer in the size of ExpectedPerWeek.
 func TestWeekBeforeAllOthersGrowsToTheExpectedSize(t *testing.T) {
 	const expected = 50_000
 	o := engine.Options{ExpectedPerWeek: expected, RetentionWeeks: 10}
@@ -246,8 +246,8 @@ func TestFiltersStayWithinTheBudgetAndNoClaimIsDenied(t *testing.T) {
 	}
 }
 
-// Power cuts at every step of batches, snapshots and evictions: nothing acknowledged is denied
-// afterwards, also by the filters alone.
+// Power failures at every step of batches, snapshots and evictions: nothing acknowledged is denied
+// afterwards, nor by the filters alone.
 func TestCrashAtAnyMomentAroundAnEvictionLosesNothing(t *testing.T) {
 	o := engine.Options{ExpectedPerWeek: 64, RetentionWeeks: 10, MaxFilterBytes: 9 << 10, Clock: (&clock{t: noon}).now}.WithSnapshotEvery(60)
 	m := storetest.NewMem(storage.Identity{})

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// An AddError says to which key a transaction could not add: the sum does not fit into an int64, or
-// the value is not an integer of 8 bytes. Nothing of the transaction was applied.
+// An AddError names the key to which a transaction could not add: the sum does not fit into an
+// int64, or the value is not an integer of 8 bytes. Nothing of the transaction was applied.
 type AddError struct {
 	Key      []byte
 	Overflow bool // of the sum; otherwise the value is not an integer
@@ -29,8 +29,8 @@ const int64Size = 8
 // EncodeInt64 returns the value that Add stores for n, for use with Put.
 func EncodeInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
-// DecodeInt64 returns the integer in a value. A value of another length than 8 bytes is an
-// ArgumentError.
+// DecodeInt64 returns the integer in a value. It returns an ArgumentError for a value of another
+// length than 8 bytes.
 func DecodeInt64(value []byte) (int64, error) {
 	if len(value) != int64Size {
 		return 0, &ArgumentError{"integer value", fmt.Sprintf("has %d bytes, not %d: decode only values that were written by Add, or by Put with EncodeInt64", len(value), int64Size)}

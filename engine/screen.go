@@ -20,7 +20,7 @@ type screen struct {
 	lastRef  bucketRef
 	claims   uint64 // used by the committer: the sum of all counts
 	budget   uint64 // bytes of all filters together
-	expected uint64 // claims of a week of which nothing better is known
+	expected uint64 // claims of a week without a better estimate
 
 	// trusted says that the filters contain every claim. If it is false, they cannot report
 	// "certainly new", and counts are incomplete.

@@ -47,12 +47,12 @@ func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	return tx.judge.tryClaim(ev, reopen)
 }
 
-// Prefetch says which events TryClaim will be asked about next, in this order, so that part of the
-// work is done for all of them at once: keys and hashes are made, and the filters are asked about
-// some at a time when the first of these comes. It holds nothing, changes no verdict, and keeps
-// nothing of events; TryClaim of something else may come in between. The first sighting of what is
-// claimed is now. Events with a window, a lease or a fingerprint are not prepared. A few dozen
-// events at once are enough, but see UpdateOptions.Expected.
+// Prefetch announces the events of the next calls of TryClaim, in this order, so that part of the
+// work is done for all of them at once: keys and hashes are computed, and the filters are read for
+// some at a time when the first of these is claimed. It reserves nothing, changes no verdict, and
+// keeps no reference to events; TryClaim may be called for other events in between. The first
+// sighting of these events is now. Events with a window, a lease or a fingerprint are not prepared.
+// A few dozen events at once are enough, but see UpdateOptions.Expected.
 func (tx *Tx) Prefetch(events []Event) error {
 	if err := tx.lockStore(); err != nil {
 		return err

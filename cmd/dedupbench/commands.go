@@ -70,7 +70,7 @@ func newCLI() *cli {
 		"Clients send HTTP requests with idempotency keys to a process, and some of them again. A quarter of the events that it consumes are repeats, "+
 			"claimed for 24 hours, and so are changes of rows, of which the newest version wins. For each request and event the process sends a message "+
 			"through its outbox, to a consumer that handles each once. The process is killed (SIGKILL) at random points and started again on its store. "+
-			"Then every request, event, row and message is compared with what the clients were answered, what was sent, and what the consumer has handled."
+			"Then every request, event, row and message is compared with the answers to the clients, the sent data, and the messages that the consumer has handled."
 	return c
 }
 
