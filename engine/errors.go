@@ -11,45 +11,45 @@ var (
 	// one whose closure has returned. Nothing was read or written.
 	ErrNoTransaction = errors.New("hapax: no live transaction: a Tx is valid only inside the closure given to Update")
 
-	// ErrConflict says that a transaction lost against another writer. Nothing of it was applied;
-	// it may be run again (see Retries).
+	// ErrConflict means that a transaction conflicts with another writer. Nothing of it was
+	// applied; it may be run again (see Retries).
 	ErrConflict = errors.New("hapax: transaction conflict, nothing was applied: run it again")
 
-	// ErrPartOutdated says that a part of a transaction has read or claimed what the transaction
+	// ErrPartOutdated means that a part of a transaction has read or claimed what the transaction
 	// has changed since the part began. Nothing of the part was joined; it may be run again in a
 	// new part.
 	ErrPartOutdated = errors.New("hapax: the part is outdated, a part joined before it has written what it read or claimed: run it again in a new part")
 
-	// ErrWeekDropped says that a transaction claimed an event in a week that was dropped before it
-	// committed. Nothing of it was applied; run again, that claim is TooOld.
+	// ErrWeekDropped means that a transaction claimed an event in a week that was dropped before it
+	// committed. Nothing of it was applied; if it is run again, that event is TooOld.
 	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")
 
-	// ErrNotClaimed says that there is no claim to dead-letter, because the transaction has not
-	// claimed the event or has rolled that back; or none to take back (Tx.Unclaim). Nothing was
+	// ErrNotClaimed means that there is no claim to dead-letter, because the transaction has not
+	// claimed the event or has rolled the claim back; or none to withdraw (Tx.Unclaim). Nothing was
 	// changed.
 	ErrNotClaimed = errors.New("hapax: the event is not claimed in this way: only the transaction that got Claimed may dead-letter it, and only a claim with its own record can be taken back")
 
-	// ErrLeaseLost says that a lease does not hold its claim any more: another caller has taken the
-	// claim over, it was finished or released already, or its week was dropped. Nothing was
-	// changed.
+	// ErrLeaseLost means that a lease no longer holds its claim: another caller has taken the claim
+	// over, it was finished or released already, or its week was dropped. Nothing was changed.
 	ErrLeaseLost = errors.New("hapax: the lease does not hold the claim any more: another caller may have handled the event, do not answer for it")
 
-	// ErrNotOldestWeek says that a week other than the oldest kept one was to be dropped.
+	// ErrNotOldestWeek means that DropWeek was called for another week than the oldest retained
+	// one.
 	ErrNotOldestWeek = errors.New("hapax: only the oldest retained week may be dropped")
 
-	// ErrHeld says that a hold keeps the week (see Engine.SetHold).
+	// ErrHeld means that a hold keeps the week (see Engine.SetHold).
 	ErrHeld = errors.New("hapax: the week is kept by a hold")
 
-	// ErrPlanOutdated says that a scope has other claims than the plan for its drop says, or that
-	// holds of the plan were moved or released. Nothing was changed. A scope whose claims change is
-	// in use.
+	// ErrPlanOutdated means that a scope has other claims than the plan for its drop, or that holds
+	// of the plan were moved or released. Nothing was changed. A scope whose claims change is in
+	// use.
 	ErrPlanOutdated = errors.New("hapax: the plan is out of date, and nothing was dropped: stop the use of the scope, and make a new plan")
 
 	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan in the
 	// background; ask again later.
 	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: ask again later")
 
-	// ErrLimit says that a stated cap (distinct names, holds, transaction size) is reached.
+	// ErrLimit means that a stated limit (distinct names, holds, transaction size) is reached.
 	ErrLimit = errors.New("hapax: limit reached")
 
 	// ErrClosed is returned after Close.
@@ -61,14 +61,14 @@ var (
 	// ErrStopped are not there, unless the error wraps ErrOutcomeUnknown, too.
 	ErrStopped = errors.New("hapax: stopped after a store failure")
 
-	// ErrOutcomeUnknown says that the store failed while it wrote what a call had decided: a claim,
-	// or a whole transaction. It may be durable or not, as after a failed sync only the disk shows
-	// which. It comes with ErrStopped. Close the engine, open the store again and look: run again,
+	// ErrOutcomeUnknown means that the store failed while it wrote a decided claim, or a whole
+	// transaction. It may be durable or not, because after a failed sync only the disk shows which.
+	// It comes with ErrStopped. Close the engine and open the store again; if the call is repeated,
 	// the event is a Duplicate or Claimed.
 	ErrOutcomeUnknown = errors.New("hapax: the store failed during the commit, its outcome is unknown: open the store again and look")
 )
 
-// An EventError says which field of an event the engine refuses, and why. The event was not judged
+// An EventError says which field of an event the engine rejects, and why. The event was not judged
 // and nothing was written for it.
 type EventError struct {
 	Field  string // "scope", "id", "time", "topic", ...
@@ -77,7 +77,7 @@ type EventError struct {
 
 func (e *EventError) Error() string { return fmt.Sprintf("hapax: event %s %s", e.Field, e.Reason) }
 
-// An ArgumentError says which argument of a call the engine refuses, and why: a key or a value, a
+// An ArgumentError says which argument of a call the engine rejects, and why: a key or a value, a
 // field of a message, the name of a hold. Nothing was written.
 type ArgumentError struct {
 	Argument string // "application key", "message topic", "hold name", ...

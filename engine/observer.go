@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// An Observer follows what the engine does, for metrics and traces; package telemetry has one for
-// Prometheus and OpenTelemetry. The engine calls its methods synchronously from many goroutines:
-// they return at once and do not call the engine.
+// An Observer receives the events of the engine, for metrics and traces; package telemetry has one
+// for Prometheus and OpenTelemetry. The engine calls its methods synchronously from many
+// goroutines: they must return at once and not call the engine.
 type Observer interface {
 	// Claiming is called before one call of TryClaim or TryClaimBatch judges its events. The
 	// function that it returns, if not nil, is called with their results, in the same order. The
@@ -31,11 +31,11 @@ type TxObserver struct {
 	// Ended alone has nearly none.
 	Claiming func(ev Event) (done func(Result))
 
-	// Ended is called once, after the run was committed or undone. judged has the verdicts of the
-	// run, in the order in which they were given: an element for each stretch of events of one
-	// scope, topic and partition. It may not keep the slice. committed reports whether what was
-	// claimed and written is durable. err is what Update returns for the run: nil if it was
-	// committed, and also if the closure panicked.
+	// Ended is called once, after the run was committed or rolled back. judged has the verdicts of
+	// the run, in order: an element for each sequence of events of one scope, topic and partition.
+	// It must not keep the slice. committed reports whether the run's claims and writes are
+	// durable. err is the result of Update for the run: nil if it was committed, and also if the
+	// closure panicked.
 	Ended func(judged []Judged, committed bool, err error)
 }
 
@@ -47,17 +47,17 @@ type Judged struct {
 	Partition int32
 	// Kept verdicts count if the transaction committed.
 	Kept [len(Verdicts) + 1]int
-	// Undone verdicts are those before which the transaction went back to a savepoint.
+	// Undone verdicts were rolled back to a savepoint.
 	Undone [len(Verdicts) + 1]int
 }
 
-// An observation gathers what a transaction's observer is given at the end. It belongs to one run
-// of a closure, and is used under the transaction's lock. All methods may be called on nil, which
+// An observation collects the data for a transaction's observer. It belongs to one run of a
+// closure, and is used under the transaction's lock. All methods may be called on nil, which
 // observes nothing.
 type observation struct {
 	TxObserver
 	verdicts []observed
-	judged   []Judged // the stretches of verdicts, without counts until the end
+	judged   []Judged // the sequences of verdicts, without counts until the end
 }
 
 type observed struct {
@@ -90,7 +90,7 @@ func (p *observations) get() *observation {
 	return &observation{}
 }
 
-// begin is called before an event is judged; done, if not nil, is to be called with the result.
+// begin is called before an event is judged; done, if not nil, must be called with the result.
 func (s *observation) begin(ev *Event) (done func(Result)) {
 	if s == nil || s.Claiming == nil {
 		return nil
@@ -125,7 +125,7 @@ func (s *observation) forPart(p *observations) *observation {
 	return part
 }
 
-// join adds what was observed of a part, as undone if it was not joined.
+// join adds the observation of a part, as undone if the part was not joined.
 func (s *observation) join(part *observation, joined bool) {
 	if s == nil {
 		return
@@ -155,7 +155,7 @@ func (s *observation) undo(from int) {
 	}
 }
 
-// end reports to the observer, and gives s back. The transaction is not used any more.
+// end reports to the observer, and recycles s. The transaction is not used any more.
 func (s *observation) end(p *observations, err error, committed bool) {
 	if s == nil {
 		return
@@ -174,7 +174,7 @@ func (s *observation) end(p *observations, err error, committed bool) {
 	s.free(p)
 }
 
-// free gives s back.
+// free recycles s.
 func (s *observation) free(p *observations) {
 	if s == nil {
 		return

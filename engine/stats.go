@@ -5,42 +5,42 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Stats are figures since the engine was opened, and of what it occupies now.
+// Stats are figures since the engine was opened, and its current sizes.
 type Stats struct {
 	// Verdicts counts the verdicts that hold: those of at-most-once claims, and those of
 	// transactions that committed, without what these rolled back to a savepoint.
 	Verdicts map[Verdict]uint64
-	// Attempts counts every verdict given, also those that were rolled back. Those of a transaction
-	// count when it ends.
+	// Attempts counts every verdict, also those that were rolled back. Those of a transaction count
+	// when it ends.
 	Attempts map[Verdict]uint64
-	// TakenBack counts claims that Tx.Unclaim has withdrawn. Verdicts counts them, too: as
-	// Claimed, and once more when they are claimed again.
+	// TakenBack counts claims that Tx.Unclaim has withdrawn. Verdicts counts them too: as Claimed,
+	// and once more when they are claimed again.
 	TakenBack uint64
 
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
-	// the filter considered possible and the store had not.
+	// the filter considered possible and that the store did not have.
 	FilterNegatives, FilterFalsePositives uint64
 	FilterBytes                           uint64
 	// FilterSource says where the filters came from when the engine was opened: "snapshot+journal"
 	// for a snapshot and the journal of the batches after it, "journal" for the journal of all
-	// batches, as there was no snapshot yet, "scan" for a scan of all claims in the background.
+	// batches because there was no snapshot yet, "scan" for a scan of all claims in the background.
 	FilterSource string
 	// FiltersSaturated counts the weeks whose filter is full and may not grow (MaxFilterBytes): new
 	// events of these weeks read the store more and more often. FiltersEvicted counts the weeks
-	// whose filter gave its memory to those of later weeks: all events of these weeks read the
-	// store, and new ones count as FilterFalsePositives.
+	// whose filter was evicted for those of later weeks: all events of these weeks read the store,
+	// and new ones count as FilterFalsePositives.
 	FiltersSaturated, FiltersEvicted int
-	// FilterRebuilding says that every event asks the store, because the filters are not back yet.
-	// FilterRebuilt counts the claims that the rebuild has read so far.
+	// FilterRebuilding says that every event reads the store, because the filters are not loaded
+	// yet. FilterRebuilt counts the claims that the rebuild has read so far.
 	FilterRebuilding bool
 	FilterRebuilt    uint64
 
 	CacheHits, StoreReads uint64
 
 	// SnapshotFailures counts snapshots of the filters that could not be written, for example
-	// because the disk is full. They are tried again, at most once a minute and by Close; until one
-	// succeeds the store keeps more of its journal and the next open takes longer. LastSnapshotErr
-	// is why the last one failed, nil if it was written.
+	// because the disk is full. They are retried, at most once a minute and by Close; until one
+	// succeeds, the store keeps more of its journal and the next open takes longer. LastSnapshotErr
+	// is the error of the last one, nil if it was written.
 	SnapshotFailures uint64
 	LastSnapshotErr  error
 
@@ -51,8 +51,8 @@ type Stats struct {
 	Store            storage.Usage
 }
 
-// Stats returns the figures. It asks the store for its sizes and takes no part in judging events.
-// With an error, after a failure or Close too, everything but Store is there.
+// Stats returns the figures. It reads the store's sizes and takes no part in judging events. If it
+// returns an error, also after a failure or Close, all fields except Store are valid.
 func (e *Engine) Stats() (Stats, error) {
 	s := e.stats()
 	if err := e.enter(); err != nil {

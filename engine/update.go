@@ -10,20 +10,20 @@ import (
 
 // UpdateOptions change how Update runs. The zero value is safe.
 type UpdateOptions struct {
-	// Retries is how many times more Update runs its closure when it conflicts with another writer
-	// (ErrConflict), each time as soon as what it lost to is visible. The closure has to be safe to
-	// run again.
+	// Retries is how many more times Update runs its closure when it conflicts with another writer
+	// (ErrConflict), each time as soon as the conflicting write is visible. The closure must be
+	// safe to run again.
 	Retries int
 
-	// Lane makes the transaction one of the member's. If the member has met another one lately,
+	// Lane makes the transaction one of the member's. If the member has recently met another one,
 	// Update waits for its turn, in the order of arrival, before it runs the closure. The turn ends
-	// when the transaction is applied, refused or rolled back, when its closure panics, when its
+	// when the transaction is applied, rejected or rolled back, when its closure panics, when its
 	// context ends, or after the time that was given to JoinLane.
 	//
-	// A transaction without a lane never waits. Leave it out where others may wait for the caller,
-	// such as in an Update inside the closure of another one: in the lane of the same member such
-	// an Update runs at once, in that of another member it waits until the turn of the outer
-	// transaction is over by time.
+	// A transaction without a lane never waits. Omit it where others may wait for the caller, such
+	// as in an Update inside the closure of another one: in the lane of the same member such an
+	// Update runs at once, in that of another member it waits until the turn of the outer
+	// transaction times out.
 	Lane *LaneMember
 
 	// Expected are the events of the transaction's first Tx.Prefetch. They are prepared before the
@@ -31,12 +31,12 @@ type UpdateOptions struct {
 	// a conflict calls Tx.Prefetch itself. The events must not be changed until Update returns.
 	Expected []Event
 
-	// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim that
-	// it rests on is durable; it is when Update returns nil, because the transaction's own batch
-	// comes after it. It saves a wait for each such answer. What another transaction is just
-	// committing is a Duplicate, too, once it shows, and not InFlight. The closure must not do
-	// anything outside the transaction for the sake of a Duplicate, such as acknowledging the
-	// event.
+	// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim on
+	// which it depends is durable; the claim is durable when Update returns nil, because the
+	// transaction's own batch comes after it. It saves a wait for each such verdict. An event that
+	// another transaction is just committing is also a Duplicate, once that is visible, and not
+	// InFlight. The closure must do nothing outside the transaction because of a Duplicate, such as
+	// acknowledging the event.
 	DurableAtCommit bool
 }
 
@@ -53,16 +53,17 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 	return o
 }
 
-// Update runs fn in a transaction. What fn claims, reads and writes through tx commits in one batch
-// of the store, or none of it does. When Update returns nil it is durable. On an error, and if fn
-// panics, nothing is applied and the claims are free again (at least once on failure: the
-// application needs a limit of attempts and a place for what never succeeds). The one exception is
-// an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch, which may be
-// durable, whole, or not. Open the store again, and look up a claim or a key of the transaction.
+// Update runs fn in a transaction. The claims, reads and writes of fn through tx commit in one
+// batch of the store, or none of them does. When Update returns nil it is durable. If it returns an
+// error, or fn panics, nothing is applied and the claims are free again (at least once on failure:
+// the application needs a limit of attempts and a place for events that never succeed). The one
+// exception is an error that wraps ErrOutcomeUnknown: the store failed while it wrote the batch,
+// which may be durable, whole, or not. Open the store again, and look up a claim or a key of the
+// transaction.
 //
 // A transaction is bounded by limits.TxBytes, limits.TxClaims, limits.TxReadBytes and
-// limits.TxScans, beyond which its methods return ErrLimit. One that stays open while others write
-// more than 64 MiB of keys returns ErrConflict if it has read anything.
+// limits.TxScans, beyond which its methods return ErrLimit. If one stays open while others write
+// more than 64 MiB of keys, it returns ErrConflict if it has read anything.
 //
 // Transactions are serializable over claims, application keys and offsets, absent ones included.
 // One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
@@ -70,11 +71,10 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 // makes transactions wait before they begin, for a bounded time); fn runs under no lock, and may
 // use the engine in addition to tx: an at-most-once claim made inside it commits by itself.
 //
-// Several options count as one with all that is set in them; of two values for one field the last
-// counts.
+// Several options are combined; of two values for one field the last counts.
 //
-// ctx is looked at before fn runs and before the commit is handed over; after that Update waits for
-// the outcome. If it ends while fn runs, the transaction ends then: what it has claimed is free for
+// Update checks ctx before fn runs and before the commit is handed over; after that it waits for
+// the outcome. If ctx ends while fn runs, the transaction ends then: its claims are free for
 // others, and its methods return ErrNoTransaction, whenever fn returns.
 func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOptions) error {
 	var opt UpdateOptions
@@ -134,11 +134,11 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	return err
 }
 
-// JoinLane returns a new member of the engine's lane. Turn bounds how long one of its transactions
-// keeps the others waiting; 0 or less is one second. A transaction that takes longer runs on, but
-// may then lose against those after it, so give at least twice the time that a transaction usually
-// takes. After each loss in a row the bound is doubled, up to 64 times the given one, so that a
-// long transaction commits in the end.
+// JoinLane returns a new member of the engine's lane. turn bounds how long one of its transactions
+// delays the others; 0 or less is one second. A transaction that takes longer continues, but may
+// then conflict with later ones, so give at least twice the time that a transaction usually takes.
+// After each conflict in a row the bound is doubled, up to 64 times the given one, so that a long
+// transaction commits in the end.
 func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 	if turn <= 0 {
 		turn = defaultTurn
@@ -147,8 +147,8 @@ func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 }
 
 // SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped
-// until it is moved or released. It is durable on return. A hold on a week that is already gone
-// does not bring it back; it keeps what is left.
+// until it is moved or released. It is durable on return. A hold on a week that was already dropped
+// does not restore it; it keeps the later ones.
 func (e *Engine) SetHold(ctx context.Context, name string, at time.Time) error {
 	return e.Update(ctx, func(tx *Tx) error { return tx.SetHold(name, at) })
 }
@@ -162,7 +162,7 @@ func (e *Engine) ReleaseHold(ctx context.Context, name string) error {
 func (e *Engine) Holds() []Hold { return e.holds.list() }
 
 // OnProduced registers fn to be called after messages became durable in the outbox. fn must return
-// at once and not use the engine. stop ends that; a call may still be under way then.
+// at once and not use the engine. stop unregisters fn; a call may still be in progress then.
 func (e *Engine) OnProduced(fn func()) (stop func()) {
 	o := &e.outbox
 	o.mu.Lock()

@@ -33,8 +33,8 @@ func (u unwaited) Apply(b *storage.Batch) (wait func() error, err error) {
 	return func() error { return nil }, err
 }
 
-// run applies batches from the store's next one to last, keeps a few of them unsynced, and notes in
-// acked what was acknowledged. It stops at the first error.
+// run applies batches from the store's next one to last, keeps a few of them unsynced, and records
+// in acked what was acknowledged. It stops at the first error.
 func run(s applier, last uint64, n int, acked *atomic.Uint64) error {
 	type pending struct {
 		seq  uint64
@@ -64,7 +64,7 @@ func run(s applier, last uint64, n int, acked *atomic.Uint64) error {
 	return settle(0)
 }
 
-// prefixOf says which batch is the last one of the contents, which must be those of a prefix.
+// prefixOf returns the last batch of the contents, which must be those of a prefix.
 func prefixOf(s *Store, n int) (uint64, error) {
 	got, err := contents(s)
 	if err != nil {
@@ -153,7 +153,7 @@ func TestAcknowledgedBatchesSurviveAPowerCut(t *testing.T) {
 	}
 }
 
-// The control: a store that does not wait is seen to lose.
+// The control: a store that does not wait loses batches.
 func TestAcknowledgingBeforeTheSyncIsSeenToLose(t *testing.T) {
 	for seed := range uint64(50) { // one seed is nearly always enough, because no cut misses a slow sync
 		if crashes(t, true, slowLog(20*time.Millisecond), seed, 4) != 0 {
@@ -174,8 +174,8 @@ func sweepWorkload(fsys vfs.FS, acked *atomic.Uint64) error {
 	return s.Close()
 }
 
-// Every operation of a workload fails once: whatever the store then says, no acknowledged batch is
-// missing later, and nothing hangs or dies.
+// Every operation of a workload fails once: whatever the store then returns, no acknowledged batch
+// is missing later, and nothing hangs or dies.
 func TestAnyFailingOperationLosesNothing(t *testing.T) {
 	t.Parallel()
 	counted := &counter{at: -1}

@@ -25,14 +25,13 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A gate holds one operation back, the first that match selects while it is shut, and those after
-// it.
+// A gate blocks one operation, the first that match selects while it is shut, and later ones.
 type gate struct {
 	match   func(errorfs.Op) bool
 	shut    atomic.Bool
 	reached chan struct{} // takes one
-	open    chan struct{} // closed to let go
-	then    error         // what was held back then finds
+	open    chan struct{} // closed to release it
+	then    error         // the state when the operation is blocked
 }
 
 func newGate(match func(errorfs.Op) bool) *gate {
@@ -102,8 +101,8 @@ func claimsOf(t testing.TB, s *Store) map[string]string {
 	return m
 }
 
-// A history is a workload that writes, overwrites, removes and drops, and knows what is there after
-// each batch.
+// A history is a workload that writes, overwrites, removes and drops, with the expected contents
+// after each batch.
 type history struct {
 	batches []*storage.Batch         // 1, 2, ...
 	drops   map[int][]storage.Bucket // after the batch with that number
@@ -134,8 +133,8 @@ func newHistory(seed uint64, n int) *history {
 	return h
 }
 
-// claims is what is there after batches 1 to last and the drops before batch last + 1, if all, or
-// before batch last.
+// claims returns the expected claims after batches 1 to last and the drops before batch last + 1,
+// if all, or before batch last.
 func (h *history) claims(last uint64, all bool) map[string]string {
 	m := map[string]string{}
 	for i, b := range h.batches[:last] {
@@ -156,7 +155,7 @@ func (h *history) claims(last uint64, all bool) map[string]string {
 }
 
 // play applies the rest of the history after the store's last batch, keeps some batches unsynced,
-// and notes what was confirmed and dropped.
+// and records what was confirmed and dropped.
 func (h *history) play(s *Store, acked *atomic.Uint64) error {
 	var waits []func() error
 	settle := func(keep int) error {
@@ -188,8 +187,8 @@ func (h *history) play(s *Store, acked *atomic.Uint64) error {
 	return settle(0)
 }
 
-// check opens what a crash has left, and looks for a prefix of the history: at once, after
-// everything was sealed, and after another opening. Then it plays the rest.
+// check opens the state after a crash, and expects a prefix of the history: at once, after all was
+// sealed, and after another opening. Then it plays the rest.
 func (h *history) check(fsys vfs.FS, acked uint64) error {
 	o := Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending}
 	s, err := Open("store", o)
@@ -247,8 +246,8 @@ func (h *history) check(fsys vfs.FS, acked uint64) error {
 	return errors.Join(err, s.Close())
 }
 
-// sealCrashes cuts the power at operations of a workload that seals again and again, and returns
-// what is wrong then.
+// sealCrashes cuts the power at operations of a workload that seals repeatedly, and returns the
+// errors found.
 func sealCrashes(t *testing.T, seed uint64, step int64) (problems []string) {
 	t.Helper()
 	h := newHistory(seed, 50)
@@ -271,7 +270,7 @@ func sealCrashes(t *testing.T, seed uint64, step int64) (problems []string) {
 	return problems
 }
 
-// everyCrashNoting is everyCrash that reports what was confirmed when the power was cut.
+// everyCrashNoting is everyCrash that also passes what was confirmed when the power failed.
 func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.Uint64, work func(vfs.FS),
 	check func(what string, fsys *vfs.MemFS, acked uint64)) {
 	t.Helper()
@@ -293,7 +292,7 @@ func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.
 	}
 }
 
-// noting is snapshots that remember what was confirmed.
+// noting is snapshots that record what was confirmed.
 type noting struct {
 	snapshots
 	acked *atomic.Uint64
@@ -321,8 +320,8 @@ func TestAPowerCutWhileSealingLeavesAPrefix(t *testing.T) {
 	}
 }
 
-// Packed batches are removed after their claims are in tables: a power cut between the two finds
-// them in one place or the other.
+// Packed batches are removed after their claims are in tables: after a power failure in between
+// they are in one place or the other.
 func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewCrashableMem()
@@ -337,7 +336,7 @@ func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mustApply(t, s, batchOf(last+1, n)) // with it the log has what was written before
+		mustApply(t, s, batchOf(last+1, n)) // with it the log contains the earlier writes
 		crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 		g.letGo()
 		mustClose(t, s)
@@ -350,8 +349,8 @@ func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 	}
 }
 
-// Claims are in tables at once, batches in the log when it is synced. While it is not, nothing is
-// sealed.
+// Claims in tables are durable at once, batches in the log when it is synced. While it is not,
+// nothing is sealed.
 func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		mem := vfs.NewCrashableMem()
@@ -416,8 +415,8 @@ func withoutNotes(s *Store, _ *table) {
 	}
 }
 
-// A bucket that is dropped while its claims are on their way into a table is gone from there, from
-// the journal, and from memory.
+// A bucket that is dropped while its claims are being moved into a table is removed from there,
+// from the journal, and from memory.
 func TestADropDuringASealIsNotUndone(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -468,7 +467,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 	}
 }
 
-// While claims become a table a drop waits: the table would be newer than it.
+// While claims are written to a table, a drop waits: the table would be newer than the drop.
 func TestADropWaitsForAnIngest(t *testing.T) {
 	g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpLink })
 	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
@@ -498,8 +497,8 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 	}
 }
 
-// A seal that fails fails the store, also where the disk takes what is written: no caller waits for
-// room forever.
+// A seal that fails fails the store, even if the disk accepts the writes: no caller waits for space
+// forever.
 func TestASealThatFailsIsTold(t *testing.T) {
 	inj := &failing{match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpOpen && strings.Contains(op.Path, runPrefix) }}
 	mem := vfs.NewMem()
@@ -544,8 +543,8 @@ func TestNoSealWaitsForAFailedLog(t *testing.T) {
 	})
 }
 
-// The note of a drop stays until the last packed batch that it is about is gone: the frozen table's
-// are before others.
+// The note of a drop remains until the last packed batch with dropped claims is removed: those of
+// the frozen table are removed before others.
 func TestADropIsNotedForBothTables(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	g := newGate(atRun)
@@ -565,7 +564,8 @@ func TestADropIsNotedForBothTables(t *testing.T) {
 	}
 	g.letGo()
 	<-frozen.done
-	mustApply(t, s, &storage.Batch{Seq: last + 1}) // with it the log has the removal of the frozen table's batches
+	// with it the log contains the removal of the frozen table's batches
+	mustApply(t, s, &storage.Batch{Seq: last + 1})
 	want := claimsOf(t, s)
 	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)
@@ -594,7 +594,7 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 		g.shut.Store(true)
 		done := make(chan error, 1)
 		go func() { done <- s.Backup(context.Background(), "backup") }()
-		<-g.reached // Pebble has taken stock of its tables, and not copied the log
+		<-g.reached // Pebble has listed its tables, and not copied the log
 		frozen := s.unsealed.active
 		if broken {
 			s.ingest.Unlock() // the backup's
@@ -604,7 +604,7 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 			<-frozen.done
 			s.ingest.Lock()
 		}
-		mustApply(t, s, batchOf(last+1, n)) // with it the log has all that was written before
+		mustApply(t, s, batchOf(last+1, n)) // with it the log contains all earlier writes
 		g.letGo()
 		within(t, patienceInTests, "a backup", func() {
 			if err := <-done; err != nil {
@@ -624,8 +624,8 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 	}
 }
 
-// elsewhere is a file system of which the directory "backup" is another disk, that takes its time
-// over the first table.
+// elsewhere is a file system whose directory "backup" is on another disk, which is slow with the
+// first table.
 type elsewhere struct {
 	vfs.FS
 	reached, open chan struct{}
@@ -688,7 +688,7 @@ func TestABackupToAnotherDiskHoldsNobodyUp(t *testing.T) {
 	mustClose(t, b)
 }
 
-// A backup that is called off leaves nothing where it went to, and nothing in the store.
+// A canceled backup leaves nothing at its destination, and nothing in the store.
 func TestABackupThatIsCalledOffLeavesNothing(t *testing.T) {
 	fsys := &elsewhere{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
 	s := openSmall(t, fsys)
@@ -711,7 +711,7 @@ func TestABackupThatIsCalledOffLeavesNothing(t *testing.T) {
 	}
 }
 
-// Of two backups to one place the later one fails, and takes nothing from the other.
+// Of two backups to one path the later one fails, and removes nothing of the other.
 func TestTwoBackupsToOnePlace(t *testing.T) {
 	for range 5 {
 		fsys := vfs.NewMem()
@@ -818,7 +818,7 @@ func TestAScanIsOfOneMomentAcrossSeals(t *testing.T) {
 			mustSealAll(t, s)
 		}
 		b := batchOf(last+1, 20)
-		for i := range b.Claims { // and removes what was there
+		for i := range b.Claims { // and removes the existing claims
 			b.Claims = append(b.Claims, storage.ClaimWrite{Key: batchOf(1, 20).Claims[i].Key})
 		}
 		mustApply(t, s, b)
@@ -843,7 +843,7 @@ func (w watched) newCursor(span pebble.KeyRange) (*cursor, error) {
 	return w.cursors.newCursor(span)
 }
 
-// A scan opens its iterator in the moment in which it looks at memory: nothing can be applied or
+// A scan opens its iterator at the moment in which it reads memory: nothing can be applied or
 // sealed in between.
 func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	s := openSmall(t, vfs.NewMem())
@@ -904,7 +904,7 @@ func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 	}
 }
 
-// Scans during batches and seals show whole batches, and none before those that they do not show.
+// Scans during batches and seals show whole batches, and each one only with all earlier ones.
 func TestScansBesideSealsShowAPrefix(t *testing.T) {
 	s := openSmall(t, vfs.NewMem())
 	defer mustClose(t, s)
@@ -988,8 +988,8 @@ func TestABucketIsEmptyOnceItsClaimsAreRemoved(t *testing.T) {
 	}
 }
 
-// What a clean close leaves has no packed batches: everything is in tables.
-// wantNoRuns looks at the names alone: an open store may remove a file meanwhile.
+// After a clean close there are no packed batches: all claims are in tables. wantNoRuns reads only
+// the names, because an open store may remove a file meanwhile.
 func wantNoRuns(t *testing.T, fsys vfs.FS) {
 	t.Helper()
 	names, err := fsys.List("store")
@@ -1019,7 +1019,8 @@ func TestACleanCloseSeals(t *testing.T) {
 	wantNoRuns(t, mem)
 }
 
-// A kill leaves at most two tables' worth of packed batches, and what a kill leaves of a run goes.
+// After a kill there are at most two tables' worth of packed batches, and the files of a run are
+// removed.
 func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	g := newGate(atRun)
@@ -1046,15 +1047,15 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 	wantNoRuns(t, killed)
 }
 
-// From the removal of the packed batches on the MANIFEST alone knows of a run. It is attested
-// before: damage to its end, which looks like a torn one, is not silent, also right after the seal.
+// After the removal of the packed batches, only the MANIFEST refers to a run. It is attested
+// before: damage to its end, which looks like a torn one, is detected, also right after the seal.
 func TestAManifestThatLostARunIsDamaged(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	s := openSmall(t, mem)
 	frozen := s.unsealed.active
 	last := fill(t, s, 1, 20) + 1
 	<-frozen.done
-	mustApply(t, s, batchOf(last, 20)) // with it the log has the removal
+	mustApply(t, s, batchOf(last, 20)) // with it the log contains the removal
 	files := filesOf(t, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)}), "store")
 	mustClose(t, s)
 	var manifest string
@@ -1089,7 +1090,7 @@ func (l linkless) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// Where there are no hard links, runs are copied into the store, and backups out of it.
+// Without hard links, runs are copied into the store, and backups out of it.
 func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 	for _, err := range []error{syscall.EPERM, syscall.ENOTSUP, syscall.EXDEV} {
 		t.Run(err.Error(), func(t *testing.T) {
@@ -1103,7 +1104,8 @@ func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 			case <-s.fault.failed:
 				t.Fatal(s.fault.get())
 			}
-			mustApply(t, s, batchOf(last, n)) // with it the log has the removal of the packed batches
+			// with it the log contains the removal of the packed batches
+			mustApply(t, s, batchOf(last, n))
 			if err := s.Backup(context.Background(), "backup"); err != nil {
 				t.Fatal(err)
 			}
@@ -1123,7 +1125,7 @@ func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 	}
 }
 
-// A packed batch that is none is found before anything is changed.
+// An invalid packed batch is found before anything is changed.
 func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
 	for what, bad := range map[string]struct {
 		seq   uint64
