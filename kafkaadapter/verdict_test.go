@@ -114,7 +114,7 @@ func TestUndecodableRecords(t *testing.T) {
 	handle := func(r *rig) func(context.Context, *Record) error {
 		return func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }
 	}
-	t.Run("own-commit", func(t *testing.T) {
+	t.Run("at most once", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.Produce(t, r.event(0, "a"), without(r), r.event(0, "b"))
 		m := r.start(t, AtMostOnce{Handle: handle(r)}, noPosition, withDeadLetters)
@@ -122,7 +122,7 @@ func TestUndecodableRecords(t *testing.T) {
 		kafkatest.Until(t, "b", func() bool { return len(r.handled()) == 2 })
 		m.stop(t)
 	})
-	t.Run("own-commit, rejected", func(t *testing.T) {
+	t.Run("at most once, rejected", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.Produce(t, r.event(0, "a"), r.event(0, "b"), without(r), r.event(0, strings.Repeat("x", 2<<10)), r.event(0, "c"))
 		m := r.start(t, AtMostOnce{Handle: handle(r)}, noPosition)

@@ -33,7 +33,7 @@ var replaced = []struct{ pattern, use string }{
 	{`(?i)\bcan(not)? be told from\b`, "distinguished from"},
 	{`(?i)\bheld? for possible\b`, "considered possible"},
 	{`(?i)\bweeks? kept\b|\bkept weeks?\b`, "retained week"},
-	{`(?i)\bclaims? that commits? by (itself|themselves)\b`, "own-commit claim"},
+	{`(?i)\bclaims? that commits? by (itself|themselves)\b`, "at-most-once claim"},
 	{`(?i)\b(take|takes|taking|took) (a |the |its )?claims? back\b`, "withdraw a claim"},
 	{`(?i)\b(take|takes|taking|took) back (a |the |its |these )?claims?\b`, "withdraw a claim"},
 	{`(?i)\bclaims? (that )?(is|are|was|were) (not )?taken back\b`, "the claim is withdrawn"},

@@ -9,7 +9,7 @@
 //	}
 //
 // The ids and times of records are those of package identify. The records of a poll are claimed
-// together, each by an own-commit claim, before they are handled.
+// together, each by an at-most-once claim, before they are handled.
 //
 // # What it promises
 //
