@@ -128,7 +128,7 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 }
 
 // outgrown reports whether a filter was saturated or evicted under a smaller budget: it would
-// answer "maybe" forever, so all are to be rebuilt.
+// answer "maybe" forever, so all must be rebuilt.
 func (s *snapshot) outgrown(budget uint64) bool {
 	for _, f := range s.filters {
 		if f.MaxBytes() < budget && (f.Saturated() || f.ContainsAll()) {
@@ -138,7 +138,7 @@ func (s *snapshot) outgrown(budget uint64) bool {
 	return false
 }
 
-// sizes are the claims of each week.
+// sizes returns the number of claims of each week.
 func (s *snapshot) sizes() map[weekbucket.Week]uint64 {
 	sizes := make(map[weekbucket.Week]uint64)
 	for ref, c := range s.counts {
@@ -147,7 +147,7 @@ func (s *snapshot) sizes() map[weekbucket.Week]uint64 {
 	return sizes
 }
 
-// A savedSnapshot is one that was found in a sidecar. Its filters are not read yet.
+// A savedSnapshot is a snapshot that was found in a sidecar. Its filters are not read yet.
 type savedSnapshot struct {
 	*snapshot
 	slot  int
@@ -160,8 +160,8 @@ type savedSnapshot struct {
 // first returns the first batch that the journal still has, 0 for none. A snapshot that is ahead of
 // the store proves that the store has lost acknowledged batches.
 //
-// It reads the filters of one snapshot only, unless they turn out to be damaged. The other one is
-// the first to be replaced, whatever is in it.
+// It reads the filters of one snapshot only, unless they are damaged. The other one is the first to
+// be replaced, whatever its contents.
 func (s *snapshots) loadSnapshot(first func() (uint64, error)) (*snapshot, error) {
 	found, err := s.findSnapshots()
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *snapshots) readUsable(saved savedSnapshot, first func() (uint64, error)
 	} else if err != nil {
 		return false, err
 	}
-	if saved.outgrown(s.screen.budget) { // it is as if it were not there, so that Close writes another one
+	if saved.outgrown(s.screen.budget) { // it is ignored, so that Close writes another one
 		s.screen.sizes = saved.sizes()
 		return false, nil
 	}
