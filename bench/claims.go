@@ -2,11 +2,13 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
+	"os"
+	"runtime"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // ClaimsOptions configure Claims.
@@ -73,11 +75,11 @@ func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err erro
 	if err != nil {
 		return report, err
 	}
-	run := newClaiming(ctx, o, src, &report)
+	run := claiming{ClaimsOptions: o, judged: newJudged(), ctx: ctx, source: src, report: &report}
 	if run.kind, err = o.Store.kind(); err != nil {
 		return report, err
 	}
-	err = inPlace(o.Dir, run.all)
+	err = inPlace(o.Dir, run.inRounds)
 	run.finish()
 	return report, err
 }
@@ -103,30 +105,24 @@ const maxGoroutines = 4096
 // claiming is a run of Claims.
 type claiming struct {
 	ClaimsOptions
+	*judged
 	ctx    context.Context
 	kind   storeKind
 	source source
 	report *ClaimsReport
-
-	mu    sync.Mutex // guards the report while callers run, and calls
-	calls *hdrhistogram.Histogram
 
 	engine, raw         fed // of all rounds
 	negatives, falsePos uint64
 	diskBytes           uint64
 	claimBytes          uint64
 	writtenBytes        uint64
-	logicalBytes        uint64
 }
 
-// longestCall is an upper bound of the time of a call.
-const longestCall = 10 * time.Minute
-
-func newClaiming(ctx context.Context, o ClaimsOptions, src source, r *ClaimsReport) *claiming {
-	return &claiming{ClaimsOptions: o, ctx: ctx, source: src, report: r, calls: hdrhistogram.New(1, int64(longestCall), 3)}
+func (c *claiming) feeding(stage string) *feeding {
+	return &feeding{source: c.source, stage: stage, n: c.N, batch: c.Batch, callers: c.Goroutines, repeats: c.Dup, progress: c.Progress}
 }
 
-func (c *claiming) all(dir string) error {
+func (c *claiming) inRounds(dir string) error {
 	ours, raw := &timing{take: c.feedEngine}, &timing{take: c.feedRaw}
 	timings := []*timing{ours, raw}
 	if !c.Baseline {
@@ -139,15 +135,94 @@ func (c *claiming) all(dir string) error {
 		c.report.First = append(c.report.First, []string{"engine", "baseline"}[i%2])
 		c.report.Ratios = append(c.report.Ratios, ours.perS[i]/raw.perS[i])
 	}
-	if c.report.Claimed != c.engine.fresh {
-		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.engine.fresh, c.report.Claimed)
+	if c.claimed != c.engine.fresh {
+		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.engine.fresh, c.claimed)
 	}
 	return nil
+}
+
+// feedEngine opens an engine in dir, feeds it all events, and takes its figures.
+func (c *claiming) feedEngine(dir string) (perS float64, err error) {
+	before := heapBytes()
+	e, err := openEngine(c.Store, dir, false, c.source.options())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	f, err := c.all(c.ctx, c.feeding("engine"), e)
+	c.engine.add(f)
+	if err == nil {
+		err = c.takeFigures(e, before)
+	}
+	if err = errors.Join(err, e.Close()); err != nil {
+		return 0, err
+	}
+	disk, err := fileBytes(dir, nil)
+	c.diskBytes += disk
+	return f.perS(), err
+}
+
+// feedRaw feeds the bare store all events.
+func (c *claiming) feedRaw(dir string) (perS float64, err error) {
+	raw, err := c.kind.raw(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	now := time.Now()
+	var pairs []rawPair
+	f, err := feed(c.ctx, c.feeding("bare store"), func(events []engine.Event) ([]rawPair, error) {
+		pairs = pairs[:0]
+		for i := range events {
+			p, err := pairLike(&events[i], now)
+			if err != nil {
+				return nil, err
+			}
+			pairs = append(pairs, p)
+		}
+		return pairs, nil
+	}, raw.put)
+	c.raw.add(f)
+	return f.perS(), errors.Join(err, raw.Close())
+}
+
+// takeFigures takes the figures that need an open engine.
+func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
+	if after := heapBytes(); after > heapBefore {
+		c.report.HeapBytes = max(c.report.HeapBytes, after-heapBefore)
+	}
+	c.Progress.tell("come to rest", 0, 0)
+	if err := e.comeToRest(c.ctx); err != nil {
+		return err
+	}
+	stats, err := e.Stats()
+	if err != nil {
+		return err
+	}
+	c.negatives += stats.FilterNegatives
+	c.falsePos += stats.FilterFalsePositives
+	c.writtenBytes += stats.Store.WrittenBytes
+	weeks, err := e.Weeks(c.ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range weeks {
+		c.claimBytes += w.Bytes
+	}
+	return nil
+}
+
+func heapBytes() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // finish computes the figures from the sums, also of a run that failed.
 func (c *claiming) finish() {
 	r := c.report
+	r.Claimed, r.Duplicate = c.claimed, c.duplicate
 	r.Events, r.Seconds, r.ClaimsPerS = c.engine.n, c.engine.took.Seconds(), c.engine.perS()
 	if raw := c.raw.perS(); raw > 0 {
 		r.BaselinePerS, r.Ratio = &raw, over(&r.ClaimsPerS, &raw)

@@ -12,18 +12,18 @@ import (
 // stopped.
 func (o *consumeOrder) claimAlone(say *voice) error {
 	o.Log.nameScopes()
-	run := newClaiming(context.Background(), ClaimsOptions{
-		N: o.Log.N, Dup: o.Log.Dup, Seed: o.Log.Seed, Batch: kafkaadapter.DefaultMaxBatch, Goroutines: len(o.Ends),
-	}, o.Log.source, &ClaimsReport{})
-	run.Progress = func(_ string, done, _ uint64) { say.line("at", progress{At: done}) }
 	e, err := o.openStore(nil)
 	if err != nil {
 		return err
 	}
-	f, err := run.judgeAll(e)
+	j := newJudged()
+	f, err := j.all(context.Background(), &feeding{
+		source: o.Log.source, n: o.Log.N, batch: kafkaadapter.DefaultMaxBatch, callers: len(o.Ends), repeats: o.Log.Dup,
+		progress: func(_ string, done, _ uint64) { say.line("at", progress{At: done}) },
+	}, e)
 	if err != nil {
 		return err
 	}
-	say.line("measured", measurement{Seconds: f.took.Seconds(), Handled: run.report.Claimed, Claims: run.report.Claimed})
+	say.line("measured", measurement{Seconds: f.took.Seconds(), Handled: j.claimed, Claims: j.claimed})
 	return e.Close()
 }

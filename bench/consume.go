@@ -61,7 +61,7 @@ func (o *consumeOrder) openStore(observer engine.Observer) (*opened, error) {
 }
 
 // A progress is how far a consumer has come, and the work of one process of a consumer through the
-// adapter so far. It excludes the last tenth of a second before a kill.
+// adapter so far. It excludes the last milliseconds before a kill.
 type progress struct {
 	At        uint64
 	Calls     uint64 // of the handler

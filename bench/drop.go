@@ -120,23 +120,23 @@ type dropping struct {
 // all claims in files.
 func (d *dropping) fill() error {
 	start := time.Now()
-	c := newClaiming(d.ctx, ClaimsOptions{N: d.N, Seed: d.Seed, Batch: fillBatch, Goroutines: 1}, d.source, &ClaimsReport{})
-	c.Progress = func(_ string, done, total uint64) { d.Progress.tell("fill", done, total) }
+	o := &feeding{source: d.source, stage: "fill", n: d.N, batch: fillBatch, callers: 1, progress: d.Progress}
+	j := newJudged()
 	for range 3 {
 		e, err := openEngine(d.Store, d.dir, false, d.source.options())
 		if err != nil {
 			return err
 		}
-		if c.report.Claimed == 0 {
-			_, err = c.judgeAll(e)
+		if j.claimed == 0 {
+			_, err = j.all(d.ctx, o, e)
 		} else {
-			_, err = e.TryClaim(d.ctx, d.during(c.report.Claimed, 1<<40)) // a batch, so that closing makes a snapshot
+			_, err = e.TryClaim(d.ctx, d.during(j.claimed, 1<<40)) // a batch, so that closing makes a snapshot
 		}
 		if err = errors.Join(err, e.Close()); err != nil {
 			return err
 		}
 	}
-	d.report.Claims = c.report.Claimed
+	d.report.Claims = j.claimed
 	d.report.FillSeconds = time.Since(start).Seconds()
 	return nil
 }
@@ -175,7 +175,7 @@ func (d *dropping) measure() (err error) {
 // before reads the sizes of an idle store.
 func (d *dropping) before() (err error) {
 	d.Progress.tell("come to rest", 0, 0)
-	if err := comeToRest(d.ctx, d.e, restLimit); err != nil {
+	if err := d.e.comeToRest(d.ctx); err != nil {
 		return err
 	}
 	if d.weeks, err = d.e.Weeks(d.ctx); err != nil {

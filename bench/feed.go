@@ -3,20 +3,28 @@ package bench
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"os"
-	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Events are generated in portions, while the clock of the measurement is stopped. A portion is cut
-// into batches, which free callers take in order.
+// A feeding is traffic of n events that goes to an engine or a bare store in batches. Events are
+// generated in portions, while the clock of the measurement is stopped; callers take batches of them
+// in order.
+type feeding struct {
+	source
+	stage             string
+	n, batch, callers int
+	repeats           float64 // share of the events
+	progress          Progress
+}
+
 const portionEvents = 1 << 18
 
 // Fed is what was fed to an engine or to a bare store.
@@ -39,17 +47,17 @@ func (f *fed) perS() float64 {
 	return float64(f.n) / f.took.Seconds()
 }
 
-// feed generates the traffic, prepares it, also while the clock is stopped, and lets the callers
-// process it in batches.
-func feed[T any](c *claiming, stage string, prepare func([]engine.Event) ([]T, error), do func(batch []T) error) (f fed, err error) {
-	t := traffic{seed: c.Seed, share: c.Dup}
-	events := make([]engine.Event, 0, min(portionEvents, c.N))
+// feed prepares each portion, also while the clock is stopped, and lets the callers process it in
+// batches.
+func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) ([]T, error), do func(batch []T) error) (f fed, err error) {
+	t := traffic{seed: o.Seed, share: o.repeats}
+	events := make([]engine.Event, 0, min(portionEvents, o.n))
 	var arena []byte
-	for left := c.N; left > 0; left -= len(events) {
+	for left := o.n; left > 0; left -= len(events) {
 		events, arena = events[:0], arena[:0]
 		for range min(left, portionEvents) {
 			var ev engine.Event
-			ev, arena = c.source.event(t.next(), arena)
+			ev, arena = o.event(t.next(), arena)
 			events = append(events, ev)
 		}
 		items, err := prepare(events)
@@ -58,13 +66,13 @@ func feed[T any](c *claiming, stage string, prepare func([]engine.Event) ([]T, e
 		}
 		var next atomic.Int64
 		start := time.Now()
-		err = together(c.Goroutines, func(int) error {
+		err = together(o.callers, func(int) error {
 			for {
-				from := int(next.Add(int64(c.Batch))) - c.Batch
-				if from >= len(items) || c.ctx.Err() != nil {
-					return c.ctx.Err()
+				from := int(next.Add(int64(o.batch))) - o.batch
+				if from >= len(items) || ctx.Err() != nil {
+					return ctx.Err()
 				}
-				if err := do(items[from:min(from+c.Batch, len(items))]); err != nil {
+				if err := do(items[from:min(from+o.batch, len(items))]); err != nil {
 					return err
 				}
 			}
@@ -75,54 +83,46 @@ func feed[T any](c *claiming, stage string, prepare func([]engine.Event) ([]T, e
 		}
 		f.n += uint64(len(items))
 		f.fresh = t.fresh
-		c.Progress.tell(stage, f.n, uint64(c.N))
+		o.progress.tell(o.stage, f.n, uint64(o.n))
 	}
 	return f, nil
 }
 
-// feedEngine opens an engine in dir, feeds it all events, and takes its figures.
-func (c *claiming) feedEngine(dir string) (perS float64, err error) {
-	before := heapBytes()
-	e, err := openEngine(c.Store, dir, false, c.source.options())
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	f, err := c.judgeAll(e)
-	if err == nil {
-		err = c.takeFigures(e, before)
-	}
-	if err = errors.Join(err, e.Close()); err != nil {
-		return 0, err
-	}
-	disk, err := fileBytes(dir, nil)
-	c.diskBytes += disk
-	return f.perS(), err
+// Judged is what an engine has judged, in all feedings together.
+type judged struct {
+	logicalBytes uint64 // of the claims' keys and records
+
+	mu                 sync.Mutex // guards the rest while callers run
+	calls              *hdrhistogram.Histogram
+	claimed, duplicate uint64
 }
 
-// judgeAll lets the engine judge all events.
-func (c *claiming) judgeAll(e *opened) (fed, error) {
+// longestCall is an upper bound of the time of a call.
+const longestCall = 10 * time.Minute
+
+func newJudged() *judged { return &judged{calls: hdrhistogram.New(1, int64(longestCall), 3)} }
+
+// all lets the engine judge all events.
+func (j *judged) all(ctx context.Context, o *feeding, e *opened) (fed, error) {
 	now, seen := time.Now(), int64(0) // events with smaller numbers existed before
-	f, err := feed(c, "engine", func(events []engine.Event) ([]engine.Event, error) {
+	return feed(ctx, o, func(events []engine.Event) ([]engine.Event, error) {
 		for i := range events {
 			if n := events[i].Origin.Offset; n >= seen {
 				p, err := pairLike(&events[i], now)
 				if err != nil {
 					return nil, err
 				}
-				c.logicalBytes += uint64(len(p.key) + len(p.value))
+				j.logicalBytes += uint64(len(p.key) + len(p.value))
 				seen = n + 1
 			}
 		}
 		return events, nil
-	}, func(events []engine.Event) error { return c.judge(e, events) })
-	c.engine.add(f)
-	return f, err
+	}, func(events []engine.Event) error { return j.batch(ctx, e, events) })
 }
 
-func (c *claiming) judge(e *opened, events []engine.Event) error {
+func (j *judged) batch(ctx context.Context, e *opened, events []engine.Event) error {
 	start := time.Now()
-	results, err := e.TryClaimBatch(c.ctx, events)
+	results, err := e.TryClaimBatch(ctx, events)
 	took := time.Since(start)
 	if err != nil {
 		return err
@@ -133,90 +133,12 @@ func (c *claiming) judge(e *opened, events []engine.Event) error {
 			claimed++
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_ = c.calls.RecordValue(min(int64(took), int64(longestCall))) // in range
-	c.report.Claimed += claimed
-	c.report.Duplicate += uint64(len(results)) - claimed
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_ = j.calls.RecordValue(min(int64(took), int64(longestCall))) // in range
+	j.claimed += claimed
+	j.duplicate += uint64(len(results)) - claimed
 	return told(results)
-}
-
-// feedRaw feeds the bare store all events.
-func (c *claiming) feedRaw(dir string) (perS float64, err error) {
-	raw, err := c.kind.raw(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	now := time.Now()
-	var pairs []rawPair
-	f, err := feed(c, "bare store", func(events []engine.Event) ([]rawPair, error) {
-		pairs = pairs[:0]
-		for i := range events {
-			p, err := pairLike(&events[i], now)
-			if err != nil {
-				return nil, err
-			}
-			pairs = append(pairs, p)
-		}
-		return pairs, nil
-	}, raw.put)
-	c.raw.add(f)
-	return f.perS(), errors.Join(err, raw.Close())
-}
-
-// takeFigures takes the figures that need an open engine.
-func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
-	if after := heapBytes(); after > heapBefore {
-		c.report.HeapBytes = max(c.report.HeapBytes, after-heapBefore)
-	}
-	c.Progress.tell("come to rest", 0, 0)
-	if err := comeToRest(c.ctx, e, restLimit); err != nil {
-		return err
-	}
-	stats, err := e.Stats()
-	if err != nil {
-		return err
-	}
-	c.negatives += stats.FilterNegatives
-	c.falsePos += stats.FilterFalsePositives
-	c.writtenBytes += stats.Store.WrittenBytes
-	weeks, err := e.Weeks(c.ctx)
-	if err != nil {
-		return err
-	}
-	for _, w := range weeks {
-		c.claimBytes += w.Bytes
-	}
-	return nil
-}
-
-// restLimit is how long to wait for an idle store before figures are taken anyway.
-const restLimit = time.Minute
-
-// comeToRest waits until the store has written nothing for half a second, or the limit has passed.
-func comeToRest(ctx context.Context, e *opened, limit time.Duration) error {
-	last, still := storage.Usage{}, 0
-	for end := time.Now().Add(limit); still < 5 && time.Now().Before(end); {
-		u, err := e.store.Usage()
-		if err != nil {
-			return err
-		}
-		if still++; u != last {
-			last, still = u, 0
-		}
-		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func heapBytes() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 // pairLike returns the key and value that the stores of Hapax would write for a claim on ev: the

@@ -46,7 +46,7 @@ type KafkaReport struct {
 	AtRisk uint64 `json:"at_risk"`
 	// HandledTwice counts the events that took effect more than once.
 	HandledTwice uint64 `json:"handled_twice"`
-	// StateMismatch counts disagreements: in mode work, of claims, counters, sums of partitions and
+	// StateMismatch counts disagreements: in mode work, of claims, counters and
 	// offsets, checked event by event; in mode own, the difference between the number of events and
 	// those whose handler has returned, and AtRisk.
 	StateMismatch uint64 `json:"state_mismatch"`
@@ -55,9 +55,9 @@ type KafkaReport struct {
 	Kills         int    `json:"kills"`
 
 	// HandlerCalls and Conflicts are of the round of the rates below in which the handler was
-	// called most. With kills they are of all processes of the consumer, without the last tenth of
-	// a second before each kill. Conflicts are batches, and other transactions of the adapter, that
-	// conflicted with another transaction and ran again.
+	// called most. With kills they are of all lives of the consumer, without the last milliseconds
+	// before each kill. Conflicts are batches, and other transactions of the adapter, that lost
+	// against another transaction and ran again.
 	HandlerCalls uint64 `json:"handler_calls"`
 	Conflicts    uint64 `json:"conflicts"`
 

@@ -34,7 +34,7 @@ type KillReport struct {
 	// ClaimedTwice counts events that got the verdict claimed more than once. An event that was
 	// undone by a kill is one of them if it was sent again.
 	ClaimedTwice uint64 `json:"claimed_twice"`
-	// StateMismatch counts disagreements of claims, counters, sums and offsets after the last kill.
+	// StateMismatch counts disagreements of claims, counters and offsets after the last kill.
 	StateMismatch uint64 `json:"state_mismatch"`
 	// Sent counts the reported verdicts, repeats included; Early the kills before the store was
 	// open.

@@ -2,8 +2,11 @@ package bench
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 func TestKilledProcessLosesNothing(t *testing.T) {
@@ -89,6 +92,28 @@ func TestBooks(t *testing.T) {
 	}
 	if err := l.heard(never, "what", []byte("0")); err == nil {
 		t.Error("an unknown word was taken")
+	}
+}
+
+func TestWhatIsClaimedAgainWasNotThere(t *testing.T) {
+	log := wholeLog(t, 8)
+	o := consumeOrder{Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
+	plant(t, &o, func(tx *engine.Tx) error {
+		for _, n := range []uint64{0, 1, 3, 4, 5} {
+			if _, err := tx.TryClaim(log.event(n, nil)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	e, err := o.openStore(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	b := newBooks(log, 2)
+	if n, err := claimAgain(t.Context(), e, b, []uint64{3, 2}); n != 1 || err != nil { // 0, 2 and 4; 1 and 3
+		t.Errorf("%d are claimed, %v; want event 2 alone", n, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,6 +16,21 @@ import (
 	"github.com/hapax-dev/hapax/idempotency"
 	"github.com/hapax-dev/hapax/internal/wait"
 )
+
+// layersRun is a run of Layers.
+type layersRun struct {
+	LayersOptions
+	log    *topicLog
+	dir    string
+	broker *broker
+	report *LayersReport
+
+	events, changes, messages *topic
+
+	ledger  layersLedger
+	address atomic.Pointer[string] // the address of the process; "" while there is none
+	drained chan struct{}          // closed when all is sent and the process has worked it off
+}
 
 // A layersLedger has the expected values outside the process. Its slices are by number.
 type layersLedger struct {
@@ -54,30 +70,6 @@ func (l *layersLedger) answered(number uint64, body []byte, replayed bool, r *La
 		return
 	}
 	r.ReplayedIdentical++
-}
-
-// A change is one version of a row.
-type change struct {
-	row, version uint64
-	payload      string
-}
-
-// change returns the change of a row with an index. Versions are in no order, so that an older one
-// often comes last.
-func (l *topicLog) change(row, index uint64) change {
-	version := 1 + mix(l.Seed^mix(row<<20^index))>>24
-	return change{row, version, strconv.FormatUint(mix(version), 36)}
-}
-
-func (c *change) record(topic string) *kgo.Record {
-	return &kgo.Record{Topic: topic, Key: strconv.AppendUint(nil, c.row, 10), Value: fmt.Appendf(nil, "%d %d %s", c.row, c.version, c.payload)}
-}
-
-func parseChange(value []byte, limit uint64) (c change, err error) {
-	if _, err = fmt.Sscan(string(value), &c.row, &c.version, &c.payload); err == nil && c.row >= limit {
-		err = fmt.Errorf("row %d: there are %d", c.row, limit)
-	}
-	return c, err
 }
 
 // published returns the next changes of a row: one that was published before, if there is one, and

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,12 +41,14 @@ func (s *layersState) drained(ends []int64) bool {
 	return s.Pending == 0
 }
 
-// The scopes, the group and the table of the process.
+// The partitions of each topic, the group and the table of the process, and what its store keeps.
 const (
-	layersGroup  = "layers"
-	layersTable  = "rows"
-	layersTenant = "bench"
-	layersWindow = 24 * time.Hour
+	layersPartitions = 4
+	layersGroup      = "layers"
+	layersTable      = "rows"
+	layersTenant     = "bench"
+	layersWindow     = 24 * time.Hour
+	layersWeeks      = 5 // which cover the 30 days of an idempotency key
 )
 
 // The kinds of messages.
@@ -53,6 +56,30 @@ const (
 	ofRequest = iota
 	ofEvent
 )
+
+// A change is one version of a row.
+type change struct {
+	row, version uint64
+	payload      string
+}
+
+// change returns the change of a row with an index. Versions are in no order, so that an older one
+// often comes last.
+func (l *topicLog) change(row, index uint64) change {
+	version := 1 + mix(l.Seed^mix(row<<20^index))>>24
+	return change{row, version, strconv.FormatUint(mix(version), 36)}
+}
+
+func (c *change) record(topic string) *kgo.Record {
+	return &kgo.Record{Topic: topic, Key: strconv.AppendUint(nil, c.row, 10), Value: fmt.Appendf(nil, "%d %d %s", c.row, c.version, c.payload)}
+}
+
+func parseChange(value []byte, limit uint64) (c change, err error) {
+	if _, err = fmt.Sscan(string(value), &c.row, &c.version, &c.payload); err == nil && c.row >= limit {
+		err = fmt.Errorf("row %d: there are %d", c.row, limit)
+	}
+	return c, err
+}
 
 // A layersProcess is a service with all three layers and the outbox on one engine. It works until
 // it is killed, and reports

@@ -30,7 +30,7 @@ const DefaultScope = "bench"
 const MaxRejectedRows = 100
 
 // A ReplayReport is the outcome of the rows of a log: Records is the sum of the verdicts and of
-// Rejected, InFlight and Undecided.
+// Rejected.
 type ReplayReport struct {
 	Records   uint64 `json:"records"`
 	Claimed   uint64 `json:"claimed"`
@@ -40,10 +40,6 @@ type ReplayReport struct {
 	// Rejected rows are no events; RejectedRows lists the first of them, in the order of their
 	// lines.
 	Rejected uint64 `json:"rejected"`
-	// InFlight and Undecided rows were read but not decided; Undecided ones because the store
-	// failed.
-	InFlight  uint64 `json:"in_flight"`
-	Undecided uint64 `json:"undecided"`
 	// Weeks is the number of retained weeks with claims, of all scopes.
 	Weeks int `json:"weeks"`
 	// Seconds is from before the store was opened until it was closed.
@@ -181,45 +177,37 @@ func (p *replay) add(ev row) {
 
 // judge judges the events read since the last time, and counts their rows.
 func (p *replay) judge() error {
-	defer func() { p.rows, p.events, p.ids = p.rows[:0], p.events[:0], p.ids[:0] }()
-	var results []engine.Result
-	var err error
-	if len(p.events) > 0 {
-		results, err = p.e.TryClaimBatch(p.ctx, p.events)
+	if len(p.rows) == 0 {
+		return nil
 	}
+	defer func() { p.rows, p.events, p.ids = p.rows[:0], p.events[:0], p.ids[:0] }()
+	results, err := p.e.TryClaimBatch(p.ctx, p.events)
 	if err != nil {
-		err = fmt.Errorf("judging lines %d to %d: %w", p.rows[0].Line, p.rows[len(p.rows)-1].Line, err)
-		results = make([]engine.Result, len(p.events))
-		for i := range results {
-			results[i].Err = err
-		}
+		return fmt.Errorf("judging lines %d to %d: %w", p.rows[0].Line, p.rows[len(p.rows)-1].Line, err)
 	}
 	for _, row := range p.rows {
 		if row.Reason != "" {
 			p.report.reject(row.Line, row.Reason)
 			continue
 		}
-		if rerr := p.count(row.Line, &results[0]); err == nil {
-			err = rerr
+		if err := p.report.count(row.Line, &results[0]); err != nil {
+			return err
 		}
 		results = results[1:]
 	}
 	p.Progress.tell("replay", p.report.Records, 0)
-	return err
+	return nil
 }
 
 // count adds a result to the report.
-func (p *replay) count(line int, res *engine.Result) error {
-	r := p.report
+func (r *ReplayReport) count(line int, res *engine.Result) error {
 	var refused *engine.EventError
 	if errors.As(res.Err, &refused) {
 		r.reject(line, refused.Error())
 		return nil
 	}
-	r.Records++
 	switch {
 	case res.Err != nil:
-		r.Undecided++
 		return fmt.Errorf("judging line %d: %w", line, res.Err)
 	case res.Verdict == engine.Claimed:
 		r.Claimed++
@@ -230,7 +218,8 @@ func (p *replay) count(line int, res *engine.Result) error {
 	case res.Verdict == engine.TooNew:
 		r.TooNew++
 	default:
-		r.InFlight++
+		return fmt.Errorf("line %d got the verdict %v", line, res.Verdict)
 	}
+	r.Records++
 	return nil
 }

@@ -1,17 +1,20 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // Common are the options of all workloads.
@@ -100,6 +103,27 @@ func openEngine(name StoreName, dir string, smallTables bool, opt engine.Options
 
 // claimFileBytes returns the size of the files with claims, in the file system.
 func (o *opened) claimFileBytes() (uint64, error) { return fileBytes(o.dir, o.kind.holdsClaims) }
+
+// restLimit is how long to wait for an idle store before figures are taken anyway.
+const restLimit = time.Minute
+
+// comeToRest waits until the store has written nothing for half a second, or the limit has passed.
+func (o *opened) comeToRest(ctx context.Context) error {
+	last, still := storage.Usage{}, 0
+	for end := time.Now().Add(restLimit); still < 5 && time.Now().Before(end); {
+		u, err := o.store.Usage()
+		if err != nil {
+			return err
+		}
+		if still++; u != last {
+			last, still = u, 0
+		}
+		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // fileBytes sums the sizes of the files below dir whose names keep selects; nil selects all. A file
 // that is removed meanwhile counts nothing.

@@ -42,43 +42,30 @@ func quoted(args []string) (q []string) {
 	return q
 }
 
-// commit returns the commit that the go command has recorded in the program. For go run it records
-// none: then git gives it, if the working directory has the sources of this module.
+// commit is what the go command has noted in the program, as it does not for go run; otherwise what
+// git says of the directory of this file.
 func commit() string {
+	revision, changed := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		revision, changed := "", ""
 		for _, s := range info.Settings {
 			switch {
 			case s.Key == "vcs.revision":
-				revision = s.Value
+				revision = s.Value[:min(len(s.Value), 12)]
 			case s.Key == "vcs.modified" && s.Value == "true":
 				changed = "+changes"
 			}
 		}
-		if revision != "" {
-			return short(revision) + changed
-		}
 	}
-	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if revision != "" {
+		return revision + changed
+	}
+	_, file, _, _ := runtime.Caller(0)
+	described, err := exec.Command("git", "-C", filepath.Dir(file), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes").Output()
 	if err != nil {
 		return ""
 	}
-	mod, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(top)), "go.mod"))
-	if err != nil || !strings.HasPrefix(string(mod), "module github.com/hapax-dev/hapax\n") {
-		return ""
-	}
-	revision, err := exec.Command("git", "rev-parse", "HEAD").Output()
-	if err != nil {
-		return ""
-	}
-	changed := ""
-	if status, err := exec.Command("git", "status", "--porcelain").Output(); err == nil && len(status) > 0 {
-		changed = "+changes"
-	}
-	return short(strings.TrimSpace(string(revision))) + changed
+	return strings.TrimSpace(string(described))
 }
-
-func short(revision string) string { return revision[:min(len(revision), 12)] }
 
 // machine reads the data of Linux, and otherwise that of Go.
 func machine() string {

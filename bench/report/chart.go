@@ -71,25 +71,15 @@ type bar struct {
 	Note     string // beside the value
 }
 
-// bars draws bars from 0, or with a logarithmic axis from the power of ten below the least value.
-func bars(title, unit string, all []bar, logarithmic bool) *picture {
+// bars draws bars from 0.
+func bars(title, unit string, all []bar) *picture {
 	const top, row, thick = 24, 44, 14
 	p := &picture{title: title, height: top + float64(len(all))*row + 4}
-	least, most := math.Inf(1), 0.0
+	most := 0.0
 	for _, b := range all {
 		most = max(most, b.Value, b.Max)
-		if b.Value > 0 {
-			least = min(least, b.Value)
-		}
 	}
 	at := func(v float64) float64 { return chartWidth * v / max(most, 1e-12) }
-	if logarithmic && !math.IsInf(least, 1) {
-		from := math.Floor(math.Log10(least)) - 0.3
-		at = func(v float64) float64 {
-			return chartWidth * max(0, math.Log10(max(v, 1e-12))-from) / max(math.Log10(most)-from, 1e-12)
-		}
-		unit += ", logarithmic"
-	}
 	p.text(0, smallSize, "start", "s", unit)
 	for i, b := range all {
 		y := top + float64(i)*row

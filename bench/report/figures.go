@@ -24,7 +24,7 @@ func (f *Figure) SVG() string { return f.picture.svg(true) }
 
 // Figures draws the reports. There is a figure only for available data.
 func Figures(runs []Run) (all []Figure) {
-	for _, draw := range []func([]Run) []Figure{peers, overClaims, percentiles, sawTooth, recovery, bytesPerClaim} {
+	for _, draw := range []func([]Run) []Figure{peers, overClaims, overWeeks, percentiles, recovery, bytesPerClaim} {
 		all = append(all, draw(runs)...)
 	}
 	return all
@@ -70,7 +70,7 @@ func peers(runs []Run) (all []Figure) {
 				Name: name, Title: title, Sources: []About{runs[i].About},
 				Text: fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
 					"✗ of the process, ✗✗ of the process and its server.", c.Rounds),
-				picture: bars(title, "records a second", rows, false),
+				picture: bars(title, "records a second", rows),
 			})
 		}
 	}
@@ -91,44 +91,57 @@ func fate(r *Row) string {
 	return ""
 }
 
-// overClaims draws the rate against the stored claims, and the samples' memory.
+// overClaims draws the rate against the claims that are stored.
 func overClaims(runs []Run) (all []Figure) {
-	for i := range runs {
-		c := runs[i].Comparison
-		if c == nil || runs[i].About.Kind != "peers claims" {
-			continue
-		}
+	for _, r := range comparisons(runs, "peers claims") {
 		var rates []curve
-		for _, r := range c.Rows {
-			if ours(r.Name) || r.Durability != "nothing" { // those in memory alone are far above
-				if line := sampled(&r, func(s *Sample) float64 { return s.PerS }); len(line.Points) > 1 {
-					rates = append(rates, line)
-				}
+		for _, row := range r.Comparison.Rows {
+			// Those in memory alone are far above.
+			if c := sampled(&row, row.Name, stored, perS); len(c.Points) > 1 && (c.Ours || row.Durability != "nothing") {
+				rates = append(rates, c)
 			}
 		}
-		all = appendLines(all, &runs[i], "rate-over-claims", "Rate against stored claims", "stored claims", "claims a second", rates,
+		all = appendLines(all, r, "rate-over-claims", "Rate against stored claims", "stored claims", "claims a second", rates,
 			"The rate of each portion of 262,144 ids, of contenders that write to disk, in the round with the median rate.")
-	}
-	for i := range runs {
-		if c := runs[i].Comparison; c != nil && runs[i].About.Kind == "peers weeks" && len(c.Rows) > 0 {
-			var line curve
-			for _, s := range c.Rows[0].Samples {
-				if s.PerS > 0 {
-					line.Points = append(line.Points, point{float64(s.Claimed), s.PerS})
-				}
-			}
-			line.Ours = true
-			all = appendLines(all, &runs[i], "rate-over-weeks", "Rate while weeks come and go", "claims so far", "claims a second", []curve{line},
-				"Each week is new ids only; the oldest week is dropped when the next one begins.")
-		}
 	}
 	return all
 }
 
-func sampled(r *Row, value func(*Sample) float64) curve {
-	c := curve{Label: r.Name, Ours: ours(r.Name)}
+// overWeeks draws the rate, and the size on disk, while weeks come and are dropped.
+func overWeeks(runs []Run) (all []Figure) {
+	for _, r := range comparisons(runs, "peers weeks") {
+		row := r.Comparison.Rows[0]
+		rate := sampled(&row, row.Name, claimed, perS)
+		rate.Points = slices.DeleteFunc(rate.Points, func(p point) bool { return p.Y == 0 })
+		all = appendLines(all, r, "rate-over-weeks", "Rate while weeks come and go", "claims so far", "claims a second", []curve{rate},
+			"Each week is new ids only; the oldest week is dropped when the next one begins.")
+		disk := sampled(&row, "on disk", claimed, func(s *Sample) float64 { return float64(s.Disk) })
+		resident := sampled(&row, "resident memory", claimed, func(s *Sample) float64 { return float64(s.Resident) })
+		resident.Ours = false
+		all = appendLines(all, r, "disk-by-week", "Disk and memory by week", "claims so far", "bytes", []curve{disk, resident},
+			"A fall of the disk's line is a dropped week. The run: "+row.Settings+".")
+	}
+	return all
+}
+
+// comparisons are those of one command that have rows.
+func comparisons(runs []Run, kind string) (some []*Run) {
+	for i := range runs {
+		if c := runs[i].Comparison; c != nil && runs[i].About.Kind == kind && len(c.Rows) > 0 {
+			some = append(some, &runs[i])
+		}
+	}
+	return some
+}
+
+func claimed(s *Sample) float64 { return float64(s.Claimed) }
+func stored(s *Sample) float64  { return float64(s.Stored) }
+func perS(s *Sample) float64    { return s.PerS }
+
+func sampled(r *Row, label string, x, y func(*Sample) float64) curve {
+	c := curve{Label: label, Ours: ours(r.Name)}
 	for i := range r.Samples {
-		c.Points = append(c.Points, point{float64(r.Samples[i].Stored), value(&r.Samples[i])})
+		c.Points = append(c.Points, point{x(&r.Samples[i]), y(&r.Samples[i])})
 	}
 	return c
 }
@@ -139,24 +152,6 @@ func appendLines(all []Figure, run *Run, name, title, x, y string, curves []curv
 		return all
 	}
 	return append(all, Figure{Name: name, Title: title, Text: text, Sources: []About{run.About}, picture: lines(title, x, y, curves)})
-}
-
-// sawTooth draws the size on disk while weeks are dropped.
-func sawTooth(runs []Run) (all []Figure) {
-	for i := range runs {
-		c := runs[i].Comparison
-		if c == nil || runs[i].About.Kind != "peers weeks" || len(c.Rows) == 0 {
-			continue
-		}
-		disk, resident := curve{Label: "on disk", Ours: true}, curve{Label: "resident memory"}
-		for _, s := range c.Rows[0].Samples {
-			disk.Points = append(disk.Points, point{float64(s.Claimed), float64(s.Disk)})
-			resident.Points = append(resident.Points, point{float64(s.Claimed), float64(s.Resident)})
-		}
-		all = appendLines(all, &runs[i], "disk-by-week", "Disk and memory by week", "claims so far", "bytes", []curve{disk, resident},
-			"A fall of the disk's line is a dropped week. The run: "+c.Rows[0].Settings+".")
-	}
-	return all
 }
 
 // percentiles draws the latencies of dedupbench claims.
@@ -185,7 +180,7 @@ func percentiles(runs []Run) []Figure {
 		return nil
 	}
 	const title = "How long a call takes"
-	return []Figure{{Name: "latency", Title: title, Sources: sources, picture: bars(title, "microseconds", rows, true),
+	return []Figure{{Name: "latency", Title: title, Sources: sources, picture: bars(title, "microseconds", rows),
 		Text: "Each call returns when its claims are durable."}}
 }
 
@@ -239,26 +234,26 @@ func bytesPerClaim(runs []Run) (all []Figure) {
 			memory = append(memory, bar{Label: label + ": heap", Value: v / claimed, Ours: true})
 		}
 	}
-	for i := range runs {
-		if c := runs[i].Comparison; c != nil && runs[i].About.Kind == "peers claims" {
-			sources = append(sources, runs[i].About)
-			for _, r := range c.Rows {
-				if n := len(r.Samples); n > 0 && r.Samples[n-1].Stored > 0 {
-					last := r.Samples[n-1]
-					b := bar{Label: r.Name + ", " + short3(float64(last.Stored)), Ours: ours(r.Name)}
-					if b.Value = float64(last.Disk) / float64(last.Stored); last.Disk > 0 {
-						disk = append(disk, b)
-					}
-					if b.Value = float64(last.Resident) / float64(last.Stored); last.Resident > 0 {
-						memory = append(memory, b)
-					}
-				}
+	for _, run := range comparisons(runs, "peers claims") {
+		sources = append(sources, run.About)
+		for _, r := range run.Comparison.Rows {
+			n := len(r.Samples)
+			if n == 0 || r.Samples[n-1].Stored == 0 {
+				continue
+			}
+			last := r.Samples[n-1]
+			b := bar{Label: r.Name + ", " + short3(float64(last.Stored)), Ours: ours(r.Name)}
+			if b.Value = float64(last.Disk) / float64(last.Stored); last.Disk > 0 {
+				disk = append(disk, b)
+			}
+			if b.Value = float64(last.Resident) / float64(last.Stored); last.Resident > 0 {
+				memory = append(memory, b)
 			}
 		}
 	}
 	add := func(name, title, text string, rows []bar) {
 		if len(rows) > 0 {
-			all = append(all, Figure{Name: name, Title: title, Text: text, Sources: sources, picture: bars(title, "bytes a claim", rows, false)})
+			all = append(all, Figure{Name: name, Title: title, Text: text, Sources: sources, picture: bars(title, "bytes a claim", rows)})
 		}
 	}
 	add("disk-per-claim", "Disk a claim", "Peers: all files at the end of a run, with logs that are not trimmed yet.", disk)
@@ -275,6 +270,3 @@ func word(s string) string {
 		return '-'
 	}, strings.ToLower(s))
 }
-
-// splitCommand splits at spaces; arguments with spaces are quoted, and no flag of interest is.
-func splitCommand(command string) []string { return strings.Fields(command) }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // ErrNoReport is returned for input without the JSON of a command.
@@ -78,13 +79,13 @@ func (r *Run) number(name string) (v float64, ok bool) {
 
 // flag returns the argument of a flag of the command; or the default.
 func (r *Run) flag(name, otherwise string) string {
-	fields := splitCommand(r.About.Command)
+	fields := strings.Fields(r.About.Command) // arguments with spaces are quoted, and no flag of interest is
 	for i, f := range fields {
 		if f == "--"+name && i+1 < len(fields) {
 			return fields[i+1]
 		}
-		if v, ok := bytes.CutPrefix([]byte(f), []byte("--"+name+"=")); ok {
-			return string(v)
+		if v, ok := strings.CutPrefix(f, "--"+name+"="); ok {
+			return v
 		}
 	}
 	return otherwise

@@ -75,7 +75,7 @@ func TestThereIsAFigureForEverythingThatHasData(t *testing.T) {
 			t.Errorf("%s has no source or no title", f.Name)
 		}
 	}
-	want := []string{"peers-consumer-shared", "peers-consumer-claims", "peers-claims", "rate-over-claims", "rate-over-weeks", "latency", "disk-by-week", "recovery", "disk-per-claim", "memory-per-claim"}
+	want := []string{"peers-consumer-shared", "peers-consumer-claims", "peers-claims", "rate-over-claims", "rate-over-weeks", "disk-by-week", "latency", "recovery", "disk-per-claim", "memory-per-claim"}
 	if !slices.Equal(names, want) {
 		t.Errorf("figures %q, want %q", names, want)
 	}

@@ -23,6 +23,16 @@ type output struct {
 	drawn          time.Time // when it was shown last
 }
 
+const clearLine = "\r\x1b[K"
+
+// clear removes the line of progress.
+func (o *output) clear() {
+	if o.stage != "" {
+		say(o.stderr, clearLine)
+		o.stage = ""
+	}
+}
+
 // report prints what a run returned, and returns its error.
 func report[R any](o *output, r R, err error) error {
 	o.clear()

@@ -7,10 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/bench"
 )
 
-const (
-	redrawEvery = 100 * time.Millisecond
-	clearLine   = "\r\x1b[K"
-)
+const redrawEvery = 100 * time.Millisecond
 
 // show returns a function that shows how far a run has come, in one line on standard error; nil if
 // that is no terminal.
@@ -36,14 +33,6 @@ func (o *output) draw(stage string, done, total uint64) {
 		return
 	}
 	say(o.stderr, clearLine+"%s: %d of %d", stage, done, total)
-}
-
-// clear removes the line.
-func (o *output) clear() {
-	if o.stage != "" {
-		say(o.stderr, clearLine)
-		o.stage = ""
-	}
 }
 
 // tell prints a sentence.

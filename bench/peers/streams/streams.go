@@ -107,7 +107,7 @@ func once(dir, name, match string, build func(from, to string) error) (path stri
 	if err := errors.Join(os.CopyFS(from, sources), os.Mkdir(to, 0o755), build(from, to)); err != nil {
 		return "", err
 	}
-	if err := os.Rename(to, path); err != nil && !errors.Is(err, fs.ErrExist) { // another program was first
+	if err := os.Rename(to, path); err != nil && !errors.Is(err, fs.ErrExist) { // another process was first
 		return "", err
 	}
 	return path, nil
