@@ -69,7 +69,7 @@ func New(opt Options) (*Observer, error) {
 // again.
 func (o *Observer) Close() {
 	o.registerer.Unregister(o.collector)
-	o.watcher.end()
+	o.end()
 }
 
 // Synced implements engine.Observer.
