@@ -78,7 +78,7 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	}
 	if err := d.claim(g, key, c, &res.Record); err != nil {
 		*res = Result{Verdict: Failed, Err: err}
-		return nil
+		return nil //nolint:nilerr // the caller of the claim gets it as the error of its result
 	}
 	if there && old.State == DeadLettered {
 		d.tx.changed(key, d.seq+1)
