@@ -4,10 +4,6 @@ import (
 	"context"
 )
 
-// partEvents is how many events of a batch are prepared before they are handed over, so that the
-// next ones are prepared while these are decided and applied.
-const partEvents = 256
-
 // TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim
 // is durable and remains even if the work fails (at most once on failure). The error is that of
 // Result.Err, for the verdict Failed: then no claim is made, unless the error wraps
@@ -62,69 +58,9 @@ func fail(results []Result, err error) {
 // judge fills results for at-most-once claims. If it returns an error, those that were not decided
 // are Failed.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
-	if err := ctx.Err(); err != nil {
-		fail(results, err)
-		return err
-	}
-	if e.opt.Observer != nil {
-		if done := e.opt.Observer.Claiming(ctx, events); done != nil {
-			defer func() { done(results) }()
-		}
-	}
-	decided, err := e.judgeOwn(ctx, events, results)
-	if err != nil {
-		fail(results[decided:], err)
-	}
-	e.counters.countOwn(results)
-	return err
-}
-
-// judgeOwn returns how many events, from the first on, were decided durably: all of them if err is
-// nil.
-func (e *Engine) judgeOwn(ctx context.Context, events []Event, results []Result) (decided int, err error) {
-	if err := e.enter(); err != nil {
-		return 0, err
-	}
-	defer e.leave()
-	var buf [maxBatchEvents / partEvents]*ownClaims
-	parts := buf[:0]
-	// answers of the last parts depend on reads, and nothing was handed over after those
-	unsettled := false
-	for at := 0; at < len(events) && err == nil; at += partEvents {
-		end := min(at+partEvents, len(events))
-		r := e.spares.newOwn()
-		parts = append(parts, r)
-		err = e.prepare(r, events[at:end], results[at:end])
-		unsettled = unsettled || r.looked
-		if err == nil && r.open > 0 {
-			err = e.handOver(ctx, r)
-			unsettled = unsettled && !r.handed
-			ctx = context.Background() // its claims are made: the others are too
-		}
-	}
-	for i, r := range parts {
-		if !r.handed {
-			continue
-		}
-		switch failed := r.await(); {
-		case failed == nil:
-			// the earlier answers are durable too: see release
-			decided = min((i+1)*partEvents, len(events))
-		case err == nil:
-			err = failed
-		}
-	}
-	if err == nil && unsettled {
-		err = e.settle()
-	}
-	if err == nil {
-		decided = len(events)
-	}
-	for i, r := range parts {
-		if i*partEvents < decided {
-			e.recent.add(r.found, r.arena, r.epoch)
-		}
-		e.spares.freeOwn(r)
-	}
-	return decided, err
+	b := ClaimBatch{e: e, results: results}
+	defer b.observe() // also if the store panics
+	b.start(ctx, events)
+	_ = b.await(context.Background()) // it does not end
+	return b.err
 }

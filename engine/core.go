@@ -104,7 +104,12 @@ func (c *core) settle() error {
 
 // settleContext is settle with a context that ends the wait.
 func (c *core) settleContext(ctx context.Context) error {
-	if !c.durable.waitContext(ctx, c.applying.Load()) {
+	return c.settleUpTo(ctx, c.applying.Load())
+}
+
+// settleUpTo waits until a batch and all before it are durable, or ctx ends.
+func (c *core) settleUpTo(ctx context.Context, seq uint64) error {
+	if !c.durable.waitContext(ctx, seq) {
 		return cmp.Or(c.Err(), ctx.Err())
 	}
 	return nil

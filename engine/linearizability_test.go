@@ -195,6 +195,7 @@ type claimer struct {
 	client int
 	member *engine.LaneMember // nil for none
 	oldest weekbucket.Week    // the week of the old events
+	flight []func()           // batches that were started: each waits for one
 }
 
 func bitEvent(i int) engine.Event {
@@ -216,6 +217,8 @@ func (c *claimer) step() {
 	i := c.rnd.IntN(testEvents)
 	bit, ev := uint8(1)<<i, bitEvent(i)
 	switch n := c.rnd.IntN(20); {
+	case n < 3:
+		c.startBatch()
 	case n < 6:
 		c.do(c.client, claimsInput{"claim", bit}, func() claimsOutput { return c.verdict(c.e.TryClaim(ctx, ev)) })
 	case n < 14:
@@ -235,6 +238,35 @@ func (c *claimer) step() {
 		})
 	default:
 		c.drop()
+	}
+}
+
+// startBatch starts a batch of some events, and waits for those before it, but for two at most.
+func (c *claimer) startBatch() {
+	var events []engine.Event
+	var bits []uint8
+	for range 1 + c.rnd.IntN(3) {
+		i := c.rnd.IntN(testEvents)
+		events, bits = append(events, bitEvent(i)), append(bits, uint8(1)<<i)
+	}
+	call := c.now()
+	b := c.e.StartClaimBatch(ctx, events)
+	c.flight = append(c.flight, func() {
+		results, err := b.Wait(ctx)
+		ended := c.now()
+		for i, r := range results {
+			// Its client may itself hold the event in a transaction meanwhile.
+			c.add(porcupine.Operation{ClientId: c.client + 100, Input: claimsInput{"claim", bits[i]}, Call: call, Output: c.verdict(r, err), Return: ended})
+		}
+	})
+	c.await(2)
+}
+
+// await waits for all batches that were started but for the given number.
+func (c *claimer) await(open int) {
+	for len(c.flight) > open {
+		c.flight[0]()
+		c.flight = c.flight[1:]
 	}
 }
 
@@ -318,7 +350,11 @@ func claimsHistory(t *testing.T, store storage.Store, rnd *rand.Rand, clients, s
 		wg.Go(func() {
 			for range steps {
 				c.step()
+				if c.rnd.IntN(3) == 0 {
+					c.await(0)
+				}
 			}
+			c.await(0)
 		})
 	}
 	wg.Wait()

@@ -23,17 +23,28 @@ func newTicket() ticket { return ticket{done: make(chan struct{}, 1)} }
 
 func (t *ticket) slip() *ticket { return t }
 
-// await waits for the answers to a request that was handed over.
-func (t *ticket) await() error {
-	<-t.done
-	return t.err
+// await waits for the answers to a request that was handed over: err says then what they are worth.
+// It returns false if ctx ends before they are there.
+func (t *ticket) await(ctx context.Context) bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+	}
+	select {
+	case <-t.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // ownClaims are at-most-once claims, each independent of the others, and changes of leased claims.
 type ownClaims struct {
 	ticket
 	claimSet
-	open int // claims that the committer is to decide
+	open int        // claims that the committer is to decide
+	next *ownClaims // the next part of its batch, nil if there is none
 }
 
 // A command runs in the committer, alone in its batch, with everything before it applied.
@@ -123,7 +134,9 @@ func (q *queue) submit(ctx context.Context, r request) error {
 	if err := q.handOver(ctx, r); err != nil {
 		return err
 	}
-	return r.slip().await()
+	t := r.slip()
+	t.await(context.Background())
+	return t.err
 }
 
 // control runs fn in the committer, with everything before it applied, and waits until fn's writes

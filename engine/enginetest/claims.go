@@ -27,7 +27,7 @@ func (c *checker) batch(t *rapid.T) {
 		ev, k := c.event(t)
 		events, keys = append(events, ev), append(keys, k)
 	}
-	rs, err := c.e.TryClaimBatch(context.Background(), events)
+	rs, err := c.judge(t, events)
 	if err != nil {
 		c.Fatalf("a batch: %v", err)
 	}
@@ -42,6 +42,23 @@ func (c *checker) batch(t *rapid.T) {
 			c.lease(events[i], k, want)
 		}
 	}
+}
+
+// judge has the engine judge a batch, or parts of it that are in flight together.
+func (c *checker) judge(t *rapid.T, events []engine.Event) (results []engine.Result, err error) {
+	if rapid.Bool().Draw(t, "at once") {
+		return c.e.TryClaimBatch(context.Background(), events)
+	}
+	var started []*engine.ClaimBatch
+	for len(events) > 0 {
+		n := rapid.IntRange(1, len(events)).Draw(t, "part")
+		started, events = append(started, c.e.StartClaimBatch(context.Background(), events[:n])), events[n:]
+	}
+	for _, b := range started {
+		rs, failed := b.Wait(context.Background())
+		results, err = append(results, rs...), errors.Join(err, failed)
+	}
+	return results, err
 }
 
 func (c *checker) forget(t *rapid.T) {
