@@ -1,9 +1,18 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
+	"errors"
 	"fmt"
+	"io"
+
+	"github.com/hapax-dev/hapax/engine"
 )
+
+//go:embed data/openstack_changes.csv.gz
+var recordedLog []byte
 
 // DemoOptions configure Demo.
 type DemoOptions struct {
@@ -21,6 +30,8 @@ const (
 	// a killed consumer continues record by record for as many, so that a record that kills it is
 	// found
 	demoBatch = 512
+	// retention: the recorded log begins in 2010
+	demoWeeks = 30 * 52
 )
 
 // A DemoReport is the outcome of the events of a topic whose consumer was killed meanwhile: through
@@ -64,7 +75,11 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	if err != nil {
 		return report, err
 	}
-	log := &topicLog{source: src, N: o.N, Dup: demoRepeats}
+	recorded, err := readRecordedLog()
+	if err != nil {
+		return report, fmt.Errorf("reading the bundled log: %w", err)
+	}
+	log := &topicLog{source: src, N: o.N, Dup: demoRepeats, recorded: recorded}
 	err = o.withLog(ctx, o.Brokers, log, demoPartitions, func(dir string, p *produced) error {
 		o.tellProduced(p)
 		run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{Common: o.Common, N: o.N}, produced: p, dir: dir}, o, nil}
@@ -101,8 +116,31 @@ func (o *DemoOptions) tellProduced(p *produced) {
 	if p.broker.embedded == nil {
 		where = "the brokers"
 	}
-	o.Tell(fmt.Sprintf("%s records of %s events are in a topic of %d partitions on %s (%.1f s).",
-		thousands(uint64(o.N)), thousands(p.distinct), demoPartitions, where, p.took.Seconds()))
+	o.Tell(fmt.Sprintf("%s records of %s events are in a topic of %d partitions on %s (%.1f s): %s events of a real log, the others generated.",
+		thousands(uint64(o.N)), thousands(p.distinct), demoPartitions, where, p.took.Seconds(), thousands(p.log.recordedAmong(p.distinct))))
+}
+
+// readRecordedLog returns the events of the bundled log, the first of each id.
+func readRecordedLog() ([]engine.Event, error) {
+	log, err := newLogReader(bytes.NewReader(recordedLog))
+	if err != nil {
+		return nil, err
+	}
+	var events []engine.Event
+	ids := make(map[string]bool)
+	for {
+		r, err := log.next()
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !ids[r.ID] {
+			ids[r.ID] = true
+			events = append(events, engine.Event{Scope: DefaultScope, ID: []byte(r.ID), Time: r.Time})
+		}
+	}
 }
 
 // A demonstration is a run of Demo.
@@ -139,7 +177,7 @@ func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
 // consumer runs one consumer to the end of the topic and counts its results.
 func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *DemoTable) (killed int, err error) {
 	c := d.newConsumer(kind, d.dir, kind.name())
-	c.tell, c.order.Batch = d.o.Tell, demoBatch
+	c.tell, c.order.Weeks, c.order.Batch = d.o.Tell, demoWeeks, demoBatch
 	for _, k := range d.kills { // the run is longer for a consumer that counts repeats
 		slack := k.Wait - k.Here
 		k.Here = k.Here * c.way / d.distinct

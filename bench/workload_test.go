@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"path/filepath"
 	"testing"
@@ -98,5 +99,35 @@ func TestSpreadComparesShares(t *testing.T) {
 		if got := spread(tt.next, tt.ends); got != tt.want {
 			t.Errorf("%v of %v: %v, want %v", tt.next, tt.ends, got, tt.want)
 		}
+	}
+}
+
+func TestEventsOfTheDemoAreRecordedAndGeneratedAndDistinct(t *testing.T) {
+	recorded, err := readRecordedLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := newSource(1, UUIDv4, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &topicLog{source: src, N: 40, recorded: recorded[:2]}
+	var found uint64
+	ids := make(map[string]bool)
+	for n := range uint64(40) {
+		ev := log.event(n, nil)
+		if ids[string(ev.ID)] {
+			t.Errorf("event %d has the id %s of another event", n, ev.ID)
+		}
+		ids[string(ev.ID)] = true
+		if bytes.Equal(ev.ID, recorded[0].ID) || bytes.Equal(ev.ID, recorded[1].ID) {
+			found++
+		}
+		if got := log.recordedAmong(n + 1); got != found {
+			t.Errorf("%d of the first %d events are recorded, want %d", got, n+1, found)
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d events are recorded, want 2", found)
 	}
 }
