@@ -20,7 +20,7 @@ type ClaimsOptions struct {
 	IDs        IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
 	Scopes     int     `help:"Scopes that the events are spread over." default:"1" placeholder:"N"`
 	Weeks      int     `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
-	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the settings that our store uses."`
+	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the sizes of memtables and compactions that are best for it."`
 	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
 	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
 	Seed       uint64  `help:"Seed of the ids." default:"1"`

@@ -160,12 +160,18 @@ func (b *ClaimBatch) finish() {
 	e.counters.countOwn(b.results)
 }
 
-// observe gives the observer the results.
+// observe gives the observer the results. If the store has panicked, they are not final, and the
+// committer may still write them: the observer gets zero ones.
 func (b *ClaimBatch) observe() {
-	if b.done != nil {
-		b.done(b.results)
-		b.done = nil
+	if b.done == nil {
+		return
 	}
+	results := b.results
+	if !b.ended {
+		results = make([]Result, len(results))
+	}
+	b.done(results)
+	b.done = nil
 }
 
 // cloneEvents copies events and their ids.

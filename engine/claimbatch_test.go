@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -250,4 +251,51 @@ func TestStartedBatchHasTheDefaultScope(t *testing.T) {
 	ev.Scope = ""
 	wantBatch(t, e.StartClaimBatch(ctx, []engine.Event{ev}), 1, engine.Claimed)
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
+}
+
+// seeing is an observer that looks at all results.
+type seeing struct {
+	engine.Observer
+	claimed int
+}
+
+func (s *seeing) Claiming(context.Context, []engine.Event) func([]engine.Result) {
+	return func(results []engine.Result) {
+		for i := range results {
+			if results[i].Verdict == engine.Claimed && results[i].Record.Origin.Topic != "" {
+				s.claimed++
+			}
+		}
+	}
+}
+
+func (*seeing) Updating(context.Context) engine.TxObserver { return engine.TxObserver{} }
+func (*seeing) Synced(time.Duration, int)                  {}
+
+// The committer still decides the first parts of a batch when the store panics in the last one: the
+// race detector sees an observer that reads its results.
+func TestObserverGetsNoUnfinishedResultsWhenTheStorePanics(t *testing.T) {
+	o := &seeing{}
+	e, m := openMem(t, engine.Options{Observer: o, RecentClaims: -1})
+	known := event("known")
+	wantVerdict(t, claim(t, e, known), engine.Claimed)
+	o.claimed = 0
+	events := make([]engine.Event, 4097)
+	for i := range events {
+		events[i] = event(fmt.Sprint("event ", i))
+	}
+	events[len(events)-1] = known
+	m.Before(storetest.OpClaim, func(int) error { panic("boom") })
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = e.TryClaimBatch(ctx, events)
+	}()
+	m.Before(storetest.OpClaim, nil)
+	if o.claimed != 0 {
+		t.Errorf("the observer got %d results that were not final", o.claimed)
+	}
 }

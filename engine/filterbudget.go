@@ -16,6 +16,7 @@ const (
 	filterBytesPerClaim = 2       // with the bits per key that package bloom takes by default
 	filterBlockClaims   = 32      // in the 64 bytes of which each filter has a multiple
 	fewClaims           = 1 << 11 // hundreds of nearly empty weeks cost 4 KiB each
+	fewBytes            = filterBytesPerClaim * fewClaims
 )
 
 // A grower decides about the growth of a filter (see bloom.Options.Grow).
@@ -38,10 +39,11 @@ func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
 		return f
 	}
 	claims := s.claimsOf(week)
-	want := s.filterBytes(claims)
-	granted := s.room(week, want, want/2)
+	want := min(s.filterBytes(claims), s.growthBudget())
+	few := min(want, fewBytes)
+	granted := s.free(want, few)
 	if granted == 0 {
-		granted = s.room(week, want, min(want/2, filterBytesPerClaim*fewClaims))
+		granted = s.room(week, few, few, s.budget)
 	}
 	f := s.evicted(0)
 	if granted > 0 {
@@ -93,19 +95,36 @@ func (s *screen) growerOf(week weekbucket.Week) grower {
 		if (*s.filters.Load())[week] != f {
 			return // it was evicted or forgotten
 		}
-		if f.Bytes() <= filterBytesPerClaim*fewClaims {
+		if f.Bytes() <= fewBytes {
 			want = max(want, s.filterBytes(s.expected))
 		}
-		if granted := s.room(week, want, least); granted > 0 {
+		if granted := s.room(week, want, least, s.growthBudget()); granted > 0 {
 			add(granted)
 		}
 	}
 }
 
-// room returns how many more bytes, from least to want, the filter of a week may use, or 0. It
-// evicts no more filters of earlier weeks than necessary, and none in vain. The caller holds
-// making.
-func (s *screen) room(week weekbucket.Week, want, least uint64) uint64 {
+// growthBudget is the budget that filters may grow to. The rest, whole small filters of about a
+// 64th, is for weeks that begin: the first event of the next week may come before the current week
+// ends, and evicts no filter that is in use.
+func (s *screen) growthBudget() uint64 {
+	return s.budget - s.budget/64/fewBytes*fewBytes
+}
+
+// free returns how many bytes, from least to want, a new filter may use without evicting another
+// one, or 0.
+func (s *screen) free(want, least uint64) uint64 {
+	used, _, _ := s.size()
+	if used+least > s.budget {
+		return 0
+	}
+	return min(want, s.budget-used)
+}
+
+// room returns how many more bytes, from least to want, the filter of a week may use so that all
+// filters stay within budget, or 0. It evicts no more filters of earlier weeks than necessary, and
+// none in vain. The caller holds making.
+func (s *screen) room(week weekbucket.Week, want, least, budget uint64) uint64 {
 	var used, older uint64
 	for w, f := range *s.filters.Load() {
 		n := heldBytes(f)
@@ -114,22 +133,22 @@ func (s *screen) room(week weekbucket.Week, want, least uint64) uint64 {
 			older += n
 		}
 	}
-	if used-older+least > s.budget {
+	if used-older+least > budget {
 		return 0
 	}
-	used -= s.evict(week, used+least)
-	return min(want, s.budget-used)
+	used -= s.evict(week, used+least, budget)
+	return min(want, budget-used)
 }
 
 // evict evicts the filters of weeks before the given one, the oldest first, until used is within
 // the budget, and returns their bytes.
-func (s *screen) evict(before weekbucket.Week, used uint64) (freed uint64) {
-	if used <= s.budget {
+func (s *screen) evict(before weekbucket.Week, used, budget uint64) (freed uint64) {
+	if used <= budget {
 		return 0
 	}
 	s.replace(func(filters map[weekbucket.Week]*bloom.Filter) {
 		for _, week := range slices.Sorted(maps.Keys(filters)) {
-			if week >= before || used-freed <= s.budget {
+			if week >= before || used-freed <= budget {
 				return
 			}
 			f := filters[week]
@@ -158,7 +177,7 @@ func (s *screen) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 	}
 	s.filters.Store(&filters)
 	used, _, _ := s.size()
-	s.evict(weekbucket.Max+1, used)
+	s.evict(weekbucket.Max+1, used, s.budget)
 }
 
 // replace replaces the filters by a changed copy. The caller holds making.

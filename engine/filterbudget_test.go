@@ -93,6 +93,41 @@ func TestGrowingFilterEvictsEarlierWeeksOnly(t *testing.T) {
 	}
 }
 
+// The next week may begin early, as events are up to AllowedSkew ahead of the clock.
+func TestFirstEventOfAWeekEvictsNoFilter(t *testing.T) {
+	const budget = 256 << 10
+	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: budget, RetentionWeeks: 10, ExpectedPerWeek: 1 << 20, AllowedSkew: 7 * 24 * time.Hour})
+	claimMany(t, e, 0, 1, 20_000, engine.Claimed)
+	claimMany(t, e, 1, 2, 1, engine.Claimed)
+	if s := stats(t, e); s.FiltersEvicted != 0 || s.FilterBytes != budget {
+		t.Errorf("%d weeks are evicted, %d bytes", s.FiltersEvicted, s.FilterBytes)
+	}
+	if n := askStore(t, e, 0, 3, 200); n > 10 {
+		t.Errorf("%d of 200 new events ask the store", n)
+	}
+	claimMany(t, e, 1, 4, 10_000, engine.Claimed) // it needs more than was free
+	if s := stats(t, e); s.FiltersEvicted != 1 || s.FilterBytes > budget {
+		t.Errorf("%d weeks are evicted, %d bytes", s.FiltersEvicted, s.FilterBytes)
+	}
+}
+
+// If the budget becomes less than the filter of the latest week, that is made again, smaller.
+func TestFilterOfTheLatestWeekFitsALoweredBudget(t *testing.T) {
+	o := engine.Options{MaxFilterBytes: 64 << 10, ExpectedPerWeek: 30_000}
+	e, m, c := openAt(t, o)
+	claimMany(t, e, 0, 1, 20_000, engine.Claimed)
+	for _, source := range []string{engine.FromJournal, engine.FromSnapshot} {
+		mustClose(t, e)
+		o.Clock, o.MaxFilterBytes = c.now, 32<<10
+		e, m = reopen(t, m, o)
+		awaitTrust(t, e)
+		if s := stats(t, e); s.FilterSource != source || s.FiltersEvicted != 0 || s.FilterBytes == 0 || s.FilterBytes > 32<<10 {
+			t.Errorf("filters from %s, %d evicted, %d bytes; want from %s", s.FilterSource, s.FiltersEvicted, s.FilterBytes, source)
+		}
+	}
+	claimMany(t, e, 0, 1, 20_000, engine.Duplicate)
+}
+
 func TestDroppedWeeksMakeRoomForAFullFilter(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{MaxFilterBytes: 16 << 10, RetentionWeeks: 1, ExpectedPerWeek: 2048, AllowedSkew: 7 * 24 * time.Hour})
 	claimMany(t, e, -1, 1, 1900, engine.Claimed)

@@ -19,7 +19,7 @@ func (s *snapshots) load(seq uint64) error {
 	}
 	after := uint64(0)
 	if snap != nil {
-		s.source, after = fromSnapshot, snap.seq
+		s.source, after, s.screen.sizes = fromSnapshot, snap.seq, nil
 		s.screen.adopt(snap.filters)
 		for ref, c := range snap.counts {
 			s.screen.merge(ref, c)

@@ -10,8 +10,9 @@ import (
 // for Prometheus and OpenTelemetry. The engine calls its methods synchronously from many
 // goroutines: they must return at once and not call the engine.
 type Observer interface {
-	// Claiming is called before one call of TryClaim or TryClaimBatch judges its events. The
-	// function that it returns, if not nil, is called with their results, in the same order. The
+	// Claiming is called before TryClaim, TryClaimBatch (for each 8,192 events) or StartClaimBatch
+	// judges its events. The function that it returns, if not nil, is called with their results, in
+	// the same order: by ClaimBatch.Wait for a started batch, and not at all without it. The
 	// events are valid until then; neither may keep the slices after that, or change them.
 	Claiming(ctx context.Context, events []Event) (done func(results []Result))
 

@@ -14,7 +14,9 @@ import (
 // Options configure an Engine. The zero value of each field has a stated, safe default.
 type Options struct {
 	// DefaultScope is the scope of events whose Event.Scope is empty, and of Lookup and Forget.
-	// Empty: every event must name its scope.
+	// Empty: every event must name its scope. Leave it empty if scopes are computed, for instance
+	// from a tenant: an empty result would be taken for the default scope, and equal ids of two
+	// tenants for one event.
 	DefaultScope string
 
 	// RetentionWeeks is how many weeks before the current one are retained; their claims are found,

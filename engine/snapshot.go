@@ -127,15 +127,19 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 	return s.store.TrimJournal(kept + 1)
 }
 
-// outgrown reports whether a filter was saturated or evicted under a smaller budget: it would
-// answer "maybe" forever, so all must be rebuilt.
+// outgrown reports whether a filter was saturated or evicted under a smaller budget, or that of the
+// latest week is larger than the budget and would be evicted: it would answer "maybe" forever, so
+// all must be rebuilt.
 func (s *snapshot) outgrown(budget uint64) bool {
-	for _, f := range s.filters {
+	var latest weekbucket.Week
+	for week, f := range s.filters {
 		if f.MaxBytes() < budget && (f.Saturated() || f.ContainsAll()) {
 			return true
 		}
+		latest = max(latest, week)
 	}
-	return false
+	f := s.filters[latest]
+	return f != nil && heldBytes(f) > budget
 }
 
 // sizes returns the number of claims of each week.

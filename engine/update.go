@@ -67,11 +67,13 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 //
 // Transactions are serializable over claims, application keys and offsets, absent ones included.
 // One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
-// verdict waits for a transaction that is open, so that two of them cannot block each other (InLane
-// makes transactions wait before they begin, for a bounded time); fn runs under no lock, and may
-// use the engine in addition to tx: an at-most-once claim made inside it commits by itself.
+// verdict waits for a transaction that is open, so that two of them cannot block each other
+// (UpdateOptions.Lane makes transactions wait before they begin, for a bounded time); fn runs under
+// no lock, and may use the engine in addition to tx: an at-most-once claim made inside it commits
+// by itself.
 //
-// Several options are combined; of two values for one field the last counts.
+// Several options are combined; of two values for one field the last one that is not zero
+// counts.
 //
 // Update checks ctx before fn runs and before the commit is handed over; after that it waits for
 // the outcome. If ctx ends while fn runs, the transaction ends then: its claims are free for

@@ -20,8 +20,8 @@
 //
 // The store uses Options.CacheBytes for blocks, 2.5 times Options.PendingBytes (about 50 bytes for
 // each claim) for claims that are not in tables, and Options.MemTableBytes for each of at most
-// three memtables: with the defaults 128, 120 and 96 to 288 MiB, with a PendingBytes of 4 MiB 10 and
-// 8 to 24 MiB. If claims arrive faster than they can be sorted and written, Apply waits.
+// three memtables: with the defaults 128, 120 and 96 to 288 MiB, with a PendingBytes of 4 MiB 10
+// and 8 to 24 MiB. If claims arrive faster than they can be sorted and written, Apply waits.
 //
 // When a write fails, Pebble panics, retries forever, or unlocks an unlocked mutex (during a log
 // rotation), which recover cannot catch. So write errors are hidden from Pebble: after the first
@@ -81,10 +81,11 @@
 // store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
 // share. create.go creates a store in a directory, and check.go decides whether Pebble may open it.
 // write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the work of a store.
-// table.go, unsealed.go, seal.go, run.go and packedlog.go contain what happens to claims before
-// they are in tables. usage.go, verify.go and backup.go are for operators. disk.go and fault.go are
-// the disk that stops at the first failed write. names.go, keys.go, packed.go, chunks.go,
-// attestation.go and clean.go describe what is on disk.
+// table.go, unsealed.go, seal.go, sorted.go, radix.go, run.go and packedlog.go contain what happens
+// to claims before they are in tables; settings.go has the settings of Pebble. usage.go, verify.go
+// and backup.go are for operators. disk.go and fault.go are the disk that stops at the first failed
+// write. names.go, keys.go, packed.go, chunks.go, attestation.go and clean.go describe what is on
+// disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

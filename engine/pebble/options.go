@@ -67,6 +67,9 @@ func (o *Options) setDefaults() error {
 	if o.MemTableBytes > maxTableBytes {
 		return fmt.Errorf("hapax: Options.MemTableBytes is %d, the cap is %d", o.MemTableBytes, maxTableBytes)
 	}
+	if o.MemTableBytes != 0 && o.MemTableBytes < minMemTableBytes {
+		return fmt.Errorf("hapax: Options.MemTableBytes is %d: give %d or more, or 0 for the default", o.MemTableBytes, minMemTableBytes)
+	}
 	o.runBytes, o.boundaryBytes = runBytes, bucketBoundaryBytes
 	pending, memTable := uint64(DefaultPendingBytes), uint64(memTablePart*DefaultPendingBytes)
 	if o.SmallTables {
@@ -82,10 +85,15 @@ func (o *Options) setDefaults() error {
 		memTable = min(memTablePart*o.PendingBytes, maxTableBytes)
 	}
 	if o.MemTableBytes == 0 {
-		o.MemTableBytes = memTable
+		o.MemTableBytes = max(memTable, minMemTableBytes)
 	}
 	return nil
 }
 
-// maxTableBytes is the maximum of PendingBytes and of MemTableBytes.
-const maxTableBytes = 1 << 30
+const (
+	// maxTableBytes is the maximum of PendingBytes and of MemTableBytes.
+	maxTableBytes = 1 << 30
+
+	// minMemTableBytes is the minimum of MemTableBytes; Pebble fails with a few hundred bytes.
+	minMemTableBytes = 64 << 10
+)

@@ -16,6 +16,7 @@ func TestSizesFollowPendingBytes(t *testing.T) {
 		{Options{MemTableBytes: 8 * mb}, 4 * mb, 8 * mb, minLBaseBytes},
 		{Options{MemTableBytes: 256 * mb}, 48 * mb, 256 * mb, maxRuns * 48 * mb},
 		{Options{PendingBytes: 16 * mb, MemTableBytes: 8 * mb}, 16 * mb, 8 * mb, maxRuns * 16 * mb},
+		{Options{PendingBytes: 1}, 1, minMemTableBytes, minLBaseBytes},
 		{Options{SmallTables: true}, 64 << 10, 256 << 10, 64 << 10},
 		{Options{SmallTables: true, PendingBytes: 16 << 10}, 16 << 10, 256 << 10, 64 << 10},
 	} {
@@ -28,7 +29,7 @@ func TestSizesFollowPendingBytes(t *testing.T) {
 			t.Errorf("%+v: pending %d, memtable %d, LBase %d; want %+v", c.set, o.PendingBytes, o.MemTableBytes, p.LBaseMaxBytes, c)
 		}
 	}
-	for _, bad := range []Options{{CacheBytes: -1}, {PendingBytes: maxTableBytes + 1}, {MemTableBytes: maxTableBytes + 1}} {
+	for _, bad := range []Options{{CacheBytes: -1}, {PendingBytes: maxTableBytes + 1}, {MemTableBytes: maxTableBytes + 1}, {MemTableBytes: 1}} {
 		if err := bad.setDefaults(); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
