@@ -25,7 +25,7 @@ func TestTogetherReturnsAnErrorOfAny(t *testing.T) {
 	}
 }
 
-func TestFullDiskIsToldWithWhatToDo(t *testing.T) {
+func TestErrorOfAFullDiskSaysWhatToDo(t *testing.T) {
 	full := error(&fs.PathError{Op: "write", Path: "000004.log", Err: syscall.ENOSPC})
 	err := fmt.Errorf("judging lines 1 to 9: %w", full)
 	var o Outcome

@@ -53,35 +53,6 @@ func benchMiss(b *testing.B, f *Filter) {
 	b.ReportMetric(float64(hits)/float64(b.N), "fp/op")
 }
 
-// A batch of 256 keys, of which half were added.
-func BenchmarkHalf(b *testing.B) {
-	benchHalf(b, func(f *Filter, hashes []uint64, may []bool) {
-		for i, h := range hashes {
-			may[i] = f.MayContain(h)
-		}
-	})
-}
-
-// The same by MayContainAll.
-func BenchmarkHalfAll(b *testing.B) {
-	benchHalf(b, (*Filter).MayContainAll)
-}
-
-func benchHalf(b *testing.B, ask func(f *Filter, hashes []uint64, may []bool)) {
-	f := filled(Options{Expected: benchKeys}, benchKeys)
-	hashes, may := make([]uint64, 256), make([]bool, 256)
-	n := uint64(0)
-	for b.Loop() {
-		if at := n % 256; at == 0 {
-			for i := range hashes {
-				hashes[i] = mix(mix(n+uint64(i)) % (2 * benchKeys))
-			}
-			ask(f, hashes, may)
-		}
-		n++
-	}
-}
-
 func filled(o Options, n uint64) *Filter {
 	f := New(o)
 	for i := range n {

@@ -125,22 +125,6 @@ func (f *Filter) MayContain(h uint64) bool {
 	return f.newest.Load().chainContains(h)
 }
 
-// MayContainAll sets may[i] to what MayContain(hashes[i]) returns, for all hashes as of one moment
-// during the call. May must be at least as long as hashes. For filters that are larger than the
-// processor's cache it takes half the time of single calls or less, because it waits for many
-// blocks at once.
-func (f *Filter) MayContainAll(hashes []uint64, may []bool) {
-	newest := f.newest.Load()
-	for len(hashes) > 0 {
-		n := min(len(hashes), probesAhead)
-		clear(may[:n])
-		for l := newest; l != nil; l = l.older {
-			l.containAll(hashes[:n], may[:n])
-		}
-		hashes, may = hashes[n:], may[n:]
-	}
-}
-
 // grow puts a layer in front of l, which has reached n keys, unless another call has done so or
 // there is no room for it.
 //

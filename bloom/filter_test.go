@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"math/bits"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -35,36 +34,10 @@ func TestAddedHashesAreNeverMissing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		may := make([]bool, len(hashes))
-		f.MayContainAll(hashes, may)
-		if i := slices.Index(may, false); i >= 0 {
-			t.Fatalf("%#x was added and is missing", hashes[i])
-		}
 		for h := range seen {
 			if !f.MayContain(h) || !opened.MayContain(h) {
 				t.Fatalf("%#x was added; filter %v, snapshot %v", h, f.MayContain(h), opened.MayContain(h))
 			}
-		}
-	})
-}
-
-// The answers are those of MayContain, whatever was in may, in chunks and beyond them, in one layer
-// and in several.
-func TestMayContainAllIsMayContainOfEach(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		added := rapid.Uint64Range(0, 3000).Draw(t, "added")
-		f := filled(Options{Expected: rapid.SampledFrom([]uint64{1, 100, 10_000}).Draw(t, "expected")}, added)
-		hashes := rapid.SliceOfN(rapid.OneOf(anyHash, rapid.Map(rapid.Uint64Range(0, 6000), mix)), 0, 3*probesAhead).Draw(t, "hashes")
-		may := rapid.SliceOfN(rapid.Bool(), len(hashes)+1, len(hashes)+1).Draw(t, "may")
-		beyond := may[len(hashes)]
-		f.MayContainAll(hashes, may)
-		for i, h := range hashes {
-			if want := f.MayContain(h); may[i] != want {
-				t.Fatalf("hash %d of %d, %#x: %v, and MayContain %v", i, len(hashes), h, may[i], want)
-			}
-		}
-		if may[len(hashes)] != beyond {
-			t.Fatal("an answer was written beyond the hashes")
 		}
 	})
 }

@@ -72,29 +72,6 @@ func (l *layer) contains(h uint64) bool {
 	return true
 }
 
-// probesAhead is how many blocks are loaded before the first of them is looked at: about as many
-// cache misses as a core can have under way at once, twice over.
-const probesAhead = 32
-
-// containAll sets may[i] where l contains hashes[i], at most probesAhead of them. The first loop
-// has no branch that depends on a block, so its cache misses overlap; in contains a wrongly
-// predicted lane would hold up every probe after it.
-func (l *layer) containAll(hashes []uint64, may []bool) {
-	var blocks [probesAhead]*block
-	for i, h := range hashes {
-		b := l.blockOf(h)
-		_ = atomic.LoadUint64(&b[0])
-		blocks[i] = b
-	}
-	for i, h := range hashes {
-		b, missing := blocks[i], uint64(0)
-		for lane := range b {
-			missing |= bit(h, lane) &^ atomic.LoadUint64(&b[lane])
-		}
-		may[i] = may[i] || missing == 0
-	}
-}
-
 // chainContains checks l and every older layer.
 func (l *layer) chainContains(h uint64) bool {
 	for ; l != nil; l = l.older {
