@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -287,22 +286,7 @@ func TestCrashAtAnyMomentAroundAnEvictionLosesNothing(t *testing.T) {
 	o := engine.Options{ExpectedPerWeek: 64, RetentionWeeks: 10, MaxFilterBytes: 9 << 10, Clock: (&clock{t: noon}).now}.WithSnapshotEvery(60)
 	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, o)
-	type crash struct {
-		at    string
-		m     *storetest.Mem
-		known int
-	}
-	var mu sync.Mutex // guards crashes and known
-	var crashes []crash
-	var known []engine.Event
-	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpWriteSidecar, storetest.OpTrimJournal} {
-		m.Before(op, func(call int) error {
-			mu.Lock()
-			defer mu.Unlock()
-			crashes = append(crashes, crash{fmt.Sprint(op, call), m.CrashClone(call % 3), len(known)})
-			return nil
-		})
-	}
+	crashes := recordCrashes(m, func(storetest.Op, int) bool { return true })
 	for i := range 24 {
 		var events []engine.Event
 		for j := range 40 {
@@ -312,24 +296,22 @@ func TestCrashAtAnyMomentAroundAnEvictionLosesNothing(t *testing.T) {
 		if i%4 == 3 {
 			eventually(t, "the snapshots", func() bool { return !e.SnapshotRunning() })
 		}
-		mu.Lock()
-		known = append(known, events...)
-		mu.Unlock()
+		crashes.acknowledged(events)
 	}
 	if n := stats(t, e).FiltersEvicted; n < 3 || m.Calls(storetest.OpTrimJournal) < 2 {
 		t.Fatalf("%d filters were evicted: this is not the history that was wanted", n)
 	}
 	mustClose(t, e)
-	for _, c := range crashes {
+	for _, c := range crashes.all {
 		e := open(t, c.m, o)
 		s := stats(t, e)
 		if s.FilterSource == engine.FromScan || s.FilterRebuilding || s.FilterBytes > 9<<10 {
 			t.Fatalf("crash at %s: filters from %s, %d bytes", c.at, s.FilterSource, s.FilterBytes)
 		}
-		if err := expect(e, known[:c.known], engine.Duplicate); err != nil {
+		if err := expect(e, c.known, engine.Duplicate); err != nil {
 			t.Fatalf("crash at %s: %v", c.at, err)
 		}
-		if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < c.known {
+		if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < len(c.known) {
 			t.Fatalf("crash at %s: %+v %v", c.at, r, err)
 		}
 		mustClose(t, e)

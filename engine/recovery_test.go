@@ -583,29 +583,52 @@ func TestJournalWithAGapIsDamage(t *testing.T) {
 	}
 }
 
+// A crash is a store in memory as a power failure leaves it, with the events that were acknowledged
+// before.
+type crash struct {
+	at    string // the operation
+	m     *storetest.Mem
+	known []engine.Event
+}
+
+// recordedCrashes are crashes before operations of a store.
+type recordedCrashes struct {
+	mu    sync.Mutex // guards known and all
+	known []engine.Event
+	all   []crash
+}
+
+// recordCrashes records a crash before each operation around batches and snapshots that wanted
+// selects.
+func recordCrashes(m *storetest.Mem, wanted func(op storetest.Op, call int) bool) *recordedCrashes {
+	r := &recordedCrashes{}
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpWriteSidecar, storetest.OpTrimJournal} {
+		m.Before(op, func(call int) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if wanted(op, call) {
+				r.all = append(r.all, crash{fmt.Sprint(op, call), m.CrashClone(call % 3), r.known[:len(r.known):len(r.known)]})
+			}
+			return nil
+		})
+	}
+	return r
+}
+
+func (r *recordedCrashes) acknowledged(events []engine.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known = append(r.known, events...)
+}
+
 func TestCrashAtAnyMomentAroundSnapshotsLosesNothing(t *testing.T) {
 	c := &clock{t: noon}
 	o := engine.Options{ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(7)
 	m := storetest.NewMem(storage.Identity{})
 	e := open(t, m, o)
-	type crash struct {
-		at    string
-		m     *storetest.Mem
-		known int
-	}
-	var mu sync.Mutex // guards crashes and known
-	var crashes []crash
-	var known []engine.Event
-	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpWriteSidecar, storetest.OpTrimJournal} {
-		m.Before(op, func(call int) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if call%4 == 0 || op == storetest.OpWriteSidecar || op == storetest.OpTrimJournal {
-				crashes = append(crashes, crash{fmt.Sprint(op, call), m.CrashClone(call % 3), len(known)})
-			}
-			return nil
-		})
-	}
+	crashes := recordCrashes(m, func(op storetest.Op, call int) bool {
+		return call%4 == 0 || op == storetest.OpWriteSidecar || op == storetest.OpTrimJournal
+	})
 	for i := range 60 {
 		var events []engine.Event
 		for j := range 3 {
@@ -617,9 +640,7 @@ func TestCrashAtAnyMomentAroundSnapshotsLosesNothing(t *testing.T) {
 		if i%10 == 9 { // let the snapshots keep up: of 30 claims at least one was due
 			eventually(t, "the snapshots", func() bool { return !e.SnapshotRunning() })
 		}
-		mu.Lock()
-		known = append(known, events...)
-		mu.Unlock()
+		crashes.acknowledged(events)
 	}
 	if m.Calls(storetest.OpTrimJournal) < 3 {
 		t.Fatal("too few snapshots for this test")
@@ -627,16 +648,16 @@ func TestCrashAtAnyMomentAroundSnapshotsLosesNothing(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range crashes {
+	for _, c := range crashes.all {
 		e, err := engine.Open(c.m, o)
 		if err != nil {
 			t.Fatalf("crash at %s: %v", c.at, err)
 		}
-		if err := expect(e, known[:c.known], engine.Duplicate); err != nil {
+		if err := expect(e, c.known, engine.Duplicate); err != nil {
 			t.Fatalf("crash at %s: %v", c.at, err)
 		}
 		awaitTrust(t, e)
-		if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < c.known {
+		if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < len(c.known) {
 			t.Fatalf("crash at %s: %+v %v", c.at, r, err)
 		}
 		if s := stats(t, e).FilterSource; s == engine.FromScan {
