@@ -19,9 +19,10 @@
 // # Memory
 //
 // The store uses Options.CacheBytes for blocks, 2.5 times Options.PendingBytes (about 50 bytes for
-// each claim) for claims that are not in tables, and Options.MemTableBytes for each of at most
-// three memtables: with the defaults 128, 120 and 96 to 288 MiB, with a PendingBytes of 4 MiB 10
-// and 8 to 24 MiB. If claims arrive faster than they can be sorted and written, Apply waits.
+// each claim) for claims that are not in tables, and twice Options.MemTableBytes for memtables: with
+// the defaults 128, 120 and 192 MiB, with a PendingBytes of 4 MiB 10 and 16 MiB. A third memtable,
+// while writes are faster than the disk, takes its memory from the blocks. If claims arrive faster
+// than they can be sorted and written, Apply waits.
 //
 // When a write fails, Pebble panics, retries forever, or unlocks an unlocked mutex (during a log
 // rotation), which recover cannot catch. So write errors are hidden from Pebble: after the first

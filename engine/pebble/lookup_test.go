@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -27,5 +28,36 @@ func TestFatalfInALookUpIsAnErrorAndTheCallerLives(t *testing.T) {
 func TestPanicInALookUpIsDamage(t *testing.T) {
 	if err := newFault().lookUp(func() error { panic("a block that is none") }); err == nil {
 		t.Fatal("a panic in a lookup is no error")
+	}
+}
+
+// Pebble takes the memory of its memtables out of the cache.
+func TestBlocksStayInTheCacheBesideMemtables(t *testing.T) {
+	s, err := Open(t.TempDir()+"/store", Options{CacheBytes: 2 << 20, MemTableBytes: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	random := rand.New(rand.NewPCG(1, 2))
+	for seq := uint64(1); seq <= 3; seq++ {
+		batch := randomBatch(random, 3_000)
+		batch.Seq = seq
+		mustApply(t, s, batch)
+		if err := s.sealAll(); err != nil {
+			t.Fatal(err)
+		}
+		lookUp := func() (misses int64) {
+			before := s.db.Metrics().BlockCache.Misses
+			for _, c := range batch.Claims {
+				if _, found, err := s.Claim(c.Key); !found || err != nil {
+					t.Fatal(found, err)
+				}
+			}
+			return s.db.Metrics().BlockCache.Misses - before
+		}
+		lookUp()
+		if misses := lookUp(); misses > int64(len(batch.Claims))/10 {
+			t.Errorf("batch %d: the second look-up of %d claims read %d blocks", seq, len(batch.Claims), misses)
+		}
 	}
 }

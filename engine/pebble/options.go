@@ -32,7 +32,8 @@ type Options struct {
 	// FS is the file system, nil for the machine's own.
 	FS vfs.FS
 
-	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes.
+	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes. They also use what two
+	// memtables leave free; a third one takes its memory from the cache.
 	CacheBytes int64
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for

@@ -10,6 +10,10 @@ const (
 	// maxMemTables is how many memtables may wait for their flush before Apply waits for one.
 	maxMemTables = 3
 
+	// usualMemTables are the one in use and the last one, whose memory is kept for the next. Pebble
+	// takes the memory of memtables out of the cache, so the cache is larger by these.
+	usualMemTables = 2
+
 	// formatVersion is pinned, not "the newest": a later Pebble must not raise the format of a
 	// store by itself. Raising it raises sidecar.Format, so that older builds of Hapax reject the
 	// store.
@@ -37,7 +41,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		Comparer:                    pebble.DefaultComparer, // its prefix is the whole key: a table's filter serves Get
 		Logger:                      d.fault,
 		EventListener:               &pebble.EventListener{},
-		CacheSize:                   o.CacheBytes,
+		CacheSize:                   o.CacheBytes + usualMemTables*int64(o.MemTableBytes),
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: maxMemTables,
 		L0CompactionThreshold:       2 * maxRuns, // Pebble compacts at half of it
