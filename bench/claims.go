@@ -144,7 +144,7 @@ func (c *claiming) inRounds(dir string) error {
 // feedEngine opens an engine in dir, feeds it all events, and takes its figures.
 func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	before := heapBytes()
-	e, err := openEngine(c.Store, dir, false, c.source.options())
+	e, err := openEngine(c.Store, dir, tuning{}, c.source.options())
 	if err != nil {
 		return 0, err
 	}

@@ -58,7 +58,7 @@ func (w *claimWorker) work(say *voice) (err error) {
 	w.say, w.gate = say, gate{gateOrder: w.gateOrder, say: say}
 	w.Log.nameScopes()
 	w.deal = w.Log.deal(len(w.From))
-	if w.e, err = openEngine(w.Store, w.Dir, false, w.Log.options()); err != nil {
+	if w.e, err = openEngine(w.Store, w.Dir, tuning{}, w.Log.options()); err != nil {
 		return err
 	}
 	w.gate.open(0)

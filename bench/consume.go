@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -49,6 +50,8 @@ type consumeOrder struct {
 	Weeks int // of retention
 	Batch int // the maximum number of records of one batch; 0 = the adapter's default
 
+	SlowSync time.Duration // of the store
+
 	Measure bool // measure the time, with only the handler of the workload
 
 	Workload Workload // of the adapter
@@ -57,7 +60,7 @@ type consumeOrder struct {
 
 // openStore opens the engine of a consumer's store.
 func (o *consumeOrder) openStore(observer engine.Observer) (*opened, error) {
-	return openEngine(o.Store, o.Dir, false, engine.Options{RetentionWeeks: o.Weeks, Observer: observer})
+	return openEngine(o.Store, o.Dir, tuning{slowSync: o.SlowSync}, engine.Options{RetentionWeeks: o.Weeks, Observer: observer})
 }
 
 // A progress is how far a consumer has come, and the work of one process of a consumer through the

@@ -123,7 +123,7 @@ func (d *dropping) fill() error {
 	o := &feeding{source: d.source, stage: "fill", n: d.N, batch: fillBatch, callers: 1, progress: d.Progress}
 	j := newJudged()
 	for range 3 {
-		e, err := openEngine(d.Store, d.dir, false, d.source.options())
+		e, err := openEngine(d.Store, d.dir, tuning{}, d.source.options())
 		if err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (d *dropping) during(caller uint64, n uint64) engine.Event {
 const duringScope = "during"
 
 func (d *dropping) measure() (err error) {
-	if d.e, err = openEngine(d.Store, d.dir, false, d.source.options()); err != nil {
+	if d.e, err = openEngine(d.Store, d.dir, tuning{}, d.source.options()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.e.Close()) }()

@@ -17,15 +17,16 @@ const OffsetFirst KafkaControl = "offset-first"
 // KafkaOptions configure Kafka.
 type KafkaOptions struct {
 	Common
-	Brokers    []string     `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
-	N          int          `help:"Records produced, repeats included, of 200 bytes each." default:"1000000" placeholder:"N"`
-	Dup        float64      `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2" placeholder:"SHARE"`
-	Partitions int          `help:"Partitions of the topic." default:"8" placeholder:"N"`
-	Mode       Mode         `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
-	Workload   Workload     `embed:""`
-	Kills      int          `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0" placeholder:"N"`
-	Control    KafkaControl `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
-	Seed       uint64       `help:"Seed of the events." default:"1"`
+	Brokers    []string      `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
+	N          int           `help:"Records produced, repeats included, of 200 bytes each." default:"1000000" placeholder:"N"`
+	Dup        float64       `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2" placeholder:"SHARE"`
+	Partitions int           `help:"Partitions of the topic." default:"8" placeholder:"N"`
+	Mode       Mode          `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
+	Workload   Workload      `embed:""`
+	SlowSync   time.Duration `help:"Measure as well how fast the consumer is when each sync of its store takes so much longer, as on a slow disk (pebble only, no kills)." placeholder:"DURATION"`
+	Kills      int           `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0" placeholder:"N"`
+	Control    KafkaControl  `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
+	Seed       uint64        `help:"Seed of the events." default:"1"`
 }
 
 const maxPartitions = 1000
@@ -79,6 +80,9 @@ type KafkaReport struct {
 	// BesideSlow is the rate of a partition next to one with a slow handler, as a share of its rate
 	// next to equal ones; null unless Workload.Slow is set.
 	BesideSlow *float64 `json:"beside_slow"`
+	// WithSlowSync is the rate of the adapter when the syncs of its store are slow, as a share of
+	// RecordsPerS; null unless KafkaOptions.SlowSync is set.
+	WithSlowSync *float64 `json:"with_slow_sync"`
 
 	ProduceSeconds float64 `json:"produce_seconds"`
 	ConsumeSeconds float64 `json:"consume_seconds"`
@@ -122,6 +126,8 @@ func (o *KafkaOptions) complete() error {
 		return fmt.Errorf("%w: control %s is for mode %s, with kills", ErrUsage, o.Control, Work)
 	case float64(o.N)*(1-o.Dup) < float64(o.Kills*leastPerKill):
 		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
+	case o.SlowSync < 0 || o.SlowSync > 0 && (o.Kills > 0 || o.Store == Bolt):
+		return fmt.Errorf("%w: syncs that take %v longer: give a duration from 0, store %s, and no kills", ErrUsage, o.SlowSync, Pebble)
 	case o.Workload.Slow > 0 && (o.Partitions < 2 || o.Kills > 0):
 		return fmt.Errorf("%w: a slow handler is compared with others: give 2 partitions or more, and no kills", ErrUsage)
 	}
@@ -228,7 +234,7 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 			return float64(records) / m.Seconds, err
 		}}
 	}
-	raw := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, rawLoop, dir, 0) }, func(m measurement) error {
+	raw := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, rawLoop, dir) }, func(m measurement) error {
 		if m.Handled == all {
 			return nil
 		}
@@ -240,14 +246,26 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 		}
 		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
 	}
-	claims := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, engineAlone, dir, 0) }, once)
-	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, consumerKind(k.Mode), dir, 0) }, once)
+	claims := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, engineAlone, dir) }, once)
+	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, consumerKind(k.Mode), dir) }, once)
 	timings := []*timing{raw, claims, ours}
 	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
-		return k.timed(ctx, consumerKind(k.Mode), dir, k.Workload.Slow)
+		c := k.newTimed(consumerKind(k.Mode), dir, "-slow")
+		c.order.Workload.Slow = k.Workload.Slow
+		err := c.run(ctx)
+		return c.measured, err
 	}, func(measurement) error { return nil })
 	if k.Workload.Slow > 0 {
 		timings = append(timings, beside)
+	}
+	slowSync := timed(all, func(dir string) (measurement, error) {
+		c := k.newTimed(consumerKind(k.Mode), dir, "-slow-sync")
+		c.order.SlowSync = k.SlowSync
+		err := c.run(ctx)
+		return c.measured, err
+	}, once)
+	if k.SlowSync > 0 {
+		timings = append(timings, slowSync)
 	}
 	if err := inRounds(rateRounds, k.dir, timings...); err != nil {
 		return err
@@ -259,20 +277,25 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 		without := *r.RecordsPerS * float64(others) / float64(all)
 		r.BesideSlow = over(beside.median(), &without)
 	}
+	if k.SlowSync > 0 {
+		r.WithSlowSync = over(slowSync.median(), r.RecordsPerS)
+	}
 	return nil
 }
 
-// timed runs a consumer that is not killed, in a group of its own.
-func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string, slow time.Duration) (measurement, error) {
-	group := kind.name() + "-" + filepath.Base(dir)
-	if slow > 0 {
-		group += "-slow"
-	}
-	c := k.newConsumer(kind, dir, group)
-	c.way, c.order.Measure, c.order.Workload.Slow = uint64(k.N), true, slow
+// newTimed returns a consumer that is measured, in a group of its own.
+func (k *kafkaRun) newTimed(kind consumerKind, dir, suffix string) *consuming {
+	c := k.newConsumer(kind, dir, kind.name()+"-"+filepath.Base(dir)+suffix)
+	c.way, c.order.Measure = uint64(k.N), true
+	return c
+}
+
+// timed measures a consumer.
+func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string) (measurement, error) {
+	c := k.newTimed(kind, dir, "")
 	err := c.run(ctx)
 	r := k.report
-	if kind == consumerKind(k.Mode) && slow == 0 {
+	if kind == consumerKind(k.Mode) {
 		if c.done.Calls >= r.HandlerCalls {
 			r.HandlerCalls, r.Conflicts = c.done.Calls, c.done.Conflicts
 		}

@@ -123,7 +123,7 @@ const checkAhead = 2 * maxChunk
 // check opens the store of the last process and compares it with the parent's records.
 func (k *killing) check(ctx context.Context) (err error) {
 	b, r := k.books, k.report
-	e, err := openEngine(k.Store, k.dir, false, b.log.options())
+	e, err := openEngine(k.Store, k.dir, tuning{}, b.log.options())
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 // consumeMessages consumes the messages of the process, with a separate store whose process is not
 // killed, until all are sent and handled.
 func (l *layersRun) consumeMessages(ctx context.Context) (err error) {
-	e, err := openEngine(l.Store, filepath.Join(l.dir, "messages"), false, engine.Options{})
+	e, err := openEngine(l.Store, filepath.Join(l.dir, "messages"), tuning{}, engine.Options{})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (l *layersRun) untilConsumed(ctx context.Context, e *opened) error {
 
 // audit opens the store of the last process and compares it with the ledger.
 func (l *layersRun) audit(ctx context.Context) (err error) {
-	e, err := openEngine(l.Store, filepath.Join(l.dir, "store"), false, engine.Options{RetentionWeeks: layersWeeks})
+	e, err := openEngine(l.Store, filepath.Join(l.dir, "store"), tuning{}, engine.Options{RetentionWeeks: layersWeeks})
 	if err != nil {
 		return err
 	}

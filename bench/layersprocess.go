@@ -108,7 +108,7 @@ func (p *layersProcess) work(say *voice) (err error) {
 	p.metrics = prometheus.NewRegistry()
 	p.gate = gate{gateOrder: p.gateOrder, say: say}
 	p.gate.open(0)
-	if p.e, err = openEngine(p.Store, p.Dir, false, engine.Options{RetentionWeeks: p.Weeks}); err != nil {
+	if p.e, err = openEngine(p.Store, p.Dir, tuning{}, engine.Options{RetentionWeeks: p.Weeks}); err != nil {
 		return err
 	}
 	if p.rows, err = versions.New(p.e.Engine, layersTable, versions.Options{ReplaceEvery: time.Second, Logger: warnings()}); err != nil {

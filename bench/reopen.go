@@ -102,7 +102,7 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 	b := r.books
 	first, _ := b.log.source.event(1<<50, nil) // one that was never sent
 	start := time.Now()
-	e, err := openEngine(r.Store, r.dir, false, b.log.options())
+	e, err := openEngine(r.Store, r.dir, tuning{}, b.log.options())
 	if err != nil {
 		return err
 	}

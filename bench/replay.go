@@ -96,7 +96,7 @@ func (p *replay) in(dir string) error {
 	if p.KeepWeeks == 0 {
 		p.KeepWeeks = engine.KeepAll
 	}
-	e, err := openEngine(p.Store, dir, p.SmallTables, engine.Options{RetentionWeeks: p.KeepWeeks})
+	e, err := openEngine(p.Store, dir, tuning{smallTables: p.SmallTables}, engine.Options{RetentionWeeks: p.KeepWeeks})
 	if err != nil {
 		return err
 	}

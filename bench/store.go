@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
 	"github.com/hapax-dev/hapax/engine/pebble"
@@ -38,25 +41,48 @@ const (
 
 // A storeKind is the data of a store that a run needs.
 type storeKind struct {
-	open func(dir string, smallTables bool) (storage.Store, error)
+	open func(dir string, t tuning) (storage.Store, error)
 	raw  func(dir string) (rawStore, error)
 	// holdsClaims reports whether the file of that name contains claims, as opposed to logs and
 	// sidecars.
 	holdsClaims func(file string) bool
 }
 
+// A tuning of a store. The zero value has its defaults.
+type tuning struct {
+	smallTables bool
+	slowSync    time.Duration // how much longer each sync of a file takes
+}
+
+// fs returns the machine's file system, with slow syncs if there are to be any.
+func (t tuning) fs() vfs.FS {
+	if t.slowSync == 0 {
+		return vfs.Default
+	}
+	return errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			time.Sleep(t.slowSync)
+		}
+		return nil
+	}))
+}
+
 var storeKinds = map[StoreName]storeKind{
 	Pebble: {
-		open: func(dir string, small bool) (storage.Store, error) {
-			return pebble.Open(dir, pebble.Options{SmallTables: small})
+		open: func(dir string, t tuning) (storage.Store, error) {
+			return pebble.Open(dir, pebble.Options{SmallTables: t.smallTables, FS: t.fs()})
 		},
 		raw:         openRawPebble,
 		holdsClaims: func(file string) bool { return strings.HasSuffix(file, ".sst") },
 	},
 	Bolt: {
-		open: func(dir string, small bool) (storage.Store, error) {
-			if small {
+		open: func(dir string, t tuning) (storage.Store, error) {
+			switch {
+			case t.smallTables:
 				return nil, fmt.Errorf("%w: %s has no tables to make small: leave --small-tables out", ErrUsage, Bolt)
+			case t.slowSync > 0:
+				return nil, fmt.Errorf("%w: syncs of %s cannot be made slow: leave --slow-sync out", ErrUsage, Bolt)
 			}
 			return bolt.Open(dir, bolt.Options{})
 		},
@@ -84,12 +110,12 @@ type opened struct {
 	dir   string
 }
 
-func openEngine(name StoreName, dir string, smallTables bool, opt engine.Options) (*opened, error) {
+func openEngine(name StoreName, dir string, t tuning, opt engine.Options) (*opened, error) {
 	kind, err := name.kind()
 	if err != nil {
 		return nil, err
 	}
-	store, err := kind.open(dir, smallTables)
+	store, err := kind.open(dir, t)
 	if err != nil {
 		return nil, fmt.Errorf("opening the store in %s: %w", dir, err)
 	}

@@ -188,6 +188,8 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 		{"adding without accounts", 2, []string{"kafka", "--add"}},
 		{"one account", 2, []string{"kafka", "--handler", "balances", "--accounts", "1"}},
 		{"slow beside nobody", 2, []string{"kafka", "--slow", "1ms", "--partitions", "1"}},
+		{"slow syncs of bbolt", 2, []string{"kafka", "--slow-sync", "1ms", "--store", "bolt"}},
+		{"slow syncs and kills", 2, []string{"kafka", "--slow-sync", "1ms", "--kills", "1"}},
 		{"bolt has no tables", 2, []string{"replay", file, "--store", "bolt", "--small-tables"}},
 	}
 	for _, tt := range tests {
@@ -323,11 +325,13 @@ func TestKafkaWithBalances(t *testing.T) {
 	}
 }
 
-func TestKafkaBesideASlowHandler(t *testing.T) {
-	o := dedupbench(t, "kafka", "--n", "10000", "--partitions", "3", "--handler", "decode", "--slow", "1ms", "--json")
+func TestKafkaWithASlowHandlerAndSlowSyncs(t *testing.T) {
+	o := dedupbench(t, "kafka", "--n", "10000", "--partitions", "3", "--handler", "decode", "--slow", "1ms", "--slow-sync", "1ms", "--json")
 	f := o.fields(t)
-	if share, ok := f["beside_slow"].(float64); !ok || share <= 0 || o.code != 0 {
-		t.Errorf("exit status %d, %v: %s", o.code, f, o.stderr)
+	for _, field := range []string{"beside_slow", "with_slow_sync"} {
+		if share, ok := f[field].(float64); !ok || share <= 0 || o.code != 0 {
+			t.Errorf("exit status %d, %s in %v: %s", o.code, field, f, o.stderr)
+		}
 	}
 }
 
