@@ -9,7 +9,7 @@ import (
 func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
 	var key, record []byte
 	ok := c.do(c.it.First)
-	for _, r := range m.refs {
+	for _, r := range m.all() {
 		key, record = m.at(key[:0], r)
 		order := 1
 		for ; ok; ok = c.do(c.it.Next) {

@@ -22,11 +22,7 @@ import (
 // appendPacked appends the claims of a batch.
 func appendPacked(dst []byte, claims []storage.ClaimWrite) []byte {
 	for len(claims) > 0 {
-		prefix, _ := splitPrefix(claims[0].Key)
-		n := 1
-		for n < len(claims) && sameBucket(prefix, claims[n].Key) {
-			n++
-		}
+		prefix, n := firstBucket(claims)
 		dst = binary.AppendUvarint(dst, uint64(n))
 		dst = binary.AppendUvarint(dst, uint64(len(prefix)))
 		dst = append(dst, prefix...)
@@ -42,13 +38,17 @@ func appendPacked(dst []byte, claims []storage.ClaimWrite) []byte {
 	return dst
 }
 
-// sameBucket reports whether a key belongs to the bucket with that prefix.
-func sameBucket(prefix, key []byte) bool {
-	if !bytes.HasPrefix(key, prefix) {
-		return false
+// firstBucket returns the prefix of the first claim's bucket, and how many claims at the beginning
+// are in it.
+func firstBucket(claims []storage.ClaimWrite) (prefix []byte, n int) {
+	prefix, tail := splitPrefix(claims[0].Key)
+	same := bytes.HasPrefix
+	if tail == nil { // no engine made the key
+		same = bytes.Equal
 	}
-	own, _ := splitPrefix(key) // a prefix that no engine made may be a bucket of its own
-	return len(own) == len(prefix)
+	for n = 1; n < len(claims) && same(claims[n].Key, prefix); n++ {
+	}
+	return prefix, n
 }
 
 var errPacked = errors.New("a packed batch is not as it would be written")

@@ -20,7 +20,7 @@ func (f *runFiles) write(table frame) (paths []string, err error) {
 	claims := moment{table}.sorted(storage.Span{})
 	w := &runWriter{runFiles: f}
 	err = f.fault.write(func() error {
-		for i, r := range claims.refs {
+		for i, r := range claims.all() {
 			if i > 0 && r.place != claims.refs[i-1].place {
 				w.boundary()
 			}

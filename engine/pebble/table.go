@@ -51,6 +51,8 @@ type tableBucket struct {
 
 const (
 	minSlots = 1 << 10
+	// usualEntry is the size of the entry of a claim on a UUID.
+	usualEntry = 35
 	// slotBytes is the maximum cost of a key in slots, on average between two doublings.
 	slotBytes = 16
 	// bucketBytes is the cost of a bucket in addition to its prefix, in the list and in the index,
@@ -112,33 +114,53 @@ func (t *table) hash(bucket uint32, tail []byte) uint32 {
 	return uint32((maphash.Bytes(t.seed, tail) ^ uint64(bucket)*odd) >> 16)
 }
 
-// put writes the record of a key, or its removal if record is nil.
-func (t *table) put(bucket uint32, tail, record []byte) {
-	if 4*t.keys >= 3*len(t.slots) {
-		t.grow()
-	}
-	off := len(t.arena)
-	t.arena = appendEntry(t.arena, bucket, tail, record)
-	b := &t.buckets[bucket]
-	b.bytes += uint64(len(t.arena) - off)
-	tag := t.hash(bucket, tail)
-	slot, found := t.find(bucket, tail, tag)
-	if found {
-		b.count(t.entry(uint32(t.slots[slot])-1), -1)
-	} else {
-		t.keys++
-	}
-	b.count(t.entry(uint32(off)), 1)
-	t.slots[slot] = uint64(tag)<<32 | uint64(off+1)
+// A tableWrite writes the record of a key, or its removal if record is nil.
+type tableWrite struct {
+	bucket, tag  uint32 // tag is the hash of bucket and tail
+	tail, record []byte
+	slot         uint64 // for putAll
 }
 
-// count counts an entry that is added or removed.
-func (b *tableBucket) count(e entry, n int) {
-	switch {
-	case e.off < b.below:
-	case e.record == nil:
+func (t *table) write(bucket uint32, tail, record []byte) tableWrite {
+	return tableWrite{bucket: bucket, tag: t.hash(bucket, tail), tail: tail, record: record}
+}
+
+// putAll puts writes in their order. The slots are at random places: all are read first, in a loop
+// in which the processor reads many at once, and put finds them in its cache.
+func (t *table) putAll(writes []tableWrite) {
+	for 4*(t.keys+len(writes)) > 3*len(t.slots) {
+		t.grow()
+	}
+	mask := len(t.slots) - 1
+	for i := range writes {
+		w := &writes[i]
+		w.slot = t.slots[int(w.tag)&mask]
+	}
+	for i := range writes {
+		t.put(&writes[i])
+	}
+}
+
+func (t *table) put(w *tableWrite) {
+	off := len(t.arena)
+	t.arena = appendEntry(t.arena, w.bucket, w.tail, w.record)
+	b := &t.buckets[w.bucket]
+	b.bytes += uint64(len(t.arena) - off)
+	slot, found := t.find(w.bucket, w.tail, w.tag)
+	if !found {
+		t.keys++
+	} else if e := t.entry(uint32(t.slots[slot]) - 1); e.off >= b.below {
+		b.count(e.record, -1)
+	}
+	b.count(w.record, 1)
+	t.slots[slot] = uint64(w.tag)<<32 | uint64(off+1)
+}
+
+// count counts an entry that is added or replaced.
+func (b *tableBucket) count(record []byte, n int) {
+	if record == nil {
 		b.removed += n
-	default:
+	} else {
 		b.live += n
 	}
 }

@@ -142,8 +142,14 @@ func asMap(t *testing.T, s *sorted) map[string]string {
 func TestATableGrows(t *testing.T) {
 	u := newUnsealed(1 << 30)
 	const n = 20_000
+	var claims []storage.ClaimWrite
 	for i := range uint64(n) {
-		u.apply(i+1, []storage.ClaimWrite{{Key: claimKey("a", 0, i), Record: fmt.Append(nil, i)}})
+		claims = append(claims, storage.ClaimWrite{Key: claimKey("a", 0, i), Record: fmt.Append(nil, i)})
+	}
+	u.apply(1, claims[:1])
+	u.apply(2, claims[1:n/2]) // more than there are slots
+	for i := range claims[n/2:] {
+		u.apply(uint64(i+3), claims[n/2+i:n/2+i+1])
 	}
 	for i := range uint64(n) {
 		if record, known := u.get(claimKey("a", 0, i)); !known || string(record) != fmt.Sprint(i) {

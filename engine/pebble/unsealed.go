@@ -17,6 +17,8 @@ type unsealed struct {
 	mu     sync.RWMutex // guards the tables and their contents; not held during I/O
 	active *table       // only Apply, or code that runs instead of it, replaces it
 	frozen *table       // nil if there is none
+
+	writes []tableWrite // used by apply and replay
 }
 
 func newUnsealed(limit uint64) *unsealed {
@@ -33,33 +35,39 @@ func (m *unsealed) apply(seq uint64, claims []storage.ClaimWrite) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.active
-	var prefix []byte
-	var bucket uint32
-	for i := range claims {
-		key := claims[i].Key
-		if prefix == nil || !sameBucket(prefix, key) {
-			prefix, _ = splitPrefix(key)
-			bucket = t.bucket(prefix)
+	for len(claims) > 0 {
+		prefix, n := firstBucket(claims)
+		bucket := t.bucket(prefix)
+		for i := range claims[:n] {
+			m.writes = append(m.writes, t.write(bucket, claims[i].Key[len(prefix):], claims[i].Record))
 		}
-		t.put(bucket, key[len(prefix):], claims[i].Record)
+		claims = claims[n:]
 	}
-	t.last = seq
+	m.put(seq)
+}
+
+// put puts the collected writes into the active table.
+func (m *unsealed) put(seq uint64) {
+	m.active.putAll(m.writes)
+	clear(m.writes)
+	m.writes = m.writes[:0]
+	m.active.last = seq
 }
 
 // replay adds a packed batch of the journal. Buckets that were dropped after it are omitted.
 func (m *unsealed) replay(seq uint64, packed []byte, dropped func(prefix []byte) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.put(seq)
 	t := m.active
 	var bucket uint32
-	t.last = seq
 	return eachPacked(packed, func(prefix []byte) (skip bool) {
 		if dropped(prefix) {
 			return true
 		}
 		bucket = t.bucket(prefix)
 		return false
-	}, func(tail, record []byte) { t.put(bucket, tail, record) })
+	}, func(tail, record []byte) { m.writes = append(m.writes, t.write(bucket, tail, record)) })
 }
 
 // full reports whether the active table must be frozen.
