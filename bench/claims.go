@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -15,13 +17,15 @@ import (
 type ClaimsOptions struct {
 	Common     `set:"dir=New directory to make the stores in; they are removed. Without it: a temporary one."`
 	N          int     `help:"Events to judge, repeats included." default:"1000000" placeholder:"N"`
-	Dup        float64 `help:"Share of the events that repeat an earlier id, from 0 to below 1: half of them one of the last 10,000 ids, half any of all history." default:"0.05" placeholder:"SHARE"`
+	Dup        float64 `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05" placeholder:"SHARE"`
+	Repeats    Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
 	Batch      int     `help:"Events judged by one call." default:"1000" placeholder:"N"`
 	IDs        IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
 	Scopes     int     `help:"Scopes that the events are spread over." default:"1" placeholder:"N"`
 	Weeks      int     `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
-	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size by as many goroutines, with the sizes of memtables and compactions that are best for it."`
+	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
 	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
+	InFlight   int     `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1" placeholder:"N"`
 	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
 	Seed       uint64  `help:"Seed of the ids." default:"1"`
 }
@@ -32,11 +36,20 @@ type ClaimsOptions struct {
 type ClaimsReport struct {
 	ClaimsPerS float64 `json:"claims_per_s"`
 	// BaselinePerS is the rate of the same keys and values in the bare store library, in blind,
-	// durable batches of the same size, by as many goroutines. Ratio is ClaimsPerS over it; Ratios
-	// are those of the rounds.
-	BaselinePerS *float64  `json:"baseline_per_s"`
-	Ratio        *float64  `json:"ratio"`
-	Ratios       []float64 `json:"ratios,omitempty"`
+	// durable batches of the same size, with BaselineSetting: the fastest in the first round, whose
+	// rates BaselineGrid has. Ratio is ClaimsPerS over it; Ratios are those of the rounds.
+	BaselinePerS    *float64      `json:"baseline_per_s"`
+	Ratio           *float64      `json:"ratio"`
+	Ratios          []float64     `json:"ratios,omitempty"`
+	BaselineSetting string        `json:"baseline_setting,omitempty"`
+	BaselineGrid    []SettingRate `json:"baseline_grid,omitempty"`
+
+	// LastOverFirst is the rate of the last tenth of the events over that of the first.
+	LastOverFirst *float64 `json:"last_over_first"`
+	// CPUPerClaim is the processor time of the process for each event, user and system, from the
+	// opened engine until the store is idle: that of all goroutines, compactions included, without
+	// the generation of ids. Null if the operating system is not Linux.
+	CPUPerClaim *float64 `json:"cpu_us_per_claim"`
 
 	// BytesPerClaim is the size of all files of the closed store for each claim; ClaimBytesPerClaim
 	// that of the claims alone, as the store estimates it.
@@ -48,10 +61,14 @@ type ClaimsReport struct {
 	// HeapBytes is the growth of the heap, after a collection, from before the engine was opened
 	// until it had judged all events: filters, cache and the store's data.
 	HeapBytes uint64 `json:"heap_bytes"`
+	// RSSBytes is the resident memory of the process when the engine had judged all events, with the
+	// store's cache and the program; in later rounds also with what is left of earlier ones. It is
+	// the highest of the rounds. Null if the operating system is not Linux.
+	RSSBytes *uint64 `json:"rss_bytes"`
 	// FilterFPRate is the share of the new events that the filter considered possible repeats.
 	FilterFPRate float64 `json:"filter_fp_rate"`
 
-	// Percentiles of the time of one call.
+	// Percentiles of the time from the start of a batch until its caller has the results.
 	P50  float64 `json:"p50_us"`
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p999_us"`
@@ -60,10 +77,17 @@ type ClaimsReport struct {
 	Claimed   uint64  `json:"claimed"`
 	Duplicate uint64  `json:"duplicate"`
 	Seconds   float64 `json:"seconds"`
-	// By round: which was measured first.
-	First []string `json:"first,omitempty"`
+	Rounds    int     `json:"rounds"`
 	Outcome
 }
+
+// A SettingRate is the rate of the bare store library with one of its settings.
+type SettingRate struct {
+	Setting string  `json:"setting"`
+	PerS    float64 `json:"per_s"`
+}
+
+func (s SettingRate) String() string { return fmt.Sprintf("%s: %.0f", s.Setting, s.PerS) }
 
 // Claims measures how fast events are judged, and how fast the bare store library writes them.
 func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err error) {
@@ -91,16 +115,33 @@ func (o *ClaimsOptions) complete() error {
 			o.Rounds = 2
 		}
 	}
-	if min(o.N, o.Batch, o.Goroutines, o.Scopes, o.Weeks) < 1 || o.Rounds < 0 || o.Goroutines > maxGoroutines {
-		return fmt.Errorf("%w: give numbers from 1, and up to %d goroutines", ErrUsage, maxGoroutines)
+	for _, flag := range []struct {
+		name  string
+		value int
+	}{
+		{"n", o.N}, {"batch", o.Batch}, {"scopes", o.Scopes}, {"weeks", o.Weeks}, {"goroutines", o.Goroutines}, {"in-flight", o.InFlight}, {"rounds", o.Rounds},
+	} {
+		if flag.value < 1 {
+			return fmt.Errorf("%w: --%s %d: give a number from 1", ErrUsage, flag.name, flag.value)
+		}
+	}
+	if o.Goroutines > maxInFlight/o.InFlight {
+		return fmt.Errorf("%w: --goroutines %d with --in-flight %d: give up to %d batches in flight in all", ErrUsage, o.Goroutines, o.InFlight, maxInFlight)
+	}
+	switch o.Repeats {
+	case "", RepeatMixed, RepeatRecent, RepeatAll:
+	default:
+		return fmt.Errorf("%w: --repeats %s: choose %s, %s or %s", ErrUsage, o.Repeats, RepeatMixed, RepeatRecent, RepeatAll)
 	}
 	if !(o.Dup >= 0 && o.Dup < 1) {
-		return fmt.Errorf("%w: a share of repeats of %v: give one from 0 to below 1", ErrUsage, o.Dup)
+		return fmt.Errorf("%w: --dup %v: give a share from 0 to below 1", ErrUsage, o.Dup)
 	}
 	return nil
 }
 
-const maxGoroutines = 4096
+// maxInFlight bounds the batches in flight of all callers together: the baseline has a goroutine for
+// each.
+const maxInFlight = 4096
 
 // claiming is a run of Claims.
 type claiming struct {
@@ -111,29 +152,71 @@ type claiming struct {
 	source source
 	report *ClaimsReport
 
-	engine, raw         fed // of all rounds
+	engine              fed         // of all rounds
+	baseline            *rawFeeding // the fastest; nil while it is not known
 	negatives, falsePos uint64
 	diskBytes           uint64
 	claimBytes          uint64
 	writtenBytes        uint64
+	residentBytes       uint64
+	cpu                 time.Duration // less that of the generation of ids
 }
 
-func (c *claiming) feeding(stage string) *feeding {
-	return &feeding{source: c.source, stage: stage, n: c.N, batch: c.Batch, callers: c.Goroutines, repeats: c.Dup, progress: c.Progress}
+// A rawFeeding feeds the bare store with one of its settings.
+type rawFeeding struct {
+	timing
+	setting string
+	fed     fed // of all rounds
 }
 
+func (c *claiming) feeding(stage string, callers, inFlight int) *feeding {
+	return &feeding{
+		source: c.source, stage: stage, n: c.N, batch: c.Batch, callers: callers, inFlight: inFlight,
+		repeats: c.Dup, repeated: c.Repeats, progress: c.Progress,
+	}
+}
+
+// grid returns the settings of the bare store: its own, with one and with all batches in flight.
+func (c *claiming) grid() (grid []*rawFeeding) {
+	for _, inFlight := range slices.Compact([]int{1, c.InFlight}) {
+		for _, s := range c.kind.raw {
+			r := &rawFeeding{setting: fmt.Sprintf("%s in-flight=%d", s.name, inFlight)}
+			r.take = func(dir string) (float64, error) {
+				f, err := c.feedRaw(dir, s.open, c.Goroutines*inFlight)
+				r.fed.add(f)
+				return f.perS(), err
+			}
+			grid = append(grid, r)
+		}
+	}
+	return grid
+}
+
+// inRounds measures the engine and, with the baseline, the whole grid in the first round and the
+// fastest setting of that in the others.
 func (c *claiming) inRounds(dir string) error {
-	ours, raw := &timing{take: c.feedEngine}, &timing{take: c.feedRaw}
-	timings := []*timing{ours, raw}
-	if !c.Baseline {
-		timings = timings[:1]
-	}
-	if err := inRounds(c.Rounds, dir, timings...); err != nil {
+	ours := &timing{take: c.feedEngine}
+	if c.Baseline {
+		grid, timings := c.grid(), []*timing{ours}
+		for _, r := range grid {
+			timings = append(timings, &r.timing)
+		}
+		if err := inRounds(1, dir, timings...); err != nil {
+			return err
+		}
+		for _, r := range grid {
+			c.report.BaselineGrid = append(c.report.BaselineGrid, SettingRate{r.setting, r.perS[0]})
+		}
+		c.baseline = slices.MaxFunc(grid, func(a, b *rawFeeding) int { return cmp.Compare(a.perS[0], b.perS[0]) })
+		c.report.BaselineSetting = c.baseline.setting
+		if err := inRounds(c.Rounds-1, dir, &c.baseline.timing, ours); err != nil {
+			return err
+		}
+		for i, perS := range c.baseline.perS {
+			c.report.Ratios = append(c.report.Ratios, ours.perS[i]/perS)
+		}
+	} else if err := inRounds(c.Rounds, dir, ours); err != nil {
 		return err
-	}
-	for i := range raw.perS {
-		c.report.First = append(c.report.First, []string{"engine", "baseline"}[i%2])
-		c.report.Ratios = append(c.report.Ratios, ours.perS[i]/raw.perS[i])
 	}
 	if c.claimed != c.engine.fresh {
 		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.engine.fresh, c.claimed)
@@ -149,11 +232,13 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	f, err := c.all(c.ctx, c.feeding("engine"), e)
+	cpu := processTime()
+	f, err := c.all(c.ctx, c.feeding("engine", c.Goroutines, c.InFlight), e)
 	c.engine.add(f)
 	if err == nil {
 		err = c.takeFigures(e, before)
 	}
+	c.cpu += processTime() - cpu - f.generating
 	if err = errors.Join(err, e.Close()); err != nil {
 		return 0, err
 	}
@@ -162,32 +247,35 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	return f.perS(), err
 }
 
-// feedRaw feeds the bare store all events.
-func (c *claiming) feedRaw(dir string) (perS float64, err error) {
-	raw, err := c.kind.raw(dir)
+// feedRaw feeds the bare store all events, from as many goroutines as there are callers.
+func (c *claiming) feedRaw(dir string, open func(dir string) (rawStore, error), callers int) (f fed, err error) {
+	raw, err := open(dir)
 	if err != nil {
-		return 0, err
+		return f, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	now := time.Now()
 	var pairs []rawPair
-	f, err := feed(c.ctx, c.feeding("bare store"), func(events []engine.Event) ([]rawPair, error) {
-		pairs = pairs[:0]
+	var arena []byte
+	f, err = feed(c.ctx, c.feeding("bare store", callers, 1), func(events []engine.Event) (_ []rawPair, err error) {
+		pairs, arena = pairs[:0], arena[:0]
 		for i := range events {
-			p, err := pairLike(&events[i], now)
-			if err != nil {
+			var p rawPair
+			if p, arena, err = pairLike(&events[i], now, arena); err != nil {
 				return nil, err
 			}
 			pairs = append(pairs, p)
 		}
 		return pairs, nil
-	}, raw.put)
-	c.raw.add(f)
-	return f.perS(), errors.Join(err, raw.Close())
+	}, func(pairs []rawPair) func() error {
+		return func() error { return raw.put(pairs) }
+	})
+	return f, errors.Join(err, raw.Close())
 }
 
 // takeFigures takes the figures that need an open engine.
 func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
+	c.residentBytes = max(c.residentBytes, residentBytes())
 	if after := heapBytes(); after > heapBefore {
 		c.report.HeapBytes = max(c.report.HeapBytes, after-heapBefore)
 	}
@@ -222,10 +310,21 @@ func heapBytes() uint64 {
 // finish computes the figures from the sums, also of a run that failed.
 func (c *claiming) finish() {
 	r := c.report
-	r.Claimed, r.Duplicate = c.claimed, c.duplicate
+	r.Claimed, r.Duplicate, r.Rounds = c.claimed, c.duplicate, c.Rounds
 	r.Events, r.Seconds, r.ClaimsPerS = c.engine.n, c.engine.took.Seconds(), c.engine.perS()
-	if raw := c.raw.perS(); raw > 0 {
+	if c.baseline != nil {
+		raw := c.baseline.fed.perS()
 		r.BaselinePerS, r.Ratio = &raw, over(&r.ClaimsPerS, &raw)
+	}
+	if c.cpu > 0 && c.engine.n > 0 {
+		each := float64(c.cpu.Nanoseconds()) / 1e3 / float64(c.engine.n)
+		r.CPUPerClaim = &each
+	}
+	if c.residentBytes > 0 {
+		r.RSSBytes = &c.residentBytes
+	}
+	if first, last := c.engine.firstTenth.Seconds(), c.engine.lastTenth.Seconds(); last > 0 {
+		r.LastOverFirst = over(&first, &last)
 	}
 	if fresh := float64(c.engine.fresh); fresh > 0 {
 		r.BytesPerClaim = float64(c.diskBytes) / fresh

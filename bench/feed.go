@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,9 @@ type feeding struct {
 	source
 	stage             string
 	n, batch, callers int
+	inFlight          int     // batches of each caller that are started and not yet waited for; 0 = 1
 	repeats           float64 // share of the events
+	repeated          Repeats
 	progress          Progress
 }
 
@@ -32,12 +35,18 @@ type fed struct {
 	n     uint64 // events, or their prepared form
 	fresh uint64 // distinct events of them
 	took  time.Duration
+	// FirstTenth and lastTenth of the events took these parts of took; 0 if there are fewer than ten.
+	firstTenth, lastTenth time.Duration
+	generating            time.Duration // processor time, unless it is unknown
 }
 
 func (f *fed) add(more fed) {
 	f.n += more.n
 	f.fresh += more.fresh
 	f.took += more.took
+	f.firstTenth += more.firstTenth
+	f.lastTenth += more.lastTenth
+	f.generating += more.generating
 }
 
 func (f *fed) perS() float64 {
@@ -48,44 +57,78 @@ func (f *fed) perS() float64 {
 }
 
 // feed prepares each portion, also while the clock is stopped, and lets the callers process it in
-// batches.
-func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) ([]T, error), do func(batch []T) error) (f fed, err error) {
-	t := traffic{seed: o.Seed, share: o.repeats}
+// batches: start begins with one, and the func that it returns waits until it is done.
+func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) ([]T, error), start func(batch []T) (wait func() error)) (f fed, err error) {
+	t := traffic{seed: o.Seed, share: o.repeats, repeats: o.repeated}
 	events := make([]engine.Event, 0, min(portionEvents, o.n))
 	var arena []byte
-	for left := o.n; left > 0; left -= len(events) {
-		events, arena = events[:0], arena[:0]
-		for range min(left, portionEvents) {
-			var ev engine.Event
-			ev, arena = o.event(t.next(), arena)
-			events = append(events, ev)
-		}
-		items, err := prepare(events)
-		if err != nil {
-			return f, err
-		}
-		var next atomic.Int64
-		start := time.Now()
-		err = together(o.callers, func(int) error {
-			for {
-				from := int(next.Add(int64(o.batch))) - o.batch
-				if from >= len(items) || ctx.Err() != nil {
-					return ctx.Err()
-				}
-				if err := do(items[from:min(from+o.batch, len(items))]); err != nil {
-					return err
-				}
+	var items []T
+	tenth := o.n / 10
+	for at := 0; at < o.n; at += len(events) {
+		end := min(at+portionEvents, o.n)
+		for _, edge := range []int{tenth, o.n - tenth} {
+			if at < edge {
+				end = min(end, edge)
 			}
+		}
+		spent, err := threadTimeOf(func() (err error) {
+			events, arena = events[:0], arena[:0]
+			for range end - at {
+				var ev engine.Event
+				ev, arena = o.event(t.next(), arena)
+				events = append(events, ev)
+			}
+			items, err = prepare(events)
+			return err
 		})
-		f.took += time.Since(start)
+		f.generating += spent
 		if err != nil {
 			return f, err
+		}
+		began := time.Now()
+		var next atomic.Int64
+		err = together(o.callers, func(int) error { return call(ctx, o, items, &next, start) })
+		took := time.Since(began)
+		f.took += took
+		if err != nil {
+			return f, err
+		}
+		if end <= tenth {
+			f.firstTenth += took
+		}
+		if at >= o.n-tenth {
+			f.lastTenth += took
 		}
 		f.n += uint64(len(items))
 		f.fresh = t.fresh
 		o.progress.tell(o.stage, f.n, uint64(o.n))
 	}
 	return f, nil
+}
+
+// call is a caller: it takes batches from next on until there are none, and returns when all of its
+// batches are done.
+func call[T any](ctx context.Context, o *feeding, items []T, next *atomic.Int64, start func(batch []T) (wait func() error)) error {
+	var waits []func() error // for the oldest first
+	for {
+		from := int(next.Add(int64(o.batch))) - o.batch
+		if from >= len(items) || ctx.Err() != nil {
+			for _, wait := range waits {
+				if err := wait(); err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		}
+		waits = append(waits, start(items[from:min(from+o.batch, len(items))]))
+		if len(waits) < o.inFlight {
+			continue
+		}
+		if err := waits[0](); err != nil {
+			return err
+		}
+		waits = slices.Delete(waits, 0, 1)
+	}
 }
 
 // Judged is what an engine has judged, in all feedings together.
@@ -105,11 +148,12 @@ func newJudged() *judged { return &judged{calls: hdrhistogram.New(1, int64(longe
 // all lets the engine judge all events.
 func (j *judged) all(ctx context.Context, o *feeding, e *opened) (fed, error) {
 	now, seen := time.Now(), int64(0) // events with smaller numbers existed before
-	return feed(ctx, o, func(events []engine.Event) ([]engine.Event, error) {
+	var scratch []byte
+	return feed(ctx, o, func(events []engine.Event) (_ []engine.Event, err error) {
 		for i := range events {
 			if n := events[i].Origin.Offset; n >= seen {
-				p, err := pairLike(&events[i], now)
-				if err != nil {
+				var p rawPair
+				if p, scratch, err = pairLike(&events[i], now, scratch[:0]); err != nil {
 					return nil, err
 				}
 				j.logicalBytes += uint64(len(p.key) + len(p.value))
@@ -117,12 +161,19 @@ func (j *judged) all(ctx context.Context, o *feeding, e *opened) (fed, error) {
 			}
 		}
 		return events, nil
-	}, func(events []engine.Event) error { return j.batch(ctx, e, events) })
+	}, func(events []engine.Event) func() error {
+		start := time.Now()
+		wait := func(ctx context.Context) ([]engine.Result, error) { return e.TryClaimBatch(ctx, events) }
+		if o.inFlight > 1 {
+			wait = e.StartClaimBatch(ctx, events).Wait
+		}
+		return func() error { return j.batch(ctx, start, wait) }
+	})
 }
 
-func (j *judged) batch(ctx context.Context, e *opened, events []engine.Event) error {
-	start := time.Now()
-	results, err := e.TryClaimBatch(ctx, events)
+// batch waits for the results of a batch that was started at that time, and counts them.
+func (j *judged) batch(ctx context.Context, start time.Time, wait func(context.Context) ([]engine.Result, error)) error {
+	results, err := wait(ctx)
 	took := time.Since(start)
 	if err != nil {
 		return err
@@ -142,16 +193,19 @@ func (j *judged) batch(ctx context.Context, e *opened, events []engine.Event) er
 }
 
 // pairLike returns the key and value that the stores of Hapax would write for a claim on ev: the
-// value has the size of the engine's record.
-func pairLike(ev *engine.Event, now time.Time) (rawPair, error) {
+// value has the size of the engine's record. Both are appended to arena.
+func pairLike(ev *engine.Event, now time.Time, arena []byte) (rawPair, []byte, error) {
 	week, err := weekbucket.Of(ev.Time)
 	if err != nil {
-		return rawPair{}, err
+		return rawPair{}, arena, err
 	}
-	b := append(make([]byte, 0, 16), byte(engine.Done), 0)
+	from := len(arena)
+	b := storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(arena, ev.ID)
+	end := len(b)
+	b = append(b, byte(engine.Done), 0)
 	b = binary.AppendVarint(b, now.UnixMilli())
 	b = binary.AppendUvarint(b, 1)
 	b = binary.AppendVarint(b, int64(ev.Origin.Partition))
 	b = binary.AppendVarint(b, ev.Origin.Offset)
-	return rawPair{storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), b}, nil
+	return rawPair{b[from:end:end], b[end:]}, b, nil
 }

@@ -111,12 +111,24 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// A traffic is a sequence of event numbers, in which a share repeats earlier ones: half of these
-// recent ones, half any earlier ones. It is the same for the same seed.
+// Repeats says which earlier events are repeated.
+type Repeats string
+
+// The kinds: one of the last 10,000 ids, any of all history, or half of each. The empty kind is
+// RepeatMixed.
+const (
+	RepeatRecent Repeats = "recent"
+	RepeatAll    Repeats = "all"
+	RepeatMixed  Repeats = "mixed"
+)
+
+// A traffic is a sequence of event numbers, in which a share repeats earlier ones. It is the same
+// for the same seed, and keeps no events.
 type traffic struct {
 	seed     uint64
 	share    float64 // of events that are repeats
-	recent   uint64  // how far back a recent repeat reaches; 0 = recentWindow
+	repeats  Repeats
+	recent   uint64 // how far back a recent repeat reaches; 0 = recentWindow
 	position uint64
 	fresh    uint64 // distinct numbers so far: 0 to fresh-1
 }
@@ -133,7 +145,7 @@ func (t *traffic) next() uint64 {
 		return t.fresh - 1
 	}
 	r := mix(h)
-	if r&1 == 0 {
+	if t.repeats == RepeatRecent || t.repeats != RepeatAll && r&1 == 0 {
 		return t.fresh - 1 - r>>1%min(t.fresh, cmp.Or(t.recent, recentWindow))
 	}
 	return r >> 1 % t.fresh

@@ -86,8 +86,20 @@ func TestEventsAreSpreadEvenly(t *testing.T) {
 }
 
 func TestTrafficRepeatsTheShareAskedFor(t *testing.T) {
-	for _, share := range []float64{0, 0.05, 0.5, 0.9} {
-		traffic := traffic{seed: 3, share: share}
+	for _, tt := range []struct {
+		repeats          Repeats
+		share            float64
+		leastOld, atMost float64 // share of the repeats that are of old events
+	}{
+		{"", 0, 0, 0},
+		{RepeatMixed, 0.05, 0.2, 0.6},
+		{RepeatMixed, 0.5, 0.2, 0.6},
+		{RepeatMixed, 0.9, 0, 0.1}, // few events are old
+		{RepeatRecent, 0.5, 0, 0},
+		{RepeatAll, 0.5, 0.4, 0.6},
+	} {
+		share := tt.share
+		traffic := traffic{seed: 3, share: share, repeats: tt.repeats}
 		const n = 100_000
 		seen := make([]bool, n)
 		var fresh, repeats, old float64
@@ -108,8 +120,8 @@ func TestTrafficRepeatsTheShareAskedFor(t *testing.T) {
 		if math.Abs(repeats/n-share) > 0.01 || uint64(fresh) != traffic.fresh {
 			t.Errorf("share %v: %v repeats, %v new, %d counted", share, repeats/n, fresh, traffic.fresh)
 		}
-		if share == 0.05 && (old < 0.2*repeats || old > 0.6*repeats) {
-			t.Errorf("%v of %v repeats are old", old, repeats)
+		if old < tt.leastOld*repeats || old > tt.atMost*repeats {
+			t.Errorf("%s, share %v: %v of %v repeats are old", tt.repeats, share, old, repeats)
 		}
 	}
 }

@@ -26,22 +26,23 @@ type rawStore interface {
 // A rawPair is the key and value that the stores of Hapax would write for a claim.
 type rawPair struct{ key, value []byte }
 
+// A rawSetting is one of the ways to open a bare store that are tried.
+type rawSetting struct {
+	name string
+	open func(dir string) (rawStore, error)
+}
+
 type rawPebble struct{ *pebble.DB }
 
-// rawMemTableBytes is the fastest size for blind batches, together with the compactions below: with
-// 16 to 96 MiB, or the compactions of engine/pebble, Pebble alone was as fast or slower (claims
-// --baseline, one million claims).
-const rawMemTableBytes = 8 << 20
-
-// openRawPebble opens Pebble with engine/pebble's cache, format, filters and compression. Memtables
-// and compactions have the sizes that are best for it.
-func openRawPebble(dir string) (rawStore, error) {
+// rawPebbleWith opens Pebble with engine/pebble's cache, format, filters and compression, and with
+// compactions that suit blind batches: with those of engine/pebble it was slower.
+func rawPebbleWith(dir string, memTableBytes uint64) (rawStore, error) {
 	cache := pebble.NewCache(hapax.DefaultCacheBytes)
 	defer cache.Unref()
 	o := &pebble.Options{
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		Cache:                       cache,
-		MemTableSize:                rawMemTableBytes,
+		MemTableSize:                memTableBytes,
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       10,
 		L0StopWritesThreshold:       64,

@@ -42,7 +42,7 @@ const (
 // A storeKind is the data of a store that a run needs.
 type storeKind struct {
 	open func(dir string, t tuning) (storage.Store, error)
-	raw  func(dir string) (rawStore, error)
+	raw  []rawSetting // of the bare store, to be tried
 	// holdsClaims reports whether the file of that name contains claims, as opposed to logs and
 	// sidecars.
 	holdsClaims func(file string) bool
@@ -73,7 +73,10 @@ var storeKinds = map[StoreName]storeKind{
 		open: func(dir string, t tuning) (storage.Store, error) {
 			return pebble.Open(dir, pebble.Options{SmallTables: t.smallTables, FS: t.fs()})
 		},
-		raw:         openRawPebble,
+		raw: []rawSetting{
+			{"memtable=8MiB", func(dir string) (rawStore, error) { return rawPebbleWith(dir, 8<<20) }},
+			{"memtable=64MiB", func(dir string) (rawStore, error) { return rawPebbleWith(dir, 64<<20) }},
+		},
 		holdsClaims: func(file string) bool { return strings.HasSuffix(file, ".sst") },
 	},
 	Bolt: {
@@ -86,7 +89,7 @@ var storeKinds = map[StoreName]storeKind{
 			}
 			return bolt.Open(dir, bolt.Options{})
 		},
-		raw:         openRawBolt,
+		raw:         []rawSetting{{"freelist=map", openRawBolt}},
 		holdsClaims: func(file string) bool { return strings.HasSuffix(file, ".bolt") },
 	},
 }

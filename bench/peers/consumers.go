@@ -22,7 +22,15 @@ type consumersCmd struct {
 	Partitions int      `help:"Partitions of the topic." default:"6"`
 	Works      []string `help:"Kinds of work: shared, partition, claims." default:"shared,partition,claims"`
 	Kill       bool     `help:"Kill each contender half-way as well." default:"true" negatable:""`
+
+	Limit time.Duration `help:"A run without a result after that time is ended, and counts as wrong." default:"${limit}"`
 }
+
+// runLimit is far above the time of the slowest run. A contender may wait for ever for what a kill
+// of its broker has left, such as an offset of a transaction that never ends.
+const runLimit = 5 * time.Minute
+
+var errLimit = errors.New("the limit of a run")
 
 // Run implements the command.
 func (c *consumersCmd) Run(ctx context.Context, g *cli) (err error) {
@@ -90,7 +98,7 @@ func (r *consuming) all(ctx context.Context, tb *table) error {
 			if e.row.absent {
 				continue
 			}
-			o, err := r.one(ctx, &e.Contender, e.work, noKill)
+			o, err := r.limited(ctx, &e.Contender, e.work, noKill)
 			if errors.Is(err, servers.ErrAbsent) {
 				say("left out: %v", err)
 				e.row.absent = true
@@ -112,7 +120,7 @@ func (r *consuming) all(ctx context.Context, tb *table) error {
 			if k == killBoth && !r.canKillServer(&e.Contender) {
 				continue
 			}
-			o, err := r.one(ctx, &e.Contender, e.work, k)
+			o, err := r.limited(ctx, &e.Contender, e.work, k)
 			if err != nil {
 				return fmt.Errorf("%s, killed: %w", e.Name, err)
 			}
@@ -134,6 +142,17 @@ const (
 
 func (k kill) String() string {
 	return [...]string{"not killed", "process killed", "process and server killed"}[k]
+}
+
+// limited is one run of a contender. If it has no result within the limit, that is the outcome.
+func (r *consuming) limited(ctx context.Context, c *consumer.Contender, w consumer.Work, k kill) (outcome, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Limit, errLimit)
+	defer cancel()
+	o, err := r.one(ctx, c, w, k)
+	if err != nil && errors.Is(context.Cause(ctx), errLimit) {
+		return outcome{wrong: fmt.Sprintf("no result after %v", r.Limit)}, nil
+	}
+	return o, err
 }
 
 // one is one run of a contender.

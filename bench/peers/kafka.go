@@ -150,8 +150,10 @@ func (t *topic) fill(ctx context.Context, log *traffic.Log) error {
 	return nil
 }
 
-// removeOthers deletes the topics whose names begin so.
+// removeOthers deletes the topics whose names begin so, also when the run was interrupted.
 func (t *topic) removeOthers(ctx context.Context, prefix string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
 	all, err := t.admin.ListTopics(ctx)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/hapax-dev/hapax/bench/peers/consumer"
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 )
 
@@ -58,13 +59,28 @@ type allCmd struct {
 	Records int      `help:"Records of the topic." default:"500000"`
 	IDs     int      `help:"Ids to claim." name:"ids" default:"2000000"`
 	PerWeek int      `help:"Claims of each of 8 weeks." default:"1000000"`
+	Quick   bool     `help:"Half an hour in place of one: at most 200,000 records, 1,000,000 ids, and 500,000 claims a week; a second for each setting that is tried, and 15 for each run of claims."`
 }
 
 func (a *allCmd) Run(ctx context.Context, c *cli) error {
-	claims := claimsCmd{IDs: a.IDs, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, MaxSeconds: 60, TuneSeconds: 3}
-	consumers := consumersCmd{Brokers: a.Brokers, Records: a.Records, Dup: 0.2, Partitions: 6, Kill: true}
-	weeks := weeksCmd{PerWeek: a.PerWeek, Weeks: 8, Keep: 3}
+	consumers, claims, weeks := a.parts()
 	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c), weeks.Run(ctx, c))
+}
+
+// parts returns the other commands, with their defaults for what allCmd has no option for.
+func (a *allCmd) parts() (consumersCmd, claimsCmd, weeksCmd) {
+	claims := claimsCmd{IDs: a.IDs, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, MaxSeconds: 60, TuneSeconds: 3}
+	consumers := consumersCmd{
+		Brokers: a.Brokers, Records: a.Records, Dup: 0.2, Partitions: 6, Kill: true, Limit: runLimit,
+		Works: []string{string(consumer.Shared), string(consumer.Partition), string(consumer.Claims)},
+	}
+	weeks := weeksCmd{PerWeek: a.PerWeek, Weeks: 8, Keep: 3}
+	if a.Quick {
+		consumers.Records = min(consumers.Records, 200_000)
+		claims.IDs, claims.MaxSeconds, claims.TuneSeconds = min(claims.IDs, 1_000_000), 15, 1
+		weeks.PerWeek = min(weeks.PerWeek, 500_000)
+	}
+	return consumers, claims, weeks
 }
 
 func main() {
@@ -86,8 +102,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	command := kong.Parse(&c, kong.Name("peers"), kong.Description("Compares Hapax with other ways to deduplicate."),
-		kong.Vars{"cache": filepath.Join(root, ".peers"), "out": filepath.Join(root, ".peers", "results")},
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&c))
+		variables(root), kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&c))
 	if c.Dir == "" {
 		if c.Dir, err = os.MkdirTemp("", "peers-"); err != nil {
 			return err
@@ -98,6 +113,11 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	return command.Run()
+}
+
+// variables are the defaults of flags that are not constants.
+func variables(root string) kong.Vars {
+	return kong.Vars{"limit": runLimit.String(), "cache": filepath.Join(root, ".peers"), "out": filepath.Join(root, ".peers", "results")}
 }
 
 // findRoot finds the directory of the repository: the one above the working directory with the

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/hapax-dev/hapax/bench/peers/claimer"
@@ -138,6 +140,54 @@ func TestConsumersInTheBrokersAreRight(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestAllRunsEverythingWithItsDefaults(t *testing.T) {
+	parse := func(args ...string) (c cli) {
+		p, err := kong.New(&c, variables(t.TempDir()))
+		if err == nil {
+			_, err = p.Parse(args)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	all := parse("all")
+	consumers, claims, weeks := all.All.parts()
+	if want := parse("consumers").Consumers; !reflect.DeepEqual(consumers, want) {
+		t.Errorf("%+v, want %+v", consumers, want)
+	}
+	if want := parse("claims").Claims; !reflect.DeepEqual(claims, want) {
+		t.Errorf("%+v, want %+v", claims, want)
+	}
+	if want := parse("weeks").Weeks; weeks != want {
+		t.Errorf("%+v, want %+v", weeks, want)
+	}
+	quick := parse("all", "--quick", "--records", "1000")
+	consumers, claims, weeks = quick.All.parts()
+	if consumers.Records != 1000 || claims.IDs != 1_000_000 || weeks.PerWeek != 500_000 {
+		t.Errorf("quick: %d records, %d ids, %d claims a week", consumers.Records, claims.IDs, weeks.PerWeek)
+	}
+}
+
+func TestConsumerWithoutResultIsEnded(t *testing.T) {
+	r := newConsuming(t)
+	r.Limit = time.Nanosecond
+	c := consumer.Contenders[0]
+	o, err := r.limited(t.Context(), &c, consumer.Claims, noKill)
+	if err != nil || o.wrong != "no result after 1ns" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	r.Limit = runLimit
+	if o, err := r.limited(t.Context(), &c, consumer.Claims, noKill); err != nil || o.wrong != "" {
+		t.Errorf("within the limit: %+v, %v", o, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.limited(ctx, &c, consumer.Claims, noKill); !errors.Is(err, context.Canceled) {
+		t.Errorf("an interrupted run: %v", err)
 	}
 }
 

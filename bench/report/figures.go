@@ -24,7 +24,7 @@ func (f *Figure) SVG() string { return f.picture.svg(true) }
 
 // Figures draws the reports. There is a figure only for available data.
 func Figures(runs []Run) (all []Figure) {
-	for _, draw := range []func([]Run) []Figure{peers, overClaims, overWeeks, percentiles, recovery, bytesPerClaim} {
+	for _, draw := range []func([]Run) []Figure{peers, overClaims, overWeeks, percentiles, recovery, perClaim} {
 		all = append(all, draw(runs)...)
 	}
 	return all
@@ -164,6 +164,9 @@ func percentiles(runs []Run) []Figure {
 			continue
 		}
 		what := r.flag("store", "pebble") + ", " + r.flag("goroutines", "1") + " callers, batch " + r.flag("batch", "1000")
+		if n := r.flag("in-flight", "1"); n != "1" {
+			what += ", " + n + " in flight"
+		}
 		before := len(rows)
 		for _, p := range []struct{ name, label string }{
 			{"p50_us", "median"}, {"p99_us", "99 %"}, {"p999_us", "99.9 %"},
@@ -179,9 +182,9 @@ func percentiles(runs []Run) []Figure {
 	if len(rows) == 0 {
 		return nil
 	}
-	const title = "How long a call takes"
+	const title = "How long a batch takes"
 	return []Figure{{Name: "latency", Title: title, Sources: sources, picture: bars(title, "microseconds", rows),
-		Text: "Each call returns when its claims are durable."}}
+		Text: "From the start of a batch until its caller has the results, which are durable then."}}
 }
 
 // recovery draws dedupbench reopen: the time until the first verdict, by size.
@@ -213,9 +216,9 @@ func recovery(runs []Run) []Figure {
 		Text: "From before the store is opened until the first claim is answered. Files are in the memory of the operating system as far as it goes."}}
 }
 
-// bytesPerClaim draws the size of a claim on disk and in memory.
-func bytesPerClaim(runs []Run) (all []Figure) {
-	var disk, memory []bar
+// perClaim draws the size of a claim on disk and in memory, and the processor time of an event.
+func perClaim(runs []Run) (all []Figure) {
+	var disk, memory, cpu []bar
 	var sources []About
 	for i := range runs {
 		r := &runs[i]
@@ -225,6 +228,9 @@ func bytesPerClaim(runs []Run) (all []Figure) {
 			continue
 		}
 		sources = append(sources, r.About)
+		if rounds, _ := r.number("rounds"); rounds > 1 {
+			claimed /= rounds // a store has those of one
+		}
 		label := "hapax, " + r.flag("store", "pebble") + ", " + short3(claimed)
 		disk = append(disk, bar{Label: label + ": all files", Value: each, Ours: true})
 		if v, ok := r.number("claim_bytes_per_claim"); ok {
@@ -233,7 +239,19 @@ func bytesPerClaim(runs []Run) (all []Figure) {
 		if v, ok := r.number("heap_bytes"); ok {
 			memory = append(memory, bar{Label: label + ": heap", Value: v / claimed, Ours: true})
 		}
+		if v, ok := r.number("rss_bytes"); ok {
+			memory = append(memory, bar{Label: label + ": resident", Value: v / claimed, Ours: true})
+		}
+		if v, ok := r.number("cpu_us_per_claim"); ok {
+			cpu = append(cpu, bar{Label: label, Value: v, Ours: true})
+		}
 	}
+	add := func(name, title, unit, text string, rows []bar) {
+		if len(rows) > 0 {
+			all = append(all, Figure{Name: name, Title: title, Text: text, Sources: sources, picture: bars(title, unit, rows)})
+		}
+	}
+	add("cpu-per-claim", "Processor time an event", "microseconds", "All goroutines of the process, compactions until the store is idle included, repeats counted as events.", cpu)
 	for _, run := range comparisons(runs, "peers claims") {
 		sources = append(sources, run.About)
 		for _, r := range run.Comparison.Rows {
@@ -251,13 +269,8 @@ func bytesPerClaim(runs []Run) (all []Figure) {
 			}
 		}
 	}
-	add := func(name, title, text string, rows []bar) {
-		if len(rows) > 0 {
-			all = append(all, Figure{Name: name, Title: title, Text: text, Sources: sources, picture: bars(title, "bytes a claim", rows)})
-		}
-	}
-	add("disk-per-claim", "Disk a claim", "Peers: all files at the end of a run, with logs that are not trimmed yet.", disk)
-	add("memory-per-claim", "Memory a claim", "Peers: resident memory of the process that keeps the claims, with what it takes when it is empty. Postgres has many processes and is left out.", memory)
+	add("disk-per-claim", "Disk a claim", "bytes a claim", "Peers: all files at the end of a run, with logs that are not trimmed yet.", disk)
+	add("memory-per-claim", "Memory a claim", "bytes a claim", "Peers: resident memory of the process that keeps the claims, with what it takes when it is empty. Postgres has many processes and is left out.", memory)
 	return all
 }
 

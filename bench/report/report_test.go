@@ -52,7 +52,7 @@ func everything(t *testing.T) string {
 		line(t, Comparison{Records: 10, Rounds: 3, Rows: rows, Ratios: []Ratio{{Of: "hapax", Over: "redis", Work: "shared", Ratio: 0.75}}}, about("peers consumers", "peers consumers "+evil)) +
 		line(t, Comparison{Records: 10, Rounds: 3, Rows: claims}, about("peers claims", "peers claims")) +
 		line(t, Comparison{Records: 10, Rounds: 1, Rows: claims[:1]}, about("peers weeks", "peers weeks")) +
-		line(t, map[string]any{"p50_us": 10, "p99_us": 100, "p999_us": 1000, "claimed": 1000, "bytes_per_claim": 36.5, "heap_bytes": 4000},
+		line(t, map[string]any{"p50_us": 10, "p99_us": 100, "p999_us": 1000, "claimed": 1000, "bytes_per_claim": 36.5, "heap_bytes": 4000, "rss_bytes": 9000, "cpu_us_per_claim": 1.3},
 			about("claims", "dedupbench claims --batch 1 --store=bolt")) +
 		line(t, map[string]any{"acked": 1e6, "first_verdict_ms": 300}, about("reopen", "dedupbench reopen --n 1000000")) +
 		line(t, map[string]any{"acked": 5e6, "first_verdict_ms": 900}, about("reopen", "dedupbench reopen --n 5000000"))
@@ -75,7 +75,7 @@ func TestThereIsAFigureForEverythingThatHasData(t *testing.T) {
 			t.Errorf("%s has no source or no title", f.Name)
 		}
 	}
-	want := []string{"peers-consumer-shared", "peers-consumer-claims", "peers-claims", "rate-over-claims", "rate-over-weeks", "disk-by-week", "latency", "recovery", "disk-per-claim", "memory-per-claim"}
+	want := []string{"peers-consumer-shared", "peers-consumer-claims", "peers-claims", "rate-over-claims", "rate-over-weeks", "disk-by-week", "latency", "recovery", "cpu-per-claim", "disk-per-claim", "memory-per-claim"}
 	if !slices.Equal(names, want) {
 		t.Errorf("figures %q, want %q", names, want)
 	}
@@ -132,7 +132,7 @@ func TestPageStandsAlone(t *testing.T) {
 			t.Errorf("the page lacks %q", wanted)
 		}
 	}
-	if figures, pictures := strings.Count(page, "<figure"), strings.Count(page, "<svg"); figures != 10 || pictures != 10 {
+	if figures, pictures := strings.Count(page, "<figure"), strings.Count(page, "<svg"); figures != 11 || pictures != 11 {
 		t.Errorf("%d figures with %d pictures", figures, pictures)
 	}
 }

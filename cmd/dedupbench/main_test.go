@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -183,6 +184,9 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 		{"unknown command", 2, []string{"reply", file}},
 		{"no command", 2, nil},
 		{"bad share", 2, []string{"claims", "--dup", "1.5"}},
+		{"no batch in flight", 2, []string{"claims", "--in-flight", "0"}},
+		{"too many in flight", 2, []string{"claims", "--in-flight", "100", "--goroutines", "100"}},
+		{"unknown repeats", 2, []string{"claims", "--repeats", "some"}},
 		{"negative", 2, []string{"reopen", "--n", "-1"}},
 		{"balances without a transaction", 2, []string{"kafka", "--handler", "balances", "--mode", "own"}},
 		{"adding without accounts", 2, []string{"kafka", "--add"}},
@@ -200,6 +204,9 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 			}
 			if f := o.fields(t); f["error"] == nil || f["error"] == "" {
 				t.Errorf("fields %v", f)
+			}
+			if tt.args != nil && tt.args[0] == "claims" && !strings.Contains(o.stderr, tt.args[1]) {
+				t.Errorf("the error does not name %s: %s", tt.args[1], o.stderr)
 			}
 			if lines := strings.Count(strings.TrimSpace(o.stderr), "\n") + 1; lines != 1 || o.stderr == "" {
 				t.Errorf("stderr has %d lines: %s", lines, o.stderr)
@@ -224,14 +231,38 @@ func TestErrorOfSeveralLinesIsToldInOne(t *testing.T) {
 func TestClaims(t *testing.T) {
 	o := dedupbench(t, "claims", "--n", "20000", "--dup", "0.2", "--baseline", "--scopes", "3", "--weeks", "2", "--ids", "uuidv7", "--json")
 	f := o.fields(t)
-	for _, name := range []string{"claims_per_s", "baseline_per_s", "ratio", "bytes_per_claim", "write_amplification", "heap_bytes", "p50_us", "p99_us", "p999_us"} {
+	positive := []string{"claims_per_s", "baseline_per_s", "ratio", "bytes_per_claim", "write_amplification", "heap_bytes", "p50_us", "p99_us", "p999_us", "last_over_first"}
+	if runtime.GOOS == "linux" {
+		positive = append(positive, "cpu_us_per_claim", "rss_bytes")
+	}
+	for _, name := range positive {
 		if n, ok := f[name].(float64); !ok || n <= 0 {
 			t.Errorf("%s is %v", name, f[name])
 		}
 	}
 	want(t, f, map[string]any{"events": 40000})
+	if grid, _ := f["baseline_grid"].([]any); len(grid) != 2 {
+		t.Errorf("the grid is %v, want two sizes of memtables with one batch in flight", grid)
+	}
 	if n, ok := f["filter_fp_rate"].(float64); !ok || n > 0.01 || o.code != 0 {
 		t.Errorf("exit status %d, filter_fp_rate %v", o.code, f["filter_fp_rate"])
+	}
+}
+
+func TestClaimsWithSeveralBatchesInFlight(t *testing.T) {
+	for store, settings := range map[string]int{"pebble": 4, "bolt": 2} {
+		o := dedupbench(t, "claims", "--n", "10000", "--dup", "0.5", "--repeats", "all", "--in-flight", "4", "--goroutines", "2", "--batch", "100",
+			"--baseline", "--rounds", "3", "--store", store, "--json")
+		f := o.fields(t)
+		want(t, f, map[string]any{"events": 30000, "error": nil})
+		grid, _ := f["baseline_grid"].([]any)
+		ratios, _ := f["ratios"].([]any)
+		if len(grid) != settings || len(ratios) != 3 || f["baseline_setting"] == "" || o.code != 0 {
+			t.Errorf("%s: exit status %d, %v", store, o.code, f)
+		}
+		if claimed, _ := f["claimed"].(float64); claimed < 14_000 || claimed > 16_000 {
+			t.Errorf("%s: %v of 30,000 events are claimed, half are repeats", store, f["claimed"])
+		}
 	}
 }
 
@@ -377,9 +408,13 @@ func TestReportDrawsWhatCommandsPrint(t *testing.T) {
 	if err := os.WriteFile(file, []byte(o.stdout), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	wantFigures := 3
+	if runtime.GOOS == "linux" {
+		wantFigures++ // processor time
+	}
 	o = dedupbench(t, "report", file, "--out", page, "--svg", filepath.Join(dir, "svg"))
 	b, err := os.ReadFile(page)
-	if o.code != 0 || err != nil || !strings.Contains(string(b), "claims --n 5000 --json") || strings.Count(string(b), "<svg") != 3 {
+	if o.code != 0 || err != nil || !strings.Contains(string(b), "claims --n 5000 --json") || strings.Count(string(b), "<svg") != wantFigures {
 		t.Errorf("%+v, %v: %.3000s", o, err, b)
 	}
 	if svg, err := os.ReadFile(filepath.Join(dir, "svg", "latency.svg")); err != nil || !strings.HasPrefix(string(svg), "<svg") {
