@@ -128,11 +128,6 @@ func (o *ClaimsOptions) complete() error {
 	if o.Goroutines > maxInFlight/o.InFlight {
 		return fmt.Errorf("%w: --goroutines %d with --in-flight %d: give up to %d batches in flight in all", ErrUsage, o.Goroutines, o.InFlight, maxInFlight)
 	}
-	switch o.Repeats {
-	case "", RepeatMixed, RepeatRecent, RepeatAll:
-	default:
-		return fmt.Errorf("%w: --repeats %s: choose %s, %s or %s", ErrUsage, o.Repeats, RepeatMixed, RepeatRecent, RepeatAll)
-	}
 	if !(o.Dup >= 0 && o.Dup < 1) {
 		return fmt.Errorf("%w: --dup %v: give a share from 0 to below 1", ErrUsage, o.Dup)
 	}

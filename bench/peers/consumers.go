@@ -26,7 +26,7 @@ type consumersCmd struct {
 	Limit time.Duration `help:"A run without a result after that time is ended, and counts as wrong." default:"${limit}"`
 }
 
-// runLimit is far above the time of the slowest run. A contender may wait for ever for what a kill
+// runLimit is far above the time of the slowest run. A contender may wait forever for what a kill
 // of its broker has left, such as an offset of a transaction that never ends.
 const runLimit = 5 * time.Minute
 

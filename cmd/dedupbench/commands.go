@@ -57,8 +57,9 @@ func newCLI() *cli {
 			"the first verdict, and where the filters came from. Then every acknowledged claim is looked up."
 	c.Claims.run, c.Claims.help = bench.Claims,
 		"Rates count all events over the time in which the engine, or the bare store, had them. Ids, and the baseline's keys and values, "+
-			"are made in portions while the clock stands still; engine and baseline run one after the other, and who goes first alternates "+
-			"with the rounds."
+			"are made in portions while the clock stands still, from their numbers alone: memory does not grow with them. Engine and baseline run "+
+			"one after the other, and who goes first alternates with the rounds. Processor time is that of the whole process until the store is "+
+			"idle, less that of making ids."
 	c.Drop.run, c.Drop.help = bench.Drop,
 		"The store is filled, closed and opened again, and left until it writes nothing any more. Then its oldest week is dropped while two "+
 			"goroutines claim new events one by one. What comes back is measured by the sizes of the files that hold claims."
