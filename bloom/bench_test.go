@@ -41,6 +41,24 @@ func BenchmarkMissGrown(b *testing.B) {
 	benchMiss(b, filled(Options{}, benchKeys))
 }
 
+// The same after Prefetch of 256 keys at a time.
+func BenchmarkMissGrownPrefetched(b *testing.B) {
+	f := filled(Options{}, benchKeys)
+	hashes := make([]uint64, 256)
+	n := 0
+	for b.Loop() {
+		at := n % len(hashes)
+		if at == 0 {
+			for i := range hashes {
+				hashes[i] = mix(uint64(benchKeys + n + i))
+			}
+			f.Prefetch(hashes)
+		}
+		f.MayContain(hashes[at])
+		n++
+	}
+}
+
 // fp/op is the share of misses that were answered "maybe".
 func benchMiss(b *testing.B, f *Filter) {
 	n, hits := uint64(benchKeys), 0

@@ -42,6 +42,17 @@ func TestAddedHashesAreNeverMissing(t *testing.T) {
 	})
 }
 
+func TestPrefetchChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := filled(Options{Expected: rapid.SampledFrom([]uint64{1, 100, 10_000}).Draw(t, "expected")}, rapid.Uint64Range(0, 3000).Draw(t, "added"))
+		before := snapshot(f)
+		f.Prefetch(rapid.SliceOf(anyHash).Draw(t, "hashes"))
+		if !bytes.Equal(before, snapshot(f)) {
+			t.Fatal("the filter was changed")
+		}
+	})
+}
+
 func TestEmptyFilterContainsNothing(t *testing.T) {
 	f := New(Options{})
 	for i := range uint64(1000) {

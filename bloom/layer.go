@@ -62,14 +62,25 @@ func (l *layer) blockOf(h uint64) *block {
 	return &l.blocks[i]
 }
 
+// contains has two branches and not one for each lane: those are mispredicted in most calls.
 func (l *layer) contains(h uint64) bool {
 	b := l.blockOf(h)
-	for i := range b {
-		if atomic.LoadUint64(&b[i])&bit(h, i) == 0 {
-			return false
+	return has(b, h, 0)&has(b, h, 1)&has(b, h, 2)&has(b, h, 3)&1 != 0 &&
+		has(b, h, 4)&has(b, h, 5)&has(b, h, 6)&has(b, h, 7)&1 != 0
+}
+
+// has returns a word whose lowest bit is the bit of h in a lane.
+func has(b *block, h uint64, lane int) uint64 {
+	return atomic.LoadUint64(&b[lane]) >> (uint32(h) * salts[lane] >> 26)
+}
+
+// prefetch loads the blocks of the hashes in l and in every older layer into the processor's cache.
+func (l *layer) prefetch(hashes []uint64) {
+	for ; l != nil; l = l.older {
+		for _, h := range hashes {
+			atomic.LoadUint64(&l.blockOf(h)[0])
 		}
 	}
-	return true
 }
 
 // chainContains checks l and every older layer.
@@ -82,15 +93,12 @@ func (l *layer) chainContains(h uint64) bool {
 	return false
 }
 
-// set sets the bits of h and reports whether any of them was not set before.
-func (l *layer) set(h uint64) bool {
+// set sets the bits of h.
+func (l *layer) set(h uint64) {
 	b := l.blockOf(h)
-	var fresh uint64
 	for i := range b {
-		m := bit(h, i)
-		fresh |= m &^ atomic.OrUint64(&b[i], m)
+		atomic.OrUint64(&b[i], bit(h, i))
 	}
-	return fresh != 0
 }
 
 func (l *layer) bytes() uint64 { return blockBytes * uint64(len(l.blocks)) }

@@ -83,6 +83,9 @@ type place struct {
 	keyAt, keyEnd int
 }
 
+// place returns the place of a claim by its index.
+func (r *claimSet) place(i int) *place { return &r.claims[i].place }
+
 func (r *claimSet) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
 
 // nearOf returns the places of a candidate's id in the weeks before and after, if claims there

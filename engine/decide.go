@@ -26,6 +26,7 @@ func (d *decider) decide(g *group, r request) (wait bool) {
 }
 
 func (d *decider) admitOwn(g *group, r *ownClaims) error {
+	d.screen.prefetch(len(r.claims), r.place)
 	for i := range r.claims {
 		c := &r.claims[i]
 		var err error

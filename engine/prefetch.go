@@ -54,7 +54,9 @@ func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
 // ask reads the filters for the next expected events.
 func (r *ahead) ask(f *finder) {
 	r.before = f.applying.Load()
-	for range min(askAhead, len(r.expected)-r.asked) {
+	n := min(askAhead, len(r.expected)-r.asked)
+	f.screen.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].place })
+	for range n {
 		x := &r.expected[r.asked]
 		x.new = x.ok && f.certainlyNew(&r.claimSet, &x.candidate)
 		r.asked++

@@ -34,6 +34,7 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 		}
 	}
 	r.open = len(r.claims)
+	f.screen.prefetch(len(r.claims), r.place)
 	asOf := f.applied.at.Load()
 	for i := range r.claims {
 		c := &r.claims[i]

@@ -53,6 +53,23 @@ func (s *screen) certainlyNew(week weekbucket.Week, hash uint64) bool {
 	return f == nil || !f.MayContain(hash)
 }
 
+// prefetch makes the filters ready for look-ups of n places, and for changes: their cache misses
+// overlap.
+func (s *screen) prefetch(n int, at func(i int) *place) {
+	filters := *s.filters.Load()
+	var hashes [64]uint64
+	for i := 0; i < n; {
+		week, run := at(i).week, 0
+		for ; i < n && run < len(hashes) && at(i).week == week; i++ {
+			hashes[run] = at(i).hash
+			run++
+		}
+		if f := filters[week]; f != nil {
+			f.Prefetch(hashes[:run])
+		}
+	}
+}
+
 // add sets the bits for a claim that is about to be put, and reports whether it is certainly new.
 // The bits are set before the batch is applied, so that a later look-up does not miss it.
 func (s *screen) add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
