@@ -101,6 +101,14 @@ func (l *layer) set(h uint64) {
 	}
 }
 
+// setUnshared is set for a layer that no other goroutine uses.
+func (l *layer) setUnshared(h uint64) {
+	b := l.blockOf(h)
+	for i := range b {
+		b[i] |= bit(h, i)
+	}
+}
+
 func (l *layer) bytes() uint64 { return blockBytes * uint64(len(l.blocks)) }
 
 // chainLen counts l and all older layers.

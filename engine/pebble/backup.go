@@ -140,7 +140,7 @@ func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
 
 // becomeBackup makes a checkpoint a cleanly closed store.
 func becomeBackup(ctx context.Context, c *core, id storage.Identity, files map[string][]byte) (err error) {
-	if c.db, err = c.openPebble(false); err != nil {
+	if c.db, err = c.openPebble(nil); err != nil {
 		return err
 	}
 	last, _, err := c.begin()

@@ -1,9 +1,9 @@
 package pebble
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -12,23 +12,21 @@ import (
 // check checks that the directory contains all that it should, without changing a byte, and before
 // Pebble, which deletes files that it considers garbage, may write. clean says that there is a
 // record of a clean close that matches.
-func check(c *core) (clean bool, err error) {
-	clean, err = checkClean(c.disk)
+//
+// If it is not clean, check has loaded the packed batches.
+func check(l *packedLog) (clean bool, err error) {
+	clean, err = checkClean(l.disk)
 	if clean || err != nil {
 		return clean, err
 	}
-	attested, err := readAttestation(c.disk)
+	attested, err := readAttestation(l.disk)
 	if err != nil {
 		return false, err
 	}
-	if err := checkManifest(c.disk, attested.manifest); err != nil {
+	if err := checkManifest(l.disk, attested.manifest); err != nil {
 		return false, err
 	}
-	promised, err := checkLogs(c.disk)
-	if err != nil {
-		return false, err
-	}
-	return false, checkContent(c, max(attested.seq, promised))
+	return false, checkContent(l, attested.seq)
 }
 
 // checkManifest reads the current MANIFEST to its end, which Pebble assumes where it cannot read
@@ -58,85 +56,32 @@ func checkManifest(d *disk, attested position) error {
 	return nil
 }
 
-// checkLogs reads all logs to their ends and returns the newest batch that their durability records
-// cover.
-func checkLogs(d *disk) (promised uint64, err error) {
-	names, err := d.List(d.dir)
-	if err != nil {
-		return 0, err
-	}
-	for _, name := range names {
-		if !strings.HasSuffix(name, ".log") {
-			continue
-		}
-		data, err := readFile(d, d.path(name))
-		if err != nil {
-			return 0, asDamage(d, "reading "+name, err)
-		}
-		scan := scanLog(data, uint32(fileNumber(name)))
-		if scan.proof {
-			return 0, fmt.Errorf("%w: %s is unreadable at byte %d, which was durable", storage.ErrDamaged, name, scan.valid)
-		}
-		promised = max(promised, scan.newest)
-	}
-	return promised, nil
-}
-
 // checkContent opens the store read-only, which deletes nothing, and checks that all batches up to
-// the newest one exist, and at least those up to durable.
-func checkContent(c *core, durable uint64) (err error) {
-	db, err := c.openPebble(true)
+// the newest one exist, and at least those that are attested or covered by a durability record of a
+// log. It reads the claims outside of tables into memory. The logs that Pebble replays are checked
+// meanwhile.
+func checkContent(l *packedLog, attested uint64) (err error) {
+	logs := newLogCheck(l.disk)
+	db, err := l.openPebble(logs)
 	if err != nil {
-		return err
+		return cmp.Or(logs.wait(), err)
 	}
-	defer func() {
-		if cerr := c.disk.fault.write(db.Close); err == nil {
-			err = cerr
-		}
-	}()
-	return c.disk.fault.read(func() error {
-		last, floor, err := readSeqs(db)
-		if err != nil {
+	var last uint64
+	err = l.fault.read(func() (err error) {
+		var floor uint64
+		if last, floor, err = readSeqs(db); err != nil {
 			return err
-		}
-		if last < durable {
-			return fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 		}
 		if err := checkJournal(db, max(floor, 1), last); err != nil {
 			return err
 		}
-		return checkPacked(db, last)
+		return l.load(db, last)
 	})
-}
-
-// checkPacked checks that the claims outside of tables can be read, before anything is changed.
-func checkPacked(db *pebble.DB, last uint64) (err error) {
-	from, err := readSeq(db, packedFromKey)
-	if err != nil {
-		return err
+	err = cmp.Or(logs.wait(), err, l.fault.write(db.Close)) // damage of a log causes what else is missing
+	if durable := max(attested, logs.promised); err == nil && last < durable {
+		err = fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 	}
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: packedKey(from), UpperBound: []byte{packedSpace + 1}})
-	if err != nil {
-		return asRead(err)
-	}
-	defer func() {
-		if cerr := it.Close(); err == nil {
-			err = asRead(cerr)
-		}
-	}()
-	for ok := it.First(); ok; ok = it.Next() {
-		seq, err := parseSeq(it.Key()[1:])
-		if err != nil {
-			return err
-		}
-		if seq > last {
-			return fmt.Errorf("%w: packed batch %d, the newest batch is %d", storage.ErrDamaged, seq, last)
-		}
-		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {
-			return fmt.Errorf("packed batch %d: %w", seq, err)
-		}
-	}
-	return asRead(it.Error())
+	return err
 }
 
 // checkJournal checks that the journal has exactly the entries from first to last.

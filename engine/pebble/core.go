@@ -24,11 +24,14 @@ type core struct {
 	maintenance sync.Mutex
 }
 
-// openPebble opens the directory, which is locked, with Pebble.
-func (c *core) openPebble(readOnly bool) (*pebble.DB, error) {
+// openPebble opens the directory, which is locked, with Pebble. If logs is not nil, Pebble writes
+// nothing, and logs checks the logs that it reads.
+func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	d := c.disk
 	o := c.o.pebbleOptions(d)
-	o.ReadOnly = readOnly
+	if logs != nil {
+		o.ReadOnly, o.FS = true, logs
+	}
 	var db *pebble.DB
 	err := d.fault.write(func() error {
 		opened, err := pebble.Open(d.dir, o)

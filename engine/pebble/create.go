@@ -125,7 +125,7 @@ func create(c *core) error {
 	}
 	// The first log that Pebble writes is in an old form, in which damage looks like a torn end.
 	for range 2 {
-		db, err := c.openPebble(false)
+		db, err := c.openPebble(nil)
 		if err != nil {
 			return err
 		}

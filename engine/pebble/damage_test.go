@@ -87,7 +87,7 @@ func outcomeOfPebble(t *testing.T, what string, fsys vfs.FS, want map[string]str
 			t.Error(err)
 		}
 		s := newStore(opts, newDisk(fsys, "store"))
-		db, err := s.openPebble(false)
+		db, err := s.openPebble(nil)
 		if err != nil {
 			o = refused(t, what, err)
 			return

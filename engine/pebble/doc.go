@@ -14,15 +14,15 @@
 // batch are not separate keys there, but one packed value, and a table in memory serves reads of
 // them (table.go). When this table is full, it is frozen, sorted, and ingested as tables of Pebble;
 // then the packed values are removed (seal.go). After a kill, Open reads the remaining packed
-// values.
+// values (load.go).
 //
 // # Memory
 //
 // The store uses Options.CacheBytes for blocks, 2.5 times Options.PendingBytes (about 50 bytes for
-// each claim) for claims that are not in tables, and twice Options.MemTableBytes for memtables: with
-// the defaults 128, 120 and 192 MiB, with a PendingBytes of 4 MiB 10 and 16 MiB. A third memtable,
-// while writes are faster than the disk, takes its memory from the blocks. If claims arrive faster
-// than they can be sorted and written, Apply waits.
+// each claim) for claims that are not in tables, and twice Options.MemTableBytes for memtables:
+// with the defaults 128, 120 and 192 MiB, with a PendingBytes of 4 MiB 10 and 16 MiB. A third
+// memtable, while writes are faster than the disk, takes its memory from the blocks. If claims
+// arrive faster than they can be sorted and written, Apply waits.
 //
 // When a write fails, Pebble panics, retries forever, or unlocks an unlocked mutex (during a log
 // rotation), which recover cannot catch. So write errors are hidden from Pebble: after the first
@@ -40,10 +40,11 @@
 //     tables, are compared with a record that Close wrote and that Open removes before any other
 //     change (clean.go). Tables contain checksums of every block and of the footer; damage there is
 //     reported by the read or Open that reaches it.
-//   - After any other end: the MANIFEST and the logs are read to their ends, and an intact chunk
-//     after an unreadable place proves that the place is not a torn end (chunks.go). Everything
-//     recorded as durable must exist: in the attestation file (attestation.go), and in the
-//     durability records of the log itself (keys.go). The journal must have no gap.
+//   - After any other end: the MANIFEST and the logs that Pebble replays are read to their ends,
+//     and an intact chunk after an unreadable place proves that the place is not a torn end
+//     (chunks.go). Everything recorded as durable must exist: in the attestation file
+//     (attestation.go), and in the durability records of the log itself (keys.go). The journal must
+//     have no gap.
 //
 // Open returns [storage.ErrDamaged] for a damaged store, also if the MANIFEST or the record is
 // truncated or missing.
@@ -80,13 +81,13 @@
 // # Reading on
 //
 // store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
-// share. create.go creates a store in a directory, and check.go decides whether Pebble may open it.
-// write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the work of a store.
-// table.go, unsealed.go, seal.go, sorted.go, radix.go, run.go and packedlog.go contain what happens
-// to claims before they are in tables; settings.go has the settings of Pebble. usage.go, verify.go
-// and backup.go are for operators. disk.go and fault.go are the disk that stops at the first failed
-// write. names.go, keys.go, packed.go, chunks.go, attestation.go and clean.go describe what is on
-// disk.
+// share. create.go creates a store in a directory, and check.go and logcheck.go decide whether
+// Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
+// work of a store. table.go, unsealed.go, load.go, seal.go, sorted.go, radix.go, run.go and
+// packedlog.go contain what happens to claims before they are in tables; settings.go has the
+// settings of Pebble. usage.go, verify.go and backup.go are for operators. disk.go and fault.go are
+// the disk that stops at the first failed write. names.go, keys.go, packed.go, chunks.go,
+// attestation.go and clean.go describe what is on disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

@@ -19,7 +19,10 @@ func syncDir(fsys vfs.FS, path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func readFile(fsys vfs.FS, path string) ([]byte, error) {
+func readFile(fsys vfs.FS, path string) ([]byte, error) { return readInto(nil, fsys, path) }
+
+// readInto reads a file into buf, or into a larger slice if necessary.
+func readInto(buf []byte, fsys vfs.FS, path string) ([]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
@@ -29,7 +32,10 @@ func readFile(fsys vfs.FS, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if size := int(info.Size()) + bytes.MinRead; cap(buf) < size {
+		buf = make([]byte, 0, size)
+	}
+	b := bytes.NewBuffer(buf[:0])
 	_, err = b.ReadFrom(f)
 	return b.Bytes(), err
 }

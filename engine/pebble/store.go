@@ -67,6 +67,9 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.release())
 	}
 	d.flushed = s.noteProgress
+	if t := s.unsealed.sealing(); t != nil {
+		s.seals <- t
+	}
 	s.background.Go(s.sync)
 	s.background.Go(s.attest)
 	go s.seal()
@@ -115,7 +118,7 @@ func (s *Store) open() (err error) {
 	if err != nil {
 		return err
 	}
-	clean, err := check(&s.core)
+	clean, err := check(&s.packedLog)
 	if err != nil {
 		return err
 	}
@@ -137,20 +140,28 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	s.raised.Store(format == sidecar.Pebble.Format)
-	if s.db, err = s.openPebble(false); err != nil {
+	indexed := make(chan struct{})
+	go func() {
+		defer close(indexed)
+		s.unsealed.index()
+	}()
+	s.db, err = s.openPebble(nil)
+	<-indexed
+	if err != nil {
 		return err
 	}
 	last, floor, err := s.begin()
-	if err == nil {
-		s.lastSeq, s.applied = last, last
-		s.durable.Store(last)
-		s.trimmed.Store(floor)
-		err = s.loadPacked()
+	if err == nil && clean {
+		err = s.loadClean(last)
 	}
 	if err != nil {
 		_ = s.fault.write(s.db.Close)
+		return err
 	}
-	return err
+	s.lastSeq, s.applied = last, last
+	s.durable.Store(last)
+	s.trimmed.Store(floor)
+	return nil
 }
 
 // removeLeftovers removes the files of an interrupted sealing or backup.

@@ -144,8 +144,13 @@ func (t *table) putAll(writes []tableWrite) {
 func (t *table) put(w *tableWrite) {
 	off := len(t.arena)
 	t.arena = appendEntry(t.arena, w.bucket, w.tail, w.record)
+	t.buckets[w.bucket].bytes += uint64(len(t.arena) - off)
+	t.set(w, uint32(off))
+}
+
+// set makes the entry at off, which w has written, that of its key.
+func (t *table) set(w *tableWrite, off uint32) {
 	b := &t.buckets[w.bucket]
-	b.bytes += uint64(len(t.arena) - off)
 	slot, found := t.find(w.bucket, w.tail, w.tag)
 	if !found {
 		t.keys++

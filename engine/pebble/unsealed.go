@@ -18,7 +18,7 @@ type unsealed struct {
 	active *table       // only Apply, or code that runs instead of it, replaces it
 	frozen *table       // nil if there is none
 
-	writes []tableWrite // used by apply and replay
+	writes []tableWrite // used by apply
 }
 
 func newUnsealed(limit uint64) *unsealed {
@@ -43,31 +43,10 @@ func (m *unsealed) apply(seq uint64, claims []storage.ClaimWrite) {
 		}
 		claims = claims[n:]
 	}
-	m.put(seq)
-}
-
-// put puts the collected writes into the active table.
-func (m *unsealed) put(seq uint64) {
-	m.active.putAll(m.writes)
+	t.putAll(m.writes)
 	clear(m.writes)
 	m.writes = m.writes[:0]
-	m.active.last = seq
-}
-
-// replay adds a packed batch of the journal. Buckets that were dropped after it are omitted.
-func (m *unsealed) replay(seq uint64, packed []byte, dropped func(prefix []byte) bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	defer m.put(seq)
-	t := m.active
-	var bucket uint32
-	return eachPacked(packed, func(prefix []byte) (skip bool) {
-		if dropped(prefix) {
-			return true
-		}
-		bucket = t.bucket(prefix)
-		return false
-	}, func(tail, record []byte) { m.writes = append(m.writes, t.write(bucket, tail, record)) })
+	t.last = seq
 }
 
 // full reports whether the active table must be frozen.

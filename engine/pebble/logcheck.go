@@ -1,0 +1,60 @@
+package pebble
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// A logCheck is a disk from which Pebble opens the store read-only. It checks the logs that Pebble
+// reads, which are those that it replays: of the others, all is in tables.
+type logCheck struct {
+	*disk
+	checks sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below; held while a log is read
+	buf      []byte
+	promised uint64 // the newest batch that a durability record covers
+	err      error  // of the first log that was found damaged
+}
+
+func newLogCheck(d *disk) *logCheck { return &logCheck{disk: d} }
+
+// Open implements vfs.FS.
+func (l *logCheck) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := l.disk.Open(path, o...)
+	if err == nil && strings.HasSuffix(path, ".log") {
+		l.checks.Go(func() { l.check(path) })
+	}
+	return f, err
+}
+
+// wait waits for the checks and returns the error of the first log that was found damaged. Pebble
+// opens no more logs.
+func (l *logCheck) wait() error {
+	l.checks.Wait()
+	return l.err
+}
+
+// check reads a log to its end.
+func (l *logCheck) check(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return
+	}
+	name := l.PathBase(path)
+	var err error
+	if l.buf, err = readInto(l.buf, l.disk, path); err != nil {
+		l.err = asDamage(l.disk, "reading "+name, err)
+		return
+	}
+	scan := scanLog(l.buf, uint32(fileNumber(name)))
+	if scan.proof {
+		l.err = fmt.Errorf("%w: %s is unreadable at byte %d, which was durable", storage.ErrDamaged, name, scan.valid)
+	}
+	l.promised = max(l.promised, scan.newest)
+}
