@@ -7,18 +7,19 @@ import (
 
 const (
 	// radixFewest is the least number of entries for another partition; fewer are sorted by
-	// comparison.
+	// insertion.
 	radixFewest = 48
 
-	// radixBits is the maximum number of bits of a partition: its counters stay in the cache.
-	radixBits = 11
+	// radixBits is the maximum number of bits of a partition: the memory that it writes to at one
+	// time stays in the cache.
+	radixBits = 9
 )
 
 // sort sorts the entries by bucket, by head and, where heads are equal, by comparison. It is a
 // radix sort from the most significant bit on, in place.
 func (s *sorted) sort() {
 	begin := uint32(0)
-	for _, end := range partition(s.refs, len(s.prefixes), func(r ref) uint32 { return r.place >> 1 }) {
+	for _, end := range partition(s.refs, len(s.prefixes), digit{ofBucket: true}) {
 		s.sortHeads(s.refs[begin:end])
 		begin = end
 	}
@@ -27,7 +28,7 @@ func (s *sorted) sort() {
 // sortHeads sorts entries of one bucket.
 func (s *sorted) sortHeads(refs []ref) {
 	if len(refs) < radixFewest {
-		slices.SortFunc(refs, s.compare)
+		s.sortFew(refs)
 		return
 	}
 	var differing uint64
@@ -38,21 +39,49 @@ func (s *sorted) sortHeads(refs []ref) {
 		slices.SortFunc(refs, s.compare)
 		return
 	}
-	width := min(radixBits, bits.Len(uint(len(refs)))-4)
-	common, shift := bits.LeadingZeros64(differing), 64-width
+	width := min(radixBits, bits.Len(uint(len(refs)))-3)
+	d := digit{common: uint8(bits.LeadingZeros64(differing)), rest: uint8(64 - width)}
 	begin := uint32(0)
-	for _, end := range partition(refs, 1<<width, func(r ref) uint32 { return uint32(r.head << common >> shift) }) {
+	for _, end := range partition(refs, 1<<width, d) {
 		s.sortHeads(refs[begin:end])
 		begin = end
 	}
 }
 
+// sortFew sorts a few entries of one bucket by insertion.
+func (s *sorted) sortFew(refs []ref) {
+	for i, r := range refs {
+		for ; i > 0; i-- {
+			before := refs[i-1]
+			if before.head < r.head || before.head == r.head && s.compare(before, r) <= 0 {
+				break
+			}
+			refs[i] = before
+		}
+		refs[i] = r
+	}
+}
+
+// A digit is a part of the sort key: the bucket, or the bits of the head without the first common
+// ones and the last rest ones.
+type digit struct {
+	ofBucket     bool
+	common, rest uint8
+}
+
+func (d digit) of(r ref) uint32 {
+	if d.ofBucket {
+		return r.place >> 1
+	}
+	return uint32(r.head << (d.common & 63) >> (d.rest & 63))
+}
+
 // partition puts entries in the order of their digits, which are less than n, and returns where
 // those of each digit end.
-func partition(refs []ref, n int, digit func(ref) uint32) (ends []uint32) {
+func partition(refs []ref, n int, digit digit) (ends []uint32) {
 	ends = make([]uint32, n)
 	for _, r := range refs {
-		ends[digit(r)]++
+		ends[digit.of(r)]++
 	}
 	next, sum := make([]uint32, n), uint32(0)
 	for d, count := range ends {
@@ -63,7 +92,7 @@ func partition(refs []ref, n int, digit func(ref) uint32) (ends []uint32) {
 	for d := range ends {
 		for next[d] < ends[d] {
 			r := refs[next[d]]
-			for to := digit(r); to != uint32(d); to = digit(r) {
+			for to := digit.of(r); to != uint32(d); to = digit.of(r) {
 				r, refs[next[to]] = refs[next[to]], r
 				next[to]++
 			}
