@@ -135,6 +135,9 @@ final class Application implements AutoCloseable {
     p.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 50);
     p.put(StreamsConfig.producerPrefix(ProducerConfig.BUFFER_MEMORY_CONFIG), 128 << 20);
     p.put(StreamsConfig.producerPrefix(ProducerConfig.COMPRESSION_TYPE_CONFIG), "none");
+    // Longer than a killed broker takes to start: a transaction that it aborts while it starts may keep its offsets
+    // pending forever.
+    p.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG), 30_000);
     p.put(StreamsConfig.topicPrefix(TopicConfig.SEGMENT_BYTES_CONFIG), SEGMENT);
     return p;
   }
