@@ -1,6 +1,11 @@
 package engine
 
-import "testing"
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+)
 
 func TestClaimsWithTheSameHashAreDistinguished(t *testing.T) {
 	var p putClaims
@@ -31,6 +36,37 @@ func TestClaimsWithTheSameHashAreDistinguished(t *testing.T) {
 	}
 	if _, found := c.get(7, []byte("a")); !found {
 		t.Error("the cache does not find a key that it has")
+	}
+}
+
+// A cache that is full keeps its claims when others are found once, however many these are.
+func TestFullCacheTakesClaimsThatAreFoundTwice(t *testing.T) {
+	const size, others = 100, 10_000
+	c := newRecent(size)
+	hash := func(i uint64) uint64 { return xxh3.Hash(binary.BigEndian.AppendUint64(nil, i)) }
+	find := func(i uint64) {
+		c.add([]foundClaim{{keyEnd: 1, hash: hash(i), record: Record{State: Done}}}, []byte("a"), 0)
+	}
+	has := func(i uint64) bool {
+		_, found := c.get(hash(i), []byte("a"))
+		return found
+	}
+	for i := range uint64(size) {
+		find(i)
+	}
+	for i := range uint64(others) {
+		find(size + i)
+	}
+	for i := range uint64(size) {
+		if !has(i) {
+			t.Fatalf("claim %d was displaced by one that was found once", i)
+		}
+	}
+	for range 2 {
+		find(size + others)
+	}
+	if !has(size+others) || c.lru.Len() != size {
+		t.Errorf("a claim that was found twice is in the cache: %v, of %d claims", has(size+others), c.lru.Len())
 	}
 }
 

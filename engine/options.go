@@ -42,8 +42,8 @@ type Options struct {
 	// that is ahead does not empty the store. 0 = 2.
 	MaxWeeksPerRun int
 
-	// RecentClaims is the number of claims in the cache of repeated claims, some 200 bytes each. 0
-	// = 65,536; negative = no cache.
+	// RecentClaims is the number of claims in the cache of repeated claims, some 200 bytes each. If
+	// it is full, a claim enters it with its second repetition. 0 = 65,536; negative = no cache.
 	RecentClaims int
 
 	// ExpectedPerWeek is the size of a week's filter, in claims, if no better estimate is known:

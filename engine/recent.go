@@ -10,11 +10,14 @@ import (
 // A hit compares the full key. A cached record is that of the store, because a Done claim without a
 // window never changes; it can only be forgotten. A claim does not enter it when it is made: most
 // claims are never repeated, and adding each one cost more than the saved reads of the store
-// (docs/decisions/0010).
+// (docs/decisions/0010). When the cache is full, a claim enters it only if it was found in the store
+// before: most repeated claims are repeated once (docs/decisions/0049).
 type recent struct {
 	mu      sync.Mutex // guards all below; no I/O under it
 	lru     *simplelru.LRU[uint64, recentClaim]
-	forgets uint64 // how often a claim was forgotten
+	size    int
+	once    []uint32 // parts of the hashes of claims found while the cache was full; nil until it is
+	forgets uint64   // how often a claim was forgotten
 }
 
 // A foundClaim is a claim that was found in the store; its key is in the arena of its request.
@@ -38,7 +41,7 @@ func newRecent(size int) *recent {
 	if err != nil {
 		panic(err) // size is positive
 	}
-	return &recent{lru: lru}
+	return &recent{lru: lru, size: size}
 }
 
 func (c *recent) get(hash uint64, key []byte) (Record, bool) {
@@ -79,8 +82,23 @@ func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
 		if !f.record.final() || f.record.Data != "" { // the cache is bounded in records, not in bytes
 			continue
 		}
+		if c.lru.Len() == c.size && !c.foundBefore(f.hash) {
+			continue
+		}
 		c.lru.Add(f.hash, recentClaim{string(arena[f.keyAt:f.keyEnd]), f.record})
 	}
+}
+
+// foundBefore reports whether it was called with the hash before, and notes the call. It knows about
+// as many hashes as the cache has claims, and may rarely take one for another.
+func (c *recent) foundBefore(hash uint64) bool {
+	if c.once == nil {
+		c.once = make([]uint32, c.size)
+	}
+	note, part := &c.once[hash%uint64(c.size)], uint32(hash>>32)
+	before := *note == part
+	*note = part
+	return before
 }
 
 // forget removes a claim. The releaser calls it when the removal is durable, before any caller gets
