@@ -115,7 +115,7 @@ func TestFilterOfTheLatestWeekFitsALoweredBudget(t *testing.T) {
 	o := engine.Options{MaxFilterBytes: 64 << 10, ExpectedPerWeek: 30_000}
 	e, m, c := openAt(t, o)
 	claimMany(t, e, 0, 1, 20_000, engine.Claimed)
-	for _, source := range []string{engine.FromJournal, engine.FromSnapshot} {
+	for _, source := range []string{engine.FromScan, engine.FromSnapshot} {
 		mustClose(t, e)
 		o.Clock, o.MaxFilterBytes = c.now, 32<<10
 		e, m = reopen(t, m, o)

@@ -177,8 +177,8 @@ func (e *Engine) Close() error {
 	// before the background work ends: until then the committer may begin a snapshot
 	e.committer.loops.Wait()
 	e.behind.Wait()
-	if e.Err() == nil && e.screen.trusted.Load() && e.snaps.newest() != e.decider.seq {
-		e.snaps.saveSnapshot(e.snaps.cut(e.decider.seq))
+	if e.Err() == nil && e.screen.trusted.Load() {
+		e.snaps.saveLast(e.decider.seq)
 	}
 	return errors.Join(e.Err(), e.store.Close())
 }

@@ -127,6 +127,35 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 	return s.store.TrimJournal(kept + 1)
 }
 
+// saveLast leaves one snapshot, of the last batch, when the engine closes. The other one and the
+// journal after it would replace a snapshot that a crash tears, but this one is durable before they
+// are removed, and no batch follows. If it is damaged later, the next open scans the claims.
+func (s *snapshots) saveLast(seq uint64) {
+	if s.newest() != seq {
+		s.saveSnapshot(s.cut(seq))
+	}
+	s.mu.Lock()
+	slot := slices.Index(s.seqs[:], seq)
+	s.mu.Unlock()
+	if slot < 0 || s.empty(snapshotNames[1-slot]) != nil {
+		return
+	}
+	_ = s.store.TrimJournal(seq + 1) // if it failed, so does the store's Close
+}
+
+// empty empties a sidecar. One without content is no snapshot.
+func (s *snapshots) empty(name string) error {
+	var held int64
+	err := s.store.ReadSidecar(name, func(_ io.Reader, size int64) error {
+		held = size
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) || err == nil && held == 0 {
+		return nil
+	}
+	return s.store.WriteSidecar(name, func(io.Writer) error { return nil })
+}
+
 // outgrown reports whether a filter was saturated or evicted under a smaller budget, or that of the
 // latest week is larger than the budget and would be evicted: it would answer "maybe" forever, so
 // all must be rebuilt.

@@ -19,6 +19,7 @@ const (
 
 	manifestPrefix = "MANIFEST-"
 	markerPrefix   = "marker.manifest."
+	logSuffix      = ".log"
 )
 
 func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
@@ -31,7 +32,7 @@ func isPebbleFile(name string) bool {
 			return true
 		}
 	}
-	for _, suffix := range []string{".log", ".sst", ".blob", ".dbtmp"} {
+	for _, suffix := range []string{logSuffix, ".sst", ".blob", ".dbtmp"} {
 		if strings.HasSuffix(name, suffix) {
 			return true
 		}
@@ -42,7 +43,7 @@ func isPebbleFile(name string) bool {
 // fileNumber returns the number in a name such as MANIFEST-000012 or 000012.log, 0 if there is
 // none.
 func fileNumber(name string) uint64 {
-	name = strings.TrimPrefix(strings.TrimSuffix(name, ".log"), manifestPrefix)
+	name = strings.TrimPrefix(strings.TrimSuffix(name, logSuffix), manifestPrefix)
 	n, err := strconv.ParseUint(name, 10, 64)
 	if err != nil {
 		return 0

@@ -75,6 +75,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
 	}
 	p.TargetFileSizes[0] = 4 << 20
+	p.Experimental.SpanPolicyFunc = ownTables
 	// Where a range delete in memory covers a run that is ingested, it is flushed first: then the
 	// log contains only the store's batches.
 	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
@@ -87,6 +88,17 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		p.LBaseMaxBytes = 64 << 10
 	}
 	return p
+}
+
+// ownTables makes Pebble begin a table at the ends of the journal and of the packed batches, so that
+// their tables can be removed as a whole.
+func ownTables(key []byte) (policy pebble.SpanPolicy, end []byte, err error) {
+	for _, end := range []byte{journalSpace, journalSpace + 1, packedSpace, packedSpace + 1} {
+		if key[0] < end {
+			return policy, []byte{end}, nil
+		}
+	}
+	return policy, nil, nil
 }
 
 // runOptions are those of a table in L0, where overlapping runs are put.

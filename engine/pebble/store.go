@@ -2,11 +2,9 @@ package pebble
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -182,60 +180,3 @@ func removeLeftovers(d *disk) error {
 
 // LastSeq implements storage.Store.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
-
-// Close implements storage.Store. A poisoned store also releases its directory.
-func (s *Store) Close() error {
-	close(s.unsynced)
-	close(s.stop)
-	var err error
-	if s.fault.get() == nil {
-		s.background.Wait()
-		err = s.sealAll()
-	}
-	close(s.seals)
-	if s.fault.get() == nil {
-		<-s.sealed
-	}
-	if err == nil {
-		err = s.closeClean()
-	}
-	if err != nil && s.fault.get() != nil {
-		s.closePoisoned()
-	}
-	return errors.Join(err, s.release())
-}
-
-func (s *Store) closeClean() error {
-	err := s.fault.write(func() error {
-		if err := s.db.Close(); err != nil {
-			return fmt.Errorf("hapax: closing the store: %w", err)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := writeAttestation(s.disk, attestation{s.durable.Load(), currentManifest(s.disk)}); err != nil {
-		return err
-	}
-	return writeClean(s.disk, s.durable.Load())
-}
-
-// closePoisoned frees Pebble's memory, if Pebble can still be closed. Nothing of that reaches the
-// disk. Calls that were in progress when the store failed have a second to return: Pebble's Close
-// may not run concurrently with them.
-func (s *Store) closePoisoned() {
-	for waited := time.Duration(0); s.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {
-		time.Sleep(time.Millisecond)
-	}
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		defer func() { _ = recover() }()
-		_ = s.db.Close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(patience):
-	}
-}

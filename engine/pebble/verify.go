@@ -92,7 +92,7 @@ func (v *verification) file(name string) error {
 	switch {
 	case isTable(name):
 		return v.table(name)
-	case strings.HasSuffix(name, ".log"):
+	case strings.HasSuffix(name, logSuffix):
 		data, err := readFile(d, d.path(name))
 		if scan := scanLog(data, uint32(fileNumber(name))); err == nil && scan.proof {
 			err = fmt.Errorf("%w: unreadable at byte %d, which was durable", storage.ErrDamaged, scan.valid)

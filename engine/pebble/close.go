@@ -1,0 +1,133 @@
+package pebble
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Close implements storage.Store. A poisoned store also releases its directory.
+func (s *Store) Close() error {
+	close(s.unsynced)
+	close(s.stop)
+	var err error
+	if s.fault.get() == nil {
+		s.background.Wait()
+		err = s.sealAll()
+	}
+	close(s.seals)
+	if s.fault.get() == nil {
+		<-s.sealed
+	}
+	if err == nil {
+		err = s.closeClean()
+	}
+	if err != nil && s.fault.get() != nil {
+		s.closePoisoned()
+	}
+	return errors.Join(err, s.release())
+}
+
+// closeClean closes a store whose claims are all in tables, and leaves no file that nothing needs. A
+// crash after any step leaves a store that contains every batch:
+//
+//  1. flush: no log is needed any more, and what was removed from the journal stays removed;
+//  2. remove the tables that contained it;
+//  3. close Pebble;
+//  4. attest the MANIFEST, which alone refers to the tables now;
+//  5. remove what is in the logs, durably, so that the directory is as step 6 records it;
+//  6. record the files.
+func (s *Store) closeClean() error {
+	err := errors.Join(s.settle(), s.fault.write(s.db.Close))
+	if err != nil {
+		return fmt.Errorf("hapax: closing the store: %w", err)
+	}
+	if err := writeAttestation(s.disk, attestation{s.durable.Load(), currentManifest(s.disk)}); err != nil {
+		return err
+	}
+	if err := removeLogs(s.disk); err != nil {
+		return err
+	}
+	return writeClean(s.disk, s.durable.Load())
+}
+
+// settle moves all data to tables and removes those with removed journal entries and packed batches
+// only. Their removal is flushed before: a crash must not leave a journal that lacks entries.
+func (s *Store) settle() error {
+	if err := s.fault.write(s.db.Flush); err != nil {
+		return err
+	}
+	for _, removed := range []pebble.KeyRange{
+		{Start: journalKey(0), End: journalKey(s.trimmed.Load())},
+		{Start: packedKey(0), End: packedKey(s.packedFrom)},
+	} {
+		if bytes.Equal(removed.Start, removed.End) {
+			continue
+		}
+		if err := s.fault.write(func() error { return s.db.Excise(context.Background(), removed) }); err != nil {
+			return asRead(err)
+		}
+	}
+	return nil
+}
+
+// removeLogs removes the logs of a store that was flushed and closed, durably: Pebble keeps some for
+// reuse. The newest is emptied instead: where Pebble finds no log at all, it writes no MANIFEST when
+// it opens, and a checkpoint before the first flush is then incomplete.
+func removeLogs(d *disk) error {
+	names, err := d.List(d.dir)
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, logSuffix) })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(fileNumber(a), fileNumber(b)) })
+	for i, name := range names {
+		if i == len(names)-1 {
+			err = emptyFile(d, d.path(name))
+		} else {
+			err = d.Remove(d.path(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := syncDir(d, d.dir); err != nil {
+		return err
+	}
+	return d.fault.get()
+}
+
+func emptyFile(fsys vfs.FS, path string) error {
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// closePoisoned frees Pebble's memory, if Pebble can still be closed. Nothing of that reaches the
+// disk. Calls that were in progress when the store failed have a second to return: Pebble's Close
+// may not run concurrently with them.
+func (s *Store) closePoisoned() {
+	for waited := time.Duration(0); s.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {
+		time.Sleep(time.Millisecond)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		defer func() { _ = recover() }()
+		_ = s.db.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+	}
+}
