@@ -60,8 +60,8 @@ func TestClosedStoreHasNoLogsAndNoRemovedJournal(t *testing.T) {
 	}
 	for level, infos := range tables {
 		for _, info := range infos {
-			if key := info.Smallest.UserKey; key[0] == journalSpace || key[0] == packedSpace {
-				t.Errorf("table %s in level %d begins with key %q", info.FileNum, level, key)
+			if key := info.Smallest.UserKey; key[0] == journalSpace || key[0] == packedSpace || info.Virtual {
+				t.Errorf("table %s in level %d begins with key %q; virtual: %v", info.FileNum, level, key, info.Virtual)
 			}
 		}
 	}
