@@ -202,10 +202,9 @@ func pairLike(ev *engine.Event, now time.Time, arena []byte) (rawPair, []byte, e
 	from := len(arena)
 	b := storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(arena, ev.ID)
 	end := len(b)
-	b = append(b, byte(engine.Done), 0)
-	b = binary.AppendVarint(b, now.UnixMilli())
-	b = binary.AppendUvarint(b, 1)
-	b = binary.AppendVarint(b, int64(ev.Origin.Partition))
-	b = binary.AppendVarint(b, ev.Origin.Offset)
+	b = binary.AppendUvarint(append(b, 0x80), uint64(ev.Origin.Partition))
+	ms := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))
+	b = append(b, ms[3:]...)
+	b = binary.AppendUvarint(b, uint64(ev.Origin.Offset))
 	return rawPair{b[from:end:end], b[end:]}, b, nil
 }

@@ -62,12 +62,55 @@ func TestGoldenRecords(t *testing.T) {
 		{Record{State: Released, Generation: 2, FirstSeen: time.UnixMilli(1).UTC()}, 5, "04 02 02 05 00 00"},
 		{Record{State: DeadLettered, Generation: 1<<64 - 1, FirstSeen: time.UnixMilli(0).UTC()}, 0, "02 ffffffffffffffffff01 00 00 00 00"},
 	} {
-		b := appendRecord(nil, &c.record, c.topic)
+		b := appendLongRecord(nil, &c.record, c.topic)
 		wantBytes(t, b, c.want)
-		r, topic, err := parseRecord(b)
-		if err != nil || r != c.record || topic != c.topic {
-			t.Errorf("read back as %+v, topic %d, %v", r, topic, err)
+		wantRecord(t, b, c.record, c.topic)
+	}
+}
+
+func wantRecord(t *testing.T, b []byte, want Record, wantTopic uint64) {
+	t.Helper()
+	r, topic, err := parseRecord(b)
+	if err != nil || r != want || topic != wantTopic {
+		t.Errorf("%x is read as %+v, topic %d, %v", b, r, topic, err)
+	}
+}
+
+func TestGoldenShortRecords(t *testing.T) {
+	from := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	to := from.Add((1<<40 - 1) * time.Millisecond)
+	for _, c := range []struct {
+		record Record
+		topic  uint64
+		short  string
+		long   string // in which stores of older formats have it
+	}{
+		{Record{FirstSeen: from}, 0, "80 00 0000000000 00", "01 00 80a0b7e6eb5b 00 00 00"},
+		{Record{FirstSeen: from.Add(time.Millisecond), Origin: Origin{Partition: 1, Offset: 300}}, 5, "85 01 0000000001 ac02", "01 00 82a0b7e6eb5b 05 02 d804"},
+		{Record{FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 127,
+			"ff ffffffff07 2d5a513600 ffffffffffffffff7f", "01 00 80f8c08b9767 7f feffffff0f feffffffffffffffff01"},
+		{Record{FirstSeen: to}, 1, "81 00 ffffffffff 00", ""},
+		{Record{FirstSeen: to.Add(time.Millisecond)}, 1, "", "01 00 80a0b7e6eb9b01 01 00 00"},
+		{Record{FirstSeen: from.Add(-time.Millisecond)}, 1, "", "01 00 fe9fb7e6eb5b 01 00 00"},
+		{Record{FirstSeen: from}, 128, "", "01 00 80a0b7e6eb5b 8001 00 00"},
+		{Record{FirstSeen: from, Origin: Origin{Partition: -1}}, 1, "", "01 00 80a0b7e6eb5b 01 01 00"},
+		{Record{FirstSeen: from, Origin: Origin{Offset: -1}}, 1, "", "01 00 80a0b7e6eb5b 01 00 01"},
+		{Record{FirstSeen: from, Generation: 1}, 1, "", "01 01 80a0b7e6eb5b 01 00 00"},
+		{Record{FirstSeen: from, Window: time.Millisecond}, 1, "", "11 00 80a0b7e6eb5b 01 00 00 01"},
+		{Record{FirstSeen: from, Fingerprint: "f"}, 1, "", "21 00 80a0b7e6eb5b 01 00 00 01 66"},
+		{Record{FirstSeen: from, Data: "d"}, 1, "", "41 00 80a0b7e6eb5b 01 00 00 01 64"},
+	} {
+		c.record.State = Done
+		b, long := appendRecord(nil, &c.record, c.topic), appendLongRecord(nil, &c.record, c.topic)
+		if c.short == "" {
+			c.short = c.long
 		}
+		wantBytes(t, b, c.short)
+		if c.long != "" {
+			wantBytes(t, long, c.long)
+		}
+		wantRecord(t, b, c.record, c.topic)
+		wantRecord(t, long, c.record, c.topic)
 	}
 }
 
@@ -292,6 +335,8 @@ func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
 		{1, 0, 0x82, 0, 5, 1, 0xd8, 0x04},
 		{1, 0, 2, 5, 1, 0xd8, 0x84, 0x00},
 		{1, 0, 2, 5, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, // more than 64 bits
+		{0x85, 0x80, 0, 0, 0, 0, 0, 0, 0},
+		{0x85, 0, 0, 0, 0, 0, 0, 0x80, 0},
 	} {
 		if r, _, err := parseRecord(long); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%x is read as %+v, %v", long, r, err)
@@ -300,7 +345,7 @@ func TestNumbersAreDecodedInTheirShortestFormOnly(t *testing.T) {
 }
 
 func TestRecordInAnUnknownStateIsANewerFormat(t *testing.T) {
-	for _, form := range []byte{0, 5, 15, 0x81} {
+	for _, form := range []byte{0, 5, 15, 0x75} {
 		if _, _, err := parseRecord([]byte{form, 0, 2, 5, 1, 0}); !errors.Is(err, storage.ErrNewerFormat) {
 			t.Errorf("form %#x: %v", form, err)
 		}
@@ -309,15 +354,19 @@ func TestRecordInAnUnknownStateIsANewerFormat(t *testing.T) {
 
 func TestRecordWithAFieldThatIsNeverWrittenIsDamaged(t *testing.T) {
 	for _, b := range [][]byte{
-		{0x11, 0, 2, 5, 1, 0, 0},                                           // a window of 0
-		{0x21, 0, 2, 5, 1, 0, 0},                                           // an empty fingerprint
-		{0x41, 0, 2, 5, 1, 0, 0},                                           // no data
-		{0x61, 0, 2, 5, 1, 0, 1, 'f', 0},                                   // a fingerprint, and no data
-		{0x41, 0, 2, 5, 1, 0, 2, 'd'},                                      // truncated
-		{0x41, 0, 2, 5, 1, 0, 1, 'd', 'd'},                                 // too long
-		{0x03, 0, 2, 5, 1, 0},                                              // leased without an owner
-		{0x04, 0, 2, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2},                   // released, with an owner
-		{0x11, 0, 2, 5, 1, 0, 255, 255, 255, 255, 255, 255, 255, 255, 127}, // a window of more than 292 years
+		{0x11, 0, 2, 5, 1, 0, 0},                                                 // a window of 0
+		{0x21, 0, 2, 5, 1, 0, 0},                                                 // an empty fingerprint
+		{0x41, 0, 2, 5, 1, 0, 0},                                                 // no data
+		{0x61, 0, 2, 5, 1, 0, 1, 'f', 0},                                         // a fingerprint, and no data
+		{0x41, 0, 2, 5, 1, 0, 2, 'd'},                                            // truncated
+		{0x41, 0, 2, 5, 1, 0, 1, 'd', 'd'},                                       // too long
+		{0x03, 0, 2, 5, 1, 0},                                                    // leased without an owner
+		{0x04, 0, 2, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2},                         // released, with an owner
+		{0x11, 0, 2, 5, 1, 0, 255, 255, 255, 255, 255, 255, 255, 255, 127},       // a window of more than 292 years
+		{0x85, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 0, 0, 0},                   // a partition of more than 31 bits
+		{0x85, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1}, // an offset of 64 bits
+		{0x85, 0, 0, 0, 0, 0, 0},                                                 // without an offset
+		{0x85, 0, 0, 0, 0, 0, 0, 0, 0},                                           // too long
 	} {
 		if r, _, err := parseRecord(b); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%x is read as %+v, %v", b, r, err)

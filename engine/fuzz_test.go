@@ -38,11 +38,16 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte{2, 0, 2, 5, 1, 0})
 	f.Add([]byte{0x73, 0, 2, 5, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 2, 1, 'f', 1, 'd'})
 	f.Add([]byte{1, 0, 2, 5, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0})
+	f.Add([]byte{0x85, 1, 0, 0, 0, 0, 1, 0xac, 2})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r Record
 		var topic uint64
+		encode := appendRecord
+		if len(b) > 0 && b[0]&formShort == 0 {
+			encode = appendLongRecord // stores of older formats have it also where there is a short form
+		}
 		decodes(t, b, func() (err error) { r, topic, err = parseRecord(b); return err },
-			func() []byte { return appendRecord(nil, &r, topic) })
+			func() []byte { return encode(nil, &r, topic) })
 	})
 }
 

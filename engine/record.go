@@ -132,7 +132,21 @@ func (r *Record) opens(generation uint64) bool {
 // The low four bits of the first byte are the state, the others say which fields follow the offset;
 // first seen is in Unix milliseconds; topic is its number in the store's table of names (names.go);
 // varints as in encoding/binary.
+//
+// Most records never change: done, of generation 0, without window, fingerprint and data. These have
+// a short form if the topic's number is below 128, partition and offset are not negative, and first
+// seen is in the years 2020 to 2054. Before format 6 of a Pebble store and 5 of a bbolt store, they
+// were written as all others, and are still read so:
+//
+//	+-----------+-------------------+------------------------------------+----------------+
+//	| 80 | topic| partition uvarint | first seen - 2020-01-01 ms, 5 bytes| offset uvarint |
+//	+-----------+-------------------+------------------------------------+----------------+
 const (
+	formShort = 0x80
+	shortTime = 5             // bytes
+	shortFrom = 1577836800000 // 2020-01-01 00:00 UTC
+
+
 	formState  = 0x0f
 	formWindow = 0x10 // the window is present, and not 0
 
@@ -143,6 +157,26 @@ const (
 )
 
 func appendRecord(dst []byte, r *Record, topic uint64) []byte {
+	if !r.fitsShort(topic) {
+		return appendLongRecord(dst, r, topic)
+	}
+	dst = append(dst, formShort|byte(topic))
+	dst = binary.AppendUvarint(dst, uint64(r.Origin.Partition))
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(r.FirstSeen.UnixMilli()-shortFrom))
+	dst = append(dst, ms[8-shortTime:]...)
+	return binary.AppendUvarint(dst, uint64(r.Origin.Offset))
+}
+
+// fitsShort reports whether the record has a short form.
+func (r *Record) fitsShort(topic uint64) bool {
+	ms := r.FirstSeen.UnixMilli()
+	return r.final() && r.Generation == 0 && r.Fingerprint == "" && r.Data == "" &&
+		topic < formShort && r.Origin.Partition >= 0 && r.Origin.Offset >= 0 &&
+		ms >= shortFrom && ms < shortFrom+1<<(8*shortTime)
+}
+
+func appendLongRecord(dst []byte, r *Record, topic uint64) []byte {
 	form := byte(r.State)
 	if r.Window > 0 {
 		form |= formWindow
@@ -179,6 +213,9 @@ func appendRecord(dst []byte, r *Record, topic uint64) []byte {
 func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	d := decoder{rest: b}
 	form := d.byte()
+	if form&formShort != 0 {
+		return parseShortRecord(b)
+	}
 	r.State = State(form & formState)
 	r.Generation = d.uvarint()
 	ms := d.varint()
@@ -199,6 +236,25 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	case len(d.rest) != 0, int64(r.Origin.Partition) != partition:
 		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
 	}
+	return r, topic, nil
+}
+
+func parseShortRecord(b []byte) (r Record, topic uint64, err error) {
+	d := decoder{rest: b}
+	topic = uint64(d.byte() &^ formShort)
+	partition := d.uvarint()
+	var ms [8]byte
+	copy(ms[8-shortTime:], d.take(shortTime))
+	offset := d.uvarint()
+	switch {
+	case d.err != nil:
+		return Record{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
+	case len(d.rest) != 0, partition > math.MaxInt32, offset > math.MaxInt64:
+		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
+	}
+	r.State = Done
+	r.FirstSeen = time.UnixMilli(shortFrom + int64(binary.BigEndian.Uint64(ms[:]))).UTC()
+	r.Origin.Partition, r.Origin.Offset = int32(partition), int64(offset)
 	return r, topic, nil
 }
 

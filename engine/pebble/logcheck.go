@@ -26,7 +26,7 @@ func newLogCheck(d *disk) *logCheck { return &logCheck{disk: d} }
 // Open implements vfs.FS.
 func (l *logCheck) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := l.disk.Open(path, o...)
-	if err == nil && strings.HasSuffix(path, ".log") {
+	if err == nil && strings.HasSuffix(path, logSuffix) {
 		l.checks.Go(func() { l.check(path) })
 	}
 	return f, err

@@ -44,9 +44,11 @@ type Kind struct {
 // The stores of this module.
 var (
 	// 2: claims are in packed batches before they are in tables; 3: records have more than a state;
-	// 4: names are freed; 5: scopes have oldest weeks
-	Pebble = Kind{'p', "pebble", 5}
-	Bolt   = Kind{'b', "bolt", 4} // 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks
+	// 4: names are freed; 5: scopes have oldest weeks; 6: records have a short form
+	Pebble = Kind{'p', "pebble", 6}
+	// 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks; 5: records have
+	// a short form
+	Bolt = Kind{'b', "bolt", 5}
 )
 
 // known returns the kind with a letter. For an unknown letter every format is accepted, because the
