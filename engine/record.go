@@ -146,7 +146,6 @@ const (
 	shortTime = 5             // bytes
 	shortFrom = 1577836800000 // 2020-01-01 00:00 UTC
 
-
 	formState  = 0x0f
 	formWindow = 0x10 // the window is present, and not 0
 
