@@ -10,12 +10,12 @@ func TestSizesFollowPendingBytes(t *testing.T) {
 		pending, memTable uint64
 		lbase             int64
 	}{
-		{Options{}, 48 * mb, 96 * mb, maxRuns * 48 * mb},
-		{Options{PendingBytes: 4 * mb}, 4 * mb, 8 * mb, minLBaseBytes},
-		{Options{PendingBytes: maxTableBytes}, maxTableBytes, maxTableBytes, maxRuns * maxTableBytes},
-		{Options{MemTableBytes: 8 * mb}, 4 * mb, 8 * mb, minLBaseBytes},
-		{Options{MemTableBytes: 256 * mb}, 48 * mb, 256 * mb, maxRuns * 48 * mb},
-		{Options{PendingBytes: 16 * mb, MemTableBytes: 8 * mb}, 16 * mb, 8 * mb, maxRuns * 16 * mb},
+		{Options{}, 48 * mb, 96 * mb, lastLevelRuns * 48 * mb},
+		{Options{PendingBytes: 4 * mb}, 4 * mb, 8 * mb, lastLevelRuns * 4 * mb},
+		{Options{PendingBytes: maxTableBytes}, maxTableBytes, maxTableBytes, lastLevelRuns * maxTableBytes},
+		{Options{MemTableBytes: 8 * mb}, 4 * mb, 8 * mb, lastLevelRuns * 4 * mb},
+		{Options{MemTableBytes: 256 * mb}, 48 * mb, 256 * mb, lastLevelRuns * 48 * mb},
+		{Options{PendingBytes: 16 * mb, MemTableBytes: 8 * mb}, 16 * mb, 8 * mb, lastLevelRuns * 16 * mb},
 		{Options{PendingBytes: 1}, 1, minMemTableBytes, minLBaseBytes},
 		{Options{SmallTables: true}, 64 << 10, 256 << 10, 64 << 10},
 		{Options{SmallTables: true, PendingBytes: 16 << 10}, 16 << 10, 256 << 10, 64 << 10},

@@ -22,10 +22,13 @@ const (
 	// maxRuns is how many overlapping runs stay in L0 before they are compacted. Keys are random
 	// within a bucket, so that a compaction rewrites all lower tables: the more runs there are, the
 	// less often. A look-up that finds nothing in them reads the filter of each.
-	maxRuns = 12
+	maxRuns = 16
 
-	// minLBaseBytes is the least size of the level below L0 from which on there is one more level.
-	// It holds at least as much as a compaction of maxRuns brings.
+	// lastLevelRuns is how many runs the last level holds before there is one more level: until then,
+	// a level in between only writes each claim once more.
+	lastLevelRuns = 4 * maxRuns
+
+	// minLBaseBytes is the least size of the last level from which on there is one more level.
 	minLBaseBytes = 64 << 20
 
 	filterBitsPerKey = 10
@@ -46,7 +49,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		MemTableStopWritesThreshold: maxMemTables,
 		L0CompactionThreshold:       2 * maxRuns, // Pebble compacts at half of it
 		L0StopWritesThreshold:       6 * maxRuns,
-		LBaseMaxBytes:               int64(max(minLBaseBytes, maxRuns*o.PendingBytes)),
+		LBaseMaxBytes:               int64(max(minLBaseBytes, lastLevelRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
 	// A read never writes: reads cause no compactions.
