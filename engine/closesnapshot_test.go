@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -48,6 +49,25 @@ func TestCloseLeavesOneSnapshotAndNoJournal(t *testing.T) {
 	p.known, p.forgotten = slices.Concat(p.known, p.forgotten), nil
 	if source, err := p.check(t, m, small); err != nil || source != engine.FromScan {
 		t.Fatal("with the only snapshot damaged:", source, err)
+	}
+}
+
+// Some stores remove a few hundred batches at a time from the journal: Close leaves a long one.
+func TestCloseLeavesALongJournal(t *testing.T) {
+	const most = 100
+	for _, batches := range []int{most / 2, 2 * most} {
+		e, m, _ := openAt(t, engine.Options{ExpectedPerWeek: 1 << 10}.WithTrimAtClose(most))
+		for i := range batches {
+			mustExpect(t, e, []engine.Event{event(fmt.Sprint(i))}, engine.Claimed)
+		}
+		mustClose(t, e)
+		left := 0
+		if err := reopenDisk(t, m).Journal(0, func(uint64, []byte) error { left++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if long := batches > most; long != (left > 0) {
+			t.Errorf("of a journal of %d batches %d are left", batches, left)
+		}
 	}
 }
 

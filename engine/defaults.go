@@ -19,6 +19,10 @@ const (
 	// the store, because each snapshot writes all filters.
 	defaultSnapshotEvery = 1 << 20
 	defaultSnapshotRetry = time.Minute // between two attempts to write one
+
+	// defaultTrimAtClose is the maximum number of batches whose journal is removed when the engine
+	// closes: some stores need two syncs for a few hundred of them.
+	defaultTrimAtClose = 1 << 15
 )
 
 const (

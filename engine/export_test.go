@@ -31,6 +31,12 @@ func (o Options) WithSnapshotEvery(n uint64) Options {
 	return o
 }
 
+// WithTrimAtClose makes Close remove a journal of at most n batches.
+func (o Options) WithTrimAtClose(n uint64) Options {
+	o.trimAtClose = n
+	return o
+}
+
 // WithSnapshotRetry makes the engine repeat a failed snapshot after the given time.
 func (o Options) WithSnapshotRetry(after time.Duration) Options {
 	o.snapshotRetry = after

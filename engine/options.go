@@ -67,6 +67,7 @@ type Options struct {
 	Observer Observer
 
 	snapshotEvery uint64        // 0 = defaultSnapshotEvery; set by tests
+	trimAtClose   uint64        // 0 = defaultTrimAtClose; set by tests
 	snapshotRetry time.Duration // 0 = defaultSnapshotRetry; set by tests
 }
 
@@ -91,6 +92,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.trimAtClose == 0 {
+		o.trimAtClose = defaultTrimAtClose
 	}
 	if o.snapshotEvery == 0 {
 		o.snapshotEvery = defaultSnapshotEvery

@@ -129,15 +129,19 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 
 // saveLast leaves one snapshot, of the last batch, when the engine closes. The other one and the
 // journal after it would replace a snapshot that a crash tears, but this one is durable before they
-// are removed, and no batch follows. If it is damaged later, the next open scans the claims.
+// are removed, and no batch follows. If it is damaged later, the next open scans the claims. If there
+// was no batch since the engine was opened, only a missing snapshot is written.
 func (s *snapshots) saveLast(seq uint64) {
 	if s.newest() != seq {
 		s.saveSnapshot(s.cut(seq))
 	}
 	s.mu.Lock()
-	slot := slices.Index(s.seqs[:], seq)
+	slot, earlier := slices.Index(s.seqs[:], seq), min(s.seqs[0], s.seqs[1])
 	s.mu.Unlock()
-	if slot < 0 || s.empty(snapshotNames[1-slot]) != nil {
+	if seq == s.store.LastSeq() || slot < 0 {
+		return
+	}
+	if s.empty(snapshotNames[1-slot]) != nil || seq-earlier > s.opt.trimAtClose {
 		return
 	}
 	_ = s.store.TrimJournal(seq + 1) // if it failed, so does the store's Close

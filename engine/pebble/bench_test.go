@@ -227,9 +227,7 @@ func dropAndReclaim(t *testing.T, total, scopes int) {
 	if err := s.TrimJournal(uint64(total/1000) + 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.sealAll(); err != nil {
-		t.Fatal(err)
-	}
+	mustSealAll(t, s)
 	tables := func() (n uint64) {
 		for name, size := range sizesOf(t, s) {
 			if isTable(name) {

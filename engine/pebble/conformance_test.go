@@ -51,9 +51,7 @@ func open(dir string, o Options) (storage.Store, error) {
 
 func flush(t testing.TB, s storage.Store) {
 	t.Helper()
-	if err := s.(*Store).sealAll(); err != nil {
-		t.Fatal(err)
-	}
+	mustSealAll(t, s.(*Store))
 }
 
 // memory keeps each directory on a file system of its own, so that each can lose its power alone.

@@ -85,11 +85,11 @@ func (m *unsealed) load(seq uint64, packed []byte, dropNotes map[string]uint64) 
 	}, func(tail, record []byte) { t.load(bucket, tail, record) })
 }
 
-// reserve makes room for n bytes in the arena, and for more if it is likely that they follow.
-// Unlike append, it does not clear fresh memory.
+// reserve makes room for n bytes in the arena, and for more if it is likely that they follow: up to
+// the limit of a table, and by a quarter beyond it. Unlike append, it does not clear fresh memory.
 func (t *table) reserve(n, limit int) {
 	if used := len(t.arena); cap(t.arena)-used < n {
-		t.arena = append(make([]byte, 0, used+max(n, min(3*used, limit-used))), t.arena...)
+		t.arena = append(make([]byte, 0, used+max(n, min(3*used, limit-used), used/4)), t.arena...)
 	}
 }
 

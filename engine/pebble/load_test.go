@@ -99,6 +99,25 @@ func sameCounts(t *testing.T, table *table) {
 	}
 }
 
+// A store that was killed with more claims than PendingBytes has now, or with keys that were written
+// often, fills the second table beyond its limit: that must not copy it for every batch.
+func TestLoadingBeyondTheLimitCopiesTheArenaRarely(t *testing.T) {
+	u := newUnsealed(1 << 12)
+	grown, last := 0, 0
+	for seq := uint64(1); seq <= 5000; seq++ {
+		b := batchOf(seq, 2)
+		if err := u.load(seq, appendPacked(nil, b.Claims), nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := cap(u.active.arena); n != last {
+			grown, last = grown+1, n
+		}
+	}
+	if used := len(u.active.arena); used < 20*int(u.limit) || grown > 40 {
+		t.Errorf("the arena grew %d times to %d bytes", grown, used)
+	}
+}
+
 // A killed store is loaded into two tables where one was full, and both are sealed.
 func TestAKilledStoreWithTwoFullTablesIsOpenedWhole(t *testing.T) {
 	u := newUnsealed(1 << 12)

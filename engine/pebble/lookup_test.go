@@ -43,9 +43,7 @@ func TestBlocksStayInTheCacheBesideMemtables(t *testing.T) {
 		batch := randomBatch(random, 10_000)
 		batch.Seq = seq
 		mustApply(t, s, batch)
-		if err := s.sealAll(); err != nil {
-			t.Fatal(err)
-		}
+		mustSealAll(t, s)
 		looked := batch.Claims[:1000]
 		lookUp := func() (misses int64) {
 			before := s.db.Metrics().BlockCache.Misses

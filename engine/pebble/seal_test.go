@@ -73,9 +73,10 @@ func openSmall(t testing.TB, fsys vfs.FS) *Store {
 	return s
 }
 
+// mustSealAll moves everything to tables.
 func mustSealAll(t testing.TB, s *Store) {
 	t.Helper()
-	if err := s.sealAll(); err != nil {
+	if err := errors.Join(s.sealAll(), s.db.Flush()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -114,6 +114,9 @@ func checkRaised(t *testing.T, kind string, older int, open func(dir string) (st
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if err := openGolden(t, dir, open).Close(); err != nil {
+		t.Fatal(err)
+	}
 	formatIs(older)
 	checkGoldenStore(t, openGolden(t, dir, open), "snapshot+journal", older >= goldenWindows[kind])
 	formatIs(goldenFormats[kind])
