@@ -32,11 +32,16 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	if logs != nil {
 		o.ReadOnly, o.FS = true, logs
 	}
+	compactions := newScheduler()
+	o.Experimental.CompactionScheduler = compactions
 	var db *pebble.DB
 	err := d.fault.write(func() error {
 		opened, err := pebble.Open(d.dir, o)
 		if err == nil && d.fault.get() != nil {
 			return opened.Close() // no caller waits any more
+		}
+		if err == nil {
+			compactions.start()
 		}
 		db = opened
 		return err

@@ -84,10 +84,10 @@
 // share. create.go creates a store in a directory, and check.go and logcheck.go decide whether
 // Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
 // work of a store. table.go, unsealed.go, load.go, seal.go, sorted.go, radix.go, run.go and
-// packedlog.go contain what happens to claims before they are in tables; settings.go has the
-// settings of Pebble. usage.go, verify.go and backup.go are for operators. disk.go and fault.go are
-// the disk that stops at the first failed write. names.go, keys.go, packed.go, chunks.go,
-// attestation.go and clean.go describe what is on disk.
+// packedlog.go contain what happens to claims before they are in tables; settings.go and
+// scheduler.go have the settings of Pebble. usage.go, verify.go and backup.go are for operators.
+// disk.go and fault.go are the disk that stops at the first failed write. names.go, keys.go,
+// packed.go, chunks.go, attestation.go and clean.go describe what is on disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

@@ -1,0 +1,133 @@
+package pebble
+
+import (
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// A scheduler lets Pebble compact as much as it allows itself, but not before start is called. At
+// the end of its Open, Pebble waits for all compactions, and it begins those that are due before
+// that: a store would be opened after seconds or minutes of rewriting.
+//
+// Pebble asks by TrySchedule. If the answer is no, it waits for Schedule, which the goroutine of the
+// scheduler calls when a compaction ends, when a flush may have made others due, and now and then.
+// Pebble holds locks in its calls, and takes them in those of the goroutine.
+type scheduler struct {
+	db   pebble.DBForCompaction
+	wake chan struct{} // takes one
+	stop chan struct{}
+	done chan struct{} // closed when the goroutine has ended; nil if there is none
+
+	mu      sync.Mutex // guards the fields below; not held in calls of db that take locks
+	started bool
+	running int // compactions
+}
+
+var (
+	_ pebble.CompactionScheduler   = (*scheduler)(nil)
+	_ pebble.CompactionGrantHandle = (*scheduler)(nil)
+)
+
+// grantInterval is how often the goroutine looks for waiting compactions that it was not woken for.
+const grantInterval = 100 * time.Millisecond
+
+func newScheduler() *scheduler {
+	return &scheduler{wake: make(chan struct{}, 1), stop: make(chan struct{})}
+}
+
+// start begins to grant compactions. It is called once, after Pebble is open.
+func (s *scheduler) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started, s.done = true, make(chan struct{})
+	s.poke()
+	go s.grants(s.done)
+}
+
+func (s *scheduler) grants(done chan struct{}) {
+	defer close(done)
+	ticks := time.NewTicker(grantInterval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-s.wake:
+		case <-ticks.C:
+		case <-s.stop:
+			return
+		}
+		for s.grantOne() {
+		}
+	}
+}
+
+// grantOne grants one waiting compaction, if there is one and one more may run.
+func (s *scheduler) grantOne() bool {
+	if !s.begin() {
+		return false
+	}
+	if waiting, _ := s.db.GetWaitingCompaction(); waiting && s.db.Schedule(s) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	return false
+}
+
+// begin counts one more running compaction, if that is allowed.
+func (s *scheduler) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started || s.running >= s.db.GetAllowedWithoutPermission() {
+		return false
+	}
+	s.running++
+	return true
+}
+
+func (s *scheduler) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Register implements pebble.CompactionScheduler.
+func (s *scheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
+
+// Unregister implements pebble.CompactionScheduler. No method of db is called after it.
+func (s *scheduler) Unregister() {
+	s.mu.Lock()
+	s.started = false
+	done := s.done
+	s.mu.Unlock()
+	close(s.stop)
+	if done != nil {
+		<-done
+	}
+}
+
+// TrySchedule implements pebble.CompactionScheduler.
+func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) { return s.begin(), s }
+
+// UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler.
+func (s *scheduler) UpdateGetAllowedWithoutPermission() { s.poke() }
+
+// Done implements pebble.CompactionGrantHandle: a compaction has ended.
+func (s *scheduler) Done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	s.poke()
+}
+
+// Started implements pebble.CompactionGrantHandle.
+func (*scheduler) Started() {}
+
+// MeasureCPU implements pebble.CompactionGrantHandle.
+func (*scheduler) MeasureCPU(pebble.CompactionGoroutineKind) {}
+
+// CumulativeStats implements pebble.CompactionGrantHandle.
+func (*scheduler) CumulativeStats(pebble.CompactionGrantHandleStats) {}
