@@ -31,6 +31,7 @@ func TestOpeningReadsTheJournalAfterTheSnapshotOnly(t *testing.T) {
 	if source, err := p.check(t, s, small); err != nil || source != engine.FromSnapshot {
 		t.Fatal(source, err)
 	}
+	*read = (*read)[:len(*read)-1] // Close, in check, reads the first one
 	if i := slices.Index(*read, newest+1); i < 0 || i > 1 || len(*read)-i != int(p.CrashClone(0).LastSeq()-newest) {
 		t.Errorf("a snapshot knows %d batches of %d; the entries of %v are read", newest, last, *read)
 	}
@@ -43,7 +44,7 @@ func TestOpeningReadsTheJournalAfterTheSnapshotOnly(t *testing.T) {
 	if source, err := p.check(t, s, small); err != nil || source != engine.FromSnapshot {
 		t.Fatal(source, err)
 	}
-	if len(*read) > 0 {
+	if i := slices.IndexFunc(*read, func(seq uint64) bool { return seq <= m.LastSeq() }); i >= 0 {
 		t.Errorf("after a clean close the entries of %v are read", *read)
 	}
 }

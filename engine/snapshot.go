@@ -44,7 +44,7 @@ func (s *snapshots) maybeSnapshot(seq uint64) {
 	}
 	s.since = 0
 	cut := s.cut(seq)
-	s.goBehind(func(context.Context) { s.saveSnapshot(cut) })
+	s.goBehind(func(context.Context) { s.saveSnapshot(cut, true) })
 }
 
 func (s *snapshots) begin() bool {
@@ -88,13 +88,16 @@ func (s *snapshots) cut(seq uint64) *snapshot {
 }
 
 // saveSnapshot writes a snapshot when its contents are durable, so that no snapshot is ever ahead
-// of its store, and trims the journal. A failure costs only disk space and time at the next open:
-// it is counted, the older snapshot and the journal after it remain, and a batch after
+// of its store, and trims the journal if asked to. A failure costs only disk space and time at the
+// next open: it is counted, the older snapshot and the journal after it remain, and a batch after
 // snapshotRetry begins another snapshot.
-func (s *snapshots) saveSnapshot(cut *snapshot) {
+func (s *snapshots) saveSnapshot(cut *snapshot, trim bool) {
 	err := errors.New("the store failed")
 	if s.durable.wait(cut.seq) {
 		err = s.writeSnapshot(cut)
+	}
+	if err == nil && trim {
+		err = s.trimJournal()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,13 +116,20 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 	if s.seqs[1] < s.seqs[0] {
 		slot = 1
 	}
-	kept := s.seqs[1-slot]
 	s.mu.Unlock()
 	if err := s.store.WriteSidecar(snapshotNames[slot], cut.write); err != nil {
 		return err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.seqs[slot] = cut.seq
+	return nil
+}
+
+// trimJournal removes what both snapshots contain from the journal.
+func (s *snapshots) trimJournal() error {
+	s.mu.Lock()
+	kept := min(s.seqs[0], s.seqs[1])
 	s.mu.Unlock()
 	if kept == 0 {
 		return nil
@@ -129,22 +139,21 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 
 // saveLast leaves one snapshot, of the last batch, when the engine closes. The other one and the
 // journal after it would replace a snapshot that a crash tears, but this one is durable before they
-// are removed, and no batch follows. If it is damaged later, the next open scans the claims. If there
-// was no batch since the engine was opened, only a missing snapshot is written.
+// are removed, and no batch follows. If it is damaged later, the next open scans the claims. If
+// there was no batch since the engine was opened, only a missing snapshot is written.
 func (s *snapshots) saveLast(seq uint64) {
 	if s.newest() != seq {
-		s.saveSnapshot(s.cut(seq))
+		s.saveSnapshot(s.cut(seq), false)
 	}
 	s.mu.Lock()
-	slot, earlier := slices.Index(s.seqs[:], seq), min(s.seqs[0], s.seqs[1])
+	slot := slices.Index(s.seqs[:], seq)
 	s.mu.Unlock()
-	if seq == s.store.LastSeq() || slot < 0 {
+	if seq == s.store.LastSeq() || slot < 0 || s.empty(snapshotNames[1-slot]) != nil {
 		return
 	}
-	if s.empty(snapshotNames[1-slot]) != nil || seq-earlier > s.opt.trimAtClose {
-		return
+	if first, err := s.firstJournaled(); err == nil && first > 0 && seq-first < s.opt.trimAtClose {
+		_ = s.store.TrimJournal(seq + 1) // if it failed, so does the store's Close
 	}
-	_ = s.store.TrimJournal(seq + 1) // if it failed, so does the store's Close
 }
 
 // empty empties a sidecar. One without content is no snapshot.

@@ -11,13 +11,14 @@ import (
 // the end of its Open, Pebble waits for all compactions, and it begins those that are due before
 // that: a store would be opened after seconds or minutes of rewriting.
 //
-// Pebble asks by TrySchedule. If the answer is no, it waits for Schedule, which the goroutine of the
-// scheduler calls when a compaction ends, when a flush may have made others due, and now and then.
-// Pebble holds locks in its calls, and takes them in those of the goroutine.
+// Pebble asks by TrySchedule. If the answer is no, it waits for Schedule, which the goroutine of
+// the scheduler calls when a compaction ends, when a flush may have made others due, and now and
+// then. Pebble holds locks in its calls, and takes them in those of the goroutine.
 type scheduler struct {
 	db   pebble.DBForCompaction
 	wake chan struct{} // takes one
-	stop chan struct{}
+	stop func()        // ends the goroutine
+	end  chan struct{}
 	done chan struct{} // closed when the goroutine has ended; nil if there is none
 
 	mu      sync.Mutex // guards the fields below; not held in calls of db that take locks
@@ -34,7 +35,8 @@ var (
 const grantInterval = 100 * time.Millisecond
 
 func newScheduler() *scheduler {
-	return &scheduler{wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	end := make(chan struct{})
+	return &scheduler{wake: make(chan struct{}, 1), end: end, stop: sync.OnceFunc(func() { close(end) })}
 }
 
 // start begins to grant compactions. It is called once, after Pebble is open.
@@ -54,7 +56,7 @@ func (s *scheduler) grants(done chan struct{}) {
 		select {
 		case <-s.wake:
 		case <-ticks.C:
-		case <-s.stop:
+		case <-s.end:
 			return
 		}
 		for s.grantOne() {
@@ -62,12 +64,16 @@ func (s *scheduler) grants(done chan struct{}) {
 	}
 }
 
-// grantOne grants one waiting compaction, if there is one and one more may run.
+// grantOne grants one waiting compaction, if there is one and one more may run. While one waits,
+// Pebble does not ask for another, so that what is counted here is refused to none.
 func (s *scheduler) grantOne() bool {
-	if !s.begin() {
+	if !s.allows() {
 		return false
 	}
-	if waiting, _ := s.db.GetWaitingCompaction(); waiting && s.db.Schedule(s) {
+	if waiting, _ := s.db.GetWaitingCompaction(); !waiting || !s.begin() {
+		return false
+	}
+	if s.db.Schedule(s) {
 		return true
 	}
 	s.mu.Lock()
@@ -76,15 +82,26 @@ func (s *scheduler) grantOne() bool {
 	return false
 }
 
+func (s *scheduler) allows() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mayRun()
+}
+
 // begin counts one more running compaction, if that is allowed.
 func (s *scheduler) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.started || s.running >= s.db.GetAllowedWithoutPermission() {
-		return false
+	may := s.mayRun()
+	if may {
+		s.running++
 	}
-	s.running++
-	return true
+	return may
+}
+
+// mayRun reports whether one more compaction may run. The caller holds mu.
+func (s *scheduler) mayRun() bool {
+	return s.started && s.running < s.db.GetAllowedWithoutPermission()
 }
 
 func (s *scheduler) poke() {
@@ -103,14 +120,20 @@ func (s *scheduler) Unregister() {
 	s.started = false
 	done := s.done
 	s.mu.Unlock()
-	close(s.stop)
+	s.stop()
 	if done != nil {
 		<-done
 	}
 }
 
 // TrySchedule implements pebble.CompactionScheduler.
-func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) { return s.begin(), s }
+func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	granted := s.begin()
+	if !granted {
+		s.poke() // for the case that one has just ended
+	}
+	return granted, s
+}
 
 // UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler.
 func (s *scheduler) UpdateGetAllowedWithoutPermission() { s.poke() }

@@ -80,9 +80,17 @@ func (a *audit) readClaims() error {
 		if _, twice := a.claims[string(id)]; twice {
 			a.w.violate("%s is claimed in two weeks", id)
 		}
-		a.claims[string(id)] = claim{bucket, engine.State(record[0])}
+		a.claims[string(id)] = claim{bucket, stateOf(record)}
 		return nil
 	})
+}
+
+// stateOf returns the state of a claim from its record (docs/format.md): the short form has none.
+func stateOf(record []byte) engine.State {
+	if record[0]&0x80 != 0 {
+		return engine.Done
+	}
+	return engine.State(record[0] & 0x0f)
 }
 
 // readOffsets reads the offsets, which never decrease.
