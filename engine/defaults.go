@@ -22,7 +22,7 @@ const (
 
 	// defaultTrimAtClose is the maximum number of batches whose journal is removed when the engine
 	// closes: some stores need two syncs for a few hundred of them.
-	defaultTrimAtClose = 1 << 15
+	defaultTrimAtClose = 1 << 17
 )
 
 const (
