@@ -7,6 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 func TestTogetherReturnsAnErrorOfAny(t *testing.T) {
@@ -40,5 +43,23 @@ func TestErrorOfAFullDiskSaysWhatToDo(t *testing.T) {
 	err, o = nil, Outcome{}
 	if o.end(&err); err != nil || o.Error != "" {
 		t.Errorf("no error is told as %v, %q", err, o.Error)
+	}
+}
+
+func TestSlowSyncDelaysAClaim(t *testing.T) {
+	const slow = 20 * time.Millisecond
+	e, err := openEngine(Pebble, t.TempDir()+"/store", tuning{slowSync: slow}, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if _, err := e.TryClaim(t.Context(), engine.Event{Scope: "s", ID: []byte("1"), Time: start, Origin: engine.Origin{Topic: "t"}}); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took < slow {
+		t.Errorf("a claim took %v, and each sync %v more", took, slow)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -103,9 +103,9 @@ func (f *Filter) ContainsAll() bool {
 // Add adds h to the filter.
 //
 // It returns true if it found that a bit of h was not set: h was then certainly not in the filter
-// when the call began. Of several goroutines that add the same new hash at once, at least one gets true, and
-// all of them may. It returns false if h may have been in the filter; the call then changed
-// nothing, so that repeats never grow the filter.
+// when the call began. Of several goroutines that add the same new hash at once, at least one gets
+// true, and all of them may. It returns false if h may have been in the filter; the call then
+// changed nothing, so that repeats never grow the filter.
 //
 // The call that fills the newest layer allocates the next one, two to four times as large, before
 // it returns. Other calls continue meanwhile.
@@ -150,8 +150,8 @@ func (f *Filter) MayContain(h uint64) bool {
 }
 
 // Prefetch loads what MayContain and Add read for these hashes into the processor's cache, many
-// blocks at a time. If the filter is larger than the cache, it and the calls for some hundred hashes
-// together take half the time of the calls alone, or less. It changes no answer.
+// blocks at a time. If the filter is larger than the cache, it and the calls for some hundred
+// hashes together take half the time of the calls alone, or less. It changes no answer.
 func (f *Filter) Prefetch(hashes []uint64) { f.newest.Load().prefetch(hashes) }
 
 // grow puts a layer in front of l, which has reached n keys, unless another call has done so or

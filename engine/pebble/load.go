@@ -118,7 +118,6 @@ func (t *table) indexAll() {
 		slots *= 2
 	}
 	t.slots, t.keys = make([]uint64, slots), 0
-	mask := len(t.slots) - 1
 	var writes [64]tableWrite
 	var offs [len(writes)]uint32
 	for off := uint32(0); off < uint32(len(t.arena)); {
@@ -128,10 +127,7 @@ func (t *table) indexAll() {
 			writes[n], offs[n] = t.write(e.bucket, e.tail, e.record), off
 			off = e.end
 		}
-		for i := range writes[:n] { // see putAll
-			w := &writes[i]
-			w.slot = t.slots[int(w.tag)&mask]
-		}
+		t.prefetch(writes[:n])
 		for i := range writes[:n] {
 			t.set(&writes[i], offs[i])
 		}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"iter"
+	"runtime"
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -39,7 +40,6 @@ type sorted struct {
 	frames   moment
 	prefixes []string // of all buckets, in order
 	refs     []ref
-	near     byte // for all
 }
 
 // A ref refers to an entry. It contains the part of the key that distinguishes most keys.
@@ -129,26 +129,31 @@ func head(tail []byte) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// readAhead is the number of entries whose bytes all reads at once.
+// readAhead is the number of entries that all prefetches at once.
 const readAhead = 64
 
-// all yields the refs in order. Their entries are at random places of the arenas: it reads from a
-// number of them first, in a loop in which the processor reads many at once, and the caller finds
-// them in its cache.
+// all yields the refs in order, and prefetches their entries.
 func (s *sorted) all() iter.Seq2[int, ref] {
 	return func(yield func(int, ref) bool) {
 		for i, r := range s.refs {
 			if i%readAhead == 0 {
-				for _, r := range s.refs[i:min(i+readAhead, len(s.refs))] {
-					arena := s.frames[r.place&1].arena
-					s.near ^= arena[r.off] ^ arena[min(int(r.off)+usualEntry, len(arena))-1]
-				}
+				s.prefetch(s.refs[i:min(i+readAhead, len(s.refs))])
 			}
 			if !yield(i, r) {
 				return
 			}
 		}
 	}
+}
+
+// prefetch loads entries, which are at random places, as table.prefetch loads slots.
+func (s *sorted) prefetch(refs []ref) {
+	var read byte
+	for _, r := range refs {
+		arena := s.frames[r.place&1].arena
+		read ^= arena[r.off] ^ arena[min(int(r.off)+usualEntry, len(arena))-1]
+	}
+	runtime.KeepAlive(read)
 }
 
 func (s *sorted) entry(r ref) entry { return entryAt(s.frames[r.place&1].arena, r.off) }

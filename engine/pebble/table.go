@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/maphash"
+	"runtime"
 
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -118,27 +119,32 @@ func (t *table) hash(bucket uint32, tail []byte) uint32 {
 type tableWrite struct {
 	bucket, tag  uint32 // tag is the hash of bucket and tail
 	tail, record []byte
-	slot         uint64 // for putAll
 }
 
 func (t *table) write(bucket uint32, tail, record []byte) tableWrite {
 	return tableWrite{bucket: bucket, tag: t.hash(bucket, tail), tail: tail, record: record}
 }
 
-// putAll puts writes in their order. The slots are at random places: all are read first, in a loop
-// in which the processor reads many at once, and put finds them in its cache.
+// putAll puts writes in their order.
 func (t *table) putAll(writes []tableWrite) {
 	for 4*(t.keys+len(writes)) > 3*len(t.slots) {
 		t.grow()
 	}
-	mask := len(t.slots) - 1
-	for i := range writes {
-		w := &writes[i]
-		w.slot = t.slots[int(w.tag)&mask]
-	}
+	t.prefetch(writes)
 	for i := range writes {
 		t.put(&writes[i])
 	}
+}
+
+// prefetch loads the slots of writes, which are at random places, into the processor's cache. In a
+// loop without other work it reads many at once.
+func (t *table) prefetch(writes []tableWrite) {
+	mask := len(t.slots) - 1
+	var read uint64
+	for i := range writes {
+		read ^= t.slots[int(writes[i].tag)&mask]
+	}
+	runtime.KeepAlive(read) // or the compiler removes the loop
 }
 
 func (t *table) put(w *tableWrite) {

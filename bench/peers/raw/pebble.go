@@ -13,9 +13,9 @@ import (
 )
 
 // OpenPebble opens Pebble for random keys that are read rarely: few compactions, small blocks,
-// bloom filters, and a cache of 128 MB.
+// bloom filters, and a cache of 128 MB beside two memtables, which Pebble takes out of it.
 func OpenPebble(dir string, memTable uint64) (*pebble.DB, error) {
-	cache := pebble.NewCache(128 << 20)
+	cache := pebble.NewCache(128<<20 + 2*int64(memTable))
 	defer cache.Unref()
 	o := &pebble.Options{
 		FormatMajorVersion:          pebble.FormatValueSeparation,
