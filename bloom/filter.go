@@ -121,29 +121,6 @@ func (f *Filter) Add(h uint64) (added bool) {
 	return true
 }
 
-// AddAll has the effect of Add for each hash, in a fraction of the time, on a filter that no other
-// goroutine uses yet, such as one that was just read.
-func (f *Filter) AddAll(hashes []uint64) {
-	const ahead = 32
-	for len(hashes) > 0 {
-		part := hashes[:min(len(hashes), ahead)]
-		hashes = hashes[len(part):]
-		f.Prefetch(part)
-		for _, h := range part {
-			newest := f.newest.Load()
-			if newest.chainContains(h) {
-				continue
-			}
-			newest.setUnshared(h)
-			n := newest.added.Load() + 1
-			newest.added.Store(n)
-			if n >= newest.design {
-				f.grow(newest, n)
-			}
-		}
-	}
-}
-
 // MayContain reports whether h may have been added. False is certain.
 func (f *Filter) MayContain(h uint64) bool {
 	return f.newest.Load().chainContains(h)

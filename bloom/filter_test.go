@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -52,36 +51,6 @@ func TestPrefetchChangesNothing(t *testing.T) {
 			t.Fatal("the filter was changed")
 		}
 	})
-}
-
-func TestAddAllIsAddForEachHash(t *testing.T) {
-	for _, o := range []Options{{}, {Expected: 100_000}, {MaxBytes: 16 << 10}, {BitsPerKey: 5}} {
-		rng := rand.New(rand.NewPCG(1, o.Expected))
-		one, all := New(o), New(o)
-		for range 50 {
-			hashes := make([]uint64, rng.IntN(3000))
-			for i := range hashes {
-				hashes[i] = rng.Uint64()
-				if i > 0 && rng.IntN(4) == 0 {
-					hashes[i] = hashes[rng.IntN(i)]
-				}
-			}
-			for _, h := range hashes {
-				one.Add(h)
-			}
-			all.AddAll(hashes)
-		}
-		var want, got bytes.Buffer
-		if _, err := one.WriteTo(&want); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := all.WriteTo(&got); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got.Bytes(), want.Bytes()) {
-			t.Errorf("%+v: AddAll makes another filter, with %d hashes in %d bytes, Add one with %d in %d", o, all.Len(), all.Bytes(), one.Len(), one.Bytes())
-		}
-	}
 }
 
 func TestEmptyFilterContainsNothing(t *testing.T) {

@@ -57,9 +57,11 @@ func blocksFor(keys, bitsPerKey uint64) uint64 {
 }
 
 // blockOf scales the hash to the number of blocks: its high bits select the block.
-func (l *layer) blockOf(h uint64) *block {
+func (l *layer) blockOf(h uint64) *block { return &l.blocks[l.indexOf(h)] }
+
+func (l *layer) indexOf(h uint64) uint64 {
 	i, _ := bits.Mul64(h, uint64(len(l.blocks)))
-	return &l.blocks[i]
+	return i
 }
 
 // contains has two branches and not one for each lane: those are mispredicted in most calls.
@@ -98,14 +100,6 @@ func (l *layer) set(h uint64) {
 	b := l.blockOf(h)
 	for i := range b {
 		atomic.OrUint64(&b[i], bit(h, i))
-	}
-}
-
-// setUnshared is set for a layer that no other goroutine uses.
-func (l *layer) setUnshared(h uint64) {
-	b := l.blockOf(h)
-	for i := range b {
-		b[i] |= bit(h, i)
 	}
 }
 

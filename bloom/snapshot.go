@@ -39,6 +39,7 @@ const (
 
 	mostLayers = 58       // each is at least twice as large as the one before
 	pieceBytes = 64 << 10 // read or written at once
+	pieces     = 2        // in memory while a snapshot is read
 )
 
 // WriteTo writes a snapshot of f, in pieces: it takes 64 KiB of memory, however large the filter
@@ -109,13 +110,12 @@ func (f *Filter) capAtLeast(bytes uint64) uint64 {
 // claims, and holds the filter once.
 func Read(r io.Reader, size int64, o Options) (*Filter, error) {
 	sum := xxhash.New()
-	summed := io.TeeReader(r, sum)
-	f, layers, err := readHeader(summed, size)
+	f, layers, err := readHeader(io.TeeReader(r, sum), size)
 	if err != nil {
 		return nil, err
 	}
 	f.o.Grow = o.Grow
-	if err := f.readLayers(summed, layers); err != nil {
+	if err := f.readLayers(r, sum, layers); err != nil {
 		return nil, err
 	}
 	got := sum.Sum64()
@@ -193,15 +193,44 @@ func readLayerHeaders(table []byte, bytes, maxBytes uint64) ([]layerHeader, erro
 	return layers, nil
 }
 
-// readLayers fills a filter that is not shared yet.
-func (f *Filter) readLayers(r io.Reader, layers []layerHeader) error {
-	piece := make([]byte, min(layers[0].blocks*blockBytes, pieceBytes)) // no layer is larger than the newest
+// A piece is a part of a snapshot, and where in a layer its blocks belong.
+type piece struct {
+	bytes  []byte
+	blocks []block
+}
+
+// readLayers fills a filter that is not shared yet. While it reads a piece, another goroutine adds
+// the one before to sum and decodes it.
+func (f *Filter) readLayers(r io.Reader, sum io.Writer, layers []layerHeader) error {
+	read, free, done := make(chan piece), make(chan []byte, pieces), make(chan struct{})
+	for range pieces {
+		free <- make([]byte, min(layers[0].blocks*blockBytes, pieceBytes)) // no layer is larger than the newest
+	}
+	go func() {
+		defer close(done)
+		for p := range read {
+			_, _ = sum.Write(p.bytes) // it returns no error
+			p.decode()
+			free <- p.bytes[:cap(p.bytes)]
+		}
+	}()
+	defer func() {
+		close(read)
+		<-done
+	}()
 	var newer *layer
 	for _, h := range layers {
 		l := newLayer(h.blocks, f.o.BitsPerKey, nil)
 		l.added.Store(h.added)
-		if err := l.readBlocks(r, piece); err != nil {
-			return err
+		for rest := l.blocks; len(rest) > 0; {
+			b := <-free
+			n := min(len(rest), len(b)/blockBytes)
+			b = b[:n*blockBytes]
+			if err := readFull(r, b); err != nil {
+				return err
+			}
+			read <- piece{b, rest[:n]}
+			rest = rest[n:]
 		}
 		if newer == nil {
 			f.newest.Store(l)
@@ -213,21 +242,12 @@ func (f *Filter) readLayers(r io.Reader, layers []layerHeader) error {
 	return nil
 }
 
-// readBlocks fills a layer that is not shared yet, by way of piece.
-func (l *layer) readBlocks(r io.Reader, piece []byte) error {
-	for rest := l.blocks; len(rest) > 0; {
-		n := min(len(rest), len(piece)/blockBytes)
-		if err := readFull(r, piece[:n*blockBytes]); err != nil {
-			return err
+func (p piece) decode() {
+	for i := range p.blocks {
+		for lane := range p.blocks[i] {
+			p.blocks[i][lane] = binary.LittleEndian.Uint64(p.bytes[i*blockBytes+8*lane:])
 		}
-		for i := range n {
-			for lane := range rest[i] {
-				rest[i][lane] = binary.LittleEndian.Uint64(piece[i*blockBytes+8*lane:])
-			}
-		}
-		rest = rest[n:]
 	}
-	return nil
 }
 
 // readFull fills b. An end before that is a torn snapshot.

@@ -2,43 +2,96 @@ package engine
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A filling makes the filters that adding hash after hash makes.
+// A filling makes the filters that adding hash after hash makes, week after week.
 func TestFillingAddsEveryHashInOrder(t *testing.T) {
-	for _, hashes := range []int{0, 1, fillingHashes - 1, fillingHashes, 3*fillingHashes + 7} {
-		rng := rand.New(rand.NewPCG(1, 2))
-		want := newScreen(Options{MaxFilterBytes: 1 << 20, ExpectedPerWeek: 1000})
-		got := newScreen(Options{MaxFilterBytes: 1 << 20, ExpectedPerWeek: 1000})
-		f := startFilling(got)
-		week := weekbucket.Week(3000)
-		for range hashes {
-			if rng.IntN(100) == 0 {
-				week = weekbucket.Week(3000 + rng.IntN(5))
+	const limit = minFillingHashes
+	for _, tt := range []struct {
+		hashes, run, weeks int
+		expected           uint64
+	}{
+		{0, 1, 1, 1000},
+		{1, 1, 1, 1000},
+		{limit - 1, 1, 1, 1000},
+		{limit, 1, 1, 1000},
+		{3*limit + 7, 1000, 1, 1000},
+		{3*limit + 7, 3, 5, 1000},
+		{3*limit + 7, 2000, 3, 1 << 20}, // large filters
+		{limit / 2, 1, 1000, 1},
+	} {
+		t.Run(fmt.Sprintf("%d hashes, %d at once, of %d weeks", tt.hashes, tt.run, tt.weeks), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			o := Options{MaxFilterBytes: 1 << 30, ExpectedPerWeek: tt.expected}
+			want, got := newScreen(o), newScreen(o)
+			for week := range tt.weeks { // the size of a filter depends on those that were there
+				want.filter(weekbucket.Week(3000 + week))
+				got.filter(weekbucket.Week(3000 + week))
 			}
-			h := rng.Uint64()
-			want.filter(week).Add(h)
-			f.add(week, h)
+			f := startFilling(got)
+			for n := 0; n < tt.hashes; {
+				week := weekbucket.Week(3000 + rng.IntN(tt.weeks))
+				var run []byte
+				for range min(1+rng.IntN(tt.run), tt.hashes-n) {
+					h := rng.Uint64()
+					want.filter(week).Add(h)
+					run = binary.BigEndian.AppendUint64(run, h)
+					n++
+				}
+				if hashes := f.add(week, run); !bytes.Equal(encoded(hashes), run) {
+					t.Fatalf("a run of %x is added as %x", run, hashes)
+				}
+			}
+			f.finish()
+			if g, w := len(*got.filters.Load()), len(*want.filters.Load()); g != w {
+				t.Fatalf("filters of %d weeks, want %d", g, w)
+			}
+			for week, filter := range *want.filters.Load() {
+				if !bytes.Equal(written(t, filter), written(t, got.filter(week))) {
+					t.Errorf("the filter of %s is another one", week)
+				}
+			}
+		})
+	}
+}
+
+// Where the budget is short, the filters contain every hash, whichever are evicted.
+func TestFillingLosesNothingWithinASmallBudget(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	o := Options{MaxFilterBytes: 256 << 10, ExpectedPerWeek: 1000}
+	s := newScreen(o)
+	f := startFilling(s)
+	added := make(map[weekbucket.Week][]uint64)
+	for range 300 {
+		week := weekbucket.Week(3000 + rng.IntN(20))
+		var run []byte
+		for range 1 + rng.IntN(2000) {
+			run = binary.BigEndian.AppendUint64(run, rng.Uint64())
 		}
-		f.finish()
-		if g, w := len(*got.filters.Load()), len(*want.filters.Load()); g != w {
-			t.Fatalf("%d hashes: filters of %d weeks, want %d", hashes, g, w)
-		}
-		for week, filter := range *want.filters.Load() {
-			var a, b bytes.Buffer
-			if _, err := filter.WriteTo(&a); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := got.filter(week).WriteTo(&b); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(a.Bytes(), b.Bytes()) {
-				t.Errorf("%d hashes: the filter of %s is another one", hashes, week)
+		added[week] = append(added[week], f.add(week, run)...)
+	}
+	f.finish()
+	if bytes, _, evicted := s.size(); bytes > s.budget || evicted == 0 {
+		t.Errorf("%d bytes of %d, %d evicted", bytes, s.budget, evicted)
+	}
+	for week, hashes := range added {
+		for _, h := range hashes {
+			if !s.filter(week).MayContain(h) {
+				t.Fatalf("%s: %#x is missing", week, h)
 			}
 		}
 	}
+}
+
+func encoded(hashes []uint64) (b []byte) {
+	for _, h := range hashes {
+		b = binary.BigEndian.AppendUint64(b, h)
+	}
+	return b
 }

@@ -193,8 +193,8 @@ func TestGoldenJournalEntry(t *testing.T) {
 	entry := w.appendTo(nil)
 	wantBytes(t, entry, "02 01 00019cd4 01 0102030405060708 0000000000000002"+"01 ac02 00019cd5 00 00000000000000ff")
 	var got []string
-	err := readJournal(entry, func(ref bucketRef, sign byte, hash uint64) { got = append(got, fmt.Sprint(ref, sign, hash)) })
-	want := []string{fmt.Sprint(one, 1, uint64(0x0102030405060708)), fmt.Sprint(one, 1, 2), fmt.Sprint(two, 0, 255)}
+	err := readJournal(entry, func(id runID, hashes []byte) { got = append(got, fmt.Sprint(id, appendHashes(nil, hashes))) })
+	want := []string{fmt.Sprint(runID{one, 1}, []uint64{0x0102030405060708, 2}), fmt.Sprint(runID{two, 0}, []uint64{255})}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("read back as %v, %v", got, err)
 	}
@@ -206,7 +206,7 @@ func TestGoldenJournalEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := readJournal(b, func(bucketRef, byte, uint64) {}); !errors.Is(err, storage.ErrDamaged) {
+		if err := readJournal(b, func(runID, []byte) {}); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%s: %v", damaged, err)
 		}
 	}

@@ -112,14 +112,14 @@ func FuzzReadJournal(f *testing.F) {
 		var runs []journalRun
 		read := func(b []byte) error {
 			runs = nil
-			return readJournal(b, func(ref bucketRef, sign byte, hash uint64) {
+			return readJournal(b, func(id runID, hashes []byte) {
 				for i := range runs {
-					if runs[i].runID == (runID{ref, sign}) {
-						runs[i].hashes = append(runs[i].hashes, hash)
+					if runs[i].runID == id {
+						runs[i].hashes = appendHashes(runs[i].hashes, hashes)
 						return
 					}
 				}
-				runs = append(runs, journalRun{runID{ref, sign}, []uint64{hash}})
+				runs = append(runs, journalRun{id, appendHashes(nil, hashes)})
 			})
 		}
 		decodes(t, entry, func() error { return read(entry) }, nil)

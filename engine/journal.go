@@ -92,21 +92,17 @@ func (w *journalWriter) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// readJournal calls fn for each hash in an entry.
-func readJournal(entry []byte, fn func(ref bucketRef, sign byte, hash uint64)) error {
+// readJournal calls fn for each run of an entry, with its hashes as they are encoded.
+func readJournal(entry []byte, fn func(id runID, hashes []byte)) error {
 	d := decoder{rest: entry}
 	for len(d.rest) > 0 && d.err == nil {
 		n := d.count(8)
-		scope := d.uvarint()
-		week := d.week()
-		sign := d.byte()
+		id := runID{bucketRef: bucketRef{scope: d.uvarint(), week: d.week()}, sign: d.byte()}
 		hashes := d.take(8 * uint64(n))
-		if d.err != nil || n == 0 || sign > journalDropped || sign == journalDropped && !bytes.Equal(hashes, make([]byte, 8)) {
+		if d.err != nil || n == 0 || id.sign > journalDropped || id.sign == journalDropped && !bytes.Equal(hashes, make([]byte, 8)) {
 			break
 		}
-		for ; len(hashes) > 0; hashes = hashes[8:] {
-			fn(bucketRef{scope, week}, sign, binary.BigEndian.Uint64(hashes))
-		}
+		fn(id, hashes)
 		if len(d.rest) == 0 {
 			return nil
 		}
@@ -115,4 +111,12 @@ func readJournal(entry []byte, fn func(ref bucketRef, sign byte, hash uint64)) e
 		return nil
 	}
 	return fmt.Errorf("%w: journal entry of %d bytes", storage.ErrDamaged, len(entry))
+}
+
+// appendHashes appends the hashes of a run.
+func appendHashes(dst []uint64, run []byte) []uint64 {
+	for ; len(run) >= 8; run = run[8:] {
+		dst = append(dst, binary.BigEndian.Uint64(run))
+	}
+	return dst
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // load reads filters and counts from a snapshot and the journal after it, or leaves them to be
@@ -61,83 +60,29 @@ func (s *snapshots) firstJournaled() (first uint64, err error) {
 func (s *snapshots) replayJournal(after, newest uint64) error {
 	filling := startFilling(s.screen)
 	defer filling.finish()
+	var removed []uint64
 	return s.readJournalAfter(after, newest, func(entry []byte) error {
-		return readJournal(entry, func(ref bucketRef, sign byte, hash uint64) {
-			switch sign {
+		return readJournal(entry, func(id runID, hashes []byte) {
+			n := uint64(len(hashes) / 8)
+			switch id.sign {
 			case journalRemoved:
-				s.screen.remove(ref, hash)
+				removed = appendHashes(removed[:0], hashes)
+				s.screen.merge(id.bucketRef, count{-n, xor(removed)})
 			case journalDropped:
-				s.screen.forget(ref)
+				s.screen.forget(id.bucketRef)
 			default:
-				filling.add(ref.week, hash)
-				s.screen.put(ref, hash)
-				s.since++
+				s.screen.merge(id.bucketRef, count{n, xor(filling.add(id.week, hashes))})
+				s.since += n
 			}
 		})
 	})
 }
 
-// A filling adds hashes to filters that no other goroutine uses, in their order, in a goroutine of
-// its own.
-type filling struct {
-	part  *fillingPart // what add adds to
-	parts chan *fillingPart
-	free  chan *fillingPart
-	done  chan struct{}
-}
-
-// A fillingPart has the hashes of consecutive runs, each of one week.
-type fillingPart struct {
-	hashes []uint64
-	runs   []fillingRun
-}
-
-type fillingRun struct {
-	week weekbucket.Week
-	end  int // of its hashes
-}
-
-const fillingHashes = 1 << 15 // handed over at once
-
-func startFilling(s *screen) *filling {
-	f := &filling{
-		part: &fillingPart{}, parts: make(chan *fillingPart), free: make(chan *fillingPart, 2), done: make(chan struct{}),
+func xor(hashes []uint64) (x uint64) {
+	for _, h := range hashes {
+		x ^= h
 	}
-	f.free <- &fillingPart{}
-	go func() {
-		defer close(f.done)
-		for part := range f.parts {
-			at := 0
-			for _, run := range part.runs {
-				s.filter(run.week).AddAll(part.hashes[at:run.end])
-				at = run.end
-			}
-			f.free <- part
-		}
-	}()
-	return f
-}
-
-func (f *filling) add(week weekbucket.Week, hash uint64) {
-	p := f.part
-	p.hashes = append(p.hashes, hash)
-	if n := len(p.runs); n > 0 && p.runs[n-1].week == week {
-		p.runs[n-1].end++
-	} else {
-		p.runs = append(p.runs, fillingRun{week, len(p.hashes)})
-	}
-	if len(p.hashes) == fillingHashes {
-		f.parts <- p
-		f.part = <-f.free
-		f.part.hashes, f.part.runs = f.part.hashes[:0], f.part.runs[:0]
-	}
-}
-
-// finish returns when all hashes are in the filters.
-func (f *filling) finish() {
-	f.parts <- f.part
-	close(f.parts)
-	<-f.done
+	return x
 }
 
 // readJournalAfter calls fn with the entry of each batch after the given one. A gap, or an end

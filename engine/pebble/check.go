@@ -58,25 +58,27 @@ func checkManifest(d *disk, attested position) error {
 
 // checkContent opens the store read-only, which deletes nothing, and checks that all batches up to
 // the newest one exist, and at least those that are attested or covered by a durability record of a
-// log. It reads the claims outside of tables into memory. The logs that Pebble replays are checked
-// meanwhile.
+// log. It reads the claims outside of tables into memory. The logs that Pebble replays, and the
+// journal, are checked meanwhile.
 func checkContent(l *packedLog, attested uint64) (err error) {
 	logs := newLogCheck(l.disk)
 	db, err := l.openPebble(logs)
 	if err != nil {
 		return cmp.Or(logs.wait(), err)
 	}
-	var last uint64
+	var last, floor uint64
 	err = l.fault.read(func() (err error) {
-		var floor uint64
-		if last, floor, err = readSeqs(db); err != nil {
-			return err
-		}
-		if err := checkJournal(db, max(floor, 1), last); err != nil {
-			return err
-		}
-		return l.load(db, last)
+		last, floor, err = readSeqs(db)
+		return err
 	})
+	if err == nil {
+		journal := make(chan error)
+		go func() {
+			journal <- l.fault.read(func() error { return checkJournal(db, max(floor, 1), last) })
+		}()
+		err = l.fault.read(func() error { return l.load(db, last) })
+		err = cmp.Or(<-journal, err)
+	}
 	err = cmp.Or(logs.wait(), err, l.fault.write(db.Close)) // damage of a log causes what else is missing
 	if durable := max(attested, logs.promised); err == nil && last < durable {
 		err = fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
