@@ -128,14 +128,26 @@ func (l *layer) addRegion(hashes []uint64) (added uint64) {
 }
 
 // addUnshared sets the bits of h, unless l or an older layer has them all, and reports whether it
-// did. No other goroutine uses the block of h.
+// did. No other goroutine uses the block of h in l, or changes older layers.
+//
+// The bits are computed once for all layers, and stay in registers.
 func (l *layer) addUnshared(h uint64) bool {
-	if l.chainContains(h) {
-		return false
+	m0, m1, m2, m3 := bit(h, 0), bit(h, 1), bit(h, 2), bit(h, 3)
+	m4, m5, m6, m7 := bit(h, 4), bit(h, 5), bit(h, 6), bit(h, 7)
+	for o := l; o != nil; o = o.older {
+		b := o.blockOf(h)
+		if m0&^b[0]|m1&^b[1]|m2&^b[2]|m3&^b[3] == 0 && m4&^b[4]|m5&^b[5]|m6&^b[6]|m7&^b[7] == 0 {
+			return false
+		}
 	}
 	b := l.blockOf(h)
-	for i := range b {
-		b[i] |= bit(h, i)
-	}
+	b[0] |= m0
+	b[1] |= m1
+	b[2] |= m2
+	b[3] |= m3
+	b[4] |= m4
+	b[5] |= m5
+	b[6] |= m6
+	b[7] |= m7
 	return true
 }

@@ -70,7 +70,7 @@ func (b *backups) backup(ctx context.Context, dir string) error {
 		}
 	}
 	d := newDisk(b.disk.FS, dir)
-	c := &core{o: b.o, disk: d, fault: d.fault}
+	c := &core{o: b.o, disk: d, fault: d.fault, startup: newStartup()}
 	if c.lock, err = takeLock(d); err != nil {
 		return err
 	}

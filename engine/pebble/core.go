@@ -13,11 +13,12 @@ import (
 // A core is what the parts of a store share: options, directory and lock, Pebble, and whether the
 // store has failed.
 type core struct {
-	o     Options
-	disk  *disk
-	fault *fault
-	lock  io.Closer
-	db    *pebble.DB
+	o       Options
+	disk    *disk
+	fault   *fault
+	startup *startup
+	lock    io.Closer
+	db      *pebble.DB
 
 	// maintenance is held while the journal is trimmed or sidecars are written, and by a backup
 	// while it copies both.
@@ -32,7 +33,7 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	if logs != nil {
 		o.ReadOnly, o.FS = true, logs
 	}
-	compactions := newScheduler()
+	compactions := newScheduler(c.startup)
 	o.Experimental.CompactionScheduler = compactions
 	var db *pebble.DB
 	err := d.fault.write(func() error {

@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -52,7 +53,8 @@ type Options struct {
 	// damage runs.
 	SmallTables bool
 
-	runBytes, boundaryBytes int // see run.go
+	runBytes, boundaryBytes int           // see run.go
+	startupTime             time.Duration // see startup.go; set by tests
 }
 
 func (o *Options) setDefaults() error {
@@ -70,6 +72,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.MemTableBytes != 0 && o.MemTableBytes < minMemTableBytes {
 		return fmt.Errorf("hapax: Options.MemTableBytes is %d: give %d or more, or 0 for the default", o.MemTableBytes, minMemTableBytes)
+	}
+	if o.startupTime == 0 {
+		o.startupTime = startupTime
 	}
 	o.runBytes, o.boundaryBytes = runBytes, bucketBoundaryBytes
 	pending, memTable := uint64(DefaultPendingBytes), uint64(memTablePart*DefaultPendingBytes)

@@ -25,6 +25,7 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 	if len(spans) == 0 {
 		return r.fault.get()
 	}
+	r.startup.end()
 	// A tombstone in memory frees nothing.
 	if err := r.fault.write(r.db.Flush); err != nil {
 		return fmt.Errorf("hapax: flushing the removal of %d buckets: %w", len(buckets), err)
@@ -54,6 +55,7 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 func (r *reclaimer) ReclaimState(ctx context.Context, span storage.Span) error {
 	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
 	run.End = successor(run.Start)
+	r.startup.end()
 	if err := r.fault.write(r.db.Flush); err != nil {
 		return fmt.Errorf("hapax: flushing the memory table: %w", err)
 	}

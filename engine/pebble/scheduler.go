@@ -7,19 +7,21 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A scheduler lets Pebble compact as much as it allows itself, but not before start is called. At
-// the end of its Open, Pebble waits for all compactions, and it begins those that are due before
-// that: a store would be opened after seconds or minutes of rewriting.
+// A scheduler lets Pebble compact as much as it allows itself, but not before the end of the
+// startup, which comes after Pebble's Open. At the end of its Open, Pebble waits for all
+// compactions, and it begins those that are due before that: a store would be opened after seconds
+// or minutes of rewriting.
 //
 // Pebble asks by TrySchedule. If the answer is no, it waits for Schedule, which the goroutine of
 // the scheduler calls when a compaction ends, when a flush may have made others due, and now and
 // then. Pebble holds locks in its calls, and takes them in those of the goroutine.
 type scheduler struct {
-	db   pebble.DBForCompaction
-	wake chan struct{} // takes one
-	stop func()        // ends the goroutine
-	end  chan struct{}
-	done chan struct{} // closed when the goroutine has ended; nil if there is none
+	db      pebble.DBForCompaction
+	startup *startup
+	wake    chan struct{} // takes one
+	stop    func()        // ends the goroutine
+	end     chan struct{}
+	done    chan struct{} // closed when the goroutine has ended; nil if there is none
 
 	mu      sync.Mutex // guards the fields below; not held in calls of db that take locks
 	started bool
@@ -34,22 +36,30 @@ var (
 // grantInterval is how often the goroutine looks for waiting compactions that it was not woken for.
 const grantInterval = 100 * time.Millisecond
 
-func newScheduler() *scheduler {
+func newScheduler(u *startup) *scheduler {
 	end := make(chan struct{})
-	return &scheduler{wake: make(chan struct{}, 1), end: end, stop: sync.OnceFunc(func() { close(end) })}
+	return &scheduler{startup: u, wake: make(chan struct{}, 1), end: end, stop: sync.OnceFunc(func() { close(end) })}
 }
 
-// start begins to grant compactions. It is called once, after Pebble is open.
+// start begins to grant compactions at the end of the startup. It is called once, after Pebble is
+// open.
 func (s *scheduler) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.started, s.done = true, make(chan struct{})
-	s.poke()
+	s.done = make(chan struct{})
 	go s.grants(s.done)
 }
 
 func (s *scheduler) grants(done chan struct{}) {
 	defer close(done)
+	select {
+	case <-s.startup.over:
+	case <-s.end:
+		return
+	}
+	if !s.begun() {
+		return
+	}
 	ticks := time.NewTicker(grantInterval)
 	defer ticks.Stop()
 	for {
@@ -61,6 +71,20 @@ func (s *scheduler) grants(done chan struct{}) {
 		}
 		for s.grantOne() {
 		}
+	}
+}
+
+// begun notes that compactions may run, unless Unregister was called.
+func (s *scheduler) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.end:
+		return false
+	default:
+		s.started = true
+		s.poke()
+		return true
 	}
 }
 
@@ -116,11 +140,11 @@ func (s *scheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
 
 // Unregister implements pebble.CompactionScheduler. No method of db is called after it.
 func (s *scheduler) Unregister() {
+	s.stop()
 	s.mu.Lock()
 	s.started = false
 	done := s.done
 	s.mu.Unlock()
-	s.stop()
 	if done != nil {
 		<-done
 	}

@@ -47,6 +47,10 @@ const flushPart = 3
 // seal seals frozen tables until seals is closed.
 func (s *sealer) seal() {
 	defer close(s.sealed)
+	select {
+	case <-s.startup.over:
+	case <-s.fault.failed:
+	}
 	for t := range s.seals {
 		if err := s.sealTable(t); err != nil {
 			s.fault.set(fmt.Errorf("sealing claims in a table: %w", err))
@@ -138,6 +142,7 @@ func (s *sealer) writeRun(t *table) (paths []string, drops int, err error) {
 // makeRoom freezes the active table, once the previous one is sealed. It runs in Apply, or instead
 // of it.
 func (s *sealer) makeRoom() error {
+	s.startup.end()
 	if t := s.unsealed.sealing(); t != nil {
 		select {
 		case <-t.done:

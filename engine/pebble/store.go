@@ -68,6 +68,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if t := s.unsealed.sealing(); t != nil {
 		s.seals <- t
 	}
+	s.background.Go(func() { s.startup.await(s.o.startupTime, s.stop) })
 	s.background.Go(s.sync)
 	s.background.Go(s.attest)
 	go s.seal()
@@ -76,7 +77,7 @@ func Open(dir string, o Options) (*Store, error) {
 
 // newStore combines a store's parts. None of them is used before the store is open.
 func newStore(o Options, d *disk) *Store {
-	s := &Store{core: core{o: o, disk: d, fault: d.fault}, unsealed: newUnsealed(o.PendingBytes)}
+	s := &Store{core: core{o: o, disk: d, fault: d.fault, startup: newStartup()}, unsealed: newUnsealed(o.PendingBytes)}
 	c, u := &s.core, s.unsealed
 	s.identity.core = c
 	s.reader.core = c

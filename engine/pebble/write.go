@@ -54,6 +54,7 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	w.applied = b.Seq
 	w.logged.Add(uint64(c.batch.Len()))
 	w.unsealed.apply(b.Seq, b.Claims)
+	w.startup.end()
 	select {
 	case w.unsynced <- c:
 	case <-w.fault.failed:
