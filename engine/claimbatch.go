@@ -83,15 +83,24 @@ func (b *ClaimBatch) start(ctx context.Context, events []Event) {
 		return
 	}
 	defer e.leave()
+	expected := false // the committer may wait for another part
+	defer func() {
+		if expected { // the last ones need no decision, or could not be prepared
+			_ = e.handOver(context.Background(), &ownClaims{ticket: newTicket()}) // does not fail
+		}
+	}()
 	for at := 0; at < len(events) && b.err == nil; at += partEvents {
 		end := min(at+partEvents, len(events))
 		r := e.spares.newOwn()
+		r.more = end < len(events)
 		b.add(r)
 		b.err = e.prepare(r, events[at:end], b.results[at:end])
 		b.settle = b.settle || r.looked
-		if b.err == nil && r.open > 0 {
-			b.err = e.handOver(ctx, r)
-			b.settle = b.settle && !r.handed
+		if b.err != nil || r.open == 0 {
+			continue
+		}
+		if b.err = e.handOver(ctx, r); b.err == nil {
+			expected, b.settle = r.more, false
 			ctx = context.Background() // its claims are made: the others are, too
 		}
 	}

@@ -55,14 +55,14 @@ func (c *committer) commitLoop(free <-chan *group) {
 }
 
 // gather admits the request and those that wait behind it, as far as they fit into one batch, and
-// hands the group to the applier; while the applier is busy, it admits more. A command ends the
-// group: it is returned, not yet admitted.
+// hands the group to the applier; while the applier is busy, or the group expects another part of a
+// batch, it admits more. A command ends the group: it is returned, not yet admitted.
 func (c *committer) gather(g *group, r request) (next request) {
 	c.admit(g, r)
 	for {
 		requests, batches := c.requests, c.batches
-		if len(requests) > 0 && !g.full() {
-			batches = nil // first those that already wait
+		if !g.full() && (len(requests) > 0 || g.expects()) {
+			batches = nil // first those that already wait, and the rest of a batch
 		}
 		if g.full() {
 			requests = nil
@@ -113,6 +113,9 @@ func (c *committer) handed(changes bool, claims int) {
 // admit decides a request, and adds its effects to the group.
 func (c *committer) admit(g *group, r request) {
 	g.requests = append(g.requests, r)
+	if own, ok := r.(*ownClaims); !ok || !own.more {
+		g.awaited = true
+	}
 	t := r.slip()
 	if t.err = c.Err(); t.err == nil && !c.decide(g, r) {
 		g.requests = g.requests[:len(g.requests)-1]

@@ -44,6 +44,7 @@ type ownClaims struct {
 	ticket
 	claimSet
 	open int        // claims that the committer is to decide
+	more bool       // another part of its batch is handed over next
 	next *ownClaims // the next part of its batch, nil if there is none
 }
 
@@ -76,6 +77,7 @@ type group struct {
 	journal journalWriter
 
 	requests []request
+	awaited  bool     // a caller waits for the group: one that has no more parts to hand over
 	claims   int      // put by this batch
 	bytes    int      // of keys and state
 	produced bool     // entries of the outbox are in the batch
@@ -91,11 +93,16 @@ type group struct {
 const (
 	maxGroupClaims = maxBatchEvents // a group is closed once it has the given number of claims, or
 	maxGroupBytes  = 4 << 20        // the given number of bytes of keys and state
+	fewGroupClaims = 1024           // a group that no caller waits for is closed once it has the given number of claims
 	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
 	groups         = groupsAhead + 2
 )
 
 func (g *group) full() bool { return g.claims >= maxGroupClaims || g.bytes >= maxGroupBytes }
+
+// expects reports whether another part of a batch follows at once, so that the group waits for it:
+// a sync costs as much as many claims.
+func (g *group) expects() bool { return !g.awaited && g.claims < fewGroupClaims }
 
 func (g *group) reset() {
 	clear(g.batch.Claims)
