@@ -114,11 +114,23 @@ func (f *Filter) Add(h uint64) (added bool) {
 	if newest.chainContains(h) {
 		return false
 	}
+	f.add(newest, h)
+	return true
+}
+
+// AddNew adds h, which the caller knows to be new: it looks for it in the newest layer only. A hash
+// that another layer has counts as one more key.
+func (f *Filter) AddNew(h uint64) {
+	if newest := f.newest.Load(); !newest.contains(h) {
+		f.add(newest, h)
+	}
+}
+
+func (f *Filter) add(newest *layer, h uint64) {
 	newest.set(h)
 	if n := newest.added.Add(1); n >= newest.design {
 		f.grow(newest, n)
 	}
-	return true
 }
 
 // MayContain reports whether h may have been added. False is certain.
@@ -129,7 +141,14 @@ func (f *Filter) MayContain(h uint64) bool {
 // Prefetch loads what MayContain and Add read for these hashes into the processor's cache, many
 // blocks at a time. If the filter is larger than the cache, it and the calls for some hundred
 // hashes together take half the time of the calls alone, or less. It changes no answer.
-func (f *Filter) Prefetch(hashes []uint64) { f.newest.Load().prefetch(hashes) }
+func (f *Filter) Prefetch(hashes []uint64) {
+	for l := f.newest.Load(); l != nil; l = l.older {
+		l.prefetch(hashes)
+	}
+}
+
+// PrefetchNew is Prefetch for AddNew.
+func (f *Filter) PrefetchNew(hashes []uint64) { f.newest.Load().prefetch(hashes) }
 
 // grow puts a layer in front of l, which has reached n keys, unless another call has done so or
 // there is no room for it.

@@ -425,3 +425,38 @@ var anyHash = rapid.OneOf(
 	rapid.Map(rapid.Uint64Range(0, 20), func(n uint64) uint64 { return n << 60 }),
 	rapid.Just(uint64(math.MaxUint64)),
 )
+
+func TestAddNewAddsAsAddDoes(t *testing.T) {
+	const n = 50_000
+	one, other := New(Options{}), New(Options{})
+	hashes := make([]uint64, n)
+	for i := range hashes {
+		hashes[i] = mix(uint64(i))
+	}
+	other.PrefetchNew(hashes[:64])
+	for _, h := range hashes {
+		one.Add(h)
+		other.AddNew(h)
+	}
+	for _, h := range hashes {
+		if !other.MayContain(h) {
+			t.Fatalf("hash %x is missing", h)
+		}
+	}
+	// Both leave out the few that they find by mistake.
+	if got := other.Len(); got > n || got < one.Len() || one.Len() < n*99/100 || one.Bytes() != other.Bytes() {
+		t.Errorf("%d hashes in %d bytes; Add: %d in %d", got, other.Bytes(), one.Len(), one.Bytes())
+	}
+	before := other.Len()
+	other.AddNew(hashes[n-1])
+	if got := other.Len(); got != before {
+		t.Errorf("%d hashes after a repeat, %d before", got, before)
+	}
+	all := All(10)
+	for _, h := range hashes {
+		all.AddNew(h)
+	}
+	if !all.ContainsAll() || all.Len() != 10 {
+		t.Errorf("a filter of every hash has %d", all.Len())
+	}
+}

@@ -76,12 +76,10 @@ func has(b *block, h uint64, lane int) uint64 {
 	return atomic.LoadUint64(&b[lane]) >> (uint32(h) * salts[lane] >> 26)
 }
 
-// prefetch loads the blocks of the hashes in l and in every older layer into the processor's cache.
+// prefetch loads the blocks of the hashes into the processor's cache.
 func (l *layer) prefetch(hashes []uint64) {
-	for ; l != nil; l = l.older {
-		for _, h := range hashes {
-			atomic.LoadUint64(&l.blockOf(h)[0])
-		}
+	for _, h := range hashes {
+		atomic.LoadUint64(&l.blockOf(h)[0])
 	}
 }
 

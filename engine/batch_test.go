@@ -57,7 +57,7 @@ func (s syncs) Synced(time.Duration, int) { s <- struct{}{} }
 // A store that fails in the middle of a batch does not change the earlier verdicts.
 func TestBatchInWhichTheStoreFailsReturnsTheDecidedVerdicts(t *testing.T) {
 	for _, c := range []struct{ size, decided int }{
-		{512, 256},
+		{2 * engine.FewGroupClaims, engine.FewGroupClaims},
 		{engine.MaxBatchEvents + 300, engine.MaxBatchEvents},
 	} {
 		full := errors.New("no space left")
@@ -73,6 +73,7 @@ func TestBatchInWhichTheStoreFailsReturnsTheDecidedVerdicts(t *testing.T) {
 			}
 			return noon
 		}})
+		e.AwaitBehind(t)
 		events := manyEvents(c.size)
 		results, err := e.TryClaimBatch(ctx, events)
 		if !errors.Is(err, engine.ErrStopped) || !errors.Is(err, full) || len(results) != c.size {

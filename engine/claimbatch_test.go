@@ -299,3 +299,97 @@ func TestObserverGetsNoUnfinishedResultsWhenTheStorePanics(t *testing.T) {
 		t.Errorf("the observer got %d results that were not final", o.claimed)
 	}
 }
+
+// appliesIn calls do, and returns how many batches reach the store meanwhile.
+func appliesIn(m *storetest.Mem, do func()) int {
+	before := m.Calls(storetest.OpApply)
+	do()
+	return m.Calls(storetest.OpApply) - before
+}
+
+func TestBatchOfClaimsIsOneBatchOfTheStore(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	e.AwaitBehind(t)
+	events := manyEvents(10 * engine.FewGroupClaims)
+	for _, c := range []struct{ events, applies int }{
+		{1, 1}, {256, 1}, {257, 1}, {1000, 1}, {engine.FewGroupClaims, 1},
+	} {
+		n := appliesIn(m, func() { mustExpect(t, e, events[:c.events], engine.Claimed) })
+		if n != c.applies {
+			t.Errorf("%d events are %d batches of the store, want %d", c.events, n, c.applies)
+		}
+		events = events[c.events:]
+	}
+	// the last ones may be prepared while the first ones are applied
+	n := appliesIn(m, func() { mustExpect(t, e, events[:4*engine.FewGroupClaims], engine.Claimed) })
+	if n > 4 {
+		t.Errorf("%d events are %d batches of the store", 4*engine.FewGroupClaims, n)
+	}
+}
+
+// The committer does not wait for parts of a batch that need no decision.
+func TestBatchWhoseLastEventsNeedNoDecision(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	e.AwaitBehind(t)
+	known := manyEvents(600)
+	mustExpect(t, e, known, engine.Claimed)
+	malformed := make([]engine.Event, 600)
+	for name, rest := range map[string][]engine.Event{"duplicates": known, "malformed": malformed} {
+		events := []engine.Event{event("first, before " + name)}
+		events = append(append(events, rest...), rest...)
+		var results []engine.Result
+		n := appliesIn(m, func() {
+			var err error
+			if results, err = e.StartClaimBatch(ctx, events).Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+		wantVerdict(t, results[0], engine.Claimed)
+		if n != 1 {
+			t.Errorf("%s: %d batches of the store", name, n)
+		}
+	}
+}
+
+// Nor for those that cannot be prepared.
+func TestBatchWhoseLastEventsCannotBeRead(t *testing.T) {
+	e, m := openMem(t, engine.Options{RecentClaims: -1})
+	e.AwaitBehind(t)
+	known := event("known")
+	wantVerdict(t, claim(t, e, known), engine.Claimed)
+	broken := errors.New("input/output error")
+	m.FailAt(storetest.OpClaim, 1, broken)
+	results, err := e.TryClaimBatch(ctx, append(manyEvents(300), known))
+	if !errors.Is(err, broken) || results[300].Verdict != engine.Failed {
+		t.Fatalf("%v, %v", results[300], err)
+	}
+	if err := e.Close(); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+}
+
+// A caller that waits gets its answer although another one has handed over a part of its batch only.
+func TestPartOfABatchHoldsUpNoOtherCaller(t *testing.T) {
+	reading, release := make(chan struct{}), make(chan struct{})
+	e, m := openMem(t, engine.Options{RecentClaims: -1})
+	e.AwaitBehind(t)
+	known := event("known")
+	wantVerdict(t, claim(t, e, known), engine.Claimed)
+	m.Before(storetest.OpClaim, func(int) error {
+		close(reading)
+		<-release
+		return nil
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.TryClaimBatch(ctx, append(manyEvents(300), known)) // its second part is read
+		done <- err
+	}()
+	receive(t, reading)
+	wantVerdict(t, claim(t, e, event("other")), engine.Claimed)
+	wantVerdict(t, claim(t, e, event("another")), engine.Claimed)
+	close(release)
+	if err := receive(t, done); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -37,6 +37,7 @@ type candidate struct {
 	again           bool // there is a record, which is replaced
 	answered        bool // at-most-once claims only: the verdict is final
 	absent          bool // there was no claim, as of the batch asOf or a later one
+	certain         bool // the filters alone said so
 	asOf            uint64
 	change          *leaseChange // of a leased claim, instead of a verdict
 }

@@ -26,7 +26,11 @@ func (d *decider) decide(g *group, r request) (wait bool) {
 }
 
 func (d *decider) admitOwn(g *group, r *ownClaims) error {
-	d.screen.prefetch(len(r.claims), r.place)
+	if d.put.has(r.asOf) {
+		d.screen.prefetchNew(len(r.claims), r.place)
+	} else {
+		d.screen.prefetch(len(r.claims), r.place)
+	}
 	for i := range r.claims {
 		c := &r.claims[i]
 		var err error

@@ -24,6 +24,15 @@ type decider struct {
 // decideNew reports whether the claim exists, in this group or before it, and marks it in the
 // filter. This is the only place where an event is found to be new.
 func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
+	if c.certain && d.put.has(c.asOf) { // a claim on it can only be in the window
+		record, put := d.put.find(key, c.hash)
+		rec, found, err := d.parsePut(record)
+		if !put || err == nil && !found {
+			d.screen.addNew(c.week, c.hash)
+			d.screen.negatives.Add(1)
+		}
+		return rec, found, err
+	}
 	if d.screen.add(c.week, c.hash) {
 		d.screen.negatives.Add(1)
 		return Record{}, false, nil
@@ -89,10 +98,7 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
 
 // refs returns the numbers of a scope and a topic for a claim in a week.
 func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, t uint64, err error) {
-	if s, g.batch.State, err = d.names.ref(scope, asScope, week, g.batch.State); err != nil {
-		return 0, 0, err
-	}
-	t, g.batch.State, err = d.names.ref(topic, asTopic, week, g.batch.State)
+	s, t, g.batch.State, err = d.names.claimRefs(scope, topic, week, g.batch.State)
 	return s, t, err
 }
 

@@ -18,6 +18,7 @@ const (
 	DefaultAllowedSkew    = defaultAllowedSkew
 	DefaultMaxIDBytes     = defaultMaxIDBytes
 	MaxBatchEvents        = maxBatchEvents
+	FewGroupClaims        = fewGroupClaims
 	MaxProblems           = maxProblems
 	MaxRecentWriteBytes   = maxRecentWriteBytes
 	FromSnapshot          = fromSnapshot

@@ -16,8 +16,8 @@ type finder struct {
 	recent *recent
 }
 
-// newCandidate checks an event, and makes c its candidate; false means that its result is already
-// final.
+// newCandidate checks an event, and makes c, which is zero, its candidate; false means that its
+// result is already final.
 func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result, now time.Time) bool {
 	week, err := ev.check(f.opt.MaxIDBytes, now)
 	if err == nil {
@@ -35,17 +35,17 @@ func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result,
 		*res = Result{Verdict: TooOld}
 		return false
 	}
-	*c = f.candidateIn(r, ev, week, now)
+	f.fillCandidate(c, r, ev, week, now)
 	return true
 }
 
-// candidateIn returns the candidate of an event that was checked, in its week.
-func (f *finder) candidateIn(r *claimSet, ev *Event, week weekbucket.Week, now time.Time) candidate {
-	c := candidate{scope: ev.Scope, place: place{week: week, keyAt: len(r.arena)}, seen: now, fingerprint: ev.Fingerprint}
+// fillCandidate makes c, which is zero, the candidate of an event that was checked, in its week.
+func (f *finder) fillCandidate(c *candidate, r *claimSet, ev *Event, week weekbucket.Week, now time.Time) {
+	c.scope, c.seen, c.fingerprint = ev.Scope, now, ev.Fingerprint
+	c.week, c.keyAt = week, len(r.arena)
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)
 	c.hash = f.hash(r.key(&c.place))
-	return c
 }
 
 // known looks a claim up: filter, then cache, then store. It finds claims that are visible, not

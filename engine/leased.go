@@ -19,7 +19,7 @@ func (f *finder) leased(r *claimSet, l *Lease) (c candidate, err error) {
 	if err != nil || week < f.oldestOf(l.event.Scope) {
 		return c, ErrLeaseLost
 	}
-	c = f.candidateIn(r, &l.event, week, l.seen)
+	f.fillCandidate(&c, r, &l.event, week, l.seen)
 	now := f.now()
 	this, err := weekbucket.Of(now)
 	if err != nil || l.event.arrives() && this > c.week+weekbucket.Week(limits.ArrivalWindow/weekDuration) {

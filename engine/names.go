@@ -35,15 +35,12 @@ type names struct {
 	scopes map[weekbucket.Week]refSet // those of used that no topic has
 	legacy *weekbucket.Week           // of a store without notes of weeks: the newest week with claims
 
-	// the arguments of the last call of ref, because most events have the scope, topic and week of
-	// the one before
+	// The last claim: most claims have the scope, topic and week of the one before. The week has
+	// notes of both.
 	recent struct {
-		name [2]string
-		ref  [2]uint64
-		turn int
-		week weekbucket.Week
-		used refSet // of week; nil if it is to be looked up
-		only refSet // scopes of week
+		scope, topic string
+		week         weekbucket.Week
+		s, t         uint64
 	}
 }
 
@@ -153,10 +150,27 @@ func (*names) of(sets map[weekbucket.Week]refSet, week weekbucket.Week) refSet {
 	return set
 }
 
+// claimRefs returns the numbers of a scope and a topic for a claim in a week, and appends the
+// writes that record them. Only the committer calls it.
+func (n *names) claimRefs(scope, topic string, week weekbucket.Week, writes []storage.StateWrite) (s, t uint64, _ []storage.StateWrite, err error) {
+	r := &n.recent
+	if r.scope == scope && r.topic == topic && r.week == week && scope != "" {
+		return r.s, r.t, writes, nil
+	}
+	if s, writes, err = n.ref(scope, asScope, week, writes); err != nil {
+		return 0, 0, writes, err
+	}
+	if t, writes, err = n.ref(topic, asTopic, week, writes); err != nil {
+		return 0, 0, writes, err
+	}
+	r.scope, r.topic, r.week, r.s, r.t = scope, topic, week, s, t
+	return s, t, writes, nil
+}
+
 // ref returns the number of a name for a claim in a week, and appends the writes that record it. If
 // the name has no number, it assigns one. Only the committer calls it.
 func (n *names) ref(name string, as role, week weekbucket.Week, writes []storage.StateWrite) (uint64, []storage.StateWrite, error) {
-	ref, known := n.known(name)
+	ref, known := n.refs[name]
 	if !known {
 		var err error
 		if ref, err = n.assign(name); err != nil {
@@ -164,11 +178,7 @@ func (n *names) ref(name string, as role, week weekbucket.Week, writes []storage
 		}
 		writes = append(n.convert(writes), nameWrite(name, binary.AppendUvarint(nil, ref)))
 	}
-	used, only := n.recent.used, n.recent.only
-	if used == nil || n.recent.week != week {
-		used, only = n.of(n.used, week), n.of(n.scopes, week)
-		n.recent.week, n.recent.used, n.recent.only = week, used, only
-	}
+	used, only := n.of(n.used, week), n.of(n.scopes, week)
 	if !used.has(ref) || as == asTopic && only.has(ref) {
 		writes = n.note(ref, as, week, n.convert(writes))
 	}
@@ -189,19 +199,6 @@ func (n *names) note(ref uint64, as role, week weekbucket.Week, writes []storage
 		return append(writes, useWrite(week, ref, []byte{}))
 	}
 	return writes
-}
-
-func (n *names) known(name string) (ref uint64, known bool) {
-	for i := range n.recent.name {
-		if n.recent.name[i] == name && name != "" {
-			return n.recent.ref[i], true
-		}
-	}
-	if ref, known = n.refs[name]; known {
-		n.recent.turn ^= 1
-		n.recent.name[n.recent.turn], n.recent.ref[n.recent.turn] = name, ref
-	}
-	return ref, known
 }
 
 // assign assigns a free number to a name.
@@ -238,7 +235,7 @@ func (n *names) convert(writes []storage.StateWrite) []storage.StateWrite {
 	return writes
 }
 
-func (n *names) forgetRecent() { n.recent.name, n.recent.used = [2]string{}, nil }
+func (n *names) forgetRecent() { n.recent.scope = "" }
 
 func nameWrite(name string, value []byte) storage.StateWrite {
 	return storage.StateWrite{Key: append([]byte{stateName}, name...), Value: value}

@@ -74,13 +74,13 @@ func (n *names) releaseScope(scope string, oldest weekbucket.Week, writes []stor
 			weeks = append(weeks, week)
 		}
 	}
+	n.forgetRecent()
 	for _, week := range weeks {
 		n.used[week].remove(ref)
 		n.scopes[week].remove(ref)
 		writes = append(writes, useWrite(week, ref, nil))
 	}
 	if !kept && len(weeks) > 0 {
-		n.forgetRecent()
 		writes = n.remove(scope, ref, writes)
 		n.sortFree()
 	}

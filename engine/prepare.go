@@ -36,9 +36,11 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 	r.open = len(r.claims)
 	f.screen.prefetch(len(r.claims), r.place)
 	asOf := f.applied.at.Load()
+	r.asOf = asOf
 	for i := range r.claims {
 		c := &r.claims[i]
-		c.absent, c.asOf = f.certainlyNew(&r.claimSet, c), asOf
+		c.certain = f.certainlyNew(&r.claimSet, c)
+		c.absent, c.asOf = c.certain, asOf
 	}
 	for i := range r.claims {
 		if c := &r.claims[i]; !c.absent {

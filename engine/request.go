@@ -44,6 +44,7 @@ type ownClaims struct {
 	ticket
 	claimSet
 	open int        // claims that the committer is to decide
+	asOf uint64     // the batch before the filters were read
 	more bool       // another part of its batch is handed over next
 	next *ownClaims // the next part of its batch, nil if there is none
 }

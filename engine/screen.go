@@ -12,12 +12,17 @@ import (
 // screen has the data about claims that needs no store: a filter for each week and the counts of
 // each bucket. Only the committer changes it; any goroutine may read the filters.
 type screen struct {
-	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
-	making   sync.Mutex                                        // held to replace filters and to let them grow; no I/O under it
-	sizes    map[weekbucket.Week]uint64                        // claims that weeks are known to have before a rebuild
-	counts   map[bucketRef]*count                              // the committer's
-	last     *count                                            // of lastRef, in counts; nil if it must be looked up
-	lastRef  bucketRef
+	filters atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
+	making  sync.Mutex                                        // held to replace filters and to let them grow; no I/O under it
+	sizes   map[weekbucket.Week]uint64                        // claims that weeks are known to have before a rebuild
+	counts  map[bucketRef]*count                              // the committer's
+	last    *count                                            // of lastRef, in counts; nil if it must be looked up
+	lastRef bucketRef
+	recent  struct { // the committer's: the filter of the last claim's week, if filters are still these
+		filters *map[weekbucket.Week]*bloom.Filter
+		week    weekbucket.Week
+		filter  *bloom.Filter
+	}
 	claims   uint64 // used by the committer: the sum of all counts
 	budget   uint64 // bytes of all filters together
 	expected uint64 // claims of a week without a better estimate
@@ -53,9 +58,17 @@ func (s *screen) certainlyNew(week weekbucket.Week, hash uint64) bool {
 	return f == nil || !f.MayContain(hash)
 }
 
-// prefetch makes the filters ready for look-ups of n places, and for changes: their cache misses
-// overlap.
+// prefetch makes the filters ready for look-ups of n places, and for add: their cache misses overlap.
 func (s *screen) prefetch(n int, at func(i int) *place) {
+	s.prefetchWith((*bloom.Filter).Prefetch, n, at)
+}
+
+// prefetchNew is prefetch for addNew.
+func (s *screen) prefetchNew(n int, at func(i int) *place) {
+	s.prefetchWith((*bloom.Filter).PrefetchNew, n, at)
+}
+
+func (s *screen) prefetchWith(prefetch func(f *bloom.Filter, hashes []uint64), n int, at func(i int) *place) {
 	filters := *s.filters.Load()
 	var hashes [64]uint64
 	for i := 0; i < n; {
@@ -65,7 +78,7 @@ func (s *screen) prefetch(n int, at func(i int) *place) {
 			run++
 		}
 		if f := filters[week]; f != nil {
-			f.Prefetch(hashes[:run])
+			prefetch(f, hashes[:run])
 		}
 	}
 }
@@ -73,7 +86,25 @@ func (s *screen) prefetch(n int, at func(i int) *place) {
 // add sets the bits for a claim that is about to be put, and reports whether it is certainly new.
 // The bits are set before the batch is applied, so that a later look-up does not miss it.
 func (s *screen) add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
-	return s.filter(week).Add(hash) && s.trusted.Load()
+	return s.recentFilter(week).Add(hash) && s.trusted.Load()
+}
+
+// addNew is add for a claim that is known to be new.
+func (s *screen) addNew(week weekbucket.Week, hash uint64) {
+	s.recentFilter(week).AddNew(hash)
+}
+
+// recentFilter is filter for the committer.
+func (s *screen) recentFilter(week weekbucket.Week) *bloom.Filter {
+	filters, r := s.filters.Load(), &s.recent
+	if r.filters != filters || r.week != week {
+		f := (*filters)[week]
+		if f == nil {
+			return s.filter(week)
+		}
+		r.filters, r.week, r.filter = filters, week, f
+	}
+	return r.filter
 }
 
 // put and remove keep the counts of claims that are in the batch.

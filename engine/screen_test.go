@@ -56,6 +56,7 @@ func TestCappedFilterStillAnswersCorrectly(t *testing.T) {
 	}
 	claimMany(t, e, 0, 1, 5000, engine.Claimed)
 	claimMany(t, e, 0, 1, 5000, engine.Duplicate)
+	claimMany(t, e, 0, 2, 5000, engine.Claimed)
 	if s := stats(t, e); s.FilterBytes > 2*1024 || s.FilterFalsePositives < 1000 || s.FiltersSaturated != 1 {
 		t.Fatalf("%d bytes, %d false positives, %d saturated: the cap was not reached", s.FilterBytes, s.FilterFalsePositives, s.FiltersSaturated)
 	}

@@ -35,8 +35,8 @@ func TestAbsentClaimIsNotReadAgainByTheCommitter(t *testing.T) {
 	}
 }
 
-// Between the read of an event and its decision, others may have claimed it: in a batch that is
-// being decided, is being applied, or was applied long ago.
+// Between the read of an event, in the store or in the filters alone, and its decision, others may
+// have claimed it: in a batch that is being decided, is being applied, or was applied long ago.
 func TestAClaimMadeAfterTheReadIsFoundByTheCommitter(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	n := 0
@@ -52,24 +52,43 @@ func TestAClaimMadeAfterTheReadIsFoundByTheCommitter(t *testing.T) {
 		"an update":    func() { update(t, e, func(tx *engine.Tx) { _ = tx.Put([]byte("k"), nil) }) },
 	}
 	for what, do := range between {
-		for before := range 4 {
-			for after := range 4 {
-				ev := next()
-				heldForPossible(t, e, ev)
-				decide := e.Prepare(t, ev)
-				for range before {
-					do()
-				}
-				first := claim(t, e, ev)
-				wantVerdict(t, first, engine.Claimed)
-				for range after {
-					do()
-				}
-				got := decide()
-				if got.Verdict != engine.Duplicate || !got.Record.FirstSeen.Equal(first.Record.FirstSeen) {
-					t.Errorf("%d times %s before and %d times after the claim: %v", before, what, after, got)
+		for _, certain := range []bool{true, false} {
+			for before := range 4 {
+				for after := range 4 {
+					ev := next()
+					if !certain {
+						heldForPossible(t, e, ev)
+					}
+					decide := e.Prepare(t, ev)
+					for range before {
+						do()
+					}
+					first := claim(t, e, ev)
+					wantVerdict(t, first, engine.Claimed)
+					for range after {
+						do()
+					}
+					got := decide()
+					if got.Verdict != engine.Duplicate || !got.Record.FirstSeen.Equal(first.Record.FirstSeen) {
+						t.Errorf("%d times %s before and %d times after the claim, certain %v: %v", before, what, after, certain, got)
+					}
 				}
 			}
 		}
+	}
+}
+
+// What the committer finds new in its window alone is in the filters all the same.
+func TestClaimsThatTheWindowShowsToBeNewAreInTheFilters(t *testing.T) {
+	e, m := openMem(t, engine.Options{RecentClaims: -1})
+	events := manyEvents(1000)
+	mustExpect(t, e, events, engine.Claimed)
+	if s := stats(t, e); s.FilterNegatives != 1000 || s.FilterFalsePositives != 0 {
+		t.Errorf("%d of 1000 events are new by the filters alone, %d by a read", s.FilterNegatives, s.FilterFalsePositives)
+	}
+	before := m.Calls(storetest.OpClaim)
+	mustExpect(t, e, events, engine.Duplicate)
+	if n := m.Calls(storetest.OpClaim) - before; n != 1000 {
+		t.Errorf("%d of 1000 repeated events were read", n)
 	}
 }
