@@ -93,6 +93,17 @@ func (r *claimSet) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
 // count.
 func (r *claimSet) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
 
+// certainlyNew reports that no claim that counts for the candidate was ever put, without I/O.
+func (r *claimSet) certainlyNew(filters *filterView, c *candidate) bool {
+	near := r.nearOf(c)
+	for i := range near {
+		if !filters.certainlyNew(&near[i]) {
+			return false
+		}
+	}
+	return filters.certainlyNew(&c.place)
+}
+
 // take copies a place, and its key, from another request.
 func (r *claimSet) take(from *claimSet, p *place) place {
 	at := len(r.arena)

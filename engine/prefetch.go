@@ -56,22 +56,12 @@ func (r *ahead) ask(f *finder) {
 	r.before = f.applying.Load()
 	n := min(askAhead, len(r.expected)-r.asked)
 	f.screen.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].place })
+	filters := f.screen.view()
 	for range n {
 		x := &r.expected[r.asked]
-		x.new = x.ok && f.certainlyNew(&r.claimSet, &x.candidate)
+		x.new = x.ok && r.certainlyNew(&filters, &x.candidate)
 		r.asked++
 	}
-}
-
-// certainlyNew reports that no claim that counts for the candidate was ever put, without I/O.
-func (f *finder) certainlyNew(r *claimSet, c *candidate) bool {
-	near := r.nearOf(c)
-	for i := range near {
-		if !f.screen.certainlyNew(near[i].week, near[i].hash) {
-			return false
-		}
-	}
-	return f.screen.certainlyNew(c.week, c.hash)
 }
 
 // expects returns the prepared data of an event, if it is the next one.

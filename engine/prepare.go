@@ -37,9 +37,10 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 	f.screen.prefetch(len(r.claims), r.place)
 	asOf := f.applied.at.Load()
 	r.asOf = asOf
+	filters := f.screen.view()
 	for i := range r.claims {
 		c := &r.claims[i]
-		c.certain = f.certainlyNew(&r.claimSet, c)
+		c.certain = r.certainlyNew(&filters, c)
 		c.absent, c.asOf = c.certain, asOf
 	}
 	for i := range r.claims {

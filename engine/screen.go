@@ -58,6 +58,28 @@ func (s *screen) certainlyNew(week weekbucket.Week, hash uint64) bool {
 	return f == nil || !f.MayContain(hash)
 }
 
+// A filterView is the filters at one time, for many look-ups one after the other.
+type filterView struct {
+	filters map[weekbucket.Week]*bloom.Filter
+	trusted bool
+	week    weekbucket.Week
+	filter  *bloom.Filter // of week
+}
+
+func (s *screen) view() filterView {
+	v := filterView{filters: *s.filters.Load(), trusted: s.trusted.Load()}
+	v.filter = v.filters[v.week]
+	return v
+}
+
+// certainlyNew is screen.certainlyNew at the time of the view.
+func (v *filterView) certainlyNew(p *place) bool {
+	if v.week != p.week {
+		v.week, v.filter = p.week, v.filters[p.week]
+	}
+	return v.trusted && (v.filter == nil || !v.filter.MayContain(p.hash))
+}
+
 // prefetch makes the filters ready for look-ups of n places, and for add: their cache misses overlap.
 func (s *screen) prefetch(n int, at func(i int) *place) {
 	s.prefetchWith((*bloom.Filter).Prefetch, n, at)

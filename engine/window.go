@@ -17,7 +17,9 @@ type window struct {
 	since  uint64 // the last batch before the group
 	arena  []byte // key and record of each claim
 	claims []putClaim
-	slots  []int32 // a power of two of them, at most half of them taken; index of a claim + 1, 0 for a free one
+	// A power of two of them, at most half of them taken: the upper half of a claim's hash, then its
+	// index + 1; 0 for a free one.
+	slots []uint64
 }
 
 type putClaim struct {
@@ -80,7 +82,7 @@ func (w *window) add(c putClaim) storage.ClaimWrite {
 	}
 	c.slot = w.at(w.key(&c), c.hash)
 	w.claims = append(w.claims, c)
-	w.slots[c.slot] = int32(len(w.claims))
+	w.take(&c, len(w.claims))
 	return storage.ClaimWrite{Key: w.key(&c), Record: w.record(&c)}
 }
 
@@ -92,31 +94,31 @@ func (w *window) find(key []byte, hash uint64) (record []byte, put bool) {
 	if i == 0 {
 		return nil, false
 	}
-	return w.record(&w.claims[i-1]), true
+	return w.record(&w.claims[uint32(i)-1]), true
 }
 
 // at returns the slot of a key, or the free one in which it would be.
 func (w *window) at(key []byte, hash uint64) int {
 	mask := len(w.slots) - 1
 	for i := int(hash) & mask; ; i = (i + 1) & mask {
-		at := w.slots[i]
-		if at == 0 {
-			return i
-		}
-		if c := &w.claims[at-1]; c.hash == hash && string(w.key(c)) == string(key) {
+		s := w.slots[i]
+		if s == 0 || s>>32 == hash>>32 && string(w.key(&w.claims[uint32(s)-1])) == string(key) {
 			return i
 		}
 	}
 }
 
 func (w *window) grow() {
-	w.slots = make([]int32, max(2*len(w.slots), minWindowSlots))
+	w.slots = make([]uint64, max(2*len(w.slots), minWindowSlots))
 	for i := range w.claims {
 		c := &w.claims[i]
 		c.slot = w.at(w.key(c), c.hash)
-		w.slots[c.slot] = int32(i + 1)
+		w.take(c, i+1)
 	}
 }
+
+// take makes the n-th claim that of its slot.
+func (w *window) take(c *putClaim, n int) { w.slots[c.slot] = c.hash>>32<<32 | uint64(n) }
 
 func (w *window) key(c *putClaim) []byte { return w.arena[c.key:c.record:c.record] }
 

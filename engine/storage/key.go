@@ -101,8 +101,8 @@ func SplitKey(key []byte) (b Bucket, tail []byte, err error) {
 
 func appendID(dst, id []byte) []byte {
 	if len(id) == uuidText && id[8] == '-' && id[13] == '-' && id[18] == '-' && id[23] == '-' {
-		if packed, ok := packUUID((*[uuidText]byte)(id)); ok {
-			return append(append(dst, idUUID), packed[:]...)
+		if first, last, ok := packUUID((*[uuidText]byte)(id)); ok {
+			return le.AppendUint64(le.AppendUint64(append(dst, idUUID), first), last)
 		}
 	}
 	if len(id) >= minHexDigits && len(id)%2 == 0 {
@@ -145,23 +145,16 @@ func parseID(tail []byte) ([]byte, error) {
 	return id, nil
 }
 
-// packUUID returns the bytes that the lower-case hex digits of a UUID's text stand for; false if
-// they are not that.
-func packUUID(text *[uuidText]byte) (packed [16]byte, ok bool) {
-	le := binary.LittleEndian
-	digits := [4]uint64{
-		le.Uint64(text[0:]),
-		uint64(le.Uint32(text[9:])) | uint64(le.Uint32(text[14:]))<<32,
-		uint64(le.Uint32(text[19:])) | uint64(le.Uint32(text[24:]))<<32,
-		le.Uint64(text[28:]),
-	}
-	wrong := uint64(0)
-	for i, eight := range digits {
-		four, bad := packDigits(eight)
-		le.PutUint32(packed[4*i:], four)
-		wrong |= bad
-	}
-	return packed, wrong == 0
+var le = binary.LittleEndian
+
+// packUUID returns the bytes that the lower-case hex digits of a UUID's text stand for, the first
+// one in the lowest byte; false if they are not that.
+func packUUID(text *[uuidText]byte) (first, last uint64, ok bool) {
+	a, bad := packDigits(le.Uint64(text[0:]))
+	b, bad1 := packDigits(uint64(le.Uint32(text[9:])) | uint64(le.Uint32(text[14:]))<<32)
+	c, bad2 := packDigits(uint64(le.Uint32(text[19:])) | uint64(le.Uint32(text[24:]))<<32)
+	d, bad3 := packDigits(le.Uint64(text[28:]))
+	return uint64(a) | uint64(b)<<32, uint64(c) | uint64(d)<<32, bad|bad1|bad2|bad3 == 0
 }
 
 // packDigits packs eight hex digits, the first of them in the lowest byte, into four bytes; bad is

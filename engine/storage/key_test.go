@@ -183,9 +183,16 @@ func TestUUIDsArePackedAsTheirDigits(t *testing.T) {
 				continue // the copy has the wrong length
 			}
 			want, valid := plain(text[:])
-			if got, ok := packUUID(&text); ok != valid || ok && got != want {
+			if got, ok := uuidBytes(&text); ok != valid || ok && got != want {
 				t.Fatalf("%q is packed as %x, %v: want %x, %v", text, got, ok, want, valid)
 			}
 		}
 	}
+}
+
+func uuidBytes(text *[uuidText]byte) (b [16]byte, ok bool) {
+	first, last, ok := packUUID(text)
+	le.PutUint64(b[:], first)
+	le.PutUint64(b[8:], last)
+	return b, ok
 }
