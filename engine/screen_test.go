@@ -124,3 +124,17 @@ func TestHundredsOfNearlyEmptyWeeksCostLittleMemory(t *testing.T) {
 	}
 	verifyClean(t, e, len(events))
 }
+
+// A filter is replaced when it is evicted, and when all are rebuilt.
+func TestClaimsAreAddedToTheFilterThatReplacedTheirs(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{RecentClaims: -1})
+	for _, id := range []string{"made", "found"} { // the filter
+		wantVerdict(t, claim(t, e, event(id)), engine.Claimed)
+	}
+	e.ForgetFilter(weekOf(t, noon))
+	events := manyEvents(10)
+	for _, ev := range events {
+		wantVerdict(t, claim(t, e, ev), engine.Claimed) // a batch of the store each
+	}
+	mustExpect(t, e, events, engine.Duplicate)
+}
