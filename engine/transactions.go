@@ -34,7 +34,7 @@ type transactions struct {
 func (t *transactions) init(c *core) {
 	t.core = c
 	t.open = make(map[*readSet]struct{})
-	t.written.seqs = make(map[string]uint64)
+	t.written.last = make(map[string]recentWrite)
 }
 
 // begin adds a transaction, which begins now.
@@ -215,10 +215,19 @@ func (t *transactions) changedSince(key []byte, start uint64) (by uint64) {
 	if start < t.floor {
 		return t.floor
 	}
-	if by = t.written.seqs[string(key)]; by <= start {
+	if by = t.written.last[string(key)].seq; by <= start {
 		return 0
 	}
 	return by
+}
+
+// latest returns the last write to a key if its value is known and visible to a transaction with
+// that start. No transaction that was decided later writes the key.
+func (t *transactions) latest(key []byte, start uint64) (w recentWrite, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w = t.written.last[string(key)]
+	return w, w.known && w.seq <= start && start >= t.floor
 }
 
 // lastWrite returns the newest known batch that has written a key, 0 if it was dropped, and the
@@ -226,7 +235,7 @@ func (t *transactions) changedSince(key []byte, start uint64) (by uint64) {
 func (t *transactions) lastWrite(key string) (seq, floor uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.written.seqs[key], t.floor
+	return t.written.last[key].seq, t.floor
 }
 
 // changedIn returns the least key in the range that may have been written by a batch after start,
@@ -250,7 +259,7 @@ func (t *transactions) overtaken(reads *readSet) (by, met uint64) {
 		return t.floor, t.floor
 	}
 	for key, at := range reads.keys {
-		seq := t.written.seqs[key]
+		seq := t.written.last[key].seq
 		if seq > at {
 			return seq, seq
 		}
@@ -273,14 +282,14 @@ func (t *transactions) wrote(r *txRequest, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, i := range r.writes.latest {
-		if key := r.writes.list[i].name; key[0] != stateProduced { // nothing reads it
-			t.written.note(key, seq)
-			t.log.add(key, seq)
+		if w := &r.writes.list[i]; w.name[0] != stateProduced { // nothing reads it
+			t.written.note(w.name, w.recent(seq))
+			t.log.add(w.name, seq)
 		}
 	}
 	for i := range r.claims {
 		if r.claims[i].again {
-			t.written.note(claimRead(r.key(&r.claims[i].place)), seq)
+			t.written.note(claimRead(r.key(&r.claims[i].place)), recentWrite{seq: seq})
 		}
 	}
 	t.forgetSome()
@@ -290,7 +299,7 @@ func (t *transactions) wrote(r *txRequest, seq uint64) {
 func (t *transactions) changed(key []byte, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.written.note(claimRead(key), seq)
+	t.written.note(claimRead(key), recentWrite{seq: seq})
 	t.forgetSome()
 }
 

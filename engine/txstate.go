@@ -47,24 +47,39 @@ func (s *txState) get(prefix, key []byte) ([]byte, bool, error) {
 
 // read reads a key of the store, and adds the transaction's sum to it, if any. The lock is held.
 func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, error) {
-	if err := s.enter(); err != nil {
+	value, found, err := s.stored(key)
+	if err != nil {
 		return nil, false, err
 	}
-	defer s.leave()
-	value, found, err := s.store.State(key)
-	if err != nil {
-		return nil, false, s.stop(err)
-	}
-	start := s.req.reads.start
-	if by := s.others.changedSince(key, start); by > 0 {
-		return nil, false, s.status.lose(by)
-	}
-	if err := s.req.reads.note(string(key), start); err != nil {
+	if err := s.req.reads.note(string(key), s.req.reads.start); err != nil {
 		return nil, false, err
 	}
 	if written {
 		value, err = w.resolve(value, found)
 		return value, err == nil, err
+	}
+	return value, found, nil
+}
+
+// stored returns the value of a key as of the start of the transaction, and a copy of it. A key that
+// was written recently is not read from the store.
+func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
+	start := s.req.reads.start
+	if last, ok := s.others.latest(key, start); ok {
+		if last.value == nil {
+			return nil, false, nil
+		}
+		return append([]byte{}, last.value...), true, nil
+	}
+	if err := s.enter(); err != nil {
+		return nil, false, err
+	}
+	defer s.leave()
+	if value, found, err = s.store.State(key); err != nil {
+		return nil, false, s.stop(err)
+	}
+	if by := s.others.changedSince(key, start); by > 0 {
+		return nil, false, s.status.lose(by)
 	}
 	return value, found, nil
 }

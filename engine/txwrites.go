@@ -30,6 +30,15 @@ func (w *txWrite) size() int {
 	return len(w.Key) + len(w.Value)
 }
 
+// recent returns the write as the last one to its key, by batch seq. Its value is known if it is
+// small and only transactions write keys of its kind.
+func (w *txWrite) recent(seq uint64) recentWrite {
+	if w.isSum || len(w.Value) > maxRecentValue || w.name[0] != stateHost && w.name[0] != stateSpace {
+		return recentWrite{seq: seq}
+	}
+	return recentWrite{seq: seq, known: true, value: w.Value}
+}
+
 // A txSum is the sum of a transaction's Adds to a key that it has not otherwise written, during its
 // commit.
 type txSum struct {
