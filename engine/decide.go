@@ -116,6 +116,7 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	if err := d.holds.admit(&r.writes); err != nil {
 		return err
 	}
+	d.screen.prefetch(len(r.claims), r.place)
 	for i := range r.claims {
 		c := &r.claims[i]
 		if c.week < d.decidedOldest(c.scope) {

@@ -1,8 +1,8 @@
 package engine
 
 // maxRecentWriteBytes is the maximum memory of keys that were written while a transaction is open,
-// each counted with 64 bytes more, and of their small values. Transactions that began before it was reached, and have read
-// anything, return ErrConflict.
+// each counted with 64 bytes more, and of their small values. Transactions that began before it was
+// reached, and have read anything, return ErrConflict.
 const maxRecentWriteBytes = 64 << 20
 
 // keyOverhead estimates the memory of a key in a map in addition to its bytes.

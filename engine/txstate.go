@@ -61,8 +61,8 @@ func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, erro
 	return value, found, nil
 }
 
-// stored returns the value of a key as of the start of the transaction, and a copy of it. A key that
-// was written recently is not read from the store.
+// stored returns the value of a key as of the start of the transaction, and a copy of it. A key
+// that was written recently is not read from the store.
 func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
 	start := s.req.reads.start
 	if last, ok := s.others.latest(key, start); ok {
