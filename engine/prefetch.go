@@ -52,12 +52,11 @@ func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
 }
 
 // ask reads the filters for the next expected events.
-func (r *ahead) ask(f *txFinder) {
+func (r *ahead) ask(f *finder) {
 	r.before = f.applying.Load()
 	n := min(askAhead, len(r.expected)-r.asked)
 	f.screen.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].place })
 	filters := f.screen.view()
-	f.others.prefetch(n, func(i int) *lockName { return &r.expected[r.asked+i].lock })
 	for range n {
 		x := &r.expected[r.asked]
 		x.new = x.ok && r.certainlyNew(&filters, &x.candidate)
@@ -66,7 +65,7 @@ func (r *ahead) ask(f *txFinder) {
 }
 
 // expects returns the prepared data of an event, if it is the next one.
-func (r *ahead) expects(f *txFinder, ev *Event) *expected {
+func (r *ahead) expects(f *finder, ev *Event) *expected {
 	if r == nil || r.next == len(r.expected) {
 		return nil
 	}

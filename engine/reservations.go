@@ -17,7 +17,6 @@ type lockName = xxh3.Uint128
 type reservations struct {
 	slots []reservation // a power of two of them, at most half of them taken
 	n     int
-	read  uint64 // keeps the compiler from removing prefetch
 }
 
 // An owner holds reservations: a transaction that is open or committing.
@@ -74,19 +73,6 @@ func (s *reservations) at(name lockName) int {
 func (s *reservations) home(name lockName) int { return int(name.Lo) & (len(s.slots) - 1) }
 
 func (s *reservations) next(i int) int { return (i + 1) & (len(s.slots) - 1) }
-
-// prefetch reads the slots where the names are, or would be, so that the cache misses of the next
-// get, add or update of each overlap.
-func (s *reservations) prefetch(n int, name func(i int) *lockName) {
-	if len(s.slots) == 0 {
-		return
-	}
-	var read uint64
-	for i := range n {
-		read += s.slots[s.home(*name(i))].name.Hi
-	}
-	s.read = read
-}
 
 // get returns the reservation; its owner is nil if there is none.
 func (s *reservations) get(name lockName) reservation {

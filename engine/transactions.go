@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -135,22 +134,9 @@ func (t *transactions) release(claims []candidate, by *claimant) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for next := range slices.Chunk(claims, lockAhead) {
-		t.claims.prefetch(len(next), func(i int) *lockName { return &next[i].lock })
-		for i := range next {
-			t.remove(next[i].lock, by)
-		}
+	for i := range claims {
+		t.remove(claims[i].lock, by)
 	}
-}
-
-// lockAhead is the number of reservations that are prefetched at once.
-const lockAhead = 32
-
-// prefetch prepares the table for the reservations of some candidates.
-func (t *transactions) prefetch(n int, name func(i int) *lockName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.claims.prefetch(n, name)
 }
 
 // remove removes a reservation. t.mu is held.
