@@ -15,8 +15,10 @@ const (
 	regionBytes = 256 << 10
 	// maxRegions bounds how many places are written by turns when hashes are sorted.
 	maxRegions = 1 << 10
-	// minSorted is the least number of hashes to be sorted.
-	minSorted = 1 << 15
+	// minSorted is the least number of hashes to be sorted, and sortedBytes the most bytes of the
+	// filter for each: for fewer hashes, it takes longer to load the whole filter.
+	minSorted   = 1 << 15
+	sortedBytes = 256
 )
 
 // AddAll has the effect of Add for each hash, in a fraction of the time, on a filter that no other
@@ -30,7 +32,7 @@ func (f *Filter) AddAll(hashes []uint64) {
 	for len(hashes) > 0 {
 		l := f.newest.Load()
 		n := min(uint64(len(hashes)), l.room())
-		if n < minSorted || l.chainBytes() < 2*regionBytes {
+		if size := l.chainBytes(); n < minSorted || n < size/sortedBytes || size < 2*regionBytes {
 			n = min(uint64(len(hashes)), aheadHashes)
 			f.addInOrder(hashes[:n])
 		} else {
@@ -97,7 +99,7 @@ func (l *layer) addSorted(hashes, sorted []uint64) {
 				if r > 0 {
 					begin = ends[r-1]
 				}
-				added.Add(l.addRegion(sorted[begin:ends[r]]))
+				added.Add(l.addRegion(r, shift, sorted[begin:ends[r]]))
 			}
 		})
 	}
@@ -112,19 +114,28 @@ func regionShift(blocks, bytes uint64) int {
 	return bits.Len64((blocks - 1) / regions)
 }
 
-// addRegion adds hashes of one region and returns how many of them were new.
-func (l *layer) addRegion(hashes []uint64) (added uint64) {
-	for len(hashes) > 0 {
-		part := hashes[:min(len(hashes), aheadHashes)]
-		hashes = hashes[len(part):]
-		l.prefetch(part)
-		for _, h := range part {
-			if l.addUnshared(h) {
-				added++
-			}
+// addRegion adds the hashes of a region and returns how many of them were new.
+func (l *layer) addRegion(region, shift int, hashes []uint64) (added uint64) {
+	l.load(uint64(region)<<shift, uint64(region+1)<<shift)
+	for _, h := range hashes {
+		if l.addUnshared(h) {
+			added++
 		}
 	}
 	return added
+}
+
+// load loads the blocks from begin to end, and those that their hashes select in older layers, into
+// the processor's cache. In their order, that takes a fraction of the time.
+func (l *layer) load(begin, end uint64) {
+	n := uint64(len(l.blocks))
+	for o := l; o != nil; o = o.older {
+		m := uint64(len(o.blocks))
+		blocks := o.blocks[begin*m/n : min(end*m/n+1, m)]
+		for i := range blocks {
+			atomic.LoadUint64(&blocks[i][0])
+		}
+	}
 }
 
 // addUnshared sets the bits of h, unless l or an older layer has them all, and reports whether it

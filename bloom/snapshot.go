@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -38,8 +39,11 @@ const (
 	smallest      = headerBytes + perLayerBytes + blockBytes + sumBytes
 
 	mostLayers = 58       // each is at least twice as large as the one before
-	pieceBytes = 64 << 10 // read or written at once
-	pieces     = 2        // in memory while a snapshot is read
+	pieceBytes = 64 << 10 // written at once
+
+	readBytes  = 32 << 10 // read at once
+	readPieces = 4        // in memory while a snapshot is read
+	decoders   = 2        // goroutines
 )
 
 // WriteTo writes a snapshot of f, in pieces: it takes 64 KiB of memory, however large the filter
@@ -110,12 +114,13 @@ func (f *Filter) capAtLeast(bytes uint64) uint64 {
 // claims, and holds the filter once.
 func Read(r io.Reader, size int64, o Options) (*Filter, error) {
 	sum := xxhash.New()
-	f, layers, err := readHeader(io.TeeReader(r, sum), size)
+	summed := io.TeeReader(r, sum)
+	f, layers, err := readHeader(summed, size)
 	if err != nil {
 		return nil, err
 	}
 	f.o.Grow = o.Grow
-	if err := f.readLayers(r, sum, layers); err != nil {
+	if err := f.readLayers(summed, layers); err != nil {
 		return nil, err
 	}
 	got := sum.Sum64()
@@ -199,25 +204,25 @@ type piece struct {
 	blocks []block
 }
 
-// readLayers fills a filter that is not shared yet. While it reads a piece, another goroutine adds
-// the one before to sum and decodes it.
-func (f *Filter) readLayers(r io.Reader, sum io.Writer, layers []layerHeader) error {
-	read, free, done := make(chan piece), make(chan []byte, pieces), make(chan struct{})
-	for range pieces {
-		free <- make([]byte, min(layers[0].blocks*blockBytes, pieceBytes)) // no layer is larger than the newest
+// readLayers fills a filter that is not shared yet. While it reads a piece, others are decoded: the
+// first use of memory, which is there, takes longer than reading.
+func (f *Filter) readLayers(r io.Reader, layers []layerHeader) error {
+	size := min(layers[0].blocks*blockBytes, readBytes) // no layer is larger than the newest
+	read, free := make(chan piece), make(chan []byte, readPieces)
+	for range readPieces {
+		free <- make([]byte, size)
 	}
-	go func() {
-		defer close(done)
-		for p := range read {
-			_, _ = sum.Write(p.bytes) // it returns no error
-			p.decode()
-			free <- p.bytes[:cap(p.bytes)]
-		}
-	}()
-	defer func() {
-		close(read)
-		<-done
-	}()
+	var decoding sync.WaitGroup
+	for range decoders {
+		decoding.Go(func() {
+			for p := range read {
+				p.decode()
+				free <- p.bytes[:size]
+			}
+		})
+	}
+	defer decoding.Wait()
+	defer close(read)
 	var newer *layer
 	for _, h := range layers {
 		l := newLayer(h.blocks, f.o.BitsPerKey, nil)

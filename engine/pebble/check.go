@@ -72,12 +72,15 @@ func checkContent(l *packedLog, attested uint64) (err error) {
 		return err
 	})
 	if err == nil {
-		journal := make(chan error)
-		go func() {
-			journal <- l.fault.read(func() error { return checkJournal(db, max(floor, 1), last) })
-		}()
+		checks := make(chan error)
+		halves := halvesOf(max(floor, 1), last+1)
+		for _, half := range halves {
+			go func() { checks <- l.fault.read(func() error { return half.check(db) }) }()
+		}
 		err = l.fault.read(func() error { return l.load(db, last) })
-		err = cmp.Or(<-journal, err)
+		for range halves {
+			err = cmp.Or(<-checks, err)
+		}
 	}
 	err = cmp.Or(logs.wait(), err, l.fault.write(db.Close)) // damage of a log causes what else is missing
 	if durable := max(attested, logs.promised); err == nil && last < durable {
@@ -86,29 +89,41 @@ func checkContent(l *packedLog, attested uint64) (err error) {
 	return err
 }
 
-// checkJournal checks that the journal has exactly the entries from first to last.
-func checkJournal(db *pebble.DB, first, last uint64) (err error) {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{journalSpace}, UpperBound: []byte{journalSpace + 1}})
-	if err != nil {
-		return asRead(err)
+// A journalPart is a range of the journal, and the entries that it should have: from first up to,
+// not including, end.
+type journalPart struct {
+	span       pebble.KeyRange
+	first, end uint64
+}
+
+// halvesOf returns the two halves of the journal, which together contain all of it. All of their
+// tables are read, so that each half is for a processor of its own.
+func halvesOf(first, end uint64) [2]journalPart {
+	middle := first
+	if first < end {
+		middle += (end - first) / 2
 	}
-	defer func() {
-		if cerr := it.Close(); err == nil {
-			err = asRead(cerr)
-		}
-	}()
-	want := first
-	for ok := it.First(); ok; ok = it.Next() {
-		if key := it.Key(); len(key) != 1+seqSize || binary.BigEndian.Uint64(key[1:]) != want {
+	at := journalKey(middle)
+	return [2]journalPart{
+		{pebble.KeyRange{Start: []byte{journalSpace}, End: at}, first, middle},
+		{pebble.KeyRange{Start: at, End: []byte{journalSpace + 1}}, middle, end},
+	}
+}
+
+// check checks that the part has exactly its entries.
+func (p journalPart) check(db *pebble.DB) error {
+	want := p.first
+	err := eachIn(db, p.span, func(it *pebble.Iterator) error {
+		if key := it.Key(); want == p.end {
+			return fmt.Errorf("%w: the journal has an entry %x after the newest batch, %d", storage.ErrDamaged, key[1:], want-1)
+		} else if len(key) != 1+seqSize || binary.BigEndian.Uint64(key[1:]) != want {
 			return fmt.Errorf("%w: the journal has an entry %x where %d should be", storage.ErrDamaged, key[1:], want)
 		}
 		want++
+		return nil
+	})
+	if err == nil && want < p.end {
+		err = fmt.Errorf("%w: the journal lacks entry %d", storage.ErrDamaged, want)
 	}
-	if err := it.Error(); err != nil {
-		return asRead(err)
-	}
-	if want <= last {
-		return fmt.Errorf("%w: the journal ends before entry %d, the newest batch is %d", storage.ErrDamaged, want, last)
-	}
-	return nil
+	return err
 }

@@ -124,8 +124,8 @@ func nothingBeginsBefore(t *testing.T, killed vfs.FS, held func(string, vfs.Disk
 	mustClose(t, s)
 }
 
-// Pebble may ask for compactions, and wait for some, before the end of the startup. They are granted
-// after it.
+// Pebble may ask for compactions, and wait for some, before the end of the startup. They are
+// granted after it.
 func TestSchedulerGrantsAfterTheStartup(t *testing.T) {
 	u := newStartup()
 	s := newScheduler(u)
