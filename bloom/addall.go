@@ -126,12 +126,13 @@ func (l *layer) addRegion(region, shift int, hashes []uint64) (added uint64) {
 }
 
 // load loads the blocks from begin to end, and those that their hashes select in older layers, into
-// the processor's cache. In their order, that takes a fraction of the time.
+// the processor's cache. In their order, that takes a fraction of the time. Of l it reads no other
+// block: other goroutines change them.
 func (l *layer) load(begin, end uint64) {
 	n := uint64(len(l.blocks))
 	for o := l; o != nil; o = o.older {
 		m := uint64(len(o.blocks))
-		blocks := o.blocks[begin*m/n : min(end*m/n+1, m)]
+		blocks := o.blocks[begin*m/n : min((end*m+n-1)/n, m)]
 		for i := range blocks {
 			atomic.LoadUint64(&blocks[i][0])
 		}
