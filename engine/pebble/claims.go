@@ -30,7 +30,14 @@ func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
 	if record, known := r.unsealed.get(key); known {
 		return record, record != nil, nil
 	}
-	return r.get(claimSpace, key)
+	k := spaced(claimSpace, key)
+	if record, known := r.recentRuns.get(k); known {
+		if err := r.fault.get(); err != nil {
+			return nil, false, err
+		}
+		return record, record != nil, nil
+	}
+	return r.get(k)
 }
 
 // claims calls fn with the tables in memory, the newer first, and with the contents of Pebble's

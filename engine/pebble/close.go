@@ -30,6 +30,7 @@ func (s *Store) Close() error {
 	if err == nil {
 		err = s.closeClean()
 	}
+	s.recentRuns.close()
 	if err != nil && s.fault.get() != nil {
 		s.closePoisoned()
 	}

@@ -20,6 +20,8 @@ type core struct {
 	lock    io.Closer
 	db      *pebble.DB
 
+	recentRuns *runIndex // nil if nobody looks claims up
+
 	// maintenance is held while the journal is trimmed or sidecars are written, and by a backup
 	// while it copies both.
 	maintenance sync.Mutex
@@ -32,6 +34,10 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	o := c.o.pebbleOptions(d)
 	if logs != nil {
 		o.ReadOnly, o.FS = true, logs
+	}
+	if c.recentRuns != nil {
+		o.Cache = c.recentRuns.cache
+		o.EventListener.TableIngested, o.EventListener.TableDeleted = c.recentRuns.ingested, c.recentRuns.deleted
 	}
 	compactions := newScheduler(c.startup)
 	o.Experimental.CompactionScheduler = compactions

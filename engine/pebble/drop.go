@@ -34,6 +34,7 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 	spans := spansOf(buckets)
 	d.ingest.Lock()
 	defer d.ingest.Unlock()
+	d.recentRuns.forgetAll()
 	p := d.db.NewBatch()
 	for _, span := range spans {
 		must(p.DeleteRange(span.Start, span.End, nil))

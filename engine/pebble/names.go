@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -21,6 +22,8 @@ const (
 	markerPrefix   = "marker.manifest."
 	logSuffix      = ".log"
 )
+
+func tableName(number uint64) string { return fmt.Sprintf("%06d.sst", number) }
 
 func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
 

@@ -13,12 +13,14 @@ type reader struct {
 }
 
 // State implements storage.Store.
-func (r *reader) State(key []byte) ([]byte, bool, error) { return r.get(stateSpace, key) }
+func (r *reader) State(key []byte) ([]byte, bool, error) {
+	return r.get(spaced(stateSpace, key))
+}
 
-func (r *reader) get(space byte, key []byte) (value []byte, found bool, err error) {
-	k := spaced(space, key)
+// get reads a key of Pebble.
+func (r *reader) get(key []byte) (value []byte, found bool, err error) {
 	err = r.fault.lookUp(func() error {
-		v, closer, err := r.db.Get(k)
+		v, closer, err := r.db.Get(key)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return nil
 		}

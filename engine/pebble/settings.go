@@ -104,9 +104,14 @@ func ownTables(key []byte) (policy pebble.SpanPolicy, end []byte, err error) {
 	return policy, nil, nil
 }
 
+// maxIndexBlock is larger than any index of a run: a runTable keeps it as one block.
+const maxIndexBlock = 64 << 20
+
 // runOptions are those of a table in L0, where overlapping runs are put.
 func runOptions(o *pebble.Options) sstable.WriterOptions {
 	own := *o
 	own.EnsureDefaults() // or MakeWriterOptions dereferences a nil
-	return own.MakeWriterOptions(0, formatVersion.MaxTableFormat())
+	w := own.MakeWriterOptions(0, formatVersion.MaxTableFormat())
+	w.IndexBlockSize = maxIndexBlock
+	return w
 }

@@ -59,9 +59,11 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := newStore(o, d)
 	if s.lock, err = takeLock(d); err != nil {
+		s.recentRuns.close()
 		return nil, err
 	}
 	if err := s.open(); err != nil {
+		s.recentRuns.close()
 		return nil, errors.Join(err, s.release())
 	}
 	d.flushed = s.noteProgress
@@ -77,7 +79,10 @@ func Open(dir string, o Options) (*Store, error) {
 
 // newStore combines a store's parts. None of them is used before the store is open.
 func newStore(o Options, d *disk) *Store {
-	s := &Store{core: core{o: o, disk: d, fault: d.fault, startup: newStartup()}, unsealed: newUnsealed(o.PendingBytes)}
+	s := &Store{
+		core:     core{o: o, disk: d, fault: d.fault, startup: newStartup(), recentRuns: newRunIndex(&o, d)},
+		unsealed: newUnsealed(o.PendingBytes),
+	}
 	c, u := &s.core, s.unsealed
 	s.identity.core = c
 	s.reader.core = c

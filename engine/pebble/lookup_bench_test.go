@@ -1,0 +1,63 @@
+//go:build unix
+
+package pebble
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// BenchmarkLookUpRuns looks up random claims in runs of 300,000, by Pebble and by the index of runs.
+// Set TMPDIR to a directory on a disk.
+//
+//	go test ./engine/pebble -run - -bench LookUpRuns -benchtime 100000x
+func BenchmarkLookUpRuns(b *testing.B) {
+	const batches, size = 300, 1000
+	for _, runs := range []int{4, 12} {
+		s, err := Open(b.TempDir()+"/store", Options{FS: vfs.Default, CacheBytes: 40 << 20, PendingBytes: 16 << 20})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var keys [][]byte
+		r := rng(1)
+		for seq := range uint64(runs * batches) {
+			batch := randomBatch(r, size)
+			batch.Seq = seq + 1
+			mustApply(b, s, batch)
+			for _, c := range batch.Claims {
+				keys = append(keys, spaced(claimSpace, c.Key))
+			}
+			if batch.Seq%batches == 0 {
+				mustSealAll(b, s)
+			}
+		}
+		lookUp := func(name string, get func(key []byte) bool) {
+			b.Run(fmt.Sprintf("%s/%d", name, runs), func(b *testing.B) {
+				for range 100_000 {
+					get(keys[r.IntN(len(keys))])
+				}
+				misses, began := s.db.Metrics().BlockCache.Misses, processorTime()
+				b.ResetTimer()
+				for range b.N {
+					if !get(keys[r.IntN(len(keys))]) {
+						b.Fatal("a claim is not found")
+					}
+				}
+				b.ReportMetric(float64(processorTime()-began)/float64(b.N), "cpu-ns/op")
+				b.ReportMetric(float64(s.db.Metrics().BlockCache.Misses-misses)/float64(b.N), "misses/op")
+			})
+		}
+		lookUp("pebble", func(key []byte) bool { _, found, err := s.get(key); return found && err == nil })
+		lookUp("index", func(key []byte) bool { record, _ := s.recentRuns.get(key); return record != nil })
+		mustClose(b, s)
+	}
+}
+
+func processorTime() int64 {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return r.Utime.Nano() + r.Stime.Nano()
+}
