@@ -1,9 +1,6 @@
 package kafkaadapter
 
-import (
-	"cmp"
-	"sync"
-)
+import "sync"
 
 // assignments are the partitions currently assigned to the consumer.
 type assignments struct {
@@ -15,7 +12,7 @@ type assignments struct {
 }
 
 func newAssignments(b Batching) *assignments {
-	return &assignments{records: max(4*cmp.Or(b.MaxBatch, DefaultMaxBatch), 512), bytes: b.MaxBufferedBytes / 2, parts: make(map[topicPartition]*partition)}
+	return &assignments{records: max(4*b.MaxBatch, 512), bytes: b.MaxBufferedBytes / 2, parts: make(map[topicPartition]*partition)}
 }
 
 // get returns a partition, nil if it is not assigned.

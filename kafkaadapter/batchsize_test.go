@@ -48,22 +48,3 @@ func TestPausesGrowWithinBounds(t *testing.T) {
 		}
 	}
 }
-
-// A process that dies in AtMostOnce loses a batch, so that mode has smaller ones.
-func TestLargestBatchDependsOnTheMode(t *testing.T) {
-	for _, tt := range []struct {
-		max  int
-		mode Mode
-		want int
-	}{
-		{0, Transactional{}, DefaultMaxBatch},
-		{0, AtMostOnce{}, DefaultMaxBatchOnce},
-		{7, Transactional{}, 7},
-		{7, AtMostOnce{}, 7},
-	} {
-		b := Batching{MaxBatch: tt.max}
-		if n := b.largest(&Route{Mode: tt.mode}); n != tt.want {
-			t.Errorf("MaxBatch %d with %T: %d, want %d", tt.max, tt.mode, n, tt.want)
-		}
-	}
-}

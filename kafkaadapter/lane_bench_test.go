@@ -21,7 +21,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// Six partitions without a broker move money between 50 accounts, in batches of 1,024 records: by
+// Six partitions without a broker move money between 50 accounts, in batches of 512 records: by
 // Get and Put, or by Add; for comparison, nothing is moved. The handler decodes 200 bytes of JSON
 // itself, or Transactional.Decode does. The metrics are records a second and calls of the handler
 // for each record.

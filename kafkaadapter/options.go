@@ -17,8 +17,7 @@ import (
 
 // Defaults for zero values of Options, and limits.
 const (
-	DefaultMaxBatch         = 1024 // Transactional
-	DefaultMaxBatchOnce     = 512  // AtMostOnce
+	DefaultMaxBatch         = 512
 	MaxBatchLimit           = 16 << 10
 	DefaultMaxBufferedBytes = 128 << 20
 	DefaultBatchTime        = 100 * time.Millisecond
@@ -95,10 +94,9 @@ type Membership struct {
 // Batching bounds the batches of a partition.
 type Batching struct {
 	// MaxBatch is the largest number of records in one batch of the store. The adapter chooses a
-	// size between 1 and MaxBatch by the duration of handlers. If the process dies, AtMostOnce
-	// loses up to one batch of each partition, and with Transactional the records of one batch are
-	// handled one by one after the restart, to find a record that kills the process. 0 =
-	// DefaultMaxBatch for Transactional, DefaultMaxBatchOnce for AtMostOnce; at most MaxBatchLimit.
+	// size between 1 and MaxBatch by the duration of handlers. If the process dies, the records of
+	// one batch are handled one by one after the restart, to find a record that kills the process.
+	// 0 = DefaultMaxBatch; at most MaxBatchLimit.
 	MaxBatch int
 	// BatchTime is the time that the handlers of one batch should take together, so that partitions
 	// can be revoked quickly. With Route.Concurrency, it is the time from the start of the first
@@ -110,17 +108,6 @@ type Batching struct {
 	// compressed form. A single larger batch can exceed the bound. kgo.FetchMaxBytes and
 	// kgo.MaxConcurrentFetches in Options.Client take precedence. 0 = DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
-}
-
-// largest returns the largest number of records in one batch of a route.
-func (b *Batching) largest(r *Route) int {
-	switch {
-	case b.MaxBatch > 0:
-		return b.MaxBatch
-	case r.transactional():
-		return DefaultMaxBatch
-	}
-	return DefaultMaxBatchOnce
 }
 
 // Backoff bounds the pauses before a record or a stopped partition is retried. The pause doubles
@@ -192,6 +179,7 @@ func (o *Options) complete() {
 		defaulted(&o.Routes[i].AllowedLateness, DefaultAllowedLateness)
 	}
 	defaulted(&o.Membership.CommitInterval, DefaultCommitInterval)
+	defaulted(&o.Batching.MaxBatch, DefaultMaxBatch)
 	defaulted(&o.Batching.MaxBufferedBytes, DefaultMaxBufferedBytes)
 	defaulted(&o.Batching.BatchTime, DefaultBatchTime)
 	defaulted(&o.Timeouts.Backoff.Min, DefaultMinBackoff)
@@ -213,8 +201,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: Options.Group is empty: name the consumer group", ErrOption)
 	case len(o.Group) > limits.TopicBytes:
 		return fmt.Errorf("%w: Options.Group has %d bytes: use at most %d", ErrOption, len(o.Group), limits.TopicBytes)
-	case o.Batching.MaxBatch < 0 || o.Batching.MaxBatch > MaxBatchLimit:
-		return fmt.Errorf("%w: Options.Batching.MaxBatch is %d: give 1 to %d, or 0", ErrOption, o.Batching.MaxBatch, MaxBatchLimit)
+	case o.Batching.MaxBatch < 1 || o.Batching.MaxBatch > MaxBatchLimit:
+		return fmt.Errorf("%w: Options.Batching.MaxBatch is %d: give 1 to %d", ErrOption, o.Batching.MaxBatch, MaxBatchLimit)
 	case o.Batching.MaxBufferedBytes < 1<<20:
 		return fmt.Errorf("%w: Options.Batching.MaxBufferedBytes is %d: give at least 1 MiB", ErrOption, o.Batching.MaxBufferedBytes)
 	case o.Timeouts.Backoff.Min > o.Timeouts.Backoff.Max:

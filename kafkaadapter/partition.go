@@ -84,9 +84,6 @@ func (p *partition) engine() *engine.Engine {
 	return nil
 }
 
-// largestBatch returns the largest number of records in one batch.
-func (p *partition) largestBatch() int { return p.c.opt.Batching.largest(p.route) }
-
 func (p *partition) tp() topicPartition { return topicPartition{p.pos.Topic, p.pos.Partition} }
 
 // only returns the partition in the form that the client expects.

@@ -50,7 +50,7 @@ type reading struct {
 
 func newReading(p *partition, ask requests) *reading {
 	opt := &p.c.opt
-	most := p.largestBatch()
+	most := opt.Batching.MaxBatch
 	least := min(p.route.Concurrency.window(), most)
 	r := &reading{
 		partition: p, ask: ask, retries: backoff.NewExponentialBackOff(),

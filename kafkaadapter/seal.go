@@ -36,10 +36,10 @@ func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
 // wider returns the new maximum size of the next batches, 0 if it is unchanged. It is stored before
 // they are made, so that after a crash it is known how many records may have been in progress.
 func (r *reading) wider(done int) uint32 {
-	if done < int(r.fence.width) || r.size.n < int(r.fence.width) || int(r.fence.width) >= r.largestBatch() {
+	if done < int(r.fence.width) || r.size.n < int(r.fence.width) || int(r.fence.width) >= r.c.opt.Batching.MaxBatch {
 		return 0
 	}
-	return uint32(min(2*int(r.fence.width), r.largestBatch()))
+	return uint32(min(2*int(r.fence.width), r.c.opt.Batching.MaxBatch))
 }
 
 // keepTries stores the attempts at the next record, or deletes those at a record that is done.

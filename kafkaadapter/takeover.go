@@ -73,7 +73,7 @@ func (f *finder) own(tx *engine.Tx, v *view) (b beginning, err error) {
 
 // occupy makes this assignment the owner at b.
 func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
-	if err := f.fence.take(tx, min(firstWidth, f.largestBatch())); err != nil {
+	if err := f.fence.take(tx, min(firstWidth, f.c.opt.Batching.MaxBatch)); err != nil {
 		return err
 	}
 	f.topicID, f.next, f.epoch = v.topicID, b.offset, b.epoch

@@ -67,7 +67,7 @@ func (f *finder) failOpen() state {
 		return f.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp)
 	}
 	f.topicID, f.next, f.epoch, f.cause = v.topicID, b.offset, b.epoch, nil
-	f.fence.width = uint32(f.largestBatch()) // it is stored anew before the next claim
+	f.fence.width = uint32(f.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
 	f.open.Store(true)
 	f.offsets.begin(b, f.epoch, authorOf(v.id).openMark(f.uncertain))
 	f.opened = true
