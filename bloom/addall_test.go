@@ -23,11 +23,12 @@ func TestAddAllIsAddForEachHash(t *testing.T) {
 		{Options{Expected: 100_000}, 50, 3000},
 		{Options{MaxBytes: 16 << 10}, 50, 3000},
 		{Options{BitsPerKey: 5}, 50, 3000},
-		{Options{}, 10, 2 * minSorted},
-		{Options{Expected: 1 << 19}, 6, 2 * minSorted},
-		{Options{Expected: 1<<19 + 12345, BitsPerKey: 12}, 6, 2 * minSorted},
-		{Options{Expected: 1 << 18, MaxBytes: 2<<20 + 192}, 6, 2 * minSorted},
-		{Options{Expected: 1 << 18, Grow: halfOfWanted}, 6, 2 * minSorted},
+		{Options{BitsPerKey: 64}, 5, 2 * minSorted},
+		{Options{Expected: 1 << 16, BitsPerKey: 64}, 4, 2 * minSorted},
+		{Options{Expected: 1<<17 + 12345, BitsPerKey: 40}, 4, 2 * minSorted},
+		{Options{Expected: 1 << 16, BitsPerKey: 64, MaxBytes: 1<<20 + 192}, 4, 2 * minSorted},
+		{Options{Expected: 1 << 16, BitsPerKey: 64, MaxBytes: 2<<20 + 192}, 4, 2 * minSorted},
+		{Options{Expected: 1 << 16, BitsPerKey: 64, Grow: halfOfWanted}, 4, 2 * minSorted},
 	} {
 		t.Run(fmt.Sprintf("%d calls of %d to a filter for %d in %d bytes", tt.calls, tt.most, tt.o.Expected, tt.o.MaxBytes), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, tt.o.Expected))
