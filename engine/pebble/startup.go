@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A startup is the time from Open until the first batch is applied, until space is to be freed, or,
+// A startup is the time from Open until the first batch is durable, until space is to be freed, or,
 // if neither happens, until startupTime has passed. Compactions and seals that are due begin at its
 // end: they would take the processor and the disk from the engine that loads its filters, and from
 // the first batch.

@@ -54,7 +54,6 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	w.applied = b.Seq
 	w.logged.Add(uint64(c.batch.Len()))
 	w.unsealed.apply(b.Seq, b.Claims)
-	w.startup.end()
 	select {
 	case w.unsynced <- c:
 	case <-w.fault.failed:
@@ -99,6 +98,7 @@ func (w *writer) sync() {
 		default:
 		}
 		c.done <- nil
+		w.startup.end()
 		_ = c.batch.Close()
 		w.noteProgress()
 	}
