@@ -1,6 +1,8 @@
 package pebble
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -150,6 +152,33 @@ func TestSchedulerGrantsAfterTheStartup(t *testing.T) {
 	if may, _ := s.TrySchedule(); may || len(db.scheduled) > 0 {
 		t.Error("a compaction is granted after the end")
 	}
+}
+
+// A compaction that is canceled while it waits is not run, and later ones are.
+func TestACanceledCompactionIsForgotten(t *testing.T) {
+	s, err := Open("store", Options{FS: vfs.NewMem(), SmallTables: true, startupTime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"a", "b"} { // in two tables
+		must(s.db.Set(spaced(stateSpace, []byte("key")), []byte(value), nil))
+		must(s.db.Flush())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	canceled := make(chan error)
+	go func() { canceled <- s.db.Compact(ctx, []byte{0}, []byte{255}, false) }()
+	for waiting := false; !waiting; waiting, _ = s.db.GetWaitingCompaction() {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.startup.end()
+	if err := s.db.Compact(t.Context(), []byte{0}, []byte{255}, false); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, s)
 }
 
 // A waitingDB always has a compaction that waits, and may run one.

@@ -21,6 +21,15 @@ func newStartup() *startup { return &startup{over: make(chan struct{})} }
 
 func (s *startup) end() { s.once.Do(func() { close(s.over) }) }
 
+func (s *startup) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
 // await ends the startup when the limit has passed or stop is closed.
 func (s *startup) await(limit time.Duration, stop <-chan struct{}) {
 	timer := time.NewTimer(limit)
