@@ -3,7 +3,6 @@ package pebble
 import (
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -82,7 +81,7 @@ func (w *runWriter) begin() error {
 		return err
 	}
 	w.paths = append(w.paths, path)
-	w.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), w.options)
+	w.w = sstable.NewWriter(newRunFile(f), w.options)
 	return nil
 }
 
