@@ -66,8 +66,11 @@ type filterView struct {
 	filter  *bloom.Filter // of week
 }
 
+// view reads trusted first: a rebuild makes the filters complete before it sets trusted, so that a
+// trusted view is complete.
 func (s *screen) view() filterView {
-	v := filterView{filters: *s.filters.Load(), trusted: s.trusted.Load()}
+	v := filterView{trusted: s.trusted.Load()}
+	v.filters = *s.filters.Load()
 	v.filter = v.filters[v.week]
 	return v
 }
@@ -80,7 +83,8 @@ func (v *filterView) certainlyNew(p *place) bool {
 	return v.trusted && (v.filter == nil || !v.filter.MayContain(p.hash))
 }
 
-// prefetch makes the filters ready for look-ups of n places, and for add: their cache misses overlap.
+// prefetch makes the filters ready for look-ups of n places, and for add: their cache misses
+// overlap.
 func (s *screen) prefetch(n int, at func(i int) *place) {
 	s.prefetchWith((*bloom.Filter).Prefetch, n, at)
 }

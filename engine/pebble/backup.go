@@ -143,6 +143,7 @@ func becomeBackup(ctx context.Context, c *core, id storage.Identity, files map[s
 	if c.db, err = c.openPebble(nil); err != nil {
 		return err
 	}
+	c.startup.end() // Flush waits for compactions if there are too many runs
 	last, _, err := c.begin()
 	if err := errors.Join(err, c.fault.write(func() error {
 		return errors.Join(c.db.Flush(), c.db.Close())

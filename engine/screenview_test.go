@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A rebuild makes the filters complete and then trusted. A view that was trusted without them would
+// find every claim of the week new.
+func TestATrustedViewIsComplete(t *testing.T) {
+	const week, rounds = 7, 50_000
+	place := place{week: week, hash: 1}
+	full := bloom.New(bloom.Options{})
+	full.Add(place.hash)
+	complete := map[weekbucket.Week]*bloom.Filter{week: full}
+	var rebuilding, ended atomic.Int64
+	s := newScreen(Options{})
+	go func() {
+		for round := int64(1); round <= rounds; round++ {
+			for rebuilding.Load() < round {
+				runtime.Gosched()
+			}
+			s.filters.Store(&complete)
+			s.trusted.Store(true)
+			ended.Store(round)
+		}
+	}()
+	wrong := 0
+	for round := int64(1); round <= rounds; round++ {
+		s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
+		s.trusted.Store(false)
+		rebuilding.Store(round)
+		for ended.Load() < round {
+			if v := s.view(); v.certainlyNew(&place) {
+				wrong++
+			}
+		}
+	}
+	if wrong > 0 {
+		t.Fatalf("%d views were trusted without the filters", wrong)
+	}
+}
