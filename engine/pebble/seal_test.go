@@ -350,6 +350,34 @@ func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 	}
 }
 
+// A run is ingested once. If that of an older table were ingested again after a newer one, old
+// records would replace newer ones.
+func TestARunThatIsIngestedTwiceIsSeenToReplaceNewerClaims(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		s := openSmall(t, vfs.NewMem())
+		key := claimKey("scope0", 0, 1)
+		older := s.unsealed.active
+		for seq, record := range []string{"older", "newer"} {
+			mustApply(t, s, &storage.Batch{Seq: uint64(seq) + 1, Claims: []storage.ClaimWrite{{Key: key, Record: []byte(record)}}})
+			mustSealAll(t, s)
+		}
+		if broken {
+			paths, err := s.files.write(older.frame())
+			if err == nil {
+				err = s.db.Ingest(t.Context(), paths)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		record, found, err := s.get(spaced(claimSpace, key))
+		if err != nil || !found || (string(record) == "older") != broken {
+			t.Errorf("ingested twice: %v; the record is %q, %v, %v", broken, record, found, err)
+		}
+		mustClose(t, s)
+	}
+}
+
 // Claims in tables are durable at once, batches in the log when it is synced. While it is not,
 // nothing is sealed.
 func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
@@ -901,8 +929,26 @@ func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 				}
 			}
 			assertContents(t, s, model(last, n))
+			if step != "it becomes a table" {
+				return
+			}
+			// The control: if memory forgot the table here, its claims would be nowhere.
+			frozen := s.unsealed.setFrozen(nil)
+			_, found, err := s.Claim(batchOf(1, n).Claims[0].Key)
+			s.unsealed.setFrozen(frozen)
+			if err != nil || found {
+				t.Errorf("without the frozen table, a claim of it is found: %v, %v", found, err)
+			}
 		})
 	}
+}
+
+// setFrozen replaces the table that is being sealed.
+func (m *unsealed) setFrozen(t *table) (before *table) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, m.frozen = m.frozen, t
+	return before
 }
 
 // Scans during batches and seals show whole batches, and each one only with all earlier ones.
