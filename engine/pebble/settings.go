@@ -94,9 +94,10 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 }
 
 // ownTables makes Pebble begin a table at the ends of the journal and of the packed batches, so that
-// their tables can be removed as a whole.
+// their tables can be removed as a whole, and at the end of the claims, so that a compaction of
+// other data does not include runs.
 func ownTables(key []byte) (policy pebble.SpanPolicy, end []byte, err error) {
-	for _, end := range []byte{journalSpace, journalSpace + 1, packedSpace, packedSpace + 1} {
+	for _, end := range []byte{claimSpace + 1, journalSpace, journalSpace + 1, packedSpace, packedSpace + 1} {
 		if key[0] < end {
 			return policy, []byte{end}, nil
 		}

@@ -26,6 +26,7 @@ type Store struct {
 	writer
 	sidecars
 	reclaimer
+	compactor
 	dropper
 	meter
 	verifier
@@ -66,13 +67,17 @@ func Open(dir string, o Options) (*Store, error) {
 		s.recentRuns.close()
 		return nil, errors.Join(err, s.release())
 	}
-	d.flushed = s.noteProgress
+	d.flushed = func() {
+		s.noteProgress()
+		s.noteFlush()
+	}
 	if t := s.unsealed.sealing(); t != nil {
 		s.seals <- t
 	}
 	s.background.Go(func() { s.startup.await(s.o.startupTime, s.stop) })
 	s.background.Go(s.sync)
 	s.background.Go(s.attest)
+	s.background.Go(func() { s.compactFlushed(s.stop) })
 	go s.seal()
 	return s, nil
 }
@@ -103,6 +108,7 @@ func newStore(o Options, d *disk) *Store {
 	}
 	s.sidecars = sidecars{c}
 	s.reclaimer.core = c
+	s.compactor = compactor{core: c, flushed: make(chan struct{}, 1)}
 	s.dropper = dropper{core: c, identity: &s.identity, packedLog: &s.packedLog, reclaimer: &s.reclaimer, unsealed: u}
 	s.meter = meter{core: c, claimReader: &s.claimReader, reclaimer: &s.reclaimer, unsealed: u}
 	s.verifier = verifier{core: c, identity: &s.identity, reader: &s.reader, claimReader: &s.claimReader, journal: &s.journal}

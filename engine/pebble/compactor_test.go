@@ -1,0 +1,130 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crashfs"
+)
+
+// flushDepth returns how many tables of flushes overlap in L0.
+func flushDepth(t *testing.T, s *Store) int {
+	t.Helper()
+	_, depth, err := s.deepest(pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return depth
+}
+
+func TestFlushesAreCompacted(t *testing.T) {
+	s, err := Open("store", Options{FS: vfs.NewMem(), SmallTables: true, CacheBytes: 1 << 20, PendingBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const runs = maxRuns - 1
+	for seq := uint64(1); seq <= 3*maxRuns; seq++ {
+		n := 0
+		if seq <= runs {
+			n = 10
+		}
+		b := batchOf(2*seq, n) // of one week
+		b.Seq = seq
+		for i := range 100 { // the tables of a flush do not overlap
+			b.State = append(b.State, storage.StateWrite{Key: fmt.Appendf(nil, "key %d", i), Value: make([]byte, 1000)})
+		}
+		mustApply(t, s, b)
+		mustSealAll(t, s)
+		if seq%maxFlushes == 0 {
+			if err := s.Drop([]storage.Bucket{{Scope: "gone", Week: week0}}); err != nil { // a range delete before the runs
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "tables of flushes are compacted", func() bool { return flushDepth(t, s) < maxFlushes })
+	for i := range 100 {
+		if v, found, err := s.State(fmt.Appendf(nil, "key %d", i)); err != nil || !found || len(v) != 1000 {
+			t.Fatal(i, len(v), found, err)
+		}
+	}
+	if v, _, err := s.State([]byte("count")); err != nil || binary.BigEndian.Uint64(v) != 6*maxRuns {
+		t.Error(v, err)
+	}
+	mustClose(t, s)
+}
+
+// flushedOften writes one key in more tables than may overlap.
+func flushedOften(t *testing.T, s *Store) {
+	t.Helper()
+	for i := range maxFlushes + 1 {
+		must(s.db.Set(spaced(stateSpace, []byte("key")), []byte{byte(i)}, nil))
+		must(s.db.Flush())
+	}
+}
+
+func TestFlushesAreNotCompactedBeforeTheFirstBatch(t *testing.T) {
+	fsys := vfs.NewCrashableMem()
+	s, err := Open("store", Options{FS: crashfs.Wrap(fsys), SmallTables: true, CacheBytes: 1 << 20, startupTime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flushedOften(t, s)
+	killed := crashfs.Clone(fsys, vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	nothingBeginsBefore(t, killed, ofCompaction, 1)
+}
+
+// The end of a compactor waits neither for a compaction that waits nor for one that runs.
+func TestCompactorEndsAtOnce(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		for _, poisoned := range []bool{false, true} {
+			t.Run(fmt.Sprintf("running %v, poisoned %v", running, poisoned), func(t *testing.T) {
+				held := hold(vfs.NewMem(), ofCompaction)
+				s, err := Open("store", Options{FS: held, SmallTables: true, CacheBytes: 1 << 20, startupTime: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				flushedOften(t, s)
+				over := newStartup() // the scheduler grants nothing before the end of the store's
+				over.end()
+				c := compactor{core: &core{fault: s.fault, db: s.db, startup: over}, flushed: make(chan struct{}, 1)}
+				stop, ended := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(ended)
+					c.compactFlushed(stop)
+				}()
+				eventually(t, "a compaction waits", func() bool {
+					waiting, _ := s.db.GetWaitingCompaction()
+					return waiting
+				})
+				if running {
+					s.startup.end()
+					<-held.begun
+				}
+				if poisoned {
+					s.fault.set(errors.New("by the test"))
+				} else {
+					close(stop)
+				}
+				select {
+				case <-ended:
+				case <-time.After(patienceInTests):
+					t.Error("it waits for the compaction")
+				}
+				eventually(t, "no call of Pebble is in progress", func() bool { return running && !poisoned || s.fault.running.Load() == 0 })
+				close(held.goOn)
+				<-ended
+				if err := s.Close(); (err != nil) != poisoned {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
