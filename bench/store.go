@@ -51,6 +51,7 @@ type storeKind struct {
 // A tuning of a store. The zero value has its defaults.
 type tuning struct {
 	smallTables bool
+	cacheBytes  int64
 	slowSync    time.Duration // how much longer each sync of a file takes
 }
 
@@ -71,7 +72,7 @@ func (t tuning) fs() vfs.FS {
 var storeKinds = map[StoreName]storeKind{
 	Pebble: {
 		open: func(dir string, t tuning) (storage.Store, error) {
-			return pebble.Open(dir, pebble.Options{SmallTables: t.smallTables, FS: t.fs()})
+			return pebble.Open(dir, pebble.Options{SmallTables: t.smallTables, CacheBytes: t.cacheBytes, FS: t.fs()})
 		},
 		raw: []rawSetting{
 			{"memtable=8MiB", func(dir string) (rawStore, error) { return rawPebbleWith(dir, 8<<20) }},
@@ -84,6 +85,8 @@ var storeKinds = map[StoreName]storeKind{
 			switch {
 			case t.smallTables:
 				return nil, fmt.Errorf("%w: %s has no tables to make small: leave --small-tables out", ErrUsage, Bolt)
+			case t.cacheBytes != 0:
+				return nil, fmt.Errorf("%w: %s has no block cache: leave --cache-mib out", ErrUsage, Bolt)
 			case t.slowSync > 0:
 				return nil, fmt.Errorf("%w: syncs of %s cannot be made slow: leave --slow-sync out", ErrUsage, Bolt)
 			}

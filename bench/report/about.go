@@ -32,6 +32,15 @@ func NewAbout(kind string, args []string) About {
 	return About{Kind: kind, Command: command, Commit: commit(), Machine: machine(), Go: runtime.Version(), Time: time.Now().UTC().Truncate(time.Second)}
 }
 
+// Where says when, from which sources and on which machine.
+func (a About) Where() string {
+	s := a.Time.UTC().Format("2006-01-02 15:04 UTC")
+	if a.Commit != "" {
+		s += ", commit " + a.Commit
+	}
+	return s + ", " + a.Machine + ", " + a.Go
+}
+
 func quoted(args []string) (q []string) {
 	for _, a := range args {
 		if a == "" || strings.ContainsAny(a, " \t\"'$*") {

@@ -13,12 +13,14 @@ import (
 const (
 	chartWidth = 420
 	textSize   = 14
-	smallSize  = 12
+	smallSize  = 13
+	noteSize   = 10
+	noteLength = 64 // characters of a line
 )
 
 // style is the style of the pictures. Colours are those of text unless they have a meaning.
 const style = `.hx{font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;font-size:14px;color:#1f2328}
-.hx text{fill:currentColor}.hx .s{font-size:12px;opacity:.75}.hx .b{font-weight:600}
+.hx text{fill:currentColor}.hx .s{font-size:13px;opacity:.75}.hx .n{font-size:10px;opacity:.75}.hx .b{font-weight:600}
 .hx .axis{stroke:currentColor;opacity:.25;stroke-width:1}.hx .whisker{stroke:currentColor;stroke-width:1.5;fill:none}
 .hx .peer{fill:#8b949e}.hx .ours{fill:#0969da}.hx .line{fill:none;stroke-width:1.6}.hx .main{stroke-width:3}
 .hx .c0{stroke:#0969da}.hx .c1{stroke:#bc4c00}.hx .c2{stroke:#1a7f37}.hx .c3{stroke:#8250df}.hx .c4{stroke:#bf3989}.hx .c5{stroke:#7d8590}.hx .c6{stroke:#9a6700}.hx .c7{stroke:#57606a}
@@ -29,12 +31,12 @@ const colours = 8
 
 // A picture is an SVG under construction.
 type picture struct {
-	body   strings.Builder
+	body   []byte
 	height float64
 	title  string
 }
 
-func (p *picture) add(format string, args ...any) { fmt.Fprintf(&p.body, format+"\n", args...) }
+func (p *picture) add(format string, args ...any) { p.body = fmt.Appendf(p.body, format+"\n", args...) }
 
 // text writes a text; anchor is start, middle or end.
 func (p *picture) text(x, y float64, anchor, class, text string) {
@@ -43,6 +45,23 @@ func (p *picture) text(x, y float64, anchor, class, text string) {
 
 func (p *picture) line(x1, y1, x2, y2 float64, class string) {
 	p.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, f(x1), f(y1), f(x2), f(y2), class)
+}
+
+// note writes small text below the picture.
+func (p *picture) note(text string) {
+	line := ""
+	end := func() {
+		p.height += noteSize + 4
+		p.text(0, p.height-4, "start", "n", line)
+	}
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > noteLength {
+			end()
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	end()
 }
 
 // svg returns the picture. A stand-alone picture includes its style.
@@ -54,7 +73,7 @@ func (p *picture) svg(alone bool) string {
 		fmt.Fprintf(&b, "<style>%s</style>\n", style)
 	}
 	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(p.title))
-	b.WriteString(p.body.String())
+	b.Write(p.body)
 	b.WriteString("</svg>\n")
 	return b.String()
 }
@@ -92,7 +111,7 @@ func bars(title, unit string, all []bar) *picture {
 			value = b.Note + "  " + value
 		}
 		p.text(0, y+textSize, "start", label, b.Label)
-		p.text(chartWidth, y+textSize, "end", label, value)
+		p.text(chartWidth-2, y+textSize, "end", label, value) // the outline of a glyph can be wider than its advance
 		p.add(`<rect x="0" y="%s" width="%s" height="%d" rx="2" class="%s"/>`, f(y+20), f(max(at(b.Value), 1)), thick, class)
 		if b.Max > b.Min {
 			mid := y + 20 + thick/2
@@ -116,7 +135,7 @@ type curve struct {
 
 // lines draws curves over an axis from 0 to the largest value, both ways.
 func lines(title, xUnit, yUnit string, all []curve) *picture {
-	const left, top, width, height = 46, 26, chartWidth - 46 - 18, 220
+	const left, top, width, height = 50, 26, chartWidth - 50 - 22, 220
 	p := &picture{title: title}
 	var mostX, mostY float64
 	for _, c := range all {

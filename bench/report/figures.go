@@ -19,8 +19,18 @@ type Figure struct {
 	picture *picture
 }
 
-// SVG returns the picture as a file of its own.
-func (f *Figure) SVG() string { return f.picture.svg(true) }
+// SVG returns the picture as a file of its own, with its sources below.
+func (f *Figure) SVG() string {
+	p := *f.picture
+	p.body = slices.Clip(p.body)
+	for i, s := range f.Sources {
+		p.note(s.Command)
+		if i+1 == len(f.Sources) || f.Sources[i+1].Where() != s.Where() {
+			p.note(s.Where())
+		}
+	}
+	return p.svg(true)
+}
 
 // Figures draws the reports. There is a figure only for available data.
 func Figures(runs []Run) (all []Figure) {
@@ -61,16 +71,16 @@ func peers(runs []Run) (all []Figure) {
 				rows = append(rows, b)
 			}
 			slices.SortStableFunc(rows, func(a, b bar) int { return cmp.Compare(b.Value, a.Value) })
-			name, title := "peers-claims", "Claims beside other systems"
+			name, title, unit := "peers-claims", "Claims beside other systems", "ids a second"
 			if w != "" {
-				name = "peers-consumer-" + word(w)
+				name, unit = "peers-consumer-"+word(w), "records a second"
 				title = "Consumers of one topic: " + cmp.Or(workNames[w], w)
 			}
 			all = append(all, Figure{
 				Name: name, Title: title, Sources: []About{runs[i].About},
 				Text: fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
 					"✗ of the process, ✗✗ of the process and its server.", c.Rounds),
-				picture: bars(title, "records a second", rows),
+				picture: bars(title, unit, rows),
 			})
 		}
 	}
@@ -163,10 +173,7 @@ func percentiles(runs []Run) []Figure {
 		if r.About.Kind != "claims" {
 			continue
 		}
-		what := r.flag("store", "pebble") + ", " + r.flag("goroutines", "1") + " callers, batch " + r.flag("batch", "1000")
-		if n := r.flag("in-flight", "1"); n != "1" {
-			what += ", " + n + " in flight"
-		}
+		what := r.flag("store", "pebble") + ", " + r.flag("goroutines", "1") + " × " + r.flag("in-flight", "1") + " batches of " + r.flag("batch", "1000")
 		before := len(rows)
 		for _, p := range []struct{ name, label string }{
 			{"p50_us", "median"}, {"p99_us", "99 %"}, {"p999_us", "99.9 %"},
@@ -184,7 +191,7 @@ func percentiles(runs []Run) []Figure {
 	}
 	const title = "How long a batch takes"
 	return []Figure{{Name: "latency", Title: title, Sources: sources, picture: bars(title, "microseconds", rows),
-		Text: "From the start of a batch until its caller has the results, which are durable then."}}
+		Text: "From the start of a batch until its caller has the results, which are durable then. 4 × 8: four callers with eight batches in flight each."}}
 }
 
 // recovery draws dedupbench reopen: the time until the first verdict, by size.

@@ -5,7 +5,6 @@ import (
 	"html/template"
 	"io"
 	"strings"
-	"time"
 )
 
 // Page writes a page with all figures, and the tables of comparisons.
@@ -43,7 +42,7 @@ type pageTable struct {
 
 func tableOf(c *Comparison) pageTable {
 	t := pageTable{About: c.About, Ratios: c.Ratios, Head: []string{
-		"contender", "work", "records/s", "least to most", "CPU µs a record", "bytes written a record", "in the end", "process killed", "server killed, too", "setting",
+		"contender", "work", "rate/s", "least to most", "CPU µs for each", "bytes written for each", "in the end", "process killed", "server killed, too", "setting",
 	}}
 	seen := map[string]bool{}
 	for _, r := range c.Rows {
@@ -75,7 +74,6 @@ func orDash(s string) string {
 }
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"day":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") },
 	"ratio": func(v float64) string { return fmt.Sprintf("%.2f", v) },
 	"lower": strings.ToLower,
 }).Parse(`<!DOCTYPE html>
@@ -112,7 +110,7 @@ th{white-space:nowrap}
 {{.Picture}}
 <figcaption>
 <p>{{.Text}}</p>
-{{range .Sources}}<p class="soft"><code>{{.Command}}</code><br>{{day .Time}}{{with .Commit}}, commit {{.}}{{end}}, {{.Machine}}, {{.Go}}</p>
+{{range .Sources}}<p class="soft"><code>{{.Command}}</code><br>{{.Where}}</p>
 {{end}}</figcaption>
 </figure>
 {{end}}</div>
@@ -136,7 +134,7 @@ th{white-space:nowrap}
 </section>
 {{end}}<section>
 <h2>All runs</h2>
-{{range .Runs}}<p class="soft"><code>{{.About.Command}}</code><br>{{day .About.Time}}{{with .About.Commit}}, commit {{.}}{{end}}, {{.About.Machine}}, {{.About.Go}}</p>
+{{range .Runs}}<p class="soft"><code>{{.About.Command}}</code><br>{{.About.Where}}</p>
 {{end}}</section>
 </body>
 </html>

@@ -54,6 +54,8 @@ func everything(t *testing.T) string {
 		line(t, Comparison{Records: 10, Rounds: 1, Rows: claims[:1]}, about("peers weeks", "peers weeks")) +
 		line(t, map[string]any{"p50_us": 10, "p99_us": 100, "p999_us": 1000, "claimed": 1000, "bytes_per_claim": 36.5, "heap_bytes": 4000, "rss_bytes": 9000, "cpu_us_per_claim": 1.3},
 			about("claims", "dedupbench claims --batch 1 --store=bolt")) +
+		line(t, map[string]any{"p50_us": 999, "p99_us": 12_300, "p999_us": 1_230_000, "claimed": 123e6, "bytes_per_claim": 36.5},
+			about("claims", "dedupbench claims --n 123000000 --dup 0 --batch 10000 --goroutines 64 --in-flight 16 --weeks 4 --json")) +
 		line(t, map[string]any{"acked": 1e6, "first_verdict_ms": 300}, about("reopen", "dedupbench reopen --n 1000000")) +
 		line(t, map[string]any{"acked": 5e6, "first_verdict_ms": 900}, about("reopen", "dedupbench reopen --n 5000000"))
 }
@@ -107,6 +109,9 @@ func TestPicturesAreXMLAndEscaped(t *testing.T) {
 		}
 		if !strings.Contains(svg, "prefers-color-scheme:dark") {
 			t.Errorf("%s has one colour scheme", f.Name)
+		}
+		if svg != f.SVG() || !strings.Contains(svg, "1970-01-01 00:00 UTC, commit 0123abc, 2 cores, go1") || !strings.Contains(svg, ">"+strings.Fields(f.Sources[0].Command)[0]) {
+			t.Errorf("%s does not say where it is from:\n%s", f.Name, svg)
 		}
 	}
 }
