@@ -26,7 +26,7 @@ type ClaimsOptions struct {
 	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
 	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
 	InFlight   int     `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1" placeholder:"N"`
-	CacheMiB   int     `help:"Block cache of Pebble, in MiB. 0: its default, 8." default:"0" name:"cache-mib" placeholder:"N"`
+	CacheMiB   uint    `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib" placeholder:"N"`
 	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
 	Seed       uint64  `help:"Seed of the ids." default:"1"`
 }

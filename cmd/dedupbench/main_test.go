@@ -195,6 +195,8 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 		{"slow syncs of bbolt", 2, []string{"kafka", "--slow-sync", "1ms", "--store", "bolt"}},
 		{"slow syncs and kills", 2, []string{"kafka", "--slow-sync", "1ms", "--kills", "1"}},
 		{"bolt has no tables", 2, []string{"replay", file, "--store", "bolt", "--small-tables"}},
+		{"bolt has no cache", 2, []string{"claims", "--cache-mib", "8", "--store", "bolt"}},
+		{"a cache below 0", 2, []string{"claims", "--cache-mib", "-8"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
