@@ -3,14 +3,16 @@ package pebble
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A compactor compacts the tables of flushes. They share L0 with the runs, of which many more may
-// overlap than a read of state should search: so Pebble is asked to compact the tables outside of
-// the claims where maxFlushes of them overlap.
+// A compactor keeps the tables of flushes few. They share L0 with the runs, of which many more may
+// overlap than a read of state should search. So the compactor asks Pebble to compact the tables
+// outside of the claims where maxFlushes of them overlap, and to remove those of the journal and of
+// packed batches that were removed from these: Pebble only removes tables that are below L0.
 type compactor struct {
 	*core
 	flushed chan struct{} // takes one: there is a new table
@@ -46,44 +48,76 @@ func (c *compactor) compactFlushed(stop <-chan struct{}) {
 		case <-ctx.Done():
 		}
 	}()
-	for {
-		// An error was reported by Pebble's events, and the store continues without the compaction.
-		for c.compactDeepest(ctx) {
-		}
+	for ctx.Err() == nil {
+		// Pebble's events report an error, and the store continues without the compaction.
+		_ = c.tidy(ctx)
 		select {
 		case <-c.flushed:
 		case <-ctx.Done():
-			return
 		}
 	}
 }
 
-// compactDeepest compacts the tables at the key where most overlap, if these are too many, and
-// reports whether it did.
-func (c *compactor) compactDeepest(ctx context.Context) bool {
-	key, depth, err := c.deepest(pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}})
-	if err != nil || depth < maxFlushes {
-		return false
+func (c *compactor) tidy(ctx context.Context) error {
+	for _, of := range []struct{ space, first byte }{{journalSpace, trimKey}, {packedSpace, packedFromKey}} {
+		if err := c.excise(ctx, of.space, of.first, c.o.PendingBytes); err != nil {
+			return err
+		}
 	}
-	// The range of a key: from L0, Pebble compacts all tables that overlap there, directly or through
-	// others, but from a level below only the table with the key.
-	return c.fault.write(func() error { return c.db.Compact(ctx, key, append(bytes.Clone(key), 0), false) }) == nil
+	for {
+		key, depth, err := c.deepest(pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}})
+		if err != nil || depth < maxFlushes {
+			return err
+		}
+		// The range of a key: from L0, Pebble compacts all tables that overlap there, directly or
+		// through others, but from a level below only the table with the key.
+		if err := c.fault.write(func() error { return c.db.Compact(ctx, key, append(bytes.Clone(key), 0), false) }); err != nil {
+			return err
+		}
+	}
+}
+
+// excise removes the tables of a space whose keys begin at the number that the key first has, if
+// they have at least some bytes. Pebble flushes what it has of their range in memory before that, so
+// that after a crash the number is not less.
+func (c *compactor) excise(ctx context.Context, space, first byte, least uint64) error {
+	removed := pebble.KeyRange{Start: []byte{space}}
+	err := c.fault.read(func() error {
+		seq, err := readSeq(c.db, first)
+		removed.End = binary.BigEndian.AppendUint64([]byte{space}, seq)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	levels, err := c.tables(removed)
+	if err != nil {
+		return err
+	}
+	size := uint64(0)
+	for _, tables := range levels {
+		for i := range tables {
+			if bytes.Compare(tables[i].Largest.UserKey, removed.End) < 0 {
+				size += tables[i].Size
+			}
+		}
+	}
+	if size < least {
+		return nil
+	}
+	return c.fault.write(func() error { return c.db.Excise(ctx, removed) })
 }
 
 // deepest returns the key in a span at which most tables in L0 overlap, and their number.
 func (c *compactor) deepest(span pebble.KeyRange) (key []byte, depth int, err error) {
-	var tables [][]pebble.SSTableInfo
-	err = c.fault.read(func() (err error) {
-		tables, err = c.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))
-		return err
-	})
+	levels, err := c.tables(span)
 	if err != nil {
 		return nil, 0, err
 	}
 	var first, last [][]byte
-	for i := range tables[0] {
-		first = append(first, tables[0][i].Smallest.UserKey)
-		last = append(last, tables[0][i].Largest.UserKey)
+	for i := range levels[0] {
+		first = append(first, levels[0][i].Smallest.UserKey)
+		last = append(last, levels[0][i].Largest.UserKey)
 	}
 	slices.SortFunc(first, bytes.Compare)
 	slices.SortFunc(last, bytes.Compare)
@@ -97,4 +131,13 @@ func (c *compactor) deepest(span pebble.KeyRange) (key []byte, depth int, err er
 		}
 	}
 	return key, depth, nil
+}
+
+// tables returns the tables that overlap with a span, by levels.
+func (c *compactor) tables(span pebble.KeyRange) (levels [][]pebble.SSTableInfo, err error) {
+	err = c.fault.read(func() (err error) {
+		levels, err = c.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))
+		return asRead(err)
+	})
+	return levels, err
 }

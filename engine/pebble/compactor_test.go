@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -57,6 +58,39 @@ func TestFlushesAreCompacted(t *testing.T) {
 	if v, _, err := s.State([]byte("count")); err != nil || binary.BigEndian.Uint64(v) != 6*maxRuns {
 		t.Error(v, err)
 	}
+	mustClose(t, s)
+}
+
+func TestTablesOfTheRemovedJournalAreRemoved(t *testing.T) {
+	s := openSmall(t, vfs.NewMem())
+	size := func() (n uint64) {
+		for _, space := range []byte{journalSpace, packedSpace} {
+			levels, err := s.tables(prefixSpan([]byte{space}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, table := range levels[0] {
+				n += table.Size
+			}
+		}
+		return n
+	}
+	const last = 2 * maxFlushes
+	for seq := uint64(1); seq <= last; seq++ {
+		b := batchOf(seq, 100)
+		b.Journal = make([]byte, smallPending)
+		for i := range b.Journal {
+			b.Journal[i] = byte(rand.Uint32()) // does not compress
+		}
+		mustApply(t, s, b)
+		must(s.db.Flush())
+		mustSealAll(t, s)
+		if err := s.TrimJournal(seq + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.db.Flush())
+	eventually(t, "tables of the journal are removed", func() bool { return size() < 2*smallPending })
 	mustClose(t, s)
 }
 

@@ -92,9 +92,9 @@
 // work of a store. table.go, unsealed.go, load.go, seal.go, sorted.go, radix.go, run.go and
 // packedlog.go contain what happens to claims before they are in tables; runindex.go and
 // runtable.go look them up there; settings.go, scheduler.go and compactor.go have the settings of
-// Pebble and decide when it compacts. usage.go, verify.go and backup.go are for operators. disk.go and fault.go are the disk that stops
-// at the first failed write. names.go, keys.go, packed.go, chunks.go, attestation.go and clean.go
-// describe what is on disk.
+// Pebble and decide when it compacts. usage.go, verify.go and backup.go are for operators. disk.go
+// and fault.go are the disk that stops at the first failed write. names.go, keys.go, packed.go,
+// chunks.go, attestation.go and clean.go describe what is on disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble
