@@ -47,7 +47,7 @@ bench:           ## the first figure of docs/benchmarks.md
 compare:         ## processor time beside the last recorded commit's, by turns: ARGS=HEAD~10 for another commit
 	./.ci/compare $(ARGS)
 
-peers:           ## beside Redis, Postgres and others, on a real Kafka: an hour; ARGS="claims --rounds 1"
+peers:           ## beside Redis, Postgres and others, on a real Kafka: two hours; ARGS="claims --rounds 1"
 	./bench/peers/run $(ARGS)
 
 demo:

@@ -26,20 +26,25 @@ type claimsCmd struct {
 // Run implements the command.
 func (c *claimsCmd) Run(ctx context.Context, g *cli) error {
 	run := claiming{claimsCmd: c, g: g, at: time.Now(), log: traffic.Log{Seed: g.Seed, N: c.IDs, Dup: c.Dup}}
-	start := time.Now()
-	r := report.Comparison{Records: c.IDs, Rounds: g.Rounds, About: report.NewAbout("peers claims", os.Args[1:])}
-	tb := table{kept: &r}
-	err := run.all(ctx, &tb)
-	tb.finish()
-	r.Seconds = time.Since(start).Seconds()
-	if err != nil {
-		r.Error = err.Error()
-	}
-	tb.print("thousand ids/s")
-	return errors.Join(err, g.keep("claims", &r))
+	return run.report("claims", g.Rounds, func(tb *table) error { return run.all(ctx, tb) })
 }
 
-// claiming is a run of the command.
+// report prints and keeps what do has added to a table.
+func (r *claiming) report(name string, rounds int, do func(*table) error) error {
+	start := time.Now()
+	kept := report.Comparison{Records: r.IDs, Rounds: rounds, About: report.NewAbout("peers "+name, os.Args[1:])}
+	tb := table{kept: &kept}
+	err := do(&tb)
+	tb.finish()
+	kept.Seconds = time.Since(start).Seconds()
+	if err != nil {
+		kept.Error = err.Error()
+	}
+	tb.print("thousand ids/s")
+	return errors.Join(err, r.g.keep(name, &kept))
+}
+
+// claiming is a run of the command, or of scale.
 type claiming struct {
 	*claimsCmd
 	g   *cli
@@ -181,6 +186,7 @@ func (r *claiming) one(ctx context.Context, c *claimer.Contender, ch choice, n i
 		}
 		after, err := s.Usage()
 		used, got := after.Sub(before), &a.Result
+		out.asked = int(got.Asked)
 		out.perS = float64(got.Asked) / max(got.Seconds, 1e-9)
 		out.used = servers.Usage{Seconds: used.Seconds + got.Used.Seconds, Written: used.Written + got.Used.Written}
 		if !c.Blind && got.New != got.Distinct {

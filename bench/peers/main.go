@@ -35,6 +35,7 @@ type cli struct {
 	All       allCmd       `cmd:"" default:"1" help:"Everything below, one after the other."`
 	Consumers consumersCmd `cmd:"" help:"Consume one topic of a real Kafka in several ways."`
 	Claims    claimsCmd    `cmd:"" help:"Claim ids in several systems."`
+	Scale     scaleCmd     `cmd:"" help:"Claim more and more ids in systems that keep claims on disk."`
 	Weeks     weeksCmd     `cmd:"" help:"Claim week after week in Hapax, and watch rate, disk and memory."`
 }
 
@@ -59,17 +60,18 @@ type allCmd struct {
 	Records int      `help:"Records of the topic." default:"500000"`
 	IDs     int      `help:"Ids to claim." name:"ids" default:"2000000"`
 	PerWeek int      `help:"Claims of each of 8 weeks." default:"1000000"`
-	Quick   bool     `help:"Half an hour in place of one: at most 200,000 records, 1,000,000 ids, and 500,000 claims a week; a second for each setting that is tried, and 15 for each run of claims."`
+	Quick   bool     `help:"Half an hour in place of two: at most 200,000 records, 1,000,000 ids (10,000,000 at scale), and 500,000 claims a week; a second for each setting that is tried, and 15 for each run of claims."`
 }
 
 func (a *allCmd) Run(ctx context.Context, c *cli) error {
-	consumers, claims, weeks := a.parts()
-	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c), weeks.Run(ctx, c))
+	consumers, claims, scale, weeks := a.parts()
+	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c), scale.Run(ctx, c), weeks.Run(ctx, c))
 }
 
 // parts returns the other commands, with their defaults for what allCmd has no option for.
-func (a *allCmd) parts() (consumersCmd, claimsCmd, weeksCmd) {
+func (a *allCmd) parts() (consumersCmd, claimsCmd, scaleCmd, weeksCmd) {
 	claims := claimsCmd{IDs: a.IDs, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, MaxSeconds: 60, TuneSeconds: 3}
+	scale := scaleCmd{IDs: []int{1_000_000, 10_000_000, 100_000_000}, Dup: claims.Dup, Batch: claims.Batch, InFlight: claims.InFlight, MaxSeconds: 300, TuneSeconds: claims.TuneSeconds}
 	consumers := consumersCmd{
 		Brokers: a.Brokers, Records: a.Records, Dup: 0.2, Partitions: 6, Kill: true, Limit: runLimit,
 		Works: []string{string(consumer.Shared), string(consumer.Partition), string(consumer.Claims)},
@@ -78,9 +80,10 @@ func (a *allCmd) parts() (consumersCmd, claimsCmd, weeksCmd) {
 	if a.Quick {
 		consumers.Records = min(consumers.Records, 200_000)
 		claims.IDs, claims.MaxSeconds, claims.TuneSeconds = min(claims.IDs, 1_000_000), 15, 1
+		scale.IDs, scale.MaxSeconds, scale.TuneSeconds = scale.IDs[:2], claims.MaxSeconds, claims.TuneSeconds
 		weeks.PerWeek = min(weeks.PerWeek, 500_000)
 	}
-	return consumers, claims, weeks
+	return consumers, claims, scale, weeks
 }
 
 func main() {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -155,20 +156,23 @@ func TestAllRunsEverythingWithItsDefaults(t *testing.T) {
 		return c
 	}
 	all := parse("all")
-	consumers, claims, weeks := all.All.parts()
+	consumers, claims, scale, weeks := all.All.parts()
 	if want := parse("consumers").Consumers; !reflect.DeepEqual(consumers, want) {
 		t.Errorf("%+v, want %+v", consumers, want)
 	}
 	if want := parse("claims").Claims; !reflect.DeepEqual(claims, want) {
 		t.Errorf("%+v, want %+v", claims, want)
 	}
+	if want := parse("scale").Scale; !reflect.DeepEqual(scale, want) {
+		t.Errorf("%+v, want %+v", scale, want)
+	}
 	if want := parse("weeks").Weeks; weeks != want {
 		t.Errorf("%+v, want %+v", weeks, want)
 	}
 	quick := parse("all", "--quick", "--records", "1000")
-	consumers, claims, weeks = quick.All.parts()
-	if consumers.Records != 1000 || claims.IDs != 1_000_000 || weeks.PerWeek != 500_000 {
-		t.Errorf("quick: %d records, %d ids, %d claims a week", consumers.Records, claims.IDs, weeks.PerWeek)
+	consumers, claims, scale, weeks = quick.All.parts()
+	if consumers.Records != 1000 || claims.IDs != 1_000_000 || len(scale.IDs) != 2 || weeks.PerWeek != 500_000 {
+		t.Errorf("quick: %d records, %d ids, %v at scale, %d claims a week", consumers.Records, claims.IDs, scale.IDs, weeks.PerWeek)
 	}
 }
 
@@ -229,6 +233,31 @@ func TestClaimsAreRight(t *testing.T) {
 					t.Errorf("%+v, %v", o, err)
 				}
 			})
+		}
+	}
+}
+
+func TestScaleHasARowForEachNumberThatIsReached(t *testing.T) {
+	for limit, want := range map[float64]string{
+		0:    "bbolt 1000 ids: 1000, bbolt 5000 ids: 5000, hapax 1000 ids: 1000, hapax 5000 ids: 5000, ",
+		1e-9: "bbolt 1000 ids: 0, hapax 1000 ids: 0, ", // the time is over before the first batch
+	} {
+		r := newClaiming(t)
+		r.g.Only, r.Batch, r.InFlight, r.MaxSeconds = []string{"hapax", "bbolt"}, []int{100}, []int{2}, limit
+		var tb table
+		if err := r.scale(t.Context(), &tb, []int{1000, 5000}); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, m := range tb.rows {
+			o := m.outcomes[0]
+			got += fmt.Sprintf("%s %s: %d, ", m.Name, m.Work, o.asked)
+			if o.wrong != "" || len(o.samples) == 0 {
+				t.Errorf("%+v", o)
+			}
+		}
+		if got != want {
+			t.Errorf("%v seconds: %q, want %q", limit, got, want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 // An outcome is that of one run.
 type outcome struct {
 	perS    float64
+	asked   int // ids, 0 for a consumer
 	used    servers.Usage
 	wrong   string // "" if nothing was
 	samples []report.Sample
@@ -77,6 +78,7 @@ func (t *table) finish() {
 		})
 		mid := sorted[len(sorted)/2]
 		m.PerS = report.Spread{Median: mid.perS, Min: sorted[0].perS, Max: sorted[len(sorted)-1].perS}
+		m.Records = mid.asked
 		m.CPUSeconds, m.WrittenBytes, m.Samples = mid.used.Seconds, mid.used.Written, mid.samples
 		t.kept.Rows = append(t.kept.Rows, m.Row)
 	}

@@ -15,7 +15,7 @@ type Comparison struct {
 // A Row is one contender.
 type Row struct {
 	Name string `json:"name"`
-	// Work is the work for each new event, "" if there is none.
+	// Work is the work for each new event, or the number of ids at scale; "" if there is one for all.
 	Work string `json:"work,omitempty"`
 	// Setting is the fastest of the tried settings.
 	Setting string `json:"setting,omitempty"`
@@ -24,7 +24,9 @@ type Row struct {
 	Durability string `json:"durability"`
 	Settings   string `json:"settings"`
 
-	PerS Spread `json:"per_s"`
+	// Records are those of this row, if they can be less than those of the comparison.
+	Records int    `json:"records,omitempty"`
+	PerS    Spread `json:"per_s"`
 	// CPUSeconds and WrittenBytes are of the round with the median rate: of the consumer and its
 	// server, without Kafka.
 	CPUSeconds   float64 `json:"cpu_s"`

@@ -72,7 +72,10 @@ func peers(runs []Run) (all []Figure) {
 			}
 			slices.SortStableFunc(rows, func(a, b bar) int { return cmp.Compare(b.Value, a.Value) })
 			name, title, unit := "peers-claims", "Claims beside other systems", "ids a second"
-			if w != "" {
+			switch {
+			case runs[i].About.Kind == "peers scale":
+				name, title = "scale-"+word(w), title+": "+w
+			case w != "":
 				name, unit = "peers-consumer-"+word(w), "records a second"
 				title = "Consumers of one topic: " + cmp.Or(workNames[w], w)
 			}
@@ -103,18 +106,33 @@ func fate(r *Row) string {
 
 // overClaims draws the rate against the claims that are stored.
 func overClaims(runs []Run) (all []Figure) {
-	for _, r := range comparisons(runs, "peers claims") {
-		var rates []curve
-		for _, row := range r.Comparison.Rows {
-			// Those in memory alone are far above.
-			if c := sampled(&row, row.Name, stored, perS); len(c.Points) > 1 && (c.Ours || row.Durability != "nothing") {
-				rates = append(rates, c)
-			}
+	for _, kind := range []struct{ of, name, title string }{
+		{"peers claims", "rate-over-claims", "Rate against stored claims"},
+		{"peers scale", "rate-at-scale", "Rate against stored claims, up to a large store"},
+	} {
+		for _, r := range comparisons(runs, kind.of) {
+			all = appendLines(all, r, kind.name, kind.title, "stored claims", "claims a second", ratesOf(r.Comparison),
+				"The rate of each portion of 262,144 ids, of contenders that write to disk, in the round with the median rate.")
 		}
-		all = appendLines(all, r, "rate-over-claims", "Rate against stored claims", "stored claims", "claims a second", rates,
-			"The rate of each portion of 262,144 ids, of contenders that write to disk, in the round with the median rate.")
 	}
 	return all
+}
+
+// ratesOf returns a curve for each name: of its row with the most samples.
+func ratesOf(c *Comparison) (rates []curve) {
+	for _, row := range c.Rows {
+		// Those in memory alone are far above.
+		r := sampled(&row, row.Name, stored, perS)
+		if len(r.Points) < 2 || !r.Ours && row.Durability == "nothing" {
+			continue
+		}
+		if last := len(rates) - 1; last < 0 || rates[last].Label != r.Label {
+			rates = append(rates, r)
+		} else if len(r.Points) > len(rates[last].Points) {
+			rates[last] = r
+		}
+	}
+	return rates
 }
 
 // overWeeks draws the rate, and the size on disk, while weeks come and are dropped.
@@ -259,7 +277,7 @@ func perClaim(runs []Run) (all []Figure) {
 		}
 	}
 	add("cpu-per-claim", "Processor time an event", "microseconds", "All goroutines of the process, compactions until the store is idle included, repeats counted as events.", cpu)
-	for _, run := range comparisons(runs, "peers claims") {
+	for _, run := range slices.Concat(comparisons(runs, "peers claims"), comparisons(runs, "peers scale")) {
 		sources = append(sources, run.About)
 		for _, r := range run.Comparison.Rows {
 			n := len(r.Samples)

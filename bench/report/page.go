@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"io"
@@ -46,7 +47,7 @@ func tableOf(c *Comparison) pageTable {
 	}}
 	seen := map[string]bool{}
 	for _, r := range c.Rows {
-		n := float64(max(c.Records, 1))
+		n := float64(max(cmp.Or(r.Records, c.Records), 1))
 		t.Rows = append(t.Rows, []string{
 			r.Name, r.Work, short3(r.PerS.Median), short3(r.PerS.Min) + " to " + short3(r.PerS.Max), digits(r.CPUSeconds / n * 1e6),
 			digits(float64(r.WrittenBytes) / n), orRight(r.Wrong), orDash(r.Killed), orDash(r.KilledServer), orDash(r.Setting),
