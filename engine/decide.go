@@ -31,6 +31,7 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 	} else {
 		d.screen.prefetch(len(r.claims), r.place)
 	}
+	d.put.prefetch(r.claims)
 	for i := range r.claims {
 		c := &r.claims[i]
 		var err error
@@ -117,6 +118,7 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 		return err
 	}
 	d.screen.prefetch(len(r.claims), r.place)
+	d.put.now.prefetch(r.claims)
 	for i := range r.claims {
 		c := &r.claims[i]
 		if c.week < d.decidedOldest(c.scope) {

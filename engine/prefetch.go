@@ -52,9 +52,10 @@ func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
 }
 
 // ask reads the filters for the next expected events.
-func (r *ahead) ask(f *finder) {
+func (r *ahead) ask(f *finder, others *transactions) {
 	r.before = f.applying.Load()
 	n := min(askAhead, len(r.expected)-r.asked)
+	others.prefetch(r.expected[r.asked : r.asked+n])
 	f.screen.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].place })
 	filters := f.screen.view()
 	for range n {
@@ -65,12 +66,12 @@ func (r *ahead) ask(f *finder) {
 }
 
 // expects returns the prepared data of an event, if it is the next one.
-func (r *ahead) expects(f *finder, ev *Event) *expected {
+func (r *ahead) expects(f *finder, others *transactions, ev *Event) *expected {
 	if r == nil || r.next == len(r.expected) {
 		return nil
 	}
 	if r.next == r.asked {
-		r.ask(f)
+		r.ask(f, others)
 	}
 	x := &r.expected[r.next]
 	if string(r.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||

@@ -74,6 +74,13 @@ func (s *reservations) home(name lockName) int { return int(name.Lo) & (len(s.sl
 
 func (s *reservations) next(i int) int { return (i + 1) & (len(s.slots) - 1) }
 
+// prefetch loads the slot of a name into the processor's cache.
+func (s *reservations) prefetch(name lockName) {
+	if len(s.slots) > 0 {
+		atomic.LoadInt32(&s.slots[s.home(name)].parts) // the compiler does not remove it
+	}
+}
+
 // get returns the reservation; its owner is nil if there is none.
 func (s *reservations) get(name lockName) reservation {
 	if s.n == 0 {

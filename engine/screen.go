@@ -86,15 +86,15 @@ func (v *filterView) certainlyNew(p *place) bool {
 // prefetch makes the filters ready for look-ups of n places, and for add: their cache misses
 // overlap.
 func (s *screen) prefetch(n int, at func(i int) *place) {
-	s.prefetchWith((*bloom.Filter).Prefetch, n, at)
+	s.prefetchWith(false, n, at)
 }
 
 // prefetchNew is prefetch for addNew.
 func (s *screen) prefetchNew(n int, at func(i int) *place) {
-	s.prefetchWith((*bloom.Filter).PrefetchNew, n, at)
+	s.prefetchWith(true, n, at)
 }
 
-func (s *screen) prefetchWith(prefetch func(f *bloom.Filter, hashes []uint64), n int, at func(i int) *place) {
+func (s *screen) prefetchWith(asNew bool, n int, at func(i int) *place) {
 	filters := *s.filters.Load()
 	var hashes [64]uint64
 	for i := 0; i < n; {
@@ -103,8 +103,12 @@ func (s *screen) prefetchWith(prefetch func(f *bloom.Filter, hashes []uint64), n
 			hashes[run] = at(i).hash
 			run++
 		}
-		if f := filters[week]; f != nil {
-			prefetch(f, hashes[:run])
+		switch f := filters[week]; {
+		case f == nil:
+		case asNew:
+			f.PrefetchNew(hashes[:run])
+		default:
+			f.Prefetch(hashes[:run])
 		}
 	}
 }

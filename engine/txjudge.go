@@ -54,7 +54,7 @@ func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := j.req
 	mark, near := len(r.arena), len(r.near)
-	x := j.ahead.expects(j.finder, ev)
+	x := j.ahead.expects(j.finder, j.others, ev)
 	if x != nil && x.new && j.claimNew(x, ev, res) {
 		return nil
 	}

@@ -38,6 +38,9 @@ func (p *partition) giveBack() {
 		rest = nil
 	}
 	p.endBacklog(b, rest)
+	if b != nil && len(rest) == 0 {
+		p.backlog.recycle(b)
+	}
 }
 
 // handleInOrder handles the records of a batch one after the other, until all are done or the
@@ -50,13 +53,14 @@ func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 		}
 	}()
 	for !p.isEnding() {
-		r, offset, epoch := p.backlog.next()
-		if r == nil {
+		next, offset, epoch := p.backlog.next()
+		if next == nil {
 			return true
 		}
 		p.offsets.moved(offset, epoch)
+		r := next.Record
 		running = r
-		err := p.call(traced(p.ctx, p.c.opt.Telemetry.Propagator, r.Record), r.Record, 0, func(ctx context.Context) error { return mode.Handle(ctx, r) })
+		err := p.call(p.contextOf(next), r.Record, 0, func(ctx context.Context) error { return mode.Handle(ctx, r) })
 		if running = nil; err != nil {
 			p.lose(1, r, err)
 		}
@@ -76,16 +80,16 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 			p.order(w, b.claimed[w.ordered].Record)
 		}
 		for task, ok := w.next(); ok && task == w.begun && !w.exited && !p.isEnding(); task, ok = w.next() {
-			r, offset, epoch := p.backlog.next()
-			if r == nil { // the other claims were withdrawn
+			next, offset, epoch := p.backlog.next()
+			if next == nil { // the other claims were withdrawn
 				w.end = 0
 				break
 			}
 			p.offsets.moved(offset, epoch)
+			r := next.Record
 			errs[task] = errExited
 			w.begin(task, func(slot int) {
-				ctx := traced(p.ctx, p.c.opt.Telemetry.Propagator, r.Record)
-				errs[task] = p.call(ctx, r.Record, slot, func(ctx context.Context) error { return mode.Handle(ctx, r) })
+				errs[task] = p.call(p.contextOf(next), r.Record, slot, func(ctx context.Context) error { return mode.Handle(ctx, r) })
 			})
 		}
 		if w.running == 0 {
@@ -97,4 +101,12 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 		w.settle()
 	}
 	return true
+}
+
+// contextOf returns the context of the handler of a record.
+func (p *partition) contextOf(c *claimed) context.Context {
+	if !c.traced {
+		return p.ctx
+	}
+	return traced(p.ctx, p.c.opt.Telemetry.Propagator, c.Record.Record)
 }

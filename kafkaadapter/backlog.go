@@ -15,6 +15,9 @@ import (
 // handled without one.
 type claimed struct {
 	*Record
+	offset int64 // of the record: it is no longer in the processor's caches when its handler begins
+	epoch  int32
+	traced bool // it has a trace context
 	claim  engine.Record
 	before tally // of the earlier records of the batch
 }
@@ -37,6 +40,8 @@ type result struct {
 // A backlog holds the records of a committed batch whose handlers have not begun. Each record is
 // taken from it once: to be handled, or to have its claim withdrawn when the assignment ends.
 type backlog struct {
+	spare []claimed // memory for the next batch, empty; only the goroutine of the partition uses it
+
 	mu    sync.Mutex // guards the rest
 	batch *result    // nil if there is none
 	begun int        // the number of its claimed records that next has returned
@@ -45,21 +50,28 @@ type backlog struct {
 func (l *backlog) fill(b *result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.batch, l.begun = b, 0
+	l.batch, l.begun, l.spare = b, 0, nil
+}
+
+// recycle keeps the memory of a batch all of whose handlers have begun, and which nothing else
+// uses.
+func (l *backlog) recycle(b *result) {
+	clear(b.claimed)
+	l.spare, b.claimed = b.claimed[:0], nil
 }
 
 // next takes the next record to be handled, nil if there is none, and returns the offset that may
 // then be committed to Kafka.
-func (l *backlog) next() (r *Record, offset int64, epoch int32) {
+func (l *backlog) next() (c *claimed, offset int64, epoch int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.batch == nil || l.begun == len(l.batch.claimed) {
 		return nil, 0, 0
 	}
-	r = l.batch.claimed[l.begun].Record
+	c = &l.batch.claimed[l.begun]
 	l.begun++
 	offset, epoch = l.batch.unbegun(l.begun)
-	return r, offset, epoch
+	return c, offset, epoch
 }
 
 // rest removes the batch and returns its records whose handlers have not begun. The caller counts
@@ -78,7 +90,7 @@ func (l *backlog) rest() (*result, []claimed) {
 // is the number of handlers that have begun.
 func (b *result) unbegun(begun int) (int64, int32) {
 	if begun < len(b.claimed) {
-		return b.claimed[begun].Offset, b.claimed[begun].LeaderEpoch
+		return b.claimed[begun].offset, b.claimed[begun].epoch
 	}
 	return b.next, b.epoch
 }

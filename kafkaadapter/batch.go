@@ -239,7 +239,7 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	work, ok := b.p.route.Mode.(Transactional)
 	if !ok {
 		b.noteUnclaimed(r)
-		b.claimed = append(b.claimed, claimed{r, b.claim, b.tally})
+		b.keep(r)
 		b.tally.handled(r)
 		b.late = true
 		return nil
@@ -277,6 +277,12 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	}
 	b.handled(r)
 	return nil
+}
+
+// keep adds a record whose handler runs after the commit.
+func (b *batch) keep(r *Record) {
+	traced := isTraced(b.p.c.opt.Telemetry.Propagator, r.Record)
+	b.claimed = append(b.claimed, claimed{r, r.Offset, r.LeaderEpoch, traced, b.claim, b.tally})
 }
 
 // handleFailed decides how to continue after an error of the application.

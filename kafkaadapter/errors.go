@@ -165,7 +165,7 @@ type transientError struct{ err error }
 func (e *transientError) Error() string { return e.err.Error() }
 func (e *transientError) Unwrap() error { return e.err }
 
-func isTransient(err error) bool { return errors.As(err, new(*transientError)) }
+func isTransient(err error) bool { return err != nil && errors.As(err, new(*transientError)) }
 
 // A PanicError is the error of a handler that panicked. It counts as a failed attempt.
 type PanicError struct {

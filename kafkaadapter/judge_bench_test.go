@@ -39,16 +39,19 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// Telemetry that records no span costs allocations for each batch, but none for each record.
-func TestTelemetryAllocatesNothingForARecord(t *testing.T) {
+// Records are allocated a few at a time, because handlers may keep them. Apart from that, a record
+// costs no allocation, also with telemetry that records no span; a batch does.
+func TestJudgingAllocatesNothingForARecord(t *testing.T) {
 	const mostOfABatch = DefaultMaxBatch / 8
 	allocs := make(map[string]float64)
 	for name, observer := range judgeObservers(t) {
 		judge, _ := judging(t, observer)
 		allocs[name] = allocations(10, judge)
 	}
-	if without, with := allocs["telemetry=off"], allocs["telemetry=on"]; with > without+mostOfABatch {
-		t.Errorf("a batch of %d records allocates %v times with telemetry, %v without", DefaultMaxBatch, with, without)
+	for name, n := range allocs {
+		if n > mostOfABatch {
+			t.Errorf("%s: a batch of %d records allocates %v times", name, DefaultMaxBatch, n)
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func newReading(p *partition, ask requests) *reading {
 
 // newResult returns the result of an empty batch.
 func (r *reading) newResult() result {
-	return result{topicID: r.topicID, next: r.next, epoch: r.epoch}
+	return result{topicID: r.topicID, next: r.next, epoch: r.epoch, claimed: r.backlog.spare}
 }
 
 // requests are the requests of a partition to the loops.

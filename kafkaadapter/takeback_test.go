@@ -370,3 +370,36 @@ func TestPartitionIsCutOffOnce(t *testing.T) {
 		t.Errorf("the store is at %d, %v events are lost, %v handlers cut off; want 2, 0, 1", stored, lost, fenced)
 	}
 }
+
+// The claims of a partition that is cut off are withdrawn by another goroutine: the next batch does
+// not use the memory of its records.
+func TestNextBatchUsesTheMemoryOfADoneBatchOnly(t *testing.T) {
+	r := newRig(t, 1)
+	p := r.detachedWith(t, r.noting())
+	commit := func(id string) *batch {
+		rec := r.event(0, id)
+		rec.Offset, rec.Timestamp = p.next, time.Now()
+		p.taken = append(p.taken[:0], rec)
+		b, err := p.commitBatch(1)
+		if err != nil || len(b.claimed) != 1 {
+			t.Fatalf("%d of 1 is claimed, %v", len(b.claimed), err)
+		}
+		return b
+	}
+	done := commit("a")
+	memory := &done.claimed[0]
+	if !p.handleClaimed(done) || memory.Record != nil {
+		t.Errorf("a record that was handled is kept: %v", memory.Record)
+	}
+	cut := commit("b")
+	if &cut.claimed[0] != memory {
+		t.Error("the second batch has memory of its own")
+	}
+	p.backlog.fill(&cut.result)
+	_, rest := p.backlog.rest()
+	p.giveBack() // as at the end of its handlers
+	commit("c")
+	if len(rest) != 1 || string(rest[0].Event.ID) != "b" {
+		t.Errorf("the record to withdraw was replaced: %v", rest)
+	}
+}

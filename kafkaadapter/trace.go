@@ -21,13 +21,18 @@ var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, 
 // it continue the producer's trace; nil is w3c. It needs no SDK, and allocates nothing for a record
 // without such headers.
 func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record) context.Context {
+	if !isTraced(p, r) {
+		return ctx
+	}
 	if p == nil {
-		if identify.LastHeader(r.Headers, traceparent) == nil && identify.LastHeader(r.Headers, baggageHeader) == nil {
-			return ctx
-		}
 		p = w3c
 	}
 	return p.Extract(ctx, carrierOf(r))
+}
+
+// isTraced reports whether p, nil for w3c, may find a trace context in r's headers.
+func isTraced(p propagation.TextMapPropagator, r *kgo.Record) bool {
+	return p != nil || identify.LastHeader(r.Headers, traceparent) != nil || identify.LastHeader(r.Headers, baggageHeader) != nil
 }
 
 // A carrier gives propagators access to a record's headers.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.opentelemetry.io/otel/baggage"
@@ -75,5 +76,32 @@ func TestCarrierReplacesHeaders(t *testing.T) {
 	}
 	if string(before[0].Value) != "1" || string(before[1].Value) != "2" {
 		t.Errorf("the headers of another record were changed: %v", before)
+	}
+}
+
+func TestAtMostOnceHandlersContinueTheTrace(t *testing.T) {
+	for _, handlers := range []int{0, 2} {
+		r := newRig(t, 1)
+		traces := make(chan string, 2)
+		p := r.detachedWith(t, AtMostOnce{Handle: func(ctx context.Context, _ *Record) error {
+			traces <- trace.SpanContextFromContext(ctx).TraceID().String()
+			return nil
+		}})
+		p.route.Concurrency.Handlers = handlers
+		for i, id := range []string{"a", "b"} {
+			rec := r.event(0, id)
+			rec.Offset, rec.Timestamp = p.next+int64(i), time.Now()
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte(aTraceparent)})
+			p.taken = append(p.taken, rec)
+		}
+		b, err := p.commitBatch(2)
+		if err != nil || !p.handleClaimed(b) {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if got := <-traces; got != "0af7651916cd43dd8448eb211c80319c" {
+				t.Errorf("%d handlers: the trace is %s", handlers, got)
+			}
+		}
 	}
 }

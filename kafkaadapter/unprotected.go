@@ -148,7 +148,7 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 				b.reject(s.Record, deadletter.Undecodable, s.err)
 			default:
 				s.Verdict, s.given = engine.Failed, true
-				b.claimed = append(b.claimed, claimed{Record: s.Record, before: b.tally})
+				b.keep(s.Record)
 				b.tally.handled(s.Record)
 				b.tally.unclaimed++
 				b.tally.unprotected++
