@@ -78,7 +78,7 @@ var Contenders = []Contender{
 	{
 		Name: "hapax", Works: allWorks, run: runHapax,
 		Durability: "a synced transaction with claims, balances and offset for each batch of the adapter",
-		Settings:   "kafkaadapter in mode Transactional on engine/pebble, all defaults; the handler decodes, reads and writes the balances",
+		Settings:   "kafkaadapter in mode Transactional on engine/pebble, all defaults; Transactional.Decode decodes, the handler reads and writes the balances",
 	},
 	{
 		Name: "hapax-add", Works: []Work{Shared, Partition}, run: runHapaxAdd,
