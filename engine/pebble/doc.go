@@ -18,16 +18,16 @@
 //
 // # Look-ups
 //
-// A look-up first asks the tables in memory, then the newest runs, which the store has open beside
-// Pebble, with their filters and indexes in memory (runindex.go), and only then Pebble, which would
-// ask all overlapping runs one by one.
+// A look-up first asks the tables in memory, then the tables of Pebble with claims, which the store
+// has open beside it, with their filters and indexes in memory (runindex.go). Pebble would ask all
+// overlapping runs one by one: it is asked only for what this index omits.
 //
 // # Memory
 //
-// The store uses Options.CacheBytes for blocks and for the index of runs, 2.5 times
-// Options.PendingBytes (about 50 bytes for each claim) for claims that are not in tables, and twice
-// Options.MemTableBytes for memtables: with the defaults 128, 120 and 192 MiB, with a PendingBytes
-// of 4 MiB 10 and 16 MiB. A third memtable, while writes are faster than the disk, takes its memory
+// The store uses Options.CacheBytes for blocks, 2.5 times Options.PendingBytes (about 50 bytes for
+// each claim) for claims that are not in tables, up to 4 times that for the index of runs (about 1.4
+// bytes for each claim), and twice Options.MemTableBytes for memtables: with the defaults 128, 120,
+// at most 192, and 192 MiB, with a PendingBytes of 4 MiB 10, 16 and 16 MiB. A third memtable, while writes are faster than the disk, takes its memory
 // from the blocks. If claims arrive faster than they can be sorted and written, Apply waits.
 //
 // When a write fails, Pebble panics, retries forever, or unlocks an unlocked mutex (during a log
@@ -90,11 +90,12 @@
 // share. create.go creates a store in a directory, and check.go and logcheck.go decide whether
 // Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
 // work of a store. table.go, unsealed.go, load.go, seal.go, sorted.go, radix.go, run.go and
-// packedlog.go contain what happens to claims before they are in tables; runindex.go and
-// runtable.go look them up there; settings.go, scheduler.go and compactor.go have the settings of
-// Pebble and decide when it compacts. usage.go, verify.go and backup.go are for operators. disk.go
-// and fault.go are the disk that stops at the first failed write. names.go, keys.go, packed.go,
-// chunks.go, attestation.go and clean.go describe what is on disk.
+// packedlog.go contain what happens to claims before they are in tables; runindex.go, runrefresh.go,
+// tablegroup.go, runtable.go and tablefilter.go look them up there; settings.go, scheduler.go and
+// compactor.go have the settings of Pebble and decide when it compacts. usage.go, verify.go and
+// backup.go are for operators. disk.go and fault.go are the disk that stops at the first failed
+// write. names.go, keys.go, packed.go, chunks.go, attestation.go and clean.go describe what is on
+// disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

@@ -34,15 +34,16 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 	spans := spansOf(buckets)
 	d.ingest.Lock()
 	defer d.ingest.Unlock()
-	d.recentRuns.forgetAll()
 	p := d.db.NewBatch()
 	for _, span := range spans {
 		must(p.DeleteRange(span.Start, span.End, nil))
 	}
 	prefixes := d.noteDrops(p, spans)
+	d.recentRuns.dropping(spans)
 	if err := d.fault.write(func() error { return d.db.Apply(p, pebble.Sync) }); err != nil {
 		return fmt.Errorf("hapax: dropping %d buckets: %w", len(buckets), err)
 	}
+	d.recentRuns.dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
 	d.unsealed.drop(prefixes)
 	d.spans.add(spans)
 	return nil

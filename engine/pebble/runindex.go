@@ -1,10 +1,8 @@
 package pebble
 
 import (
-	"bytes"
-	"errors"
-	"io/fs"
-	"slices"
+	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -12,53 +10,69 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
-// A runIndex has the newest runs, opened for look-ups: Pebble asks all overlapping runs one by one,
-// and most of that time is spent on those that do not have the claim.
+// A runIndex has the tables with claims open for look-ups: Pebble asks all overlapping runs one by
+// one, and most of that time is spent on those that do not have the claim.
 //
-// An entry for a claim is in memory, or else in a newer run than all older entries. So the newest
-// run that has an entry decides, if the index has all runs that are newer: it has all runs that
-// were ingested since some moment, and forgets a run only together with the older ones. Then it
-// does not matter where Pebble has moved the claims of a run. Claims that are removed by a Drop
-// stay in their runs, so a Drop makes the index forget all runs. What no run of the index has, or
-// cannot be read there, is looked up in Pebble, which also reports the damage.
+// Its list has the tables of one version of Pebble that can contain claims, and all runs that were
+// ingested after it. Claims reach Pebble only through runs, so the first entry in the order of the
+// list is the newest one; a compaction that the list does not reflect changes nothing. The list is
+// complete, and then a claim that is not in it does not exist, unless tables are omitted: those from
+// one place in the order on, because of the limits or because a table could not be read. Until the
+// first refresh, it has only the runs since Open. What the list does not decide is looked up in
+// Pebble, which also reports the damage.
+//
+// A Drop leaves the claims in their tables. An entry that may be older than a drop of its bucket is
+// looked up in Pebble. An entry that a range delete of a table covers comes after that table in the
+// order, so a list has all range deletes that concern its entries.
 type runIndex struct {
 	disk    *disk
 	limit   uint64 // of the memory for filters and indexes of tables
 	options sstable.ReaderOptions
 	schema  string
 
-	cache *pebble.Cache // of blocks, also Pebble's
-	uses  atomic.Int64  // of the cache: lists, and one until close
+	cache   *pebble.Cache // of blocks, also Pebble's
+	uses    atomic.Int64  // of the cache: lists, and one until close
+	changed chan struct{} // takes one: the version of the list is out of date
 
-	mu   sync.Mutex              // held to replace the list
-	list atomic.Pointer[runList] // nil after close
+	mu    sync.Mutex              // held to replace the list
+	list  atomic.Pointer[runList] // nil after close
+	since int                     // runs ingested since the refresh in progress began; broken if the list lacks one
 }
 
-// A runList has runs, the newer first. It is immutable.
+const broken = math.MinInt / 2
+
+// A runList has tables, the newer first. It is immutable.
 type runList struct {
-	index *runIndex
-	runs  []runTables
-	refs  atomic.Int64 // of look-ups, and one while it is the list of the index
+	index    *runIndex
+	groups   []tableGroup
+	complete bool              // no table that can contain claims is omitted
+	drops    map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
+	refs     atomic.Int64      // of look-ups, and one while it is the list of the index
 }
 
-// runTables are the tables of a run, in the order of their keys.
-type runTables []*runTable
+const (
+	// indexMemory is the memory for filters and indexes in relation to Options.PendingBytes.
+	indexMemory = 4
 
-// indexPart is the part of the cache that filters and indexes of runs may occupy.
-const indexPart = 4
+	// maxIndexed is how many tables the index keeps open.
+	maxIndexed = 1024
+)
 
 func newRunIndex(o *Options, d *disk) *runIndex {
 	p := o.pebbleOptions(d)
 	p.EnsureDefaults()
-	x := &runIndex{disk: d, limit: min(o.PendingBytes, uint64(o.CacheBytes)/indexPart), options: p.MakeReaderOptions(), schema: p.KeySchema, cache: pebble.NewCache(p.CacheSize)}
+	x := &runIndex{
+		disk: d, limit: indexMemory * o.PendingBytes, options: p.MakeReaderOptions(), schema: p.KeySchema,
+		cache: pebble.NewCache(p.CacheSize), changed: make(chan struct{}, 1), since: broken,
+	}
 	x.options.CacheOpts.CacheHandle = x.cache.NewHandle()
 	x.uses.Store(1)
-	x.replace(nil)
+	x.replace(&runList{})
 	return x
 }
 
-// get returns the record of a key in the newest run that has an entry for it, nil if that removes
-// it. The record is a copy.
+// get returns the record of a key, nil if there is no claim. The record is a copy. If the index does
+// not know, known is false.
 func (x *runIndex) get(key []byte) (record []byte, known bool) {
 	l := x.acquire()
 	if l == nil {
@@ -70,112 +84,126 @@ func (x *runIndex) get(key []byte) (record []byte, known bool) {
 			record, known = nil, false
 		}
 	}()
-	for _, r := range l.runs {
-		t := r.find(key)
-		if t == nil || !t.mayContain(key) {
-			continue
-		}
-		record, known, err := t.get(key)
-		if known || err != nil {
-			return record, known
-		}
-	}
-	return nil, false
+	return l.get(key)
 }
 
-// find returns the table whose range has the key, nil if there is none.
-func (r runTables) find(key []byte) *runTable {
-	i, _ := slices.BinarySearchFunc(r, key, func(t *runTable, key []byte) int { return bytes.Compare(t.largest, key) })
-	if i == len(r) || bytes.Compare(key, r[i].smallest) < 0 {
-		return nil
+func (l *runList) get(key []byte) (record []byte, known bool) {
+	// The lines of filters that many groups need are loaded at the same time.
+	var tables [32]*runTable
+	hash := filterHash(key)
+	for groups := l.groups; len(groups) > 0; {
+		some := groups[:min(len(groups), len(tables))]
+		groups = groups[len(some):]
+		n := 0
+		for _, g := range some {
+			if t := g.find(key); t != nil {
+				tables[n] = t
+				n += int(t.filter.first(hash))
+			}
+		}
+		for _, t := range tables[:n] {
+			if !t.filter.mayContain(hash) {
+				continue
+			}
+			record, known, err := t.get(key)
+			if known && l.mayBeDropped(t, key) {
+				return nil, false
+			}
+			if known || err != nil {
+				return record, known
+			}
+		}
 	}
-	return r[i]
+	return nil, l.complete
 }
 
-// maxIndexed is how many tables the index keeps open.
-const maxIndexed = 256
+func (l *runList) mayBeDropped(t *runTable, key []byte) bool {
+	if len(l.drops) == 0 {
+		return false
+	}
+	prefix, _ := splitPrefix(key[1:])
+	return t.seq < l.drops[string(prefix)]
+}
 
 // ingested adds a run. It is called before Ingest returns: until then its claims are in memory.
 func (x *runIndex) ingested(info pebble.TableIngestInfo) {
+	held := x.acquire()
+	if held == nil {
+		return
+	}
+	defer held.release()
+	defer x.change()
+	run, err := x.openRun(info)
+	defer run.unuse()
+	if err == nil && len(run) == 0 {
+		return // an excision
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := x.list.Load()
-	if l == nil {
-		return
-	}
-	r, err := x.open(info)
-	if err != nil {
-		x.replace(nil)
-		return
-	}
-	runs, tables, size := []runTables{r}, len(r), r.bytes()
-	for _, older := range l.runs {
-		tables, size = tables+len(older), size+older.bytes()
-		if tables > maxIndexed || size > x.limit {
-			break
-		}
-		runs = append(runs, older)
-	}
-	x.replace(runs)
-	for _, t := range r {
-		if _, err := x.disk.Stat(x.disk.path(tableName(t.number))); errors.Is(err, fs.ErrNotExist) {
-			x.forget(t.number) // deleted before it was in the list
-		}
+	switch {
+	case l == nil:
+	case err != nil:
+		x.since = broken
+		x.replace(&runList{drops: l.drops})
+	default:
+		x.since++
+		next := &runList{groups: append([]tableGroup{run}, l.groups...), complete: l.complete, drops: l.drops}
+		next.trim(x.limit)
+		x.replace(next)
 	}
 }
 
-func (x *runIndex) open(info pebble.TableIngestInfo) (r runTables, err error) {
+func (x *runIndex) openRun(info pebble.TableIngestInfo) (run tableGroup, err error) {
 	if info.Err != nil {
 		return nil, info.Err
 	}
 	for _, table := range info.Tables {
-		t, err := openRunTable(x.disk, table.TableInfo, x.options, x.schema)
+		t, err := x.open(table.TableInfo, x.limit-min(x.limit, run.size()))
 		if err != nil {
-			for _, t := range r {
-				t.close()
-			}
-			return nil, err
+			return run, err
 		}
-		r = append(r, t)
+		run = run.with(t)
 	}
-	slices.SortFunc(r, func(a, b *runTable) int { return bytes.Compare(a.smallest, b.smallest) })
-	return r, nil
+	return run, nil
 }
 
-func (r runTables) bytes() (n uint64) {
-	for _, t := range r {
-		n += t.bytes()
-	}
-	return n
+func (x *runIndex) open(info pebble.TableInfo, room uint64) (*runTable, error) {
+	return openRunTable(x.disk, info, x.options, x.schema, room)
 }
 
-// deleted forgets a run of which Pebble has deleted a table, so that its space is free.
-func (x *runIndex) deleted(info pebble.TableDeleteInfo) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.forget(uint64(info.FileNum))
-}
-
-func (x *runIndex) forget(number uint64) {
-	l := x.list.Load()
-	if l == nil {
-		return
-	}
-	for i, r := range l.runs {
-		if slices.ContainsFunc(r, func(t *runTable) bool { return t.number == number }) {
-			x.replace(l.runs[:i])
+// trim omits the oldest groups that are beyond the limits.
+func (l *runList) trim(limit uint64) {
+	tables, size := 0, uint64(0)
+	for i, g := range l.groups {
+		tables, size = tables+len(g), size+g.size()
+		if tables > maxIndexed || size > limit {
+			l.groups, l.complete = l.groups[:i], false
 			return
 		}
 	}
 }
 
-// forgetAll forgets all runs.
-func (x *runIndex) forgetAll() {
+// dropping notes that buckets are being dropped: until dropped is called, and forever if the drop
+// fails, only Pebble knows of which claims.
+func (x *runIndex) dropping(spans []pebble.KeyRange) { x.noteDrops(spans, math.MaxUint64) }
+
+// dropped notes that buckets were dropped. All later entries have seq or a higher number.
+func (x *runIndex) dropped(spans []pebble.KeyRange, seq uint64) { x.noteDrops(spans, seq) }
+
+func (x *runIndex) noteDrops(spans []pebble.KeyRange, seq uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.list.Load() != nil {
-		x.replace(nil)
+	l := x.list.Load()
+	if l == nil {
+		return
 	}
+	drops := make(map[string]uint64, len(l.drops)+len(spans))
+	maps.Copy(drops, l.drops)
+	for _, span := range spans {
+		drops[string(span.Start[1:])] = seq
+	}
+	x.replace(&runList{groups: l.groups, complete: l.complete, drops: drops})
 }
 
 // close closes all tables that no look-up uses; the others are closed after it.
@@ -188,14 +216,13 @@ func (x *runIndex) close() {
 	}
 }
 
-func (x *runIndex) replace(runs []runTables) {
-	next := &runList{index: x, runs: runs}
+// replace makes next the list. The caller holds mu.
+func (x *runIndex) replace(next *runList) {
+	next.index = x
 	next.refs.Store(1)
 	x.uses.Add(1)
-	for _, r := range runs {
-		for _, t := range r {
-			t.lists.Add(1)
-		}
+	for _, g := range next.groups {
+		g.use()
 	}
 	if old := x.list.Swap(next); old != nil {
 		old.release()
@@ -219,12 +246,8 @@ func (l *runList) release() {
 	if l.refs.Add(-1) > 0 {
 		return
 	}
-	for _, r := range l.runs {
-		for _, t := range r {
-			if t.lists.Add(-1) == 0 {
-				t.close()
-			}
-		}
+	for _, g := range l.groups {
+		g.unuse()
 	}
 	l.index.unuse()
 }

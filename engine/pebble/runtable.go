@@ -4,36 +4,57 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"sort"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	tableblock "github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/sstable/block/blockkind"
 	"github.com/cockroachdb/pebble/v2/sstable/colblk"
 )
 
-// A runTable is a table of a run, opened for look-ups beside Pebble. Its filter and its index stay
-// in memory, which is taken out of the cache, so that a look-up reads one block.
+// A runTable is a table with claims, opened for look-ups beside Pebble. Its filter and its index
+// stay in memory, so that a look-up reads one block.
 type runTable struct {
 	number            uint64 // of the file
 	smallest, largest []byte
-	lists             atomic.Int64 // that have the table; the last one closes it
+	exclusive         bool   // largest is not in the table
+	seq               uint64 // no entry of the table is older
+	drops             map[string]uint64
+	users             atomic.Int64 // lists, and who opened it; the last one closes it
 
-	reader        *sstable.Reader
-	schema        *colblk.KeySchema
-	filter, index tableblock.BufferHandle
-	decoder       colblk.IndexBlockDecoder
-	evict         func() // removes the table's blocks from the cache
-	unreserve     func() // gives the memory back to the cache
+	filter tableFilter
+	index  []indexPart
+	size   uint64 // of filter and index in memory
+
+	reader *sstable.Reader
+	schema *colblk.KeySchema
+	held   []tableblock.BufferHandle // filter and index
+	evict  func()                    // removes the table's blocks from the cache
 }
 
-var errNotARun = errors.New("not a table that Hapax has written as a run")
+// An indexPart is a block of a table's index: a large table has several.
+type indexPart struct {
+	last    []byte // not less than the keys of the part
+	decoder colblk.IndexBlockDecoder
+}
 
-func openRunTable(d *disk, info pebble.TableInfo, o sstable.ReaderOptions, schema string) (*runTable, error) {
-	t := &runTable{number: uint64(info.FileNum), smallest: info.Smallest.UserKey, largest: info.Largest.UserKey, schema: o.KeySchemas[schema]}
+var (
+	errNotARun = errors.New("not a table with claims as Hapax has them written")
+	errNoRoom  = errors.New("the index has no room for the table")
+)
+
+// openRunTable opens a table for one user, if at most room bytes of its file are to be kept in
+// memory.
+func openRunTable(d *disk, info pebble.TableInfo, o sstable.ReaderOptions, schema string, room uint64) (opened *runTable, err error) {
+	t := &runTable{
+		number: uint64(info.FileNum), smallest: info.Smallest.UserKey, largest: info.Largest.UserKey,
+		exclusive: info.Largest.IsExclusiveSentinel(), seq: uint64(info.SmallestSeqNum), schema: o.KeySchemas[schema],
+	}
+	t.users.Store(1)
 	cache := &o.CacheOpts
 	setNumber(&cache.FileNum, t.number)
 	t.evict = func() { cache.CacheHandle.EvictFile(cache.FileNum) }
@@ -41,40 +62,120 @@ func openRunTable(d *disk, info pebble.TableInfo, o sstable.ReaderOptions, schem
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if r := recover(); r != nil { // damaged bytes cause it
+			err = fmt.Errorf("pebble panicked: %v", r)
+		}
+		switch {
+		case err == nil:
+			t.evict() // the table keeps what it has loaded
+		case t.reader == nil:
+			err = errors.Join(err, f.Close())
+		default:
+			t.unuse()
+		}
+	}()
 	readable, err := sstable.NewSimpleReadable(f)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if t.reader, err = sstable.NewReader(context.Background(), readable, o); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if err := t.load(); err != nil {
-		t.close()
 		return nil, err
 	}
-	t.evict() // the table keeps what it has loaded
-	t.unreserve = cache.CacheHandle.Cache().Reserve(int(t.bytes()))
-	return t, nil
+	reader, err := sstable.NewReader(context.Background(), readable, o)
+	if err != nil {
+		return nil, err
+	}
+	t.reader = reader
+	return t, t.load(room)
 }
 
 // setNumber sets a number of a type that only Pebble can name.
 func setNumber[T ~uint64](n *T, to uint64) { *n = T(to) }
 
-func (t *runTable) load() (err error) {
+func (t *runTable) load(room uint64) error {
 	layout, err := t.reader.Layout()
 	if err != nil {
 		return err
 	}
-	if len(layout.Filter) != 1 || len(layout.Index) != 1 || layout.RangeDel.Length > 0 || !layout.Format.BlockColumnar() {
+	if len(layout.Filter) > 1 || !layout.Format.BlockColumnar() {
 		return errNotARun
 	}
-	if t.filter, err = t.read(layout.Filter[0].Handle, blockkind.Filter, noMetadata); err != nil {
+	var size uint64
+	for _, f := range layout.Filter {
+		size += f.Length
+	}
+	for _, i := range layout.Index {
+		size += i.Length
+	}
+	if size > room {
+		return errNoRoom
+	}
+	if len(layout.Filter) > 0 {
+		data, err := t.keep(layout.Filter[0].Handle, blockkind.Filter)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if t.filter, ok = newTableFilter(data); !ok {
+			return errNotARun
+		}
+	}
+	return errors.Join(t.loadIndex(layout), t.loadDrops())
+}
+
+func (t *runTable) loadIndex(layout *sstable.Layout) error {
+	t.index = make([]indexPart, len(layout.Index))
+	for i, h := range layout.Index {
+		data, err := t.keep(h, blockkind.Index)
+		if err != nil {
+			return err
+		}
+		t.index[i].decoder.Init(data)
+	}
+	if layout.TopIndex.Length == 0 {
+		return nil
+	}
+	top, err := t.read(layout.TopIndex, blockkind.Index, noMetadata)
+	if err != nil {
 		return err
 	}
-	if t.index, err = t.read(layout.Index[0], blockkind.Index, noMetadata); err != nil {
+	defer top.Release()
+	var decoder colblk.IndexBlockDecoder
+	decoder.Init(top.BlockData())
+	var it colblk.IndexIter
+	it.InitWithDecoder(pebble.DefaultComparer, &decoder, tableblock.NoTransforms)
+	n := 0
+	for ok := it.First(); ok && n < len(t.index); ok = it.Next() {
+		t.index[n].last = bytes.Clone(it.Separator())
+		n++
+	}
+	if n < len(t.index) {
+		return errNotARun
+	}
+	return nil
+}
+
+// loadDrops reads the range deletes of the claim space, each of which is a part of a bucket.
+func (t *runTable) loadDrops() (err error) {
+	it, err := t.reader.NewRawRangeDelIter(context.Background(), sstable.NoFragmentTransforms, sstable.NoReadEnv)
+	if err != nil || it == nil {
 		return err
 	}
-	t.decoder.Init(t.index.BlockData())
+	defer it.Close()
+	t.drops = make(map[string]uint64)
+	for span, err := it.First(); span != nil || err != nil; span, err = it.Next() {
+		if err != nil {
+			return err
+		}
+		if span.Start[0] > claimSpace {
+			return nil
+		}
+		prefix, _ := splitPrefix(span.Start[1:])
+		if span.Start[0] < claimSpace || bytes.Compare(span.End, successor(spaced(claimSpace, prefix))) > 0 {
+			return errNotARun
+		}
+		for _, key := range span.Keys {
+			t.drops[string(prefix)] = max(t.drops[string(prefix)], uint64(key.SeqNum()))
+		}
+	}
 	return nil
 }
 
@@ -84,24 +185,33 @@ func (t *runTable) read(h tableblock.Handle, kind tableblock.Kind, init func(*ta
 	return t.reader.BlockReader().Read(context.Background(), tableblock.NoReadEnv, nil, h, kind, init)
 }
 
-// close closes the table, which was only read.
-func (t *runTable) close() {
-	t.filter.Release()
-	t.index.Release()
+// keep reads a block and keeps it in memory.
+func (t *runTable) keep(h tableblock.Handle, kind tableblock.Kind) ([]byte, error) {
+	b, err := t.read(h, kind, noMetadata)
+	if err != nil {
+		return nil, err
+	}
+	t.held = append(t.held, b)
+	t.size += uint64(len(b.BlockData()))
+	return b.BlockData(), nil
+}
+
+// unuse closes the table, which was only read, with its last use.
+func (t *runTable) unuse() {
+	if t.users.Add(-1) > 0 {
+		return
+	}
+	for i := range t.held {
+		t.held[i].Release()
+	}
 	_ = t.reader.Close()
 	t.evict()
-	if t.unreserve != nil {
-		t.unreserve()
-	}
 }
 
-// bytes returns the memory that the table uses.
-func (t *runTable) bytes() uint64 {
-	return uint64(len(t.filter.BlockData()) + len(t.index.BlockData()))
-}
-
-func (t *runTable) mayContain(key []byte) bool {
-	return bloom.FilterPolicy(filterBitsPerKey).MayContain(pebble.TableFilter, t.filter.BlockData(), key)
+// endsBefore reports whether all keys of the table are less than key.
+func (t *runTable) endsBefore(key []byte) bool {
+	c := bytes.Compare(t.largest, key)
+	return c < 0 || c == 0 && t.exclusive
 }
 
 // lookers are reused because Pebble's iterators allocate.
@@ -116,7 +226,14 @@ type looker struct {
 func (t *runTable) get(key []byte) (record []byte, known bool, err error) {
 	l := lookers.Get().(*looker)
 	defer lookers.Put(l)
-	l.index.InitWithDecoder(pebble.DefaultComparer, &t.decoder, tableblock.NoTransforms)
+	part := 0
+	if len(t.index) != 1 {
+		part = sort.Search(len(t.index), func(i int) bool { return bytes.Compare(key, t.index[i].last) <= 0 })
+		if part == len(t.index) {
+			return nil, false, nil
+		}
+	}
+	l.index.InitWithDecoder(pebble.DefaultComparer, &t.index[part].decoder, tableblock.NoTransforms)
 	if !l.index.SeekGE(key) {
 		return nil, false, nil
 	}
@@ -138,9 +255,9 @@ func (t *runTable) get(key []byte) (record []byte, known bool, err error) {
 		return nil, false, nil
 	}
 	switch kv.K.Kind() {
-	case sstable.InternalKeyKindDelete:
+	case sstable.InternalKeyKindDelete, sstable.InternalKeyKindDeleteSized:
 		return nil, true, nil
-	case sstable.InternalKeyKindSet:
+	case sstable.InternalKeyKindSet, sstable.InternalKeyKindSetWithDelete:
 		v := kv.InPlaceValue()
 		return append(make([]byte, 0, len(v)), v...), true, nil
 	}

@@ -78,6 +78,7 @@ func Open(dir string, o Options) (*Store, error) {
 	s.background.Go(s.sync)
 	s.background.Go(s.attest)
 	s.background.Go(func() { s.compactFlushed(s.stop) })
+	s.background.Go(func() { s.mirror(s.stop) })
 	go s.seal()
 	return s, nil
 }

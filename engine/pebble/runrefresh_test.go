@@ -1,0 +1,379 @@
+package pebble
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// openHeld opens a small store whose index is not loaded before the test ends the startup.
+func openHeld(t testing.TB, fsys vfs.FS) *Store {
+	t.Helper()
+	s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, PendingBytes: smallPending, startupTime: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// reopenedRuns returns a store with that many runs, just opened, of which each has all of the claims.
+func reopenedRuns(t testing.TB, fsys vfs.FS, runs int) (*Store, []storage.ClaimWrite) {
+	t.Helper()
+	s := openSmall(t, fsys)
+	claims := batchOf(1, 100).Claims
+	for seq := range uint64(runs) {
+		for i := range claims {
+			claims[i].Record = []byte{byte(seq)}
+		}
+		mustApply(t, s, &storage.Batch{Seq: seq + 1, Claims: claims})
+		mustSealAll(t, s)
+	}
+	mustClose(t, s)
+	return openHeld(t, fsys), claims
+}
+
+// indexed returns how many of the claims the index finds.
+func indexed(t testing.TB, s *Store, claims []storage.ClaimWrite) (n int) {
+	t.Helper()
+	for _, c := range claims {
+		record, known := s.recentRuns.get(spaced(claimSpace, c.Key))
+		if !known {
+			continue
+		}
+		if string(record) != string(c.Record) {
+			t.Fatalf("%x: %x, want %x", c.Key, record, c.Record)
+		}
+		n++
+	}
+	return n
+}
+
+func mustHave(t testing.TB, s *Store, claims []storage.ClaimWrite) {
+	t.Helper()
+	for _, c := range claims {
+		if record, found, err := s.Claim(c.Key); err != nil || !found || string(record) != string(c.Record) {
+			t.Fatalf("%x: %x %v %v, want %x", c.Key, record, found, err, c.Record)
+		}
+	}
+}
+
+// A key that the index does not have may be in a table that it has not loaded.
+func TestAbsenceIsFinalOnlyInACompleteIndex(t *testing.T) {
+	s, claims := reopenedRuns(t, vfs.NewMem(), 3)
+	defer mustClose(t, s)
+	absent := spaced(claimSpace, claimKey("scope0", 0, 1<<40))
+	check := func(when string, want bool) {
+		t.Helper()
+		if n := indexed(t, s, claims); want != (n == len(claims)) || !want && n != 0 {
+			t.Errorf("%s: the index has %d of %d claims", when, n, len(claims))
+		}
+		if record, known := s.recentRuns.get(absent); record != nil || known != want {
+			t.Errorf("%s: a key without a claim: %x %v", when, record, known)
+		}
+		mustHave(t, s, claims)
+	}
+	check("before the startup has ended", false)
+	awaitIndex(t, s)
+	check("loaded", true)
+	s.recentRuns.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
+	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete })
+	check("loaded again", true)
+}
+
+// Pebble has the claims of a run that the index lacks: the older entries of the index are not asked.
+func TestARunThatCannotBeOpenedIsLookedUpInPebble(t *testing.T) {
+	inj := &failing{match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileReadAt && isTable(op.Path) }}
+	s, claims := reopenedRuns(t, errorfs.Wrap(vfs.NewMem(), inj), 3)
+	defer mustClose(t, s)
+	inj.on.Store(true)
+	s.startup.end()
+	eventually(t, "the refresh has failed", func() bool { return len(s.recentRuns.changed) == 0 })
+	if n := indexed(t, s, claims); n != 0 {
+		t.Fatalf("the index has %d claims of tables that it cannot read", n)
+	}
+	inj.on.Store(false)
+	mustHave(t, s, claims)
+	s.recentRuns.change()
+	awaitIndex(t, s)
+	for i := range claims {
+		claims[i].Record = []byte("newer")
+	}
+	table := s.recentRuns.list.Load().groups[0][0]
+	s.recentRuns.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
+	mustApply(t, s, &storage.Batch{Seq: 4, Claims: claims})
+	mustSealAll(t, s)
+	mustHave(t, s, claims)
+	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete })
+	if again := s.recentRuns.list.Load().groups; again[0][0].number == table.number || indexed(t, s, claims) != len(claims) {
+		t.Fatal("the index lacks the newest run")
+	}
+}
+
+// The list ends before a damaged table: an older one would return what the damaged one has replaced.
+func TestAnIndexEndsBeforeADamagedTable(t *testing.T) {
+	mem := vfs.NewMem()
+	s, claims := reopenedRuns(t, mem, 3)
+	version, err := s.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(version[0], newestFirst)
+	newest := version[0][0]
+	defer s.Close()
+	damageTable(t, mem, s.disk.path(tableName(uint64(newest.FileNum))), int64(newest.Size)-60, 16)
+	s.startup.end()
+	s.recentRuns.change()
+	eventually(t, "a refresh", func() bool { return len(s.recentRuns.changed) == 0 })
+	for _, c := range claims {
+		if record, found, err := s.Claim(c.Key); !errors.Is(err, storage.ErrDamaged) && string(record) != string(c.Record) {
+			t.Fatalf("%x %v %v", record, found, err)
+		}
+	}
+	if s.recentRuns.list.Load().complete {
+		t.Fatal("the index is complete without a damaged table")
+	}
+}
+
+// What is beyond the limits is in Pebble.
+func TestAnIndexIsLimited(t *testing.T) {
+	s, claims := reopenedRuns(t, vfs.NewMem(), 4)
+	older := batchOf(2, 10).Claims
+	mustApply(t, s, &storage.Batch{Seq: 5, Claims: older})
+	mustSealAll(t, s)
+	mustApply(t, s, &storage.Batch{Seq: 6, Claims: claims})
+	mustSealAll(t, s)
+	mustClose(t, s)
+	s = openHeld(t, s.o.FS)
+	defer mustClose(t, s)
+	if err := s.recentRuns.refresh(s.db, nil); err != nil {
+		t.Fatal(err)
+	}
+	all := s.recentRuns.list.Load()
+	if !all.complete || len(all.groups) < 3 {
+		t.Fatalf("%d groups, complete %v", len(all.groups), all.complete)
+	}
+	s.recentRuns.limit = all.groups[0].size() + all.groups[1].size()
+	if err := s.recentRuns.refresh(s.db, nil); err != nil {
+		t.Fatal(err)
+	}
+	if l := s.recentRuns.list.Load(); l.complete || len(l.groups) > 2 || len(l.groups) == 0 {
+		t.Fatalf("%d groups, complete %v", len(l.groups), l.complete)
+	}
+	if indexed(t, s, claims) == 0 {
+		t.Error("the index has nothing of the newest run")
+	}
+	mustHave(t, s, append(claims, older...))
+	l := &runList{complete: true, groups: slices.Repeat([]tableGroup{{&runTable{}, &runTable{}}}, maxIndexed)}
+	if l.trim(1); l.complete || len(l.groups) != maxIndexed/2 {
+		t.Errorf("%d groups of two tables, complete %v", len(l.groups), l.complete)
+	}
+	m := &mirror{index: s.recentRuns, tables: maxIndexed}
+	if _, err := m.table(pebble.SSTableInfo{}); !errors.Is(err, errNoRoom) {
+		t.Error(err)
+	}
+}
+
+// A refresh that is ended, and one that finds no file any more, leave the list as it is.
+func TestARefreshThatEndsChangesNothing(t *testing.T) {
+	s, _ := reopenedRuns(t, vfs.NewMem(), 3)
+	defer mustClose(t, s)
+	version, err := s.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.recentRuns.list.Load()
+	stop := make(chan struct{})
+	close(stop)
+	m := newMirror(s.recentRuns, before)
+	if err := m.add(version, stop); !errors.Is(err, errRefreshEnded) || len(m.opened) > 0 {
+		t.Errorf("ended: %v, %d tables are open", err, len(m.opened))
+	}
+	if err := s.recentRuns.refresh(s.db, stop); !errors.Is(err, errRefreshEnded) {
+		t.Errorf("ended: %v", err)
+	}
+	for level := range version {
+		for i := range version[level] {
+			version[level][i].FileNum += 1000
+		}
+	}
+	if err := m.add(version, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a deleted table: %v", err)
+	}
+	if s.recentRuns.list.Load() != before {
+		t.Error("the list was replaced")
+	}
+}
+
+// While a bucket is being dropped, and if that fails, only Pebble knows which claims it has.
+func TestADropThatFailsLeavesItsBucketToPebble(t *testing.T) {
+	s := sealedRuns(t, vfs.NewMem(), 2)
+	defer s.Close()
+	awaitIndex(t, s)
+	claims := append(batchOf(1, 100).Claims, batchOf(2, 100).Claims...)
+	if n := indexed(t, s, claims); n != len(claims) {
+		t.Fatalf("the index has %d of %d claims", n, len(claims))
+	}
+	s.fault.set(errors.New("a test's"))
+	if err := s.Drop([]storage.Bucket{{Scope: "scope0", Week: week0}}); err == nil {
+		t.Fatal("the drop has not failed")
+	}
+	if n := indexed(t, s, claims); n != len(claims)-50 {
+		t.Fatalf("the index has %d of %d claims, of which 50 may be dropped", n, len(claims))
+	}
+}
+
+// An entry that is not older than the drop of its bucket is returned by the index.
+func TestClaimsAfterADropAreIndexed(t *testing.T) {
+	s, claims := reopenedRuns(t, vfs.NewMem(), 2)
+	awaitIndex(t, s)
+	drop := []storage.Bucket{{Scope: "scope0", Week: week0 + 1}, {Scope: "scope1", Week: week0 + 1}}
+	if err := s.Drop(drop); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range claims {
+		if record, found, err := s.Claim(c.Key); record != nil || found || err != nil {
+			t.Fatal("a dropped claim is found", err)
+		}
+	}
+	for i := range claims {
+		claims[i].Record = []byte("after")
+	}
+	mustApply(t, s, &storage.Batch{Seq: 3, Claims: claims[:50]})
+	mustSealAll(t, s)
+	if n := indexed(t, s, claims[:50]); n != 50 {
+		t.Fatalf("the index has %d of 50 claims", n)
+	}
+	mustClose(t, s)
+	s = openHeld(t, s.o.FS)
+	defer mustClose(t, s)
+	awaitIndex(t, s)
+	if n := indexed(t, s, claims[:50]); n != 50 {
+		t.Fatalf("reopened: the index has %d of 50 claims", n)
+	}
+	mustHave(t, s, claims[:50])
+	for _, c := range claims[50:] {
+		if record, found, err := s.Claim(c.Key); record != nil || found || err != nil {
+			t.Fatal("reopened: a dropped claim is found", err)
+		}
+	}
+	if err := s.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
+		t.Fatal(err)
+	}
+	mustHave(t, s, claims[:50])
+	if len(s.recentRuns.list.Load().drops) > len(drop) {
+		t.Error(s.recentRuns.list.Load().drops)
+	}
+}
+
+// Tables of a level may share a key that is not in the first of them.
+func TestTablesThatShareABoundary(t *testing.T) {
+	filled := func(smallest, largest string, exclusive bool) *runTable {
+		return &runTable{smallest: []byte(smallest), largest: []byte(largest), exclusive: exclusive}
+	}
+	g := tableGroup{}.with(filled("m", "p", false)).with(filled("c", "f", true)).with(filled("f", "h", false))
+	for key, want := range map[string]string{"b": "", "c": "c", "e": "c", "f": "f", "h": "f", "i": "", "m": "m", "p": "m", "q": ""} {
+		got := ""
+		if found := g.find([]byte(key)); found != nil {
+			got = string(found.smallest)
+		}
+		if got != want {
+			t.Errorf("%q is in the table from %q, want %q", key, got, want)
+		}
+	}
+	for _, other := range []*runTable{filled("a", "c", false), filled("h", "k", false), filled("d", "e", false), filled("a", "z", false), filled("p", "z", false)} {
+		if g.with(other) != nil {
+			t.Errorf("%q to %q does not overlap", other.smallest, other.largest)
+		}
+	}
+	if g.with(filled("a", "c", true)) == nil {
+		t.Error("a table that ends before the others overlaps")
+	}
+	span := pebble.KeyRange{Start: []byte("g"), End: []byte("m")}
+	if !g.hasOlder(span, 1) || g.hasOlder(span, 0) || g.hasOlder(pebble.KeyRange{Start: []byte("i"), End: []byte("m")}, math.MaxUint64) {
+		t.Error("hasOlder")
+	}
+}
+
+// The store reads Pebble's filters with code of its own.
+func TestTableFiltersAgreeWithPebble(t *testing.T) {
+	policy := bloom.FilterPolicy(filterBitsPerKey)
+	r := rng(1)
+	for _, keys := range []int{0, 1, 10, 1000} {
+		w := policy.NewWriter(pebble.TableFilter)
+		var in [][]byte
+		for n := range keys {
+			key := make([]byte, n%41)
+			for i := range key {
+				key[i] = byte(r.Uint32())
+			}
+			w.AddKey(key)
+			in = append(in, key)
+		}
+		block := w.Finish(nil)
+		f, ok := newTableFilter(block)
+		if !ok {
+			t.Fatalf("%d keys: a filter of %d bytes is not read", keys, len(block))
+		}
+		for n := range 20_000 {
+			key := binaryKey(r.Uint64(), n%23)
+			if n < len(in) {
+				key = in[n]
+			}
+			hash, want := filterHash(key), policy.MayContain(pebble.TableFilter, block, key)
+			if f.mayContain(hash) != want || want && f.first(hash) != 1 || n < len(in) && !want {
+				t.Fatalf("%x: %v, first %d, want %v", key, f.mayContain(hash), f.first(hash), want)
+			}
+		}
+	}
+	for _, block := range [][]byte{make([]byte, 6), make([]byte, 69), append(make([]byte, 64), 6, 2, 0, 0, 0), append(make([]byte, 64), 1, 1, 0, 0, 0)} {
+		if _, ok := newTableFilter(block); ok {
+			t.Errorf("%x is a filter", block)
+		}
+	}
+}
+
+func binaryKey(n uint64, size int) []byte {
+	key := make([]byte, size)
+	for i := range key {
+		key[i] = byte(n >> (i % 8 * 8))
+	}
+	return key
+}
+
+// A version lacks the runs that were ingested after it; some may be in it in another place.
+func TestRunsSinceTheVersionOfARefreshAreFirst(t *testing.T) {
+	s, _ := reopenedRuns(t, vfs.NewMem(), 3)
+	defer mustClose(t, s)
+	x := s.recentRuns
+	if err := x.refresh(s.db, nil); err != nil {
+		t.Fatal(err)
+	}
+	all := x.list.Load()
+	if len(all.groups) < 3 {
+		t.Fatalf("%d groups", len(all.groups))
+	}
+	x.since = 2
+	x.publish(&runList{complete: true, groups: append(slices.Clone(all.groups[2:]), all.groups[0])})
+	if l := x.list.Load(); !l.complete || !slices.EqualFunc(l.groups, all.groups, func(a, b tableGroup) bool { return slices.Equal(a, b) }) {
+		t.Fatalf("%v, want %v", l.groups, all.groups)
+	}
+	x.since = 0
+	x.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
+	l := x.list.Load()
+	if l.complete || len(l.groups) > 0 {
+		t.Fatal("the index has older runs than one that it lacks")
+	}
+	x.publish(&runList{complete: true, groups: all.groups})
+	if x.list.Load() != l || len(x.changed) == 0 {
+		t.Fatal("a version before a run that the index lacks is the list")
+	}
+}

@@ -1,0 +1,85 @@
+package pebble
+
+import "encoding/binary"
+
+// A tableFilter is the Bloom filter of a table. Its layout is that of RocksDB's full filters, which
+// package bloom of Pebble writes and documents:
+//
+//	+------------------+----------+------------+
+//	| lines of 64 bytes | probes 1 | lines 4 LE |
+//	+------------------+----------+------------+
+//
+// All bits of a key are in one line. Pebble's own MayContain computes the hash of the key each time:
+// here it is computed once for all tables.
+type tableFilter struct {
+	bits   []byte // nil if the table has no filter
+	lines  uint32
+	probes uint8
+}
+
+const (
+	filterLine    = 64
+	filterTrailer = 5
+	firstProbes   = 3 // of first; Pebble writes six
+)
+
+// newTableFilter returns the filter in a block, and false if the block has another layout.
+func newTableFilter(block []byte) (f tableFilter, ok bool) {
+	n := len(block) - filterTrailer
+	if n <= 0 { // of a table that has only range deletes
+		return tableFilter{bits: make([]byte, filterLine), lines: 1, probes: firstProbes}, true
+	}
+	if n < filterLine {
+		return f, false
+	}
+	f = tableFilter{bits: block[:n], lines: binary.LittleEndian.Uint32(block[n+1:]), probes: block[n]}
+	return f, uint64(f.lines)*filterLine == uint64(n) && f.probes >= firstProbes
+}
+
+// first returns the result of the first probes, 0 or 1. It has no branch that depends on them, so that
+// the processor loads the lines of many filters at the same time, and mispredicts little.
+func (f *tableFilter) first(hash uint32) uint8 {
+	if f.bits == nil {
+		return 1
+	}
+	line, step := hash%f.lines, hash>>17|hash<<15
+	return f.bit(line, hash) & f.bit(line, hash+step) & f.bit(line, hash+2*step)
+}
+
+// mayContain reports whether the filter has the key with that hash.
+func (f *tableFilter) mayContain(hash uint32) bool {
+	if f.bits == nil {
+		return true
+	}
+	line, step := hash%f.lines, hash>>17|hash<<15
+	for range f.probes {
+		if f.bit(line, hash) == 0 {
+			return false
+		}
+		hash += step
+	}
+	return true
+}
+
+func (f *tableFilter) bit(line, probe uint32) uint8 {
+	probe %= 8 * filterLine
+	return f.bits[int(line)*filterLine+int(probe/8)] >> (probe % 8) & 1
+}
+
+// filterHash is the hash of a key for a tableFilter: LevelDB's, a variant of Murmur.
+func filterHash(key []byte) uint32 {
+	const seed, multiplier = 0xbc9f1d34, 0xc6a4a793
+	h := seed ^ uint32(len(key))*multiplier
+	for ; len(key) >= 4; key = key[4:] {
+		h = (h + binary.LittleEndian.Uint32(key)) * multiplier
+		h ^= h >> 16
+	}
+	if len(key) == 0 {
+		return h
+	}
+	for i, b := range key {
+		h += uint32(int8(b)) << (8 * i) // signed, as in LevelDB
+	}
+	h *= multiplier
+	return h ^ h>>24
+}

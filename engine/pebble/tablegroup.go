@@ -1,0 +1,84 @@
+package pebble
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// A tableGroup has tables that do not overlap, in the order of their keys: a run, a part of one, or
+// a level.
+type tableGroup []*runTable
+
+// find returns the table that may have the key, nil if there is none. The filter of a single table
+// decides faster than a comparison with the range of the table.
+func (g tableGroup) find(key []byte) *runTable {
+	if len(g) == 1 && g[0].filter.bits != nil {
+		return g[0]
+	}
+	i := g.from(key)
+	if i == len(g) || bytes.Compare(key, g[i].smallest) < 0 {
+		return nil
+	}
+	return g[i]
+}
+
+// from returns the index of the first table that does not end before the key.
+func (g tableGroup) from(key []byte) int {
+	i, _ := slices.BinarySearchFunc(g, key, func(t *runTable, key []byte) int {
+		if t.endsBefore(key) {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// with returns the group with one more table, nil if they overlap.
+func (g tableGroup) with(t *runTable) tableGroup {
+	i := g.from(t.smallest)
+	if i < len(g) && !t.endsBefore(g[i].smallest) {
+		return nil
+	}
+	return slices.Insert(slices.Clip(g), i, t)
+}
+
+// hasOlder reports whether the group may have entries in a range that are older than seq.
+func (g tableGroup) hasOlder(span pebble.KeyRange, seq uint64) bool {
+	for _, t := range g[g.from(span.Start):] {
+		if bytes.Compare(t.smallest, span.End) >= 0 {
+			return false
+		}
+		if t.seq < seq {
+			return true
+		}
+	}
+	return false
+}
+
+func (g tableGroup) size() (n uint64) {
+	for _, t := range g {
+		n += t.size
+	}
+	return n
+}
+
+func (g tableGroup) use() {
+	for _, t := range g {
+		t.users.Add(1)
+	}
+}
+
+func (g tableGroup) unuse() {
+	for _, t := range g {
+		t.unuse()
+	}
+}
+
+// newestFirst sorts tables of L0 as Pebble does.
+func newestFirst(a, b pebble.SSTableInfo) int {
+	return cmp.Or(cmp.Compare(b.LargestSeqNum, a.LargestSeqNum), cmp.Compare(b.SmallestSeqNum, a.SmallestSeqNum),
+		cmp.Compare(b.FileNum, a.FileNum))
+}
