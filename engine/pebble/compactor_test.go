@@ -25,7 +25,9 @@ func flushDepth(t *testing.T, s *Store) int {
 	return depth
 }
 
-func TestFlushesAreCompacted(t *testing.T) {
+// Tables of flushes are compacted, and no run is, also if it is many tables: the runs of a bucket are
+// removed with it.
+func TestFlushesAreCompactedAndRunsAreNot(t *testing.T) {
 	s, err := Open("store", Options{FS: vfs.NewMem(), SmallTables: true, CacheBytes: 1 << 20, PendingBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +36,7 @@ func TestFlushesAreCompacted(t *testing.T) {
 	for seq := uint64(1); seq <= 3*maxRuns; seq++ {
 		n := 0
 		if seq <= runs {
-			n = 10
+			n = 2000
 		}
 		b := batchOf(2*seq, n) // of one week
 		b.Seq = seq
@@ -50,6 +52,19 @@ func TestFlushesAreCompacted(t *testing.T) {
 		}
 	}
 	eventually(t, "tables of flushes are compacted", func() bool { return flushDepth(t, s) < maxFlushes })
+	eventually(t, "compactions end", func() bool { return s.db.Metrics().Compact.NumInProgress == 0 })
+	levels, err := s.tables(prefixSpan([]byte{claimSpace}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := 0
+	for _, tables := range levels[1:] {
+		below += len(tables)
+	}
+	// Pebble puts a run that overlaps no other in a level below.
+	if per := len(levels[0]) / runs; per < 8 || below > 3*per {
+		t.Errorf("%d tables of claims are in L0 and %d below, of %d runs", len(levels[0]), below, runs)
+	}
 	for i := range 100 {
 		if v, found, err := s.State(fmt.Appendf(nil, "key %d", i)); err != nil || !found || len(v) != 1000 {
 			t.Fatal(i, len(v), found, err)

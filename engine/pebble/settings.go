@@ -20,9 +20,14 @@ const (
 	formatVersion = pebble.FormatValueSeparation
 
 	// maxRuns is how many overlapping runs stay in L0 before they are compacted. Keys are random
-	// within a bucket, so that a compaction rewrites all lower tables: the more runs there are, the
-	// less often. A look-up that finds nothing in them reads the filter of each.
-	maxRuns = 16
+	// within a bucket, so that a compaction rewrites all lower tables, and a bucket that is dropped
+	// before needs none: the more runs there are, the less is written. Look-ups have an index of their
+	// own (runindex.go), and other data is compacted by its own rule (compactor.go).
+	maxRuns = 64
+
+	// maxRunTables is how many tables a run has on average before their number causes a compaction.
+	// With claims in many buckets, a run of DefaultPendingBytes has two dozen (bucketBoundaryBytes).
+	maxRunTables = 32
 
 	// lastLevelRuns is how many runs the last level holds before there is one more level: until then,
 	// a level in between only writes each claim once more.
@@ -48,7 +53,8 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: maxMemTables,
 		L0CompactionThreshold:       2 * maxRuns, // Pebble compacts at half of it
-		L0StopWritesThreshold:       6 * maxRuns,
+		L0CompactionFileThreshold:   maxRunTables * maxRuns,
+		L0StopWritesThreshold:       4 * maxRuns,
 		LBaseMaxBytes:               int64(max(minLBaseBytes, lastLevelRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
@@ -114,5 +120,6 @@ func runOptions(o *pebble.Options) sstable.WriterOptions {
 	own.EnsureDefaults() // or MakeWriterOptions dereferences a nil
 	w := own.MakeWriterOptions(0, formatVersion.MaxTableFormat())
 	w.IndexBlockSize = maxIndexBlock
+	w.BlockSize *= 2 // fewer bytes of indexes and checksums
 	return w
 }
