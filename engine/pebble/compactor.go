@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A compactor keeps the tables of flushes few. They share L0 with the runs, of which many more may
@@ -49,8 +51,10 @@ func (c *compactor) compactFlushed(stop <-chan struct{}) {
 		}
 	}()
 	for ctx.Err() == nil {
-		// Pebble's events report an error, and the store continues without the compaction.
-		_ = c.tidy(ctx)
+		// The store continues without the compaction.
+		if err := c.tidy(ctx); errors.Is(err, storage.ErrDamaged) {
+			c.fault.noteDamage(err)
+		}
 		select {
 		case <-c.flushed:
 		case <-ctx.Done():
@@ -59,11 +63,15 @@ func (c *compactor) compactFlushed(stop <-chan struct{}) {
 }
 
 func (c *compactor) tidy(ctx context.Context) error {
-	for _, of := range []struct{ space, first byte }{{journalSpace, trimKey}, {packedSpace, packedFromKey}} {
-		if err := c.excise(ctx, of.space, of.first, c.o.PendingBytes); err != nil {
-			return err
-		}
-	}
+	return errors.Join(
+		c.excise(ctx, journalSpace, trimKey, c.o.PendingBytes),
+		c.excise(ctx, packedSpace, packedFromKey, c.o.PendingBytes),
+		c.compactOverlapping(ctx),
+	)
+}
+
+// compactOverlapping compacts the tables of flushes until less than maxFlushes of them overlap anywhere.
+func (c *compactor) compactOverlapping(ctx context.Context) error {
 	for {
 		key, depth, err := c.deepest(pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}})
 		if err != nil || depth < maxFlushes {
@@ -71,7 +79,7 @@ func (c *compactor) tidy(ctx context.Context) error {
 		}
 		// The range of a key: from L0, Pebble compacts all tables that overlap there, directly or
 		// through others, but from a level below only the table with the key.
-		if err := c.fault.write(func() error { return c.db.Compact(ctx, key, append(bytes.Clone(key), 0), false) }); err != nil {
+		if err := c.fault.write(func() error { return asRead(c.db.Compact(ctx, key, append(bytes.Clone(key), 0), false)) }); err != nil {
 			return err
 		}
 	}
@@ -105,7 +113,7 @@ func (c *compactor) excise(ctx context.Context, space, first byte, least uint64)
 	if size < least {
 		return nil
 	}
-	return c.fault.write(func() error { return c.db.Excise(ctx, removed) })
+	return c.fault.write(func() error { return asRead(c.db.Excise(ctx, removed)) })
 }
 
 // deepest returns the key in a span at which most tables in L0 overlap, and their number.
@@ -116,7 +124,7 @@ func (c *compactor) deepest(span pebble.KeyRange) (key []byte, depth int, err er
 	}
 	var first, last [][]byte
 	for i := range levels[0] {
-		first = append(first, levels[0][i].Smallest.UserKey)
+		first = append(first, slices.MaxFunc([][]byte{levels[0][i].Smallest.UserKey, span.Start}, bytes.Compare))
 		last = append(last, levels[0][i].Largest.UserKey)
 	}
 	slices.SortFunc(first, bytes.Compare)

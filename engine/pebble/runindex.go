@@ -3,6 +3,7 @@ package pebble
 import (
 	"maps"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -64,6 +65,9 @@ func newRunIndex(o *Options, d *disk) *runIndex {
 	x := &runIndex{
 		disk: d, limit: indexMemory * o.PendingBytes, options: p.MakeReaderOptions(), schema: p.KeySchema,
 		cache: pebble.NewCache(p.CacheSize), changed: make(chan struct{}, 1), since: broken,
+	}
+	if runtime.GOOS == "windows" {
+		x.limit = 0 // there, Pebble cannot delete a table that is open
 	}
 	x.options.CacheOpts.CacheHandle = x.cache.NewHandle()
 	x.uses.Store(1)
@@ -163,7 +167,12 @@ func (x *runIndex) openRun(info pebble.TableIngestInfo) (run tableGroup, err err
 		if err != nil {
 			return run, err
 		}
-		run = run.with(t)
+		next := run.with(t)
+		if next == nil {
+			t.unuse()
+			return run, errNotARun
+		}
+		run = next
 	}
 	return run, nil
 }
@@ -172,13 +181,19 @@ func (x *runIndex) open(info pebble.TableInfo, room uint64) (*runTable, error) {
 	return openRunTable(x.disk, info, x.options, x.schema, room)
 }
 
-// trim omits the oldest groups that are beyond the limits.
+// trim omits the tables from the first one on that is beyond the limits.
 func (l *runList) trim(limit uint64) {
 	tables, size := 0, uint64(0)
 	for i, g := range l.groups {
-		tables, size = tables+len(g), size+g.size()
-		if tables > maxIndexed || size > limit {
-			l.groups, l.complete = l.groups[:i], false
+		for k, t := range g {
+			tables, size = tables+1, size+t.size
+			if tables <= maxIndexed && size <= limit {
+				continue
+			}
+			l.groups, l.complete = l.groups[:i:i], false
+			if k > 0 {
+				l.groups = append(l.groups, g[:k:k])
+			}
 			return
 		}
 	}

@@ -2,7 +2,6 @@ package pebble
 
 import (
 	"errors"
-	"io/fs"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -171,11 +170,8 @@ func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error
 			default:
 			}
 			t, err := m.table(info)
-			if errors.Is(err, fs.ErrNotExist) {
-				return err // Pebble has deleted it: it is in no list, and the next refresh follows
-			}
 			if m.list.complete = err == nil; !m.list.complete {
-				return nil // the rest is looked up in Pebble
+				return nil // the rest is looked up in Pebble; if that has deleted the table, the next refresh follows
 			}
 			m.append(t, level > 0 && i == 0)
 		}

@@ -2,7 +2,6 @@ package pebble
 
 import (
 	"errors"
-	"io/fs"
 	"math"
 	"slices"
 	"testing"
@@ -176,13 +175,18 @@ func TestAnIndexIsLimited(t *testing.T) {
 	if l.trim(1); l.complete || len(l.groups) != maxIndexed/2 {
 		t.Errorf("%d groups of two tables, complete %v", len(l.groups), l.complete)
 	}
+	level := tableGroup{&runTable{size: 3}, &runTable{size: 3}, &runTable{size: 3}}
+	l = &runList{complete: true, groups: []tableGroup{{&runTable{size: 1}}, level}}
+	if l.trim(8); l.complete || len(l.groups) != 2 || len(l.groups[1]) != 2 || len(level) != 3 {
+		t.Errorf("%v, complete %v: want two tables of the level", l.groups, l.complete)
+	}
 	m := &mirror{index: s.recentRuns, tables: maxIndexed}
 	if _, err := m.table(pebble.SSTableInfo{}); !errors.Is(err, errNoRoom) {
 		t.Error(err)
 	}
 }
 
-// A refresh that is ended, and one that finds no file any more, leave the list as it is.
+// A refresh that is ended leaves the list as it is, and one that finds no file any more is not complete.
 func TestARefreshThatEndsChangesNothing(t *testing.T) {
 	s, _ := reopenedRuns(t, vfs.NewMem(), 3)
 	defer mustClose(t, s)
@@ -200,17 +204,18 @@ func TestARefreshThatEndsChangesNothing(t *testing.T) {
 	if err := s.recentRuns.refresh(s.db, stop); !errors.Is(err, errRefreshEnded) {
 		t.Errorf("ended: %v", err)
 	}
-	for level := range version {
-		for i := range version[level] {
-			version[level][i].FileNum += 1000
-		}
-	}
-	if err := m.add(version, nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a deleted table: %v", err)
-	}
 	if s.recentRuns.list.Load() != before {
 		t.Error("the list was replaced")
 	}
+	last := version[len(version)-1]
+	if len(last) == 0 {
+		last = version[0]
+	}
+	last[len(last)-1].FileNum += 1000
+	if err := m.add(version, nil); err != nil || m.list.complete {
+		t.Errorf("a deleted table: %v, complete %v", err, m.list.complete)
+	}
+	m.opened.unuse()
 }
 
 // While a bucket is being dropped, and if that fails, only Pebble knows which claims it has.
