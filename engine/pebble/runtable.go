@@ -214,6 +214,11 @@ func (t *runTable) endsBefore(key []byte) bool {
 	return c < 0 || c == 0 && t.exclusive
 }
 
+// covers reports whether a key is in the table's range.
+func (t *runTable) covers(key []byte) bool {
+	return bytes.Compare(t.smallest, key) <= 0 && !t.endsBefore(key)
+}
+
 // lookers are reused because Pebble's iterators allocate.
 var lookers = sync.Pool{New: func() any { return new(looker) }}
 

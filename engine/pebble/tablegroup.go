@@ -25,6 +25,20 @@ func (g tableGroup) find(key []byte) *runTable {
 	return g[i]
 }
 
+// fewTables is how many filters are probed in less time than a search by key takes.
+const fewTables = 4
+
+// split returns the groups in which a key is searched: each of a few tables with filters is one.
+func (g tableGroup) split() (groups []tableGroup) {
+	if len(g) > fewTables || slices.ContainsFunc(g, func(t *runTable) bool { return t.filter.bits == nil }) {
+		return []tableGroup{g}
+	}
+	for i := range g {
+		groups = append(groups, g[i:i+1])
+	}
+	return groups
+}
+
 // from returns the index of the first table that does not end before the key.
 func (g tableGroup) from(key []byte) int {
 	i, _ := slices.BinarySearchFunc(g, key, func(t *runTable, key []byte) int {
