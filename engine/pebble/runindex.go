@@ -154,7 +154,9 @@ func (x *runIndex) ingested(info pebble.TableIngestInfo) {
 	default:
 		x.since++
 		next := &runList{groups: append([]tableGroup{run}, l.groups...), complete: l.complete, drops: l.drops}
-		next.trim(x.limit)
+		if whole := next.trim(x.limit); whole < x.since {
+			x.since = broken
+		}
 		x.replace(next)
 	}
 }
@@ -182,8 +184,9 @@ func (x *runIndex) open(info pebble.TableInfo, room uint64) (*runTable, error) {
 	return openRunTable(x.disk, info, x.options, x.schema, room)
 }
 
-// trim omits the tables from the first one on that is beyond the limits.
-func (l *runList) trim(limit uint64) {
+// trim omits the tables from the first one on that is beyond the limits. It returns how many groups
+// are still whole.
+func (l *runList) trim(limit uint64) (whole int) {
 	tables, size := 0, uint64(0)
 	for i, g := range l.groups {
 		for k, t := range g {
@@ -195,9 +198,10 @@ func (l *runList) trim(limit uint64) {
 			if k > 0 {
 				l.groups = append(l.groups, g[:k:k])
 			}
-			return
+			return i
 		}
 	}
+	return len(l.groups)
 }
 
 // dropping notes that buckets are being dropped: until dropped is called, and forever if the drop

@@ -80,7 +80,7 @@ func (x *runIndex) publish(next *runList) {
 	}
 	since := x.since
 	x.since = broken
-	if since < 0 || since > len(l.groups) {
+	if since < 0 {
 		x.change()
 		return
 	}

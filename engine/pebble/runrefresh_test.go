@@ -382,3 +382,40 @@ func TestRunsSinceTheVersionOfARefreshAreFirst(t *testing.T) {
 		t.Fatal("a version before a run that the index lacks is the list")
 	}
 }
+
+// A run that was ingested during a refresh, and of which the index could keep only some tables, is
+// not in the version of the refresh.
+func TestARunSinceTheVersionOfARefreshIsWhole(t *testing.T) {
+	s := openSmall(t, vfs.NewMem())
+	defer mustClose(t, s)
+	mustApply(t, s, batchOf(1, 3000))
+	mustSealAll(t, s)
+	levels, err := s.tables(prefixSpan([]byte{claimSpace}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run pebble.TableIngestInfo
+	for _, table := range slices.Concat(levels...) {
+		run.Tables = append(run.Tables, struct {
+			pebble.TableInfo
+			Level int
+		}{table.TableInfo, 0})
+	}
+	x := newRunIndex(&s.o, s.disk) // nothing refreshes it
+	defer x.close()
+	x.since = 0 // a refresh has taken the version of an empty store
+	x.ingested(run)
+	whole := x.list.Load().groups[0]
+	if len(whole) < 3 {
+		t.Fatalf("a run of %d tables", len(whole))
+	}
+	x.limit = whole.size() + whole[0].size
+	x.ingested(run)
+	if l := x.list.Load(); len(l.groups) != 2 || len(l.groups[1]) >= len(whole) {
+		t.Fatalf("%d groups, want a run and a part of one", len(l.groups))
+	}
+	x.publish(&runList{complete: true})
+	if x.list.Load().complete || len(x.changed) == 0 {
+		t.Fatal("a list that lacks tables of a run is complete")
+	}
+}
