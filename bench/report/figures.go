@@ -72,18 +72,19 @@ func peers(runs []Run) (all []Figure) {
 			}
 			slices.SortStableFunc(rows, func(a, b bar) int { return cmp.Compare(b.Value, a.Value) })
 			name, title, unit := "peers-claims", "Claims beside other systems", "ids a second"
+			text := fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
+				"✗ of the process, ✗✗ of the process and its server.", c.Rounds)
 			switch {
 			case runs[i].About.Kind == "peers scale":
 				name, title = "scale-"+word(w), title+": "+w
+				text = "A run that reaches its time limit has the rate until then."
 			case w != "":
 				name, unit = "peers-consumer-"+word(w), "records a second"
 				title = "Consumers of one topic: " + cmp.Or(workNames[w], w)
 			}
 			all = append(all, Figure{
 				Name: name, Title: title, Sources: []About{runs[i].About},
-				Text: fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
-					"✗ of the process, ✗✗ of the process and its server.", c.Rounds),
-				picture: bars(title, unit, rows),
+				Text: text, picture: bars(title, unit, rows),
 			})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,6 +108,56 @@ func TestTablesOfTheRemovedJournalAreRemoved(t *testing.T) {
 	must(s.db.Flush())
 	eventually(t, "tables of the journal are removed", func() bool { return size() < 2*smallPending })
 	mustClose(t, s)
+}
+
+// An excise in the middle of a table leaves a part of it, which a backup and a crash keep.
+func TestPartsOfExcisedTablesAreKept(t *testing.T) {
+	fsys := vfs.NewCrashableMem()
+	s := openSmall(t, crashfs.Wrap(fsys))
+	const last, trimmed = 20, 4
+	for seq := uint64(1); seq <= last; seq++ {
+		mustApply(t, s, batchOf(seq, 100))
+	}
+	if err := errors.Join(s.TrimJournal(trimmed), s.db.Flush(), s.excise(t.Context(), journalSpace, trimKey, 0)); err != nil {
+		t.Fatal(err)
+	}
+	levels, err := s.tables(prefixSpan([]byte{journalSpace}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(slices.Concat(levels...), func(table pebble.SSTableInfo) bool { return table.Virtual }) {
+		t.Fatal("no table was excised in part")
+	}
+	check := func(name string, s *Store) {
+		if err := s.Verify(t.Context(), func(problem string) { t.Error(name, problem) }); err != nil {
+			t.Error(name, err)
+		}
+		from := uint64(trimmed)
+		if err := s.Journal(trimmed, func(seq uint64, _ []byte) error {
+			if seq != from {
+				t.Errorf("%s: entry %d, want %d", name, seq, from)
+			}
+			from++
+			return nil
+		}); err != nil || from != last+1 {
+			t.Errorf("%s: the journal ends before %d: %v", name, from, err)
+		}
+	}
+	check("store", s)
+	if err := s.Backup(t.Context(), "backup"); err != nil {
+		t.Fatal(err)
+	}
+	crashed := crashfs.Clone(fsys, vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	again := openSmall(t, crashed)
+	check("after a crash", again)
+	mustClose(t, again)
+	backup, err := Open("backup", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("backup", backup)
+	mustClose(t, backup)
 }
 
 // flushedOften writes one key in more tables than may overlap.

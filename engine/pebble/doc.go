@@ -24,11 +24,17 @@
 //
 // # Memory
 //
-// The store uses Options.CacheBytes for blocks, 2.5 times Options.PendingBytes (about 50 bytes for
-// each claim) for claims that are not in tables, up to 4 times that for the index of runs (about 1.4
-// bytes for each claim), and twice Options.MemTableBytes for memtables: with the defaults 128, 120,
-// at most 192, and 192 MiB, with a PendingBytes of 4 MiB 10, 16 and 16 MiB. A third memtable, while writes are faster than the disk, takes its memory
-// from the blocks. If claims arrive faster than they can be sorted and written, Apply waits.
+// The store needs, with the defaults and with a PendingBytes of 4 MiB:
+//
+//   - Options.CacheBytes for blocks: 128 MiB
+//   - 2.5 times Options.PendingBytes, about 50 bytes for each claim, for claims that are not in
+//     tables: 120 and 10 MiB
+//   - up to 4 times PendingBytes, about 1.4 bytes for each claim, for the index of tables with
+//     claims: 192 and 16 MiB
+//   - twice Options.MemTableBytes for memtables: 192 and 16 MiB
+//
+// A third memtable, while writes are faster than the disk, takes its memory from the blocks. If
+// claims arrive faster than they can be sorted and written, Apply waits.
 //
 // When a write fails, Pebble panics, retries forever, or unlocks an unlocked mutex (during a log
 // rotation), which recover cannot catch. So write errors are hidden from Pebble: after the first

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// DefaultCacheBytes is enough for the filters and indexes of some hundred million claims.
+	// DefaultCacheBytes is enough for the blocks that are read again and again.
 	DefaultCacheBytes = 128 << 20
 
 	// DefaultPendingBytes is enough for about a million claims on UUIDs.

@@ -51,7 +51,7 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 
 // ReclaimState implements storage.Store. It compacts the range down to the last level: no table
 // then contains data that was removed or replaced before the call. A log that Pebble keeps for
-// reuse contains its old bytes until it is overwritten, or the store is opened again.
+// reuse contains its old bytes until it is overwritten, or the store is closed.
 func (r *reclaimer) ReclaimState(ctx context.Context, span storage.Span) error {
 	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
 	run.End = successor(run.Start)
