@@ -3,6 +3,7 @@ package pebble
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -10,6 +11,9 @@ import (
 
 // maxUnsynced is how many batches may wait for their sync before Apply waits for one.
 const maxUnsynced = 1024
+
+// manyClaims is how many claims take longer to put into a table than a change of goroutines.
+const manyClaims = 64
 
 // A commit is a batch on its way to the disk.
 type commit struct {
@@ -50,6 +54,9 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	if err := w.fault.write(func() error { return w.db.ApplyNoSyncWait(c.batch, pebble.Sync) }); err != nil {
 		w.fault.set(err) // visible or not, durable or not: unknown
 		return nil, w.fault.get()
+	}
+	if len(b.Claims) >= manyClaims {
+		runtime.Gosched() // Pebble's goroutine writes the log while the claims go into the table
 	}
 	w.applied = b.Seq
 	w.logged.Add(uint64(c.batch.Len()))
