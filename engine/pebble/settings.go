@@ -23,7 +23,7 @@ const (
 	// within a bucket, so that a compaction rewrites all lower tables, and a bucket that is dropped
 	// before needs none: the more runs there are, the less is written. Look-ups have an index of their
 	// own (runindex.go), and other data is compacted by its own rule (compactor.go).
-	maxRuns = 64
+	maxRuns = 128
 
 	// maxRunTables is how many tables a run has on average before their number causes a compaction.
 	// With claims in many buckets, a run of DefaultPendingBytes has two dozen (bucketBoundaryBytes).
