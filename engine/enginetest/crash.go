@@ -66,13 +66,16 @@ func (c *checker) crash(t *rapid.T) {
 	c.shut()
 	c.dir = to
 	c.start()
+	var with []string // differences from each state, the latest first
 	for i := len(steps) - 1; i >= 0; i-- {
-		if c.difference(steps[i]) == "" {
+		d := c.difference(steps[i])
+		if d == "" {
 			c.told = steps[i]
 			return
 		}
+		with = append(with, d)
 	}
 	if d := c.difference(c.told); d != "" {
-		c.Fatalf("after a crash: %s; %d batches were not durable, and it is not a prefix of them either", d, len(steps))
+		c.Fatalf("after a crash: %s; %d batches were not durable, and it is not a prefix of them either: %q", d, len(steps), with)
 	}
 }
