@@ -223,8 +223,10 @@ func (t *retention) reclaimBehind(owed []storage.Bucket) {
 	})
 }
 
-// finishDrops repeats interrupted removals, and frees space that is still occupied.
+// finishDrops repeats interrupted removals, and frees space that is still occupied. The caller has
+// begun to reclaim, so that Reclaimed waits for it.
 func (t *retention) finishDrops(ctx context.Context) {
+	defer t.reclaim.end()
 	t.drops.Lock()
 	defer t.drops.Unlock()
 	removed, err := t.removeDropped(ctx)
@@ -240,6 +242,7 @@ func (t *retention) finishDrops(ctx context.Context) {
 }
 
 // Reclaimed waits until the space of no dropped week is being reclaimed any more, or ctx is done.
+// This includes weeks whose removal was interrupted and is repeated after Open.
 func (t *retention) Reclaimed(ctx context.Context) error {
 	select {
 	case <-t.reclaim.idle():

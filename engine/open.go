@@ -57,6 +57,7 @@ func (e *Engine) start() {
 	if !e.screen.trusted.Load() {
 		e.goBehind(e.snaps.rebuild)
 	}
+	e.reclaim.begin()
 	e.goBehind(e.finishDrops)
 }
 

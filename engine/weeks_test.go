@@ -717,6 +717,32 @@ func TestSpaceThatIsNotFreeIsFreedAfterACrash(t *testing.T) {
 	verifyClean(t, e2, 12)
 }
 
+func TestReclaimedWaitsForARemovalThatOpenRepeats(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
+	eio := errors.New("EIO")
+	m.FailAt(storetest.OpDrop, 1, eio)
+	c.set(weeksLater(1))
+	if _, err := e.DropExpired(ctx); !errors.Is(err, eio) {
+		t.Fatal(err)
+	}
+	crashed, held := m.CrashClone(0), make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	crashed.Before(storetest.OpDrop, func(int) error { <-held; return nil })
+	e2 := open(t, crashed, engine.Options{Clock: c.now})
+	defer release()
+	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := e2.Reclaimed(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal("the week is not removed, but:", err)
+	}
+	release()
+	reclaimed(t, e2)
+	if left := len(bucketsOf(t, crashed)); left != 8 {
+		t.Fatalf("%d buckets are left, want those of four weeks in two scopes", left)
+	}
+}
+
 func TestFailureToFreeSpaceStopsTheEngine(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
