@@ -15,11 +15,16 @@ import (
 )
 
 type claimsCmd struct {
-	IDs         int     `help:"Ids to claim, repeats included." name:"ids" default:"2000000"`
-	Dup         float64 `help:"Share of them that repeat one." default:"0.05"`
+	claimFlags
+	IDs        int     `help:"Ids to claim, repeats included." name:"ids" default:"2000000"`
+	MaxSeconds float64 `help:"A run ends after that time; its rate is that of the ids so far." default:"60"`
+}
+
+// claimFlags are the flags of claims and of scale.
+type claimFlags struct {
+	Dup         float64 `help:"Share of the ids that repeat one." default:"0.05"`
 	Batch       []int   `help:"Sizes of batches to try." default:"1000,10000"`
 	InFlight    []int   `help:"Numbers of calls at once to try." default:"1,4,8"`
-	MaxSeconds  float64 `help:"A run ends after that time; its rate is that of the ids so far." default:"60"`
 	TuneSeconds float64 `help:"How long each setting is tried." default:"3"`
 }
 

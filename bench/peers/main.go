@@ -70,8 +70,9 @@ func (a *allCmd) Run(ctx context.Context, c *cli) error {
 
 // parts returns the other commands, with their defaults for what allCmd has no option for.
 func (a *allCmd) parts() (consumersCmd, claimsCmd, scaleCmd, weeksCmd) {
-	claims := claimsCmd{IDs: a.IDs, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, MaxSeconds: 60, TuneSeconds: 3}
-	scale := scaleCmd{IDs: []int{1_000_000, 10_000_000, 100_000_000}, Dup: claims.Dup, Batch: claims.Batch, InFlight: claims.InFlight, MaxSeconds: 300, TuneSeconds: claims.TuneSeconds}
+	flags := claimFlags{Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, TuneSeconds: 3}
+	claims := claimsCmd{claimFlags: flags, IDs: a.IDs, MaxSeconds: 60}
+	scale := scaleCmd{claimFlags: flags, IDs: []int{1_000_000, 10_000_000, 100_000_000}, MaxSeconds: 300}
 	consumers := consumersCmd{
 		Brokers: a.Brokers, Records: a.Records, Dup: 0.2, Partitions: 6, Kill: true, Limit: runLimit,
 		Works: []string{string(consumer.Shared), string(consumer.Partition), string(consumer.Claims)},

@@ -15,17 +15,14 @@ import (
 )
 
 type scaleCmd struct {
-	IDs         []int   `help:"Numbers of ids to claim, ascending, each in a new store." name:"ids" default:"1000000,10000000,100000000"`
-	Dup         float64 `help:"Share of them that repeat one." default:"0.05"`
-	Batch       []int   `help:"Sizes of batches to try." default:"1000,10000"`
-	InFlight    []int   `help:"Numbers of calls at once to try." default:"1,4,8"`
-	MaxSeconds  float64 `help:"A run ends after that time; its rate is that of the ids so far, and the contender gets no larger number." default:"300"`
-	TuneSeconds float64 `help:"How long each setting is tried." default:"3"`
+	claimFlags
+	IDs        []int   `help:"Numbers of ids to claim, ascending, each in a new store." name:"ids" default:"1000000,10000000,100000000"`
+	MaxSeconds float64 `help:"A run ends after that time; its rate is that of the ids so far, and the contender gets no larger number." default:"300"`
 }
 
 // Run implements the command.
 func (c *scaleCmd) Run(ctx context.Context, g *cli) error {
-	claims := claimsCmd{IDs: slices.Max(c.IDs), Dup: c.Dup, Batch: c.Batch, InFlight: c.InFlight, MaxSeconds: c.MaxSeconds, TuneSeconds: c.TuneSeconds}
+	claims := claimsCmd{claimFlags: c.claimFlags, IDs: slices.Max(c.IDs), MaxSeconds: c.MaxSeconds}
 	run := claiming{claimsCmd: &claims, g: g, at: time.Now(), log: traffic.Log{Seed: g.Seed, N: claims.IDs, Dup: c.Dup}}
 	return run.report("scale", 1, func(tb *table) error { return run.scale(ctx, tb, c.IDs) })
 }
