@@ -1,9 +1,7 @@
 package pebble
 
 import (
-	"bytes"
 	"context"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -73,55 +71,4 @@ func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(
 			return fn(key, record)
 		})
 	})
-}
-
-// Buckets implements storage.Store. It seeks from bucket to bucket.
-func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
-	var found, unsealed []string
-	look := func(tables []*table) { unsealed = prefixesOf(tables) }
-	err := r.claims(prefixSpan([]byte{claimSpace}), look, func(tables []*table, c *cursor) error {
-		for _, prefix := range unsealed {
-			if r.unsealed.holdsSome(tables, prefix) {
-				found = append(found, prefix)
-			}
-		}
-		for ok := c.do(c.it.First); ok; {
-			prefix, _ := splitPrefix(c.it.Key()[1:])
-			own := string(prefix)
-			if some, err := r.seen(tables, own, c); err != nil {
-				return err
-			} else if some {
-				found = append(found, own)
-			}
-			next := successor(spaced(claimSpace, []byte(own)))
-			ok = c.do(func() bool { return c.it.SeekGE(next) })
-		}
-		return c.err
-	})
-	if err != nil {
-		return err
-	}
-	slices.Sort(found)
-	for _, prefix := range slices.Compact(found) {
-		b, _, err := storage.SplitKey([]byte(prefix))
-		if err != nil {
-			return err
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// seen reports whether there is a claim at or after c, in the bucket with that prefix, that memory
-// does not remove.
-func (r *claimReader) seen(tables []*table, prefix string, c *cursor) (bool, error) {
-	start := spaced(claimSpace, []byte(prefix))
-	for ok := c.it.Valid(); ok && bytes.HasPrefix(c.it.Key(), start); ok = c.do(c.it.Next) {
-		if !r.unsealed.removes(tables, c.it.Key()[1:]) {
-			return true, c.err
-		}
-	}
-	return false, c.err
 }

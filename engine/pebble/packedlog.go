@@ -43,17 +43,17 @@ func (l *packedLog) forgetPacked(seq uint64) error {
 
 // noteDrops adds to the batch that drops the spans the notes for the next Open: which packed
 // batches, all up to the newest one, have claims that are dropped. It returns the prefixes of the
-// buckets that are in memory. The caller holds ingest.
+// buckets. The caller holds ingest.
 func (l *packedLog) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []string) {
 	seq := l.unsealed.newest()
 	for _, span := range spans {
 		prefix := string(span.Start[1:])
+		prefixes = append(prefixes, prefix)
 		if !l.unsealed.knows(prefix) {
 			continue
 		}
 		must(p.Set(spaced(dropSpace, span.Start[1:]), binary.BigEndian.AppendUint64(nil, seq), nil))
 		l.dropNotes[prefix] = seq
-		prefixes = append(prefixes, prefix)
 	}
 	return prefixes
 }

@@ -17,12 +17,13 @@ type unsealed struct {
 	mu     sync.RWMutex // guards the tables and their contents; not held during I/O
 	active *table       // only Apply, or code that runs instead of it, replaces it
 	frozen *table       // nil if there is none
+	known  bucketList   // of the buckets in Pebble's tables
 
 	writes []tableWrite // used by apply
 }
 
 func newUnsealed(limit uint64) *unsealed {
-	m := &unsealed{limit: limit, seed: maphash.MakeSeed()}
+	m := &unsealed{limit: limit, seed: maphash.MakeSeed(), known: newBucketList()}
 	m.active = newTable(m.seed, nil)
 	return m
 }
@@ -88,6 +89,7 @@ func (m *unsealed) sealing() *table {
 func (m *unsealed) sealed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.known.add(m.frozen)
 	close(m.frozen.done)
 	m.frozen = nil
 }
@@ -116,6 +118,7 @@ func (m *unsealed) drop(prefixes []string) {
 			m.frozen.drop(prefix)
 		}
 	}
+	m.known.drop(prefixes)
 }
 
 // knows reports whether a table has had claims of a bucket. If none has, the journal of packed
@@ -152,14 +155,11 @@ func (m *unsealed) hold(fn func(tables []*table) error) error {
 	return fn(tables)
 }
 
-// prefixesOf returns those of all buckets that the tables know.
-func prefixesOf(tables []*table) (all []string) {
-	for _, t := range tables {
-		for i := range t.buckets {
-			all = append(all, t.buckets[i].prefix)
-		}
-	}
-	return all
+// complement makes the list of buckets complete (bucketList.complement).
+func (m *unsealed) complement(clone *bucketList, prefixes []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known.complement(clone, prefixes)
 }
 
 // removes reports whether the newest table with an entry for the key says that it was removed.
