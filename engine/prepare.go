@@ -43,28 +43,11 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 		c.certain = r.certainlyNew(&filters, c)
 		c.absent, c.asOf = c.certain, asOf
 	}
+	err := f.lookUpAll(&r.claimSet)
 	for i := range r.claims {
-		if c := &r.claims[i]; !c.absent {
-			if err := f.lookUp(r, c); err != nil {
-				return err
-			}
+		if r.claims[i].answered {
+			r.open--
 		}
-	}
-	return nil
-}
-
-// lookUp answers a candidate if it is a duplicate in the cache or the store.
-func (f *finder) lookUp(r *ownClaims, c *candidate) error {
-	c.asOf = f.applied.at.Load()
-	rec, found, err := f.known(&r.claimSet, &c.place)
-	c.absent = !found
-	found = found && !c.takes(&rec)
-	if err == nil && !found && c.nearEnd > c.nearAt {
-		rec, _, found, err = f.knownNear(&r.claimSet, c)
-	}
-	if err == nil && found {
-		*c.result, c.answered = c.answer(&rec), true
-		r.open--
 	}
 	return err
 }

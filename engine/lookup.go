@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"sync"
+)
+
+// shareOfLookUps is how many look-ups of a request a goroutine does at least: they take much longer
+// than to start it.
+const shareOfLookUps = 32
+
+// A share is a part of the candidates of a request, for one goroutine.
+type share struct {
+	claimSet     // its keys are those of the request
+	at, end  int // of its room in found of the request
+	err      error
+	panicked any // what the store panicked with, nil if it did not
+}
+
+var errGoexit = errors.New("a goroutine that looks up claims was ended")
+
+// lookUpAll is lookUp by several goroutines, if there is much to look up: one caller then uses all
+// processors, and its reads of the disk overlap. They have ended when it returns. It panics if the
+// store did in one of them.
+func (f *finder) lookUpAll(r *claimSet) error {
+	if r.lookUps() < 2*shareOfLookUps {
+		return f.lookUp(r)
+	}
+	shares := r.share()
+	func() {
+		var ended sync.WaitGroup
+		defer ended.Wait() // also if the store panics here
+		for i := range shares[1:] {
+			ended.Go(func() { shares[1+i].lookUp(f) })
+		}
+		shares[0].err = f.lookUp(&shares[0].claimSet)
+	}()
+	for i := range shares {
+		s := &shares[i]
+		if s.panicked != nil {
+			panic(s.panicked)
+		}
+		if s.err != nil {
+			return s.err
+		}
+		r.join(&s.claimSet)
+	}
+	return nil
+}
+
+// lookUp is finder.lookUp in a goroutine of its own.
+func (s *share) lookUp(f *finder) {
+	s.panicked = errGoexit
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked = p
+		}
+	}()
+	s.err = f.lookUp(&s.claimSet)
+	s.panicked = nil
+}
+
+// lookUps returns how many claims are looked up at most, and found at most.
+func (r *claimSet) lookUps() (n int) {
+	for i := range r.claims {
+		n += r.claims[i].lookUps()
+	}
+	return n
+}
+
+func (c *candidate) lookUps() int {
+	if c.absent {
+		return 0
+	}
+	return 1 + c.nearEnd - c.nearAt
+}
+
+// share divides the candidates, in order, into shares of about as many look-ups.
+func (r *claimSet) share() (shares []share) {
+	end := len(r.found)
+	for i, from, at := 0, 0, end; i < len(r.claims); i++ {
+		end += r.claims[i].lookUps()
+		if end-at >= shareOfLookUps || i == len(r.claims)-1 {
+			shares = append(shares, share{at: at, end: end, claimSet: claimSet{claims: r.claims[from : i+1], arena: r.arena, near: r.near}})
+			from, at = i+1, end
+		}
+	}
+	r.found = slices.Grow(r.found, end-len(r.found))
+	for i := range shares {
+		s := &shares[i]
+		s.found = r.found[s.at:s.at:s.end]
+	}
+	return shares
+}
+
+// join adds what was found for a share.
+func (r *claimSet) join(share *claimSet) {
+	if !share.looked {
+		return
+	}
+	if !r.looked || share.epoch < r.epoch {
+		r.epoch = share.epoch
+	}
+	r.looked = true
+	r.found = append(r.found, share.found...)
+}
+
+// lookUp answers the candidates that are duplicates in the cache or the store. Those that the
+// filters showed to be new are not looked up.
+func (f *finder) lookUp(r *claimSet) error {
+	for i := range r.claims {
+		if c := &r.claims[i]; !c.absent {
+			if err := f.lookUpOne(r, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *finder) lookUpOne(r *claimSet, c *candidate) error {
+	c.asOf = f.applied.at.Load()
+	rec, found, err := f.known(r, &c.place)
+	c.absent = !found
+	found = found && !c.takes(&rec)
+	if err == nil && !found && c.nearEnd > c.nearAt {
+		rec, _, found, err = f.knownNear(r, c)
+	}
+	if err == nil && found {
+		*c.result, c.answered = c.answer(&rec), true
+	}
+	return err
+}
