@@ -60,7 +60,8 @@ type ClaimsReport struct {
 	// keys and records. It is taken when the store is idle.
 	WriteAmplification float64 `json:"write_amplification"`
 	// HeapBytes is the growth of the heap, after a collection, from before the engine was opened
-	// until it had judged all events: filters, cache and the store's data.
+	// until it had judged all events: cache, small filters and the store's data. Large filters are
+	// outside of it (Linux).
 	HeapBytes uint64 `json:"heap_bytes"`
 	// RSSBytes is the resident memory of the process when the engine had judged all events, with the
 	// store's cache and the program; in later rounds also with what is left of earlier ones. It is

@@ -43,6 +43,7 @@ func (f *Filter) AddAll(hashes []uint64) {
 		}
 		hashes = hashes[n:]
 	}
+	runtime.KeepAlive(f)
 }
 
 // room returns how many hashes can be added to l for certain before the filter grows. It is 0 for

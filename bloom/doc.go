@@ -27,6 +27,13 @@
 // A key that was not added costs a probe for each layer. With Options.Expected set, for instance to
 // last week's count, it costs one.
 //
+// # Memory
+//
+// On Linux, layers of 1 MiB and more are outside of Go's heap, so that the garbage collector does
+// not let the heap grow in proportion to them. They are unmapped after a collection has found that
+// the layer is not used any more. GOMEMLIMIT and the statistics of the heap do not include them;
+// [Filter.Bytes] does.
+//
 // # Sources
 //
 // Blocks of one cache line: F. Putze, P. Sanders, J. Singler, "Cache-, Hash-

@@ -2,6 +2,7 @@ package bloom
 
 import (
 	"math"
+	"runtime"
 	"sync/atomic"
 )
 
@@ -97,7 +98,7 @@ func All(n uint64) *Filter {
 // before it was written to a snapshot, or it is as small and every bit of it is set.
 func (f *Filter) ContainsAll() bool {
 	l := f.newest.Load()
-	return l.older == nil && len(l.blocks) == 1 && l.fpRate() == 1
+	return l.older == nil && len(l.blocks) == 1 && l.fpRate() == 1 // one block is in the heap
 }
 
 // Add adds h to the filter.
@@ -111,11 +112,12 @@ func (f *Filter) ContainsAll() bool {
 // it returns. Other calls continue meanwhile.
 func (f *Filter) Add(h uint64) (added bool) {
 	newest := f.newest.Load()
-	if newest.chainContains(h) {
-		return false
+	found := newest.chainContains(h)
+	if !found {
+		f.add(newest, h)
 	}
-	f.add(newest, h)
-	return true
+	runtime.KeepAlive(f)
+	return !found
 }
 
 // AddNew adds h, which the caller knows to be new: it looks for it in the newest layer only. A hash
@@ -124,6 +126,7 @@ func (f *Filter) AddNew(h uint64) {
 	if newest := f.newest.Load(); !newest.contains(h) {
 		f.add(newest, h)
 	}
+	runtime.KeepAlive(f)
 }
 
 func (f *Filter) add(newest *layer, h uint64) {
@@ -135,7 +138,9 @@ func (f *Filter) add(newest *layer, h uint64) {
 
 // MayContain reports whether h may have been added. False is certain.
 func (f *Filter) MayContain(h uint64) bool {
-	return f.newest.Load().chainContains(h)
+	found := f.newest.Load().chainContains(h)
+	runtime.KeepAlive(f)
+	return found
 }
 
 // Prefetch loads what MayContain and Add read for these hashes into the processor's cache, many
@@ -145,10 +150,14 @@ func (f *Filter) Prefetch(hashes []uint64) {
 	for l := f.newest.Load(); l != nil; l = l.older {
 		l.prefetch(hashes)
 	}
+	runtime.KeepAlive(f)
 }
 
 // PrefetchNew is Prefetch for AddNew.
-func (f *Filter) PrefetchNew(hashes []uint64) { f.newest.Load().prefetch(hashes) }
+func (f *Filter) PrefetchNew(hashes []uint64) {
+	f.newest.Load().prefetch(hashes)
+	runtime.KeepAlive(f)
+}
 
 // grow puts a layer in front of l, which has reached n keys, unless another call has done so or
 // there is no room for it.
@@ -249,5 +258,6 @@ func (f *Filter) EstimatedFPRate() float64 {
 	for l := f.newest.Load(); l != nil; l = l.older {
 		miss *= 1 - l.fpRate()
 	}
+	runtime.KeepAlive(f)
 	return 1 - miss
 }

@@ -2,6 +2,7 @@ package bloom
 
 import (
 	"math/bits"
+	"runtime"
 	"sync/atomic"
 )
 
@@ -30,6 +31,9 @@ func bit(h uint64, lane int) uint64 {
 // A layer is a filter of fixed size with a link to its predecessor. Bits are set and never cleared,
 // so a reader needs no lock, and a copy taken under load has at least the bits that were set when
 // it began.
+//
+// The blocks may be outside of Go's heap. They are mapped as long as the layer is reachable, which it
+// is from its filter: a method of Filter keeps that alive (runtime.KeepAlive) while it uses blocks.
 type layer struct {
 	blocks []block
 	design uint64 // number of keys it is made for
@@ -42,11 +46,17 @@ type layer struct {
 }
 
 func newLayer(blocks, bitsPerKey uint64, older *layer) *layer {
-	return &layer{
-		blocks: make([]block, blocks),
+	l := &layer{
 		design: blocks * keysPerBlock(bitsPerKey),
 		older:  older,
 	}
+	if mapped := mapBlocks(blocks); mapped != nil {
+		l.blocks = mapped
+		runtime.AddCleanup(l, unmapBlocks, mapped)
+	} else {
+		l.blocks = make([]block, blocks)
+	}
+	return l
 }
 
 func keysPerBlock(bitsPerKey uint64) uint64 { return blockBits / bitsPerKey }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -75,6 +76,7 @@ func (f *Filter) WriteTo(w io.Writer) (written int64, err error) {
 			}
 		}
 	}
+	runtime.KeepAlive(f)
 	if err := flush(); err != nil {
 		return written, err
 	}
@@ -198,9 +200,10 @@ func readLayerHeaders(table []byte, bytes, maxBytes uint64) ([]layerHeader, erro
 	return layers, nil
 }
 
-// A piece is a part of a snapshot, and where in a layer its blocks belong.
+// A piece is a part of a snapshot, and the blocks of a layer to which it belongs.
 type piece struct {
 	bytes  []byte
+	layer  *layer
 	blocks []block
 }
 
@@ -234,7 +237,7 @@ func (f *Filter) readLayers(r io.Reader, layers []layerHeader) error {
 			if err := readFull(r, b); err != nil {
 				return err
 			}
-			read <- piece{b, rest[:n]}
+			read <- piece{b, l, rest[:n]}
 			rest = rest[n:]
 		}
 		if newer == nil {
@@ -253,6 +256,7 @@ func (p piece) decode() {
 			p.blocks[i][lane] = binary.LittleEndian.Uint64(p.bytes[i*blockBytes+8*lane:])
 		}
 	}
+	runtime.KeepAlive(p.layer)
 }
 
 // readFull fills b. An end before that is a torn snapshot.

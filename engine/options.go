@@ -57,7 +57,8 @@ type Options struct {
 	// oldest weeks are evicted for those of later ones (Stats.FiltersEvicted); a filter for which
 	// none can be evicted keeps its size (Stats.FiltersSaturated). Verdicts remain correct, and
 	// more of them read the store. If it is raised, Open rebuilds the filters in the background
-	// where one was saturated or evicted. 0 = 512 MiB.
+	// where one was saturated or evicted. On Linux, the parts of a filter from 1 MiB on are outside
+	// of Go's heap: GOGC and GOMEMLIMIT do not count them. 0 = 512 MiB.
 	MaxFilterBytes uint64
 
 	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
