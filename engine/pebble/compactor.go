@@ -15,26 +15,41 @@ import (
 // overlap than a read of state should search. So the compactor asks Pebble to compact the tables
 // outside of the claims where maxFlushes of them overlap, and to remove those of the journal and of
 // packed batches that were removed from these: Pebble only removes tables that are below L0.
+//
+// It also asks Pebble to compact the runs where maxRuns of them overlap. Pebble by itself would not
+// take all of them at once, and write what is below once more for each part.
 type compactor struct {
 	*core
 	flushed chan struct{} // takes one: there is a new table
+	filled  chan struct{} // as well, for the runs
 }
 
 // maxFlushes is how many tables of flushes may overlap at a key before they are compacted. A flush
 // makes several tables, but they do not overlap.
 const maxFlushes = 16
 
-// noteFlush wakes compactFlushed. Pebble holds locks in its call.
+// noteFlush wakes the goroutines. Pebble holds locks in its call. A flush follows most runs.
 func (c *compactor) noteFlush() {
-	select {
-	case c.flushed <- struct{}{}:
-	default:
+	for _, wake := range []chan struct{}{c.flushed, c.filled} {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// compactFlushed runs in the background from the end of the startup until stop is closed or the
-// store fails. A compaction that has begun then is Pebble's, and one that waits is canceled.
-func (c *compactor) compactFlushed(stop <-chan struct{}) {
+// compactFlushed compacts the tables of flushes, as repeat.
+func (c *compactor) compactFlushed(stop <-chan struct{}) { c.repeat(stop, c.flushed, c.tidy) }
+
+// compactRuns compacts the runs, as repeat.
+func (c *compactor) compactRuns(stop <-chan struct{}) {
+	runs := prefixSpan([]byte{claimSpace})
+	c.repeat(stop, c.filled, func(ctx context.Context) error { return c.compactOverlapping(ctx, runs, maxRuns) })
+}
+
+// repeat runs in the background from the end of the startup until stop is closed or the store
+// fails. A compaction that has begun then is Pebble's, and one that waits is canceled.
+func (c *compactor) repeat(stop, wake <-chan struct{}, do func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	select {
@@ -52,11 +67,11 @@ func (c *compactor) compactFlushed(stop <-chan struct{}) {
 	}()
 	for ctx.Err() == nil {
 		// The store continues without the compaction.
-		if err := c.tidy(ctx); errors.Is(err, storage.ErrDamaged) {
+		if err := do(ctx); errors.Is(err, storage.ErrDamaged) {
 			c.fault.noteDamage(err)
 		}
 		select {
-		case <-c.flushed:
+		case <-wake:
 		case <-ctx.Done():
 		}
 	}
@@ -66,15 +81,15 @@ func (c *compactor) tidy(ctx context.Context) error {
 	return errors.Join(
 		c.excise(ctx, journalSpace, trimKey, c.o.PendingBytes),
 		c.excise(ctx, packedSpace, packedFromKey, c.o.PendingBytes),
-		c.compactOverlapping(ctx),
+		c.compactOverlapping(ctx, pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}}, maxFlushes),
 	)
 }
 
-// compactOverlapping compacts the tables of flushes until less than maxFlushes of them overlap anywhere.
-func (c *compactor) compactOverlapping(ctx context.Context) error {
+// compactOverlapping compacts the tables in a span until less than most of them overlap anywhere.
+func (c *compactor) compactOverlapping(ctx context.Context, span pebble.KeyRange, most int) error {
 	for {
-		key, depth, err := c.deepest(pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}})
-		if err != nil || depth < maxFlushes {
+		key, depth, err := c.deepest(span)
+		if err != nil || depth < most {
 			return err
 		}
 		// The range of a key: from L0, Pebble compacts all tables that overlap there, directly or
@@ -139,13 +154,4 @@ func (c *compactor) deepest(span pebble.KeyRange) (key []byte, depth int, err er
 		}
 	}
 	return key, depth, nil
-}
-
-// tables returns the tables that overlap with a span, by levels.
-func (c *compactor) tables(span pebble.KeyRange) (levels [][]pebble.SSTableInfo, err error) {
-	err = c.fault.read(func() (err error) {
-		levels, err = c.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))
-		return asRead(err)
-	})
-	return levels, err
 }

@@ -95,12 +95,12 @@
 // store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
 // share. create.go creates a store in a directory, and check.go and logcheck.go decide whether
 // Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
-// work of a store. table.go, unsealed.go, load.go, seal.go, sorted.go, radix.go, run.go and
-// packedlog.go contain what happens to claims before they are in tables; runindex.go, runrefresh.go,
-// tablegroup.go, runtable.go and tablefilter.go look them up there; settings.go, scheduler.go and
-// compactor.go have the settings of Pebble and decide when it compacts. usage.go, verify.go and
-// backup.go are for operators. disk.go and fault.go are the disk that stops at the first failed
-// write. names.go, keys.go, packed.go, chunks.go, attestation.go and clean.go describe what is on
+// work of a store; buckets.go lists buckets. table.go, unsealed.go, load.go, seal.go, sorted.go,
+// radix.go, run.go, cuts.go and packedlog.go contain what happens to claims before they are in
+// tables; runindex.go, runparts.go, runrefresh.go, tablegroup.go, runtable.go and tablefilter.go
+// look them up there; settings.go, scheduler.go and compactor.go have the settings of Pebble and
+// decide when it compacts. usage.go, verify.go and backup.go are for operators. disk.go and fault.go
+// are the disk that stops at the first failed write. names.go, keys.go, packed.go, chunks.go, attestation.go and clean.go describe what is on
 // disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.

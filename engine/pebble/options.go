@@ -20,9 +20,12 @@ const (
 	// replay.
 	memTablePart = 2
 
-	// runBytes is the size at which the next table of a run begins. A run of one bucket is one
-	// table: a look-up stays in it.
-	runBytes = 64 << 20
+	// runTables is how many times the entries of a table of a run are in PendingBytes. A run of one
+	// bucket then has about four tables, as these are less than half of what is counted there.
+	runTables = 5
+
+	// maxRunBytes is the maximum of the entries of a table of a run, about.
+	maxRunBytes = 64 << 20
 
 	// bucketBoundaryBytes is the size at which the next table begins at the end of a bucket.
 	bucketBoundaryBytes = 2 << 20
@@ -54,7 +57,7 @@ type Options struct {
 	// damage runs.
 	SmallTables bool
 
-	runBytes, boundaryBytes int           // see run.go
+	runBytes, boundaryBytes int           // see cuts.go
 	startupTime             time.Duration // see startup.go; set by tests
 }
 
@@ -77,10 +80,8 @@ func (o *Options) setDefaults() error {
 	if o.startupTime == 0 {
 		o.startupTime = startupTime
 	}
-	o.runBytes, o.boundaryBytes = runBytes, bucketBoundaryBytes
 	pending, memTable := uint64(DefaultPendingBytes), uint64(memTablePart*DefaultPendingBytes)
 	if o.SmallTables {
-		o.runBytes, o.boundaryBytes = 8<<10, 2<<10
 		pending, memTable = 64<<10, 256<<10
 	}
 	if o.PendingBytes == 0 {
@@ -90,6 +91,10 @@ func (o *Options) setDefaults() error {
 		}
 	} else if !o.SmallTables {
 		memTable = min(memTablePart*o.PendingBytes, maxTableBytes)
+	}
+	o.runBytes, o.boundaryBytes = int(min(o.PendingBytes/runTables, maxRunBytes)), bucketBoundaryBytes
+	if o.SmallTables {
+		o.runBytes, o.boundaryBytes = 8<<10, 2<<10
 	}
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = max(memTable, minMemTableBytes)

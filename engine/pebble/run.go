@@ -17,11 +17,19 @@ type runFiles struct {
 // write writes the claims of a frozen table.
 func (f *runFiles) write(table frame) (paths []string, err error) {
 	claims := moment{table}.sorted(storage.Span{})
+	borders, err := f.borders()
+	if err != nil {
+		return nil, err
+	}
+	cuts := f.cuts(claims, borders)
 	w := &runWriter{runFiles: f}
 	err = f.fault.write(func() error {
 		for i, r := range claims.all() {
-			if i > 0 && r.place != claims.refs[i-1].place {
-				w.boundary()
+			if len(cuts) > 0 && i == cuts[0] {
+				cuts = cuts[1:]
+				if err := w.cut(); err != nil {
+					return err
+				}
 			}
 			if err := w.add(claims, r); err != nil {
 				return err
@@ -49,16 +57,10 @@ type runWriter struct {
 	*runFiles
 	paths []string
 	w     *sstable.Writer // nil between two files
-	size  int             // of the keys and records in the file
 	key   []byte
 }
 
 func (w *runWriter) add(claims *sorted, r ref) error {
-	if w.size >= w.o.runBytes {
-		if err := w.cut(); err != nil {
-			return err
-		}
-	}
 	if w.w == nil {
 		if err := w.begin(); err != nil {
 			return err
@@ -66,7 +68,6 @@ func (w *runWriter) add(claims *sorted, r ref) error {
 	}
 	key, record := claims.at(w.key[:0], r)
 	w.key = key
-	w.size += len(w.key) + len(record)
 	if record == nil {
 		return w.w.Delete(w.key)
 	}
@@ -85,19 +86,12 @@ func (w *runWriter) begin() error {
 	return nil
 }
 
-// boundary is called at the end of a bucket: a table with only one bucket can be dropped unread.
-func (w *runWriter) boundary() {
-	if w.size >= w.o.boundaryBytes {
-		w.size = w.o.runBytes
-	}
-}
-
 // cut ends the file, durably.
 func (w *runWriter) cut() error {
 	if w.w == nil {
 		return nil
 	}
 	err := w.w.Close()
-	w.w, w.size = nil, 0
+	w.w = nil
 	return err
 }

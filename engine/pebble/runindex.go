@@ -46,7 +46,8 @@ const broken = math.MinInt / 2
 type runList struct {
 	index    *runIndex
 	groups   []tableGroup
-	searched []tableGroup      // groups, in which small ones are split
+	borders  [][]byte          // keys at which parts begin, the first excepted
+	parts    [][]tableGroup    // the groups in which keys of a part are searched
 	complete bool              // no table that can contain claims is omitted
 	drops    map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
 	refs     atomic.Int64      // of look-ups, and one while it is the list of the index
@@ -96,7 +97,7 @@ func (l *runList) get(key []byte) (record []byte, known bool) {
 	// The lines of filters that many groups need are loaded at the same time.
 	var tables [32]*runTable
 	hash := filterHash(key)
-	for groups := l.searched; len(groups) > 0; {
+	for groups := l.part(key); len(groups) > 0; {
 		some := groups[:min(len(groups), len(tables))]
 		groups = groups[len(some):]
 		n := 0
@@ -243,8 +244,8 @@ func (x *runIndex) replace(next *runList) {
 	x.uses.Add(1)
 	for _, g := range next.groups {
 		g.use()
-		next.searched = append(next.searched, g.split()...)
 	}
+	next.divide()
 	if old := x.list.Swap(next); old != nil {
 		old.release()
 	}

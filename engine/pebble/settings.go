@@ -19,7 +19,8 @@ const (
 	// store.
 	formatVersion = pebble.FormatValueSeparation
 
-	// maxRuns is how many overlapping runs stay in L0 before they are compacted. Keys are random
+	// maxRuns is how many overlapping runs stay in L0 before the compactor compacts them all. With
+	// twice as many, Pebble would, about fifteen at a time, each time with all that is below. Keys are random
 	// within a bucket, so that a compaction rewrites all lower tables, and a bucket that is dropped
 	// before needs none: the more runs there are, the less is written. Look-ups have an index of their
 	// own (runindex.go), and other data is compacted by its own rule (compactor.go).
@@ -52,8 +53,8 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		CacheSize:                   o.CacheBytes + usualMemTables*int64(o.MemTableBytes),
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: maxMemTables,
-		L0CompactionThreshold:       2 * maxRuns, // Pebble compacts at half of it
-		L0CompactionFileThreshold:   maxRunTables * maxRuns,
+		L0CompactionThreshold:       4 * maxRuns, // Pebble compacts at half of it
+		L0CompactionFileThreshold:   2 * maxRuns * maxRunTables,
 		L0StopWritesThreshold:       4 * maxRuns,
 		LBaseMaxBytes:               int64(max(minLBaseBytes, lastLevelRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },

@@ -78,6 +78,7 @@ func Open(dir string, o Options) (*Store, error) {
 	s.background.Go(s.sync)
 	s.background.Go(s.attest)
 	s.background.Go(func() { s.compactFlushed(s.stop) })
+	s.background.Go(func() { s.compactRuns(s.stop) })
 	s.background.Go(func() { s.mirror(s.stop) })
 	go s.seal()
 	return s, nil
@@ -109,7 +110,7 @@ func newStore(o Options, d *disk) *Store {
 	}
 	s.sidecars = sidecars{c}
 	s.reclaimer.core = c
-	s.compactor = compactor{core: c, flushed: make(chan struct{}, 1)}
+	s.compactor = compactor{core: c, flushed: make(chan struct{}, 1), filled: make(chan struct{}, 1)}
 	s.dropper = dropper{core: c, identity: &s.identity, packedLog: &s.packedLog, reclaimer: &s.reclaimer, unsealed: u}
 	s.meter = meter{core: c, claimReader: &s.claimReader, reclaimer: &s.reclaimer, unsealed: u}
 	s.verifier = verifier{core: c, identity: &s.identity, reader: &s.reader, claimReader: &s.claimReader, journal: &s.journal}

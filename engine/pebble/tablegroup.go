@@ -39,6 +39,18 @@ func (g tableGroup) split() (groups []tableGroup) {
 	return groups
 }
 
+// between returns the tables that may have keys from first on and below end; nil is no bound.
+func (g tableGroup) between(first, end []byte) tableGroup {
+	if first != nil {
+		g = g[g.from(first):]
+	}
+	if end != nil {
+		i, _ := slices.BinarySearchFunc(g, end, func(t *runTable, end []byte) int { return bytes.Compare(t.smallest, end) })
+		g = g[:i]
+	}
+	return g
+}
+
 // from returns the index of the first table that does not end before the key.
 func (g tableGroup) from(key []byte) int {
 	i, _ := slices.BinarySearchFunc(g, key, func(t *runTable, key []byte) int {

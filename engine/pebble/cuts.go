@@ -1,0 +1,109 @@
+package pebble
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// All runs are divided into tables at about the same keys, if they can be. The tables of L0 are then
+// groups that do not overlap, and each is compacted on its own: with four of them, a compaction takes
+// a fourth of the time and of the free disk, and Close does not wait for longer.
+
+// borders returns the keys at which groups of tables in L0 begin that overlap with none of the tables
+// before them.
+func (c *core) borders() (borders [][]byte, err error) {
+	levels, err := c.tables(prefixSpan([]byte{claimSpace}))
+	if err != nil {
+		return nil, err
+	}
+	tables := levels[0]
+	slices.SortFunc(tables, func(a, b pebble.SSTableInfo) int { return bytes.Compare(a.Smallest.UserKey, b.Smallest.UserKey) })
+	var end []byte
+	for i := range tables {
+		t := &tables[i]
+		if i > 0 && bytes.Compare(t.Smallest.UserKey, end) > 0 {
+			borders = append(borders, t.Smallest.UserKey)
+		}
+		if bytes.Compare(t.Largest.UserKey, end) > 0 {
+			end = t.Largest.UserKey
+		}
+	}
+	return borders, nil
+}
+
+// cuts returns the positions of the claims at which a table begins, without the first: at borders, at
+// ends of buckets, because a table with only one bucket can be dropped unread, and where tables would
+// be too large. It avoids small tables.
+func (f *runFiles) cuts(claims *sorted, borders [][]byte) []int {
+	n := len(claims.refs)
+	if n == 0 {
+		return nil
+	}
+	size := 0
+	for _, f := range claims.frames {
+		size += len(f.arena)
+	}
+	entry := max(1, size/n) // bytes
+	c := cutter{claims: claims, least: max(1, f.o.boundaryBytes/2/entry), most: max(1, f.o.runBytes/entry)}
+	for _, key := range borders {
+		if at := claims.search(key); at-c.start >= c.least && n-at >= c.least {
+			c.end(at)
+			c.cuts = append(c.cuts, at)
+		}
+	}
+	c.end(n)
+	return c.cuts
+}
+
+// A cutter divides claims, which begin at start, into tables of some number of claims.
+type cutter struct {
+	claims      *sorted
+	least, most int
+	start       int
+	cuts        []int
+}
+
+// end divides the claims up to a border, and begins with those after it.
+func (c *cutter) end(border int) {
+	refs := c.claims.refs
+	for i := c.start + 1; i < border; i++ {
+		if refs[i].place>>1 != refs[i-1].place>>1 && i-c.start >= 2*c.least && border-i >= c.least {
+			c.pieces(i)
+			c.cuts = append(c.cuts, i)
+		}
+	}
+	c.pieces(border)
+}
+
+// pieces divides the claims up to end into equal tables if they are too many for one.
+func (c *cutter) pieces(end int) {
+	n := end - c.start
+	if 2*n > 3*c.most { // not near most: the same place in the next run may have a few more
+		tables := (n + c.most - 1) / c.most
+		for i := 1; i < tables; i++ {
+			c.cuts = append(c.cuts, c.start+i*n/tables)
+		}
+	}
+	c.start = end
+}
+
+// search returns the position of the first claim whose key in Pebble is not less.
+func (s *sorted) search(key []byte) int {
+	var own []byte
+	return sort.Search(len(s.refs), func(i int) bool {
+		own, _ = s.at(own[:0], s.refs[i])
+		return bytes.Compare(own, key) >= 0
+	})
+}
+
+// tables returns the tables that overlap with a span, by levels.
+func (c *core) tables(span pebble.KeyRange) (levels [][]pebble.SSTableInfo, err error) {
+	err = c.fault.read(func() (err error) {
+		levels, err = c.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))
+		return asRead(err)
+	})
+	return levels, err
+}

@@ -1,0 +1,133 @@
+package pebble
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crashfs"
+)
+
+// randomRun applies claims of random ids in some buckets, and makes a run of them.
+func randomRun(t *testing.T, s *Store, r *rand.Rand, buckets, n int, want map[string]string) {
+	t.Helper()
+	b := &storage.Batch{Seq: s.applied + 1}
+	for range n {
+		key := claimKey(fmt.Sprintf("scope%03d", r.IntN(buckets)), 0, r.Uint64())
+		b.Claims = append(b.Claims, storage.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "record %d", b.Seq)})
+		want[string(key)] = string(b.Claims[len(b.Claims)-1].Record)
+	}
+	mustApply(t, s, b)
+	if err := s.sealAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The tables of all runs are in groups that do not overlap, also after the store was opened again.
+func TestTablesOfRunsAreInGroups(t *testing.T) {
+	for _, buckets := range []int{1, 5, 200} {
+		t.Run(fmt.Sprint(buckets), func(t *testing.T) {
+			fsys := vfs.NewMem()
+			s, r, want := mustOpen(t, fsys, "store", true), rng(1), map[string]string{}
+			const runs = 60
+			for i := range runs {
+				if i == runs/2 {
+					mustClose(t, s)
+					s = mustOpen(t, fsys, "store", true)
+				}
+				randomRun(t, s, r, buckets, 1300+r.IntN(100), want)
+			}
+			for key, record := range want { // also the first ones of tables
+				if got, known := s.recentRuns.get(spaced(claimSpace, []byte(key))); known && string(got) != record {
+					t.Fatalf("look-up of %x: %q, want %q", key, got, record)
+				}
+			}
+			borders, err := s.borders()
+			if err != nil {
+				t.Fatal(err)
+			}
+			levels, err := s.tables(prefixSpan([]byte{claimSpace}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, tables := len(borders)+1, len(levels[0]); n < 4 || tables > 3*runs*n/2 {
+				t.Errorf("%d tables of %d runs are in %d groups", tables, runs, n)
+			}
+			if !maps.Equal(claimsOf(t, s), want) {
+				t.Error("the claims are not those that were made")
+			}
+			mustClose(t, s)
+		})
+	}
+}
+
+// All runs of a group are compacted in one step, and no others.
+func TestRunsAreCompactedInGroups(t *testing.T) {
+	s, r, want := mustOpen(t, vfs.NewMem(), "store", true), rng(1), map[string]string{}
+	for range maxRuns - 1 {
+		randomRun(t, s, r, 1, 1300, want)
+	}
+	borders, err := s.borders()
+	before := s.db.Metrics()
+	if err != nil || len(borders) < 3 || before.Levels[lastLevel].TablesCount > 10 {
+		t.Fatalf("%d tables are below L0, %d borders, %v", before.Levels[lastLevel].TablesCount, len(borders), err)
+	}
+	for range 3 {
+		randomRun(t, s, r, 1, 1300, want)
+	}
+	runs := prefixSpan([]byte{claimSpace})
+	if err := s.db.Flush(); err != nil { // wakes the compactor
+		t.Fatal(err)
+	}
+	eventually(t, "runs are compacted", func() bool {
+		_, depth, err := s.deepest(runs)
+		return err == nil && depth < maxRuns/2
+	})
+	eventually(t, "compactions end", func() bool { return s.db.Metrics().Compact.NumInProgress == 0 })
+	after := s.db.Metrics()
+	written := after.Levels[lastLevel].TableBytesCompacted - before.Levels[lastLevel].TableBytesCompacted
+	if size := uint64(after.Levels[lastLevel].TablesSize); written > 3*size/2 {
+		t.Errorf("compactions wrote %d bytes, of which %d are left", written, size)
+	}
+	if !maps.Equal(claimsOf(t, s), want) {
+		t.Error("the claims are not those that were made")
+	}
+	mustClose(t, s)
+}
+
+// A crash and a Drop while runs are being compacted.
+func TestCrashAndDropInACompactionOfRuns(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	held := hold(crashfs.Wrap(mem), ofCompaction)
+	s, r, want := mustOpen(t, held, "store", true), rng(1), map[string]string{}
+	for range maxRuns + 3 {
+		randomRun(t, s, r, 2, 1300, want)
+	}
+	<-held.begun
+	again := mustOpen(t, crashfs.Clone(mem, vfs.CrashCloneCfg{}), "store", true)
+	if !maps.Equal(claimsOf(t, again), want) {
+		t.Error("a crash changed the claims")
+	}
+	mustClose(t, again)
+	dropped := storage.Bucket{Scope: "scope000", Week: week0}
+	if err := s.Drop([]storage.Bucket{dropped}); err != nil {
+		t.Fatal(err)
+	}
+	close(held.goOn)
+	if err := s.Reclaim(t.Context(), []storage.Bucket{dropped}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.estimate(bucketSpan(dropped)); err != nil || n > 8<<10 {
+		t.Errorf("%d bytes of the dropped bucket are left, %v", n, err)
+	}
+	maps.DeleteFunc(want, func(key, _ string) bool { return strings.HasPrefix(key, string(dropped.AppendPrefix(nil))) })
+	if !maps.Equal(claimsOf(t, s), want) {
+		t.Error("the claims are not those of the other bucket")
+	}
+	mustClose(t, s)
+}
