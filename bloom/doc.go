@@ -31,8 +31,8 @@
 //
 // On Linux, layers of 1 MiB and more are outside of Go's heap, so that the garbage collector does
 // not let the heap grow in proportion to them. They are unmapped after a collection has found that
-// the layer is not used any more. GOMEMLIMIT and the statistics of the heap do not include them;
-// [Filter.Bytes] does.
+// the layer is not used any more; their size does not make that come earlier. GOMEMLIMIT and the
+// statistics of the heap do not include them; [Filter.Bytes] does.
 //
 // # Sources
 //

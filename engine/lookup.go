@@ -46,6 +46,7 @@ func (f *finder) lookUpAll(r *claimSet) error {
 		}
 		r.join(&s.claimSet)
 	}
+	clear(r.found[len(r.found):shares[len(shares)-1].end]) // the memory is used again: it keeps no records
 	return nil
 }
 

@@ -11,10 +11,14 @@ import (
 // All runs are divided into tables at about the same keys, if they can be. The tables of L0 are then
 // groups that do not overlap, and each is compacted on its own: with four of them, a compaction takes
 // a fourth of the time and of the free disk, and Close does not wait for longer.
+//
+// One table that reaches over a border makes one group of two. So a run is divided at each border of
+// the last large run, however few claims it has there; the first run after Open takes the borders from
+// Pebble's tables.
 
-// borders returns the keys at which groups of tables in L0 begin that overlap with none of the tables
+// groups returns the keys at which groups of tables in L0 begin that overlap with none of the tables
 // before them.
-func (c *core) borders() (borders [][]byte, err error) {
+func (c *core) groups() (borders [][]byte, err error) {
 	levels, err := c.tables(prefixSpan([]byte{claimSpace}))
 	if err != nil {
 		return nil, err
@@ -34,10 +38,15 @@ func (c *core) borders() (borders [][]byte, err error) {
 	return borders, nil
 }
 
-// cuts returns the positions of the claims at which a table begins, without the first: at borders, at
-// ends of buckets, because a table with only one bucket can be dropped unread, and where tables would
-// be too large. It avoids small tables.
-func (f *runFiles) cuts(claims *sorted, borders [][]byte) []int {
+// A cut is a position among the claims of a run at which a table begins.
+type cut struct {
+	at     int
+	border []byte // that it is at, nil if the run has a new one
+}
+
+// cuts divides claims into tables: at borders, at ends of buckets, because a table with only one bucket
+// can be dropped unread, and where tables would be too large.
+func (f *runFiles) cuts(claims *sorted, borders [][]byte) []cut {
 	n := len(claims.refs)
 	if n == 0 {
 		return nil
@@ -49,12 +58,15 @@ func (f *runFiles) cuts(claims *sorted, borders [][]byte) []int {
 	entry := max(1, size/n) // bytes
 	c := cutter{claims: claims, least: max(1, f.o.boundaryBytes/2/entry), most: max(1, f.o.runBytes/entry)}
 	for _, key := range borders {
-		if at := claims.search(key); at-c.start >= c.least && n-at >= c.least {
+		if at := claims.search(key); at > c.start && at < n {
 			c.end(at)
-			c.cuts = append(c.cuts, at)
+			c.cuts = append(c.cuts, cut{at, key})
 		}
 	}
 	c.end(n)
+	if size >= 2*f.o.runBytes {
+		f.borders = c.borders()
+	}
 	return c.cuts
 }
 
@@ -63,7 +75,7 @@ type cutter struct {
 	claims      *sorted
 	least, most int
 	start       int
-	cuts        []int
+	cuts        []cut
 }
 
 // end divides the claims up to a border, and begins with those after it.
@@ -72,7 +84,7 @@ func (c *cutter) end(border int) {
 	for i := c.start + 1; i < border; i++ {
 		if refs[i].place>>1 != refs[i-1].place>>1 && i-c.start >= 2*c.least && border-i >= c.least {
 			c.pieces(i)
-			c.cuts = append(c.cuts, i)
+			c.cuts = append(c.cuts, cut{at: i})
 		}
 	}
 	c.pieces(border)
@@ -84,10 +96,27 @@ func (c *cutter) pieces(end int) {
 	if 2*n > 3*c.most { // not near most: the same place in the next run may have a few more
 		tables := (n + c.most - 1) / c.most
 		for i := 1; i < tables; i++ {
-			c.cuts = append(c.cuts, c.start+i*n/tables)
+			c.cuts = append(c.cuts, cut{at: c.start + i*n/tables})
 		}
 	}
 	c.start = end
+}
+
+// borders returns the keys of the cuts for the next run, without those that make small tables: of a
+// week that gets few claims any more.
+func (c *cutter) borders() [][]byte {
+	borders, start := [][]byte{}, 0
+	for _, cut := range c.cuts {
+		if cut.at-start < c.least || len(c.claims.refs)-cut.at < c.least {
+			continue
+		}
+		start = cut.at
+		if cut.border == nil {
+			cut.border, _ = c.claims.at(nil, c.claims.refs[start])
+		}
+		borders = append(borders, cut.border)
+	}
+	return borders
 }
 
 // search returns the position of the first claim whose key in Pebble is not less.

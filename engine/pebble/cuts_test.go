@@ -47,7 +47,7 @@ func TestTablesOfRunsAreInGroups(t *testing.T) {
 					t.Fatalf("look-up of %x: %q, want %q", key, got, record)
 				}
 			}
-			borders, err := s.borders()
+			borders, err := s.groups()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,13 +66,106 @@ func TestTablesOfRunsAreInGroups(t *testing.T) {
 	}
 }
 
+func wantGroups(t *testing.T, s *Store, least int) {
+	t.Helper()
+	borders, err := s.groups()
+	if err != nil || len(borders)+1 < least {
+		t.Fatalf("%d groups, %v, want %d at least", len(borders)+1, err, least)
+	}
+}
+
+// Close makes a small run, and Open knows no borders but those of the tables.
+func TestSmallRunsAreDividedAtTheSameKeys(t *testing.T) {
+	fsys, want := vfs.NewMem(), map[string]string{}
+	s, r := mustOpen(t, fsys, "store", true), rng(1)
+	for range 3 {
+		for range 5 {
+			randomRun(t, s, r, 1, 1300, want)
+		}
+		randomRun(t, s, r, 1, 60, want)
+		wantGroups(t, s, 4)
+		mustClose(t, s)
+		s = mustOpen(t, fsys, "store", true)
+	}
+	wantGroups(t, s, 4)
+	mustClose(t, s)
+}
+
+func TestRunsAreDividedWithLittlePendingBytes(t *testing.T) {
+	s, err := Open("store", Options{FS: vfs.NewMem(), PendingBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rng(1)
+	for range 4 {
+		randomRun(t, s, r, 1, 20_000, map[string]string{})
+	}
+	wantGroups(t, s, 3)
+	mustClose(t, s)
+}
+
+// A run that is not divided makes one group of all, which is compacted at once. The runs that are made
+// meanwhile are in groups again, although Pebble's tables show no borders.
+func TestGroupsAfterARunThatIsNotDivided(t *testing.T) {
+	held := hold(vfs.NewMem(), ofCompaction)
+	s, r, want := mustOpen(t, held, "store", true), rng(1), map[string]string{}
+	divided := s.o.runBytes
+	s.o.runBytes = 1 << 30
+	for range 2 { // the first one is put below L0
+		randomRun(t, s, r, 1, 1300, want)
+	}
+	s.o.runBytes = divided
+	for range maxRuns + 2 {
+		randomRun(t, s, r, 1, 1300, want)
+	}
+	if err := s.db.Flush(); err != nil { // wakes the compactor
+		t.Fatal(err)
+	}
+	<-held.begun
+	for range 10 {
+		randomRun(t, s, r, 1, 1300, want)
+	}
+	close(held.goOn)
+	eventually(t, "runs are compacted", func() bool {
+		_, depth, err := s.deepest(prefixSpan([]byte{claimSpace}))
+		return err == nil && depth < maxRuns/2
+	})
+	wantGroups(t, s, 4)
+	if !maps.Equal(claimsOf(t, s), want) {
+		t.Error("the claims are not those that were made")
+	}
+	mustClose(t, s)
+}
+
+// A few late claims of the last week make a few small tables once, and not in each run.
+func TestBordersOfAnOldWeekAreForgotten(t *testing.T) {
+	s, r := mustOpen(t, vfs.NewMem(), "store", true), rng(1)
+	for week := range 4 {
+		for range 3 {
+			b := &storage.Batch{Seq: s.applied + 1}
+			for i := range 1300 {
+				key := claimKey("scope", week-min(i/1290, week), r.Uint64()) // ten are late
+				b.Claims = append(b.Claims, storage.ClaimWrite{Key: key, Record: []byte("record")})
+			}
+			mustApply(t, s, b)
+			if err := s.sealAll(); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(s.files.borders); n < 3 || n > 5 {
+				t.Fatalf("week %d: %d borders", week, n)
+			}
+		}
+	}
+	mustClose(t, s)
+}
+
 // All runs of a group are compacted in one step, and no others.
 func TestRunsAreCompactedInGroups(t *testing.T) {
 	s, r, want := mustOpen(t, vfs.NewMem(), "store", true), rng(1), map[string]string{}
 	for range maxRuns - 1 {
 		randomRun(t, s, r, 1, 1300, want)
 	}
-	borders, err := s.borders()
+	borders, err := s.groups()
 	before := s.db.Metrics()
 	if err != nil || len(borders) < 3 || before.Levels[lastLevel].TablesCount > 10 {
 		t.Fatalf("%d tables are below L0, %d borders, %v", before.Levels[lastLevel].TablesCount, len(borders), err)

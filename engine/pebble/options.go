@@ -27,8 +27,9 @@ const (
 	// maxRunBytes is the maximum of the entries of a table of a run, about.
 	maxRunBytes = 64 << 20
 
-	// bucketBoundaryBytes is the size at which the next table begins at the end of a bucket.
-	bucketBoundaryBytes = 2 << 20
+	// bucketBoundaryBytes is the size at which the next table begins at the end of a bucket: a run of
+	// many buckets has eight tables, of which the index keeps so many open (maxIndexed).
+	bucketBoundaryBytes = 4 << 20
 )
 
 // Options configure a store. The zero value is safe; no option can lose data.
@@ -92,7 +93,8 @@ func (o *Options) setDefaults() error {
 	} else if !o.SmallTables {
 		memTable = min(memTablePart*o.PendingBytes, maxTableBytes)
 	}
-	o.runBytes, o.boundaryBytes = int(min(o.PendingBytes/runTables, maxRunBytes)), bucketBoundaryBytes
+	o.runBytes = int(min(o.PendingBytes/runTables, maxRunBytes))
+	o.boundaryBytes = min(bucketBoundaryBytes, o.runBytes)
 	if o.SmallTables {
 		o.runBytes, o.boundaryBytes = 8<<10, 2<<10
 	}

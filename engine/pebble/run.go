@@ -12,20 +12,23 @@ import (
 type runFiles struct {
 	*core
 	options sstable.WriterOptions
+	borders [][]byte // at which the last large run was divided, nil if there was none (cuts.go)
 }
 
 // write writes the claims of a frozen table.
 func (f *runFiles) write(table frame) (paths []string, err error) {
 	claims := moment{table}.sorted(storage.Span{})
-	borders, err := f.borders()
-	if err != nil {
-		return nil, err
+	borders := f.borders
+	if borders == nil {
+		if borders, err = f.groups(); err != nil {
+			return nil, err
+		}
 	}
 	cuts := f.cuts(claims, borders)
 	w := &runWriter{runFiles: f}
 	err = f.fault.write(func() error {
 		for i, r := range claims.all() {
-			if len(cuts) > 0 && i == cuts[0] {
+			if len(cuts) > 0 && i == cuts[0].at {
 				cuts = cuts[1:]
 				if err := w.cut(); err != nil {
 					return err

@@ -55,7 +55,7 @@ type runList struct {
 
 const (
 	// indexMemory is the memory for filters and indexes in relation to Options.PendingBytes.
-	indexMemory = 4
+	indexMemory = 6
 
 	// maxIndexed is how many tables the index keeps open.
 	maxIndexed = 1024

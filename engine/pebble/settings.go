@@ -27,7 +27,7 @@ const (
 	maxRuns = 128
 
 	// maxRunTables is how many tables a run has on average before their number causes a compaction.
-	// With claims in many buckets, a run of DefaultPendingBytes has two dozen (bucketBoundaryBytes).
+	// With claims in many buckets, a run of DefaultPendingBytes has eight (bucketBoundaryBytes).
 	maxRunTables = 32
 
 	// lastLevelRuns is how many runs the last level holds before there is one more level: until then,
@@ -85,6 +85,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
 	}
 	p.TargetFileSizes[0] = 4 << 20
+	p.TargetFileSizes[1] = 32 << 20 // the index of runs keeps all tables with claims open
 	p.Experimental.SpanPolicyFunc = ownTables
 	// Where a range delete in memory covers a run that is ingested, it is flushed first: then the
 	// log contains only the store's batches.

@@ -102,7 +102,7 @@ func newStore(o Options, d *disk) *Store {
 		seals:  make(chan *table, 1),
 		sealed: make(chan struct{}),
 		synced: make(chan struct{}, 1),
-		files:  runFiles{c, runOptions(o.pebbleOptions(d))},
+		files:  runFiles{core: c, options: runOptions(o.pebbleOptions(d))},
 	}
 	s.writer = writer{
 		core: c, identity: &s.identity, attester: &s.attester, sealer: &s.sealer, unsealed: u,
