@@ -65,13 +65,14 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 // begin finds the last batch of the store and the first entry of its journal, and attests the
 // former: all that Pebble recovered is in synced tables now.
 func (c *core) begin() (last, floor uint64, err error) {
-	err = c.fault.read(func() (err error) {
-		last, floor, err = readSeqs(c.db)
-		return err
+	seqs, err := readValue(c.fault, func() (seqs struct{ last, floor uint64 }, err error) {
+		seqs.last, seqs.floor, err = readSeqs(c.db)
+		return seqs, err
 	})
 	if err != nil {
 		return 0, 0, err
 	}
+	last, floor = seqs.last, seqs.floor
 	return last, floor, writeAttestation(c.disk, attestation{last, currentManifest(c.disk)})
 }
 

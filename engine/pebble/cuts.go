@@ -130,9 +130,8 @@ func (s *sorted) search(key []byte) int {
 
 // tables returns the tables that overlap with a span, by levels.
 func (c *core) tables(span pebble.KeyRange) (levels [][]pebble.SSTableInfo, err error) {
-	err = c.fault.read(func() (err error) {
-		levels, err = c.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))
-		return asRead(err)
+	return readValue(c.fault, func() ([][]pebble.SSTableInfo, error) {
+		levels, err := c.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))
+		return levels, asRead(err)
 	})
-	return levels, err
 }

@@ -96,6 +96,20 @@ func (f *fault) read(fn func() error) error {
 	})
 }
 
+// readValue is read for a function with a result. A variable that fn sets must not be used after an
+// error: fn may still be running then.
+func readValue[T any](f *fault, fn func() (T, error)) (T, error) {
+	var value, none T
+	err := f.read(func() (err error) {
+		value, err = fn()
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return value, nil
+}
+
 // lookUp is read in the caller's own goroutine: a second goroutine and two switches cost as much as
 // a read of a table. fn takes no lock of Pebble that a failure could leave held.
 func (f *fault) lookUp(fn func() error) (err error) {

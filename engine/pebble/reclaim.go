@@ -110,12 +110,11 @@ func (r *reclaimer) held(spans []pebble.KeyRange) (sum uint64, err error) {
 	return sum, nil
 }
 
-func (r *reclaimer) estimate(span pebble.KeyRange) (n uint64, err error) {
-	err = r.fault.read(func() (err error) {
-		n, err = r.db.EstimateDiskUsage(span.Start, span.End)
-		return asRead(err)
+func (r *reclaimer) estimate(span pebble.KeyRange) (uint64, error) {
+	return readValue(r.fault, func() (uint64, error) {
+		n, err := r.db.EstimateDiskUsage(span.Start, span.End)
+		return n, asRead(err)
 	})
-	return n, err
 }
 
 // runs joins the spans that still occupy space if little lies between them.
@@ -169,13 +168,11 @@ func (r *reclaimer) gone(ctx context.Context) error {
 
 // waitingFiles returns the size of the tables that are no longer part of the store and not deleted
 // yet: they wait for Pebble's next check, or for an iterator to be closed.
-func (r *reclaimer) waitingFiles() (n uint64, err error) {
-	err = r.fault.read(func() error {
+func (r *reclaimer) waitingFiles() (uint64, error) {
+	return readValue(r.fault, func() (uint64, error) {
 		t := r.db.Metrics().Table
-		n = t.ZombieSize + t.ObsoleteSize
-		return nil
+		return t.ZombieSize + t.ObsoleteSize, nil
 	})
-	return n, err
 }
 
 // dropped has the ranges that were dropped and not reclaimed since the store was opened.

@@ -74,17 +74,16 @@ func (v *verification) files() error {
 
 // tables returns the names of the files of the store's tables: others are being written, or waiting
 // to be deleted.
-func (v *verification) tables() (names []string, err error) {
-	err = v.fault.read(func() error {
+func (v *verification) tables() ([]string, error) {
+	return readValue(v.fault, func() (names []string, err error) {
 		levels, err := v.db.SSTables()
 		for _, level := range levels {
 			for _, table := range level {
 				names = append(names, fmt.Sprintf("%06d.sst", uint64(table.BackingSSTNum)))
 			}
 		}
-		return asRead(err)
+		return slices.Compact(names), asRead(err)
 	})
-	return slices.Compact(names), err
 }
 
 func (v *verification) file(name string) error {
