@@ -44,9 +44,8 @@ func (f *finder) lookUpAll(r *claimSet) error {
 		if s.err != nil {
 			return s.err
 		}
-		r.join(&s.claimSet)
 	}
-	clear(r.found[len(r.found):shares[len(shares)-1].end]) // the memory is used again: it keeps no records
+	r.join(shares)
 	return nil
 }
 
@@ -95,16 +94,20 @@ func (r *claimSet) share() (shares []share) {
 	return shares
 }
 
-// join adds what was found for a share.
-func (r *claimSet) join(share *claimSet) {
-	if !share.looked {
-		return
+// join adds what was found for the shares.
+func (r *claimSet) join(shares []share) {
+	for i := range shares {
+		s := &shares[i]
+		if !s.looked {
+			continue
+		}
+		if !r.looked || s.epoch < r.epoch {
+			r.epoch = s.epoch
+		}
+		r.looked = true
+		r.found = append(r.found, s.found...)
 	}
-	if !r.looked || share.epoch < r.epoch {
-		r.epoch = share.epoch
-	}
-	r.looked = true
-	r.found = append(r.found, share.found...)
+	clear(r.found[len(r.found):shares[len(shares)-1].end]) // the memory is used again: it keeps no records
 }
 
 // lookUp answers the candidates that are duplicates in the cache or the store. Those that the

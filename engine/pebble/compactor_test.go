@@ -58,11 +58,14 @@ func TestFlushesAreCompactedAndRunsAreNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Pebble puts a run that overlaps no other in a level below.
+	if _, depth, err := s.deepest(prefixSpan([]byte{claimSpace})); err != nil || depth < runs-3 {
+		t.Errorf("%d of %d runs overlap in L0, %v", depth, runs, err)
+	}
 	below := 0
 	for _, tables := range levels[1:] {
 		below += len(tables)
 	}
-	// Pebble puts a run that overlaps no other in a level below.
 	if per := len(levels[0]) / runs; per < 5 || below > 3*per {
 		t.Errorf("%d tables of claims are in L0 and %d below, of %d runs", len(levels[0]), below, runs)
 	}
