@@ -93,7 +93,11 @@ func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, er
 				return nil, err
 			}
 		}
-		return d.FS.Create(path, category)
+		f, err := d.FS.Create(path, category)
+		if err == nil && strings.HasSuffix(path, logSuffix) {
+			f = &logFile{File: f, written: &d.written}
+		}
+		return f, err
 	})
 }
 
@@ -108,7 +112,17 @@ func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (v
 	if !d.holds(to) {
 		return d.FS.ReuseForWrite(from, to, category)
 	}
-	return d.file("reusing", to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, category) })
+	return d.file("reusing", to, func() (vfs.File, error) {
+		f, err := d.FS.ReuseForWrite(from, to, category)
+		if err != nil || !strings.HasSuffix(to, logSuffix) {
+			return f, err
+		}
+		info, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return &logFile{File: f, written: &d.written, size: info.Size()}, nil
+	})
 }
 
 func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File, error) {

@@ -46,7 +46,7 @@ type Options struct {
 	// DefaultPendingBytes, or for MemTableBytes / 2 if that is set and less. Meanwhile as many more
 	// are accepted, and sorting takes a third of it: two and a half times this memory is needed.
 	// Fewer, larger runs of tables are compacted less often; a store with little memory uses a few
-	// megabytes. The filters and indexes of all tables with claims use up to four times this memory.
+	// megabytes. The filters and indexes of all tables with claims use up to six times this memory.
 	PendingBytes uint64
 
 	// MemTableBytes is the size of one of Pebble's memory tables, 0 for twice PendingBytes. There
