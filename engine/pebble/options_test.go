@@ -29,6 +29,12 @@ func TestSizesFollowPendingBytes(t *testing.T) {
 			t.Errorf("%+v: pending %d, memtable %d, LBase %d; want %+v", c.set, o.PendingBytes, o.MemTableBytes, p.LBaseMaxBytes, c)
 		}
 	}
+	for pending, boundary := range map[uint64]int{0: 4 * mb, 4 * mb: 4 * mb / runTables, maxTableBytes: 4 * mb} {
+		o := Options{PendingBytes: pending}
+		if err := o.setDefaults(); err != nil || o.boundaryBytes != boundary {
+			t.Errorf("PendingBytes %d: tables of more than %d bytes end at ends of buckets, want %d", pending, o.boundaryBytes, boundary)
+		}
+	}
 	for _, bad := range []Options{{CacheBytes: -1}, {PendingBytes: maxTableBytes + 1}, {MemTableBytes: maxTableBytes + 1}, {MemTableBytes: 1}} {
 		if err := bad.setDefaults(); err == nil {
 			t.Errorf("%+v is taken", bad)

@@ -156,6 +156,9 @@ func TestAnIndexIsLimited(t *testing.T) {
 	if err := s.recentRuns.refresh(s.db, nil); err != nil {
 		t.Fatal(err)
 	}
+	if limit := s.recentRuns.limit; limit != 6*smallPending { // see Options.PendingBytes
+		t.Errorf("the index may use %d bytes", limit)
+	}
 	all := s.recentRuns.list.Load()
 	if !all.complete || len(all.groups) < 3 {
 		t.Fatalf("%d groups, complete %v", len(all.groups), all.complete)
