@@ -38,6 +38,7 @@ type disk struct {
 	flushed func()        // called after each flush
 
 	manifests manifests
+	logs      liveLogs
 }
 
 func newDisk(fsys vfs.FS, dir string) *disk {
@@ -93,11 +94,7 @@ func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, er
 				return nil, err
 			}
 		}
-		f, err := d.FS.Create(path, category)
-		if err == nil && strings.HasSuffix(path, logSuffix) {
-			f = &logFile{File: f, written: &d.written}
-		}
-		return f, err
+		return d.maybeLog(path, func() (vfs.File, error) { return d.FS.Create(path, category) })
 	})
 }
 
@@ -113,16 +110,16 @@ func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (v
 		return d.FS.ReuseForWrite(from, to, category)
 	}
 	return d.file("reusing", to, func() (vfs.File, error) {
-		f, err := d.FS.ReuseForWrite(from, to, category)
-		if err != nil || !strings.HasSuffix(to, logSuffix) {
-			return f, err
-		}
-		info, err := f.Stat()
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		return &logFile{File: f, written: &d.written, size: info.Size()}, nil
+		return d.maybeLog(to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, category) })
 	})
+}
+
+// maybeLog opens a file for writing, which may be a log.
+func (d *disk) maybeLog(path string, open func() (vfs.File, error)) (vfs.File, error) {
+	if strings.HasSuffix(path, logSuffix) {
+		return d.logs.open(path, &d.written, open)
+	}
+	return open()
 }
 
 func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File, error) {
@@ -152,7 +149,7 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 		}
 		return nil, d.noteRead(err)
 	}
-	return &diskReader{f, d}, nil
+	return &diskReader{d.logs.reader(path, f), d}, nil
 }
 
 func (d *disk) List(path string) ([]string, error) {

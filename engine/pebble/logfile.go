@@ -1,6 +1,9 @@
 package pebble
 
 import (
+	"errors"
+	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -12,33 +15,80 @@ const (
 	minZeros = 64 << 10
 	maxZeros = 1 << 20
 
-	// zerosPerSync is the mean number of bytes synced at once from which zeros cost more than they
+	// zerosPerSync is the mean number of bytes for each sync from which on zeros cost more than they
 	// save.
 	zerosPerSync = 64 << 10
 )
 
 var zeros [maxZeros]byte
 
+// liveLogs are the logs that are being written, by path.
+type liveLogs struct {
+	mu    sync.Mutex
+	files map[string]*logFile
+}
+
+// open opens a log for writing. What the file contains is an older log, which is replaced.
+func (l *liveLogs) open(path string, written *atomic.Uint64, open func() (vfs.File, error)) (vfs.File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, err := open()
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	log := &logFile{File: f, size: info.Size(), written: written}
+	log.closed = func() { l.remove(path) }
+	if l.files == nil {
+		l.files = make(map[string]*logFile)
+	}
+	l.files[path] = log
+	return log, nil
+}
+
+func (l *liveLogs) remove(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.files, path)
+}
+
+// reader returns f, a log that was opened for reading. If the log is being written, f ends where it
+// ends now: a reader that has read the zeros after the end, and then what was written behind them,
+// would take the zeros for damage.
+func (l *liveLogs) reader(path string, f vfs.File) vfs.File {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if log := l.files[path]; log != nil {
+		return &logReader{File: f, left: log.pos.Load()}
+	}
+	return f
+}
+
 // A logFile is one of Pebble's logs, opened for writing, with zeros after its end. Bytes that replace
-// others are synced in half the time of bytes that make the file longer, for which the file system
-// also has to write metadata. Pebble reuses its logs for this reason, but each is made longer when it
-// is used first. Readers take zeros for the end of the log, as they do after a crash.
+// others are synced faster than bytes that make the file longer, for which the file system also has
+// to write metadata. Pebble reuses its logs for this reason, but each is made longer when it is used
+// first. Readers take zeros for the end of the log, as they do after a crash.
 type logFile struct {
 	vfs.File
-	written   *atomic.Uint64 // receives the number of zeros written
-	pos, size int64          // of the next write; of the file. There is one writer
-	syncs     atomic.Int64
-	full      bool // zeros could not be written
+	pos     atomic.Int64   // of the next write. There is one writer
+	size    int64          // of the file
+	written *atomic.Uint64 // receives the number of zeros written
+	syncs   atomic.Int64
+	full    bool // zeros could not be written
+	closed  func()
 }
 
 // Write implements vfs.File.
 func (f *logFile) Write(p []byte) (int, error) {
 	n, err := f.File.Write(p)
-	f.pos += int64(n)
-	if err == nil && f.pos > f.size {
-		f.size = f.pos
-		if f.pos < zerosPerSync*(f.syncs.Load()+1) {
-			f.extend(min(max(f.pos, minZeros), maxZeros))
+	pos := f.pos.Add(int64(n))
+	if err == nil && pos > f.size {
+		f.size = pos
+		if pos < zerosPerSync*(f.syncs.Load()+1) {
+			f.extend(min(max(pos, minZeros), maxZeros))
 		}
 	}
 	return n, err
@@ -56,14 +106,30 @@ func (f *logFile) extend(n int64) {
 	f.full = err != nil
 }
 
-// Sync implements vfs.File.
-func (f *logFile) Sync() error {
-	f.syncs.Add(1)
-	return f.File.Sync()
-}
-
-// SyncData implements vfs.File.
+// SyncData implements vfs.File. Pebble calls no other sync of a log.
 func (f *logFile) SyncData() error {
 	f.syncs.Add(1)
 	return f.File.SyncData()
+}
+
+// Close implements vfs.File.
+func (f *logFile) Close() error {
+	f.closed()
+	return f.File.Close()
+}
+
+// A logReader is a log that was opened for reading from its begin while it was written.
+type logReader struct {
+	vfs.File
+	left int64
+}
+
+// Read implements vfs.File.
+func (f *logReader) Read(p []byte) (int, error) {
+	if f.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := f.File.Read(p[:min(int64(len(p)), f.left)])
+	f.left -= int64(n)
+	return n, err
 }
