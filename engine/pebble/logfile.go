@@ -56,8 +56,8 @@ func (l *liveLogs) remove(path string) {
 }
 
 // reader returns f, a log that was opened for reading. If the log is being written, f ends where it
-// ends now: a reader that has read the zeros after the end, and then what was written behind them,
-// would take the zeros for damage.
+// ends now. A reader that read zeros where bytes are written a moment later, and then bytes after
+// them, would take the zeros for damage.
 func (l *liveLogs) reader(path string, f vfs.File) vfs.File {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (f *logFile) Close() error {
 	return f.File.Close()
 }
 
-// A logReader is a log that was opened for reading from its begin while it was written.
+// A logReader is a log that was opened for reading from its start while it was written.
 type logReader struct {
 	vfs.File
 	left int64
