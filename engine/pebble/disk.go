@@ -149,7 +149,10 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 		}
 		return nil, d.noteRead(err)
 	}
-	return &diskReader{d.logs.reader(path, f), d}, nil
+	if strings.HasSuffix(path, logSuffix) { // a table is opened also while a new log takes long
+		f = d.logs.reader(path, f)
+	}
+	return &diskReader{f, d}, nil
 }
 
 func (d *disk) List(path string) ([]string, error) {
