@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +112,40 @@ func TestOutageParksNothingAndDoesNotHotLoop(t *testing.T) {
 	}
 	r.broker.setAnswer(nil)
 	r.backOff("all are published", func() bool { return len(r.broker.ids()) == 40 })
+}
+
+// A timerCount counts the timers that have fired when they are set.
+type timerCount struct {
+	*fakeClock
+	fired atomic.Int64
+}
+
+func (c *timerCount) After(d time.Duration) (<-chan time.Time, func()) {
+	if d <= 0 {
+		c.fired.Add(1)
+	}
+	return c.fakeClock.After(d)
+}
+
+func TestDueMessageDoesNotHotLoopInAnOutage(t *testing.T) {
+	r := newRig(t)
+	r.broker.setAnswer(func(*kgo.Record, int) error { return errDown })
+	relay := r.relay(Options{Retry: Retry{Min: time.Minute}, Interval: time.Second})
+	clock := &timerCount{fakeClock: r.clock}
+	relay.opt.Clock = clock
+	r.produce("now")
+	r.produceDue(r.clock.Now().Add(3*time.Second), "later")
+	r.run(relay)
+	until(t, "the first attempt", func() bool { return r.broker.tried() == 1 })
+	for range 5 {
+		until(t, "the relay waits", func() bool { return r.clock.waiting() || clock.fired.Load() > 100 })
+		r.clock.advance(time.Second)
+	}
+	if n := clock.fired.Load(); n > 100 {
+		t.Fatal("the relay does not wait for the end of the backoff")
+	}
+	r.broker.setAnswer(nil)
+	r.backOff("both are published", func() bool { return len(r.broker.ids()) == 2 })
 }
 
 func TestOutageHoldsOnlyTriedMessages(t *testing.T) {

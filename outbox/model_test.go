@@ -205,7 +205,7 @@ func testModel(t *testing.T, exactlyOnce *ExactlyOnce) {
 			T: rt, rig: r, sent: map[string]*sentMessage{}, failing: map[string]error{},
 			options: Options{
 				Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, Clock: r.clock, Telemetry: quiet(), ExactlyOnce: exactlyOnce,
-				Batch: Batch{Entries: 4}, Retry: Retry{Attempts: 2, Max: time.Minute},
+				Batch: Batch{Entries: 4}, Retry: Retry{Attempts: rapid.IntRange(1, 2).Draw(rt, "attempts"), Max: time.Minute},
 			},
 		}
 		r.broker.setAnswer(func(rec *kgo.Record, _ int) error { return m.failing[idOf(rec)] })

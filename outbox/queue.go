@@ -117,7 +117,8 @@ func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) 
 		q.outage = false
 	}
 	if q.outage && len(w.items) == 0 || len(q.groups) >= maxHeld {
-		return w, nil // until the next backoff ends
+		q.later, q.dueCursor = 0, nil // nothing new is taken until the next backoff ends: wait for that only
+		return w, nil
 	}
 	if q.outage {
 		b.Entries = min(b.Entries, len(w.items)+probes)
@@ -126,9 +127,10 @@ func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) 
 }
 
 // collectHeld takes the entries of a held group, up to one that has failed before: such an entry is
-// only taken first.
+// only taken first. A group without entries is removed.
 func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fits bool, err error) {
 	g.rest = 0
+	first := true
 	for kv, err := range q.scan(ctx, entry.GroupPrefix(g.id), nil) {
 		if err != nil {
 			return false, err
@@ -137,7 +139,6 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 		if err != nil {
 			return false, err
 		}
-		first := i.place == g.first
 		if !first && i.Attempts > 0 {
 			g.rest = i.NotBefore
 			return true, nil
@@ -146,12 +147,17 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 			return !first, nil
 		}
 		if first {
-			g.due = i.Due
+			g.first, g.due = i.place, i.Due
 			q.backoff.remove(g)
 			w.groups = append(w.groups, g)
 		}
+		first = false
 		w.items = append(w.items, i)
 		w.bytes += i.size()
+	}
+	if first {
+		q.backoff.remove(g)
+		delete(q.groups, g.id)
 	}
 	return true, nil
 }

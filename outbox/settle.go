@@ -65,8 +65,8 @@ func (q *queue) gone(c *change, i *item) {
 		c.gone.Parked++
 	}
 	delete(q.delayed, string(i.key))
-	if i.held() {
-		q.groups[i.group].first = i.place + 1
+	if g := q.groups[i.group]; i.held() && g.head == nil { // otherwise an earlier entry of the group remains
+		g.first = i.place + 1
 	}
 }
 
