@@ -73,7 +73,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 	res, err := m.eng.TryClaim(r.Context(), ev)
 	if err != nil {
 		m.report(r, err)
-		if m.opt.FailOpen {
+		if m.opt.FailOpen && r.Context().Err() == nil { // otherwise the request has ended, not the store failed
 			m.serve(w, r, next)
 			return
 		}

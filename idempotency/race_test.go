@@ -155,6 +155,32 @@ func TestCanceledHandlerWithoutAResponseHasFailed(t *testing.T) {
 	}
 }
 
+// A retry could otherwise run the handler a second time, although the store works.
+func TestRequestThatHasEndedDoesNotFailOpen(t *testing.T) {
+	handler, runs := counting()
+	h := protect(t, inMemory(t), idempotency.Options{FailOpen: true}, handler)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	want(t, do(h, post("k", "").WithContext(ctx)), 503, false)
+	want(t, do(h, post("k", "")), 201, false)
+	if runs.Load() != 1 {
+		t.Errorf("%d runs", runs.Load())
+	}
+}
+
+// The first answer must not ask for a retry: its retries get the kept failure.
+func TestCanceledHandlerWithoutAResponseIsAKeptFailure(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	h := protect(t, inMemory(t), idempotency.Options{KeepFailures: true}, func(http.ResponseWriter, *http.Request) { cancel() })
+	first := do(h, post("k", "").WithContext(ctx))
+	want(t, first, 500, false)
+	second := do(h, post("k", ""))
+	want(t, second, 500, true)
+	if first.Body.String() != second.Body.String() {
+		t.Errorf("the first answer is %q, the second %q", first.Body, second.Body)
+	}
+}
+
 func TestResponseIsKeptEvenIfTheClientHasDisconnected(t *testing.T) {
 	handler, _ := counting()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -114,6 +114,8 @@ func (x *run) end() {
 		x.m.refuseBusy(x.w, 0)
 	case err != nil && !x.m.opt.FailOpen:
 		x.m.refuseStore(x.w)
+	case silent && x.m.opt.KeepFailures:
+		keptFailure.send(x.w)
 	case silent && x.r.Context().Err() == nil:
 		refuse(x.w, http.StatusInternalServerError, "the transaction of the request failed, and its handler has not answered")
 	case silent:
@@ -143,6 +145,9 @@ func (x *run) overflow() error {
 	return nil
 }
 
+// keptFailure is the result of a run without a response, if failures are kept.
+var keptFailure = &response{status: http.StatusInternalServerError}
+
 // fail ends a run without a response.
 func (x *run) fail() error {
 	switch {
@@ -150,7 +155,7 @@ func (x *run) fail() error {
 		x.stop()
 		return nil
 	case x.m.opt.KeepFailures:
-		return x.finish(&response{status: http.StatusInternalServerError})
+		return x.finish(keptFailure)
 	}
 	return x.release()
 }

@@ -40,7 +40,9 @@ const transactionTimeout = time.Minute
 func clientOptions(opt *Options, store storage.Identity) []kgo.Opt {
 	o := []kgo.Opt{kgo.MetadataMinAge(250 * time.Millisecond), kgo.UnknownTopicRetries(2)}
 	o = append(o, opt.Client...)
-	o = append(o, kgo.RecordPartitioner(newPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxBufferedRecords(2*MaxBatchEntries))
+	// Batches are bounded, and Produce must not wait for room in the buffer: nothing would renew the lease meanwhile.
+	o = append(o, kgo.RecordPartitioner(newPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.MaxBufferedRecords(2*MaxBatchEntries), kgo.MaxBufferedBytes(0))
 	if opt.ExactlyOnce != nil {
 		o = append(o, kgo.TransactionalID(transactionalID(store)), kgo.TransactionTimeout(transactionTimeout))
 	}

@@ -13,7 +13,7 @@ import (
 // Options configure a Relay. Client must be set, unless the relay is disabled.
 type Options struct {
 	// Client configures the Kafka client: seed brokers, TLS, SASL and other producer options. The
-	// relay itself sets the partitioner and the timeouts of records.
+	// relay itself sets the partitioner, the acks and the size of the buffer.
 	Client []kgo.Opt
 
 	// ExactlyOnce publishes in Kafka transactions: see the package documentation. nil: at least

@@ -11,7 +11,26 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine/storage"
 )
+
+// Produce would wait for a small buffer while the broker is unreachable, beyond the lease and the
+// end of Run.
+func TestBufferOfTheClientHoldsABatch(t *testing.T) {
+	opt := Options{Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1"), kgo.MaxBufferedBytes(1000), kgo.MaxBufferedRecords(1)}}
+	c, err := kgo.NewClient(clientOptions(&opt, storage.Identity{})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n := c.OptValue(kgo.MaxBufferedBytes); n != int64(0) {
+		t.Errorf("a buffer of %v bytes", n)
+	}
+	if n := c.OptValue(kgo.MaxBufferedRecords); n != int64(2*MaxBatchEntries) {
+		t.Errorf("a buffer of %v records", n)
+	}
+}
 
 func TestOnlyErrorsAboutTheMessageAreRefusals(t *testing.T) {
 	for _, c := range []struct {
