@@ -59,7 +59,7 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	l := &listener[M]{o, eng, handle, messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": o.Scope, "queue": o.Queue})}
+	l := &listener[M]{o, eng, handle, messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": label(o.Scope), "queue": label(o.Queue)})}
 	return l.receive, nil
 }
 

@@ -225,6 +225,17 @@ func TestAMessageThatCannotBeJudgedIsRejectedWithFailOpenToo(t *testing.T) {
 	}
 }
 
+func TestNamesThatAreNotUTF8CanBeScraped(t *testing.T) {
+	r := newRig(t)
+	f := r.wrap(func(context.Context, message) error { return nil }, func(o *listener.Options[message]) { o.Scope, o.Queue = "s\xff", "q\xff" })
+	if err := f(ctx, message{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.reg.Gather(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWrapRejectsOptionsThatCannotWork(t *testing.T) {
 	r := newRig(t)
 	var h counting

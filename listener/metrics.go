@@ -3,6 +3,8 @@ package listener
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -41,4 +43,13 @@ func newMessages(registerer prometheus.Registerer) (*prometheus.CounterVec, erro
 		return nil, fmt.Errorf("listener: registering metrics: %w", err)
 	}
 	return messages, nil
+}
+
+// label returns a name as a label value: quoted unless it is UTF-8, since a scrape of the registry
+// fails for other text.
+func label(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	return strconv.Quote(name)
 }
