@@ -23,7 +23,8 @@
 //	malformed key, or more than one                  400
 //	body above Options.MaxRequestBytes               413
 //	Options.Tenant fails                             500, or the status of its StatusError
-//	the store fails                                  503 with Retry-After
+//	key and tenant above engine.Options.MaxIDBytes   500
+//	the store fails, or the clock is weeks behind    503 with Retry-After
 //
 // A key is a string of RFC 8941 without parameters (section 2.1 of the draft), such as
 // "8e03978e-40d5-43e8"; a bare token is accepted and is the same key. It has 1 to [MaxKeyBytes]

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -73,6 +74,10 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 	res, err := m.eng.TryClaim(r.Context(), ev)
 	if err != nil {
 		m.report(r, err)
+		if _, bad := errors.AsType[*engine.EventError](err); bad { // the store has not failed: FailOpen does not count
+			refuse(w, http.StatusInternalServerError, "the Idempotency-Key cannot be judged")
+			return
+		}
 		if m.opt.FailOpen && r.Context().Err() == nil { // otherwise the request has ended, not the store failed
 			m.serve(w, r, next)
 			return
@@ -89,8 +94,11 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 		refuse(w, http.StatusUnprocessableEntity, "the Idempotency-Key was used for a different request: send a new key")
 	case engine.Pending:
 		m.refuseBusy(w, res.Record.LeaseEnd.Sub(m.opt.Clock()))
-	default: // in_flight: a transaction of the application holds the event
+	case engine.InFlight: // a transaction of the application holds the event
 		m.refuseBusy(w, 0)
+	default:
+		m.report(r, fmt.Errorf("idempotency: the key is %v: check the clock of this machine", res.Verdict))
+		m.refuseStore(w)
 	}
 }
 

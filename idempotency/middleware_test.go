@@ -389,6 +389,25 @@ func TestStoreFailure(t *testing.T) {
 	}
 }
 
+// The handler must not run without a key when the store works.
+func TestKeyThatCannotBeJudgedIsRejectedWithFailOpenToo(t *testing.T) {
+	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: 5, MaxIDBytes: 36, Clock: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	handler, runs := counting()
+	reported := 0
+	h := protect(t, e, idempotency.Options{FailOpen: true, OnError: func(*http.Request, error) { reported++ }}, handler)
+	want(t, do(h, post(strings.Repeat("k", 36), "")), 500, false)
+	now = now.AddDate(-1, 0, 0)
+	want(t, do(h, post("k", "")), 503, false)
+	if runs.Load() != 0 || reported != 2 {
+		t.Errorf("%d runs, %d errors reported", runs.Load(), reported)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	e := inMemory(t)
 	for name, o := range map[string]idempotency.Options{
