@@ -29,6 +29,8 @@ var owned = []struct {
 	{"OnPartitionsRevoked", "the adapter drains there; set Options.Hooks.OnRevoked"},
 	{"OnPartitionsLost", "the adapter fences there; set Options.Hooks.OnLost"},
 	{"TransactionalID", "the adapter's producer is not transactional"},
+	{"ManualFlushing", "dead letters would never be sent; remove it"},
+	{"DefaultProduceTopicAlways", "dead letters would be sent to that topic; remove it"},
 }
 
 // checkClient rejects client options that cannot work or that the adapter sets itself.
@@ -72,6 +74,7 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 	opts = append(opts,
 		kgo.WithHooks(newClient{c.shared}),
 		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
+		kgo.MaxBufferedBytes(0), // no limit: the store bounds the size of a dead letter, and the client would reject a larger one
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// Without this option, the client does not fail a dead letter whose outcome is unknown when
 		// its context ends, and retries without a pause. Dead letters are published at least once

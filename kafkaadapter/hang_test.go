@@ -154,3 +154,23 @@ func TestCallbacksReturnAlthoughTheStoreHangs(t *testing.T) {
 		})
 	}
 }
+
+// The batch may have committed when Run ends, and its claims cannot be withdrawn any more.
+func TestClaimsOfABatchThatHangsAreCountedAsLost(t *testing.T) {
+	r, store, hang := hangingRig(t)
+	r.send(t, 0, "a")
+	m := r.start(t, r.noting(), func(o *Options) { o.Timeouts.Shutdown = 100 * time.Millisecond })
+	r.untilHandled(t, 1)
+	p := m.parts.get(topicPartition{r.topic, 0})
+	answer := hang()
+	r.send(t, 0, "b")
+	kafkatest.Receive(t, store.asked)
+	m.cancel()
+	inTime(t, "Run", func() { <-m.done })
+	answer()
+	kafkatest.Receive(t, p.done)
+	if at, n := r.stored(t, 0), len(r.handled()); at != 2 || n != 1 {
+		t.Fatalf("the store is at %d, %d events were handled", at, n)
+	}
+	m.counts(t, 1, "lost_total")
+}

@@ -121,6 +121,8 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 		"kgo.ConsumeRegex: name":            client(kgo.ConsumeRegex()),
 		"kgo.ConsumePartitions":             client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"x": {0: kgo.NewOffset()}})),
 		"kgo.TransactionalID":               client(kgo.TransactionalID("x")),
+		"kgo.ManualFlushing":                client(kgo.ManualFlushing()),
+		"kgo.DefaultProduceTopicAlways":     client(kgo.DefaultProduceTopic("x"), kgo.DefaultProduceTopicAlways()),
 		"kgo.RequiredAcks":                  client(kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()),
 		"kgo.ConsumerGroup: set Options.G":  client(kgo.ConsumerGroup("x"), kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) {})),
 	} {

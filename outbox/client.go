@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,6 +48,21 @@ func clientOptions(opt *Options, store storage.Identity) []kgo.Opt {
 		o = append(o, kgo.TransactionalID(transactionalID(store)), kgo.TransactionTimeout(transactionTimeout))
 	}
 	return o
+}
+
+// checkClient rejects options with which messages would not be sent, or be sent to another topic.
+func checkClient(o []kgo.Opt) error {
+	probe, err := kgo.NewClient(o...)
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
+	for _, name := range []string{"ManualFlushing", "DefaultProduceTopicAlways"} {
+		if set, _ := probe.OptValue(name).(bool); set {
+			return fmt.Errorf("kgo.%s cannot be used: remove it", name)
+		}
+	}
+	return nil
 }
 
 // transactionalID is the same for every relay of a store, so that a new one fences the one before.

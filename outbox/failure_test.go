@@ -300,6 +300,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Retry has":        {Client: client, Retry: Retry{Min: time.Hour, Max: time.Second}},
 		"Retry.Attempts":   {Client: client, Retry: Retry{Attempts: -1}},
 		"Options.Client: ": {Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1"), kgo.MaxBufferedBytes(-1), kgo.ProducerBatchMaxBytes(1)}},
+		"ManualFlushing":   {Client: append(client[:1:1], kgo.ManualFlushing())},
+		"TopicAlways":      {Client: append(client[:1:1], kgo.DefaultProduceTopic("x"), kgo.DefaultProduceTopicAlways())},
 	} {
 		if _, err := New(r.eng, o); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
