@@ -186,6 +186,7 @@ func TestProgressTopicIsChecked(t *testing.T) {
 	for what, topic := range map[string]string{
 		kerr.UnknownTopicOrPartition.Message: kafkatest.Name(t),
 		"cleanup.policy=delete":              b.CreateTopic(t, 1, map[string]string{"cleanup.policy": "delete"}),
+		"cleanup.policy=compact,delete":      b.CreateTopic(t, 1, map[string]string{"cleanup.policy": "compact,delete"}),
 	} {
 		relay, err := New(eng, Options{Client: b.ClientOptions(), Telemetry: quiet(), ExactlyOnce: &ExactlyOnce{ProgressTopic: topic}})
 		if err != nil {
