@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // BenchmarkLookUpRuns looks up random claims, and keys without one, in runs of 100,000, by Pebble and
@@ -58,6 +61,57 @@ func BenchmarkLookUpRuns(b *testing.B) {
 		lookUp("absent", func(key []byte) bool { record, _ := s.recentRuns.get(key); return record != nil })
 		mustClose(b, s)
 	}
+}
+
+// BenchmarkLookUpNewWeek looks up keys without a claim in the newest of four weeks, one after the other,
+// of which the index has no room for the oldest.
+//
+//	go test ./engine/pebble -run - -bench LookUpNewWeek -benchtime 20000x
+func BenchmarkLookUpNewWeek(b *testing.B) {
+	const weeks, runs, batches = 4, 100, 10
+	s, err := Open(b.TempDir()+"/store", Options{FS: vfs.Default, CacheBytes: 256 << 20, PendingBytes: 384 << 10})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer mustClose(b, s)
+	r, seq := rng(1), uint64(0)
+	random := func(week int) *storage.Batch {
+		batch := randomBatch(r, 1000)
+		prefix := storage.Bucket{Scope: "orders", Week: week0 + weekbucket.Week(week)}.AppendPrefix(nil)
+		for _, c := range batch.Claims {
+			copy(c.Key, prefix)
+		}
+		return batch
+	}
+	for week := range weeks {
+		for n := range runs * batches {
+			batch := random(week)
+			seq++
+			batch.Seq = seq
+			mustApply(b, s, batch)
+			if n%batches == batches-1 {
+				mustSealAll(b, s)
+			}
+		}
+	}
+	s.startup.end()
+	eventually(b, "a refresh", func() bool { return len(s.recentRuns.changed) == 0 })
+	time.Sleep(time.Second)
+	size, tables := uint64(0), 0
+	for _, g := range s.recentRuns.list.Load().groups {
+		size, tables = size+g.size(), tables+len(g)
+	}
+	absent := random(weeks - 1).Claims
+	for i := range b.N {
+		if i == min(1000, b.N-1) {
+			b.ResetTimer()
+		}
+		if _, found, err := s.Claim(absent[i%len(absent)].Key); found || err != nil {
+			b.Fatal(found, err)
+		}
+	}
+	b.ReportMetric(float64(tables), "tables")
+	b.ReportMetric(float64(size)/float64(s.recentRuns.limit), "of-limit")
 }
 
 func processorTime() int64 {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,10 +18,10 @@ import (
 // Its list has the tables of one version of Pebble that can contain claims, and all runs that were
 // ingested after it. Claims reach Pebble only through runs, so the first entry in the order of the
 // list is the newest one; a compaction that the list does not reflect changes nothing. The list is
-// complete, and then a claim that is not in it does not exist, unless tables are omitted: those from
-// one place in the order on, because of the limits or because a table could not be read. Until the
-// first refresh, it has only the runs since Open. What the list does not decide is looked up in
-// Pebble, which also reports the damage.
+// complete, and then a claim that is not in it does not exist, unless tables are omitted (runomit.go)
+// because of the limits or because one could not be read. Until the first refresh, it has only the
+// runs since Open. What the list does not decide is looked up in Pebble, which also reports the
+// damage.
 //
 // A Drop leaves the claims in their tables. An entry that may be older than a drop of its bucket is
 // looked up in Pebble. An entry that a range delete of a table covers comes after that table in the
@@ -28,6 +29,7 @@ import (
 type runIndex struct {
 	disk    *disk
 	limit   uint64 // of the memory for filters and indexes of tables
+	recent  int    // how many of the newest tables are worth more than others
 	options sstable.ReaderOptions
 	schema  string
 
@@ -44,13 +46,13 @@ const broken = math.MinInt / 2
 
 // A runList has tables, the newer first. It is immutable.
 type runList struct {
-	index    *runIndex
-	groups   []tableGroup
-	borders  [][]byte          // keys at which parts begin, the first excepted
-	parts    [][]tableGroup    // the groups in which keys of a part are searched
-	complete bool              // no table that can contain claims is omitted
-	drops    map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
-	refs     atomic.Int64      // of look-ups, and one while it is the list of the index
+	coverage
+	index   *runIndex
+	groups  []tableGroup
+	borders [][]byte          // keys at which parts begin, the first excepted
+	parts   []listPart        // one more than borders
+	drops   map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
+	refs    atomic.Int64      // of look-ups, and one while it is the list of the index
 }
 
 const (
@@ -59,13 +61,16 @@ const (
 
 	// maxIndexed is how many tables the index keeps open.
 	maxIndexed = 1024
+
+	// recentTables is how many of the newest tables the index prefers to others.
+	recentTables = maxIndexed / 4
 )
 
 func newRunIndex(o *Options, d *disk) *runIndex {
 	p := o.pebbleOptions(d)
 	p.EnsureDefaults()
 	x := &runIndex{
-		disk: d, limit: indexMemory * o.PendingBytes, options: p.MakeReaderOptions(), schema: p.KeySchema,
+		disk: d, limit: indexMemory * o.PendingBytes, recent: recentTables, options: p.MakeReaderOptions(), schema: p.KeySchema,
 		cache: pebble.NewCache(p.CacheSize), changed: make(chan struct{}, 1), since: broken,
 	}
 	if runtime.GOOS == "windows" {
@@ -97,7 +102,8 @@ func (l *runList) get(key []byte) (record []byte, known bool) {
 	// The lines of filters that many groups need are loaded at the same time.
 	var tables [32]*runTable
 	hash := filterHash(key)
-	for groups := l.part(key); len(groups) > 0; {
+	groups, absent := l.search(key)
+	for len(groups) > 0 {
 		some := groups[:min(len(groups), len(tables))]
 		groups = groups[len(some):]
 		n := 0
@@ -120,7 +126,7 @@ func (l *runList) get(key []byte) (record []byte, known bool) {
 			}
 		}
 	}
-	return nil, l.complete
+	return nil, absent
 }
 
 func (l *runList) mayBeDropped(t *runTable, key []byte) bool {
@@ -146,20 +152,25 @@ func (x *runIndex) ingested(info pebble.TableIngestInfo) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := x.list.Load()
-	switch {
+	switch l := x.list.Load(); {
 	case l == nil:
 	case err != nil:
 		x.since = broken
 		x.replace(&runList{drops: l.drops})
 	default:
-		x.since++
-		next := &runList{groups: append([]tableGroup{run}, l.groups...), complete: l.complete, drops: l.drops}
-		if whole := next.trim(x.limit); whole < x.since {
-			x.since = broken
-		}
-		x.replace(next)
+		x.add(l, run)
 	}
+}
+
+// add makes l with one more run the list. The caller holds mu.
+func (x *runIndex) add(l *runList, run tableGroup) {
+	x.since++
+	next := &runList{coverage: l.coverage, groups: append([]tableGroup{run}, l.groups...), drops: l.drops}
+	next.newest++
+	if whole := x.trim(next); whole < x.since {
+		x.since = broken
+	}
+	x.replace(next)
 }
 
 func (x *runIndex) openRun(info pebble.TableIngestInfo) (run tableGroup, err error) {
@@ -185,24 +196,56 @@ func (x *runIndex) open(info pebble.TableInfo, room uint64) (*runTable, error) {
 	return openRunTable(x.disk, info, x.options, x.schema, room)
 }
 
-// trim omits the tables from the first one on that is beyond the limits. It returns how many groups
-// are still whole.
-func (l *runList) trim(limit uint64) (whole int) {
-	tables, size := 0, uint64(0)
+// trim omits the tables that are beyond the limits. It returns how many groups at the front are whole.
+func (x *runIndex) trim(l *runList) (whole int) {
+	count, size := 0, uint64(0)
+	for _, g := range l.groups {
+		count, size = count+len(g), size+g.size()
+	}
+	if count <= maxIndexed && size <= x.limit {
+		return len(l.groups)
+	}
+	var tables []*runTable
+	var candidates []candidate
 	for i, g := range l.groups {
-		for k, t := range g {
-			tables, size = tables+1, size+t.size
-			if tables <= maxIndexed && size <= limit {
-				continue
-			}
-			l.groups, l.complete = l.groups[:i:i], false
-			if k > 0 {
-				l.groups = append(l.groups, g[:k:k])
-			}
-			return i
+		for _, t := range g {
+			candidates = append(candidates, newCandidate(t.smallest, t.largest, t.exclusive, i, len(tables)))
+			tables = append(tables, t)
 		}
 	}
-	return len(l.groups)
+	byWorth(candidates, x.recent)
+	n := 0
+	for size = 0; n < min(count, maxIndexed); n++ {
+		if size += tables[candidates[n].at].size; size > x.limit {
+			break
+		}
+	}
+	omitted := make(map[*runTable]bool)
+	whole = len(l.groups)
+	for _, c := range candidates[n:] {
+		omitted[tables[c.at]] = true
+		whole = min(whole, c.order)
+	}
+	l.omit(candidates[n:]...)
+	l.newest = min(l.newest, whole)
+	l.keep(func(t *runTable) bool { return !omitted[t] })
+	return whole
+}
+
+// keep removes all tables but some. No place in the order changes.
+func (l *runList) keep(some func(*runTable) bool) {
+	var groups []tableGroup
+	newest := 0
+	for i, g := range l.groups {
+		g = slices.DeleteFunc(slices.Clone(g), func(t *runTable) bool { return !some(t) })
+		if len(g) > 0 {
+			groups = append(groups, g)
+		}
+		if i < l.newest {
+			newest = len(groups)
+		}
+	}
+	l.groups, l.newest = groups, newest
 }
 
 // dropping notes that buckets are being dropped: until dropped is called, and forever if the drop
@@ -224,7 +267,7 @@ func (x *runIndex) noteDrops(spans []pebble.KeyRange, seq uint64) {
 	for _, span := range spans {
 		drops[string(span.Start[1:])] = seq
 	}
-	x.replace(&runList{groups: l.groups, complete: l.complete, drops: drops})
+	x.replace(&runList{coverage: l.coverage, groups: l.groups, drops: drops})
 }
 
 // close closes all tables that no look-up uses; the others are closed after it.

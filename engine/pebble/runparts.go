@@ -22,19 +22,33 @@ func (l *runList) divide() {
 	}
 	bounds := append(append([][]byte{nil}, l.borders...), nil)
 	for i := range len(bounds) - 1 {
-		var groups []tableGroup
-		for _, g := range l.groups {
-			groups = append(groups, g.between(bounds[i], bounds[i+1]).split()...)
+		var p listPart
+		for k, g := range l.groups {
+			p.groups = append(p.groups, g.between(bounds[i], bounds[i+1]).split()...)
+			if k < l.newest {
+				p.newest = len(p.groups)
+			}
 		}
-		l.parts = append(l.parts, groups)
+		l.parts = append(l.parts, p)
 	}
 }
 
-// part returns the groups in which a key is searched.
-func (l *runList) part(key []byte) []tableGroup {
+// A listPart has the groups in which the keys of a part are searched.
+type listPart struct {
+	groups []tableGroup
+	newest int // how many come before all tables omitted
+}
+
+// search returns the groups that decide whether there is a key, and whether it is absent if none of
+// them has it.
+func (l *runList) search(key []byte) (groups []tableGroup, absent bool) {
 	i, found := slices.BinarySearchFunc(l.borders, key, bytes.Compare)
 	if found {
 		i++
 	}
-	return l.parts[i]
+	p := &l.parts[i]
+	if l.mayLack(key) {
+		return p.groups[:p.newest], false
+	}
+	return p.groups, true
 }

@@ -88,7 +88,8 @@ func (x *runIndex) publish(next *runList) {
 	runs := l.groups[:since:since]
 	next.remove(runs)
 	next.groups = append(runs, next.groups...)
-	next.trim(x.limit)
+	next.newest += len(runs)
+	x.trim(next)
 	next.takeDrops(l)
 	x.replace(next)
 }
@@ -101,14 +102,7 @@ func (l *runList) remove(groups []tableGroup) {
 			remove[t.number] = true
 		}
 	}
-	var kept []tableGroup
-	for _, g := range l.groups {
-		g = slices.DeleteFunc(slices.Clone(g), func(t *runTable) bool { return remove[t.number] })
-		if len(g) > 0 {
-			kept = append(kept, g)
-		}
-	}
-	l.groups = kept
+	l.keep(func(t *runTable) bool { return !remove[t.number] })
 }
 
 // takeDrops takes over the drops of the list before, and those of the tables, as far as they concern
@@ -117,7 +111,7 @@ func (l *runList) takeDrops(old *runList) {
 	l.drops = make(map[string]uint64)
 	take := func(drops map[string]uint64) {
 		for prefix, seq := range drops {
-			if seq > l.drops[prefix] && (!l.complete || l.hasOlder(prefix, seq)) {
+			if seq > l.drops[prefix] && l.mayHaveOlder(prefix, seq) {
 				l.drops[prefix] = seq
 			}
 		}
@@ -130,10 +124,10 @@ func (l *runList) takeDrops(old *runList) {
 	}
 }
 
-// hasOlder reports whether a bucket may have entries that are older than seq.
-func (l *runList) hasOlder(prefix string, seq uint64) bool {
+// mayHaveOlder reports whether a bucket may have entries that are older than seq.
+func (l *runList) mayHaveOlder(prefix string, seq uint64) bool {
 	span := prefixSpan(spaced(claimSpace, []byte(prefix)))
-	return slices.ContainsFunc(l.groups, func(g tableGroup) bool { return g.hasOlder(span, seq) })
+	return l.mayLackSome(span) || slices.ContainsFunc(l.groups, func(g tableGroup) bool { return g.hasOlder(span, seq) })
 }
 
 // A mirror is a list in the making.
@@ -147,7 +141,7 @@ type mirror struct {
 }
 
 func newMirror(x *runIndex, old *runList) *mirror {
-	m := &mirror{index: x, open: make(map[uint64]*runTable), list: &runList{complete: true}}
+	m := &mirror{index: x, open: make(map[uint64]*runTable), list: &runList{}}
 	for _, g := range old.groups {
 		for _, t := range g {
 			m.open[t.number] = t
@@ -156,41 +150,75 @@ func newMirror(x *runIndex, old *runList) *mirror {
 	return m
 }
 
-// add adds the tables of a version, the newer first. It ends at the first one that the list cannot
-// have.
+// add adds the tables of a version that are worth most, up to the first one that the list cannot have.
 func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error {
+	var infos []pebble.SSTableInfo
+	var levels []int
+	var candidates []candidate
 	for level, tables := range version {
 		if level == 0 {
 			slices.SortFunc(tables, newestFirst)
 		}
+		order := len(infos)
 		for i, info := range tables {
-			select {
-			case <-stop:
-				return errRefreshEnded
-			default:
+			if level == 0 {
+				order = i
 			}
-			t, err := m.table(info)
-			if m.list.complete = err == nil; !m.list.complete {
-				return nil // the rest is looked up in Pebble; if that has deleted the table, the next refresh follows
-			}
-			m.append(t, level > 0 && i == 0)
+			candidates = append(candidates, newCandidate(info.Smallest.UserKey, info.Largest.UserKey,
+				info.Largest.IsExclusiveSentinel(), order, len(infos)))
+			infos, levels = append(infos, info), append(levels, level)
 		}
 	}
+	byWorth(candidates, m.index.recent)
+	tables := make([]*runTable, len(infos))
+	m.list.loaded = true
+	for n, c := range candidates {
+		select {
+		case <-stop:
+			return errRefreshEnded
+		default:
+		}
+		t, err := m.table(infos[c.at])
+		if err != nil { // the rest is looked up in Pebble; if that has deleted the table, the next refresh follows
+			m.list.loaded = errors.Is(err, errNoRoom)
+			m.list.omit(candidates[n:]...)
+			break
+		}
+		tables[c.at] = t
+		m.tables++
+		m.size += t.size
+	}
+	m.list.addVersion(tables, levels)
 	return nil
 }
 
-// append adds a table to the last group, or to a new one if it overlaps.
-func (m *mirror) append(t *runTable, level bool) {
-	m.tables++
-	m.size += t.size
-	last := len(m.list.groups) - 1
-	if last >= 0 && !level {
-		if g := m.list.groups[last].with(t); g != nil {
-			m.list.groups[last] = g
+// addVersion adds tables in the order of a version; nil is one that the list omits. It begins a group
+// after the first of these: what follows may be older.
+func (l *runList) addVersion(tables []*runTable, levels []int) {
+	whole, begin := true, false
+	for i, t := range tables {
+		begin = begin || i > 0 && levels[i] != levels[i-1]
+		if t != nil {
+			l.addTable(t, begin)
+			begin = false
+		} else if whole {
+			whole, begin = false, true
+		}
+		if whole {
+			l.newest = len(l.groups)
+		}
+	}
+}
+
+// addTable adds a table to the last group, or to a new one if it overlaps.
+func (l *runList) addTable(t *runTable, begin bool) {
+	if last := len(l.groups) - 1; last >= 0 && !begin {
+		if g := l.groups[last].with(t); g != nil {
+			l.groups[last] = g
 			return
 		}
 	}
-	m.list.groups = append(m.list.groups, tableGroup{t})
+	l.groups = append(l.groups, tableGroup{t})
 }
 
 // table returns a table, open.

@@ -84,7 +84,7 @@ func TestAbsenceIsFinalOnlyInACompleteIndex(t *testing.T) {
 	awaitIndex(t, s)
 	check("loaded", true)
 	s.recentRuns.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
-	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete })
+	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete() })
 	check("loaded again", true)
 }
 
@@ -111,7 +111,7 @@ func TestARunThatCannotBeOpenedIsLookedUpInPebble(t *testing.T) {
 	mustApply(t, s, &storage.Batch{Seq: 4, Claims: claims})
 	mustSealAll(t, s)
 	mustHave(t, s, claims)
-	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete })
+	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete() })
 	if again := s.recentRuns.list.Load().groups; again[0][0].number == table.number || indexed(t, s, claims) != len(claims) {
 		t.Fatal("the index lacks the newest run")
 	}
@@ -137,8 +137,11 @@ func TestAnIndexEndsBeforeADamagedTable(t *testing.T) {
 			t.Fatalf("%x %v %v", record, found, err)
 		}
 	}
-	if s.recentRuns.list.Load().complete {
+	if s.recentRuns.list.Load().complete() {
 		t.Fatal("the index is complete without a damaged table")
+	}
+	if _, known := s.recentRuns.get(spaced(claimSpace, claimKey("scope9", 9, 1))); known {
+		t.Fatal("a key is absent in an index that ends before a damaged table")
 	}
 }
 
@@ -160,28 +163,33 @@ func TestAnIndexIsLimited(t *testing.T) {
 		t.Errorf("the index may use %d bytes", limit)
 	}
 	all := s.recentRuns.list.Load()
-	if !all.complete || len(all.groups) < 3 {
-		t.Fatalf("%d groups, complete %v", len(all.groups), all.complete)
+	if !all.complete() || len(all.groups) < 3 {
+		t.Fatalf("%d groups, complete %v", len(all.groups), all.complete())
 	}
 	s.recentRuns.limit = all.groups[0].size() + all.groups[1].size()
 	if err := s.recentRuns.refresh(s.db, nil); err != nil {
 		t.Fatal(err)
 	}
-	if l := s.recentRuns.list.Load(); l.complete || len(l.groups) > 2 || len(l.groups) == 0 {
-		t.Fatalf("%d groups, complete %v", len(l.groups), l.complete)
+	if l := s.recentRuns.list.Load(); l.complete() || len(l.groups) > 2 || len(l.groups) == 0 {
+		t.Fatalf("%d groups, complete %v", len(l.groups), l.complete())
 	}
 	if indexed(t, s, claims) == 0 {
 		t.Error("the index has nothing of the newest run")
 	}
 	mustHave(t, s, append(claims, older...))
-	l := &runList{complete: true, groups: slices.Repeat([]tableGroup{{&runTable{}, &runTable{}}}, maxIndexed)}
-	if l.trim(1); l.complete || len(l.groups) != maxIndexed/2 {
-		t.Errorf("%d groups of two tables, complete %v", len(l.groups), l.complete)
+	l := &runList{coverage: coverage{loaded: true}}
+	for range maxIndexed {
+		l.groups = append(l.groups, tableGroup{&runTable{}, &runTable{}})
+	}
+	x := &runIndex{limit: 1}
+	if x.trim(l); l.complete() || len(l.groups) != maxIndexed/2 {
+		t.Errorf("%d groups of two tables, complete %v", len(l.groups), l.complete())
 	}
 	level := tableGroup{&runTable{size: 3}, &runTable{size: 3}, &runTable{size: 3}}
-	l = &runList{complete: true, groups: []tableGroup{{&runTable{size: 1}}, level}}
-	if l.trim(8); l.complete || len(l.groups) != 2 || len(l.groups[1]) != 2 || len(level) != 3 {
-		t.Errorf("%v, complete %v: want two tables of the level", l.groups, l.complete)
+	l = &runList{coverage: coverage{loaded: true}, groups: []tableGroup{{&runTable{size: 1}}, level}}
+	x.limit = 8
+	if x.trim(l); l.complete() || len(l.groups) != 2 || len(l.groups[1]) != 2 || len(level) != 3 {
+		t.Errorf("%v, complete %v: want two tables of the level", l.groups, l.complete())
 	}
 	m := &mirror{index: s.recentRuns, tables: maxIndexed}
 	if _, err := m.table(pebble.SSTableInfo{}); !errors.Is(err, errNoRoom) {
@@ -215,8 +223,8 @@ func TestARefreshThatEndsChangesNothing(t *testing.T) {
 		last = version[0]
 	}
 	last[len(last)-1].FileNum += 1000
-	if err := m.add(version, nil); err != nil || m.list.complete {
-		t.Errorf("a deleted table: %v, complete %v", err, m.list.complete)
+	if err := m.add(version, nil); err != nil || m.list.complete() {
+		t.Errorf("a deleted table: %v, complete %v", err, m.list.complete())
 	}
 	m.opened.unuse()
 }
@@ -370,17 +378,17 @@ func TestRunsSinceTheVersionOfARefreshAreFirst(t *testing.T) {
 		t.Fatalf("%d groups", len(all.groups))
 	}
 	x.since = 2
-	x.publish(&runList{complete: true, groups: append(slices.Clone(all.groups[2:]), all.groups[0])})
-	if l := x.list.Load(); !l.complete || !slices.EqualFunc(l.groups, all.groups, func(a, b tableGroup) bool { return slices.Equal(a, b) }) {
+	x.publish(&runList{coverage: coverage{loaded: true}, groups: append(slices.Clone(all.groups[2:]), all.groups[0])})
+	if l := x.list.Load(); !l.complete() || !slices.EqualFunc(l.groups, all.groups, func(a, b tableGroup) bool { return slices.Equal(a, b) }) {
 		t.Fatalf("%v, want %v", l.groups, all.groups)
 	}
 	x.since = 0
 	x.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
 	l := x.list.Load()
-	if l.complete || len(l.groups) > 0 {
+	if l.complete() || len(l.groups) > 0 {
 		t.Fatal("the index has older runs than one that it lacks")
 	}
-	x.publish(&runList{complete: true, groups: all.groups})
+	x.publish(&runList{coverage: coverage{loaded: true}, groups: all.groups})
 	if x.list.Load() != l || len(x.changed) == 0 {
 		t.Fatal("a version before a run that the index lacks is the list")
 	}
@@ -417,8 +425,8 @@ func TestARunSinceTheVersionOfARefreshIsWhole(t *testing.T) {
 	if l := x.list.Load(); len(l.groups) != 2 || len(l.groups[1]) >= len(whole) {
 		t.Fatalf("%d groups, want a run and a part of one", len(l.groups))
 	}
-	x.publish(&runList{complete: true})
-	if x.list.Load().complete || len(x.changed) == 0 {
+	x.publish(&runList{coverage: coverage{loaded: true}})
+	if x.list.Load().complete() || len(x.changed) == 0 {
 		t.Fatal("a list that lacks tables of a run is complete")
 	}
 }
