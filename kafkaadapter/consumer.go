@@ -74,8 +74,9 @@ func newConsumer(options Options) *Consumer {
 // Run consumes until ctx ends, and then waits for running handlers for at most
 // Options.Timeouts.Shutdown. It returns nil, or an error that wraps context.DeadlineExceeded if
 // handlers were cut off. It returns earlier with an error if it cannot continue, because the store
-// has failed (without Options.FailOpen) or the group rejects this member. A partition that cannot
-// be read does not end Run (see Stopped). Commits to the store are durable in any case.
+// has failed (without Options.FailOpen), the group rejects this member, or the client's own context
+// (kgo.WithContext) has ended. A partition that cannot be read does not end Run (see Stopped).
+// Commits to the store are durable in any case.
 func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.ran.Swap(true) {
 		return ErrAlreadyRan
@@ -112,7 +113,9 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		}
 	})
 	c.lookForTopics(polling)
-	c.poll.pollLoop(polling)
+	if err := c.poll.pollLoop(polling); err != nil {
+		stopPolling(err)
+	}
 	cause := context.Cause(polling)
 	stopPolling(cause)
 	c.client.AllowRebalance()

@@ -33,8 +33,9 @@ type poller struct {
 }
 
 // pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and
-// lets the group rebalance between any two polls: the callbacks drain partitions.
-func (l *poller) pollLoop(ctx context.Context) {
+// lets the group rebalance between any two polls: the callbacks drain partitions. It returns an
+// error if the client has ended.
+func (l *poller) pollLoop(ctx context.Context) error {
 	defer l.client.AllowRebalance()
 	woken := time.Now()
 	for ctx.Err() == nil {
@@ -43,7 +44,7 @@ func (l *poller) pollLoop(ctx context.Context) {
 		fetches := l.client.PollFetches(until)
 		cancel()
 		if fetches.IsClientClosed() {
-			return
+			return fmt.Errorf("hapax: the Kafka client has ended: is kgo.WithContext set in Options.Client? %w", kgo.ErrClientClosed)
 		}
 		for i := range fetches {
 			for j := range fetches[i].Topics {
@@ -60,6 +61,7 @@ func (l *poller) pollLoop(ctx context.Context) {
 		}
 		l.client.AllowRebalance()
 	}
+	return nil
 }
 
 func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPartition) {

@@ -191,3 +191,17 @@ func TestConsumerLeavesNoGoroutines(t *testing.T) {
 		t.Errorf("handled %q", got)
 	}
 }
+
+func TestRunReportsThatItsClientHasEnded(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Client = append(o.Client, kgo.WithContext(ctx)) })
+	r.untilStored(t, 0, 1)
+	end()
+	kafkatest.Receive(t, m.done)
+	if !errors.Is(m.err, kgo.ErrClientClosed) {
+		t.Errorf("Run: %v", m.err)
+	}
+}
