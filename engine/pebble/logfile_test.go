@@ -3,6 +3,7 @@ package pebble
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,6 +119,142 @@ func TestZerosThatCannotBeWrittenAreNoFailure(t *testing.T) {
 	s = mustOpen(t, mem.CrashClone(vfs.CrashCloneCfg{}), "store", true)
 	defer mustClose(t, s)
 	assertContents(t, s, model(batches, n))
+}
+
+// A tornLog is a file system of which one write to a log, the left-th, writes only a part and fails.
+// All others succeed.
+type tornLog struct {
+	vfs.FS
+	left atomic.Int64
+	part float64
+}
+
+func (l *tornLog) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.Create(path, c)
+	return l.file(path, f, err)
+}
+
+func (l *tornLog) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.ReuseForWrite(from, to, c)
+	return l.file(to, f, err)
+}
+
+func (l *tornLog) file(path string, f vfs.File, err error) (vfs.File, error) {
+	if err == nil && strings.HasSuffix(path, logSuffix) {
+		f = tornFile{f, l}
+	}
+	return f, err
+}
+
+type tornFile struct {
+	vfs.File
+	log *tornLog
+}
+
+func (f tornFile) Write(p []byte) (int, error) {
+	if f.log.left.Add(-1) != 0 {
+		return f.File.Write(p)
+	}
+	n, err := f.File.Write(bytes.Clone(p[:int(float64(len(p))*f.log.part)]))
+	return n, errors.Join(err, errorfs.ErrInjected)
+}
+
+// A part of what was not written may be in the log, before its zeros. What was acknowledged before is
+// there, and a crash leaves no damage.
+func TestAWriteOfALogThatFailsBeforeZeros(t *testing.T) {
+	const batches, n = 12, 100
+	for left := int64(1); left <= 8; left++ {
+		for _, part := range []float64{0, 0.3, 0.999} {
+			mem := vfs.NewCrashableMem()
+			fsys := &tornLog{FS: mem, part: part}
+			s := mustOpen(t, fsys, "store", true)
+			before := uint64(3)
+			for seq := uint64(1); seq <= before; seq++ {
+				mustApply(t, s, batchOf(seq, n))
+			}
+			fsys.left.Store(left)
+			acknowledged, failed := before, false
+			for seq := before + 1; seq <= batches; seq++ {
+				wait, err := s.Apply(batchOf(seq, n))
+				if err == nil {
+					err = wait()
+				}
+				switch {
+				case err == nil && failed:
+					t.Fatalf("write %d: batch %d is acknowledged after one that failed", left, seq)
+				case err == nil:
+					acknowledged = seq
+				case !errors.Is(err, errorfs.ErrInjected):
+					t.Fatal(err)
+				default:
+					failed = true
+				}
+			}
+			if !failed {
+				t.Fatalf("write %d has not failed", left)
+			}
+			for _, unsynced := range []int{0, 100} {
+				crashed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng(1)})
+				again, err := Open("store", Options{FS: crashed, SmallTables: true})
+				if err != nil {
+					t.Fatalf("write %d, %v of it written: %v", left, part, err)
+				}
+				if last, err := prefixOf(again, n); err != nil || last < acknowledged || last > batches {
+					t.Errorf("write %d, %v of it written: %d batches are there, %d were acknowledged: %v", left, part, last, acknowledged, err)
+				}
+				mustClose(t, again)
+			}
+			if err := s.Close(); !errors.Is(err, errorfs.ErrInjected) {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A heldLog is a file system on which a log cannot be created before it is released.
+type heldLog struct {
+	vfs.FS
+	entered, release chan struct{}
+}
+
+func (l heldLog) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(path, logSuffix) {
+		close(l.entered)
+		<-l.release
+	}
+	return l.FS.Create(path, c)
+}
+
+func TestATableIsOpenedWhileALogIsCreated(t *testing.T) {
+	fsys := heldLog{vfs.NewMem(), make(chan struct{}), make(chan struct{})}
+	if err := fsys.MkdirAll("store", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	rewrite(t, fsys.FS, "store/000001.sst", []byte("a table"))
+	d := newDisk(fsys, "store")
+	created := make(chan error)
+	go func() {
+		f, err := d.Create("store/000002.log", vfs.WriteCategoryUnspecified)
+		if err == nil {
+			err = f.Close()
+		}
+		created <- err
+	}()
+	<-fsys.entered
+	within(t, patienceInTests, "a table and a log that takes long", func() {
+		f, err := d.Open("store/000001.sst")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	close(fsys.release)
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
 }
 
 // growing is a file system on which a log grows when its end was read.

@@ -197,6 +197,38 @@ func TestAnIndexIsLimited(t *testing.T) {
 	}
 }
 
+// The index opens no table whose filter and index need more bytes than there is room.
+func TestATableNeedsRoom(t *testing.T) {
+	s := sealedRuns(t, vfs.NewMem(), 1)
+	defer mustClose(t, s)
+	x := s.recentRuns
+	layout, err := x.list.Load().groups[0][0].reader.Layout()
+	if err != nil || len(layout.Filter) != 1 || len(layout.Index) == 0 {
+		t.Fatal("a table without a filter or an index", err)
+	}
+	need := layout.Filter[0].Length
+	for _, i := range layout.Index {
+		need += i.Length
+	}
+	version, err := s.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := slices.Concat(version...)[0].TableInfo
+	if uint64(info.FileNum) != x.list.Load().groups[0][0].number {
+		t.Fatal("the tables are not the same")
+	}
+	for room, want := range map[uint64]error{0: errNoRoom, need - 1: errNoRoom, need: nil, need + 1: nil} {
+		table, err := x.open(info, room)
+		if !errors.Is(err, want) {
+			t.Errorf("%d bytes needed, room for %d: %v, want %v", need, room, err, want)
+		}
+		if err == nil {
+			table.unuse()
+		}
+	}
+}
+
 // A refresh that is ended leaves the list as it is, and one that finds no file any more is not complete.
 func TestARefreshThatEndsChangesNothing(t *testing.T) {
 	s, _ := reopenedRuns(t, vfs.NewMem(), 3)
