@@ -2,6 +2,9 @@ package outbox
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -51,6 +54,8 @@ func TestOnlyErrorsAboutTheMessageAreRefusals(t *testing.T) {
 		{errDown, false},
 		{fmt.Errorf("dial: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}), false},
 		{io.ErrUnexpectedEOF, false},
+		{fmt.Errorf("unable to dial: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), false},
+		{errors.New("the token server of SASL does not answer"), false},
 		{context.DeadlineExceeded, false},
 		{errBatchTime, false},
 	} {

@@ -1,14 +1,11 @@
 package outbox
 
 import (
-	"context"
 	"errors"
-	"io"
-	"net"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 var errBatchTime = errors.New("outbox: the broker did not acknowledge it within Batch.Time")
@@ -21,26 +18,14 @@ var refusals = []error{
 	kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, // the client has retried
 }
 
-// outages are errors of the client that say nothing about a message.
-var outages = []error{
-	errBatchTime, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
-	kgo.ErrClientClosed, kgo.ErrAborting, kgo.ErrMaxBuffered, kgo.ErrRecordTimeout, kgo.ErrRecordRetries,
-}
+// noPartition is in the client's error for a partition that the topic does not have.
+const noPartition = "invalid record partitioning choice"
 
-// refused reports whether an error is about the message, and not about an unreachable broker.
+// refused reports whether an error is about the message, and not about an unreachable broker. All
+// other errors of the client count as the latter: what a dialer or SASL returns can be any error.
 func refused(err error) bool {
-	is := func(target error) bool { return errors.Is(err, target) }
-	var (
-		broker  *kerr.Error
-		network net.Error
-		eof     *kgo.ErrFirstReadEOF
-		loss    *kgo.ErrDataLoss
-	)
-	switch {
-	case errors.As(err, &broker):
-		return slices.ContainsFunc(refusals, is)
-	case errors.As(err, &network), errors.As(err, &eof), errors.As(err, &loss):
-		return false
+	if broker := (*kerr.Error)(nil); errors.As(err, &broker) {
+		return slices.ContainsFunc(refusals, func(target error) bool { return errors.Is(err, target) })
 	}
-	return !slices.ContainsFunc(outages, is)
+	return strings.Contains(err.Error(), noPartition)
 }

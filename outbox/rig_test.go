@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -22,7 +22,7 @@ import (
 var (
 	ctx     = context.Background()
 	errDown = &kgo.ErrFirstReadEOF{} // the client's error for an unreachable broker
-	errBad  = errors.New("bad message")
+	errBad  = fmt.Errorf("bad message: %w", kerr.InvalidRecord)
 )
 
 // patience bounds the waits of tests: a busy machine may take long.
