@@ -154,11 +154,8 @@ func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 		if u == nil {
 			continue
 		}
-		if u.week < d.decidedOldest(u.scope) {
-			return ErrWeekDropped
-		}
-		if d.tx.reserved(u.key) {
-			return ErrConflict
+		if u.week < d.decidedOldest(u.scope) || d.tx.reserved(u.key) {
+			return ErrConflict // run again, Unclaim finds that the claim was dropped
 		}
 		rec, found, err := d.find(u.key, u.hash)
 		if err != nil {

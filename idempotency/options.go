@@ -21,7 +21,7 @@ type Options struct {
 	// Tenant returns the tenant of a request, up to MaxTenantBytes; keys of different tenants never
 	// match. It must return an authenticated identity, never a header chosen by the client. After
 	// an error, the answer has status 500, or that of a StatusError. It must be safe for concurrent
-	// use. nil = all requests have one tenant.
+	// use, and not read the body, which is compared with that of the first request. nil = all requests have one tenant.
 	Tenant func(*http.Request) (string, error)
 
 	// Methods are the HTTP methods that need a key; other requests reach the handler unchanged. nil

@@ -69,11 +69,11 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.FetchMaxBytes(bytes),
 		kgo.FetchMaxPartitionBytes(min(bytes, 1<<20)),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
-		kgo.ProducerLinger(0), // letters are produced together, and the partition waits for them
 	}, c.opt.Client...)
 	opts = append(opts,
 		kgo.WithHooks(newClient{c.shared}),
 		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
+		kgo.ProducerLinger(0),   // letters are produced together, and the partition waits for them
 		kgo.MaxBufferedBytes(0), // no limit: the store bounds the size of a dead letter, and the client would reject a larger one
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// Without this option, the client does not fail a dead letter whose outcome is unknown when

@@ -141,9 +141,7 @@ func (x *txModel) unclaimRefusals() (errs []error) {
 		now, there := x.m.told.claims[k]
 		_, own := x.claims[k]
 		switch {
-		case k.week < x.m.told.oldestOf(k.scope):
-			errs = append(errs, engine.ErrWeekDropped)
-		case own, x.m.held[k], !there, now != rec:
+		case k.week < x.m.told.oldestOf(k.scope), own, x.m.held[k], !there, now != rec:
 			errs = append(errs, engine.ErrConflict)
 		}
 	}
