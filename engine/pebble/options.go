@@ -37,16 +37,17 @@ type Options struct {
 	// FS is the file system, nil for the machine's own.
 	FS vfs.FS
 
-	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes. They also use what two
-	// memtables leave free; a third one takes its memory from the cache. The filters and indexes
-	// with which claims are looked up are not part of it: see PendingBytes.
+	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes. Up to three quarters of
+	// it are for the filters and indexes with which claims are looked up: see PendingBytes. Blocks
+	// also use what two memtables leave free; a third one takes its memory from the cache.
 	CacheBytes int64
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for
 	// DefaultPendingBytes, or for MemTableBytes / 2 if that is set and less. Meanwhile as many more
 	// are accepted, and sorting takes a third of it: two and a half times this memory is needed.
 	// Fewer, larger runs of tables are compacted less often; a store with little memory uses a few
-	// megabytes. The filters and indexes of all tables with claims use up to six times this memory.
+	// megabytes. The filters and indexes of all tables with claims use up to six times this memory, in
+	// and beyond CacheBytes.
 	PendingBytes uint64
 
 	// MemTableBytes is the size of one of Pebble's memory tables, 0 for twice PendingBytes. There

@@ -34,6 +34,7 @@ type runIndex struct {
 	schema  string
 
 	cache   *pebble.Cache // of blocks, also Pebble's
+	fill    *cacheFill
 	uses    atomic.Int64  // of the cache: lists, and one until close
 	changed chan struct{} // takes one: the version of the list is out of date
 
@@ -73,6 +74,7 @@ func newRunIndex(o *Options, d *disk) *runIndex {
 		disk: d, limit: indexMemory * o.PendingBytes, recent: recentTables, options: p.MakeReaderOptions(), schema: p.KeySchema,
 		cache: pebble.NewCache(p.CacheSize), changed: make(chan struct{}, 1), since: broken,
 	}
+	x.fill = newCacheFill(x.cache, o.CacheBytes)
 	if runtime.GOOS == "windows" {
 		x.limit = 0 // there, Pebble cannot delete a table that is open
 	}
@@ -193,7 +195,11 @@ func (x *runIndex) openRun(info pebble.TableIngestInfo) (run tableGroup, err err
 }
 
 func (x *runIndex) open(info pebble.TableInfo, room uint64) (*runTable, error) {
-	return openRunTable(x.disk, info, x.options, x.schema, room)
+	t, err := openRunTable(x.disk, info, x.options, x.schema, room)
+	if err == nil {
+		t.fill = x.fill
+	}
+	return t, err
 }
 
 // trim omits the tables that are beyond the limits. It returns how many groups at the front are whole.
@@ -248,6 +254,14 @@ func (l *runList) keep(some func(*runTable) bool) {
 	l.groups, l.newest = groups, newest
 }
 
+// size returns how much memory the list's tables use.
+func (l *runList) size() (n uint64) {
+	for _, g := range l.groups {
+		n += g.size()
+	}
+	return n
+}
+
 // dropping notes that buckets are being dropped: until dropped is called, and forever if the drop
 // fails, only Pebble knows of which claims.
 func (x *runIndex) dropping(spans []pebble.KeyRange) { x.noteDrops(spans, math.MaxUint64) }
@@ -292,6 +306,7 @@ func (x *runIndex) replace(next *runList) {
 	if old := x.list.Swap(next); old != nil {
 		old.release()
 	}
+	x.fill.divide(next.size())
 }
 
 // acquire returns the list for a look-up, which releases it, or nil if the index is closed.

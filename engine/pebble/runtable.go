@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,7 +16,7 @@ import (
 )
 
 // A runTable is a table with claims, opened for look-ups beside Pebble. Its filter and its index
-// stay in memory, so that a look-up reads one block.
+// stay in memory, so that a look-up reads one block (looker).
 type runTable struct {
 	number            uint64 // of the file
 	smallest, largest []byte
@@ -32,6 +31,7 @@ type runTable struct {
 
 	reader *sstable.Reader
 	schema *colblk.KeySchema
+	fill   *cacheFill
 	held   []tableblock.BufferHandle // filter and index
 	evict  func()                    // removes the table's blocks from the cache
 }
@@ -219,56 +219,14 @@ func (t *runTable) covers(key []byte) bool {
 	return bytes.Compare(t.smallest, key) <= 0 && !t.endsBefore(key)
 }
 
-// lookers are reused because Pebble's iterators allocate.
-var lookers = sync.Pool{New: func() any { return new(looker) }}
-
-type looker struct {
-	index colblk.IndexIter
-	data  colblk.DataBlockIter
-}
-
-// get returns the record of a key in the table, nil if it was removed. The record is a copy.
-func (t *runTable) get(key []byte) (record []byte, known bool, err error) {
-	l := lookers.Get().(*looker)
-	defer lookers.Put(l)
-	part := 0
-	if len(t.index) != 1 {
-		part = sort.Search(len(t.index), func(i int) bool { return bytes.Compare(key, t.index[i].last) <= 0 })
-		if part == len(t.index) {
-			return nil, false, nil
-		}
+// part returns the part of the index in which a key is searched, nil if no part can have it.
+func (t *runTable) part(key []byte) *indexPart {
+	if len(t.index) == 1 {
+		return &t.index[0]
 	}
-	l.index.InitWithDecoder(pebble.DefaultComparer, &t.index[part].decoder, tableblock.NoTransforms)
-	if !l.index.SeekGE(key) {
-		return nil, false, nil
+	i := sort.Search(len(t.index), func(i int) bool { return bytes.Compare(key, t.index[i].last) <= 0 })
+	if i == len(t.index) {
+		return nil
 	}
-	h, err := l.index.BlockHandleWithProperties()
-	if err != nil {
-		return nil, false, err
-	}
-	data, err := t.read(h.Handle, blockkind.SSTableData, t.initData)
-	if err != nil {
-		return nil, false, err
-	}
-	l.data.InitOnce(t.schema, pebble.DefaultComparer, nil)
-	if err := l.data.InitHandle(pebble.DefaultComparer, data, tableblock.NoTransforms); err != nil {
-		return nil, false, err
-	}
-	defer func() { _ = l.data.Close() }() // it never fails
-	kv := l.data.SeekGE(key, 0)
-	if kv == nil || !bytes.Equal(kv.K.UserKey, key) {
-		return nil, false, nil
-	}
-	switch kv.K.Kind() {
-	case sstable.InternalKeyKindDelete, sstable.InternalKeyKindDeleteSized:
-		return nil, true, nil
-	case sstable.InternalKeyKindSet, sstable.InternalKeyKindSetWithDelete:
-		v := kv.InPlaceValue()
-		return append(make([]byte, 0, len(v)), v...), true, nil
-	}
-	return nil, false, errNotARun
-}
-
-func (t *runTable) initData(md *tableblock.Metadata, data []byte) error {
-	return colblk.InitDataBlockMetadata(t.schema, md, data)
+	return &t.index[i]
 }
