@@ -26,7 +26,7 @@
 //
 // The store needs, with the defaults and with a PendingBytes of 4 MiB:
 //
-//   - Options.CacheBytes for blocks, and for three quarters of it also for that index: 128 MiB
+//   - Options.CacheBytes for blocks: 128 MiB
 //   - 2.5 times Options.PendingBytes, about 50 bytes for each claim, for claims that are not in
 //     tables: 120 and 10 MiB
 //   - up to 6 times PendingBytes, about 1.4 bytes for each claim, for the index of tables with

@@ -19,7 +19,8 @@ import (
 // blocks before they ask for one again, and leave memory that the C library does not return.
 type cacheFill struct {
 	cache     *pebble.Cache
-	bytes     int64
+	bytes     int64           // without what is for memtables
+	most      int64           // bytes for the index: a third memtable takes its memory, too
 	unreserve func()          // returns what the index uses to the cache
 	room      atomic.Int64    // bytes that look-ups may put in until the next divide
 	slots     []atomic.Uint32 // a part of a block's hash, in the slot that the rest selects
@@ -28,14 +29,20 @@ type cacheFill struct {
 // slotPart is the bytes of the cache for each slot. It is about 16 blocks of a run.
 const slotPart = 256 << 10
 
-func newCacheFill(cache *pebble.Cache, bytes int64) *cacheFill {
-	return &cacheFill{cache: cache, bytes: bytes, unreserve: func() {}, slots: make([]atomic.Uint32, max(bytes/slotPart, 16))}
+// maxSlots are those of a cache of 256 GiB.
+const maxSlots = 1 << 20
+
+func newCacheFill(cache *pebble.Cache, o *Options) *cacheFill {
+	return &cacheFill{
+		cache: cache, bytes: o.CacheBytes, most: max(0, o.CacheBytes-int64(o.MemTableBytes)) / 4 * 3,
+		unreserve: func() {}, slots: make([]atomic.Uint32, min(max(o.CacheBytes/slotPart, 16), maxSlots)),
+	}
 }
 
-// divide reserves what the index uses, up to three quarters of the cache. Look-ups may fill three
-// quarters of the rest, if nothing else does. Only one call runs at a time.
+// divide reserves what the index uses, up to three quarters of what a memtable leaves of the cache.
+// Look-ups may fill three quarters of the rest, if nothing else does. Only one call runs at a time.
 func (f *cacheFill) divide(indexed uint64) {
-	reserved := min(int64(indexed), f.bytes/4*3)
+	reserved := min(int64(indexed), f.most)
 	f.unreserve() // before Reserve, which would evict as many blocks more
 	f.unreserve = f.cache.Reserve(int(reserved))
 	f.room.Store((f.bytes-reserved)/4*3 - f.cache.Size())
@@ -98,6 +105,7 @@ func (l *looker) read(t *runTable, h tableblock.Handle) error {
 	if !t.fill.admits(t.number, h.Offset) {
 		env.BufferPool, init = &l.buffers, t.initData
 	}
+	l.large = l.large || h.Length > maxIdleBlock // also if it cannot be read
 	block, err := t.reader.BlockReader().Read(context.Background(), env, nil, h, blockkind.SSTableData, init)
 	if err != nil {
 		return err

@@ -3,12 +3,15 @@ package pebble
 import (
 	"testing"
 
+	tableblock "github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+const testCache = 256 << 20
+
 // indexOfClaims returns an index of a store with 20,000 claims, whose cache nothing else uses.
 func indexOfClaims(t *testing.T) (x *runIndex, keys [][]byte) {
-	s, err := Open(t.TempDir()+"/store", Options{FS: vfs.Default, CacheBytes: 64 << 20})
+	s, err := Open(t.TempDir()+"/store", Options{FS: vfs.Default, CacheBytes: testCache})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +57,12 @@ func TestBlocksAskedForAgainReplaceOthers(t *testing.T) {
 	}
 }
 
-// The memory of the index is part of the cache, up to three quarters. Look-ups fill three quarters of
-// what it leaves.
+// The memory of the index is part of the cache, up to three quarters of what a memtable leaves of it.
+// Look-ups fill three quarters of the rest.
 func TestTheIndexAndLookUpsShareTheCache(t *testing.T) {
 	x, keys := indexOfClaims(t)
-	const bytes = 64 << 20
 	indexed := int64(x.list.Load().size())
-	if got, want := x.fill.room.Load(), (bytes-indexed)/4*3; got != want || indexed == 0 {
+	if got, want := x.fill.room.Load(), (testCache-indexed)/4*3; got != want || indexed == 0 {
 		t.Errorf("room for %d bytes with %d indexed, want %d", got, indexed, want)
 	}
 	for _, key := range keys {
@@ -68,12 +70,13 @@ func TestTheIndexAndLookUpsShareTheCache(t *testing.T) {
 	}
 	cached := x.cache.Size()
 	x.replace(&runList{groups: x.list.Load().groups})
-	if got, want := x.fill.room.Load(), (bytes-indexed)/4*3-cached; got != want || cached == 0 {
+	if got, want := x.fill.room.Load(), (testCache-indexed)/4*3-cached; got != want || cached == 0 {
 		t.Errorf("room for %d bytes with %d cached and %d indexed, want %d", got, cached, indexed, want)
 	}
+	const most = (testCache - 2*DefaultPendingBytes) / 4 * 3
 	for range 3 { // what was reserved before is returned
-		x.fill.divide(bytes)
-		if got, want := x.fill.room.Load(), int64(bytes/16*3)-cached; got != want || x.cache.Size() != cached {
+		x.fill.divide(testCache)
+		if got, want := x.fill.room.Load(), int64((testCache-most)/4*3)-cached; got != want || x.cache.Size() != cached {
 			t.Errorf("room for %d bytes with a large index and %d cached, want %d with %d", got, x.cache.Size(), want, cached)
 		}
 	}
@@ -86,9 +89,16 @@ func TestTheIndexReservesItsMemory(t *testing.T) {
 		x.get(key)
 	}
 	cached := x.cache.Size()
-	memTables := usualMemTables * int64(2*DefaultPendingBytes) // Pebble reserves these in a store
-	defer x.cache.Reserve(int(memTables))()
-	x.fill.bytes = cached
+	const memTable = 2 * DefaultPendingBytes
+	const memTables = usualMemTables * memTable // Pebble reserves these in a store
+	defer x.cache.Reserve(memTables)()
+	x.fill.divide(testCache)
+	third := x.cache.Reserve(memTable)
+	if x.cache.Size() != cached {
+		t.Errorf("%d bytes are cached of %d beside a third memtable", x.cache.Size(), cached)
+	}
+	third()
+	x.fill.bytes, x.fill.most = cached, cached
 	if x.fill.divide(uint64(cached / 2)); x.cache.Size() != cached {
 		t.Fatalf("%d bytes are cached of %d, in a cache that has room", x.cache.Size(), cached)
 	}
@@ -103,8 +113,7 @@ func TestTheIndexReservesItsMemory(t *testing.T) {
 }
 
 func TestCacheFillForgetsBlocksAskedForLongAgo(t *testing.T) {
-	f := newCacheFill(nil, 256<<20)
-	f.room.Store(0)
+	f := newCacheFill(nil, &Options{CacheBytes: testCache})
 	again := 0
 	const blocks = 200_000
 	for range 2 {
@@ -128,5 +137,38 @@ func TestCacheFillForgetsBlocksAskedForLongAgo(t *testing.T) {
 	}
 	if again < 6 {
 		t.Errorf("%d of 8 recent blocks were known", again)
+	}
+}
+
+// A looker that waits for its next look-up keeps no large block, also not one that could not be read.
+func TestIdleLookersKeepNoLargeBlock(t *testing.T) {
+	x, keys := indexOfClaims(t)
+	table := x.list.Load().groups[0].find(keys[0])
+	for _, size := range []uint64{maxIdleBlock, maxIdleBlock + 1} {
+		l := newLooker()
+		if err := l.read(table, tableblock.Handle{Length: size}); err == nil {
+			t.Fatal("a block that is none was read")
+		}
+		l.free()
+		idle := false
+		for more := true; more; {
+			select {
+			case other := <-idleLookers:
+				idle = idle || other == l
+				other.buffers.Release()
+			default:
+				more = false
+			}
+		}
+		if idle != (size == maxIdleBlock) {
+			t.Errorf("idle with a block of %d bytes: %t", size, idle)
+		}
+	}
+}
+
+// A cache that is larger than the machine's memory does not take memory before it is used.
+func TestHugeCache(t *testing.T) {
+	if n := len(newCacheFill(nil, &Options{CacheBytes: 1 << 61}).slots); n > maxSlots {
+		t.Errorf("%d slots", n)
 	}
 }

@@ -37,9 +37,10 @@ type Options struct {
 	// FS is the file system, nil for the machine's own.
 	FS vfs.FS
 
-	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes. Up to three quarters of
-	// it are for the filters and indexes with which claims are looked up: see PendingBytes. Blocks
-	// also use what two memtables leave free; a third one takes its memory from the cache.
+	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes. They also use what two
+	// memtables leave free; a third one takes its memory from the cache. Up to three quarters of
+	// what it leaves, 24 MiB with the defaults, are for the filters and indexes with which claims
+	// are looked up: see PendingBytes.
 	CacheBytes int64
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for

@@ -74,7 +74,7 @@ func newRunIndex(o *Options, d *disk) *runIndex {
 		disk: d, limit: indexMemory * o.PendingBytes, recent: recentTables, options: p.MakeReaderOptions(), schema: p.KeySchema,
 		cache: pebble.NewCache(p.CacheSize), changed: make(chan struct{}, 1), since: broken,
 	}
-	x.fill = newCacheFill(x.cache, o.CacheBytes)
+	x.fill = newCacheFill(x.cache, o)
 	if runtime.GOOS == "windows" {
 		x.limit = 0 // there, Pebble cannot delete a table that is open
 	}
