@@ -32,7 +32,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	}
 	u := &txUnclaim{scope: ev.Scope, week: week, key: storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), rec: rec}
 	u.hash = e.hash(u.key)
-	now, found, err := e.read(u.key)
+	now, found, err := e.readKept(u.key, week)
 	switch {
 	case err != nil:
 		return err
