@@ -86,23 +86,18 @@ func (tx *readTx) copyTo(ctx context.Context, path string, o Options, id storage
 		return err
 	}
 	o.openFile = nil
-	b, err := newBuilder(path, o)
-	if err != nil {
+	return build(path, o, id, h.seq, func(b *builder) error {
+		err := tx.scan(ctx, storage.Span{}, func(prefix []byte, c *cursor) error {
+			return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
+		})
+		if err == nil {
+			err = tx.copyDir(ctx, b, stateDir, stateSpace)
+		}
+		if err == nil {
+			err = tx.copyDir(ctx, b, journalDir, journalSpace)
+		}
 		return err
-	}
-	err = tx.scan(ctx, storage.Span{}, func(prefix []byte, c *cursor) error {
-		return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
 	})
-	if err == nil {
-		err = tx.copyDir(ctx, b, stateDir, stateSpace)
-	}
-	if err == nil {
-		err = tx.copyDir(ctx, b, journalDir, journalSpace)
-	}
-	if err != nil {
-		return errors.Join(err, b.abort())
-	}
-	return b.finish(id, h.seq)
 }
 
 func (tx *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byte) error {

@@ -9,39 +9,66 @@ import (
 )
 
 // A builder writes a new file from entries that come in key order, each of them sealed: an empty
-// store, or a backup. The file is not read before finish has returned.
+// store, or a backup. The file is not read before build has returned.
 type builder struct {
 	db      *bbolt.DB
 	tx      *bbolt.Tx
-	pending int // bytes in tx
+	stuck   bool // bbolt may have kept its lock when it panicked
+	pending int  // bytes in tx
 	sums    map[string]*sum
 }
 
 // buildTxBytes is the size of one transaction of a builder.
 const buildTxBytes = 4 << 20
 
-func newBuilder(path string, o Options) (*builder, error) {
-	db, err := bbolt.Open(path, 0o600, o.bbolt())
-	if err != nil {
-		return nil, fmt.Errorf("hapax: creating %s: %w", path, err)
-	}
-	db.AllocSize = minGrowStep
-	b := &builder{db: db, sums: map[string]*sum{
+// build writes a new file with the entries that fill puts. Like the store's own file, it may be on a
+// disk that fails while bbolt reads it through its mapping.
+func build(path string, o Options, id storage.Identity, seq uint64, fill func(b *builder) error) error {
+	b := &builder{sums: map[string]*sum{
 		string(sumKey(stateSpace, nil)):   {},
 		string(sumKey(journalSpace, nil)): {},
 	}}
-	if b.tx, err = db.Begin(true); err != nil {
-		return nil, errors.Join(err, db.Close())
+	err := guardAs(fmt.Errorf("hapax: writing %s", path), func() error {
+		err := b.open(path, o)
+		if err == nil {
+			err = fill(b)
+		}
+		if err == nil {
+			err = b.finish(id, seq)
+		}
+		return err
+	})
+	if err != nil && b.db != nil && !b.stuck {
+		if b.tx != nil {
+			_ = b.tx.Rollback() // a failed Commit has ended it
+		}
+		err = errors.Join(err, b.db.Close())
+	}
+	return err
+}
+
+func (b *builder) open(path string, o Options) (err error) {
+	if b.db, err = bbolt.Open(path, 0o600, o.bbolt()); err != nil {
+		return fmt.Errorf("hapax: creating %s: %w", path, err)
+	}
+	b.db.AllocSize = minGrowStep
+	if err := b.begin(); err != nil {
+		return err
 	}
 	for _, name := range topDirs {
 		if _, err := b.tx.CreateBucket(name); err != nil {
-			return nil, errors.Join(err, b.abort())
+			return err
 		}
 	}
-	return b, nil
+	return nil
 }
 
-func (b *builder) abort() error { return errors.Join(b.tx.Rollback(), b.db.Close()) }
+func (b *builder) begin() (err error) {
+	b.stuck = true
+	b.tx, err = b.db.Begin(true)
+	b.stuck = false
+	return err
+}
 
 // put adds an entry to the tree with the named sum; dirs are the names of its buckets.
 func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) error {
@@ -49,8 +76,7 @@ func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) e
 		if err := b.tx.Commit(); err != nil {
 			return err
 		}
-		var err error
-		if b.tx, err = b.db.Begin(true); err != nil {
+		if err := b.begin(); err != nil {
 			return err
 		}
 		b.db.AllocSize = growStep(b.tx.Size())
@@ -78,14 +104,14 @@ func (b *builder) finish(id storage.Identity, seq uint64) error {
 	sums := b.tx.Bucket(sumsDir)
 	for name, s := range b.sums {
 		if err := putSealed(sums, sumSpace, []byte(name), s.encode(), &h.sums); err != nil {
-			return errors.Join(err, b.abort())
+			return err
 		}
 	}
 	if err := putSealed(b.tx.Bucket(metaDir), metaSpace, headKey, h.encode(), nil); err != nil {
-		return errors.Join(err, b.abort())
+		return err
 	}
 	if err := b.tx.Commit(); err != nil {
-		return errors.Join(err, b.db.Close())
+		return err
 	}
 	return b.db.Close()
 }

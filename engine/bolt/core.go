@@ -142,11 +142,16 @@ func (c *core) stuckOnPanic() {
 
 // guard runs fn, which calls bbolt, and turns a panic or a memory fault into an error: bbolt
 // asserts its data, and reads through a mapping.
-func guard(fn func() error) (err error) {
+func guard(fn func() error) error {
+	return guardAs(fmt.Errorf("%w: %s", storage.ErrDamaged, fileName), fn)
+}
+
+// guardAs is guard with what the error wraps.
+func guardAs(failed error, fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = damaged("bbolt: %v", p)
+			err = fmt.Errorf("%w: bbolt: %v", failed, p)
 		}
 	}()
 	return fn()

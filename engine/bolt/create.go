@@ -80,10 +80,7 @@ func create(dir string, o Options) error {
 	if err := errors.Join(removeIfThere(path), removeIfThere(filepath.Join(dir, cleanName))); err != nil {
 		return err
 	}
-	b, err := newBuilder(path, o)
-	if err == nil {
-		err = b.finish(id, 0)
-	}
+	err := build(path, o, id, 0, func(*builder) error { return nil })
 	if err == nil {
 		err = install(dir, newFileName)
 	}

@@ -3,8 +3,10 @@
 package bolt
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,4 +64,44 @@ func TestAFaultOfTheMappingIsAnError(t *testing.T) {
 	if err := guard(func() error { sum += mapped[os.Getpagesize()]; return nil }); !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("a fault gives %v, %d", err, sum)
 	}
+}
+
+// A truncating context truncates a file when it is asked for the n-th time whether it has ended.
+type truncating struct {
+	context.Context
+	path string
+	n    int
+}
+
+func (c *truncating) Err() error {
+	if c.n--; c.n == 0 {
+		return os.Truncate(c.path, 0)
+	}
+	return nil
+}
+
+// The disk of a backup fails while bbolt reads the file that it writes there.
+func TestABackupToADiskThatFailsIsAnError(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
+	defer s.Close()
+	b := &storage.Batch{Seq: 1}
+	for i := range 60 {
+		b.State = append(b.State, storage.StateWrite{Key: fmt.Append(nil, i), Value: make([]byte, 100_000)})
+	}
+	mustApply(t, s, b)
+	to := filepath.Join(t.TempDir(), "backup")
+	for n := 42; n < 47; n++ { // the first transaction ends about here
+		ctx := &truncating{t.Context(), filepath.Join(to, copyFileName), n}
+		err := s.Backup(ctx, to)
+		if err == nil {
+			t.Errorf("a file that is truncated before entry %d is a backup", n)
+		}
+		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a file that is truncated before entry %d is left: %v", n, err)
+		}
+	}
+	if err := s.Backup(t.Context(), to); err != nil {
+		t.Error(err)
+	}
+	mustOpen(t, to, Options{}).Close()
 }
