@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 		return err
 	}
 	defer s.leave()
+	callers := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.work, cancel)() // Close does not wait for a scan
@@ -71,6 +73,9 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 			cancel()
 		}
 		err = errors.Join(err, <-done)
+	}
+	if s.work.Err() != nil && callers.Err() == nil && errors.Is(err, context.Canceled) {
+		return cmp.Or(s.Err(), ErrClosed)
 	}
 	return err
 }
