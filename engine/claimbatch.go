@@ -26,19 +26,19 @@ type ClaimBatch struct {
 }
 
 // StartClaimBatch is TryClaimBatch in two steps: it hands the events over in order, and Wait of the
-// batch that it returns waits for the results. One goroutine can so have several batches in flight,
-// and prepares the next one while those before it are written. Batches are decided in the order in
+// batch that it returns waits for the results. So one goroutine can have several batches in flight,
+// and prepare the next one while those before it are written. Batches are decided in the order in
 // which they were started: a repetition in a later one is a Duplicate. Nothing is known of an event
 // before Wait has returned its result, which is then as durable as that of TryClaimBatch.
 //
-// It blocks while the engine has enough to do: some 50,000 events are on their way at most.
-// ctx is looked at until the first part of the batch is handed over. If it ends before that, or the
-// engine is closed or has failed, Wait returns the error. The caller may change events and the
-// bytes of their ids once StartClaimBatch has returned.
+// It blocks while about 50,000 events wait for their verdicts. ctx is checked until the first part
+// of the batch is handed over. If it ends before that, or the engine is closed or has failed, Wait
+// returns the error. The caller may change events and the bytes of their ids once StartClaimBatch
+// has returned.
 //
-// What was handed over is decided whether or not Wait is called, also while Close waits for it. An
-// event whose result is never asked for may be claimed, and is not handled then: at most once, as
-// after a crash. Verdicts are counted, and given to an Options.Observer, by Wait.
+// What was handed over is decided whether or not Wait is called, also while Close waits for it. If
+// Wait is not called, events may be claimed that are not handled: at most once, as after a crash.
+// Verdicts are counted, and given to an Options.Observer, by Wait.
 func (e *Engine) StartClaimBatch(ctx context.Context, events []Event) *ClaimBatch {
 	events = e.opt.scoped(events)
 	b := &ClaimBatch{e: e, results: make([]Result, len(events))}
@@ -56,10 +56,9 @@ func (e *Engine) StartClaimBatch(ctx context.Context, events []Event) *ClaimBatc
 	return b
 }
 
-// Wait waits for the results, one for each event, and returns them as TryClaimBatch does: also with
-// an error. Only if ctx ends before they are there, the results are nil and the error is that of
-// ctx: the events may be claimed all the same, and Wait can be called again. It may be called
-// again, too, when it has returned the results, and after Close.
+// Wait waits for the results, one for each event, as TryClaimBatch does: also with an error. If ctx
+// ends first, the results are nil and the error is that of ctx; the events may be claimed all the
+// same. Wait may be called again, after it has returned the results and after Close, too.
 func (b *ClaimBatch) Wait(ctx context.Context) ([]Result, error) {
 	if err := b.await(ctx); err != nil {
 		return nil, err

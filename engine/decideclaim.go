@@ -24,7 +24,7 @@ type decider struct {
 // decideNew reports whether the claim exists, in this group or before it, and marks it in the
 // filter. This is the only place where an event is found to be new.
 func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
-	if c.certain && d.put.has(c.asOf) { // a claim on it can only be in the window
+	if c.certain && d.put.has(c.asOf) { // a claim on it can only be in d.put
 		record, put := d.put.find(key, c.hash)
 		rec, found, err := d.parsePut(record)
 		if !put || err == nil && !found {

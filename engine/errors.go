@@ -24,10 +24,10 @@ var (
 	// committed. Nothing of it was applied; if it is run again, that event is TooOld.
 	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")
 
-	// ErrNotClaimed means that there is no claim to dead-letter, because the transaction has not
-	// claimed the event or has rolled the claim back; or none to withdraw (Tx.Unclaim). Nothing was
-	// changed.
-	ErrNotClaimed = errors.New("hapax: the event is not claimed in this way: only the transaction that got Claimed may dead-letter it, and only a claim with its own record can be taken back")
+	// ErrNotClaimed means that there is no claim to dead-letter or to set data of, because the
+	// transaction has not claimed the event or has rolled the claim back; or none to withdraw
+	// (Tx.Unclaim). Nothing was changed.
+	ErrNotClaimed = errors.New("hapax: the event is not claimed in this way: only the transaction that got Claimed may dead-letter it or set its data, and only a claim with the given record can be withdrawn")
 
 	// ErrLeaseLost means that a lease no longer holds its claim: another caller has taken the claim
 	// over, it was finished or released already, or its week was dropped. Nothing was changed.

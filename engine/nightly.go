@@ -12,8 +12,8 @@ import (
 
 // RunNightly calls DropExpired each day at the given time of day, UTC, for example 3*time.Hour,
 // until ctx is done, and passes each outcome to report, if that is not nil. The application runs it
-// in a goroutine of its own and stops it by ctx. Late events and weeks that are behind do not
-// depend on it: the next night catches up on a missed one.
+// in a goroutine of its own and stops it by ctx. If a night is missed, the next one drops its weeks
+// too. Verdicts on late events do not depend on it.
 func (t *retention) RunNightly(ctx context.Context, at time.Duration, report func(DropReport, error)) error {
 	if at < 0 || at >= 24*time.Hour {
 		return fmt.Errorf("hapax: nightly time %v: give a time of day from 0 to 24h", at)

@@ -13,9 +13,9 @@ type Stats struct {
 	// Attempts counts every verdict, also those that were rolled back. Those of a transaction count
 	// when it ends.
 	Attempts map[Verdict]uint64
-	// TakenBack counts claims that Tx.Unclaim has withdrawn. Verdicts counts them too: as Claimed,
+	// Withdrawn counts claims that Tx.Unclaim has withdrawn. Verdicts counts them too: as Claimed,
 	// and once more when they are claimed again.
-	TakenBack uint64
+	Withdrawn uint64
 
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
 	// the filter considered possible and that the store did not have.
@@ -69,7 +69,7 @@ func (e *Engine) stats() Stats {
 	s := Stats{
 		Verdicts:             e.counters.verdicts.load(),
 		Attempts:             e.counters.attempts.load(),
-		TakenBack:            e.counters.takenBack.Load(),
+		Withdrawn:            e.counters.withdrawn.Load(),
 		FilterNegatives:      e.screen.negatives.Load(),
 		FilterFalsePositives: e.screen.falsePositives.Load(),
 		FilterBytes:          bytes,

@@ -82,7 +82,7 @@ func TestOnlyTheClaimWithItsOwnRecordIsWithdrawn(t *testing.T) {
 	verifyClean(t, e, 2)
 }
 
-// Stats.TakenBack counts the withdrawals of committed transactions, without those that were rolled
+// Stats.Withdrawn counts the withdrawals of committed transactions, without those that were rolled
 // back in them.
 func TestWithdrawnClaimsAreCounted(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
@@ -96,8 +96,8 @@ func TestWithdrawnClaimsAreCounted(t *testing.T) {
 	_ = e.Update(ctx, func(tx *engine.Tx) error { return errors.Join(tx.Unclaim(event("b"), b), errHandler) })
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 	s := stats(t, e)
-	if s.TakenBack != 1 || s.Verdicts[engine.Claimed] != 3 {
-		t.Errorf("%d of %d claims are withdrawn, want 1 of 3", s.TakenBack, s.Verdicts[engine.Claimed])
+	if s.Withdrawn != 1 || s.Verdicts[engine.Claimed] != 3 {
+		t.Errorf("%d of %d claims are withdrawn, want 1 of 3", s.Withdrawn, s.Verdicts[engine.Claimed])
 	}
 	verifyClean(t, e, 2)
 }
@@ -134,7 +134,7 @@ func TestWithdrawnReopenedDeadLetterIsReleased(t *testing.T) {
 			unclaim(t, e, event("a"), opened.Record)
 			rec, found, err := e.Lookup(ctx, "billing", []byte("a"), noon)
 			if err != nil || !found || rec.State != engine.Released || rec.Generation != i+1 {
-				t.Fatalf("taken back: %+v %v %v", rec, found, err)
+				t.Fatalf("after the withdrawal: %+v %v %v", rec, found, err)
 			}
 			verifyClean(t, e, 1)
 		}

@@ -106,7 +106,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	defer func() { // also if fn panics
 		if committed {
 			e.counters.verdicts.add(&tx.judge.kept)
-			e.counters.takenBack.Add(tx.req.writes.unclaimed())
+			e.counters.withdrawn.Add(tx.req.writes.unclaimed())
 		}
 		e.end(tx)
 		tx.judge.watched.end(&e.observations, err, committed)

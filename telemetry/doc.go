@@ -16,7 +16,7 @@
 //
 //	metric                                     kind       labels                      figure
 //	dedup_claims_total                         counter    consumer_scope_id, outcome  verdicts
-//	dedup_claim_attempts_total                 counter    outcome                     verdicts, those that were undone included
+//	dedup_claim_attempts_total                 counter    outcome                     verdicts, including those that were rolled back
 //	dedup_scope_overflow_claims_total          counter                                verdicts counted under the scope _other
 //	dedup_claim_duration_seconds               histogram  call                        time of one call that claims
 //	dedup_sync_duration_seconds                histogram                              time until a batch of the store was durable
@@ -27,7 +27,7 @@
 //	dedup_engine_stopped                       gauge                                  1 once the store has failed
 //
 //	while it works, too:
-//	dedup_claims_taken_back_total              counter                                claims withdrawn because their events were not handled
+//	dedup_claims_withdrawn_total               counter                                claims withdrawn because their events were not handled
 //	dedup_filter_negatives_total               counter                                events that the filter alone found new
 //	dedup_filter_false_positives_total         counter                                events that it wrongly considered possible
 //	dedup_filter_bytes                         gauge                                  memory of the filters
@@ -54,7 +54,7 @@
 // one event) and transaction (a run of Update's closure that judged an event, until it is durable
 // or undone). A call that ends before any event is judged (its context is done, or it is a short
 // form without a default scope) is not counted. Claims that are withdrawn (engine.Tx.Unclaim)
-// remain in dedup_claims_total, and dedup_claims_taken_back_total counts them: the difference is
+// remain in dedup_claims_total, and dedup_claims_withdrawn_total counts them: the difference is
 // the number of events that remained claimed. Counters of a watched engine count from its opening.
 // Histograms have native and classic buckets, and the trace as exemplar where a span is sampled.
 //

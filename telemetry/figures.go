@@ -18,8 +18,8 @@ type figure struct {
 
 // Counters count from the moment the engine was opened.
 var statFigures = []figure{
-	{"claims_taken_back_total", "Claims that were withdrawn because their events were not handled.",
-		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.TakenBack) }},
+	{"claims_withdrawn_total", "Claims that were withdrawn because their events were not handled.",
+		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.Withdrawn) }},
 	{"filter_negatives_total", "Events that the filter alone found new.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.FilterNegatives) }},
 	{"filter_false_positives_total", "Events that the filter considered possible and that the store did not have.",

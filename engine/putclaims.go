@@ -10,14 +10,14 @@ import (
 // one, which the store may not show yet. Older groups are applied: the applier takes a group only
 // when it is done with the previous one. Only the committer uses it.
 type putClaims struct {
-	now, before window
+	now, before groupClaims
 }
 
-// A window has the claims that one group puts or removes: a table with linear probing, by the
+// groupClaims are the claims that one group puts or removes: a table with linear probing, by the
 // hashes that the claims already have. A key that was put twice is found as it was last put: the
-// window of its claim ended in between. The group's batch refers to the bytes of the window; they
-// are reused for the group after the next one, when this one is applied.
-type window struct {
+// time for which its claim lasts (Event.Window) ended in between. The group's batch refers to these
+// bytes; they are reused for the group after the next one, when this one is applied.
+type groupClaims struct {
 	since  uint64 // the last batch before the group
 	arena  []byte // key and record of each claim
 	claims []putClaim
@@ -33,7 +33,7 @@ type putClaim struct {
 	record   int // where the record begins, end if the claim is removed
 }
 
-const minWindowSlots = 1 << 8
+const minGroupSlots = 1 << 8
 
 // next begins a new group, after the given batch.
 func (p *putClaims) next(since uint64) {
@@ -77,7 +77,7 @@ func (p *putClaims) prefetch(claims []candidate) {
 // has reports whether all claims that were put or removed after the given batch are in it.
 func (p *putClaims) has(after uint64) bool { return after >= p.before.since }
 
-func (w *window) begin(key []byte, hash uint64) putClaim {
+func (w *groupClaims) begin(key []byte, hash uint64) putClaim {
 	c := putClaim{hash: hash, key: len(w.arena)}
 	w.arena = append(w.arena, key...)
 	c.record = len(w.arena)
@@ -85,7 +85,7 @@ func (w *window) begin(key []byte, hash uint64) putClaim {
 }
 
 // add adds a claim whose key and record are in the arena.
-func (w *window) add(c putClaim) storage.ClaimWrite {
+func (w *groupClaims) add(c putClaim) storage.ClaimWrite {
 	c.end = len(w.arena)
 	if 2*(len(w.claims)+1) > len(w.slots) {
 		w.grow()
@@ -96,7 +96,7 @@ func (w *window) add(c putClaim) storage.ClaimWrite {
 	return storage.ClaimWrite{Key: w.key(&c), Record: w.record(&c)}
 }
 
-func (w *window) find(key []byte, hash uint64) (record []byte, put bool) {
+func (w *groupClaims) find(key []byte, hash uint64) (record []byte, put bool) {
 	if len(w.claims) == 0 {
 		return nil, false
 	}
@@ -107,7 +107,7 @@ func (w *window) find(key []byte, hash uint64) (record []byte, put bool) {
 	return w.record(&w.claims[uint32(i)-1]), true
 }
 
-func (w *window) prefetch(claims []candidate) {
+func (w *groupClaims) prefetch(claims []candidate) {
 	if len(w.slots) == 0 {
 		return
 	}
@@ -117,7 +117,7 @@ func (w *window) prefetch(claims []candidate) {
 }
 
 // at returns the slot of a key, or the free one in which it would be.
-func (w *window) at(key []byte, hash uint64) int {
+func (w *groupClaims) at(key []byte, hash uint64) int {
 	mask := len(w.slots) - 1
 	for i := int(hash) & mask; ; i = (i + 1) & mask {
 		s := w.slots[i]
@@ -127,8 +127,8 @@ func (w *window) at(key []byte, hash uint64) int {
 	}
 }
 
-func (w *window) grow() {
-	w.slots = make([]uint64, max(2*len(w.slots), minWindowSlots))
+func (w *groupClaims) grow() {
+	w.slots = make([]uint64, max(2*len(w.slots), minGroupSlots))
 	for i := range w.claims {
 		c := &w.claims[i]
 		c.slot = w.at(w.key(c), c.hash)
@@ -137,11 +137,11 @@ func (w *window) grow() {
 }
 
 // take makes the n-th claim that of its slot.
-func (w *window) take(c *putClaim, n int) { w.slots[c.slot] = c.hash>>32<<32 | uint64(n) }
+func (w *groupClaims) take(c *putClaim, n int) { w.slots[c.slot] = c.hash>>32<<32 | uint64(n) }
 
-func (w *window) key(c *putClaim) []byte { return w.arena[c.key:c.record:c.record] }
+func (w *groupClaims) key(c *putClaim) []byte { return w.arena[c.key:c.record:c.record] }
 
-func (w *window) record(c *putClaim) []byte {
+func (w *groupClaims) record(c *putClaim) []byte {
 	if c.record == c.end {
 		return nil
 	}
