@@ -66,9 +66,12 @@ func apply(table versions.TxTable, rec *kgo.Record) error {
 		return nil // the tombstone for Kafka's compaction, after a delete
 	}
 	var key primaryKey
-	var c change
+	var c *change
 	if err := errors.Join(unwrap(rec.Key, &key), unwrap(rec.Value, &c)); err != nil {
 		return kafkaadapter.Permanent(err)
+	}
+	if c == nil {
+		return nil // a tombstone too: older JSON converters publish a schema and a payload of null
 	}
 	var err error
 	switch c.Op {

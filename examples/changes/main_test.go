@@ -53,6 +53,8 @@ func TestTheCopyFollowsTheTable(t *testing.T) {
 		event(topic, "d", "2", 130, "snapshot"),
 		{Topic: topic, Key: []byte(`{"tenant_id":"acme","id":2}`)}, // a tombstone
 		wrapped(event(topic, "c", "3", 140, "carl")),
+		{Topic: topic, Key: []byte(`{"schema":{"type":"struct"},"payload":{"tenant_id":"acme","id":2}}`)},
+		{Topic: topic, Key: []byte(`{"schema":{"type":"struct"},"payload":{"tenant_id":"acme","id":2}}`), Value: []byte(`{"schema":null,"payload":null}`)},
 		// a truncate, for which the example has no rule
 		{Topic: topic, Key: []byte(`{}`), Value: []byte(`{"op":"t"}`)},
 	}
