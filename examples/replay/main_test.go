@@ -63,6 +63,28 @@ func TestALetterThatIsSentBackIsHandledOnce(t *testing.T) {
 	}
 }
 
+// Offsets are missing before the recorded end, as in a compacted topic.
+func TestNoRecordAfterTheEndIsSent(t *testing.T) {
+	to := ends{0: 10, 1: 10}
+	for _, c := range []struct {
+		partition int32
+		offset    int64
+		want      bool
+		left      int // partitions that are still read
+	}{
+		{0, 7, true, 2},
+		{0, 10, false, 1},
+		{0, 11, false, 1},
+		{1, 9, true, 0},
+		{1, 12, false, 0},
+	} {
+		got := to.includes(&kgo.Record{Partition: c.partition, Offset: c.offset})
+		if got != c.want || len(to) != c.left {
+			t.Errorf("%d@%d: included %v, %d partitions left; want %v, %d", c.partition, c.offset, got, len(to), c.want, c.left)
+		}
+	}
+}
+
 // consume runs a consumer until it has reached an offset of the topic's only partition.
 func consume(t *testing.T, b *kafkatest.Broker, eng *engine.Engine, group, topic string, to int64, handle func(*kafkaadapter.Record) error) {
 	t.Helper()

@@ -45,17 +45,13 @@ func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n coun
 		}
 		var next kadm.Offsets
 		for _, rec := range fetches.Records() {
-			end, wanted := to[rec.Partition]
-			if !wanted {
+			if !to.includes(rec) {
 				continue // it was added after the replay began
 			}
 			if err := sendBack(ctx, cl, rec, &n); err != nil {
 				return n, fmt.Errorf("letter %s/%d@%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
 			}
 			next.AddOffset(topic, rec.Partition, rec.Offset+1, -1)
-			if rec.Offset+1 >= end {
-				delete(to, rec.Partition)
-			}
 		}
 		if err := admin.CommitAllOffsets(ctx, group, next); err != nil {
 			return n, err
@@ -64,8 +60,22 @@ func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n coun
 	return n, nil
 }
 
+// ends are the offsets at which the replay of the partitions that are still read ends.
+type ends map[int32]int64
+
+// includes reports whether the replay contains a record. It removes the partition if no later
+// record is contained; with a gap before the end, as after a compaction, that is found only at a
+// record after it.
+func (e ends) includes(rec *kgo.Record) bool {
+	end, ok := e[rec.Partition]
+	if ok && rec.Offset+1 >= end {
+		delete(e, rec.Partition)
+	}
+	return ok && rec.Offset < end
+}
+
 // open determines the offsets between which to read, for the partitions that have letters.
-func open(ctx context.Context, admin *kadm.Client, topic, group string) (from map[int32]kgo.Offset, to map[int32]int64, err error) {
+func open(ctx context.Context, admin *kadm.Client, topic, group string) (from map[int32]kgo.Offset, to ends, err error) {
 	starts, err := admin.ListStartOffsets(ctx, topic)
 	if err == nil {
 		err = starts.Error()
@@ -73,9 +83,9 @@ func open(ctx context.Context, admin *kadm.Client, topic, group string) (from ma
 	if err != nil {
 		return nil, nil, err
 	}
-	ends, err := admin.ListCommittedOffsets(ctx, topic)
+	committed, err := admin.ListCommittedOffsets(ctx, topic)
 	if err == nil {
-		err = ends.Error()
+		err = committed.Error()
 	}
 	if err != nil {
 		return nil, nil, err
@@ -84,8 +94,8 @@ func open(ctx context.Context, admin *kadm.Client, topic, group string) (from ma
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // the first replay of this group
 		return nil, nil, err
 	}
-	from, to = map[int32]kgo.Offset{}, map[int32]int64{}
-	ends.Each(func(end kadm.ListedOffset) {
+	from, to = map[int32]kgo.Offset{}, ends{}
+	committed.Each(func(end kadm.ListedOffset) {
 		at := starts[topic][end.Partition].Offset
 		if o, ok := done.Lookup(topic, end.Partition); ok {
 			at = max(at, o.At)
