@@ -115,6 +115,38 @@ func TestEveryWaiterHearsOfAFailedLog(t *testing.T) {
 	}
 }
 
+// What is written after the failure never reaches the directory, although it is reported as done.
+func TestADeadDiskDiscardsChanges(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("store", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	rewrite(t, mem, "store/old", []byte("old"))
+	d := newDisk(mem, "store")
+	f, err := d.Create("store/file", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := fingerprint(t, mem, "store")
+	d.fault.set(errorfs.ErrInjected)
+	for what, op := range map[string]func() error{
+		"Write":   func() error { _, err := f.Write([]byte("late")); return err },
+		"WriteAt": func() error { _, err := f.WriteAt([]byte("late"), 0); return err },
+		"Create":  func() error { _, err := d.Create("store/new", vfs.WriteCategoryUnspecified); return err },
+		"Reuse": func() error {
+			_, err := d.ReuseForWrite("store/old", "store/new", vfs.WriteCategoryUnspecified)
+			return err
+		},
+		"Rename": func() error { return d.Rename("store/old", "store/new") },
+		"Link":   func() error { return d.Link("store/old", "store/new") },
+		"Remove": func() error { return d.Remove("store/old") },
+	} {
+		if err := op(); err != nil || fingerprint(t, mem, "store") != before {
+			t.Errorf("%s after the failure: %v; the directory is changed: %v", what, err, fingerprint(t, mem, "store") != before)
+		}
+	}
+}
+
 const sinkChild = "HAPAX_PEBBLE_SINK_CHILD"
 
 // The control for disk.go: if Pebble gets the error that a new log cannot be created, the process
