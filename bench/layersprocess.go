@@ -111,7 +111,7 @@ func (p *layersProcess) work(say *voice) (err error) {
 	if p.e, err = openEngine(p.Store, p.Dir, tuning{}, engine.Options{RetentionWeeks: p.Weeks}); err != nil {
 		return err
 	}
-	if p.rows, err = versions.New(p.e.Engine, layersTable, versions.Options{ReplaceEvery: time.Second, Logger: warnings()}); err != nil {
+	if p.rows, err = versions.New(p.e.Engine, layersTable, versions.Options{PruneEvery: time.Second, Logger: warnings()}); err != nil {
 		return err
 	}
 	if p.Control == WithoutOutbox {
@@ -120,7 +120,7 @@ func (p *layersProcess) work(say *voice) (err error) {
 		}
 	}
 	failed := make(chan error)
-	for _, part := range []func() error{func() error { return p.serve(say) }, p.consume, p.relay, p.replace, func() error { return p.tell(say) }} {
+	for _, part := range []func() error{func() error { return p.serve(say) }, p.consume, p.relay, p.prune, func() error { return p.tell(say) }} {
 		go func() { failed <- part() }()
 	}
 	return <-failed
@@ -249,8 +249,8 @@ func (p *layersProcess) relay() error {
 	return r.Run(context.Background())
 }
 
-// replace removes superseded versions of rows.
-func (p *layersProcess) replace() error { return p.rows.Run(context.Background()) }
+// prune removes replaced versions of rows.
+func (p *layersProcess) prune() error { return p.rows.Run(context.Background()) }
 
 // tell reports the progress of the process at intervals.
 func (p *layersProcess) tell(say *voice) error {

@@ -39,7 +39,7 @@ type Transactional struct {
 	// for the context and the order. Do not use tx after Handle has returned, for example in a
 	// goroutine: such writes can become part of the next record, or return ErrNoTransaction.
 	// Application keys that begin with KeyPrefix belong to the adapter. Verdicts returned by tx are
-	// final when it commits: see engine.DurableAtCommit.
+	// final when it commits: see engine.UpdateOptions.DurableAtCommit.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error
 	// HandleBatch is the alternative to Handle: it handles the claimed records of a batch together,
 	// in order, at most Batching.MaxBatch of them. Duplicates and dead letters are not among them.

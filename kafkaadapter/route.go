@@ -56,8 +56,8 @@ type Route struct {
 	// partition.
 	Start Start
 	// AllowedLateness is how much older than the last handled events their copies and nearby events
-	// in the log can be. The partition holds the weeks from its low mark minus this time. 0 =
-	// DefaultAllowedLateness.
+	// in the log can be. The partition's hold keeps the weeks from the lowest event time of its last
+	// batch minus this time. 0 = DefaultAllowedLateness.
 	AllowedLateness time.Duration
 }
 

@@ -63,7 +63,7 @@
 //	dedup_outbox_pending_messages       gauge    messages that are neither published nor parked
 //	dedup_outbox_due_messages           gauge    of these, those whose due time has come
 //	dedup_outbox_oldest_due_age_seconds gauge    time since the oldest of these was due
-//	dedup_outbox_parked_messages        gauge    messages that were given up
+//	dedup_outbox_parked_messages        gauge    messages that are parked
 //	dedup_outbox_sent_total             counter  messages that the broker has acknowledged
 //	dedup_outbox_failed_total           counter  failed attempts to publish a message
 //	dedup_outbox_lease_lost_total       counter  leases that another relay took while this one had them

@@ -18,8 +18,8 @@
 //
 //	read                          returns                                     as of
 //	Table.Get                     the newest version                          now, durable
-//	Table.Scan                    the newest version of each row (exact)      now, durable, page by page
-//	Table.ScanWithOlderVersions   every version that is stored (fast)         now, durable, page by page
+//	Table.Scan                    the newest version of each row              now, durable, page by page
+//	Table.ScanWithOlderVersions   every version that is stored                now, durable, page by page
 //	TxTable.Get, TxTable.Scan     the newest versions, and own writes         the begin of the transaction; serializable
 //
 // Results outside a transaction have LastApplied, the time of the last change of the table that
@@ -27,7 +27,7 @@
 //
 // # Space
 //
-// Versions that a newer one has replaced remain until [Table.Replace] removes them, which
+// Versions that a newer one has replaced remain until [Table.Prune] removes them, which
 // [Table.Run] calls every hour. Until then they cost space, and time in scans, but never change a
 // result. [Table.Erase] removes a row with all its versions permanently.
 package versions

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// AllVersions makes Erase reject every later Put of the row.
+// AllVersions makes Erase hide every later Put of the row.
 const AllVersions = math.MaxUint64
 
 const eraseRetries = 100
@@ -17,13 +17,13 @@ const eraseRetries = 100
 // Erase removes all versions of a row permanently, durably on return, and makes the store reclaim
 // their space. A mark without content remains: table, tenant, key and the version through, or the
 // newest stored version if that is greater. The mark is never removed. A Put of a version up to the
-// mark's is not visible to Get and Scan, whenever it arrives, and the next pass of Replace removes
+// mark's is not visible to Get and Scan, whenever it arrives, and the next pass of Prune removes
 // it; a Put of a greater version creates the row again. So let through be the newest version that
 // the source may still send, or AllVersions.
 //
 // Nothing of the erased versions can be read any more, not even by ScanWithOlderVersions. Pebble
 // has removed them from its tables; a log file that it keeps for reuse contains old bytes until it
-// is overwritten or the store is opened again. bbolt has them in free pages until these are reused,
+// is overwritten or the store is closed. bbolt has them in free pages until these are reused,
 // or the file is replaced by a Backup of it. Erase does not affect backups or the topic from which
 // the rows come. If the key itself must not remain, use a keyed hash of it as the key.
 //
@@ -74,7 +74,7 @@ func (t *Table) mark(ctx context.Context, row []byte, through uint64) (mark []by
 // removeAfter removes versions of a row that its mark hides, and reports whether there may be more.
 func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, err error) {
 	var keys [][]byte
-	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, After: mark, Limit: replaceKeys}) {
+	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, After: mark, Limit: pruneKeys}) {
 		if err != nil {
 			return false, err
 		}
@@ -92,5 +92,5 @@ func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, e
 		}
 		return nil
 	})
-	return err == nil && len(keys) == replaceKeys, err
+	return err == nil && len(keys) == pruneKeys, err
 }

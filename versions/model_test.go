@@ -209,7 +209,7 @@ func (m *model) erase(t testing.TB) {
 
 func (m *model) replace(t testing.TB) {
 	t.Helper()
-	if _, err := m.t.Replace(ctx); err != nil {
+	if _, err := m.t.Prune(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range m.rows {
@@ -345,7 +345,7 @@ func TestRandomRunAgreesWithTheModel(t *testing.T) {
 }
 
 // The power fails before and after every batch of every step: readers see the step whole or not at
-// all, and a later pass of Replace changes nothing for them.
+// all, and a later pass of Prune changes nothing for them.
 func TestPowerFailureAtEveryStep(t *testing.T) {
 	for seed := range uint64(4) {
 		m := newModel(seed + 100)
@@ -379,12 +379,12 @@ func checkCut(t *testing.T, m *model, c *cut, before, after map[string]string) {
 	e := openEngine(t, c.s, m.c)
 	defer e.Close()
 	table := mustTable(t, e, versions.Options{KeepDeletions: m.keep, Clock: m.c.now})
-	for _, when := range []string{"after the power failure", "after Replace"} {
+	for _, when := range []string{"after the power failure", "after Prune"} {
 		got := named(scan(t, table, versions.Selection{}))
 		if !maps.Equal(got, before) && !maps.Equal(got, after) {
 			t.Fatalf("%s, %s:\n%v, want\n%v or\n%v", c.at, when, got, before, after)
 		}
-		if _, err := table.Replace(ctx); err != nil {
+		if _, err := table.Prune(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

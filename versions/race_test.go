@@ -13,7 +13,7 @@ import (
 )
 
 // Transactions read a row and put its next version, concurrently with repetitions of old versions,
-// Replace, Erase of another row and readers: no update is lost, and no reader sees a row go back to
+// Prune, Erase of another row and readers: no update is lost, and no reader sees a row go back to
 // an older version.
 func TestConcurrentClaimsTransactionsAndScrapes(t *testing.T) {
 	const keys, workers, each = 3, 3, 60
@@ -55,7 +55,7 @@ func TestConcurrentClaimsTransactionsAndScrapes(t *testing.T) {
 		})
 	}
 	loop(func(int) error {
-		_, err := table.Replace(ctx)
+		_, err := table.Prune(ctx)
 		return err
 	})
 	loop(func(i int) error { return table.Erase(ctx, "acme", fmt.Append(nil, "gone", i%2), uint64(i)) })

@@ -105,14 +105,14 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, e
 }
 
 // Scan returns the newest durable version of each selected row, without deleted ones. It reads
-// every stored version and skips older ones, so that it becomes cheaper after Replace has removed
+// every stored version and skips older ones, so that it becomes cheaper after Prune has removed
 // them.
 func (t *Table) Scan(ctx context.Context, s Selection) (Rows, error) {
 	return t.scan(ctx, s, t.exact)
 }
 
 // ScanWithOlderVersions returns every durable stored version of the selected rows, newest first,
-// deletions included, and also older versions that Replace has not removed yet. From and Until
+// deletions included, and also older versions that Prune has not removed yet. From and Until
 // select by the time of each version. It need not distinguish rows, and is a little faster than
 // Scan.
 func (t *Table) ScanWithOlderVersions(ctx context.Context, s Selection) (Rows, error) {

@@ -15,13 +15,13 @@ import (
 
 // Options configure a Table. The zero value of each field has a stated, safe default.
 type Options struct {
-	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. After Replace has
+	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. After Prune has
 	// removed it, a Put of an older version that arrives even later is visible. 0: deletions are
 	// kept forever.
 	KeepDeletions time.Duration
 
-	// ReplaceEvery is the time between two passes of Run. 0 = DefaultReplaceEvery.
-	ReplaceEvery time.Duration
+	// PruneEvery is the time between two passes of Run. 0 = DefaultPruneEvery.
+	PruneEvery time.Duration
 
 	// Logger receives messages about the passes of Run. nil = slog.Default().
 	Logger *slog.Logger
@@ -32,7 +32,7 @@ type Options struct {
 
 // The defaults of Options, and limits.
 const (
-	DefaultReplaceEvery = time.Hour
+	DefaultPruneEvery = time.Hour
 
 	MaxTableBytes   = 64 // of the name of a table
 	MaxTenantBytes  = 255
@@ -65,11 +65,11 @@ func New(e *engine.Engine, name string, o Options) (*Table, error) {
 		return nil, &RowError{"table name", fmt.Sprintf("has %d bytes: give 1 to %d", len(name), MaxTableBytes)}
 	case o.KeepDeletions < 0:
 		return nil, fmt.Errorf("versions: Options.KeepDeletions is %v: give a positive time, or 0 to keep them forever", o.KeepDeletions)
-	case o.ReplaceEvery < 0:
-		return nil, fmt.Errorf("versions: Options.ReplaceEvery is %v: give a positive time", o.ReplaceEvery)
+	case o.PruneEvery < 0:
+		return nil, fmt.Errorf("versions: Options.PruneEvery is %v: give a positive time", o.PruneEvery)
 	}
-	if o.ReplaceEvery == 0 {
-		o.ReplaceEvery = DefaultReplaceEvery
+	if o.PruneEvery == 0 {
+		o.PruneEvery = DefaultPruneEvery
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

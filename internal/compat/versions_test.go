@@ -225,7 +225,7 @@ func checkReplacedRows(t *testing.T, e *engine.Engine) {
 	} {
 		clock := func() time.Time { return goldenNow.Add(c.after) }
 		users := usersOf(t, e, versions.Options{KeepDeletions: 24 * time.Hour, Clock: clock})
-		if _, err := users.Replace(ctx); err != nil {
+		if _, err := users.Prune(ctx); err != nil {
 			t.Fatal(err)
 		}
 		rows, err := users.ScanWithOlderVersions(ctx, versions.Selection{})

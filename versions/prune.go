@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Replaced counts the results of a pass of Replace.
-type Replaced struct {
+// Pruned counts the results of a pass of Prune.
+type Pruned struct {
 	Versions  uint64 // older versions that were removed
 	Deletions uint64 // of these, or newest of their rows: deletions older than Options.KeepDeletions
 	// versions that are left for the next pass, because transactions wrote their rows meanwhile
@@ -19,20 +19,20 @@ type Replaced struct {
 }
 
 const (
-	replaceKeys    = 1000    // removed in one transaction
-	replaceBytes   = 1 << 20 // of keys that are removed in one transaction
-	replaceRetries = 10
+	pruneKeys    = 1000    // removed in one transaction
+	pruneBytes   = 1 << 20 // of keys that are removed in one transaction
+	pruneRetries = 10
 )
 
-// Replace removes every version that a newer one of its row has replaced, and expired deletions. It
+// Prune removes every version that a newer one of its row has replaced, and expired deletions. It
 // reads the table once, and removes in transactions of at most 1000 versions; no reader sees a
 // difference, except ScanWithOlderVersions. A version counts as replaced once the newer one is
-// durable, and is removed only if the newer one still exists at that moment, so that Replace may
+// durable, and is removed only if the newer one still exists at that moment, so that Prune may
 // run concurrently with all other calls, and be stopped at any point.
 //
 // The store frees the space as it compacts: Pebble by itself, or at once by Reclaim; bbolt reuses
 // free pages.
-func (t *Table) Replace(ctx context.Context) (done Replaced, err error) {
+func (t *Table) Prune(ctx context.Context) (done Pruned, err error) {
 	p := pass{t: t, ctx: ctx, done: &done}
 	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix}) {
 		if err == nil {
@@ -49,8 +49,8 @@ func (t *Table) Replace(ctx context.Context) (done Replaced, err error) {
 // A pass is one run over the table.
 type pass struct {
 	t    *Table
-	ctx  context.Context //nolint:containedctx // of one call of Replace
-	done *Replaced
+	ctx  context.Context //nolint:containedctx // of one call of Prune
+	done *Pruned
 
 	row     []byte // prefix of the current row
 	newest  []byte // key of its newest version
@@ -81,7 +81,7 @@ func (p *pass) see(kv engine.KeyValue) error {
 		p.older = append(p.older, replaced{kv.Key, p.newest})
 		p.collected(kv.Key)
 	}
-	if p.events < replaceKeys && p.bytes < replaceBytes {
+	if p.events < pruneKeys && p.bytes < pruneBytes {
 		return nil
 	}
 	return p.flush()
@@ -119,9 +119,9 @@ func (p *pass) flush() error {
 	if p.events == 0 {
 		return nil
 	}
-	var now Replaced
+	var now Pruned
 	err := p.t.eng.Update(p.ctx, func(tx *engine.Tx) error {
-		now = Replaced{}
+		now = Pruned{}
 		rows := tx.In(rowSpace)
 		if err := p.removeOlder(rows, &now); err != nil {
 			return err
@@ -132,9 +132,9 @@ func (p *pass) flush() error {
 			}
 		}
 		return nil
-	}, engine.Retries(replaceRetries))
+	}, engine.Retries(pruneRetries))
 	if errors.Is(err, engine.ErrConflict) {
-		now, err = Replaced{Deferred: uint64(p.events)}, nil
+		now, err = Pruned{Deferred: uint64(p.events)}, nil
 	}
 	if err != nil {
 		return fmt.Errorf("versions: removing replaced versions: %w", err)
@@ -147,7 +147,7 @@ func (p *pass) flush() error {
 }
 
 // removeOlder removes versions whose newer ones exist.
-func (p *pass) removeOlder(rows txKeys, now *Replaced) error {
+func (p *pass) removeOlder(rows txKeys, now *Pruned) error {
 	var newest []byte
 	found := false
 	for _, o := range p.older {
@@ -172,9 +172,9 @@ func (p *pass) removeOlder(rows txKeys, now *Replaced) error {
 
 // removeDeletion removes all of a row whose newest version is an expired deletion, except for an
 // erasure.
-func (t *Table) removeDeletion(rows txKeys, row []byte, now *Replaced) error {
+func (t *Table) removeDeletion(rows txKeys, row []byte, now *Pruned) error {
 	var keys [][]byte
-	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: replaceKeys}) {
+	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: pruneKeys}) {
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (t *Table) removeDeletion(rows txKeys, row []byte, now *Replaced) error {
 			keys = append(keys, kv.Key)
 		}
 	}
-	if len(keys) >= replaceKeys-1 { // there may be more: first the older versions
+	if len(keys) >= pruneKeys-1 { // there may be more: first the older versions
 		now.Deferred++
 		return nil
 	}
@@ -203,21 +203,21 @@ func (t *Table) removeDeletion(rows txKeys, row []byte, now *Replaced) error {
 	return nil
 }
 
-// Run calls Replace at once and then every Options.ReplaceEvery, until ctx ends, which returns nil.
+// Run calls Prune at once and then every Options.PruneEvery, until ctx ends, which returns nil.
 // It returns the first error of a pass; the table can be used without it, and Run can be called
 // again.
 func (t *Table) Run(ctx context.Context) error {
-	tick := time.NewTicker(t.opt.ReplaceEvery)
+	tick := time.NewTicker(t.opt.PruneEvery)
 	defer tick.Stop()
 	for {
-		done, err := t.Replace(ctx)
+		done, err := t.Prune(ctx)
 		if ctx.Err() != nil {
 			return nil // ctx has ended
 		}
 		if err != nil {
 			return err
 		}
-		if done != (Replaced{}) {
+		if done != (Pruned{}) {
 			t.opt.Logger.InfoContext(ctx, "versions: removed replaced versions", "table", string(t.name),
 				"versions", done.Versions, "deletions", done.Deletions, "deferred", done.Deferred)
 		}

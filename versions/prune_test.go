@@ -29,17 +29,17 @@ func stored(t testing.TB, table *versions.Table) int {
 	return len(collect(t, rows.All))
 }
 
-func replace(t testing.TB, table *versions.Table) versions.Replaced {
+func prune(t testing.TB, table *versions.Table) versions.Pruned {
 	t.Helper()
-	done, err := table.Replace(ctx)
+	done, err := table.Prune(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return done
 }
 
-// Replace leaves one version of each row, however many there are.
-func TestReplaceLeavesTheNewestVersions(t *testing.T) {
+// Prune leaves one version of each row, however many there are.
+func TestPruneLeavesTheNewestVersions(t *testing.T) {
 	e := openEngine(t, newMem(), newClock())
 	table := mustTable(t, e, versions.Options{})
 	var rows []versions.Row
@@ -51,13 +51,13 @@ func TestReplaceLeavesTheNewestVersions(t *testing.T) {
 	}
 	put(t, e, table, rows...)
 	before := named(scan(t, table, versions.Selection{}))
-	if done := replace(t, table); done != (versions.Replaced{Versions: 2499 + 1500}) {
+	if done := prune(t, table); done != (versions.Pruned{Versions: 2499 + 1500}) {
 		t.Error(done)
 	}
 	if n := stored(t, table); n != 1501 || fmt.Sprint(named(scan(t, table, versions.Selection{}))) != fmt.Sprint(before) {
 		t.Error(n)
 	}
-	if done := replace(t, table); done != (versions.Replaced{}) {
+	if done := prune(t, table); done != (versions.Pruned{}) {
 		t.Error("a second pass:", done)
 	}
 }
@@ -70,7 +70,7 @@ func TestDeletionsAreKeptForAWhile(t *testing.T) {
 	forever := mustTable(t, e, versions.Options{Clock: c.now})
 	put(t, e, table, row("k", 1, "a"), versions.Row{Tenant: "acme", Key: []byte("k"), Version: 5, Deleted: true})
 	c.advance(time.Hour)
-	if done := replace(t, table); done != (versions.Replaced{Versions: 1}) || stored(t, table) != 1 {
+	if done := prune(t, table); done != (versions.Pruned{Versions: 1}) || stored(t, table) != 1 {
 		t.Error(done)
 	}
 	put(t, e, table, row("k", 4, "late"))
@@ -78,11 +78,11 @@ func TestDeletionsAreKeptForAWhile(t *testing.T) {
 		t.Error("an older version than the deletion is visible")
 	}
 	c.advance(time.Second)
-	if done := replace(t, forever); done != (versions.Replaced{Versions: 1}) || stored(t, table) != 1 {
+	if done := prune(t, forever); done != (versions.Pruned{Versions: 1}) || stored(t, table) != 1 {
 		t.Error(done)
 	}
 	put(t, e, table, row("k", 4, "late"))
-	if done := replace(t, table); done.Deletions != 1 || done.Versions != 1 || stored(t, table) != 0 {
+	if done := prune(t, table); done.Deletions != 1 || done.Versions != 1 || stored(t, table) != 0 {
 		t.Error(done)
 	}
 	put(t, e, table, row("k", 4, "later"))
@@ -93,7 +93,7 @@ func TestDeletionsAreKeptForAWhile(t *testing.T) {
 
 // A version is removed only if the newer one still exists when the removal commits: here the row is
 // erased in between, and later versions must remain.
-func TestReplaceRemovesOnlyVersionsThatAreStillReplaced(t *testing.T) {
+func TestPruneRemovesOnlyVersionsThatAreStillReplaced(t *testing.T) {
 	mem := newMem()
 	s := &betweenScans{Store: mem}
 	c := newClock()
@@ -104,13 +104,13 @@ func TestReplaceRemovesOnlyVersionsThatAreStillReplaced(t *testing.T) {
 	// after the pass has read the page, another one removes the deletion, and the old version is
 	// put again
 	s.once = func() {
-		replace(t, table)
+		prune(t, table)
 		if stored(t, table) != 0 {
 			t.Error("the deletion still exists")
 		}
 		put(t, e, table, row("k", 3, "old"))
 	}
-	done := replace(t, table)
+	done := prune(t, table)
 	if a := get(t, table, "k"); !a.Found {
 		t.Error("a visible version was removed", done)
 	}
@@ -131,9 +131,9 @@ func (s *betweenScans) ScanState(span storage.Span, fn func(key, value []byte) e
 	return err
 }
 
-func TestRunReplacesUntilItsContextEnds(t *testing.T) {
+func TestRunPrunesUntilItsContextEnds(t *testing.T) {
 	e := openEngine(t, newMem(), newClock())
-	table := mustTable(t, e, versions.Options{ReplaceEvery: time.Millisecond})
+	table := mustTable(t, e, versions.Options{PruneEvery: time.Millisecond})
 	runs, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- table.Run(runs) }()
@@ -201,7 +201,7 @@ func TestErase(t *testing.T) {
 	}
 	put(t, e, table, versions.Row{Tenant: "acme", Key: []byte("k"), Version: 3002, Deleted: true})
 	c.advance(2 * time.Hour)
-	if done := replace(t, table); done.Deletions != 1 || stored(t, table) != 2 {
+	if done := prune(t, table); done.Deletions != 1 || stored(t, table) != 2 {
 		t.Error(done)
 	}
 	put(t, e, table, row("k", 2500, "late"))
@@ -220,8 +220,8 @@ func TestErase(t *testing.T) {
 	}
 	put(t, e, table, row("k", versions.AllVersions, "late"))
 	gone("forever")
-	replace(t, table)
-	gone("after Replace")
+	prune(t, table)
+	gone("after Prune")
 	if n := stored(t, table); n != 2 {
 		t.Error(n)
 	}
@@ -319,8 +319,8 @@ func TestErasedBytesAreRemovedFromDisk(t *testing.T) {
 	}
 }
 
-// Replace frees the space of older versions.
-func TestReplaceFreesSpace(t *testing.T) {
+// Prune frees the space of older versions.
+func TestPruneFreesSpace(t *testing.T) {
 	s, err := pebble.Open(filepath.Join(t.TempDir(), "store"), pebble.Options{SmallTables: true})
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +351,7 @@ func TestReplaceFreesSpace(t *testing.T) {
 	if before < keys*rounds*size {
 		t.Fatalf("%d bytes before", before)
 	}
-	if done := replace(t, table); done.Versions != keys*(rounds-1) {
+	if done := prune(t, table); done.Versions != keys*(rounds-1) {
 		t.Error(done)
 	}
 	if after := used(); after > before/3 {
@@ -380,7 +380,7 @@ func TestManyExpiredDeletionsAreRemoved(t *testing.T) {
 	}
 	clk.advance(2 * time.Hour)
 	before := mem.Calls(storetest.OpApply)
-	if done := replace(t, table); done != (versions.Replaced{Deletions: n}) || stored(t, table) != 0 {
+	if done := prune(t, table); done != (versions.Pruned{Deletions: n}) || stored(t, table) != 0 {
 		t.Error(done)
 	}
 	if batches := mem.Calls(storetest.OpApply) - before; batches != 3 {
