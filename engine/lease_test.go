@@ -438,6 +438,24 @@ func TestDataIsKeptWithAClaimOfTheTransaction(t *testing.T) {
 	if !errors.Is(err, engine.ErrLimit) {
 		t.Errorf("more data than a transaction holds: %v", err)
 	}
+	// The data that was replaced is kept for a rollback, and released by it.
+	update(t, e, func(tx *engine.Tx) {
+		wantTx(t, tx, event("replaced"), engine.Claimed)
+		set := func() error { return tx.SetData(event("replaced"), make([]byte, limits.DataBytes)) }
+		for range 2 * limits.TxBytes / limits.DataBytes {
+			sp, err := tx.Savepoint()
+			if err = errors.Join(err, set(), tx.RollbackTo(sp)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var err error
+		for i := 0; i < 2*limits.TxBytes/limits.DataBytes && err == nil; i++ {
+			err = set()
+		}
+		if !errors.Is(err, engine.ErrLimit) {
+			t.Errorf("more replaced data than a transaction holds: %v", err)
+		}
+	})
 }
 
 // The cache of claims is bounded in records, and a result may be long.

@@ -5,7 +5,7 @@ type txClaims struct {
 	claimSet
 	records   []Record  // the record that commits, of each of the claims
 	altered   []altered // records that were changed after they were made, in that order
-	dataBytes int       // of the records
+	dataBytes int       // of the records, before and after they were changed
 }
 
 // An altered claim is a claim whose record was changed in the same transaction.
@@ -24,7 +24,6 @@ func (s *txClaims) add(c *candidate, r Record) {
 func (s *txClaims) alter(claim int, change func(*Record)) {
 	r := &s.records[claim]
 	s.altered = append(s.altered, altered{claim, *r})
-	s.dataBytes -= len(r.Data)
 	change(r)
 	s.dataBytes += len(r.Data)
 }
@@ -47,8 +46,8 @@ func (s *txClaims) join(part *txClaims) {
 		c := part.claims[i]
 		s.expect(&c, &part.claimSet)
 		s.add(&c, part.records[i])
-		s.dataBytes += len(part.records[i].Data)
 	}
+	s.dataBytes += part.dataBytes
 	for _, a := range part.altered {
 		s.altered = append(s.altered, altered{first + a.claim, a.before})
 	}
@@ -61,7 +60,7 @@ func (s *txClaims) join(part *txClaims) {
 func (s *txClaims) undo(to progress) {
 	for n := len(s.altered) - 1; n >= to.altered; n-- {
 		a := &s.altered[n]
-		s.dataBytes += len(a.before.Data) - len(s.records[a.claim].Data)
+		s.dataBytes -= len(s.records[a.claim].Data)
 		s.records[a.claim] = a.before
 	}
 	clear(s.altered[to.altered:])
