@@ -15,13 +15,13 @@ type cli struct {
 	JSON bool `help:"Print the report as one line of JSON, the last line of standard output." name:"json"`
 
 	Replay workload[bench.ReplayOptions, bench.ReplayReport] `cmd:"" help:"Judge a log of events in its order."`
-	Kill   workload[bench.KillOptions, bench.KillReport]     `cmd:"" help:"Kill a process that claims, again and again, and count what is lost or claimed twice."`
-	Reopen workload[bench.ReopenOptions, bench.ReopenReport] `cmd:"" help:"Kill a process that claims, and measure how fast its store is back at work."`
+	Kill   workload[bench.KillOptions, bench.KillReport]     `cmd:"" help:"Kill a claiming process repeatedly, and count what is lost or claimed twice."`
+	Reopen workload[bench.ReopenOptions, bench.ReopenReport] `cmd:"" help:"Kill a process that claims, and measure the time until its store gives verdicts again."`
 	Claims workload[bench.ClaimsOptions, bench.ClaimsReport] `cmd:"" help:"Measure claims, and the bare store library for comparison."`
 	Drop   workload[bench.DropOptions, bench.DropReport]     `cmd:"" help:"Drop the oldest week while claims continue, and measure how soon the space is free."`
 	Kafka  workload[bench.KafkaOptions, bench.KafkaReport]   `cmd:"" help:"Consume a topic through the adapter: with kills, or measured and compared with a plain loop."`
-	Layers workload[bench.LayersOptions, bench.LayersReport] `cmd:"" help:"Send requests, events and changes of rows to a process that is killed on the way, and count what was done twice, lost or wrong."`
-	Demo   demoCmd                                           `cmd:"" help:"See it: a topic with repeats, a consumer that is killed on the way, and nothing lost or handled twice."`
+	Layers workload[bench.LayersOptions, bench.LayersReport] `cmd:"" help:"Send requests, events and changes of rows to a process that is killed repeatedly, and count what was done twice, lost or wrong."`
+	Demo   demoCmd                                           `cmd:"" help:"Consume a topic with repeats while the consumer is killed, and compare it with consumers without Hapax."`
 	Report reportCmd                                         `cmd:"" help:"Draw the JSON of commands: a page of HTML, or single pictures."`
 }
 

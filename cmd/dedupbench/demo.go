@@ -9,9 +9,9 @@ import (
 type demoCmd struct{ bench.DemoOptions }
 
 func (c *demoCmd) Help() string {
-	return "Events, a fifth of them repeats, are consumed by a process that is killed (SIGKILL) on the way and started again. Claim, work " +
-		"and offset commit together; in the end every event is looked at. Beside it, killed at the same points: a set in the " +
-		"consumer's memory, and a plain consumer that commits after the handler."
+	return "Events, a fifth of them repeats, are consumed by a process that is killed (SIGKILL) several times and restarted. Claim, work " +
+		"and offset commit together; at the end every event is checked. Two other consumers are killed at the same points: one with " +
+		"a set of ids in memory, and a plain one that commits after the handler."
 }
 
 func (c *demoCmd) Run(ctx context.Context, out *output) error {

@@ -1,5 +1,5 @@
 // Command dedupbench replays logs, measures claims, drops weeks, consumes topics and kills
-// processes, and says what came of it.
+// processes, and reports the results.
 //
 // Every command prints a table, or with --json one line of JSON as the last line of its standard
 // output. Its exit status is 0 if the run was completed and what it checks holds, 1 if not, and 2
@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &output{stdout: written, stderr: stderr, args: args, json: slices.Contains(args, "--json") || slices.Contains(args, "--json=true")}
 	exited := -1
 	parser, err := kong.New(c, kong.Name("dedupbench"), kong.Writers(stdout, stderr),
-		kong.Description("Replays logs, measures claims, drops weeks, consumes topics and kills processes, and says what came of it."),
+		kong.Description("Replays logs, measures claims, drops weeks, consumes topics and kills processes, and reports the results."),
 		kong.Exit(func(code int) { exited = code }),
 		help, kong.NamedMapper("dir", nonEmpty(kong.ExpandPath)), kong.NamedMapper("name", nonEmpty(strings.TrimSpace)),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(out))
