@@ -1,9 +1,15 @@
 package idempotency
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 )
+
+// ErrAnswered is an error of Update: the handler has begun its response, or an earlier Update has
+// written it. A handler must write its response either in Update or outside of it.
+var ErrAnswered = errors.New("idempotency: the request already has a response: write it once, in Update")
 
 // A recorder is the handler's ResponseWriter: it holds the response back. A body above the limit is
 // sent once overflow has returned nil.
@@ -16,6 +22,9 @@ type recorder struct {
 	kept   response    // with the headers at the time of WriteHeader
 	direct bool        // the response is no longer held back
 	err    error       // the error of overflow: nothing may be sent
+
+	begun    atomic.Bool // kept has a status
+	answered atomic.Bool // Update has written the response
 }
 
 func (rec *recorder) Header() http.Header { return rec.header }
@@ -28,6 +37,7 @@ func (rec *recorder) WriteHeader(status int) {
 		panic("idempotency: the handler gave a status that cannot be stored: give 200 to 999")
 	}
 	rec.kept.status, rec.kept.header = status, rec.header.Clone()
+	rec.begun.Store(true)
 }
 
 func (rec *recorder) Write(p []byte) (int, error) {
@@ -36,6 +46,8 @@ func (rec *recorder) Write(p []byte) (int, error) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	switch {
+	case rec.answered.Load():
+		return 0, ErrAnswered
 	case rec.err != nil:
 		return 0, rec.err
 	case rec.direct:

@@ -21,9 +21,12 @@ type run struct {
 	cancel   context.CancelCauseFunc // of the handler's context
 	stop     func()                  // ends the renewals and waits for the last one; may be called more than once
 	renewing chan struct{}           // full during a renewal, and while a transaction of Update commits
-	settled  bool                    // the key is finished; guarded by renewing while renewals run
-	answer   *response               // of Update; nil if the handler's response is in rec
-	undone   bool                    // Update has failed
+
+	mu      sync.Mutex // guards the fields below: after a timeout, the handler can still be in Update
+	ended   bool       // the handler has returned, or was abandoned: Update changes nothing below
+	settled bool       // the key is finished; set inside renewing while renewals run
+	answer  *response  // of Update; nil if the handler's response is in rec
+	undone  bool       // Update has failed
 }
 
 func newRun(m *middleware, w http.ResponseWriter, r *http.Request, lease *engine.Lease) *run {
@@ -40,6 +43,7 @@ func (x *run) serve(next http.Handler) {
 	returned := false
 	defer func() {
 		if !returned { // the handler panicked; the server gets the panic
+			x.closeUpdates()
 			_ = x.fail() // reported
 		}
 	}()
@@ -75,7 +79,7 @@ func (x *run) startRenewals() {
 func (x *run) renew() error {
 	x.renewing <- struct{}{}
 	defer func() { <-x.renewing }()
-	if x.settled {
+	if x.isSettled() {
 		return nil
 	}
 	_, err := x.m.eng.Renew(context.WithoutCancel(x.r.Context()), x.lease, x.m.opt.Lease)
@@ -85,8 +89,23 @@ func (x *run) renew() error {
 	return err
 }
 
+// closeUpdates makes Update leave the run as it is. The engine decides whether the transaction of an
+// Update that is in progress or the result of the run gets the key.
+func (x *run) closeUpdates() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ended = true
+}
+
+func (x *run) isSettled() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.settled
+}
+
 // end stores the response of a handler that has returned, and then sends it.
 func (x *run) end() {
+	x.closeUpdates()
 	if x.answer != nil {
 		x.stop()
 		x.answer.send(x.w)
@@ -141,6 +160,8 @@ func (x *run) overflow() error {
 	if err != nil && (!x.m.opt.FailOpen || errors.Is(err, engine.ErrLeaseLost)) {
 		return err
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.settled = true
 	return nil
 }

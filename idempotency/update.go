@@ -9,15 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// Errors of Update.
-var (
-	// ErrNoMiddleware means that the context does not belong to a request of the middleware.
-	ErrNoMiddleware = errors.New("idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
-
-	// ErrAnswered means that the handler has begun its response, or that an earlier Update has
-	// written it. A handler must write its response either in Update or outside of it.
-	ErrAnswered = errors.New("idempotency: the request already has a response: write it once, in Update")
-)
+// ErrNoMiddleware is an error of Update: the context does not belong to a request of the middleware.
+var ErrNoMiddleware = errors.New("idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
 
 // Update runs fn in a transaction of the engine, as [engine.Engine.Update] does, and makes the
 // response that fn writes the result of the request's key in the same transaction. ctx is that of
@@ -58,7 +51,10 @@ type updater interface {
 
 // update finishes the key of the run in the transaction.
 func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOptions) error {
-	if x.settled || x.rec.kept.status != 0 {
+	x.mu.Lock()
+	closed := x.ended || x.settled
+	x.mu.Unlock()
+	if closed || x.rec.begun.Load() {
 		return ErrAnswered
 	}
 	var answer *response
@@ -83,15 +79,25 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		committing = true
 		return tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encode())
 	}, options...)
-	if err == nil {
-		x.settled, x.answer = true, answer
-		x.rec.err = ErrAnswered
-	}
-	x.undone = err != nil
+	x.updated(answer, err)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, engine.ErrLeaseLost) {
 		return cause // why ctx has ended
 	}
 	return err
+}
+
+// updated records the result of an Update.
+func (x *run) updated(answer *response, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended {
+		return
+	}
+	x.undone = err != nil
+	if err == nil {
+		x.settled, x.answer = true, answer
+		x.rec.answered.Store(true)
+	}
 }
 
 // result returns the part of the response that is stored.
