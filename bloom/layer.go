@@ -2,8 +2,9 @@ package bloom
 
 import (
 	"math/bits"
-	"runtime"
 	"sync/atomic"
+
+	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
 // A block is one cache line of eight lanes. A hash selects one bit of each lane of one block, so
@@ -32,8 +33,8 @@ func bit(h uint64, lane int) uint64 {
 // so a reader needs no lock, and a copy taken under load has at least the bits that were set when
 // it began.
 //
-// The blocks may be outside of Go's heap. They are mapped as long as the layer is reachable, which it
-// is from its filter: a method of Filter keeps that alive (runtime.KeepAlive) while it uses blocks.
+// The blocks belong to the layer (offheap.Make), which is reachable from its filter: a method of Filter
+// keeps that alive (runtime.KeepAlive) while it uses blocks.
 type layer struct {
 	blocks []block
 	design uint64 // number of keys it is made for
@@ -50,12 +51,7 @@ func newLayer(blocks, bitsPerKey uint64, older *layer) *layer {
 		design: blocks * keysPerBlock(bitsPerKey),
 		older:  older,
 	}
-	if mapped := mapBlocks(blocks); mapped != nil {
-		l.blocks = mapped
-		runtime.AddCleanup(l, unmapBlocks, mapped)
-	} else {
-		l.blocks = make([]block, blocks)
-	}
+	l.blocks, _ = offheap.Make[block](l, blocks)
 	return l
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // largeKeys are so many that the filter for them is mapped.
-const largeKeys = minMapped * blockBits / defaultBitsPerKey
+const largeKeys = 1 << 20 / blockBytes * blockBits / defaultBitsPerKey
 
 // isMapped reports whether all pages from addr on are mapped.
 func isMapped(addr, size uintptr) bool {

@@ -44,7 +44,15 @@ func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
 func (r *claimReader) claims(span pebble.KeyRange, look func(tables []*table), fn func(tables []*table, c *cursor) error) error {
 	var tables []*table
 	var c *cursor
+	defer func() {
+		for _, t := range tables {
+			t.unuse()
+		}
+	}()
 	err := r.unsealed.hold(func(held []*table) (err error) {
+		for _, t := range held {
+			t.users.Add(1)
+		}
 		tables = held
 		look(held)
 		c, err = r.cursors.newCursor(span)
@@ -64,7 +72,9 @@ func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(
 		if started != nil {
 			started()
 		}
-		return merge(at.sorted(span), c, func(key, record []byte) error {
+		claims := at.sorted(span)
+		defer claims.free()
+		return merge(claims, c, func(key, record []byte) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

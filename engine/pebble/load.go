@@ -117,7 +117,7 @@ func (t *table) indexAll() {
 	for 3*slots <= 4*t.keys {
 		slots *= 2
 	}
-	t.slots, t.keys = make([]uint64, slots), 0
+	t.slots, t.keys = alloc[uint64](t, slots), 0
 	var writes [64]tableWrite
 	var offs [len(writes)]uint32
 	for off := uint32(0); off < uint32(len(t.arena)); {

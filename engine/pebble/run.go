@@ -27,6 +27,7 @@ func (f *runFiles) write(table frame) (paths []string, err error) {
 	cuts := f.cuts(claims, borders)
 	w := &runWriter{runFiles: f}
 	err = f.fault.write(func() error {
+		defer claims.free()
 		for i, r := range claims.all() {
 			if len(cuts) > 0 && i == cuts[0].at {
 				cuts = cuts[1:]

@@ -13,6 +13,7 @@ import (
 	tableblock "github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/sstable/block/blockkind"
 	"github.com/cockroachdb/pebble/v2/sstable/colblk"
+	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
 // A runTable is a table with claims, opened for look-ups beside Pebble. Its filter and its index
@@ -32,8 +33,8 @@ type runTable struct {
 	reader *sstable.Reader
 	schema *colblk.KeySchema
 	fill   *cacheFill
-	held   []tableblock.BufferHandle // filter and index
-	evict  func()                    // removes the table's blocks from the cache
+	free   []func() // memory of filter and index
+	evict  func()   // removes the table's blocks from the cache
 }
 
 // An indexPart is a block of a table's index: a large table has several.
@@ -191,9 +192,13 @@ func (t *runTable) keep(h tableblock.Handle, kind tableblock.Kind) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	t.held = append(t.held, b)
-	t.size += uint64(len(b.BlockData()))
-	return b.BlockData(), nil
+	defer b.Release()
+	data := b.BlockData()
+	kept, free := offheap.Make[byte](t, uint64(len(data)))
+	copy(kept, data)
+	t.free = append(t.free, free)
+	t.size += uint64(len(data))
+	return kept, nil
 }
 
 // unuse closes the table, which was only read, with its last use.
@@ -201,8 +206,8 @@ func (t *runTable) unuse() {
 	if t.users.Add(-1) > 0 {
 		return
 	}
-	for i := range t.held {
-		t.held[i].Release()
+	for _, free := range t.free {
+		free()
 	}
 	_ = t.reader.Close()
 	t.evict()

@@ -357,6 +357,7 @@ func TestARunThatIsIngestedTwiceIsSeenToReplaceNewerClaims(t *testing.T) {
 		s := openSmall(t, vfs.NewMem())
 		key := claimKey("scope0", 0, 1)
 		older := s.unsealed.active
+		older.users.Add(1)
 		for seq, record := range []string{"older", "newer"} {
 			mustApply(t, s, &storage.Batch{Seq: uint64(seq) + 1, Claims: []storage.ClaimWrite{{Key: key, Record: []byte(record)}}})
 			mustSealAll(t, s)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
 // A moment is the contents of memory at one time; later changes do not affect it. The newer table
@@ -17,6 +18,7 @@ type moment []frame
 
 // A frame is a table at one time.
 type frame struct {
+	table   *table // keeps the arena in memory
 	arena   []byte
 	buckets []tableBucket
 	keys    int // about its number of entries
@@ -24,7 +26,7 @@ type frame struct {
 }
 
 func (t *table) frame() frame {
-	return frame{t.arena[:len(t.arena):len(t.arena)], slices.Clone(t.buckets), t.keys, t.drops}
+	return frame{t, t.arena[:len(t.arena):len(t.arena)], slices.Clone(t.buckets), t.keys, t.drops}
 }
 
 func momentOf(tables []*table) (at moment) {
@@ -40,6 +42,7 @@ type sorted struct {
 	frames   moment
 	prefixes []string // of all buckets, in order
 	refs     []ref
+	free     func() // frees refs, which nothing uses any more; need not be called
 }
 
 // A ref refers to an entry. It contains the part of the key that distinguishes most keys.
@@ -69,7 +72,8 @@ func (m moment) unsorted(span storage.Span) *sorted {
 	for _, f := range m {
 		keys += f.keys
 	}
-	s.refs = make([]ref, 0, keys)
+	s.refs, s.free = offheap.Make[ref](s, uint64(keys))
+	s.refs = s.refs[:0]
 	for i, f := range m {
 		ranks := make([]uint32, len(f.buckets))
 		for j := range f.buckets {
@@ -135,6 +139,7 @@ const readAhead = 64
 // all yields the refs in order, and prefetches their entries.
 func (s *sorted) all() iter.Seq2[int, ref] {
 	return func(yield func(int, ref) bool) {
+		defer runtime.KeepAlive(s)
 		for i, r := range s.refs {
 			if i%readAhead == 0 {
 				s.prefetch(s.refs[i:min(i+readAhead, len(s.refs))])

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"runtime"
+	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/internal/offheap"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -34,6 +36,9 @@ type table struct {
 	buckets []tableBucket
 	index   map[string]uint32 // of buckets by their prefix
 	owned   uint64            // bytes of buckets and index
+
+	users atomic.Int32 // unsealed, until the table is sealed, and scans
+	free  []func()     // memory of arena and slots
 
 	last  uint64        // its newest batch
 	drops int           // how often a bucket of it was dropped
@@ -64,13 +69,32 @@ const (
 // newTable returns an empty table with the capacity of like, which may be nil.
 func newTable(seed maphash.Seed, like *table) *table {
 	t := &table{seed: seed, index: make(map[string]uint32), done: make(chan struct{})}
+	t.users.Store(1)
 	slots := minSlots
 	if like != nil {
 		slots = len(like.slots)
-		t.arena = make([]byte, 0, len(like.arena))
+		t.arena = alloc[byte](t, len(like.arena)+len(like.arena)/8)[:0] // an end that is not used costs no memory
 	}
-	t.slots = make([]uint64, slots)
+	t.slots = alloc[uint64](t, slots)
 	return t
+}
+
+// alloc makes a slice that the table frees.
+func alloc[T any](t *table, n int) []T {
+	s, free := offheap.Make[T](t, uint64(n))
+	t.free = append(t.free, free)
+	return s
+}
+
+// unuse frees arena and slots with the last use.
+func (t *table) unuse() {
+	if t.users.Add(-1) > 0 {
+		return
+	}
+	t.arena, t.slots = nil, nil
+	for _, free := range t.free {
+		free()
+	}
 }
 
 // size returns the approximate memory of the table.

@@ -3,13 +3,18 @@ package pebble
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -158,6 +163,80 @@ func TestATableGrows(t *testing.T) {
 	}
 	if u.active.keys != n || u.active.buckets[0].live != n {
 		t.Fatal(u.active.keys, u.active.buckets)
+	}
+}
+
+// A scan uses tables that are sealed meanwhile: their memory is not Go's.
+func TestATableIsFreedAfterItsLastUse(t *testing.T) {
+	s, err := Open("store", Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, PendingBytes: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	random := rand.New(rand.NewPCG(1, 2))
+	var scanned, unscanned *table
+	for seq := uint64(1); seq <= 3; seq++ { // the second table is made with the size of the first
+		batch := randomBatch(random, 20_000)
+		batch.Seq = seq
+		mustApply(t, s, batch)
+		unscanned, scanned = scanned, s.unsealed.active
+		if seq == 3 {
+			break
+		}
+		mustSealAll(t, s)
+	}
+	if unscanned.arena != nil || unscanned.slots != nil {
+		t.Error("a table that is sealed has its memory")
+	}
+	want := claimsOf(t, s)
+	got := map[string]string{}
+	err = s.Scan(t.Context(), storage.Span{}, func() {
+		mustSealAll(t, s)
+		runtime.GC()
+	}, func(k, v []byte) error {
+		if scanned.arena == nil || scanned.slots == nil {
+			return errors.New("a table that a scan uses has no memory")
+		}
+		got[string(k)] = string(v)
+		return nil
+	})
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("a scan of %d claims has %d: %v", len(want), len(got), err)
+	}
+	if scanned.arena != nil || scanned.slots != nil {
+		t.Error("a table has its memory after its last scan")
+	}
+}
+
+// A run may be written by a goroutine that nobody waits for any more, from a table of a closed store.
+func TestAFrameKeepsItsTable(t *testing.T) {
+	var at moment
+	want := map[string]string{}
+	for like := (*table)(nil); at == nil; { // a second table is made with the size of the first
+		next := newTable(maphash.MakeSeed(), like)
+		bucket := next.bucket([]byte("bucket"))
+		for i := range 20_000 {
+			tail, record := fmt.Appendf(nil, "tail %6d", i), fmt.Appendf(nil, "record %d", i)
+			next.putAll([]tableWrite{next.write(bucket, tail, record)})
+			want["bucket"+string(tail)] = string(record)
+		}
+		if like != nil {
+			at = momentOf([]*table{next})
+		}
+		like = next
+	}
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond) // memory of garbage is unmapped by a goroutine
+	}
+	claims := at.sorted(storage.Span{})
+	got := map[string]string{}
+	for _, r := range claims.all() {
+		key, record := claims.at(nil, r)
+		got[string(key[1:])] = string(record)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%d of %d claims", len(got), len(want))
 	}
 }
 

@@ -88,10 +88,12 @@ func (m *unsealed) sealing() *table {
 // sealed removes the frozen table: Pebble has its contents.
 func (m *unsealed) sealed() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.known.add(m.frozen)
-	close(m.frozen.done)
+	t := m.frozen
+	m.known.add(t)
+	close(t.done)
 	m.frozen = nil
+	m.mu.Unlock()
+	t.unuse() // not under the lock: it may take some milliseconds
 }
 
 // get is table.get for all tables in memory. The record is a copy.

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package bloom
-
-func mapBlocks(uint64) []block { return nil }
-
-func unmapBlocks([]block) {}
