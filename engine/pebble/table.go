@@ -27,6 +27,8 @@ import (
 // of hash, then the entry's offset + 1, 0 = empty. For a claim on a UUID, these are 35 bytes of
 // entry and 11 to 21 of slots.
 //
+// Both may be outside of Go's heap (offheap.Make).
+//
 // unsealed.mu is held while a table is used.
 type table struct {
 	seed    maphash.Seed

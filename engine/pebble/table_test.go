@@ -208,7 +208,7 @@ func TestATableIsFreedAfterItsLastUse(t *testing.T) {
 	}
 }
 
-// A run may be written by a goroutine that nobody waits for any more, from a table of a closed store.
+// A run may be written by a goroutine for which no caller waits any more, from a table of a closed store.
 func TestAFrameKeepsItsTable(t *testing.T) {
 	var at moment
 	want := map[string]string{}

@@ -2,11 +2,18 @@ package offheap
 
 import "syscall"
 
+// minHuge is the size from which huge pages are requested. A huge page has 2 MiB on most processors: the
+// first use of many small pages takes longer than most of what is done with them.
+const minHuge = 4 << 20
+
 // mapped returns zeroed memory of the system, nil if there is none.
 func mapped(size int) []byte {
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil
+	}
+	if size >= minHuge {
+		_ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) // small pages do, too
 	}
 	return b
 }
