@@ -185,13 +185,12 @@ func TestATableIsFreedAfterItsLastUse(t *testing.T) {
 		}
 		mustSealAll(t, s)
 	}
-	if unscanned.arena != nil || unscanned.slots != nil {
-		t.Error("a table that is sealed has its memory")
-	}
+	awaitUsers(t, unscanned, 0)
 	want := claimsOf(t, s)
 	got := map[string]string{}
 	err = s.Scan(t.Context(), storage.Span{}, func() {
 		mustSealAll(t, s)
+		awaitUsers(t, scanned, 1)
 		runtime.GC()
 	}, func(k, v []byte) error {
 		if scanned.arena == nil || scanned.slots == nil {
@@ -206,6 +205,16 @@ func TestATableIsFreedAfterItsLastUse(t *testing.T) {
 	if scanned.arena != nil || scanned.slots != nil {
 		t.Error("a table has its memory after its last scan")
 	}
+}
+
+// awaitUsers waits for the sealer, which gives a table up after others see it sealed.
+func awaitUsers(t *testing.T, table *table, want int32) {
+	t.Helper()
+	within(t, patienceInTests, fmt.Sprintf("a table with %d users", want), func() {
+		for table.users.Load() != want {
+			runtime.Gosched()
+		}
+	})
 }
 
 // A run may be written by a goroutine for which no caller waits any more, from a table of a closed store.
