@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -16,7 +15,7 @@ type retention struct {
 	*finder
 	*queue
 	holds   *holds
-	drops   sync.Mutex // held by the goroutine that raises the oldest week, until the claims are removed
+	drops   chan struct{} // has a value from the moment a drop begins until its claims are removed: there is one at a time
 	reclaim reclaim
 }
 
@@ -28,9 +27,11 @@ type retention struct {
 // between leaves weeks that are TooOld and still exist, and the removal is repeated at open. Every
 // claim of such a week that was decided before the mark is applied before it.
 func (t *retention) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
-	t.drops.Lock()
-	defer t.drops.Unlock()
 	var report DropReport
+	if err := t.beginDrop(ctx); err != nil {
+		return report, err
+	}
+	defer t.endDrop()
 	err := t.control(ctx, func(g *group) error {
 		week, heldBy, err := until()
 		if err != nil {
@@ -63,6 +64,18 @@ func (t *retention) drop(ctx context.Context, scopes oldestOfScopes, until func(
 	return report, t.removeUnkept(ctx, &report)
 }
 
+// beginDrop waits until no other drop is running. It returns the error of ctx if ctx ends first.
+func (t *retention) beginDrop(ctx context.Context) error {
+	select {
+	case t.drops <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *retention) endDrop() { <-t.drops }
+
 // buckets returns the buckets with claims that keep selects.
 func (t *retention) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
 	if err := t.enter(); err != nil {
@@ -83,7 +96,7 @@ func (t *retention) buckets(ctx context.Context, keep func(storage.Bucket) bool)
 }
 
 // removeUnkept removes the claims before the oldest retained weeks, which are durable, and frees
-// names. The caller holds e.drops.
+// names. The caller has begun the drop.
 func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error {
 	if report.Weeks > 0 || len(report.Scopes) > 0 {
 		// This must not happen before the mark is durable: until then, the events of these weeks
@@ -107,7 +120,7 @@ func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error 
 }
 
 // freeNames frees the names that no retained week uses. The claims of all weeks before the oldest
-// ones have been removed. The caller holds e.drops.
+// ones have been removed. The caller has begun the drop.
 func (t *retention) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := t.control(ctx, func(g *group) error {
@@ -124,7 +137,7 @@ func (t *retention) freeNames(ctx context.Context) error {
 }
 
 // removeDropped removes the remaining claims of the weeks before the oldest retained one, and
-// begins to free their space. The caller holds e.drops.
+// begins to free their space. The caller has begun the drop.
 func (t *retention) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
 	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
@@ -214,8 +227,10 @@ func (t *retention) reclaimBehind(owed []storage.Bucket) {
 			}
 			return
 		}
-		t.drops.Lock()
-		defer t.drops.Unlock()
+		if t.beginDrop(ctx) != nil {
+			return // the engine is closing: the next open finds the list
+		}
+		defer t.endDrop()
 		now, err := t.owedBuckets()
 		if err == nil && slices.Equal(now, owed) {
 			_ = t.noteOwed(ctx, nil) // if it fails, the next open reclaims once more
@@ -227,8 +242,10 @@ func (t *retention) reclaimBehind(owed []storage.Bucket) {
 // begun to reclaim, so that Reclaimed waits for it.
 func (t *retention) finishDrops(ctx context.Context) {
 	defer t.reclaim.end()
-	t.drops.Lock()
-	defer t.drops.Unlock()
+	if t.beginDrop(ctx) != nil {
+		return // the engine is closing
+	}
+	defer t.endDrop()
 	removed, err := t.removeDropped(ctx)
 	if err == nil {
 		err = t.freeNames(ctx)

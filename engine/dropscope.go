@@ -22,8 +22,8 @@ type ScopeDropPlan struct {
 	Oldest weekbucket.Week
 	// Holds are released.
 	Holds []Hold
-	// FreesName says that the scope's name is freed (limits.Names). It is false if a topic of a
-	// retained week has the same name. In this case, and if claims of the scope were made by a
+	// FreesName says that the scope's name is freed (limits.Names). It is false if no claim has used
+	// the name, or a topic of a retained week has it too. In this case, and if claims of the scope were made by a
 	// build that did not record this, the name is freed with these weeks.
 	FreesName bool
 }
@@ -42,9 +42,10 @@ func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 		if !t.screen.trusted.Load() {
 			return ErrRebuilding
 		}
-		plan.Weeks = t.screen.weeksOf(t.names.number(scope))
+		number, known := t.names.number(scope)
+		plan.Weeks = t.screen.weeksOf(number, known)
 		plan.Oldest = after(plan.Weeks, t.decidedOldest(scope))
-		plan.FreesName = !t.names.keeps(scope, plan.Oldest)
+		plan.FreesName = known && !t.names.keeps(scope, plan.Oldest)
 		return nil
 	})
 	if err == nil && plan.Oldest > weekbucket.Max {
@@ -102,9 +103,11 @@ func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
 // A transaction that has claimed an event of the scope in these weeks and commits afterwards fails
 // with ErrWeekDropped, and a Lease on such a claim with ErrLeaseLost.
 func (t *retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport, error) {
-	t.drops.Lock()
-	defer t.drops.Unlock()
 	var report DropReport
+	if err := t.beginDrop(ctx); err != nil {
+		return report, err
+	}
+	defer t.endDrop()
 	err := t.control(ctx, func(g *group) error {
 		report.Oldest = t.decideOld
 		there := t.holds.among(plan.holdNames())

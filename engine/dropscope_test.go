@@ -165,7 +165,7 @@ func TestInvalidPlans(t *testing.T) {
 		}
 	}
 	plan := planned(t, e, "nobody")
-	if len(plan.Weeks) != 0 || plan.Oldest != e.OldestWeek() || !plan.FreesName {
+	if len(plan.Weeks) != 0 || plan.Oldest != e.OldestWeek() || plan.FreesName {
 		t.Errorf("%+v", plan)
 	}
 	if r, err := e.DropScope(ctx, plan); err != nil || len(r.Scopes) != 0 {

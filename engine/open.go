@@ -44,6 +44,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.snaps.finder, e.snaps.scanner = f, &e.scanner
 	e.committer.init(q.requests, &e.decider, &e.snaps)
 	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds = c, f, q, &e.holds
+	e.drops = make(chan struct{}, 1)
 	e.admin = admin{c, f, q, &e.decider, &e.scanner}
 	return e
 }

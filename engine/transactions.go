@@ -14,8 +14,8 @@ import (
 // concurrency control", 1981): a transaction reads the store as of its start, because a read of a
 // key that was written since then fails; at commit it fails if any key it has read was written
 // since. The committer validates and applies one after the other, so the order of commits is a
-// serial order. Claims are read as of now: a Done claim never changes, and a dead-lettered one that
-// a transaction has seen is a read as of that moment.
+// serial order. Claims are read as of now: a Done claim changes only when it is withdrawn or its week
+// is dropped, and is no read; a dead-lettered one that a transaction has seen is a read as of that moment.
 type transactions struct {
 	core *core
 	any  atomic.Bool // there are reservations, so that the lock is not taken when there are none

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -698,6 +699,16 @@ func TestTransactionLimits(t *testing.T) {
 		if err := errors.Join(tx.SetHold(" ", noon), tx.SetHold("h", time.Time{})); !errors.As(err, &wrong) {
 			t.Error(err)
 		}
+	})
+	_ = e.Update(ctx, func(tx *engine.Tx) error {
+		var err error
+		for i := 0; err == nil && i < limits.TxBytes/100; i++ {
+			err = tx.Put(binary.BigEndian.AppendUint32(nil, uint32(i)), nil)
+		}
+		if !errors.Is(err, engine.ErrLimit) {
+			t.Errorf("many small writes: %v", err)
+		}
+		return errors.New("rolled back")
 	})
 	_ = e.Update(ctx, func(tx *engine.Tx) error {
 		big := make([]byte, limits.ValueBytes)

@@ -22,12 +22,16 @@ type txWrite struct {
 	atCommit bool // Value becomes the time of the commit
 }
 
+// writeOverhead is counted with each write towards limits.TxBytes, so that many small ones, which
+// take about 200 bytes of memory each, are bounded too.
+const writeOverhead = 128
+
 // size returns the bytes of a write that count towards limits.TxBytes.
 func (w *txWrite) size() int {
 	if w.isSum {
-		return len(w.Key) + int64Size
+		return len(w.Key) + int64Size + writeOverhead
 	}
-	return len(w.Key) + len(w.Value)
+	return len(w.Key) + len(w.Value) + writeOverhead
 }
 
 // recent returns the write as the last one to its key, by batch seq. Its value is known if it is

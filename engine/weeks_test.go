@@ -538,6 +538,39 @@ func TestCanceledDropIsCompletedByTheNextOne(t *testing.T) {
 	verifyClean(t, e, 12)
 }
 
+func TestDropThatWaitsForAnotherOneEndsWithItsContext(t *testing.T) {
+	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
+	reached, release := make(chan bool, 1), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(release) })
+	defer goOn()
+	m.Before(storetest.OpDrop, func(int) error { reached <- true; <-release; return nil })
+	c.set(weeksLater(1))
+	dropped := make(chan error, 1)
+	go func() {
+		_, err := e.DropExpired(ctx)
+		dropped <- err
+	}()
+	receive(t, reached)
+	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	for name, drop := range map[string]func() error{
+		"DropExpired": func() error { _, err := e.DropExpired(soon); return err },
+		"DropScope":   func() error { _, err := e.DropScope(soon, engine.ScopeDropPlan{Scope: "a"}); return err },
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- drop() }()
+		if err := receive(t, ended); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	goOn()
+	if err := receive(t, dropped); err != nil {
+		t.Fatal(err)
+	}
+	verifyClean(t, e, 16)
+}
+
 func TestTransactionThatClaimedInADroppedWeekFailsWhole(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	pos := engine.Position{Group: "g", Topic: "t", Partition: 0}
