@@ -53,7 +53,7 @@ func runChild(workers []worker, kind string) error {
 	return nil
 }
 
-// tune sets the Go runtime as docs/failures.md advises for a busy consumer, unless the environment
+// tune sets the Go runtime as docs/tuning.md advises for a busy consumer, unless the environment
 // has other settings. All workers use it.
 func tune() {
 	if os.Getenv("GOGC") == "" {

@@ -31,10 +31,10 @@ type ClaimBatch struct {
 // which they were started: a repetition in a later one is a Duplicate. Nothing is known of an event
 // before Wait has returned its result, which is then as durable as that of TryClaimBatch.
 //
-// It blocks while about 50,000 events wait for their verdicts. ctx is checked until the first part
-// of the batch is handed over. If it ends before that, or the engine is closed or has failed, Wait
-// returns the error. The caller may change events and the bytes of their ids once StartClaimBatch
-// has returned.
+// A batch is handed over in parts of 256 events; StartClaimBatch blocks while 64 parts wait for the
+// committer. ctx is checked until the first part is handed over. If it ends before that, or the
+// engine is closed or has failed, Wait returns the error. The caller may change events and the bytes
+// of their ids once StartClaimBatch has returned.
 //
 // What was handed over is decided whether or not Wait is called, also while Close waits for it. If
 // Wait is not called, events may be claimed that are not handled: at most once, as after a crash.

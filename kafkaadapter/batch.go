@@ -62,7 +62,7 @@ func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	return b.seal(recs, peek)
+	return b.writeState(recs, peek)
 }
 
 // judgeInOrder claims and handles records one after the other.

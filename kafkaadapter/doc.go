@@ -136,7 +136,7 @@
 // (unauthorized), the client cannot decode the data (unreadable), the client has skipped records
 // (gap), or a fetch fails with another error (fetch_error). A partition is also reported, while it
 // is retried, if it gets no answer for Timeouts.Silence (silent), or if its offset cannot be
-// committed to the group for that time (unsigned). A partition that another consumer of the same
+// committed to the group for that time (offset_commit). A partition that another consumer of the same
 // store has taken (fenced) is taken over again after a heartbeat, unless the group has revoked it.
 // If two consumers are pinned to a partition, the earlier one does not read it until a new Run.
 //
@@ -262,7 +262,7 @@
 //	batch.go       judges it in a transaction; parts.go does that in parallel, pool.go keeps the order of keys
 //	handlers.go    calls its handler; handlebatch.go hands several records to HandleBatch
 //	letters.go     makes a dead letter of it if it cannot be handled
-//	seal.go        puts the next offset, attempts, dead letters and the hold into the transaction
+//	batchstate.go  puts the next offset, attempts, dead letters and the hold into the transaction
 //	atmostonce.go  with AtMostOnce: runs its handler after the commit; backlog.go takes back what has not begun
 //	publish.go     publishes its dead letter
 //	commit.go      commits the offset to Kafka

@@ -44,10 +44,10 @@ var (
 	// that it has of a partition, or has not answered. The client keeps retrying.
 	ErrSilent = errors.New("hapax: the broker does not answer for the partition: check the broker and its disks")
 
-	// ErrUnsigned means that for longer than Timeouts.Silence the group's offset of a partition
+	// ErrOffsetCommit means that for longer than Timeouts.Silence the group's offset of a partition
 	// could not be committed with the store's identity. The commit is retried; no record of the
 	// partition is handled before it succeeds.
-	ErrUnsigned = errors.New("hapax: the offset cannot be committed to the group; the partition is not handled until it is: fix the cause that follows")
+	ErrOffsetCommit = errors.New("hapax: the offset cannot be committed to the group; the partition is not handled until it is: fix the cause that follows")
 
 	// ErrGap means that the client skipped records that are in the log. The partition is read again
 	// from the store's offset.

@@ -141,7 +141,7 @@ func (f *finder) sign() state {
 	for pauses := newPause(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
 		if err := f.ask.commits.commit(f.ending, []*partition{f.partition}, commitTime); err != nil {
 			if !f.isEnding() && time.Since(began) > f.c.opt.Timeouts.Silence {
-				f.report("unsigned", fmt.Errorf("%w: %w", ErrUnsigned, err), time.Time{})
+				f.report("offset_commit", fmt.Errorf("%w: %w", ErrOffsetCommit, err), time.Time{})
 			}
 			if !f.wait(pauses.inFlight()) {
 				return ended

@@ -168,7 +168,7 @@ func TestPartitionWhoseOffsetCannotBeCommittedIsReported(t *testing.T) {
 	})
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Timeouts.Silence = 50 * time.Millisecond })
 	e := m.stoppedOne(t)
-	if !errors.Is(e, ErrUnsigned) || !errors.Is(e, kerr.TopicAuthorizationFailed) || !errors.Is(m.Ready(), ErrUnsigned) || len(m.Stopped()) != 1 {
+	if !errors.Is(e, ErrOffsetCommit) || !errors.Is(e, kerr.TopicAuthorizationFailed) || !errors.Is(m.Ready(), ErrOffsetCommit) || len(m.Stopped()) != 1 {
 		t.Errorf("stopped: %v, %v, %v", e, m.Ready(), m.Stopped())
 	}
 	refuse.Store(false)

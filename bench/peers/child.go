@@ -33,7 +33,7 @@ type answer[R any] struct {
 }
 
 func childMain(kind string) (code int) {
-	// As docs/failures.md advises for a busy consumer; for every contender alike.
+	// As docs/tuning.md advises for a busy consumer; for every contender alike.
 	debug.SetGCPercent(200)
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	in := bufio.NewReader(os.Stdin)

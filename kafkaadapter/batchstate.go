@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// seal writes the state of the partition after the batch.
-func (b *batch) seal(recs []*kgo.Record, peek *kgo.Record) error {
+// writeState writes the state of the partition after the batch.
+func (b *batch) writeState(recs []*kgo.Record, peek *kgo.Record) error {
 	p := b.p
 	if b.failed != nil {
 		b.next = recs[b.done].Offset
