@@ -83,7 +83,8 @@ func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 	defer report.end(&err)
 	report.ReclaimS = -1
 	if o.N < 1 || o.Weeks < 2 || o.Scopes < 1 {
-		return report, fmt.Errorf("%w: %d claims in %d weeks: give numbers from 1, and 2 weeks", ErrUsage, o.N, o.Weeks)
+		return report, fmt.Errorf("%w: %d claims, %d weeks, %d scopes: give a claim or more, 2 weeks or more, and a scope or more",
+			ErrUsage, o.N, o.Weeks, o.Scopes)
 	}
 	src, err := newSource(o.Seed, UUIDv4, o.Scopes, o.Weeks)
 	if err != nil {

@@ -217,6 +217,18 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 	}
 }
 
+func TestWrongUseIsToldInOneLineWithoutATable(t *testing.T) {
+	for _, args := range [][]string{{"drop", "--scopes", "0"}, {"claims", "--dup", "1.5"}, {"kafka", "--accounts", "1", "--handler", "balances"}} {
+		o := dedupbench(t, args...)
+		if o.code != 2 || o.stdout != "" || strings.Count(o.stderr, "\n") != 1 {
+			t.Errorf("%v: exit status %d, stdout %q, stderr %q", args, o.code, o.stdout, o.stderr)
+		}
+		if name := strings.TrimPrefix(args[1], "--"); !strings.Contains(o.stderr, name) {
+			t.Errorf("the error does not name %s: %s", name, o.stderr)
+		}
+	}
+}
+
 func TestErrorOfSeveralLinesIsToldInOne(t *testing.T) {
 	for name, tell := range map[string]func(*output, error) int{"a run": (*output).exit, "a command line": (*output).refuse} {
 		for _, first := range []error{errors.New("a"), bench.ErrUsage} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench"
 	draw "github.com/hapax-dev/hapax/bench/report"
 )
 
@@ -33,10 +35,13 @@ func (o *output) clear() {
 	}
 }
 
-// report prints what a run returned, and returns its error.
+// report prints what a run returned, and returns its error. A run that did not begin, because
+// what it was asked for was wrong, has nothing to print but its outcome in JSON.
 func report[R any](o *output, r R, err error) error {
 	o.clear()
-	o.print(r)
+	if o.json || !errors.Is(err, bench.ErrUsage) {
+		o.print(r)
+	}
 	return err
 }
 
