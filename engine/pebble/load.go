@@ -70,11 +70,11 @@ func eachIn(db *pebble.DB, span pebble.KeyRange, fn func(*pebble.Iterator) error
 func (m *unsealed) load(seq uint64, packed []byte, dropNotes map[string]uint64) error {
 	t := m.active
 	if t.size() >= m.limit && m.frozen == nil {
-		m.frozen, m.active = t, newTable(m.seed, nil)
+		m.frozen, m.active = t, newTable(m.seed, m.limit, 0)
 		t = m.active
 	}
 	t.last = seq
-	t.reserve(2*len(packed), int(m.limit))
+	t.reserve(2 * len(packed))
 	var bucket uint32
 	return eachPacked(packed, func(prefix []byte) (skip bool) {
 		if at, noted := dropNotes[string(prefix)]; noted && seq <= at {
@@ -85,11 +85,11 @@ func (m *unsealed) load(seq uint64, packed []byte, dropNotes map[string]uint64) 
 	}, func(tail, record []byte) { t.load(bucket, tail, record) })
 }
 
-// reserve makes room for n bytes in the arena, and for more if it is likely that they follow: up to
-// the limit of a table, and by a quarter beyond it. Unlike append, it does not clear fresh memory.
-func (t *table) reserve(n, limit int) {
+// reserve makes room for n bytes in the arena, and for a quarter more if it is beyond the limit of a
+// table. Unlike append, it does not clear fresh memory.
+func (t *table) reserve(n int) {
 	if used := len(t.arena); cap(t.arena)-used < n {
-		t.arena = append(make([]byte, 0, used+max(n, min(3*used, limit-used), used/4)), t.arena...)
+		t.arena = append(make([]byte, 0, used+max(n, used/4)), t.arena...)
 	}
 }
 
@@ -113,11 +113,8 @@ func (m *unsealed) index() {
 
 // indexAll fills the slots of a table whose entries were added by load.
 func (t *table) indexAll() {
-	slots := minSlots
-	for 3*slots <= 4*t.keys {
-		slots *= 2
-	}
-	t.slots, t.keys = alloc[uint64](t, slots), 0
+	t.grow(slotsFor(t.keys)) // of empty ones
+	t.keys = 0
 	var writes [64]tableWrite
 	var offs [len(writes)]uint32
 	for off := uint32(0); off < uint32(len(t.arena)); {

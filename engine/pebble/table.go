@@ -39,8 +39,9 @@ type table struct {
 	index   map[string]uint32 // of buckets by their prefix
 	owned   uint64            // bytes of buckets and index
 
-	users atomic.Int32 // unsealed, until the table is sealed, and scans
-	free  []func()     // memory of arena and slots
+	users     atomic.Int32 // unsealed, until the table is sealed, and scans
+	freeArena func()
+	freeSlots func()
 
 	last  uint64        // its newest batch
 	drops int           // how often a bucket of it was dropped
@@ -68,24 +69,24 @@ const (
 	bucketBytes = 128
 )
 
-// newTable returns an empty table with the capacity of like, which may be nil.
-func newTable(seed maphash.Seed, like *table) *table {
+// newTable returns an empty table that is full at limit bytes, and has room for keys.
+func newTable(seed maphash.Seed, limit uint64, keys int) *table {
 	t := &table{seed: seed, index: make(map[string]uint32), done: make(chan struct{})}
 	t.users.Store(1)
-	slots := minSlots
-	if like != nil {
-		slots = len(like.slots)
-		t.arena = alloc[byte](t, len(like.arena)+len(like.arena)/8)[:0] // an end that is not used costs no memory
-	}
-	t.slots = alloc[uint64](t, slots)
+	// A part of it that is not used occupies no memory. Its last batch may exceed the limit.
+	t.arena, t.freeArena = offheap.Make[byte](t, limit+limit/8)
+	t.arena = t.arena[:0]
+	t.slots, t.freeSlots = offheap.Make[uint64](t, slotsFor(keys))
 	return t
 }
 
-// alloc makes a slice that the table frees.
-func alloc[T any](t *table, n int) []T {
-	s, free := offheap.Make[T](t, uint64(n))
-	t.free = append(t.free, free)
-	return s
+// slotsFor returns the number of slots for some keys, a power of two. At most three quarters are used.
+func slotsFor(keys int) uint64 {
+	n := uint64(minSlots)
+	for 3*n < 4*uint64(keys) {
+		n *= 2
+	}
+	return n
 }
 
 // unuse frees arena and slots with the last use.
@@ -94,9 +95,8 @@ func (t *table) unuse() {
 		return
 	}
 	t.arena, t.slots = nil, nil
-	for _, free := range t.free {
-		free()
-	}
+	t.freeArena()
+	t.freeSlots()
 }
 
 // size returns the approximate memory of the table.
@@ -153,8 +153,8 @@ func (t *table) write(bucket uint32, tail, record []byte) tableWrite {
 
 // putAll puts writes in their order.
 func (t *table) putAll(writes []tableWrite) {
-	for 4*(t.keys+len(writes)) > 3*len(t.slots) {
-		t.grow()
+	if n := slotsFor(t.keys + len(writes)); n > uint64(len(t.slots)) {
+		t.grow(n)
 	}
 	t.prefetch(writes)
 	for i := range writes {
@@ -219,9 +219,11 @@ func (t *table) find(bucket uint32, tail []byte, tag uint32) (slot int, found bo
 	}
 }
 
-func (t *table) grow() {
-	old := t.slots
-	t.slots = make([]uint64, 2*len(old))
+// grow replaces the slots by n of them.
+func (t *table) grow(n uint64) {
+	old, free := t.slots, t.freeSlots
+	defer free()
+	t.slots, t.freeSlots = offheap.Make[uint64](t, n)
 	mask := len(t.slots) - 1
 	for _, s := range old {
 		if s == 0 {

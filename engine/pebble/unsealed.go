@@ -24,7 +24,7 @@ type unsealed struct {
 
 func newUnsealed(limit uint64) *unsealed {
 	m := &unsealed{limit: limit, seed: maphash.MakeSeed(), known: newBucketList()}
-	m.active = newTable(m.seed, nil)
+	m.active = newTable(m.seed, limit, 0)
 	return m
 }
 
@@ -64,7 +64,7 @@ func (m *unsealed) freeze() *table {
 	if m.sealing() != nil || m.newestActive() == 0 {
 		return nil
 	}
-	next := newTable(m.seed, m.active) // some megabytes, zeroed: not under the lock
+	next := newTable(m.seed, m.limit, m.active.keys) // some megabytes, zeroed: not under the lock
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.frozen, m.active = m.active, next
