@@ -42,8 +42,7 @@ type adapterConsumer struct {
 	observer *observer
 	calls    atomic.Uint64 // of the handler
 	first    firstFetch
-	seconds  float64 // until the end was reached
-	spread   float64 // when half was reached; 0 before
+	measured measurement // until the end was reached
 }
 
 func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
@@ -203,11 +202,13 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 			stop(err)
 			return
 		case at == end && c.allBegun():
-			c.seconds = c.first.since()
+			spread := c.measured.Spread
+			c.measured = c.first.since()
+			c.measured.Spread = spread
 			stop(errAtEnd)
 			return
-		case c.spread == 0 && at >= end/2:
-			c.spread = spread(next[from:], c.Ends[from:])
+		case c.measured.Spread == 0 && at >= end/2:
+			c.measured.Spread = spread(next[from:], c.Ends[from:])
 		}
 		if !c.Measure || ticks%20 == 19 {
 			c.tell(at)
@@ -265,7 +266,7 @@ func spread(next, ends []int64) float64 {
 func (c *adapterConsumer) finish() (err error) {
 	c.tell(sum(c.Ends))
 	if c.Measure {
-		m := measurement{Seconds: c.seconds, Spread: c.spread}
+		m := &c.measured
 		if m.Claims, err = c.claims(); err != nil {
 			return err
 		}

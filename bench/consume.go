@@ -194,8 +194,9 @@ func checkState(ctx context.Context, o *consumeOrder, p *produced, progress Prog
 
 // A measurement is the report of a consumer that was not killed.
 type measurement struct {
-	// Seconds are from the first fetched record to the last one's offset.
-	Seconds float64
+	// Seconds are from the first fetched record to the last one's offset, CPUSeconds the processor
+	// time of the process meanwhile, user and system; 0 if it is unknown.
+	Seconds, CPUSeconds float64
 	// Handled counts events (for a plain loop: records), Claims those of the engine.
 	Handled, Claims uint64
 	// Spread is how many times as far the first partition has come as the last one, each as a share

@@ -11,16 +11,19 @@ import (
 type firstFetch struct {
 	once sync.Once
 	at   time.Time
+	used time.Duration // processor time of the process until then
 }
 
 // OnFetchBatchRead is part of kgo.HookFetchBatchRead.
 func (f *firstFetch) OnFetchBatchRead(kgo.BrokerMetadata, string, int32, kgo.FetchBatchMetrics) {
-	f.once.Do(func() { f.at = time.Now() })
+	f.once.Do(f.begin)
 }
 
-// since returns the time in seconds since the first records. It is called after records were
-// polled.
-func (f *firstFetch) since() float64 {
-	f.once.Do(func() { f.at = time.Now() })
-	return time.Since(f.at).Seconds()
+func (f *firstFetch) begin() { f.at, f.used = time.Now(), processTime() }
+
+// since returns the time since the first records, and the processor time that the process has used
+// in it. It is called after records were polled.
+func (f *firstFetch) since() measurement {
+	f.once.Do(f.begin)
+	return measurement{Seconds: time.Since(f.at).Seconds(), CPUSeconds: (processTime() - f.used).Seconds()}
 }

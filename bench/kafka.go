@@ -74,6 +74,10 @@ type KafkaReport struct {
 	RawRecordsPerS *float64 `json:"raw_records_per_s"`
 	ClaimsPerS     *float64 `json:"claims_per_s"`
 	Ratio          *float64 `json:"ratio"`
+	// CPUPerRecord is the processor time of the adapter's process for each record, user and system,
+	// in microseconds: the median of the rounds of RecordsPerS. Null with kills, and where it is
+	// unknown.
+	CPUPerRecord *float64 `json:"cpu_us_per_record"`
 	// PartitionSpread is how many times as far the first partition is as the last one when half of
 	// all records are done: the largest of the rounds.
 	PartitionSpread *float64 `json:"partition_spread"`
@@ -247,7 +251,12 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
 	}
 	claims := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, engineAlone, dir) }, once)
-	ours := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, consumerKind(k.Mode), dir) }, once)
+	var cpu []float64
+	ours := timed(all, func(dir string) (measurement, error) {
+		m, err := k.timed(ctx, consumerKind(k.Mode), dir)
+		cpu = append(cpu, m.CPUSeconds/float64(all)*1e6)
+		return m, err
+	}, once)
 	timings := []*timing{raw, claims, ours}
 	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
 		c := k.newTimed(consumerKind(k.Mode), dir, "-slow")
@@ -273,6 +282,9 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 	r := k.report
 	r.RecordsPerS, r.RawRecordsPerS, r.ClaimsPerS = ours.median(), raw.median(), claims.median()
 	r.Ratio = over(r.RecordsPerS, r.RawRecordsPerS)
+	if each := median(cpu); *each > 0 {
+		r.CPUPerRecord = each
+	}
 	if k.Workload.Slow > 0 {
 		without := *r.RecordsPerS * float64(others) / float64(all)
 		r.BesideSlow = over(beside.median(), &without)

@@ -59,7 +59,9 @@ func (o *consumeOrder) consumePlain(say *voice) (err error) {
 		}
 	}
 	if c.Measure {
-		say.line("measured", measurement{Seconds: first.since(), Handled: read})
+		m := first.since()
+		m.Handled = read
+		say.line("measured", m)
 	}
 	if c.e != nil {
 		return c.e.Close()

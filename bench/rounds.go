@@ -35,9 +35,11 @@ func inRounds(rounds int, dir string, timings ...*timing) error {
 	return nil
 }
 
-func (t *timing) median() *float64 {
-	slices.Sort(t.perS)
-	return &t.perS[len(t.perS)/2]
+func (t *timing) median() *float64 { return median(t.perS) }
+
+func median(values []float64) *float64 {
+	slices.Sort(values)
+	return &values[len(values)/2]
 }
 
 func over(a, b *float64) *float64 {
