@@ -53,6 +53,14 @@ func (b *backoffs) due(now int64) *group {
 	return b.groups[0]
 }
 
+// bound moves later ends to at.
+func (b *backoffs) bound(at int64) {
+	for _, g := range b.groups {
+		g.notBefore = min(g.notBefore, at)
+	}
+	heap.Init(&b.groups)
+}
+
 // next returns the end of the next backoff, 0 if there is none.
 func (b *backoffs) next() int64 {
 	if len(b.groups) == 0 {

@@ -172,7 +172,7 @@ func TestAttemptsAndBackoffSurviveARestart(t *testing.T) {
 	}
 	r.eng = openEngine(t, r.mem.CrashClone(0), r.clock)
 	r.broker.setAnswer(nil)
-	r.run(r.relay(Options{}))
+	r.run(r.relay(Options{Retry: Retry{Min: time.Hour}}))
 	r.produce("c@k", "other")
 	r.broker.await(t, 1)
 	until(t, "c behind a and b", func() bool { return len(entries(t, r.eng, entry.HeldPrefix)) == 3 })
@@ -184,6 +184,38 @@ func TestAttemptsAndBackoffSurviveARestart(t *testing.T) {
 	wantIDs(t, r.broker.ids(), "other", "a", "b", "c")
 	if waited := r.clock.Now().Sub(start); waited < time.Hour {
 		t.Errorf("a was tried again after %v", waited)
+	}
+}
+
+// Messages that fail while the clock is ahead have backoffs that end far in the future when it is set
+// back.
+func TestBackoffIsBoundedAfterTheClockWasSetBack(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			r := newRig(t)
+			r.broker.setAnswer(func(*kgo.Record, int) error { return errBad })
+			r.clock.advance(100 * time.Hour)
+			r.produce("a@k", "b@k", "c")
+			stop := r.run(r.relay(Options{}))
+			until(t, "held messages", func() bool { return len(entries(t, r.eng, entry.HeldPrefix)) == 3 })
+			if restart {
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			until(t, "the relay waits", func() bool { return restart || r.clock.waiting() })
+			r.clock.setBack(100 * time.Hour)
+			r.broker.setAnswer(nil)
+			if restart {
+				r.run(r.relay(Options{}))
+			}
+			began := r.clock.Now()
+			late := func() bool { return r.clock.Now().Sub(began) > DefaultMaxBackoff+DefaultInterval }
+			r.backOff("all of them", func() bool { return len(r.broker.ids()) == 3 || late() })
+			if late() {
+				t.Errorf("after %v, the longest backoff is %v: %q", r.clock.Now().Sub(began), DefaultMaxBackoff, r.broker.ids())
+			}
+		})
 	}
 }
 

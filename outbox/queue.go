@@ -37,6 +37,7 @@ type queue struct {
 	groups  map[entry.Group]*group
 	backoff backoffs
 	later   int64 // due time of the first entry that is not due yet, 0 if there is none
+	now     int64 // when the queue was last looked at, 0 after load
 
 	// Entries that become due are also taken in the order of their keys. But a transaction that
 	// commits after the due time of its message adds an entry before dueCursor: so at intervals a
@@ -98,6 +99,15 @@ func (w *work) full(b Batch) bool {
 // fits reports whether an item may join.
 func (w *work) fits(i *item, b Batch) bool {
 	return !w.full(b) && (w.bytes == 0 || w.bytes+i.size() <= b.Bytes)
+}
+
+// bound shortens backoffs that end more than a longest backoff after now: they began before the
+// clock was set back.
+func (q *queue) bound(now int64, longest time.Duration) {
+	if q.now == 0 || now < q.now {
+		q.backoff.bound(now + longest.Milliseconds())
+	}
+	q.now = now
 }
 
 // collect takes the next batch: first the groups whose backoff has ended, then new entries, by due

@@ -82,6 +82,16 @@ func (c *fakeClock) advance(d time.Duration) {
 	}
 }
 
+// setBack sets the clock back. Timers fire when their time has passed, whatever the clock says.
+func (c *fakeClock) setBack(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(-d)
+	for t := range c.timers {
+		t.at = t.at.Add(-d)
+	}
+}
+
 // next waits until a timer is set and advances to the first one.
 func (c *fakeClock) next() {
 	c.mu.Lock()

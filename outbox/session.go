@@ -23,6 +23,7 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 		now := s.opt.Clock.Now().UnixMilli()
+		s.queue.bound(now, s.opt.Retry.Max)
 		w, err := s.queue.collect(ctx, now, s.opt.Batch)
 		if err != nil {
 			return err

@@ -49,7 +49,7 @@ func (q *queue) settle(w *work, now int64, r *Retry) *change {
 	}
 	for _, g := range w.groups {
 		if g.first < g.next {
-			q.again(g)
+			q.again(g, now+r.Max.Milliseconds())
 		}
 	}
 	q.left = append(rest, q.left...)
@@ -85,12 +85,13 @@ func (q *queue) hold(c *change, w *work, i *item) {
 	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
 }
 
-// again returns a group of the batch to those that wait.
-func (q *queue) again(g *group) {
+// again returns a group of the batch to those that wait, until latest at most.
+func (q *queue) again(g *group, latest int64) {
 	g.notBefore = g.rest
 	if g.head != nil {
 		g.notBefore, g.due = g.head.NotBefore, g.head.Due
 	}
+	g.notBefore = min(g.notBefore, latest)
 	g.head, g.rest = nil, 0
 	q.backoff.push(g)
 }
