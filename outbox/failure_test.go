@@ -318,6 +318,33 @@ func TestRunEndsWithTheEngine(t *testing.T) {
 	}
 }
 
+// A failingClock calls fail the first time that it is read.
+type failingClock struct {
+	*fakeClock
+	fail func()
+}
+
+func (c *failingClock) Now() time.Time {
+	if fail := c.fail; fail != nil {
+		c.fail = nil
+		fail()
+	}
+	return c.fakeClock.Now()
+}
+
+func TestRunReturnsTheErrorOfAnEngineThatFailsBetweenItsCalls(t *testing.T) {
+	r := newRig(t)
+	relay := r.relay(Options{})
+	r.produceDue(r.clock.Now().Add(time.Hour), "later")
+	relay.opt.Clock = &failingClock{r.clock, func() {
+		r.mem.Fail(errBad)
+		_ = r.eng.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) })
+	}}
+	if err := relay.Run(ctx); !errors.Is(err, engine.ErrStopped) || !errors.Is(err, errBad) {
+		t.Error(err)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	r := newRig(t)
 	client := []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}

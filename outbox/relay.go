@@ -67,7 +67,9 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.metrics.leaseLost.Inc()
 			r.opt.Telemetry.Logger.Warn("outbox: the lease was lost: another relay publishes now", slog.Any("error", err))
 			pause = r.opt.Interval
-		case r.eng.Err() != nil, errors.Is(err, engine.ErrClosed), errors.Is(err, storage.ErrDamaged), errors.Is(err, storage.ErrNewerFormat):
+		case r.eng.Err() != nil:
+			return r.eng.Err()
+		case errors.Is(err, engine.ErrClosed), errors.Is(err, storage.ErrDamaged), errors.Is(err, storage.ErrNewerFormat):
 			return err
 		case err != nil:
 			failures++
