@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -50,19 +51,40 @@ func clientOptions(opt *Options, store storage.Identity) []kgo.Opt {
 	return o
 }
 
-// checkClient rejects options with which messages would not be sent, or be sent to another topic.
-func checkClient(o []kgo.Opt) error {
-	probe, err := kgo.NewClient(o...)
+// unusable are client options with which messages would not be sent, or be sent to another topic, or
+// with which the client would be a consumer: one that takes partitions from its group, or records of
+// other topics for progress.
+var unusable = []string{
+	"ManualFlushing", "DefaultProduceTopicAlways", "TransactionalID", "ConsumerGroup", "ShareGroup", "ConsumeTopics", "ConsumePartitions",
+}
+
+// checkClient rejects options that are unusable, or that no client can have.
+func checkClient(opt *Options, store storage.Identity) error {
+	probe, err := kgo.NewClient(clientOptions(opt, store)...)
 	if err != nil {
 		return err
 	}
-	defer probe.Close()
-	for _, name := range []string{"ManualFlushing", "DefaultProduceTopicAlways"} {
-		if set, _ := probe.OptValue(name).(bool); set {
+	probe.CloseAllowingRebalance()
+	own := *opt
+	own.ExactlyOnce = nil // without the relay's own transactional id
+	if probe, err = kgo.NewClient(clientOptions(&own, store)...); err != nil {
+		return err
+	}
+	defer probe.CloseAllowingRebalance()
+	for _, name := range unusable {
+		if isSet(probe.OptValue(name)) {
 			return fmt.Errorf("kgo.%s cannot be used: remove it", name)
 		}
 	}
 	return nil
+}
+
+func isSet(option any) bool {
+	v := reflect.ValueOf(option)
+	if v.IsValid() && (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) {
+		return v.Len() > 0
+	}
+	return v.IsValid() && !v.IsZero()
 }
 
 // transactionalID is the same for every relay of a store, so that a new one fences the one before.

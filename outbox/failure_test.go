@@ -368,6 +368,24 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+func TestClientOptionsOfAConsumerAndOfTransactionsAreRejected(t *testing.T) {
+	r := newRig(t)
+	for name, o := range map[string]kgo.Opt{
+		"TransactionalID":   kgo.TransactionalID("x"),
+		"ConsumerGroup":     kgo.ConsumerGroup("x"),
+		"ShareGroup":        kgo.ShareGroup("x"),
+		"ConsumeTopics":     kgo.ConsumeTopics("x"),
+		"ConsumePartitions": kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"x": {0: kgo.NewOffset()}}),
+	} {
+		for _, once := range []*ExactlyOnce{nil, {ProgressTopic: "progress"}} {
+			_, err := New(r.eng, Options{Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1"), o}, ExactlyOnce: once})
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s, exactly once %v: %v", name, once != nil, err)
+			}
+		}
+	}
+}
+
 func TestDelaysGrowAndAreBounded(t *testing.T) {
 	r := Retry{Min: time.Second, Max: time.Minute}
 	seen := map[time.Duration]bool{}
