@@ -200,6 +200,22 @@ func TestProgressTopicIsChecked(t *testing.T) {
 	}
 }
 
+// The relay sets the acks, whatever those of Options.Client are.
+func TestProgressIsReadWithOtherAcks(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	eng := openEngine(t, newMemDisk().open(t), nil)
+	o := modes(t, b)["exactly once"]
+	o.Client = append(o.Client, kgo.RequiredAcks(kgo.LeaderAck()))
+	relay, err := New(eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{connection: connection{shared: relay.shared}}
+	if _, _, err := s.readProgress(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // A lyingClient reports for every third transaction that its end has failed: half of these have
 // committed.
 type lyingClient struct {

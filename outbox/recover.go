@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -74,7 +75,7 @@ func (c *connection) remove(ctx context.Context, entries []listed) error {
 // find out where they end.
 func (c *connection) readProgress(ctx context.Context) (*progress, []listed, error) {
 	p := &progress{topic: c.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(c.eng.Identity().UUID).String()}
-	plain := append([]kgo.Opt{}, c.opt.Client...)
+	plain := append(slices.Clone(c.opt.Client), kgo.RequiredAcks(kgo.AllISRAcks()))
 	admin, err := kgo.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("outbox: making a client: %w", err)
