@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/zeebo/xxh3"
 
 	"github.com/hapax-dev/hapax/internal/entry"
@@ -30,6 +31,33 @@ func TestListedEntryIsRemovedOnlyIfItIsTheSameMessage(t *testing.T) {
 	}
 	if f, err := s.figures(ctx); f.pending != 1 || err != nil {
 		t.Errorf("%+v %v", f, err)
+	}
+}
+
+func TestListedEntriesCountAsSentOnceTheyAreRemoved(t *testing.T) {
+	r := newRig(t)
+	r.produce("published")
+	s := &connection{shared: r.relay(Options{}).shared, progress: &progress{}}
+	list := []listed{{entry.ReadyKey(1), xxh3.HashString("published")}}
+	if _, err := s.lease.take(ctx, r.eng); err != nil {
+		t.Fatal(err)
+	}
+	other := r.steal(r.clock.Now())
+	if err := s.remove(ctx, list); !errors.Is(err, errLeaseLost) {
+		t.Fatal(err)
+	}
+	if n := testutil.ToFloat64(s.metrics.sent); n != 0 {
+		t.Errorf("%v messages were sent before one was removed", n)
+	}
+	r.clock.advance(other.ttl)
+	if left, err := s.lease.take(ctx, r.eng); left != 0 || err != nil {
+		t.Fatal(left, err)
+	}
+	if err := s.remove(ctx, list); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.ToFloat64(s.metrics.sent); n != 1 {
+		t.Errorf("%v messages were sent, want 1", n)
 	}
 }
 

@@ -66,8 +66,11 @@ func (c *connection) remove(ctx context.Context, entries []listed) error {
 			change.gone.Entries++
 		}
 	}
+	if err := c.lease.update(c.eng, change.apply); err != nil {
+		return err
+	}
 	c.metrics.sent.Add(float64(len(change.deleted)))
-	return c.lease.update(c.eng, change.apply)
+	return nil
 }
 
 // readProgress reads the committed records of this store from where it has last read. It first
