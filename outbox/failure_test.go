@@ -87,6 +87,25 @@ func TestRejectedMessageIsParkedAndRedriven(t *testing.T) {
 	}
 }
 
+func TestRedriveAllKeepsTheOrderOfAKey(t *testing.T) {
+	r := newRig(t)
+	r.broker.setAnswer(func(*kgo.Record, int) error { return errBad })
+	relay := r.relay(Options{Retry: Retry{Attempts: 1}})
+	r.produce("third by id@k", "first@k", "second@k")
+	stop := r.run(relay)
+	until(t, "parked messages", func() bool { return len(parkedIDs(t, relay)) == 3 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.broker.setAnswer(nil)
+	if n, err := relay.RedriveAll(ctx); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	r.run(r.relay(Options{}))
+	r.broker.await(t, 3)
+	wantIDs(t, r.broker.ids(), "third by id", "first", "second")
+}
+
 func TestOutageParksNothingAndDoesNotHotLoop(t *testing.T) {
 	r := newRig(t)
 	r.broker.setAnswer(func(*kgo.Record, int) error { return errDown })

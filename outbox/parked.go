@@ -1,9 +1,11 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -60,8 +62,8 @@ func (r *Relay) Redrive(ctx context.Context, id string) error {
 	return err
 }
 
-// RedriveAll calls Redrive for every parked message, and returns their number. After an error, some
-// of them may already have been returned to the outbox.
+// RedriveAll calls Redrive for every parked message, in the order in which they were parked, and
+// returns their number. After an error, some of them may already have been returned to the outbox.
 func (r *Relay) RedriveAll(ctx context.Context) (n int, err error) {
 	return r.unpark(ctx, entry.ParkedPrefix, true)
 }
@@ -79,14 +81,20 @@ func (r *Relay) Drop(ctx context.Context, id string) error {
 // redriven is set in the number of an entry that was parked: new entries never have such numbers.
 const redriven = 1 << 63
 
-// unpark removes the parked entries whose keys begin with prefix, and returns them to the outbox if
-// redrive is set.
+// unpark removes the parked entries whose keys begin with prefix, in the order of their places, and
+// returns them to the outbox if redrive is set.
 func (r *Relay) unpark(ctx context.Context, prefix []byte, redrive bool) (n int, err error) {
+	var keys [][]byte
 	for kv, err := range r.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
 		if err != nil {
-			return n, err
+			return 0, err
 		}
-		found, err := r.unparkOne(ctx, kv.Key, redrive)
+		keys = append(keys, kv.Key)
+	}
+	place := func(key []byte) []byte { return key[max(len(key)-8, 0):] }
+	slices.SortFunc(keys, func(a, b []byte) int { return bytes.Compare(place(a), place(b)) })
+	for _, key := range keys {
+		found, err := r.unparkOne(ctx, key, redrive)
 		if err != nil {
 			return n, err
 		}
