@@ -41,9 +41,9 @@
 // broker or the client rejects Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive]
 // and [Relay.Drop]. It then no longer holds back others. Attempts that fail because the broker
 // cannot be reached never park a message. While no message is acknowledged, a batch begins only
-// when a backoff has ended and takes at most ten new messages, so that an outage costs few
-// attempts. The exactly-once relay waits with a backoff of its own until the broker is available
-// again.
+// when a backoff has ended or Options.Interval has passed, and takes at most ten new messages, so
+// that an outage costs few attempts. The exactly-once relay waits with a backoff of its own until
+// the broker is available again.
 //
 // # One relay at a time
 //

@@ -179,6 +179,27 @@ func TestOutageHoldsOnlyTriedMessages(t *testing.T) {
 	}
 }
 
+// A topic whose broker is down looks like an outage of all.
+func TestUnreachableTopicDelaysOthersForAnIntervalOnly(t *testing.T) {
+	r := newRig(t)
+	r.broker.setAnswer(func(rec *kgo.Record, _ int) error {
+		if idOf(rec) == "down" {
+			return errDown
+		}
+		return nil
+	})
+	r.produce("down@k")
+	r.run(r.relay(Options{Retry: Retry{Min: 5 * time.Minute}}))
+	until(t, "a held message", func() bool { return len(entries(t, r.eng, entry.HeldPrefix)) == 1 })
+	until(t, "the relay waits", r.clock.waiting)
+	began := r.clock.Now()
+	r.produce("1", "2@other")
+	r.backOff("the others", func() bool { return len(r.broker.ids()) == 2 })
+	if waited := r.clock.Now().Sub(began); waited > 2*DefaultInterval {
+		t.Errorf("messages of other topics have waited for %v", waited)
+	}
+}
+
 func TestAttemptsAndBackoffSurviveARestart(t *testing.T) {
 	r := newRig(t)
 	r.broker.setAnswer(func(*kgo.Record, int) error { return errBad })

@@ -45,7 +45,8 @@ type queue struct {
 	dueCursor []byte
 	lookAll   int64 // when the next look at all of them is due
 
-	outage bool // nothing of the last batch was published, because the broker could not be reached
+	outage bool  // nothing of the last batch was published, because the broker could not be reached
+	probe  int64 // when new entries are tried again in an outage, even if no backoff has ended by then
 }
 
 func newQueue(eng *engine.Engine) *queue { return &queue{eng: eng} }
@@ -106,6 +107,7 @@ func (w *work) fits(i *item, b Batch) bool {
 func (q *queue) bound(now int64, longest time.Duration) {
 	if q.now == 0 || now < q.now {
 		q.backoff.bound(now + longest.Milliseconds())
+		q.probe = 0
 	}
 	q.now = now
 }
@@ -126,8 +128,8 @@ func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) 
 	if q.outage && len(w.items) == 0 && len(q.groups) == 0 {
 		q.outage = false
 	}
-	if q.outage && len(w.items) == 0 || len(q.groups) >= maxHeld {
-		q.later, q.dueCursor = 0, nil // nothing new is taken until the next backoff ends: wait for that only
+	if q.outage && len(w.items) == 0 && now < q.probe || len(q.groups) >= maxHeld {
+		q.later, q.dueCursor = 0, nil // nothing new is taken until then or until the next backoff ends: no due time matters
 		return w, nil
 	}
 	if q.outage {

@@ -109,9 +109,11 @@ func (s *session) report(w *work, c *change) {
 			slog.Uint64("attempts", i.Attempts), slog.String("error", i.LastError))
 	}
 	switch {
-	case sent == 0 && unreachable != nil && !s.queue.outage:
-		s.queue.outage = true
-		log.Warn("outbox: the broker cannot be reached", slog.Any("error", unreachable))
+	case sent == 0 && unreachable != nil:
+		if !s.queue.outage {
+			log.Warn("outbox: the broker cannot be reached", slog.Any("error", unreachable))
+		}
+		s.queue.outage, s.queue.probe = true, s.opt.Clock.Now().Add(s.opt.Interval).UnixMilli()
 	case sent > 0 && s.queue.outage:
 		s.queue.outage = false
 		log.Info("outbox: the broker can be reached again")
