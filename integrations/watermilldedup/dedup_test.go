@@ -252,13 +252,20 @@ func TestKeys(t *testing.T) {
 }
 
 func TestProducedMessagesAreReturnedUnchanged(t *testing.T) {
-	produced := []*message.Message{message.NewMessage("", nil), message.NewMessage("\x00\xff", message.Payload("p\x00"))}
+	produced := []*message.Message{
+		message.NewMessage("", nil), message.NewMessage("\x00\xff", message.Payload("p\x00")), message.NewMessage("empty", message.Payload{}),
+	}
 	produced[1].Metadata = message.Metadata{"": "empty", "k": "", "l": "\xff"}
 	h := dedup(t, inMemory(t), nil)(func(*message.Message) ([]*message.Message, error) { return produced, nil })
 	for range 2 {
 		got, err := deliver(h, "a")
-		if err != nil || len(got) != 2 || !got[0].Equals(produced[0]) || !got[1].Equals(produced[1]) {
-			t.Errorf("%v, %v", got, err)
+		if err != nil || len(got) != len(produced) {
+			t.Fatalf("%v, %v", got, err)
+		}
+		for i, m := range got {
+			if !m.Equals(produced[i]) || (m.Payload == nil) != (produced[i].Payload == nil) {
+				t.Errorf("%d: %#v, want %#v", i, m.Payload, produced[i].Payload)
+			}
 		}
 	}
 	large := message.NewMessage("large", message.Payload(strings.Repeat("x", limits.DataBytes)))

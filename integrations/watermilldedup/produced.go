@@ -9,11 +9,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// The result of a claim is the messages that its handler has produced: nothing, or the form 1 and
+// The result of a claim is the messages that its handler has produced: nothing, or the form 2 and
 // each message: its UUID, the number of its metadata, for each of them in order the key and the
-// value, and its payload. Texts are encoded as their length and their bytes; numbers and lengths
-// are uvarints.
-const producedForm = 1
+// value, 0 for a payload that is nil and 1 for any other, and the payload. Texts are encoded as
+// their length and their bytes; numbers and lengths are uvarints.
+//
+// A payload that is nil, which publishers such as that of Kafka send as a tombstone, is not an empty
+// one.
+const producedForm = 2
 
 var errProduced = errors.New("watermilldedup: the result of the key is not that of this package: give the handler a scope of its own (Options.Scope)")
 
@@ -29,7 +32,11 @@ func encode(messages []*message.Message) []byte {
 			b = appendText(b, key)
 			b = appendText(b, m.Metadata[key])
 		}
-		b = appendText(b, string(m.Payload))
+		if m.Payload == nil {
+			b = append(b, 0)
+			continue
+		}
+		b = appendText(append(b, 1), string(m.Payload))
 	}
 	return b
 }
@@ -45,7 +52,13 @@ func decode(b []byte) (messages []*message.Message, err error) {
 			key := d.text()
 			m.Metadata[key] = d.text()
 		}
-		m.Payload = message.Payload(d.text())
+		switch d.uvarint() {
+		case 0:
+		case 1:
+			m.Payload = message.Payload(d.text())
+		default:
+			d.bad = true
+		}
 		messages = append(messages, m)
 	}
 	if d.bad {
