@@ -3,6 +3,7 @@ package idempotency
 import (
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 )
@@ -20,6 +21,7 @@ type recorder struct {
 
 	header http.Header // the handler's
 	kept   response    // with the headers at the time of WriteHeader
+	length int64       // of the body, as its headers say; -1: they do not
 	direct bool        // the response is no longer held back
 	err    error       // the error of overflow: nothing may be sent
 
@@ -36,13 +38,16 @@ func (rec *recorder) WriteHeader(status int) {
 	if status < 200 || status > 999 {
 		panic("idempotency: the handler gave a status that cannot be stored: give 200 to 999")
 	}
-	rec.kept.status, rec.kept.header = status, rec.header.Clone()
+	rec.kept.status, rec.kept.header, rec.length = status, rec.header.Clone(), -1
+	if n, err := strconv.ParseInt(rec.kept.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		rec.length = n
+	}
 	rec.begun.Store(true)
 }
 
 func (rec *recorder) Write(p []byte) (int, error) {
 	rec.WriteHeader(http.StatusOK)
-	if rec.kept.status == http.StatusNoContent || rec.kept.status == http.StatusNotModified {
+	if !rec.bodyAllowed() {
 		return 0, http.ErrBodyNotAllowed
 	}
 	switch {
@@ -52,6 +57,8 @@ func (rec *recorder) Write(p []byte) (int, error) {
 		return 0, rec.err
 	case rec.direct:
 		return rec.w.Write(p)
+	case rec.length >= 0 && int64(len(rec.kept.body)+len(p)) > rec.length:
+		return 0, http.ErrContentLength // as net/http does
 	case len(rec.kept.body)+len(p) <= rec.limit:
 		rec.kept.body = append(rec.kept.body, p...)
 		return len(p), nil
@@ -63,6 +70,16 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	rec.kept.send(rec.w)
 	rec.kept.body = nil
 	return rec.w.Write(p)
+}
+
+func (rec *recorder) bodyAllowed() bool {
+	return rec.kept.status != http.StatusNoContent && rec.kept.status != http.StatusNotModified
+}
+
+// isShort reports whether the complete response to a request with that method has less of a body than
+// its headers say: no client would accept it.
+func (rec *recorder) isShort(method string) bool {
+	return !rec.direct && rec.bodyAllowed() && method != http.MethodHead && int64(len(rec.kept.body)) < rec.length
 }
 
 // end completes the response after the handler has returned.

@@ -113,6 +113,10 @@ func (x *run) end() {
 	}
 	silent := x.rec.kept.status == 0 && (x.undone || x.r.Context().Err() != nil)
 	kept := x.rec.end()
+	why := "the transaction of the request failed, and its handler has not answered"
+	if x.rec.isShort(x.r.Method) {
+		silent, why = true, "the handler's response is shorter than its Content-Length"
+	}
 	var err error
 	switch {
 	case x.rec.err != nil:
@@ -136,7 +140,7 @@ func (x *run) end() {
 	case silent && x.m.opt.KeepFailures:
 		keptFailure.send(x.w)
 	case silent && x.r.Context().Err() == nil:
-		refuse(x.w, http.StatusInternalServerError, "the transaction of the request failed, and its handler has not answered")
+		refuse(x.w, http.StatusInternalServerError, why)
 	case silent:
 		refuse(x.w, http.StatusServiceUnavailable, "the request was canceled: retry with the same key")
 	default:
@@ -169,7 +173,7 @@ func (x *run) overflow() error {
 // keptFailure is the result of a run without a response, if failures are kept.
 var keptFailure = &response{status: http.StatusInternalServerError}
 
-// fail ends a run without a response.
+// fail ends a run without a whole response.
 func (x *run) fail() error {
 	switch {
 	case x.settled:
