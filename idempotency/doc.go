@@ -35,7 +35,8 @@
 // The response is held back until it is durable with its key: a client that has received a response
 // gets the same one again. So the handler's ResponseWriter is neither a Flusher nor a Hijacker, and
 // [http.ResponseController] finds no other method. Trailers are kept and replayed. Informational
-// responses (1xx) are not sent. Headers that an outer middleware sets are not kept.
+// responses (1xx) are not sent. Headers that an outer middleware sets are not kept; the handler's
+// replace those of the same name, except that Set-Cookie and Vary are added to.
 //
 // A response above Options.MaxResponseBytes still reaches the client. The key is stored as done,
 // without the response, before the first byte is sent; the rest is sent as the handler writes it.

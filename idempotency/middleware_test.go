@@ -172,6 +172,30 @@ func TestReplayIsIdentical(t *testing.T) {
 	}
 }
 
+func TestCookiesOfAnOuterMiddlewareRemain(t *testing.T) {
+	inner := protect(t, inMemory(t), idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("Set-Cookie", "inner=1")
+		w.Header().Add("Vary", "Accept")
+		w.Header().Set("Cache-Control", "no-store")
+	})
+	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Set-Cookie", "session=1")
+		w.Header().Add("Vary", "Origin")
+		w.Header().Set("Cache-Control", "private")
+		inner.ServeHTTP(w, r)
+	})
+	for i := range 3 {
+		w := do(outer, post("k", "b"))
+		want(t, w, http.StatusOK, i > 0)
+		w.Header().Del(idempotency.ReplayedHeader)
+		if expected := (http.Header{
+			"Set-Cookie": {"session=1", "inner=1"}, "Vary": {"Origin", "Accept"}, "Cache-Control": {"no-store"},
+		}); !reflect.DeepEqual(w.Header(), expected) {
+			t.Errorf("request %d: %v, want %v", i, w.Header(), expected)
+		}
+	}
+}
+
 func TestTenantsNeverMatch(t *testing.T) {
 	handler, runs := counting()
 	h := protect(t, inMemory(t), idempotency.Options{Tenant: func(r *http.Request) (string, error) {

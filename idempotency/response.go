@@ -97,8 +97,14 @@ func (r *response) send(w http.ResponseWriter) {
 	setAll(w.Header(), r.trailer)
 }
 
+// setAll sets the headers of src in dst. Those to which handlers add values, such as cookies, keep the
+// values of an outer middleware.
 func setAll(dst, src http.Header) {
 	for name, values := range src {
-		dst[name] = append([]string(nil), values...)
+		var before []string
+		if name == "Set-Cookie" || name == "Vary" {
+			before = dst[name]
+		}
+		dst[name] = append(slices.Clone(before), values...)
 	}
 }

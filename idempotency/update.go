@@ -136,6 +136,7 @@ func (p *plain) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWri
 		return err
 	}
 	p.sent = true
+	clear(p.w.Header()) // the answer has begun with them
 	answer.send(p.w)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -393,6 +394,21 @@ func TestUpdateWithoutAKey(t *testing.T) {
 	}
 	if err := idempotency.Update(t.Context(), deposit); !errors.Is(err, idempotency.ErrNoMiddleware) {
 		t.Error(err)
+	}
+}
+
+func TestUpdateWithoutAKeySendsEachCookieOnce(t *testing.T) {
+	h := protect(t, inMemory(t), idempotency.Options{Optional: true}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Set-Cookie", "a=1")
+		if err := idempotency.Update(r.Context(), func(_ *engine.Tx, w http.ResponseWriter) error {
+			w.Header().Add("Set-Cookie", "b=1")
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := do(h, post("", "b")).Header().Values("Set-Cookie"); !slices.Equal(got, []string{"a=1", "b=1"}) {
+		t.Errorf("%q", got)
 	}
 }
 
