@@ -16,7 +16,9 @@ import (
 func (i *item) record(idHeader string) *kgo.Record {
 	headers := make([]kgo.RecordHeader, 0, len(i.Headers)+1)
 	for _, h := range i.Headers {
-		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		if h.Key != idHeader { // consumers that read the first one of a name must not get another id
+			headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
 	}
 	headers = append(headers, kgo.RecordHeader{Key: idHeader, Value: []byte(i.ID)})
 	return &kgo.Record{

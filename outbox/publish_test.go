@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/entry"
 )
 
 // Produce would wait for a small buffer while the broker is unreachable, beyond the lease and the
@@ -32,6 +33,18 @@ func TestBufferOfTheClientHoldsABatch(t *testing.T) {
 	}
 	if n := c.OptValue(kgo.MaxBufferedRecords); n != int64(2*MaxBatchEntries) {
 		t.Errorf("a buffer of %v records", n)
+	}
+}
+
+// A handler may copy the headers of the record that it handles, with its id.
+func TestIDReplacesAHeaderOfTheApplication(t *testing.T) {
+	i := &item{Entry: entry.Entry{ID: "own", Headers: []entry.Header{
+		{Key: DefaultIDHeader, Value: []byte("other")}, {Key: "h", Value: []byte("v")}, {Key: DefaultIDHeader, Value: nil},
+	}}}
+	if got, want := fmt.Sprintf("%q", i.record(DefaultIDHeader).Headers), fmt.Sprintf("%q", []kgo.RecordHeader{
+		{Key: "h", Value: []byte("v")}, {Key: DefaultIDHeader, Value: []byte("own")},
+	}); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
