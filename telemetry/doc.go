@@ -69,8 +69,9 @@
 //	                       transaction if
 //	                       Options.SpanPerEvent
 //	dedup.try_claim_batch  any other batch             dedup.events, dedup.claimed, dedup.duplicate, dedup.in_flight,
-//	dedup.update           each run of the closure     dedup.too_old, dedup.too_new, dedup.error; consumer.scope_id,
-//	                       of a transaction            kafka.topic and kafka.partition if all events share them
+//	dedup.update           each run of the closure     dedup.too_old, dedup.too_new, dedup.error, dedup.pending,
+//	                       of a transaction            dedup.mismatch; consumer.scope_id, kafka.topic and kafka.partition
+//	                                                   if all events share them
 //
 // The outcome error sets the status Error and records the error; a batch records the first one. A
 // transaction that does not commit has the status Error with the error of its run. Attributes are
@@ -83,7 +84,7 @@
 // A call or a transaction whose span is not recorded allocates what the provider's own Start
 // allocates once, and nothing with the no-op provider; the events of a transaction then cost no
 // calls of their own. Counting allocates nothing for a known scope, except for the exemplar of a
-// sampled trace. Series are bounded: 6 for each of at most Options.MaxScopes scopes and of _other
+// sampled trace. Series are bounded: 8 for each of at most Options.MaxScopes scopes and of _other
 // and _invalid, 2 for each of at most Options.MaxWeeks weeks and of _older, and some 80 more.
 //
 // A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks runs in
