@@ -43,7 +43,9 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 	if err := d.fault.write(func() error { return d.db.Apply(p, pebble.Sync) }); err != nil {
 		return fmt.Errorf("hapax: dropping %d buckets: %w", len(buckets), err)
 	}
-	d.recentRuns.dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
+	if !p.Empty() { // Pebble has taken a large batch over, and its number is not known
+		d.recentRuns.dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
+	}
 	d.unsealed.drop(prefixes)
 	d.spans.add(spans)
 	return nil

@@ -262,8 +262,8 @@ func (l *runList) size() (n uint64) {
 	return n
 }
 
-// dropping notes that buckets are being dropped: until dropped is called, and forever if the drop
-// fails, only Pebble knows of which claims.
+// dropping notes that buckets are being dropped: until dropped is called, and forever if it is not,
+// only Pebble knows of which claims.
 func (x *runIndex) dropping(spans []pebble.KeyRange) { x.noteDrops(spans, math.MaxUint64) }
 
 // dropped notes that buckets were dropped. All later entries have seq or a higher number.

@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -319,6 +320,37 @@ func TestClaimsAfterADropAreIndexed(t *testing.T) {
 	mustHave(t, s, claims[:50])
 	if len(s.recentRuns.list.Load().drops) > len(drop) {
 		t.Error(s.recentRuns.list.Load().drops)
+	}
+}
+
+// Pebble forgets the number of a batch that is larger than half a memtable.
+func TestADropOfManyBucketsLeavesNoClaim(t *testing.T) {
+	s := openHeld(t, vfs.NewMem())
+	defer mustClose(t, s)
+	const buckets = 2000
+	b := &storage.Batch{Seq: 1}
+	var drop []storage.Bucket
+	for i := range buckets {
+		scope := fmt.Sprintf("scope%d", i)
+		b.Claims = append(b.Claims, storage.ClaimWrite{Key: claimKey(scope, 0, 1), Record: []byte("r")})
+		drop = append(drop, storage.Bucket{Scope: scope, Week: week0})
+	}
+	for i := range 2 * buckets { // higher numbers than the drop has range deletes
+		b.State = append(b.State, storage.StateWrite{Key: fmt.Append(nil, i)})
+	}
+	mustApply(t, s, b)
+	mustSealAll(t, s)
+	awaitIndex(t, s)
+	if n := indexed(t, s, b.Claims); n != buckets {
+		t.Fatalf("the index has %d of %d claims", n, buckets)
+	}
+	if err := s.Drop(drop); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range b.Claims {
+		if record, found, err := s.Claim(c.Key); record != nil || found || err != nil {
+			t.Fatal("a dropped claim is found", err)
+		}
 	}
 }
 
