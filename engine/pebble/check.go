@@ -11,13 +11,14 @@ import (
 
 // check checks that the directory contains all that it should, without changing a byte, and before
 // Pebble, which deletes files that it considers garbage, may write. clean says that there is a
-// record of a clean close that matches.
-//
-// If it is not clean, check has loaded the packed batches.
+// record of a clean close that matches. check has loaded the packed batches.
 func check(l *packedLog) (clean bool, err error) {
 	clean, err = checkClean(l.disk)
-	if clean || err != nil {
+	if err != nil {
 		return clean, err
+	}
+	if clean {
+		return true, loadClean(l)
 	}
 	attested, err := readAttestation(l.disk)
 	if err != nil {
@@ -87,6 +88,24 @@ func checkContent(l *packedLog, attested uint64) (err error) {
 		err = fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 	}
 	return err
+}
+
+// loadClean opens the store read-only and reads all that Open reads of one that was closed: a table may
+// be damaged.
+func loadClean(l *packedLog) error {
+	logs := newLogCheck(l.disk)
+	db, err := l.openPebble(logs)
+	if err != nil {
+		return cmp.Or(logs.wait(), err)
+	}
+	err = l.fault.read(func() error {
+		last, _, err := readSeqs(db)
+		if err != nil {
+			return err
+		}
+		return l.load(db, last)
+	})
+	return cmp.Or(logs.wait(), err, l.fault.write(db.Close))
 }
 
 // A journalPart is a range of the journal, and the entries that it should have: from first up to,

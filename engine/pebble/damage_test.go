@@ -305,6 +305,36 @@ func TestDamageChangesNoByte(t *testing.T) {
 	}
 }
 
+// Open reads some tables, which the record of a clean close does not check.
+func TestATableThatOpenFindsDamagedChangesNoByte(t *testing.T) {
+	files, _ := cleanStore(t, 3, 100)
+	refused := 0
+	for name := range files {
+		if !isTable(name) {
+			continue
+		}
+		bad := slices.Clone(files[name])
+		bad[10] ^= 4
+		fsys := diskOf(t, files, name, bad)
+		before := fingerprint(t, fsys, "store")
+		s, err := Open("store", Options{FS: fsys, SmallTables: true})
+		if err == nil {
+			_ = s.Close() // it may return the error that it has met
+			continue
+		}
+		refused++
+		if !errors.Is(err, storage.ErrDamaged) {
+			t.Error(err)
+		}
+		if fingerprint(t, fsys, "store") != before {
+			t.Errorf("finding %s damaged changed the directory", name)
+		}
+	}
+	if refused == 0 {
+		t.Fatal("Open reads no table")
+	}
+}
+
 func TestVerifyNamesADamagedTable(t *testing.T) {
 	files, _ := cleanStore(t, 12, 500)
 	opened := 0

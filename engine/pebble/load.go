@@ -39,13 +39,6 @@ func (l *packedLog) load(db *pebble.DB, last uint64) (err error) {
 	})
 }
 
-// loadClean is load for a store that was closed.
-func (l *packedLog) loadClean(last uint64) error {
-	err := l.fault.read(func() error { return l.load(l.db, last) })
-	l.unsealed.index()
-	return err
-}
-
 // eachIn calls fn with an iterator at each key in span. The caller has called fault.read.
 func eachIn(db *pebble.DB, span pebble.KeyRange, fn func(*pebble.Iterator) error) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})

@@ -163,9 +163,6 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	last, floor, err := s.begin()
-	if err == nil && clean {
-		err = s.loadClean(last)
-	}
 	if err != nil {
 		_ = s.fault.write(s.db.Close)
 		return err
