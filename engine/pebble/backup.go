@@ -148,6 +148,9 @@ func becomeBackup(ctx context.Context, c *core, id storage.Identity, files map[s
 	if err := errors.Join(err, c.fault.write(func() error {
 		return errors.Join(c.db.Flush(), c.db.Close())
 	})); err != nil {
+		if c.fault.get() != nil {
+			c.closePoisoned()
+		}
 		return err
 	}
 	if err := ctx.Err(); err != nil {

@@ -117,15 +117,15 @@ func emptyFile(fsys vfs.FS, path string) error {
 // closePoisoned frees Pebble's memory, if Pebble can still be closed. Nothing of that reaches the
 // disk. Calls that were in progress when the store failed have a second to return: Pebble's Close
 // may not run concurrently with them.
-func (s *Store) closePoisoned() {
-	for waited := time.Duration(0); s.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {
+func (c *core) closePoisoned() {
+	for waited := time.Duration(0); c.fault.running.Load() > 0 && waited < time.Second; waited += time.Millisecond {
 		time.Sleep(time.Millisecond)
 	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		defer func() { _ = recover() }()
-		_ = s.db.Close()
+		_ = c.db.Close()
 	}()
 	select {
 	case <-closed:

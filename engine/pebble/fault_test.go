@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -291,6 +292,29 @@ func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A disk fails after Pebble has opened a directory, and has goroutines, memory and files for it.
+func TestAFailedOpenOrBackupLeavesNothingOpen(t *testing.T) {
+	fsys := vfs.NewMem()
+	mustClose(t, mustOpen(t, fsys, "store", true))
+	attest := &failing{match: func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpCreate && strings.HasPrefix(fsys.PathBase(op.Path), attestName) && fsys.PathDir(op.Path) != "other"
+	}}
+	attest.on.Store(true)
+	s := mustOpen(t, errorfs.Wrap(fsys, attest), "other", true)
+	defer mustClose(t, s)
+	before := runtime.NumGoroutine()
+	const times = 10 // more than the goroutines that s is beginning
+	for range times {
+		if _, err := Open("store", Options{FS: errorfs.Wrap(fsys, attest), SmallTables: true}); !errors.Is(err, errorfs.ErrInjected) {
+			t.Fatal(err)
+		}
+		if err := s.Backup(context.Background(), "backup"); !errors.Is(err, errorfs.ErrInjected) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the goroutines of Pebble have ended", func() bool { return runtime.NumGoroutine() < before+times })
 }
 
 func TestAnInterruptedBackupIsNoStore(t *testing.T) {

@@ -165,6 +165,9 @@ func (s *Store) open() (err error) {
 	last, floor, err := s.begin()
 	if err != nil {
 		_ = s.fault.write(s.db.Close)
+		if s.fault.get() != nil {
+			s.closePoisoned()
+		}
 		return err
 	}
 	s.lastSeq, s.applied = last, last
