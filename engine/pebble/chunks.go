@@ -38,9 +38,7 @@ type chunk struct {
 // A chunkScan is the result of scanning a file.
 type chunkScan struct {
 	valid int64 // the length of the intact sequence of chunks
-	// the file continues after that, with bytes that are neither zero nor the end of a closed log
-	torn  bool
-	proof bool // an intact chunk after it shows that this place was durable
+	proof bool  // an intact chunk after it shows that this place was durable
 	// newest is the newest batch in the durability record of any intact chunk.
 	newest uint64
 }
@@ -52,7 +50,6 @@ func scanLog(data []byte, number uint32) chunkScan {
 	end := walk(data, number, true, func(c chunk) { scan.promise(c) })
 	scan.valid = int64(end)
 	tail := data[end:]
-	scan.torn = !isZero(tail) && !isTrailer(tail, number)
 	// To Pebble, a chunk that names the next log ends the log, even if damage changed its name.
 	scan.proof = len(tail) >= logHeader && !isTrailer(tail, number) &&
 		tail[6] > 4 && tail[6] <= 12 && binary.LittleEndian.Uint32(tail[7:]) == number+1
@@ -85,7 +82,7 @@ func (s *chunkScan) promise(c chunk) {
 // scanManifest reads a MANIFEST. Each of its records was synced before the next was begun.
 func scanManifest(data []byte) chunkScan {
 	end := walk(data, 0, false, func(chunk) {})
-	scan := chunkScan{valid: int64(end), torn: end < len(data)}
+	scan := chunkScan{valid: int64(end)}
 	for pos := end + 1; pos < len(data) && !scan.proof; pos++ {
 		c, ok := parseChunk(block(data, pos), 0, false)
 		scan.proof = ok && c.first

@@ -89,6 +89,7 @@ func newLooker() *looker {
 
 // free makes a looker idle, or releases its memory. No look-up may use it any more.
 func (l *looker) free() {
+	l.index = colblk.IndexIter{} // it refers to the table's memory, which is unmapped some time
 	if !l.large {
 		select {
 		case idleLookers <- l:

@@ -79,7 +79,7 @@ func (v *verification) tables() ([]string, error) {
 		levels, err := v.db.SSTables()
 		for _, level := range levels {
 			for _, table := range level {
-				names = append(names, fmt.Sprintf("%06d.sst", uint64(table.BackingSSTNum)))
+				names = append(names, tableName(uint64(table.BackingSSTNum)))
 			}
 		}
 		return slices.Compact(names), asRead(err)
