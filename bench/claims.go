@@ -16,18 +16,18 @@ import (
 // ClaimsOptions configure Claims.
 type ClaimsOptions struct {
 	Common     `set:"dir=New directory to make the stores in; they are removed. Without it: a temporary one."`
-	N          int     `help:"Events to judge, repeats included." default:"1000000" placeholder:"N"`
-	Dup        float64 `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05" placeholder:"SHARE"`
+	N          int     `help:"Events to judge, repeats included." default:"1000000"`
+	Dup        float64 `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05"`
 	Repeats    Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
-	Batch      int     `help:"Events judged by one call." default:"1000" placeholder:"N"`
+	Batch      int     `help:"Events judged by one call." default:"1000"`
 	IDs        IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
-	Scopes     int     `help:"Scopes that the events are spread over." default:"1" placeholder:"N"`
-	Weeks      int     `help:"Weeks that the events are spread over, ending with the current one." default:"1" placeholder:"N"`
+	Scopes     int     `help:"Scopes that the events are spread over." default:"1"`
+	Weeks      int     `help:"Weeks that the events are spread over, ending with the current one." default:"1"`
 	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
-	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1" placeholder:"N"`
-	InFlight   int     `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1" placeholder:"N"`
-	CacheMiB   uint    `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib" placeholder:"N"`
-	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0" placeholder:"N"`
+	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1"`
+	InFlight   int     `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1"`
+	CacheMiB   uint    `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib"`
+	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0"`
 	Seed       uint64  `help:"Seed of the ids." default:"1"`
 }
 
@@ -130,6 +130,9 @@ func (o *ClaimsOptions) complete() error {
 	if o.Goroutines > maxInFlight/o.InFlight {
 		return fmt.Errorf("%w: --goroutines %d with --in-flight %d: give up to %d batches in flight in all", ErrUsage, o.Goroutines, o.InFlight, maxInFlight)
 	}
+	if o.CacheMiB > maxCacheMiB {
+		return fmt.Errorf("%w: --cache-mib %d: give up to %d", ErrUsage, o.CacheMiB, maxCacheMiB)
+	}
 	if !(o.Dup >= 0 && o.Dup < 1) {
 		return fmt.Errorf("%w: --dup %v: give a share from 0 to below 1", ErrUsage, o.Dup)
 	}
@@ -139,6 +142,8 @@ func (o *ClaimsOptions) complete() error {
 // maxInFlight bounds the batches in flight of all callers together: the baseline has a goroutine for
 // each.
 const maxInFlight = 4096
+
+const maxCacheMiB = 1 << 20
 
 // claiming is a run of Claims.
 type claiming struct {

@@ -17,9 +17,9 @@ var recordedLog []byte
 // DemoOptions configure Demo.
 type DemoOptions struct {
 	Common
-	Brokers []string `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
-	N       int      `help:"Records, repeats included." default:"1000000" placeholder:"N"`
-	Kills   int      `help:"How often each consumer is killed." default:"5" placeholder:"N"`
+	Brokers []string `help:"${brokers}" placeholder:"HOST:PORT" env:"DEDUPBENCH_BROKERS"`
+	N       int      `help:"Records, repeats included." default:"1000000"`
+	Kills   int      `help:"How often each consumer is killed." default:"5"`
 	// Tell, if not nil, is called with a sentence for each step of the run.
 	Tell func(sentence string) `kong:"-"`
 }

@@ -16,9 +16,9 @@ import (
 // DropOptions configure Drop.
 type DropOptions struct {
 	Common
-	N      int    `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000" placeholder:"N"`
-	Weeks  int    `help:"Weeks, ending with the current one." default:"4" placeholder:"N"`
-	Scopes int    `help:"Scopes. With many of them, each table holds several weeks." default:"1" placeholder:"N"`
+	N      int    `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000"`
+	Weeks  int    `help:"Weeks, ending with the current one." default:"4"`
+	Scopes int    `help:"Scopes. With many of them, each table holds several weeks." default:"1"`
 	Seed   uint64 `help:"Seed of the ids." default:"1"`
 }
 

@@ -17,14 +17,14 @@ const OffsetFirst KafkaControl = "offset-first"
 // KafkaOptions configure Kafka.
 type KafkaOptions struct {
 	Common
-	Brokers    []string      `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
-	N          int           `help:"Records produced, repeats included, of 200 bytes each." default:"1000000" placeholder:"N"`
-	Dup        float64       `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2" placeholder:"SHARE"`
-	Partitions int           `help:"Partitions of the topic." default:"8" placeholder:"N"`
+	Brokers    []string      `help:"${brokers}" placeholder:"HOST:PORT" env:"DEDUPBENCH_BROKERS"`
+	N          int           `help:"Records produced, repeats included, of 200 bytes each." default:"1000000"`
+	Dup        float64       `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2"`
+	Partitions int           `help:"Partitions of the topic." default:"8"`
 	Mode       Mode          `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
 	Workload   Workload      `embed:""`
 	SlowSync   time.Duration `help:"Measure as well how fast the consumer is when each sync of its store takes so much longer, as on a slow disk (pebble only, no kills)." placeholder:"DURATION"`
-	Kills      int           `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0" placeholder:"N"`
+	Kills      int           `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0"`
 	Control    KafkaControl  `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
 	Seed       uint64        `help:"Seed of the events." default:"1"`
 }
@@ -128,7 +128,7 @@ func (o *KafkaOptions) complete() error {
 		return fmt.Errorf("%w: a share of repeats of %v: give one from 0 to below 1", ErrUsage, o.Dup)
 	case o.Control != "" && (o.Mode != Work || o.Kills == 0):
 		return fmt.Errorf("%w: control %s is for mode %s, with kills", ErrUsage, o.Control, Work)
-	case float64(o.N)*(1-o.Dup) < float64(o.Kills*leastPerKill):
+	case float64(o.N)*(1-o.Dup) < float64(o.Kills)*leastPerKill:
 		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
 	case o.SlowSync < 0 || o.SlowSync > 0 && (o.Kills > 0 || o.Store == Bolt):
 		return fmt.Errorf("%w: syncs that take %v longer: give a duration from 0, store %s, and no kills", ErrUsage, o.SlowSync, Pebble)

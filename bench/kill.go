@@ -15,7 +15,7 @@ import (
 // KillOptions configure Kill.
 type KillOptions struct {
 	Common
-	Kills int    `help:"How often the process is killed." default:"20" placeholder:"N"`
+	Kills int    `help:"How often the process is killed." default:"20"`
 	Mode  Mode   `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
 	Seed  uint64 `help:"Seed of the log. The points of the kills are random in any case." default:"1"`
 
@@ -50,8 +50,8 @@ type KillReport struct {
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
-	if o.Kills < 1 {
-		return report, fmt.Errorf("%w: %d kills: give a number from 1", ErrUsage, o.Kills)
+	if o.Kills < 1 || o.Kills > maxKills {
+		return report, fmt.Errorf("%w: %d kills: give 1 to %d", ErrUsage, o.Kills, maxKills)
 	}
 	src, err := newSource(o.Seed, UUIDv4, 2, 2)
 	if err != nil {
@@ -71,6 +71,7 @@ const (
 	mostKillEvents = 4_000_000
 	killRepeats    = 0.2
 	killRecent     = 100 * killParts
+	maxKills       = 100_000
 )
 
 func (r *KillReport) broken(b *books) error {

@@ -18,9 +18,9 @@ const (
 // LayersOptions configure Layers.
 type LayersOptions struct {
 	Common
-	Brokers []string      `help:"${brokers}" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
-	N       int           `help:"Distinct requests, events and rows, each." default:"50000" placeholder:"N"`
-	Kills   int           `help:"How often the process is killed." default:"5" placeholder:"K"`
+	Brokers []string      `help:"${brokers}" placeholder:"HOST:PORT" env:"DEDUPBENCH_BROKERS"`
+	N       int           `help:"Distinct requests, events and rows, each." default:"50000"`
+	Kills   int           `help:"How often the process is killed." default:"5"`
 	Control LayersControl `help:"Break a rule, to see that it is noticed: forget-keys runs requests without their idempotency keys, forget-ids claims events by position, arrival-wins takes the change that came last, without-outbox publishes messages directly." enum:",forget-keys,forget-ids,arrival-wins,without-outbox" default:""`
 	Seed    uint64        `help:"Seed of the events." default:"1"`
 }
@@ -74,9 +74,13 @@ func (r *LayersReport) broken(o *LayersOptions) error {
 		r.Events, r.HandledTwice, r.Rows, r.WrongVersion, r.OutboxLost, r.OutboxDoubled, again)
 }
 
+// maxRequests bounds the answers that a run keeps in memory.
+const maxRequests = 10_000_000
+
 func (o *LayersOptions) complete() error {
-	if o.Kills < 1 || o.N < o.Kills*leastPerKill {
-		return fmt.Errorf("%w: %d requests, %d kills: give a kill or more, and %d requests for each", ErrUsage, o.N, o.Kills, leastPerKill)
+	if o.Kills < 1 || o.Kills > o.N/leastPerKill || o.N > maxRequests {
+		return fmt.Errorf("%w: %d requests, %d kills: give a kill or more, %d requests for each, and up to %d requests",
+			ErrUsage, o.N, o.Kills, leastPerKill, maxRequests)
 	}
 	return nil
 }

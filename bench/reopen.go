@@ -12,7 +12,7 @@ import (
 // ReopenOptions configure Reopen.
 type ReopenOptions struct {
 	Common
-	N    int    `help:"Claims that are acknowledged before the kill." default:"1000000" placeholder:"N"`
+	N    int    `help:"Claims that are acknowledged before the kill." default:"1000000"`
 	Seed uint64 `help:"Seed of the ids." default:"1"`
 }
 
@@ -35,15 +35,16 @@ type ReopenReport struct {
 }
 
 const (
-	reopenBatch   = 4096
-	reopenWriters = 2
+	reopenBatch     = 4096
+	reopenWriters   = 2
+	maxReopenClaims = 1_000_000_000 // the books have a byte for each
 )
 
 // Reopen lets a process claim, kills it, opens its store and looks every acknowledged claim up.
 func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err error) {
 	defer report.end(&err)
-	if o.N < 1 {
-		return report, fmt.Errorf("%w: %d claims: give a number from 1", ErrUsage, o.N)
+	if o.N < 1 || o.N > maxReopenClaims {
+		return report, fmt.Errorf("%w: %d claims: give 1 to %d", ErrUsage, o.N, maxReopenClaims)
 	}
 	src, err := newSource(o.Seed, UUIDv4, 1, 2)
 	if err != nil {

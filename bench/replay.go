@@ -18,13 +18,15 @@ type ReplayOptions struct {
 	Log         string `arg:"" name:"file" help:"Log with a header line and columns id and time (RFC 3339), plain or gzip'd. A row is one line."`
 	Common      `set:"dir=Directory of the store; kept, and used again by the next run. Without it: a temporary one."`
 	Scope       string `help:"Consumer that the claims are made for." default:"bench" type:"name"`
-	KeepWeeks   int    `help:"Weeks before the current one that are kept, 0 for all. Events of older weeks are too_old." default:"4" placeholder:"N"`
-	Batch       int    `help:"Events judged by one call." default:"1000" placeholder:"N"`
+	KeepWeeks   int    `help:"Weeks before the current one that are kept, 0 for all. Events of older weeks are too_old." default:"4"`
+	Batch       int    `help:"Events judged by one call." default:"1000"`
 	SmallTables bool   `help:"Make tables so small that 50,000 claims fill at least twenty, for damage tests (pebble only)."`
 }
 
 // DefaultScope is the scope of events that are not distributed over several.
 const DefaultScope = "bench"
+
+const maxKeepWeeks = 5200 // the engine's limit of a retention
 
 // MaxRejectedRows is the number of rejected rows that a report lists; all are counted.
 const MaxRejectedRows = 100
@@ -72,8 +74,8 @@ func (r *ReplayReport) reject(line int, reason string) {
 // Replay judges a log in its order.
 func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err error) {
 	defer report.end(&err)
-	if o.Batch < 1 || o.KeepWeeks < 0 {
-		return report, fmt.Errorf("%w: a batch of %d, %d weeks: give a batch from 1, and weeks from 0", ErrUsage, o.Batch, o.KeepWeeks)
+	if o.Batch < 1 || o.KeepWeeks < 0 || o.KeepWeeks > maxKeepWeeks {
+		return report, fmt.Errorf("%w: --batch %d, --keep-weeks %d: give a batch from 1, and 0 to %d weeks", ErrUsage, o.Batch, o.KeepWeeks, maxKeepWeeks)
 	}
 	log, err := openLog(o.Log)
 	if err != nil {

@@ -189,7 +189,7 @@ func inPlace(dir string, do func(dir string) error) error {
 		return fmt.Errorf("%w: %s is not empty: give a new directory", ErrUsage, dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making the directory of the stores: %w", err)
+		return fmt.Errorf("making the directory of the stores: %w: give one that can be written", err)
 	}
 	return do(dir)
 }
@@ -198,7 +198,7 @@ func inPlace(dir string, do func(dir string) error) error {
 func inTemporary(do func(dir string) error) (err error) {
 	dir, err := os.MkdirTemp("", "dedupbench-")
 	if err != nil {
-		return fmt.Errorf("making a temporary directory: %w", err)
+		return fmt.Errorf("making a temporary directory: %w: give one that can be written with --dir, or in TMPDIR", err)
 	}
 	defer func() {
 		if rerr := os.RemoveAll(dir); rerr != nil && err == nil {

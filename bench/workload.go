@@ -35,7 +35,7 @@ const (
 // A Workload is a handler and what it works on.
 type Workload struct {
 	Handler      Handler       `help:"noop: nothing. decode: decodes the JSON of the record. balances: decodes it, and moves money between two accounts in the transaction." enum:"noop,decode,balances" default:"noop"`
-	Accounts     int           `help:"Accounts of the handler balances." default:"50" placeholder:"N"`
+	Accounts     int           `help:"Accounts of the handler balances." default:"50"`
 	PerPartition bool          `help:"As many accounts for each partition alone." name:"accounts-per-partition"`
 	Add          bool          `help:"Move by Tx.Add, which commutes, instead of reading and writing the balances."`
 	Slow         time.Duration `help:"Measure as well how fast the other partitions are while the handler of partition 0 takes so long for each event." placeholder:"DURATION"`

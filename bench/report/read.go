@@ -37,7 +37,7 @@ func Read(r io.Reader) (runs []Run, err error) {
 		}
 		run, err := parse(line)
 		if err != nil {
-			return runs, fmt.Errorf("line %d: %w", n, err)
+			return runs, fmt.Errorf("line %d: %w: %w", n, ErrNoReport, err)
 		}
 		runs = append(runs, run)
 	}
@@ -56,7 +56,7 @@ func parse(line []byte) (run Run, err error) {
 	}
 	about, ok := run.values["about"]
 	if !ok {
-		return run, fmt.Errorf("%w: it has no \"about\"", ErrNoReport)
+		return run, errors.New("it has no \"about\"")
 	}
 	if err := json.Unmarshal(about, &run.About); err != nil {
 		return run, fmt.Errorf("about: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -83,13 +84,13 @@ var help = kong.Vars{
 
 var errEmpty = errors.New("empty: give a name, or leave the flag out")
 
-// nonEmpty decodes a flag that cannot be empty: an empty value is as a rule a variable of a script
-// that was not set.
+// nonEmpty decodes a flag that cannot be empty or blank: such a value is as a rule a variable of a
+// script that was not set.
 func nonEmpty(expand func(string) string) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var value string
 		err := ctx.Scan.PopValueInto("string", &value)
-		if err == nil && value == "" {
+		if err == nil && strings.TrimSpace(value) == "" {
 			err = errEmpty
 		}
 		if err == nil {

@@ -25,6 +25,7 @@ func (c *demoCmd) Run(ctx context.Context, out *output) error {
 	}
 	out.clear()
 	if err == nil || r.Sent > 0 {
+		out.printed = true
 		printDemo(out, &r)
 	}
 	return err

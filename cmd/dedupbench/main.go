@@ -92,7 +92,11 @@ func (o *output) exit(err error) int {
 		say(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
 		return exitUsage
 	case errors.Is(err, context.Canceled):
-		say(o.stderr, "dedupbench %s: interrupted: the counts are those so far\n", o.command)
+		soFar := ""
+		if o.printed {
+			soFar = ": the counts are those so far"
+		}
+		say(o.stderr, "dedupbench %s: interrupted%s\n", o.command, soFar)
 	default:
 		say(o.stderr, "dedupbench %s: %s\n", o.command, oneLine(err))
 	}

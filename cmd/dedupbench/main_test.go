@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,6 +156,7 @@ func TestReplayOfATruncatedLogKeepsTheCounts(t *testing.T) {
 
 func TestFailuresAreOneLineAndJSON(t *testing.T) {
 	file := write(t, "log.csv", []byte(log))
+	drawable := write(t, "reopen.json", []byte(`{"acked":1,"first_verdict_ms":1,"about":{"kind":"reopen"}}`))
 	damaged := filepath.Join(t.TempDir(), "store")
 	if o := dedupbench(t, "replay", file, "--keep-weeks", "0", "--dir", damaged); o.code != 0 {
 		t.Fatal(o.stderr)
@@ -197,6 +199,20 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 		{"bolt has no tables", 2, []string{"replay", file, "--store", "bolt", "--small-tables"}},
 		{"bolt has no cache", 2, []string{"claims", "--cache-mib", "8", "--store", "bolt"}},
 		{"a cache below 0", 2, []string{"claims", "--cache-mib", "-8"}},
+		{"a cache that overflows", 2, []string{"claims", "--cache-mib", "99999999999999"}},
+		{"kills without end", 2, []string{"kill", "--kills", "9223372036854775807"}},
+		{"kills of a consumer without end", 2, []string{"kafka", "--kills", "9223372036854775807"}},
+		{"kills of layers without end", 2, []string{"layers", "--kills", "9223372036854775807"}},
+		{"requests without end", 2, []string{"layers", "--n", "9223372036854775807"}},
+		{"claims to reopen without end", 2, []string{"reopen", "--n", "9223372036854775807"}},
+		{"weeks without end", 2, []string{"replay", file, "--keep-weeks", "5201"}},
+		{"a blank scope", 2, []string{"replay", file, "--scope", " "}},
+		{"no file of a report", 2, []string{"report", "/does/not/exist.json"}},
+		{"no JSON in a report", 2, []string{"report", write(t, "x.json", []byte("{"))}},
+		{"nothing to draw", 2, []string{"report", write(t, "kafka.json", []byte(`{"about":{"kind":"kafka"}}`))}},
+		{"no place for a page", 1, []string{"report", drawable, "--out", t.TempDir()}},
+		{"no place for pictures", 1, []string{"report", drawable, "--out", os.DevNull, "--svg", drawable}},
+		{"no name of a page", 2, []string{"report", drawable, "--out", ""}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,6 +234,12 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 }
 
 func TestWrongUseIsToldInOneLineWithoutATable(t *testing.T) {
+	noDir := write(t, "file", nil)
+	for _, args := range [][]string{{"replay", noDir, "--dir", noDir}, {"kafka", "--brokers", "127.0.0.1:1"}} { // not wrong use, but nothing was counted
+		if o := dedupbench(t, args...); o.code != 1 || o.stdout != "" || strings.Count(o.stderr, "\n") != 1 {
+			t.Errorf("%v: exit status %d, stdout %q, stderr %q", args, o.code, o.stdout, o.stderr)
+		}
+	}
 	for _, args := range [][]string{{"drop", "--scopes", "0"}, {"claims", "--dup", "1.5"}, {"kafka", "--accounts", "1", "--handler", "balances"}} {
 		o := dedupbench(t, args...)
 		if o.code != 2 || o.stdout != "" || strings.Count(o.stderr, "\n") != 1 {
@@ -438,7 +460,20 @@ func TestReportDrawsWhatCommandsPrint(t *testing.T) {
 	if svg, err := os.ReadFile(filepath.Join(dir, "svg", "latency.svg")); err != nil || !strings.HasPrefix(string(svg), "<svg") {
 		t.Errorf("%v: %.200s", err, svg)
 	}
+	want(t, dedupbench(t, "report", file, "--out", page, "--json").fields(t), map[string]any{"page": page, "reports": 1, "pictures": wantFigures, "error": nil})
 	if o := dedupbench(t, "report", page, "--out", page); o.code != exitUsage || !strings.Contains(o.stderr, "--json") {
 		t.Errorf("a page is no report: %+v", o)
+	}
+}
+
+func TestInterruptedRunSpeaksOfCountsOnlyIfItPrintedThem(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for args, want := range map[string]bool{"demo": false, "claims --n 1000": false, "claims --n 1000 --json": true} {
+		var stdout, stderr strings.Builder
+		code := run(canceled, strings.Fields(args), &stdout, &stderr)
+		if code != exitFailed || !strings.Contains(stderr.String(), "interrupted") || strings.Contains(stderr.String(), "counts") != want || (stdout.String() != "") != want {
+			t.Errorf("%s: exit status %d, stdout %q, stderr %q", args, code, stdout.String(), stderr.String())
+		}
 	}
 }

@@ -21,6 +21,7 @@ type output struct {
 	json           bool
 	command        string
 	args           []string
+	printed        bool      // the report was
 	stage          string    // that is shown as progress
 	drawn          time.Time // when it was shown last
 }
@@ -35,20 +36,31 @@ func (o *output) clear() {
 	}
 }
 
-// report prints what a run returned, and returns its error. A run that did not begin, because
-// what it was asked for was wrong, has nothing to print but its outcome in JSON.
+// report prints what a run returned, and returns its error. A run that failed before it counted
+// anything has nothing to print but its outcome in JSON.
 func report[R any](o *output, r R, err error) error {
 	o.clear()
-	if o.json || !errors.Is(err, bench.ErrUsage) {
+	if o.json || err == nil || !errors.Is(err, bench.ErrUsage) && counted(reflect.ValueOf(r)) {
 		o.print(r)
 	}
 	return err
+}
+
+// counted reports whether a count of a report is not zero.
+func counted(r reflect.Value) bool {
+	for _, field := range r.Fields() {
+		if field.Kind() == reflect.Uint64 && field.Uint() > 0 || field.Kind() == reflect.Struct && counted(field) {
+			return true
+		}
+	}
+	return false
 }
 
 // say prints to where people or programs read; if they are gone, nothing can be reported.
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 func (o *output) print(r any) {
+	o.printed = true
 	if o.json {
 		line, err := json.Marshal(r)
 		if err != nil {

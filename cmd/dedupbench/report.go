@@ -13,8 +13,8 @@ import (
 
 type reportCmd struct {
 	Files []string `arg:"" help:"Files with the output of commands that were run with --json, or of bench/peers." type:"path"`
-	Out   string   `help:"File to write the page to." short:"o" default:"report.html" type:"path" placeholder:"FILE"`
-	SVG   string   `help:"Write each picture to this directory as well, as a file of its own." name:"svg" type:"path" placeholder:"DIR"`
+	Out   string   `help:"File to write the page to." short:"o" default:"report.html" type:"dir" placeholder:"FILE"`
+	SVG   string   `help:"Write each picture to this directory as well, as a file of its own." name:"svg" type:"dir" placeholder:"DIR"`
 }
 
 func (c *reportCmd) Help() string {
@@ -22,7 +22,35 @@ func (c *reportCmd) Help() string {
 		"for each thing that the files have data of."
 }
 
+// drawn is the report of a reportCmd.
+type drawn struct {
+	Page     string   `json:"page"`
+	Reports  uint64   `json:"reports"`
+	Pictures uint64   `json:"pictures"`
+	Files    []string `json:"files,omitempty"` // with --svg
+	bench.Outcome
+}
+
 func (c *reportCmd) Run(out *output) error {
+	r := drawn{Page: c.Out}
+	err := c.draw(&r)
+	if err != nil {
+		r.Error = err.Error()
+	}
+	if out.json {
+		out.print(r)
+		return err
+	}
+	if err == nil {
+		say(out.stdout, "%s: %d pictures of %d reports\n", r.Page, r.Pictures, r.Reports)
+	}
+	for _, file := range r.Files {
+		say(out.stdout, "%s\n", file)
+	}
+	return err
+}
+
+func (c *reportCmd) draw(r *drawn) error {
 	var runs []draw.Run
 	for _, path := range c.Files {
 		f, err := os.Open(path)
@@ -35,31 +63,34 @@ func (c *reportCmd) Run(out *output) error {
 		}
 		runs = append(runs, more...)
 	}
+	figures := draw.Figures(runs)
+	if r.Reports, r.Pictures = uint64(len(runs)), uint64(len(figures)); r.Pictures == 0 {
+		return fmt.Errorf("%w: no data for a picture: give reports of claims, reopen or bench/peers", bench.ErrUsage)
+	}
 	var page bytes.Buffer
 	if err := draw.Page(&page, runs); err != nil {
 		return err
 	}
 	if err := os.WriteFile(c.Out, page.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("writing the page: %w", err)
+		return fmt.Errorf("writing the page: %w: give another file with --out", err)
 	}
-	say(out.stdout, "%s: %d pictures of %d reports\n", c.Out, len(draw.Figures(runs)), len(runs))
 	if c.SVG == "" {
 		return nil
 	}
-	return c.pictures(draw.Figures(runs), out)
+	return c.pictures(figures, r)
 }
 
 // pictures writes each figure to a file.
-func (c *reportCmd) pictures(figures []draw.Figure, out *output) error {
+func (c *reportCmd) pictures(figures []draw.Figure, r *drawn) error {
 	if err := os.MkdirAll(c.SVG, 0o755); err != nil {
-		return err
+		return fmt.Errorf("making the directory of the pictures: %w: give another one with --svg", err)
 	}
 	for _, f := range figures {
 		path := filepath.Join(c.SVG, f.Name+".svg")
 		if err := os.WriteFile(path, []byte(f.SVG()), 0o644); err != nil {
-			return fmt.Errorf("writing a picture: %w", err)
+			return fmt.Errorf("writing a picture: %w: give another directory with --svg", err)
 		}
-		say(out.stdout, "%s\n", path)
+		r.Files = append(r.Files, path)
 	}
 	return nil
 }
