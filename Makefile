@@ -44,10 +44,10 @@ test-kafka:      ## the tests that use a broker, against KAFKA_BROKERS or a real
 bench:           ## the first figure of docs/benchmarks.md
 	go run ./cmd/dedupbench claims --n 2000000 --dup 0.05 --batch 1000 --baseline
 
-compare:         ## processor time beside the last recorded commit's, by turns: ARGS=HEAD~10 for another commit
+compare:         ## processor time compared with the last recorded commit, in turns: ARGS=HEAD~10 for another commit
 	./.ci/compare $(ARGS)
 
-peers:           ## beside Redis, Postgres and others, on a real Kafka: two hours; ARGS="claims --rounds 1"
+peers:           ## compared with Redis, Postgres and others, on a real Kafka: two hours; ARGS="claims --rounds 1"
 	./bench/peers/run $(ARGS)
 
 demo:

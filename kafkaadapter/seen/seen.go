@@ -1,4 +1,4 @@
-// Package seen tells a consumer with its own franz-go loop which records are duplicates.
+// Package seen finds the records that are not duplicates, for a consumer with its own franz-go loop.
 //
 //	filter, err := seen.New(eng, seen.Options{Scope: "alerts"})
 //	for {
