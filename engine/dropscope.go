@@ -22,9 +22,9 @@ type ScopeDropPlan struct {
 	Oldest weekbucket.Week
 	// Holds are released.
 	Holds []Hold
-	// FreesName says that the scope's name is freed (limits.Names). It is false if no claim has used
-	// the name, or a topic of a retained week has it too. In this case, and if claims of the scope were made by a
-	// build that did not record this, the name is freed with these weeks.
+	// FreesName says that the drop frees the scope's name (limits.Names). It is false if no claim
+	// has used the name. It is also false if a topic may have the same name in a retained week, or
+	// if an old build made claims of the scope: the name is then freed with the last week that uses it.
 	FreesName bool
 }
 

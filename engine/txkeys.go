@@ -30,7 +30,9 @@ func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
 	return applicationKeys(tx).Get(key)
 }
 
-// Put sets an application key.
+// Put sets an application key. It copies key and value. An empty key, or one longer than
+// limits.KeyBytes, and a value longer than limits.ValueBytes are an ArgumentError; ErrLimit means
+// that the transaction is too large.
 func (tx *Tx) Put(key, value []byte) error { return applicationKeys(tx).Put(key, value) }
 
 // Delete removes an application key; it is no error if there is none.

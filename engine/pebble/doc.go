@@ -19,8 +19,8 @@
 // # Look-ups
 //
 // A look-up first asks the tables in memory, then the tables of Pebble with claims, which the store
-// has open beside it, with their filters and indexes in memory (runindex.go). Pebble would ask all
-// overlapping runs one by one: it is asked only for what this index omits.
+// opens for itself, with their filters and indexes in memory (runindex.go). Pebble would ask all
+// overlapping runs one by one: it is asked only for tables that this index omits.
 //
 // # Memory
 //

@@ -37,10 +37,10 @@ type Options struct {
 	// FS is the file system, nil for the machine's own.
 	FS vfs.FS
 
-	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes. They also use what two
-	// memtables leave free; a third one takes its memory from the cache. Up to three quarters of
-	// what it leaves, 24 MiB with the defaults, are for the filters and indexes with which claims
-	// are looked up: see PendingBytes.
+	// CacheBytes is the memory for blocks of tables, 0 for DefaultCacheBytes. Blocks also use the
+	// free memory of two memtables; a third memtable takes its memory from the cache. Up to three
+	// quarters of CacheBytes less one memtable, 24 MiB with the defaults, are for the filters and
+	// indexes with which claims are looked up: see PendingBytes.
 	CacheBytes int64
 
 	// PendingBytes is the memory for claims at which they are written to tables, 0 for
@@ -51,9 +51,9 @@ type Options struct {
 	// and beyond CacheBytes.
 	PendingBytes uint64
 
-	// MemTableBytes is the size of one of Pebble's memory tables, 0 for twice PendingBytes. There
-	// is usually one, and up to three while writes are faster than the disk. They hold the log of
-	// pending claims: with less than twice PendingBytes, more of it is written twice.
+	// MemTableBytes is the size of one of Pebble's memory tables, 0 for twice PendingBytes. Two are
+	// kept, and a third while writes are faster than the disk. They hold the log of pending claims:
+	// with less than twice PendingBytes, more of it is written twice.
 	MemTableBytes uint64
 
 	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and
