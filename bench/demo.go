@@ -17,7 +17,7 @@ var recordedLog []byte
 // DemoOptions configure Demo.
 type DemoOptions struct {
 	Common
-	Brokers []string `help:"${brokers}" placeholder:"HOST:PORT" env:"DEDUPBENCH_BROKERS"`
+	Brokers []string `help:"${brokers}" type:"brokers" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
 	N       int      `help:"Records, repeats included." default:"1000000"`
 	Kills   int      `help:"How often each consumer is killed." default:"5"`
 	// Tell, if not nil, is called with a sentence for each step of the run.

@@ -17,7 +17,7 @@ const OffsetFirst KafkaControl = "offset-first"
 // KafkaOptions configure Kafka.
 type KafkaOptions struct {
 	Common
-	Brokers    []string      `help:"${brokers}" placeholder:"HOST:PORT" env:"DEDUPBENCH_BROKERS"`
+	Brokers    []string      `help:"${brokers}" type:"brokers" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
 	N          int           `help:"Records produced, repeats included, of 200 bytes each." default:"1000000"`
 	Dup        float64       `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2"`
 	Partitions int           `help:"Partitions of the topic." default:"8"`

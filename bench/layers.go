@@ -18,7 +18,7 @@ const (
 // LayersOptions configure Layers.
 type LayersOptions struct {
 	Common
-	Brokers []string      `help:"${brokers}" placeholder:"HOST:PORT" env:"DEDUPBENCH_BROKERS"`
+	Brokers []string      `help:"${brokers}" type:"brokers" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
 	N       int           `help:"Distinct requests, events and rows, each." default:"50000"`
 	Kills   int           `help:"How often the process is killed." default:"5"`
 	Control LayersControl `help:"Break a rule, to see that it is noticed: forget-keys runs requests without their idempotency keys, forget-ids claims events by position, arrival-wins takes the change that came last, without-outbox publishes messages directly." enum:",forget-keys,forget-ids,arrival-wins,without-outbox" default:""`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 
@@ -83,6 +84,20 @@ var help = kong.Vars{
 }
 
 var errEmpty = errors.New("empty: give a name, or leave the flag out")
+
+// brokers decodes a list of addresses that cannot be empty: a run would start a broker of its own.
+func brokers(ctx *kong.DecodeContext, target reflect.Value) error {
+	var list string
+	if err := ctx.Scan.PopValueInto("string", &list); err != nil {
+		return err
+	}
+	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	if len(all) == 0 {
+		return errEmpty
+	}
+	target.Set(reflect.ValueOf(all))
+	return nil
+}
 
 // nonEmpty decodes a flag that cannot be empty or blank: such a value is as a rule a variable of a
 // script that was not set.

@@ -47,6 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		kong.Description("Replays logs, measures claims, drops weeks, consumes topics and kills processes, and reports the results."),
 		kong.Exit(func(code int) { exited = code }),
 		help, kong.NamedMapper("dir", nonEmpty(kong.ExpandPath)), kong.NamedMapper("name", nonEmpty(strings.TrimSpace)),
+		kong.NamedMapper("brokers", kong.MapperFunc(brokers)),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(out))
 	if err != nil {
 		panic(err) // the struct above is wrong

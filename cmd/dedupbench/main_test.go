@@ -206,6 +206,7 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 		{"requests without end", 2, []string{"layers", "--n", "9223372036854775807"}},
 		{"claims to reopen without end", 2, []string{"reopen", "--n", "9223372036854775807"}},
 		{"weeks without end", 2, []string{"replay", file, "--keep-weeks", "5201"}},
+		{"no brokers", 2, []string{"kafka", "--brokers", ""}},
 		{"a blank scope", 2, []string{"replay", file, "--scope", " "}},
 		{"no file of a report", 2, []string{"report", "/does/not/exist.json"}},
 		{"no JSON in a report", 2, []string{"report", write(t, "x.json", []byte("{"))}},
