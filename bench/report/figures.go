@@ -71,7 +71,7 @@ func peers(runs []Run) (all []Figure) {
 				rows = append(rows, b)
 			}
 			slices.SortStableFunc(rows, func(a, b bar) int { return cmp.Compare(b.Value, a.Value) })
-			name, title, unit := "peers-claims", "Claims beside other systems", "ids a second"
+			name, title, unit := "peers-claims", "Claims compared with other systems", "ids a second"
 			text := fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
 				"✗ of the process, ✗✗ of the process and its server.", c.Rounds)
 			switch {

@@ -59,7 +59,7 @@ func newCLI() *cli {
 			"the first verdict, and where the filters came from. Then every acknowledged claim is looked up."
 	c.Claims.run, c.Claims.help = bench.Claims,
 		"Rates count all events over the time in which the engine, or the bare store, had them. Ids, and the baseline's keys and values, "+
-			"are made in portions while the clock stands still, from their numbers alone: memory does not grow with them. Engine and baseline run "+
+			"are made in portions while the clock is stopped, from their numbers alone: memory does not grow with them. Engine and baseline run "+
 			"one after the other, and who goes first alternates with the rounds. Processor time is that of the whole process until the store is "+
 			"idle, less that of making ids."
 	c.Drop.run, c.Drop.help = bench.Drop,

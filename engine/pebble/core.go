@@ -20,7 +20,7 @@ type core struct {
 	lock    io.Closer
 	db      *pebble.DB
 
-	recentRuns *runIndex // nil if nobody looks claims up
+	recentRuns *runIndex // nil if no caller looks claims up
 
 	// maintenance is held while the journal is trimmed or sidecars are written, and by a backup
 	// while it copies both.

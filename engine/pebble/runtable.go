@@ -16,8 +16,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
-// A runTable is a table with claims, opened for look-ups beside Pebble. Its filter and its index
-// stay in memory, so that a look-up reads one block (looker).
+// A runTable is a table with claims, opened for look-ups in addition to Pebble's own use. Its
+// filter and its index stay in memory, so that a look-up reads one block (looker).
 type runTable struct {
 	number            uint64 // of the file
 	smallest, largest []byte

@@ -17,7 +17,7 @@ import (
 // called from any number of goroutines, also while those run. Close is called once, when no other
 // call is in progress, and no method after it.
 //
-// Errors: a store never ends the process. After a failed write or sync it is poisoned: that call,
+// Errors: a store never ends the process. After a failed write or sync it has failed for good: that call,
 // every wait for an earlier batch that is not yet durable, and every later call that writes return
 // an error that wraps the cause. Damaged bytes give an error that wraps ErrDamaged, never a missing
 // or another value. The store documents what is checked when it is opened, and what at each read.
@@ -91,7 +91,7 @@ type Store interface {
 
 	// WriteSidecar replaces a small named file next to the data, atomically and durably: after a
 	// crash it holds either the old or the new bytes. If it does not fit on the disk, the old bytes
-	// remain, WriteSidecar returns the cause, and the store is not poisoned. ReadSidecar calls read
+	// remain, WriteSidecar returns the cause, and the store continues to work. ReadSidecar calls read
 	// with the content and its size, without holding all of it in memory; it returns fs.ErrNotExist
 	// if there is none, an error of the disk, or that of read, which may be wrapped. The content
 	// has its own checksum. Names are made of a-z, 0-9 and '-'.
@@ -108,7 +108,7 @@ type Store interface {
 	Verify(ctx context.Context, report func(problem string)) error
 
 	// Close waits for background work, flushes, leaves a record that the close was clean and
-	// releases the directory. It is safe on a poisoned store, and then leaves no such record.
+	// releases the directory. It is safe on a store that has failed, and then leaves no such record.
 	Close() error
 }
 
