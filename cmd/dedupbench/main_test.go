@@ -236,8 +236,12 @@ func TestFailuresAreOneLineAndJSON(t *testing.T) {
 
 func TestWrongUseIsToldInOneLineWithoutATable(t *testing.T) {
 	noDir := write(t, "file", nil)
-	for _, args := range [][]string{{"replay", noDir, "--dir", noDir}, {"kafka", "--brokers", "127.0.0.1:1"}} { // not wrong use, but nothing was counted
-		if o := dedupbench(t, args...); o.code != 1 || o.stdout != "" || strings.Count(o.stderr, "\n") != 1 {
+	log := write(t, "log.csv", []byte(log))
+	for _, args := range [][]string{ // not wrong use, but nothing was counted
+		{"replay", log, "--dir", noDir}, {"replay", log, "--dir", filepath.Dir(log)}, {"replay", log, "--dir", filepath.Dir(log), "--store", "bolt"},
+		{"kafka", "--brokers", "127.0.0.1:1"},
+	} {
+		if o := dedupbench(t, args...); o.code != 1 || o.stdout != "" || strings.Count(o.stderr, "\n") != 1 || args[0] == "replay" && !strings.Contains(o.stderr, "give ") {
 			t.Errorf("%v: exit status %d, stdout %q, stderr %q", args, o.code, o.stdout, o.stderr)
 		}
 	}

@@ -40,7 +40,7 @@ func survey(dir string) (exists bool, err error) {
 				return false, err
 			}
 		default:
-			return false, fmt.Errorf("%w: %s has no %s, but %s", storage.ErrForeign, dir, sidecar.IdentityName, name)
+			return false, fmt.Errorf("%w: %s has no %s, but %s: give an empty directory", storage.ErrForeign, dir, sidecar.IdentityName, name)
 		}
 	}
 	return false, nil

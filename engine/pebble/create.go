@@ -71,7 +71,7 @@ func newborn(d *disk) (leftovers []string, err error) {
 		}
 	}
 	if foreign != "" {
-		return nil, fmt.Errorf("%w: %s holds %s and is no store", storage.ErrForeign, d.dir, foreign)
+		return nil, fmt.Errorf("%w: %s contains %s and is no store: give an empty directory", storage.ErrForeign, d.dir, foreign)
 	}
 	if !begun {
 		for _, name := range leftovers {

@@ -34,7 +34,7 @@ func PrepareDir(dir string) error {
 	case info.Mode()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%w: %s is a symbolic link: give the directory itself", storage.ErrForeign, dir)
 	case !info.IsDir():
-		return fmt.Errorf("%w: %s is not a directory", storage.ErrForeign, dir)
+		return fmt.Errorf("%w: %s is not a directory: give an empty or new one", storage.ErrForeign, dir)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o002 != 0:
 		return fmt.Errorf("%w: %s is world-writable (mode %v): chmod 0700 it", storage.ErrForeign, dir, info.Mode().Perm())
 	}
