@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/hapax-dev/hapax/engine/storage"
+import (
+	"slices"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
 
 // A base is a part's view of its transaction: its state when the part began. Later changes of the
 // transaction make the part outdated if it has read or claimed them.
@@ -71,7 +75,7 @@ func (b *base) claimed(r reservation, key []byte) (rec Record, ok bool) {
 		return Record{}, false
 	}
 	defer b.unlock()
-	if int(r.claim) >= b.at.done.claims {
+	if int(r.claim) >= b.at.done.claims || b.altered(int(r.claim)) {
 		b.status.lost = ErrPartOutdated
 		return Record{}, false
 	}
@@ -79,6 +83,12 @@ func (b *base) claimed(r reservation, key []byte) (rec Record, ok bool) {
 		return Record{}, false
 	}
 	return b.req.records[r.claim], true
+}
+
+// altered reports whether the transaction has changed the record of a claim since the part began.
+// The lock of the transaction is held.
+func (b *base) altered(claim int) bool {
+	return slices.ContainsFunc(b.req.altered[b.at.done.altered:], func(a altered) bool { return a.claim == claim })
 }
 
 // isOutdated reports whether the transaction has changed what the part has read or claimed, or was
@@ -89,6 +99,11 @@ func (b *base) isOutdated(reads *readSet, others *transactions) bool {
 	}
 	for _, w := range b.req.writes.list[b.at.done.writes:] {
 		if _, seen := b.seen[string(w.Key)]; seen || reads.contains(string(w.Key)) {
+			return true
+		}
+	}
+	for _, a := range b.req.altered[b.at.done.altered:] {
+		if a.claim < b.at.done.claims && slices.Contains(b.judged, b.req.claims[a.claim].lock) {
 			return true
 		}
 	}

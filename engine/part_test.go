@@ -437,6 +437,40 @@ func TestTransactionClaimsWhileItsPartsRun(t *testing.T) {
 	wantVerdict(t, claim(t, e, ev), engine.Duplicate)
 }
 
+// A part that is told of a claim whose record the transaction changes while the part runs would be
+// told of another record if it ran after the change.
+func TestPartIsOutdatedByAChangeOfAClaimItWasToldOf(t *testing.T) {
+	for name, change := range map[string]func(tx *engine.Tx, l *engine.Lease) error{
+		"SetData":    func(tx *engine.Tx, _ *engine.Lease) error { return tx.SetData(event("a"), []byte("new")) },
+		"DeadLetter": func(tx *engine.Tx, _ *engine.Lease) error { return second(tx.DeadLetter(event("a"))) },
+		"Finish":     func(tx *engine.Tx, l *engine.Lease) error { return tx.Finish(l, []byte("new")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := openMem(t, engine.Options{})
+			update(t, e, func(tx *engine.Tx) {
+				res, err := tx.TryClaim(leasedEvent("a"))
+				wantErr(t, err, nil)
+				wantVerdict(t, res, engine.Claimed)
+				told, other, late := begin(t, tx), begin(t, tx), begin(t, tx)
+				wantTx(t, told.Tx(), event("a"), engine.Duplicate)
+				wantTx(t, other.Tx(), event("b"), engine.Claimed)
+				sp, err := tx.Savepoint()
+				wantErr(t, errors.Join(err, change(tx, res.Lease)), nil)
+				wantErr(t, told.Join(), engine.ErrPartOutdated)
+				wantErr(t, other.Join(), nil)
+				// What a rollback undoes was never there.
+				_, err = late.Tx().TryClaim(event("a"))
+				wantErr(t, err, engine.ErrPartOutdated)
+				wantErr(t, tx.RollbackTo(sp), nil)
+				wantErr(t, late.Join(), engine.ErrPartOutdated)
+				after := begin(t, tx)
+				wantTx(t, after.Tx(), event("a"), engine.Duplicate)
+				wantErr(t, errors.Join(change(tx, res.Lease), after.Discard()), engine.ErrPartOutdated)
+			})
+		})
+	}
+}
+
 func TestFailureOfAnOutdatedPartDoesNotCount(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) {
