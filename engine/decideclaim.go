@@ -182,6 +182,7 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	if u.rec.Generation > 0 { // its generations are not used again
 		left := u.rec
 		left.end(Released, "")
+		left.Fingerprint = "" // as for Engine.Release
 		w = d.put.put(u.key, u.hash, &left, topic)
 	} else {
 		ref := bucketRef{scope, u.week}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -140,6 +141,23 @@ func TestWithdrawnReopenedDeadLetterIsReleased(t *testing.T) {
 		}
 		verifyClean(t, open(t, m.CrashClone(0), engine.Options{Clock: c.now}), 1)
 	}
+}
+
+// A withdrawn claim does not keep its identifier for its own request, whatever its generation.
+func TestWithdrawnClaimIsClaimedWithAnyFingerprint(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{})
+	ev := event("a")
+	ev.Window = time.Minute
+	for i, fingerprint := range []string{"first", "second", "third"} {
+		c.set(noon.Add(time.Duration(i) * time.Hour))
+		ev.Fingerprint = fingerprint
+		r := claim(t, e, ev)
+		wantVerdict(t, r, engine.Claimed)
+		unclaim(t, e, ev, r.Record)
+		ev.Fingerprint = "another"
+		wantVerdict(t, claim(t, e, ev), engine.Claimed)
+	}
+	verifyClean(t, e, 1)
 }
 
 func TestRollbackKeepsAWithdrawnClaim(t *testing.T) {

@@ -186,6 +186,7 @@ func (x *txModel) commit() {
 func (x *txModel) takeBack() {
 	for k, rec := range x.unclaims {
 		if rec.Generation > 0 {
+			rec.Fingerprint = ""
 			x.m.told.claims[k] = ended(rec, engine.Released, "")
 		} else {
 			delete(x.m.told.claims, k)
