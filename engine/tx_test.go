@@ -210,6 +210,48 @@ func TestReadsAndDuplicatesOfATransactionBelongToOneSnapshot(t *testing.T) {
 	}
 }
 
+// The same is true for every other verdict that depends on what another transaction has committed,
+// also if what was claimed is rolled back.
+func TestReadsAndVerdictsOfATransactionBelongToOneSnapshot(t *testing.T) {
+	leased, printed := leasedEvent("leased"), event("printed")
+	printed.Fingerprint = "one"
+	another := printed
+	another.Fingerprint = "another"
+	for name, c := range map[string]struct {
+		committed, asked engine.Event
+		withdrawn        bool
+		want             engine.Verdict
+	}{
+		"pending":  {leased, leased, false, engine.Pending},
+		"mismatch": {printed, another, false, engine.Mismatch},
+		"claimed":  {event("a"), event("a"), true, engine.Claimed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := openMem(t, engine.Options{})
+			var rec engine.Record
+			if c.withdrawn {
+				rec = claim(t, e, c.committed).Record
+			}
+			err := e.Update(ctx, func(outer *engine.Tx) error {
+				wantGet(t, outer, "state", "absent")
+				update(t, e, func(inner *engine.Tx) {
+					if c.withdrawn {
+						wantErr(t, inner.Unclaim(c.committed, rec), nil)
+					} else {
+						wantTx(t, inner, c.committed, engine.Claimed)
+					}
+					mustPut(t, inner, "state", "changed")
+				})
+				sp, err := outer.Savepoint()
+				wantErr(t, err, nil)
+				wantTx(t, outer, c.asked, c.want)
+				return outer.RollbackTo(sp)
+			})
+			wantErr(t, err, engine.ErrConflict)
+		})
+	}
+}
+
 func TestReadOwnWrites(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "old", "1") })

@@ -10,7 +10,7 @@ type txJudge struct {
 
 	ahead *ahead // the result of Prefetch; nil if there was none
 
-	told     bool          // of others' claims, which are as of now and not as of the start as reads are
+	told     bool          // of claims or their absence, which are as of now and not as of the start as reads are
 	kept     verdictCounts // verdicts given and not rolled back
 	attempts verdictCounts // all verdicts given
 	watched  *observation  // nil without an observer
@@ -44,7 +44,7 @@ func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	if err := j.judge(ev, reopen, &res); err != nil {
 		res = Result{Verdict: Failed, Err: err}
 	}
-	j.told = j.told || res.Verdict == Duplicate || res.Verdict == TooOld
+	j.told = j.told || res.Verdict != InFlight && res.Verdict != TooNew && res.Verdict != Failed
 	j.kept[res.Verdict]++
 	j.attempts[res.Verdict]++
 	j.watched.note(ev, res.Verdict)
