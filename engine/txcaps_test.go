@@ -163,3 +163,30 @@ func TestScansOfPartsAreCappedInBytes(t *testing.T) {
 		t.Errorf("%d scans were joined", scans)
 	}
 }
+
+// The keys of claims count, whether the transaction has made the claims or finishes them.
+func TestKeysOfFinishedClaimsAreCappedInBytes(t *testing.T) {
+	e, _ := openMem(t, engine.Options{MaxIDBytes: limits.IDBytes})
+	const keysOfEvent = 3 // in its own week and in the adjacent ones
+	events := make([]engine.Event, limits.TxBytes/limits.IDBytes/keysOfEvent+2)
+	for i := range events {
+		events[i] = leasedEvent("x" + fmt.Sprintf("%0*d", limits.IDBytes-1, i)) // not packed as digits are
+		events[i].ApproximateTime = true
+	}
+	results, err := e.TryClaimBatch(ctx, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished := 0
+	update(t, e, func(tx *engine.Tx) {
+		for ; err == nil && finished < len(results); finished++ {
+			err = tx.Finish(results[finished].Lease, nil)
+		}
+		if !errors.Is(err, engine.ErrLimit) {
+			t.Errorf("%d claims were finished: %v", finished, err)
+		}
+	})
+	if least := limits.TxBytes / (limits.IDBytes + 100) / keysOfEvent; finished < least {
+		t.Errorf("%d claims were finished, want at least %d", finished, least)
+	}
+}

@@ -215,8 +215,8 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 		return 0, err
 	case !found || rec.State != Leased || rec.Owner != l.owner:
 		return 0, ErrLeaseLost
-	case len(r.claims) >= limits.TxClaims:
-		return 0, fmt.Errorf("%w: %d claims in one transaction", ErrLimit, limits.TxClaims)
+	case len(r.claims) >= limits.TxClaims || len(r.arena) > limits.TxBytes:
+		return 0, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(r.claims), len(r.arena))
 	}
 	if _, free := f.others.reserve(&c, r, len(r.claims), nil); !free {
 		return 0, ErrConflict // another transaction is taking it over
