@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -55,6 +56,9 @@ const (
 // maxDoublings bounds how often the maximum turn of a member is doubled, once for each failure in a
 // row.
 const maxDoublings = 6
+
+// maxTurn is years: a longer turn could not be doubled.
+const maxTurn = math.MaxInt64 >> maxDoublings
 
 // A turn is the permission to run that a transaction has or waits for. A nil turn is that of a
 // transaction that runs without one.

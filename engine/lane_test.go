@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -412,6 +413,27 @@ func TestTransactionThatIsLongerThanItsTurnCommitsInTheEnd(t *testing.T) {
 		}
 		close(stop)
 		wg.Wait()
+	})
+}
+
+// The bound of a turn is doubled after a conflict, whatever it is.
+func TestLongestTurnIsNotShorterAfterAConflict(t *testing.T) {
+	inLane(t, 1, func(t *laneTest) {
+		longest := t.e.JoinLane(math.MaxInt64)
+		t.lose(longest)
+		err := t.e.Update(ctx, func(tx *engine.Tx) error {
+			_, _, err := tx.Get([]byte("met"))
+			update(t, t.e, func(tx *engine.Tx) { mustPut(t, tx, "met", "by another") })
+			return errors.Join(err, commits(tx))
+		}, engine.UpdateOptions{Lane: longest})
+		wantErr(t, err, engine.ErrConflict)
+		a := t.start(ctx, longest)
+		b := t.start(ctx, t.members[0])
+		time.Sleep(24 * time.Hour)
+		if !a.hasBegun() || b.hasBegun() {
+			t.Error("the other member does not wait for the one with the longest turn")
+		}
+		t.finish(a, b)
 	})
 }
 

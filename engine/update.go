@@ -145,7 +145,7 @@ func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 	if turn <= 0 {
 		turn = defaultTurn
 	}
-	return &LaneMember{lane: &e.lane, limit: turn}
+	return &LaneMember{lane: &e.lane, limit: min(turn, maxTurn)}
 }
 
 // SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped
