@@ -41,7 +41,7 @@ func (t *retention) dropExpired(ctx context.Context, most int) (DropReport, erro
 		}
 		until := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
 		behind = int(kept) - int(until)
-		if hold, ok := t.holds.lowest(); ok && hold.week() < until {
+		if hold, ok := t.holds.lowest(); ok && hold.week() < until && until > t.decideOld {
 			behind = 0
 			return max(hold.week(), t.decideOld), hold.Name, nil
 		}
@@ -82,17 +82,18 @@ func (t *retention) expiredOfScopes(most int) (until map[string]weekbucket.Week,
 	firsts := t.screen.firstWeeks()
 	until = make(map[string]weekbucket.Week)
 	for scope, weeks := range t.opt.ScopeRetention {
-		kept, from := firstKept(this, weeks), t.decidedOldest(scope)
+		oldest := t.decidedOldest(scope)
+		kept, from := firstKept(this, weeks), oldest
 		if number, known := t.names.number(scope); known && t.screen.trusted.Load() {
 			if first, some := firsts[number]; some {
 				from = max(from, min(first, kept))
 			}
 		}
 		week := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
-		if held && hold.week() < week {
+		if held && hold.week() < week && week > oldest {
 			week, heldBy = hold.week(), hold.Name
 		}
-		if week > t.decidedOldest(scope) {
+		if week > oldest {
 			until[scope] = week
 		}
 	}

@@ -290,6 +290,25 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 	}
 }
 
+// A hold on a week that was dropped before is not to blame while no week is expired.
+func TestOldHoldKeepsNothingWhileNoWeekIsExpired(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: 2, ScopeRetention: map[string]int{"mail": 1}})
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	if r.Scopes["mail"] != weekOf(t, weeksLater(-1)) {
+		t.Fatalf("%+v", r)
+	}
+	if err := e.SetHold(ctx, "old", weeksLater(-10)); err != nil {
+		t.Fatal(err)
+	}
+	r, err = e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	c.set(weeksLater(1))
+	r, err = e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "old")
+	wantOldest(t, e, -2)
+}
+
 func TestHoldAtAWeeksEdgeKeepsThatWeek(t *testing.T) {
 	for _, c := range []struct {
 		at   time.Duration // from the start of week -2
