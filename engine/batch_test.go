@@ -91,3 +91,36 @@ func TestBatchInWhichTheStoreFailsReturnsTheDecidedVerdicts(t *testing.T) {
 		mustExpect(t, open(t, m.Crash(), engine.Options{}), events[:c.decided], engine.Duplicate)
 	}
 }
+
+// If the look-ups for a later part of a batch fail before the write of an earlier part does, the
+// claims of that may be durable, and the error says so.
+func TestBatchWhoseLookUpFailsDuringACommitHasAnUnknownOutcome(t *testing.T) {
+	m := storetest.NewMem(storage.Identity{})
+	events := manyEvents(engine.FewGroupClaims + 1)
+	known := events[engine.FewGroupClaims] // alone in the last part
+	claim(t, open(t, m, engine.Options{}), known)
+	m = m.CrashClone(0)
+	var asked atomic.Int32
+	e := open(t, m, engine.Options{Clock: func() time.Time {
+		if asked.Add(1) == engine.FewGroupClaims/256+1 { // each part calls it once
+			awaitHeld(t, m)
+			m.FailAt(storetest.OpClaim, 1, errDisk)
+		}
+		return noon
+	}})
+	e.AwaitBehind(t)
+	m.HoldSyncs()
+	b := e.StartClaimBatch(ctx, events)
+	written := m.CrashClone(1)
+	m.Fail(errDisk)
+	results, err := b.Wait(ctx)
+	if !errors.Is(err, engine.ErrStopped) || !errors.Is(err, engine.ErrOutcomeUnknown) {
+		t.Errorf("the batch: %v", err)
+	}
+	for i, r := range results {
+		if r.Verdict != engine.Failed || !errors.Is(r.Err, engine.ErrOutcomeUnknown) {
+			t.Fatalf("event %d: %v, %v", i, r.Verdict, r.Err)
+		}
+	}
+	mustExpect(t, open(t, written, engine.Options{}), events[:1], engine.Duplicate)
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 )
 
@@ -131,7 +132,7 @@ func (b *ClaimBatch) await(ctx context.Context) error {
 		case !r.handed:
 		case r.err == nil:
 			b.decided = min(b.waited*partEvents, len(b.results)) // the answers before it are durable, too: see release
-		case b.err == nil:
+		case b.err == nil, errors.Is(r.err, ErrOutcomeUnknown): // start may have found another error meanwhile
 			b.err = r.err
 		}
 	}
