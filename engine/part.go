@@ -90,7 +90,7 @@ func (p *Part) end(join bool) error {
 		return ErrNoTransaction
 	}
 	if err := of.lock(); err != nil {
-		p.finish()
+		p.abandon()
 		return err
 	}
 	defer of.status.mu.Unlock()
@@ -159,6 +159,18 @@ func (p *Part) latest() (writes []txWrite, err error) {
 	return writes, nil
 }
 
+// abandon ends the part of a transaction that has ended, or cannot commit. The lock of its own
+// transaction is held.
+func (p *Part) abandon() {
+	of := p.of
+	of.status.mu.Lock()
+	if of.req != nil { // its observer has not been told of the end
+		of.judge.watched.join(p.tx.judge.watched, false)
+	}
+	of.status.mu.Unlock()
+	p.finish()
+}
+
 // finish ends the part and releases its reservations. The lock of its own transaction is held.
 func (p *Part) finish() {
 	tx := p.tx
@@ -178,7 +190,7 @@ func (t *transactor) endParts(tx *Tx) {
 	for p := range parts {
 		p.tx.status.mu.Lock()
 		if p.tx.req != nil {
-			p.finish()
+			p.abandon()
 		}
 		p.tx.status.mu.Unlock()
 	}

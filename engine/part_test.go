@@ -704,6 +704,41 @@ func TestVerdictsOfDiscardedPartsCountAsUndone(t *testing.T) {
 	}
 }
 
+// Verdicts of parts that are open when the transaction ends, or that end after it was lost, are
+// attempts like all others.
+func TestVerdictsOfAbandonedPartsCountAsUndone(t *testing.T) {
+	for name, fn := range map[string]func(e *engine.Engine, tx *engine.Tx, p *engine.Part) error{
+		"open": func(*engine.Engine, *engine.Tx, *engine.Part) error { return errBoom },
+		"lost": func(e *engine.Engine, tx *engine.Tx, p *engine.Part) error {
+			err := e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) })
+			_, _, lost := tx.Get([]byte("k"))
+			return errors.Join(err, lost, p.Join())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o txSummaries
+			e, _ := openMem(t, engine.Options{Observer: &o})
+			err := e.Update(ctx, func(tx *engine.Tx) error {
+				p := begin(t, tx)
+				wantTx(t, p.Tx(), event("a"), engine.Claimed)
+				return fn(e, tx, p)
+			})
+			if err == nil {
+				t.Error("it was committed")
+			}
+			undone := 0
+			for _, judged := range o.ended {
+				for _, j := range judged {
+					undone += j.Undone[engine.Claimed]
+				}
+			}
+			if n := stats(t, e).Attempts[engine.Claimed]; undone != 1 || n != 1 {
+				t.Errorf("%d verdicts were undone, of %d attempts; want 1 of 1", undone, n)
+			}
+		})
+	}
+}
+
 func TestPartsThatAddToOneKeyAreJoinedSideBySide(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	key := []byte("k")
