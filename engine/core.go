@@ -34,7 +34,7 @@ type core struct {
 	failure atomic.Pointer[error]
 	stopped chan struct{} // closed once failure is set
 
-	reclaimingState sync.Mutex // held during ReclaimState of the store
+	reclaimingState chan struct{} // has a value during ReclaimState of the store
 
 	counters     counters
 	observations observations

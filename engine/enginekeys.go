@@ -91,9 +91,7 @@ func (k spaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
 		return err
 	}
 	defer k.e.leave()
-	k.e.reclaimingState.Lock()
-	defer k.e.reclaimingState.Unlock()
-	switch err := k.e.store.ReclaimState(ctx, storage.Span{Prefix: join(k.prefix, prefix)}); {
+	switch err := k.e.reclaimState(ctx, storage.Span{Prefix: join(k.prefix, prefix)}); {
 	case err == nil:
 		return nil
 	case k.e.work.Err() != nil:
@@ -103,4 +101,15 @@ func (k spaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
 	default:
 		return k.e.stop(err)
 	}
+}
+
+// reclaimState is ReclaimState of the store, one call after the other.
+func (c *core) reclaimState(ctx context.Context, span storage.Span) error {
+	select {
+	case c.reclaimingState <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.reclaimingState }()
+	return c.store.ReclaimState(ctx, span)
 }

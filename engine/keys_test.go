@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -416,5 +417,32 @@ func TestReclaimOfAKeySpace(t *testing.T) {
 	m.FailAt(storetest.OpReclaimState, 1, broken)
 	if err := space.Reclaim(ctx, nil); !errors.Is(err, broken) || !errors.Is(e.Err(), engine.ErrStopped) {
 		t.Error(err, e.Err())
+	}
+}
+
+// Reclaim that waits for another one ends with its context, too.
+func TestReclaimThatWaitsEndsWithItsContext(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	space := e.In(keyspace.New("test"))
+	begun, leave := make(chan struct{}, 2), make(chan struct{})
+	end := sync.OnceFunc(func() { close(leave) })
+	t.Cleanup(end) // before Close
+	m.Before(storetest.OpReclaimState, func(int) error {
+		begun <- struct{}{}
+		<-leave
+		return nil
+	})
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- space.Reclaim(ctx, nil) }()
+	receive(t, begun)
+	waiting, cancel := context.WithCancel(ctx)
+	go func() { second <- space.Reclaim(waiting, nil) }()
+	cancel()
+	if err := receive(t, second); !errors.Is(err, context.Canceled) || e.Err() != nil {
+		t.Errorf("the second one: %v", err)
+	}
+	end()
+	if err := receive(t, first); err != nil {
+		t.Errorf("the first one: %v", err)
 	}
 }

@@ -33,6 +33,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e := &Engine{}
 	e.store, e.opt, e.seed, e.stopped = store, opt, store.Identity().Seed, make(chan struct{})
 	e.work, e.stopWork = context.WithCancel(context.Background())
+	e.reclaimingState = make(chan struct{}, 1)
 	c, f, q := &e.core, &e.finder, &e.queue
 	e.finder = finder{core: c, kept: &e.kept, names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims)}
 	e.queue.core, e.requests = c, make(chan request, 64)
