@@ -39,7 +39,7 @@ func (a *admin) Lookup(ctx context.Context, scope string, id []byte, at time.Tim
 	}
 	rec, found, err = a.readKept(key, week)
 	if err == nil {
-		err = a.settle()
+		err = a.settleContext(ctx)
 	}
 	return rec, found && err == nil, err
 }

@@ -172,7 +172,7 @@ func (a *admin) Offset(ctx context.Context, p Position) (o Offset, found bool, e
 	if err != nil {
 		return Offset{}, false, a.stop(err)
 	}
-	if err := a.settle(); err != nil {
+	if err := a.settleContext(ctx); err != nil {
 		return Offset{}, false, err
 	}
 	return o, found, nil

@@ -78,6 +78,38 @@ func TestLookupFindsOnlyDurableClaims(t *testing.T) {
 	}
 }
 
+// Reads wait until what they have read is durable, and no longer than their context.
+func TestReadsThatWaitEndWithTheirContext(t *testing.T) {
+	e, m := openMem(t, engine.Options{})
+	m.HoldSyncs()
+	committed := make(chan error, 1)
+	pos := engine.Position{Group: "g", Topic: "t"}
+	go func() {
+		committed <- e.Update(ctx, func(tx *engine.Tx) error {
+			_, err := tx.TryClaim(event("a"))
+			return errors.Join(err, tx.Put([]byte("k"), nil), tx.SetOffset(pos, engine.Offset{Next: 1}))
+		})
+	}()
+	awaitHeld(t, m)
+	for name, read := range map[string]func(ctx context.Context) error{
+		"Get":    func(ctx context.Context) error { _, _, err := e.Get(ctx, []byte("k")); return err },
+		"Lookup": func(ctx context.Context) error { _, _, err := e.Lookup(ctx, "billing", []byte("a"), noon); return err },
+		"Offset": func(ctx context.Context) error { _, _, err := e.Offset(ctx, pos); return err },
+	} {
+		done := make(chan error, 1)
+		reading, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		go func() { done <- read(reading) }()
+		if err := receive(t, done); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m.ReleaseSyncs()
+	if err := receive(t, committed); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestForgottenEventIsClaimedAgain(t *testing.T) {
 	for _, cache := range []int{-1, 0, 1} {
 		t.Run(fmt.Sprint("cache ", cache), func(t *testing.T) {
