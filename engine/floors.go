@@ -34,12 +34,8 @@ func (f *floors) load(key, value []byte) error {
 	return nil
 }
 
-// set records a floor as decided; Min removes it. Only the committer calls it.
+// set records a floor as decided. Only the committer calls it.
 func (f *floors) set(scope string, week weekbucket.Week) {
-	if week == weekbucket.Min {
-		delete(f.decided, scope)
-		return
-	}
 	if f.decided == nil {
 		f.decided = make(map[string]weekbucket.Week)
 	}
@@ -108,7 +104,7 @@ func (f *floors) forget(g *group, oldest weekbucket.Week) {
 	n := len(f.decided)
 	for scope, week := range f.decided {
 		if week <= oldest {
-			f.set(scope, weekbucket.Min)
+			delete(f.decided, scope)
 			g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope)})
 		}
 	}

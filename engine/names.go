@@ -31,8 +31,8 @@ type names struct {
 
 	// The committer's own.
 	free   []uint64 // numbers below the length of list that are free
-	used   map[weekbucket.Week]refSet
-	scopes map[weekbucket.Week]refSet // those of used that no topic has
+	used   map[weekbucket.Week]*refSet
+	scopes map[weekbucket.Week]*refSet // those of used that no topic has
 	legacy *weekbucket.Week           // of a store without notes of weeks: the newest week with claims
 
 	// The last claim: most claims have the scope, topic and week of the one before. The week has
@@ -55,17 +55,40 @@ const (
 // usedAsScope is the value of a note if no topic has the name. Any other note has an empty value.
 var usedAsScope = []byte{'s'}
 
-// A refSet is a set of numbers, a bit for each.
-type refSet []uint64
+// A refSet is a set of numbers, a bit for each up to the largest one.
+type refSet struct{ bits []uint64 }
 
-func (s refSet) has(ref uint64) bool { return s[ref/64]&(1<<(ref%64)) != 0 }
+func (s *refSet) has(ref uint64) bool {
+	word := ref / 64
+	return word < uint64(len(s.bits)) && s.bits[word]&(1<<(ref%64)) != 0
+}
 
-func (s refSet) add(ref uint64) { s[ref/64] |= 1 << (ref % 64) }
+func (s *refSet) add(ref uint64) {
+	s.grow(int(ref/64) + 1)
+	s.bits[ref/64] |= 1 << (ref % 64)
+}
 
-func (s refSet) remove(ref uint64) { s[ref/64] &^= 1 << (ref % 64) }
+func (s *refSet) addAll(other *refSet) {
+	s.grow(len(other.bits))
+	for i, bits := range other.bits {
+		s.bits[i] |= bits
+	}
+}
+
+func (s *refSet) remove(ref uint64) {
+	if s.has(ref) {
+		s.bits[ref/64] &^= 1 << (ref % 64)
+	}
+}
+
+func (s *refSet) grow(words int) {
+	if more := words - len(s.bits); more > 0 {
+		s.bits = append(s.bits, make([]uint64, more)...)
+	}
+}
 
 func newNames() *names {
-	n := &names{refs: make(map[string]uint64), used: make(map[weekbucket.Week]refSet), scopes: make(map[weekbucket.Week]refSet)}
+	n := &names{refs: make(map[string]uint64), used: make(map[weekbucket.Week]*refSet), scopes: make(map[weekbucket.Week]*refSet)}
 	n.list.Store(&[]atomic.Pointer[string]{})
 	return n
 }
@@ -141,10 +164,10 @@ func (n *names) grow(size uint64) {
 }
 
 // of returns the set of a week.
-func (*names) of(sets map[weekbucket.Week]refSet, week weekbucket.Week) refSet {
+func (*names) of(sets map[weekbucket.Week]*refSet, week weekbucket.Week) *refSet {
 	set := sets[week]
 	if set == nil {
-		set = make(refSet, limits.Names/64)
+		set = new(refSet)
 		sets[week] = set
 	}
 	return set

@@ -19,12 +19,10 @@ func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 		n.legacy = nil // it has no notes, and needs none: all its claims are removed
 	}
 	n.forgetRecent()
-	kept := make(refSet, limits.Names/64)
+	var kept refSet
 	for week, used := range n.used {
-		for i, bits := range used {
-			if week >= oldest {
-				kept[i] |= bits
-			}
+		if week >= oldest {
+			kept.addAll(used)
 		}
 		for ref := uint64(0); week < oldest && ref < limits.Names; ref++ {
 			if !used.has(ref) {

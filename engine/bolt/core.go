@@ -169,10 +169,3 @@ func (c *core) failed() error {
 	}
 	return nil
 }
-
-func errOr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
-}

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 )
 
@@ -41,7 +42,7 @@ func (j *journal) trimOnce(below uint64) (more bool, err error) {
 		})
 	})
 	if err != nil || !some {
-		return false, errOr(err, j.failed())
+		return false, cmp.Or(err, j.failed())
 	}
 	err = j.update(func(w *writeTx) error {
 		t, err := w.base.dir(journalDir)
