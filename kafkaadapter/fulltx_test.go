@@ -57,3 +57,28 @@ func TestRecordThatFillsTheTransactionIsADeadLetter(t *testing.T) {
 		})
 	}
 }
+
+// The same while another record of its batch is known to have failed: HandleBatch has named it before
+// the transaction was found to be too full.
+func TestRecordThatFillsTheTransactionBeforeOneThatFailed(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "big", "poison", "b")
+	one := r.work(2, filling("big"))
+	m := r.start(t, Transactional{MaxAttempts: 2, HandleBatch: func(ctx context.Context, tx *engine.Tx, recs []*Record) error {
+		for i, rec := range recs {
+			if string(rec.Event.ID) == "poison" {
+				return FailedAt(i, errHandler)
+			}
+			if err := one.Handle(ctx, tx, rec); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	r.checkOnce(t, "b")
+	if r.effects(t, "big") != 0 || r.letterCount(t) != 2 {
+		t.Errorf("%d effects of the record, %d dead letters", r.effects(t, "big"), r.letterCount(t))
+	}
+}

@@ -158,7 +158,7 @@ func (w *worker) work() state {
 			most = n / 2
 			continue
 		// its handler has left too little room
-		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && w.blame == nil:
+		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && (w.blame == nil || w.blame.offset != w.taken[0].Offset):
 			w.refuse(n, err)
 			continue
 		case err != nil:
