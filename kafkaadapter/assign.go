@@ -22,30 +22,31 @@ type assigner struct {
 	requests  requests
 	closing   atomic.Bool
 	committed map[topicPartition]*commit // as fetched for the current rebalance
+	refused   []topicPartition           // whose commits could not be fetched then
 }
 
 // offsetsFetched stores the group's commits. The client calls it right before adjust.
 func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-	a.committed = make(map[topicPartition]*commit)
-	keep := func(topic string, partition int32, offset int64, epoch int32, metadata *string) {
+	a.committed, a.refused = make(map[topicPartition]*commit), nil
+	keep := func(topic string, partition int32, offset int64, epoch int32, metadata *string, code int16) {
+		if code != 0 {
+			a.refused = append(a.refused, topicPartition{topic, partition})
+			return
+		}
 		if offset < 0 {
 			return
 		}
-		k := &commit{offset: offset, epoch: epoch}
-		if metadata != nil {
-			k.metadata = *metadata
-		}
-		a.committed[topicPartition{topic, partition}] = k
+		a.committed[topicPartition{topic, partition}] = newCommit(offset, epoch, metadata)
 	}
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
-			keep(t.Topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata)
+			keep(t.Topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, p.ErrorCode)
 		}
 	}
 	for _, g := range resp.Groups {
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				keep(t.Topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata)
+				keep(t.Topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, p.ErrorCode)
 			}
 		}
 	}
@@ -54,10 +55,18 @@ func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.O
 
 // adjust replaces the group's committed offsets by the store's, and pauses the partitions. It sends
 // no requests to brokers and does not block on a store that hangs: each partition's goroutine
-// compares, seeks and resumes.
+// compares, seeks and resumes. The client leaves out partitions whose commits it could not fetch, and
+// would not read them before they are assigned again: adjust adds them, and their goroutines look up
+// the commits.
 func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	if a.closing.Load() {
 		return nil, errors.New("hapax: the consumer is shutting down")
+	}
+	unknown := make(map[topicPartition]bool)
+	for _, tp := range a.refused {
+		if partitions := offsets[tp.topic]; partitions != nil {
+			partitions[tp.partition], unknown[tp] = kgo.NewOffset(), true
+		}
 	}
 	var all []topicPartition
 	for topic, partitions := range offsets {
@@ -68,6 +77,9 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	stored := a.stored(ctx, all)
 	for _, tp := range all {
 		p := a.newWorker(tp, a.committed[tp], stored[tp])
+		if p.refused = unknown[tp]; p.refused {
+			p.fetchAt = 0 // the commit may be below the store's offset, see newWorker
+		}
 		a.client.PauseFetchPartitions(p.only())
 		// No epoch is set: with one, the client would itself continue where the log diverged. See
 		// view.epochEnd.

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // brokers sends requests that the client does not send by itself. Both clients are set when the
@@ -126,11 +128,63 @@ func (b *brokers) groupCommits(ctx context.Context, group string) (map[topicPart
 	return commits, nil
 }
 
+// groupCommit returns the offset that the group has committed for one partition, nil if there is
+// none. An error of the partition is returned; groupCommits omits partitions of topics that may not
+// be read.
+func (b *brokers) groupCommit(ctx context.Context, p engine.Position, topicID [16]byte) (*commit, error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = p.Group
+	t := kmsg.NewOffsetFetchRequestGroupTopic()
+	t.Topic, t.TopicID, t.Partitions = p.Topic, topicID, []int32{p.Partition}
+	g.Topics = append(g.Topics, t)
+	req.Groups = append(req.Groups, g)
+	resp, err := req.RequestWith(ctx, b.client)
+	var committed *commit
+	if err == nil {
+		committed, err = commitIn(resp, p.Partition)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking up the offset of group %s for %s/%d: %w", p.Group, p.Topic, p.Partition, err)
+	}
+	return committed, nil
+}
+
+// commitIn returns the commit in the answer for one partition, nil if there is none.
+func commitIn(resp *kmsg.OffsetFetchResponse, partition int32) (*commit, error) {
+	for i := range resp.Groups {
+		g := &resp.Groups[i]
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+			return nil, err
+		}
+		for j := range g.Topics {
+			for _, rp := range g.Topics[j].Partitions {
+				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil || rp.Partition == partition && rp.Offset < 0 {
+					return nil, err
+				}
+				if rp.Partition == partition {
+					return newCommit(rp.Offset, rp.LeaderEpoch, rp.Metadata), nil
+				}
+			}
+		}
+	}
+	return nil, kerr.UnknownTopicOrPartition
+}
+
 // A commit is an offset that the group has committed to Kafka.
 type commit struct {
 	offset   int64
 	epoch    int32
 	metadata string
+}
+
+func newCommit(offset int64, epoch int32, metadata *string) *commit {
+	k := &commit{offset: offset, epoch: epoch}
+	if metadata != nil {
+		k.metadata = *metadata
+	}
+	return k
 }
 
 // rawFetchBytes is the size of one raw fetch.

@@ -54,6 +54,8 @@ func (f *finder) lookUp() state {
 			return ended
 		}
 		return lookingUp
+	case !f.mayClaim(): // the commit was not known before
+		return failingOpen
 	}
 	f.view = v
 	return takingOver
@@ -97,6 +99,11 @@ func (f *finder) lookAt(l *link) (v *view, err error) {
 
 func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	topic, partition := f.pos.Topic, f.pos.Partition
+	if f.refused {
+		if err := f.fetchCommit(ctx); err != nil {
+			return nil, err
+		}
+	}
 	v := &view{topic: topic, partition: partition, committed: f.offsets.known(), epochEnd: -1, transactional: f.route.transactional()}
 	var o engine.Offset
 	var found bool
@@ -131,6 +138,22 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 		v.epochEnd, err = f.c.epochEnd(ctx, topic, partition, o.LeaderEpoch)
 	}
 	return v, err
+}
+
+// fetchCommit looks up the group's commit, which could not be fetched at the assignment.
+func (f *finder) fetchCommit(ctx context.Context) error {
+	topicID, _, err := f.c.topic(ctx, f.pos.Topic, f.opened)
+	if err != nil {
+		return err
+	}
+	committed, err := f.c.groupCommit(ctx, f.pos, topicID)
+	if err != nil {
+		return err
+	}
+	f.offsets.fetched(committed)
+	f.heed(committed)
+	f.refused = false
+	return nil
 }
 
 // sign commits the offset to Kafka with the store's identity before anything is handled, so that a

@@ -135,7 +135,9 @@ func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 
 func TestTopicThatMayNotBeReadStopsAlone(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
-	for name, key := range map[string]kmsg.Key{"when it is looked up": kmsg.ListOffsets, "when it is fetched": kmsg.Fetch} {
+	for name, key := range map[string]kmsg.Key{
+		"when its commit is fetched": kmsg.OffsetFetch, "when it is looked up": kmsg.ListOffsets, "when it is fetched": kmsg.Fetch,
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			closed := r.topic + "-closed"
@@ -152,6 +154,27 @@ func TestTopicThatMayNotBeReadStopsAlone(t *testing.T) {
 			h.Remove()
 			kafkatest.Until(t, "the other topic's record", func() bool { return r.effects(t, "c") == 1 })
 			m.stop(t)
+		})
+	}
+}
+
+// A commit that could not be fetched at the assignment is compared when it can be.
+func TestCommitThatCouldNotBeFetchedIsCompared(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	for name, server := range map[string]bool{"classic": false, "KIP-848": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 2)
+			r.send(t, 0, "a")
+			r.send(t, 1, "b")
+			r.Commit(t, r.group, r.offset(1, 1, ""))
+			r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: 1})
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.ServerSideAssignment = server })
+			if e := m.stoppedOne(t); !errors.Is(e, ErrEmptyStore) || e.Partition != 1 {
+				t.Errorf("stopped: %v", e)
+			}
+			r.untilStored(t, 0, 1)
+			m.stop(t)
+			r.checkOnce(t, "a")
 		})
 	}
 }

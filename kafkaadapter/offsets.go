@@ -36,6 +36,13 @@ func (o *offsets) known() *commit {
 	return o.kafka
 }
 
+// fetched records the group's commit if it could not be fetched at the assignment.
+func (o *offsets) fetched(k *commit) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.kafka, o.seen = k, k
+}
+
 // begin records where the assignment begins after the comparison of store and Kafka. If a policy
 // overrides Kafka's commit, or the commit belongs to another store, the offset is committed to
 // Kafka before any record is handled. Otherwise a commit ahead of the store would look like a store

@@ -33,6 +33,7 @@ type reading struct {
 	blame   *blame
 	lookout
 
+	refused     bool      // the group's commit could not be fetched at the assignment
 	opened      bool      // the client was asked to fetch
 	cause       error     // why the partition is looked up again
 	waitsSince  time.Time // for an answer of the broker
@@ -61,6 +62,14 @@ func newReading(p *partition, ask requests) *reading {
 		r.attach(l)
 	}
 	return r
+}
+
+// heed takes the mark from the group's commit: AtMostOnce handles the records below it without
+// claims.
+func (r *reading) heed(committed *commit) {
+	if !r.route.transactional() && committed != nil {
+		r.uncertain = parseOpenMark(committed.metadata).until
+	}
 }
 
 // newResult returns the result of an empty batch.

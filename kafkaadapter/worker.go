@@ -29,12 +29,9 @@ type worker struct {
 // newWorker returns the worker of an assignment that has not begun.
 func newWorker(p *partition, ask requests, committed *commit) *worker {
 	r := newReading(p, ask)
-	if !p.route.transactional() && committed != nil {
-		r.uncertain = parseOpenMark(committed.metadata).until
-		// failOpen begins there; the client may ignore a seek backwards before it has the partition
-		if committed.offset < r.uncertain {
-			p.fetchAt = min(p.fetchAt, committed.offset)
-		}
+	// failOpen begins there; the client may ignore a seek backwards before it has the partition
+	if r.heed(committed); committed != nil && committed.offset < r.uncertain {
+		p.fetchAt = min(p.fetchAt, committed.offset)
 	}
 	return &worker{reading: r, finder: finder{reading: r}}
 }
