@@ -2,7 +2,12 @@ package kafkaadapter
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // pinInterval is the time between checks for added partitions.
@@ -46,6 +51,9 @@ func (n *pinner) pin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := n.seeTopics(ctx, details); err != nil {
+		return err
+	}
 	var added []topicPartition
 	hook := make(map[string][]int32)
 	for _, d := range details {
@@ -75,6 +83,40 @@ func (n *pinner) pin(ctx context.Context) error {
 		n.begin(n.newWorker(tp, commits[tp], stored[tp]))
 	}
 	return nil
+}
+
+// seeTopics stores the numbers of partitions of the topics that are read from Latest, also of those
+// without a partition of this consumer: one that is added later is read from its beginning. It does
+// not wait for a store that hangs.
+func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) error {
+	l, away := n.links.get()
+	latest := func(d kadm.TopicDetail) bool { return d.Err == nil && n.opt.route(d.Topic).Start == Latest }
+	if away != nil || !slices.ContainsFunc(details.Sorted(), latest) {
+		return nil
+	}
+	seen := make(chan error, 1)
+	go func() {
+		seen <- l.eng.Update(ctx, func(tx *engine.Tx) error {
+			for _, d := range details {
+				if !latest(d) {
+					continue
+				}
+				if _, err := firstSight(tx, n.opt.Group, d.Topic, firstSeen{d.ID, uint32(len(d.Partitions))}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, engine.Retries(10))
+	}()
+	select {
+	case err := <-seen:
+		if err != nil && n.goesOn(l, err) {
+			return nil
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // repinTopic forgets a topic that was created again, and assigns its partitions anew.

@@ -151,6 +151,39 @@ func TestPartitionThatIsAddedIsPinnedToo(t *testing.T) {
 	m.stop(t)
 }
 
+// Latest skips the records that existed when the consumer first saw the topic, even if it had none of
+// the partitions then.
+func TestPartitionThatIsAddedIsReadFromItsBeginning(t *testing.T) {
+	for name, restart := range map[string]bool{"while the consumer runs": false, "while it is stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			latest := func(o *Options) { o.Routes[0].Start = Latest }
+			m := r.start(t, r.work(2, nil), pinned(1, 2), latest)
+			kafkatest.Until(t, "a check of the topic", func() bool { return m.Ready() == nil })
+			if restart {
+				m.stop(t)
+			}
+			if _, err := kadm.NewClient(r.Client(t)).CreatePartitions(t.Context(), 1, r.topic); err != nil {
+				t.Fatal(err)
+			}
+			r.partitions = 2
+			kafkatest.Until(t, "the partition that is added", func() bool { return r.TryProduce(t, r.event(1, "added")) == nil })
+			if restart {
+				m = r.start(t, r.work(2, nil), pinned(1, 2), latest)
+			}
+			kafkatest.Until(t, "the new partition", func() bool {
+				select {
+				case m.pin.repin <- struct{}{}:
+				default:
+				}
+				return r.stored(t, 1) > 0
+			})
+			m.stop(t)
+			r.checkOnce(t, "added")
+		})
+	}
+}
+
 func TestPinnedTopicThatIsCreatedAgainIsReadFromItsStart(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")

@@ -101,23 +101,28 @@ func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 	if f.route.Start != Latest || v.store != nil || v.committed != nil {
 		return false, nil
 	}
-	key := partitionKey(keyFirst, engine.Position{Group: f.pos.Group, Topic: f.pos.Topic, Partition: -1})
-	b, found, err := tx.Get(key)
-	if err != nil {
-		return false, err
-	}
-	if !found {
-		return true, tx.Put(key, firstSeen{v.topicID, uint32(v.partitions)}.encode())
-	}
-	first, err := parseFirstSeen(b)
+	first, err := firstSight(tx, f.pos.Group, f.pos.Topic, firstSeen{v.topicID, uint32(v.partitions)})
 	return first.topicID == v.topicID && uint32(f.pos.Partition) < first.partitions, err
 }
 
 // firstSeen is the state of a topic when the group was first assigned one of its partitions with
-// Latest.
+// Latest, or when a pinned consumer first saw the topic.
 type firstSeen struct {
 	topicID    [16]byte
 	partitions uint32
+}
+
+// firstSight returns what the store has of a topic, or stores its state now if it has nothing.
+func firstSight(tx *engine.Tx, group, topic string, now firstSeen) (firstSeen, error) {
+	key := partitionKey(keyFirst, engine.Position{Group: group, Topic: topic, Partition: -1})
+	b, found, err := tx.Get(key)
+	switch {
+	case err != nil:
+		return firstSeen{}, err
+	case !found:
+		return now, tx.Put(key, now.encode())
+	}
+	return parseFirstSeen(b)
 }
 
 // encode: version 1 | topic id 16 | partitions u32.
