@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -43,6 +44,32 @@ func TestPausedPartitionHandlesNothingUntilItIsResumed(t *testing.T) {
 	r.untilStored(t, 1, 2)
 	r.checkOnce(t, "a0", "a1", "b0", "b1")
 	m.stop(t)
+}
+
+// A partition that is paused while it is stopped counts as read when its stop has ended.
+func TestStopEndsWhileItsPartitionIsPaused(t *testing.T) {
+	r := newRig(t, 1)
+	r.DeleteTopic(t, r.topic+"-dlt")
+	r.send(t, 0, "poison")
+	m := r.start(t, r.work(1, failing(errHandler, "poison")), func(o *Options) { o.Telemetry.LagInterval = 50 * time.Millisecond })
+	if e := m.stoppedOne(t); !errors.Is(e, ErrDeadLetter) {
+		t.Errorf("stopped: %v", e)
+	}
+	if err := m.Pause(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.send(t, 0, "a")
+	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
+	kafkatest.Until(t, "the end of the stop", func() bool { return len(m.Stopped()) == 0 && m.Ready() == nil })
+	if n := r.stored(t, 0); n != 1 {
+		t.Errorf("the store is at %d", n)
+	}
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	r.checkOnce(t, "a")
 }
 
 func TestPausedTopicIsPausedForPartitionsThatAreAssignedLater(t *testing.T) {

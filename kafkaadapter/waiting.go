@@ -21,8 +21,10 @@ func (r *reading) waitStopped() state {
 	return r.retry
 }
 
-// waitPaused waits until the application resumes the partition.
+// waitPaused waits until the application resumes the partition. A stop has ended before that: the
+// partition is not read only because it is paused.
 func (r *reading) waitPaused() state {
+	r.isRead()
 	for r.isPaused() {
 		select {
 		case <-r.ending.Done():
