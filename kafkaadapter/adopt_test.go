@@ -5,9 +5,15 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
 func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
@@ -55,6 +61,29 @@ func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
 	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {
 		t.Errorf("stopped: %v", e)
 	}
+}
+
+// A further call does not wait for a partition that is owned at its new offset and not read yet.
+func TestAdoptionEndsTheStop(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b")
+	r.Commit(t, r.group, r.offset(0, 1, ""))
+	m := r.start(t, r.work(1, nil))
+	m.stoppedOne(t)
+	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	if err := m.AdoptOffset(t.Context(), r.topic, 0, TrustKafka, "try"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "again"); !errors.Is(err, ErrNoPositionError) {
+		t.Errorf("adopted again: %v", err)
+	}
+	h.Remove()
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	r.checkOnce(t, "b")
 }
 
 func TestAdoptionEndsWithTheAssignment(t *testing.T) {

@@ -42,6 +42,9 @@ func (f *finder) takeOver() state {
 	f.offsets.begin(b, f.epoch, f.link.Load().self)
 	f.opened = true
 	f.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
+	if was := f.status().stop; was != nil && kindOf(was) != nil {
+		f.isRead() // nothing is left to adopt
+	}
 	f.endAdoption(nil)
 	return signing
 }
