@@ -163,6 +163,10 @@ func (f *finder) sign() state {
 	began := time.Now()
 	for pauses := newPause(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
 		if err := f.ask.commits.commit(f.ending, []*partition{f.partition}, commitTime); err != nil {
+			if errors.Is(err, kerr.UnknownTopicID) { // the client has the id of the topic before it was created again
+				f.cause = err
+				return lookingUp
+			}
 			if !f.isEnding() && time.Since(began) > f.c.opt.Timeouts.Silence {
 				f.report("offset_commit", fmt.Errorf("%w: %w", ErrOffsetCommit, err), time.Time{})
 			}

@@ -218,6 +218,34 @@ func topicDeletedWhileRunning(t *testing.T, s newStore) {
 	m.stop(t)
 }
 
+// A topic is created again after the consumer has seen that it is gone. With KIP-848, its partitions
+// are assigned anew, and the client commits with the id of the old topic.
+func TestTopicThatWasGoneIsCreatedAgain(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"classic": func(*Options) {}, "KIP-848": func(o *Options) { o.Membership.ServerSideAssignment = true }, "pinned": pinned(0, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 2)
+			r.send(t, 0, "a")
+			r.send(t, 1, "b")
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.Recreated = StartOver }, change)
+			r.untilStored(t, 0, 1)
+			r.untilStored(t, 1, 1)
+			r.DeleteTopic(t, r.topic)
+			kafkatest.Until(t, "the end of the assignment or a stop", func() bool { return len(m.parts.all()) == len(m.Stopped()) })
+			if m.opt.Membership.ServerSideAssignment {
+				kafkatest.Until(t, "the end of the assignment", func() bool { return len(m.parts.all()) == 0 })
+			}
+			r.CreateNamed(t, r.topic, 2, nil)
+			r.send(t, 0, "c")
+			r.send(t, 1, "d")
+			kafkatest.Until(t, "the new topic's records", func() bool { return r.effects(t, "c") == 1 && r.effects(t, "d") == 1 })
+			m.stop(t)
+		})
+	}
+}
+
 func TestForeignStore(t *testing.T) { onEachStore(t, foreignStore) }
 
 func foreignStore(t *testing.T, s newStore) {
