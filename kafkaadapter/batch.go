@@ -126,6 +126,9 @@ func (b *batch) one(s *sighting, first bool) error {
 		return errCut
 	case err != nil:
 		return b.undecodable(r, err)
+	case p.blames(rec) && !p.route.transactional():
+		r.Verdict, r.unjudged = engine.Failed, p.blame.err
+		return b.handle(r, engine.Savepoint{}, n)
 	}
 	var err error
 	var sp engine.Savepoint
@@ -251,8 +254,8 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 		}
 		return err
 	}
-	if blame := b.p.blame; blame != nil && blame.offset == r.Offset {
-		return b.undone(r, sp, blame.err)
+	if b.p.blames(r.Record) {
+		return b.undone(r, sp, b.p.blame.err)
 	}
 	if work.Decode != nil && !r.decoded.done {
 		began := time.Since(b.began)

@@ -134,11 +134,12 @@
 // backoff: a dead letter cannot be published (dead_letter), the leader does not answer
 // (unreachable), the topic does not exist (topic_gone), the consumer may not read the topic
 // (unauthorized), the client cannot decode the data (unreadable), the client has skipped records
-// (gap), or a fetch fails with another error (fetch_error). A partition is also reported, while it
-// is retried, if it gets no answer for Timeouts.Silence (silent), or if its offset cannot be
-// committed to the group for that time (offset_commit). A partition that another consumer of the same
-// store has taken (fenced) is taken over again after a heartbeat, unless the group has revoked it.
-// If two consumers are pinned to a partition, the earlier one does not read it until a new Run.
+// (gap), an event of AtMostOnce exceeds a limit of the store (limit), or a fetch fails with another
+// error (fetch_error). A partition is also reported, while it is retried, if it gets no answer for
+// Timeouts.Silence (silent), or if its offset cannot be committed to the group for that time
+// (offset_commit). A partition that another consumer of the same store has taken (fenced) is taken
+// over again after a heartbeat, unless the group has revoked it. If two consumers are pinned to a
+// partition, the earlier one does not read it until a new Run.
 //
 // # Dead letters
 //

@@ -94,11 +94,15 @@ func (r requests) forget(p *partition) {
 }
 
 // A blame is the reason why a record cannot commit, found in a transaction that was rolled back. In
-// the next one the record counts as failed, and its handler is not called.
+// the next one the record counts as failed, and its handler is not called. With AtMostOnce the
+// record is handled without a claim.
 type blame struct {
 	offset int64
 	err    error
 }
+
+// blames reports whether a record is known not to commit.
+func (r *reading) blames(rec *kgo.Record) bool { return r.blame != nil && r.blame.offset == rec.Offset }
 
 // mayClaim reports whether the store is available, and all records are handled that a batch of
 // unknown outcome may have claimed: a claim would skip them.

@@ -2,6 +2,8 @@ package kafkaadapter
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
@@ -173,6 +176,32 @@ func TestRecordsThatTheEngineRejects(t *testing.T) {
 			t.Errorf("handled %+v", got)
 		}
 	})
+}
+
+// The store has no room for the name of one more topic or scope, which is found when the batch of
+// AtMostOnce commits. Route.Failed decides, and other partitions are not affected.
+func TestEventsThatExceedALimitOfTheStore(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b")
+	events := make([]engine.Event, limits.Names)
+	for i := range events {
+		events[i] = engine.Event{Scope: fmt.Sprint(i), ID: []byte("x"), Time: time.Now(), Origin: engine.Origin{Topic: "t"}}
+	}
+	if _, err := r.eng.TryClaimBatch(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	m := r.start(t, r.noting())
+	if e := m.stoppedOne(t); e.Reason != "limit" || !errors.Is(e, engine.ErrLimit) || len(r.handled()) != 0 {
+		t.Errorf("stopped: %v, handled %v", e, r.handled())
+	}
+	m.stop(t)
+	m = r.start(t, r.noting(), func(o *Options) { o.Routes[0].Failed = FailOpen })
+	r.untilHandled(t, 2)
+	m.counts(t, 2, "unclaimed_total")
+	m.stop(t)
+	if got := r.handled(); len(got) != 2 || got[0].id != "a" || got[0].verdict != engine.Failed || r.stored(t, 0) != 2 {
+		t.Errorf("handled %+v", got)
+	}
 }
 
 func TestPositionIsUsedInPlaceOfAnID(t *testing.T) {

@@ -155,7 +155,14 @@ func (w *worker) work() state {
 			most = n / 2
 			continue
 		// its handler has left too little room
-		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && (w.blame == nil || w.blame.offset != w.taken[0].Offset):
+		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && !w.blames(w.taken[0]):
+			w.refuse(n, err)
+			continue
+		// a limit of the store: the event cannot be claimed
+		case errors.Is(err, engine.ErrLimit) && !w.route.transactional():
+			if w.route.Failed == FailClosed || w.blames(w.taken[0]) {
+				return w.stopForNow("limit", err, publishing)
+			}
 			w.refuse(n, err)
 			continue
 		case err != nil:
