@@ -33,7 +33,7 @@ type names struct {
 	free   []uint64 // numbers below the length of list that are free
 	used   map[weekbucket.Week]*refSet
 	scopes map[weekbucket.Week]*refSet // those of used that no topic has
-	legacy *weekbucket.Week           // of a store without notes of weeks: the newest week with claims
+	legacy *weekbucket.Week            // of a store without notes of weeks: the newest week with claims
 
 	// The last claim: most claims have the scope, topic and week of the one before. The week has
 	// notes of both.
