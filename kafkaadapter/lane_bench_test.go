@@ -125,7 +125,7 @@ func (m *moneyBench) run(b *testing.B) {
 		if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return w.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
 			b.Fatal(err)
 		}
-		w.taken, w.pause = transfers(p, each), newPause(w.c.opt.Timeouts.Backoff)
+		w.taken, w.delays = transfers(p, each), newDelays(w.c.opt.Timeouts.Backoff)
 		wg.Go(func() {
 			<-start
 			for len(w.taken) > 0 {

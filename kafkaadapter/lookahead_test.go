@@ -97,7 +97,7 @@ func recordsOf(ids ...string) []*kgo.Record {
 
 func (l *lonePartition) commit(t *testing.T, recs []*kgo.Record) *batch {
 	t.Helper()
-	l.taken, l.pause = recs, newPause(l.c.opt.Timeouts.Backoff)
+	l.taken, l.delays = recs, newDelays(l.c.opt.Timeouts.Backoff)
 	b, err := l.commitBatch(len(recs))
 	if err != nil {
 		t.Fatal(err)

@@ -161,7 +161,7 @@ func (f *finder) fetchCommit(ctx context.Context) error {
 // once.
 func (f *finder) sign() state {
 	began := time.Now()
-	for pauses := newPause(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
+	for delays := newDelays(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
 		if err := f.ask.commits.commit(f.ending, []*partition{f.partition}, commitTime); err != nil {
 			if errors.Is(err, kerr.UnknownTopicID) { // the client has the id of the topic before it was created again
 				f.cause = err
@@ -170,7 +170,7 @@ func (f *finder) sign() state {
 			if !f.isEnding() && time.Since(began) > f.c.opt.Timeouts.Silence {
 				f.report("offset_commit", fmt.Errorf("%w: %w", ErrOffsetCommit, err), time.Time{})
 			}
-			if !f.wait(pauses.inFlight()) {
+			if !f.wait(delays.inFlight()) {
 				return ended
 			}
 		}

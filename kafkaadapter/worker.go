@@ -23,7 +23,7 @@ type worker struct {
 
 	suspects int           // records among which is the one that made HandleBatch fail
 	resting  time.Duration // before the next batch
-	pause    *pause
+	delays   *delays
 }
 
 // newWorker returns the worker of an assignment that has not begun.
@@ -68,7 +68,7 @@ func (w *worker) take() state {
 			if err := w.explainGaps(recs); err != nil {
 				return w.missing(err)
 			}
-			w.taken, w.pause, w.waitsSince = recs, newPause(w.c.opt.Timeouts.Backoff), time.Time{}
+			w.taken, w.delays, w.waitsSince = recs, newDelays(w.c.opt.Timeouts.Backoff), time.Time{}
 			w.isRead()
 			return w.readState()
 		case fault != nil:
@@ -147,7 +147,7 @@ func (w *worker) work() state {
 				w.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.taken[0].Offset, "error", err,
 					"hint", "does the handler write outside tx what it has read through tx?")
 			}
-			if !w.wait(w.pause.inFlight()) {
+			if !w.wait(w.delays.inFlight()) {
 				return ended
 			}
 			continue
@@ -207,7 +207,7 @@ func (w *worker) nextBatch(most int) int {
 // after completes a batch of n records that has committed.
 func (w *worker) after(b *batch, n int) state {
 	if b.done > 0 {
-		w.pause.reset()
+		w.delays.reset()
 		w.retries.Reset()
 	}
 	w.taken = w.taken[b.done:]
@@ -232,9 +232,9 @@ func (w *worker) after(b *batch, n int) state {
 func (w *worker) restAfter(b *batch) time.Duration {
 	switch {
 	case w.isTriedAgain(b):
-		return w.pause.attempt(w.fence.tries.n)
+		return w.delays.attempt(w.fence.tries.n)
 	case b.inFlight && b.done == 0:
-		return w.pause.inFlight()
+		return w.delays.inFlight()
 	}
 	return 0
 }
