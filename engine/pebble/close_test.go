@@ -171,3 +171,48 @@ func cutClose(t *testing.T, n int, trimmed uint64, excise bool) {
 		mustClose(t, s)
 	}
 }
+
+// When Close has emptied the logs, the MANIFEST alone says which tables there are. If a crash comes
+// before the record of the close and the MANIFEST loses its end, the attestation shows it. Without
+// claims there is no seal that attests the last batch.
+func TestAManifestThatLosesItsEndAfterTheLogsAreEmptiedIsDamaged(t *testing.T) {
+	t.Parallel()
+	const last = 30
+	fsys := vfs.NewCrashableMem()
+	c := &clones{fsys: fsys}
+	s, err := Open("store", Options{FS: errorfs.Wrap(crashfs.Wrap(fsys), c), SmallTables: true, CacheBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var acked atomic.Uint64
+	if err := run(s, last, 0, &acked); err != nil {
+		t.Fatal(err)
+	}
+	c.armed.Store(true)
+	mustClose(t, s)
+	c.armed.Store(false)
+	crashes, found := 0, make(tally)
+	for i, fsys := range c.clones {
+		files := filesOf(t, fsys, "store")
+		if _, closed := files[cleanName]; closed || newestLog(files) != "" {
+			continue
+		}
+		crashes++
+		for name, whole := range files {
+			if !strings.HasPrefix(name, manifestPrefix) {
+				continue
+			}
+			for _, lost := range []int{0, 1, 20, 200} {
+				cut := max(0, len(whole)-lost)
+				what := fmt.Sprintf("power cut before %s, %s cut to %d of %d bytes", c.at[i], name, cut, len(whole))
+				found.add(name, outcomeOf(t, what, diskOf(t, files, name, whole[:cut]), model(last, 0)))
+			}
+		}
+	}
+	if found.report(t) != 0 {
+		t.Error("missing tables went unnoticed")
+	}
+	if crashes == 0 || found["MANIFEST"][detected] == 0 {
+		t.Errorf("%d crashes without logs, %v: the test tests nothing", crashes, found["MANIFEST"])
+	}
+}
