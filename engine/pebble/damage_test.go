@@ -439,3 +439,39 @@ func TestAfterAKillUnderLoadOnlyTheLastBatchesCanBeLostToDamage(t *testing.T) {
 		t.Errorf("a flip took batches %d to %d away", least+1, last)
 	}
 }
+
+// newestLog returns the name of the newest log that is not empty.
+func newestLog(files map[string][]byte) (log string) {
+	for name, b := range files {
+		if strings.HasSuffix(name, logSuffix) && len(b) > 0 && (log == "" || fileNumber(name) > fileNumber(log)) {
+			log = name
+		}
+	}
+	return log
+}
+
+// Where a log ends too early, nothing in it shows what is missing. The attestation does. All batches
+// are in the log alone.
+func TestBatchesThatAreMissingInTheLogOfAnIdleStoreAreNoticed(t *testing.T) {
+	t.Parallel()
+	files, want := killedStore(t, 12, 20, true)
+	log := newestLog(files)
+	only := func(name string) bool { return name == log }
+	c := damage(t, files, samples(600), outcomeOf, want, only)
+	whole := files[log]
+	end := int(scanLog(whole, uint32(fileNumber(log))).valid)
+	for n := range 12 {
+		cut := end * n / 12
+		what := fmt.Sprintf("%s cut to %d of %d bytes", log, cut, len(whole))
+		c.add(log, outcomeOf(t, what, diskOf(t, files, log, whole[:cut]), want))
+	}
+	less := maps.Clone(files)
+	delete(less, log)
+	c.add(log, outcomeOf(t, "without "+log, diskOf(t, less, "", nil), want))
+	if c.report(t) != 0 {
+		t.Error("missing batches went unnoticed")
+	}
+	if n := c["log"][detected]; n < 12 {
+		t.Errorf("%d losses were detected: the batches are not in the log alone", n)
+	}
+}
