@@ -475,3 +475,56 @@ func TestBatchesThatAreMissingInTheLogOfAnIdleStoreAreNoticed(t *testing.T) {
 		t.Errorf("%d losses were detected: the batches are not in the log alone", n)
 	}
 }
+
+// Whatever chunk of a log is damaged, the intact ones after it show that it was durable, and which
+// batches were.
+func TestIntactChunksShowWhatWasDurable(t *testing.T) {
+	files, _ := killedStore(t, 60, 20, false)
+	log := newestLog(files)
+	whole, number := files[log], uint32(fileNumber(log))
+	type at struct {
+		chunk
+		begin   int
+		durable uint64
+	}
+	var chunks []at
+	end := 0
+	walk(whole, number, true, func(c chunk) {
+		for { // the rest of a block is padding
+			if _, ok := parseChunk(block(whole, end), number, true); ok {
+				break
+			}
+			end++
+		}
+		next := at{chunk: c, begin: end}
+		if c.first {
+			next.durable, _ = parsePromise(c.payload)
+		}
+		chunks = append(chunks, next)
+		end += c.size
+	})
+	proofs := 0
+	for i, bad := range chunks {
+		damaged := slices.Clone(whole)
+		damaged[bad.begin+bad.size-1] ^= 1
+		var proof bool
+		var durable uint64
+		for j, c := range chunks {
+			if j != i {
+				durable = max(durable, c.durable)
+				proof = proof || j > i && c.synced > uint64(bad.begin)
+			}
+		}
+		scan := scanLog(damaged, number)
+		if scan.valid != int64(bad.begin) || scan.proof != proof || scan.newest != durable {
+			t.Errorf("chunk %d of %d, at byte %d: the log is valid up to %d, durable: %v, up to batch %d; want %v, %d",
+				i, len(chunks), bad.begin, scan.valid, scan.proof, scan.newest, proof, durable)
+		}
+		if proof {
+			proofs++
+		}
+	}
+	if proofs == 0 {
+		t.Error("no chunk shows that another one was durable: the test tests nothing")
+	}
+}
