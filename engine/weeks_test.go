@@ -624,6 +624,27 @@ func TestTransactionThatClaimedInADroppedWeekFailsWhole(t *testing.T) {
 	wantVerdict(t, claim(t, e, at("old", weeksLater(-4))), engine.TooOld)
 }
 
+// The week of an at-most-once claim may be dropped after the claim was prepared, and before it is
+// decided.
+func TestClaimInAWeekDroppedMeanwhileIsTooOld(t *testing.T) {
+	for _, possible := range []bool{false, true} {
+		e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
+		old := at("old", weeksLater(-4))
+		if possible {
+			heldForPossible(t, e, old)
+		}
+		decide := e.Prepare(t, old)
+		c.set(weeksLater(1))
+		if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 1 {
+			t.Fatal(r, err)
+		}
+		wantVerdict(t, decide(), engine.TooOld)
+		if list := bucketsOf(t, m); len(list) > 0 {
+			t.Errorf("the dropped week has claims: %v", list)
+		}
+	}
+}
+
 func TestWeeksBeginOnMondayInUTCEverywhere(t *testing.T) {
 	zone := func(name string) *time.Location {
 		l, err := time.LoadLocation(name)
