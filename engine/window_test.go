@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -74,6 +75,44 @@ func TestAClaimMadeAfterTheReadIsFoundByTheCommitter(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// duringRead calls a function once, after a read of the store that has found no claim.
+type duringRead struct {
+	*storetest.Mem
+	do func()
+}
+
+func (s *duringRead) Claim(key []byte) ([]byte, bool, error) {
+	b, found, err := s.Mem.Claim(key)
+	if do := s.do; do != nil && !found {
+		s.do = nil
+		do()
+	}
+	return b, found, err
+}
+
+// What a read of the store shows is as old as its begin: batches that are applied before it returns
+// may have the claim.
+func TestAClaimMadeDuringTheReadIsFoundByTheCommitter(t *testing.T) {
+	s := &duringRead{Mem: storetest.NewMem(storage.Identity{})}
+	e := open(t, s, engine.Options{})
+	e.AwaitBehind(t)
+	for after := range 4 {
+		ev := event(fmt.Sprint(after))
+		heldForPossible(t, e, ev)
+		var first engine.Result
+		s.do = func() {
+			first = claim(t, e, ev)
+			wantVerdict(t, first, engine.Claimed)
+			for i := range after {
+				wantVerdict(t, claim(t, e, event(fmt.Sprint("other ", after, i))), engine.Claimed)
+			}
+		}
+		if got := claim(t, e, ev); got.Verdict != engine.Duplicate || got.Record != first.Record {
+			t.Errorf("%d batches after the claim: %v, want a duplicate of %v", after, got, first)
 		}
 	}
 }
