@@ -79,15 +79,16 @@ func TestAClaimMadeAfterTheReadIsFoundByTheCommitter(t *testing.T) {
 	}
 }
 
-// duringRead calls a function once, after a read of the store that has found no claim.
+// duringRead calls a function once, after a read of the store that has found a claim, or none.
 type duringRead struct {
 	*storetest.Mem
-	do func()
+	found bool
+	do    func()
 }
 
 func (s *duringRead) Claim(key []byte) ([]byte, bool, error) {
 	b, found, err := s.Mem.Claim(key)
-	if do := s.do; do != nil && !found {
+	if do := s.do; do != nil && found == s.found {
 		s.do = nil
 		do()
 	}
@@ -115,6 +116,22 @@ func TestAClaimMadeDuringTheReadIsFoundByTheCommitter(t *testing.T) {
 			t.Errorf("%d batches after the claim: %v, want a duplicate of %v", after, got, first)
 		}
 	}
+}
+
+// A claim that was read before it was forgotten does not enter the cache after that.
+func TestAClaimForgottenDuringTheReadIsNotCached(t *testing.T) {
+	s := &duringRead{Mem: storetest.NewMem(storage.Identity{}), found: true}
+	e := open(t, s, engine.Options{})
+	e.AwaitBehind(t)
+	ev := event("a")
+	wantVerdict(t, claim(t, e, ev), engine.Claimed)
+	s.do = func() {
+		if found, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
+			t.Error(found, err)
+		}
+	}
+	wantVerdict(t, claim(t, e, ev), engine.Duplicate)
+	wantVerdict(t, claim(t, e, ev), engine.Claimed)
 }
 
 // What the committer finds new in its window alone is in the filters all the same.
