@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -427,6 +428,49 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 		}
 		mustClose(t, s)
 	}
+}
+
+// As long as the log is not synced, the seal of a frozen table writes no file and attests nothing.
+func TestASealWaitsForTheSyncOfItsBatches(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
+	s := openSmall(t, errorfs.Wrap(mem, g))
+	const n = 20
+	mustApply(t, s, batchOf(1, n)) // ends the startup
+	g.shut.Store(true)
+	var waits []func() error
+	frozen := s.unsealed.active
+	for seq := uint64(2); s.unsealed.active == frozen; seq++ {
+		wait, err := s.Apply(batchOf(seq, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits = append(waits, wait)
+	}
+	<-g.reached
+	select {
+	case <-frozen.done:
+		t.Error("a table was sealed before its batches were durable")
+	case <-time.After(200 * time.Millisecond): // several times what a seal takes, and attestIdle
+	}
+	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+	for name := range filesOf(t, crashed, "store") {
+		if strings.HasPrefix(name, runPrefix) {
+			t.Errorf("%s was written", name)
+		}
+	}
+	g.letGo()
+	for _, wait := range waits {
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	mustClose(t, s)
+	s = openSmall(t, crashed)
+	if last, err := prefixOf(s, n); err != nil || last != 1 {
+		t.Errorf("after a power cut the newest batch is %d, want 1: %v", last, err)
+	}
+	mustClose(t, s)
 }
 
 // noDropIn breaks a rule: that a bucket of a frozen table was dropped is forgotten.
