@@ -242,3 +242,33 @@ func writeString(content string) func(io.Writer) error {
 }
 
 func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
+
+// An attestation of a batch that a power cut can still take away would make an undamaged store look
+// damaged.
+func TestNoBatchIsAttestedBeforeItIsDurable(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
+	s := openSmall(t, errorfs.Wrap(mem, g))
+	mustApply(t, s, batchOf(1, 20))
+	g.shut.Store(true)
+	wait, err := s.Apply(batchOf(2, 20)) // before the first batch is attested, unless the machine is slow
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crashed *vfs.MemFS
+	eventually(t, "the first batch is attested", func() bool {
+		crashed = mem.CrashClone(vfs.CrashCloneCfg{})
+		a, err := decodeAttestation(filesOf(t, crashed, "store")[attestName])
+		return err == nil && a.seq > 0
+	})
+	g.letGo()
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, s)
+	s = openSmall(t, crashed)
+	if last, err := prefixOf(s, 20); err != nil || last != 1 {
+		t.Errorf("after a power cut the newest batch is %d, want 1: %v", last, err)
+	}
+	mustClose(t, s)
+}
