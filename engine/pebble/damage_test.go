@@ -528,3 +528,49 @@ func TestIntactChunksShowWhatWasDurable(t *testing.T) {
 		t.Error("no chunk shows that another one was durable: the test tests nothing")
 	}
 }
+
+// The MANIFEST is judged on its own: by what was attested of it, and by what is intact after a place
+// that cannot be read.
+func TestAManifestThatLacksWhatWasDurableIsDamaged(t *testing.T) {
+	files, _ := killedStore(t, 12, 500, true)
+	a, err := decodeAttestation(files[attestName])
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := a.manifest.name
+	whole := files[name]
+	check := func(content []byte, attested position) error {
+		return checkManifest(newDisk(diskOf(t, files, name, content), "store"), attested)
+	}
+	older := position{fmt.Sprint(manifestPrefix, "000001"), 1 << 20}
+	newer := position{fmt.Sprintf("%s%06d", manifestPrefix, fileNumber(name)+1), 0}
+	longer := position{name, uint64(len(whole)) + 1}
+	for what, c := range map[string]struct {
+		attested position
+		damaged  bool
+	}{
+		"as attested":              {a.manifest, false},
+		"nothing was attested":     {position{}, false},
+		"an older one was current": {older, false},
+		"a newer one was current":  {newer, true},
+		"it was longer":            {longer, true},
+	} {
+		if err := check(whole, c.attested); errors.Is(err, storage.ErrDamaged) != c.damaged {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var ends []int
+	end := 0
+	walk(whole, 0, false, func(c chunk) { end += c.size; ends = append(ends, end) })
+	if len(ends) < 3 {
+		t.Fatalf("the MANIFEST has %d chunks", len(ends))
+	}
+	for i, end := range ends {
+		bad := slices.Clone(whole)
+		bad[end-1] ^= 1
+		// the last record may be torn; it was not attested
+		if err := check(bad, position{}); errors.Is(err, storage.ErrDamaged) != (i < len(ends)-1) {
+			t.Errorf("chunk %d of %d is damaged: %v", i+1, len(ends), err)
+		}
+	}
+}
