@@ -48,6 +48,28 @@ func TestHalvesOfTheJournalMissNothing(t *testing.T) {
 	}
 }
 
+// A batch that is missing in the middle of the journal is damage to a store that was killed.
+func TestAKilledStoreWhoseJournalHasAGapIsDamaged(t *testing.T) {
+	for _, gap := range []uint64{0, 1, 5, 11, 12} {
+		fsys := vfs.NewCrashableMem()
+		s := mustOpen(t, fsys, "store", true)
+		const last = 12
+		for seq := uint64(1); seq <= last; seq++ {
+			mustApply(t, s, batchOf(seq, 20))
+		}
+		must(s.db.Delete(journalKey(gap), pebble.Sync)) // there is no batch 0
+		killed := fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)})
+		mustClose(t, s)
+		s, err := Open("store", Options{FS: killed, SmallTables: true, CacheBytes: 1 << 20})
+		if (gap > 0) != errors.Is(err, storage.ErrDamaged) {
+			t.Errorf("entry %d is missing: %v", gap, err)
+		}
+		if err == nil {
+			mustClose(t, s)
+		}
+	}
+}
+
 func span(first, last uint64) (seqs []uint64) {
 	for seq := first; seq <= last; seq++ {
 		seqs = append(seqs, seq)
