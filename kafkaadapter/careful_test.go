@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -87,6 +88,31 @@ func TestWaitingForAnotherTransactionIsNoAttempt(t *testing.T) {
 	r.checkOnce(t, "a")
 	if runs := r.handled(); len(runs) != 1 || runs[0].attempt != 1 {
 		t.Errorf("handled as %+v, want one first attempt", runs)
+	}
+}
+
+// After a crash, as many records are handled one by one as the stored owner says: that is never less
+// than what a batch contains, so that the record that killed the process is among them.
+func TestNoBatchIsLargerThanTheStoreSays(t *testing.T) {
+	r := newRig(t, 1)
+	ids := numbered("a", 20*firstWidth)
+	r.send(t, 0, ids...)
+	largest := 0
+	mode, _ := r.groups(1, nil)
+	handle := mode.HandleBatch
+	mode.HandleBatch = func(ctx context.Context, tx *engine.Tx, recs []*Record) error {
+		o, err := parseOwner(r.get(t, partitionKey(keyOwner, r.position(0))))
+		if err != nil || int(o.width) < len(recs) {
+			t.Errorf("a batch contains %d records, the store says at most %d, %v", len(recs), o.width, err)
+		}
+		largest = max(largest, len(recs))
+		return handle(ctx, tx, recs)
+	}
+	m := r.start(t, mode, func(o *Options) { o.Batching.BatchTime = time.Minute }) // batches grow also on a slow machine
+	r.untilStored(t, 0, int64(len(ids)))
+	m.stop(t)
+	if largest <= firstWidth {
+		t.Errorf("the largest batch contained %d records", largest)
 	}
 }
 
