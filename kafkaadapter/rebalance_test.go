@@ -264,6 +264,34 @@ func nothingCommitsAfterARevoke(t *testing.T, s newStore) {
 	}
 }
 
+// A partition that was cut off has no owner in the store when the callback of the group returns: the
+// batch that still runs conflicts with the release, and the next owner handles no record one by one.
+func TestPartitionThatIsCutOffHasNoOwner(t *testing.T) {
+	r := newRig(t, 1)
+	mode, began, release, verdict := r.stuck("b")
+	m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Millisecond })
+	r.send(t, 0, "a", "b")
+	kafkatest.Receive(t, began)
+	p := m.parts.get(topicPartition{r.topic, 0})
+	stored := func() owner {
+		o, err := parseOwner(r.get(t, partitionKey(keyOwner, r.position(0))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	if o := stored(); o.token != p.fence.token {
+		t.Errorf("the owner is %x, want %x", o.token, p.fence.token)
+	}
+	m.assign.revoked(map[string][]int32{r.topic: {0}})
+	if o := stored(); o.token != (owner{}).token {
+		t.Errorf("the owner is still %x", o.token)
+	}
+	close(release)
+	kafkatest.Receive(t, verdict)
+	kafkatest.Receive(t, p.done)
+}
+
 // The group may revoke a partition while Run ends and waits for its handler. After the callback has
 // returned, nothing of the partition commits then, either.
 func TestNothingCommitsAfterARevokeWhileRunEnds(t *testing.T) {
