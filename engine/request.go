@@ -95,7 +95,7 @@ const (
 	maxGroupClaims = maxBatchEvents // a group is closed once it has the given number of claims, or
 	maxGroupBytes  = 4 << 20        // the given number of bytes of keys and state
 	fewGroupClaims = 1024           // a group that no caller waits for is closed once it has the given number of claims
-	groupsAhead    = 2              // batches applied and not yet durable; more only make the groups smaller
+	groupsAhead    = 4              // batches applied and not yet durable: fewer wait for slow syncs, more only make the groups smaller
 	groups         = groupsAhead + 2
 )
 
