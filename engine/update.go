@@ -65,8 +65,10 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 // limits.TxScans, beyond which its methods return ErrLimit. If one stays open while others write
 // more than 64 MiB of keys, it returns ErrConflict if it has read anything.
 //
-// Transactions are serializable over claims, application keys and offsets, absent ones included.
-// One that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
+// Transactions are serializable over claims, application keys and offsets, absent ones included; but
+// Pending, and Duplicate of a claim that is withdrawn later, are verdicts as of the time at which they
+// are returned: another caller may finish or withdraw that claim before the transaction commits. One
+// that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
 // verdict waits for a transaction that is open, so that two of them cannot block each other
 // (UpdateOptions.Lane makes transactions wait before they begin, for a bounded time); fn runs under
 // no lock, and may use the engine in addition to tx: an at-most-once claim made inside it commits

@@ -94,6 +94,11 @@ func (a *assignments) isAssigned(p *partition) (yes bool) {
 	return yes
 }
 
+// pause ends the fetching of a partition.
+func (a *assignments) pause(p *partition) {
+	a.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(p.only()) })
+}
+
 // resume lets the client fetch a partition whose queue has room again.
 func (a *assignments) resume(p *partition) {
 	a.whileAssigned(p, func() { p.c.client.ResumeFetchPartitions(p.only()) })

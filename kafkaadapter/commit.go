@@ -149,7 +149,7 @@ func (c *committer) commitPinned(ctx context.Context, changed []*partition, offs
 	req := make(kadm.Offsets)
 	for _, p := range changed {
 		if p.offsets.replaced(commits[p.tp()], identities[p.tp()]) {
-			c.client.PauseFetchPartitions(p.only())
+			c.parts.pause(p)
 			p.queue.abort(errCommitChanged)
 			changes = errors.Join(changes, fmt.Errorf("%s: %w", p.tp(), errCommitChanged))
 			continue

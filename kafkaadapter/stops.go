@@ -64,7 +64,7 @@ func (r *reading) stopForNow(reason string, err error, retry state) state {
 
 // stopBefore stops the partition for the assignment before a record that it cannot pass.
 func (r *reading) stopBefore(reason string, err error) state {
-	r.c.client.PauseFetchPartitions(r.only())
+	r.all.pause(r.partition)
 	r.queue.close()
 	return r.stop(reason, err)
 }
@@ -104,7 +104,7 @@ func (r *reading) fencedOff(err error) state {
 		r.report("fenced", err, time.Time{})
 		return ended
 	}
-	r.all.whileAssigned(r.partition, func() { r.c.client.PauseFetchPartitions(r.only()) })
+	r.all.pause(r.partition)
 	r.queue.close()
 	r.taken, r.pending, r.fence.marked = nil, nil, false // the other owner may have changed the store
 	heartbeat, _ := r.c.client.OptValue(kgo.HeartbeatInterval).(time.Duration)

@@ -19,7 +19,7 @@ import (
 // failOpen decides without the store where to read: at this assignment's offset, or at Kafka's
 // commit. The offset is committed to Kafka with the mark before anything is handled.
 func (f *finder) failOpen() state {
-	f.all.whileAssigned(f.partition, func() { f.c.client.PauseFetchPartitions(f.only()) })
+	f.all.pause(f.partition)
 	f.queue.close()
 	f.taken, f.pending = nil, nil
 	f.before.Store(nil) // an earlier assignment has its fence in a store that accepts no more writes

@@ -346,7 +346,7 @@ func (w *worker) missing(err error) state {
 	if w.isEnding() {
 		return ended
 	}
-	w.c.client.PauseFetchPartitions(w.only())
+	w.all.pause(w.partition)
 	w.queue.close()
 	w.cause = err
 	return w.stopForNow("gap", err, lookingUp)
