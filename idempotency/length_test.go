@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/idempotency"
 )
 
@@ -78,4 +79,27 @@ func TestWriteBeyondTheLengthIsRefused(t *testing.T) {
 			t.Errorf("%q, %v", b, err)
 		}
 	}
+}
+
+// The work of such a response rolls back.
+func TestUpdateWithAShortResponseRollsBack(t *testing.T) {
+	e, runs := inMemory(t), 0
+	var short error
+	h := protect(t, e, idempotency.Options{}, func(_ http.ResponseWriter, r *http.Request) {
+		err := idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
+			runs++
+			w.Header().Set("Content-Length", "5")
+			io.WriteString(w, "hello"[:min(runs+3, 5)])
+			return tx.Put([]byte("balance"), []byte{byte(runs)})
+		})
+		if runs == 1 {
+			short = err
+		}
+	})
+	want(t, do(h, post("k", "b")), http.StatusInternalServerError, false)
+	if _, found, err := e.Get(t.Context(), []byte("balance")); short == nil || found || err != nil {
+		t.Errorf("Update returned %v; the key is there: %v, %v", short, found, err)
+	}
+	want(t, do(h, post("k", "b")), http.StatusOK, false)
+	want(t, do(h, post("k", "b")), http.StatusOK, true)
 }

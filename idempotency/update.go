@@ -74,7 +74,9 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		if err := fn(tx, rec); err != nil {
 			return err
 		}
-		answer = rec.end()
+		if answer = rec.end(); rec.isShort(x.r.Method) {
+			return errShort // no client would accept it
+		}
 		x.renewing <- struct{}{}
 		committing = true
 		return tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encode())
@@ -85,6 +87,8 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 	}
 	return err
 }
+
+var errShort = errors.New("idempotency: the response is shorter than its Content-Length: write all of it, or set no length")
 
 // updated records the result of an Update.
 func (x *run) updated(answer *response, err error) {

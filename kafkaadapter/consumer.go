@@ -67,7 +67,7 @@ func newConsumer(options Options) *Consumer {
 	assign := &assigner{shared: s, parts: parts, commits: commits, requests: ask}
 	return &Consumer{
 		shared: s, parts: parts, commits: commits, assign: assign,
-		store: &binder{s, parts}, pin: &pinner{assign, make(chan struct{}, 1)}, poll: &poller{s, parts, ask.openings},
+		store: &binder{s, parts}, pin: &pinner{assigner: assign, repin: make(chan struct{}, 1)}, poll: &poller{s, parts, ask.openings},
 	}
 }
 

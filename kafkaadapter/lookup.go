@@ -156,6 +156,9 @@ func (f *finder) fetchCommit(ctx context.Context) error {
 	return nil
 }
 
+// topicTime is how long brokers may take to learn that a topic was created.
+const topicTime = time.Second
+
 // sign commits the offset to Kafka with the store's identity before anything is handled, so that a
 // later owner with a different store detects that it lacks the claims, even if this process dies at
 // once.
@@ -163,7 +166,8 @@ func (f *finder) sign() state {
 	began := time.Now()
 	for delays := newDelays(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
 		if err := f.ask.commits.commit(f.ending, []*partition{f.partition}, commitTime); err != nil {
-			if errors.Is(err, kerr.UnknownTopicID) { // the client has the id of the topic before it was created again
+			// the client has the id of the topic before it was created again, or the coordinator does not know the new one yet
+			if errors.Is(err, kerr.UnknownTopicID) && time.Since(began) > topicTime {
 				f.cause = err
 				return lookingUp
 			}

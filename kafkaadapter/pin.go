@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -16,7 +17,8 @@ const pinInterval = 10 * time.Second
 // A pinner assigns pinned partitions.
 type pinner struct {
 	*assigner
-	repin chan struct{} // wakes pinLoop
+	repin  chan struct{} // wakes pinLoop
+	seeing atomic.Bool   // seeTopics uses the store
 }
 
 // pinLoop assigns the consumer's part of the partitions, including those that are added later.
@@ -51,9 +53,7 @@ func (n *pinner) pin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.seeTopics(ctx, details); err != nil {
-		return err
-	}
+	n.seeTopics(ctx, details)
 	var added []topicPartition
 	hook := make(map[string][]int32)
 	for _, d := range details {
@@ -87,16 +87,19 @@ func (n *pinner) pin(ctx context.Context) error {
 
 // seeTopics stores the numbers of partitions of the topics that are read from Latest, also of those
 // without a partition of this consumer: one that is added later is read from its beginning. It does
-// not wait for a store that hangs.
-func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) error {
+// not wait long for a store that hangs. An error is left to the partitions, which use the store, too.
+func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 	l, away := n.links.get()
 	latest := func(d kadm.TopicDetail) bool { return d.Err == nil && n.opt.route(d.Topic).Start == Latest }
-	if away != nil || !slices.ContainsFunc(details.Sorted(), latest) {
-		return nil
+	if away != nil || n.seeing.Load() || !slices.ContainsFunc(details.Sorted(), latest) {
+		return
 	}
-	seen := make(chan error, 1)
+	n.seeing.Store(true)
+	seen := make(chan struct{})
 	go func() {
-		seen <- l.eng.Update(ctx, func(tx *engine.Tx) error {
+		defer close(seen)
+		defer n.seeing.Store(false)
+		err := l.eng.Update(ctx, func(tx *engine.Tx) error {
 			for _, d := range details {
 				if !latest(d) {
 					continue
@@ -107,15 +110,13 @@ func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) error
 			}
 			return nil
 		}, engine.Retries(10))
+		if err != nil {
+			n.throttled(n.opt.Telemetry.Logger.Warn, "the partitions of pinned topics cannot be stored; it is tried again", topicPartition{}, "group", n.opt.Group, "error", err)
+		}
 	}()
 	select {
-	case err := <-seen:
-		if err != nil && n.goesOn(l, err) {
-			return nil
-		}
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-seen:
+	case <-time.After(storeTime):
 	}
 }
 

@@ -184,6 +184,20 @@ func TestPartitionThatIsAddedIsReadFromItsBeginning(t *testing.T) {
 	}
 }
 
+// What the consumer has stored of a topic with Latest is damaged: Run says so, as with a group.
+func TestPinnedConsumerEndsIfItsStoreIsUnreadable(t *testing.T) {
+	r := newRig(t, 1)
+	p := engine.Position{Group: r.group, Topic: r.topic, Partition: -1}
+	if err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.Put(partitionKey(keyFirst, p), []byte{9}) }); err != nil {
+		t.Fatal(err)
+	}
+	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Routes[0].Start = Latest })
+	kafkatest.Receive(t, m.done)
+	if m.err == nil {
+		t.Error("Run returned nil")
+	}
+}
+
 func TestPinnedTopicThatIsCreatedAgainIsReadFromItsStart(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")

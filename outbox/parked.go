@@ -63,7 +63,8 @@ func (r *Relay) Redrive(ctx context.Context, id string) error {
 }
 
 // RedriveAll calls Redrive for every parked message, in the order in which they were parked, and
-// returns their number. After an error, some of them may already have been returned to the outbox.
+// returns their number. It has the keys of all of them in memory. After an error, some of them may
+// already have been returned to the outbox.
 func (r *Relay) RedriveAll(ctx context.Context) (n int, err error) {
 	return r.unpark(ctx, entry.ParkedPrefix, true)
 }

@@ -60,11 +60,11 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := newStore(o, d)
 	if s.lock, err = takeLock(d); err != nil {
-		s.recentRuns.close()
+		s.abandon()
 		return nil, err
 	}
 	if err := s.open(); err != nil {
-		s.recentRuns.close()
+		s.abandon()
 		return nil, errors.Join(err, s.release())
 	}
 	d.flushed = func() {
@@ -82,6 +82,15 @@ func Open(dir string, o Options) (*Store, error) {
 	s.background.Go(func() { s.mirror(s.stop) })
 	go s.seal()
 	return s, nil
+}
+
+// abandon frees the memory of a store that cannot be opened. If the disk has failed, a call that hangs
+// may still use the tables.
+func (s *Store) abandon() {
+	s.recentRuns.close()
+	if s.fault.get() == nil {
+		s.unsealed.abandon()
+	}
 }
 
 // newStore combines a store's parts. None of them is used before the store is open.

@@ -28,6 +28,14 @@ func newUnsealed(limit uint64) *unsealed {
 	return m
 }
 
+// abandon frees the tables of a store that cannot be opened.
+func (m *unsealed) abandon() {
+	m.active.unuse()
+	if m.frozen != nil {
+		m.frozen.unuse()
+	}
+}
+
 // apply adds the claims of a batch, all at one moment.
 func (m *unsealed) apply(seq uint64, claims []storage.ClaimWrite) {
 	if len(claims) == 0 {
