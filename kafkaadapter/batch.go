@@ -118,15 +118,10 @@ func (b *batch) one(s *sighting, first bool) error {
 	} else if n > 0 {
 		r.Attempt = int(n)
 	}
-	switch err := s.err; {
-	case errors.Is(err, identify.ErrNoTopicID):
-		return err // not caused by the record
-	case isTransient(err):
-		b.transient = err
-		return errCut
-	case err != nil:
-		return b.undecodable(r, err)
-	case p.blames(rec) && !p.route.transactional():
+	if s.err != nil {
+		return b.unidentified(r, s.err)
+	}
+	if p.blames(rec) && !p.route.transactional() {
 		r.Verdict, r.unjudged = engine.Failed, p.blame.err
 		return b.handle(r, engine.Savepoint{}, n)
 	}
@@ -172,6 +167,18 @@ func (b *batch) one(s *sighting, first bool) error {
 		r.unjudged = err
 	}
 	return b.handle(r, sp, n)
+}
+
+// unidentified decides about a record whose event is unknown because of err.
+func (b *batch) unidentified(r *Record, err error) error {
+	switch {
+	case errors.Is(err, identify.ErrNoTopicID):
+		return err // not caused by the record
+	case isTransient(err):
+		b.transient = err
+		return errCut
+	}
+	return b.undecodable(r, err)
 }
 
 // attemptsAt returns the stored number of attempts at the record.

@@ -154,16 +154,10 @@ func (w *worker) work() state {
 		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes must also fit
 			most = n / 2
 			continue
-		// its handler has left too little room
-		case errors.Is(err, engine.ErrLimit) && w.route.transactional() && !w.blames(w.taken[0]):
-			w.refuse(n, err)
-			continue
-		// a limit of the store: the event cannot be claimed
-		case errors.Is(err, engine.ErrLimit) && !w.route.transactional():
-			if w.route.Failed == FailClosed || w.blames(w.taken[0]) {
-				return w.stopForNow("limit", err, publishing)
+		case errors.Is(err, engine.ErrLimit):
+			if next := w.overLimit(err); next != running {
+				return next
 			}
-			w.refuse(n, err)
 			continue
 		case err != nil:
 			return w.failed(err)
@@ -173,6 +167,20 @@ func (w *worker) work() state {
 			return next
 		}
 	}
+	return running
+}
+
+// overLimit returns the state after a batch of one record has exceeded a limit: its handler has left
+// too little room for the adapter's writes, or the store cannot claim its event.
+func (w *worker) overLimit(err error) state {
+	blamed := w.blames(w.taken[0])
+	switch {
+	case blamed && w.route.transactional():
+		return w.failed(err)
+	case !w.route.transactional() && (blamed || w.route.Failed == FailClosed):
+		return w.stopForNow("limit", err, publishing)
+	}
+	w.refuse(1, err)
 	return running
 }
 
