@@ -37,7 +37,7 @@ func (c *claimsCmd) Run(ctx context.Context, g *cli) error {
 // report prints and keeps what do has added to a table.
 func (r *claiming) report(name string, rounds int, do func(*table) error) error {
 	start := time.Now()
-	kept := report.Comparison{Records: r.IDs, Rounds: rounds, About: report.NewAbout("peers "+name, os.Args[1:])}
+	kept := report.Comparison{Records: r.IDs, Rounds: rounds, About: report.NewAbout("peers "+name, script, os.Args[1:])}
 	tb := table{kept: &kept}
 	err := do(&tb)
 	tb.finish()

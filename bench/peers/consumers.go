@@ -51,7 +51,7 @@ func (c *consumersCmd) Run(ctx context.Context, g *cli) (err error) {
 	defer run.removeTopics()
 	run.events, run.balances = log.Truth()
 	start := time.Now()
-	r := report.Comparison{Records: c.Records, Rounds: g.Rounds, About: report.NewAbout("peers consumers", os.Args[1:])}
+	r := report.Comparison{Records: c.Records, Rounds: g.Rounds, About: report.NewAbout("peers consumers", script, os.Args[1:])}
 	tb := table{kept: &r}
 	err = run.all(ctx, &tb)
 	tb.finish()

@@ -87,6 +87,9 @@ func (a *allCmd) parts() (consumersCmd, claimsCmd, scaleCmd, weeksCmd) {
 	return consumers, claims, scale, weeks
 }
 
+// script starts this program, after it was built.
+const script = "bench/peers/run"
+
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == childArg {
 		os.Exit(childMain(os.Args[2]))

@@ -28,7 +28,7 @@ func (c *weeksCmd) Run(ctx context.Context, g *cli) error {
 	start := time.Now()
 	a, err := startWeeks(ctx, order)
 	r := report.Comparison{
-		Records: c.PerWeek * c.Weeks, Rounds: 1, Seconds: time.Since(start).Seconds(), About: report.NewAbout("peers weeks", os.Args[1:]),
+		Records: c.PerWeek * c.Weeks, Rounds: 1, Seconds: time.Since(start).Seconds(), About: report.NewAbout("peers weeks", script, os.Args[1:]),
 	}
 	if err != nil {
 		r.Error = err.Error()

@@ -26,9 +26,9 @@ type About struct {
 	Time    time.Time `json:"time"`
 }
 
-// NewAbout describes the running program on this machine.
-func NewAbout(kind string, args []string) About {
-	command := strings.Join(append([]string{filepath.Base(os.Args[0])}, quoted(args)...), " ")
+// NewAbout describes the running program on this machine. program is how a reader starts it.
+func NewAbout(kind, program string, args []string) About {
+	command := strings.Join(append([]string{program}, quoted(args)...), " ")
 	return About{Kind: kind, Command: command, Commit: commit(), Machine: machine(), Go: runtime.Version(), Time: time.Now().UTC().Truncate(time.Second)}
 }
 

@@ -179,7 +179,7 @@ func TestAxesHaveAFewMarks(t *testing.T) {
 }
 
 func TestAboutNamesCommandAndMachine(t *testing.T) {
-	a := NewAbout("claims", []string{"claims", "--dir", "a b"})
+	a := NewAbout("claims", "dedupbench", []string{"claims", "--dir", "a b"})
 	if !strings.HasSuffix(a.Command, `claims --dir "a b"`) || !strings.Contains(a.Machine, "cores") || a.Kind != "claims" || a.Time.IsZero() {
 		t.Errorf("%+v", a)
 	}

@@ -79,7 +79,7 @@ func (o *output) print(r any) {
 
 // withAbout adds how the report came about to a JSON object that is not empty.
 func (o *output) withAbout(object []byte) []byte {
-	about, err := json.Marshal(draw.NewAbout(o.command, o.args))
+	about, err := json.Marshal(draw.NewAbout(o.command, "dedupbench", o.args))
 	if err != nil {
 		return object
 	}
