@@ -110,7 +110,7 @@ func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 			}
 			return nil
 		}, engine.Retries(10))
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			n.throttled(n.opt.Telemetry.Logger.Warn, "the partitions of pinned topics cannot be stored; it is tried again", topicPartition{}, "group", n.opt.Group, "error", err)
 		}
 	}()

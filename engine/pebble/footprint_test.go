@@ -3,8 +3,10 @@ package pebble_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // The options for a process with little memory, as docs/tuning.md has them. Other tests of the process
@@ -48,7 +51,7 @@ func TestFootprintOfASmallStore(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	peak, err := peakMemory()
+	peak, err := memory("VmHWM")
 	if err != nil {
 		t.Skip(err)
 	}
@@ -59,13 +62,39 @@ func TestFootprintOfASmallStore(t *testing.T) {
 	}
 }
 
-// peakMemory returns the largest resident memory of the process so far, on Linux.
-func peakMemory() (n uint64, err error) {
+// A program may try to open a store again and again, while another process has it.
+func TestAStoreThatCannotBeOpenedKeepsNoMemory(t *testing.T) {
+	before, err := memory("VmSize")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir() + "/store"
+	store, err := pebble.Open(dir, pebble.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the memory of garbage is unmapped, too
+	const times = 50
+	for range times {
+		if _, err := pebble.Open(dir, pebble.Options{}); !errors.Is(err, storage.ErrLocked) {
+			t.Fatal(err)
+		}
+	}
+	after, err := memory("VmSize")
+	if most := before + times/2*pebble.DefaultPendingBytes; err != nil || after > most {
+		t.Errorf("%d MiB mapped, before %d: %v", after>>20, before>>20, err)
+	}
+}
+
+// memory returns a size of the process in proc(5), on Linux: VmHWM is the largest resident memory so
+// far, VmSize all that is mapped.
+func memory(field string) (n uint64, err error) {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0, err
 	}
-	_, after, _ := bytes.Cut(b, []byte("VmHWM:"))
+	_, after, _ := bytes.Cut(b, []byte(field+":"))
 	_, err = fmt.Sscan(string(after), &n)
 	return n << 10, err
 }
