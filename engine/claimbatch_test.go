@@ -222,7 +222,7 @@ func TestBatchThatFindsNoRoomEndsWithItsContext(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	m.HoldSyncs()
 	var started []*engine.ClaimBatch
-	events := manyEvents(8 * engine.MaxBatchEvents)
+	events := manyEvents(16 * engine.MaxBatchEvents)
 	for len(events) > 0 {
 		during, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // it ends only when there is no room
 		b := e.StartClaimBatch(during, events[:256])
