@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -122,6 +125,8 @@ func TestUnreachableBrokerLosesNothing(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			topic := b.CreateTopic(t, 3, nil)
 			eng := openEngine(t, newMemDisk().open(t), nil)
+			hangs := newWatch(ErrHangingTransaction)
+			o.Telemetry.Logger = slog.New(hangs)
 			relay, stop := startRelay(t, eng, o)
 			defer stop()
 			produceN(t, eng, topic, 0, 500)
@@ -136,7 +141,12 @@ func TestUnreachableBrokerLosesNothing(t *testing.T) {
 				return err != nil
 			})
 			b.Revive(t)
-			until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+			until(t, "an empty outbox", func() bool {
+				if hangs.seen() {
+					t.Logf("the broker has lost %d markers of a transaction", b.CommitLost(t, topic, o.ExactlyOnce.ProgressTopic))
+				}
+				return pending(t, eng) == 0
+			})
 			lost, doubled := tally(600, readIDs(t, b, topic))
 			t.Logf("%d lost, %d doubled", lost, doubled)
 			if lost != 0 || o.ExactlyOnce != nil && doubled != 0 {
@@ -147,6 +157,71 @@ func TestUnreachableBrokerLosesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A watch is a log handler that watches for an error.
+type watch struct {
+	slog.Handler
+	target error
+	found  atomic.Bool
+}
+
+func newWatch(target error) *watch { return &watch{Handler: slog.DiscardHandler, target: target} }
+
+func (*watch) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w *watch) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && errors.Is(err, w.target) {
+			w.found.Store(true)
+		}
+		return true
+	})
+	return nil
+}
+
+// seen reports whether the error was logged since the last call.
+func (w *watch) seen() bool { return w.found.Swap(false) }
+
+// A transaction of another relay that is open in the progress topic is waited for, since it hides
+// the records after it; if it hangs, that is an error that says where it began.
+func TestOpenTransactionInTheProgressTopicIsAwaited(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	o := modes(t, b)["exactly once"]
+	topic := o.ExactlyOnce.ProgressTopic
+	p := &progress{topic: topic}
+	admin := kadm.NewClient(b.Client(t))
+	if err := b.Client(t).ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte("k"), Value: []byte("first")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.awaitStable(ctx, admin, 0, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	other := b.Client(t, kgo.TransactionalID(kafkatest.Name(t)))
+	if err := other.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte("k"), Value: []byte("open")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	err := p.awaitStable(ctx, admin, 1, 100*time.Millisecond)
+	if !errors.Is(err, ErrHangingTransaction) || !strings.Contains(err.Error(), "offset 1 of partition 0") || strings.Contains(err.Error(), "acknowledged") {
+		t.Errorf("an open transaction: %v", err)
+	}
+	p.next = 2 // the relay has recorded that it committed
+	if err := p.awaitStable(ctx, admin, 1, 100*time.Millisecond); !errors.Is(err, ErrHangingTransaction) || !strings.Contains(err.Error(), "acknowledged") {
+		t.Errorf("a transaction whose commit was acknowledged: %v", err)
+	}
+
+	eng := openEngine(t, newMemDisk().open(t), nil)
+	out := b.CreateTopic(t, 1, nil)
+	produceN(t, eng, out, 0, 20)
+	_, stop := startRelay(t, eng, o)
+	defer stop()
+	if err := other.EndTransaction(ctx, kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
 }
 
 // Messages that one topic rejects are parked; other topics do not wait for them.

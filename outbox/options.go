@@ -164,6 +164,12 @@ var (
 	// ErrProgressTopic means that the progress topic of the exactly-once relay cannot be used.
 	ErrProgressTopic = errors.New("outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
 
+	// ErrHangingTransaction means that a Kafka transaction in the progress topic does not end, so that
+	// nobody can read the records after it. The relay logs it and waits. The broker aborts a
+	// transaction of a relay after a minute; one that is older was lost by the broker: see
+	// docs/failures.md.
+	ErrHangingTransaction = errors.New("outbox: a transaction in the progress topic does not end: find it with kafka-transactions.sh find-hanging, and end it")
+
 	// ErrAlreadyRan is returned by a second call of Run.
 	ErrAlreadyRan = errors.New("outbox: Run was called before: make a new Relay for each run")
 

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -98,9 +99,9 @@ func (p *progress) describe(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// saved returns where to begin to read: the last position that the relay has read or written in
-// this topic, otherwise the start.
-func (p *progress) saved(ctx context.Context, eng *engine.Engine) (kgo.Offset, error) {
+// start sets and returns where to begin to read: the last position that the relay has read or
+// written in this topic, otherwise the start.
+func (p *progress) start(ctx context.Context, eng *engine.Engine) (kgo.Offset, error) {
 	value, found, err := eng.In(entry.Space).Get(ctx, entry.ProgressKey)
 	if err != nil || !found {
 		return kgo.NewOffset().AtStart(), err
@@ -113,5 +114,34 @@ func (p *progress) saved(ctx context.Context, eng *engine.Engine) (kgo.Offset, e
 	if [16]byte(topicID) != p.topicID {
 		return kgo.NewOffset().AtStart(), nil
 	}
+	p.next = next
 	return kgo.NewOffset().At(next), nil
+}
+
+// awaitStable waits until records of the topic can be read up to an offset, because no transaction
+// that began before it is open. Relays of other stores have such transactions for a moment; one that
+// hangs is an error after the limit.
+func (p *progress) awaitStable(ctx context.Context, admin *kadm.Client, offset int64, limit time.Duration) error {
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		listed, err := admin.ListCommittedOffsets(wait, p.topic)
+		stable, _ := listed.Lookup(p.topic, 0)
+		if err = errors.Join(err, stable.Err); err == nil && stable.Offset > offset {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+			continue
+		case <-wait.Done():
+		}
+		if ctx.Err() != nil || err != nil {
+			return fmt.Errorf("outbox: looking up the offsets of %s: %w", p.topic, errors.Join(ctx.Err(), err))
+		}
+		outcome := ""
+		if stable.Offset < p.next {
+			outcome = "; the broker has acknowledged its commit, so do not abort it: write the commit marker"
+		}
+		return fmt.Errorf("%w: it began at offset %d of partition 0 of %s%s", ErrHangingTransaction, stable.Offset, p.topic, outcome)
+	}
 }

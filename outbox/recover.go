@@ -17,8 +17,12 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// recoverTime bounds one attempt to determine what was published.
-const recoverTime = time.Minute
+// recoverTime bounds one attempt to determine what was published, and stableTime the part of it in
+// which other transactions must end.
+const (
+	recoverTime = time.Minute
+	stableTime  = recoverTime / 2
+)
 
 // recover ends the transaction that an earlier relay of this store has left open in Kafka, and then
 // removes the published entries from the store. The order matters: when the progress topic is read,
@@ -84,16 +88,20 @@ func (c *connection) readProgress(ctx context.Context) (*progress, []listed, err
 		return nil, nil, fmt.Errorf("outbox: making a client: %w", err)
 	}
 	defer admin.Close()
-	if err := p.describe(ctx, kadm.NewClient(admin)); err != nil {
+	cluster := kadm.NewClient(admin)
+	if err := p.describe(ctx, cluster); err != nil {
 		return nil, nil, err
 	}
-	from, err := p.saved(ctx, c.eng)
+	from, err := p.start(ctx, c.eng)
 	if err != nil {
 		return nil, nil, err
 	}
 	barrier := &kgo.Record{Topic: p.topic, Partition: 0, Key: []byte(p.store + "/barrier"), Value: []byte(rand.Text())}
 	if err := admin.ProduceSync(ctx, barrier).FirstErr(); err != nil {
 		return nil, nil, fmt.Errorf("%w: publishing to it: %w", ErrProgressTopic, err)
+	}
+	if err := p.awaitStable(ctx, cluster, barrier.Offset, stableTime); err != nil {
+		return nil, nil, err
 	}
 	reader, err := kgo.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {0: from}}),

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -93,6 +94,50 @@ func (b producers) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) 
 	for _, r := range records {
 		Until(t, "markers of the transaction", func() bool { l := b.Log(t, r.Topic, r.Partition); return l.Stable == l.End })
 	}
+}
+
+// CommitLost writes the commit markers that are missing in the given topics: those of transactions
+// whose coordinator has recorded their end. Apache Kafka 4.3.1 loses markers if it is killed before
+// it has written them, and returns with a partition without a leader (docs/decisions/0069). It
+// returns the number of markers. No transaction may be in progress.
+func (b producers) CommitLost(t testing.TB, topicNames ...string) (n int) {
+	t.Helper()
+	b.admin(t, "writing lost markers", func(ctx context.Context, a *kadm.Client) error {
+		topics, err := a.ListTopics(ctx, topicNames...)
+		if err != nil {
+			return err
+		}
+		transactions, err := a.DescribeTransactions(ctx)
+		if err != nil {
+			return err
+		}
+		ended := map[int64]bool{}
+		transactions.Each(func(d kadm.DescribedTransaction) {
+			ended[d.ProducerID] = d.State == "Empty" || strings.HasPrefix(d.State, "Complete")
+		})
+		producing, err := a.DescribeProducers(ctx, topics.TopicsSet())
+		if err != nil {
+			return err
+		}
+		var markers []kadm.TxnMarkers
+		producing.EachProducer(func(p kadm.DescribedProducer) {
+			if p.CurrentTxnStartOffset >= 0 && ended[p.ProducerID] {
+				m := kadm.TxnMarkers{
+					ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch, CoordinatorEpoch: p.CoordinatorEpoch, Commit: true, Topics: kadm.TopicsSet{},
+				}
+				m.Topics.Add(p.Topic, p.Partition)
+				markers = append(markers, m)
+			}
+		})
+		n = len(markers)
+		if n == 0 {
+			return nil
+		}
+		written, err := a.WriteTxnMarkers(ctx, markers...)
+		written.EachPartition(func(p kadm.TxnMarkersPartitionResponse) { err = errors.Join(err, p.Err) })
+		return err
+	})
+	return n
 }
 
 func (b producers) producer(t testing.TB, o ...kgo.Opt) *kgo.Client {
