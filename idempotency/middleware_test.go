@@ -302,6 +302,23 @@ func TestFailuresReleaseOrAreKept(t *testing.T) {
 	}
 }
 
+func TestStatusThatAsksForARetryReleases(t *testing.T) {
+	for status, releases := range map[int]bool{400: false, 404: false, 408: true, 409: false, 425: true, 429: true, 499: false, 500: true, 503: true} {
+		runs := 0
+		h := protect(t, inMemory(t), idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			if runs++; runs == 1 {
+				w.WriteHeader(status)
+			}
+		})
+		want(t, do(h, post("k", "")), status, false)
+		again := 200
+		if !releases {
+			again = status
+		}
+		want(t, do(h, post("k", "")), again, !releases)
+	}
+}
+
 // watcher calls sent before it sends anything.
 type watcher struct {
 	*httptest.ResponseRecorder

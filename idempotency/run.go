@@ -149,8 +149,15 @@ func (x *run) end() {
 }
 
 // releases reports whether a response with that status releases its key.
-func (x *run) releases(status int) bool {
-	return status >= http.StatusInternalServerError && !x.m.opt.KeepFailures
+func (x *run) releases(status int) bool { return isFailure(status) && !x.m.opt.KeepFailures }
+
+// isFailure reports whether a status says that the request was not done and may be sent again.
+func isFailure(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return status >= http.StatusInternalServerError
 }
 
 // overflow finishes the key before a response that is too large is sent. A response that releases

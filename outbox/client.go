@@ -34,9 +34,10 @@ type transactor interface {
 	EndTransaction(ctx context.Context, commit kgo.TransactionEndTry) error
 }
 
-// transactionTimeout is the time after which the broker aborts a transaction that was not ended.
-// The next relay of the store ends it earlier.
-const transactionTimeout = time.Minute
+// transactionTimeout returns the time after which the broker aborts a transaction that was not
+// ended. The next relay of the store ends it earlier. A batch takes up to Batch.Time, and so does
+// the end of its transaction.
+func transactionTimeout(o *Options) time.Duration { return max(time.Minute, 3*o.Batch.Time) }
 
 // clientOptions returns the options of the producer. The options that the relay needs come last.
 func clientOptions(opt *Options, store storage.Identity) []kgo.Opt {
@@ -46,7 +47,7 @@ func clientOptions(opt *Options, store storage.Identity) []kgo.Opt {
 	o = append(o, kgo.RecordPartitioner(newPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MaxBufferedRecords(2*MaxBatchEntries), kgo.MaxBufferedBytes(0))
 	if opt.ExactlyOnce != nil {
-		o = append(o, kgo.TransactionalID(transactionalID(store)), kgo.TransactionTimeout(transactionTimeout))
+		o = append(o, kgo.TransactionalID(transactionalID(store)), kgo.TransactionTimeout(transactionTimeout(opt)))
 	}
 	return o
 }

@@ -57,7 +57,9 @@ type Batch struct {
 	// most MaxBatchBytes.
 	Bytes int
 	// Time is how long a batch waits for the broker; messages that are not acknowledged by then
-	// have failed. 0 = DefaultBatchTime. At most Lease.TTL - Lease.Margin.
+	// have failed. 0 = DefaultBatchTime. At most Lease.TTL - Lease.Margin. The exactly-once relay
+	// asks the broker for transactions of three times that, at least a minute: a setting above a
+	// third of the broker's transaction.max.timeout.ms (15 minutes) is an error at each attempt.
 	Time time.Duration
 }
 
@@ -165,9 +167,8 @@ var (
 	ErrProgressTopic = errors.New("outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
 
 	// ErrHangingTransaction means that a Kafka transaction in the progress topic does not end, so that
-	// nobody can read the records after it. The relay logs it and waits. The broker aborts a
-	// transaction of a relay after a minute; one that is older was lost by the broker: see
-	// docs/failures.md.
+	// nobody can read the records after it. The relay logs it and waits. The broker aborts the
+	// transactions of relays in time (see Batch.Time), unless it has lost one: see docs/failures.md.
 	ErrHangingTransaction = errors.New("outbox: a transaction in the progress topic does not end: find it with kafka-transactions.sh find-hanging, and end it")
 
 	// ErrAlreadyRan is returned by a second call of Run.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -33,6 +34,21 @@ func TestBufferOfTheClientHoldsABatch(t *testing.T) {
 	}
 	if n := c.OptValue(kgo.MaxBufferedRecords); n != int64(2*MaxBatchEntries) {
 		t.Errorf("a buffer of %v records", n)
+	}
+}
+
+// The broker must not abort a transaction of which the relay still awaits the end.
+func TestTransactionsOutlastTheirBatches(t *testing.T) {
+	for batch, want := range map[time.Duration]time.Duration{time.Second: time.Minute, 2 * time.Minute: 6 * time.Minute} {
+		opt := Options{Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, Batch: Batch{Time: batch}, ExactlyOnce: &ExactlyOnce{ProgressTopic: "progress"}}
+		c, err := kgo.NewClient(clientOptions(&opt, storage.Identity{})...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if d := c.OptValue(kgo.TransactionTimeout); d != want {
+			t.Errorf("a batch of %v: %v, want %v", batch, d, want)
+		}
 	}
 }
 

@@ -100,6 +100,9 @@ func (c *connection) readProgress(ctx context.Context) (*progress, []listed, err
 	if err := admin.ProduceSync(ctx, barrier).FirstErr(); err != nil {
 		return nil, nil, fmt.Errorf("%w: publishing to it: %w", ErrProgressTopic, err)
 	}
+	if barrier.Offset < 0 {
+		return nil, nil, fmt.Errorf("outbox: the broker has acknowledged a record of %s without its offset", p.topic)
+	}
 	if err := p.awaitStable(ctx, cluster, barrier.Offset, stableTime); err != nil {
 		return nil, nil, err
 	}
