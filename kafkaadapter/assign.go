@@ -21,22 +21,17 @@ type assigner struct {
 	commits   *committer
 	requests  requests
 	closing   atomic.Bool
+	awaited   map[topicPartition]bool    // assigned, and not yet adjusted
 	committed map[topicPartition]*commit // as fetched for the current rebalance
-	refused   []topicPartition           // whose commits could not be fetched then
 }
 
 // offsetsFetched stores the group's commits. The client calls it right before adjust.
 func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-	a.committed, a.refused = make(map[topicPartition]*commit), nil
+	a.committed = make(map[topicPartition]*commit)
 	keep := func(topic string, partition int32, offset int64, epoch int32, metadata *string, code int16) {
-		if code != 0 {
-			a.refused = append(a.refused, topicPartition{topic, partition})
-			return
+		if code == 0 && offset >= 0 {
+			a.committed[topicPartition{topic, partition}] = newCommit(offset, epoch, metadata)
 		}
-		if offset < 0 {
-			return
-		}
-		a.committed[topicPartition{topic, partition}] = newCommit(offset, epoch, metadata)
 	}
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
@@ -63,11 +58,15 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 		return nil, errors.New("hapax: the consumer is shutting down")
 	}
 	unknown := make(map[topicPartition]bool)
-	for _, tp := range a.refused {
-		if partitions := offsets[tp.topic]; partitions != nil {
-			partitions[tp.partition], unknown[tp] = kgo.NewOffset(), true
+	for tp := range a.awaited {
+		if _, found := offsets[tp.topic][tp.partition]; !found {
+			if offsets[tp.topic] == nil {
+				offsets[tp.topic] = make(map[int32]kgo.Offset)
+			}
+			offsets[tp.topic][tp.partition], unknown[tp] = kgo.NewOffset(), true
 		}
 	}
+	clear(a.awaited)
 	var all []topicPartition
 	for topic, partitions := range offsets {
 		for partition := range partitions {
@@ -139,6 +138,13 @@ func (a *assigner) begin(p *worker) {
 // assigned is called after each rebalance, before the new partitions are read.
 func (a *assigner) assigned(added map[string][]int32) {
 	a.health.joined.Store(true)
+	for topic, partitions := range added {
+		for _, partition := range partitions {
+			if a.opt.route(topic) != nil { // a leader that is another client may assign any topic
+				a.awaited[topicPartition{topic, partition}] = true
+			}
+		}
+	}
 	if a.opt.Hooks.OnAssigned != nil {
 		a.opt.Hooks.OnAssigned(added)
 	}
@@ -147,11 +153,20 @@ func (a *assigner) assigned(added map[string][]int32) {
 // revoked ends assignments. A running batch has a bounded time to finish; after that, nothing of
 // these assignments commits.
 func (a *assigner) revoked(lost map[string][]int32) {
+	a.awaitNo(lost)
 	if all := a.parts.take(lost); len(all) > 0 {
 		a.drain(all, a.opt.Timeouts.Drain)
 	}
 	if a.opt.Hooks.OnRevoked != nil && len(lost) > 0 {
 		a.opt.Hooks.OnRevoked(lost)
+	}
+}
+
+func (a *assigner) awaitNo(lost map[string][]int32) {
+	for topic, partitions := range lost {
+		for _, partition := range partitions {
+			delete(a.awaited, topicPartition{topic, partition})
+		}
 	}
 }
 
@@ -171,6 +186,7 @@ func (a *assigner) callRevoked(all []*partition) {
 // lost cancels the work on partitions that already belong to another member.
 func (a *assigner) lost(lost map[string][]int32) {
 	a.health.joined.Store(false)
+	a.awaitNo(lost)
 	if a.opt.Hooks.OnLost != nil && len(lost) > 0 {
 		defer a.opt.Hooks.OnLost(lost)
 	}

@@ -64,7 +64,7 @@ func newConsumer(options Options) *Consumer {
 	parts := newAssignments(options.Batching)
 	commits := &committer{s, parts, make(chan struct{}, 1)}
 	ask := requests{&openings{}, make(chan *partition, 16), commits}
-	assign := &assigner{shared: s, parts: parts, commits: commits, requests: ask}
+	assign := &assigner{shared: s, parts: parts, commits: commits, requests: ask, awaited: make(map[topicPartition]bool)}
 	return &Consumer{
 		shared: s, parts: parts, commits: commits, assign: assign,
 		store: &binder{s, parts}, pin: &pinner{assigner: assign, repin: make(chan struct{}, 1)}, poll: &poller{s, parts, ask.openings},

@@ -179,6 +179,31 @@ func TestCommitThatCouldNotBeFetchedIsCompared(t *testing.T) {
 	}
 }
 
+// The client looks up the commits again while a transaction has one open, and then leaves out the
+// partitions that were refused before.
+func TestPartitionThatIsRefusedBeforeACommitIsStableIsRead(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	for name, server := range map[string]bool{"classic": false, "KIP-848": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 2)
+			r.send(t, 0, "a")
+			r.send(t, 1, "b")
+			c := r.Cluster(t)
+			fetch := []kmsg.Key{kmsg.OffsetFetch}
+			c.Fault(kfake.Fault{Keys: fetch, Topic: r.topic, Partitions: []int32{0}, Err: kerr.TopicAuthorizationFailed, Count: 1})
+			unstable := c.Fault(kfake.Fault{Keys: fetch, Topic: r.topic, Partitions: []int32{1}, Err: kerr.UnstableOffsetCommit, Count: 1})
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.ServerSideAssignment = server })
+			r.untilStored(t, 0, 1)
+			r.untilStored(t, 1, 1)
+			m.stop(t)
+			r.checkOnce(t, "a", "b")
+			if unstable.Hits() != 1 {
+				t.Errorf("%d answers were unstable", unstable.Hits())
+			}
+		})
+	}
+}
+
 // Latest skips the records that existed when the group first consumed the topic. A partition that
 // is added later is read from its beginning, as is one of a topic that was created again.
 func TestLatestReadsLaterPartitionsFromTheirBeginning(t *testing.T) {
