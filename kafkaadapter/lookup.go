@@ -120,6 +120,7 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	if v.topicID, v.partitions, err = f.c.topic(ctx, topic, f.opened); err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	if v.start, err = f.c.listOffset(ctx, topic, partition, logStart, readUncommitted); err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.ends.tell(v.end, stable)
+	f.ends.tell(began, v.end, stable)
 	if found {
 		f.offsets.saw(o.Next)
 	}

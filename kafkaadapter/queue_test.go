@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -38,7 +39,7 @@ func TestPollLoopSeesWhichPartitionsAreFullStarveOrAreBusy(t *testing.T) {
 		p.queue.start(0)
 		p.queue.push(records(tt.pushed))
 		p.queue.pop(nil, tt.popped, limits)
-		p.ends.tell(tt.stable, tt.stable)
+		p.ends.tell(time.Now(), tt.stable, tt.stable)
 		if tt.more != nil {
 			tt.more(p)
 		}
