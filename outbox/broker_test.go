@@ -143,7 +143,7 @@ func TestUnreachableBrokerLosesNothing(t *testing.T) {
 			b.Revive(t)
 			until(t, "an empty outbox", func() bool {
 				if hangs.seen() {
-					t.Logf("the broker has lost %d markers of a transaction", b.CommitLost(t, topic, o.ExactlyOnce.ProgressTopic))
+					t.Logf("the broker left out %d markers of a transaction", b.CommitLost(t, topic, o.ExactlyOnce.ProgressTopic))
 				}
 				return pending(t, eng) == 0
 			})
