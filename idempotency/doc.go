@@ -46,9 +46,9 @@
 //
 // A response with a status of 500 or above, or one of 408, 425 and 429, a panic, a response that
 // ends before its Content-Length, and a handler that returns without a response after its context
-// ended, or after [Update] failed, are failures. By default a failure releases the key, so that a retry runs the
-// handler again: it must undo what it did. With Options.KeepFailures the failure is the result and
-// is replayed; a panic and a missing or short response are kept as status 500.
+// ended, or after [Update] failed, are failures. By default a failure releases the key, so that a
+// retry runs the handler again: it must undo what it did. With Options.KeepFailures the failure is
+// the result and is replayed; a panic and a missing or short response are kept as status 500.
 //
 // While the handler runs its key is leased (Options.Lease), and the lease is renewed three times in
 // that time. If the process dies, the lease expires and exactly one retry runs the handler. That

@@ -151,7 +151,8 @@ func (x *run) end() {
 // releases reports whether a response with that status releases its key.
 func (x *run) releases(status int) bool { return isFailure(status) && !x.m.opt.KeepFailures }
 
-// isFailure reports whether a status says that the request was not done and may be sent again.
+// isFailure reports whether a response with that status is a failure, after which a retry runs the
+// handler again.
 func isFailure(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:

@@ -14,13 +14,15 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// An assigner begins and ends assignments. The client serializes its calls.
+// An assigner begins and ends assignments.
 type assigner struct {
 	*shared
-	parts     *assignments
-	commits   *committer
-	requests  requests
-	closing   atomic.Bool
+	parts    *assignments
+	commits  *committer
+	requests requests
+	closing  atomic.Bool
+
+	// Of a member of a group, by the client's callbacks, which the client serializes:
 	awaited   map[topicPartition]bool    // assigned, and not yet adjusted
 	committed map[topicPartition]*commit // as fetched for the current rebalance
 }
@@ -135,16 +137,29 @@ func (a *assigner) begin(p *worker) {
 	go p.live()
 }
 
-// assigned is called after each rebalance, before the new partitions are read.
-func (a *assigner) assigned(added map[string][]int32) {
-	a.health.joined.Store(true)
+// await records partitions that the group has assigned, until adjust or noLonger.
+func (a *assigner) await(added map[string][]int32) {
 	for topic, partitions := range added {
 		for _, partition := range partitions {
-			if a.opt.route(topic) != nil { // a leader that is another client may assign any topic
+			if a.opt.route(topic) != nil { // the leader of a group may be another client, which assigns any topic
 				a.awaited[topicPartition{topic, partition}] = true
 			}
 		}
 	}
+}
+
+// noLonger removes partitions that the group has taken away before they were adjusted.
+func (a *assigner) noLonger(lost map[string][]int32) {
+	for topic, partitions := range lost {
+		for _, partition := range partitions {
+			delete(a.awaited, topicPartition{topic, partition})
+		}
+	}
+}
+
+// assigned is called after each rebalance, before the new partitions are read.
+func (a *assigner) assigned(added map[string][]int32) {
+	a.health.joined.Store(true)
 	if a.opt.Hooks.OnAssigned != nil {
 		a.opt.Hooks.OnAssigned(added)
 	}
@@ -153,20 +168,11 @@ func (a *assigner) assigned(added map[string][]int32) {
 // revoked ends assignments. A running batch has a bounded time to finish; after that, nothing of
 // these assignments commits.
 func (a *assigner) revoked(lost map[string][]int32) {
-	a.awaitNo(lost)
 	if all := a.parts.take(lost); len(all) > 0 {
 		a.drain(all, a.opt.Timeouts.Drain)
 	}
 	if a.opt.Hooks.OnRevoked != nil && len(lost) > 0 {
 		a.opt.Hooks.OnRevoked(lost)
-	}
-}
-
-func (a *assigner) awaitNo(lost map[string][]int32) {
-	for topic, partitions := range lost {
-		for _, partition := range partitions {
-			delete(a.awaited, topicPartition{topic, partition})
-		}
 	}
 }
 
@@ -186,7 +192,6 @@ func (a *assigner) callRevoked(all []*partition) {
 // lost cancels the work on partitions that already belong to another member.
 func (a *assigner) lost(lost map[string][]int32) {
 	a.health.joined.Store(false)
-	a.awaitNo(lost)
 	if a.opt.Hooks.OnLost != nil && len(lost) > 0 {
 		defer a.opt.Hooks.OnLost(lost)
 	}

@@ -94,9 +94,18 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnOffsetsFetched(c.assign.offsetsFetched),
 		kgo.AdjustFetchOffsetsFn(c.assign.adjust),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { c.assign.assigned(added) }),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.assign.revoked(lost) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { c.assign.lost(lost) }),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) {
+			c.assign.await(added)
+			c.assign.assigned(added)
+		}),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+			c.assign.noLonger(lost)
+			c.assign.revoked(lost)
+		}),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+			c.assign.noLonger(lost)
+			c.assign.lost(lost)
+		}),
 	)
 	if c.opt.Membership.InstanceID != "" {
 		opts = append(opts, kgo.InstanceID(c.opt.Membership.InstanceID))

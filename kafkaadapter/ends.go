@@ -8,27 +8,27 @@ import (
 
 // logEnds are the ends of a partition's log, as last reported by the broker.
 type logEnds struct {
-	mu       sync.Mutex   // held by tell
-	told     time.Time    // when tell was last called
+	mu       sync.Mutex   // held by report
+	reported time.Time    // when report was last called
 	end      atomic.Int64 // the high watermark
 	stable   atomic.Int64 // the last stable offset, up to which consumers read
 	stableAt atomic.Int64 // when stable was reported, Unix nanoseconds; 0 if never
 }
 
-// tell stores the ends that the broker had at asOf or later; -1 means unknown. A lower end is
+// report stores the ends that the broker had at asOf or later; -1 means unknown. A lower end is
 // outdated if another report came since asOf. asOf is zero for records that were fetched some time
 // ago.
-func (e *logEnds) tell(asOf time.Time, end, stable int64) {
+func (e *logEnds) report(asOf time.Time, end, stable int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	newest := !asOf.Before(e.told)
-	e.told = time.Now()
+	newest := !asOf.Before(e.reported)
+	e.reported = time.Now()
 	if end >= 0 && (newest || end > e.end.Load()) {
 		e.end.Store(end)
 	}
 	if stable >= 0 && (newest || stable >= e.stable.Load()) {
 		e.stable.Store(stable)
-		e.stableAt.Store(e.told.UnixNano())
+		e.stableAt.Store(e.reported.UnixNano())
 	}
 }
 

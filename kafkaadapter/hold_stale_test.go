@@ -26,7 +26,7 @@ func (r *rig) detachedWith(t *testing.T, mode Mode) *worker {
 	c.admin = kadm.NewClient(c.client)
 	v := &view{topic: r.topic, end: 1}
 	p := c.assign.newWorker(topicPartition{r.topic, 0}, nil, 0)
-	p.ends.tell(time.Now(), 1, 1)
+	p.ends.report(time.Now(), 1, 1)
 	t.Cleanup(func() { p.cancel(nil) })
 	err = r.eng.Update(context.Background(), func(tx *engine.Tx) error {
 		return p.occupy(tx, v, beginning{offset: 1, epoch: -1})

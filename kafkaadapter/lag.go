@@ -47,7 +47,7 @@ func (c *shared) measure(ctx context.Context, all []*partition) {
 	wg.Go(func() { stable, errs[1] = c.admin.ListCommittedOffsets(ctx, names...) })
 	wg.Wait()
 	for _, p := range all {
-		p.ends.tell(began, listed(ends, p), listed(stable, p))
+		p.ends.report(began, listed(ends, p), listed(stable, p))
 	}
 	if err := errors.Join(errs[:]...); err != nil && ctx.Err() == nil {
 		c.throttled(c.opt.Telemetry.Logger.Warn, "looking up the ends of the logs failed; the reported lag is outdated", topicPartition{}, "error", err)

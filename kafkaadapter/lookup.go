@@ -131,7 +131,7 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.ends.tell(began, v.end, stable)
+	f.ends.report(began, v.end, stable)
 	if found {
 		f.offsets.saw(o.Next)
 	}

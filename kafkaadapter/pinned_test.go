@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -230,4 +231,32 @@ func TestPartitionThatIsFencedIsNotReady(t *testing.T) {
 	r.checkOnce(t, "a", "b", "c")
 	first.stop(t)
 	second.stop(t)
+}
+
+// The loop that assigns pinned partitions and the one that forgets topics run at the same time.
+func TestPinnedTopicsThatAreCreatedAgainAtTheSameTime(t *testing.T) {
+	r := newRig(t, 1)
+	topics := []string{r.topic}
+	for i := range 5 {
+		topic := fmt.Sprintf("%s-%d", r.topic, i)
+		r.CreateNamed(t, topic, 1, nil)
+		r.CreateNamed(t, topic+"-dlt", 1, nil)
+		topics = append(topics, topic)
+	}
+	send := func(topic, id string) {
+		r.Produce(t, &kgo.Record{Topic: topic, Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}})
+	}
+	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Recovery.Recreated, o.Routes[0].Topics = StartOver, topics })
+	for _, before := range []string{"first in ", "second in "} {
+		for _, topic := range topics {
+			send(topic, before+topic)
+		}
+		for _, topic := range topics {
+			kafkatest.Until(t, before+topic, func() bool { return r.effects(t, before+topic) == 1 })
+		}
+		for _, topic := range topics {
+			r.RecreateTopic(t, topic, 1, nil)
+		}
+	}
+	m.stop(t)
 }

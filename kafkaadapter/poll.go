@@ -77,7 +77,7 @@ func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPar
 			return
 		// the client does not return those before an error again
 		case len(f.Records) > 0 || f.Err == nil:
-			p.ends.tell(time.Time{}, f.HighWatermark, f.LastStableOffset)
+			p.ends.report(time.Time{}, f.HighWatermark, f.LastStableOffset)
 			p.queue.push(f.Records)
 		}
 	}

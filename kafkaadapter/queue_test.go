@@ -39,7 +39,7 @@ func TestPollLoopSeesWhichPartitionsAreFullStarveOrAreBusy(t *testing.T) {
 		p.queue.start(0)
 		p.queue.push(records(tt.pushed))
 		p.queue.pop(nil, tt.popped, limits)
-		p.ends.tell(time.Now(), tt.stable, tt.stable)
+		p.ends.report(time.Now(), tt.stable, tt.stable)
 		if tt.more != nil {
 			tt.more(p)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"path/filepath"
 	"strings"
@@ -12,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
@@ -183,45 +184,83 @@ func (w *watch) Handle(_ context.Context, r slog.Record) error {
 // seen reports whether the error was logged since the last call.
 func (w *watch) seen() bool { return w.found.Swap(false) }
 
+// begin begins a transaction with one record of the topic, and returns the client and the offset.
+func begin(t *testing.T, b *kafkatest.Broker, topic string) (*kgo.Client, int64) {
+	t.Helper()
+	c := b.Client(t, kgo.TransactionalID(kafkatest.Name(t)))
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	r := &kgo.Record{Topic: topic, Key: []byte("k"), Value: []byte("v")}
+	if err := c.ProduceSync(ctx, r).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	return c, r.Offset
+}
+
 // A transaction of another relay that is open in the progress topic is waited for, since it hides
-// the records after it; if it hangs, that is an error that says where it began.
+// the records after it. If it stays open, that is an error that says where it began.
 func TestOpenTransactionInTheProgressTopicIsAwaited(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	o := modes(t, b)["exactly once"]
 	topic := o.ExactlyOnce.ProgressTopic
-	p := &progress{topic: topic}
-	admin := kadm.NewClient(b.Client(t))
-	if err := b.Client(t).ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte("k"), Value: []byte("first")}).FirstErr(); err != nil {
+	p, client := &progress{topic: topic}, b.Client(t)
+	if err := client.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte("k"), Value: []byte("first")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.awaitStable(ctx, admin, 0, time.Minute); err != nil {
+	if err := p.awaitStable(ctx, client, 0, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	other := b.Client(t, kgo.TransactionalID(kafkatest.Name(t)))
-	if err := other.BeginTransaction(); err != nil {
-		t.Fatal(err)
+	other, at := begin(t, b, topic)
+	_, own := begin(t, b, topic)
+	for recorded, acknowledged := range map[int64]bool{
+		0: false, own + 1: false, // what this store has recorded is not about the first open transaction
+		at + 1: true,
+	} {
+		p.next = recorded
+		err := p.awaitStable(ctx, client, own, 100*time.Millisecond)
+		if !errors.Is(err, ErrHangingTransaction) || !strings.Contains(err.Error(), fmt.Sprintf("offset %d of partition 0", at)) {
+			t.Errorf("an open transaction: %v", err)
+		}
+		if strings.Contains(err.Error(), "acknowledged") != acknowledged {
+			t.Errorf("recorded up to %d: %v", recorded, err)
+		}
 	}
-	if err := other.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte("k"), Value: []byte("open")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	err := p.awaitStable(ctx, admin, 1, 100*time.Millisecond)
-	if !errors.Is(err, ErrHangingTransaction) || !strings.Contains(err.Error(), "offset 1 of partition 0") || strings.Contains(err.Error(), "acknowledged") {
-		t.Errorf("an open transaction: %v", err)
-	}
-	p.next = 2 // the relay has recorded that it committed
-	if err := p.awaitStable(ctx, admin, 1, 100*time.Millisecond); !errors.Is(err, ErrHangingTransaction) || !strings.Contains(err.Error(), "acknowledged") {
-		t.Errorf("a transaction whose commit was acknowledged: %v", err)
-	}
-
-	eng := openEngine(t, newMemDisk().open(t), nil)
-	out := b.CreateTopic(t, 1, nil)
-	produceN(t, eng, out, 0, 20)
-	_, stop := startRelay(t, eng, o)
-	defer stop()
 	if err := other.EndTransaction(ctx, kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+	until(t, "the end of the first one", func() bool {
+		err := p.awaitStable(ctx, client, at, time.Millisecond)
+		return err == nil
+	})
+}
+
+// The limit ends a request to a slow broker, and the earlier answers count; an error of the broker is
+// not a transaction.
+func TestTransactionsAreAwaitedAtASlowBroker(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	topic := modes(t, b)["exactly once"].ExactlyOnce.ProgressTopic
+	p := &progress{topic: topic}
+	begin(t, b, topic)
+	c, answers := b.Cluster(t), new(atomic.Int64)
+	c.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if answers.Add(-1) < 0 {
+			c.SleepControl(func() { time.Sleep(time.Second) })
+		}
+		return nil, nil, false
+	})
+	for hung, n := range map[bool]int64{false: 0, true: 2} {
+		answers.Store(n)
+		if err := p.awaitStable(ctx, b.Client(t), 0, 300*time.Millisecond); err == nil || errors.Is(err, ErrHangingTransaction) != hung {
+			t.Errorf("after %d answers: %v", n, err)
+		}
+	}
+	answers.Store(math.MaxInt64)
+	b.DeleteTopic(t, topic)
+	if err := p.awaitStable(ctx, b.Client(t), 0, 300*time.Millisecond); err == nil || errors.Is(err, ErrHangingTransaction) {
+		t.Errorf("a topic that was deleted: %v", err)
+	}
 }
 
 // Messages that one topic rejects are parked; other topics do not wait for them.

@@ -166,10 +166,11 @@ var (
 	// ErrProgressTopic means that the progress topic of the exactly-once relay cannot be used.
 	ErrProgressTopic = errors.New("outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
 
-	// ErrHangingTransaction means that a Kafka transaction in the progress topic does not end, so that
-	// nobody can read the records after it. The relay logs it and waits. The broker aborts the
-	// transactions of relays in time (see Batch.Time), unless it has lost one: see docs/failures.md.
-	ErrHangingTransaction = errors.New("outbox: a transaction in the progress topic does not end: find it with kafka-transactions.sh find-hanging, and end it")
+	// ErrHangingTransaction means that a Kafka transaction stays open in the progress topic, so that
+	// the committed records after it cannot be read. The relay logs it and tries again. The broker
+	// aborts the transactions of relays in time (see Batch.Time), unless it has lost one: see
+	// docs/failures.md.
+	ErrHangingTransaction = errors.New("outbox: a transaction stays open in the progress topic: find its producer with kafka-transactions.sh find-hanging")
 
 	// ErrAlreadyRan is returned by a second call of Run.
 	ErrAlreadyRan = errors.New("outbox: Run was called before: make a new Relay for each run")

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/zeebo/xxh3"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -118,30 +120,55 @@ func (p *progress) start(ctx context.Context, eng *engine.Engine) (kgo.Offset, e
 	return kgo.NewOffset().At(next), nil
 }
 
-// awaitStable waits until records of the topic can be read up to an offset, because no transaction
-// that began before it is open. Relays of other stores have such transactions for a moment; one that
-// hangs is an error after the limit.
-func (p *progress) awaitStable(ctx context.Context, admin *kadm.Client, offset int64, limit time.Duration) error {
+// awaitStable waits until records can be read up to an offset, because no transaction that began
+// before it is open. Relays of other stores have such transactions for a short time; one that is
+// still open after the limit is an error.
+func (p *progress) awaitStable(ctx context.Context, client *kgo.Client, offset int64, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	began, failed := int64(-1), error(nil) // where the first open transaction began, and the last error
 	for {
-		listed, err := admin.ListCommittedOffsets(wait, p.topic)
-		stable, _ := listed.Lookup(p.topic, 0)
-		if err = errors.Join(err, stable.Err); err == nil && stable.Offset > offset {
+		stable, err := p.stable(wait, client)
+		switch {
+		case err == nil && stable > offset:
 			return nil
+		case err == nil:
+			began, failed = stable, nil
+		case wait.Err() == nil || began < 0: // otherwise the limit ended the request
+			failed = err
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
 			continue
 		case <-wait.Done():
 		}
-		if ctx.Err() != nil || err != nil {
-			return fmt.Errorf("outbox: looking up the offsets of %s: %w", p.topic, errors.Join(ctx.Err(), err))
+		if err := errors.Join(ctx.Err(), failed); err != nil {
+			return fmt.Errorf("outbox: looking up the last stable offset of %s: %w", p.topic, err)
 		}
 		outcome := ""
-		if stable.Offset < p.next {
-			outcome = "; the broker has acknowledged its commit, so do not abort it: write the commit marker"
+		if began == p.next-1 {
+			outcome = "; the broker has acknowledged its commit: do not abort it, but write its commit marker"
 		}
-		return fmt.Errorf("%w: it began at offset %d of partition 0 of %s%s", ErrHangingTransaction, stable.Offset, p.topic, outcome)
+		return fmt.Errorf("%w: for %v, the one that began at offset %d of partition 0 of %s%s", ErrHangingTransaction, limit, began, p.topic, outcome)
 	}
+}
+
+// stable returns the last stable offset of the partition.
+func (p *progress) stable(ctx context.Context, client *kgo.Client) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.IsolationLevel = 1 // committed records
+	t, q := kmsg.NewListOffsetsRequestTopic(), kmsg.NewListOffsetsRequestTopicPartition()
+	t.Topic, q.Partition, q.Timestamp = p.topic, 0, -1 // the end
+	t.Partitions = append(t.Partitions, q)
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	for _, rt := range resp.Topics {
+		for _, rp := range rt.Partitions {
+			return rp.Offset, kerr.ErrorForCode(rp.ErrorCode)
+		}
+	}
+	return 0, kerr.UnknownTopicOrPartition
 }

@@ -88,8 +88,7 @@ func (c *connection) readProgress(ctx context.Context) (*progress, []listed, err
 		return nil, nil, fmt.Errorf("outbox: making a client: %w", err)
 	}
 	defer admin.Close()
-	cluster := kadm.NewClient(admin)
-	if err := p.describe(ctx, cluster); err != nil {
+	if err := p.describe(ctx, kadm.NewClient(admin)); err != nil {
 		return nil, nil, err
 	}
 	from, err := p.start(ctx, c.eng)
@@ -103,7 +102,7 @@ func (c *connection) readProgress(ctx context.Context) (*progress, []listed, err
 	if barrier.Offset < 0 {
 		return nil, nil, fmt.Errorf("outbox: the broker has acknowledged a record of %s without its offset", p.topic)
 	}
-	if err := p.awaitStable(ctx, cluster, barrier.Offset, stableTime); err != nil {
+	if err := p.awaitStable(ctx, admin, barrier.Offset, stableTime); err != nil {
 		return nil, nil, err
 	}
 	reader, err := kgo.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),

@@ -97,9 +97,10 @@ func (b producers) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) 
 }
 
 // CommitLost writes the commit markers that are missing in the given topics: those of transactions
-// whose coordinator has recorded their end. Apache Kafka 4.3.1 loses markers if it is killed before
-// it has written them, and returns with a partition without a leader (docs/decisions/0069). It
-// returns the number of markers. No transaction may be in progress.
+// that have ended for their coordinator, except if it knows that they were aborted. Apache Kafka
+// 4.3.1 loses markers if it is killed before it has written them, and returns with a partition
+// without a leader (docs/decisions/0069). It returns the number of markers. No transaction may be in
+// progress.
 func (b producers) CommitLost(t testing.TB, topicNames ...string) (n int) {
 	t.Helper()
 	b.admin(t, "writing lost markers", func(ctx context.Context, a *kadm.Client) error {
@@ -113,7 +114,7 @@ func (b producers) CommitLost(t testing.TB, topicNames ...string) (n int) {
 		}
 		ended := map[int64]bool{}
 		transactions.Each(func(d kadm.DescribedTransaction) {
-			ended[d.ProducerID] = d.State == "Empty" || strings.HasPrefix(d.State, "Complete")
+			ended[d.ProducerID] = d.State == "Empty" || d.State == "CompleteCommit"
 		})
 		producing, err := a.DescribeProducers(ctx, topics.TopicsSet())
 		if err != nil {
