@@ -4,11 +4,16 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
-// shareOfLookUps is how many look-ups of a request a goroutine does at least: they take much longer
-// than to start it.
-const shareOfLookUps = 32
+// The look-ups of a request are divided into shares. There is a goroutine for each few shares, which
+// takes much longer than to start it, and takes one share after the other, so that all end at about
+// the same time.
+const (
+	shareOfLookUps     = 8
+	goroutineOfLookUps = 4 * shareOfLookUps
+)
 
 // A share is a part of the candidates of a request, for one goroutine.
 type share struct {
@@ -24,18 +29,23 @@ var errGoexit = errors.New("a goroutine that looks up claims was ended")
 // processors, and its reads of the disk overlap. They have ended when it returns. It panics if the
 // store did in one of them.
 func (f *finder) lookUpAll(r *claimSet) error {
-	if r.lookUps() < 2*shareOfLookUps {
+	n := r.lookUps()
+	if n < 2*goroutineOfLookUps {
 		return f.lookUp(r)
 	}
 	shares := r.share()
-	func() {
-		var ended sync.WaitGroup
-		defer ended.Wait() // also if the store panics here
-		for i := range shares[1:] {
-			ended.Go(func() { shares[1+i].lookUp(f) })
+	var taken atomic.Int64
+	work := func() {
+		for i := taken.Add(1) - 1; int(i) < len(shares); i = taken.Add(1) - 1 {
+			shares[i].lookUp(f)
 		}
-		shares[0].err = f.lookUp(&shares[0].claimSet)
-	}()
+	}
+	var ended sync.WaitGroup
+	for range n/goroutineOfLookUps - 1 {
+		ended.Go(work)
+	}
+	work()
+	ended.Wait()
 	for i := range shares {
 		s := &shares[i]
 		if s.panicked != nil {
@@ -49,7 +59,7 @@ func (f *finder) lookUpAll(r *claimSet) error {
 	return nil
 }
 
-// lookUp is finder.lookUp in a goroutine of its own.
+// lookUp is finder.lookUp, in any goroutine.
 func (s *share) lookUp(f *finder) {
 	s.panicked = errGoexit
 	defer func() {
