@@ -40,12 +40,14 @@ func (f *finder) lookUpAll(r *claimSet) error {
 			shares[i].lookUp(f)
 		}
 	}
-	var ended sync.WaitGroup
-	for range n/goroutineOfLookUps - 1 {
-		ended.Go(work)
-	}
-	work()
-	ended.Wait()
+	func() {
+		var ended sync.WaitGroup
+		defer ended.Wait() // also if the store ends this goroutine
+		for range n/goroutineOfLookUps - 1 {
+			ended.Go(work)
+		}
+		work()
+	}()
 	for i := range shares {
 		s := &shares[i]
 		if s.panicked != nil {
