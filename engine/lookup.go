@@ -7,12 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// The look-ups of a request are divided into shares. There is a goroutine for each few shares, which
-// takes much longer than to start it, and takes one share after the other, so that all end at about
-// the same time.
+// Goroutines look up the claims of a request. Each takes one share after the other until none is
+// left, so that all end at about the same time.
 const (
-	shareOfLookUps     = 8
-	goroutineOfLookUps = 4 * shareOfLookUps
+	shareOfLookUps     = 8                  // look-ups of a share
+	goroutineOfLookUps = 4 * shareOfLookUps // look-ups for each goroutine: they take much longer than to start it
 )
 
 // A share is a part of the candidates of a request, for one goroutine.

@@ -158,50 +158,51 @@ func TestTopicThatMayNotBeReadStopsAlone(t *testing.T) {
 	}
 }
 
-// A commit that could not be fetched at the assignment is compared when it can be.
-func TestCommitThatCouldNotBeFetchedIsCompared(t *testing.T) {
+// assignedByBoth runs a test of two partitions with one record each, in a group whose client assigns
+// them, and in one whose broker does (KIP-848).
+func assignedByBoth(t *testing.T, test func(t *testing.T, r *rig, protocol func(*Options))) {
 	kafkatest.EmbeddedOnly(t)
 	for name, server := range map[string]bool{"classic": false, "KIP-848": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 2)
 			r.send(t, 0, "a")
 			r.send(t, 1, "b")
-			r.Commit(t, r.group, r.offset(1, 1, ""))
-			r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: 1})
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.ServerSideAssignment = server })
-			if e := m.stoppedOne(t); !errors.Is(e, ErrEmptyStore) || e.Partition != 1 {
-				t.Errorf("stopped: %v", e)
-			}
-			r.untilStored(t, 0, 1)
-			m.stop(t)
-			r.checkOnce(t, "a")
+			test(t, r, func(o *Options) { o.Membership.ServerSideAssignment = server })
 		})
 	}
+}
+
+// A commit that could not be fetched at the assignment is compared when it can be.
+func TestCommitThatCouldNotBeFetchedIsCompared(t *testing.T) {
+	assignedByBoth(t, func(t *testing.T, r *rig, protocol func(*Options)) {
+		r.Commit(t, r.group, r.offset(1, 1, ""))
+		r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: 1})
+		m := r.start(t, r.work(1, nil), protocol)
+		if e := m.stoppedOne(t); !errors.Is(e, ErrEmptyStore) || e.Partition != 1 {
+			t.Errorf("stopped: %v", e)
+		}
+		r.untilStored(t, 0, 1)
+		m.stop(t)
+		r.checkOnce(t, "a")
+	})
 }
 
 // The client looks up the commits again while a transaction has one open, and then leaves out the
 // partitions that were refused before.
 func TestPartitionThatIsRefusedBeforeACommitIsStableIsRead(t *testing.T) {
-	kafkatest.EmbeddedOnly(t)
-	for name, server := range map[string]bool{"classic": false, "KIP-848": true} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 2)
-			r.send(t, 0, "a")
-			r.send(t, 1, "b")
-			c := r.Cluster(t)
-			fetch := []kmsg.Key{kmsg.OffsetFetch}
-			c.Fault(kfake.Fault{Keys: fetch, Topic: r.topic, Partitions: []int32{0}, Err: kerr.TopicAuthorizationFailed, Count: 1})
-			unstable := c.Fault(kfake.Fault{Keys: fetch, Topic: r.topic, Partitions: []int32{1}, Err: kerr.UnstableOffsetCommit, Count: 1})
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.ServerSideAssignment = server })
-			r.untilStored(t, 0, 1)
-			r.untilStored(t, 1, 1)
-			m.stop(t)
-			r.checkOnce(t, "a", "b")
-			if unstable.Hits() != 1 {
-				t.Errorf("%d answers were unstable", unstable.Hits())
-			}
-		})
-	}
+	assignedByBoth(t, func(t *testing.T, r *rig, protocol func(*Options)) {
+		c, fetch := r.Cluster(t), []kmsg.Key{kmsg.OffsetFetch}
+		c.Fault(kfake.Fault{Keys: fetch, Topic: r.topic, Partitions: []int32{0}, Err: kerr.TopicAuthorizationFailed, Count: 1})
+		unstable := c.Fault(kfake.Fault{Keys: fetch, Topic: r.topic, Partitions: []int32{1}, Err: kerr.UnstableOffsetCommit, Count: 1})
+		m := r.start(t, r.work(1, nil), protocol)
+		r.untilStored(t, 0, 1)
+		r.untilStored(t, 1, 1)
+		m.stop(t)
+		r.checkOnce(t, "a", "b")
+		if unstable.Hits() != 1 {
+			t.Errorf("%d answers were unstable", unstable.Hits())
+		}
+	})
 }
 
 // Latest skips the records that existed when the group first consumed the topic. A partition that
