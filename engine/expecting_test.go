@@ -86,3 +86,70 @@ func TestManyExpectedEvents(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Work before the turn is told which events have a claim, which costs no claim if it was withdrawn.
+func TestBeforeTurn(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	events := make([]engine.Event, 100)
+	for i := range events {
+		events[i] = event(fmt.Sprint(i))
+		if i%3 == 0 {
+			wantVerdict(t, claim(t, e, events[i]), engine.Claimed)
+		}
+	}
+	if found, err := e.Forget(ctx, events[0].Scope, events[0].ID, events[0].Time); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	events = append(events, engine.Event{ID: []byte("window"), Window: time.Hour})
+	calls, runs := 0, 0
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		if runs++; runs == 1 {
+			return engine.ErrConflict
+		}
+		wantTx(t, tx, events[0], engine.Claimed)
+		wantTx(t, tx, events[1], engine.Claimed)
+		wantTx(t, tx, events[3], engine.Duplicate)
+		return nil
+	}, engine.Retries(1), engine.UpdateOptions{Expected: events, BeforeTurn: func(claimed []bool) {
+		if calls++; runs > 0 || len(claimed) != len(events) {
+			t.Errorf("it is called after %d runs for %d events, want 0 and %d", runs, len(claimed), len(events))
+		}
+		for i, got := range claimed {
+			if want := i%3 == 0 && i < 100; got != want {
+				t.Errorf("event %d: %t, want %t", i, got, want)
+			}
+		}
+	}})
+	if err != nil || calls != 1 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
+// A panic before the turn ends the transaction, which does not keep the lane.
+func TestPanicBeforeTheTurn(t *testing.T) {
+	inLane(t, 2, func(t *laneTest) {
+		func() {
+			defer func() {
+				if recover() != "before" {
+					t.Error("the panic was not passed on")
+				}
+			}()
+			_ = t.e.Update(ctx, func(*engine.Tx) error { t.Error("fn runs"); return nil },
+				engine.UpdateOptions{Lane: t.members[0], BeforeTurn: func(claimed []bool) {
+					if claimed != nil {
+						t.Errorf("no event was expected: %v", claimed)
+					}
+					panic("before")
+				}})
+		}()
+		if s, err := t.e.Stats(); err != nil || s.OpenTransactions != 0 {
+			t.Errorf("%d transactions are open, %v", s.OpenTransactions, err)
+		}
+		b := t.start(ctx, t.members[1])
+		b.leave <- func(tx *engine.Tx) error {
+			wantTx(t, tx, event("e"), engine.Claimed)
+			return nil
+		}
+		<-b.ended
+	})
+}

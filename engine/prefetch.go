@@ -65,6 +65,25 @@ func (r *ahead) ask(f *finder, others *transactions) {
 	}
 }
 
+// probablyClaimed reports which of the events the filters contain. It leaves ask to read them again,
+// close to the claims.
+func (r *ahead) probablyClaimed(s *screen) []bool {
+	claimed := make([]bool, len(r.expected))
+	filters := s.view()
+	if !filters.trusted {
+		return claimed
+	}
+	for from := 0; from < len(claimed); from += askAhead {
+		some := r.expected[from:min(from+askAhead, len(r.expected))]
+		s.prefetch(len(some), func(i int) *place { return &some[i].place })
+		for i := range some {
+			x := &some[i]
+			claimed[from+i] = x.ok && !r.certainlyNew(&filters, &x.candidate)
+		}
+	}
+	return claimed
+}
+
 // expects returns the prepared data of an event, if it is the next one.
 func (r *ahead) expects(f *finder, others *transactions, ev *Event) *expected {
 	if r == nil || r.next == len(r.expected) {

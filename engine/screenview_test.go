@@ -47,3 +47,27 @@ func TestATrustedViewIsComplete(t *testing.T) {
 		t.Fatalf("%d views were trusted without the filters", wrong)
 	}
 }
+
+// Filters that are being rebuilt do not say which events were claimed.
+func TestProbablyClaimedWhileTheFiltersAreRebuilt(t *testing.T) {
+	const week = 7
+	s := newScreen(Options{})
+	full := bloom.New(bloom.Options{})
+	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{week: full})
+	r := &ahead{expected: make([]expected, askAhead+2)}
+	for i := range r.expected {
+		x := &r.expected[i]
+		x.place, x.ok = place{week: week, hash: uint64(i+1) * 0x9E3779B97F4A7C15}, i%3 != 0
+		if i%2 == 0 {
+			full.Add(x.hash)
+		}
+	}
+	for _, trusted := range []bool{false, true} {
+		s.trusted.Store(trusted)
+		for i, got := range r.probablyClaimed(s) {
+			if want := trusted && i%2 == 0 && i%3 != 0; got != want {
+				t.Errorf("trusted=%t: event %d: %t, want %t", trusted, i, got, want)
+			}
+		}
+	}
+}

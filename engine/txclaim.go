@@ -61,3 +61,16 @@ func (tx *Tx) Prefetch(events []Event) error {
 	tx.judge.prefetch(tx.e.opt.scoped(events))
 	return nil
 }
+
+// probablyClaimed reports, for each of the n events of Prefetch, whether the filters contain a claim
+// of it.
+func (tx *Tx) probablyClaimed(n int) ([]bool, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	if err := tx.lockStore(); err != nil {
+		return nil, err
+	}
+	defer tx.status.unlockStore()
+	return tx.judge.ahead.probablyClaimed(tx.judge.screen), nil
+}

@@ -68,6 +68,41 @@ func TestRecordsAreDecodedBeforeTheTurn(t *testing.T) {
 	}
 }
 
+// Records that are probably duplicates are not decoded before the turn. The claim of one of them was
+// forgotten, which the filter does not know: its handler gets a decoded record all the same.
+func TestDuplicatesAreNotDecodedBeforeTheTurn(t *testing.T) {
+	l := newLonePartition(t)
+	l.decodes(nil)
+	ids := numbered("e", 3*lookAhead)
+	old := ids[:len(ids)/2]
+	if b := l.commit(t, recordsOf(old...)); b.done != len(old) {
+		t.Fatalf("%d of %d records are done", b.done, len(old))
+	}
+	const forgotten = 5
+	first := l.handled[forgotten][0].Event
+	if found, err := l.eng.Forget(t.Context(), first.Scope, first.ID, first.Time); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	l.meet(t)
+	l.steps, l.handled, l.next = nil, make(map[int64][]*Record), 0
+	recs := recordsOf(ids...)
+	if b := l.commit(t, recs); b.done != len(recs) {
+		t.Fatalf("%d of %d records are done", b.done, len(recs))
+	}
+	fresh := len(ids) - len(old)
+	if got := l.decodedFirst(); got != fresh+1 {
+		t.Errorf("%d records were decoded before the first was handled, want the %d new ones and that first one", got, fresh)
+	}
+	if got := len(l.steps) - len(ids) - len(l.handled); got != fresh+1 || len(l.handled) != fresh+1 {
+		t.Errorf("%d records were decoded and %d handled, want %d", got, len(l.handled), fresh+1)
+	}
+	for offset, runs := range l.handled {
+		if len(runs) != 1 || runs[0].Decoded() != ids[offset] {
+			t.Errorf("record %d was handled %d times, decoded to %v", offset, len(runs), runs[0].Decoded())
+		}
+	}
+}
+
 // A record that fails to decode fails in its turn: those before it commit, and one attempt at it
 // has failed.
 func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {

@@ -40,29 +40,24 @@ func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
 	return tx.Prefetch(r.events)
 }
 
-// lookEarly identifies and decodes the records of the next batch before its transaction begins, if
-// the transaction will probably wait for its turn in the lane. Work done before the turn does not
-// delay other partitions.
+// lookEarly identifies the records of the next batch before its transaction begins, if the
+// transaction will probably wait for its turn in the lane. Work done before the turn does not delay
+// other partitions.
 func (r *reading) lookEarly(recs []*kgo.Record) {
 	r.early.reset(&r.lookout)
 	if !r.lane.TakesTurns() || len(recs) == 1 || r.inParts(len(recs)) {
 		return
 	}
 	r.touched += touch(recs)
-	began, decodes := time.Now(), r.route.decodes()
+	r.early.began = time.Now()
 	for i, rec := range recs {
-		if (i%lookAhead == 0 || decodes) && (r.isEnding() || time.Since(began) > r.c.opt.Batching.BatchTime) {
+		if i%lookAhead == 0 && (r.isEnding() || time.Since(r.early.began) > r.c.opt.Batching.BatchTime) {
 			return
 		}
 		if isControl(rec) || rec.Offset < r.next {
 			continue
 		}
 		s := r.sight(rec)
-		if decodes && s.err == nil {
-			at := time.Now()
-			_ = decode(r.partition, s.Record) // an error counts when the record is handled
-			r.early.handling += time.Since(at)
-		}
 		r.early.all = append(r.early.all, s)
 		if s.isExpected() {
 			r.early.events = append(r.early.events, s.Event)
@@ -73,12 +68,42 @@ func (r *reading) lookEarly(recs []*kgo.Record) {
 	}
 }
 
+// decodeEarly decodes the records that were identified early, without those that are probably
+// duplicates: claimed has an element for each of early.events. A record that is claimed all the same
+// is decoded before its handler.
+func (r *reading) decodeEarly(claimed []bool) {
+	if !r.route.decodes() {
+		return
+	}
+	at := time.Since(r.early.began)
+	for i := range r.early.all {
+		s := &r.early.all[i]
+		if s.isExpected() {
+			duplicate := claimed[0]
+			if claimed = claimed[1:]; duplicate {
+				continue
+			}
+		}
+		if s.err != nil {
+			continue
+		}
+		if r.isEnding() || at > r.c.opt.Batching.BatchTime {
+			return
+		}
+		_ = decode(r.partition, s.Record) // an error counts when the record is handled
+		now := time.Since(r.early.began)
+		r.early.handling += now - at
+		at = now
+	}
+}
+
 // earlySightings are records that were identified before the transaction of their batch, in the
 // order of offsets.
 type earlySightings struct {
 	all  []sighting
 	next int // the index of the first that was not taken
 
+	began    time.Time
 	events   []engine.Event // of the records
 	handling time.Duration  // time spent in Decode
 }
