@@ -62,15 +62,18 @@ func (tx *Tx) Prefetch(events []Event) error {
 	return nil
 }
 
-// probablyClaimed reports, for each of the n events of Prefetch, whether the filters contain a claim
-// of it.
-func (tx *Tx) probablyClaimed(n int) ([]bool, error) {
-	if n == 0 {
-		return nil, nil
-	}
+// ProbablyClaimed has an element for each event of the last call of Prefetch: true if the filters
+// contain a claim of it, which is wrong for about one new event in a thousand. False is no verdict:
+// the event may be claimed meanwhile, and it is all that is reported for events that Prefetch does
+// not prepare and while the filters are rebuilt. Use it to omit work for events that are probably
+// duplicates.
+func (tx *Tx) ProbablyClaimed() ([]bool, error) {
 	if err := tx.lockStore(); err != nil {
 		return nil, err
 	}
 	defer tx.status.unlockStore()
+	if tx.judge.ahead == nil {
+		return nil, nil
+	}
 	return tx.judge.ahead.probablyClaimed(tx.judge.screen), nil
 }

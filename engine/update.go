@@ -32,11 +32,8 @@ type UpdateOptions struct {
 	Expected []Event
 
 	// BeforeTurn is called once, after Expected is prepared and before the transaction waits for its
-	// turn, for work that needs no state, such as decoding. claimed has an element for each event of
-	// Expected: true if the filters contain a claim of it, which is wrong for about one new event in
-	// a thousand. False is no verdict: the event may be claimed meanwhile, and it is all that is
-	// reported for events that Tx.Prefetch does not prepare and while the filters are rebuilt. A
-	// panic is one of the closure.
+	// turn, for work that needs no state, such as decoding. claimed is the result of
+	// Tx.ProbablyClaimed for Expected. A panic is one of the closure.
 	BeforeTurn func(claimed []bool)
 
 	// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim on
@@ -199,7 +196,7 @@ func (tx *Tx) prepare(opt *UpdateOptions) error {
 	if opt.BeforeTurn == nil {
 		return nil
 	}
-	claimed, err := tx.probablyClaimed(len(opt.Expected))
+	claimed, err := tx.ProbablyClaimed()
 	if err == nil {
 		opt.BeforeTurn(claimed)
 	}

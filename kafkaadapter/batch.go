@@ -72,9 +72,11 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 			break
 		}
 		if i%lookAhead == 0 {
-			if err := b.p.look(b.tx, recs[i:min(i+lookAhead, len(recs))], b.next); err != nil {
+			took, err := b.p.look(b.tx, recs[i:min(i+lookAhead, len(recs))], b.next)
+			if err != nil {
 				return err
 			}
+			b.handling += took
 		}
 		if rec.Offset < b.next { // read again after a seek: already done
 			b.done++

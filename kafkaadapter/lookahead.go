@@ -15,9 +15,10 @@ import (
 // claimed.
 const lookAhead = 32
 
-// look identifies the next records and lets the transaction prefetch their events. It omits control
-// records and records that are already done.
-func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
+// look identifies the next records, lets the transaction prefetch their events, and decodes the
+// records. It omits control records and records that are already done. handling is the time spent in
+// Decode.
+func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) (handling time.Duration, err error) {
 	r.events = r.events[:0]
 	fresh := false
 	for i, rec := range recs {
@@ -35,9 +36,16 @@ func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) error {
 		}
 	}
 	if !fresh || len(r.events) < 2 { // the transaction already expects them
-		return nil
+		return 0, nil
 	}
-	return tx.Prefetch(r.events)
+	if err := tx.Prefetch(r.events); err != nil || !r.route.decodes() {
+		return 0, err
+	}
+	claimed, err := tx.ProbablyClaimed()
+	if err != nil {
+		return 0, err
+	}
+	return decodeNew(r.partition, r.ahead[:len(recs)], claimed, r.c.opt.Batching.BatchTime/8), nil
 }
 
 // lookEarly identifies the records of the next batch before its transaction begins, if the
@@ -65,35 +73,6 @@ func (r *reading) lookEarly(recs []*kgo.Record) {
 		if isTransient(s.err) { // the batch ends there
 			return
 		}
-	}
-}
-
-// decodeEarly decodes the records that were identified early, without those that are probably
-// duplicates: claimed has an element for each of early.events. A record that is claimed all the same
-// is decoded before its handler.
-func (r *reading) decodeEarly(claimed []bool) {
-	if !r.route.decodes() {
-		return
-	}
-	at := time.Since(r.early.began)
-	for i := range r.early.all {
-		s := &r.early.all[i]
-		if s.isExpected() {
-			duplicate := claimed[0]
-			if claimed = claimed[1:]; duplicate {
-				continue
-			}
-		}
-		if s.err != nil {
-			continue
-		}
-		if r.isEnding() || at > r.c.opt.Batching.BatchTime {
-			return
-		}
-		_ = decode(r.partition, s.Record) // an error counts when the record is handled
-		now := time.Since(r.early.began)
-		r.early.handling += now - at
-		at = now
 	}
 }
 

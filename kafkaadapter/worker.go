@@ -268,7 +268,8 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	err := w.engine().Update(w.ctx, func(tx *engine.Tx) error {
 		b = &batch{p: w.reading, tx: tx, result: w.newResult(), tries: f.tries, marked: f.marked, began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
-	}, engine.UpdateOptions{Retries: 8, DurableAtCommit: true, Lane: w.lane, Expected: w.early.events, BeforeTurn: w.decodeEarly})
+	}, engine.UpdateOptions{Retries: 8, DurableAtCommit: true, Lane: w.lane, Expected: w.early.events,
+		BeforeTurn: func(claimed []bool) { w.early.decode(w.partition, claimed) }})
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {
 			w.uncertain = b.next // it may have ended before the last of the records
