@@ -26,10 +26,10 @@ import (
 // the end "result" with an answer, or "fail" and why.
 const childArg = "child"
 
-// An answer is what a child says in the end. Used is of the whole process.
+// An answer is what a child says in the end. CPUSeconds is of the whole process.
 type answer[R any] struct {
-	Result R
-	Used   servers.Usage
+	Result     R
+	CPUSeconds float64
 }
 
 func childMain(kind string) (code int) {
@@ -79,11 +79,11 @@ func work[O, R any](order []byte, do func(context.Context, O, func(uint64)) (R, 
 	if err != nil {
 		return err
 	}
-	used, err := servers.OwnUsage()
+	cpu, err := servers.CPUSeconds(os.Getpid())
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(answer[R]{r, used})
+	b, err := json.Marshal(answer[R]{r, cpu})
 	if err == nil {
 		mu.Lock()
 		defer mu.Unlock()

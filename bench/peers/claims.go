@@ -181,7 +181,7 @@ func (r *claiming) with(ctx context.Context, c *claimer.Contender, ch choice, do
 func (r *claiming) one(ctx context.Context, c *claimer.Contender, ch choice, n int, limit float64) (out outcome, err error) {
 	err = r.with(ctx, c, ch, func(o *claimer.Order, s *servers.Server) error {
 		o.Log.N, o.MaxSeconds = n, limit
-		before, err := s.Usage()
+		used, err := use(s, r.g.Dir)
 		if err != nil {
 			return err
 		}
@@ -189,11 +189,10 @@ func (r *claiming) one(ctx context.Context, c *claimer.Contender, ch choice, n i
 		if err != nil {
 			return err
 		}
-		after, err := s.Usage()
-		used, got := after.Sub(before), &a.Result
+		got := &a.Result
 		out.asked = int(got.Asked)
 		out.perS = float64(got.Asked) / max(got.Seconds, 1e-9)
-		out.used = servers.Usage{Seconds: used.Seconds + got.Used.Seconds, Written: used.Written + got.Used.Written}
+		out.used, err = used(got.CPUSeconds)
 		if !c.Blind && got.New != got.Distinct {
 			out.wrong = fmt.Sprintf("%d of %d ids are new, %d were reported as new", got.Distinct, got.Asked, got.New)
 		}

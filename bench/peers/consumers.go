@@ -184,7 +184,7 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 			return o, err
 		}
 	}
-	before, err := server.Usage()
+	used, err := use(server, r.g.Dir)
 	if err != nil {
 		return o, err
 	}
@@ -192,9 +192,7 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 	if err != nil {
 		return o, err
 	}
-	after, err := server.Usage()
-	used := after.Sub(before)
-	o.used = servers.Usage{Seconds: used.Seconds + a.Used.Seconds, Written: used.Written + a.Used.Written}
+	o.used, err = used(a.CPUSeconds)
 	if a.Result.Used != nil {
 		o.used = *a.Result.Used
 	}

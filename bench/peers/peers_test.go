@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -331,5 +333,24 @@ func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 	b := &measured{outcomes: []outcome{{perS: 10}, {perS: 10}, {perS: 10}}}
 	if got := ratio(a, b); got != 2 {
 		t.Error(got)
+	}
+}
+
+func TestDiskWritten(t *testing.T) {
+	dir := t.TempDir()
+	before, err := servers.DiskWritten(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before == 0 {
+		t.Skip("the temporary directory is not on a disk")
+	}
+	const size = 8 << 20
+	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("bytes "), size/6), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	after, err := servers.DiskWritten(dir)
+	if err != nil || after-before < size-6 {
+		t.Errorf("%d bytes were written, %v, want %d or more", after-before, err, size)
 	}
 }

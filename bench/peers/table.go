@@ -20,6 +20,24 @@ type outcome struct {
 	samples []report.Sample
 }
 
+// use begins to measure a server and the disk of a directory. used returns what they have used
+// since, with the processor time of the server's client.
+func use(s *servers.Server, dir string) (used func(client float64) (servers.Usage, error), err error) {
+	cpu, err := s.CPUSeconds()
+	if err != nil {
+		return nil, err
+	}
+	written, err := servers.DiskWritten(dir)
+	return func(client float64) (servers.Usage, error) {
+		seconds, err := s.CPUSeconds()
+		if err != nil {
+			return servers.Usage{}, err
+		}
+		now, err := servers.DiskWritten(dir)
+		return servers.Usage{Seconds: seconds - cpu + client, Written: now - written}, err
+	}, err
+}
+
 const right = "right"
 
 func (o *outcome) wrongOrRight() string {

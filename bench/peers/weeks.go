@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/bench/peers/claimer"
+	"github.com/hapax-dev/hapax/bench/peers/servers"
 	"github.com/hapax-dev/hapax/bench/report"
 )
 
@@ -26,6 +27,10 @@ func (c *weeksCmd) Run(ctx context.Context, g *cli) error {
 	}
 	order := claimer.WeeksOrder{PerWeek: c.PerWeek, Weeks: c.Weeks, Keep: c.Keep, Seed: g.Seed, Dir: filepath.Join(g.Dir, "weeks")}
 	start := time.Now()
+	written, err := servers.DiskWritten(g.Dir)
+	if err != nil {
+		return err
+	}
 	a, err := startWeeks(ctx, order)
 	r := report.Comparison{
 		Records: c.PerWeek * c.Weeks, Rounds: 1, Seconds: time.Since(start).Seconds(), About: report.NewAbout("peers weeks", script, os.Args[1:]),
@@ -34,9 +39,13 @@ func (c *weeksCmd) Run(ctx context.Context, g *cli) error {
 		r.Error = err.Error()
 		return errors.Join(err, g.keep("weeks", &r))
 	}
+	after, err := servers.DiskWritten(g.Dir)
+	if err != nil {
+		return err
+	}
 	perS := float64(r.Records) / max(a.Result.Seconds, 1e-9)
 	r.Rows = []report.Row{{
-		Name: "hapax", PerS: report.Spread{Median: perS, Min: perS, Max: perS}, CPUSeconds: a.Used.Seconds, WrittenBytes: a.Used.Written,
+		Name: "hapax", PerS: report.Spread{Median: perS, Min: perS, Max: perS}, CPUSeconds: a.CPUSeconds, WrittenBytes: after - written,
 		Samples: a.Result.Samples, Durability: "synced before the answer",
 		Settings: fmt.Sprintf("the engine's clock jumps to the next week after %d claims; %d weeks are kept besides the newest", c.PerWeek, c.Keep),
 	}}

@@ -27,8 +27,8 @@ type Row struct {
 	// Records are those of this row, if they can be less than those of the comparison.
 	Records int    `json:"records,omitempty"`
 	PerS    Spread `json:"per_s"`
-	// CPUSeconds and WrittenBytes are of the round with the median rate: of the consumer and its
-	// server, without Kafka.
+	// CPUSeconds and WrittenBytes are of the round with the median rate: CPUSeconds of the consumer
+	// and its server, without Kafka, and WrittenBytes of the disk of their data.
 	CPUSeconds   float64 `json:"cpu_s"`
 	WrittenBytes uint64  `json:"written_bytes"`
 	// Wrong describes the errors at the end of a round, "" if there were none.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -39,10 +40,10 @@ type Result struct {
 	Asked    uint64 // ids, repeats included: the first ones of the log
 	Distinct uint64 // of them
 	New      uint64 // told to be new
-	// Seconds and Used are without the making of ids. Used is of this process.
-	Seconds float64
-	Used    servers.Usage
-	Samples []Sample
+	// Seconds and CPUSeconds, of this process, are without the making of ids.
+	Seconds    float64
+	CPUSeconds float64
+	Samples    []Sample
 }
 
 // A Sample is taken after each portion of the log.
@@ -114,7 +115,7 @@ type running struct {
 
 // portion has all ids claimed, or those for which there is time.
 func (r *running) portion(ids []uuid.UUID, isNew []bool, sum *Result) error {
-	used, err := servers.OwnUsage()
+	cpu, err := servers.CPUSeconds(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (r *running) portion(ids []uuid.UUID, isNew []bool, sum *Result) error {
 		return err
 	}
 	took := time.Since(start).Seconds()
-	after, err := servers.OwnUsage()
+	after, err := servers.CPUSeconds(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -136,9 +137,7 @@ func (r *running) portion(ids []uuid.UUID, isNew []bool, sum *Result) error {
 	sum.Asked += uint64(asked)
 	sum.New += uint64(r.fresh.Load())
 	sum.Seconds += took
-	used = after.Sub(used)
-	sum.Used.Seconds += used.Seconds
-	sum.Used.Written += used.Written
+	sum.CPUSeconds += after - cpu
 	sum.Samples = append(sum.Samples, r.sample(sum.Distinct, float64(asked)/took))
 	return nil
 }

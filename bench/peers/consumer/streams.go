@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -114,14 +116,21 @@ func readStreams(o *Order, lines *bufio.Scanner, progress func(uint64)) (r Resul
 	return r, errors.New("the Java process ended")
 }
 
-// usage is that of this process, those below it, and the broker if it is known.
+// usage is that of this process, those below it, and the broker if it is known. The broker keeps its
+// data on the disk of o.Dir.
 func (o *Order) usage() (servers.Usage, error) {
-	used, err := servers.OwnUsage()
-	if err != nil || o.Broker == 0 {
-		return used, err
+	own, err := servers.CPUSeconds(os.Getpid())
+	if err != nil {
+		return servers.Usage{}, err
 	}
-	broker, err := servers.UsageOf(o.Broker)
-	return servers.Usage{Seconds: used.Seconds + broker.Seconds, Written: used.Written + broker.Written}, err
+	broker := 0.0
+	if o.Broker != 0 {
+		if broker, err = servers.CPUSeconds(o.Broker); err != nil {
+			return servers.Usage{}, err
+		}
+	}
+	written, err := servers.DiskWritten(filepath.Dir(o.Dir))
+	return servers.Usage{Seconds: own + broker, Written: written}, err
 }
 
 func sum(ends []int64) (n int64) {

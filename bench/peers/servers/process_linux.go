@@ -7,9 +7,12 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // inGroup gives the process a group of its own, so that its children can be ended with it.
@@ -64,44 +67,60 @@ func asUser(cmd *exec.Cmd, dirs ...string) error {
 	return nil
 }
 
-// UsageOf sums what a process, its children, and their dead children have used.
-func UsageOf(pid int) (u Usage, err error) {
+// CPUSeconds sums the processor time of a process, its children, and their dead children.
+func CPUSeconds(pid int) (seconds float64, err error) {
 	for i, p := range append([]int{pid}, descendants(pid)...) {
-		one, err := usageOfOne(p)
+		one, err := cpuSecondsOf(p)
 		if err != nil && i == 0 {
-			return u, err
+			return 0, err
 		}
-		u.Seconds += one.Seconds // a child that has ended meanwhile is counted by its parent
-		u.Written += one.Written
+		seconds += one // a child that has ended meanwhile is counted by its parent
 	}
-	return u, nil
+	return seconds, nil
 }
 
 // ticks a second is what Linux counts processor time in, on every platform of Go.
 const ticks = 100
 
-func usageOfOne(pid int) (u Usage, err error) {
+func cpuSecondsOf(pid int) (seconds float64, err error) {
 	fields, err := stat(pid)
 	if err != nil {
-		return u, err
+		return 0, err
 	}
 	for _, f := range fields[11:15] { // utime, stime, cutime, cstime: see proc(5)
 		n, err := strconv.ParseUint(f, 10, 64)
 		if err != nil {
-			return u, err
+			return 0, err
 		}
-		u.Seconds += float64(n) / ticks
+		seconds += float64(n) / ticks
 	}
-	io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	return seconds, nil
+}
+
+// DiskWritten returns the bytes that all processes have written to the disk of a directory since the
+// machine was started. It writes dirty pages first. It returns 0 for a file system without a disk.
+//
+// The kernel's figure for each process (write_bytes in /proc/PID/io) would count a whole folio of the
+// page cache, up to a MiB, for each small write to it.
+func DiskWritten(dir string) (uint64, error) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err != nil {
+		return 0, fmt.Errorf("finding the disk of %s: %w", dir, err)
+	}
+	syscall.Sync()
+	disks, err := os.ReadFile("/proc/diskstats")
 	if err != nil {
-		return u, err
+		return 0, err
 	}
-	for line := range bytes.Lines(io) {
-		if n, ok := bytes.CutPrefix(line, []byte("write_bytes: ")); ok {
-			u.Written, err = strconv.ParseUint(string(bytes.TrimSpace(n)), 10, 64)
+	number := []string{fmt.Sprint(unix.Major(uint64(st.Dev))), fmt.Sprint(unix.Minor(uint64(st.Dev)))}
+	const sector = 512 // on every disk: see Documentation/admin-guide/iostats.rst of Linux
+	for line := range strings.Lines(string(disks)) {
+		if f := strings.Fields(line); len(f) > 9 && slices.Equal(f[:2], number) {
+			n, err := strconv.ParseUint(f[9], 10, 64)
+			return n * sector, err
 		}
 	}
-	return u, err
+	return 0, nil
 }
 
 // stat returns the fields of /proc/PID/stat from the third on.
@@ -144,6 +163,3 @@ func ResidentBytes(pid int) (uint64, error) {
 	pages, err := strconv.ParseUint(fields[21], 10, 64)
 	return pages * uint64(os.Getpagesize()), err
 }
-
-// OwnUsage is the usage of this process.
-func OwnUsage() (Usage, error) { return UsageOf(os.Getpid()) }

@@ -18,11 +18,11 @@ func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
 
 func asUser(*exec.Cmd, ...string) error { return errLinux }
 
-// UsageOf sums what a process, its children, and their dead children have used.
-func UsageOf(int) (Usage, error) { return Usage{}, errLinux }
+// CPUSeconds sums the processor time of a process, its children, and their dead children.
+func CPUSeconds(int) (float64, error) { return 0, errLinux }
+
+// DiskWritten returns the bytes that all processes have written to the disk of a directory.
+func DiskWritten(string) (uint64, error) { return 0, errLinux }
 
 // ResidentBytes is the resident memory of one process.
 func ResidentBytes(int) (uint64, error) { return 0, errLinux }
-
-// OwnUsage is the usage of this process.
-func OwnUsage() (Usage, error) { return Usage{}, errLinux }

@@ -102,12 +102,12 @@ func (s *Server) PID() int {
 	return s.cmd.Process.Pid
 }
 
-// Usage is what the server has used since it was started.
-func (s *Server) Usage() (Usage, error) {
+// CPUSeconds is the processor time of the server since it was started.
+func (s *Server) CPUSeconds() (float64, error) {
 	if s.cmd == nil {
-		return Usage{}, nil
+		return 0, nil
 	}
-	return UsageOf(s.cmd.Process.Pid)
+	return CPUSeconds(s.cmd.Process.Pid)
 }
 
 // output keeps the last lines that a server has written.
@@ -132,7 +132,8 @@ func (o *output) last() string {
 	return string(bytes.TrimSpace(o.buf))
 }
 
-// A Usage is the processor time and the bytes written to files of a process and its children.
+// A Usage is the processor time of some processes, and the bytes that were meanwhile written to the
+// disk of their data (DiskWritten).
 type Usage struct {
 	Seconds float64
 	Written uint64
