@@ -148,7 +148,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	}
 	switch res.Verdict {
 	case engine.Claimed:
-		r.Reopened = res.Record.Generation > 0
+		r.Reopened = s.replayed && res.Record.Generation > 0
 		b.claim = res.Record
 		b.lower(r)
 	case engine.Duplicate:

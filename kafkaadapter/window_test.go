@@ -49,6 +49,7 @@ func TestEventIsHandledAgainOnlyAfterTheWindow(t *testing.T) {
 					t.Errorf("%v after the first: handled are %q, want %q", step.ahead, got, step.want)
 				}
 			}
+			m.counts(t, 0, "reopened_total") // no dead letter was replayed
 			m.stop(t)
 		})
 	}
