@@ -38,18 +38,14 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer eng.Close()
+	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 
 	pay := func(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
-		amount, err := strconv.Atoi(string(rec.Value))
+		amount, err := strconv.ParseInt(string(rec.Value), 10, 64)
 		if err != nil {
 			return kafkaadapter.Permanent(err) // no retry will help: a dead letter at once
 		}
-		old, _, err := tx.Get(rec.Key)
-		if err != nil {
-			return err
-		}
-		balance, _ := strconv.Atoi(string(old)) // 0 if there is none
-		return tx.Put(rec.Key, []byte(strconv.Itoa(balance+amount)))
+		return tx.Add(rec.Key, amount) // to the balance of the account
 	}
 	consumer, err := kafkaadapter.New(eng, kafkaadapter.Options{
 		Group:  "billing",
@@ -66,12 +62,13 @@ func Example() {
 	if err := consumer.Run(ctx); err != nil { // until ctx ends
 		log.Fatal(err)
 	}
-	_ = eng.Update(context.Background(), func(tx *engine.Tx) error {
-		balance, _, err := tx.Get([]byte("alice"))
-		fmt.Println("alice", string(balance))
-		return err
-	})
-	// Output: alice 15
+	value, _, err := eng.Get(context.Background(), []byte("alice"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	balance, err := engine.DecodeInt64(value)
+	fmt.Println("alice", balance, err)
+	// Output: alice 15 <nil>
 }
 
 func Example_claims() {
@@ -124,11 +121,16 @@ func Example_withTheWork() {
 		}
 		switch r.Verdict {
 		case engine.Claimed:
-			old, _, err := tx.Get([]byte("balance"))
+			old, found, err := tx.Get([]byte("balance"))
 			if err != nil {
 				return err
 			}
-			sum, _ := strconv.Atoi(string(old))
+			sum := 0
+			if found {
+				if sum, err = strconv.Atoi(string(old)); err != nil {
+					return err
+				}
+			}
 			if err := tx.Put([]byte("balance"), []byte(strconv.Itoa(sum+10))); err != nil {
 				return err
 			}

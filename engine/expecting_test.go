@@ -90,9 +90,10 @@ func TestManyExpectedEvents(t *testing.T) {
 // Work before the turn is told which events have a claim, which costs no claim if it was withdrawn.
 func TestBeforeTurn(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
-	events := make([]engine.Event, 100)
-	for i := range events {
-		events[i] = event(fmt.Sprint(i))
+	const judged = 100
+	var events []engine.Event
+	for i := range judged {
+		events = append(events, event(fmt.Sprint(i)))
 		if i%3 == 0 {
 			wantVerdict(t, claim(t, e, events[i]), engine.Claimed)
 		}
@@ -115,7 +116,7 @@ func TestBeforeTurn(t *testing.T) {
 			t.Errorf("it is called after %d runs for %d events, want 0 and %d", runs, len(claimed), len(events))
 		}
 		for i, got := range claimed {
-			if want := i%3 == 0 && i < 100; got != want {
+			if want := i%3 == 0 && i < judged; got != want {
 				t.Errorf("event %d: %t, want %t", i, got, want)
 			}
 		}

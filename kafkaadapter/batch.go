@@ -127,20 +127,14 @@ func (b *batch) one(s *sighting, first bool) error {
 		r.Verdict, r.unjudged = engine.Failed, p.blame.err
 		return b.handle(r, engine.Savepoint{}, n)
 	}
-	var err error
 	var sp engine.Savepoint
 	if p.route.transactional() { // nothing else is rolled back
+		var err error
 		if sp, err = b.tx.Savepoint(); err != nil {
 			return err
 		}
 	}
-	var res engine.Result
-	if s.replayed {
-		res, err = b.tx.TryReclaim(r.Event, s.generation)
-	} else {
-		res, err = b.tx.TryClaim(r.Event)
-	}
-	r.Verdict = res.Verdict
+	res, err := b.tryClaim(s)
 	if err != nil {
 		if done, stop := b.cannotJudge(r, err, first); done || stop != nil {
 			return stop
@@ -148,7 +142,6 @@ func (b *batch) one(s *sighting, first bool) error {
 	}
 	switch res.Verdict {
 	case engine.Claimed:
-		r.Reopened = s.replayed && res.Record.Generation > 0
 		b.claim = res.Record
 		b.lower(r)
 	case engine.Duplicate:
@@ -169,6 +162,19 @@ func (b *batch) one(s *sighting, first bool) error {
 		r.unjudged = err
 	}
 	return b.handle(r, sp, n)
+}
+
+// tryClaim claims the event of a record, or reopens its dead letter.
+func (b *batch) tryClaim(s *sighting) (res engine.Result, err error) {
+	r := s.Record
+	if s.replayed {
+		res, err = b.tx.TryReclaim(r.Event, s.generation)
+		r.Reopened = res.Verdict == engine.Claimed && res.Record.Generation > 0
+	} else {
+		res, err = b.tx.TryClaim(r.Event)
+	}
+	r.Verdict = res.Verdict
+	return res, err
 }
 
 // unidentified decides about a record whose event is unknown because of err.

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -75,6 +76,7 @@ func main() {
 			log.Print(err)
 		}
 	}()
+	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 	if err := consume(ctx, eng, os.Stdout, *topic, kgo.SeedBrokers(strings.Split(*brokers, ",")...)); err != nil {
 		log.Panic(err)
 	}

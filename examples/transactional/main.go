@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -93,6 +94,7 @@ func main() {
 			log.Print(err)
 		}
 	}()
+	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 	if err := consume(ctx, eng, *topic, kgo.SeedBrokers(strings.Split(*brokers, ",")...)); err != nil {
 		log.Panic(err)
 	}

@@ -112,7 +112,7 @@ func DiskWritten(dir string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	number := []string{fmt.Sprint(unix.Major(uint64(st.Dev))), fmt.Sprint(unix.Minor(uint64(st.Dev)))}
+	number := []string{fmt.Sprint(unix.Major(st.Dev)), fmt.Sprint(unix.Minor(st.Dev))}
 	const sector = 512 // on every disk: see Documentation/admin-guide/iostats.rst of Linux
 	for line := range strings.Lines(string(disks)) {
 		if f := strings.Fields(line); len(f) > 9 && slices.Equal(f[:2], number) {
