@@ -41,7 +41,7 @@ kafka-kill:      ## SIGKILL; kafka-up starts it again on the same data
 test-kafka:      ## the tests that use a broker, against KAFKA_BROKERS or a real Kafka of their own: ARGS="-run Restart"
 	./.ci/test-kafka $(ARGS)
 
-bench:           ## the first figure of docs/benchmarks.md
+bench:           ## the first figure of docs/benchmarks.md, with fewer claims
 	go run ./cmd/dedupbench claims --n 2000000 --dup 0.05 --batch 1000 --baseline
 
 compare:         ## processor time compared with the last recorded commit, in turns: ARGS=HEAD~10 for another commit

@@ -21,10 +21,10 @@ type KafkaOptions struct {
 	N          int           `help:"Records produced, repeats included, of 200 bytes each." default:"1000000"`
 	Dup        float64       `help:"Share of the records that repeat an earlier event, from 0 to below 1: half of them one of the last 10,000, half any of all history; one in four on another key." default:"0.2"`
 	Partitions int           `help:"Partitions of the topic." default:"8"`
-	Mode       Mode          `help:"own: claim and offset commit before the handler runs. work: with it." enum:"own,work" default:"work"`
+	Mode       Mode          `help:"own: claim and offset commit before the handler runs (AtMostOnce). work: with it (Transactional)." enum:"own,work" default:"work"`
 	Workload   Workload      `embed:""`
 	SlowSync   time.Duration `help:"Measure as well how fast the consumer is when each sync of its store takes so much longer, as on a slow disk (pebble only, no kills)." placeholder:"DURATION"`
-	Kills      int           `help:"How often the consumer is killed. 0: it is not, and rates are taken." default:"0"`
+	Kills      int           `help:"How often the consumer is killed. 0 measures rates instead." default:"0"`
 	Control    KafkaControl  `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
 	Seed       uint64        `help:"Seed of the events." default:"1"`
 }

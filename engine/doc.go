@@ -1,8 +1,8 @@
 // Package engine decides, durably, which caller handles an event.
 //
 // An event has a scope, an id and a time. The scope is the logical consumer, and the time is the
-// producer's. For each event of a retained week, exactly one caller gets the verdict Claimed. Every
-// other caller gets another verdict, such as Duplicate. A verdict is returned when it is durable:
+// producer's. For each event of a retained week, one caller gets the verdict Claimed. As long as
+// its claim is valid, every other caller gets another verdict, such as Duplicate. A verdict is returned when it is durable:
 // it remains true after a crash, a power cut and a restart.
 //
 //	store, err := pebble.Open(dir, pebble.Options{})

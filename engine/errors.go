@@ -33,8 +33,8 @@ var (
 	// over, it was finished or released already, or its week was dropped. Nothing was changed.
 	ErrLeaseLost = errors.New("hapax: the lease does not hold the claim any more: another caller may have handled the event, do not answer for it")
 
-	// ErrNotOldestWeek means that DropWeek was called for another week than the oldest retained
-	// one.
+	// ErrNotOldestWeek means that DropWeek was called for a week that is neither the oldest retained
+	// one nor the oldest one with claims.
 	ErrNotOldestWeek = errors.New("hapax: only the oldest retained week may be dropped")
 
 	// ErrHeld means that a hold keeps the week (see Engine.SetHold).

@@ -30,8 +30,8 @@ type laneCommit struct {
 // defaultTurn is the maximum turn of a member of the lane that states none.
 const defaultTurn = time.Second
 
-// A LaneMember is a caller of Update whose transactions take turns with those of other members
-// while they meet: while one reads keys that another has written. Members without conflicts run in
+// A LaneMember is a caller of Update. Its transactions take turns with those of other members as long
+// as they conflict, because one reads keys that another has written. Members without conflicts run in
 // parallel, and so do all members at first. A caller makes one member for each series of
 // transactions that run one after the other, for example for each partition that it consumes. A
 // member is safe for concurrent use and needs no closing.

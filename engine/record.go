@@ -50,8 +50,8 @@ func (s State) String() string {
 // A Record is the stored data of a claim.
 type Record struct {
 	State State
-	// Generation counts how often the claim was reopened, or made again after its window; 0 for the
-	// first claim.
+	// Generation counts how often the claim was reopened, or made again after its window or lease
+	// had ended or it was released; 0 for the first claim.
 	Generation uint64
 	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds.
 	// Reopening the claim of a dead letter does not change it; a claim that is made again after its

@@ -5,7 +5,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Stats are figures since the engine was opened, and its current sizes.
+// Stats has counters since the engine was opened, and its current sizes.
 type Stats struct {
 	// Verdicts counts the verdicts that hold: those of at-most-once claims, and those of
 	// transactions that committed, without what these rolled back to a savepoint.
@@ -20,7 +20,8 @@ type Stats struct {
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
 	// the filter considered possible and that the store did not have.
 	FilterNegatives, FilterFalsePositives uint64
-	FilterBytes                           uint64
+	// FilterBytes is the memory of all filters.
+	FilterBytes uint64
 	// FilterSource says where the filters came from when the engine was opened: "snapshot+journal"
 	// for a snapshot and the journal of the batches after it, "journal" for the journal of all
 	// batches because there was no snapshot yet, "scan" for a scan of all claims in the background.
@@ -35,6 +36,8 @@ type Stats struct {
 	FilterRebuilding bool
 	FilterRebuilt    uint64
 
+	// CacheHits are look-ups of events that the claim cache answered; StoreReads are look-ups in the
+	// store.
 	CacheHits, StoreReads uint64
 
 	// SnapshotFailures counts snapshots of the filters that could not be written, for example

@@ -70,14 +70,14 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 // transaction.
 //
 // A transaction is bounded by limits.TxBytes, limits.TxClaims, limits.TxReadBytes and
-// limits.TxScans, beyond which its methods return ErrLimit. If one stays open while others write
-// more than 64 MiB of keys, it returns ErrConflict if it has read anything.
+// limits.TxScans, beyond which its methods return ErrLimit. If others write more than 64 MiB of keys
+// while it is open, and it has read anything, it returns ErrConflict.
 //
 // Transactions are serializable over claims, application keys and offsets, absent ones included; but
 // Pending, and Duplicate of a claim that is withdrawn later, are verdicts as of the time at which they
-// are returned: another caller may finish or withdraw that claim before the transaction commits. One
-// that loses returns ErrConflict with nothing applied, once what it lost to is visible. No
-// verdict waits for a transaction that is open, so that two of them cannot block each other
+// are returned: another caller may finish or withdraw that claim before the transaction commits.
+// After a conflict, Update returns ErrConflict with nothing applied, as soon as the conflicting writes
+// are visible to a new transaction. No verdict waits for a transaction that is open, so that two of them cannot block each other
 // (UpdateOptions.Lane makes transactions wait before they begin, for a bounded time); fn runs under
 // no lock, and may use the engine in addition to tx: an at-most-once claim made inside it commits
 // by itself.

@@ -9,7 +9,8 @@ type Verdict uint8
 const (
 	_ Verdict = iota
 
-	// Claimed means that the event was not claimed before. From TryClaim the claim is durable now;
+	// Claimed means that the caller's claim is now the valid one: there was none before, or it was
+	// withdrawn, released or reopened, or its window or lease had ended. From TryClaim the claim is durable now;
 	// from Tx.TryClaim it becomes durable with the transaction, or never. The caller processes the
 	// event.
 	Claimed

@@ -52,8 +52,9 @@
 //   - Order is kept within a partition or, with Route.Concurrency, for each key. A record in
 //     backoff delays the records after it.
 //   - Options.Membership.InstanceID gives a member its partitions back at once after a kill, with
-//     the classic protocol. With Options.Membership.ServerSideAssignment (KIP-848), the member
-//     waits until its old session ends, 45 s by the broker's default, even after a clean end.
+//     the classic protocol. With Options.Membership.ServerSideAssignment (KIP-848), a member that
+//     was killed waits until its old session ends, 45 s by the broker's default, and one that was
+//     stopped a few seconds.
 //   - Dead letters are published at least once.
 //   - A record that Route.TooOld, TooNew or Failed passes to the handler without a claim is handled
 //     each time it is read.
@@ -63,9 +64,7 @@
 // The client reads committed records only (read_committed); records of aborted transactions are
 // never seen, and the offset passes transaction markers. The poll loop passes fetched records to a
 // worker for each partition. It pauses fetching for a partition whose worker has enough queued
-// records. Memory is therefore bounded by a few batches for each partition, one fetch
-// (kgo.FetchMaxBytes, kgo.FetchMaxPartitionBytes), and the fetch that the client buffers. The
-// worker makes batches and adapts their size to the duration of the handlers
+// records, so that fetched records occupy at most Options.Batching.MaxBufferedBytes. The worker makes batches and adapts their size to the duration of the handlers
 // (Options.Batching.BatchTime). It identifies some records ahead of the one being handled, without
 // reserving anything for them. If its batches take turns with batches of other partitions
 // (engine.LaneMember), it identifies and decodes all records of a batch before the turn. For each
@@ -256,17 +255,17 @@
 // call while Run runs. consumer.go connects the parts of a consumer. A record passes through these
 // files from top to bottom:
 //
-//	poll.go        fetches it and puts it into the queue of its partition (queue.go)
-//	worker.go      the partition's goroutine takes it from there and makes a batch
-//	gap.go         makes sure that no record before it is missing
-//	lookahead.go   identifies it and asks the store about it, some records at a time
-//	batch.go       judges it in a transaction; parts.go does that in parallel, pool.go keeps the order of keys
-//	handlers.go    calls its handler; handlebatch.go hands several records to HandleBatch
-//	letters.go     makes a dead letter of it if it cannot be handled
-//	batchstate.go  puts the next offset, attempts, dead letters and the hold into the transaction
-//	atmostonce.go  with AtMostOnce: runs its handler after the commit; backlog.go takes back what has not begun
-//	publish.go     publishes its dead letter
-//	commit.go      commits the offset to Kafka
+//	poll.go         fetches it and puts it into the queue of its partition (queue.go)
+//	worker.go       the partition's goroutine takes it from there and makes a batch
+//	gap.go          makes sure that no record before it is missing
+//	lookahead.go    identifies it and reads the filters, some records at a time; decode.go decodes it
+//	batch.go        judges it in a transaction; parts.go does that in parallel, pool.go keeps the order of keys
+//	handlers.go     calls its handler; handlebatch.go hands several records to HandleBatch
+//	letters.go      makes a dead letter of it if it cannot be handled
+//	batchwrites.go  puts the next offset, attempts, dead letters and the hold into the transaction
+//	atmostonce.go   with AtMostOnce: runs its handler after the commit; backlog.go takes back what has not begun
+//	publish.go      publishes its dead letter
+//	commit.go       commits the offset to Kafka
 //
 // states.go has the states of a partition, each with the function that does its work. partition.go
 // is an assignment as the poll loop and the group's callbacks see it, reading.go what only its

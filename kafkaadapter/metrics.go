@@ -50,7 +50,7 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 	m.badTimes = counter("unreadable_times_total", "Times in headers or payloads that could not be parsed; another rule found the time.", "topic")
 	m.attempts = counter("failed_attempts_total", "Failed attempts of handlers.", "topic")
 	m.reopened = counter("reopened_total", "Replays of dead letters that were handled.", "topic")
-	m.letters = counter("dead_letters_total", "Records that became dead letters, by reason.", "topic", "reason")
+	m.letters = counter("dead_letters_total", "Dead letters that the broker has acknowledged, by reason.", "topic", "reason")
 	m.skipped = counter("skipped_total", "Records acknowledged without handling, by reason.", "topic", "reason")
 	m.lost = counter("lost_total", "Events claimed by AtMostOnce whose handler failed or was cut off.", "topic")
 	m.fenced = counter("fenced_total", "Batches dropped because the partition had another owner.", "topic")

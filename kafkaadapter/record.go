@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A Record is the argument of a handler.
+// A Record is a Kafka record with its event and verdict, as handlers get it.
 type Record struct {
 	*kgo.Record
 	// Event is the claimed event.
@@ -16,7 +16,7 @@ type Record struct {
 	// Verdict is Claimed, or TooOld, TooNew or Failed if the route's policy handles such records
 	// without a claim.
 	Verdict engine.Verdict
-	// Attempt counts from 1.
+	// Attempt is the number of this attempt, from 1, counted across restarts.
 	Attempt int
 	// Reopened is set for the replay of a dead letter.
 	Reopened bool

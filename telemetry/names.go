@@ -2,6 +2,8 @@ package telemetry
 
 import "go.opentelemetry.io/otel/attribute"
 
+// The names of metrics are in observer.go and figures.go.
+
 // The attributes of spans. Dashboards and alerts are built on these names: they do not change.
 const (
 	AttrScope     = attribute.Key("consumer.scope_id")

@@ -48,8 +48,8 @@ type Selection struct {
 	// fields select.
 	From, Until time.Time
 
-	// After continues a scan after the last returned row; its Tenant and Key count. nil: from the
-	// beginning.
+	// After continues a scan after the last returned row, of which only Tenant and Key are used.
+	// nil: from the beginning.
 	After *Row
 }
 

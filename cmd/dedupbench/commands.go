@@ -52,10 +52,10 @@ func newCLI() *cli {
 	c.Replay.run = bench.Replay
 	c.Kill.run, c.Kill.help = bench.Kill,
 		"A process claims events and reports each verdict; it is killed (SIGKILL) at random points, also while it opens the store, and started "+
-			"again on the same directory, where it sends again what was not acknowledged, and more. The parent keeps the books: what was "+
-			"acknowledged and is absent is lost; an event with two verdicts claimed is claimed twice."
+			"again on the same directory, where it sends again what was not acknowledged, and more. The parent records every "+
+			"answer: an acknowledged claim that is missing counts as lost, and an event that was claimed twice as claimed twice."
 	c.Reopen.run, c.Reopen.help = bench.Reopen,
-		"A process claims until so many claims were acknowledged, and is killed (SIGKILL). Its store is opened again: how long until "+
+		"A process claims until --n claims are acknowledged, and is killed (SIGKILL). Its store is opened again: how long until "+
 			"the first verdict, and where the filters came from. Then every acknowledged claim is looked up."
 	c.Claims.run, c.Claims.help = bench.Claims,
 		"Rates count all events over the time in which the engine, or the bare store, had them. Ids, and the baseline's keys and values, "+

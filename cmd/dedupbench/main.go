@@ -3,7 +3,7 @@
 //
 // Every command prints a table, or with --json one line of JSON as the last line of its standard
 // output. Its exit status is 0 if the run was completed and what it checks holds, 1 if not, and 2
-// if it could not be understood.
+// if the command line is invalid.
 package main
 
 import (
@@ -104,7 +104,7 @@ func (o *output) exit(err error) int {
 	return exitFailed
 }
 
-// refuse answers a command line that could not be understood.
+// refuse answers an invalid command line.
 func (o *output) refuse(err error) int {
 	if o.json {
 		o.print(struct {

@@ -51,7 +51,7 @@ const (
 	Names = 1 << 16
 
 	// ScopeRetentions is the maximum number of scopes with a shorter retention than the engine's at
-	// a time, dropped ones included. A scope counts until the engine's oldest week has reached its
-	// own.
+	// a time, dropped ones included. A scope counts until the engine's oldest week has reached the
+	// scope's.
 	ScopeRetentions = 1 << 16
 )

@@ -57,7 +57,7 @@ func (a *attester) attest() {
 				break
 			}
 			if idle && a.promise(now.seq) != nil || a.attestNow() != nil {
-				return // poisoned
+				return // the store has failed
 			}
 			done, wrote = now, time.Now()
 			if idle {

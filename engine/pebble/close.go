@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Close implements storage.Store. A poisoned store also releases its directory.
+// Close implements storage.Store. Close also releases the directory of a store that has failed.
 func (s *Store) Close() error {
 	close(s.unsynced)
 	close(s.stop)

@@ -48,7 +48,7 @@ func (c *compactor) compactRuns(stop <-chan struct{}) {
 }
 
 // repeat runs in the background from the end of the startup until stop is closed or the store
-// fails. A compaction that has begun then is Pebble's, and one that waits is canceled.
+// fails. A waiting compaction is canceled then, and one that has begun is left to Pebble.
 func (c *compactor) repeat(stop, wake <-chan struct{}, do func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

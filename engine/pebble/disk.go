@@ -18,7 +18,7 @@ import (
 //
 // Pebble handles a failed write with a panic, an endless retry or, where a log is rotated, with the
 // unlock of an unlocked mutex, which ends the process and cannot be recovered from. So it never
-// sees one: the first operation that fails to change the directory poisons the store, and from then
+// sees one: the first operation that fails to change the directory fails the store, and from then
 // on the disk discards all changes. Every change is reported as done and nothing reaches the disk.
 // The fault itself makes the disk discard changes, so no change is discarded before the fault is
 // visible: no result of Pebble after that is passed on to a caller. The disk has the state of a

@@ -28,7 +28,7 @@ type fault struct {
 
 func newFault() *fault { return &fault{failed: make(chan struct{})} }
 
-// set poisons the store.
+// set makes the store fail: from then on it changes nothing.
 func (f *fault) set(cause error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *fault) set(cause error) {
 	close(f.failed)
 }
 
-// isSet reports whether the store is poisoned. It takes no lock.
+// isSet reports whether the store has failed. It takes no lock.
 func (f *fault) isSet() bool {
 	select {
 	case <-f.failed:
@@ -52,7 +52,7 @@ func (f *fault) isSet() bool {
 	}
 }
 
-// get returns why the store is poisoned, nil if it is not.
+// get returns why the store has failed, nil if it has not.
 func (f *fault) get() error {
 	if !f.isSet() {
 		return nil
@@ -80,7 +80,7 @@ func (f *fault) takeDamage() error {
 }
 
 // write runs fn, which calls Pebble to write, so that the caller neither dies nor hangs with it: a
-// panic, the end of the goroutine by Fatalf and a poisoned store are returned as errors. If fn
+// panic, the end of the goroutine by Fatalf and a failed store are returned as errors. If fn
 // still blocks then, its goroutine leaks.
 func (f *fault) write(fn func() error) error {
 	return f.run(fn, func(cause error) error {
@@ -89,7 +89,7 @@ func (f *fault) write(fn func() error) error {
 	})
 }
 
-// read is write for functions that only read: damaged bytes cause a panic, which poisons nothing.
+// read is write for functions that only read: damaged bytes cause a panic, after which the store continues.
 func (f *fault) read(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, cause)

@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// Sealed is the part of a letter that its seal authenticates: the data by which a replay finds the
-// claim that it reopens.
+// A sealed is the part of a dead letter that its seal authenticates: the data by which a replay finds
+// the claim that it reopens.
 type sealed struct {
 	Group      string
 	Scope      string
