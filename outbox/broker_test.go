@@ -263,6 +263,46 @@ func TestTransactionsAreAwaitedAtASlowBroker(t *testing.T) {
 	}
 }
 
+// A broker that takes a record for a copy does not say where it is. The progress topic is then not read
+// at all: without its end, entries would be missing.
+func TestProgressIsNotReadWithoutItsEnd(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	o := modes(t, b)["exactly once"]
+	topic := o.ExactlyOnce.ProgressTopic
+	client := b.Client(t)
+	for range 2 {
+		if err := client.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte("k"), Value: []byte("v")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	relay, err := New(openEngine(t, newMemDisk().open(t), nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &connection{shared: relay.shared}
+	if p, _, err := c.readProgress(ctx); err != nil || p.next != 3 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	b.Cluster(t).ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		answer := req.ResponseKind().(*kmsg.ProduceResponse)
+		for _, asked := range req.(*kmsg.ProduceRequest).Topics {
+			t := kmsg.NewProduceResponseTopic()
+			t.Topic, t.TopicID = asked.Topic, asked.TopicID
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.ErrorCode, p.BaseOffset = kerr.DuplicateSequenceNumber.Code, -1
+			t.Partitions = append(t.Partitions, p)
+			answer.Topics = append(answer.Topics, t)
+		}
+		return answer, nil, true
+	})
+	if p, _, err := c.readProgress(ctx); err == nil || !strings.Contains(err.Error(), "without its offset") {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, _, err := c.readProgress(ctx); err != nil || p.next != 4 {
+		t.Errorf("afterwards %+v, %v", p, err)
+	}
+}
+
 // Messages that one topic rejects are parked; other topics do not wait for them.
 func TestRejectionsOfARealTopicArePerMessage(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
