@@ -54,6 +54,7 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 // admitClaim decides an at-most-once claim.
 func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	key := r.key(&c.place)
+	d.takenOver = d.takenOver[:0]
 	var old, rec Record
 	var there, found bool
 	held := d.tx.reserved(key)
@@ -86,6 +87,9 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 		*res = Result{Verdict: Failed, Err: err}
 		return nil //nolint:nilerr // the caller of the claim gets it as the error of its result
 	}
+	if err := d.endTakenOver(g, r); err != nil {
+		return d.stop(err) // impossible: its names are already known
+	}
 	if there && old.State == DeadLettered {
 		d.tx.changed(key, d.seq+1)
 	}
@@ -100,8 +104,8 @@ func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 	if err != nil {
 		return err
 	}
-	if c.change.err = d.holdsLease(r, c, &rec, found); c.change.err != nil {
-		return d.Err() // nil unless the store failed
+	if c.change.err = d.holdsLease(c, &rec, found); c.change.err != nil {
+		return nil
 	}
 	c.change.apply(&rec, c.seen)
 	c.change.err = d.claim(g, key, c, &rec)
@@ -119,6 +123,7 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	}
 	d.screen.prefetch(len(r.claims), r.place)
 	d.put.now.prefetch(r.claims)
+	d.takenOver = d.takenOver[:0]
 	for i := range r.claims {
 		c := &r.claims[i]
 		if c.week < d.decidedOldest(c.scope) {
@@ -141,6 +146,9 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	}
 	if err := d.resolveSums(g, &r.writes); err != nil {
 		return err
+	}
+	if err := d.endTakenOver(g, &r.claimSet); err != nil {
+		return d.stop(err) // impossible: its names are already known
 	}
 	for i := range r.claims {
 		c := &r.claims[i]
@@ -194,7 +202,7 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 // validate returns why a claim of a transaction cannot commit, nil if it can. now is its record.
 func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bool) error {
 	if c.change != nil {
-		return d.holdsLease(r, c, now, found)
+		return d.holdsLease(c, now, found)
 	}
 	next := found && now.Generation == rec.Generation-1
 	free := next && c.takes(now)

@@ -16,9 +16,10 @@ type decider struct {
 	holds  *holds
 	outbox *outbox
 
-	seq       uint64    // of the last batch handed to the applier
-	put       putClaims // writes that the store may not show yet
-	committed time.Time // the latest time that PutCommitTime gave a batch
+	seq       uint64      // of the last batch handed to the applier
+	put       putClaims   // writes that the store may not show yet
+	committed time.Time   // the latest time that PutCommitTime gave a batch
+	takenOver []takenOver // by the claims of the request that is being decided
 }
 
 // decideNew reports whether the claim exists, in this group or before it, and marks it in the
@@ -103,7 +104,8 @@ func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, 
 }
 
 // decideNear reports whether the claim exists in an adjacent week, in this group or before it; if
-// not, whether an open transaction holds its key there.
+// not, whether an open transaction holds its key there. Claims there with an expired lease are added
+// to takenOver.
 func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]
@@ -115,30 +117,45 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held
 			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) {
 				return rec, found, false, err
 			}
+			if found && rec.State == Leased {
+				d.takenOver = append(d.takenOver, takenOver{p, c.scope, rec})
+			}
 		}
 		held = held || d.tx.reserved(key)
 	}
 	return Record{}, false, held, nil
 }
 
-// holdsLease returns nil if the current claim belongs to the lease of c.
-func (d *decider) holdsLease(r *claimSet, c *candidate, now *Record, found bool) error {
-	if !found || c.week < d.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
-		return ErrLeaseLost
-	}
-	near := r.nearOf(c)
-	for i := range near {
-		p := &near[i]
-		if p.week < d.decidedOldest(c.scope) || d.screen.certainlyNew(p.week, p.hash) {
-			continue
-		}
-		other, found, err := d.find(r.key(p), p.hash)
+// A takenOver claim is one whose lease has expired, in another week than that of the claim that
+// replaces it.
+type takenOver struct {
+	*place
+	scope string
+	rec   Record
+}
+
+// endTakenOver releases the claims that were taken over from other weeks, so that each of their
+// leases is lost. Their records are replaced: they remain counted.
+func (d *decider) endTakenOver(g *group, r *claimSet) error {
+	for i := range d.takenOver {
+		t := &d.takenOver[i]
+		_, topic, err := d.refs(g, t.scope, t.rec.Origin.Topic, t.week)
 		if err != nil {
 			return err
 		}
-		if found && !other.FirstSeen.Before(now.FirstSeen) {
-			return ErrLeaseLost // it was taken over there
-		}
+		t.rec.end(Released, "")
+		t.rec.Fingerprint = ""
+		w := d.put.put(r.key(t.place), t.hash, &t.rec, topic)
+		g.batch.Claims = append(g.batch.Claims, w)
+		g.bytes += len(w.Key) + len(w.Record)
+	}
+	return nil
+}
+
+// holdsLease returns nil if the current claim belongs to the lease of c.
+func (d *decider) holdsLease(c *candidate, now *Record, found bool) error {
+	if !found || c.week < d.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
+		return ErrLeaseLost
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -15,9 +16,13 @@ import (
 //	committer                            decideNear  what is put, store; finds the claims made since the look
 //
 // An event with the time of its arrival (no Event.Time, with a Window) is decided in the same way:
-// the other weeks are those in which a claim can have been made whose window has not ended, and the
-// next week, in case the clock was set back. A claim there whose window has ended does not count;
-// in the event's own week, its next generation replaces it.
+// the other weeks are all retained ones in which such a claim can have been made, since the claim's
+// own window or lease decides how long it lasts, and the next week, in case the clock was set back. A
+// claim there that has ended does not count; in the event's own week, its next generation replaces
+// it.
+//
+// A lease that has expired in another week is taken over: the batch of the new claim also releases
+// the old one (decider.endTakenOver), so that its holder finds out by its own claim.
 //
 // Such an event reserves only its own key: an event whose time is the producer's may also be
 // claimed in the week before or after, and a transaction that saw no claim there then conflicts at
@@ -27,11 +32,11 @@ import (
 func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
 
 // addNear gives a candidate its adjacent places: the weeks before and after, and for an event with
-// the time of its arrival all weeks in which a claim can have been made whose window has not ended.
+// the time of its arrival all retained weeks in which a claim can have been made that still lasts.
 func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 	first := max(c.week, weekbucket.Min+1) - 1
 	if ev.arrives() {
-		first, _ = weekbucket.Of(c.seen.Add(-ev.Window)) // Min if it is before the year 1
+		first, _ = weekbucket.Of(c.seen.Add(-limits.ArrivalWindow)) // Min if it is before the year 1
 		first = max(first, f.oldestOf(ev.Scope))
 	}
 	c.nearAt = len(r.near)

@@ -12,6 +12,9 @@ func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) 
 // InFlight, or fail with ErrConflict. Meanwhile TryClaim still returns Duplicate to others, because
 // a durable claim exists. Every other existing claim is a Duplicate, and an event without a claim
 // is judged as by TryClaim, so that a forged generation has no effect.
+//
+// The event has the time with which it was claimed. If that was the time of its arrival, set Time to
+// the FirstSeen of the claim's record.
 func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
 	return tx.tryClaim(&ev, &generation)
 }

@@ -449,6 +449,26 @@ func TestKeyThatCannotBeJudgedIsRejectedWithFailOpenToo(t *testing.T) {
 	}
 }
 
+// A new version of the application may have a shorter retention: the responses of the old one last as
+// long as was promised.
+func TestAShorterRetentionKeepsEarlierResponses(t *testing.T) {
+	for name, start := range map[string]time.Time{
+		"midweek": time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), "across Monday": time.Date(2026, 3, 7, 12, 0, 0, 0, time.UTC),
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start
+			e := openEngine(t, storetest.NewMem(storage.Identity{}), func() time.Time { return now })
+			handler, runs := counting()
+			do(protect(t, e, idempotency.Options{}, handler), post("k", ""))
+			now = start.AddDate(0, 0, 3)
+			do(protect(t, e, idempotency.Options{Retention: 24 * time.Hour}, handler), post("k", ""))
+			if n := runs.Load(); n != 1 {
+				t.Errorf("%d runs, want 1", n)
+			}
+		})
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	e := inMemory(t)
 	for name, o := range map[string]idempotency.Options{

@@ -57,26 +57,32 @@ func race(t *testing.T, f func(context.Context, message) error) {
 }
 
 func TestALeaseIsRenewedWhileTheHandlerRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		var h counting
-		slow := r.wrap(func(ctx context.Context, m message) error {
-			time.Sleep(2*time.Hour + time.Second) // longer than the lease and the window
-			return h.handle(ctx, m)
-		}, nil)
-		var handling sync.WaitGroup
-		handling.Go(func() { wantNil(t, slow(ctx, message{"a"})) })
-		time.Sleep(time.Second)
-		for range 12 {
-			renewed := time.Now().Truncate(10 * time.Second) // all renewals are at multiples of a third of the lease
-			wantInProgress(t, slow(ctx, message{"a"}), renewed.Add(listener.DefaultLease))
-			time.Sleep(10 * time.Minute)
-		}
-		handling.Wait()
-		h.want(t, 1)
-		r.wantCount("in_progress", 12)
-		r.wantCount("handled", 1)
-	})
+	monday := time.Date(2000, 1, 3, 0, 0, 0, 0, time.UTC)
+	for name, start := range map[string]time.Time{"midweek": monday.Add(60 * time.Hour), "sunday": monday.Add(-30 * time.Minute)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				time.Sleep(time.Until(start))
+				var h counting
+				slow := r.wrap(func(ctx context.Context, m message) error {
+					time.Sleep(2*time.Hour + time.Second) // longer than the lease and the window
+					return h.handle(ctx, m)
+				}, nil)
+				var handling sync.WaitGroup
+				handling.Go(func() { wantNil(t, slow(ctx, message{"a"})) })
+				time.Sleep(time.Second)
+				for range 12 {
+					renewed := time.Now().Truncate(10 * time.Second) // all renewals are at multiples of a third of the lease
+					wantInProgress(t, slow(ctx, message{"a"}), renewed.Add(listener.DefaultLease))
+					time.Sleep(10 * time.Minute)
+				}
+				handling.Wait()
+				h.want(t, 1)
+				r.wantCount("in_progress", 12)
+				r.wantCount("handled", 1)
+			})
+		})
+	}
 }
 
 func TestAHandlerThatLostItsLeaseIsCancelledAndNotAcknowledged(t *testing.T) {

@@ -15,7 +15,7 @@ func (c *checker) claim(t *rapid.T) {
 	want, _ := c.expect(ev, k, nil, nil)
 	r, err := c.e.TryClaim(context.Background(), ev)
 	if want = c.checkResult(r, err, want, k); want.First() {
-		c.claimed(k, want.Record)
+		c.claimed(ev, k, want.Record)
 		c.lease(ev, k, want)
 	}
 }
@@ -38,7 +38,7 @@ func (c *checker) batch(t *rapid.T) {
 			want = c.answer(events[i], rs[i].Record, false)
 		}
 		if want = c.checkResult(rs[i], rs[i].Err, want, k); want.First() {
-			c.claimed(k, want.Record)
+			c.claimed(events[i], k, want.Record)
 			c.lease(events[i], k, want)
 		}
 	}

@@ -52,12 +52,12 @@ func (m *model) kept(scope string, window time.Duration) time.Duration {
 }
 
 // near returns the other weeks in which a claim counts: the ones before and after, if the time is
-// approximate, and those within the window, if there is no time.
+// approximate, and all retained ones and the next, if there is no time.
 func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 	first := k.week
 	switch {
 	case ev.Time.IsZero() && ev.Window > 0:
-		first, _ = weekbucket.Of(m.clock.Add(-ev.Window))
+		first = m.told.oldestOf(k.scope)
 	case ev.ApproximateTime:
 		first--
 	default:
@@ -122,9 +122,21 @@ func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(clai
 }
 
 // claimed records an at-most-once claim. A transaction that saw the dead letter before conflicts.
-func (m *model) claimed(k claimKey, rec engine.Record) {
+func (m *model) claimed(ev engine.Event, k claimKey, rec engine.Record) {
 	m.overtakes(k)
+	m.takesOver(ev, k)
 	m.told.claims[k] = rec
+}
+
+// takesOver ends the leases of other weeks that a claim takes over.
+func (m *model) takesOver(ev engine.Event, k claimKey) {
+	for _, n := range m.near(ev, k) {
+		if rec, there := m.told.claims[n]; there && rec.State == engine.Leased && m.free(ev, rec) && n.week >= m.told.oldestOf(n.scope) {
+			rec = ended(rec, engine.Released, "")
+			rec.Fingerprint = ""
+			m.told.claims[n] = rec
+		}
+	}
 }
 
 // overtakes records that a claim changes a dead letter that open transactions may have seen.

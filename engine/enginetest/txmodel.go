@@ -149,6 +149,13 @@ func (x *txModel) unclaimRefusals() (errs []error) {
 }
 
 func (x *txModel) commit() {
+	for k := range x.claims {
+		now, there := x.m.told.claims[k]
+		_, finished := x.finishes[k]
+		if replayed := there && !x.m.free(x.events[k], now); !finished && !replayed {
+			x.m.takesOver(x.events[k], k)
+		}
+	}
 	maps.Copy(x.m.told.claims, x.claims)
 	x.takeBack()
 	written := map[string]bool{}
