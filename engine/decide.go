@@ -104,7 +104,8 @@ func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 	if err != nil {
 		return err
 	}
-	if c.change.err = d.holdsLease(c, &rec, found); c.change.err != nil {
+	if !d.holdsLease(c, &rec, found) {
+		c.change.err = ErrLeaseLost
 		return nil
 	}
 	c.change.apply(&rec, c.seen)
@@ -201,8 +202,10 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 
 // validate returns why a claim of a transaction cannot commit, nil if it can. now is its record.
 func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bool) error {
-	if c.change != nil {
-		return d.holdsLease(c, now, found)
+	if c.change != nil && !d.holdsLease(c, now, found) {
+		return ErrLeaseLost
+	} else if c.change != nil {
+		return nil
 	}
 	next := found && now.Generation == rec.Generation-1
 	free := next && c.takes(now)

@@ -152,12 +152,9 @@ func (d *decider) endTakenOver(g *group, r *claimSet) error {
 	return nil
 }
 
-// holdsLease returns nil if the current claim belongs to the lease of c.
-func (d *decider) holdsLease(c *candidate, now *Record, found bool) error {
-	if !found || c.week < d.decidedOldest(c.scope) || now.State != Leased || now.Owner != c.change.lease.owner {
-		return ErrLeaseLost
-	}
-	return nil
+// holdsLease reports whether the current claim, if there is one, belongs to the lease of c.
+func (d *decider) holdsLease(c *candidate, now *Record, found bool) bool {
+	return found && c.week >= d.decidedOldest(c.scope) && now.State == Leased && now.Owner == c.change.lease.owner
 }
 
 // checkUnclaims checks that the claims that a transaction withdraws are unchanged since it has read

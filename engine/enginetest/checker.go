@@ -128,7 +128,7 @@ func (c *checker) checkResult(r engine.Result, err error, want engine.Result, k 
 }
 
 // lease records the lease of a claim, if it has one.
-func (c *checker) lease(ev engine.Event, k claimKey, r engine.Result) {
+func (c *checker) lease(k claimKey, r engine.Result) {
 	if r.Lease != nil {
 		c.lent = append(c.lent, modelLease{r.Lease, k, r.Record.Owner})
 	}

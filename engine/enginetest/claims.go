@@ -16,7 +16,7 @@ func (c *checker) claim(t *rapid.T) {
 	r, err := c.e.TryClaim(context.Background(), ev)
 	if want = c.checkResult(r, err, want, k); want.First() {
 		c.claimed(ev, k, want.Record)
-		c.lease(ev, k, want)
+		c.lease(k, want)
 	}
 }
 
@@ -39,7 +39,7 @@ func (c *checker) batch(t *rapid.T) {
 		}
 		if want = c.checkResult(rs[i], rs[i].Err, want, k); want.First() {
 			c.claimed(events[i], k, want.Record)
-			c.lease(events[i], k, want)
+			c.lease(k, want)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (c *txChecker) claimIn(replay bool) {
 	if want.First() {
 		_, c.x.again[k] = c.told.claims[k]
 		delete(c.x.finishes, k)
-		c.lease(ev, k, want)
+		c.lease(k, want)
 		c.x.claims[k], c.x.events[k] = want.Record, ev
 		c.held[k] = true
 	}
