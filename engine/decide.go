@@ -202,14 +202,13 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 
 // validate returns why a claim of a transaction cannot commit, nil if it can. now is its record.
 func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bool) error {
-	if c.change != nil && !d.holdsLease(c, now, found) {
-		return ErrLeaseLost
-	} else if c.change != nil {
-		return nil
-	}
 	next := found && now.Generation == rec.Generation-1
 	free := next && c.takes(now)
 	switch {
+	case c.change != nil && !d.holdsLease(c, now, found):
+		return ErrLeaseLost
+	case c.change != nil:
+		return nil
 	case found != c.again, found && !free && !now.opens(rec.Generation-1):
 		return ErrConflict
 	case found && !free:
