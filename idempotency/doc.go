@@ -22,6 +22,7 @@
 //	no key, unless Options.Optional                  400 (section 2.7)
 //	malformed key, or more than one                  400
 //	body above Options.MaxRequestBytes               413
+//	body that an outer handler parsed, with files    500: call the middleware before it
 //	Options.Tenant fails                             500, or the status of its StatusError
 //	key and tenant above engine.Options.MaxIDBytes   500
 //	the store fails, or the clock is weeks behind    503 with Retry-After
@@ -51,7 +52,9 @@
 // the result and is replayed; a panic and a missing or short response are kept as status 500.
 //
 // While the handler runs its key is leased (Options.Lease), and the lease is renewed three times in
-// that time. If the process dies, the lease expires and exactly one retry runs the handler. That
+// that time. Leases and retention follow the clock of the engine: if it jumps ahead by more than the
+// lease, a retry can run the handler at the same time, and if it is set back by more than a week, keys
+// that were used in between are not recognised. If the process dies, the lease expires and exactly one retry runs the handler. That
 // is also so if the process dies after the handler has returned and before the result is durable,
 // unless the effects and the result are in one transaction (below). If the lease is lost to another
 // request, after a long pause of the process, the request's context is canceled

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -40,6 +41,8 @@ func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, 
 	}, nil
 }
 
+var errParsed = errors.New("idempotency: an outer handler has parsed the body as multipart/form-data, so that it cannot be compared with that of the first request: call the middleware before it")
+
 func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !slices.Contains(m.opt.Methods, r.Method) {
 		m.serve(w, r, next)
@@ -57,6 +60,11 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 	tenant, err := m.tenant(r)
 	if err != nil {
 		m.refuseTenant(w, r, err)
+		return
+	}
+	if r.MultipartForm != nil {
+		m.report(r, errParsed)
+		refuse(w, http.StatusInternalServerError, "the body of the request cannot be compared")
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.opt.MaxRequestBytes))
@@ -136,8 +144,14 @@ func (m *middleware) event(r *http.Request, tenant, key string, body []byte) eng
 	if len(secret) == 0 {
 		secret = id
 	}
+	asked, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil { // it is not from a client
+		asked = r.URL
+	}
 	var head []byte
-	for _, part := range [...]string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery} {
+	// An outer handler may have changed the URL, as http.StripPrefix does, or parsed the body as a
+	// form.
+	for _, part := range [...]string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery, asked.EscapedPath(), asked.RawQuery, r.PostForm.Encode()} {
 		head = appendBytes(head, part)
 	}
 	mac := hmac.New(sha256.New, secret)

@@ -478,6 +478,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"response":        {MaxResponseBytes: limits.DataBytes + 1},
 		"retention":       {Retention: 36 * 24 * time.Hour},
 		"window":          {Retention: -1},
+		"no method":       {Methods: []string{}},
+		"lower case":      {Methods: []string{"POST", "post"}},
 		"longest arrival": {Retention: 54 * 7 * 24 * time.Hour},
 		"scope":           {Scope: " "},
 	} {
@@ -502,5 +504,48 @@ func TestStatusRules(t *testing.T) {
 		if w.Body.Len() > 0 {
 			t.Errorf("a body after 204: %q", w.Body)
 		}
+	}
+}
+
+// The target that the client has asked for counts, not what is left of it.
+func TestTheWholePathIsCompared(t *testing.T) {
+	handler, runs := counting()
+	h := protect(t, inMemory(t), idempotency.Options{}, handler)
+	mux := http.NewServeMux()
+	mux.Handle("/payments/", http.StripPrefix("/payments", h))
+	mux.Handle("/refunds/", http.StripPrefix("/refunds", h))
+	ask := func(path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, path, nil)
+		r.Header.Set(idempotency.KeyHeader, "k")
+		return do(mux, r)
+	}
+	ask("/payments/17")
+	want(t, ask("/refunds/17"), 422, false)
+	if w := ask("/payments/17"); w.Header().Get(idempotency.ReplayedHeader) != "true" || runs.Load() != 1 {
+		t.Errorf("status %d after %d runs", w.Code, runs.Load())
+	}
+}
+
+// An outer handler may parse the body as a form; then its fields are compared. Files are not.
+func TestAParsedFormIsCompared(t *testing.T) {
+	handler, runs := counting()
+	var reported error
+	h := protect(t, inMemory(t), idempotency.Options{OnError: func(_ *http.Request, err error) { reported = err }}, handler)
+	ask := func(kind, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(body))
+		r.Header.Set("Content-Type", kind)
+		r.Header.Set(idempotency.KeyHeader, "k")
+		_ = r.FormValue("csrf")
+		return do(h, r)
+	}
+	const form = "application/x-www-form-urlencoded"
+	ask(form, "amount=5&to=a")
+	want(t, ask(form, "amount=500&to=a"), 422, false)
+	if w := ask(form, "to=a&amount=5"); w.Header().Get(idempotency.ReplayedHeader) != "true" {
+		t.Errorf("the same form: status %d", w.Code)
+	}
+	want(t, ask(`multipart/form-data; boundary="x"`, "--x\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n5\r\n--x--\r\n"), 500, false)
+	if runs.Load() != 1 || reported == nil {
+		t.Errorf("%d runs, reported %v", runs.Load(), reported)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -24,8 +25,8 @@ type Options struct {
 	// use, and not read the body, which is compared with that of the first request. nil = all requests have one tenant.
 	Tenant func(*http.Request) (string, error)
 
-	// Methods are the HTTP methods that need a key; other requests reach the handler unchanged. nil
-	// = POST and PATCH.
+	// Methods are the HTTP methods that need a key, in upper case; other requests reach the handler
+	// unchanged. nil = POST and PATCH.
 	Methods []string
 
 	// Optional passes requests without a key to the handler unchanged.
@@ -117,6 +118,10 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Methods, o.Secret = slices.Clone(o.Methods), slices.Clone(o.Secret)
 	switch {
+	case len(o.Methods) == 0:
+		return o, errors.New("idempotency: Options.Methods is empty: name the methods that need a key, or nil for POST and PATCH")
+	case slices.ContainsFunc(o.Methods, func(m string) bool { return m == "" || m != strings.ToUpper(m) }):
+		return o, fmt.Errorf("idempotency: Options.Methods is %q: give names in upper case, as requests have them", o.Methods)
 	case o.Lease < time.Second || o.Lease > limits.Lease:
 		return o, fmt.Errorf("idempotency: Options.Lease is %v: give 1s to %v", o.Lease, limits.Lease)
 	case o.MaxRequestBytes < 0:

@@ -27,7 +27,7 @@
 // handler has returned an error or panicked, so that the next delivery is handled. If the process
 // dies, the lease expires, and exactly one later delivery takes the claim over. So a message is
 // handled at least once. It is handled more than once only if a handler has done its work, and the
-// process dies or the store fails before the claim is done. If its effects must not be repeated,
+// process dies or the store fails before the claim is done, or if the clock jumps (below). If its effects must not be repeated,
 // put them into a transaction of the engine (engine.Tx), together with the claim.
 //
 // With Options.AtMostOnce, the claim is done before the handler runs, and remains in any case: this
@@ -41,6 +41,10 @@
 // Monday 00:00. While a handler holds the lease, it lasts longer. After that a message with the
 // same id is handled again, by exactly one of the listeners that receive it. Choose a window longer
 // than the time after which the queue delivers a message for the last time.
+//
+// Windows and leases follow the clock of the engine. If it jumps ahead by more than the lease, another
+// listener can take over a message that is still handled. If it is set back by more than a week,
+// messages that were handled in between are not recognised.
 //
 // # Metrics
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -84,4 +85,15 @@ func TestAHandlerErrorIsReturnedWithTheErrorOfTheRelease(t *testing.T) {
 		t.Errorf("the delivery returns %v", err)
 	}
 	r.wantCount("failed", 1)
+}
+
+// The engine cannot keep a claim for longer than its retention: that is found before the first
+// message.
+func TestAWindowBeyondTheRetentionIsRefused(t *testing.T) {
+	r := newRig(t)
+	var h counting
+	_, err := listener.Wrap(r.eng, h.handle, listener.Options[message]{ID: idOf, Window: 40 * 24 * time.Hour, FailOpen: true})
+	if bad, ok := errors.AsType[*engine.EventError](err); !ok || bad.Field != "window" {
+		t.Error(err)
+	}
 }

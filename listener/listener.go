@@ -55,6 +55,9 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+	if err := o.checkWindow(eng); err != nil {
+		return nil, err
+	}
 	messages, err := newMessages(o.Registerer)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -101,4 +103,17 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 		return o, fmt.Errorf("listener: Options.Lease is %v: give %v to %v", o.Lease, minLease, limits.Lease)
 	}
 	return o, nil
+}
+
+// checkWindow makes the engine judge an event that is always too new, so that it rejects a window
+// beyond its retention before the first message. Nothing is written. An engine that has stopped
+// rejects nothing: see FailOpen.
+func (o *Options[M]) checkWindow(eng *engine.Engine) error {
+	_, err := eng.TryClaim(context.Background(), engine.Event{
+		Scope: o.Scope, ID: []byte("window"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Window: o.Window, Origin: engine.Origin{Topic: o.Queue},
+	})
+	if _, bad := errors.AsType[*engine.EventError](err); bad {
+		return fmt.Errorf("listener: Options.Window of %v: %w", o.Window, err)
+	}
+	return nil
 }
