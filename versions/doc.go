@@ -29,5 +29,6 @@
 //
 // Versions that a newer one has replaced remain until [Table.Prune] removes them, which
 // [Table.Run] calls every hour. Until then they cost space, and time in scans, but never change a
-// result. [Table.Erase] removes a row with all its versions permanently.
+// result. Prune also removes deletions older than Options.KeepDeletions, and guards them against a wrong
+// clock. [Table.Erase] removes a row with all its versions permanently.
 package versions

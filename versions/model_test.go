@@ -135,10 +135,36 @@ func (m *model) step(t testing.TB) (before, after map[string]string) {
 		m.transaction(t)
 	case n < 16:
 		m.erase(t)
+	case n < 18:
+		m.jump(t)
 	default:
 		m.replace(t)
 	}
 	return before, m.visible()
+}
+
+// overdue is how long after its expiry Prune removes a deletion.
+const overdue = 48 * time.Hour
+
+// jump makes a change while the clock is wrong, or lets time pass in which nothing runs.
+func (m *model) jump(t testing.TB) {
+	t.Helper()
+	by := time.Duration(m.rng.IntN(60*24)) * time.Hour
+	if m.rng.IntN(3) == 0 {
+		by = 70 * 365 * 24 * time.Hour
+	}
+	switch m.rng.IntN(4) {
+	case 0:
+		m.c.advance(by % (4 * 24 * time.Hour))
+	case 1:
+		m.c.advance(-by)
+		m.transaction(t)
+		m.c.advance(by)
+	default:
+		m.c.advance(by)
+		m.replace(t)
+		m.c.advance(-by)
+	}
 }
 
 // transaction puts some rows, and rolls back some or all of them.
@@ -209,15 +235,29 @@ func (m *model) erase(t testing.TB) {
 
 func (m *model) replace(t testing.TB) {
 	t.Helper()
-	if _, err := m.t.Prune(ctx); err != nil {
+	all := m.rng.IntN(8) == 0
+	pass := m.t.Prune
+	if all {
+		pass = m.t.PruneAllExpired
+	}
+	if _, err := pass(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range m.rows {
 		newest, ok := r.newest()
 		clear(r.puts)
-		if ok && (!newest.row.Deleted || m.c.now().Sub(newest.at) <= m.keep) {
-			r.puts[identity(newest.row)] = newest
+		if !ok {
+			continue
 		}
+		age := m.c.now().Sub(newest.at)
+		switch {
+		case !newest.row.Deleted:
+		case age < 0 && all, age > m.keep+overdue && !all:
+			newest.at = m.c.now()
+		case age > m.keep:
+			continue
+		}
+		r.puts[identity(newest.row)] = newest
 	}
 }
 
@@ -354,7 +394,7 @@ func TestPowerFailureAtEveryStep(t *testing.T) {
 		clones := make(chan *cut, 10_000)
 		watch(mem, clones)
 		cuts := 0
-		for range 60 {
+		for range 80 {
 			before, after := m.step(t)
 			for len(clones) > 0 {
 				c := <-clones

@@ -14,6 +14,7 @@ import (
 type Pruned struct {
 	Versions  uint64 // older versions that were removed
 	Deletions uint64 // of these, or newest of their rows: deletions older than Options.KeepDeletions
+	Renewed   uint64 // deletions that are kept for Options.KeepDeletions again: see Prune
 	// versions that are left for the next pass, because transactions wrote their rows meanwhile
 	Deferred uint64
 }
@@ -22,6 +23,8 @@ const (
 	pruneKeys    = 1000    // removed in one transaction
 	pruneBytes   = 1 << 20 // of keys that are removed in one transaction
 	pruneRetries = 10
+
+	minOverdue = 48 * time.Hour // see Table.overdue
 )
 
 // Prune removes every version that a newer one of its row has replaced, and expired deletions. It
@@ -30,10 +33,25 @@ const (
 // durable, and is removed only if the newer one still exists at that moment, so that Prune may
 // run concurrently with all other calls, and be stopped at any point.
 //
+// A wrong clock must not remove deletions that the table still needs. So Prune removes a deletion
+// only within two days after it has expired, or within twice Options.PruneEvery if that is longer.
+// An older one may be the work of a clock that is ahead now, or was behind when the deletion was
+// written. It gets the current time, and so is kept for Options.KeepDeletions again. The price:
+// deletions that expire while no pass runs for so long are kept longer than necessary, and calls of
+// Prune that are always further apart never remove any. Then set Options.PruneEvery to the time
+// between calls, or use PruneAllExpired.
+//
 // The store frees the space as it compacts: Pebble by itself, or at once by Reclaim; bbolt reuses
 // free pages.
-func (t *Table) Prune(ctx context.Context) (done Pruned, err error) {
-	p := pass{t: t, ctx: ctx, done: &done}
+func (t *Table) Prune(ctx context.Context) (Pruned, error) { return t.prune(ctx, false) }
+
+// PruneAllExpired is Prune that trusts the clock: it removes all expired deletions, no matter for
+// how long they have been expired, and gives deletions with a later time than now the current time.
+// Check the clock before you call it.
+func (t *Table) PruneAllExpired(ctx context.Context) (Pruned, error) { return t.prune(ctx, true) }
+
+func (t *Table) prune(ctx context.Context, trustClock bool) (done Pruned, err error) {
+	p := pass{t: t, ctx: ctx, trustClock: trustClock, done: &done}
 	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix}) {
 		if err == nil {
 			err = p.see(kv)
@@ -48,16 +66,17 @@ func (t *Table) Prune(ctx context.Context) (done Pruned, err error) {
 
 // A pass is one run over the table.
 type pass struct {
-	t    *Table
-	ctx  context.Context //nolint:containedctx // of one call of Prune
-	done *Pruned
+	t          *Table
+	ctx        context.Context //nolint:containedctx // of one call of Prune
+	trustClock bool
+	done       *Pruned
 
-	row     []byte // prefix of the current row
-	newest  []byte // key of its newest version
-	expired bool   // that is an expired deletion
+	row    []byte // prefix of the current row
+	newest []byte // key of its newest version
+	fate   fate   // of that version
 
 	older  []replaced
-	rows   [][]byte // prefixes of rows whose newest versions are expired deletions
+	rows   [][]byte // prefixes of rows whose newest versions are deletions to be removed or renewed
 	bytes  int      // of the keys in older and rows
 	events int      // their number
 }
@@ -74,7 +93,7 @@ func (p *pass) see(kv engine.KeyValue) error {
 	if !bytes.Equal(prefix, p.row) {
 		p.endRow()
 		p.row, p.newest = prefix, kv.Key
-		if p.expired, err = p.t.expired(kv); err != nil {
+		if p.fate, err = p.fateOf(kv); err != nil {
 			return err
 		}
 	} else if tie != tieErasure { // it remains, and hides late versions when a deletion above it is removed
@@ -89,30 +108,55 @@ func (p *pass) see(kv engine.KeyValue) error {
 
 // endRow ends the current row.
 func (p *pass) endRow() {
-	if p.expired {
+	if p.fate != keep {
 		p.rows = append(p.rows, p.row)
 		p.collected(p.row)
 	}
-	p.expired = false
+	p.fate = keep
 }
 
-// collected returns the number of versions to be removed.
+// collected counts a version that the next transaction is to change.
 func (p *pass) collected(key []byte) {
 	p.bytes += len(key)
 	p.events++
 }
 
-// expired reports whether a version is a deletion older than Options.KeepDeletions.
-func (t *Table) expired(kv engine.KeyValue) (bool, error) {
-	if t.opt.KeepDeletions == 0 || len(kv.Value) == 0 || kv.Value[0] != kindDeletion {
-		return false, nil
+// A fate is what a pass does with the newest version of a row.
+type fate uint8
+
+const (
+	keep   fate = iota
+	remove      // an expired deletion
+	renew       // a deletion whose time may be wrong: give it the current time
+)
+
+// fateOf returns the fate of a newest version. Only that of a deletion is not keep.
+func (p *pass) fateOf(kv engine.KeyValue) (fate, error) {
+	o := &p.t.opt
+	if o.KeepDeletions == 0 || len(kv.Value) == 0 || kv.Value[0] != kindDeletion {
+		return keep, nil
 	}
 	micros, _, ok := cutTime(kv.Value[1:])
 	if !ok {
-		return false, damaged("value of the row with key %x", kv.Key)
+		return keep, damaged("value of the row with key %x", kv.Key)
 	}
-	return t.opt.Clock().Sub(time.UnixMicro(micros)) > t.opt.KeepDeletions, nil
+	age := o.Clock().Sub(time.UnixMicro(micros))
+	switch {
+	case age < 0 && p.trustClock:
+		return renew, nil
+	case age <= o.KeepDeletions:
+		return keep, nil
+	case p.trustClock || age-o.KeepDeletions <= p.t.overdue():
+		return remove, nil
+	default:
+		return renew, nil
+	}
 }
+
+// overdue returns for how long a deletion can have been expired when Prune finds it, if the clock
+// is right and passes run regularly. A jump of the clock removes at once only deletions of such a
+// span of time.
+func (t *Table) overdue() time.Duration { return max(minOverdue, 2*t.opt.PruneEvery) }
 
 // flush removes the collected versions.
 func (p *pass) flush() error {
@@ -127,7 +171,7 @@ func (p *pass) flush() error {
 			return err
 		}
 		for _, row := range p.rows {
-			if err := p.t.removeDeletion(rows, row, &now); err != nil {
+			if err := p.endDeletion(rows, row, &now); err != nil {
 				return err
 			}
 		}
@@ -141,6 +185,7 @@ func (p *pass) flush() error {
 	}
 	p.done.Versions += now.Versions
 	p.done.Deletions += now.Deletions
+	p.done.Renewed += now.Renewed
 	p.done.Deferred += now.Deferred
 	p.older, p.rows, p.bytes, p.events = p.older[:0], p.rows[:0], 0, 0
 	return nil
@@ -170,17 +215,22 @@ func (p *pass) removeOlder(rows txKeys, now *Pruned) error {
 	return nil
 }
 
-// removeDeletion removes all of a row whose newest version is an expired deletion, except for an
-// erasure.
-func (t *Table) removeDeletion(rows txKeys, row []byte, now *Pruned) error {
+// endDeletion removes all of a row whose newest version is an expired deletion, except for an
+// erasure, or renews the deletion.
+func (p *pass) endDeletion(rows txKeys, row []byte, now *Pruned) error {
 	var keys [][]byte
 	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: pruneKeys}) {
 		if err != nil {
 			return err
 		}
 		if len(keys) == 0 {
-			if expired, err := t.expired(kv); err != nil || !expired {
+			switch f, err := p.fateOf(kv); {
+			case err != nil || f == keep:
 				return err
+			case f == renew:
+				now.Renewed++
+				value, _ := (&Row{Deleted: true}).encode(p.t.opt.Clock)
+				return rows.Put(kv.Key, value)
 			}
 		}
 		if _, _, tie, err := split(kv.Key); err != nil {
@@ -219,7 +269,11 @@ func (t *Table) Run(ctx context.Context) error {
 		}
 		if done != (Pruned{}) {
 			t.opt.Logger.InfoContext(ctx, "versions: removed replaced versions", "table", string(t.name),
-				"versions", done.Versions, "deletions", done.Deletions, "deferred", done.Deferred)
+				"versions", done.Versions, "deletions", done.Deletions, "renewed", done.Renewed, "deferred", done.Deferred)
+		}
+		if done.Renewed > 0 {
+			t.opt.Logger.WarnContext(ctx, "versions: deletions that expired long ago are kept for KeepDeletions again: "+
+				"the clock is or was wrong, or no pass ran for days", "table", string(t.name), "renewed", done.Renewed)
 		}
 		select {
 		case <-ctx.Done():

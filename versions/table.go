@@ -17,10 +17,11 @@ import (
 type Options struct {
 	// KeepDeletions is how long after its Delete a deletion is kept, by Clock. After Prune has
 	// removed it, a Put of an older version that arrives even later is visible. 0: deletions are
-	// kept forever.
+	// kept forever. See Prune for clocks that are wrong.
 	KeepDeletions time.Duration
 
-	// PruneEvery is the time between two passes of Run. 0 = DefaultPruneEvery.
+	// PruneEvery is the time between two passes of Run, or between your own calls of Prune.
+	// 0 = DefaultPruneEvery.
 	PruneEvery time.Duration
 
 	// Logger receives messages about the passes of Run. nil = slog.Default().
