@@ -284,8 +284,10 @@ type DropReport struct {
 	// pairs with claims.
 	Weeks   int
 	Buckets int
-	// Behind is the number of expired weeks that are left to later runs by the limit on weeks (see
-	// DropAllExpired).
+	// Behind is the number of expired weeks that the bounds of DropExpired have left to later runs:
+	// the engine's, or those of the scope with a retention of its own that has the most. In an idle
+	// store it increases each week (see DropExpired); a very large number means that the clock is
+	// ahead.
 	Behind int
 	// HeldBy is the name of the hold that kept an expired week from being dropped, "" if there was
 	// none.

@@ -391,7 +391,7 @@ func TestNumberOfAScopeIsKeptWhileItsClaimsAreCounted(t *testing.T) {
 		t.Fatal(source)
 	}
 	receive(t, counting)
-	r, err := e.DropExpired(ctx)
+	r, err := e.DropAllExpired(ctx)
 	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-1)) {
 		t.Fatal(r, err)
 	}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -11,44 +13,76 @@ import (
 // most Options.MaxWeeksPerRun of them, counted from the first with claims. On return, their claims
 // are durably removed, and events of these weeks are TooOld. The disk space is freed in the
 // background (see Reclaimed). With KeepAll it does nothing.
+//
+// It does not drop the newest week before the current one in which the store has claims, of any
+// scope, nor a later week. So a clock that is ahead does not empty the store, and once it is right
+// again, current events are not TooOld. If every week has claims, this changes nothing. A store
+// that gets no claims keeps that week, and an empty one all weeks, until it has claims of a later
+// week that is over, or DropAllExpired is called.
 func (t *retention) DropExpired(ctx context.Context) (DropReport, error) {
-	return t.dropExpired(ctx, t.opt.MaxWeeksPerRun)
+	return t.dropExpired(ctx, t.opt.MaxWeeksPerRun, false)
 }
 
-// DropAllExpired is DropExpired without the limit on the number of weeks. It trusts the clock:
-// check the clock before you call it.
+// DropAllExpired drops all weeks that are past retention by the clock and not held, without the
+// bounds of DropExpired. It trusts the clock: check the clock before you call it.
 func (t *retention) DropAllExpired(ctx context.Context) (DropReport, error) {
-	return t.dropExpired(ctx, int(weekbucket.Max))
+	return t.dropExpired(ctx, int(weekbucket.Max), true)
 }
 
-func (t *retention) dropExpired(ctx context.Context, most int) (DropReport, error) {
+func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (DropReport, error) {
 	if t.opt.RetentionWeeks == KeepAll && len(t.opt.ScopeRetention) == 0 {
 		return DropReport{Oldest: t.OldestWeek()}, nil
 	}
-	behind := 0
-	scopes := func() (map[string]weekbucket.Week, string, error) { return t.expiredOfScopes(most) }
-	report, err := t.drop(ctx, scopes, func() (weekbucket.Week, string, error) {
-		this, err := weekbucket.Of(t.now())
-		if err != nil {
+	var stored []storage.Bucket
+	if !t.screen.trusted.Load() { // the counts are incomplete
+		var err error
+		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
+			return DropReport{Oldest: t.OldestWeek()}, err
+		}
+	}
+	x := expiry{most: most}
+	scopes := func() (map[string]weekbucket.Week, string, error) {
+		until, heldBy := t.expiredOfScopes(&x)
+		return until, heldBy, nil
+	}
+	report, err := t.drop(ctx, scopes, func() (week weekbucket.Week, heldBy string, err error) {
+		if x.this, err = weekbucket.Of(t.now()); err != nil {
 			return 0, "", fmt.Errorf("hapax: the clock: %w", err)
 		}
-		if t.opt.RetentionWeeks == KeepAll {
-			return t.decideOld, "", nil
+		x.hold, x.held = t.holds.lowest()
+		x.weeks = t.claimWeeks(stored, x.this)
+		if forced {
+			x.weeks.last = weekbucket.Max
 		}
-		kept, from := firstKept(this, t.opt.RetentionWeeks), t.decideOld
-		if first, some := t.screen.firstWeek(); some && t.screen.trusted.Load() {
-			from = max(from, min(first, kept)) // weeks without claims do not count
-		}
-		until := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
-		behind = int(kept) - int(until)
-		if hold, ok := t.holds.lowest(); ok && hold.week() < until && until > t.decideOld {
-			behind = 0
-			return max(hold.week(), t.decideOld), hold.Name, nil
-		}
-		return until, "", nil
+		week, heldBy = x.until(t.decideOld, t.opt.RetentionWeeks, x.weeks.first)
+		return week, heldBy, nil
 	})
-	report.Behind = max(behind, 0)
+	report.Behind = x.behind
 	return report, err
+}
+
+// An expiry decides in the committer which weeks one run drops.
+type expiry struct {
+	most   int             // weeks that a mark is raised by, counted from the first with claims
+	this   weekbucket.Week // the clock's
+	hold   Hold            // the lowest, if held
+	held   bool
+	weeks  claimWeeks
+	behind int // DropReport.Behind
+}
+
+// until returns the week to which an oldest retained one is to be raised, or the same if it is not,
+// and the hold that keeps an expired week, "" if none does. first is the first week with claims. It
+// counts the weeks that are left to later runs.
+func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.Week) (week weekbucket.Week, heldBy string) {
+	kept := firstKept(x.this, retention)
+	from := max(oldest, min(first, kept)) // weeks without claims do not count
+	week = max(oldest, min(kept, x.weeks.last, from+weekbucket.Week(min(x.most, int(weekbucket.Max-from)))))
+	if x.held && x.hold.week() < week && week > oldest {
+		return max(x.hold.week(), oldest), x.hold.Name
+	}
+	x.behind = max(x.behind, int(kept)-int(week))
+	return week, ""
 }
 
 // DropWeek drops the oldest retained week with claims, expired or not, and with it the empty weeks
@@ -71,31 +105,52 @@ func (t *retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 }
 
 // expiredOfScopes returns the oldest weeks to be retained of the scopes with a retention of their
-// own, at most the given number of weeks after the first with claims of the scope, and none that a
-// hold keeps. Only the committer calls it.
-func (t *retention) expiredOfScopes(most int) (until map[string]weekbucket.Week, heldBy string, err error) {
-	this, err := weekbucket.Of(t.now())
-	if err != nil {
-		return nil, "", fmt.Errorf("hapax: the clock: %w", err)
-	}
-	hold, held := t.holds.lowest()
-	firsts := t.screen.firstWeeks()
+// own whose marks are to be raised. Only the committer calls it.
+func (t *retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week, heldBy string) {
 	until = make(map[string]weekbucket.Week)
 	for scope, weeks := range t.opt.ScopeRetention {
-		oldest := t.decidedOldest(scope)
-		kept, from := firstKept(this, weeks), oldest
-		if number, known := t.names.number(scope); known && t.screen.trusted.Load() {
-			if first, some := firsts[number]; some {
-				from = max(from, min(first, kept))
-			}
+		oldest, first := t.decidedOldest(scope), weekbucket.Min
+		if number, known := t.names.number(scope); known {
+			first = x.weeks.firsts[number]
 		}
-		week := min(kept, from+weekbucket.Week(min(most, int(weekbucket.Max-from))))
-		if held && hold.week() < week && week > oldest {
-			week, heldBy = hold.week(), hold.Name
-		}
+		week, by := x.until(oldest, weeks, first)
 		if week > oldest {
 			until[scope] = week
 		}
+		heldBy = cmp.Or(heldBy, by)
 	}
-	return until, heldBy, nil
+	return until, heldBy
+}
+
+// claimWeeks are the weeks with claims that matter to expiry, weekbucket.Min if there are none.
+type claimWeeks struct {
+	first  weekbucket.Week
+	firsts map[uint64]weekbucket.Week // by the number of the scope
+	last   weekbucket.Week            // before the current one; no mark is raised past it
+}
+
+// claimWeeks returns the weeks of all counted claims and of the given buckets. Only the committer
+// calls it.
+func (t *retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) claimWeeks {
+	w := claimWeeks{first: weekbucket.Max, firsts: make(map[uint64]weekbucket.Week)}
+	add := func(ref bucketRef) {
+		w.first = min(w.first, ref.week)
+		if first, known := w.firsts[ref.scope]; !known || ref.week < first {
+			w.firsts[ref.scope] = ref.week
+		}
+		if ref.week < this {
+			w.last = max(w.last, ref.week)
+		}
+	}
+	for ref, c := range t.screen.counts {
+		if c.claims > 0 {
+			add(ref)
+		}
+	}
+	for _, b := range stored {
+		if number, known := t.names.number(b.Scope); known && b.Week >= t.decidedOldest(b.Scope) {
+			add(bucketRef{number, b.Week})
+		}
+	}
+	return w
 }

@@ -70,6 +70,7 @@ func TestAScopeMayBeRetainedForLessThanTheOthers(t *testing.T) {
 	}
 	wantOldest(t, e, -1)
 	c.set(weeksLater(5))
+	mustExpect(t, e, inWeeks(1, 4, 10), engine.Claimed)
 	for range 3 {
 		if _, err := e.DropExpired(ctx); err != nil {
 			t.Fatal(err)
@@ -156,6 +157,21 @@ func TestDroppedWeeksOfAScopeAreNotListed(t *testing.T) {
 	}
 }
 
+func TestWeeksOfScopesThatAreLeftToLaterRunsAreReported(t *testing.T) {
+	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 20, ScopeRetention: map[string]int{"mail": 1, "audit": 3}})
+	for week := -15; week <= 0; week++ {
+		mustExpect(t, e, []engine.Event{named("a", "mail", "t", week), named("a", "audit", "t", week)}, engine.Claimed)
+	}
+	for _, behind := range []int{12, 10} { // of the 14 expired weeks of mail
+		if r, err := e.DropExpired(ctx); err != nil || r.Behind != behind {
+			t.Errorf("%+v, %v; want %d weeks to be left", r, err, behind)
+		}
+	}
+	if r, err := e.DropAllExpired(ctx); err != nil || r.Behind != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestHoldsKeepTheWeeksOfScopesToo(t *testing.T) {
 	e, _, _ := openAt(t, short(nil))
 	events := inWeeks(-4, 0, 4)
@@ -174,6 +190,7 @@ func TestHoldsKeepTheWeeksOfScopesToo(t *testing.T) {
 
 func TestTransactionThatClaimedInADroppedWeekOfItsScopeFailsWhole(t *testing.T) {
 	e, _, _ := openAt(t, short(nil))
+	mustExpect(t, e, inWeeks(-1, -1, 2), engine.Claimed)
 	ev := at("a", weeksLater(-3))
 	ev.Scope = "mail"
 	err := e.Update(ctx, func(tx *engine.Tx) error {
@@ -215,7 +232,7 @@ func TestMoreScopesThanMayHaveAShorterRetention(t *testing.T) {
 	}
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4, ScopeRetention: scopes})
 	old, kept := named("old", "scope-7", "t", -3), named("old", "billing", "t", -3)
-	mustExpect(t, e, []engine.Event{old, kept}, engine.Claimed)
+	mustExpect(t, e, []engine.Event{old, kept, named("recent", "billing", "t", -1)}, engine.Claimed)
 	r, err := e.DropExpired(ctx)
 	if err != nil || len(r.Scopes) != limits.ScopeRetentions {
 		t.Fatal(len(r.Scopes), err)

@@ -81,7 +81,7 @@ func TestMoreNamesThanRetainedWeeksMayHave(t *testing.T) {
 		t.Fatalf("one name too many is %v", results[last])
 	}
 	c.set(weeksLater(2))
-	if _, err := e.DropExpired(ctx); err != nil {
+	if _, err := e.DropAllExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	wantVerdict(t, claim(t, e, at("id", weeksLater(2))), engine.Claimed)

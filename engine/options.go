@@ -38,8 +38,8 @@ type Options struct {
 	// MaxIDBytes is the maximum length of an event id. 0 = 1024; at most limits.IDBytes.
 	MaxIDBytes int
 
-	// MaxWeeksPerRun is the maximum number of weeks that one DropExpired drops, so that a clock
-	// that is ahead does not empty the store. 0 = 2.
+	// MaxWeeksPerRun is the maximum number of weeks that one DropExpired drops, so that little is
+	// lost if the clock is ahead (see DropExpired). 0 = 2.
 	MaxWeeksPerRun int
 
 	// RecentClaims is the number of claims in the cache of repeated claims, some 200 bytes each. If

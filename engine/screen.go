@@ -215,17 +215,6 @@ func (s *screen) reset() {
 	s.claims, s.last = 0, nil
 }
 
-// firstWeeks returns the lowest weeks with claims, by the number of the scope.
-func (s *screen) firstWeeks() map[uint64]weekbucket.Week {
-	firsts := make(map[uint64]weekbucket.Week)
-	for ref, c := range s.counts {
-		if first, some := firsts[ref.scope]; c.claims > 0 && (!some || ref.week < first) {
-			firsts[ref.scope] = ref.week
-		}
-	}
-	return firsts
-}
-
 // The source of the filters when the engine was opened (Stats.FilterSource).
 const (
 	fromSnapshot = "snapshot+journal"

@@ -195,11 +195,14 @@ func TestKeepAllDropsNothing(t *testing.T) {
 	mustExpect(t, e, events, engine.Duplicate)
 }
 
+// in2099 is the time that a wrong clock shows.
+var in2099 = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func TestClockJumpsDoNotEmptyTheStore(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	events := inWeeks(-4, 0, 4)
 	mustExpect(t, e, events, engine.Claimed)
-	c.set(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
+	c.set(in2099)
 	r, err := e.DropExpired(ctx)
 	wantDrop(t, r, err, 2, 4, "")
 	mustExpect(t, e, events[8:], engine.Duplicate)
@@ -218,6 +221,129 @@ func TestClockJumpsDoNotEmptyTheStore(t *testing.T) {
 	wantOldest(t, e, -2)
 	c.set(noon)
 	mustExpect(t, e, events[8:], engine.Duplicate)
+	c.set(in2099)
+	for _, weeks := range []int{2, 0, 0} {
+		r, err = e.DropExpired(ctx)
+		wantDrop(t, r, err, weeks, 2*weeks, "")
+	}
+	c.set(noon)
+	mustExpect(t, e, events[16:], engine.Duplicate)
+}
+
+// The current week is retained, whatever the number of runs, also if the wrong clock has let claims
+// into weeks that are far ahead.
+func TestClockJumpsLeaveTheCurrentWeekOfAYoungStore(t *testing.T) {
+	for name, claims := range map[string]func(t *testing.T, e *engine.Engine){
+		"no claims meanwhile": func(*testing.T, *engine.Engine) {},
+		"an event without a time": func(t *testing.T, e *engine.Engine) {
+			wantVerdict(t, claim(t, e, arriving("x", time.Hour)), engine.Claimed)
+		},
+		"an event of the next minute": func(t *testing.T, e *engine.Engine) {
+			wantVerdict(t, claim(t, e, at("x", in2099.Add(time.Minute))), engine.Claimed)
+		},
+	} {
+		for _, first := range []int{-1, 0} {
+			t.Run(fmt.Sprint(name, " ", first), func(t *testing.T) {
+				e, m, c := openAt(t, engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 1, "idle": 2}})
+				events := inWeeks(first, 0, 4)
+				mustExpect(t, e, events, engine.Claimed)
+				c.set(in2099)
+				claims(t, e)
+				for range 3 {
+					if r, err := e.DropExpired(ctx); err != nil || r.Behind == 0 {
+						t.Fatalf("%+v, %v", r, err)
+					}
+				}
+				for _, e := range []*engine.Engine{e, open(t, m.CrashClone(0), engine.Options{Clock: c.now})} {
+					c.set(noon)
+					mustExpect(t, e, events[len(events)-4:], engine.Duplicate)
+					idle := at("new", noon)
+					idle.Scope = "idle"
+					mustExpect(t, e, []engine.Event{at("new", noon), idle}, engine.Claimed)
+				}
+			})
+		}
+	}
+}
+
+func TestClockJumpsLeaveAnEmptyStore(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 1}})
+	c.set(in2099)
+	for range 3 {
+		r, err := e.DropExpired(ctx)
+		wantDrop(t, r, err, 0, 0, "")
+		if len(r.Scopes) > 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	c.set(noon)
+	mustExpect(t, e, inWeeks(-4, 0, 4), engine.Claimed)
+}
+
+// A store without new claims keeps the newest week that has ended, until it has newer claims.
+func TestIdleStoreKeepsItsNewestWeek(t *testing.T) {
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	events := inWeeks(-4, 0, 4)
+	mustExpect(t, e, events, engine.Claimed)
+	c.set(weeksLater(10))
+	for _, want := range []int{2, 2, 0} {
+		r, err := e.DropExpired(ctx)
+		wantDrop(t, r, err, want, 2*want, "")
+	}
+	mustExpect(t, e, events[:16], engine.TooOld)
+	mustExpect(t, e, events[16:], engine.Duplicate)
+	mustExpect(t, e, inWeeks(10, 10, 4), engine.Claimed)
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 0, 0, "")
+	c.set(weeksLater(11))
+	for _, want := range [][2]int{{2, 2}, {5, 0}} { // weeks, buckets
+		r, err = e.DropExpired(ctx)
+		wantDrop(t, r, err, want[0], want[1], "")
+	}
+	wantOldest(t, e, 7)
+	mustExpect(t, e, events, engine.TooOld)
+	mustExpect(t, e, inWeeks(10, 10, 4), engine.Duplicate)
+
+	c.set(weeksLater(30))
+	r, err = e.DropAllExpired(ctx)
+	wantDrop(t, r, err, 19, 2, "")
+	verifyClean(t, e, 0)
+}
+
+// The counts of claims are incomplete during a rebuild: the weeks with claims are read from the
+// store.
+func TestExpiryIsBoundedWhileFiltersAreRebuilt(t *testing.T) {
+	o := small
+	o.RetentionWeeks = 4
+	o.ScopeRetention = map[string]int{"mail": 3}
+	e, m, c := openAt(t, o)
+	mustExpect(t, e, inWeeks(-4, -4, 4), engine.Claimed)
+	if _, err := e.DropWeek(ctx, weekOf(t, weeksLater(-4))); err != nil {
+		t.Fatal(err)
+	}
+	events := inWeeks(-1, 0, 20)
+	mustExpect(t, e, events, engine.Claimed)
+	release := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(release) })
+	m = (&past{Mem: m, e: e}).lost(t)
+	scans := heldScan(m, release)
+	scans.journal = func(uint64, func(uint64, []byte) error) error { return nil } // was trimmed
+	o.Clock = c.now
+	e = open(t, scans, o)
+	t.Cleanup(goOn)
+	if !stats(t, e).FilterRebuilding {
+		t.Fatal("the filters are loaded")
+	}
+	c.set(in2099)
+	for _, want := range []int{3, 0} {
+		r, err := e.DropExpired(ctx)
+		wantDrop(t, r, err, want, 2*want/3, "")
+	}
+	wantOldest(t, e, 0)
+	goOn()
+	awaitTrust(t, e)
+	c.set(noon)
+	mustExpect(t, e, events[20:], engine.Duplicate)
 }
 
 func TestFutureEventMakesNoOtherWeekExpire(t *testing.T) {
@@ -293,6 +419,7 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 // A hold on a week that was dropped before is not to blame while no week is expired.
 func TestOldHoldKeepsNothingWhileNoWeekIsExpired(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 2, ScopeRetention: map[string]int{"mail": 1}})
+	mustExpect(t, e, inWeeks(-1, -1, 2), engine.Claimed)
 	r, err := e.DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	if r.Scopes["mail"] != weekOf(t, weeksLater(-1)) {
@@ -593,6 +720,7 @@ func TestDropThatWaitsForAnotherOneEndsWithItsContext(t *testing.T) {
 func TestTransactionThatClaimedInADroppedWeekFailsWhole(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	pos := engine.Position{Group: "g", Topic: "t", Partition: 0}
+	wantVerdict(t, claim(t, e, at("recent", weeksLater(-1))), engine.Claimed)
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		for _, ev := range []engine.Event{at("old", weeksLater(-4)), at("new", noon)} {
 			if r, err := tx.TryClaim(ev); err != nil || r.Verdict != engine.Claimed {
@@ -635,7 +763,7 @@ func TestClaimInAWeekDroppedMeanwhileIsTooOld(t *testing.T) {
 		}
 		decide := e.Prepare(t, old)
 		c.set(weeksLater(1))
-		if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 1 {
+		if r, err := e.DropAllExpired(ctx); err != nil || r.Weeks != 1 {
 			t.Fatal(r, err)
 		}
 		wantVerdict(t, decide(), engine.TooOld)
@@ -936,9 +1064,12 @@ func TestNightlyRunsAtItsHourAndCatchesUpOnMissedNights(t *testing.T) {
 		var skew atomic.Int64
 		clock := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
 		m := storetest.NewMem(storage.Identity{})
-		e, err := engine.Open(m, engine.Options{RetentionWeeks: 1, MaxWeeksPerRun: 2, Clock: clock})
+		e, err := engine.Open(m, engine.Options{RetentionWeeks: 1, MaxWeeksPerRun: 2, AllowedSkew: 365 * 24 * time.Hour, Clock: clock})
 		if err != nil {
 			t.Fatal(err)
+		}
+		for week := -1; week < 10; week++ {
+			wantVerdict(t, claim(t, e, at("a", clock().AddDate(0, 0, 7*week))), engine.Claimed)
 		}
 		type run struct {
 			at time.Time
@@ -1007,21 +1138,24 @@ func TestRetentionSkipsWeeksWithoutClaims(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		o.Clock = (&clock{t: noon}).now
 		return open(t, m, o)
 	}
 	e := open1(engine.Options{RetentionWeeks: engine.KeepAll})
-	old := event("old")
-	old.Time = noon.AddDate(0, 0, -7*20)
-	claim(t, e, old)
+	for _, week := range []int{-20, -1} {
+		wantVerdict(t, claim(t, e, at("a", weeksLater(week))), engine.Claimed)
+	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
 	e = open1(engine.Options{RetentionWeeks: 4})
 	r, err := e.DropExpired(ctx)
-	if err != nil || r.Buckets != 1 || r.Behind == 0 {
+	if err != nil || r.Buckets != 1 || r.Behind != 14 {
 		t.Fatalf("%+v %v", r, err)
 	}
-	if r, err = e.DropExpired(ctx); err != nil || r.Behind == 0 {
-		t.Fatalf("an empty store is to keep the bound: %+v %v", r, err)
+	wantOldest(t, e, -18)
+	if r, err = e.DropExpired(ctx); err != nil || r.Behind != 0 {
+		t.Fatalf("%+v %v", r, err)
 	}
+	wantOldest(t, e, -4)
 }

@@ -102,9 +102,9 @@ func (m *model) newRecord(ev engine.Event) engine.Record {
 	return rec
 }
 
-// expiredUntil returns the week before which a run drops: one of the two, because the second counts
-// weeks from the first one with claims, which the engine knows after its filters are loaded.
-func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(claimKey) bool) (low, high weekbucket.Week) {
+// expiredUntil returns the week before which a run drops. It counts weeks from the first one with
+// claims, and keeps the newest week before the current one with claims of any scope.
+func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(claimKey) bool) weekbucket.Week {
 	kept, first := m.week()-weekbucket.Week(retention), weekbucket.Max
 	for k := range m.told.claims {
 		if of(k) {
@@ -115,10 +115,17 @@ func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(clai
 	if first != weekbucket.Max {
 		from = max(from, min(first, kept))
 	}
-	until := func(from weekbucket.Week) weekbucket.Week {
-		return max(oldest, min(kept, from+defaultMaxWeeksPerRun, m.told.lowestHold()))
+	return max(oldest, min(kept, from+defaultMaxWeeksPerRun, m.told.lowestHold(), m.lastEnded()))
+}
+
+// lastEnded returns the newest week before the current one with claims.
+func (m *model) lastEnded() (last weekbucket.Week) {
+	for k := range m.told.claims {
+		if k.week < m.week() {
+			last = max(last, k.week)
+		}
 	}
-	return until(oldest), until(from)
+	return last
 }
 
 // claimed records an at-most-once claim. A transaction that saw the dead letter before conflicts.
