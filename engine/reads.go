@@ -16,7 +16,7 @@ type readSet struct {
 
 	keys   map[string]uint64 // to the batch as of which they were read
 	ranges []keyRange        // the ranges of scans
-	bytes  int               // of all keys, with keyOverhead for each
+	bytes  int               // of all keys and of both ends of ranges, with keyOverhead for each
 }
 
 // note records that the transaction depends on a read of a name as of a batch.
@@ -37,11 +37,22 @@ func (s *readSet) newScan(lo []byte) (int, error) {
 	if len(s.ranges) == limits.TxScans {
 		return 0, fmt.Errorf("%w: %d scans in one transaction", ErrLimit, limits.TxScans)
 	}
-	if err := s.grow(scanSize(lo)); err != nil {
+	r := keyRange{bytes.Clone(lo), append([]byte{}, lo...)}
+	if err := s.grow(r.size()); err != nil {
 		return 0, err
 	}
-	s.ranges = append(s.ranges, keyRange{bytes.Clone(lo), append([]byte{}, lo...)})
+	s.ranges = append(s.ranges, r)
 	return len(s.ranges) - 1, nil
+}
+
+// extendScan moves the end of the range of a scan.
+func (s *readSet) extendScan(index int, hi []byte) error {
+	r := &s.ranges[index]
+	if err := s.grow(len(hi) - len(r.hi)); err != nil {
+		return err
+	}
+	r.hi = hi
+	return nil
 }
 
 func (s *readSet) grow(by int) error {
@@ -84,7 +95,7 @@ func (s *readSet) missing(part *readSet) (size int) {
 		}
 	}
 	for _, r := range part.ranges {
-		size += scanSize(r.lo)
+		size += r.size()
 	}
 	return size
 }

@@ -38,6 +38,58 @@ func TestReadSetOfATransactionIsCappedInBytes(t *testing.T) {
 	}
 }
 
+// A scan counts with the key at which it has ended, also if its prefix is short.
+func TestScansOfATransactionAreCappedInBytes(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	update(t, e, func(tx *engine.Tx) {
+		for i := range 2 {
+			if err := tx.Put(longKey(i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	scans := func(tx *engine.Tx) (n int) {
+		for ; ; n++ {
+			for _, err := range tx.Scan(engine.Range{Prefix: []byte("0"), Limit: 1}) {
+				if errors.Is(err, engine.ErrLimit) {
+					return n
+				}
+				if err != nil || n > limits.TxReadBytes/limits.KeyBytes {
+					t.Fatalf("scan %d: %v", n, err)
+				}
+			}
+		}
+	}
+	update(t, e, func(tx *engine.Tx) {
+		if n, least := scans(tx), limits.TxReadBytes/(limits.KeyBytes+100); n < least {
+			t.Errorf("%d scans were made, want at least %d", n, least)
+		}
+	})
+	update(t, e, func(tx *engine.Tx) { // those of a part count in its transaction
+		part, err := tx.Part()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := scans(part.Tx())
+		if err := part.Join(); err != nil {
+			t.Fatal(err)
+		}
+		if more := scans(tx); n == 0 || more > n/100 {
+			t.Errorf("%d scans after the %d of a part", more, n)
+		}
+	})
+	// A scan to the end of its prefix ends before a short key, and is counted as that.
+	update(t, e, func(tx *engine.Tx) {
+		for range 2 * limits.TxReadBytes / limits.KeyBytes {
+			for _, err := range tx.Scan(engine.Range{Prefix: []byte("0")}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
 // The memory of writes concurrent with an open transaction is bounded: beyond the limit, that
 // transaction conflicts.
 func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {

@@ -53,8 +53,7 @@ func (s *txState) noteScan(read int, hi []byte) error {
 		return err
 	}
 	defer s.unlock()
-	s.req.reads.ranges[read].hi = hi
-	return nil
+	return s.req.reads.extendScan(read, hi)
 }
 
 // endPage records that a page was read to its end, beyond its last key.

@@ -109,10 +109,14 @@ func (r keyRange) holds(key string) bool {
 }
 
 // afterKey returns the least key that is greater than key.
-func afterKey(key []byte) []byte { return append(bytes.Clone(key), 0) }
+func afterKey(key []byte) []byte {
+	after := make([]byte, len(key)+1) // no longer than needed: a transaction keeps those of its scans
+	copy(after, key)
+	return after
+}
 
-// scanSize returns the bytes of a scan from lo on that count towards limits.TxReadBytes.
-func scanSize(lo []byte) int { return 2*len(lo) + keyOverhead }
+// size returns the bytes of a scan of the range that count towards limits.TxReadBytes.
+func (r keyRange) size() int { return len(r.lo) + len(r.hi) + keyOverhead }
 
 // mergeRanges sorts ranges, and joins those that overlap.
 func mergeRanges(ranges []keyRange) []keyRange {

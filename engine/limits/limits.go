@@ -29,7 +29,7 @@ const (
 // Limits of one transaction, which bound its batch and its memory. Reaching one is engine.ErrLimit.
 const (
 	TxBytes     = 32 << 20 // of keys and values written, each write counted with 128 bytes more, and of data of claims; replaced ones included
-	TxReadBytes = 32 << 20 // of the keys read from the store, each counted with 64 bytes more
+	TxReadBytes = 32 << 20 // of the keys read from the store, and of the first and last key of each scan, each key and scan counted with 64 bytes more
 	TxClaims    = 1 << 16
 	TxScans     = 1 << 16
 )
