@@ -553,7 +553,8 @@ func TestOpenThatFailsLeavesTheStoreToItsOwner(t *testing.T) {
 	for _, o := range []engine.Options{
 		{DefaultScope: " "}, {DefaultScope: strings.Repeat("x", 256)}, {RetentionWeeks: -2}, {RetentionWeeks: 5201},
 		{AllowedSkew: -1}, {AllowedSkew: limits.AllowedSkew + 1}, {MaxIDBytes: -1}, {MaxIDBytes: limits.IDBytes + 1},
-		{MaxWeeksPerRun: -1}, {Clock: func() time.Time { return time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC) }},
+		{MaxWeeksPerRun: -1}, {ExpectedPerWeek: limits.ExpectedPerWeek + 1}, {MaxFilterBytes: limits.MaxFilterBytes + 1},
+		{ExpectedPerWeek: 1 << 62, MaxFilterBytes: 1 << 63}, {Clock: func() time.Time { return time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC) }},
 	} {
 		m := storetest.NewMem(storage.Identity{})
 		if _, err := engine.Open(m, o); err == nil {

@@ -49,7 +49,8 @@ type Options struct {
 	// ExpectedPerWeek is the size of a week's filter, in claims, if no better estimate is known:
 	// for the first week of a new store at once, for a week before all others when it has more than
 	// 2,048 claims. Other weeks are sized from the count of the week before. A wrong value costs
-	// memory or a little speed, but changes no verdict. 0 = 1,048,576.
+	// memory or a little speed, but changes no verdict. 0 = 1,048,576; at most
+	// limits.ExpectedPerWeek.
 	ExpectedPerWeek uint64
 
 	// MaxFilterBytes is the maximum size of all filters together. A filter needs 2 bytes for each
@@ -58,7 +59,8 @@ type Options struct {
 	// none can be evicted keeps its size (Stats.FiltersSaturated). Verdicts remain correct, and
 	// more of them read the store. If it is raised, Open rebuilds the filters in the background
 	// where one was saturated or evicted. On Linux, the parts of a filter from 1 MiB on are outside
-	// of Go's heap: GOGC and GOMEMLIMIT do not count them. 0 = 512 MiB.
+	// of Go's heap: GOGC and GOMEMLIMIT do not count them. 0 = 512 MiB; at most
+	// limits.MaxFilterBytes.
 	MaxFilterBytes uint64
 
 	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
@@ -104,9 +106,12 @@ func (o Options) withDefaults() (Options, error) {
 		o.snapshotRetry = defaultSnapshotRetry
 	}
 	o.ScopeRetention = maps.Clone(o.ScopeRetention)
-	refuse := func(field, why string) (Options, error) {
-		return Options{}, fmt.Errorf("hapax: Options.%s %s", field, why)
-	}
+	return o, o.refused()
+}
+
+// refused returns the error of an option that is out of bounds.
+func (o *Options) refused() error {
+	refuse := func(field, why string) error { return fmt.Errorf("hapax: Options.%s %s", field, why) }
 	switch {
 	case o.DefaultScope != "" && strings.TrimSpace(o.DefaultScope) == "":
 		return refuse("DefaultScope", "is blank: name the consumer or leave it empty")
@@ -120,11 +125,15 @@ func (o Options) withDefaults() (Options, error) {
 		return refuse("MaxIDBytes", fmt.Sprintf("is %d: give 1 to %d", o.MaxIDBytes, limits.IDBytes))
 	case o.MaxWeeksPerRun < 0:
 		return refuse("MaxWeeksPerRun", "is negative")
+	case o.ExpectedPerWeek > limits.ExpectedPerWeek:
+		return refuse("ExpectedPerWeek", fmt.Sprintf("is %d: give at most %d claims", o.ExpectedPerWeek, limits.ExpectedPerWeek))
+	case o.MaxFilterBytes > limits.MaxFilterBytes:
+		return refuse("MaxFilterBytes", fmt.Sprintf("is %d: give at most %d bytes", o.MaxFilterBytes, limits.MaxFilterBytes))
 	}
 	if why := o.scopesRefused(); why != "" {
 		return refuse("ScopeRetention", why)
 	}
-	return o, nil
+	return nil
 }
 
 // scopesRefused returns why ScopeRetention is invalid, "" if it is valid.

@@ -19,6 +19,12 @@ const (
 	AllowedSkew      = 10 * 365 * 24 * time.Hour // Options.AllowedSkew
 )
 
+// Limits of the options of these names; Open refuses Options beyond them.
+const (
+	MaxFilterBytes  uint64 = 1 << (30 + 8*(^uint(0)>>63)) // 256 GiB; 1 GiB on 32-bit systems
+	ExpectedPerWeek        = MaxFilterBytes / 2           // whose filter has MaxFilterBytes
+)
+
 // Caps on keys and values of the application. Beyond them a call returns an engine.ArgumentError.
 const (
 	KeyBytes      = 4 << 10
