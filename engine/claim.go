@@ -22,9 +22,10 @@ func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 }
 
 // TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for
-// each. A repetition within the batch is a Duplicate of its first occurrence. An event that cannot
-// be judged is Failed by itself and delays no other. The claims are independent of one another: a
-// crash may keep the first of them without the last.
+// each. A repetition within the batch is a Duplicate of its first occurrence; if that was Claimed
+// with a Lease, it is Pending, because the work is not finished. An event that cannot be judged is
+// Failed by itself and delays no other. The claims are independent of one another: a crash may keep
+// the first of them without the last.
 //
 // It returns a result for each event even if it returns an error. Results other than Failed are
 // then as valid as without an error: a Claimed event is durably claimed, and no other caller

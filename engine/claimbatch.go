@@ -29,8 +29,9 @@ type ClaimBatch struct {
 // StartClaimBatch is TryClaimBatch in two steps: it hands the events over in order, and Wait of the
 // batch that it returns waits for the results. So one goroutine can have several batches in flight,
 // and prepare the next one while those before it are written. Batches are decided in the order in
-// which they were started: a repetition in a later one is a Duplicate. Nothing is known of an event
-// before Wait has returned its result, which is then as durable as that of TryClaimBatch.
+// which they were started: a repetition in a later one is a Duplicate, or Pending as in
+// TryClaimBatch. Nothing is known of an event before Wait has returned its result, which is then as
+// durable as that of TryClaimBatch.
 //
 // A batch is handed over in parts of 256 events; StartClaimBatch blocks while 64 parts wait for the
 // committer. ctx is checked until the first part is handed over. If it ends before that, or the

@@ -94,6 +94,20 @@ func TestRejectedEventDelaysNoOtherInItsBatch(t *testing.T) {
 	}
 }
 
+func TestRepetitionOfALeasedEventInABatchIsPending(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	rs, err := e.TryClaimBatch(ctx, []engine.Event{leasedEvent("a"), leasedEvent("a"), event("a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []engine.Verdict{engine.Claimed, engine.Pending, engine.Pending} {
+		wantVerdict(t, rs[i], want)
+	}
+	if rs[0].Lease == nil || rs[1].Lease != nil {
+		t.Error("the first event alone has a lease:", rs)
+	}
+}
+
 func TestBatchLongerThanOneStoreBatch(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	events := make([]engine.Event, engine.MaxBatchEvents+10)

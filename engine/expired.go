@@ -88,6 +88,9 @@ func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.W
 // DropWeek drops the oldest retained week with claims, expired or not, and with it the empty weeks
 // before it; or the oldest retained week, if it is empty. Any other week is ErrNotOldestWeek, a
 // held one ErrHeld. While the filters are being rebuilt, it returns ErrRebuilding.
+//
+// A claim in it whose window (Event.Window) has not ended is dropped too. Its event is TooOld if it
+// has a time; without a time it belongs to the current week, and is Claimed again.
 func (t *retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
 	return t.drop(ctx, nil, func() (weekbucket.Week, string, error) {
 		if !t.screen.trusted.Load() {

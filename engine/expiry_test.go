@@ -318,3 +318,16 @@ func TestWindowsThatCannotBeKeptAreRejected(t *testing.T) {
 		}
 	}
 }
+
+func TestAWindowEndsWithItsWeekIfThatIsDroppedOnRequest(t *testing.T) {
+	const window = 4 * 7 * 24 * time.Hour
+	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
+	mustExpect(t, e, []engine.Event{arriving("a", window), windowed("b", window)}, engine.Claimed)
+	c.set(weeksLater(1))
+	mustExpect(t, e, []engine.Event{arriving("a", window), windowed("b", window)}, engine.Duplicate)
+	if _, err := e.DropWeek(ctx, weekOf(t, noon)); err != nil {
+		t.Fatal(err)
+	}
+	mustExpect(t, e, []engine.Event{windowed("b", window)}, engine.TooOld)
+	mustExpect(t, e, []engine.Event{arriving("a", window)}, engine.Claimed)
+}

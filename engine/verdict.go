@@ -35,9 +35,9 @@ const (
 	// acknowledge the event.
 	Failed
 
-	// Pending means that another caller holds the event under a lease (Event.Lease) and has not
-	// finished it. The caller must retry later, at the latest when the lease ends:
-	// Result.Record.LeaseEnd. It neither skips nor processes the event.
+	// Pending means that another caller, or an earlier event of the same batch, holds the event
+	// under a lease (Event.Lease) and has not finished it. The caller must retry later, at the
+	// latest when the lease ends: Result.Record.LeaseEnd. It neither skips nor processes the event.
 	Pending
 
 	// Mismatch means that a claim on the event exists with another Event.Fingerprint: the
