@@ -142,6 +142,9 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 			return err
 		}
 	}
+	if err := d.checkTakenOver(&r.claimSet); err != nil {
+		return err
+	}
 	if err := d.checkUnclaims(g, &r.writes); err != nil {
 		return err
 	}

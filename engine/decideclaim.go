@@ -152,6 +152,19 @@ func (d *decider) endTakenOver(g *group, r *claimSet) error {
 	return nil
 }
 
+// checkTakenOver returns ErrLeaseLost if a transaction takes a claim over from another week and also
+// changes it by the old lease.
+func (d *decider) checkTakenOver(r *claimSet) error {
+	for _, t := range d.takenOver {
+		for i := range r.claims {
+			if c := &r.claims[i]; c.change != nil && string(r.key(&c.place)) == string(r.key(t.place)) {
+				return ErrLeaseLost
+			}
+		}
+	}
+	return nil
+}
+
 // holdsLease reports whether the current claim, if there is one, belongs to the lease of c.
 func (d *decider) holdsLease(c *candidate, now *Record, found bool) bool {
 	return found && c.week >= d.decidedOldest(c.scope) && now.State == Leased && now.Owner == c.change.lease.owner

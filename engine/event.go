@@ -31,10 +31,11 @@ type Event struct {
 	// retained. It is at least a millisecond, is stored in milliseconds, and is at most the
 	// retention.
 	//
-	// With a window Time may be zero. The event then has the time of its arrival, and a claim in
-	// any retained week that still lasts also counts, so that deliveries on both sides of Monday
-	// 00:00 are one event. How long a claim lasts depends on its own window or lease, not on that of
-	// a later delivery. Such a window is at most limits.ArrivalWindow.
+	// With a window Time may be zero. The event then has the time of its arrival, and a claim that
+	// still lasts also counts in the next week, in the eight retained weeks before, and in earlier
+	// ones with claims, 54 in all, so that deliveries on both sides of Monday 00:00 are one event. How long a claim lasts
+	// depends on its own window or lease, not on that of a later delivery. Such a window is at most
+	// limits.ArrivalWindow.
 	Window time.Duration
 	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of
 	// the caller that gets Claimed is the right to finish it with a result, and all others get

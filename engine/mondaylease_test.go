@@ -151,3 +151,57 @@ func TestAReleasedClaimInAnotherWeekIsNoTakeOver(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A claim is taken over as well after a clock has jumped by more than a year.
+func TestATakeOverAfterAClockJumpEndsTheLease(t *testing.T) {
+	for _, days := range []int{30, 300, 400} {
+		c := &clock{t: noon}
+		e, _ := openMem(t, engine.Options{Clock: c.now})
+		ev := arriving("a", time.Hour)
+		ev.Lease = time.Minute
+		old := mustLease(t, e, ev)
+		c.set(noon.AddDate(0, 0, days))
+		next := mustLease(t, e, ev)
+		if err := e.Finish(ctx, old, []byte("old")); !errors.Is(err, engine.ErrLeaseLost) {
+			t.Errorf("%d days: the old holder: %v", days, err)
+		}
+		if err := e.Finish(ctx, next, []byte("next")); err != nil {
+			t.Errorf("%d days: %v", days, err)
+		}
+	}
+}
+
+// A transaction, or its parts, cannot take a claim over and finish it by the old lease.
+func TestATransactionDoesNotFinishAClaimThatItTakesOver(t *testing.T) {
+	for name, work := range map[string]func(tx *engine.Tx, ev engine.Event, old *engine.Lease) error{
+		"one": func(tx *engine.Tx, ev engine.Event, old *engine.Lease) error {
+			_, err := tx.TryClaim(ev)
+			return errors.Join(err, tx.Finish(old, nil))
+		},
+		"parts": func(tx *engine.Tx, ev engine.Event, old *engine.Lease) error {
+			a, errA := tx.Part()
+			b, errB := tx.Part()
+			if err := errors.Join(errA, errB); err != nil {
+				return err
+			}
+			_, err := a.Tx().TryClaim(ev)
+			return errors.Join(err, b.Tx().Finish(old, nil), a.Join(), b.Join())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &clock{t: monday.Add(-time.Hour)}
+			e, _ := openMem(t, engine.Options{Clock: c.now})
+			ev := arriving("a", 24*time.Hour)
+			ev.Lease = time.Minute
+			old := mustLease(t, e, ev)
+			c.set(monday.Add(time.Hour))
+			if err := e.Update(ctx, func(tx *engine.Tx) error { return work(tx, ev, old) }); !errors.Is(err, engine.ErrLeaseLost) {
+				t.Errorf("the transaction ended with %v", err)
+			}
+			if err := e.Finish(ctx, old, []byte("old")); err != nil { // nothing has taken it over
+				t.Error(err)
+			}
+			wantVerdict(t, claim(t, e, ev), engine.Duplicate)
+		})
+	}
+}

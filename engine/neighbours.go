@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -16,10 +15,9 @@ import (
 //	committer                            decideNear  what is put, store; finds the claims made since the look
 //
 // An event with the time of its arrival (no Event.Time, with a Window) is decided in the same way:
-// the other weeks are all retained ones in which such a claim can have been made, since the claim's
-// own window or lease decides how long it lasts, and the next week, in case the clock was set back. A
-// claim there that has ended does not count; in the event's own week, its next generation replaces
-// it.
+// the other weeks are the retained ones with claims, since the claim's own window or lease decides
+// how long it lasts, and the next week, in case the clock was set back. A claim there that has ended
+// does not count; in the event's own week, its next generation replaces it.
 //
 // A lease that has expired in another week is taken over: the batch of the new claim also releases
 // the old one (decider.endTakenOver), so that its holder finds out by its own claim.
@@ -32,16 +30,18 @@ import (
 func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
 
 // addNear gives a candidate its adjacent places: the weeks before and after, and for an event with
-// the time of its arrival all retained weeks in which a claim can have been made that still lasts.
+// the time of its arrival also earlier weeks with claims.
 func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
-	first := max(c.week, weekbucket.Min+1) - 1
-	if ev.arrives() {
-		first, _ = weekbucket.Of(c.seen.Add(-limits.ArrivalWindow)) // Min if it is before the year 1
-		first = max(first, f.oldestOf(ev.Scope))
-	}
 	c.nearAt = len(r.near)
-	for week := first; week < c.week; week++ {
-		f.addPlace(r, ev, week)
+	if ev.arrives() {
+		oldest := f.oldestOf(ev.Scope)
+		for _, week := range f.screen.weeksBefore(c.week) {
+			if week >= oldest {
+				f.addPlace(r, ev, week)
+			}
+		}
+	} else if c.week > weekbucket.Min {
+		f.addPlace(r, ev, c.week-1)
 	}
 	if c.week < weekbucket.Max {
 		f.addPlace(r, ev, c.week+1)

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -81,6 +83,34 @@ func (v *filterView) certainlyNew(p *place) bool {
 		v.week, v.filter = p.week, v.filters[p.week]
 	}
 	return v.trusted && (v.filter == nil || !v.filter.MayContain(p.hash))
+}
+
+// Of the weeks before a given one, weeksBefore returns the last nearWeeks, in which a first claim may
+// be made just now, and before these the ones with claims, farWeeks in all. While the filters are not
+// complete, it returns the last farWeeks.
+const (
+	nearWeeks = 8
+	farWeeks  = weekbucket.Week(limits.ArrivalWindow/weekDuration) + 1 // the first one in part
+)
+
+// weeksBefore returns weeks before the given one that may have claims, in order.
+func (s *screen) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
+	near := max(week, nearWeeks) - nearWeeks
+	if s.trusted.Load() {
+		for w := range *s.filters.Load() {
+			if w < near {
+				before = append(before, w)
+			}
+		}
+		slices.Sort(before)
+		before = before[max(0, len(before)-int(farWeeks-nearWeeks)):]
+	} else {
+		near = max(week, farWeeks) - farWeeks
+	}
+	for w := near; w < week; w++ {
+		before = append(before, w)
+	}
+	return before
 }
 
 // prefetch makes the filters ready for look-ups of n places, and for add: their cache misses

@@ -128,7 +128,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	if tx.turn, err = tx.member.await(ctx, &e.core); err != nil {
 		return err
 	}
-	if tx.turn != nil {
+	if tx.turn != nil || opt.BeforeTurn != nil {
 		e.tx.restart(&tx.req.reads)
 	}
 	stop := context.AfterFunc(ctx, func() { e.end(tx) })

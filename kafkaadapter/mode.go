@@ -54,8 +54,8 @@ type Transactional struct {
 	// Use it for work that depends only on the record: it is called for a few dozen records at once,
 	// which is faster than between the handlers, and partitions whose handlers read and write the
 	// same keys, and therefore take turns (engine.LaneMember), decode in parallel before the turn.
-	// Decode is omitted for most duplicates, but may be called for one, and again for another
-	// attempt or after a conflict. Calls for one partition run one at a time unless
+	// Decode is omitted for most duplicates unless Route.Window is set, but may be called for one,
+	// and again for another attempt or after a conflict. Calls for one partition run one at a time unless
 	// Route.Concurrency is set. An error or a panic counts as one of the handler; Permanent and
 	// Transient may mark it, and Route.HandlerTimeout bounds each call.
 	Decode func(ctx context.Context, rec *kgo.Record) (any, error)

@@ -110,9 +110,9 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 // rejects nothing: see FailOpen.
 func (o *Options[M]) checkWindow(eng *engine.Engine) error {
 	_, err := eng.TryClaim(context.Background(), engine.Event{
-		Scope: o.Scope, ID: []byte("window"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Window: o.Window, Origin: engine.Origin{Topic: o.Queue},
+		Scope: o.Scope, ID: []byte("w"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Window: o.Window, Origin: engine.Origin{Topic: o.Queue},
 	})
-	if _, bad := errors.AsType[*engine.EventError](err); bad {
+	if bad, ok := errors.AsType[*engine.EventError](err); ok && bad.Field == "window" {
 		return fmt.Errorf("listener: Options.Window of %v: %w", o.Window, err)
 	}
 	return nil

@@ -111,7 +111,7 @@ func (x *txModel) outcome() (errs []error) {
 // refusals returns the errors for one of which a claim in a retained week cannot commit.
 func (x *txModel) refusals(k claimKey, rec engine.Record) (errs []error) {
 	if l, ok := x.finishes[k]; ok {
-		if !x.m.holds(l) {
+		if !x.m.holds(l) || x.takesOver(k) {
 			errs = append(errs, engine.ErrLeaseLost)
 		}
 		return errs
@@ -133,6 +133,19 @@ func (x *txModel) refusals(k claimKey, rec engine.Record) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// takesOver reports whether another claim of the transaction takes over the leased claim k.
+func (x *txModel) takesOver(k claimKey) bool {
+	for own := range x.claims {
+		_, finished := x.finishes[own]
+		now, there := x.m.told.claims[own]
+		replayed := there && !x.m.free(x.events[own], now)
+		if ev := x.events[own]; !finished && !replayed && x.m.free(ev, x.m.told.claims[k]) && slices.Contains(x.m.near(ev, own), k) {
+			return true
+		}
+	}
+	return false
 }
 
 // unclaimRefusals returns the errors for one of which a transaction cannot withdraw its claims.
