@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,62 @@ func awaitUsers(t *testing.T, table *table, want int32) {
 			runtime.Gosched()
 		}
 	})
+}
+
+// A scan has no use for its list of claims in memory after the last of them, but frees it when it ends.
+// Until then the list must keep its address, which the system would give to another list.
+func TestAScanFreesNoMemoryOfAnother(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), "store", false)
+	defer mustClose(t, s)
+	apply := func(seq uint64, scope string, claims int) {
+		b := &storage.Batch{Seq: seq}
+		for i := range uint64(claims) {
+			b.Claims = append(b.Claims, storage.ClaimWrite{Key: claimKey(scope, 0, i), Record: []byte("r")})
+		}
+		mustApply(t, s, b)
+	}
+	const inMemory, inTables = 20_000, 100
+	apply(1, "b", inTables)
+	mustSealAll(t, s)
+	apply(2, "a", inMemory)
+
+	scan := func(at int, fn func()) (n int, err error) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("after %d claims: %v", n, p)
+			}
+		}()
+		err = s.Scan(t.Context(), storage.Span{}, nil, func(_, _ []byte) error {
+			if n++; n == at {
+				fn()
+			}
+			return nil
+		})
+		return n, err
+	}
+	begun, ended, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	n, err := scan(inMemory+1, func() {
+		for range 3 {
+			runtime.GC()
+			time.Sleep(10 * time.Millisecond) // memory of garbage is unmapped by a goroutine
+		}
+		go func() {
+			_, err := scan(1, func() {
+				close(begun)
+				<-ended
+			})
+			done <- err
+		}()
+		<-begun
+	})
+	close(ended)
+	if n != inMemory+inTables || err != nil {
+		t.Fatalf("the first scan has %d claims: %v", n, err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("the second scan: %v", err)
+	}
 }
 
 // A run may be written by a goroutine for which no caller waits any more, from a table of a closed store.

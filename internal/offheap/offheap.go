@@ -7,6 +7,7 @@ package offheap
 import (
 	"math"
 	"runtime"
+	"sync"
 	"unsafe"
 )
 
@@ -14,10 +15,10 @@ import (
 const minBytes = 1 << 17
 
 // Make returns n zeroed elements, which have no pointers, for the methods of owner. On Linux, slices of
-// 128 KiB and more are mapped (mmap): free unmaps them, which is to be called once, when nothing uses
-// an element any more. Without it they are unmapped some time after owner is not reachable, so what
-// uses an element keeps owner reachable (runtime.KeepAlive) until then. Smaller slices, and those that
-// cannot be mapped, are in the heap.
+// 128 KiB and more are mapped (mmap): free unmaps them, and is to be called when nothing uses an
+// element any more; a second call does nothing. They are also unmapped some time after neither owner nor
+// free is reachable, so code that uses an element keeps owner reachable (runtime.KeepAlive) until then.
+// Smaller slices, and those that cannot be mapped, are in the heap.
 func Make[T, O any](owner *O, n uint64) (elements []T, free func()) {
 	var element T
 	size := uint64(unsafe.Sizeof(element))
@@ -29,8 +30,12 @@ func Make[T, O any](owner *O, n uint64) (elements []T, free func()) {
 		return make([]T, n), func() {}
 	}
 	cleanup := runtime.AddCleanup(owner, unmap, b)
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n), func() { // a page is aligned for any T
+	free = sync.OnceFunc(func() {
 		cleanup.Stop()
+		// Stop does not stop a cleanup that is queued, and none is while owner is reachable. That
+		// cleanup would unmap a later slice, which the system may have put at the same address.
+		runtime.KeepAlive(owner)
 		unmap(b)
-	}
+	})
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n), free // a page is aligned for any T
 }

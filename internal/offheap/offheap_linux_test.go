@@ -8,7 +8,10 @@ import (
 	"unsafe"
 )
 
-type owner struct{ _ [64]byte }
+type owner struct {
+	_    [64]byte
+	free func()
+}
 
 func address[T any](s []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(s))) }
 
@@ -76,7 +79,8 @@ func TestASliceIsMappedUntilItIsFreed(t *testing.T) {
 
 func TestASliceIsMappedUntilItsOwnerIsGarbage(t *testing.T) {
 	o := new(owner)
-	s, _ := Make[byte](o, minBytes)
+	s, free := Make[byte](o, minBytes)
+	o.free = free // as users have it, and refers to its owner
 	addr := address(s)
 	for range 3 {
 		runtime.GC()
@@ -89,6 +93,33 @@ func TestASliceIsMappedUntilItsOwnerIsGarbage(t *testing.T) {
 	if !collect(func() bool { return !isMapped(addr, minBytes) }) {
 		t.Error("it is mapped, but its owner is garbage")
 	}
+}
+
+// Stop has no effect on a cleanup that is queued: free would unmap what has the address by then.
+func TestASliceIsMappedWhileItCanBeFreed(t *testing.T) {
+	s, free := Make[byte](new(owner), minBytes)
+	addr := address(s)
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+		if !isMapped(addr, minBytes) {
+			t.Fatal("it is not mapped, and free was not called")
+		}
+	}
+	free()
+	if isMapped(addr, minBytes) {
+		t.Fatal("it is mapped after free")
+	}
+	next := new(owner)
+	s, _ = Make[byte](next, minBytes)
+	if address(s) != addr {
+		t.Skip("the next slice is elsewhere")
+	}
+	free()
+	if !isMapped(addr, minBytes) {
+		t.Error("free, called again, has unmapped the next slice")
+	}
+	runtime.KeepAlive(next)
 }
 
 // The system gives memory that was freed to the next slice.
