@@ -123,6 +123,53 @@ func (c *cursor) down() error {
 	return c.enter(c.depth, f.child(f.i), f.key(f.i), hi)
 }
 
+// descend moves to the branch page at a depth that leads to key.
+func (c *cursor) descend(key []byte, depth int) error {
+	if err := c.enter(0, c.tree.root, nil, nil); err != nil {
+		return err
+	}
+	for {
+		f := c.top()
+		if f.leaf {
+			return damaged("page %d of %s is at the wrong depth", f.id, c.tree.what)
+		}
+		f.i = f.floor(key)
+		if c.depth > depth {
+			return nil
+		}
+		if err := c.down(); err != nil {
+			return err
+		}
+	}
+}
+
+// beside moves from a child of the top frame, a branch page, to the next one of the same depth, or to
+// the previous one if step is -1. The child is not read.
+func (c *cursor) beside(step int) (found bool, err error) {
+	depth := c.depth
+	for d := depth - 1; d >= 0; d-- {
+		up := &c.stack[d]
+		if up.i+step < 0 || up.i+step >= up.n {
+			continue
+		}
+		up.i += step
+		for c.depth = d + 1; c.depth < depth; {
+			if err := c.down(); err != nil {
+				return false, err
+			}
+			f := c.top()
+			if f.leaf {
+				return false, damaged("page %d of %s is at the wrong depth", f.id, c.tree.what)
+			}
+			if step < 0 {
+				f.i = f.n - 1
+			}
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
 // enter makes page id the frame at depth d. Its first key must be lo and its last one below hi,
 // where they are given.
 func (c *cursor) enter(d int, id uint64, lo, hi []byte) error {

@@ -3,7 +3,6 @@ package bolt
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -80,18 +79,7 @@ func (d *dropper) drop(prefixes [][]byte) error {
 	}
 	return d.update(func(w *writeTx) error {
 		for _, prefix := range prefixes {
-			name := sumKey(claimSpace, prefix)
-			before, found, err := w.base.sum(name)
-			if err != nil {
-				return err
-			}
-			if !found {
-				return damaged("the bucket with prefix %x has no sum", prefix)
-			}
-			if err := w.tx.Bucket(claimsDir).DeleteBucket(prefix); err != nil {
-				return fmt.Errorf("dropping the bucket with prefix %x: %w", prefix, err)
-			}
-			if err := w.putSum(name, before, true, nil); err != nil {
+			if err := w.drop(prefix); err != nil {
 				return err
 			}
 		}

@@ -44,6 +44,7 @@ type page struct {
 	valid bool
 	leaf  bool
 	n     int
+	size  int // bytes in use
 }
 
 func (p *page) u32(at int) int { return int(native.Uint32(p.buf[at:])) }
@@ -95,6 +96,7 @@ func (p *page) read(t *tree, id uint64) error {
 	if err != nil {
 		return err
 	}
+	p.size = size
 	pages := (size + tx.pageSize - 1) / tx.pageSize
 	if p.overflow() != uint64(pages-1) || id+uint64(pages) > tx.highWater {
 		return damaged("page %d says that it overflows into %d pages, its content into %d", id, p.overflow(), pages-1)

@@ -18,6 +18,9 @@ type writeTx struct {
 	txid uint64
 	base *readTx
 	head head
+
+	removed       []*removals // from trees of entries
+	buckets, sums removals    // from the trees of these names
 }
 
 func (w *writeTx) run(last uint64, fn func(w *writeTx) error) (err error) {
@@ -31,6 +34,11 @@ func (w *writeTx) run(last uint64, fn func(w *writeTx) error) (err error) {
 	w.head.txid = w.txid
 	if err := fn(w); err != nil {
 		return err
+	}
+	for _, r := range append(w.removed, &w.buckets, &w.sums) {
+		if err := r.check(); err != nil {
+			return err
+		}
 	}
 	if err := putSealed(w.tx.Bucket(metaDir), metaSpace, headKey, w.head.encode(), nil); err != nil {
 		return err
@@ -101,27 +109,64 @@ func (w *writeTx) bucket(prefix []byte, changes []change) error {
 	if !found {
 		t = tree{}
 	}
-	after, appending, err := tally(t, before, changes)
+	e, err := tally(t, before, changes)
 	if err != nil {
 		return err
 	}
-	claims := w.tx.Bucket(claimsDir)
-	if after.count == 0 {
+	if e.after.count == 0 {
 		if found {
-			if err := claims.DeleteBucket(prefix); err != nil {
+			if err := w.deleteBucket(prefix); err != nil {
 				return err
 			}
 		}
 		return w.putSum(name, before, found, nil)
 	}
-	b, err := claims.CreateBucketIfNotExists(prefix)
+	b, err := w.tx.Bucket(claimsDir).CreateBucketIfNotExists(prefix)
 	if err != nil {
 		return err
 	}
-	if err := put(b, changes, appending); err != nil {
+	if err := w.put(b, changes, e); err != nil {
 		return err
 	}
-	return w.putSum(name, before, found, &after)
+	return w.putSum(name, before, found, &e.after)
+}
+
+// drop removes a bucket of claims, all pages of which were checked.
+func (w *writeTx) drop(prefix []byte) error {
+	name := sumKey(claimSpace, prefix)
+	before, found, err := w.base.sum(name)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return damaged("the bucket with prefix %x has no sum", prefix)
+	}
+	if err := w.deleteBucket(prefix); err != nil {
+		return fmt.Errorf("dropping the bucket with prefix %x: %w", prefix, err)
+	}
+	return w.putSum(name, before, true, nil)
+}
+
+// deleteBucket removes a bucket of claims from the list of buckets. All its pages were checked.
+func (w *writeTx) deleteBucket(prefix []byte) error {
+	if err := w.noteRemoval(&w.buckets, claimsDir, prefix); err != nil {
+		return err
+	}
+	return w.tx.Bucket(claimsDir).DeleteBucket(prefix)
+}
+
+// noteRemoval notes that an entry of a top-level bucket is removed.
+func (w *writeTx) noteRemoval(r *removals, dir, name []byte) (err error) {
+	if r.tree, err = w.base.dir(dir); err != nil {
+		return err
+	}
+	return with(r.tree, func(c *cursor) error {
+		found, err := c.seek(name)
+		if err == nil && found {
+			r.remove(c)
+		}
+		return err
+	})
 }
 
 func (w *writeTx) states(writes []storage.StateWrite) error {
@@ -156,51 +201,69 @@ func (w *writeTx) dir(dir []byte, space byte, changes []change) error {
 	if !found {
 		return damaged("bucket %s has no sum", dir)
 	}
-	after, appending, err := tally(t, before, changes)
+	e, err := tally(t, before, changes)
 	if err != nil {
 		return err
 	}
-	if err := put(w.tx.Bucket(dir), changes, appending); err != nil {
+	if err := w.put(w.tx.Bucket(dir), changes, e); err != nil {
 		return err
 	}
-	return w.putSum(name, before, true, &after)
+	return w.putSum(name, before, true, &e.after)
 }
 
-// tally returns what the sum of tree t, which may be the zero tree, will be after the changes,
-// which are in key order. appending says that all of them come after what is there.
-func tally(t tree, before sum, changes []change) (after sum, appending bool, err error) {
-	after = before
+// An effect is what changes of a tree cause.
+type effect struct {
+	after     sum // of the tree
+	removed   removals
+	appending bool // all changes come after what is there
+}
+
+// tally returns the effect on tree t, which may be the zero tree, of changes in key order.
+func tally(t tree, before sum, changes []change) (*effect, error) {
+	e := &effect{after: before, removed: removals{tree: t}}
 	if t.at == nil {
 		for _, c := range changes {
 			if !c.remove {
-				after.add(c.entry)
+				e.after.add(c.entry)
 			}
 		}
-		return after, true, nil
+		e.appending = true
+		return e, nil
 	}
-	err = with(t, func(c *cursor) error {
+	return e, with(t, func(c *cursor) error {
 		for i := range changes {
 			found, err := c.seek(changes[i].key())
 			if err != nil {
 				return err
 			}
 			if i == 0 {
-				appending = c.done()
+				e.appending = c.done()
 			}
-			if found {
-				after.remove(c.entry())
-			}
-			if !changes[i].remove {
-				after.add(changes[i].entry)
-			}
+			e.add(c, found, &changes[i])
 		}
 		return nil
 	})
-	return after, appending, err
 }
 
-func put(b *bbolt.Bucket, changes []change, appending bool) error {
-	if appending {
+// add adds a change; found says that the cursor is at an entry with its key.
+func (e *effect) add(c *cursor, found bool, change *change) {
+	if found {
+		e.after.remove(c.entry())
+		if change.remove {
+			e.removed.remove(c)
+		} else {
+			e.removed.replace(c, change.entry)
+		}
+	}
+	if !change.remove {
+		e.after.add(change.entry)
+	}
+}
+
+// put makes the changes, whose effect is e, in a bucket.
+func (w *writeTx) put(b *bbolt.Bucket, changes []change, e *effect) error {
+	w.removed = append(w.removed, &e.removed)
+	if e.appending {
 		b.FillPercent = fullPages
 	}
 	for i := range changes {
@@ -224,6 +287,9 @@ func (w *writeTx) putSum(name []byte, before sum, existed bool, after *sum) erro
 		w.head.sums.remove(appendEntry(nil, seedOf(sumSpace, nil), name, before.encode()))
 	}
 	if after == nil {
+		if err := w.noteRemoval(&w.sums, sumsDir, name); err != nil {
+			return err
+		}
 		return sums.Delete(name)
 	}
 	return putSealed(sums, sumSpace, name, after.encode(), &w.head.sums)

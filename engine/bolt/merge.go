@@ -1,0 +1,158 @@
+package bolt
+
+import (
+	"bytes"
+
+	bbolt "go.etcd.io/bbolt"
+)
+
+// When bbolt commits, it merges a page that removals have made small with the page before it, or with
+// the one after it if it is the first child of its parent. The parent then has one child less, and may
+// be merged in turn. bbolt reads the other page without a check, and a page with a wrong number of
+// entries, say, would lose some of them for good. So all pages that it may read are checked before:
+//
+//   - a leaf is merged at most once by its own removals, with one of the two leaves beside it, also if
+//     these have another parent, because the parents may be merged first;
+//   - a branch page is merged again as long as it loses children and is small: with all pages up to the
+//     first one on each side that is not small, also without the children that it may lose.
+
+// removals has the leaves of one tree from which a transaction removes entries.
+type removals struct {
+	tree   tree
+	depth  int // of the leaves
+	leaves level
+}
+
+// A level has those pages of one depth of a tree that lose elements.
+type level struct {
+	pages []*shrunk
+	byID  map[uint64]*shrunk
+}
+
+// A shrunk is a page at the end of a transaction, without new elements.
+type shrunk struct {
+	id      uint64
+	key     []byte // leads to the page
+	n       int
+	size    int
+	removed bool // not only replaced
+}
+
+// small reports whether bbolt may merge a page with n elements in size bytes.
+func small(n, size, pageSize int) bool {
+	return n <= 2 || size <= int(bbolt.DefaultFillPercent*float64(pageSize))/2
+}
+
+// of returns the entry of a page, to which key leads.
+func (l *level) of(p *page, key []byte) *shrunk {
+	if last := len(l.pages) - 1; last >= 0 && l.pages[last].id == p.id {
+		return l.pages[last]
+	}
+	s := l.byID[p.id]
+	if s == nil {
+		s = &shrunk{id: p.id, key: bytes.Clone(key), n: p.n, size: p.size}
+		if l.byID == nil {
+			l.byID = make(map[uint64]*shrunk)
+		}
+		l.byID[p.id] = s
+		l.pages = append(l.pages, s)
+	}
+	return s
+}
+
+// lose notes that element i of a page may be removed.
+func (l *level) lose(p *page, i int) {
+	s := l.of(p, p.key(i))
+	_, k, v := p.span(i)
+	s.n--
+	s.size -= elementSize + k + v
+	s.removed = true
+}
+
+// remove notes that the entry of the cursor is removed.
+func (r *removals) remove(c *cursor) {
+	f := c.top()
+	r.depth = c.depth - 1
+	r.leaves.lose(&f.page, f.i)
+}
+
+// replace notes that the value of the entry of the cursor is replaced.
+func (r *removals) replace(c *cursor, entry []byte) {
+	f := c.top()
+	r.leaves.of(&f.page, f.key(f.i)).size += len(entry) - len(c.entry())
+}
+
+// check checks all pages of the tree that bbolt may merge.
+func (r *removals) check() error {
+	if r.depth == 0 {
+		return nil // nothing was removed, or from the only page
+	}
+	return with(r.tree, func(c *cursor) error {
+		lost := r.leaves
+		for d := r.depth; d > 0; d-- {
+			m := merge{cursor: c, depth: d, leaf: d == r.depth, lost: lost, counted: make(map[uint64]bool)}
+			for _, s := range lost.pages {
+				if !s.removed || !small(s.n, s.size, r.tree.at.pageSize) {
+					continue
+				}
+				for _, step := range [...]int{-1, 1} {
+					if err := m.walk(s, step); err != nil {
+						return err
+					}
+				}
+			}
+			lost = m.above
+		}
+		return nil
+	})
+}
+
+// A merge checks the pages of one depth.
+type merge struct {
+	*cursor
+	depth   int
+	leaf    bool
+	lost    level // at the depth
+	above   level // what the pages above may lose
+	counted map[uint64]bool
+}
+
+// walk checks the pages on one side of s with which it may be merged. A page that loses elements was
+// checked before, and has a walk of its own.
+func (m *merge) walk(s *shrunk, step int) error {
+	if err := m.descend(s.key, m.depth-1); err != nil {
+		return err
+	}
+	for {
+		parent := m.top()
+		id := parent.child(parent.i)
+		if !m.counted[id] {
+			m.counted[id] = true
+			m.above.lose(&parent.page, parent.i)
+		}
+		if id != s.id {
+			if m.lost.byID[id] != nil {
+				return nil
+			}
+			if last, err := m.visit(); err != nil || last {
+				return err
+			}
+		}
+		if found, err := m.beside(step); err != nil || !found {
+			return err
+		}
+	}
+}
+
+// visit checks the child of the top frame, and reports whether no page beyond it is merged.
+func (m *merge) visit() (last bool, err error) {
+	if err := m.down(); err != nil {
+		return false, err
+	}
+	f := m.top()
+	if f.leaf != m.leaf {
+		return false, damaged("page %d of %s is at the wrong depth", f.id, m.tree.what)
+	}
+	m.cursor.depth--
+	return m.leaf || !small(f.n, f.size, m.tree.at.pageSize), nil
+}
