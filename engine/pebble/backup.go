@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -41,6 +42,13 @@ func (b *backups) Backup(ctx context.Context, dir string) error {
 		return fmt.Errorf("hapax: backup to %s: %w", dir, ctx.Err())
 	}
 	fsys := b.disk.FS
+	if fsys == vfs.Default {
+		abs, err := filepath.Abs(dir) // the process may change its directory meanwhile
+		if err != nil {
+			return fmt.Errorf("hapax: backup to %s: %w", dir, err)
+		}
+		dir = abs
+	}
 	if _, err := fsys.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fs.ErrExist

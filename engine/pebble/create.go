@@ -19,6 +19,10 @@ import (
 // prepareDir makes sure that the directory exists, and returns its unique name in this process.
 func prepareDir(fsys vfs.FS, dir string) (string, error) {
 	if fsys != vfs.Default {
+		if dir == "" {
+			return "", errors.New("hapax: the store's directory has no name")
+		}
+		dir = fsys.PathDir(fsys.PathJoin(dir, lockName)) // as disk.holds has it of a file in it
 		if err := makeDir(fsys, dir); err != nil {
 			return "", fmt.Errorf("hapax: creating the store's directory: %w", err)
 		}

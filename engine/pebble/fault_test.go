@@ -116,6 +116,36 @@ func TestEveryWaiterHearsOfAFailedLog(t *testing.T) {
 	}
 }
 
+// The disk recognizes the files of the directory by its name: an unclean one must not hide them.
+func TestAnUncleanNameOfADirectoryIsCleaned(t *testing.T) {
+	for _, name := range []string{"store/", "./store", "other/../store", "dir//store", "/store/."} {
+		mem := vfs.NewMem()
+		inj := &failing{match: onLog(errorfs.OpFileWrite)}
+		s := mustOpen(t, errorfs.Wrap(mem, inj), name, true)
+		mustApply(t, s, batchOf(1, 100))
+		if u, err := s.Usage(); err != nil || u.WrittenBytes == 0 {
+			t.Fatalf("%s: the disk has seen no write to %s: %v", name, s.disk.dir, err)
+		}
+		inj.on.Store(true)
+		wait, err := s.Apply(batchOf(2, 100))
+		if err == nil {
+			err = wait()
+		}
+		if !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("%s: a batch that cannot be written: %v", name, err)
+		}
+		if err := s.Close(); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("%s: Close: %v", name, err)
+		}
+		s = mustOpen(t, mem, mem.PathJoin(name), true)
+		assertContents(t, s, model(1, 100))
+		mustClose(t, s)
+	}
+	if _, err := Open("", Options{FS: vfs.NewMem()}); err == nil {
+		t.Error("a directory without a name is opened")
+	}
+}
+
 // What is written after the failure never reaches the directory, although it is reported as done.
 func TestADeadDiskDiscardsChanges(t *testing.T) {
 	mem := vfs.NewMem()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -1167,6 +1168,31 @@ func TestAManifestThatLostARunIsDamaged(t *testing.T) {
 	}
 	if c.report(t) != 0 {
 		t.Error("a run was lost and nobody said so")
+	}
+}
+
+// A chdir changes the directory of the process when it is asked for its error.
+type chdir struct {
+	context.Context
+	to string
+}
+
+func (c chdir) Err() error { return os.Chdir(c.to) }
+
+func TestTheProcessMayChangeItsDirectoryDuringABackup(t *testing.T) {
+	home := t.TempDir()
+	t.Chdir(home)
+	s := mustOpen(t, nil, "store", true)
+	mustApply(t, s, batchOf(1, 20))
+	if err := s.Backup(chdir{t.Context(), t.TempDir()}, "backup"); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, s, batchOf(2, 20))
+	mustClose(t, s)
+	for name, last := range map[string]uint64{"store": 2, "backup": 1} {
+		s := mustOpen(t, nil, filepath.Join(home, name), true)
+		assertContents(t, s, model(last, 20))
+		mustClose(t, s)
 	}
 }
 
