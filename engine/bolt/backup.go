@@ -23,7 +23,10 @@ type backups struct {
 // a record of a clean close. Sidecars are not copied, because the engine can make them again from
 // the data. An interrupted backup leaves nothing that is mistaken for a store.
 func (b *backups) Backup(ctx context.Context, dir string) error {
-	dir = filepath.Clean(dir) // the path that PrepareDir checks
+	dir, err := filepath.Abs(dir) // the path that PrepareDir checks, also after os.Chdir
+	if err != nil {
+		return fmt.Errorf("hapax: backup: %w", err)
+	}
 	if _, err := os.Lstat(dir); err == nil {
 		return fmt.Errorf("hapax: backup: %s: %w", dir, fs.ErrExist)
 	} else if !errors.Is(err, fs.ErrNotExist) {

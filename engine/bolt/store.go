@@ -49,7 +49,10 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := sidecar.PrepareDir(dir); err != nil {
 		return nil, err
 	}
-	dir = filepath.Clean(dir) // the path that PrepareDir checked
+	dir, err := filepath.Abs(dir) // the path that PrepareDir checked, also after os.Chdir
+	if err != nil {
+		return nil, fmt.Errorf("hapax: the store's directory: %w", err)
+	}
 	// Check before the lock file is made: a foreign directory remains unchanged.
 	if _, err := survey(dir); err != nil {
 		return nil, err

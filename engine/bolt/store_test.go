@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -331,6 +332,52 @@ func TestDamagedStoreIsNotClosedClean(t *testing.T) {
 	}
 	if _, err := Open(dir, Options{}); !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("Open: %v", err)
+	}
+}
+
+// A chdir changes the directory of the process when it is asked for its error.
+type chdir struct {
+	context.Context
+	to string
+}
+
+func (c chdir) Err() error { return os.Chdir(c.to) }
+
+func TestTheProcessMayChangeItsDirectory(t *testing.T) {
+	home, other := t.TempDir(), t.TempDir()
+	t.Chdir(home)
+	s := mustOpen(t, "store", Options{LockTimeout: shortLock})
+	mustApply(t, s, &storage.Batch{Seq: 1, Claims: newClaims("v4").next(10)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, "store", Options{LockTimeout: shortLock})
+	if err := s.Backup(chdir{t.Context(), other}, "backup"); err != nil {
+		t.Errorf("Backup: %v", err)
+	}
+	if err := os.Mkdir("store", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, s, &storage.Batch{Seq: 2}) // removes the record of the clean close
+	if err := s.WriteSidecar("x", func(io.Writer) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if entries, err := os.ReadDir("store"); err != nil || len(entries) != 0 {
+		t.Errorf("the directory of that name elsewhere has %v, %v", entries, err)
+	}
+	for name, last := range map[string]uint64{"store": 2, "backup": 1} {
+		s, err := Open(filepath.Join(home, name), Options{LockTimeout: shortLock})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if s.LastSeq() != last {
+			t.Errorf("%s has %d batches, want %d", name, s.LastSeq(), last)
+		}
+		s.Close()
 	}
 }
 
