@@ -81,8 +81,8 @@ func (s *Store) settle() error {
 }
 
 // removeLogs removes the logs of a store that was flushed and closed, durably: Pebble keeps some for
-// reuse. The newest is emptied instead: where Pebble finds no log at all, it writes no MANIFEST when
-// it opens, and a checkpoint before the first flush is then incomplete.
+// reuse. The newest is replaced by an empty one instead: where Pebble finds no log at all, it writes no
+// MANIFEST when it opens, and a checkpoint before the first flush is then incomplete.
 func removeLogs(d *disk) error {
 	names, err := d.List(d.dir)
 	if err != nil {
@@ -92,7 +92,7 @@ func removeLogs(d *disk) error {
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(fileNumber(a), fileNumber(b)) })
 	for i, name := range names {
 		if i == len(names)-1 {
-			err = emptyFile(d, d.path(name))
+			err = emptyLog(d, name)
 		} else {
 			err = d.Remove(d.path(name))
 		}
@@ -106,12 +106,18 @@ func removeLogs(d *disk) error {
 	return d.fault.get()
 }
 
-func emptyFile(fsys vfs.FS, path string) error {
-	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+// emptyLog replaces a log by an empty one. To create it under its name would remove it for a moment: a
+// kill in between would leave no log.
+func emptyLog(d *disk, name string) error {
+	empty := d.path(name + tmpSuffix)
+	f, err := d.Create(empty, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return d.Rename(empty, d.path(name))
 }
 
 // closePoisoned frees Pebble's memory, if Pebble can still be closed. Nothing of that reaches the

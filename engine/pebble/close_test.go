@@ -3,6 +3,7 @@ package pebble
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -168,6 +169,82 @@ func cutClose(t *testing.T, n int, trimmed uint64, excise bool) {
 		if len(got) != want {
 			t.Errorf("power cut before %s: %d entries, want %d", at, len(got), want)
 		}
+		if err := s.Backup(t.Context(), "backup"); err != nil {
+			t.Errorf("power cut before %s: %v", at, err)
+		}
+		mustClose(t, s)
+		names, err := fsys.List("store")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, logSuffix+tmpSuffix) {
+				t.Errorf("power cut before %s: %s is still there", at, name)
+			}
+		}
+	}
+}
+
+// logKills copies the file system while a log is replaced, as a kill would leave it. The file systems of
+// machines remove a file before they create another one of its name, which vfs.MemFS does at once.
+type logKills struct {
+	vfs.FS
+	t      *testing.T
+	armed  atomic.Bool
+	copies []*vfs.MemFS
+}
+
+func (k *logKills) Create(path string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := k.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	k.kill(path)
+	return k.FS.Create(path, category)
+}
+
+func (k *logKills) Rename(from, to string) error {
+	k.kill(to)
+	defer k.kill(to)
+	return k.FS.Rename(from, to)
+}
+
+func (k *logKills) kill(path string) {
+	if !k.armed.Load() || !strings.Contains(path, logSuffix) {
+		return
+	}
+	to := vfs.NewMem()
+	if _, err := vfs.Clone(k.FS, to, "store", "store"); err != nil {
+		k.t.Error(err)
+	}
+	k.copies = append(k.copies, to)
+}
+
+// Without a log, Pebble makes an incomplete checkpoint.
+func TestAKillWhileCloseEmptiesTheLogLeavesAStoreThatCanBeBackedUp(t *testing.T) {
+	t.Parallel()
+	k := &logKills{FS: vfs.NewMem(), t: t}
+	s := mustOpen(t, k, "store", true)
+	const last, n = 20, 100
+	for seq := uint64(1); seq <= last; seq++ {
+		mustApply(t, s, batchOf(seq, n))
+	}
+	mustSealAll(t, s)
+	k.armed.Store(true)
+	mustClose(t, s)
+	k.armed.Store(false)
+	if len(k.copies) == 0 {
+		t.Fatal("Close replaces no log")
+	}
+	for i, fsys := range k.copies {
+		s := mustOpen(t, fsys, "store", true)
+		assertContents(t, s, model(last, n))
+		if err := s.Backup(t.Context(), "backup"); err != nil {
+			t.Errorf("kill %d: %v", i, err)
+			continue
+		}
+		mustClose(t, s)
+		s = mustOpen(t, fsys, "backup", true)
+		assertContents(t, s, model(last, n))
 		mustClose(t, s)
 	}
 }

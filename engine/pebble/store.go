@@ -185,14 +185,14 @@ func (s *Store) open() (err error) {
 	return nil
 }
 
-// removeLeftovers removes the files of an interrupted sealing or backup.
+// removeLeftovers removes the files of an interrupted sealing, close or backup.
 func removeLeftovers(d *disk) error {
 	names, err := d.List(d.dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, runPrefix) || name == stageName {
+		if strings.HasPrefix(name, runPrefix) || strings.HasSuffix(name, logSuffix+tmpSuffix) || name == stageName {
 			if err := d.RemoveAll(d.path(name)); err != nil {
 				return err
 			}
