@@ -30,8 +30,9 @@ type backups struct {
 
 // Backup implements storage.Store. Tables are linked where the file system supports it, and then
 // keep their space until the backup is removed, too. Without hard links, the tables are copied
-// while nothing is sealed, and Apply waits when memory is full. The copy is opened and closed once,
-// and only after that becomes a store: Open rejects the files of an interrupted backup.
+// while nothing is sealed, and Apply waits when memory is full; the context ends that before the next
+// table. The copy is opened and closed once, and only after that becomes a store: Open rejects the files
+// of an interrupted backup.
 func (b *backups) Backup(ctx context.Context, dir string) error {
 	// Locked before the check of dir: two backups to one path must not both find it empty, because
 	// the one that fails removes its contents.
@@ -65,6 +66,9 @@ func (b *backups) backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	ended := ctx.Err
+	b.disk.ended.Store(&ended)
+	defer b.disk.ended.Store(nil)
 	sidecars, err := b.copyTo(ctx, dir)
 	if err != nil {
 		return err

@@ -39,6 +39,8 @@ type disk struct {
 
 	manifests manifests
 	logs      liveLogs
+
+	ended atomic.Pointer[func() error] // of the backup in progress: an error if it is to end
 }
 
 func newDisk(fsys vfs.FS, dir string) *disk {
@@ -82,8 +84,15 @@ func (d *disk) drain(patience time.Duration) bool {
 	return false
 }
 
+// Create fails outside of the directory when the backup in progress is to end: Pebble, which copies its
+// tables there if it cannot link them, does not know the context.
 func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if !d.holds(path) {
+		if ended := d.ended.Load(); ended != nil {
+			if err := (*ended)(); err != nil {
+				return nil, err
+			}
+		}
 		return d.FS.Create(path, category)
 	}
 	return d.file("creating", path, func() (vfs.File, error) {

@@ -1243,6 +1243,41 @@ func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 	}
 }
 
+// A backup that copies tables ends with its context, since Close of an engine waits for it.
+func TestABackupWithoutHardLinksEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	copied := 0
+	noting := &failing{match: func(op errorfs.Op) bool {
+		if op.Kind == errorfs.OpCreate && isElsewhere(op.Path) && isTable(op.Path) {
+			copied++
+			cancel()
+		}
+		return false
+	}}
+	mem := vfs.NewMem()
+	s := openSmall(t, errorfs.Wrap(errorfs.Wrap(mem, linkless{syscall.EPERM}), noting))
+	const last, n = 6, 20
+	for seq := uint64(1); seq <= last; seq++ {
+		mustApply(t, s, batchOf(seq, n))
+		mustSealAll(t, s)
+	}
+	noting.on.Store(true)
+	if err := s.Backup(ctx, "backup"); !errors.Is(err, context.Canceled) || copied != 1 {
+		t.Errorf("%d tables were copied until the backup ended: %v", copied, err)
+	}
+	if _, err := mem.Stat("backup"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory of the backup is there: %v", err)
+	}
+	if err := s.Backup(t.Context(), "backup"); err != nil || copied == 1 {
+		t.Errorf("the next backup, after %d tables: %v", copied, err)
+	}
+	mustApply(t, s, batchOf(last+1, n))
+	mustClose(t, s)
+	s = mustOpen(t, mem, "backup", true)
+	assertContents(t, s, model(last, n))
+	mustClose(t, s)
+}
+
 // An invalid packed batch is found before anything is changed.
 func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
 	for what, bad := range map[string]struct {
