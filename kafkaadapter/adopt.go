@@ -37,7 +37,7 @@ func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
 		return f.putAdoption(tx, v, b, b.kind, a)
 	}
 	for _, a := range f.adoptedNow() {
-		if b.kind == nil && !errors.Is(a.kind, ErrLogDiverged) { // the store and Kafka now agree
+		if b.kind == nil { // the store and Kafka now agree
 			continue
 		}
 		err := f.putAdoption(tx, v, b, a.kind, Adoption{Time: now, Kind: disagreementOf(a.kind).field, Policy: a.policy, Reason: a.reason})

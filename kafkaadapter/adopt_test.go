@@ -142,3 +142,35 @@ func TestAdoptionOfTwoDisagreements(t *testing.T) {
 	}
 	m.stop(t)
 }
+
+// The store forgets the epoch of the records that the log has lost, so that the partition does not
+// stop again before it has read another record.
+func TestAdoptionOfADivergedLogOutlivesTheAssignment(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b", "c", "d", "e")
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 5)
+	m.stop(t)
+	r.cutLog(t, 3)
+	m = r.start(t, r.work(1, nil))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrLogDiverged) {
+		t.Fatalf("stopped: %v", e)
+	}
+	if err := m.AdoptOffset(t.Context(), r.topic, 0, TrustStore, "approved"); err != nil {
+		t.Fatal(err)
+	}
+	untilReady(t, m)
+	all, err := m.Adoptions(t.Context())
+	if err != nil || len(all) != 1 || all[0].Kind != "LogDiverged" || all[0].Policy != TrustStore || all[0].Offset != 5 {
+		t.Errorf("recorded %+v, %v", all, err)
+	}
+	m.stop(t)
+	m = r.start(t, r.work(1, nil))
+	r.send(t, 0, "f")
+	r.untilStored(t, 0, 6)
+	m.stop(t)
+	if len(m.stops) > 0 {
+		t.Errorf("stopped: %v", <-m.stops)
+	}
+}

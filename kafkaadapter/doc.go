@@ -118,7 +118,9 @@
 // leader epoch. The adapter compares the store's offset with the log's start and end, and with the
 // group's committed offset (at the assignment, or committed by this assignment since). It does this
 // when a partition is assigned, and when a fetch fails because the offset is out of range, the
-// topic was recreated, or the log has diverged. If they do not agree, the partition stops with a
+// topic was recreated, or the log has diverged. Where the leader epoch of the fetched records rises,
+// it asks the leader whether the log still has all that was read in the epoch before (one request
+// for each change of the leader). If they do not agree, the partition stops with a
 // PositionError of one of the kinds ErrBelowLog, ErrAboveLog, ErrRecreated, ErrForeignStore,
 // ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged, ErrModeChanged. The documentation
 // of each lists its recovery policies. Options.Recovery chooses a policy for every such stop;
@@ -257,6 +259,7 @@
 //
 //	poll.go         fetches it and puts it into the queue of its partition (queue.go)
 //	worker.go       the partition's goroutine takes it from there and makes a batch
+//	epochs.go       makes sure that the log was not rewritten before it
 //	gap.go          makes sure that no record before it is missing
 //	lookahead.go    identifies it and reads the filters, some records at a time; decode.go decodes it
 //	batch.go        judges it in a transaction; parts.go does that in parallel, pool.go keeps the order of keys

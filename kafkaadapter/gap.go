@@ -36,6 +36,18 @@ func (s *survey) has(from, to int64) bool {
 	return false
 }
 
+// check checks that the fetched records follow those that were handled. It returns running, or the
+// state after a fault.
+func (w *worker) check(recs []*kgo.Record) state {
+	if next := w.checkEpochs(recs); next != running {
+		return next
+	}
+	if err := w.explainGaps(recs); err != nil {
+		return w.missing(err)
+	}
+	return running
+}
+
 // explainGaps checks that no record is missing before or among the fetched ones.
 func (w *worker) explainGaps(recs []*kgo.Record) error {
 	want := w.next
@@ -89,4 +101,14 @@ func (w *worker) surveyFrom(offset int64) error {
 		}
 	}
 	return nil
+}
+
+// missing stops a partition whose offsets have an unexplained gap. The next try reads it again from
+// the store's offset, which repairs damage in transit.
+func (w *worker) missing(err error) state {
+	if w.isEnding() {
+		return ended
+	}
+	w.drop(err)
+	return w.stopForNow("gap", err, lookingUp)
 }

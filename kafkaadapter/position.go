@@ -100,12 +100,14 @@ func (v *view) inLog(b beginning, p *Recovery) (beginning, error) {
 		kind = ErrBelowLog
 	case b.offset > v.end:
 		kind = ErrAboveLog
-	case v.epochEnd >= 0 && v.store != nil && b.offset == v.store.Next && b.offset > v.epochEnd && p.LogDiverged != TrustStore:
+	case v.epochEnd >= 0 && v.store != nil && b.offset == v.store.Next && b.offset > v.epochEnd:
 		kind = ErrLogDiverged
 	default:
 		return b, nil
 	}
 	switch way := disagreementOf(kind).way(p); {
+	case way == TrustStore: // of ErrLogDiverged; the epoch of the replaced records is forgotten
+		return beginning{offset: b.offset, epoch: -1, way: way, kind: kind}, nil
 	case way == StartOver:
 		return beginning{offset: v.start, epoch: -1, way: way, kind: kind}, nil
 	case way == TrustKafka && v.committed != nil && v.committed.offset >= v.start && v.committed.offset <= v.end:

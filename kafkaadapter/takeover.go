@@ -84,9 +84,14 @@ func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 		if err := f.fence.readTries(tx); err != nil {
 			return err
 		}
+		if v.store.LeaderEpoch != b.epoch {
+			if err := f.putOffset(tx); err != nil {
+				return err
+			}
+		}
 		return f.hold.begin(tx, f.engine(), true)
 	}
-	if err := tx.SetOffset(f.pos, engine.Offset{Next: b.offset, LeaderEpoch: b.epoch, TopicID: v.topicID}); err != nil {
+	if err := f.putOffset(tx); err != nil {
 		return err
 	}
 	f.fence.tries = attempts{} // the stored attempts were at another record
@@ -94,6 +99,10 @@ func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 		return err
 	}
 	return f.hold.begin(tx, f.engine(), false)
+}
+
+func (f *finder) putOffset(tx *engine.Tx) error {
+	return tx.SetOffset(f.pos, engine.Offset{Next: f.next, LeaderEpoch: f.epoch, TopicID: f.topicID})
 }
 
 // startsAtEnd reports whether a partition without an offset is read from its end. Latest applies to

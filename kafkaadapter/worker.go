@@ -65,8 +65,8 @@ func (w *worker) take() state {
 		}
 		switch {
 		case len(recs) > 0:
-			if err := w.explainGaps(recs); err != nil {
-				return w.missing(err)
+			if next := w.check(recs); next != running {
+				return next
 			}
 			w.taken, w.delays, w.waitsSince = recs, newDelays(w.c.opt.Timeouts.Backoff), time.Time{}
 			w.isRead()
@@ -347,16 +347,4 @@ func (w *worker) moveIdleHold() error {
 		w.hold.set(at)
 	}
 	return err
-}
-
-// missing stops a partition whose offsets have an unexplained gap. The next try reads it again from
-// the store's offset, which repairs damage in transit.
-func (w *worker) missing(err error) state {
-	if w.isEnding() {
-		return ended
-	}
-	w.all.pause(w.partition)
-	w.queue.close()
-	w.cause = err
-	return w.stopForNow("gap", err, lookingUp)
 }

@@ -1,0 +1,52 @@
+package kafkaadapter
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// checkEpochs checks, where the leader epoch of the fetched records rises, that the log still
+// contains all records of the epoch before. After an unclean election, the new leader may have
+// replaced records that were read. The client notices this, too, but its error is lost if the client
+// fetches again before the poll loop takes the error, and it does not check an epoch that it has read
+// no record of. checkEpochs returns running, or the state that looks the partition up again: it stops
+// if the store has read further than the log had these records. Records that were fetched and not
+// handled yet are read again.
+func (w *worker) checkEpochs(recs []*kgo.Record) state {
+	next, epoch := w.next, w.epoch
+	for _, r := range recs {
+		if epoch >= 0 && r.LeaderEpoch > epoch {
+			switch end, err := w.endOfEpoch(epoch); {
+			case w.isEnding():
+				return ended
+			case err != nil:
+				w.drop(err)
+				return w.stopForNow(reasonOf(err), err, lookingUp)
+			case end >= 0 && end < next:
+				w.drop(ErrLogDiverged)
+				if !w.wait(w.retries.NextBackOff()) {
+					return ended
+				}
+				return lookingUp
+			}
+		}
+		next, epoch = max(next, r.Offset+1), r.LeaderEpoch
+	}
+	return running
+}
+
+// endOfEpoch asks the leader for the end of an epoch.
+func (w *worker) endOfEpoch(epoch int32) (int64, error) {
+	ctx, cancel := context.WithTimeout(w.ending, lookUpTime)
+	defer cancel()
+	return w.c.epochEnd(ctx, w.pos.Topic, w.pos.Partition, epoch)
+}
+
+// drop ends the fetching of the partition and drops the fetched records, because the partition must
+// be looked up again.
+func (w *worker) drop(cause error) {
+	w.all.pause(w.partition)
+	w.queue.close()
+	w.cause = cause
+}
