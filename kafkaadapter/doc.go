@@ -98,7 +98,7 @@
 //
 //	state        next                                                          what happens in it
 //	lookingUp    takingOver lookingUp failingOpen stopped ended                the brokers are asked for the topic's id, the log's bounds and the end of the last leader epoch
-//	takingOver   signing failingOpen stopped ended                             these are compared with the store and the group's commit; the assignment becomes the owner
+//	takingOver   signing lookingUp failingOpen stopped ended                   these are compared with the store and the group's commit; the assignment becomes the owner
 //	signing      publishing lookingUp ended                                    the offset is committed to Kafka with the store's identity
 //	failingOpen  unprotected lookingUp failingOpen stopped ended               the store is unavailable: reading begins at the current or Kafka's offset
 //	publishing   running failingOpen stopped ended                             dead letters that are not published yet are published

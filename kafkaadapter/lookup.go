@@ -117,6 +117,9 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	if found {
+		v.store = &o
+	}
 	if v.topicID, v.partitions, err = f.c.topic(ctx, topic, f.opened); err != nil {
 		return nil, err
 	}
@@ -190,7 +193,7 @@ func (f *finder) sign() state {
 // withoutStore completes a view without reading the store, from this assignment's state and the
 // last known identity of the store: that of the consumer's last link, or the one in the group's
 // commit.
-func (f *finder) withoutStore(v *view) (o engine.Offset, found bool) {
+func (f *finder) withoutStore(v *view) (engine.Offset, bool) {
 	if l, _ := f.c.links.get(); l != nil {
 		v.id = l.id
 	} else {
@@ -201,8 +204,7 @@ func (f *finder) withoutStore(v *view) (o engine.Offset, found bool) {
 		v.id = storage.Identity{UUID: by.uuid, Incarnation: by.incarnation}
 	}
 	if at, owned := f.offsets.inMemory(); owned {
-		o, found = engine.Offset{Next: at.Offset, LeaderEpoch: at.Epoch, TopicID: f.topicID}, true
-		v.store = &o
+		return engine.Offset{Next: at.Offset, LeaderEpoch: at.Epoch, TopicID: f.topicID}, true
 	}
-	return o, found
+	return engine.Offset{}, false
 }

@@ -12,7 +12,7 @@ var transitions = [ended]struct {
 	next []state
 }{
 	lookingUp:   {(*worker).lookUp, []state{takingOver, lookingUp, failingOpen, stopped, ended}},
-	takingOver:  {(*worker).takeOver, []state{signing, failingOpen, stopped, ended}},
+	takingOver:  {(*worker).takeOver, []state{signing, lookingUp, failingOpen, stopped, ended}},
 	signing:     {(*worker).sign, []state{publishing, lookingUp, ended}},
 	failingOpen: {(*worker).failOpen, []state{unprotected, lookingUp, failingOpen, stopped, ended}},
 	publishing:  {(*worker).publish, []state{running, failingOpen, stopped, ended}},

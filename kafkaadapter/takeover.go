@@ -12,15 +12,18 @@ import (
 // during the next states.
 func (f *finder) takeOver() state {
 	v := f.view
+	seen := v.store
 	var b beginning
 	err := f.engine().Update(f.ctx, func(tx *engine.Tx) (err error) {
 		if f.ctx.Err() != nil {
 			return ErrFenced
 		}
-		b, err = f.own(tx, v)
+		b, err = f.own(tx, v, seen)
 		return err
 	}, engine.Retries(100))
 	switch {
+	case errors.Is(err, errMoved):
+		return lookingUp
 	case errors.As(err, new(*PositionError)):
 		s := f.stop("position", err)
 		f.endAdoption(err)
@@ -49,12 +52,18 @@ func (f *finder) takeOver() state {
 	return signing
 }
 
-// own does the work of takeOver inside a transaction.
-func (f *finder) own(tx *engine.Tx, v *view) (b beginning, err error) {
+// errMoved means that an earlier owner has moved the store's offset since the look-up, and that the
+// offset does not agree with what was looked up before.
+var errMoved = errors.New("hapax: the store's offset was moved after the look-up")
+
+// own does the work of takeOver inside a transaction. The look-up has seen the given offset in the
+// store, nil if there was none.
+func (f *finder) own(tx *engine.Tx, v *view, seen *engine.Offset) (b beginning, err error) {
 	o, found, err := tx.Offset(f.pos)
 	if err != nil {
 		return b, err
 	}
+	moved := found && (seen == nil || *seen != o)
 	if v.store = nil; found {
 		v.store = &o
 	}
@@ -62,7 +71,11 @@ func (f *finder) own(tx *engine.Tx, v *view) (b beginning, err error) {
 	if err != nil {
 		return b, err
 	}
-	if b, err = v.begin(f.recovery(), atEnd); err != nil {
+	b, err = v.begin(f.recovery(), atEnd)
+	switch {
+	case moved && (err != nil || b.kind != nil):
+		return b, errMoved
+	case err != nil:
 		return b, err
 	}
 	if atEnd && f.latest != nil { // the goroutine has waited for the store

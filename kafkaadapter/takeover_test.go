@@ -1,0 +1,78 @@
+package kafkaadapter
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// holdFirst holds the first request of a kind: asked is closed when it has arrived, and it is
+// executed when answer is closed.
+func holdFirst(c *kfake.Cluster, key kmsg.Key) (asked, answer chan struct{}) {
+	asked, answer = make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	c.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if first.CompareAndSwap(false, true) {
+			c.SleepControl(func() { close(asked); <-answer })
+		}
+		return nil, nil, false
+	})
+	return asked, answer
+}
+
+// expel removes the only member from the group. The member learns it with its next heartbeat.
+func (r *rig) expel(t *testing.T) {
+	t.Helper()
+	cl := r.Client(t)
+	groups, err := kadm.NewClient(cl).DescribeGroups(t.Context(), r.group)
+	if err != nil || len(groups[r.group].Members) != 1 {
+		t.Fatal(err, groups)
+	}
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group = r.group
+	gone := kmsg.NewLeaveGroupRequestMember()
+	gone.MemberID = groups[r.group].Members[0].MemberID
+	leave.Members = append(leave.Members, gone)
+	if _, err := leave.RequestWith(t.Context(), cl); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ignorant lets a member not notice that it was expelled.
+func ignorant(o *Options) {
+	o.Membership.CommitInterval = time.Hour
+	o.Client = append(o.Client, kgo.HeartbeatInterval(time.Minute), kgo.SessionTimeout(5*time.Minute))
+}
+
+// The log's end is older than the store's offset then, which would look like a store that is ahead
+// of the log.
+func TestTakeOverWhileTheEarlierOwnerCommits(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	a := r.start(t, r.work(1, nil), ignorant)
+	r.send(t, 0, "a", "b", "c", "d", "e")
+	r.untilStored(t, 0, 5)
+	asked, answer := holdFirst(r.Cluster(t), kmsg.OffsetForLeaderEpoch)
+	r.expel(t)
+	b := r.start(t, r.work(1, nil))
+	kafkatest.Receive(t, asked) // b knows the log's end
+	r.send(t, 0, "f")
+	r.untilStored(t, 0, 6) // by a
+	close(answer)
+	untilReady(t, b)
+	r.send(t, 0, "g")
+	r.untilStored(t, 0, 7)
+	if len(b.stops) > 0 {
+		t.Errorf("stopped: %v", <-b.stops)
+	}
+	r.checkOnce(t, "a", "f", "g")
+	a.cancel()
+	b.stop(t)
+}
