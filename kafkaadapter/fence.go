@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -29,6 +30,10 @@ type fence struct {
 	marked  bool // the attempt at the next record is stored
 }
 
+// alive has the engine for each token of an assignment that has become an owner and whose goroutine
+// runs. The consumers of a process share it, because partitions move between them.
+var alive sync.Map
+
 func newFence(eng func() *engine.Engine, pos engine.Position) fence {
 	f := fence{eng: eng, pos: pos}
 	_, _ = rand.Read(f.token[:]) // it cannot fail
@@ -49,10 +54,12 @@ func (f *fence) take(tx *engine.Tx, width int) error {
 		f.careful = 0
 	default:
 		f.careful = int(old.width)
-		if f.taken { // from this assignment, by a consumer of the same process: no process died
+		// by a consumer of this process, or from this assignment by one: no process died
+		if eng, _ := alive.Load(old.token); eng == f.eng() || f.taken {
 			f.careful = 0
 		}
 	}
+	alive.Store(f.token, f.eng())
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, f.width}.encode())
 }
 

@@ -26,6 +26,7 @@ var transitions = [ended]struct {
 // live runs the states of the assignment in its goroutine.
 func (w *worker) live() {
 	defer close(w.done)
+	defer alive.Delete(w.fence.token)
 	returned := false
 	defer func() {
 		if !returned {

@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
@@ -75,4 +77,47 @@ func TestTakeOverWhileTheEarlierOwnerCommits(t *testing.T) {
 	r.checkOnce(t, "a", "f", "g")
 	a.cancel()
 	b.stop(t)
+}
+
+// b has lost the partition, and does not know it when it takes the partition from a, which runs: no
+// process died, so that b does not count an attempt at a record before its handler runs.
+func TestOwnerThatIsReplacedWhileItRunsDidNotDie(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 1)
+	r.UntilCommitted(t, r.group, r.topic, 0, 1)
+	m.stop(t)
+
+	asked, answer := holdFirst(r.Cluster(t), kmsg.OffsetForLeaderEpoch)
+	began, release := make(chan struct{}), make(chan struct{})
+	b := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+		close(began)
+		<-release
+		return nil
+	}), ignorant)
+	kafkatest.Receive(t, asked)
+	r.expel(t)
+	a := r.start(t, r.work(1, nil))
+	untilReady(t, a)
+	close(answer)
+	kafkatest.Until(t, "b to be the owner", func() bool {
+		o, err := parseOwner(r.get(t, partitionKey(keyOwner, r.position(0))))
+		p := b.parts.get(topicPartition{r.topic, 0})
+		return err == nil && p != nil && o.token == p.fence.token
+	})
+	r.send(t, 0, "x")
+	kafkatest.Receive(t, began)
+	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+		t.Errorf("b has stored %+v before its handler has returned", a)
+	}
+	r.untilStored(t, 0, 2) // by a, which has taken the partition over again
+	close(release)
+	r.checkOnce(t, "x")
+	if n := r.letterCount(t); n != 0 {
+		t.Errorf("%d dead letters of handlers that never failed", n)
+	}
+	b.cancel()
+	a.stop(t)
 }
