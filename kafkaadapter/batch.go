@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -344,7 +343,7 @@ func (b *batch) attempted(r *Record, err error) error {
 	b.failed = err
 	n := uint32(r.Attempt)
 	if errors.As(err, new(*permanentError)) {
-		n = max(n, uint32(min(uint64(b.p.route.Mode.(Transactional).MaxAttempts), math.MaxUint32)))
+		n = max(n, uint32(b.p.attemptLimit()))
 	}
 	b.tries, b.marked = attempts{offset: r.Offset, n: n}, false
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})

@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -365,4 +366,19 @@ func TestRecordMayFailVeryOften(t *testing.T) {
 	r.untilStored(t, 0, 2)
 	r.checkOnce(t, "b")
 	r.letters(t, 1)
+}
+
+// The store counts attempts in 32 bits.
+func TestPermanentNeedsNoLimitOfAttempts(t *testing.T) {
+	r := newRig(t, 1)
+	m := r.start(t, r.work(math.MaxInt, failing(Permanent(errHandler), "a")))
+	r.send(t, 0, "a", "b")
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	if got := r.handledIDs(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("handled %q", got)
+	}
+	if n := r.letterCount(t); n != 1 {
+		t.Errorf("%d dead letters, want 1", n)
+	}
 }

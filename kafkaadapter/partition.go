@@ -169,10 +169,10 @@ func (p *partition) doubt(until int64) {
 	}
 }
 
-// attemptLimit is the maximum number of attempts at a record.
+// attemptLimit is the maximum number of attempts at a record. The store counts them in 32 bits.
 func (p *partition) attemptLimit() uint64 {
 	if m, ok := p.route.Mode.(Transactional); ok {
-		return uint64(m.MaxAttempts)
+		return min(uint64(m.MaxAttempts), math.MaxUint32)
 	}
 	return math.MaxUint64
 }
