@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -125,6 +127,46 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 	}
 	if !m.logs.has("failure_test.go") {
 		t.Error("the log does not show where it panicked")
+	}
+}
+
+// A codedError is an error of which a handler returns a nil pointer.
+type codedError struct {
+	text  string
+	cause error
+}
+
+func (e *codedError) Error() string { return e.text }
+func (e *codedError) Unwrap() error { return e.cause }
+
+func TestErrorThatPanicsIsAFailedAttempt(t *testing.T) {
+	wrong := (*codedError)(nil)
+	for name, mode := range map[string]func(r *rig) Mode{
+		"transactional": func(r *rig) Mode { return r.work(2, failing(wrong, "a")) },
+		"at most once": func(r *rig) Mode {
+			return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return wrong }}
+		},
+		"batch": func(r *rig) Mode {
+			return Transactional{MaxAttempts: 2, HandleBatch: func(context.Context, *engine.Tx, []*Record) error { return wrong }}
+		},
+		"decode": func(r *rig) Mode {
+			work := r.work(2, nil)
+			work.Decode = func(context.Context, *kgo.Record) (any, error) { return nil, wrong }
+			return work
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			mode := mode(r)
+			m := r.start(t, mode)
+			r.send(t, 0, "a")
+			if _, ok := mode.(AtMostOnce); ok {
+				m.counts(t, 1, "lost_total")
+			} else if dead := values(r.letters(t, 1)[0]); dead["hapax_dlt_error_type"] != "*kafkaadapter.PanicError" {
+				t.Errorf("dead letter %q", dead)
+			}
+			m.stop(t)
+		})
 	}
 }
 

@@ -44,7 +44,7 @@ func (h *handlers) overdue() (most time.Duration) {
 }
 
 // call runs the handler of a record, or of several beginning with it. It returns a panic as an
-// error.
+// error, also one of the methods of the handler's error, such as that of a nil pointer.
 func (h *handlers) call(ctx context.Context, rec *kgo.Record, slot int, fn func(ctx context.Context) error) (err error) {
 	h.running.Store(rec)
 	defer func() {
@@ -59,5 +59,8 @@ func (h *handlers) call(ctx context.Context, rec *kgo.Record, slot int, fn func(
 		h.ends[slot].Store(time.Now().Add(limit).UnixNano())
 		defer h.ends[slot].Store(0)
 	}
-	return fn(ctx)
+	if err = fn(ctx); err != nil {
+		_, _ = err.Error(), isTransient(err) // both are called again where a panic would end the process
+	}
+	return err
 }

@@ -147,7 +147,10 @@ func (o *Rules) payload(r *kgo.Record) (id []byte, at time.Time, err error) {
 			err = fmt.Errorf("panic in Rules.Payload: %v", v)
 		}
 	}()
-	return o.Payload(r)
+	if id, at, err = o.Payload(r); err != nil {
+		_, _ = err.Error(), errors.Is(err, ErrNoID) // its methods may panic, such as those of a nil pointer
+	}
+	return id, at, err
 }
 
 // date sets the time of id. It is false if there is none.

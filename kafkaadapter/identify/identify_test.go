@@ -125,6 +125,7 @@ func TestIDEncodingIsGolden(t *testing.T) {
 func TestRecordsThatCannotBeIdentified(t *testing.T) {
 	failing := func(*kgo.Record) ([]byte, time.Time, error) { return []byte("7"), time.Time{}, errors.New("not ours") }
 	panicking := func(*kgo.Record) ([]byte, time.Time, error) { panic("surprise") }
+	nilError := func(*kgo.Record) ([]byte, time.Time, error) { return nil, time.Time{}, (*payloadError)(nil) }
 	undated := aRecord("message_id", "7")
 	undated.Timestamp = time.UnixMilli(-1)
 	untyped := aRecord("message_id", "7")
@@ -145,6 +146,7 @@ func TestRecordsThatCannotBeIdentified(t *testing.T) {
 		{"no type of timestamp", Rules{}, untyped, ErrNoTime, "TimeHeaders"},
 		{"Payload fails", Rules{Payload: failing}, aRecord(), ErrBadPayload, "not ours"},
 		{"Payload panics", Rules{Payload: panicking}, aRecord(), ErrBadPayload, "surprise"},
+		{"Payload's error panics", Rules{Payload: nilError}, aRecord(), ErrBadPayload, "nil pointer"},
 		{"batch", Rules{}, batch, ErrBadPayload, "record of its own"},
 		{"batch without its name", Rules{}, structuredRecord(`[{"id":"7","source":"/s"}]`), ErrBadPayload, "array"},
 		{"Avro", Rules{}, avro, ErrBadPayload, "+avro"},
@@ -501,3 +503,8 @@ func BenchmarkIdentify(b *testing.B) {
 		})
 	}
 }
+
+// A payloadError is an error of which Rules.Payload returns a nil pointer.
+type payloadError struct{ text string }
+
+func (e *payloadError) Error() string { return e.text }
