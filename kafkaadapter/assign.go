@@ -252,6 +252,6 @@ func (a *assigner) finish(all []*partition, timeout time.Duration) int {
 // timeout.
 func (a *assigner) commitLast(all []*partition, began time.Time, timeout time.Duration) {
 	if timeout > 0 {
-		_ = a.commits.commit(context.Background(), all, min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
+		_ = a.commits.commit(context.Background(), these(all...), min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
 	}
 }

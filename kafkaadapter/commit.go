@@ -33,9 +33,8 @@ func (c *committer) commitLoop(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		all := c.parts.all()
-		_ = c.commit(ctx, all, commitTime) // it logs its error
-		for _, p := range all {
+		_ = c.commit(ctx, c.parts.all, commitTime) // it logs its error
+		for _, p := range c.parts.all() {
 			p.queue.nudge()
 		}
 	}
@@ -44,13 +43,15 @@ func (c *committer) commitLoop(ctx context.Context) {
 // commit commits the store's offsets to Kafka, with the store's identity. After an error, which is
 // logged, Kafka may lack some of them; the next commit tries again. Commits run one at a time. The
 // wait for an earlier commit counts toward the limit; the client's own lock would ignore the limit.
-func (c *committer) commit(ctx context.Context, all []*partition, limit time.Duration) error {
-	if changed, _, _ := pending(all); len(changed) == 0 {
+// The partitions are determined after that wait, so that one that has been revoked meanwhile is left
+// out: it may have another owner, which commits for it.
+func (c *committer) commit(ctx context.Context, which func() []*partition, limit time.Duration) error {
+	if changed, _, _ := pending(which()); len(changed) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	failed := c.commitPending(ctx, all)
+	failed := c.commitPending(ctx, which)
 	if failed != nil && (ctx.Err() == nil || !errors.Is(failed, context.Canceled)) {
 		c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the offsets are safe in the store, and the commit is retried", topicPartition{},
 			"group", c.opt.Group, "error", failed)
@@ -58,19 +59,22 @@ func (c *committer) commit(ctx context.Context, all []*partition, limit time.Dur
 	return failed
 }
 
-func (c *committer) commitPending(ctx context.Context, all []*partition) error {
+func (c *committer) commitPending(ctx context.Context, which func() []*partition) error {
 	select {
 	case c.committing <- struct{}{}:
 		defer func() { <-c.committing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	changed, offsets, identities := pending(all)
+	changed, offsets, identities := pending(which())
 	if len(changed) == 0 {
 		return nil
 	}
 	return c.commitTo(ctx, changed, offsets, identities)
 }
+
+// these is an argument of commit for given partitions.
+func these(all ...*partition) func() []*partition { return func() []*partition { return all } }
 
 // pending returns the partitions whose offsets are not committed to Kafka, with the offsets and the
 // metadata of their commits.
@@ -102,9 +106,10 @@ func (c *committer) commitTo(ctx context.Context, changed []*partition, offsets 
 	}
 	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, put), offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-			failed = err
-			if err == nil {
+			if failed = err; err == nil {
 				failed = commitError(resp)
+			} else {
+				doubtCommits(changed)
 			}
 		})
 	if failed == nil {
@@ -113,6 +118,13 @@ func (c *committer) commitTo(ctx context.Context, changed []*partition, offsets 
 		}
 	}
 	return failed
+}
+
+// doubtCommits is called after a commit that the broker has not answered.
+func doubtCommits(all []*partition) {
+	for _, p := range all {
+		p.offsets.unanswered()
+	}
 }
 
 // putIdentities adds the store's identity to each offset.
@@ -162,10 +174,11 @@ func (c *committer) commitPinned(ctx context.Context, changed []*partition, offs
 		return changes
 	}
 	resp, err := c.admin.CommitOffsets(ctx, c.opt.Group, req)
-	if err == nil {
-		err = resp.Error()
-	}
 	if err != nil {
+		doubtCommits(own)
+		return err
+	}
+	if err := resp.Error(); err != nil {
 		return err
 	}
 	for _, p := range own {

@@ -1,6 +1,8 @@
 package kafkaadapter
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -38,14 +40,14 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	first := make(chan struct{})
 	go func() {
 		defer close(first)
-		if err := m.commits.commit(t.Context(), []*partition{m.parts.get(topicPartition{r.topic, 0})}, time.Hour); err != nil {
+		if err := m.commits.commit(t.Context(), these(m.parts.get(topicPartition{r.topic, 0})), time.Hour); err != nil {
 			t.Errorf("the commit fails: %v", err)
 		}
 	}()
 	kafkatest.Receive(t, asked)
 	second := make(chan error, 1)
 	go func() {
-		second <- m.commits.commit(t.Context(), []*partition{m.parts.get(topicPartition{r.topic, 1})}, time.Millisecond)
+		second <- m.commits.commit(t.Context(), these(m.parts.get(topicPartition{r.topic, 1})), time.Millisecond)
 	}()
 	select {
 	case err := <-second:
@@ -57,4 +59,109 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	}
 	answer()
 	kafkatest.Receive(t, first)
+}
+
+// rarely lets a consumer commit to Kafka only when a test says so.
+func rarely(o *Options) { o.Membership.CommitInterval = time.Hour }
+
+// late commits an offset as a request of the consumer does that the broker executes after later ones.
+func (r *rig) late(t *testing.T, m *member, offset int64, metadata string) {
+	t.Helper()
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group = r.group
+	req.MemberID, req.Generation = m.client.GroupMetadata()
+	rt := kmsg.NewOffsetCommitRequestTopic()
+	rt.Topic, rt.TopicID = r.topic, r.TopicID(t, r.topic)
+	rp := kmsg.NewOffsetCommitRequestTopicPartition()
+	rp.Offset, rp.Metadata = offset, &metadata
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(t.Context(), m.client)
+	if err == nil {
+		err = commitError(resp)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The broker does not answer a commit, and applies it after the next one.
+func TestCommitThatIsAppliedLateDoesNotLast(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Membership.Pinned = pinned })
+			untilReady(t, m)
+			p := m.parts.get(topicPartition{r.topic, 0})
+			reached := func(offset int64) func() bool { return func() bool { return p.offsets.next() == offset } }
+			asked, answer := holdFirst(r.Cluster(t), kmsg.OffsetCommit)
+			r.send(t, 0, "a")
+			kafkatest.Until(t, "a", reached(1))
+			ctx, giveUp := context.WithCancel(t.Context())
+			first := make(chan error)
+			go func() { first <- m.commits.commit(ctx, m.parts.all, commitTime) }()
+			kafkatest.Receive(t, asked)
+			giveUp()
+			if err := kafkatest.Receive(t, first); err == nil {
+				t.Fatal("the commit was answered")
+			}
+			close(answer)
+			r.send(t, 0, "b")
+			kafkatest.Until(t, "b", reached(2))
+			for range 2 { // the second is that of the next interval
+				if err := m.commits.commit(t.Context(), m.parts.all, commitTime); err != nil {
+					t.Error(err)
+				}
+				at, metadata := r.commitOf(t, 0)
+				if at != 2 {
+					t.Errorf("Kafka's commit is %d, want 2", at)
+				}
+				r.late(t, m, 1, metadata)
+			}
+			m.stop(t)
+			if at, _ := r.commitOf(t, 0); at != 2 {
+				t.Errorf("after the end, Kafka's commit is %d, want 2", at)
+			}
+		})
+	}
+}
+
+// A commit of all partitions waits for another commit; meanwhile one of them is revoked.
+func TestPartitionThatIsRevokedBeforeItsCommitIsLeftOut(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 2)
+	m := r.start(t, r.work(1, nil), rarely)
+	for p := range r.partitions {
+		r.send(t, p, "a")
+		kafkatest.Until(t, "an offset to commit", func() bool {
+			p := m.parts.get(topicPartition{r.topic, p})
+			return p != nil && p.offsets.next() == 1
+		})
+	}
+	p0, p1 := m.parts.get(topicPartition{r.topic, 0}), m.parts.get(topicPartition{r.topic, 1})
+	asked, answer := holdFirst(r.Cluster(t), kmsg.OffsetCommit)
+	first, second := make(chan error), make(chan error)
+	go func() { first <- m.commits.commit(t.Context(), these(p0), time.Minute) }()
+	kafkatest.Receive(t, asked)
+	looked := make(chan struct{}, 2)
+	go func() {
+		second <- m.commits.commit(t.Context(), func() []*partition {
+			looked <- struct{}{}
+			return m.parts.all()
+		}, time.Minute)
+	}()
+	kafkatest.Receive(t, looked)
+	m.parts.remove([]*partition{p1})
+	close(answer)
+	if err := errors.Join(kafkatest.Receive(t, first), kafkatest.Receive(t, second)); err != nil {
+		t.Error(err)
+	}
+	for p, want := range []int64{1, 0} {
+		if at, _ := r.commitOf(t, int32(p)); at != want {
+			t.Errorf("the commit of partition %d is %d, want %d", p, at, want)
+		}
+	}
+	m.parts.put(p1)
+	m.stop(t)
 }

@@ -169,7 +169,7 @@ const topicTime = time.Second
 func (f *finder) sign() state {
 	began := time.Now()
 	for delays := newDelays(f.c.opt.Timeouts.Backoff); !f.offsets.isSigned(); {
-		if err := f.ask.commits.commit(f.ending, []*partition{f.partition}, commitTime); err != nil {
+		if err := f.ask.commits.commit(f.ending, these(f.partition), commitTime); err != nil {
 			// The client has the id of the topic before it was created again. For a moment it may
 			// also be that the coordinator does not know the new topic yet.
 			if errors.Is(err, kerr.UnknownTopicID) && time.Since(began) > topicTime {

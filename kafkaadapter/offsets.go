@@ -18,6 +18,8 @@ type offsets struct {
 	kafka  *commit // nil: the group has none
 	dirty  bool    // commit to Kafka even if the offset is unchanged
 	self   string  // the metadata of commits
+	// the last commit that the broker has not answered; it may be applied later than the next one
+	unansweredAt time.Time
 
 	// For pinned partitions.
 	seen     *commit   // last reported by Kafka, or committed by this assignment
@@ -111,7 +113,19 @@ func (o *offsets) pending() (kgo.EpochOffset, string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	expires := !o.signedAt.IsZero() && time.Since(o.signedAt) > signAgain
-	return o.stored, o.self, o.owned && !o.changed && (o.dirty || expires || o.kafka.offset != o.stored.Offset)
+	late := !o.unansweredAt.IsZero() && time.Since(o.unansweredAt) < lateCommit
+	return o.stored, o.self, o.owned && !o.changed && (o.dirty || expires || late || o.kafka.offset != o.stored.Offset)
+}
+
+// lateCommit is how long a commit that was not answered may still be applied. It would set Kafka's
+// offset back, or remove the mark of Options.FailOpen; offsets are committed again and again for that
+// time, although they have not moved.
+const lateCommit = 2 * time.Minute
+
+func (o *offsets) unanswered() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unansweredAt = time.Now()
 }
 
 // signAgain is the time after which an offset is committed again although it has not moved. Brokers

@@ -111,7 +111,7 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	claimed := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	kafkatest.Until(t, "the commit of the begun records", func() bool { return r.kafkaAt(t) >= 11 })
-	if err := m.commits.commit(t.Context(), []*partition{p}, commitTime); err != nil || r.kafkaAt(t) != 11 {
+	if err := m.commits.commit(t.Context(), these(p), commitTime); err != nil || r.kafkaAt(t) != 11 {
 		t.Errorf("Kafka is at %d", r.kafkaAt(t))
 	}
 	old := r.eng

@@ -49,7 +49,7 @@ func (r *rig) expel(t *testing.T) {
 
 // ignorant lets a member not notice that it was expelled.
 func ignorant(o *Options) {
-	o.Membership.CommitInterval = time.Hour
+	rarely(o)
 	o.Client = append(o.Client, kgo.HeartbeatInterval(time.Minute), kgo.SessionTimeout(5*time.Minute))
 }
 
