@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
 var errAway = errors.New("the schema registry is unavailable")
@@ -68,6 +69,43 @@ func TestTransientErrorOfAHandlerCountsNoAttempt(t *testing.T) {
 		return nil
 	}))
 	checkWaits(t, r, m, &away)
+}
+
+// The records after it may take long.
+func TestStopEndsWithTheRecordThatItWaitedFor(t *testing.T) {
+	r := newRig(t, 1)
+	var away atomic.Bool
+	away.Store(true)
+	began, release := make(chan struct{}), make(chan struct{})
+	m := r.start(t, r.work(1, func(_ context.Context, _ *engine.Tx, rec *Record) error {
+		switch {
+		case away.Load():
+			return Transient(errAway)
+		case string(rec.Event.ID) == "b":
+			close(began)
+			<-release
+		}
+		return nil
+	}), func(o *Options) { o.Batching.BatchTime = time.Nanosecond }) // batches of one record
+	m.pause(t, r.topic)
+	r.send(t, 0, "a", "b", "c")
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	if e := m.stoppedOne(t); e.Reason != "transient" {
+		t.Errorf("stopped: %v", e)
+	}
+	away.Store(false)
+	kafkatest.Receive(t, began)
+	if n := r.stored(t, 0); n != 1 {
+		t.Errorf("the store is at %d, want 1", n)
+	}
+	if err := m.Ready(); err != nil || len(m.Stopped()) > 0 {
+		t.Errorf("ready: %v, stopped: %v", err, m.Stopped())
+	}
+	m.counts(t, 0, "partition_stopped")
+	close(release)
+	m.stop(t)
 }
 
 // The application's function is called before the headers are read, which may name a conversation.

@@ -107,6 +107,7 @@ func (w *worker) workOpen() state {
 	w.taken = w.taken[b.done:]
 	if b.done > 0 {
 		w.retries.Reset()
+		w.isRead()
 	}
 	if len(b.claimed) > 0 && !w.handleClaimed(b) {
 		return ended

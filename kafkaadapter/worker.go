@@ -217,6 +217,7 @@ func (w *worker) after(b *batch, n int) state {
 	if b.done > 0 {
 		w.delays.reset()
 		w.retries.Reset()
+		w.isRead() // a stop before its first record has ended
 	}
 	w.taken = w.taken[b.done:]
 	if b.late && !w.handleClaimed(b) { // before the letter: claimed records must not wait for the broker
