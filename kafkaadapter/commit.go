@@ -22,8 +22,7 @@ type committer struct {
 	committing chan struct{} // full while offsets are committed
 }
 
-// commitLoop commits the store's offsets to Kafka, and wakes idle partitions for their periodic
-// checks.
+// commitLoop commits the store's offsets to Kafka.
 func (c *committer) commitLoop(ctx context.Context) {
 	t := time.NewTicker(c.opt.Membership.CommitInterval)
 	defer t.Stop()
@@ -34,9 +33,6 @@ func (c *committer) commitLoop(ctx context.Context) {
 		case <-t.C:
 		}
 		_ = c.commit(ctx, c.parts.all, commitTime) // it logs its error
-		for _, p := range c.parts.all() {
-			p.queue.nudge()
-		}
 	}
 }
 

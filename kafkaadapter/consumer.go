@@ -96,6 +96,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	polling, stopPolling := context.WithCancelCause(ctx)
 	defer stopPolling(nil)
 	c.behind.Go(func() { c.commits.commitLoop(polling) })
+	c.behind.Go(func() { c.wakeLoop(polling, c.parts) })
 	c.behind.Go(func() { c.lagLoop(polling, c.parts) })
 	c.behind.Go(func() { c.forgetLoop(polling) })
 	c.behind.Go(func() { c.letterTopicLoop(polling) })

@@ -1,9 +1,27 @@
 package kafkaadapter
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
+
+// wakeLoop wakes idle partitions for their periodic checks: of silence, of the hold, and of the store
+// that was opened again.
+func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
+	t := time.NewTicker(min(time.Second, c.opt.Membership.CommitInterval, max(c.opt.Timeouts.Silence/4, time.Millisecond)))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, p := range parts.all() {
+			p.queue.nudge()
+		}
+	}
+}
 
 // waitStopped waits for the next try.
 func (r *reading) waitStopped() state {
