@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// owned are the client options that the adapter sets. An application's value would be overridden
-// silently.
+// owned are the client options that the adapter sets, or that cannot work with it. An application's
+// value would be overridden silently.
 var owned = []struct {
 	name string
 	hint string
@@ -30,11 +30,16 @@ var owned = []struct {
 	{"OnPartitionsLost", "the adapter fences there; set Options.Hooks.OnLost"},
 	{"TransactionalID", "the adapter's producer is not transactional"},
 	{"ManualFlushing", "dead letters would never be sent; remove it"},
+	{"ConsumeResetOffset", "set Options.Recovery.BelowLog and AboveLog"},
+	{"ConsumeStartOffset", "set Route.Start"}, // kgo.ConsumeResetOffset sets it, too
+	{"ServerSideBalancer", "set Options.Membership.ServerSideAssignment"},
+	{"Balancers", "the group balances cooperatively, or with Options.Membership.ServerSideAssignment as this option says"},
+	{"Rack", "the adapter compares the fetched records with the leader's log, from which that of a follower may differ; remove it"},
 	{"DefaultProduceTopicAlways", "dead letters would be sent to that topic; remove it"},
 }
 
 // checkClient rejects client options that cannot work or that the adapter sets itself.
-func checkClient(opts []kgo.Opt) error {
+func checkClient(opts []kgo.Opt, m *Membership) error {
 	if len(opts) == 0 {
 		return fmt.Errorf("%w: Options.Client is empty: set at least kgo.SeedBrokers", ErrOption)
 	}
@@ -43,8 +48,16 @@ func checkClient(opts []kgo.Opt) error {
 		return fmt.Errorf("%w: Options.Client: %w", ErrOption, err)
 	}
 	defer probe.CloseAllowingRebalance()
+	unset, err := kgo.NewClient()
+	if err != nil {
+		return fmt.Errorf("hapax: making a Kafka client: %w", err)
+	}
+	defer unset.CloseAllowingRebalance()
 	for _, o := range owned {
-		if isSet(probe.OptValues(o.name)) {
+		if o.name == "Balancers" && m.ServerSideAssignment {
+			continue
+		}
+		if !reflect.DeepEqual(probe.OptValues(o.name), unset.OptValues(o.name)) {
 			return fmt.Errorf("%w: Options.Client sets kgo.%s: %s", ErrOption, o.name, o.hint)
 		}
 	}
@@ -116,23 +129,6 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	}
 	return opts
-}
-
-// isSet reports whether an option has a value other than its zero one.
-func isSet(values []any) bool {
-	for _, value := range values {
-		v := reflect.ValueOf(value)
-		switch {
-		case !v.IsValid():
-		case v.Kind() == reflect.Map || v.Kind() == reflect.Slice:
-			if v.Len() > 0 {
-				return true
-			}
-		case !v.IsZero():
-			return true
-		}
-	}
-	return false
 }
 
 // A newClient stores the client before it joins the group, because callbacks may run before

@@ -42,7 +42,7 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	if err := checkClient(options.Client); err != nil {
+	if err := checkClient(options.Client, &options.Membership); err != nil {
 		return nil, err
 	}
 	c := newConsumer(options)
