@@ -33,7 +33,7 @@ var owned = []struct {
 	{"ConsumeResetOffset", "set Options.Recovery.BelowLog and AboveLog"},
 	{"ConsumeStartOffset", "set Route.Start"}, // kgo.ConsumeResetOffset sets it, too
 	{"ServerSideBalancer", "set Options.Membership.ServerSideAssignment"},
-	{"Balancers", "the group balances cooperatively, or with Options.Membership.ServerSideAssignment as this option says"},
+	{"Balancers", "it has an effect only with Options.Membership.ServerSideAssignment; the classic protocol is cooperative-sticky"},
 	{"Rack", "the adapter compares the fetched records with the leader's log, from which that of a follower may differ; remove it"},
 	{"DefaultProduceTopicAlways", "dead letters would be sent to that topic; remove it"},
 }

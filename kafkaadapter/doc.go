@@ -64,8 +64,10 @@
 // The client reads committed records only (read_committed); records of aborted transactions are
 // never seen, and the offset passes transaction markers. The poll loop passes fetched records to a
 // worker for each partition. It pauses fetching for a partition whose worker has enough queued
-// records, so that fetched records occupy at most Options.Batching.MaxBufferedBytes. The worker makes batches and adapts their size to the duration of the handlers
-// (Options.Batching.BatchTime). It identifies some records ahead of the one being handled, without
+// records. Queued records occupy about half of Options.Batching.MaxBufferedBytes; the other half is
+// for the client's fetches, which are counted in compressed form. A single larger batch of the
+// broker can exceed this. The worker makes batches and adapts their size to the duration of the
+// handlers (Options.Batching.BatchTime). It identifies some records ahead of the one being handled, without
 // reserving anything for them. If its batches take turns with batches of other partitions
 // (engine.LaneMember), it identifies and decodes all records of a batch before the turn. For each
 // record:

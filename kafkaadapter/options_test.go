@@ -121,7 +121,7 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 		"kgo.ConsumeRegex: name":            client(kgo.ConsumeRegex()),
 		"kgo.ConsumeStartOffset: set Route": client(kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd())),
 		"kgo.ConsumeResetOffset: set Opt":   client(kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd())),
-		"kgo.Balancers: the group":          client(kgo.Balancers(kgo.RangeBalancer())),
+		"kgo.Balancers: it has":             client(kgo.Balancers(kgo.RangeBalancer())),
 		"kgo.ServerSideBalancer: set":       client(kgo.ServerSideBalancer()),
 		"kgo.Rack: the adapter compares":    client(kgo.Rack("a")),
 		"kgo.ConsumePartitions":             client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"x": {0: kgo.NewOffset()}})),
