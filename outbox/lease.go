@@ -107,15 +107,16 @@ func (l *lease) put(tx *engine.Tx, now time.Time) error {
 }
 
 // update runs fn in a transaction that commits only if the relay has the lease, and renews the
-// lease if that is due.
-func (l *lease) update(eng *engine.Engine, fn func(tx *engine.Tx) error) error {
+// lease if that is due. It runs fn again after conflicts with other writers, such as Relay.Redrive,
+// until it succeeds or ctx has ended: if it gave up earlier, the messages that fn removes because
+// they are published would be published again.
+func (l *lease) update(ctx context.Context, eng *engine.Engine, fn func(tx *engine.Tx) error) error {
 	if !l.held {
 		return errLeaseLost
 	}
 	now := l.clock.Now()
 	renew := l.due(now)
-	// The transaction is short and its outcome must be known: no context ends it.
-	err := eng.Update(context.Background(), func(tx *engine.Tx) error {
+	attempt := func(tx *engine.Tx) error {
 		value, found, err := tx.In(entry.Space).Get(entry.LeaseKey)
 		if err != nil {
 			return err
@@ -129,7 +130,12 @@ func (l *lease) update(eng *engine.Engine, fn func(tx *engine.Tx) error) error {
 			}
 		}
 		return fn(tx)
-	}, engine.Retries(leaseRetries))
+	}
+	// The transaction is short and its outcome must be known: no context ends it.
+	err := eng.Update(context.Background(), attempt, engine.Retries(leaseRetries))
+	for errors.Is(err, engine.ErrConflict) && ctx.Err() == nil {
+		err = eng.Update(context.Background(), attempt, engine.Retries(leaseRetries))
+	}
 	if errors.Is(err, errLeaseLost) {
 		l.held = false
 	}
@@ -160,7 +166,7 @@ func (l *lease) ensure(eng *engine.Engine, d time.Duration) error {
 	if l.held && !l.due(now) {
 		l.since = now.Add(-l.renew) // renew it early
 	}
-	return l.update(eng, func(*engine.Tx) error { return nil })
+	return l.update(context.Background(), eng, func(*engine.Tx) error { return nil })
 }
 
 // release releases the lease if the relay still has it.
@@ -168,7 +174,7 @@ func (l *lease) release(eng *engine.Engine) error {
 	if !l.held {
 		return nil
 	}
-	err := l.update(eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Delete(entry.LeaseKey) })
+	err := l.update(context.Background(), eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Delete(entry.LeaseKey) })
 	l.held = false
 	if errors.Is(err, errLeaseLost) {
 		return nil

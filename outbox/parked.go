@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -94,45 +95,75 @@ func (r *Relay) unpark(ctx context.Context, prefix []byte, redrive bool) (n int,
 	}
 	place := func(key []byte) []byte { return key[max(len(key)-8, 0):] }
 	slices.SortFunc(keys, func(a, b []byte) int { return bytes.Compare(place(a), place(b)) })
-	for _, key := range keys {
-		found, err := r.unparkOne(ctx, key, redrive)
-		if err != nil {
+	for size := unparkMost; len(keys) > 0; {
+		taken, found, err := r.unparkSome(ctx, keys[:min(size, len(keys))], redrive)
+		switch {
+		case errors.Is(err, engine.ErrConflict): // a smaller transaction has a better chance
+			size = max(size/2, unparkLeast)
+			continue
+		case err != nil:
 			return n, err
 		}
-		if found {
-			n++
+		keys, n = keys[taken:], n+found
+		if redrive && found > 0 {
+			r.Wake()
 		}
-	}
-	if redrive && n > 0 {
-		r.Wake()
 	}
 	return n, nil
 }
 
-func (r *Relay) unparkOne(ctx context.Context, key []byte, redrive bool) (found bool, err error) {
+// Each transaction that unparks messages conflicts with the one in which the relay removes a batch
+// that it has published. So there are few of them, each with up to unparkMost messages; after a
+// conflict, the next ones have fewer, but not less than unparkLeast. A transaction ends earlier
+// when its messages have unparkBytes.
+const (
+	unparkMost  = 1000
+	unparkLeast = 100
+	unparkBytes = DefaultBatchBytes
+)
+
+// unparkSome unparks messages in one transaction: the first ones of keys. It returns how many of the
+// keys it has taken, and how many of these were still parked.
+func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, redrive bool) (taken, found int, err error) {
 	err = r.eng.Update(ctx, func(tx *engine.Tx) error {
-		space := tx.In(entry.Space)
-		var value []byte
-		if value, found, err = space.Get(key); err != nil || !found {
-			return err // another call was first
-		}
-		if err := space.Delete(key); err != nil {
-			return err
-		}
+		taken, found = 0, 0
 		return updateGone(tx, func(g *entry.Gone) error {
-			if !redrive {
-				g.Dropped++
-				return nil
+			for total := 0; taken < len(keys) && total < unparkBytes; taken++ {
+				size, err := r.unparkOne(tx, g, keys[taken], redrive)
+				if err != nil {
+					return err
+				}
+				if size > 0 {
+					total += size
+					found++
+				}
 			}
-			e, err := parse(engine.KeyValue{Key: key, Value: value})
-			if err != nil {
-				return err
-			}
-			g.Redriven++
-			e.Attempts, e.Refused, e.NotBefore, e.LastError = 0, 0, 0, ""
-			e.Due = r.opt.Clock.Now().UnixMilli()
-			return space.Put(entry.DelayedKey(e.Due, redriven|g.Redriven), e.Append(nil))
+			return nil
 		})
-	}, engine.Retries(leaseRetries))
-	return found, err
+	})
+	return taken, found, err
+}
+
+// unparkOne unparks one message and returns its size, 0 if it is no longer parked.
+func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, redrive bool) (size int, err error) {
+	space := tx.In(entry.Space)
+	value, found, err := space.Get(key)
+	if err != nil || !found {
+		return 0, err // another call was first
+	}
+	if err := space.Delete(key); err != nil {
+		return 0, err
+	}
+	if !redrive {
+		g.Dropped++
+		return len(value), nil
+	}
+	e, err := parse(engine.KeyValue{Key: key, Value: value})
+	if err != nil {
+		return 0, err
+	}
+	g.Redriven++
+	e.Attempts, e.Refused, e.NotBefore, e.LastError = 0, 0, 0, ""
+	e.Due = r.opt.Clock.Now().UnixMilli()
+	return len(value), space.Put(entry.DelayedKey(e.Due, redriven|g.Redriven), e.Append(nil))
 }

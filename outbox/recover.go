@@ -70,7 +70,7 @@ func (c *connection) remove(ctx context.Context, entries []listed) error {
 			change.gone.Entries++
 		}
 	}
-	if err := c.lease.update(c.eng, change.apply); err != nil {
+	if err := c.lease.update(ctx, c.eng, change.apply); err != nil {
 		return err
 	}
 	c.metrics.sent.Add(float64(len(change.deleted)))

@@ -412,3 +412,14 @@ func (c *fakeClock) waiting() bool {
 	defer c.mu.Unlock()
 	return len(c.timers) > 0
 }
+
+// A hookedClock calls hook each time that it is read.
+type hookedClock struct {
+	*fakeClock
+	hook func()
+}
+
+func (c *hookedClock) Now() time.Time {
+	c.hook()
+	return c.fakeClock.Now()
+}

@@ -73,7 +73,7 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	if s.progress != nil {
 		c.put = append(c.put, s.progress.keyValue())
 	}
-	if err := s.lease.update(s.eng, c.apply); err != nil {
+	if err := s.lease.update(ctx, s.eng, c.apply); err != nil {
 		return err
 	}
 	if len(s.queue.left) == 0 {

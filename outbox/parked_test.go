@@ -1,0 +1,156 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// park produces messages that are all parked, and returns the relay, which has ended.
+func (r *rig) park(messages ...string) *Relay {
+	r.t.Helper()
+	r.broker.setAnswer(func(*kgo.Record, int) error { return errBad })
+	relay := r.relay(Options{Retry: Retry{Attempts: 1}})
+	r.produce(messages...)
+	stop := r.run(relay)
+	until(r.t, "parked messages", func() bool { return len(parkedIDs(r.t, relay)) == len(messages) })
+	if err := stop(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.broker.setAnswer(nil)
+	return relay
+}
+
+// Each call of Redrive conflicts with the transaction that removes a published batch.
+func TestPublishedBatchIsRemovedDespiteManyConflicts(t *testing.T) {
+	r := newRig(t)
+	const conflicts = 3 * leaseRetries
+	relay := r.park(ids("parked", conflicts)...)
+	if _, err := relay.lease.take(ctx, r.eng); err != nil {
+		t.Fatal(err)
+	}
+	r.produce("published")
+	published := &change{deleted: [][]byte{entry.ReadyKey(conflicts + 1)}, gone: entry.Gone{Entries: 1}}
+	n := 0
+	apply := func(tx *engine.Tx) error {
+		if n < conflicts {
+			if err := relay.Redrive(ctx, fmt.Sprint("parked", n)); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		return published.apply(tx)
+	}
+	if err := relay.lease.update(ctx, r.eng, apply); err != nil {
+		t.Fatalf("after %d conflicts: %v", n, err)
+	}
+	if left := entries(t, r.eng, entry.ReadyPrefix); len(left) != 0 {
+		t.Errorf("%+v", left)
+	}
+	if f, err := relay.figures(ctx); err != nil || f.pending != conflicts || f.parked != 0 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+func TestConflictsOfTheRelayEndWithItsContext(t *testing.T) {
+	r := newRig(t)
+	relay := r.relay(Options{})
+	if _, err := relay.lease.take(ctx, r.eng); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(ctx)
+	n := 0
+	err := relay.lease.update(ended, r.eng, func(tx *engine.Tx) error {
+		if n++; n == 2*leaseRetries {
+			end()
+		}
+		if _, _, err := tx.Get([]byte("k")); err != nil {
+			return err
+		}
+		if err := r.eng.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) }); err != nil {
+			t.Fatal(err)
+		}
+		return tx.Put([]byte("k"), nil)
+	})
+	if !errors.Is(err, engine.ErrConflict) || n < 2*leaseRetries || n > 4*leaseRetries {
+		t.Errorf("after %d attempts: %v", n, err)
+	}
+}
+
+func TestRedriveAllMakesFewTransactionsInTheOrderOfParking(t *testing.T) {
+	r := newRig(t)
+	const n = 2*unparkMost + 1
+	parked := ids("m", n)
+	relay := r.park(parked...)
+	before := r.mem.Calls(storetest.OpApply)
+	if redriven, err := relay.RedriveAll(ctx); redriven != n || err != nil {
+		t.Fatal(redriven, err)
+	}
+	if batches := r.mem.Calls(storetest.OpApply) - before; batches != 3 {
+		t.Errorf("%d messages were redriven in %d transactions", n, batches)
+	}
+	var got []string
+	for _, e := range entries(t, r.eng, entry.DelayedPrefix) {
+		got = append(got, e.ID)
+	}
+	if !slices.Equal(got, parked) {
+		t.Errorf("the order is %q", got)
+	}
+	if f, err := relay.figures(ctx); err != nil || f.pending != n || f.due != n || f.parked != 0 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// The relay commits while RedriveAll is in its transaction: RedriveAll continues with fewer messages.
+func TestRedriveAllOutlastsConflicts(t *testing.T) {
+	r := newRig(t)
+	const n = 3 * unparkLeast
+	relay := r.park(ids("m", n)...)
+	conflicts := 2 * leaseRetries
+	relay.opt.Clock = &hookedClock{r.clock, func() {
+		if conflicts--; conflicts >= 0 {
+			if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
+				return updateGone(tx, func(*entry.Gone) error { return nil })
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}}
+	if redriven, err := relay.RedriveAll(ctx); redriven != n || err != nil || conflicts > 0 {
+		t.Errorf("%d of %d, %v", redriven, n, err)
+	}
+	if left := pending(t, r.eng); left != n || len(parkedIDs(t, relay)) != 0 {
+		t.Errorf("%d messages are in the outbox, %d are parked", left, len(parkedIDs(t, relay)))
+	}
+}
+
+// A message of 4 MiB is the largest one; a transaction has at most 32 MiB.
+func TestRedriveAllOfLargeMessages(t *testing.T) {
+	r := newRig(t)
+	r.broker.setAnswer(func(*kgo.Record, int) error { return errBad })
+	relay := r.relay(Options{Retry: Retry{Attempts: 1}})
+	const n = 12
+	for range n {
+		if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
+			_, err := tx.Produce(engine.Message{Topic: "out", Value: make([]byte, 3<<20)})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run(relay)
+	until(t, "parked messages", func() bool { return pending(t, r.eng) == 0 })
+	r.broker.setAnswer(nil)
+	if redriven, err := relay.RedriveAll(ctx); redriven != n || err != nil {
+		t.Fatalf("%d of %d, %v", redriven, n, err)
+	}
+	r.broker.await(t, n)
+}
