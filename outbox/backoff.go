@@ -24,12 +24,15 @@ func (r *Retry) delay(failures uint64) time.Duration {
 type group struct {
 	id          entry.Group
 	first, next uint64
-	notBefore   int64
-	rest        int64 // not before of the first one that the batch has not taken
-	due         int64 // of the first one
-	index       int   // the number of its backoffs; -1 while a batch processes it
-	head        *item // the first remaining item of the batch
+	notBefore   int64  // atOnce: the first one has not failed in the last attempt
+	turn        uint64 // orders groups with the same notBefore
+	rest        int64  // not before of the first one that the batch has not taken
+	due         int64  // of the first one
+	index       int    // the number of its backoffs; -1 while a batch processes it
+	head        *item  // the first remaining item of the batch
 }
+
+const atOnce = 0
 
 // remains records that an item of the batch still exists.
 func (g *group) remains(i *item) {
@@ -39,9 +42,16 @@ func (g *group) remains(i *item) {
 }
 
 // backoffs are the held groups by the ends of their backoffs.
-type backoffs struct{ groups groupHeap }
+type backoffs struct {
+	groups groupHeap
+	pushes uint64
+}
 
-func (b *backoffs) push(g *group) { heap.Push(&b.groups, g) }
+func (b *backoffs) push(g *group) {
+	b.pushes++
+	g.turn = b.pushes
+	heap.Push(&b.groups, g)
+}
 
 func (b *backoffs) remove(g *group) { heap.Remove(&b.groups, g.index) }
 
@@ -71,8 +81,14 @@ func (b *backoffs) next() int64 {
 
 type groupHeap []*group
 
-func (h groupHeap) Len() int           { return len(h) }
-func (h groupHeap) Less(i, j int) bool { return h[i].notBefore < h[j].notBefore }
+func (h groupHeap) Len() int { return len(h) }
+
+func (h groupHeap) Less(i, j int) bool {
+	if h[i].notBefore == h[j].notBefore {
+		return h[i].turn < h[j].turn
+	}
+	return h[i].notBefore < h[j].notBefore
+}
 
 func (h groupHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

@@ -28,6 +28,7 @@ const (
 	left outcome = iota // not published, and not at fault
 	published
 	failed
+	aborted // acknowledged in a transaction that was aborted; otherwise like left
 )
 
 func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }

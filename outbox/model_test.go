@@ -59,7 +59,7 @@ func (m *model) begin() {
 		}
 		m.rig.clock.advance(left)
 	}
-	m.session = &session{connection: connection{shared: r.shared}, queue: newQueue(m.rig.eng)}
+	m.session = &session{connection: connection{shared: r.shared}, queue: newQueue(r.shared)}
 	if err := m.session.queue.load(ctx, nil); err != nil {
 		m.Fatal(err)
 	}

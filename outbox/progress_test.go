@@ -18,7 +18,7 @@ func TestListedEntryIsRemovedOnlyIfItIsTheSameMessage(t *testing.T) {
 	if _, err := s.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.remove(ctx, []listed{
+	if _, err := s.remove(ctx, []listed{
 		{entry.ReadyKey(1), xxh3.HashString("published")},
 		{entry.ReadyKey(2), xxh3.HashString("of the time after the backup")},
 		{entry.ReadyKey(3), xxh3.HashString("removed before")},
@@ -43,7 +43,7 @@ func TestListedEntriesCountAsSentOnceTheyAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := r.steal(r.clock.Now())
-	if err := s.remove(ctx, list); !errors.Is(err, errLeaseLost) {
+	if _, err := s.remove(ctx, list); !errors.Is(err, errLeaseLost) {
 		t.Fatal(err)
 	}
 	if n := testutil.ToFloat64(s.metrics.sent); n != 0 {
@@ -53,7 +53,7 @@ func TestListedEntriesCountAsSentOnceTheyAreRemoved(t *testing.T) {
 	if left, err := s.lease.take(ctx, r.eng); left != 0 || err != nil {
 		t.Fatal(left, err)
 	}
-	if err := s.remove(ctx, list); err != nil {
+	if _, err := s.remove(ctx, list); err != nil {
 		t.Fatal(err)
 	}
 	if n := testutil.ToFloat64(s.metrics.sent); n != 1 {

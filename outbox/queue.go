@@ -45,15 +45,19 @@ type queue struct {
 	dueCursor []byte
 	lookAll   int64 // when the next look at all of them is due
 
+	// Exactly once: retries and new entries are in separate batches, in turn, and the next batch
+	// begins with new ones.
+	apart, newFirst bool
+
 	outage bool  // nothing of the last batch was published, because the broker could not be reached
 	probe  int64 // when new entries are tried again in an outage, even if no backoff has ended by then
 }
 
-func newQueue(eng *engine.Engine) *queue { return &queue{eng: eng} }
+func newQueue(s *shared) *queue { return &queue{eng: s.eng, apart: s.opt.ExactlyOnce != nil} }
 
 // load reads the held entries. No ready entry has a key up to cursor.
 func (q *queue) load(ctx context.Context, cursor []byte) error {
-	*q = queue{eng: q.eng, cursor: cursor, groups: make(map[entry.Group]*group), delayed: make(map[string]struct{})}
+	*q = queue{eng: q.eng, apart: q.apart, cursor: cursor, groups: make(map[entry.Group]*group), delayed: make(map[string]struct{})}
 	for kv, err := range q.scan(ctx, entry.HeldPrefix, nil) {
 		if err != nil {
 			return err
@@ -91,7 +95,10 @@ type work struct {
 	hold   []*item  // after a held entry of their group
 	groups []*group // the held groups of items
 	bytes  int
+	apart  bool // exactly once: a transaction of retries only
 }
+
+func (w *work) empty() bool { return len(w.items)+len(w.hold) == 0 }
 
 func (w *work) full(b Batch) bool {
 	return len(w.items)+len(w.hold) >= b.Entries || w.bytes >= b.Bytes
@@ -113,29 +120,45 @@ func (q *queue) bound(now int64, longest time.Duration) {
 }
 
 // collect takes the next batch: first the groups whose backoff has ended, then new entries, by due
-// time.
+// time. Of the exactly-once relay, a batch has either the ones or the others, in turn, because it
+// fails as a whole: a message that fails each time would stop all others.
 func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) {
 	w := &work{}
-	for !w.full(b) {
-		g := q.backoff.due(now)
-		if g == nil {
-			break
-		}
-		if fits, err := q.collectHeld(ctx, w, g, b); err != nil || !fits {
+	if !q.newFirst {
+		if err := q.collectRetries(ctx, w, now, b); err != nil {
 			return w, err
 		}
 	}
-	if q.outage && len(w.items) == 0 && len(q.groups) == 0 {
-		q.outage = false
-	}
-	if q.outage && len(w.items) == 0 && now < q.probe || len(q.groups) >= maxHeld {
-		q.later, q.dueCursor = 0, nil // nothing new is taken until then or until the next backoff ends: no due time matters
+	if w.apart = q.apart && len(w.items) > 0; w.apart {
+		q.newFirst = true
 		return w, nil
 	}
-	if q.outage {
-		b.Entries = min(b.Entries, len(w.items)+probes)
+	q.newFirst = false
+	if err := q.collectNew(ctx, w, now, b); err != nil || !q.apart || !w.empty() {
+		return w, err
 	}
-	return w, q.collectNew(ctx, w, now, b)
+	err := q.collectRetries(ctx, w, now, b) // it was their turn, but there are no new ones
+	w.apart = len(w.items) > 0
+	q.newFirst = w.apart
+	return w, err
+}
+
+// collectRetries takes groups whose backoff has ended. Of the exactly-once relay, those whose first
+// entry was not at fault are tried without others: see settle.
+func (q *queue) collectRetries(ctx context.Context, w *work, now int64, b Batch) error {
+	spared := false
+	for !w.full(b) {
+		g := q.backoff.due(now)
+		if g == nil || spared && g.notBefore != atOnce {
+			return nil
+		}
+		first := g.notBefore
+		if fits, err := q.collectHeld(ctx, w, g, b); err != nil || !fits {
+			return err
+		}
+		spared = q.apart && first == atOnce && len(w.items) > 0
+	}
+	return nil
 }
 
 // collectHeld takes the entries of a held group, up to one that has failed before: such an entry is
@@ -174,15 +197,32 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 	return true, nil
 }
 
-// collectNew takes the entries that an earlier batch has left, and entries that are ready or due,
-// in the order of their due times.
+// collectNew takes new entries, unless too many are held, or only retries are tried in an outage.
 func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) error {
+	if q.outage && len(w.items) == 0 && len(q.groups) == 0 {
+		q.outage = false
+	}
+	if q.outage && len(w.items) == 0 && now < q.probe || len(q.groups) >= maxHeld {
+		q.later, q.dueCursor = 0, nil // nothing new is taken until then or until the next backoff ends: no due time matters
+		return nil
+	}
+	if q.outage {
+		b.Entries = min(b.Entries, len(w.items)+probes)
+	}
 	for len(q.left) > 0 {
 		if !q.take(w, q.left[0], b) {
 			return nil
 		}
 		q.left = q.left[1:]
 	}
+	if q.apart && len(w.items) > 0 {
+		return nil // new entries could make the transaction fail again
+	}
+	return q.collectUnseen(ctx, w, now, b)
+}
+
+// collectUnseen takes entries that are ready or due, in the order of their due times.
+func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) error {
 	ready, stopReady := iter.Pull2(q.scan(ctx, entry.ReadyPrefix, q.cursor))
 	defer stopReady()
 	if now >= q.lookAll || now < q.lookAll-lookAllEvery {
@@ -255,6 +295,7 @@ func (q *queue) take(w *work, i *item, b Batch) bool {
 	if !w.fits(i, b) {
 		return false
 	}
+	i.outcome = left // of an earlier batch
 	if g := q.groups[i.group]; g != nil {
 		w.hold = append(w.hold, i)
 	} else {

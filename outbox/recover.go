@@ -25,17 +25,17 @@ const (
 )
 
 // recover ends the transaction that an earlier relay of this store has left open in Kafka, and then
-// removes the published entries from the store. The order matters: when the progress topic is read,
+// removes the published entries from the store, and returns their number. The order matters: when the progress topic is read,
 // no open transaction can commit any more.
-func (c *connection) recover(ctx context.Context) error {
+func (c *connection) recover(ctx context.Context) (removed int, err error) {
 	c.abandon()
 	if err := c.connect(); err != nil {
-		return err
+		return 0, err
 	}
 	client := c.client
 	var p *progress
 	var entries []listed
-	err := c.during(ctx, recoverTime, func(ctx context.Context) (err error) {
+	err = c.during(ctx, recoverTime, func(ctx context.Context) (err error) {
 		if _, _, err = client.ProducerID(ctx); err != nil {
 			return fmt.Errorf("outbox: getting a producer id: %w", err)
 		}
@@ -44,26 +44,26 @@ func (c *connection) recover(ctx context.Context) error {
 	})
 	if err != nil {
 		c.abandon()
-		return err
+		return 0, err
 	}
 	c.progress = p
 	return c.remove(ctx, entries)
 }
 
-// remove removes the listed entries that the store still has.
-func (c *connection) remove(ctx context.Context, entries []listed) error {
+// remove removes the listed entries that the store still has, and returns their number.
+func (c *connection) remove(ctx context.Context, entries []listed) (removed int, err error) {
 	change := &change{put: []engine.KeyValue{c.progress.keyValue()}}
 	for _, l := range entries {
 		value, found, err := c.eng.In(entry.Space).Get(ctx, l.key)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if !found {
 			continue
 		}
 		i, err := newItem(engine.KeyValue{Key: l.key, Value: value})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if xxh3.HashString(i.ID) == l.hash {
 			change.remove(i)
@@ -71,10 +71,10 @@ func (c *connection) remove(ctx context.Context, entries []listed) error {
 		}
 	}
 	if err := c.lease.update(ctx, c.eng, change.apply); err != nil {
-		return err
+		return 0, err
 	}
 	c.metrics.sent.Add(float64(len(change.deleted)))
-	return nil
+	return len(change.deleted), nil
 }
 
 // readProgress reads the committed records of this store from where it has last read. It first

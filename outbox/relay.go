@@ -106,7 +106,7 @@ func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 	if left > 0 {
 		return min(left, r.opt.Interval), nil
 	}
-	s := &session{connection: connection{shared: r.shared}, queue: newQueue(r.eng)}
+	s := &session{connection: connection{shared: r.shared}, queue: newQueue(r.shared)}
 	err = s.run(ctx)
 	r.due.Store(0)
 	s.abandon()

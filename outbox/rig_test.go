@@ -376,10 +376,13 @@ func entries(t testing.TB, eng *engine.Engine, prefix []byte) (all []entry.Entry
 	return all
 }
 
+// prefixes are those of the entries that are neither published nor parked.
+var prefixes = [][]byte{entry.ReadyPrefix, entry.DelayedPrefix, entry.HeldPrefix}
+
 // pending counts the entries that are neither published nor parked.
 func pending(t testing.TB, eng *engine.Engine) (n int) {
 	t.Helper()
-	for _, prefix := range [][]byte{entry.ReadyPrefix, entry.DelayedPrefix, entry.HeldPrefix} {
+	for _, prefix := range prefixes {
 		n += len(entries(t, eng, prefix))
 	}
 	return n
@@ -422,4 +425,38 @@ type hookedClock struct {
 func (c *hookedClock) Now() time.Time {
 	c.hook()
 	return c.fakeClock.Now()
+}
+
+// session begins a session of a relay, which makes one batch at each step.
+func (r *rig) session(relay *Relay) *session {
+	r.t.Helper()
+	s := &session{connection: connection{shared: relay.shared}, queue: newQueue(relay.shared)}
+	if relay.opt.ExactlyOnce != nil {
+		s.progress = &progress{topic: "progress", store: "store"}
+	}
+	if _, err := s.lease.take(ctx, r.eng); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := s.queue.load(ctx, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// step makes one batch, if there is anything to publish.
+func (r *rig) step(s *session) {
+	r.t.Helper()
+	err := s.lease.ensure(s.eng, s.opt.Batch.Time)
+	var w *work
+	if err == nil {
+		w, err = s.queue.collect(ctx, r.clock.Now().UnixMilli(), s.opt.Batch)
+	}
+	if err == nil && !w.empty() {
+		if err = s.connect(); err == nil {
+			err = s.batch(ctx, w)
+		}
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
 }

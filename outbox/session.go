@@ -28,7 +28,7 @@ func (s *session) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(w.items)+len(w.hold) == 0 {
+		if w.empty() {
 			s.due.Store(s.queue.oldest())
 			idle := s.queue.wait(now, min(s.opt.Interval, max(s.lease.untilRenewal(), 0)))
 			rest(ctx, s.opt.Clock, idle, s.wake)
@@ -47,9 +47,20 @@ func (s *session) run(ctx context.Context) error {
 // load reads the queue from the store; an exactly-once relay first determines what was published.
 func (s *session) load(ctx context.Context) error {
 	if s.opt.ExactlyOnce != nil {
-		if err := s.recover(ctx); err != nil {
+		if _, err := s.recover(ctx); err != nil {
 			return err
 		}
+	}
+	return s.queue.load(ctx, s.ready().After)
+}
+
+// reconnect makes the client of an exactly-once relay again, which had to be closed before the last
+// transaction was committed. The queue is kept, and with it what the transaction has left, unless
+// the progress topic lists entries that the store still had.
+func (s *session) reconnect(ctx context.Context) error {
+	removed, err := s.recover(ctx)
+	if err != nil || removed == 0 {
+		return err
 	}
 	return s.queue.load(ctx, s.ready().After)
 }
@@ -82,18 +93,21 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	}
 	s.report(w, c)
 	if s.opt.ExactlyOnce != nil && s.client == nil {
-		return s.load(ctx)
+		return s.reconnect(ctx)
 	}
 	return nil
 }
 
 // report counts and logs a batch, and records whether the broker seems to be unreachable.
 func (s *session) report(w *work, c *change) {
-	sent, failures, unreachable := 0, 0, error(nil)
+	sent, failures, reached, unreachable := 0, 0, false, error(nil)
 	for _, i := range w.items {
 		switch i.outcome {
 		case published:
 			sent++
+			reached = true
+		case aborted:
+			reached = true
 		case failed:
 			failures++
 			if !refused(i.err) {
@@ -109,12 +123,13 @@ func (s *session) report(w *work, c *change) {
 			slog.Uint64("attempts", i.Attempts), slog.String("error", i.LastError))
 	}
 	switch {
-	case sent == 0 && unreachable != nil:
+	case w.apart && !reached: // those that were tried had failed before: this is about no others
+	case !reached && unreachable != nil:
 		if !s.queue.outage {
 			log.Warn("outbox: the broker cannot be reached", slog.Any("error", unreachable))
 		}
 		s.queue.outage, s.queue.probe = true, s.opt.Clock.Now().Add(s.opt.Interval).UnixMilli()
-	case sent > 0 && s.queue.outage:
+	case reached && s.queue.outage:
 		s.queue.outage = false
 		log.Info("outbox: the broker can be reached again")
 	}

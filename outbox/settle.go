@@ -85,11 +85,15 @@ func (q *queue) hold(c *change, w *work, i *item) {
 	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
 }
 
-// again returns a group of the batch to those that wait, until latest at most.
+// again returns a group of the batch to those that wait, until latest at most. If its first entry was
+// not at fault, such as in a transaction that another one has made fail, it waits no longer.
 func (q *queue) again(g *group, latest int64) {
 	g.notBefore = g.rest
 	if g.head != nil {
-		g.notBefore, g.due = g.head.NotBefore, g.head.Due
+		g.notBefore, g.due = atOnce, g.head.Due
+		if g.head.outcome == failed {
+			g.notBefore = g.head.NotBefore
+		}
 	}
 	g.notBefore = min(g.notBefore, latest)
 	g.head, g.rest = nil, 0

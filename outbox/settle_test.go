@@ -15,25 +15,10 @@ func TestMessageIsParkedBehindOneThatRemains(t *testing.T) {
 	bad := map[string]error{"m1": errDown}
 	r.broker.setAnswer(func(rec *kgo.Record, _ int) error { return bad[idOf(rec)] })
 	relay := r.relay(Options{Retry: Retry{Attempts: 1, Max: time.Minute}, ExactlyOnce: &ExactlyOnce{ProgressTopic: "progress"}})
-	if _, err := relay.lease.take(ctx, r.eng); err != nil {
-		t.Fatal(err)
-	}
-	s := &session{connection: connection{shared: relay.shared, progress: &progress{topic: "progress", store: "store"}}, queue: newQueue(r.eng)}
-	if err := s.queue.load(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	s := r.session(relay)
 	step := func() {
 		t.Helper()
-		w, err := s.queue.collect(t.Context(), r.clock.Now().UnixMilli(), s.opt.Batch)
-		if err == nil {
-			err = s.connect()
-		}
-		if err == nil && len(w.items)+len(w.hold) > 0 {
-			err = s.batch(t.Context(), w)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.step(s)
 		r.clock.advance(2 * time.Second)
 	}
 	r.produce("m1@k", "m2@k", "m3@k")

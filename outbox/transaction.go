@@ -58,10 +58,11 @@ func (c *connection) publishInTransaction(items []*item) error {
 func (c *connection) abort(items []*item, record *item, answered bool) error {
 	failures := 0
 	for _, i := range items {
-		if i.outcome == failed {
+		switch i.outcome {
+		case failed:
 			failures++
-		} else {
-			i.outcome = left
+		case published:
+			i.outcome = aborted
 		}
 	}
 	if !answered {

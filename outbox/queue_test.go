@@ -1,0 +1,194 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kafkatest"
+)
+
+// refuse lets the broker fail all messages whose id begins with prefix.
+func (r *rig) refuse(prefix string, err error) {
+	r.broker.setAnswer(func(rec *kgo.Record, _ int) error {
+		if strings.HasPrefix(idOf(rec), prefix) {
+			return err
+		}
+		return nil
+	})
+}
+
+func (r *rig) published(prefix string) (n int) {
+	for _, id := range r.broker.ids() {
+		if strings.HasPrefix(id, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+var exactlyOnce = &ExactlyOnce{ProgressTopic: "progress"}
+
+// A Kafka transaction fails as a whole. Messages that fail each time come all the time, each with a
+// key of its own.
+func TestFailingMessagesStopNoOthersExactlyOnce(t *testing.T) {
+	for name, err := range map[string]error{"refused": errBad, "unreachable": errDown} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.refuse("bad", err)
+			s := r.session(r.relay(Options{ExactlyOnce: exactlyOnce, Retry: Retry{Attempts: 1000, Max: 5 * time.Second}}))
+			const steps, each = 100, 20
+			for n := range steps {
+				messages := []string{fmt.Sprint("bad", n)}
+				for i := range each {
+					messages = append(messages, fmt.Sprintf("good%d-%d", n, i))
+				}
+				r.produce(messages...)
+				r.step(s)
+				r.clock.advance(time.Second)
+			}
+			if n := r.published("good"); n < (steps-5)*each {
+				t.Errorf("%d of %d messages are published", n, steps*each)
+			}
+		})
+	}
+}
+
+// Messages that have failed once are retried although others of the same retry fail again each time.
+func TestFailingRetriesStopNoOthersExactlyOnce(t *testing.T) {
+	r := newRig(t)
+	r.refuse("", errBad)
+	s := r.session(r.relay(Options{ExactlyOnce: exactlyOnce, Retry: Retry{Attempts: 1000, Max: time.Second}}))
+	r.produce(append(ids("bad", 5), ids("good", 5)...)...)
+	r.step(s)
+	r.refuse("bad", errBad)
+	for range 4 {
+		r.clock.advance(2 * time.Second)
+		r.step(s)
+	}
+	if n := r.published("good"); n != 5 {
+		t.Errorf("%d of 5 messages are published", n)
+	}
+	r.refuse("none", nil)
+	for range 4 {
+		r.clock.advance(2 * time.Second)
+		r.step(s)
+	}
+	if n := r.published("bad"); n != 5 {
+		t.Errorf("%d of 5 messages that had failed before are published", n)
+	}
+}
+
+// A silentClient gets no answers for one topic, as if its partitions had no leaders. gaveUp is called
+// when the relay has closed the client because of that.
+type silentClient struct {
+	*kgo.Client
+	topic  string
+	gaveUp func()
+
+	mu    sync.Mutex
+	stuck []func()
+}
+
+func (c *silentClient) Produce(ctx context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
+	if r.Topic != c.topic {
+		c.Client.Produce(ctx, r, promise)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stuck = append(c.stuck, func() { promise(r, kgo.ErrClientClosed) })
+}
+
+func (c *silentClient) Close() {
+	c.mu.Lock()
+	stuck := c.stuck
+	c.mu.Unlock()
+	if len(stuck) > 0 {
+		c.gaveUp()
+	}
+	for _, f := range stuck {
+		f()
+	}
+	c.Client.Close()
+}
+
+// After each transaction that fails because a topic does not answer, there is one more message to
+// that topic.
+func TestTopicWithoutAnswersStopsNoOthersExactlyOnce(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	o := modes(t, b)["exactly once"]
+	o.Batch = Batch{Time: time.Second}
+	topic, silent := b.CreateTopic(t, 3, nil), b.CreateTopic(t, 1, nil)
+	eng := openEngine(t, newMemDisk().open(t), nil)
+	given := new(atomic.Int64)
+	toSilent := func() {
+		if err := eng.Update(ctx, func(tx *engine.Tx) error {
+			_, err := tx.Produce(engine.Message{Topic: silent})
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	toSilent()
+	produceN(t, eng, topic, 0, 100)
+	relay, err := New(eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := relay.dial
+	relay.dial = func(o ...kgo.Opt) (client, error) {
+		c, err := dial(o...)
+		if err != nil {
+			return nil, err
+		}
+		return &silentClient{Client: c.(*kgo.Client), topic: silent, gaveUp: func() { given.Add(1); toSilent() }}, nil
+	}
+	run, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(run) }()
+	others := func() (n int) {
+		for _, prefix := range prefixes {
+			for _, e := range entries(t, eng, prefix) {
+				if e.Topic == topic {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	until(t, "the other topic", func() bool { return others() == 0 || given.Load() > 15 })
+	if n := others(); n > 0 {
+		t.Errorf("%d messages of the other topic are not published after %d transactions", n, given.Load())
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if lost, doubled := tally(100, readIDs(t, b, topic)); lost != 0 || doubled != 0 {
+		t.Errorf("%d lost, %d doubled", lost, doubled)
+	}
+}
+
+func TestGroupsThatWaitNoLongerTakeTurns(t *testing.T) {
+	var b backoffs
+	groups := []*group{{notBefore: atOnce}, {notBefore: atOnce}, {notBefore: atOnce}}
+	for _, g := range groups {
+		b.push(g)
+	}
+	for n := range 9 {
+		g := b.due(1)
+		if g != groups[n%3] {
+			t.Fatalf("turn %d", n)
+		}
+		b.remove(g)
+		b.push(g)
+	}
+}
