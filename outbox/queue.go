@@ -119,28 +119,40 @@ func (q *queue) bound(now int64, longest time.Duration) {
 	q.now = now
 }
 
-// collect takes the next batch: first the groups whose backoff has ended, then new entries, by due
-// time. Of the exactly-once relay, a batch has either the ones or the others, in turn, because it
-// fails as a whole: a message that fails each time would stop all others.
+// collect takes the next batch: groups whose backoff has ended, then new entries, by due time. So that
+// messages that fail each time, or a long backlog of one ordering key, do not stop all others, at
+// most half of a batch are retries if there are enough new entries. Of the exactly-once relay, a
+// batch has either the ones or the others, in turn, because it fails as a whole.
 func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) {
 	w := &work{}
 	if !q.newFirst {
-		if err := q.collectRetries(ctx, w, now, b); err != nil {
+		if err := q.collectRetries(ctx, w, now, q.share(b)); err != nil {
 			return w, err
 		}
 	}
-	if w.apart = q.apart && len(w.items) > 0; w.apart {
+	retries := len(w.items)
+	if w.apart = q.apart && retries > 0; w.apart {
 		q.newFirst = true
 		return w, nil
 	}
-	q.newFirst = false
-	if err := q.collectNew(ctx, w, now, b); err != nil || !q.apart || !w.empty() {
+	full, err := q.collectNew(ctx, w, now, b)
+	q.newFirst = full && len(w.items)+len(w.hold) == retries // the retries have left no room, such as large ones
+	if err != nil || q.apart && !w.empty() {
 		return w, err
 	}
-	err := q.collectRetries(ctx, w, now, b) // it was their turn, but there are no new ones
-	w.apart = len(w.items) > 0
-	q.newFirst = w.apart
+	err = q.collectRetries(ctx, w, now, b) // they get what is left, or the turn of the new ones
+	if w.apart = q.apart && len(w.items) > 0; w.apart {
+		q.newFirst = true
+	}
 	return w, err
+}
+
+// share returns the part of a batch for retries if there are enough new entries.
+func (q *queue) share(b Batch) Batch {
+	if !q.apart {
+		b.Entries, b.Bytes = max(b.Entries/2, 1), max(b.Bytes/2, 1)
+	}
+	return b
 }
 
 // collectRetries takes groups whose backoff has ended. Of the exactly-once relay, those whose first
@@ -198,31 +210,33 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 }
 
 // collectNew takes new entries, unless too many are held, or only retries are tried in an outage.
-func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) error {
+// full reports that there are more than the batch has room for.
+func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) (full bool, err error) {
 	if q.outage && len(w.items) == 0 && len(q.groups) == 0 {
 		q.outage = false
 	}
 	if q.outage && len(w.items) == 0 && now < q.probe || len(q.groups) >= maxHeld {
 		q.later, q.dueCursor = 0, nil // nothing new is taken until then or until the next backoff ends: no due time matters
-		return nil
+		return false, nil
 	}
 	if q.outage {
 		b.Entries = min(b.Entries, len(w.items)+probes)
 	}
 	for len(q.left) > 0 {
 		if !q.take(w, q.left[0], b) {
-			return nil
+			return true, nil
 		}
 		q.left = q.left[1:]
 	}
 	if q.apart && len(w.items) > 0 {
-		return nil // new entries could make the transaction fail again
+		return false, nil // new entries could make the transaction fail again
 	}
 	return q.collectUnseen(ctx, w, now, b)
 }
 
-// collectUnseen takes entries that are ready or due, in the order of their due times.
-func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) error {
+// collectUnseen takes entries that are ready or due, in the order of their due times. full is that
+// of collectNew.
+func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) (full bool, err error) {
 	ready, stopReady := iter.Pull2(q.scan(ctx, entry.ReadyPrefix, q.cursor))
 	defer stopReady()
 	if now >= q.lookAll || now < q.lookAll-lookAllEvery {
@@ -232,11 +246,11 @@ func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) 
 	defer stopDelayed()
 	r, err := next(ready)
 	if err != nil {
-		return err
+		return false, err
 	}
 	d, err := q.nextDelayed(delayed)
 	if err != nil {
-		return err
+		return false, err
 	}
 	q.later = 0
 	for {
@@ -245,23 +259,23 @@ func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) 
 		}
 		switch {
 		case r == nil && d == nil:
-			return nil
+			return false, nil
 		case d == nil || r != nil && r.Due <= d.Due:
 			if !q.take(w, r, b) {
-				return nil
+				return true, nil
 			}
 			q.cursor = r.key
 			if r, err = next(ready); err != nil {
-				return err
+				return false, err
 			}
 		default:
 			if !q.take(w, d, b) {
-				return nil
+				return true, nil
 			}
 			q.delayed[string(d.key)] = struct{}{}
 			q.dueCursor = d.key
 			if d, err = q.nextDelayed(delayed); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}

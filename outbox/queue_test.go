@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/entry"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
@@ -190,5 +191,86 @@ func TestGroupsThatWaitNoLongerTakeTurns(t *testing.T) {
 		}
 		b.remove(g)
 		b.push(g)
+	}
+}
+
+// At least once: more messages than a batch has fail each time. There are batches of one message, in
+// which retries and new messages take turns.
+func TestFailingRetriesLeaveRoomForOthers(t *testing.T) {
+	for _, size := range []int{1, 10} {
+		t.Run(fmt.Sprint("batch of ", size), func(t *testing.T) {
+			r := newRig(t)
+			r.refuse("bad", errBad)
+			s := r.session(r.relay(Options{Batch: Batch{Entries: size}, Retry: Retry{Attempts: 1000, Max: time.Second}}))
+			r.produce(ids("bad", 3*size)...)
+			for len(s.queue.groups) < 3*size {
+				r.step(s)
+			}
+			const steps = 20
+			share := (size + 1) / 2
+			for n := range steps {
+				r.clock.advance(2 * time.Second)
+				r.produce(ids(fmt.Sprint("good", n, "-"), share)...)
+				r.step(s)
+				if size == 1 {
+					r.step(s)
+				}
+			}
+			if n := r.published("good"); n < (steps-1)*share {
+				t.Errorf("%d of %d messages are published", n, steps*share)
+			}
+			for _, e := range entries(t, r.eng, entry.HeldPrefix) {
+				if e.Attempts < 2 {
+					t.Errorf("%s was tried %d times", e.ID, e.Attempts)
+				}
+			}
+		})
+	}
+}
+
+// A message of a key has failed once, and many of the same key have come meanwhile.
+func TestBacklogOfOneKeyLeavesRoomForOthers(t *testing.T) {
+	for mode, once := range map[string]*ExactlyOnce{"at least once": nil, "exactly once": exactlyOnce} {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t)
+			r.refuse("hot", errBad)
+			s := r.session(r.relay(Options{ExactlyOnce: once, Batch: Batch{Entries: 10}, Retry: Retry{Max: time.Second}}))
+			var hot []string
+			for _, id := range ids("hot", 100) {
+				hot = append(hot, id+"@k")
+			}
+			r.produce(hot...)
+			for len(entries(t, r.eng, entry.HeldPrefix)) < 100 {
+				r.step(s)
+			}
+			r.refuse("none", nil)
+			r.clock.advance(2 * time.Second)
+			r.step(s) // the backoff has ended
+			r.produce(ids("other", 5)...)
+			r.step(s)
+			if n := r.published("other"); n != 5 {
+				t.Errorf("%d of 5 messages of other keys are published, and %d of the hot one", n, r.published("hot"))
+			}
+			for range 100 {
+				r.step(s)
+			}
+			if n := r.published("hot"); n != 100 {
+				t.Errorf("%d messages of the hot key are published", n)
+			}
+		})
+	}
+}
+
+func TestRetriesTakeTheWholeBatchWithoutNewMessages(t *testing.T) {
+	r := newRig(t)
+	r.refuse("", errBad)
+	s := r.session(r.relay(Options{Batch: Batch{Entries: 10}, Retry: Retry{Max: time.Second}}))
+	r.produce(ids("m", 10)...)
+	r.step(s)
+	r.refuse("none", nil)
+	r.clock.advance(2 * time.Second)
+	r.step(s)
+	if n := r.published("m"); n != 10 {
+		t.Errorf("%d of 10 messages are published in one batch", n)
 	}
 }
