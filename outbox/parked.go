@@ -52,11 +52,13 @@ func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 	}
 }
 
-// Redrive returns a parked message to the outbox. The message is due now, with no failed attempts.
+// Redrive returns a parked message to the outbox. The message is due at once, with no failed attempts.
+// Its due time remains, unless it is in the future: the age of the oldest message includes the time
+// in which it was parked.
 // It is published after the messages of its ordering key that were published meanwhile. Redrive
 // returns ErrNotParked if no parked message has the id.
 func (r *Relay) Redrive(ctx context.Context, id string) error {
-	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), true)
+	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), new(redrive))
 	if err == nil && n == 0 {
 		return fmt.Errorf("%w: %q", ErrNotParked, id)
 	}
@@ -67,13 +69,13 @@ func (r *Relay) Redrive(ctx context.Context, id string) error {
 // returns their number. It has the keys of all of them in memory. After an error, some of them may
 // already have been returned to the outbox.
 func (r *Relay) RedriveAll(ctx context.Context) (n int, err error) {
-	return r.unpark(ctx, entry.ParkedPrefix, true)
+	return r.unpark(ctx, entry.ParkedPrefix, new(redrive))
 }
 
 // Drop permanently removes a parked message. It returns ErrNotParked if no parked message has the
 // id.
 func (r *Relay) Drop(ctx context.Context, id string) error {
-	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), false)
+	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), nil)
 	if err == nil && n == 0 {
 		return fmt.Errorf("%w: %q", ErrNotParked, id)
 	}
@@ -83,9 +85,16 @@ func (r *Relay) Drop(ctx context.Context, id string) error {
 // redriven is set in the number of an entry that was parked: new entries never have such numbers.
 const redriven = 1 << 63
 
-// unpark removes the parked entries whose keys begin with prefix, in the order of their places, and
-// returns them to the outbox if redrive is set.
-func (r *Relay) unpark(ctx context.Context, prefix []byte, redrive bool) (n int, err error) {
+// A redrive is a call that returns parked messages to the outbox. They are delayed entries that are
+// due, and the due time is not after the present: an entry that is due when the clock is ahead would
+// be out of reach after that.
+type redrive struct {
+	due int64 // of the last message: so that the order is kept, none is due before an earlier one
+}
+
+// unpark removes the parked entries whose keys begin with prefix, in the order of their places. They
+// are dropped if again is nil.
+func (r *Relay) unpark(ctx context.Context, prefix []byte, again *redrive) (n int, err error) {
 	var keys [][]byte
 	for kv, err := range r.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
 		if err != nil {
@@ -96,7 +105,7 @@ func (r *Relay) unpark(ctx context.Context, prefix []byte, redrive bool) (n int,
 	place := func(key []byte) []byte { return key[max(len(key)-8, 0):] }
 	slices.SortFunc(keys, func(a, b []byte) int { return bytes.Compare(place(a), place(b)) })
 	for size := unparkMost; len(keys) > 0; {
-		taken, found, err := r.unparkSome(ctx, keys[:min(size, len(keys))], redrive)
+		taken, found, err := r.unparkSome(ctx, keys[:min(size, len(keys))], again)
 		switch {
 		case errors.Is(err, engine.ErrConflict): // a smaller transaction has a better chance
 			size = max(size/2, unparkLeast)
@@ -105,7 +114,8 @@ func (r *Relay) unpark(ctx context.Context, prefix []byte, redrive bool) (n int,
 			return n, err
 		}
 		keys, n = keys[taken:], n+found
-		if redrive && found > 0 {
+		if again != nil && found > 0 {
+			r.lookAgain.Store(true)
 			r.Wake()
 		}
 	}
@@ -124,12 +134,12 @@ const (
 
 // unparkSome unparks messages in one transaction: the first ones of keys. It returns how many of the
 // keys it has taken, and how many of these were still parked.
-func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, redrive bool) (taken, found int, err error) {
+func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, again *redrive) (taken, found int, err error) {
 	err = r.eng.Update(ctx, func(tx *engine.Tx) error {
 		taken, found = 0, 0
 		return updateGone(tx, func(g *entry.Gone) error {
 			for total := 0; taken < len(keys) && total < unparkBytes; taken++ {
-				size, err := r.unparkOne(tx, g, keys[taken], redrive)
+				size, err := r.unparkOne(tx, g, keys[taken], again)
 				if err != nil {
 					return err
 				}
@@ -145,7 +155,7 @@ func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, redrive bool) (ta
 }
 
 // unparkOne unparks one message and returns its size, 0 if it is no longer parked.
-func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, redrive bool) (size int, err error) {
+func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, again *redrive) (size int, err error) {
 	space := tx.In(entry.Space)
 	value, found, err := space.Get(key)
 	if err != nil || !found {
@@ -154,7 +164,7 @@ func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, redrive bool
 	if err := space.Delete(key); err != nil {
 		return 0, err
 	}
-	if !redrive {
+	if again == nil {
 		g.Dropped++
 		return len(value), nil
 	}
@@ -164,6 +174,7 @@ func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, redrive bool
 	}
 	g.Redriven++
 	e.Attempts, e.Refused, e.NotBefore, e.LastError = 0, 0, 0, ""
-	e.Due = r.opt.Clock.Now().UnixMilli()
+	again.due = max(again.due, min(e.Due, r.opt.Clock.Now().UnixMilli()))
+	e.Due = again.due
 	return len(value), space.Put(entry.DelayedKey(e.Due, redriven|g.Redriven), e.Append(nil))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -153,4 +154,62 @@ func TestRedriveAllOfLargeMessages(t *testing.T) {
 		t.Fatalf("%d of %d, %v", redriven, n, err)
 	}
 	r.broker.await(t, n)
+}
+
+func TestMessageRedrivenWhileTheClockIsAheadIsPublished(t *testing.T) {
+	r := newRig(t)
+	relay := r.park("bad")
+	const ahead = 100 * time.Hour
+	r.clock.advance(ahead)
+	if err := relay.Redrive(ctx, "bad"); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.setBack(ahead)
+	r.run(r.relay(Options{}))
+	began := r.clock.Now()
+	late := func() bool { return r.clock.Now().Sub(began) > time.Minute }
+	r.backOff("the message", func() bool { return len(r.broker.ids()) == 1 || late() })
+	wantIDs(t, r.broker.ids(), "bad")
+}
+
+// Messages that became due after the redriven one were published before.
+func TestRedrivenMessageIsPublishedAtOnce(t *testing.T) {
+	r := newRig(t)
+	s := r.session(r.relay(Options{Retry: Retry{Attempts: 1}}))
+	r.refuse("bad", errBad)
+	r.produce("bad")
+	r.step(s)
+	r.refuse("none", nil)
+	r.produceDue(r.clock.Now().Add(time.Second), "delayed")
+	r.clock.advance(2 * time.Second)
+	r.step(s)
+	if err := (&Relay{shared: s.shared}).Redrive(ctx, "bad"); err != nil {
+		t.Fatal(err)
+	}
+	r.step(s)
+	wantIDs(t, r.broker.ids(), "delayed", "bad")
+}
+
+// The one that was parked first is due later, since the clock was set back in between.
+func TestRedriveAllKeepsTheOrderOfParkingWhateverTheDueTimes(t *testing.T) {
+	r := newRig(t)
+	r.clock.advance(time.Hour)
+	r.park("first@k")
+	r.clock.setBack(time.Hour)
+	r.broker.setAnswer(func(*kgo.Record, int) error { return errBad })
+	relay := r.relay(Options{Retry: Retry{Attempts: 1}})
+	r.produce("second@k")
+	stop := r.run(relay)
+	until(t, "two parked messages", func() bool { return len(parkedIDs(t, relay)) == 2 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.broker.setAnswer(nil)
+	r.clock.advance(2 * time.Hour)
+	if n, err := relay.RedriveAll(ctx); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	r.run(r.relay(Options{}))
+	r.broker.await(t, 2)
+	wantIDs(t, r.broker.ids(), "first", "second")
 }

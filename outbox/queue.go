@@ -40,8 +40,8 @@ type queue struct {
 	now     int64 // when the queue was last looked at, 0 after load
 
 	// Entries that become due are also taken in the order of their keys. But a transaction that
-	// commits after the due time of its message adds an entry before dueCursor: so at intervals a
-	// look begins at the first key.
+	// commits after the due time of its message adds an entry before dueCursor, and so does Redrive:
+	// so a look begins at the first key at intervals, and after Redrive of the same relay.
 	dueCursor []byte
 	lookAll   int64 // when the next look at all of them is due
 

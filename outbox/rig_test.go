@@ -449,7 +449,7 @@ func (r *rig) step(s *session) {
 	err := s.lease.ensure(s.eng, s.opt.Batch.Time)
 	var w *work
 	if err == nil {
-		w, err = s.queue.collect(ctx, r.clock.Now().UnixMilli(), s.opt.Batch)
+		w, err = s.collect(ctx, r.clock.Now().UnixMilli())
 	}
 	if err == nil && !w.empty() {
 		if err = s.connect(); err == nil {

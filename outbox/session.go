@@ -23,8 +23,7 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 		now := s.opt.Clock.Now().UnixMilli()
-		s.queue.bound(now, s.opt.Retry.Max)
-		w, err := s.queue.collect(ctx, now, s.opt.Batch)
+		w, err := s.collect(ctx, now)
 		if err != nil {
 			return err
 		}
@@ -42,6 +41,15 @@ func (s *session) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// collect takes the next batch.
+func (s *session) collect(ctx context.Context, now int64) (*work, error) {
+	if s.lookAgain.Swap(false) {
+		s.queue.lookAll = 0
+	}
+	s.queue.bound(now, s.opt.Retry.Max)
+	return s.queue.collect(ctx, now, s.opt.Batch)
 }
 
 // load reads the queue from the store; an exactly-once relay first determines what was published.
