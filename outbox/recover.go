@@ -17,43 +17,78 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// recoverTime bounds one attempt to determine what was published, and stableTime the part of it in
-// which other transactions must end.
+// recoverTime bounds the time without progress of an attempt to determine what was published: until
+// the progress topic can be read, and then for each part of it. In stableTime, a part of the former,
+// other transactions must end.
 const (
 	recoverTime = time.Minute
 	stableTime  = recoverTime / 2
 )
 
+// removeMost is the maximum number of entries that one transaction removes.
+const removeMost = 10_000
+
 // recover ends the transaction that an earlier relay of this store has left open in Kafka, and then
-// removes the published entries from the store, and returns their number. The order matters: when the progress topic is read,
-// no open transaction can commit any more.
+// removes the published entries from the store, and returns their number. The order matters: when
+// the progress topic is read, no open transaction can commit any more. What was read is recorded
+// together with each removal, so that a later attempt continues there.
 func (c *connection) recover(ctx context.Context) (removed int, err error) {
 	c.abandon()
 	if err := c.connect(); err != nil {
 		return 0, err
 	}
 	client := c.client
-	var p *progress
-	var entries []listed
+	var r *progressReader
 	err = c.during(ctx, recoverTime, func(ctx context.Context) (err error) {
 		if _, _, err = client.ProducerID(ctx); err != nil {
 			return fmt.Errorf("outbox: getting a producer id: %w", err)
 		}
-		p, entries, err = c.readProgress(ctx)
+		r, err = c.openProgress(ctx)
 		return err
 	})
+	if r != nil {
+		defer r.close()
+		c.progress = r.progress
+	}
+	for err == nil && !r.ended {
+		var n int
+		n, err = c.recoverPart(ctx, r)
+		removed += n
+	}
 	if err != nil {
 		c.abandon()
+	}
+	return removed, err
+}
+
+// recoverPart removes the entries that the next records of progress list.
+func (c *connection) recoverPart(ctx context.Context, r *progressReader) (removed int, err error) {
+	var entries []listed
+	if err := c.during(ctx, recoverTime, func(ctx context.Context) (err error) {
+		entries, err = r.read(ctx)
+		return err
+	}); err != nil {
 		return 0, err
 	}
-	c.progress = p
 	return c.remove(ctx, entries)
 }
 
-// remove removes the listed entries that the store still has, and returns their number.
+// remove removes the listed entries that the store still has, and returns their number. With the
+// last of them, it records that the progress topic is read up to there.
 func (c *connection) remove(ctx context.Context, entries []listed) (removed int, err error) {
-	change := &change{put: []engine.KeyValue{c.progress.keyValue()}}
-	for _, l := range entries {
+	for {
+		part := entries[:min(len(entries), removeMost)]
+		entries = entries[len(part):]
+		n, err := c.removePart(ctx, part, len(entries) == 0)
+		if removed += n; err != nil || len(entries) == 0 {
+			return removed, err
+		}
+	}
+}
+
+func (c *connection) removePart(ctx context.Context, part []listed, last bool) (removed int, err error) {
+	change := &change{}
+	for _, l := range part {
 		value, found, err := c.eng.In(entry.Space).Get(ctx, l.key)
 		if err != nil {
 			return 0, err
@@ -70,6 +105,9 @@ func (c *connection) remove(ctx context.Context, entries []listed) (removed int,
 			change.gone.Entries++
 		}
 	}
+	if last {
+		change.put = append(change.put, c.progress.keyValue())
+	}
 	if err := c.lease.update(ctx, c.eng, change.apply); err != nil {
 		return 0, err
 	}
@@ -77,59 +115,73 @@ func (c *connection) remove(ctx context.Context, entries []listed) (removed int,
 	return len(change.deleted), nil
 }
 
-// readProgress reads the committed records of this store from where it has last read. It first
-// writes a record of its own, and reads up to that, because a reader of committed records cannot
-// find out where they end.
-func (c *connection) readProgress(ctx context.Context) (*progress, []listed, error) {
+// A progressReader reads the committed records of this store from where they were last read. It
+// first writes a record of its own, and reads up to that, because a reader of committed records
+// cannot find out where they end.
+type progressReader struct {
+	progress *progress
+	client   *kgo.Client
+	end      int64 // offset of the own record
+	ended    bool  // all records up to it were read
+}
+
+func (c *connection) openProgress(ctx context.Context) (*progressReader, error) {
 	p := &progress{topic: c.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(c.eng.Identity().UUID).String()}
 	plain := append(slices.Clone(c.opt.Client), kgo.RequiredAcks(kgo.AllISRAcks()))
 	admin, err := kgo.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("outbox: making a client: %w", err)
+		return nil, fmt.Errorf("outbox: making a client: %w", err)
 	}
 	defer admin.Close()
 	if err := p.describe(ctx, kadm.NewClient(admin)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	from, err := p.start(ctx, c.eng)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	barrier := &kgo.Record{Topic: p.topic, Partition: 0, Key: []byte(p.store + "/barrier"), Value: []byte(rand.Text())}
 	if err := admin.ProduceSync(ctx, barrier).FirstErr(); err != nil {
-		return nil, nil, fmt.Errorf("%w: publishing to it: %w", ErrProgressTopic, err)
+		return nil, fmt.Errorf("%w: publishing to it: %w", ErrProgressTopic, err)
 	}
 	if barrier.Offset < 0 {
-		return nil, nil, fmt.Errorf("outbox: the broker has acknowledged a record of %s without its offset", p.topic)
+		return nil, fmt.Errorf("outbox: the broker has acknowledged a record of %s without its offset", p.topic)
 	}
 	if err := p.awaitStable(ctx, admin, barrier.Offset, stableTime); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	reader, err := kgo.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	client, err := kgo.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {0: from}}),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("outbox: making a client: %w", err)
+		return nil, fmt.Errorf("outbox: making a client: %w", err)
 	}
-	defer reader.Close()
-	var entries []listed
-	for {
-		fetches := reader.PollFetches(ctx)
+	return &progressReader{progress: p, client: client, end: barrier.Offset}, nil
+}
+
+func (r *progressReader) close() { r.client.Close() }
+
+// read waits for the next records and returns the entries that those of this store list.
+func (r *progressReader) read(ctx context.Context) (entries []listed, err error) {
+	p := r.progress
+	for some := false; !some; {
+		fetches := r.client.PollFetches(ctx)
 		if err := errors.Join(ctx.Err(), fetches.Err0()); err != nil {
-			return nil, nil, fmt.Errorf("outbox: reading %s: %w", p.topic, err)
+			return nil, fmt.Errorf("outbox: reading %s: %w", p.topic, err)
 		}
-		for r := range fetches.RecordsAll() {
-			if string(r.Key) == p.store {
-				more, err := parseProgress(r.Value)
+		for record := range fetches.RecordsAll() {
+			if string(record.Key) == p.store {
+				more, err := parseProgress(record.Value)
 				if err != nil {
-					return nil, nil, err
+					return nil, err
 				}
 				entries = append(entries, more...)
 			}
-			if r.Offset >= barrier.Offset {
-				p.next = r.Offset + 1
-				return p, entries, nil
+			some, p.next = true, record.Offset+1
+			if r.ended = record.Offset >= r.end; r.ended {
+				return entries, nil
 			}
 		}
 	}
+	return entries, nil
 }
