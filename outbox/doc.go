@@ -29,7 +29,7 @@
 // record in a progress topic that lists the messages of the batch. After the transaction it removes
 // them from the store, and only then begins the next one. A relay that starts ends the transaction
 // that an earlier one has left open, reads the committed progress of its store and removes what it
-// lists. Readers of committed records then see each message once. The transactional id contains the
+// lists, in parts: a later attempt continues where the last one ended. Readers of committed records then see each message once. The transactional id contains the
 // store's uuid, so that two processes that run copies of one store fence each other. A restored
 // backup publishes again all messages that were published since it was made, unless the progress
 // topic still has its records.
@@ -40,10 +40,18 @@
 // attempts, the time of the next one and the last error are kept in the store. A message that the
 // broker or the client rejects Retry.Attempts times is parked: see [Relay.Parked], [Relay.Redrive]
 // and [Relay.Drop]. It then no longer holds back others. Attempts that fail because the broker
-// cannot be reached never park a message. While no message is acknowledged, a batch begins only
-// when a backoff has ended or Options.Interval has passed, and takes at most ten new messages, so
-// that an outage costs few attempts. The exactly-once relay waits with a backoff of its own until
-// the broker is available again.
+// cannot be reached never park a message.
+//
+// At most half of a batch are retries if there are enough new messages. A Kafka transaction fails as
+// a whole: so the exactly-once relay puts retries and new messages in separate transactions, in
+// turn, and publishes what a failed transaction has left without new messages. At most 131,072
+// ordering keys are held back by a failed message; beyond that, nothing new is published until some
+// of their messages are published or parked.
+//
+// While no message is acknowledged, a batch begins only when a backoff has ended or Options.Interval
+// has passed, and takes at most ten new messages, so that an outage costs few attempts. The
+// exactly-once relay takes new messages only when Options.Interval has passed; if the progress topic
+// cannot be read, it waits with a backoff of its own.
 //
 // # One relay at a time
 //
