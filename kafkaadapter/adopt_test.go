@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
@@ -173,4 +174,24 @@ func TestAdoptionOfADivergedLogOutlivesTheAssignment(t *testing.T) {
 	if len(m.stops) > 0 {
 		t.Errorf("stopped: %v", <-m.stops)
 	}
+}
+
+// The process ends after a policy has set the store's offset back, and before Kafka has the new one.
+func TestPolicyThatKafkaDidNotLearnOf(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := consumed(t, inMemory)
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+		return tx.SetOffset(r.position(0), engine.Offset{Next: 99, LeaderEpoch: -1, TopicID: r.TopicID(t, r.topic)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Commit(t, r.group, r.offset(0, 99, authorOf(r.eng.Identity()).metadata()))
+	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.AboveLog = StartOver })
+	kafkatest.Until(t, "the policy in the store", func() bool { return r.stored(t, 0) == 0 })
+	m.stop(t)
+	h.Remove()
+	r.checkStops(t, ErrKafkaAhead)
+	r.checkWayOn(t, Recovery{KafkaAhead: TrustStore})
 }

@@ -2,12 +2,16 @@ package kafkaadapter
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
 // ErrNoPositionError is returned by AdoptOffset for a partition that is not assigned or not stopped
 // by a PositionError.
 var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a PositionError")
+
+// errAdoptAgain is the outcome of an adoption whose assignment has ended before.
+var errAdoptAgain = fmt.Errorf("%w: the assignment ended before the policy was applied: call AdoptOffset again if the partition stops again", ErrFenced)
 
 // An Adoption is the stored record of an AdoptOffset that took effect, or of records that were
 // handled without claims while the store was unavailable (Options.FailOpen).

@@ -20,8 +20,11 @@ import (
 // ErrNoPositionError if the partition is not stopped by a PositionError, and an error that wraps
 // ErrOption and lists the valid policies if the policy does not apply. If the adopted offset cannot
 // be read either, it returns the next *PositionError: a further call resolves that one, and both
-// take effect together. If ctx ends first, its error is returned, and the policy may still be
-// applied. Hooks.OnStop must not wait for AdoptOffset: the partition waits for the hook.
+// take effect together. If the assignment ends before the policy is applied, it returns an error that
+// wraps ErrFenced: call it again if the partition stops again. A topic that was created again while
+// Run was running needs such a second call, because the client must first find the new topic. If ctx
+// ends first, its error is returned, and the policy may still be applied. Hooks.OnStop must not wait
+// for AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
 		return fmt.Errorf("%w: AdoptOffset needs a reason: state who decided and why", ErrOption)
@@ -52,7 +55,7 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 	select {
 	case p.adoptions <- a:
 	case <-p.ending.Done():
-		return ErrFenced
+		return errAdoptAgain
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -44,7 +44,7 @@ func (w *worker) live() {
 		s = next
 	}
 	w.enter(ended)
-	w.endAdoption(ErrFenced)
+	w.endAdoption(errAdoptAgain)
 	if w.fence.taken && w.ctx.Err() == nil && !w.open.Load() {
 		w.fence.leave(w.ctx, w.log)
 	}
