@@ -130,7 +130,7 @@ func (p *layersProcess) work(say *voice) (err error) {
 func (p *layersProcess) serve(say *voice) error {
 	o := idempotency.Options{Scope: "requests", Lease: time.Second}
 	if p.Control == ForgetKeys {
-		o.Methods = []string{}
+		o.Methods = []string{http.MethodPatch} // the requests are POSTs
 	}
 	protect, err := idempotency.New(p.e.Engine, o)
 	if err != nil {
