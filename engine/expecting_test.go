@@ -154,3 +154,21 @@ func TestPanicBeforeTheTurn(t *testing.T) {
 		<-b.ended
 	})
 }
+
+// A transaction reads as of the end of the work before its turn: a key that is written meanwhile is no
+// conflict.
+func TestReadsAreAsOfTheEndOfTheWorkBeforeTheTurn(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	put := func(value string) { update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "k", value) }) }
+	put("before")
+	err := e.Update(ctx, func(tx *engine.Tx) error {
+		value, _, err := tx.Get([]byte("k"))
+		if string(value) != "meanwhile" {
+			t.Errorf("the value is %q", value)
+		}
+		return err
+	}, engine.UpdateOptions{BeforeTurn: func([]bool) { put("meanwhile") }})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -205,3 +205,14 @@ func TestATransactionDoesNotFinishAClaimThatItTakesOver(t *testing.T) {
 		})
 	}
 }
+
+// A claim that lasts as long as its week counts for an event on arrival, however old the week is.
+func TestAClaimInAnOldWeekCountsOnArrival(t *testing.T) {
+	e, _ := openMem(t, engine.Options{RetentionWeeks: engine.KeepAll})
+	for _, weeks := range []int{1, 7, 8, 9, 53, 60, 500} {
+		id := fmt.Sprint(weeks)
+		wantVerdict(t, claim(t, e, at(id, weeksLater(-weeks))), engine.Claimed)
+		wantVerdict(t, claim(t, e, arriving(id, time.Hour)), engine.Duplicate)
+		update(t, e, func(tx *engine.Tx) { wantTx(t, tx, arriving(id, time.Hour), engine.Duplicate) })
+	}
+}

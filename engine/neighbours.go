@@ -19,12 +19,12 @@ import (
 // how long it lasts, and the next week, in case the clock was set back. A claim there that has ended
 // does not count; in the event's own week, its next generation replaces it.
 //
-// A lease that has expired in another week is taken over: the batch of the new claim also releases
-// the old one (decider.endTakenOver), so that its holder finds out by its own claim.
-//
 // Such an event reserves only its own key: an event whose time is the producer's may also be
 // claimed in the week before or after, and a transaction that saw no claim there then conflicts at
 // its commit. Two events with ApproximateTime find each other, whichever of the two comes first.
+//
+// A lease that has expired in another week is taken over: the batch of the new claim also releases
+// the old one (decider.endTakenOver), so that its holder finds out by its own claim.
 
 // countsNear reports whether claims in other weeks than the event's own also count.
 func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
@@ -57,8 +57,7 @@ func (f *finder) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {
 	r.near = append(r.near, p)
 }
 
-// knownNear looks for the claim on an event in the week before its own and in the one after, as
-// known does.
+// knownNear looks for the claim on an event in its adjacent places, as known does.
 func (f *finder) knownNear(r *claimSet, c *candidate) (rec Record, at place, found bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]

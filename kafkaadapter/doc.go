@@ -67,10 +67,10 @@
 // records. Queued records occupy about half of Options.Batching.MaxBufferedBytes; the other half is
 // for the client's fetches, which are counted in compressed form. A single larger batch of the
 // broker can exceed this. The worker makes batches and adapts their size to the duration of the
-// handlers (Options.Batching.BatchTime). It identifies some records ahead of the one being handled, without
-// reserving anything for them. If its batches take turns with batches of other partitions
-// (engine.LaneMember), it identifies and decodes all records of a batch before the turn. For each
-// record:
+// handlers (Options.Batching.BatchTime). It identifies and decodes some records ahead of the one
+// being handled, without reserving anything for them. If its batches take turns with batches of
+// other partitions (engine.LaneMember), it identifies and decodes all records of a batch before the
+// turn. For each record:
 //
 //   - Route.Identify finds the id and the time, unless the authenticated headers of a replayed dead
 //     letter contain them. A record without an id or a time is dead-lettered or rejected, as

@@ -94,12 +94,19 @@ func TestDivergedLogIsNoticedWhileThePollLoopIsBusy(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // the client fetches again meanwhile
 	g.armed.Store(false)
 	close(g.open)
+	r.wantDiverged(t, m, 5)
+}
+
+// wantDiverged checks that the partition has stopped because its log was rewritten, with the store at
+// the given offset.
+func (r *rig) wantDiverged(t *testing.T, m *member, at int64) {
+	t.Helper()
 	if e := m.stoppedOne(t); !errors.Is(e, ErrLogDiverged) {
 		t.Errorf("stopped: %v", e)
 	}
 	m.stop(t)
-	if n := r.stored(t, 0); n != 5 {
-		t.Errorf("the store is at %d, want 5", n)
+	if n := r.stored(t, 0); n != at {
+		t.Errorf("the store is at %d, want %d", n, at)
 	}
 }
 
@@ -115,13 +122,7 @@ func TestDivergedLogIsNoticedBeforeAnythingWasRead(t *testing.T) {
 	r.cutLog(t, 3)
 	r.raiseEpoch(t)
 	r.send(t, 0, "f", "g")
-	if e := m.stoppedOne(t); !errors.Is(e, ErrLogDiverged) {
-		t.Errorf("stopped: %v", e)
-	}
-	m.stop(t)
-	if n := r.stored(t, 0); n != 5 {
-		t.Errorf("the store is at %d, want 5", n)
-	}
+	r.wantDiverged(t, m, 5)
 }
 
 // The records that were replaced are fetched and not handled yet: they are dropped and read again,

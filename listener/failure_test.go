@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/listener"
 )
@@ -96,4 +97,19 @@ func TestAWindowBeyondTheRetentionIsRefused(t *testing.T) {
 	if bad, ok := errors.AsType[*engine.EventError](err); !ok || bad.Field != "window" {
 		t.Error(err)
 	}
+}
+
+func TestAnEngineOfShortIDsHasListeners(t *testing.T) {
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{MaxIDBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eng.Close()
+	var h counting
+	f, err := listener.Wrap(eng, h.handle, listener.Options[message]{ID: idOf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNil(t, f(ctx, message{"a"}))
+	h.want(t, 1)
 }

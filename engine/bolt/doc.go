@@ -82,7 +82,7 @@
 // store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
 // share. create.go creates a store in a directory. write.go, claims.go, read.go, journal.go,
 // sidecars.go, drop.go and reclaim.go do the work of a store; writetx.go is one transaction that
-// changes the file, and merge.go checks what it merges. usage.go, verify.go, check.go and backup.go are for operators. page.go,
-// cursor.go, readtx.go and scan.go read the file without bbolt. names.go, layout.go, page.go,
-// meta.go and clean.go describe what is on disk.
+// changes the file, and merge.go checks the pages that it may merge. usage.go, verify.go, check.go
+// and backup.go are for operators. page.go, cursor.go, readtx.go and scan.go read the file without
+// bbolt. names.go, layout.go, page.go, meta.go and clean.go describe what is on disk.
 package bolt
