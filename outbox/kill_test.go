@@ -37,12 +37,12 @@ func (d *memDisk) crash(rng *rand.Rand) disk {
 	return &memDisk{d.mem.CrashClone(rng.IntN(d.mem.Unsynced() + 1))}
 }
 
-type pebbleDisk struct{ fs *vfs.MemFS }
+type pebbleDisk struct{ fs *crashfs.FS }
 
-func newPebbleDisk() disk { return &pebbleDisk{vfs.NewCrashableMem()} }
+func newPebbleDisk() disk { return &pebbleDisk{crashfs.New()} }
 
 func (d *pebbleDisk) open(t testing.TB) storage.Store {
-	s, err := pebble.Open("store", pebble.Options{FS: crashfs.Wrap(d.fs), SmallTables: true})
+	s, err := pebble.Open("store", pebble.Options{FS: d.fs, SmallTables: true})
 	if err != nil {
 		t.Fatal("opening the store:", err)
 	}
@@ -50,7 +50,7 @@ func (d *pebbleDisk) open(t testing.TB) storage.Store {
 }
 
 func (d *pebbleDisk) crash(rng *rand.Rand) disk {
-	return &pebbleDisk{crashfs.Clone(d.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng})}
+	return &pebbleDisk{d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng})}
 }
 
 // A victim is a process that is killed at the n-th request of its relay to the broker: after that

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -149,13 +150,13 @@ func BenchmarkClaim(b *testing.B) {
 func BenchmarkReopenAfterKill(b *testing.B) {
 	for _, mb := range []uint64{4, 8, 16, 32} {
 		b.Run(fmt.Sprintf("memtable=%dMB", mb), func(b *testing.B) {
-			fsys := vfs.NewCrashableMem()
+			fsys := crashfs.New()
 			s, err := Open("store", Options{FS: fsys, MemTableBytes: mb << 20})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			var killed *vfs.MemFS
+			var killed *crashfs.FS
 			most := int64(0)
 			r := rng(1)
 			for seq := uint64(1); seq <= 60*mb; seq++ {

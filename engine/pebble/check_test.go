@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 // The two halves of the journal together have every entry from the first to the last, and no other:
@@ -51,7 +52,7 @@ func TestHalvesOfTheJournalMissNothing(t *testing.T) {
 // A batch that is missing in the middle of the journal is damage to a store that was killed.
 func TestAKilledStoreWhoseJournalHasAGapIsDamaged(t *testing.T) {
 	for _, gap := range []uint64{0, 1, 5, 11, 12} {
-		fsys := vfs.NewCrashableMem()
+		fsys := crashfs.New()
 		s := mustOpen(t, fsys, "store", true)
 		const last = 12
 		for seq := uint64(1); seq <= last; seq++ {

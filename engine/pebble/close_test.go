@@ -75,11 +75,11 @@ func TestClosedStoreHasNoLogsAndNoRemovedJournal(t *testing.T) {
 // clones copies the file system as a power cut would leave it, before each operation that changes the
 // directory or makes a file durable.
 type clones struct {
-	fsys   *vfs.MemFS
+	fsys   *crashfs.FS
 	armed  atomic.Bool
 	mu     sync.Mutex // guards the fields below
 	at     []string
-	clones []*vfs.MemFS
+	clones []*crashfs.FS
 }
 
 func (*clones) String() string { return "(clones)" }
@@ -99,7 +99,7 @@ func (c *clones) MaybeError(op errorfs.Op) error {
 	for _, kept := range []int{0, 50, 100} {
 		n := uint64(len(c.at))
 		c.at = append(c.at, fmt.Sprintf("operation %d, kind %d on %s, %d %% kept", n/3, op.Kind, op.Path, kept))
-		c.clones = append(c.clones, crashfs.Clone(c.fsys, vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(n, 1))}))
+		c.clones = append(c.clones, c.fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(n, 1))}))
 	}
 	return nil
 }
@@ -116,9 +116,9 @@ func TestPowerCutAtAnyStepOfCloseLosesNothing(t *testing.T) {
 func cutClose(t *testing.T, n int, trimmed uint64, excise bool) {
 	t.Helper()
 	const last = 30
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	c := &clones{fsys: fsys}
-	s, err := Open("store", Options{FS: errorfs.Wrap(crashfs.Wrap(fsys), c), SmallTables: true, CacheBytes: 1 << 20})
+	s, err := Open("store", Options{FS: errorfs.Wrap(fsys, c), SmallTables: true, CacheBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func cutClose(t *testing.T, n int, trimmed uint64, excise bool) {
 	c.armed.Store(false)
 	whole := model(last, n)
 	t.Logf("%d power cuts", len(c.clones))
-	for i, fsys := range append(c.clones, crashfs.Clone(fsys, vfs.CrashCloneCfg{})) {
+	for i, fsys := range append(c.clones, fsys.CrashClone(vfs.CrashCloneCfg{})) {
 		at := append(c.at, "closed")[i]
 		s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20})
 		if err != nil {
@@ -255,9 +255,9 @@ func TestAKillWhileCloseEmptiesTheLogLeavesAStoreThatCanBeBackedUp(t *testing.T)
 func TestAManifestThatLosesItsEndAfterTheLogsAreEmptiedIsDamaged(t *testing.T) {
 	t.Parallel()
 	const last = 30
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	c := &clones{fsys: fsys}
-	s, err := Open("store", Options{FS: errorfs.Wrap(crashfs.Wrap(fsys), c), SmallTables: true, CacheBytes: 1 << 20})
+	s, err := Open("store", Options{FS: errorfs.Wrap(fsys, c), SmallTables: true, CacheBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

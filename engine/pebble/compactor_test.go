@@ -115,8 +115,8 @@ func TestTablesOfTheRemovedJournalAreRemoved(t *testing.T) {
 
 // An excise in the middle of a table leaves a part of it, which a backup and a crash keep.
 func TestPartsOfExcisedTablesAreKept(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
-	s := openSmall(t, crashfs.Wrap(fsys))
+	fsys := crashfs.New()
+	s := openSmall(t, fsys)
 	const last, trimmed = 20, 4
 	for seq := uint64(1); seq <= last; seq++ {
 		mustApply(t, s, batchOf(seq, 100))
@@ -150,7 +150,7 @@ func TestPartsOfExcisedTablesAreKept(t *testing.T) {
 	if err := s.Backup(t.Context(), "backup"); err != nil {
 		t.Fatal(err)
 	}
-	crashed := crashfs.Clone(fsys, vfs.CrashCloneCfg{})
+	crashed := fsys.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)
 	again := openSmall(t, crashed)
 	check("after a crash", again)
@@ -173,13 +173,13 @@ func flushedOften(t *testing.T, s *Store) {
 }
 
 func TestFlushesAreNotCompactedBeforeTheFirstBatch(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
-	s, err := Open("store", Options{FS: crashfs.Wrap(fsys), SmallTables: true, CacheBytes: 1 << 20, startupTime: time.Hour})
+	fsys := crashfs.New()
+	s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 1 << 20, startupTime: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	flushedOften(t, s)
-	killed := crashfs.Clone(fsys, vfs.CrashCloneCfg{})
+	killed := fsys.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)
 	nothingBeginsBefore(t, killed, ofCompaction, 1)
 }

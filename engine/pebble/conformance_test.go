@@ -61,7 +61,7 @@ type memory struct {
 }
 
 type memoryDir struct {
-	fs      *vfs.MemFS
+	fs      *crashfs.FS
 	failing atomic.Bool
 	full    atomic.Bool // for sidecars
 }
@@ -80,7 +80,7 @@ func (m *memory) at(dir string) *memoryDir {
 			return d
 		}
 	}
-	m.dirs[dir] = &memoryDir{fs: vfs.NewCrashableMem()}
+	m.dirs[dir] = &memoryDir{fs: crashfs.New()}
 	return m.dirs[dir]
 }
 
@@ -102,10 +102,10 @@ func (m *memory) harness() storetest.Harness {
 		Open: func(_ testing.TB, dir string) (storage.Store, error) {
 			d := m.at(dir)
 			d.failing.Store(false)
-			return open(dir, Options{FS: errorfs.Wrap(crashfs.Wrap(d.fs), d), SmallTables: true, CacheBytes: 1 << 20})
+			return open(dir, Options{FS: errorfs.Wrap(d.fs, d), SmallTables: true, CacheBytes: 1 << 20})
 		},
 		CrashClone: func(t testing.TB, _ storage.Store, dir string, percent int) string {
-			crashed := crashfs.Clone(m.at(dir).fs, vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2))})
+			crashed := m.at(dir).fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2))})
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			clone := fmt.Sprint(dir, "-crash", len(m.dirs))

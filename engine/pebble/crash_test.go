@@ -95,10 +95,10 @@ func crashes(t *testing.T, unsynced bool, slow slowLog, seed uint64, rounds int)
 	const n = 20
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for _, kept := range []int{0, 50, 100} {
-		fsys := vfs.NewCrashableMem()
+		fsys := crashfs.New()
 		var acked atomic.Uint64
 		for round := range rounds {
-			s, err := Open("store", Options{FS: errorfs.Wrap(crashfs.Wrap(fsys), slow), SmallTables: true, CacheBytes: 1 << 20})
+			s, err := Open("store", Options{FS: errorfs.Wrap(fsys, slow), SmallTables: true, CacheBytes: 1 << 20})
 			if err != nil {
 				t.Fatalf("seed %d, %d %% kept, round %d: %v", seed, kept, round, err)
 			}
@@ -110,7 +110,7 @@ func crashes(t *testing.T, unsynced bool, slow slowLog, seed uint64, rounds int)
 				lost++
 			}
 			acked.Store(last)
-			var crashed *vfs.MemFS
+			var crashed *crashfs.FS
 			var told uint64
 			stop := last + 1 + uint64(rng.IntN(60))
 			crash := make(chan struct{})
@@ -120,7 +120,7 @@ func crashes(t *testing.T, unsynced bool, slow slowLog, seed uint64, rounds int)
 					time.Sleep(100 * time.Microsecond)
 				}
 				told = acked.Load()
-				crashed = crashfs.Clone(fsys, vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
+				crashed = fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 			}()
 			within(t, patienceInTests, "a run", func() {
 				var a applier = s
@@ -246,7 +246,7 @@ func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 // An attestation of a batch that a power cut can still take away would make an undamaged store look
 // damaged.
 func TestNoBatchIsAttestedBeforeItIsDurable(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
 	s := openSmall(t, errorfs.Wrap(mem, g))
 	mustApply(t, s, batchOf(1, 20))
@@ -255,7 +255,7 @@ func TestNoBatchIsAttestedBeforeItIsDurable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var crashed *vfs.MemFS
+	var crashed *crashfs.FS
 	eventually(t, "the first batch is attested", func() bool {
 		crashed = mem.CrashClone(vfs.CrashCloneCfg{})
 		a, err := decodeAttestation(filesOf(t, crashed, "store")[attestName])

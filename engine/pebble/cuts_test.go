@@ -203,8 +203,8 @@ func TestRunsAreCompactedInGroups(t *testing.T) {
 // A compaction of runs changes no claim, and a Drop meanwhile waits for none and stays: in look-ups, in
 // scans and after a crash, also for claims in memory.
 func TestCrashAndDropInACompactionOfRuns(t *testing.T) {
-	mem := vfs.NewCrashableMem()
-	held := hold(crashfs.Wrap(mem), ofCompaction)
+	mem := crashfs.New()
+	held := hold(mem, ofCompaction)
 	s, err := Open("store", Options{FS: held, SmallTables: true, CacheBytes: 8 << 20, MemTableBytes: 64 << 20}) // no flush
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestCrashAndDropInACompactionOfRuns(t *testing.T) {
 	keys := slices.Sorted(maps.Keys(want))
 	check := func(when string) {
 		t.Helper()
-		crashed := mustOpen(t, crashfs.Clone(mem, vfs.CrashCloneCfg{}), "store", true)
+		crashed := mustOpen(t, mem.CrashClone(vfs.CrashCloneCfg{}), "store", true)
 		if !maps.Equal(claimsOf(t, s), want) || !maps.Equal(claimsOf(t, crashed), want) {
 			t.Errorf("%s: the claims are not those that there must be", when)
 		}

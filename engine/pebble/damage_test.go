@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 // filesOf reads a directory into memory.
@@ -370,7 +371,7 @@ func TestVerifyNamesADamagedTable(t *testing.T) {
 // and nothing else.
 func killedStore(t *testing.T, last uint64, n int, idle bool) (files map[string][]byte, want map[string]string) {
 	t.Helper()
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	s := mustOpen(t, fsys, "store", true)
 	for seq := uint64(1); seq <= last; seq++ {
 		mustApply(t, s, batchOf(seq, n))

@@ -214,11 +214,11 @@ func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
 
 // snapshots copies the state that a power failure just before operation at would leave.
 type snapshots struct {
-	fs   *vfs.MemFS
+	fs   *crashfs.FS
 	kept int
 	at   int64
 	n    atomic.Int64
-	got  *vfs.MemFS
+	got  *crashfs.FS
 }
 
 func (c *snapshots) String() string { return "(snapshots)" }
@@ -233,15 +233,15 @@ func (c *snapshots) cut() bool {
 	if c.n.Add(1)-1 != c.at {
 		return false
 	}
-	c.got = crashfs.Clone(c.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: c.kept, RNG: rng(uint64(c.at))})
+	c.got = c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: c.kept, RNG: rng(uint64(c.at))})
 	return true
 }
 
 // everyCrash runs work on a copy of start, cuts the power before each step-th operation, and passes
 // on the remaining state.
-func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), check func(what string, fsys *vfs.MemFS)) {
+func everyCrash(t *testing.T, start *crashfs.FS, step int64, work func(vfs.FS), check func(what string, fsys *crashfs.FS)) {
 	t.Helper()
-	clone := func() *vfs.MemFS { return start.CrashClone(vfs.CrashCloneCfg{}) }
+	clone := func() *crashfs.FS { return start.CrashClone(vfs.CrashCloneCfg{}) }
 	count := &snapshots{at: -1}
 	work(errorfs.Wrap(clone(), count))
 	for _, kept := range []int{0, 50, 100} {
@@ -250,7 +250,7 @@ func everyCrash(t *testing.T, start *vfs.MemFS, step int64, work func(vfs.FS), c
 			c := &snapshots{fs: mem, kept: kept, at: at}
 			what := fmt.Sprintf("power cut before operation %d of %d, %d %% kept", at, count.n.Load(), kept)
 			within(t, patienceInTests, what, func() {
-				work(errorfs.Wrap(crashfs.Wrap(mem), c))
+				work(errorfs.Wrap(mem, c))
 				if c.got != nil {
 					check(what, c.got)
 				}
@@ -277,7 +277,7 @@ func TestAPowerCutWhileCreatingLeavesNothingInTheWay(t *testing.T) {
 		mustApply(t, s, batchOf(1, 5))
 		mustClose(t, s)
 	}
-	everyCrash(t, vfs.NewCrashableMem(), stepInTests(23), work, func(what string, fsys *vfs.MemFS) {
+	everyCrash(t, crashfs.New(), stepInTests(23), work, func(what string, fsys *crashfs.FS) {
 		s, err := Open("deep/store", Options{FS: fsys, SmallTables: true})
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -293,14 +293,14 @@ func TestAPowerCutWhileCreatingLeavesNothingInTheWay(t *testing.T) {
 func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	start := vfs.NewCrashableMem()
+	start := crashfs.New()
 	s := mustOpen(t, start, "store", true)
 	for seq := uint64(1); seq <= 8; seq++ {
 		mustApply(t, s, batchOf(seq, n))
 	}
 	unclean := start.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)
-	for name, start := range map[string]*vfs.MemFS{"closed": start, "killed": unclean} {
+	for name, start := range map[string]*crashfs.FS{"closed": start, "killed": unclean} {
 		t.Run(name, func(t *testing.T) {
 			var acked atomic.Uint64
 			work := func(fsys vfs.FS) {
@@ -309,7 +309,7 @@ func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
 				mustApply(t, s, batchOf(9, n))
 				mustClose(t, s)
 			}
-			everyCrash(t, start, stepInTests(41), work, func(what string, fsys *vfs.MemFS) {
+			everyCrash(t, start, stepInTests(41), work, func(what string, fsys *crashfs.FS) {
 				s, err := Open("store", Options{FS: fsys, SmallTables: true})
 				if err != nil {
 					t.Errorf("%s: %v", what, err)
@@ -350,7 +350,7 @@ func TestAFailedOpenOrBackupLeavesNothingOpen(t *testing.T) {
 func TestAnInterruptedBackupIsNoStore(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	start := vfs.NewCrashableMem()
+	start := crashfs.New()
 	s := mustOpen(t, start, "store", true)
 	for seq := uint64(1); seq <= 5; seq++ {
 		mustApply(t, s, batchOf(seq, n))
@@ -364,7 +364,7 @@ func TestAnInterruptedBackupIsNoStore(t *testing.T) {
 		}
 		mustClose(t, s)
 	}
-	check := func(what string, fsys *vfs.MemFS) {
+	check := func(what string, fsys *crashfs.FS) {
 		mustClose(t, mustOpen(t, fsys, "store", true))
 		if names, err := fsys.List("store"); err != nil || slices.Contains(names, stageName) {
 			t.Errorf("%s: the stage is left: %v", what, err)
@@ -473,7 +473,7 @@ func TestTheDirectoryIsOursAlone(t *testing.T) {
 // the result that it gets must be true.
 func TestABatchAppliedWhileAFaultIsPublishedIsOnDiskIfItIsConfirmed(t *testing.T) {
 	within(t, patienceInTests, "a store whose fault is being published", func() {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		s := mustOpen(t, mem, "store", true)
 		mustApply(t, s, batchOf(1, 10))
 		publishing, applied := make(chan struct{}), make(chan struct{})

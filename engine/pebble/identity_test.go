@@ -29,7 +29,7 @@ func TestPowerCutAroundTheRaisedFormat(t *testing.T) {
 }
 
 func cutRaise(t *testing.T, older uint32) {
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	copyIn(t, filepath.Join("..", "..", "internal", "compat", "testdata", "golden", fmt.Sprint("format-", older), "pebble"), fsys)
 	c := &clones{fsys: fsys}
 	slowly := errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -38,7 +38,7 @@ func cutRaise(t *testing.T, older uint32) {
 		}
 		return c.MaybeError(op)
 	})
-	s, err := Open("store", Options{FS: errorfs.Wrap(crashfs.Wrap(fsys), slowly), CacheBytes: 1 << 20})
+	s, err := Open("store", Options{FS: errorfs.Wrap(fsys, slowly), CacheBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func cutRaise(t *testing.T, older uint32) {
 	c.armed.Store(true)
 	mustApply(t, s, b)
 	c.armed.Store(false)
-	c.at, c.clones = append(c.at, "anything after the answer"), append(c.clones, crashfs.Clone(fsys, vfs.CrashCloneCfg{}))
+	c.at, c.clones = append(c.at, "anything after the answer"), append(c.clones, fsys.CrashClone(vfs.CrashCloneCfg{}))
 	after, err := contents(s)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 // writeLog writes n pieces to f, syncs each, and returns their bytes.
@@ -95,7 +96,7 @@ func TestALogThatIsReusedKeepsItsLengthAndEnd(t *testing.T) {
 
 // A disk may be too full for zeros, and not for what is written.
 func TestZerosThatCannotBeWrittenAreNoFailure(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	var logs, failed atomic.Int64
 	fsys := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if onLog(errorfs.OpCreate, errorfs.OpReuseForWrite)(op) {
@@ -165,7 +166,7 @@ func TestAWriteOfALogThatFailsBeforeZeros(t *testing.T) {
 	const batches, n = 12, 100
 	for left := int64(1); left <= 8; left++ {
 		for _, part := range []float64{0, 0.3, 0.999} {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			fsys := &tornLog{FS: mem, part: part}
 			s := mustOpen(t, fsys, "store", true)
 			before := uint64(3)

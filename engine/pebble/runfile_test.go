@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 // writeRunFile writes a run's file to fsys, in small and large pieces, and finishes it.
@@ -27,7 +28,7 @@ func writeRunFile(t *testing.T, fsys vfs.FS) (content []byte, err error) {
 }
 
 func TestFinishedFileOfARunSurvivesAPowerCut(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	root, err := fsys.OpenDir("")
 	if err != nil {
 		t.Fatal(err)

@@ -14,12 +14,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
 // A runStory is a random history of a store, with the claims that it must have.
 type runStory struct {
 	t        *testing.T
-	fs       *vfs.MemFS
+	fs       *crashfs.FS
 	s        *Store
 	random   *rand.Rand
 	seq      uint64
@@ -154,7 +155,7 @@ func TestLookUpsInRunsAgreeWithPebble(t *testing.T) {
 	}
 	beside := 0
 	for seed := range uint64(6) {
-		y := &runStory{t: t, fs: vfs.NewCrashableMem(), random: rng(seed), limited: seed%2 > 0, want: make(map[string]string)}
+		y := &runStory{t: t, fs: crashfs.New(), random: rng(seed), limited: seed%2 > 0, want: make(map[string]string)}
 		y.open()
 		for range steps {
 			var did string

@@ -51,8 +51,8 @@ func (f *heldFS) Create(path string, category vfs.DiskWriteCategory) (vfs.File, 
 // Pebble waits for compactions at the end of its Open, so that none must begin before. One that is
 // due begins with the first batch.
 func TestNoCompactionBeginsBeforeTheFirstBatch(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
-	c := hold(crashfs.Wrap(fsys), ofCompaction)
+	fsys := crashfs.New()
+	c := hold(fsys, ofCompaction)
 	s, err := Open("store", Options{FS: c, SmallTables: true, CacheBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestNoCompactionBeginsBeforeTheFirstBatch(t *testing.T) {
 		mustApply(t, s, batchOf(seq, 100))
 		mustSealAll(t, s)
 	}
-	killed := crashfs.Clone(fsys, vfs.CrashCloneCfg{})
+	killed := fsys.CrashClone(vfs.CrashCloneCfg{})
 	close(c.goOn)
 	mustClose(t, s)
 	nothingBeginsBefore(t, killed, ofCompaction, seq)
@@ -71,8 +71,8 @@ func TestNoCompactionBeginsBeforeTheFirstBatch(t *testing.T) {
 // A table that was full before a kill is sealed with the first batch, also if that must wait for it
 // because the next table is full as well.
 func TestNoSealBeginsBeforeTheFirstBatch(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
-	c := hold(crashfs.Wrap(fsys), ofSeal)
+	fsys := crashfs.New()
+	c := hold(fsys, ofSeal)
 	s, err := Open("store", Options{FS: c, SmallTables: true, CacheBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestNoSealBeginsBeforeTheFirstBatch(t *testing.T) {
 	for ; !s.unsealed.full(); seq++ {
 		mustApply(t, s, batchOf(seq, 100))
 	}
-	killed := crashfs.Clone(fsys, vfs.CrashCloneCfg{})
+	killed := fsys.CrashClone(vfs.CrashCloneCfg{})
 	close(c.goOn)
 	mustClose(t, s)
 	nothingBeginsBefore(t, killed, ofSeal, seq)

@@ -263,9 +263,9 @@ func sealCrashes(t *testing.T, seed uint64, step int64) (problems []string) {
 		}
 		mustClose(t, s)
 	}
-	start := vfs.NewCrashableMem()
+	start := crashfs.New()
 	mustClose(t, openSmall(t, start))
-	everyCrashNoting(t, start, step, &acked, workload, func(what string, fsys *vfs.MemFS, acked uint64) {
+	everyCrashNoting(t, start, step, &acked, workload, func(what string, fsys *crashfs.FS, acked uint64) {
 		if err := h.check(fsys, acked); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", what, err))
 		}
@@ -274,10 +274,10 @@ func sealCrashes(t *testing.T, seed uint64, step int64) (problems []string) {
 }
 
 // everyCrashNoting is everyCrash that also passes what was confirmed when the power failed.
-func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.Uint64, work func(vfs.FS),
-	check func(what string, fsys *vfs.MemFS, acked uint64)) {
+func everyCrashNoting(t *testing.T, start *crashfs.FS, step int64, acked *atomic.Uint64, work func(vfs.FS),
+	check func(what string, fsys *crashfs.FS, acked uint64)) {
 	t.Helper()
-	clone := func() *vfs.MemFS { return start.CrashClone(vfs.CrashCloneCfg{}) }
+	clone := func() *crashfs.FS { return start.CrashClone(vfs.CrashCloneCfg{}) }
 	count := &noting{snapshots: snapshots{at: -1}, acked: acked}
 	work(errorfs.Wrap(clone(), count))
 	for i, kept := range []int{0, 50, 100} {
@@ -286,7 +286,7 @@ func everyCrashNoting(t *testing.T, start *vfs.MemFS, step int64, acked *atomic.
 			c := &noting{snapshots: snapshots{fs: mem, kept: kept, at: at}, acked: acked}
 			what := fmt.Sprintf("power cut before operation %d of %d, %d %% kept", at, count.n.Load(), kept)
 			within(t, patienceInTests, what, func() {
-				work(errorfs.Wrap(crashfs.Wrap(mem), c))
+				work(errorfs.Wrap(mem, c))
 				if c.got != nil {
 					check(what, c.got, c.told)
 				}
@@ -327,7 +327,7 @@ func TestAPowerCutWhileSealingLeavesAPrefix(t *testing.T) {
 // they are in one place or the other.
 func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 	for _, broken := range []bool{false, true} {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		g := newGate(func(op errorfs.Op) bool { return op.Kind == errorfs.OpLink })
 		s := openSmall(t, errorfs.Wrap(mem, g))
 		const n = 20
@@ -385,7 +385,7 @@ func TestARunThatIsIngestedTwiceIsSeenToReplaceNewerClaims(t *testing.T) {
 // nothing is sealed.
 func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 	for _, broken := range []bool{false, true} {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
 		s := openSmall(t, errorfs.Wrap(mem, g))
 		const n = 20
@@ -433,7 +433,7 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 
 // As long as the log is not synced, the seal of a frozen table writes no file and attests nothing.
 func TestASealWaitsForTheSyncOfItsBatches(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	g := newGate(onLog(errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo))
 	s := openSmall(t, errorfs.Wrap(mem, g))
 	const n = 20
@@ -503,7 +503,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 		{"the drop is not noted", withoutNotes, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			g := newGate(atRun)
 			s := openSmall(t, errorfs.Wrap(mem, g))
 			g.shut.Store(true)
@@ -621,7 +621,7 @@ func TestNoSealWaitsForAFailedLog(t *testing.T) {
 // The note of a drop remains until the last packed batch with dropped claims is removed: those of
 // the frozen table are removed before others.
 func TestADropIsNotedForBothTables(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	g := newGate(atRun)
 	s := openSmall(t, errorfs.Wrap(mem, g))
 	const n = 20
@@ -1115,7 +1115,7 @@ func TestACleanCloseSeals(t *testing.T) {
 // After a kill there are at most two tables' worth of packed batches, and the files of a run are
 // removed.
 func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	g := newGate(atRun)
 	s := openSmall(t, errorfs.Wrap(mem, g))
 	g.shut.Store(true)
@@ -1143,7 +1143,7 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 // After the removal of the packed batches, only the MANIFEST refers to a run. It is attested
 // before: damage to its end, which looks like a torn one, is detected, also right after the seal.
 func TestAManifestThatLostARunIsDamaged(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := openSmall(t, mem)
 	frozen := s.unsealed.active
 	last := fill(t, s, 1, 20) + 1
@@ -1212,7 +1212,7 @@ func (l linkless) MaybeError(op errorfs.Op) error {
 func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 	for _, err := range []error{syscall.EPERM, syscall.ENOTSUP, syscall.EXDEV} {
 		t.Run(err.Error(), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			s := openSmall(t, errorfs.Wrap(mem, linkless{err}))
 			const n = 20
 			frozen := s.unsealed.active
@@ -1287,7 +1287,7 @@ func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
 		"cut short":   {2, appendPacked(nil, batchOf(2, 3).Claims)[:40]},
 		"of no batch": {9, appendPacked(nil, batchOf(9, 3).Claims)},
 	} {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		s := openSmall(t, mem)
 		for seq := uint64(1); seq <= 3; seq++ {
 			mustApply(t, s, batchOf(seq, 3))

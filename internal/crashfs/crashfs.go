@@ -1,6 +1,5 @@
-// Package crashfs lets tests copy the state of Pebble's file system in memory after a power failure
-// while a store uses it. In Pebble v2.1.7, some operations of a vfs.MemFS lock its mutex for clones
-// twice: a CrashClone between the two waits for the operation, and the operation for it.
+// Package crashfs is Pebble's file system in memory for tests that copy it, as a power failure leaves
+// it, while a store uses it.
 package crashfs
 
 import (
@@ -10,30 +9,45 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// cloning is held for reading by the operations that lock that mutex twice.
-var cloning sync.RWMutex
-
-// Wrap returns the file system for a store that runs while Clone is called.
-func Wrap(fsys *vfs.MemFS) vfs.FS { return wrapped{fsys} }
-
-// Clone returns the file system as a power failure at this moment would leave it. All goroutines
-// that use the file system use it through Wrap.
-func Clone(fsys *vfs.MemFS, cfg vfs.CrashCloneCfg) *vfs.MemFS {
-	cloning.Lock()
-	defer cloning.Unlock()
-	return fsys.CrashClone(cfg)
+// An FS is a vfs.MemFS that can be copied at any time. In Pebble v2.1.7, some operations of a MemFS
+// lock its mutex for copies twice: a CrashClone between the two waits for the operation, and the
+// operation for it.
+type FS struct {
+	*vfs.MemFS
+	copying *sync.RWMutex // held for reading by the operations that lock that mutex twice
 }
 
-type wrapped struct{ vfs.FS }
+var _ vfs.FS = (*FS)(nil)
 
-func (f wrapped) Link(oldname, newname string) error {
-	cloning.RLock()
-	defer cloning.RUnlock()
-	return f.FS.Link(oldname, newname)
+// New returns an empty file system.
+func New() *FS { return wrap(vfs.NewCrashableMem()) }
+
+func wrap(fsys *vfs.MemFS) *FS { return &FS{fsys, new(sync.RWMutex)} }
+
+// CrashClone returns the file system as a power failure at this moment would leave it.
+func (f *FS) CrashClone(cfg vfs.CrashCloneCfg) *FS {
+	f.copying.Lock()
+	defer f.copying.Unlock()
+	return wrap(f.MemFS.CrashClone(cfg))
 }
 
-func (f wrapped) Lock(name string) (io.Closer, error) {
-	cloning.RLock()
-	defer cloning.RUnlock()
-	return f.FS.Lock(name)
+// Link implements vfs.FS.
+func (f *FS) Link(oldname, newname string) error {
+	f.copying.RLock()
+	defer f.copying.RUnlock()
+	return f.MemFS.Link(oldname, newname)
+}
+
+// ReuseForWrite implements vfs.FS.
+func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f.copying.RLock()
+	defer f.copying.RUnlock()
+	return f.MemFS.ReuseForWrite(oldname, newname, category)
+}
+
+// Lock implements vfs.FS.
+func (f *FS) Lock(name string) (io.Closer, error) {
+	f.copying.RLock()
+	defer f.copying.RUnlock()
+	return f.MemFS.Lock(name)
 }

@@ -46,17 +46,17 @@ func (d *memDisk) crash(keep int, _ *rand.Rand) disk {
 }
 
 // A pebbleDisk is the crash file system with a real store on it.
-type pebbleDisk struct{ fs *vfs.MemFS }
+type pebbleDisk struct{ fs *crashfs.FS }
 
-func newPebbleDisk() *pebbleDisk { return &pebbleDisk{vfs.NewCrashableMem()} }
+func newPebbleDisk() *pebbleDisk { return &pebbleDisk{crashfs.New()} }
 
 func (d *pebbleDisk) open(p *power) (storage.Store, error) {
-	o := pebble.Options{FS: errorfs.Wrap(crashfs.Wrap(d.fs), ticker{p}), CacheBytes: 64 << 10, MemTableBytes: 64 << 10, SmallTables: true}
+	o := pebble.Options{FS: errorfs.Wrap(d.fs, ticker{p}), CacheBytes: 64 << 10, MemTableBytes: 64 << 10, SmallTables: true}
 	return pebble.Open("store", o)
 }
 
 func (d *pebbleDisk) crash(keep int, rng *rand.Rand) disk {
-	return &pebbleDisk{crashfs.Clone(d.fs, vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rng})}
+	return &pebbleDisk{d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rng})}
 }
 
 // A ticker calls tick before each change to a file system. It injects no error.
