@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -185,6 +186,75 @@ func someOf(rng *rand.Rand, all map[string]bool, few bool) (keys []string) {
 		}
 	}
 	return keys
+}
+
+// Branch pages whose keys became short have few bytes, and nothing merges them until one loses a child.
+// Then bbolt merges it with the page before it, and as long as children are removed, the result with one
+// page after the other: also with those that are not beside a page that loses any.
+func TestPagesBeyondTheFirstNeighbourAreChecked(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
+	defer s.Close()
+	put, shorten := &storage.Batch{Seq: 1}, &storage.Batch{Seq: 2}
+	for i := range 80 { // leaves, each with a long key before the others
+		long := fmt.Appendf(nil, "%04d%s", i, strings.Repeat("a", 1900))
+		put.State = append(put.State, storage.StateWrite{Key: long, Value: []byte("v")})
+		shorten.State = append(shorten.State, storage.StateWrite{Key: long})
+		for j := range 30 {
+			put.State = append(put.State, storage.StateWrite{Key: fmt.Appendf(nil, "%04db%02d", i, j), Value: make([]byte, 20)})
+		}
+	}
+	mustApply(t, s, put)
+	mustApply(t, s, shorten)
+
+	pages := lowestBranches(t, s)
+	const first, last = 15, 20 // of those that are emptied
+	remove := &storage.Batch{Seq: 3}
+	for _, p := range pages[first : last+1] {
+		for _, k := range p.keys {
+			remove.State = append(remove.State, storage.StateWrite{Key: k})
+		}
+	}
+	update(t, s, "removal", true, func(w *writeTx) error {
+		w.head.seq = remove.Seq
+		return errors.Join(w.states(remove.State), w.journal(remove.Seq, nil))
+	})
+	remain := map[uint64]bool{}
+	for _, p := range lowestBranches(t, s) {
+		remain[p.id] = true
+	}
+	if remain[pages[first-3].id] && remain[pages[last+3].id] {
+		t.Error("no page that far from the emptied ones was merged: the test checks nothing")
+	}
+}
+
+// A branchPage is a branch page, and the keys of the state below it.
+type branchPage struct {
+	id   uint64
+	keys [][]byte // without the prefix of the store
+}
+
+// lowestBranches returns the branch pages of the state above the leaves, in order.
+func lowestBranches(t *testing.T, s *Store) (pages []branchPage) {
+	t.Helper()
+	err := s.view(func(tx *readTx) error {
+		dir, err := tx.dir(stateDir)
+		if err != nil {
+			return err
+		}
+		return dir.each(nil, func(c *cursor) error {
+			id := c.stack[c.depth-2].id
+			if len(pages) == 0 || pages[len(pages)-1].id != id {
+				pages = append(pages, branchPage{id: id})
+			}
+			p := &pages[len(pages)-1]
+			p.keys = append(p.keys, bytes.Clone(c.key()[len(stateKey(nil)):]))
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
 }
 
 // A page with a wrong number of entries, merged with another one, would lose the others for good.
