@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -145,6 +147,26 @@ func TestPanicBeforeTheTurn(t *testing.T) {
 		}()
 		if s, err := t.e.Stats(); err != nil || s.OpenTransactions != 0 {
 			t.Errorf("%d transactions are open, %v", s.OpenTransactions, err)
+		}
+		b := t.start(ctx, t.members[1])
+		b.leave <- func(tx *engine.Tx) error {
+			wantTx(t, tx, event("e"), engine.Claimed)
+			return nil
+		}
+		<-b.ended
+	})
+}
+
+// A context that ends during the work before the turn ends the transaction before fn runs.
+func TestContextThatEndsBeforeTheTurn(t *testing.T) {
+	inLane(t, 2, func(t *laneTest) {
+		for _, member := range []*engine.LaneMember{nil, t.members[0]} {
+			ended, end := context.WithCancel(ctx)
+			err := t.e.Update(ended, func(*engine.Tx) error { t.Error("fn runs"); return nil },
+				engine.UpdateOptions{Lane: member, BeforeTurn: func([]bool) { end() }})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Update: %v", err)
+			}
 		}
 		b := t.start(ctx, t.members[1])
 		b.leave <- func(tx *engine.Tx) error {

@@ -125,7 +125,10 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	if err := tx.prepare(opt); err != nil {
 		return err
 	}
-	if tx.turn, err = tx.member.await(ctx, &e.core); err != nil {
+	if tx.turn, err = tx.member.await(ctx, &e.core); err == nil {
+		err = ctx.Err() // it may have ended meanwhile
+	}
+	if err != nil {
 		return err
 	}
 	if tx.turn != nil || opt.BeforeTurn != nil {
