@@ -155,11 +155,16 @@ func (d *decider) endTakenOver(g *group, r *claimSet) error {
 // checkTakenOver returns ErrLeaseLost if a transaction takes a claim over from another week and also
 // changes it by the old lease.
 func (d *decider) checkTakenOver(r *claimSet) error {
+	if len(d.takenOver) == 0 {
+		return nil
+	}
+	taken := make(map[string]bool, len(d.takenOver)) // a transaction may have as many of both as limits.TxClaims
 	for _, t := range d.takenOver {
-		for i := range r.claims {
-			if c := &r.claims[i]; c.change != nil && string(r.key(&c.place)) == string(r.key(t.place)) {
-				return ErrLeaseLost
-			}
+		taken[string(r.key(t.place))] = true
+	}
+	for i := range r.claims {
+		if c := &r.claims[i]; c.change != nil && taken[string(r.key(&c.place))] {
+			return ErrLeaseLost
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // aroundMonday runs a test in midweek, and so that Monday 00:00 comes an hour after its start.
@@ -203,6 +204,37 @@ func TestATransactionDoesNotFinishAClaimThatItTakesOver(t *testing.T) {
 			}
 			wantVerdict(t, claim(t, e, ev), engine.Duplicate)
 		})
+	}
+}
+
+// The committer decides nothing else while it decides a transaction, so the time for one that takes over
+// all of its claims does not grow with the square of their number.
+func TestATransactionThatTakesOverManyClaims(t *testing.T) {
+	c := &clock{t: monday.Add(-time.Hour)}
+	e, _ := openMem(t, engine.Options{Clock: c.now})
+	const n = limits.TxClaims / 2
+	events := make([]engine.Event, 2*n) // the first half is taken over
+	for i := range events {
+		events[i] = arriving(fmt.Sprint(i), 24*time.Hour)
+		events[i].Lease = time.Minute
+	}
+	if _, err := e.TryClaimBatch(ctx, events[:n]); err != nil {
+		t.Fatal(err)
+	}
+	c.set(monday.Add(time.Hour))
+	commit := func(events []engine.Event) time.Duration {
+		var decided time.Time
+		update(t, e, func(tx *engine.Tx) {
+			for i := range events {
+				wantTx(t, tx, events[i], engine.Claimed)
+			}
+			decided = time.Now()
+		})
+		return time.Since(decided)
+	}
+	others, takeOver := commit(events[n:]), commit(events[:n])
+	if takeOver > 10*others+time.Second/4 {
+		t.Errorf("a transaction of %d claims commits in %v, and in %v if it takes all of them over", n, others, takeOver)
 	}
 }
 
