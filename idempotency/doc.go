@@ -22,7 +22,7 @@
 //	no key, unless Options.Optional                  400 (section 2.7)
 //	malformed key, or more than one                  400
 //	body above Options.MaxRequestBytes               413
-//	body that an outer handler parsed, with files    500: call the middleware before it
+//	multipart body that an outer handler parsed      500: call the middleware before it
 //	Options.Tenant fails                             500, or the status of its StatusError
 //	key and tenant above engine.Options.MaxIDBytes   500
 //	the store fails, or the clock is weeks behind    503 with Retry-After
