@@ -30,6 +30,9 @@ func (s *snapshots) load(seq uint64) error {
 		s.source = fromJournal
 	} else {
 		s.source = fromScan
+		if err := s.noteWeeks(); err != nil {
+			return err
+		}
 		if first == 0 { // it was trimmed
 			return nil
 		}
@@ -41,6 +44,17 @@ func (s *snapshots) load(seq uint64) error {
 	s.screen.dropBefore(s.decideOld, s.oldestByNumber(s.names))
 	s.screen.trusted.Store(true)
 	return nil
+}
+
+// noteWeeks notes the weeks with claims for the time until the filters are rebuilt.
+func (s *snapshots) noteWeeks() error {
+	weeks := make(weekSet)
+	err := s.store.Buckets(func(b storage.Bucket) error {
+		weeks[b.Week] = struct{}{}
+		return nil
+	})
+	s.screen.stored.Store(&weeks)
+	return err
 }
 
 // firstJournaled returns the first batch in the journal, 0 for none.

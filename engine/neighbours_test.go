@@ -277,6 +277,42 @@ func TestDroppedAdjacentWeekDoesNotCount(t *testing.T) {
 	})
 }
 
+// A claim counts for an event on arrival also while the filters are rebuilt, however old its week is: also
+// one that is made meanwhile.
+func TestClaimsOfOldWeeksCountOnArrivalWhileFiltersAreRebuilt(t *testing.T) {
+	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
+		o := small
+		o.RetentionWeeks = engine.KeepAll
+		e, m, c := openAt(t, o)
+		mustExpect(t, e, inWeeks(0, 0, 20), engine.Claimed)
+		for _, weeks := range []int{7, 53, 60, 500} {
+			wantVerdict(t, claim(t, e, at(fmt.Sprint(weeks), weeksLater(-weeks))), engine.Claimed)
+		}
+		release := make(chan struct{})
+		scanOn := sync.OnceFunc(func() { close(release) })
+		m = (&past{Mem: m, e: e}).lost(t)
+		scans := heldScan(m, release)
+		scans.journal = func(uint64, func(uint64, []byte) error) error { return nil } // was trimmed
+		o.Clock = c.now
+		e = open(t, scans, o)
+		t.Cleanup(scanOn)
+		if !stats(t, e).FilterRebuilding {
+			t.Fatal("the filters are loaded")
+		}
+		wantVerdict(t, claim(t, e, at("70", weeksLater(-70))), engine.Claimed)
+		check := func() {
+			t.Helper()
+			for _, weeks := range []int{7, 53, 60, 70, 500} {
+				wantVerdict(t, judge(e, arriving(fmt.Sprint(weeks), time.Hour)), engine.Duplicate)
+			}
+		}
+		check()
+		scanOn()
+		awaitTrust(t, e)
+		check()
+	})
+}
+
 func TestAdjacentClaimsAreFoundInTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 	eachWay(t, func(t *testing.T, judge func(*engine.Engine, engine.Event) engine.Result) {
 		o := small

@@ -32,12 +32,16 @@ type screen struct {
 	// trusted says that the filters contain every claim. If it is false, they cannot report
 	// "certainly new", and counts are incomplete.
 	trusted atomic.Bool
+	// stored has the weeks with claims, in addition to those with a filter, while trusted is false
+	stored atomic.Pointer[weekSet] // replaced, never changed
 
 	negatives atomic.Uint64 // claims that the filter alone found new
 	// claims that the filter considered possible and that the store did not have
 	falsePositives atomic.Uint64
 	rebuilt        atomic.Uint64 // claims that a rebuild has read
 }
+
+type weekSet = map[weekbucket.Week]struct{}
 
 // A count is the number of claims in a bucket and the XOR of their hashes.
 type count struct {
@@ -48,6 +52,7 @@ type count struct {
 func newScreen(o Options) *screen {
 	s := &screen{counts: make(map[bucketRef]*count), budget: filterBudget(o.MaxFilterBytes), expected: o.ExpectedPerWeek}
 	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
+	s.stored.Store(&weekSet{})
 	return s
 }
 
@@ -86,27 +91,32 @@ func (v *filterView) certainlyNew(p *place) bool {
 }
 
 // Of the weeks before a given one, weeksBefore returns the last nearWeeks, in which a first claim may
-// be made just now, and before these the ones with claims, farWeeks in all. While the filters are not
-// complete, it returns the last farWeeks.
+// be made just now, and before these the ones with claims, farWeeks in all.
 const (
 	nearWeeks = 8
 	farWeeks  = weekbucket.Week(limits.ArrivalWindow/weekDuration) + 1 // the first one in part
 )
 
-// weeksBefore returns weeks before the given one that may have claims, in order.
+// weeksBefore returns weeks before the given one that may have claims, in order. They are the same
+// whether the filters are complete or not.
 func (s *screen) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 	near := max(week, nearWeeks) - nearWeeks
-	if s.trusted.Load() {
-		for w := range *s.filters.Load() {
-			if w < near {
+	trusted := s.trusted.Load()
+	filters := *s.filters.Load() // before stored, see reset
+	for w := range filters {
+		if w < near {
+			before = append(before, w)
+		}
+	}
+	if !trusted {
+		for w := range *s.stored.Load() {
+			if w < near && filters[w] == nil {
 				before = append(before, w)
 			}
 		}
-		slices.Sort(before)
-		before = before[max(0, len(before)-int(farWeeks-nearWeeks)):]
-	} else {
-		near = max(week, farWeeks) - farWeeks
 	}
+	slices.Sort(before)
+	before = before[max(0, len(before)-int(farWeeks-nearWeeks)):]
 	for w := near; w < week; w++ {
 		before = append(before, w)
 	}
@@ -240,6 +250,11 @@ func (s *screen) firstWeek() (first weekbucket.Week, found bool) {
 func (s *screen) reset() {
 	s.making.Lock()
 	defer s.making.Unlock()
+	weeks := maps.Clone(*s.stored.Load())
+	for w := range *s.filters.Load() {
+		weeks[w] = struct{}{}
+	}
+	s.stored.Store(&weeks)
 	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
 	clear(s.counts)
 	s.claims, s.last = 0, nil
