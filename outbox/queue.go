@@ -215,7 +215,8 @@ func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) (fu
 	if q.outage && len(w.items) == 0 && len(q.groups) == 0 {
 		q.outage = false
 	}
-	if q.outage && len(w.items) == 0 && now < q.probe || len(q.groups) >= maxHeld {
+	probe := now >= q.probe || !q.apart && q.newFirst // the retries of the last batch have left no room for them
+	if q.outage && len(w.items) == 0 && !probe || len(q.groups) >= maxHeld {
 		q.later, q.dueCursor = 0, nil // nothing new is taken until then or until the next backoff ends: no due time matters
 		return false, nil
 	}

@@ -197,34 +197,39 @@ func TestGroupsThatWaitNoLongerTakeTurns(t *testing.T) {
 // At least once: more messages than a batch has fail each time. There are batches of one message, in
 // which retries and new messages take turns.
 func TestFailingRetriesLeaveRoomForOthers(t *testing.T) {
-	for _, size := range []int{1, 10} {
-		t.Run(fmt.Sprint("batch of ", size), func(t *testing.T) {
-			r := newRig(t)
-			r.refuse("bad", errBad)
-			s := r.session(r.relay(Options{Batch: Batch{Entries: size}, Retry: Retry{Attempts: 1000, Max: time.Second}}))
-			r.produce(ids("bad", 3*size)...)
-			for len(s.queue.groups) < 3*size {
-				r.step(s)
-			}
-			const steps = 20
-			share := (size + 1) / 2
-			for n := range steps {
-				r.clock.advance(2 * time.Second)
-				r.produce(ids(fmt.Sprint("good", n, "-"), share)...)
-				r.step(s)
-				if size == 1 {
-					r.step(s)
-				}
-			}
-			if n := r.published("good"); n < (steps-1)*share {
-				t.Errorf("%d of %d messages are published", n, steps*share)
-			}
-			for _, e := range entries(t, r.eng, entry.HeldPrefix) {
-				if e.Attempts < 2 {
-					t.Errorf("%s was tried %d times", e.ID, e.Attempts)
-				}
-			}
-		})
+	for name, err := range map[string]error{"refused": errBad, "unreachable": errDown} {
+		for _, size := range []int{1, 10} {
+			t.Run(fmt.Sprint(name, ", batch of ", size), func(t *testing.T) { failingRetriesLeaveRoom(t, err, size) })
+		}
+	}
+}
+
+func failingRetriesLeaveRoom(t *testing.T, err error, size int) {
+	r := newRig(t)
+	r.refuse("bad", err)
+	s := r.session(r.relay(Options{Batch: Batch{Entries: size}, Retry: Retry{Attempts: 1000, Max: time.Second}}))
+	r.produce(ids("bad", 3*size)...)
+	for len(s.queue.groups) < 3*size {
+		r.step(s)
+		r.clock.advance(s.opt.Interval)
+	}
+	const steps = 20
+	share := (size + 1) / 2
+	for n := range steps {
+		r.clock.advance(2 * time.Second)
+		r.produce(ids(fmt.Sprint("good", n, "-"), share)...)
+		r.step(s)
+		if size == 1 {
+			r.step(s)
+		}
+	}
+	if n := r.published("good"); n < (steps-1)*share {
+		t.Errorf("%d of %d messages are published", n, steps*share)
+	}
+	for _, e := range entries(t, r.eng, entry.HeldPrefix) {
+		if e.Attempts < 2 {
+			t.Errorf("%s was tried %d times", e.ID, e.Attempts)
+		}
 	}
 }
 
