@@ -68,6 +68,24 @@ func TestListedEntriesCountAsSentOnceTheyAreRemoved(t *testing.T) {
 	}
 }
 
+// After a backup was restored, the application has produced the same message again, and it was
+// published again. Then the same backup was restored once more.
+func TestEntryThatIsListedTwiceCountsOnce(t *testing.T) {
+	r := newRig(t)
+	r.produce("published", "another one")
+	s := &connection{shared: r.relay(Options{}).shared, progress: &progress{}}
+	if _, err := s.lease.take(ctx, r.eng); err != nil {
+		t.Fatal(err)
+	}
+	l := listed{entry.ReadyKey(1), xxh3.HashString("published")}
+	if removed, err := s.remove(ctx, []listed{l, l}); removed != 1 || err != nil {
+		t.Errorf("%d were removed, %v", removed, err)
+	}
+	if f, err := s.figures(ctx); f.pending != 1 || err != nil {
+		t.Errorf("%+v %v", f, err)
+	}
+}
+
 func FuzzProgress(f *testing.F) {
 	p := &progress{topic: "progress", store: "store"}
 	f.Add(p.record([]*item{{Entry: entry.Entry{ID: "a"}, key: []byte("r1")}, {Entry: entry.Entry{ID: "b"}, key: []byte("d22")}}, start).Value)

@@ -88,12 +88,14 @@ func (c *connection) remove(ctx context.Context, entries []listed) (removed int,
 
 func (c *connection) removePart(ctx context.Context, part []listed, last bool) (removed int, err error) {
 	change := &change{}
+	// An entry is listed twice if it was published, and again after a backup was restored.
+	taken := make(map[string]struct{}, len(part))
 	for _, l := range part {
 		value, found, err := c.eng.In(entry.Space).Get(ctx, l.key)
 		if err != nil {
 			return 0, err
 		}
-		if !found {
+		if _, twice := taken[string(l.key)]; twice || !found {
 			continue
 		}
 		i, err := newItem(engine.KeyValue{Key: l.key, Value: value})
@@ -101,6 +103,7 @@ func (c *connection) removePart(ctx context.Context, part []listed, last bool) (
 			return 0, err
 		}
 		if xxh3.HashString(i.ID) == l.hash {
+			taken[string(l.key)] = struct{}{}
 			change.remove(i)
 			change.gone.Entries++
 		}
