@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -58,7 +59,7 @@ func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 // It is published after the messages of its ordering key that were published meanwhile. Redrive
 // returns ErrNotParked if no parked message has the id.
 func (r *Relay) Redrive(ctx context.Context, id string) error {
-	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), new(redrive))
+	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), newRedrive())
 	if err == nil && n == 0 {
 		return fmt.Errorf("%w: %q", ErrNotParked, id)
 	}
@@ -69,7 +70,7 @@ func (r *Relay) Redrive(ctx context.Context, id string) error {
 // returns their number. It has the keys of all of them in memory. After an error, some of them may
 // already have been returned to the outbox.
 func (r *Relay) RedriveAll(ctx context.Context) (n int, err error) {
-	return r.unpark(ctx, entry.ParkedPrefix, new(redrive))
+	return r.unpark(ctx, entry.ParkedPrefix, newRedrive())
 }
 
 // Drop permanently removes a parked message. It returns ErrNotParked if no parked message has the
@@ -89,7 +90,23 @@ const redriven = 1 << 63
 // due, and the due time is not after the present: an entry that is due when the clock is ahead would
 // be out of reach after that.
 type redrive struct {
-	due int64 // of the last message: so that the order is kept, none is due before an earlier one
+	// Due times of the last messages: of each group, none is due before an earlier one, so that the
+	// order is kept. now has those of the transaction that is open.
+	due, now map[entry.Group]int64
+}
+
+func newRedrive() *redrive { return &redrive{due: make(map[entry.Group]int64)} }
+
+// begin begins a transaction; those that conflicted have redriven nothing.
+func (d *redrive) begin() { d.now = make(map[entry.Group]int64) }
+
+func (d *redrive) committed() { maps.Copy(d.due, d.now) }
+
+// dueOf returns the due time of the next message.
+func (d *redrive) dueOf(e *entry.Entry, present int64) int64 {
+	g := e.Group()
+	d.now[g] = max(d.due[g], d.now[g], min(e.Due, present))
+	return d.now[g]
 }
 
 // unpark removes the parked entries whose keys begin with prefix, in the order of their places. They
@@ -137,6 +154,9 @@ const (
 func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, again *redrive) (taken, found int, err error) {
 	err = r.eng.Update(ctx, func(tx *engine.Tx) error {
 		taken, found = 0, 0
+		if again != nil {
+			again.begin()
+		}
 		return updateGone(tx, func(g *entry.Gone) error {
 			for total := 0; taken < len(keys) && total < unparkBytes; taken++ {
 				size, err := r.unparkOne(tx, g, keys[taken], again)
@@ -151,6 +171,9 @@ func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, again *redrive) (
 			return nil
 		})
 	})
+	if again != nil && err == nil {
+		again.committed()
+	}
 	return taken, found, err
 }
 
@@ -174,7 +197,6 @@ func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, again *redri
 	}
 	g.Redriven++
 	e.Attempts, e.Refused, e.NotBefore, e.LastError = 0, 0, 0, ""
-	again.due = max(again.due, min(e.Due, r.opt.Clock.Now().UnixMilli()))
-	e.Due = again.due
+	e.Due = again.dueOf(&e, r.opt.Clock.Now().UnixMilli())
 	return len(value), space.Put(entry.DelayedKey(e.Due, redriven|g.Redriven), e.Append(nil))
 }

@@ -213,3 +213,82 @@ func TestRedriveAllKeepsTheOrderOfParkingWhateverTheDueTimes(t *testing.T) {
 	r.broker.await(t, 2)
 	wantIDs(t, r.broker.ids(), "first", "second")
 }
+
+// parkOutOfOrder parks three messages: the one of another key first, although it is due last.
+func (r *rig) parkOutOfOrder() *Relay {
+	r.t.Helper()
+	s := r.session(r.relay(Options{Retry: Retry{Attempts: 1, Max: time.Second}}))
+	r.refuse("k", errDown)
+	r.produce("k1@k", "published")
+	r.step(s)
+	r.refuse("", errBad)
+	r.clock.advance(250 * time.Millisecond)
+	r.produce("k2@k")
+	r.clock.advance(250 * time.Millisecond)
+	r.produce("other")
+	for range 3 {
+		r.step(s)
+		r.clock.advance(time.Second)
+	}
+	r.broker.setAnswer(nil)
+	relay := &Relay{shared: s.shared}
+	var order []string
+	for place := range uint64(3) {
+		for _, id := range []string{"k1", "k2", "other"} {
+			if _, found, err := r.eng.In(entry.Space).Get(ctx, entry.ParkedKey(id, place+1)); err != nil {
+				r.t.Fatal(err)
+			} else if found {
+				order = append(order, id)
+			}
+		}
+	}
+	if !slices.Equal(order, []string{"other", "k1", "k2"}) {
+		r.t.Fatalf("parked in the order %q", order)
+	}
+	return relay
+}
+
+// Also if a transaction of it conflicts with one of the relay.
+func TestRedriveAllKeepsDueTimes(t *testing.T) {
+	r := newRig(t)
+	relay := r.parkOutOfOrder()
+	reads := 0
+	relay.opt.Clock = &hookedClock{r.clock, func() {
+		if reads++; reads == 1 {
+			if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
+				return updateGone(tx, func(*entry.Gone) error { return nil })
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}}
+	if n, err := relay.RedriveAll(ctx); n != 3 || err != nil || reads != 6 {
+		t.Fatal(n, err, reads)
+	}
+	for _, e := range entries(t, r.eng, entry.DelayedPrefix) {
+		if e.Due != e.Created {
+			t.Errorf("%s is due %d ms after it was produced", e.ID, e.Due-e.Created)
+		}
+	}
+}
+
+// The process dies, or the context ends, between two transactions of RedriveAll. It is called again
+// before anything is published.
+func TestInterruptedRedriveAllKeepsTheOrderOfAKey(t *testing.T) {
+	r := newRig(t)
+	relay := r.parkOutOfOrder()
+	first := [][]byte{entry.ParkedKey("other", 1), entry.ParkedKey("k1", 2)}
+	if taken, _, err := relay.unparkSome(ctx, first, newRedrive()); taken != 2 || err != nil {
+		t.Fatal(taken, err)
+	}
+	if n, err := relay.RedriveAll(ctx); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	var got []string
+	for _, e := range entries(t, r.eng, entry.DelayedPrefix) {
+		got = append(got, e.ID)
+	}
+	if !slices.Equal(got, []string{"k1", "k2", "other"}) {
+		t.Errorf("the order is %q", got)
+	}
+}
