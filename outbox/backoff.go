@@ -24,7 +24,7 @@ func (r *Retry) delay(failures uint64) time.Duration {
 type group struct {
 	id          entry.Group
 	first, next uint64
-	notBefore   int64  // atOnce: the first one has not failed in the last attempt
+	notBefore   int64  // atOnce: another entry has made the last transaction of the first one fail
 	turn        uint64 // orders groups with the same notBefore
 	rest        int64  // not before of the first one that the batch has not taken
 	due         int64  // of the first one
@@ -63,9 +63,12 @@ func (b *backoffs) due(now int64) *group {
 	return b.groups[0]
 }
 
-// bound moves later ends to at.
-func (b *backoffs) bound(at int64) {
+// bound moves later ends to at, and those that had passed at was, to now.
+func (b *backoffs) bound(was, now, at int64) {
 	for _, g := range b.groups {
+		if g.notBefore <= was {
+			g.notBefore = min(g.notBefore, now)
+		}
 		g.notBefore = min(g.notBefore, at)
 	}
 	heap.Init(&b.groups)

@@ -110,10 +110,10 @@ func (w *work) fits(i *item, b Batch) bool {
 }
 
 // bound shortens backoffs that end more than a longest backoff after now: they began before the
-// clock was set back.
+// clock was set back. Those that had ended by then remain so.
 func (q *queue) bound(now int64, longest time.Duration) {
 	if q.now == 0 || now < q.now {
-		q.backoff.bound(now + longest.Milliseconds())
+		q.backoff.bound(q.now, now, now+longest.Milliseconds())
 		q.probe = 0
 	}
 	q.now = now

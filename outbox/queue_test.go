@@ -266,6 +266,48 @@ func TestBacklogOfOneKeyLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
+// Two keys have failed once. As many messages of one of them come as are published.
+func TestBacklogOfOneKeyStopsNoRetriesOfOthers(t *testing.T) {
+	for mode, once := range map[string]*ExactlyOnce{"at least once": nil, "exactly once": exactlyOnce} {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t)
+			r.refuse("", errBad)
+			s := r.session(r.relay(Options{ExactlyOnce: once, Batch: Batch{Entries: 10}, Retry: Retry{Max: time.Second}}))
+			hot := func(n int) {
+				for range n {
+					r.produce("@hot")
+				}
+			}
+			r.produce("hot@hot", "other@other")
+			r.step(s)
+			hot(100)
+			for len(entries(t, r.eng, entry.HeldPrefix)) < 100 {
+				r.step(s)
+			}
+			r.refuse("none", nil)
+			r.clock.advance(2 * time.Second)
+			for range 10 {
+				hot(10)
+				r.step(s)
+			}
+			if n := r.published("other"); n != 1 {
+				t.Error("the message of the other key is not published")
+			}
+		})
+	}
+}
+
+func TestEndedBackoffRemainsEndedWhenTheClockIsSetBack(t *testing.T) {
+	var b backoffs
+	ended, running := &group{notBefore: 900}, &group{notBefore: 1100}
+	b.push(running)
+	b.push(ended)
+	b.bound(1000, 500, 600)
+	if g := b.due(500); g != ended || running.notBefore != 600 {
+		t.Errorf("%+v, %+v", ended, running)
+	}
+}
+
 func TestRetriesTakeTheWholeBatchWithoutNewMessages(t *testing.T) {
 	r := newRig(t)
 	r.refuse("", errBad)

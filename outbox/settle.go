@@ -85,15 +85,21 @@ func (q *queue) hold(c *change, w *work, i *item) {
 	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
 }
 
-// again returns a group of the batch to those that wait, until latest at most. If its first entry was
-// not at fault, such as in a transaction that another one has made fail, it waits no longer.
+// again returns a group of the batch to those that wait, until latest at most. It waits no longer if
+// its next entry was not at fault. If another entry has made its transaction fail, it comes first;
+// otherwise after the groups whose backoff has ended by now, so that a long backlog does not stop them.
 func (q *queue) again(g *group, latest int64) {
-	g.notBefore = g.rest
+	g.notBefore = q.now
+	switch {
+	case g.head == nil && g.rest > 0:
+		g.notBefore = g.rest
+	case g.head != nil && g.head.outcome == failed:
+		g.notBefore = g.head.NotBefore
+	case g.head != nil && g.head.outcome == aborted:
+		g.notBefore = atOnce
+	}
 	if g.head != nil {
-		g.notBefore, g.due = atOnce, g.head.Due
-		if g.head.outcome == failed {
-			g.notBefore = g.head.NotBefore
-		}
+		g.due = g.head.Due
 	}
 	g.notBefore = min(g.notBefore, latest)
 	g.head, g.rest = nil, 0
