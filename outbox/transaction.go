@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -56,6 +58,14 @@ func (c *connection) publishInTransaction(items []*item) error {
 // abort ends a transaction in which an item has failed; the other items are left to be published
 // again.
 func (c *connection) abort(items []*item, record *item, answered bool) error {
+	denied := func(i *item) bool { return i.outcome == failed && errors.Is(i.err, kerr.TopicAuthorizationFailed) }
+	broken := denied(record) || slices.ContainsFunc(items, denied) // the client may begin no other transaction
+	if broken {
+		if err := c.spare(items); err != nil {
+			c.abandon()
+			return err
+		}
+	}
 	failures := 0
 	for _, i := range items {
 		switch i.outcome {
@@ -65,7 +75,7 @@ func (c *connection) abort(items []*item, record *item, answered bool) error {
 			i.outcome = aborted
 		}
 	}
-	if !answered {
+	if !answered || broken {
 		c.abandon() // its transaction ends when the client is made again
 	} else if err := c.end(kgo.TryAbort); err != nil {
 		c.abandon()
