@@ -21,6 +21,15 @@ func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 	return results[0], results[0].Err
 }
 
+// CheckEvent returns the *EventError with which TryClaim would reject an event, nil if it would judge
+// it. It neither judges the event nor reads the store, so that code with options of its own, such as
+// a window, can reject them before the first event.
+func (e *Engine) CheckEvent(ev Event) error {
+	ev.Scope = e.opt.scope(ev.Scope)
+	_, err := checkEvent(&e.opt, &ev, e.now())
+	return err
+}
+
 // TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for
 // each. A repetition within the batch is a Duplicate of its first occurrence; if that was Claimed
 // with a Lease, it is Pending, because the work is not finished. An event that cannot be judged is

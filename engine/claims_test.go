@@ -43,7 +43,7 @@ func TestRejectedEventNamesItsField(t *testing.T) {
 	check := func(t *testing.T, r engine.Result, err error, field string) {
 		t.Helper()
 		var refused *engine.EventError
-		if !errors.As(err, &refused) || refused.Field != field || r.Verdict != engine.Failed || !errors.Is(r.Err, err) {
+		if !errors.As(err, &refused) || refused.Field != field || r.Verdict != engine.Failed || r.Err.Error() != err.Error() {
 			t.Errorf("got %v, %v: want Failed with an EventError of %q", r, err, field)
 		}
 	}
@@ -51,6 +51,7 @@ func TestRejectedEventNamesItsField(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := e.TryClaim(ctx, c.ev)
 			check(t, r, err, c.field)
+			check(t, r, e.CheckEvent(c.ev), c.field)
 			err = e.Update(ctx, func(tx *engine.Tx) error {
 				r, err := tx.TryClaim(c.ev)
 				check(t, r, err, c.field)
@@ -60,6 +61,11 @@ func TestRejectedEventNamesItsField(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+	for _, ev := range []engine.Event{event("a"), with(func(ev *engine.Event) { ev.Time = ev.Time.AddDate(1000, 0, 0) })} {
+		if err := e.CheckEvent(ev); err != nil {
+			t.Errorf("%v: %v", ev.Time, err)
+		}
 	}
 	if n := m.Calls(storetest.OpApply) - applied; n != 0 {
 		t.Errorf("rejected events made %d batches", n)

@@ -16,13 +16,19 @@ type finder struct {
 	recent *recent
 }
 
+// checkEvent returns why an event that arrives now cannot be judged, nil if it can, and its week.
+func checkEvent(o *Options, ev *Event, now time.Time) (weekbucket.Week, error) {
+	week, err := ev.check(o.MaxIDBytes, now)
+	if err == nil {
+		err = ev.checkWindow(o.retentionOf(ev.Scope))
+	}
+	return week, err
+}
+
 // newCandidate checks an event, and makes c, which is zero, its candidate; false means that its
 // result is already final.
 func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result, now time.Time) bool {
-	week, err := ev.check(f.opt.MaxIDBytes, now)
-	if err == nil {
-		err = ev.checkWindow(f.opt.retentionOf(ev.Scope))
-	}
+	week, err := checkEvent(&f.opt, ev, now)
 	if err != nil {
 		*res = Result{Verdict: Failed, Err: err}
 		return false

@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -132,16 +131,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// checkRetention makes the engine judge an event that is always too new, so that it rejects an
-// invalid window before the first request. Nothing is written.
+// checkRetention rejects an invalid window before the first request.
 func (o *Options) checkRetention(eng *engine.Engine) error {
-	_, err := eng.TryClaim(context.Background(), engine.Event{
-		Scope: o.Scope, ID: []byte("retention"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC),
-		Window: min(o.Retention, limits.ArrivalWindow), Origin: engine.Origin{Topic: originTopic},
-	})
-	if err == nil && o.Retention > limits.ArrivalWindow {
-		err = fmt.Errorf("it is at most %v", limits.ArrivalWindow)
-	}
+	err := eng.CheckEvent(engine.Event{Scope: o.Scope, ID: []byte("r"), Window: o.Retention, Origin: engine.Origin{Topic: originTopic}})
 	if err != nil {
 		return fmt.Errorf("idempotency: Options.Retention of %v: %w", o.Retention, err)
 	}

@@ -1,7 +1,6 @@
 package listener
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -105,13 +104,9 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 	return o, nil
 }
 
-// checkWindow makes the engine judge an event that is always too new, so that it rejects a window
-// beyond its retention before the first message. Nothing is written. An engine that has stopped
-// rejects nothing: see FailOpen.
+// checkWindow rejects a window beyond the engine's retention before the first message.
 func (o *Options[M]) checkWindow(eng *engine.Engine) error {
-	_, err := eng.TryClaim(context.Background(), engine.Event{
-		Scope: o.Scope, ID: []byte("w"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Window: o.Window, Origin: engine.Origin{Topic: o.Queue},
-	})
+	err := eng.CheckEvent(engine.Event{Scope: o.Scope, ID: []byte("w"), Window: o.Window, Origin: engine.Origin{Topic: o.Queue}})
 	if bad, ok := errors.AsType[*engine.EventError](err); ok && bad.Field == "window" {
 		return fmt.Errorf("listener: Options.Window of %v: %w", o.Window, err)
 	}

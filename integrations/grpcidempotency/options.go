@@ -120,16 +120,12 @@ func keepByDefault(c codes.Code) bool {
 	return false
 }
 
-// checkRetention makes the engine judge an event that is always too new, so that it rejects an
-// invalid window before the first call. Nothing is written.
+// checkRetention rejects an invalid window before the first call.
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	if eng == nil {
 		return errors.New("grpcidempotency: the engine is nil")
 	}
-	_, err := eng.TryClaim(context.Background(), engine.Event{
-		Scope: o.Scope, ID: []byte("retention"), Time: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC),
-		Window: o.Retention, Origin: engine.Origin{Topic: queue},
-	})
+	err := eng.CheckEvent(engine.Event{Scope: o.Scope, ID: []byte("r"), Window: o.Retention, Origin: engine.Origin{Topic: queue}})
 	if err != nil {
 		return fmt.Errorf("grpcidempotency: Options.Retention of %v: %w", o.Retention, err)
 	}
