@@ -167,8 +167,8 @@ func (e *transientError) Unwrap() error { return e.err }
 
 func isTransient(err error) bool { return err != nil && errors.As(err, new(*transientError)) }
 
-// A PanicError is the error of a handler that panicked, or whose error panicked in Error or Unwrap.
-// It counts as a failed attempt.
+// A PanicError is the error of a handler that panicked, or whose error panicked in Error, Unwrap, Is
+// or As. It counts as a failed attempt.
 type PanicError struct {
 	Value any
 	Stack []byte

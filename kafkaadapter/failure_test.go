@@ -170,6 +170,35 @@ func TestErrorThatPanicsIsAFailedAttempt(t *testing.T) {
 	}
 }
 
+// A narrowError is an error whose Is and As expect errors of its own type only.
+type narrowError struct{ code int }
+
+func (e narrowError) Error() string        { return "narrow" }
+func (e narrowError) Is(target error) bool { return target.(narrowError) == e }
+
+type narrowerError struct{ narrowError }
+
+func (e narrowerError) As(target any) bool { *target.(*narrowerError) = e; return true }
+
+// Only the error of a record after the first of a batch is compared with others.
+func TestErrorThatCannotBeComparedIsAFailedAttempt(t *testing.T) {
+	for name, wrong := range map[string]error{"Is": narrowError{1}, "As": narrowerError{}} {
+		for _, concurrency := range []int{1, 4} {
+			t.Run(fmt.Sprintf("%s/%d", name, concurrency), func(t *testing.T) {
+				r := newRig(t, 1)
+				r.send(t, 0, "a", "b", "c")
+				m := r.start(t, r.work(2, failing(wrong, "b")), sideBySide(concurrency))
+				r.untilStored(t, 0, 3)
+				m.stop(t)
+				r.checkOnce(t, "a", "c")
+				if dead := values(r.letters(t, 1)[0]); dead["hapax_dlt_event_id"] != "b" {
+					t.Errorf("dead letter %q", dead)
+				}
+			})
+		}
+	}
+}
+
 func TestEachRecordAlone(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("a", 20)

@@ -2,11 +2,14 @@ package kafkaadapter
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // handlers calls the application's handlers for a partition, and measures how long they run.
@@ -60,7 +63,8 @@ func (h *handlers) call(ctx context.Context, rec *kgo.Record, slot int, fn func(
 		defer h.ends[slot].Store(0)
 	}
 	if err = fn(ctx); err != nil {
-		_, _ = err.Error(), isTransient(err) // both are called again where a panic would end the process
+		// they call all methods of the error, and are called again where a panic would end the process
+		_, _, _ = err.Error(), isTransient(err), errors.Is(err, engine.ErrLimit)
 	}
 	return err
 }

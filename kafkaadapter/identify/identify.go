@@ -148,7 +148,8 @@ func (o *Rules) payload(r *kgo.Record) (id []byte, at time.Time, err error) {
 		}
 	}()
 	if id, at, err = o.Payload(r); err != nil {
-		_, _ = err.Error(), errors.Is(err, ErrNoID) // its methods may panic, such as those of a nil pointer
+		// its methods may panic, such as those of a nil pointer
+		_, _, _ = err.Error(), errors.Is(err, ErrNoID), errors.As(err, new(interface{ Timeout() bool }))
 	}
 	return id, at, err
 }

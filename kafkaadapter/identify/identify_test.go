@@ -122,10 +122,17 @@ func TestIDEncodingIsGolden(t *testing.T) {
 	}
 }
 
+// A narrowError is an error whose As expects its own type only.
+type narrowError struct{}
+
+func (narrowError) Error() string      { return "narrow" }
+func (narrowError) As(target any) bool { *target.(*narrowError) = narrowError{}; return true }
+
 func TestRecordsThatCannotBeIdentified(t *testing.T) {
 	failing := func(*kgo.Record) ([]byte, time.Time, error) { return []byte("7"), time.Time{}, errors.New("not ours") }
 	panicking := func(*kgo.Record) ([]byte, time.Time, error) { panic("surprise") }
 	nilError := func(*kgo.Record) ([]byte, time.Time, error) { return nil, time.Time{}, (*payloadError)(nil) }
+	narrowAs := func(*kgo.Record) ([]byte, time.Time, error) { return nil, time.Time{}, narrowError{} }
 	undated := aRecord("message_id", "7")
 	undated.Timestamp = time.UnixMilli(-1)
 	untyped := aRecord("message_id", "7")
@@ -147,6 +154,7 @@ func TestRecordsThatCannotBeIdentified(t *testing.T) {
 		{"Payload fails", Rules{Payload: failing}, aRecord(), ErrBadPayload, "not ours"},
 		{"Payload panics", Rules{Payload: panicking}, aRecord(), ErrBadPayload, "surprise"},
 		{"Payload's error panics", Rules{Payload: nilError}, aRecord(), ErrBadPayload, "nil pointer"},
+		{"Payload's error has a narrow As", Rules{Payload: narrowAs}, aRecord(), ErrBadPayload, "interface conversion"},
 		{"batch", Rules{}, batch, ErrBadPayload, "record of its own"},
 		{"batch without its name", Rules{}, structuredRecord(`[{"id":"7","source":"/s"}]`), ErrBadPayload, "array"},
 		{"Avro", Rules{}, avro, ErrBadPayload, "+avro"},
