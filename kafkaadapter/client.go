@@ -35,6 +35,9 @@ var owned = []struct {
 	{"ServerSideBalancer", "set Options.Membership.ServerSideAssignment"},
 	{"Balancers", "it has an effect only with Options.Membership.ServerSideAssignment; the classic protocol is cooperative-sticky"},
 	{"Rack", "the adapter compares the fetched records with the leader's log, from which that of a follower may differ; remove it"},
+	{"FetchIsolationLevel", "the adapter reads committed records only; remove it"},
+	{"ProducerLinger", "a partition waits until its dead letters are sent; remove it"},
+	{"MaxBufferedBytes", "the client would reject larger dead letters; the memory of fetched records is bounded by Options.Batching.MaxBufferedBytes"},
 	{"DefaultProduceTopicAlways", "dead letters would be sent to that topic; remove it"},
 }
 

@@ -74,20 +74,6 @@ func TestLargeCompressibleRecordBecomesADeadLetter(t *testing.T) {
 	r.checkOnce(t, "a", "b")
 }
 
-// The client would reject a letter above its own limit, as if the broker had.
-func TestLimitOfTheClientRejectsNoLetter(t *testing.T) {
-	r := newRig(t, 1)
-	r.send(t, 0, "poison", "a")
-	m := r.start(t, r.work(1, failing(Permanent(errHandler), "poison")), func(o *Options) { o.Client = append(o.Client, kgo.MaxBufferedBytes(100)) }, omitTooLarge)
-	dead := r.letters(t, 1)[0]
-	r.untilStored(t, 0, 2)
-	m.stop(t)
-	if deadletter.Incomplete(dead) != nil {
-		t.Errorf("a letter without its value: headers %v", values(dead))
-	}
-	r.checkOnce(t, "a")
-}
-
 func TestRejectedLetterStopsItsPartitionUntilTheTopicAcceptsIt(t *testing.T) {
 	r := newRig(t, 1)
 	r.setLimit(t, 100_000)

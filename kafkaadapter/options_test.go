@@ -128,6 +128,9 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 		"kgo.TransactionalID":               client(kgo.TransactionalID("x")),
 		"kgo.ManualFlushing":                client(kgo.ManualFlushing()),
 		"kgo.DefaultProduceTopicAlways":     client(kgo.DefaultProduceTopic("x"), kgo.DefaultProduceTopicAlways()),
+		"kgo.FetchIsolationLevel: the":      client(kgo.FetchIsolationLevel(kgo.ReadCommitted())),
+		"kgo.ProducerLinger: a partition":   client(kgo.ProducerLinger(0)),
+		"kgo.MaxBufferedBytes: the client":  client(kgo.MaxBufferedBytes(100)),
 		"kgo.RequiredAcks":                  client(kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()),
 		"kgo.ConsumerGroup: set Options.G":  client(kgo.ConsumerGroup("x"), kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) {})),
 	} {

@@ -188,13 +188,13 @@ func worldOf(seed uint64, d disk, f form) *world {
 }
 
 func (w *world) startProducer() (err error) {
-	w.out, err = kgo.NewClient(w.client(w.network.DialContext, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	w.out, err = kgo.NewClient(w.client(w.network.DialContext, kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	return err
 }
 
 func (w *world) client(dial func(context.Context, string, string) (net.Conn, error), more ...kgo.Opt) []kgo.Opt {
 	return append([]kgo.Opt{
-		kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(dial), kgo.ProducerLinger(0),
+		kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(dial),
 		// they only take time
 		kgo.DisableClientMetrics(), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.MetadataMinAge(10 * time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }),
