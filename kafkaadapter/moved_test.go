@@ -79,6 +79,20 @@ func recordsRemovedWhileStopped(t *testing.T, s newStore) {
 	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c3", "c4")
 }
 
+// Kafka gets the new offset at once, and not only with the next record.
+func TestKafkaGetsTheOffsetOfAPolicyInAnEmptyLog(t *testing.T) {
+	r := consumed(t, inMemory)
+	r.send(t, 0, numbered("c", 5)...)
+	end := r.Log(t, r.topic, 0).End
+	r.DeleteRecords(t, r.topic, 0, end)
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.BelowLog = StartOver })
+	untilReady(t, m)
+	if at, _ := r.commitOf(t, 0); at != end {
+		t.Errorf("Kafka's commit is %d, want %d", at, end)
+	}
+	m.stop(t)
+}
+
 func TestRetentionRemovesUnreadRecords(t *testing.T) { onEachStore(t, retentionRemovesWhatWasNotRead) }
 
 func retentionRemovesWhatWasNotRead(t *testing.T, s newStore) {

@@ -53,7 +53,7 @@ func (o *offsets) begin(b beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stored, o.owned, o.changed, o.self = kgo.EpochOffset{Epoch: epoch, Offset: b.offset}, true, false, self
-	o.dirty = o.dirty || o.kafka == nil || o.kafka.metadata != self || o.kafka.offset > b.offset
+	o.dirty = o.dirty || o.kafka == nil || o.kafka.metadata != self || o.kafka.offset > b.offset || b.kind != nil && o.kafka.offset != b.offset
 	if b.kind != nil {
 		o.kafka = &commit{offset: b.offset, epoch: epoch, metadata: self}
 	}
