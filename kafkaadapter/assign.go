@@ -210,7 +210,7 @@ func (a *assigner) lost(lost map[string][]int32) {
 func (a *assigner) drain(all []*partition, timeout time.Duration) int {
 	began := time.Now()
 	cut := a.finish(all, timeout)
-	a.commitLast(all, began, timeout)
+	a.commitLast(these(all...), began, timeout)
 	return cut
 }
 
@@ -220,7 +220,9 @@ func (a *assigner) drainAtEnd(timeout time.Duration) (all []*partition, cut int)
 	began := time.Now()
 	all = a.parts.all()
 	cut = a.finish(all, timeout)
-	kept := slices.DeleteFunc(slices.Clone(all), func(p *partition) bool { return !a.parts.isAssigned(p) })
+	kept := func() []*partition {
+		return slices.DeleteFunc(slices.Clone(all), func(p *partition) bool { return !a.parts.isAssigned(p) })
+	}
 	a.commitLast(kept, began, timeout)
 	a.parts.remove(all)
 	return all, cut
@@ -250,8 +252,8 @@ func (a *assigner) finish(all []*partition, timeout time.Duration) int {
 
 // commitLast commits the offsets of assignments that have ended to Kafka, within the remaining
 // timeout.
-func (a *assigner) commitLast(all []*partition, began time.Time, timeout time.Duration) {
+func (a *assigner) commitLast(which func() []*partition, began time.Time, timeout time.Duration) {
 	if timeout > 0 {
-		_ = a.commits.commit(context.Background(), these(all...), min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
+		_ = a.commits.commit(context.Background(), which, min(commitTime, max(timeout-time.Since(began), fenceTime))) // it logs its error
 	}
 }

@@ -165,3 +165,24 @@ func TestPartitionThatIsRevokedBeforeItsCommitIsLeftOut(t *testing.T) {
 	m.parts.put(p1)
 	m.stop(t)
 }
+
+// At the end of Run, the last commit waits for another one, and meanwhile a partition is revoked.
+func TestPartitionThatIsRevokedBeforeTheLastCommitIsLeftOut(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	m := r.start(t, r.work(1, nil), rarely)
+	untilReady(t, m)
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	p := m.parts.get(topicPartition{r.topic, 0})
+	m.commits.committing <- struct{}{}
+	m.cancel()
+	kafkatest.Receive(t, p.done)
+	time.Sleep(100 * time.Millisecond) // it waits for the other commit
+	m.parts.remove([]*partition{p})
+	<-m.commits.committing
+	m.stop(t)
+	if at, _ := r.commitOf(t, 0); at != 0 {
+		t.Errorf("Kafka's commit is %d, want 0", at)
+	}
+}
