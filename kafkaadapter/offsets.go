@@ -25,6 +25,7 @@ type offsets struct {
 	seen     *commit   // last reported by Kafka, or committed by this assignment
 	changed  bool      // another process has committed for the group: look the partition up
 	signedAt time.Time // the last commit by this assignment
+	fenced   bool      // another consumer has become the owner for good, and commits to Kafka
 }
 
 // known returns the group's commit as it was fetched for the assignment, or as this assignment has
@@ -57,6 +58,13 @@ func (o *offsets) begin(b beginning, epoch int32, self string) {
 	if b.kind != nil {
 		o.kafka = &commit{offset: b.offset, epoch: epoch, metadata: self}
 	}
+}
+
+// fence ends the commits of this assignment: they would set Kafka's offset back.
+func (o *offsets) fence() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fenced = true
 }
 
 // doubt marks Kafka's commit: the store may be ahead of the handled records.
@@ -114,7 +122,7 @@ func (o *offsets) pending() (kgo.EpochOffset, string, bool) {
 	defer o.mu.Unlock()
 	expires := !o.signedAt.IsZero() && time.Since(o.signedAt) > signAgain
 	late := !o.unansweredAt.IsZero() && time.Since(o.unansweredAt) < lateCommit
-	return o.stored, o.self, o.owned && !o.changed && (o.dirty || expires || late || o.kafka.offset != o.stored.Offset)
+	return o.stored, o.self, o.owned && !o.fenced && !o.changed && (o.dirty || expires || late || o.kafka.offset != o.stored.Offset)
 }
 
 // lateCommit is how long a commit that was not answered may still be applied. It would set Kafka's

@@ -233,6 +233,25 @@ func TestPartitionThatIsFencedIsNotReady(t *testing.T) {
 	second.stop(t)
 }
 
+func TestPartitionThatIsFencedDoesNotSetKafkasOffsetBack(t *testing.T) {
+	r := newRig(t, 1)
+	first := r.start(t, r.work(1, nil), pinned(0, 1), rarely)
+	untilReady(t, first)
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	second := r.start(t, r.work(1, nil), pinned(0, 1))
+	untilReady(t, second)
+	r.send(t, 0, "b", "c")
+	first.stoppedOne(t)
+	r.untilStored(t, 0, 3)
+	r.UntilCommitted(t, r.group, r.topic, 0, 3)
+	first.stop(t)
+	if at, _ := r.commitOf(t, 0); at != 3 {
+		t.Errorf("Kafka's commit is %d, want 3", at)
+	}
+	second.stop(t)
+}
+
 // The loop that assigns pinned partitions and the one that forgets topics run at the same time.
 func TestPinnedTopicsThatAreCreatedAgainAtTheSameTime(t *testing.T) {
 	r := newRig(t, 1)

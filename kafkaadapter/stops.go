@@ -97,6 +97,9 @@ func (r *reading) failed(err error) state {
 // partition over again. Between two pinned consumers there is no arbiter, and the later owner keeps
 // the partition.
 func (r *reading) fencedOff(err error) state {
+	if r.c.opt.Membership.isPinned() {
+		r.offsets.fence()
+	}
 	switch {
 	case r.isEnding() || !r.all.isAssigned(r.partition):
 		return ended
