@@ -2,8 +2,12 @@ package kafkaadapter
 
 import (
 	"context"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // checkEpochs checks, where the leader epoch of the fetched records rises, that the log still
@@ -36,11 +40,17 @@ func (w *worker) checkEpochs(recs []*kgo.Record) state {
 	return running
 }
 
-// endOfEpoch asks the leader for the end of an epoch.
+// endOfEpoch asks the leader for the end of an epoch. Like lookAt, it retries transient errors for a
+// while: the epoch rises when leaders move.
 func (w *worker) endOfEpoch(epoch int32) (int64, error) {
 	ctx, cancel := context.WithTimeout(w.ending, lookUpTime)
 	defer cancel()
-	return w.c.epochEnd(ctx, w.pos.Topic, w.pos.Partition, epoch)
+	for pause := 50 * time.Millisecond; ; pause *= 2 {
+		end, err := w.c.epochEnd(ctx, w.pos.Topic, w.pos.Partition, epoch)
+		if err == nil || !kerr.IsRetriable(err) || pause > time.Second || wait.For(ctx, pause) != nil {
+			return end, err
+		}
+	}
 }
 
 // drop ends the fetching of the partition and drops the fetched records, because the partition must

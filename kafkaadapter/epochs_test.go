@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -188,4 +190,27 @@ func TestEpochThatCannotBeComparedStopsForAWhile(t *testing.T) {
 	r.untilStored(t, 0, 2)
 	m.stop(t)
 	r.checkOnce(t, "a", "b")
+}
+
+// The leader may not be ready when its epoch has just begun.
+func TestTransientErrorOfTheNewLeaderStopsNothing(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	m := r.start(t, r.work(1, nil))
+	r.send(t, 0, "a")
+	r.untilStored(t, 0, 1)
+	m.pause(t, r.topic)
+	p := m.parts.get(topicPartition{r.topic, 0})
+	r.raiseEpoch(t)
+	r.send(t, 0, "b")
+	kafkatest.Until(t, "b", func() bool { return !p.queue.isIdle() })
+	r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetForLeaderEpoch}, Topic: r.topic, Err: kerr.LeaderNotAvailable, Count: 3})
+	if err := m.Resume(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	if len(m.stops) > 0 {
+		t.Errorf("stopped: %v", <-m.stops)
+	}
 }
