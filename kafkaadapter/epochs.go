@@ -28,6 +28,8 @@ func (w *worker) checkEpochs(recs []*kgo.Record) state {
 				w.drop(err)
 				return w.stopForNow(reasonOf(err), err, lookingUp)
 			case end >= 0 && end < next:
+				w.c.throttled(w.log.Warn, "the log was rewritten; fetched records are dropped and read again, unless the store has read further", w.tp(),
+					"next", next, "epoch", epoch, "epoch_end", end)
 				w.drop(ErrLogDiverged)
 				if !w.wait(w.retries.NextBackOff()) {
 					return ended

@@ -153,6 +153,9 @@ func TestReplacedRecordsThatWereNotHandledAreReadAgain(t *testing.T) {
 	if n := r.stored(t, 0); n != 1 {
 		t.Errorf("the store is at %d, want 1", n)
 	}
+	if !m.logs.has("the log was rewritten") {
+		t.Error("nothing in the log says why the partition is not read")
+	}
 	l.end.Store(3)
 	r.untilStored(t, 0, 4)
 	m.stop(t)
