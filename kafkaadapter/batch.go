@@ -114,7 +114,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	r, p := s.Record, b.p
 	rec := r.Record
 	n := b.attemptsAt(rec)
-	if n > 0 && !p.fence.marked {
+	if n > 0 && !p.fence.marked.Load() {
 		r.Attempt = int(n) + 1
 	} else if n > 0 {
 		r.Attempt = int(n)
@@ -261,7 +261,7 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 		b.late = true
 		return nil
 	}
-	if uint64(n) >= b.p.attemptLimit() && !b.p.fence.marked {
+	if uint64(n) >= b.p.attemptLimit() && !b.p.fence.marked.Load() {
 		err := b.deadLetter(r, deadletter.Attempts, b.p.lastError(n), r.Verdict == engine.Claimed)
 		if errors.Is(err, deadletter.ErrTooLarge) {
 			err = errors.Join(err, b.tx.RollbackTo(sp)) // the records before it commit

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,15 +28,22 @@ type fence struct {
 	width   uint32 // the most records that a batch may hold, as stored
 	tries   attempts
 	careful int  // the number of records still to be handled one by one
-	marked  bool // the attempt at the next record is stored
+	undone  bool // the stored attempt is that of an earlier owner whose goroutine runs
+
+	marked *atomic.Bool // the attempt at the next record is stored; a later owner reads it
 }
 
-// alive has the engine for each token of an assignment that has become an owner and whose goroutine
+// alive has a liveOwner for each token of an assignment that has become an owner and whose goroutine
 // runs. The consumers of a process share it, because partitions move between them.
 var alive sync.Map
 
+type liveOwner struct {
+	eng    *engine.Engine
+	marked *atomic.Bool
+}
+
 func newFence(eng func() *engine.Engine, pos engine.Position) fence {
-	f := fence{eng: eng, pos: pos}
+	f := fence{eng: eng, pos: pos, marked: &atomic.Bool{}}
 	_, _ = rand.Read(f.token[:]) // it cannot fail
 	return f
 }
@@ -47,7 +55,7 @@ func (f *fence) take(tx *engine.Tx, width int) error {
 	if err != nil {
 		return err
 	}
-	f.width = uint32(width)
+	f.width, f.undone = uint32(width), false
 	switch old.token {
 	case f.token: // it is looked up again
 	case owner{}.token:
@@ -55,11 +63,14 @@ func (f *fence) take(tx *engine.Tx, width int) error {
 	default:
 		f.careful = int(old.width)
 		// by a consumer of this process, or from this assignment by one: no process died
-		if eng, _ := alive.Load(old.token); eng == f.eng() || f.taken {
+		before, _ := alive.Load(old.token)
+		if before, ok := before.(liveOwner); ok && before.eng == f.eng() {
+			f.careful, f.undone = 0, before.marked.Load()
+		} else if f.taken {
 			f.careful = 0
 		}
 	}
-	alive.Store(f.token, f.eng())
+	alive.Store(f.token, liveOwner{f.eng(), f.marked})
 	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, f.width}.encode())
 }
 
@@ -104,7 +115,7 @@ const fenceTime = time.Second
 // mark stores that an attempt at the record begins, so that it counts even if the process dies
 // during it.
 func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
-	if f.marked {
+	if f.marked.Load() {
 		return nil
 	}
 	tries := f.tries
@@ -122,7 +133,8 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 		return tx.Put(partitionKey(keyAttempts, f.pos), tries.encode())
 	}, engine.Retries(100))
 	if err == nil {
-		f.tries, f.marked = tries, true
+		f.marked.Store(true)
+		f.tries = tries
 	}
 	return err
 }
@@ -130,7 +142,7 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 // leave ends the ownership when the goroutine ends normally. An attempt that was stored but did not
 // begin is removed. An attempt that was cut off remains, because this owner can no longer commit.
 func (f *fence) leave(ctx context.Context, log *slog.Logger) {
-	if f.marked {
+	if f.marked.Load() {
 		if err := f.unmark(ctx); err != nil && !isEnd(err) {
 			log.Warn("an attempt that did not begin could not be removed and still counts", "offset", f.tries.offset, "error", err)
 		}
@@ -151,9 +163,9 @@ func (f *fence) unmark(ctx context.Context) error {
 }
 
 // readTries reads the attempts at the next record, without an attempt that was stored but did not
-// begin.
+// begin, or that an earlier owner still makes.
 func (f *fence) readTries(tx *engine.Tx) (err error) {
-	if f.tries, err = readAttempts(tx, f.pos); err != nil || !f.marked {
+	if f.tries, err = readAttempts(tx, f.pos); err != nil || f.tries.n == 0 || !f.marked.Load() && !f.undone {
 		return err
 	}
 	f.tries.n--

@@ -109,7 +109,8 @@ func (r *reading) fencedOff(err error) state {
 	}
 	r.all.pause(r.partition)
 	r.queue.close()
-	r.taken, r.pending, r.fence.marked = nil, nil, false // the other owner may have changed the store
+	r.fence.marked.Store(false)
+	r.taken, r.pending = nil, nil // the other owner may have changed the store
 	heartbeat, _ := r.c.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
 	r.retry, r.retryIn = lookingUp, max(heartbeat, r.retries.NextBackOff())
 	r.report("fenced", err, time.Now().Add(r.retryIn))

@@ -41,7 +41,8 @@ func (f *finder) takeOver() state {
 		}
 		f.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
 	}
-	f.fence.taken, f.fence.marked, f.cause = true, false, nil
+	f.fence.marked.Store(false)
+	f.fence.taken, f.cause = true, nil
 	f.offsets.begin(b, f.epoch, f.link.Load().self)
 	f.opened = true
 	f.ask.openings.ask(f.partition, opening{b.offset, v.topicID})

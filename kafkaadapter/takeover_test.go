@@ -79,6 +79,41 @@ func TestTakeOverWhileTheEarlierOwnerCommits(t *testing.T) {
 	b.stop(t)
 }
 
+// After an unclean stop, a has stored its attempt at x, and its handler runs when b takes the partition
+// over: that attempt has not failed.
+func TestAttemptOfAnOwnerThatRunsIsNotCounted(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	r.send(t, 0, "x")
+	died := owner{token: [16]byte{1}, width: 8}
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
+		return tx.Put(partitionKey(keyOwner, r.position(0)), died.encode())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, release := make(chan struct{}), make(chan struct{})
+	a := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+		close(began)
+		<-release
+		return nil
+	}), ignorant)
+	kafkatest.Receive(t, began)
+	if a := r.attemptsAt(t, 0); a != (attempts{n: 1}) {
+		t.Errorf("a has stored %+v", a)
+	}
+	r.expel(t)
+	b := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 1)
+	close(release)
+	r.checkOnce(t, "x")
+	if n := r.letterCount(t); n != 0 {
+		t.Errorf("%d dead letters of handlers that never failed", n)
+	}
+	a.cancel()
+	b.stop(t)
+}
+
 // b has lost the partition, and does not know it when it takes the partition from a, which runs: no
 // process died, so that b does not count an attempt at a record before its handler runs.
 func TestOwnerThatIsReplacedWhileItRunsDidNotDie(t *testing.T) {

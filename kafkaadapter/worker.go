@@ -267,7 +267,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	w.lookEarly(recs[:n])
 	f := &w.fence
 	err := w.engine().Update(w.ctx, func(tx *engine.Tx) error {
-		b = &batch{p: w.reading, tx: tx, result: w.newResult(), tries: f.tries, marked: f.marked, began: time.Now(), low: math.MaxInt64}
+		b = &batch{p: w.reading, tx: tx, result: w.newResult(), tries: f.tries, marked: f.marked.Load(), began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
 	}, engine.UpdateOptions{Retries: 8, DurableAtCommit: true, Lane: w.lane, Expected: w.early.events,
 		BeforeTurn: func(claimed []bool) { w.early.decode(w.partition, claimed) }})
@@ -285,7 +285,8 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 		w.c.m.tally(w.pos.Topic, &b.tally)
 	}
 	w.next, w.epoch, w.last = b.next, b.epoch, b.failed
-	f.tries, f.marked = b.tries, b.marked
+	f.marked.Store(b.marked)
+	f.tries = b.tries
 	f.width = max(f.width, b.width)
 	f.careful = max(0, f.careful-b.done)
 	w.alone, w.suspects, w.blame = max(0, w.alone-b.done), max(0, w.suspects-b.done), nil
