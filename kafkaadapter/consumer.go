@@ -45,6 +45,11 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	if err := checkClient(options.Client, &options.Membership); err != nil {
 		return nil, err
 	}
+	if eng != nil {
+		if err := checkWindows(options.Routes, eng); err != nil {
+			return nil, err
+		}
+	}
 	c := newConsumer(options)
 	if eng != nil {
 		c.links.set(newLink(eng, nil)) // Run reads its secret

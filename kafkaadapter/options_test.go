@@ -105,6 +105,7 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 		"Options.Membership.CommitInterval": func(o *Options) { o.Membership.CommitInterval = -1 },
 		"Options.Routes[0].AllowedLateness": func(o *Options) { o.Routes[0].AllowedLateness = -1 },
 		"Options.Routes[0].Window":          func(o *Options) { o.Routes[0].Window = time.Microsecond },
+		"Routes[0].Window: hapax: event":    func(o *Options) { o.Routes[0].Window = 1000 * time.Hour },
 		"Concurrency.Handlers is -1":        func(o *Options) { o.Routes[0].Concurrency.Handlers = -1 },
 		"Concurrency.Handlers is 1025":      func(o *Options) { o.Routes[0].Concurrency.Handlers = MaxHandlers + 1 },
 		"Concurrency.Key is set":            func(o *Options) { o.Routes[0].Concurrency.Key = func(*Record) []byte { return nil } },

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
@@ -172,6 +173,17 @@ func (r *Route) check(name string) error {
 		}
 	}
 	return r.checkPolicies(name)
+}
+
+// checkWindows rejects windows beyond the engine's retention: no record could be claimed.
+func checkWindows(routes []Route, eng *engine.Engine) error {
+	for i, r := range routes {
+		ev := engine.Event{Scope: r.Scope, ID: []byte("w"), Time: time.Now(), Window: r.Window, Origin: engine.Origin{Topic: r.Topics[0]}}
+		if err := eng.CheckEvent(ev); err != nil {
+			return fmt.Errorf("%w: Options.Routes[%d].Window: %w", ErrOption, i, err)
+		}
+	}
+	return nil
 }
 
 func (r *Route) checkConcurrency(name string) error {

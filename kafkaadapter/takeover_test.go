@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,6 +113,37 @@ func TestAttemptOfAnOwnerThatRunsIsNotCounted(t *testing.T) {
 	}
 	a.cancel()
 	b.stop(t)
+}
+
+// It is not discounted once more when the partition is looked up again.
+func TestAttemptOfAnOwnerThatRunsIsDiscountedOnce(t *testing.T) {
+	eng := memEngine(t)
+	pos := engine.Position{Group: "g", Topic: "t"}
+	engines := func() *engine.Engine { return eng }
+	take := func(f *fence) {
+		t.Helper()
+		err := eng.Update(t.Context(), func(tx *engine.Tx) error {
+			return errors.Join(f.take(tx, 1), f.readTries(tx))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := newFence(engines, pos), newFence(engines, pos)
+	defer alive.Delete(a.token)
+	defer alive.Delete(b.token)
+	take(&a)
+	for range 2 {
+		a.marked.Store(false) // the attempt before has failed
+		if err := a.mark(t.Context(), &kgo.Record{}, 9); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if take(&b); b.tries.n != 1 {
+			t.Errorf("%d attempts are counted, want the one that has failed", b.tries.n)
+		}
+	}
 }
 
 // b has lost the partition, and does not know it when it takes the partition from a, which runs: no

@@ -89,6 +89,10 @@ func New(eng *engine.Engine, options Options) (*Filter, error) {
 	if err := options.Identify.Validate(); err != nil {
 		return nil, err
 	}
+	ev := engine.Event{Scope: options.Scope, ID: []byte("w"), Time: time.Now(), Window: options.Window, Origin: engine.Origin{Topic: "-"}}
+	if err := eng.CheckEvent(ev); err != nil {
+		return nil, fmt.Errorf("seen: Options.Window: %w", err)
+	}
 	return &Filter{eng, options}, nil
 }
 

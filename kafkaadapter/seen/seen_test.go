@@ -341,6 +341,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]seen.Options{
 		"no scope": {},
 		"window":   {Scope: "s", Window: -1},
+		"longest":  {Scope: "s", Window: 1000 * time.Hour},
 		"rules":    {Scope: "s", Identify: identify.Rules{IDHeaders: []string{""}}},
 	} {
 		if _, err := seen.New(eng, o); err == nil {
