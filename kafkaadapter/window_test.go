@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -56,23 +57,19 @@ func TestEventIsHandledAgainOnlyAfterTheWindow(t *testing.T) {
 }
 
 // A window that the engine cannot keep is a configuration error: no record becomes a dead letter
-// because of it.
+// because of it. New rejects it; an engine of Options.FailOpen is opened later.
 func TestWindowBeyondTheRetentionEndsRun(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Window = 29 * 24 * time.Hour })
-	kafkatest.Until(t, "the end of Run, or an offset", func() bool {
-		select {
-		case <-m.done:
-			return true
-		default:
-			return r.stored(t, 0) > 0
-		}
-	})
-	m.cancel()
-	kafkatest.Receive(t, m.done)
-	if m.err == nil || !strings.Contains(m.err.Error(), "retention") {
-		t.Errorf("Run ended with %v", m.err)
+	c, err := New(r.eng, r.options(r.work(1, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.opt.Routes[0].Window = 29 * 24 * time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "retention") {
+		t.Errorf("Run ended with %v", err)
 	}
 	if n, letters := r.stored(t, 0), r.letterCount(t); n > 0 || letters != 0 || len(r.handled()) != 0 {
 		t.Errorf("the store is at %d, %d dead letters, %d calls", n, letters, len(r.handled()))
