@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,8 +37,11 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 	defer cancel()
 	for {
 		p, kind, err := c.adopt(ctx, topicPartition{topic, partition}, policy, reason)
-		if !errors.Is(err, errAdoptAgain) || !errors.Is(kind, ErrRecreated) || !c.stopsAgain(again, p) {
+		if !errors.Is(err, errAdoptAgain) || !errors.Is(kind, ErrRecreated) {
 			return err
+		}
+		if !c.stopsAgain(again, p) {
+			return cmp.Or(ctx.Err(), err)
 		}
 	}
 }
