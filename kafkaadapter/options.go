@@ -40,9 +40,10 @@ type Options struct {
 	Routes []Route
 	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel),
 	// a logger (kslog). New returns an error for options that the adapter sets itself (group,
-	// topics, offsets, balancers, isolation, callbacks, linger and buffer of the producer), and for
-	// kgo.Rack: fetching from followers is not supported. The adapter replaces
-	// kgo.ProducerBatchMaxBytes, because only the brokers limit the size of dead letters.
+	// topics, offsets, balancers, isolation, callbacks, linger and buffer of the producer) if they
+	// differ from kgo's defaults, and for kgo.Rack: fetching from followers is not supported. The
+	// adapter replaces kgo.ProducerBatchMaxBytes, because only the brokers limit the size of dead
+	// letters.
 	Client []kgo.Opt
 
 	// Membership is the consumer's part in the group.
