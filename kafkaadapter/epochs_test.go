@@ -162,7 +162,10 @@ func TestReplacedRecordsThatWereNotHandledAreReadAgain(t *testing.T) {
 	r.checkOnce(t, "a", "b", "c", "d")
 }
 
-func TestEpochThatCannotBeComparedStopsForAWhile(t *testing.T) {
+// fetchedInANewEpoch returns a consumer that is paused: it has handled a, and fetched b, with which a new
+// epoch begins.
+func fetchedInANewEpoch(t *testing.T) (*rig, *member) {
+	t.Helper()
 	kafkatest.EmbeddedOnly(t)
 	r := newRig(t, 1)
 	m := r.start(t, r.work(1, nil))
@@ -173,6 +176,11 @@ func TestEpochThatCannotBeComparedStopsForAWhile(t *testing.T) {
 	r.raiseEpoch(t)
 	r.send(t, 0, "b")
 	kafkatest.Until(t, "b", func() bool { return !p.queue.isIdle() })
+	return r, m
+}
+
+func TestEpochThatCannotBeComparedStopsForAWhile(t *testing.T) {
+	r, m := fetchedInANewEpoch(t)
 	c := r.Cluster(t)
 	var down atomic.Bool
 	down.Store(true)
@@ -197,16 +205,7 @@ func TestEpochThatCannotBeComparedStopsForAWhile(t *testing.T) {
 
 // The leader may not be ready when its epoch has just begun.
 func TestTransientErrorOfTheNewLeaderStopsNothing(t *testing.T) {
-	kafkatest.EmbeddedOnly(t)
-	r := newRig(t, 1)
-	m := r.start(t, r.work(1, nil))
-	r.send(t, 0, "a")
-	r.untilStored(t, 0, 1)
-	m.pause(t, r.topic)
-	p := m.parts.get(topicPartition{r.topic, 0})
-	r.raiseEpoch(t)
-	r.send(t, 0, "b")
-	kafkatest.Until(t, "b", func() bool { return !p.queue.isIdle() })
+	r, m := fetchedInANewEpoch(t)
 	r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetForLeaderEpoch}, Topic: r.topic, Err: kerr.LeaderNotAvailable, Count: 3})
 	if err := m.Resume(r.topic); err != nil {
 		t.Fatal(err)

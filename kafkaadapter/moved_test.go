@@ -234,9 +234,10 @@ func topicDeletedWhileRunning(t *testing.T, s newStore) {
 	m.stop(t)
 }
 
-// The client must find the new topic before the policy can be applied, also for the second partition.
-func TestAdoptionOfATopicThatWasCreatedAgainWhileRunning(t *testing.T) {
-	for name, change := range map[string]func(*Options){
+// onEachAssignment runs change for each way in which partitions are assigned, with a consumer that has
+// handled a record of each of two partitions. change creates the topic again, with the records c and d.
+func onEachAssignment(t *testing.T, recovery Recovery, change func(*testing.T, *rig, *member)) {
+	for name, assignment := range map[string]func(*Options){
 		"classic": func(*Options) {}, "KIP-848": func(o *Options) { o.Membership.ServerSideAssignment = true }, "pinned": pinned(0, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,53 +245,47 @@ func TestAdoptionOfATopicThatWasCreatedAgainWhileRunning(t *testing.T) {
 			r := newRig(t, 2)
 			r.send(t, 0, "a")
 			r.send(t, 1, "b")
-			m := r.start(t, r.work(1, nil), change)
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = recovery }, assignment)
 			r.untilStored(t, 0, 1)
 			r.untilStored(t, 1, 1)
-			r.RecreateTopic(t, r.topic, 2, nil)
-			r.send(t, 0, "c")
-			r.send(t, 1, "d")
-			for p := range r.partitions {
-				kafkatest.Until(t, "the stop", func() bool {
-					p := m.parts.get(topicPartition{r.topic, p})
-					return p != nil && p.status().stop != nil && errors.Is(p.status().stop, ErrRecreated)
-				})
-				if err := m.AdoptOffset(t.Context(), r.topic, p, StartOver, "approved"); err != nil {
-					t.Errorf("adopted: %v", err)
-				}
-			}
+			change(t, r, m)
 			kafkatest.Until(t, "the new topic's records", func() bool { return r.effects(t, "c") == 1 && r.effects(t, "d") == 1 })
 			m.stop(t)
 		})
 	}
 }
 
+// The client must find the new topic before the policy can be applied, also for the second partition.
+func TestAdoptionOfATopicThatWasCreatedAgainWhileRunning(t *testing.T) {
+	onEachAssignment(t, Recovery{}, func(t *testing.T, r *rig, m *member) {
+		r.RecreateTopic(t, r.topic, 2, nil)
+		r.send(t, 0, "c")
+		r.send(t, 1, "d")
+		for p := range r.partitions {
+			kafkatest.Until(t, "the stop", func() bool {
+				p := m.parts.get(topicPartition{r.topic, p})
+				return p != nil && p.status().stop != nil && errors.Is(p.status().stop, ErrRecreated)
+			})
+			if err := m.AdoptOffset(t.Context(), r.topic, p, StartOver, "approved"); err != nil {
+				t.Errorf("adopted: %v", err)
+			}
+		}
+	})
+}
+
 // A topic is created again after the consumer has seen that it is gone. With KIP-848, its partitions
 // are assigned anew, and the client commits with the id of the old topic.
 func TestTopicThatWasGoneIsCreatedAgain(t *testing.T) {
-	for name, change := range map[string]func(*Options){
-		"classic": func(*Options) {}, "KIP-848": func(o *Options) { o.Membership.ServerSideAssignment = true }, "pinned": pinned(0, 1),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, 2)
-			r.send(t, 0, "a")
-			r.send(t, 1, "b")
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.Recreated = StartOver }, change)
-			r.untilStored(t, 0, 1)
-			r.untilStored(t, 1, 1)
-			r.DeleteTopic(t, r.topic)
-			kafkatest.Until(t, "the end of the assignment or a stop", func() bool { return len(m.parts.all()) == len(m.Stopped()) })
-			if m.opt.Membership.ServerSideAssignment {
-				kafkatest.Until(t, "the end of the assignment", func() bool { return len(m.parts.all()) == 0 })
-			}
-			r.CreateNamed(t, r.topic, 2, nil)
-			r.send(t, 0, "c")
-			r.send(t, 1, "d")
-			kafkatest.Until(t, "the new topic's records", func() bool { return r.effects(t, "c") == 1 && r.effects(t, "d") == 1 })
-			m.stop(t)
-		})
-	}
+	onEachAssignment(t, Recovery{Recreated: StartOver}, func(t *testing.T, r *rig, m *member) {
+		r.DeleteTopic(t, r.topic)
+		kafkatest.Until(t, "the end of the assignment or a stop", func() bool { return len(m.parts.all()) == len(m.Stopped()) })
+		if m.opt.Membership.ServerSideAssignment {
+			kafkatest.Until(t, "the end of the assignment", func() bool { return len(m.parts.all()) == 0 })
+		}
+		r.CreateNamed(t, r.topic, 2, nil)
+		r.send(t, 0, "c")
+		r.send(t, 1, "d")
+	})
 }
 
 func TestForeignStore(t *testing.T) { onEachStore(t, foreignStore) }

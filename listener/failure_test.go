@@ -97,6 +97,16 @@ func TestAWindowBeyondTheRetentionIsRefused(t *testing.T) {
 	if bad, ok := errors.AsType[*engine.EventError](err); !ok || bad.Field != "window" {
 		t.Error(err)
 	}
+	if _, err := listener.Wrap(r.eng, h.handle, listener.Options[message]{ID: idOf}); err != nil {
+		t.Error(err)
+	}
+	s, err := r.eng.Stats()
+	wantNil(t, err)
+	for verdict, n := range s.Verdicts {
+		if n > 0 {
+			t.Errorf("the checks are counted as %d events that are %v", n, verdict)
+		}
+	}
 }
 
 func TestAnEngineOfShortIDsHasListeners(t *testing.T) {
