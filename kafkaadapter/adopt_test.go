@@ -195,21 +195,3 @@ func TestPolicyThatKafkaDidNotLearnOf(t *testing.T) {
 	r.checkStops(t, ErrKafkaAhead)
 	r.checkWayOn(t, Recovery{KafkaAhead: TrustStore})
 }
-
-// A topic was created again, and its partition is not assigned anew before the caller's context ends.
-func TestAdoptionReturnsTheErrorOfItsContextAlsoBetweenAssignments(t *testing.T) {
-	r := newRig(t, 1)
-	c, err := New(r.eng, r.options(r.work(1, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newPartition(c.shared, c.parts, topicPartition{r.topic, 0}, nil, 0)
-	p.stat.stop = &StopError{r.topic, 0, "position", &PositionError{Topic: r.topic, Kind: ErrRecreated}}
-	p.end()
-	c.parts.put(p)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := c.AdoptOffset(ctx, r.topic, 0, StartOver, "approved"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("adopted: %v", err)
-	}
-}

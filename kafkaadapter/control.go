@@ -1,16 +1,13 @@
 package kafkaadapter
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // AdoptOffset applies a recovery policy once to an assigned partition that is stopped by a
@@ -24,92 +21,50 @@ import (
 // ErrOption and lists the valid policies if the policy does not apply. If the adopted offset cannot
 // be read either, it returns the next *PositionError: a further call resolves that one, and both
 // take effect together. If the assignment ends before the policy is applied, it returns an error that
-// wraps ErrFenced: call it again if the partition stops again. For a topic that was created again
-// while Run was running, the client must first find the new topic, and the partition is assigned
-// anew: AdoptOffset waits for that for up to half a minute. If ctx ends first, its error is returned,
-// and the policy may still be applied. Hooks.OnStop must not wait for AdoptOffset: the partition
-// waits for the hook.
+// wraps ErrFenced: call it again if the partition stops again. A topic that was created again while
+// Run was running needs such a second call, because the client must first find the new topic. If ctx
+// ends first, its error is returned, and the policy may still be applied. Hooks.OnStop must not wait
+// for AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
 		return fmt.Errorf("%w: AdoptOffset needs a reason: state who decided and why", ErrOption)
 	}
-	again, cancel := context.WithTimeout(ctx, adoptAgainTime)
-	defer cancel()
-	for {
-		p, kind, err := c.adopt(ctx, topicPartition{topic, partition}, policy, reason)
-		if !errors.Is(err, errAdoptAgain) || !errors.Is(kind, ErrRecreated) {
-			return err
-		}
-		if !c.stopsAgain(again, p) {
-			return cmp.Or(ctx.Err(), err)
-		}
-	}
-}
-
-// adopt applies a policy to the current assignment of a partition, and returns that assignment and
-// the disagreement to which the policy applies.
-func (c *Consumer) adopt(ctx context.Context, tp topicPartition, policy RecoveryPolicy, reason string) (p *partition, kind, err error) {
 	if _, away := c.links.get(); away != nil {
-		return nil, nil, fmt.Errorf("%w: call AdoptOffset after that", ErrUnprotected)
+		return fmt.Errorf("%w: call AdoptOffset after that", ErrUnprotected)
 	}
 	// One call at a time: the status read here must not change until the goroutine gets the request.
 	c.adopting.Lock()
 	defer c.adopting.Unlock()
-	if p = c.parts.get(tp); p == nil {
-		return nil, nil, fmt.Errorf("%w: %s is not assigned to this consumer", ErrNoPositionError, tp)
+	p := c.parts.get(topicPartition{topic, partition})
+	if p == nil {
+		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNoPositionError, topic, partition)
 	}
 	var at *PositionError
 	s := p.status()
 	if s.stop == nil || !errors.As(s.stop, &at) {
-		return p, nil, fmt.Errorf("%w: %s is %v", ErrNoPositionError, tp, s.state)
+		return fmt.Errorf("%w: %s/%d is %v", ErrNoPositionError, topic, partition, s.state)
 	}
-	kind = at.Kind
+	kind := at.Kind
 	if i := slices.IndexFunc(s.adopted, func(a *adoption) bool { return fits(a.kind, policy) }); i >= 0 && !fits(kind, policy) {
 		kind = s.adopted[i].kind // it replaces an earlier adoption
 	}
 	if !fits(kind, policy) {
-		return p, kind, fmt.Errorf("%w: the policy %v does not apply to this stop: use %s", ErrOption, policy, waysOf(at.Kind))
+		return fmt.Errorf("%w: the policy %v does not apply to this stop: use %s", ErrOption, policy, waysOf(at.Kind))
 	}
 	a := &adoption{kind: kind, policy: policy, reason: reason, done: make(chan error, 1)}
 	select {
 	case p.adoptions <- a:
 	case <-p.ending.Done():
-		return p, kind, errAdoptAgain
+		return errAdoptAgain
 	case <-ctx.Done():
-		return p, kind, ctx.Err()
+		return ctx.Err()
 	}
 	select {
 	case err := <-a.done:
-		return p, kind, err
+		return err
 	case <-ctx.Done():
-		return p, kind, ctx.Err()
+		return ctx.Err()
 	}
-}
-
-// adoptAgainTime bounds the wait of AdoptOffset for the next assignment of a topic that was created
-// again, and adoptAgainPoll is the time between its looks at it.
-const (
-	adoptAgainTime = 30 * time.Second
-	adoptAgainPoll = 10 * time.Millisecond
-)
-
-// stopsAgain waits for the assignment that follows the given one, and reports whether it is stopped
-// because the topic was created again.
-func (c *Consumer) stopsAgain(ctx context.Context, before *partition) bool {
-	for c.health.outcome.Load() == nil && wait.For(ctx, adoptAgainPoll) == nil {
-		p := c.parts.get(before.tp())
-		if p == nil || p == before {
-			continue
-		}
-		s := p.status()
-		switch {
-		case s.stop != nil && kindOf(s.stop) != nil:
-			return errors.Is(s.stop, ErrRecreated)
-		case s.stop == nil && s.state >= publishing:
-			return false
-		}
-	}
-	return false
 }
 
 // Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and
