@@ -19,6 +19,16 @@ import "github.com/google/uuid"
 // duplicates of one another. A message that is only forwarded keeps it.
 const Header = "hapax_correlation_id"
 
+// The headers by which a relay names a message that it publishes: package outbox writes them, and
+// package kafkaadapter/identify reads them before any other. They are the relay's own: a program
+// that derives a message from another does not copy them.
+const (
+	// MessageID is the id of one message of the outbox, the same on every attempt to publish it.
+	MessageID = "hapax_message_id"
+	// MessageTime is the event time of that message, in RFC 3339, the same on every attempt.
+	MessageTime = "hapax_message_time"
+)
+
 // NewID returns a new UUIDv7 (RFC 9562) in its form with hyphens, 36 characters. Its first 48 bits
 // are the current time in milliseconds. It is safe for concurrent use.
 func NewID() string {
