@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -44,7 +45,8 @@ type Options struct {
 
 	// NackDelay is how long a message that is being handled is kept before it is nacked, for
 	// Pub/Subs that deliver again at once. It ends early with the message's context. 0 =
-	// DefaultNackDelay; negative = none.
+	// DefaultNackDelay; negative = none. A message that was acknowledged before is not delivered
+	// again: it is judged again after each NackDelay, or 10ms if that is more.
 	NackDelay time.Duration
 
 	// FailOpen handles messages without a claim while the store fails, as listener.Options.FailOpen
@@ -97,26 +99,49 @@ func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error)
 	if err != nil {
 		return nil, err
 	}
+	c := &claimer{o, receive}
 	return func(handle message.HandlerFunc) message.HandlerFunc {
-		return func(m *message.Message) ([]*message.Message, error) {
-			key, err := o.key(m)
-			if err != nil {
-				return nil, err
-			}
-			d := &delivery{key: key, message: m, next: handle}
-			result, err := receive(m.Context(), d)
-			switch {
-			case errors.Is(err, listener.ErrInProgress):
-				pause(m.Context(), o.NackDelay)
-				return nil, err
-			case err != nil:
-				return nil, err
-			case d.handled:
-				return d.produced, nil
-			}
-			return decode(result)
-		}
+		return func(m *message.Message) ([]*message.Message, error) { return c.deliver(m, handle) }
 	}, nil
+}
+
+// A claimer calls handlers under the claims on their messages.
+type claimer struct {
+	Options
+	receive func(context.Context, *delivery) ([]byte, error)
+}
+
+const minPause = 10 * time.Millisecond
+
+// deliver judges a message, again and again if it is being handled and was acknowledged before.
+func (c *claimer) deliver(m *message.Message, handle message.HandlerFunc) ([]*message.Message, error) {
+	key, err := c.key(m)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := lastingContext(m)
+	defer cancel()
+	for delay := c.NackDelay; ; delay = max(c.NackDelay, minPause) {
+		d := &delivery{key: key, keyOf: c.key, message: m, next: handle}
+		result, err := c.receive(ctx, d)
+		switch {
+		case errors.Is(err, listener.ErrInProgress):
+			pause(ctx, delay)
+			if !m.Nack() { // nothing delivers it again
+				continue
+			}
+			return nil, nil // the router's Ack has no effect, and outer middlewares see no failure
+		case errors.Is(err, errPoisoned):
+			return d.produced, nil
+		case err != nil && !d.failed:
+			return nil, &storeError{err}
+		case err != nil:
+			return nil, err
+		case d.handled:
+			return d.produced, nil
+		}
+		return decode(result)
+	}
 }
 
 // key returns the id of a message in the scope: the length of the handler's name, the name, and the
@@ -124,44 +149,21 @@ func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error)
 func (o *Options) key(m *message.Message) (string, error) {
 	key, err := o.Key(m)
 	if err != nil || key == "" || o.Shared {
-		return key, err
+		return strings.Clone(key), err
 	}
 	name := message.HandlerNameFromCtx(m.Context())
 	return strconv.Itoa(len(name)) + ":" + name + ":" + key, nil
 }
 
-// pause waits until d has passed or ctx ends. (This module uses only exported packages of Hapax.)
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
+// A storeError is an error that is not the handler's.
+type storeError struct{ error }
 
-// A delivery is a message on its way to its handler.
-type delivery struct {
-	key     string
-	message *message.Message
-	next    message.HandlerFunc
+func (e *storeError) Unwrap() error { return e.error }
 
-	handled  bool
-	produced []*message.Message
-}
-
-// handle calls the handler and returns its produced messages, encoded.
-func (d *delivery) handle(ctx context.Context) ([]byte, error) {
-	before := d.message.Context()
-	d.message.SetContext(ctx)
-	defer d.message.SetContext(before)
-	produced, err := d.next(d.message)
-	if err != nil {
-		return nil, err
-	}
-	d.produced, d.handled = produced, true
-	return encode(produced), nil
+// HandlerFailed reports whether an error that the middleware returned is that of the handler, and
+// not of the store: give it to middleware.PoisonQueueWithFilter, so that a failure of the store puts
+// no message into the poison queue.
+func HandlerFailed(err error) bool {
+	_, ok := errors.AsType[*storeError](err)
+	return !ok
 }

@@ -98,9 +98,20 @@ func TestEachHandlerGetsTheMessageUnlessTheyShareTheirClaims(t *testing.T) {
 	}
 }
 
-// deliver calls a handler through the middleware as the router does.
+// deliver calls a handler through the middleware as the router does. It returns
+// listener.ErrInProgress if the message was nacked without an error.
 func deliver(h message.HandlerFunc, uuid string) ([]*message.Message, error) {
-	return h(message.NewMessage(uuid, nil))
+	return deliverMessage(h, message.NewMessage(uuid, nil))
+}
+
+func deliverMessage(h message.HandlerFunc, m *message.Message) ([]*message.Message, error) {
+	produced, err := h(m)
+	select {
+	case <-m.Nacked():
+		return produced, errors.Join(err, listener.ErrInProgress)
+	default:
+		return produced, err
+	}
 }
 
 func TestPowerFailureBeforeTheClaimIsFinished(t *testing.T) {
@@ -180,7 +191,7 @@ func TestAMessageThatIsBeingHandledIsNackedAfterTheDelay(t *testing.T) {
 				defer cancel()
 				m.SetContext(ctx)
 				began = time.Now()
-				if _, err := h(m); !errors.Is(err, listener.ErrInProgress) || time.Since(began) != time.Second {
+				if _, err := deliverMessage(h, m); !errors.Is(err, listener.ErrInProgress) || time.Since(began) != time.Second {
 					t.Errorf("a context that ends: %v after %v", err, time.Since(began))
 				}
 				return nil, nil

@@ -10,13 +10,33 @@
 //
 //	claimed           the handler runs; its messages are returned, or its error
 //	duplicate         acknowledged without calling the handler; the messages of the first run are returned again
-//	being handled     listener.ErrInProgress: nacked after Options.NackDelay, so that it is delivered again
+//	being handled     nacked after Options.NackDelay, without an error, so that it is delivered again
 //	handler failed    its error is returned, and the claim is released: the next delivery is handled
 //	process died      the lease expires, and exactly one later delivery is handled
 //	store failed      its error is returned; with Options.FailOpen the handler runs without a claim
 //
 // Each handler of a router has claims of its own, unless Options.Shared is set. The claims are
 // durable before the handler's success is acknowledged, and last for Options.Window.
+//
+// After a failure, the UUID and the payload of the message are again those that were delivered.
+//
+// # Order of the middlewares
+//
+// Middlewares that were added before this one are outside of it. Add them in this order:
+//
+//	Recoverer, CircuitBreaker, PoisonQueue, Retry, dedup, InstantAck, Timeout, the handler's own
+//
+// Other orders lose nothing:
+//
+//	PoisonQueue or CircuitBreaker outside    a message that is being handled is no failure for them
+//	PoisonQueue inside    the claim of a message that it publishes is released, so that the message is handled when it is requeued
+//	InstantAck outside    the message is claimed and handled although its context has ended, and waits while another delivery is being handled
+//
+// But if the store fails, a message that was acknowledged outside is lost, unless Options.FailOpen is
+// set, and a plain PoisonQueue gets every message: give [HandlerFailed] to
+// middleware.PoisonQueueWithFilter. A middleware inside that ignores errors, such as IgnoreErrors,
+// makes a failed message a handled one. The middleware recognises PoisonQueue by the metadata
+// subscriber_poisoned, which handlers do not see, and not other ones like it: keep those outside.
 //
 // # Messages that a handler returns
 //

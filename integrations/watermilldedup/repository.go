@@ -44,8 +44,11 @@ func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Rep
 
 // IsDuplicate claims the key, and reports whether it was claimed before within the window. When it
 // returns false, the claim is durable; of concurrent callers, one gets false. An error does not say
-// whether the key is claimed: the message must not be acknowledged.
+// whether the key is claimed: the message must not be acknowledged. Of ctx only the deadline counts:
+// the context of a message that was acknowledged early has ended, and nothing delivers it again.
 func (r *Repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
+	ctx, cancel := detach(ctx)
+	defer cancel()
 	res, err := r.eng.TryClaim(ctx, engine.Event{
 		Scope: r.scope, ID: []byte(key), Window: r.window, Origin: engine.Origin{Topic: r.scope},
 	})
