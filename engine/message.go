@@ -33,6 +33,14 @@ type Message struct {
 	// message with neither has no order.
 	OrderingKey []byte
 
+	// Time is the event time of the message, of which consumers that use the engine compute its week;
+	// it is published in a header, and is the same on every attempt. Zero: the time of Produce, or
+	// Due if that is later. If it is set, it is also the timestamp of the record in Kafka, which is
+	// otherwise the time of publication: a message that forwards a record keeps the record's. A
+	// topic whose retention is shorter than the age of that timestamp deletes the record soon after
+	// it was published.
+	Time time.Time
+
 	// Due is the earliest time at which the message is published, by the clock of the engine. Zero
 	// or past: at once.
 	Due time.Time
@@ -62,6 +70,8 @@ func (m *Message) check() error {
 		return &ArgumentError{"message headers", fmt.Sprintf("are %d, the cap is %d", len(m.Headers), limits.MessageHeaders)}
 	case size > limits.MessageBytes:
 		return &ArgumentError{"message size", fmt.Sprintf("is %d bytes, the cap is %d: store the payload elsewhere and send a reference", size, limits.MessageBytes)}
+	case !m.Time.IsZero() && (m.Time.UnixMilli() < 0 || m.Time.UTC().Year() > 9999):
+		return &ArgumentError{"message time", fmt.Sprintf("is in the year %d: give one from 1970 to 9999, or none", m.Time.UTC().Year())}
 	case !m.Due.IsZero() && m.Due.Year() > 9999:
 		return &ArgumentError{"message due time", "is after the year 9999"}
 	}
@@ -83,6 +93,10 @@ func (m *Message) entry(now time.Time) (entry.Entry, error) {
 	}
 	if m.Due.After(now) {
 		en.Due = m.Due.UnixMilli()
+	}
+	en.Time = max(en.Created, en.Due)
+	if !m.Time.IsZero() {
+		en.Time, en.Stamped = m.Time.UnixMilli(), true
 	}
 	if m.Partition != nil {
 		en.Partition = *m.Partition

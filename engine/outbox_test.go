@@ -143,7 +143,10 @@ func TestMessagesDueLaterAreOrderedByDueTime(t *testing.T) {
 	})
 	wantOutbox(t, m, entry.ReadyPrefix, "past")
 	wantOutbox(t, m, entry.DelayedPrefix, "1 h", "2 h")
-	if got := outboxOf(t, m, entry.DelayedPrefix)[0]; got.Due != now.Add(time.Hour).UnixMilli() || got.Created != now.UnixMilli() {
+	if got := outboxOf(t, m, entry.DelayedPrefix)[0]; got.Due != now.Add(time.Hour).UnixMilli() || got.Created != now.UnixMilli() || got.Time != got.Due || got.Stamped {
+		t.Errorf("%+v", got)
+	}
+	if got := outboxOf(t, m, entry.ReadyPrefix)[0]; got.Time != got.Created || got.Stamped {
 		t.Errorf("%+v", got)
 	}
 }
@@ -156,7 +159,7 @@ func TestMessageKeepsAllItsFields(t *testing.T) {
 		var err error
 		id, err = tx.Produce(engine.Message{
 			Topic: "out", Partition: new(int32(0)), Key: []byte("k"), Value: value, OrderingKey: []byte("o"),
-			Headers: []engine.MessageHeader{{Key: "h", Value: nil}},
+			Headers: []engine.MessageHeader{{Key: "h", Value: nil}, {Key: "i", Value: value}}, Time: time.UnixMilli(1),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -170,7 +173,8 @@ func TestMessageKeepsAllItsFields(t *testing.T) {
 	all := outboxOf(t, m, entry.ReadyPrefix)
 	got := all[0]
 	if got.ID != id || got.Topic != "out" || got.Partition != 0 || string(got.Key) != "k" || string(got.Value) != "v" ||
-		string(got.OrderingKey) != "o" || len(got.Headers) != 1 || got.Headers[0].Key != "h" || got.Headers[0].Value != nil {
+		string(got.OrderingKey) != "o" || len(got.Headers) != 2 || got.Headers[0].Key != "h" || got.Headers[0].Value != nil ||
+		string(got.Headers[1].Value) != "v" || got.Time != 1 || !got.Stamped {
 		t.Errorf("%+v", got)
 	}
 	if got := all[1]; got.Value != nil || got.Partition != entry.NoPartition || got.OrderingKey != nil {
@@ -188,6 +192,7 @@ func TestMessageBeyondALimitIsRejected(t *testing.T) {
 			"ordering key": {Topic: "t", OrderingKey: make([]byte, limits.OrderingKeyBytes+1)},
 			"headers":      {Topic: "t", Headers: make([]engine.MessageHeader, limits.MessageHeaders+1)},
 			"size":         {Topic: "t", Key: make([]byte, 1<<20), Value: make([]byte, limits.MessageBytes-1<<20)},
+			"time":         {Topic: "t", Time: time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC)},
 			"due time":     {Topic: "t", Due: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		} {
 			var refused *engine.ArgumentError

@@ -20,10 +20,15 @@
 // # Delivery
 //
 // A message is removed from the store when the broker has acknowledged it, so that it is published
-// at least once: twice if the process dies in between. Its id is in the header Options.IDHeader,
-// and its timestamp is the time at which it was produced into the outbox; both are the same each
-// time. A consumer that uses the engine (package kafkaadapter) claims by that id and handles it
-// once. The relay sets the header last: it replaces one of the same name of the application.
+// at least once: twice if the process dies in between. Its id and its event time are in the headers
+// [correlation.MessageID] and [correlation.MessageTime], the same on each attempt and after a
+// redrive. A consumer that uses the engine (package kafkaadapter) reads these headers before all
+// others, claims by that id and handles the message once, whatever ids the application has copied
+// into its headers. Headers of these two names among those of the application are left out.
+//
+// The event time is engine.Message.Time; without one, the time of Produce or the due time, whichever
+// is later. The timestamp of the record is the time of its publication, from which Kafka counts the
+// retention of the topic, unless engine.Message.Time is set.
 //
 // With Options.ExactlyOnce the relay publishes each batch in a Kafka transaction, together with a
 // record in a progress topic that lists the messages of the batch. After the transaction it removes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/correlation"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -245,6 +247,31 @@ func consume(t *testing.T, b *kafkatest.Broker, topic string) map[string]int {
 		t.Fatal(err)
 	}
 	return handled
+}
+
+// What a handler produces often has the headers of the record that it handles: a delayed retry, or
+// several messages about one event. Each is an event of its own downstream.
+func TestMessagesWithForwardedHeadersAreAllHandled(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	topic := b.CreateTopic(t, 3, nil)
+	eng := openEngine(t, newMemDisk().open(t), nil)
+	forwarded := []engine.MessageHeader{
+		{Key: correlation.MessageID, Value: []byte("of the event")}, {Key: correlation.MessageTime, Value: []byte("2020-01-01T00:00:00Z")},
+		{Key: correlation.Header, Value: []byte("of the event")},
+		{Key: "ce_id", Value: []byte("of the event")}, {Key: "ce_source", Value: []byte("shop")}, {Key: "ce_specversion", Value: []byte("1.0")},
+		{Key: "idempotency-key", Value: []byte("of the request")}, {Key: "message_id", Value: []byte("of the event")},
+	}
+	send(t, eng,
+		engine.Message{ID: "1", Topic: topic, Headers: forwarded}, engine.Message{ID: "2", Topic: topic, Headers: forwarded},
+		engine.Message{ID: "3", Topic: topic, Headers: forwarded, Due: time.Now().Add(10 * time.Millisecond)},
+		engine.Message{ID: "4", Topic: topic, Headers: forwarded, Time: time.Now()})
+	_, stop := startRelay(t, eng, modes(t, b)["at least once"])
+	defer stop()
+	until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+	want := map[string]int{"1": 1, "2": 1, "3": 1, "4": 1}
+	if handled := consume(t, b, topic); !maps.Equal(handled, want) {
+		t.Errorf("handled %v, want each of 4 once", handled)
+	}
 }
 
 func tally(produced int, seen map[string]int) (lost, doubled int) {

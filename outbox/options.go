@@ -20,9 +20,6 @@ type Options struct {
 	// once.
 	ExactlyOnce *ExactlyOnce
 
-	// IDHeader is the name of the header that carries the id of a message. "" = DefaultIDHeader.
-	IDHeader string
-
 	// Interval is the longest time between two checks of the outbox. Commits with messages, due
 	// times and the ends of backoffs wake the relay at once. 0 = DefaultInterval.
 	Interval time.Duration
@@ -92,7 +89,6 @@ type Telemetry struct {
 
 // The defaults of Options, and limits.
 const (
-	DefaultIDHeader     = "message_id" // a header of which kafkaadapter/identify reads the id
 	DefaultInterval     = 5 * time.Second
 	DefaultBatchEntries = 1000
 	DefaultBatchBytes   = 8 << 20
@@ -107,7 +103,6 @@ const (
 )
 
 func (o Options) withDefaults() (Options, error) {
-	defaulted(&o.IDHeader, DefaultIDHeader)
 	defaulted(&o.Interval, DefaultInterval)
 	defaulted(&o.Batch.Entries, DefaultBatchEntries)
 	defaulted(&o.Batch.Bytes, DefaultBatchBytes)

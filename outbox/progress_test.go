@@ -152,7 +152,7 @@ func TestRecoveryContinuesWhereTheLastOneEnded(t *testing.T) {
 		for i := n * each; i < (n+1)*each; i++ {
 			items = append(items, &item{Entry: entry.Entry{ID: fmt.Sprint("m", i)}, key: entry.ReadyKey(uint64(i + 1))})
 		}
-		if err := client.ProduceSync(ctx, p.record(items, start).record("")).FirstErr(); err != nil {
+		if err := client.ProduceSync(ctx, p.record(items, start).record(start)).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}

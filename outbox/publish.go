@@ -1,29 +1,37 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/correlation"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// record makes the Kafka record of an item. Its timestamp is the time at which the message was
-// produced into the outbox, so that both copies of a record that is published twice have the same
-// one.
-func (i *item) record(idHeader string) *kgo.Record {
-	headers := make([]kgo.RecordHeader, 0, len(i.Headers)+1)
+// record makes the Kafka record of an item, which shares no memory with it: hooks of the client may
+// change the record, and the item may be published again. The id and the event time are in headers,
+// the same on each attempt; those of another message, which the application has forwarded, are left
+// out. The timestamp is that of the publication: Kafka counts the retention from it.
+func (i *item) record(now time.Time) *kgo.Record {
+	headers := make([]kgo.RecordHeader, 0, len(i.Headers)+2)
 	for _, h := range i.Headers {
-		if h.Key != idHeader { // consumers that read the first one of a name must not get another id
-			headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		if h.Key != correlation.MessageID && h.Key != correlation.MessageTime {
+			headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: bytes.Clone(h.Value)})
 		}
 	}
-	headers = append(headers, kgo.RecordHeader{Key: idHeader, Value: []byte(i.ID)})
-	return &kgo.Record{
-		Topic: i.Topic, Partition: i.Partition, Key: i.Key, Value: i.Value, Headers: headers, Timestamp: time.UnixMilli(i.Created),
+	at := time.UnixMilli(i.Time)
+	headers = append(headers,
+		kgo.RecordHeader{Key: correlation.MessageID, Value: []byte(i.ID)},
+		kgo.RecordHeader{Key: correlation.MessageTime, Value: at.UTC().AppendFormat(nil, time.RFC3339Nano)})
+	r := &kgo.Record{Topic: i.Topic, Partition: i.Partition, Key: bytes.Clone(i.Key), Value: bytes.Clone(i.Value), Headers: headers, Timestamp: now}
+	if i.Stamped {
+		r.Timestamp = at
 	}
+	return r
 }
 
 // A sending is a batch on its way to the broker. Of each group, one item at a time is in flight,
@@ -86,7 +94,7 @@ func (b *sending) start(i *item) {
 		return
 	}
 	b.flying[i] = struct{}{}
-	b.client.Produce(context.Background(), i.record(b.c.opt.IDHeader), func(r *kgo.Record, err error) {
+	b.client.Produce(context.Background(), i.record(b.c.opt.Clock.Now()), func(r *kgo.Record, err error) {
 		b.results <- result{i, r.Offset, err} // it has capacity for all
 	})
 }

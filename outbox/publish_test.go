@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/correlation"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -52,13 +53,15 @@ func TestTransactionsOutlastTheirBatches(t *testing.T) {
 	}
 }
 
-// A handler may copy the headers of the record that it handles, with its id.
-func TestIDReplacesAHeaderOfTheApplication(t *testing.T) {
-	i := &item{Entry: entry.Entry{ID: "own", Headers: []entry.Header{
-		{Key: DefaultIDHeader, Value: []byte("other")}, {Key: "h", Value: []byte("v")}, {Key: DefaultIDHeader, Value: nil},
+// A handler may copy the headers of the record that it handles, with its id and its time.
+func TestIDAndTimeReplaceHeadersOfTheApplication(t *testing.T) {
+	i := &item{Entry: entry.Entry{ID: "own", Time: start.UnixMilli(), Headers: []entry.Header{
+		{Key: correlation.MessageID, Value: []byte("other")}, {Key: "h", Value: []byte("v")}, {Key: correlation.MessageID, Value: nil},
+		{Key: correlation.MessageTime, Value: []byte("2020-01-01T00:00:00Z")},
 	}}}
-	if got, want := fmt.Sprintf("%q", i.record(DefaultIDHeader).Headers), fmt.Sprintf("%q", []kgo.RecordHeader{
-		{Key: "h", Value: []byte("v")}, {Key: DefaultIDHeader, Value: []byte("own")},
+	if got, want := fmt.Sprintf("%q", i.record(start).Headers), fmt.Sprintf("%q", []kgo.RecordHeader{
+		{Key: "h", Value: []byte("v")}, {Key: correlation.MessageID, Value: []byte("own")},
+		{Key: correlation.MessageTime, Value: []byte("2026-03-04T12:00:00Z")},
 	}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -105,7 +105,7 @@ func TestQueueIsReadAgainIfAnEntryWasPublishedMeanwhile(t *testing.T) {
 		p := &progress{topic: o.ExactlyOnce.ProgressTopic, store: uuid.UUID(r.eng.Identity().UUID).String()}
 		published := &item{Entry: entry.Entry{ID: "0"}, key: entry.ReadyKey(2)}
 		client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		if err := client.ProduceSync(ctx, p.record([]*item{published}, start).record("")).FirstErr(); err != nil {
+		if err := client.ProduceSync(ctx, p.record([]*item{published}, start).record(start)).FirstErr(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/correlation"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -236,7 +237,7 @@ func (b *fakeBroker) ids() (ids []string) {
 
 func idOf(r *kgo.Record) string {
 	for _, h := range slices.Backward(r.Headers) {
-		if h.Key == DefaultIDHeader {
+		if h.Key == correlation.MessageID {
 			return string(h.Value)
 		}
 	}
@@ -347,6 +348,21 @@ func (r *rig) produceDue(due time.Time, messages ...string) {
 	})
 	if err != nil {
 		r.t.Fatal("producing:", err)
+	}
+}
+
+// send commits messages in one transaction.
+func send(t testing.TB, eng *engine.Engine, messages ...engine.Message) {
+	t.Helper()
+	if err := eng.Update(ctx, func(tx *engine.Tx) error {
+		for _, m := range messages {
+			if _, err := tx.Produce(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal("producing:", err)
 	}
 }
 

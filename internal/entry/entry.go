@@ -24,7 +24,9 @@ type Entry struct {
 
 	ID          string
 	Created     int64
-	Due         int64
+	Due         int64 // the earliest time of publication; Redrive may bring it forward
+	Time        int64 // the event time: the application's, otherwise the later one of Created and the first Due
+	Stamped     bool  // Time is also the timestamp of the record, instead of the time of publication
 	Topic       string
 	Partition   int32 // NoPartition: the partitioner of the client decides
 	OrderingKey []byte
@@ -44,12 +46,12 @@ const NoPartition = -1
 // version is the first byte of an encoded entry:
 //
 //	version u8 | attempts uvarint | refused uvarint | not before varint | last error bytes | id bytes | created varint | due varint |
-//	topic bytes | partition varint | ordering key bytes | key nbytes | value nbytes |
+//	time varint | stamped u8 (0 or 1) | topic bytes | partition varint | ordering key bytes | key nbytes | value nbytes |
 //	headers uvarint, of each: key bytes, value nbytes
 //
 // bytes is a uvarint length and that many bytes; nbytes is a uvarint length + 1 and that many
-// bytes, or 0 for nil.
-const version = 1
+// bytes, or 0 for nil. Version 1 has neither time nor stamped.
+const version = 2
 
 // ErrVersion means that a newer build encoded the entry.
 var ErrVersion = errors.New("outbox entry of a newer version")
@@ -66,6 +68,8 @@ func (e *Entry) Append(b []byte) []byte {
 	b = appendString(b, e.ID)
 	b = binary.AppendVarint(b, e.Created)
 	b = binary.AppendVarint(b, e.Due)
+	b = binary.AppendVarint(b, e.Time)
+	b = append(b, flag(e.Stamped))
 	b = appendString(b, e.Topic)
 	b = binary.AppendVarint(b, int64(e.Partition))
 	b = appendString(b, e.OrderingKey)
@@ -81,26 +85,35 @@ func (e *Entry) Append(b []byte) []byte {
 
 // Size returns an upper bound of the length of the encoded entry.
 func (e *Entry) Size() int {
-	n := 12*binary.MaxVarintLen64 + len(e.LastError) + len(e.ID) + len(e.Topic) + len(e.OrderingKey) + len(e.Key) + len(e.Value)
+	n := 13*binary.MaxVarintLen64 + len(e.LastError) + len(e.ID) + len(e.Topic) + len(e.OrderingKey) + len(e.Key) + len(e.Value)
 	for _, h := range e.Headers {
 		n += 2*binary.MaxVarintLen32 + len(h.Key) + len(h.Value)
 	}
 	return n
 }
 
-// Parse decodes an entry. Its slices share memory with b. Bytes in another form than Append's are
-// an error.
+// Parse decodes an entry. Its slices share memory with b. Bytes in another form than Append's, in
+// this version or an earlier one, are an error.
 func Parse(b []byte) (Entry, error) {
 	if len(b) > 0 && b[0] > version {
 		return Entry{}, fmt.Errorf("%w: %d", ErrVersion, b[0])
 	}
 	d := decode.Decoder{Rest: b}
 	var e Entry
-	if d.Take(1); d.Bad || b[0] != version {
+	if d.Take(1); d.Bad || b[0] == 0 {
 		return Entry{}, errMalformed
 	}
 	e.Attempts, e.Refused, e.NotBefore, e.LastError = d.Uvarint(), d.Uvarint(), d.Varint(), string(d.Bytes())
 	e.ID, e.Created, e.Due = string(d.Bytes()), d.Varint(), d.Varint()
+	e.Time = max(e.Created, e.Due)
+	if b[0] > 1 {
+		e.Time = d.Varint()
+		stamped := d.Take(1)
+		if d.Bad || stamped[0] > 1 {
+			return Entry{}, errMalformed
+		}
+		e.Stamped = stamped[0] == 1
+	}
 	e.Topic = string(d.Bytes())
 	partition := d.Varint()
 	e.Partition = int32(partition)
@@ -140,6 +153,13 @@ func (e *Entry) Group() Group {
 		b = append(append(b, 'i'), e.ID...)
 	}
 	return xxh3.Hash128(b).Bytes()
+}
+
+func flag(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 func appendString[T string | []byte](b []byte, s T) []byte {

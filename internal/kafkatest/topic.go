@@ -144,8 +144,15 @@ func (b topics) DeleteRecords(t testing.TB, topic string, partition int32, befor
 // too old, and then gives the topic a retention that keeps later ones.
 func (b topics) Expire(t testing.TB, topic string) {
 	t.Helper()
-	partitions := len(b.detail(t, topic).Partitions)
 	b.retain(t, topic, "1")
+	b.UntilExpired(t, topic)
+	b.retain(t, topic, "3600000")
+}
+
+// UntilExpired waits until retention has removed all records of a topic, which must be too old.
+func (b topics) UntilExpired(t testing.TB, topic string) {
+	t.Helper()
+	partitions := len(b.detail(t, topic).Partitions)
 	if !b.real {
 		b.embedded().ApplyRetention()
 	}
@@ -157,7 +164,6 @@ func (b topics) Expire(t testing.TB, topic string) {
 		}
 		return true
 	})
-	b.retain(t, topic, "3600000")
 }
 
 func (b topics) retain(t testing.TB, topic, ms string) {

@@ -25,7 +25,7 @@ var rooms = map[string][]string{
 	"engine/storage":         {"weekbucket"},
 	"engine/storage/sidecar": {"engine/storage", "internal/crc32c"},
 	"internal/entry":         {"internal/keyspace", "internal/decode"},
-	"outbox":                 {"engine", "engine/storage", "internal/decode", "internal/entry"},
+	"outbox":                 {"correlation", "engine", "engine/storage", "internal/decode", "internal/entry"},
 	"versions":               {"engine", "engine/limits", "engine/storage", "internal/keyspace"},
 	"idempotency":            {"engine", "engine/limits", "internal/decode"},
 	"listener":               {"engine", "engine/limits"},
