@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/kgohooks"
 )
 
 // A client is the part of a Kafka client that a relay uses.
@@ -61,14 +62,14 @@ var unusable = []string{
 
 // checkClient rejects options that are unusable, or that no client can have.
 func checkClient(opt *Options, store storage.Identity) error {
-	probe, err := kgo.NewClient(clientOptions(opt, store)...)
+	probe, err := kgohooks.Probe(clientOptions(opt, store)...)
 	if err != nil {
 		return err
 	}
 	probe.CloseAllowingRebalance()
 	own := *opt
 	own.ExactlyOnce = nil // without the relay's own transactional id
-	if probe, err = kgo.NewClient(clientOptions(&own, store)...); err != nil {
+	if probe, err = kgohooks.Probe(clientOptions(&own, store)...); err != nil {
 		return err
 	}
 	defer probe.CloseAllowingRebalance()

@@ -12,8 +12,10 @@ import (
 
 // Options configure a Relay. Client must be set, unless the relay is disabled.
 type Options struct {
-	// Client configures the Kafka client: seed brokers, TLS, SASL and other producer options. The
-	// relay itself sets the partitioner, the acks and the size of the buffer.
+	// Client configures the Kafka clients: seed brokers, TLS, SASL, hooks (kprom, kotel) and other
+	// producer options. The relay itself sets the partitioner, the acks and the size of the buffer.
+	// It makes several clients, one after another if it connects again: a hook's OnNewClient is
+	// called once, for the first of them, and its OnClientClosed at the end of Run.
 	Client []kgo.Opt
 
 	// ExactlyOnce publishes in Kafka transactions: see the package documentation. nil: at least
@@ -29,7 +31,7 @@ type Options struct {
 	Retry     Retry
 	Telemetry Telemetry
 
-	// Clock is the source of time for leases, polling and backoff. nil = the clock of the machine.
+	// Clock is the source of time for leases, polling, backoff and timestamps of records. nil = the clock of the machine.
 	Clock Clock
 
 	// Disabled disables the relay: Run publishes nothing and returns when its context ends.

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -32,7 +31,7 @@ func (c *connection) spare(items []*item) error {
 
 // permitted returns the topics of items to which the relay may write.
 func (c *connection) permitted(ctx context.Context, items []*item) (map[string]bool, error) {
-	client, err := kgo.NewClient(c.opt.Client...)
+	client, err := c.hooks.NewClient(c.opt.Client...)
 	if err != nil {
 		return nil, err
 	}

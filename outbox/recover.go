@@ -131,7 +131,7 @@ type progressReader struct {
 func (c *connection) openProgress(ctx context.Context) (*progressReader, error) {
 	p := &progress{topic: c.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(c.eng.Identity().UUID).String()}
 	plain := append(slices.Clone(c.opt.Client), kgo.RequiredAcks(kgo.AllISRAcks()))
-	admin, err := kgo.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	admin, err := c.hooks.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: making a client: %w", err)
 	}
@@ -153,7 +153,7 @@ func (c *connection) openProgress(ctx context.Context) (*progressReader, error) 
 	if err := p.awaitStable(ctx, admin, barrier.Offset, stableTime); err != nil {
 		return nil, err
 	}
-	client, err := kgo.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	client, err := c.hooks.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {0: from}}),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {

@@ -29,7 +29,7 @@ func New(eng *engine.Engine, options Options) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{shared: &shared{eng: eng, opt: opt, lease: newLease(&opt), wake: make(chan struct{}, 1)}}
-	r.dial = func(o ...kgo.Opt) (client, error) { return kgo.NewClient(o...) }
+	r.dial = func(o ...kgo.Opt) (client, error) { return r.hooks.NewClient(o...) }
 	if !opt.Disabled {
 		if err := checkClient(&opt, eng.Identity()); err != nil {
 			return nil, fmt.Errorf("outbox: Options.Client: %w", err)
@@ -55,6 +55,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	defer r.hooks.Close()
 	defer r.closing.Wait()
 	defer r.eng.OnProduced(r.Wake)()
 	failures := uint64(0)

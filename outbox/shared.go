@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kgohooks"
 )
 
 // shared contains what a relay and its sessions have in common.
@@ -18,6 +19,7 @@ type shared struct {
 
 	wake    chan struct{} // receives when there may be entries to publish
 	closing sync.WaitGroup
+	hooks   kgohooks.Owner // makes all clients
 
 	dial func(o ...kgo.Opt) (client, error) // makes a client; tests replace it
 }

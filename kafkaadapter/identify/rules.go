@@ -28,17 +28,18 @@ const DebeziumID = "id"
 
 // The default headers. Each identifies one event. The headers of this module come first.
 var (
-	defaultIDHeaders   = []string{correlation.Header, CloudEventsID, "idempotency-key", "message_id", "_watermill_message_uuid"}
-	defaultTimeHeaders = []string{CloudEventsTime, "event_time", "timestamp"}
+	defaultIDHeaders   = []string{correlation.MessageID, correlation.Header, CloudEventsID, "idempotency-key", "message_id", "_watermill_message_uuid"}
+	defaultTimeHeaders = []string{correlation.MessageTime, CloudEventsTime, "event_time", "timestamp"}
 )
 
 // Rules say how the id and the time of the event in a record are found. The zero value looks, in
 // this order,
 //
-//   - for the id: the header correlation.Header, which EnsureID sets; ce_id together with ce_source
+//   - for the id: the header correlation.MessageID, which the relay of package outbox writes;
+//     correlation.Header, which EnsureID sets; ce_id together with ce_source
 //     (or a CloudEvents payload); idempotency-key, message_id, _watermill_message_uuid; then the
 //     record's position.
-//   - for the time: the headers ce_time (or the time of a CloudEvents payload), event_time,
+//   - for the time: the headers correlation.MessageTime, ce_time (or the time of a CloudEvents payload), event_time,
 //     timestamp; then an id that is a UUIDv7 or a ULID; then the record's timestamp.
 //
 // Payload, if set, precedes all of them. The first rule that finds a value is used. The names of

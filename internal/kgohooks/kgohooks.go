@@ -1,0 +1,120 @@
+// Package kgohooks makes Kafka clients from one list of options that has hooks. A hook that registers
+// metrics in OnNewClient, such as kprom, panics for the second client; a consumer and a relay make
+// several, and make them again.
+package kgohooks
+
+import (
+	"reflect"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// An Owner makes clients whose hooks are told of one client only. OnNewClient is called for the
+// first client that has the hook, of all owners in this process. OnClientClosed is called with that
+// client when the last of these owners is closed; then the hook may be told of a new client. All
+// other calls reach the hook from every client. Hooks that cannot be compared are told of each
+// client. The zero Owner is ready for use, and safe for concurrent use.
+type Owner struct {
+	mu    sync.Mutex
+	hooks map[kgo.Hook]struct{}
+}
+
+// NewClient is kgo.NewClient.
+func (o *Owner) NewClient(opts ...kgo.Opt) (*kgo.Client, error) {
+	return replacer(o.share).client(opts)
+}
+
+// Close ends the use of the hooks. All clients of the owner must be closed.
+func (o *Owner) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for h := range o.hooks {
+		release(h)
+	}
+	o.hooks = nil
+}
+
+// Probe makes a client to look at its options. Its hooks are not called.
+func Probe(opts ...kgo.Opt) (*kgo.Client, error) {
+	return replacer(func(*kgo.Client, kgo.Hook) kgo.Hook { return struct{}{} }).client(opts)
+}
+
+// A replacer is the first hook of a client: it replaces the others before they are called. The
+// client has a list of its own, and starts its goroutines later.
+type replacer func(*kgo.Client, kgo.Hook) kgo.Hook
+
+var _ kgo.HookNewClient = replacer(nil)
+
+func (r replacer) client(opts []kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append([]kgo.Opt{kgo.WithHooks(r)}, opts...)...)
+}
+
+// OnNewClient implements [kgo.HookNewClient].
+func (r replacer) OnNewClient(c *kgo.Client) {
+	list := reflect.ValueOf(c.OptValue(kgo.WithHooks)).Convert(reflect.TypeFor[[]kgo.Hook]()).Interface().([]kgo.Hook)
+	for i, h := range list {
+		if _, own := h.(replacer); !own {
+			list[i] = r(c, h)
+		}
+	}
+}
+
+// share returns what a new client calls instead of a hook.
+func (o *Owner) share(c *kgo.Client, h kgo.Hook) kgo.Hook {
+	_, begins := h.(kgo.HookNewClient)
+	_, ends := h.(kgo.HookClientClosed)
+	if !begins && !ends || !reflect.ValueOf(h).Comparable() {
+		return h
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := shared{hook: h}
+	if _, known := o.hooks[h]; !known {
+		if o.hooks == nil {
+			o.hooks = make(map[kgo.Hook]struct{})
+		}
+		o.hooks[h] = struct{}{}
+		s.first = acquire(c, h)
+	}
+	if ofRecords(h) {
+		return sharedOfRecords{s}
+	}
+	return s
+}
+
+// registered has the hooks that were told of a client.
+var (
+	mu         sync.Mutex
+	registered = map[kgo.Hook]*registration{}
+)
+
+type registration struct {
+	client *kgo.Client // of which the hook was told
+	owners int
+}
+
+// acquire reports whether the hook is to be told of the client.
+func acquire(c *kgo.Client, h kgo.Hook) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	r, known := registered[h]
+	if !known {
+		r = &registration{client: c}
+		registered[h] = r
+	}
+	r.owners++
+	return !known
+}
+
+// release tells the hook of the end. One without OnClientClosed remains registered.
+func release(h kgo.Hook) {
+	mu.Lock()
+	defer mu.Unlock()
+	r := registered[h]
+	r.owners--
+	if end, ok := h.(kgo.HookClientClosed); ok && r.owners == 0 {
+		end.OnClientClosed(r.client)
+		delete(registered, h)
+	}
+}
