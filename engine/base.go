@@ -93,12 +93,12 @@ func (b *base) altered(claim int) bool {
 
 // isOutdated reports whether the transaction has changed what the part has read or claimed, or was
 // rolled back to a point before the part's begin. The locks of both are held.
-func (b *base) isOutdated(reads *readSet, others *transactions) bool {
+func (b *base) isOutdated(own *txRequest, others *transactions) bool {
 	if !b.points.valid(b.at.serial) {
 		return true
 	}
 	for _, w := range b.req.writes.list[b.at.done.writes:] {
-		if _, seen := b.seen[string(w.Key)]; seen || reads.contains(string(w.Key)) {
+		if _, seen := b.seen[string(w.Key)]; seen || own.reads.contains(string(w.Key)) {
 			return true
 		}
 	}
@@ -107,5 +107,10 @@ func (b *base) isOutdated(reads *readSet, others *transactions) bool {
 			return true
 		}
 	}
-	return len(b.req.claims) > b.at.done.claims && others.claimedSince(b.req.owner, b.judged, b.at.done.claims)
+	if len(b.req.claims) == b.at.done.claims {
+		return false
+	}
+	// a claim in a week that no event on arrival of the part has looked at
+	missed := own.nearVersion > 0 && own.nearVersion != others.screen.weeksVersion.Load()
+	return missed || others.claimedSince(b.req.owner, b.judged, b.at.done.claims)
 }

@@ -11,11 +11,12 @@ type claimSet struct {
 	claims []candidate
 	// keys of the claims, of the same event in the adjacent weeks, and of the found claims; for
 	// Prefetch also ids
-	arena  []byte
-	near   []place      // the claims' keys in the adjacent weeks (neighbours.go)
-	found  []foundClaim // in the store
-	looked bool         // the store was read: answers may depend on claims that are not durable yet
-	epoch  uint64       // the epoch of the cache before that read
+	arena       []byte
+	near        []place      // the claims' keys in the adjacent weeks (neighbours.go)
+	nearVersion uint64       // the screen's weeksVersion for the earliest of these, 0 if there are none
+	found       []foundClaim // in the store
+	looked      bool         // the store was read: answers may depend on claims that are not durable yet
+	epoch       uint64       // the epoch of the cache before that read
 }
 
 // emptied returns an empty set with the same memory.
@@ -34,6 +35,7 @@ type candidate struct {
 	seen            time.Time
 	lock            lockName // in a transaction only: the name of its reservation
 	fingerprint     string
+	arrives         bool // the event has the time of its arrival
 	again           bool // there is a record, which is replaced
 	answered        bool // at-most-once claims only: the verdict is final
 	absent          bool // there was no claim, as of the batch asOf or a later one

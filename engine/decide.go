@@ -63,6 +63,9 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 			rec, found = old, true
 		}
 	}
+	if err == nil {
+		err = d.renewNear(r, c)
+	}
 	// a claim in another week takes precedence over a reservation
 	if err == nil && !found && c.nearEnd > c.nearAt {
 		inFlight := held
@@ -216,6 +219,9 @@ func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bo
 		return ErrConflict
 	case found && !free:
 		return nil
+	}
+	if err := d.renewNear(r, c); err != nil {
+		return err
 	}
 	_, taken, _, err := d.decideNear(r, c)
 	if err == nil && taken {

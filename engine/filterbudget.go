@@ -51,6 +51,7 @@ func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
 		f.SetMaxBytes(s.budget)
 	}
 	s.replace(func(filters map[weekbucket.Week]*bloom.Filter) { filters[week] = f })
+	s.weeksVersion.Add(1)
 	return f
 }
 

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -17,7 +19,8 @@ import (
 // An event with the time of its arrival (no Event.Time, with a Window) is decided in the same way:
 // the other weeks are the retained ones with claims, since the claim's own window or lease decides
 // how long it lasts, and the next week, in case the clock was set back. A claim there that has ended
-// does not count; in the event's own week, its next generation replaces it.
+// does not count; in the event's own week, its next generation replaces it. The committer takes the
+// other weeks again if one got its first claim since the event was prepared.
 //
 // Such an event reserves only its own key: an event whose time is the producer's may also be
 // claimed in the week before or after, and a transaction that saw no claim there then conflicts at
@@ -32,8 +35,11 @@ func (ev *Event) countsNear() bool { return ev.ApproximateTime || ev.arrives() }
 // addNear gives a candidate its adjacent places: the weeks before and after, and for an event with
 // the time of its arrival also earlier weeks with claims.
 func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
-	c.nearAt = len(r.near)
-	if ev.arrives() {
+	c.nearAt, c.arrives = len(r.near), ev.arrives()
+	if c.arrives {
+		if r.nearVersion == 0 {
+			r.nearVersion = f.screen.weeksVersion.Load() // before the weeks
+		}
 		oldest := f.oldestOf(ev.Scope)
 		for _, week := range f.screen.weeksBefore(c.week) {
 			if week >= oldest {
@@ -47,6 +53,19 @@ func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 		f.addPlace(r, ev, c.week+1)
 	}
 	c.nearEnd = len(r.near)
+}
+
+// renewNear gives a candidate its adjacent places again if weeks may have been added since.
+func (f *finder) renewNear(r *claimSet, c *candidate) error {
+	if !c.arrives || r.nearVersion == f.screen.weeksVersion.Load() {
+		return nil
+	}
+	_, id, err := storage.ParseKey(r.key(&c.place))
+	if err != nil {
+		return err
+	}
+	f.addNear(r, c, &Event{Scope: c.scope, ID: id, Window: time.Millisecond})
+	return nil
 }
 
 func (f *finder) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {

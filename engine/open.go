@@ -39,7 +39,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.queue.core, e.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
-	t.tx.init(c)
+	t.tx.init(c, f.screen)
 	e.decider = decider{finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
 	e.scanner = scanner{c, f, q}
 	e.snaps.finder, e.snaps.scanner = f, &e.scanner

@@ -125,7 +125,7 @@ func (p *Part) end(join bool) error {
 // held.
 func (p *Part) check(join bool) error {
 	own, whole, status := p.tx.req, p.of.req, &p.tx.status
-	if status.lost == nil && p.base.isOutdated(&own.reads, &p.tx.e.tx) {
+	if status.lost == nil && p.base.isOutdated(own, &p.tx.e.tx) {
 		status.lost = ErrPartOutdated
 	}
 	if status.lost != nil {

@@ -34,6 +34,10 @@ type screen struct {
 	trusted atomic.Bool
 	// stored has the weeks with claims, in addition to those with a filter, while trusted is false
 	stored atomic.Pointer[weekSet] // replaced, never changed
+	// reserved has the weeks in which open transactions have claimed and which had no filter then
+	reserved atomic.Pointer[weekSet] // replaced, never changed
+	// weeksVersion increases after each week that weeksBefore may return in addition
+	weeksVersion atomic.Uint64
 
 	negatives atomic.Uint64 // claims that the filter alone found new
 	// claims that the filter considered possible and that the store did not have
@@ -53,6 +57,8 @@ func newScreen(o Options) *screen {
 	s := &screen{counts: make(map[bucketRef]*count), budget: filterBudget(o.MaxFilterBytes), expected: o.ExpectedPerWeek}
 	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
 	s.stored.Store(&weekSet{})
+	s.reserved.Store(&weekSet{})
+	s.weeksVersion.Store(1)
 	return s
 }
 
@@ -102,15 +108,21 @@ const (
 func (s *screen) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 	near := max(week, nearWeeks) - nearWeeks
 	trusted := s.trusted.Load()
-	filters := *s.filters.Load() // before stored, see reset
+	reserved := *s.reserved.Load() // before filters: a week with a reserved claim gets one when that commits
+	filters := *s.filters.Load()   // before stored, see reset
 	for w := range filters {
 		if w < near {
 			before = append(before, w)
 		}
 	}
+	for w := range reserved {
+		if w < near && filters[w] == nil {
+			before = append(before, w)
+		}
+	}
 	if !trusted {
 		for w := range *s.stored.Load() {
-			if w < near && filters[w] == nil {
+			if _, known := reserved[w]; w < near && filters[w] == nil && !known {
 				before = append(before, w)
 			}
 		}
@@ -121,6 +133,25 @@ func (s *screen) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 		before = append(before, w)
 	}
 	return before
+}
+
+// reserve records that a transaction is about to reserve a claim in a week; unreserveAll forgets
+// all such weeks. The lock of transactions is held.
+func (s *screen) reserve(week weekbucket.Week) {
+	weeks := *s.reserved.Load()
+	if _, known := weeks[week]; known || (*s.filters.Load())[week] != nil {
+		return
+	}
+	weeks = maps.Clone(weeks)
+	weeks[week] = struct{}{}
+	s.reserved.Store(&weeks)
+	s.weeksVersion.Add(1)
+}
+
+func (s *screen) unreserveAll() {
+	if len(*s.reserved.Load()) > 0 {
+		s.reserved.Store(&weekSet{})
+	}
 }
 
 // prefetch makes the filters ready for look-ups of n places, and for add: their cache misses

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/weekbucket"
 	"github.com/zeebo/xxh3"
 )
 
@@ -17,11 +18,13 @@ import (
 // serial order. Claims are read as of now: a Done claim changes only when it is withdrawn or its week
 // is dropped, and is no read; a dead-lettered one that a transaction has seen is a read as of that moment.
 type transactions struct {
-	core *core
-	any  atomic.Bool // there are reservations, so that the lock is not taken when there are none
+	core   *core
+	screen *screen
+	any    atomic.Bool // there are reservations, so that the lock is not taken when there are none
 
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
 	claims  reservations
+	last    weekbucket.Week // of the last reservation, if claims is not empty
 	open    map[*readSet]struct{}
 	written recentWrites // of state keys and claims
 	// the same writes in the order of the batches, for transactions that have read ranges
@@ -31,8 +34,8 @@ type transactions struct {
 	floor uint64
 }
 
-func (t *transactions) init(c *core) {
-	t.core = c
+func (t *transactions) init(c *core, s *screen) {
+	t.core, t.screen = c, s
 	t.open = make(map[*readSet]struct{})
 	t.written.last = make(map[string]recentWrite)
 }
@@ -86,6 +89,10 @@ func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []pl
 		if taken = t.taken(c, tx, near); taken.owner != nil {
 			return taken, false
 		}
+	}
+	if t.claims.n == 0 || c.week != t.last {
+		t.screen.reserve(c.week)
+		t.last = c.week
 	}
 	r := reservation{name: c.lock, owner: tx.owner, claim: int32(index)}
 	if tx.isPart() {
@@ -167,6 +174,7 @@ func (t *transactions) remove(name lockName, by *claimant) {
 	})
 	if t.claims.n == 0 {
 		t.any.Store(false)
+		t.screen.unreserveAll()
 	}
 }
 

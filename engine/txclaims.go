@@ -42,6 +42,9 @@ func (s *txClaims) expect(c *candidate, from *claimSet) {
 // join moves the claims of a part.
 func (s *txClaims) join(part *txClaims) {
 	first := len(s.claims)
+	if part.nearVersion > 0 && (s.nearVersion == 0 || part.nearVersion < s.nearVersion) {
+		s.nearVersion = part.nearVersion
+	}
 	for i := range part.claims {
 		c := part.claims[i]
 		s.expect(&c, &part.claimSet)
