@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -19,6 +20,9 @@ import (
 // again, current events are not TooOld. If every week has claims, this changes nothing. A store
 // that gets no claims keeps that week, and an empty one all weeks, until it has claims of a later
 // week that is over, or DropAllExpired is called.
+//
+// ErrLimit means that scopes of Options.ScopeRetention keep their weeks, because too many others
+// were dropped (limits.ScopeRetentions); the rest was done.
 func (t *retention) DropExpired(ctx context.Context) (DropReport, error) {
 	return t.dropExpired(ctx, t.opt.MaxWeeksPerRun, false)
 }
@@ -41,8 +45,9 @@ func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 		}
 	}
 	x := expiry{most: most}
-	scopes := func() (map[string]weekbucket.Week, string, error) {
-		until, heldBy := t.expiredOfScopes(&x)
+	unmarked := 0
+	scopes := func() (until map[string]weekbucket.Week, heldBy string, err error) {
+		until, unmarked, heldBy = t.expiredOfScopes(&x)
 		return until, heldBy, nil
 	}
 	report, err := t.drop(ctx, scopes, func() (week weekbucket.Week, heldBy string, err error) {
@@ -58,6 +63,9 @@ func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 		return week, heldBy, nil
 	})
 	report.Behind = x.behind
+	if err == nil && unmarked > 0 {
+		err = errTooManyFloors(limits.ScopeRetentions + unmarked)
+	}
 	return report, err
 }
 
@@ -108,21 +116,31 @@ func (t *retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 }
 
 // expiredOfScopes returns the oldest weeks to be retained of the scopes with a retention of their
-// own whose marks are to be raised. Only the committer calls it.
-func (t *retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week, heldBy string) {
+// own whose marks are to be raised, and how many of them cannot have a mark. Only the committer
+// calls it.
+func (t *retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week, unmarked int, heldBy string) {
 	until = make(map[string]weekbucket.Week)
+	room := limits.ScopeRetentions - len(t.floors.decided)
 	for scope, weeks := range t.opt.ScopeRetention {
 		oldest, first := t.decidedOldest(scope), weekbucket.Min
 		if number, known := t.names.number(scope); known {
 			first = x.weeks.firsts[number]
 		}
 		week, by := x.until(oldest, weeks, first)
-		if week > oldest {
-			until[scope] = week
-		}
 		heldBy = cmp.Or(heldBy, by)
+		if week <= oldest {
+			continue
+		}
+		if _, marked := t.floors.decided[scope]; !marked {
+			if room == 0 {
+				unmarked++
+				continue
+			}
+			room--
+		}
+		until[scope] = week
 	}
-	return until, heldBy
+	return until, unmarked, heldBy
 }
 
 // claimWeeks are the weeks with claims that matter to expiry, weekbucket.Min if there are none.

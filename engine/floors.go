@@ -64,7 +64,7 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 		}
 	}
 	if count > limits.ScopeRetentions {
-		return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop further scopes after DropExpired has dropped the weeks of the first ones, for which RetentionWeeks must not be KeepAll", ErrLimit, count, limits.ScopeRetentions)
+		return errTooManyFloors(count)
 	}
 	g.batch.State = n.convert(g.batch.State) // as long as the newest week with claims is still known
 	for scope, week := range until {
@@ -73,6 +73,10 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 	}
 	g.after = append(g.after, f.publish())
 	return nil
+}
+
+func errTooManyFloors(count int) error {
+	return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop further scopes after DropExpired has dropped the weeks of the first ones, for which RetentionWeeks must not be KeepAll", ErrLimit, count, limits.ScopeRetentions)
 }
 
 // free removes the notes of dropped weeks from the scopes that have a floor, and frees the names

@@ -28,7 +28,8 @@ type Options struct {
 	// than RetentionWeeks: their earlier events are TooOld once DropExpired has dropped these
 	// weeks, in the same run and within the same bounds. A dropped week is not restored. To retain
 	// one scope longer than the others, raise RetentionWeeks and set shorter retentions for the
-	// others here. A window (Event.Window) is at most as long as its scope's retention.
+	// others here. A window (Event.Window) is at most as long as its scope's retention. At most
+	// limits.ScopeRetentions scopes.
 	ScopeRetention map[string]int
 
 	// AllowedSkew is how far an event's time may be ahead of the clock before it is TooNew. 0 =
@@ -138,6 +139,9 @@ func (o *Options) refused() error {
 
 // scopesRefused returns why ScopeRetention is invalid, "" if it is valid.
 func (o *Options) scopesRefused() string {
+	if n := len(o.ScopeRetention); n > limits.ScopeRetentions {
+		return fmt.Sprintf("has %d scopes: name at most %d (limits.ScopeRetentions), and retain the others for RetentionWeeks", n, limits.ScopeRetentions)
+	}
 	for scope, weeks := range o.ScopeRetention {
 		switch {
 		case strings.TrimSpace(scope) == "" || len(scope) > limits.ScopeBytes:
