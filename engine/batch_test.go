@@ -21,9 +21,8 @@ func manyEvents(n int) []engine.Event {
 	return events
 }
 
-// Once claims of a batch may be made, the end of its context does not withhold their verdicts from
-// the caller.
-func TestBatchWhoseContextEndsInTheMiddleIsJudgedToItsEnd(t *testing.T) {
+// Of a batch whose context ends, each event is claimed for its caller or can be claimed by the next.
+func TestBatchWhoseContextEndsInTheMiddle(t *testing.T) {
 	for _, size := range []int{512, 2*engine.MaxBatchEvents + 10} {
 		during, cancel := context.WithCancel(ctx)
 		var asked atomic.Int32
@@ -33,13 +32,19 @@ func TestBatchWhoseContextEndsInTheMiddleIsJudgedToItsEnd(t *testing.T) {
 			}
 			return noon
 		}})
-		results, err := e.TryClaimBatch(during, manyEvents(size))
-		if err != nil || during.Err() == nil || len(results) != size {
+		events := manyEvents(size)
+		results, err := e.TryClaimBatch(during, events)
+		if !errors.Is(err, context.Canceled) || len(results) != size {
 			t.Fatalf("%d events: %d results, %v", size, len(results), err)
 		}
+		again, err := e.TryClaimBatch(ctx, events)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i, r := range results {
-			if r.Verdict != engine.Claimed {
-				t.Fatalf("event %d of %d: %v", i, size, r)
+			claimed := r.Verdict == engine.Claimed
+			if !claimed && !errors.Is(r.Err, context.Canceled) || claimed != (again[i].Verdict == engine.Duplicate) || !claimed && again[i].Verdict != engine.Claimed {
+				t.Fatalf("event %d of %d: %v, then %v", i, size, r, again[i])
 			}
 		}
 	}

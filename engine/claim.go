@@ -9,8 +9,10 @@ import (
 // Result.Err, for the verdict Failed: then no claim is made, unless the error wraps
 // ErrOutcomeUnknown.
 //
-// TryClaim checks ctx until the event is handed over for judgement. After that it waits for the
-// verdict, so that no claim is made without an answer to its caller.
+// If ctx ends before the verdict is durable, the error is that of ctx. A claim that is already
+// decided is then withdrawn after its batch, so that the event can be claimed again; until then
+// others may get InFlight for it, never Duplicate. A crash before that leaves the claim, as one
+// between a claim and the work does (Stats.AtRisk).
 func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 	ev.Scope = e.opt.scope(ev.Scope)
 	events, results := [1]Event{ev}, [1]Result{}
@@ -40,8 +42,8 @@ func (e *Engine) CheckEvent(ev Event) error {
 // then as valid as without an error: a Claimed event is durably claimed, and no other caller
 // handles it. A Failed event may have been claimed if the error wraps ErrOutcomeUnknown.
 //
-// TryClaimBatch checks ctx until the first part of the batch is handed over for judgement. After
-// that it waits for all verdicts, even if ctx ends.
+// If ctx ends, the events whose verdicts are not durable are Failed with its error, and their claims
+// are withdrawn as by TryClaim.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
 	events = e.opt.scoped(events)
 	results := make([]Result, len(events))
@@ -50,9 +52,6 @@ func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, e
 		if err := e.judge(ctx, events[at:end], results[at:end]); err != nil {
 			fail(results[end:], err)
 			return results, err
-		}
-		if end < len(events) {
-			ctx = context.WithoutCancel(ctx)
 		}
 	}
 	return results, nil
@@ -68,9 +67,53 @@ func fail(results []Result, err error) {
 // judge fills results for at-most-once claims. If it returns an error, those that were not decided
 // are Failed.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
+	again, err := e.judgeOnce(ctx, events, results)
+	for range maxJudgedAgain {
+		if err != nil || len(again) == 0 {
+			return err
+		}
+		some, told := make([]Event, len(again)), make([]Result, len(again))
+		for n, i := range again {
+			some[n] = events[i]
+		}
+		var next []int
+		next, err = e.judgeOnce(ctx, some, told)
+		for n, i := range again {
+			results[i] = told[n]
+		}
+		for n, i := range next {
+			next[n] = again[i]
+		}
+		again = next
+	}
+	return err
+}
+
+// maxJudgedAgain bounds how often an event is judged again because the caller of the claim on it has
+// left; then it is InFlight.
+const maxJudgedAgain = 4
+
+// judgeOnce is judge. again are the indices of the events that are InFlight because the caller of a
+// claim on them has left.
+func (e *Engine) judgeOnce(ctx context.Context, events []Event, results []Result) (again []int, err error) {
 	b := ClaimBatch{e: e, results: results}
-	defer b.observe() // also if the store panics
+	defer b.observe()                          // also if the store panics
+	if ctx.Done() == nil || e.enter() != nil { // start returns that error
+		b.start(ctx, events)
+		_ = b.await(context.Background()) // it does not end
+		return b.again, b.err
+	}
+	left := false
+	defer func() {
+		if !left {
+			e.leave()
+		}
+	}()
+	b.results, b.leavable = make([]Result, len(results)), true // the committer writes them, also if the caller leaves
 	b.start(ctx, events)
-	_ = b.await(context.Background()) // it does not end
-	return b.err
+	if cause := b.await(ctx); cause != nil {
+		left = b.leave(cause)
+	}
+	copy(results, b.results)
+	return b.again, b.err
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,9 +22,12 @@ type ClaimBatch struct {
 	waited  int                                    // parts before next
 	decided int                                    // events, from the first on, that were decided durably: all if err is nil
 	err     error
+	again   []int          // events that are InFlight because the caller of a claim on them has left
 	settle  bool           // answers of the last parts rest on reads, and nothing was handed over after those
 	asOf    uint64         // a batch that is not before what these reads have seen
 	done    func([]Result) // the observer's, nil if there is none
+
+	leavable bool // the caller may leave (see leave)
 }
 
 // StartClaimBatch is TryClaimBatch in two steps: it hands the events over in order, and Wait of the
@@ -34,12 +38,12 @@ type ClaimBatch struct {
 // durable as that of TryClaimBatch.
 //
 // A batch is handed over in parts of 256 events; StartClaimBatch blocks while 64 parts wait for the
-// committer. ctx is checked until the first part is handed over. If it ends before that, or the
-// engine is closed or has failed, Wait returns the error. The caller may change events and the bytes
-// of their ids once StartClaimBatch has returned.
+// committer, or until ctx ends. If it ends before all parts are handed over, or the engine is closed
+// or has failed, Wait returns the error, and the results of the parts before. The caller may change
+// events and the bytes of their ids once StartClaimBatch has returned.
 //
-// What was handed over is decided whether or not Wait is called, also while Close waits for it. If
-// Wait is not called, events may be claimed that are not handled: at most once, as after a crash.
+// What was handed over is decided whether or not Wait is called, also while Close waits for it, and
+// whether or not ctx ends: a caller that may leave uses TryClaimBatch. If Wait is not called, events may be claimed that are not handled: at most once, as after a crash.
 // Verdicts are counted, and given to an Options.Observer, by Wait.
 func (e *Engine) StartClaimBatch(ctx context.Context, events []Event) *ClaimBatch {
 	events = e.opt.scoped(events)
@@ -86,8 +90,8 @@ func (b *ClaimBatch) start(ctx context.Context, events []Event) {
 	defer e.leave()
 	expected := false // the committer may wait for another part
 	defer func() {
-		if expected { // the last ones need no decision, or could not be prepared
-			_ = e.handOver(context.Background(), &ownClaims{ticket: newTicket()}) // does not fail
+		if expected { // the last ones need no decision, could not be prepared, or ctx has ended
+			e.handOverBehind(&ownClaims{ticket: newTicket()})
 		}
 	}()
 	for at := 0; at < len(events) && b.err == nil; at += partEvents {
@@ -100,9 +104,13 @@ func (b *ClaimBatch) start(ctx context.Context, events []Event) {
 		if b.err != nil || r.open == 0 {
 			continue
 		}
+		if r.leavable = b.leavable; r.leavable {
+			e.left.leavable.Add(1)
+		}
 		if b.err = e.handOver(ctx, r); b.err == nil {
 			expected, b.settle = r.more, false
-			ctx = context.Background() // its claims are made: the others are, too
+		} else if r.leavable {
+			e.left.leavable.Add(-1)
 		}
 	}
 	b.asOf = e.applying.Load()
@@ -158,6 +166,7 @@ func (b *ClaimBatch) finish() {
 	for r, at := b.parts.first, 0; r != nil; at += partEvents {
 		if at < b.decided {
 			e.recent.add(r.found, r.arena, r.epoch)
+			b.distrust(r, at, b.results)
 		}
 		next := r.next
 		e.spares.freeOwn(r)
@@ -168,6 +177,83 @@ func (b *ClaimBatch) finish() {
 		fail(b.results[b.decided:], b.err)
 	}
 	e.counters.countOwn(b.results)
+}
+
+// distrust makes the verdicts of a part InFlight, whose first event has the given index, that may
+// rest on claims whose callers have left since they were looked up.
+func (b *ClaimBatch) distrust(r *ownClaims, at int, results []Result) {
+	left := &b.e.left
+	if left.changes.Load() == r.departed {
+		return
+	}
+	for i := range r.claims {
+		c := &r.claims[i]
+		for c.result != &b.results[at] {
+			at++
+		}
+		switch results[at].Verdict {
+		case Duplicate, Pending, Mismatch:
+		default:
+			continue
+		}
+		changed := left.changedSince(r.departed, c.hash)
+		for _, p := range r.nearOf(c) {
+			changed = changed || left.changedSince(r.departed, p.hash)
+		}
+		if changed {
+			results[at] = Result{Verdict: InFlight}
+			b.again = append(b.again, at)
+		}
+	}
+}
+
+// leave ends the batch for its caller, who does not wait any longer, because of cause. Parts whose
+// answers are final keep them; the events of the others are Failed, and their claims are withdrawn
+// by a goroutine for which it returns true, and which ends the caller's call (core.leave).
+func (b *ClaimBatch) leave(cause error) bool {
+	e, told := b.e, make([]Result, len(b.results))
+	fail(told, cause)
+	missing := len(told) - copy(told[:b.decided], b.results)
+	var left []*ownClaims
+	next := b.parts.first
+	for at := 0; next != nil; at += partEvents {
+		r := next
+		next = r.next
+		waited := at/partEvents < b.waited
+		switch {
+		case waited && at < b.decided:
+			b.distrust(r, at, told)
+		case waited, !r.handed:
+		case r.ticket.leave():
+			left = append(left, r)
+			continue
+		default:
+			r.await(context.Background())
+			if b.err = cmp.Or(b.err, r.err); r.err == nil {
+				missing -= copy(told[at:min(at+partEvents, len(told))], b.results[at:])
+				b.distrust(r, at, told)
+			}
+		}
+		e.spares.freeOwn(r)
+	}
+	b.parts.first, b.parts.last, b.parts.next, b.ended, b.results = nil, nil, nil, true, told
+	e.counters.countOwn(told)
+	if missing > 0 {
+		b.err = cmp.Or(b.err, cause)
+	}
+	if len(left) == 0 {
+		return false
+	}
+	for _, r := range left {
+		e.left.atRisk.Add(int64(r.open))
+	}
+	go func() {
+		defer e.leave()
+		for _, r := range left {
+			e.withdraw(r, r.open)
+		}
+	}()
+	return true
 }
 
 // observe gives the observer the results. If the store has panicked, they are not final, and the

@@ -418,26 +418,6 @@ func TestContextEndedBeforeClaimsNothing(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 }
 
-func TestContextEndedAfterHandingOverStillReturnsTheVerdict(t *testing.T) {
-	e, m := openMem(t, engine.Options{})
-	m.HoldSyncs()
-	during, cancel := context.WithCancel(ctx)
-	told := make(chan engine.Result, 1)
-	go func() {
-		r, _ := e.TryClaim(during, event("a"))
-		told <- r
-	}()
-	awaitHeld(t, m)
-	cancel()
-	select {
-	case r := <-told:
-		t.Fatalf("got %v while the claim is not durable", r)
-	case <-time.After(20 * time.Millisecond):
-	}
-	m.ReleaseSyncs()
-	wantVerdict(t, receive(t, told), engine.Claimed)
-}
-
 // An application may test itself in more than one bubble of testing/synctest: nothing of one engine
 // may reach another one.
 func TestEnginesInBubblesShareNothing(t *testing.T) {

@@ -124,3 +124,6 @@ type leaseChange struct {
 	apply func(r *Record, now time.Time)
 	err   error // why it was rejected
 }
+
+// claimed reports whether an at-most-once claim got the verdict Claimed.
+func (c *candidate) claimed() bool { return c.change == nil && c.result.Verdict == Claimed }

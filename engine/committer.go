@@ -117,9 +117,31 @@ func (c *committer) admit(g *group, r request) {
 		g.awaited = true
 	}
 	t := r.slip()
-	if t.err = c.Err(); t.err == nil && !c.decide(g, r) {
-		g.requests = g.requests[:len(g.requests)-1]
-		t.done <- struct{}{}
+	t.err = c.Err()
+	if t.err == nil && c.hasLeft(r) {
+		t.err = errLeft
+	} else if t.err != nil || c.decide(g, r) {
+		return
+	}
+	g.requests = g.requests[:len(g.requests)-1]
+	c.settled(r)
+	t.done <- struct{}{}
+}
+
+// hasLeft reports whether the caller of a request has left. If not, the caller of a transaction or
+// of a command cannot leave any more.
+func (c *committer) hasLeft(r request) bool {
+	t := r.slip()
+	if _, own := r.(*ownClaims); own {
+		return t.state.Load() == left
+	}
+	return !t.state.CompareAndSwap(waiting, decided)
+}
+
+// settled records that the caller of a request cannot leave any more, or has left.
+func (c *committer) settled(r request) {
+	if own, ok := r.(*ownClaims); ok && own.leavable {
+		c.left.leavable.Add(-1)
 	}
 }
 
@@ -165,6 +187,26 @@ func (c *committer) releaseLoop(free chan<- *group) {
 	}
 }
 
+// answer makes the verdicts of the group's claims final, and notes those whose callers have left if
+// they are durable.
+func (c *committer) answer(g *group, durable bool) {
+	for _, r := range g.requests {
+		own, ok := r.(*ownClaims)
+		if !ok {
+			continue
+		}
+		if !own.state.CompareAndSwap(waiting, answered) && durable && own.err == nil && !own.withdrawn {
+			for i := range own.claims {
+				if x := &own.claims[i]; x.claimed() {
+					c.left.add(own.key(&x.place), x.hash)
+					c.recent.forget(x.hash)
+				}
+			}
+		}
+		c.settled(r)
+	}
+}
+
 // release waits until the group is durable and then releases its answers, duplicates included.
 func (c *committer) release(g *group) {
 	err := c.Err()
@@ -185,6 +227,9 @@ func (c *committer) release(g *group) {
 				tx.claims = tx.claims[:0]
 			}
 		}
+	}
+	c.answer(g, err == nil)
+	if err == nil {
 		c.durable.raise(g.seq)
 		if g.produced {
 			c.outbox.durable()

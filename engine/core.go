@@ -36,6 +36,7 @@ type core struct {
 
 	reclaimingState chan struct{} // has a value during ReclaimState of the store
 
+	left         departures
 	counters     counters
 	observations observations
 }

@@ -26,6 +26,9 @@ func (d *decider) decide(g *group, r request) (wait bool) {
 }
 
 func (d *decider) admitOwn(g *group, r *ownClaims) error {
+	if r.withdrawn {
+		return d.admitWithdrawn(g, r)
+	}
 	if d.put.has(r.asOf) {
 		d.screen.prefetchNew(len(r.claims), r.place)
 	} else {
@@ -59,7 +62,7 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	var there, found bool
 	held := d.tx.reserved(key)
 	if !held {
-		if old, there, err = d.decideNew(key, c); there && !c.takes(&old) {
+		if old, there, err = d.decideNew(key, c); there && !c.takes(&old) && !d.left.isOpen(key) {
 			rec, found = old, true
 		}
 	}
@@ -97,6 +100,27 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 		d.tx.changed(key, d.seq+1)
 	}
 	res.Verdict = Claimed
+	return nil
+}
+
+// admitWithdrawn withdraws the claims of a request whose caller has left, except those about which
+// something was decided since.
+func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
+	for i := range r.claims {
+		c := &r.claims[i]
+		key := r.key(&c.place)
+		if !c.claimed() || !d.left.isOpen(key) {
+			continue
+		}
+		if c.week < d.decidedOldest(c.scope) {
+			g.after = d.left.decide(key, c.hash, g.after) // it was dropped
+			continue
+		}
+		u := &txUnclaim{scope: c.scope, week: c.week, key: key, hash: c.hash, rec: c.result.Record}
+		if err := d.unclaim(g, u); err != nil {
+			return d.stop(err) // impossible: its names are already known
+		}
+	}
 	return nil
 }
 

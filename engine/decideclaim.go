@@ -84,6 +84,7 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	if err != nil {
 		return err
 	}
+	g.after = d.left.decide(key, c.hash, g.after)
 	w := d.put.put(key, c.hash, rec, topic)
 	g.batch.Claims = append(g.batch.Claims, w)
 	g.claims++
@@ -114,9 +115,10 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held
 		}
 		key := r.key(p)
 		if !d.screen.certainlyNew(p.week, p.hash) {
-			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) {
+			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) && !d.left.isOpen(key) {
 				return rec, found, false, err
 			}
+			held = held || d.left.isOpen(key)
 			if found && rec.State == Leased {
 				d.takenOver = append(d.takenOver, takenOver{p, c.scope, rec})
 			}
@@ -145,6 +147,7 @@ func (d *decider) endTakenOver(g *group, r *claimSet) error {
 		}
 		t.rec.end(Released, "")
 		t.rec.Fingerprint = ""
+		g.after = d.left.decide(r.key(t.place), t.hash, g.after)
 		w := d.put.put(r.key(t.place), t.hash, &t.rec, topic)
 		g.batch.Claims = append(g.batch.Claims, w)
 		g.bytes += len(w.Key) + len(w.Record)
@@ -210,6 +213,7 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	if err != nil {
 		return err
 	}
+	g.after = d.left.decide(u.key, u.hash, g.after)
 	var w storage.ClaimWrite
 	if u.rec.Generation > 0 { // its generations are not used again
 		left := u.rec

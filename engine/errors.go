@@ -64,9 +64,13 @@ var (
 	// ErrOutcomeUnknown means that the store failed while it wrote a decided claim, or a whole
 	// transaction. It may be durable or not, because after a failed sync only the disk shows which.
 	// It comes with ErrStopped. Close the engine and open the store again; if the call is repeated,
-	// the event is a Duplicate or Claimed.
-	ErrOutcomeUnknown = errors.New("hapax: the store failed during the commit, its outcome is unknown: open the store again and look")
+	// the event is a Duplicate or Claimed. Without ErrStopped, the context of Finish, Renew or
+	// Release has ended first: look the claim up.
+	ErrOutcomeUnknown = errors.New("hapax: the outcome of the commit is unknown: if the store has failed, open it again; then look the claim up")
 )
+
+// errLeft is the error of a request whose caller has left.
+var errLeft = errors.New("hapax: the context ended before the store was done")
 
 // An EventError says which field of an event the engine rejects, and why. The event was not judged
 // and nothing was written for it.

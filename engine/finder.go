@@ -72,7 +72,9 @@ func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
 	if err != nil || !found {
 		return Record{}, false, err
 	}
-	r.found = append(r.found, foundClaim{p.keyAt, p.keyEnd, p.hash, rec})
+	if !f.left.has(key) {
+		r.found = append(r.found, foundClaim{p.keyAt, p.keyEnd, p.hash, rec})
+	}
 	return rec, true, nil
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // the lease no longer holds the claim; nothing is changed then, and another caller's result
 // remains.
 //
-// Finish checks ctx until the change is handed over; after that it waits for the outcome.
+// If ctx ends before the change is durable, the error wraps that of ctx and ErrOutcomeUnknown: the
+// change may be made all the same. So it is with Renew and Release.
 func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
 	if err := checkData(data); err != nil {
 		return err
@@ -29,14 +31,15 @@ func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time
 	if d < time.Millisecond || d > limits.Lease {
 		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, limits.Lease)}
 	}
+	var until time.Time // the committer may write it after an error
 	err = e.changeLeased(ctx, l, func(r *Record, now time.Time) {
-		end = leaseEnd(now, d)
-		r.LeaseEnd = end
+		until = leaseEnd(now, d)
+		r.LeaseEnd = until
 	})
 	if err != nil {
 		return time.Time{}, err
 	}
-	return end, nil
+	return until, nil
 }
 
 // Release releases the claim, durably on return: the next caller claims the event, with any
@@ -59,17 +62,20 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 	}
 	defer e.leave()
 	r := e.spares.newOwn()
-	defer e.spares.freeOwn(r)
 	c, err := e.leased(&r.claimSet, l)
-	if err != nil {
-		return err
+	if err == nil {
+		c.change.apply = apply
+		r.claims = append(r.claims, c)
+		err = e.submit(ctx, r)
 	}
-	c.change.apply = apply
-	r.claims = append(r.claims, c)
-	if err := e.submit(ctx, r); err != nil {
-		return err
+	if errors.Is(err, errLeft) { // the committer may refer to r
+		return fmt.Errorf("%w; %w", err, ErrOutcomeUnknown)
 	}
-	return c.change.err
+	e.spares.freeOwn(r)
+	if err == nil {
+		err = c.change.err
+	}
+	return err
 }
 
 // Finish is Engine.Finish as part of the transaction: the claim is Done, with data, once the

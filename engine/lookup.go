@@ -138,7 +138,7 @@ func (f *finder) lookUpOne(r *claimSet, c *candidate) error {
 	c.asOf = f.applied.at.Load()
 	rec, found, err := f.known(r, &c.place)
 	c.absent = !found
-	found = found && !c.takes(&rec)
+	found = found && !c.takes(&rec) && !f.left.has(r.key(&c.place))
 	if err == nil && !found && c.nearEnd > c.nearAt {
 		rec, _, found, err = f.knownNear(r, c)
 	}

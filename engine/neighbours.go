@@ -83,7 +83,7 @@ func (f *finder) knownNear(r *claimSet, c *candidate) (rec Record, at place, fou
 		if at.week < f.oldestOf(c.scope) {
 			continue // a dropped week has no known claims
 		}
-		if rec, found, err = f.known(r, &at); err != nil || found && !c.takes(&rec) {
+		if rec, found, err = f.known(r, &at); err != nil || found && !c.takes(&rec) && !f.left.has(r.key(&at)) {
 			return rec, at, found, err
 		}
 	}

@@ -54,7 +54,7 @@ func (tx *Tx) Part() (*Part, error) {
 	p.base = base{status: &p.tx.status, points: &tx.points, req: tx.req, at: tx.savepoint(), seen: make(map[string]struct{})}
 	p.tx.state.base, p.tx.judge.base = &p.base, &p.base
 	p.tx.status.whole = &tx.status
-	p.tx.judge.lazy, p.tx.judge.watched = tx.judge.lazy, tx.judge.watched.forPart(&tx.e.observations)
+	p.tx.judge.lazy, p.tx.judge.ctx, p.tx.judge.watched = tx.judge.lazy, tx.judge.ctx, tx.judge.watched.forPart(&tx.e.observations)
 	own := p.tx.req
 	own.claimant = claimant{owner: tx.req.owner, mine: make(map[lockName]int)}
 	own.reads.start, own.reads.since = tx.req.reads.start, tx.req.reads.since

@@ -13,6 +13,7 @@ import (
 // Keys and hashes of all events come first, then the filters are read for all of them, so that
 // their cache misses overlap.
 func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
+	r.departed = f.left.changes.Load()
 	now := f.now()
 	first := now.Truncate(time.Millisecond)
 	r.claims = slices.Grow(r.claims, len(events))

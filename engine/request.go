@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -17,7 +19,19 @@ type ticket struct {
 	handed bool // to the committer
 	err    error
 	done   chan struct{} // receives one value when the answers are set and may be returned
+	state  atomic.Uint32
 }
+
+// The states of a ticket. From waiting it changes once.
+const (
+	waiting  = iota
+	decided  // its effects cannot be withdrawn: a transaction or a command, which was decided
+	left     // its caller has left without an answer
+	answered // its caller gets the answers: at-most-once claims, which are durable
+)
+
+// leave ends the wait of the caller. It returns false if the caller must wait for the answers.
+func (t *ticket) leave() bool { return t.state.CompareAndSwap(waiting, left) }
 
 func newTicket() ticket { return ticket{done: make(chan struct{}, 1)} }
 
@@ -47,6 +61,10 @@ type ownClaims struct {
 	asOf uint64     // the batch before the filters were read
 	more bool       // another part of its batch is handed over next
 	next *ownClaims // the next part of its batch, nil if there is none
+
+	leavable  bool   // it counts in departures
+	departed  uint64 // departures.changes before anything was looked up
+	withdrawn bool   // its claims are to be withdrawn
 }
 
 // A command runs in the committer, alone in its batch, with everything before it applied.
@@ -137,13 +155,38 @@ func (q *queue) handOver(ctx context.Context, r request) error {
 	}
 }
 
-// submit hands a request to the committer and waits for its answers.
+// handOverBehind gives a request that has no caller to the committer. It does not wait. The caller
+// is between enter and leave.
+func (q *queue) handOverBehind(r request) {
+	select {
+	case q.requests <- r:
+		return
+	default:
+	}
+	if q.enter() != nil { // Close waits for the caller, and may wait a little longer
+		q.requests <- r
+		return
+	}
+	go func() {
+		defer q.leave()
+		q.requests <- r
+	}()
+}
+
+// submit hands a request to the committer and waits for its answers. If ctx ends first, the error
+// wraps errLeft: nothing of a transaction or a command was decided, or will be; a change of a lease
+// may be. The committer still refers to the request until its ticket is done.
 func (q *queue) submit(ctx context.Context, r request) error {
 	if err := q.handOver(ctx, r); err != nil {
 		return err
 	}
 	t := r.slip()
-	t.await(context.Background())
+	if !t.await(ctx) {
+		if t.leave() {
+			return fmt.Errorf("%w: %w", errLeft, ctx.Err())
+		}
+		t.await(context.Background())
+	}
 	return t.err
 }
 
@@ -158,4 +201,21 @@ func (q *queue) control(ctx context.Context, fn func(g *group) error) error {
 	}
 	defer q.leave()
 	return q.submit(ctx, &command{ticket: newTicket(), run: fn})
+}
+
+// withdraw withdraws the claims of a request whose caller has left, once they are durable. The
+// caller has begun a call (core.enter), so that Close waits.
+func (q *queue) withdraw(r *ownClaims, events int) {
+	defer q.left.atRisk.Add(-int64(events))
+	<-r.done
+	if r.err != nil {
+		return // nothing was claimed, or the store has failed and nothing more can be written
+	}
+	r.state.Store(waiting)
+	r.withdrawn, r.more, r.leavable = true, false, false
+	q.requests <- r
+	<-r.done
+	if r.err == nil {
+		q.spares.freeOwn(r)
+	}
 }

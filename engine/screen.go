@@ -135,25 +135,6 @@ func (s *screen) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 	return before
 }
 
-// reserve records that a transaction is about to reserve a claim in a week; unreserveAll forgets
-// all such weeks. The lock of transactions is held.
-func (s *screen) reserve(week weekbucket.Week) {
-	weeks := *s.reserved.Load()
-	if _, known := weeks[week]; known || (*s.filters.Load())[week] != nil {
-		return
-	}
-	weeks = maps.Clone(weeks)
-	weeks[week] = struct{}{}
-	s.reserved.Store(&weeks)
-	s.weeksVersion.Add(1)
-}
-
-func (s *screen) unreserveAll() {
-	if len(*s.reserved.Load()) > 0 {
-		s.reserved.Store(&weekSet{})
-	}
-}
-
 // prefetch makes the filters ready for look-ups of n places, and for add: their cache misses
 // overlap.
 func (s *screen) prefetch(n int, at func(i int) *place) {

@@ -17,6 +17,11 @@ type Stats struct {
 	// and once more when they are claimed again.
 	Withdrawn uint64
 
+	// AtRisk is how many events have callers that left TryClaim or TryClaimBatch, because their
+	// contexts ended, and may have claims that are not withdrawn yet: a crash now would leave these,
+	// and the events would not be handled. It falls to 0 when the store goes on.
+	AtRisk uint64
+
 	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
 	// the filter considered possible and that the store did not have.
 	FilterNegatives, FilterFalsePositives uint64
@@ -73,6 +78,7 @@ func (e *Engine) stats() Stats {
 		Verdicts:             e.counters.verdicts.load(),
 		Attempts:             e.counters.attempts.load(),
 		Withdrawn:            e.counters.withdrawn.Load(),
+		AtRisk:               uint64(e.left.atRisk.Load()),
 		FilterNegatives:      e.screen.negatives.Load(),
 		FilterFalsePositives: e.screen.falsePositives.Load(),
 		FilterBytes:          bytes,

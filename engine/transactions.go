@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -91,8 +92,7 @@ func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []pl
 		}
 	}
 	if t.claims.n == 0 || c.week != t.last {
-		t.screen.reserve(c.week)
-		t.last = c.week
+		t.noteWeek(c.week)
 	}
 	r := reservation{name: c.lock, owner: tx.owner, claim: int32(index)}
 	if tx.isPart() {
@@ -115,6 +115,20 @@ func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []pl
 		t.any.Store(true)
 	}
 	return reservation{}, true
+}
+
+// noteWeek records that a claim in a week is about to be reserved, for screen.weeksBefore. t.mu is
+// held.
+func (t *transactions) noteWeek(week weekbucket.Week) {
+	t.last = week
+	weeks := *t.screen.reserved.Load()
+	if _, known := weeks[week]; known || (*t.screen.filters.Load())[week] != nil {
+		return
+	}
+	weeks = maps.Clone(weeks)
+	weeks[week] = struct{}{}
+	t.screen.reserved.Store(&weeks)
+	t.screen.weeksVersion.Add(1)
 }
 
 // taken returns the reservation of a candidate, or of one of the places near: the transaction's own
@@ -174,7 +188,9 @@ func (t *transactions) remove(name lockName, by *claimant) {
 	})
 	if t.claims.n == 0 {
 		t.any.Store(false)
-		t.screen.unreserveAll()
+		if len(*t.screen.reserved.Load()) > 0 {
+			t.screen.reserved.Store(&weekSet{})
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 )
 
 // A transactor begins, commits and ends transactions.
@@ -33,15 +34,21 @@ func (t *transactor) newTx() *Tx {
 	return tx
 }
 
-// commit hands the transaction to the committer and waits until it is durable.
-func (t *transactor) commit(ctx context.Context, tx *Tx) error {
+// commit hands the transaction to the committer and waits until it is durable. If the error wraps
+// errLeft, the committer may still refer to the transaction until its ticket is done, and the call
+// has not ended (core.leave).
+func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := tx.lockStore(); err != nil {
 		return err
 	}
-	defer t.leave()
+	defer func() {
+		if !errors.Is(err, errLeft) {
+			t.leave()
+		}
+	}()
 	r := tx.req
 	tx.status.live = false
 	r.reads.ranges = mergeRanges(r.reads.ranges)
@@ -52,20 +59,21 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) error {
 			return ErrConflict
 		}
 		tx.turn.end()
-		return t.settle() // its reads and results are durable
+		return t.settleContext(ctx) // its reads and results are durable
 	}
 	if err := t.sums.lookUp(t.core, &r.writes); err != nil {
 		return err
 	}
 	r.member, r.turn = tx.member, tx.turn
-	err := t.submit(ctx, r)
-	tx.status.lostTo = r.lostTo
+	if err = t.submit(ctx, r); !errors.Is(err, errLeft) {
+		tx.status.lostTo = r.lostTo
+	}
 	return err
 }
 
 // afterLoss waits, after a conflict, until the conflicting batch is visible, so that the
 // transaction does not conflict with it again.
-func (t *transactor) afterLoss(tx *Tx) {
+func (t *transactor) afterLoss(ctx context.Context, tx *Tx) {
 	tx.status.mu.Lock()
 	to := tx.status.lostTo
 	tx.status.mu.Unlock()
@@ -74,7 +82,7 @@ func (t *transactor) afterLoss(tx *Tx) {
 	}
 	tx.turn.end()
 	tx.member.lost(to)
-	t.applied.wait(to) // false: the engine has stopped, as the next call says
+	t.applied.waitContext(ctx, to) // false: ctx has ended, or the engine has stopped, as the next call says
 }
 
 // end makes the transaction unusable and releases its reservations. Repeating it changes nothing.

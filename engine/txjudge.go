@@ -1,12 +1,17 @@
 package engine
 
-import "github.com/hapax-dev/hapax/engine/limits"
+import (
+	"context"
+
+	"github.com/hapax-dev/hapax/engine/limits"
+)
 
 // A txJudge gives verdicts on events in a transaction. The transaction's lock is held during all of
 // its methods.
 type txJudge struct {
 	txFinder
-	lazy bool // see UpdateOptions.DurableAtCommit
+	lazy bool            // see UpdateOptions.DurableAtCommit
+	ctx  context.Context // of Update: it ends the waits for others
 
 	ahead *ahead // the result of Prefetch; nil if there was none
 
@@ -121,12 +126,13 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 // judgeCandidate returns the verdict for a candidate, and keeps it if it is Claimed.
 func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
 	r := j.req
+	departed := j.left.changes.Load() // before anything is looked up
 	// Claims found from here on are as of this batch or a later one.
 	asOf := j.applied.at.Load()
 	s, free, err := j.reserve(c, reopen)
 	if err == nil && !free && !s.found && j.lazy {
 		// it becomes visible soon, and is durable before this transaction
-		if seq := j.others.winner(&r.claimSet, c); seq > 0 && j.applied.wait(seq) {
+		if seq := j.others.winner(&r.claimSet, c); seq > 0 && j.applied.waitContext(j.ctx, seq) {
 			asOf = j.applied.at.Load()
 			s, free, err = j.reserve(c, reopen)
 		}
@@ -144,16 +150,23 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 			res.Verdict = Duplicate // of its own claim
 		}
 		return false, nil
-	case !s.found, s.winning && (!j.lazy || s.rec.State != Done): // returned without waiting for the winner
+	case !s.found, s.winning && (!j.lazy || s.rec.State != Done), // returned without waiting for the winner
+		j.left.has(r.key(&s.at)):
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
 	*res = c.answer(&s.rec)
-	if !j.lazy { // it is returned now, so the claim on which it depends must be durable now
-		if err := j.settle(); err != nil {
+	// If it is returned now, the claim on which it depends must be durable now; also if that may be
+	// withdrawn because its caller leaves.
+	if !j.lazy || j.left.leavable.Load() > 0 {
+		if err := j.settleContext(j.ctx); err != nil {
 			return false, err
 		}
 		j.recent.add(r.found, r.arena, r.epoch)
+	}
+	if j.left.changedSince(departed, s.at.hash) {
+		*res = Result{Verdict: InFlight}
+		return false, nil
 	}
 	if s.rec.State == DeadLettered {
 		err = r.reads.note(claimRead(r.key(&s.at)), asOf)

@@ -85,8 +85,9 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 // Several options are combined; of two values for one field the last one that is not zero
 // counts.
 //
-// Update checks ctx before fn runs and before the commit is handed over; after that it waits for
-// the outcome. If ctx ends while fn runs, the transaction ends then: its claims are free for
+// If ctx ends before the commit is decided, nothing is applied. After that Update waits for the
+// outcome, also if the store stalls: a transaction that was decided cannot be withdrawn, and a caller
+// that does not know its outcome could neither run it again nor leave it. If ctx ends while fn runs, the transaction ends then: its claims are free for
 // others, and its methods return ErrNoTransaction, whenever fn returns.
 func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOptions) error {
 	var opt UpdateOptions
@@ -110,16 +111,27 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		return err
 	}
 	tx := e.begin()
-	tx.judge.lazy, tx.member = opt.DurableAtCommit, opt.Lane
+	tx.judge.lazy, tx.judge.ctx, tx.member = opt.DurableAtCommit, ctx, opt.Lane
 	e.leave()
 	committed := false
-	defer func() { // also if fn panics
+	finish := func() {
 		if committed {
 			e.counters.verdicts.add(&tx.judge.kept)
 			e.counters.withdrawn.Add(tx.req.writes.unclaimed())
 		}
 		e.end(tx)
 		tx.judge.watched.end(&e.observations, err, committed)
+	}
+	defer func() { // also if fn panics
+		if errors.Is(err, errLeft) {
+			go func() {
+				defer e.leave()
+				<-tx.req.done
+				finish()
+			}()
+			return
+		}
+		finish()
 	}()
 	tx.judge.watched = e.observations.begin(ctx, e.opt.Observer)
 	if err := tx.prepare(opt); err != nil {
@@ -143,7 +155,9 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		err = e.commit(ctx, tx)
 		committed = err == nil
 	}
-	e.afterLoss(tx)
+	if !errors.Is(err, errLeft) {
+		e.afterLoss(ctx, tx)
+	}
 	return err
 }
 

@@ -28,6 +28,7 @@
 //
 //	while it works, too:
 //	dedup_claims_withdrawn_total               counter                                claims withdrawn because their events were not handled
+//	dedup_claims_at_risk                       gauge                                  events whose callers have left and whose claims are not withdrawn yet
 //	dedup_filter_negatives_total               counter                                events that the filter alone found new
 //	dedup_filter_false_positives_total         counter                                events that it wrongly considered possible
 //	dedup_filter_bytes                         gauge                                  memory of the filters

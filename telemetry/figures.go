@@ -20,6 +20,8 @@ type figure struct {
 var statFigures = []figure{
 	{"claims_withdrawn_total", "Claims that were withdrawn because their events were not handled.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.Withdrawn) }},
+	{"claims_at_risk", "Events whose callers have left and whose claims are not withdrawn yet: a crash now would lose them.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.AtRisk) }},
 	{"filter_negatives_total", "Events that the filter alone found new.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.FilterNegatives) }},
 	{"filter_false_positives_total", "Events that the filter considered possible and that the store did not have.",
