@@ -10,9 +10,37 @@
 //	})
 //	answer, err := users.Get(ctx, "acme", key)
 //
-// Put reads nothing. The version comes from the source, and which version a reader sees depends
-// only on the set of versions that were put: a change that is delivered twice, late, or in another
-// order changes nothing. See [TxTable.Put] for versions that are equal.
+// Put reads nothing. Which version a reader sees depends only on the set of versions that were put: a
+// change that is delivered twice, late, or in another order changes nothing. See [TxTable.Put] for
+// versions that are equal.
+//
+// # Versions
+//
+//	source                                            Version                 Offset
+//	counts up with each change of a row               that count              -
+//	has times, such as epoch milliseconds             the time                of the record
+//	promises only the order in which it sends, as     offset of the record    -
+//	Debezium does for each key of a partition
+//
+// Versions must be unique for each change of a row, or tie only between changes of one partition of
+// the source. Such ties go by offset, and a change that is sent again keeps its first offset. The
+// price: of two changes of a row with the same version and content, such as two deletions in one
+// millisecond, the second counts as a repeat. All contents of the newest version are stored until a
+// newer version comes, to recognize repeats. So a Version that rarely changes makes a table that
+// grows.
+//
+// A field of a Debezium event is not a version: source.lsn and source.sequence do not order the
+// events of snapshots and of transactions that were open meanwhile, and may be null. With the offset
+// as Version, claim the event by its identity, so that an event that is sent again is not applied
+// again: see examples/changes. If the payload of a record lacks the version, do not put the row with
+// another one: reject the record, in a Kafka handler with kafkaadapter.Permanent.
+//
+// # Partial rows
+//
+// Some sources omit values that did not change: Debezium sends __debezium_unavailable_value for large
+// values of Postgres. Put such a row with Row.Partial, into a table with Options.Fill. Readers see each
+// missing value as of the newest earlier version that has it, also if that arrives later. Prune keeps
+// what is needed for that, and a deletion ends it.
 //
 // # Reads
 //

@@ -59,11 +59,11 @@ func (t *Table) mark(ctx context.Context, row []byte, through uint64) (mark []by
 			if err != nil {
 				return err
 			}
-			_, newest, _, err := split(kv.Key)
+			newest, err := t.place(kv.Key)
 			if err != nil {
 				return err
 			}
-			version = max(version, newest)
+			version = max(version, newest.version)
 		}
 		mark = appendSuffix(append([]byte{}, row...), version, tieErasure)
 		return errors.Join(in.rows.Put(mark, []byte{kindErasure}), in.applied())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -28,6 +29,7 @@ const (
 )
 
 // Prune removes every version that a newer one of its row has replaced, and expired deletions. It
+// keeps versions from which a partial row takes values, and equal versions, which identify repeats. It
 // reads the table once, and removes in transactions of at most 1000 versions; no reader sees a
 // difference, except ScanWithOlderVersions. A version counts as replaced once the newer one is
 // durable, and is removed only if the newer one still exists at that moment, so that Prune may
@@ -52,15 +54,17 @@ func (t *Table) PruneAllExpired(ctx context.Context) (Pruned, error) { return t.
 
 func (t *Table) prune(ctx context.Context, trustClock bool) (done Pruned, err error) {
 	p := pass{t: t, ctx: ctx, trustClock: trustClock, done: &done}
-	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix}) {
+	for g, err := range t.groups(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix})) {
 		if err == nil {
-			err = p.see(kv)
+			err = p.see(g)
 		}
 		if err != nil {
 			return done, err
 		}
 	}
-	p.endRow()
+	if err := p.endRow(); err != nil {
+		return done, err
+	}
 	return done, p.flush()
 }
 
@@ -74,6 +78,7 @@ type pass struct {
 	row    []byte // prefix of the current row
 	newest []byte // key of its newest version
 	fate   fate   // of that version
+	merged merged // what readers see of it so far
 
 	older  []replaced
 	rows   [][]byte // prefixes of rows whose newest versions are deletions to be removed or renewed
@@ -84,41 +89,59 @@ type pass struct {
 // A replaced version is older than the newest one of its row.
 type replaced struct{ key, newest []byte }
 
-// see processes the next version of the table.
-func (p *pass) see(kv engine.KeyValue) error {
-	prefix, _, tie, err := split(kv.Key)
+// see processes the next group of the table.
+func (p *pass) see(g *group) (err error) {
+	if !bytes.Equal(g.row, p.row) {
+		if err := p.endRow(); err != nil {
+			return err
+		}
+		p.row, p.newest, p.merged = g.row, g.all[0].kv.Key, merged{}
+		if p.fate, err = p.fateOf(g.all[0].kv); err != nil {
+			return err
+		}
+	}
+	needed, err := p.merged.add(p.t, g)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(prefix, p.row) {
-		p.endRow()
-		p.row, p.newest = prefix, kv.Key
-		if p.fate, err = p.fateOf(kv); err != nil {
+	switch {
+	case g.isErased(): // it remains, and hides late versions when a deletion above it is removed
+		err = p.replaced(g.all[1:])
+	case !needed:
+		err = p.replaced(g.all)
+	}
+	return errors.Join(err, p.replaced(g.repeats))
+}
+
+// replaced collects versions to be removed.
+func (p *pass) replaced(versions []stored) error {
+	for _, v := range versions {
+		p.older = append(p.older, replaced{v.kv.Key, p.newest})
+		if err := p.collected(v.kv.Key); err != nil {
 			return err
 		}
-	} else if tie != tieErasure { // it remains, and hides late versions when a deletion above it is removed
-		p.older = append(p.older, replaced{kv.Key, p.newest})
-		p.collected(kv.Key)
 	}
+	return nil
+}
+
+// endRow ends the current row.
+func (p *pass) endRow() error {
+	if p.fate == keep {
+		return nil
+	}
+	p.fate = keep
+	p.rows = append(p.rows, p.row)
+	return p.collected(p.row)
+}
+
+// collected counts a version that the next transaction is to change, and runs it if it is full.
+func (p *pass) collected(key []byte) error {
+	p.bytes += len(key)
+	p.events++
 	if p.events < pruneKeys && p.bytes < pruneBytes {
 		return nil
 	}
 	return p.flush()
-}
-
-// endRow ends the current row.
-func (p *pass) endRow() {
-	if p.fate != keep {
-		p.rows = append(p.rows, p.row)
-		p.collected(p.row)
-	}
-	p.fate = keep
-}
-
-// collected counts a version that the next transaction is to change.
-func (p *pass) collected(key []byte) {
-	p.bytes += len(key)
-	p.events++
 }
 
 // A fate is what a pass does with the newest version of a row.
@@ -219,24 +242,29 @@ func (p *pass) removeOlder(rows txKeys, now *Pruned) error {
 // erasure, or renews the deletion.
 func (p *pass) endDeletion(rows txKeys, row []byte, now *Pruned) error {
 	var keys [][]byte
-	for kv, err := range rows.Scan(engine.Range{Prefix: row, Limit: pruneKeys}) {
+	first := true
+	for g, err := range p.t.groups(rows.Scan(engine.Range{Prefix: row})) {
 		if err != nil {
 			return err
 		}
-		if len(keys) == 0 {
-			switch f, err := p.fateOf(kv); {
+		if newest := g.all[0].kv; first {
+			first = false
+			switch f, err := p.fateOf(newest); {
 			case err != nil || f == keep:
 				return err
 			case f == renew:
 				now.Renewed++
 				value, _ := (&Row{Deleted: true}).encode(p.t.opt.Clock)
-				return rows.Put(kv.Key, value)
+				return rows.Put(newest.Key, value)
 			}
 		}
-		if _, _, tie, err := split(kv.Key); err != nil {
-			return err
-		} else if tie != tieErasure {
-			keys = append(keys, kv.Key)
+		for _, v := range slices.Concat(g.all, g.repeats) {
+			if v.tie != tieErasure {
+				keys = append(keys, v.kv.Key)
+			}
+		}
+		if len(keys) >= pruneKeys-1 {
+			break
 		}
 	}
 	if len(keys) >= pruneKeys-1 { // there may be more: first the older versions

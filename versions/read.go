@@ -11,6 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
+const readRetries = 100
+
 // An Answer is what Get returns.
 type Answer struct {
 	Row   Row
@@ -91,7 +93,8 @@ func (s *Selection) holds(r *Row) bool {
 	return !r.Time.IsZero() && !r.Time.Before(from) && (s.Until.IsZero() || r.Time.Before(until))
 }
 
-// Get returns the newest durable version of a row.
+// Get returns the newest durable version of a row, as of one moment. For rows with offsets or missing
+// values it needs a transaction, and returns ErrConflict if the row is written too often meanwhile.
 func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, err error) {
 	if err := checkName(tenant, key); err != nil {
 		return Answer{}, err
@@ -100,7 +103,12 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, e
 	if a.LastApplied, err = t.LastApplied(ctx); err != nil {
 		return Answer{}, err
 	}
-	a.Row, a.Found, err = t.newest(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.rowPrefix(tenant, key), Limit: 1}))
+	row := t.rowPrefix(tenant, key)
+	m, first, err := t.merge(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, Limit: 1}))
+	if err == nil && (first.offset > 0 || m.partial) {
+		m, err = t.snapshot(ctx, row)
+	}
+	a.Row, a.Found = m.row, m.found
 	return a, err
 }
 
@@ -108,12 +116,13 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, e
 // every stored version and skips older ones, so that it becomes cheaper after Prune has removed
 // them.
 func (t *Table) Scan(ctx context.Context, s Selection) (Rows, error) {
-	return t.scan(ctx, s, t.exact)
+	return t.scan(ctx, s, t.exactOutside(ctx))
 }
 
 // ScanWithOlderVersions returns every durable stored version of the selected rows, newest first,
-// deletions included, and also older versions that Prune has not removed yet. From and Until
-// select by the time of each version. It need not distinguish rows, and is a little faster than
+// deletions included, and also older versions that Prune has not removed yet. Partial rows are
+// returned as they were put, and repeats are omitted. From and Until select by the time of each
+// version. It need not distinguish rows, and is a little faster than
 // Scan.
 func (t *Table) ScanWithOlderVersions(ctx context.Context, s Selection) (Rows, error) {
 	return t.scan(ctx, s, t.stored)
@@ -137,56 +146,119 @@ func (t *Table) scan(ctx context.Context, s Selection, rows func(*Selection, sca
 // stored returns all stored versions.
 func (t *Table) stored(s *Selection, read scan) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		r, err := s.span(t)
-		if err != nil {
-			yield(Row{}, err)
-			return
-		}
-		for kv, err := range read(r) {
-			var row Row
-			if err == nil {
-				row, err = t.decode(kv.Key, kv.Value)
-			}
+		for g, err := range t.selected(s, read) {
 			if err != nil {
 				yield(Row{}, err)
 				return
 			}
-			if s.holds(&row) && !yield(row, nil) {
-				return
+			for _, v := range g.all {
+				row, err := t.decode(v.place, v.kv.Value)
+				if err != nil {
+					yield(Row{}, err)
+					return
+				}
+				if s.holds(&row) && !yield(row, nil) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// exact returns the first version of each row, unless it is a deletion.
+// exact returns what readers see of each row.
 func (t *Table) exact(s *Selection, read scan) iter.Seq2[Row, error] {
+	return t.visible(s, read, func(_ []byte, m merged) (merged, error) { return m, nil })
+}
+
+// exactOutside is exact for a scan whose pages are snapshots of different moments: partial rows are
+// read again, each from one snapshot.
+func (t *Table) exactOutside(ctx context.Context) func(*Selection, scan) iter.Seq2[Row, error] {
+	return func(s *Selection, read scan) iter.Seq2[Row, error] {
+		return t.visible(s, read, func(row []byte, m merged) (merged, error) {
+			if !m.partial {
+				return m, nil
+			}
+			return t.snapshot(ctx, row)
+		})
+	}
+}
+
+// visible returns the merged rows, each after finish.
+func (t *Table) visible(s *Selection, read scan, finish func(row []byte, m merged) (merged, error)) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		r, err := s.span(t)
-		if err != nil {
-			yield(Row{}, err)
-			return
+		var row []byte // prefix of the current row
+		var m merged
+		show := func() bool {
+			m, err := finish(row, m)
+			if err != nil {
+				yield(Row{}, err)
+				return false
+			}
+			return !m.found || !s.holds(&m.row) || yield(m.row, nil)
 		}
-		var before []byte // prefix of the row before
-		for kv, err := range read(r) {
-			var prefix []byte
-			if err == nil {
-				prefix, _, _, err = split(kv.Key)
+		for g, err := range t.selected(s, read) {
+			if err == nil && !bytes.Equal(g.row, row) {
+				if !show() {
+					return
+				}
+				row, m = g.row, merged{}
 			}
-			if err == nil && bytes.Equal(prefix, before) {
-				continue
-			}
-			before = prefix
-			var row Row
 			if err == nil {
-				row, err = t.decode(kv.Key, kv.Value)
+				_, err = m.add(t, g)
 			}
 			if err != nil {
 				yield(Row{}, err)
 				return
 			}
-			if !row.Deleted && s.holds(&row) && !yield(row, nil) {
-				return
-			}
+		}
+		show()
+	}
+}
+
+// selected returns the groups of the selected rows.
+func (t *Table) selected(s *Selection, read scan) iter.Seq2[*group, error] {
+	r, err := s.span(t)
+	if err != nil {
+		return func(yield func(*group, error) bool) { yield(nil, err) }
+	}
+	return t.groups(read(r))
+}
+
+// snapshot returns what readers see of a row, from one snapshot.
+func (t *Table) snapshot(ctx context.Context, row []byte) (m merged, err error) {
+	err = t.eng.Update(ctx, func(tx *engine.Tx) (err error) {
+		m, err = t.newest(row, tx.In(rowSpace).Scan)
+		return err
+	}, engine.Retries(readRetries))
+	return m, err
+}
+
+// newest returns what readers see of a row. It reads the first key of the row; the other keys of that
+// version only if it has offsets, and older versions only if it is partial. So a transaction conflicts
+// with nothing else.
+func (t *Table) newest(row []byte, read scan) (m merged, err error) {
+	m, first, err := t.merge(read(engine.Range{Prefix: row, Limit: 1}))
+	if err == nil && first.offset > 0 {
+		m, _, err = t.merge(read(engine.Range{Prefix: appendVersion(row, first.version)}))
+	}
+	if err == nil && m.partial {
+		m, _, err = t.merge(read(engine.Range{Prefix: row}))
+	}
+	return m, err
+}
+
+// merge merges the keys of one row, and returns the place of the first group's first version.
+func (t *Table) merge(keys iter.Seq2[engine.KeyValue, error]) (m merged, first place, err error) {
+	for g, err := range t.groups(keys) {
+		if err != nil {
+			return merged{}, place{}, err
+		}
+		if first.row == nil {
+			first = g.all[0].place
+		}
+		if _, err := m.add(t, g); err != nil || m.ended {
+			return m, first, err
 		}
 	}
+	return m, first, nil
 }

@@ -20,6 +20,13 @@ type Options struct {
 	// kept forever. See Prune for clocks that are wrong.
 	KeepDeletions time.Duration
 
+	// Fill completes a partial row. It returns newer with each value that newer lacks and older has,
+	// and whether values are still missing; newer itself if older adds nothing. It is called with
+	// the older versions of the row, the newest of them first, until nothing is missing. It must
+	// depend only on its arguments, must not change them, and may be called concurrently. nil: a
+	// partial row is rejected.
+	Fill func(newer, older []byte) (filled []byte, partial bool)
+
 	// PruneEvery is the time between two passes of Run, or between your own calls of Prune.
 	// 0 = DefaultPruneEvery.
 	PruneEvery time.Duration
@@ -88,9 +95,14 @@ type Row struct {
 	Tenant string
 	Key    []byte
 
-	// Version orders the versions of the row: the greatest is the newest. It comes from the source,
-	// for example the position in its log (source.lsn of a Debezium event).
+	// Version orders the versions of the row: the greatest is the newest. It comes from a source that
+	// promises such an order, or is the offset of the record: see the package documentation.
 	Version uint64
+
+	// Offset orders changes with equal Versions: the position of the change in its partition of the
+	// source, such as the record's offset, 0 or greater. Leave it 0 if each change of a row has
+	// another Version.
+	Offset int64
 
 	// Time is when the source made the change, to the microsecond. Selections by time use it. Zero:
 	// no time. The time of a deletion is not stored.
@@ -101,6 +113,10 @@ type Row struct {
 
 	// Deleted says that the version is a deletion.
 	Deleted bool
+
+	// Partial says that Payload lacks values, which the row takes from its newest older version that
+	// has them, also if that arrives later (Options.Fill). In a result: no such version has arrived.
+	Partial bool
 }
 
 // A RowError says which part of a row, a table or a selection is rejected, and why. Nothing was
@@ -122,7 +138,7 @@ func checkName(tenant string, key []byte) error {
 	return nil
 }
 
-func (r *Row) check() error {
+func (r *Row) check(o *Options) error {
 	if err := checkName(r.Tenant, r.Key); err != nil {
 		return err
 	}
@@ -131,6 +147,12 @@ func (r *Row) check() error {
 		return &RowError{"payload", fmt.Sprintf("has %d bytes, the cap is %d: store it elsewhere and put a reference", len(r.Payload), MaxPayloadBytes)}
 	case r.Deleted && len(r.Payload) > 0:
 		return &RowError{"deletion", "has a payload: leave it empty"}
+	case r.Deleted && r.Partial:
+		return &RowError{"deletion", "is partial: a deletion has no values"}
+	case r.Partial && o.Fill == nil:
+		return &RowError{"payload", "is partial, and the table does not know how to complete it: set Options.Fill"}
+	case r.Offset < 0:
+		return &RowError{"offset", fmt.Sprintf("is %d: give 0 or more", r.Offset)}
 	case !r.Time.IsZero() && !isStorable(r.Time):
 		return &RowError{"time", "is before the year 1 or after the year 9999"}
 	}

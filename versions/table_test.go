@@ -90,6 +90,10 @@ func TestTheOrderOfPutsDoesNotMatter(t *testing.T) {
 		"a deletion hides":          {[]versions.Row{row("k", 5, "a"), deleted, row("k", 6, "c")}, ""},
 		"a deletion wins a tie":     {[]versions.Row{row("k", 7, "a"), deleted, row("k", 7, "b")}, ""},
 		"later than the deletion":   {[]versions.Row{deleted, row("k", 8, "a")}, "a"},
+		"the greatest offset":       {[]versions.Row{at(row("k", 4, "a"), 1), at(row("k", 4, "b"), 3), at(row("k", 4, "c"), 2), row("k", 4, "d")}, "b"},
+		"a deletion by offset":      {[]versions.Row{at(row("k", 4, "a"), 1), at(deletion("k", 4), 2)}, ""},
+		"a row after a deletion":    {[]versions.Row{at(deletion("k", 4), 1), at(row("k", 4, "a"), 2)}, "a"},
+		"the first offset":          {[]versions.Row{row("k", 4, "a"), at(row("k", 4, "b"), 1), at(row("k", 4, "a"), 2)}, "b"},
 		"one of different payloads": {[]versions.Row{row("k", 4, "a"), row("k", 4, "b"), row("k", 4, "c")}, "c"}, // by its hash
 		"the greatest number":       {[]versions.Row{row("k", versions.AllVersions, "a"), row("k", 0, "b")}, "a"},
 	} {
@@ -307,13 +311,16 @@ func TestBadRowsAreRejected(t *testing.T) {
 	applied := mem.Calls(storetest.OpApply)
 	good := row("k", 1, "p")
 	bad := map[string]func(r *versions.Row){
-		"tenant":   func(r *versions.Row) { r.Tenant = "" },
-		"tenant ":  func(r *versions.Row) { r.Tenant = strings.Repeat("t", versions.MaxTenantBytes+1) },
-		"key":      func(r *versions.Row) { r.Key = nil },
-		"key ":     func(r *versions.Row) { r.Key = make([]byte, versions.MaxKeyBytes+1) },
-		"payload":  func(r *versions.Row) { r.Payload = make([]byte, versions.MaxPayloadBytes+1) },
-		"deletion": func(r *versions.Row) { r.Deleted = true },
-		"time":     func(r *versions.Row) { r.Time = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"tenant":    func(r *versions.Row) { r.Tenant = "" },
+		"tenant ":   func(r *versions.Row) { r.Tenant = strings.Repeat("t", versions.MaxTenantBytes+1) },
+		"key":       func(r *versions.Row) { r.Key = nil },
+		"key ":      func(r *versions.Row) { r.Key = make([]byte, versions.MaxKeyBytes+1) },
+		"payload":   func(r *versions.Row) { r.Payload = make([]byte, versions.MaxPayloadBytes+1) },
+		"deletion":  func(r *versions.Row) { r.Deleted = true },
+		"offset":    func(r *versions.Row) { r.Offset = -1 },
+		"payload  ": func(r *versions.Row) { r.Partial = true },
+		"deletion ": func(r *versions.Row) { r.Deleted, r.Partial, r.Payload = true, true, nil },
+		"time":      func(r *versions.Row) { r.Time = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) },
 	}
 	for what, change := range bad {
 		r := good

@@ -28,23 +28,26 @@ func (t *Table) In(tx *engine.Tx) TxTable { return TxTable{t, tx.In(rowSpace), t
 // Slices are copied.
 //
 // Which version wins depends only on the set of versions that were put: the one with the greatest
-// Version. Of equal versions, a deletion wins over rows, and of different rows the one whose
-// encoding has the least hash (XXH3), whichever came first. A Put of a version that is already
-// stored changes nothing.
+// Version, and of these the one with the greatest Offset. A repeat of a version with the same Time
+// and Payload, or of a deletion, counts with the least offset that it was put with, so that a source
+// that sends changes again never sets a row back. Of equal versions and offsets, a deletion wins
+// over rows, and of different rows the one whose encoding has the least hash (XXH3), whichever came
+// first. A Put of a version that is already stored changes nothing.
 func (t TxTable) Put(r Row) error {
-	if err := r.check(); err != nil {
+	if err := r.check(&t.t.opt); err != nil {
 		return err
 	}
 	value, tie := r.encode(t.t.opt.Clock)
-	key := appendSuffix(t.t.rowPrefix(r.Tenant, r.Key), r.Version, tie)
-	if err := t.rows.Put(key, value); err != nil {
+	p := place{t.t.rowPrefix(r.Tenant, r.Key), r.Version, tie, r.Offset}
+	if err := t.rows.Put(p.key(), value); err != nil {
 		return err
 	}
 	return t.applied()
 }
 
 // Delete puts a version that is a deletion: readers do not see the row until a Put of a greater
-// version. Options.KeepDeletions says how long the deletion is kept.
+// version. Options.KeepDeletions says how long the deletion is kept. Use Put with Row.Deleted for a
+// deletion that has an offset.
 func (t TxTable) Delete(tenant string, key []byte, version uint64) error {
 	return t.Put(Row{Tenant: tenant, Key: key, Version: version, Deleted: true})
 }
@@ -53,32 +56,20 @@ func (t TxTable) Delete(tenant string, key []byte, version uint64) error {
 func (t TxTable) applied() error { return t.changed.PutCommitTime(t.t.name) }
 
 // Get returns the newest version of a row, with the transaction's own writes. The transaction
-// conflicts with a Put of a version that Get would have returned instead, and with no other.
+// conflicts with a Put of a version that Get would have returned instead, and with no other; if it
+// returns a row with an offset, with each Put of that version; and if that is partial, with each Put
+// of a version that Get has read past.
 func (t TxTable) Get(tenant string, key []byte) (row Row, found bool, err error) {
 	if err := checkName(tenant, key); err != nil {
 		return Row{}, false, err
 	}
-	return t.t.newest(t.rows.Scan(engine.Range{Prefix: t.t.rowPrefix(tenant, key), Limit: 1}))
+	m, err := t.t.newest(t.t.rowPrefix(tenant, key), t.rows.Scan)
+	return m.row, m.found, err
 }
 
 // Scan returns an iterator over the newest versions of the selected rows, without deleted ones, in
 // the order of tenants and keys, from one snapshot. The transaction conflicts with every Put to the
-// part of the table that the iteration has passed.
+// part of the table that the iteration has passed, and to the row that follows.
 func (t TxTable) Scan(s Selection) iter.Seq2[Row, error] {
 	return t.t.exact(&s, t.rows.Scan)
-}
-
-// newest returns the row that a scan of one key has found.
-func (t *Table) newest(first iter.Seq2[engine.KeyValue, error]) (row Row, found bool, err error) {
-	for kv, err := range first {
-		if err != nil {
-			return Row{}, false, err
-		}
-		row, err := t.decode(kv.Key, kv.Value)
-		if err != nil || row.Deleted {
-			return Row{}, false, err
-		}
-		return row, true, nil
-	}
-	return Row{}, false, nil
 }

@@ -1,12 +1,20 @@
 // Command changes keeps a copy of a Postgres table from the change events that Debezium publishes
-// to Kafka. The version of a row is the position of its change in the log of Postgres (source.lsn),
-// so that repeated, late or reordered events, as after a failover of the connector, give the same
-// rows. Rows commit in one transaction with the Kafka offset.
+// to Kafka. Rows commit in one transaction with the Kafka offset.
+//
+// What a connector promises is the order in which it sends the events of a key to a partition. So the
+// version of a row is the offset of its event: no field of the event orders it against those of
+// snapshots. An event that the connector sends again, as after a failover, is a duplicate: its id is
+// made of the table, the key, the position and the transaction in the log of Postgres, and the kind
+// of the change. A large value that did not change is absent from an event, and is taken from an
+// earlier one. It stays absent if the primary key has changed: set REPLICA IDENTITY FULL for tables
+// where that happens.
 //
 //	go run ./examples/changes -brokers 127.0.0.1:9092 -topic server.public.records -dir changes.store -listen 127.0.0.1:8080
 //	curl http://127.0.0.1:8080/tenants/acme
 //
-// The primary key of the table is (tenant_id, id). The topics and TOPIC-dlt must exist.
+// The primary key of the table is (tenant_id, id). The topics and TOPIC-dlt must exist. Do not add
+// partitions, and give a topic that was created again a new directory: offsets order the events of
+// one partition only.
 package main
 
 import (
@@ -27,63 +35,24 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// A change is the envelope of a Debezium event.
-type change struct {
-	Op     string          `json:"op"` // c: insert, u: update, r: read by the snapshot, d: delete
-	After  json.RawMessage `json:"after"`
-	Source struct {
-		LSN uint64 `json:"lsn"`
-		TS  int64  `json:"ts_ms"`
-	} `json:"source"`
-}
-
-// A primaryKey is the key of a record.
-type primaryKey struct {
-	Tenant string          `json:"tenant_id"`
-	ID     json.RawMessage `json:"id"`
-}
-
-// unwrap decodes JSON with or without the schema of Kafka Connect around it.
-func unwrap(data []byte, into any) error {
-	var wrapped struct {
-		Payload json.RawMessage `json:"payload"`
-	}
-	if err := json.Unmarshal(data, &wrapped); err != nil {
-		return err
-	}
-	if len(wrapped.Payload) > 0 {
-		data = wrapped.Payload
-	}
-	return json.Unmarshal(data, into)
-}
-
 // apply puts the change of a record.
 func apply(table versions.TxTable, rec *kgo.Record) error {
-	if rec.Value == nil {
-		return nil // the tombstone for Kafka's compaction, after a delete
+	c, key, err := decode(rec)
+	if c == nil && err == nil {
+		return nil
 	}
-	var key primaryKey
-	var c *change
-	if err := errors.Join(unwrap(rec.Key, &key), unwrap(rec.Value, &c)); err != nil {
+	var row versions.Row
+	if err == nil {
+		row, err = c.row(rec, key)
+	}
+	if err != nil {
 		return kafkaadapter.Permanent(err)
 	}
-	if c == nil {
-		return nil // a tombstone too: older JSON converters publish a schema and a payload of null
-	}
-	var err error
-	switch c.Op {
-	case "c", "u", "r":
-		err = table.Put(versions.Row{
-			Tenant: key.Tenant, Key: key.ID, Version: c.Source.LSN, Time: time.UnixMilli(c.Source.TS), Payload: c.After,
-		})
-	case "d":
-		err = table.Delete(key.Tenant, key.ID, c.Source.LSN)
-	default:
-		return kafkaadapter.Permanent(errors.New("no rule for op " + c.Op))
-	}
+	err = table.Put(row)
 	var refused *versions.RowError
 	if errors.As(err, &refused) {
 		return kafkaadapter.Permanent(err)
@@ -105,6 +74,9 @@ func consume(ctx context.Context, eng *engine.Engine, table *versions.Table, top
 				MaxAttempts: 5,
 			},
 			DeadLetters: &deadletter.Options{},
+			Identify:    identify.Rules{Payload: identifyChange, IDHeaders: []string{}},
+			// The first events of a topic may be old. Their order in the partition suffices.
+			TooOld: kafkaadapter.Process, TooNew: kafkaadapter.Process,
 		}},
 	})
 	if err != nil {
@@ -130,6 +102,7 @@ func serve(table *versions.Table) http.Handler {
 		answer := struct {
 			LastApplied time.Time         `json:"last_applied"`
 			Rows        []json.RawMessage `json:"rows"`
+			Incomplete  []json.RawMessage `json:"incomplete,omitempty"` // of these rows, those that lack a large value
 		}{LastApplied: rows.LastApplied}
 		if err == nil {
 			for row, scanErr := range rows.All {
@@ -137,6 +110,9 @@ func serve(table *versions.Table) http.Handler {
 					break
 				}
 				answer.Rows = append(answer.Rows, row.Payload)
+				if row.Partial {
+					answer.Incomplete = append(answer.Incomplete, row.Key)
+				}
 			}
 		}
 		if err != nil {
@@ -171,7 +147,7 @@ func main() {
 		}
 	}()
 	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
-	table, err := versions.New(eng, *topic, versions.Options{KeepDeletions: 30 * 24 * time.Hour})
+	table, err := versions.New(eng, *topic, versions.Options{KeepDeletions: 30 * 24 * time.Hour, Fill: fill})
 	if err != nil {
 		log.Panic(err)
 	}

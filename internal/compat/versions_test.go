@@ -102,6 +102,7 @@ var (
 		"\x00\xff \x00 18446744073709551615 -  false",
 		"acme alice 300 09:35:15.123456 third false",
 		"acme bob\x00 7 09:30:22.123456 the other one false",
+		"acme bob\x00 7 09:30:22.123456 of two payloads of one version false",
 		"acme carol 5 -  true",
 		"acme dave 9 -  true",
 	}
@@ -221,7 +222,7 @@ func checkReplacedRows(t *testing.T, e *engine.Engine) {
 		want  []string
 	}{
 		{time.Hour, replacedRows},
-		{25 * time.Hour, append(slices.Clone(replacedRows[:3]), replacedRows[4])},
+		{25 * time.Hour, append(slices.Clone(replacedRows[:4]), replacedRows[5])},
 	} {
 		clock := func() time.Time { return goldenNow.Add(c.after) }
 		users := usersOf(t, e, versions.Options{KeepDeletions: 24 * time.Hour, Clock: clock})

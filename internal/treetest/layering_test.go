@@ -73,7 +73,7 @@ var rooms = map[string][]string{
 	"examples/cloudevents":   {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify"},
 	"examples/replay":        {},
 	"examples/outbox":        {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "outbox"},
-	"examples/changes":       {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "versions"},
+	"examples/changes":       {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "versions"},
 	"examples/edge":          {"engine", "engine/bolt"},
 	"examples/logstore":      {"engine/storage", "engine/storage/sidecar"},
 }
