@@ -48,7 +48,7 @@ const (
 	layersTable      = "rows"
 	layersTenant     = "bench"
 	layersWindow     = 24 * time.Hour
-	layersWeeks      = 5 // which cover the 30 days of an idempotency key
+	layersWeeks      = 5 // an idempotency key needs four
 )
 
 // The kinds of messages.
@@ -128,7 +128,7 @@ func (p *layersProcess) work(say *voice) (err error) {
 
 // serve is layer 1: each key runs once, and its retries get the first answer.
 func (p *layersProcess) serve(say *voice) error {
-	o := idempotency.Options{Scope: "requests", Lease: time.Second}
+	o := idempotency.Options{Scope: "requests", Lease: time.Second, SharedKeys: true}
 	if p.Control == ForgetKeys {
 		o.Methods = []string{http.MethodPatch} // the requests are POSTs
 	}

@@ -6,19 +6,23 @@
 // engine; [Transport] is the client's side.
 //
 //	protect, err := idempotency.New(eng, idempotency.Options{Tenant: tenantOf})
-//	mux.Handle("POST /payments", protect(payments))
+//	mux.Handle("POST /payments", authenticate(protect(payments)))
+//
+// The middleware belongs inside of authentication, since a replay does not reach the handler, and
+// outside of what compresses responses.
 //
 // # Answers
 //
-// Requests with a method of Options.Methods need a key. The middleware's own answers are problem
-// documents (RFC 9457), except for replays:
+// Requests with a method of Options.Methods (POST and PATCH; PUT and DELETE only if they are named)
+// need a key. The middleware's own answers are problem documents (RFC 9457), except for replays:
 //
 //	request                                          answer
 //	first with its key                               the handler's response
 //	retry after the first run                        the same status, headers and body, with Idempotency-Replayed: true
-//	retry while the first run is in progress         409 with Retry-After (section 2.6 of the draft)
+//	retry while the first run is in progress         after Options.Wait, 409 with Retry-After (section 2.6 of the draft)
 //	retry of a run whose response was not kept       409 with Idempotency-Replayed: true and without Retry-After
-//	same key, other method, path, query or body      422 (section 2.7)
+//	retry by a client that does not accept the content coding    decoded if it is gzip, otherwise 406
+//	same key, other method, host, path, query or body      422 (section 2.7)
 //	no key, unless Options.Optional                  400 (section 2.7)
 //	malformed key, or more than one                  400
 //	body above Options.MaxRequestBytes               413
@@ -37,7 +41,12 @@
 // gets the same one again. So the handler's ResponseWriter is neither a Flusher nor a Hijacker, and
 // [http.ResponseController] finds no other method. Trailers are kept and replayed. Informational
 // responses (1xx) are not sent. Headers that an outer middleware sets are not kept; the handler's
-// replace those of the same name, except that Set-Cookie and Vary are added to.
+// replace those of the same name, except that Set-Cookie and Vary are added to. Headers that carry
+// credentials, such as Set-Cookie, are in the first response only, unless Options.KeepCredentials
+// names them.
+//
+// Paths are compared without a slash at their end, since [http.ServeMux] redirects from one form to
+// the other. Middlewares that redirect to another host or path belong outside.
 //
 // A response above Options.MaxResponseBytes still reaches the client. The key is stored as done,
 // without the response, before the first byte is sent; the rest is sent as the handler writes it.
@@ -45,11 +54,15 @@
 //
 // # Failures
 //
-// A response with a status of 500 or above, or one of 408, 425 and 429, a panic, a response that
-// ends before its Content-Length, and a handler that returns without a response after its context
-// ended, or after [Update] failed, are failures. By default a failure releases the key, so that a
-// retry runs the handler again: it must undo what it did. With Options.KeepFailures the failure is
-// the result and is replayed; a panic and a missing or short response are kept as status 500.
+// A response with a status of 500 or above, or one of 307, 308, 401, 402, 403, 408, 409, 425 and 429,
+// a panic, a response that ends before its Content-Length, and a handler that returns without a
+// response after [Update] failed, are failures: they release the key, so that a retry runs the handler
+// again, and the handler must undo what it did. Options.Keep decides otherwise; a panic and a missing
+// or short response are then kept as status 500.
+//
+// A status of 2xx is always kept. Status 499 is not, nor is any other that the handler writes after
+// the context of its request has ended, nor a missing response then: the handler may have given up
+// because its client had gone. A handler that then answers with an error must undo what it did.
 //
 // While the handler runs its key is leased (Options.Lease), and the lease is renewed three times in
 // that time. Leases and retention follow the clock of the engine: if it jumps ahead by more than the

@@ -30,7 +30,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 5}) // covers 30 days
+	eng, err := engine.Open(store, engine.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,12 +86,12 @@ func Example() {
 // A handler that books a payment in the transaction that finishes its key.
 func ExampleUpdate() {
 	// a service opens engine/bolt or engine/pebble
-	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: 5})
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer eng.Close()
-	protect, err := idempotency.New(eng, idempotency.Options{})
+	protect, err := idempotency.New(eng, idempotency.Options{SharedKeys: true}) // one caller
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func ExampleUpdate() {
 		}, engine.Retries(10))
 		switch {
 		case errors.Is(err, errPoor): // nothing was committed: the rejection is the response
-			http.Error(w, err.Error(), http.StatusPaymentRequired)
+			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		case err != nil:
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 		}
@@ -131,6 +131,6 @@ func ExampleUpdate() {
 	// Output:
 	// first: 201 balance 40
 	// first: 201 balance 40
-	// second: 402 the balance is too low
-	// second: 402 the balance is too low
+	// second: 422 the balance is too low
+	// second: 422 the balance is too low
 }

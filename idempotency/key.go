@@ -16,16 +16,16 @@ const (
 	ReplayedHeader = "Idempotency-Replayed" // "true" in a response of an earlier request
 )
 
-var errNoKey = errors.New("the header Idempotency-Key is missing: send a key that is the same for each retry")
+var errNoKey = errors.New("the header with the idempotency key is missing: send a key that is the same for each retry")
 
-// requestKey returns the key of a request.
-func requestKey(h http.Header) (string, error) {
-	values := h.Values(KeyHeader)
+// requestKey returns the key in the header with that name.
+func requestKey(h http.Header, name string) (string, error) {
+	values := h.Values(name)
 	if len(values) == 0 {
-		return "", errNoKey
+		return "", fmt.Errorf("%w, in %s", errNoKey, name)
 	}
 	if len(values) > 1 {
-		return "", errors.New("there is more than one header Idempotency-Key: send one")
+		return "", fmt.Errorf("there is more than one header %s: send one", name)
 	}
 	return parseKey(strings.Trim(values[0], " \t"))
 }
@@ -35,10 +35,10 @@ func parseKey(s string) (string, error) {
 	key := s
 	if quoted, ok := strings.CutPrefix(s, `"`); ok {
 		if key, ok = unquote(quoted); !ok {
-			return "", errors.New("the Idempotency-Key is not a string of RFC 8941: put printable ASCII between quotes")
+			return "", errors.New("the idempotency key is not a string of RFC 8941: put printable ASCII between quotes")
 		}
 	} else if strings.ContainsAny(s, "\",;\\ ") {
-		return "", errors.New("the Idempotency-Key is neither a string nor a token: put it between quotes")
+		return "", errors.New("the idempotency key is neither a string nor a token: put it between quotes")
 	}
 	return key, checkKey(key)
 }
@@ -63,12 +63,20 @@ func unquote(s string) (content string, ok bool) {
 
 func checkKey(key string) error {
 	if len(key) == 0 || len(key) > MaxKeyBytes {
-		return fmt.Errorf("the Idempotency-Key has %d bytes: send 1 to %d", len(key), MaxKeyBytes)
+		return fmt.Errorf("the idempotency key has %d bytes: send 1 to %d", len(key), MaxKeyBytes)
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return errors.New("the Idempotency-Key has characters other than printable ASCII")
+		return errors.New("the idempotency key has characters other than printable ASCII")
 	}
 	return nil
+}
+
+// isToken reports whether s can be the name of a header (RFC 9110, section 5.6.2).
+func isToken(s string) bool {
+	const others = "!#$%&'*+-.^_`|~"
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(others, r)
+	})
 }
 
 // quote returns the key as a string of RFC 8941.

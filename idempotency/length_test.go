@@ -17,7 +17,7 @@ import (
 func TestResponseShorterThanItsLengthIsAFailure(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		runs := new(atomic.Int64)
-		h := protect(t, inMemory(t), idempotency.Options{KeepFailures: keep}, func(w http.ResponseWriter, _ *http.Request) {
+		h := protect(t, inMemory(t), idempotency.Options{Keep: always(keep)}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "5")
 			io.WriteString(w, "hello"[:min(runs.Add(1)+2, 5)])
 		})

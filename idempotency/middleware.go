@@ -2,19 +2,17 @@ package idempotency
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 const originTopic = "http"
@@ -48,13 +46,16 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 		m.serve(w, r, next)
 		return
 	}
-	key, err := requestKey(r.Header)
+	key, err := requestKey(r.Header, m.opt.Header)
 	switch {
 	case errors.Is(err, errNoKey) && m.opt.Optional:
 		m.serve(w, r, next)
 		return
+	case errors.Is(err, errNoKey):
+		refuse(w, http.StatusBadRequest, problemNoKey, err.Error())
+		return
 	case err != nil:
-		refuse(w, http.StatusBadRequest, err.Error())
+		refuse(w, http.StatusBadRequest, problemKey, err.Error())
 		return
 	}
 	tenant, err := m.tenant(r)
@@ -64,7 +65,7 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 	}
 	if r.MultipartForm != nil {
 		m.report(r, errParsed)
-		refuse(w, http.StatusInternalServerError, "the body of the request cannot be compared")
+		refuse(w, http.StatusInternalServerError, problemBody, "the body of the request cannot be compared")
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.opt.MaxRequestBytes))
@@ -72,18 +73,33 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 		refuseBody(w, err)
 		return
 	}
+	ev := m.event(r, tenant, key, body)
 	r = r.WithContext(r.Context()) // a copy: the caller's request keeps its body
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	m.answer(w, r, m.event(r, tenant, key, body), next)
+	m.answer(w, r, ev, next)
+}
+
+// claim claims the key of a request. While another request with it is in progress, it waits for that
+// one, up to Options.Wait.
+func (m *middleware) claim(ctx context.Context, ev engine.Event) (engine.Result, error) {
+	const shortest, longest = 10 * time.Millisecond, 250 * time.Millisecond
+	end := time.Now().Add(m.opt.Wait)
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		res, err := m.eng.TryClaim(ctx, ev)
+		busy := res.Verdict == engine.Pending || res.Verdict == engine.InFlight
+		if left := time.Until(end); err != nil || !busy || left <= 0 || wait.For(ctx, min(pause, left)) != nil {
+			return res, err
+		}
+	}
 }
 
 // answer claims the key of a request and acts on the verdict.
 func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Event, next http.Handler) {
-	res, err := m.eng.TryClaim(r.Context(), ev)
+	res, err := m.claim(r.Context(), ev)
 	if err != nil {
 		m.report(r, err)
 		if _, bad := errors.AsType[*engine.EventError](err); bad { // the store has not failed: FailOpen does not count
-			refuse(w, http.StatusInternalServerError, "the Idempotency-Key cannot be judged")
+			refuse(w, http.StatusInternalServerError, problemUnjudged, "the "+m.opt.Header+" cannot be judged")
 			return
 		}
 		if m.opt.FailOpen && r.Context().Err() == nil { // otherwise the request has ended, not the store failed
@@ -99,7 +115,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 	case engine.Duplicate:
 		m.replay(w, r, res.Record.Data)
 	case engine.Mismatch:
-		refuse(w, http.StatusUnprocessableEntity, "the Idempotency-Key was used for a different request: send a new key")
+		refuse(w, http.StatusUnprocessableEntity, problemMismatch, "the "+m.opt.Header+" was used for a different request: send a new key")
 	case engine.Pending:
 		m.refuseBusy(w, res.Record.LeaseEnd.Sub(m.opt.Clock()))
 	case engine.InFlight: // a transaction of the application holds the event
@@ -119,11 +135,11 @@ func (m *middleware) replay(w http.ResponseWriter, r *http.Request, data string)
 	}
 	w.Header().Set(ReplayedHeader, "true")
 	if kept.dropped {
-		refuse(w, http.StatusConflict, "the request was run and answered with status "+strconv.Itoa(kept.status)+
+		refuse(w, http.StatusConflict, problemDropped, "the request was run and answered with status "+strconv.Itoa(kept.status)+
 			"; the response was too large to keep: do not retry")
 		return
 	}
-	kept.send(w)
+	kept.sendAccepted(w, r.Header)
 }
 
 func (m *middleware) tenant(r *http.Request) (string, error) {
@@ -144,22 +160,9 @@ func (m *middleware) event(r *http.Request, tenant, key string, body []byte) eng
 	if len(secret) == 0 {
 		secret = id
 	}
-	asked, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil { // it is not from a client
-		asked = r.URL
-	}
-	var head []byte
-	// An outer handler may have changed the URL, as http.StripPrefix does, or parsed the body as a
-	// form.
-	for _, part := range [...]string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery, asked.EscapedPath(), asked.RawQuery, r.PostForm.Encode()} {
-		head = appendBytes(head, part)
-	}
-	mac := hmac.New(sha256.New, secret)
-	mac.Write(head)
-	mac.Write(body)
 	return engine.Event{
 		Scope: m.opt.Scope, ID: id, Window: m.opt.Retention, Lease: m.opt.Lease,
-		Fingerprint: string(mac.Sum(nil)), Origin: engine.Origin{Topic: originTopic},
+		Fingerprint: fingerprint(r, secret, m.opt.Fingerprint(r, body)), Origin: engine.Origin{Topic: originTopic},
 	}
 }
 
@@ -175,37 +178,29 @@ func (m *middleware) refuseTenant(w http.ResponseWriter, r *http.Request, err er
 	if se, ok := errors.AsType[*StatusError](err); ok && se.Status >= 400 && se.Status <= 599 {
 		status = se.Status
 	}
-	refuse(w, status, "the tenant of the request cannot be determined")
+	refuse(w, status, problemTenant, "the tenant of the request cannot be determined")
 }
 
 func refuseBody(w http.ResponseWriter, err error) {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		refuse(w, http.StatusRequestEntityTooLarge, "the body has more than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes")
+		refuse(w, http.StatusRequestEntityTooLarge, problemTooLarge, "the body has more than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes")
 		return
 	}
-	refuse(w, http.StatusBadRequest, "the body cannot be read")
+	refuse(w, http.StatusBadRequest, problemBody, "the body cannot be read")
 }
 
 func (m *middleware) refuseBusy(w http.ResponseWriter, wait time.Duration) {
 	retryAfter(w, wait)
-	refuse(w, http.StatusConflict, "a request with this Idempotency-Key is in progress: retry after the time in Retry-After")
+	refuse(w, http.StatusConflict, problemBusy, "a request with this "+m.opt.Header+" is in progress: retry after the time in Retry-After")
 }
 
 func (m *middleware) refuseStore(w http.ResponseWriter) {
 	retryAfter(w, m.opt.Lease)
-	refuse(w, http.StatusServiceUnavailable, "the store of idempotency keys is unavailable: retry with the same key")
+	refuse(w, http.StatusServiceUnavailable, problemUnavailable, "the store of idempotency keys is unavailable: retry with the same key")
 }
 
 // retryAfter rounds up to whole seconds, at least one.
 func retryAfter(w http.ResponseWriter, wait time.Duration) {
 	seconds := max(1, int64((wait+time.Second-1)/time.Second))
 	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
-}
-
-// refuse writes a problem document.
-func refuse(w http.ResponseWriter, status int, detail string) {
-	b, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail}) // cannot fail
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_, _ = w.Write(b) // an error means that the client has disconnected
 }

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,11 +19,20 @@ type Options struct {
 	// one scope share keys.
 	Scope string
 
+	// Header is the name of the header with the key. "" = KeyHeader.
+	Header string
+
 	// Tenant returns the tenant of a request, up to MaxTenantBytes; keys of different tenants never
 	// match. It must return an authenticated identity, never a header chosen by the client. After
 	// an error, the answer has status 500, or that of a StatusError. It must be safe for concurrent
-	// use, and not read the body, which is compared with that of the first request. nil = all requests have one tenant.
+	// use, and not read the body, which is compared with that of the first request. It must be set
+	// unless SharedKeys is.
 	Tenant func(*http.Request) (string, error)
+
+	// SharedKeys gives all callers one set of keys, without a Tenant: a caller that sends the key and the
+	// request of another caller gets the response of that caller, before the handler can check
+	// anything. Set it only if every caller may read every response.
+	SharedKeys bool
 
 	// Methods are the HTTP methods that need a key, in upper case; other requests reach the handler
 	// unchanged. nil = POST and PATCH.
@@ -32,12 +42,18 @@ type Options struct {
 	Optional bool
 
 	// Retention is how long a key and its response are kept, from the first request. 0 =
-	// DefaultRetention. The engine's RetentionWeeks must cover it: five weeks for the default.
+	// DefaultRetention, which the engine's default RetentionWeeks covers. A longer one needs more
+	// weeks.
 	Retention time.Duration
 
 	// Lease is how long a key remains in progress after the process has died. 0 = DefaultLease; at
 	// least a second, at most limits.Lease. Retry-After is the remaining time.
 	Lease time.Duration
+
+	// Wait is how long a retry waits for the response of a first request that is in progress, before
+	// its answer is 409 with Retry-After. 0 = it does not wait. Each retry that waits keeps its
+	// connection and looks the key up up to a hundred times a second at first, and then four times.
+	Wait time.Duration
 
 	// MaxRequestBytes is the maximum size of a request's body, which is read before the handler
 	// runs. 0 = DefaultMaxRequestBytes.
@@ -48,8 +64,25 @@ type Options struct {
 	// together.
 	MaxResponseBytes int
 
-	// KeepFailures stores a failed run as the result of its key; by default the key is released.
-	KeepFailures bool
+	// Keep reports whether a response with that status is the result of its key, which retries get;
+	// otherwise the key is released, and a retry runs the handler again. It is not asked for 2xx,
+	// which is always kept, and not for 499, nor for a status that the handler wrote after the
+	// context of the request had ended, which never are. A panic, and a response that is missing or
+	// short, count as 500. nil = all are kept but 307, 308, 401, 402, 403, 408, 409, 425, 429 and
+	// those of 500 and above. It must be safe for concurrent use.
+	Keep func(status int) bool
+
+	// Fingerprint returns what distinguishes the body of a request from others: a request with the
+	// key of an earlier one and another fingerprint gets 422. Method, host, path and query are
+	// compared in any case. It must not read the request's Body. nil = the whole body; of a multipart
+	// body its parts, whatever the boundary is. It must be safe for concurrent use.
+	Fingerprint func(r *http.Request, body []byte) []byte
+
+	// KeepCredentials names headers of responses, such as "Set-Cookie", that are stored and replayed
+	// although they carry credentials. By default, Set-Cookie, Authorization, Authentication-Info,
+	// and tokens in common headers (X-Auth-Token, X-Api-Key, X-Csrf-Token and the like) are sent with
+	// the first response only.
+	KeepCredentials []string
 
 	// FailOpen runs the handler without a key while the store fails. A request can then be run more
 	// than once. By default the answer is 503.
@@ -71,7 +104,7 @@ type Options struct {
 // The defaults of Options, and limits.
 const (
 	DefaultScope            = "idempotency-key"
-	DefaultRetention        = 30 * 24 * time.Hour
+	DefaultRetention        = 4 * 7 * 24 * time.Hour
 	DefaultLease            = 10 * time.Second
 	DefaultMaxRequestBytes  = 1 << 20
 	DefaultMaxResponseBytes = 64 << 10
@@ -97,6 +130,13 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Scope == "" {
 		o.Scope = DefaultScope
 	}
+	o.Header = http.CanonicalHeaderKey(cmp.Or(o.Header, KeyHeader))
+	if o.Keep == nil {
+		o.Keep = keepByDefault
+	}
+	if o.Fingerprint == nil {
+		o.Fingerprint = bodyFingerprint
+	}
 	if o.Methods == nil {
 		o.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
@@ -116,7 +156,20 @@ func (o Options) withDefaults() (Options, error) {
 		o.Clock = time.Now
 	}
 	o.Methods, o.Secret = slices.Clone(o.Methods), slices.Clone(o.Secret)
+	names := o.KeepCredentials
+	o.KeepCredentials = nil
+	for _, name := range names {
+		o.KeepCredentials = append(o.KeepCredentials, http.CanonicalHeaderKey(name))
+	}
 	switch {
+	case o.Tenant == nil && !o.SharedKeys:
+		return o, errors.New("idempotency: Options.Tenant is nil: return the authenticated caller of a request, or set Options.SharedKeys if every caller may get the stored responses of all others")
+	case o.Tenant != nil && o.SharedKeys:
+		return o, errors.New("idempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
+	case !isToken(o.Header):
+		return o, fmt.Errorf("idempotency: Options.Header is %q: give the name of a header", o.Header)
+	case o.Wait < 0:
+		return o, fmt.Errorf("idempotency: Options.Wait is %v: give 0 or more", o.Wait)
 	case len(o.Methods) == 0:
 		return o, errors.New("idempotency: Options.Methods is empty: name the methods that need a key, or nil for POST and PATCH")
 	case slices.ContainsFunc(o.Methods, func(m string) bool { return m == "" || m != strings.ToUpper(m) }):

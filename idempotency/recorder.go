@@ -1,8 +1,10 @@
 package idempotency
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,11 +19,13 @@ var ErrAnswered = errors.New("idempotency: the request already has a response: w
 type recorder struct {
 	w        http.ResponseWriter
 	limit    int
-	overflow func() error // called before the first byte of a response that is not held back
+	overflow func() error    // called before the first byte of a response that is not held back
+	ctx      context.Context // of the request
 
 	header http.Header // the handler's
 	kept   response    // with the headers at the time of WriteHeader
 	length int64       // of the body, as its headers say; -1: they do not
+	late   bool        // ctx had ended when the response was begun
 	direct bool        // the response is no longer held back
 	err    error       // the error of overflow: nothing may be sent
 
@@ -42,6 +46,7 @@ func (rec *recorder) WriteHeader(status int) {
 	if n, err := strconv.ParseInt(rec.kept.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		rec.length = n
 	}
+	rec.late = rec.ctx != nil && rec.ctx.Err() != nil
 	rec.begun.Store(true)
 }
 
@@ -99,13 +104,13 @@ func (rec *recorder) trailer() http.Header {
 		for name := range strings.SplitSeq(names, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 			if values, ok := rec.header[name]; ok {
-				trailer[name] = values
+				trailer[name] = slices.Clone(values)
 			}
 		}
 	}
 	for name, values := range rec.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
-			trailer[name] = values
+			trailer[name] = slices.Clone(values)
 		}
 	}
 	return trailer

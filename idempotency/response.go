@@ -48,6 +48,13 @@ func (r *response) encode() []byte {
 	return b
 }
 
+// encodeFor is encode without headers that carry credentials, except those that are named.
+func (r *response) encodeFor(named []string) []byte {
+	stored := *r
+	stored.header, stored.trailer = withoutCredentials(r.header, named), withoutCredentials(r.trailer, named)
+	return stored.encode()
+}
+
 func appendHeader(b []byte, h http.Header) []byte {
 	b = binary.AppendUvarint(b, uint64(len(h)))
 	for _, name := range slices.Sorted(maps.Keys(h)) {

@@ -42,7 +42,7 @@ var stores = map[string]func(*testing.T) storage.Store{
 
 func openEngine(t *testing.T, s storage.Store, clock func() time.Time) *engine.Engine {
 	t.Helper()
-	e, err := engine.Open(s, engine.Options{RetentionWeeks: 5, Clock: clock, ExpectedPerWeek: 1000})
+	e, err := engine.Open(s, engine.Options{Clock: clock, ExpectedPerWeek: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,14 +50,19 @@ func openEngine(t *testing.T, s storage.Store, clock func() time.Time) *engine.E
 	return e
 }
 
+// protect wraps a handler; without a Tenant, all callers share their keys.
 func protect(t *testing.T, e *engine.Engine, o idempotency.Options, h http.HandlerFunc) http.Handler {
 	t.Helper()
+	o.SharedKeys = o.Tenant == nil
 	m, err := idempotency.New(e, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m(h)
 }
+
+// always returns an Options.Keep.
+func always(keep bool) func(int) bool { return func(int) bool { return keep } }
 
 // counting returns a handler that answers 201 with the number of its runs, and that number.
 func counting() (http.HandlerFunc, *atomic.Int64) {

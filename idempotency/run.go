@@ -10,15 +10,17 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A run is one call of the handler, under the lease on its key.
+// A run is one call of the handler, under the lease on its key. After the handler was called, the run
+// reads nothing of the request that the handler got, which handlers change.
 type run struct {
 	m     *middleware
 	w     http.ResponseWriter
-	r     *http.Request
+	r     *http.Request // the handler gets a copy
 	lease *engine.Lease
 	rec   *recorder
 
-	cancel   context.CancelCauseFunc // of the handler's context
+	work     context.Context         // the handler's
+	cancel   context.CancelCauseFunc // of work
 	stop     func()                  // ends the renewals and waits for the last one; may be called more than once
 	renewing chan struct{}           // full during a renewal, and while a transaction of Update commits
 
@@ -30,10 +32,10 @@ type run struct {
 }
 
 func newRun(m *middleware, w http.ResponseWriter, r *http.Request, lease *engine.Lease) *run {
-	x := &run{m: m, w: w, lease: lease, renewing: make(chan struct{}, 1)}
+	x := &run{m: m, w: w, r: r, lease: lease, renewing: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	x.r, x.cancel = r.WithContext(context.WithValue(ctx, updaterKey{}, updater(x))), cancel
-	x.rec = &recorder{w: w, limit: m.opt.MaxResponseBytes, header: http.Header{}, overflow: x.overflow}
+	x.work, x.cancel = context.WithValue(ctx, updaterKey{}, updater(x)), cancel
+	x.rec = &recorder{w: w, limit: m.opt.MaxResponseBytes, header: http.Header{}, overflow: x.overflow, ctx: r.Context()}
 	return x
 }
 
@@ -44,12 +46,24 @@ func (x *run) serve(next http.Handler) {
 	defer func() {
 		if !returned { // the handler panicked; the server gets the panic
 			x.closeUpdates()
-			_ = x.fail() // reported
+			_ = x.fail(x.work.Err() != nil) // reported
 		}
 	}()
-	next.ServeHTTP(x.rec, x.r)
+	serveCopy(x.work, next, x.rec, x.r)
 	returned = true
 	x.end()
+}
+
+// serveCopy calls a handler with a copy of the request, and removes the temporary files of the form
+// that it has parsed: the server does that for its own request only.
+func serveCopy(ctx context.Context, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	theirs := r.WithContext(ctx)
+	defer func() { // also after a panic
+		if form := theirs.MultipartForm; form != nil && form != r.MultipartForm {
+			_ = form.RemoveAll() // as the server does
+		}
+	}()
+	next.ServeHTTP(w, theirs)
 }
 
 // startRenewals renews the lease until stop is called. It cancels the handler's context once the
@@ -111,7 +125,8 @@ func (x *run) end() {
 		x.answer.send(x.w)
 		return
 	}
-	silent := x.rec.kept.status == 0 && (x.undone || x.r.Context().Err() != nil)
+	canceled := x.work.Err() != nil
+	silent := x.rec.kept.status == 0 && (x.undone || canceled)
 	kept := x.rec.end()
 	why := "the transaction of the request failed, and its handler has not answered"
 	if x.rec.isShort(x.r.Method) {
@@ -125,8 +140,8 @@ func (x *run) end() {
 	case x.settled:
 		return
 	case silent:
-		err = x.fail()
-	case x.releases(kept.status):
+		err = x.fail(canceled)
+	case !keeps(x.m.opt.Keep, kept.status, x.rec.late):
 		err = x.release()
 	default:
 		err = x.finish(kept)
@@ -137,35 +152,22 @@ func (x *run) end() {
 		x.m.refuseBusy(x.w, 0)
 	case err != nil && !x.m.opt.FailOpen:
 		x.m.refuseStore(x.w)
-	case silent && x.m.opt.KeepFailures:
+	case silent && keeps(x.m.opt.Keep, keptFailure.status, canceled):
 		keptFailure.send(x.w)
-	case silent && x.r.Context().Err() == nil:
-		refuse(x.w, http.StatusInternalServerError, why)
+	case silent && !canceled:
+		refuse(x.w, http.StatusInternalServerError, problemFailed, why)
 	case silent:
-		refuse(x.w, http.StatusServiceUnavailable, "the request was canceled: retry with the same key")
+		refuse(x.w, http.StatusServiceUnavailable, problemCanceled, "the request was canceled: retry with the same key")
 	default:
 		kept.send(x.w)
 	}
-}
-
-// releases reports whether a response with that status releases its key.
-func (x *run) releases(status int) bool { return isFailure(status) && !x.m.opt.KeepFailures }
-
-// isFailure reports whether a response with that status is a failure, after which a retry runs the
-// handler again.
-func isFailure(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return true
-	}
-	return status >= http.StatusInternalServerError
 }
 
 // overflow finishes the key before a response that is too large is sent. A response that releases
 // its key promises nothing and is sent at once.
 func (x *run) overflow() error {
 	status := x.rec.kept.status
-	if x.releases(status) {
+	if !keeps(x.m.opt.Keep, status, x.rec.late) {
 		return nil
 	}
 	err := x.finish(&response{status: status, dropped: true})
@@ -178,16 +180,16 @@ func (x *run) overflow() error {
 	return nil
 }
 
-// keptFailure is the result of a run without a response, if failures are kept.
+// keptFailure is the result of a run without a whole response, if Options.Keep keeps its status.
 var keptFailure = &response{status: http.StatusInternalServerError}
 
-// fail ends a run without a whole response.
-func (x *run) fail() error {
+// fail ends a run without a whole response. canceled says that its context has ended.
+func (x *run) fail(canceled bool) error {
 	switch {
 	case x.settled:
 		x.stop()
 		return nil
-	case x.m.opt.KeepFailures:
+	case keeps(x.m.opt.Keep, keptFailure.status, canceled):
 		return x.finish(keptFailure)
 	}
 	return x.release()
@@ -195,7 +197,7 @@ func (x *run) fail() error {
 
 func (x *run) finish(kept *response) error {
 	x.stop()
-	err := x.m.eng.Finish(context.WithoutCancel(x.r.Context()), x.lease, kept.encode())
+	err := x.m.eng.Finish(context.WithoutCancel(x.r.Context()), x.lease, kept.encodeFor(x.m.opt.KeepCredentials))
 	if err != nil {
 		x.m.report(x.r, err)
 	}

@@ -73,7 +73,7 @@ func TestTimeoutWhileUpdateCommits(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		e := inMemory(t)
 		left := make(chan error, 1)
-		h := protect(t, e, idempotency.Options{KeepFailures: keep}, http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := protect(t, e, idempotency.Options{Keep: always(keep)}, http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			left <- idempotency.Update(context.WithoutCancel(r.Context()), func(_ *engine.Tx, w http.ResponseWriter) error {
 				w.WriteHeader(http.StatusCreated)

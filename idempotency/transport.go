@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -22,6 +23,9 @@ type Transport struct {
 
 	// Methods are those of requests that get a key. nil = POST and PATCH.
 	Methods []string
+
+	// Header is the name of the header. "" = KeyHeader.
+	Header string
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -30,7 +34,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	if len(r.Header.Values(KeyHeader)) > 0 || !t.needsKey(r.Method) {
+	name := cmp.Or(t.Header, KeyHeader)
+	if len(r.Header.Values(name)) > 0 || !t.needsKey(r.Method) {
 		return base.RoundTrip(r)
 	}
 	ctx := r.Context()
@@ -51,7 +56,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if clone.Header == nil {
 		clone.Header = http.Header{}
 	}
-	clone.Header.Set(KeyHeader, quote(key))
+	clone.Header.Set(name, quote(key))
 	return base.RoundTrip(clone)
 }
 

@@ -79,7 +79,7 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		}
 		x.renewing <- struct{}{}
 		committing = true
-		return tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encode())
+		return tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encodeFor(x.m.opt.KeepCredentials))
 	}, options...)
 	x.updated(answer, err)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, engine.ErrLeaseLost) {
@@ -121,8 +121,7 @@ type plain struct {
 
 // serve runs the handler for a request without a key.
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	ctx := context.WithValue(r.Context(), updaterKey{}, &plain{eng: m.eng, w: w})
-	next.ServeHTTP(w, r.WithContext(ctx))
+	serveCopy(context.WithValue(r.Context(), updaterKey{}, &plain{eng: m.eng, w: w}), next, w, r)
 }
 
 func (p *plain) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWriter) error, options []engine.UpdateOptions) error {

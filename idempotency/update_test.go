@@ -175,7 +175,7 @@ func TestUpdatesOfDifferentKeysConflictAndRunAgain(t *testing.T) {
 
 func TestUpdateThatFailsChangesNothing(t *testing.T) {
 	e := inMemory(t)
-	runs, status := 0, http.StatusConflict
+	runs, status := 0, http.StatusUnprocessableEntity
 	h := protect(t, e, idempotency.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		runs++
 		err := idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
@@ -193,7 +193,7 @@ func TestUpdateThatFailsChangesNothing(t *testing.T) {
 	})
 	for _, replayed := range []bool{false, true} { // the rejection is the result of its key
 		w := do(h, post("k", ""))
-		want(t, w, 409, replayed)
+		want(t, w, 422, replayed)
 		if w.Body.String() != "refused" || w.Header().Get("X-Undone") != "" {
 			t.Errorf("%q %v", w.Body, w.Header())
 		}
@@ -427,7 +427,7 @@ func TestNoResponseAfterUpdateFailed(t *testing.T) {
 	for keep, status := range map[bool]int{false: 201, true: 500} {
 		e := inMemory(t)
 		runs := 0
-		h := protect(t, e, idempotency.Options{KeepFailures: keep}, func(_ http.ResponseWriter, r *http.Request) {
+		h := protect(t, e, idempotency.Options{Keep: always(keep)}, func(_ http.ResponseWriter, r *http.Request) {
 			_ = idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
 				if runs++; runs == 1 {
 					return errRefused
@@ -438,7 +438,7 @@ func TestNoResponseAfterUpdateFailed(t *testing.T) {
 		want(t, do(h, post("k", "")), 500, false)
 		want(t, do(h, post("k", "")), status, keep)
 		if b := balance(t, e); (b == "1") == keep {
-			t.Errorf("KeepFailures %v: balance %q after %d runs", keep, b, runs)
+			t.Errorf("kept: %v: balance %q after %d runs", keep, b, runs)
 		}
 	}
 }

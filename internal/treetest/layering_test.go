@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"internal/entry":         {"internal/keyspace", "internal/decode"},
 	"outbox":                 {"correlation", "engine", "engine/storage", "internal/decode", "internal/entry", "internal/kgohooks"},
 	"versions":               {"engine", "engine/limits", "engine/storage", "internal/keyspace"},
-	"idempotency":            {"engine", "engine/limits", "internal/decode"},
+	"idempotency":            {"engine", "engine/limits", "internal/decode", "internal/wait"},
 	"listener":               {"engine", "engine/limits"},
 	"correlation":            {},
 	"internal/keyspace":      {},
