@@ -37,6 +37,9 @@ var (
 	// one nor the oldest one with claims.
 	ErrNotOldestWeek = errors.New("hapax: only the oldest retained week may be dropped")
 
+	// ErrDropped means that the oldest retained week cannot be lowered (LowerOldestWeek).
+	ErrDropped = errors.New("hapax: a dropped week is not restored")
+
 	// ErrHeld means that a hold keeps the week (see Engine.SetHold).
 	ErrHeld = errors.New("hapax: the week is kept by a hold")
 

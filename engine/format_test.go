@@ -138,6 +138,7 @@ func TestGoldenState(t *testing.T) {
 	}
 
 	wantBytes(t, keyOldest, "6d 6f6c64657374")
+	wantBytes(t, keyStart, "6d 7374617274")
 	wantBytes(t, keyDrop, "6d 64726f70")
 	dropped := []storage.Bucket{{Scope: "a", Week: aWeek}, {Scope: "a\x00", Week: aWeek + 1}}
 	wantBytes(t, encodeBuckets(dropped), "07 61 0001 00019cd4  09 61 00ff 0001 00019cd5")

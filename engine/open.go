@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -124,41 +123,6 @@ func (e *Engine) loadUses() error {
 		e.names.legacy = &newest
 	}
 	return e.names.check()
-}
-
-// loadOldest reads the oldest retained week; a new store begins with the first week of its
-// retention.
-func (e *Engine) loadOldest() error {
-	value, found, err := e.store.State(keyOldest)
-	switch {
-	case err != nil:
-		return err
-	case found:
-		e.decideOld, err = weekbucket.FromKey(value)
-		if err != nil {
-			return fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
-		}
-	case e.decider.seq > 0:
-		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.decider.seq)
-	default:
-		this, err := weekbucket.Of(e.now())
-		if err != nil {
-			return fmt.Errorf("hapax: the clock: %w", err)
-		}
-		e.decideOld = firstKept(this, e.opt.RetentionWeeks)
-		e.decider.seq = 1
-		wait, err := e.store.Apply(&storage.Batch{Seq: 1, State: []storage.StateWrite{
-			{Key: keyOldest, Value: e.decideOld.AppendKey(nil)}, {Key: keyNames, Value: []byte{}},
-		}})
-		if err == nil {
-			err = wait()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	e.oldest.Store(uint32(e.decideOld))
-	return nil
 }
 
 // Close waits for calls in progress, cancels background work, and closes the store. Transactions

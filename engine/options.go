@@ -20,8 +20,9 @@ type Options struct {
 	DefaultScope string
 
 	// RetentionWeeks is how many weeks before the current one are retained; their claims are found,
-	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides where a new store
-	// begins and what DropExpired drops; a higher number does not restore a dropped week.
+	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides where a store without
+	// claims begins, by the clock at each Open, and what DropExpired drops; a higher number does not
+	// restore a dropped week.
 	RetentionWeeks int
 
 	// ScopeRetention is how many weeks before the current one are retained for single scopes, fewer

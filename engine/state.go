@@ -28,6 +28,7 @@ var (
 	// present, with an empty value: all uses of names, earlier and later, are recorded by week
 	keyNames  = []byte("mnames")
 	keyOldest = []byte("moldest") // the oldest retained week, as in a key
+	keyStart  = []byte("mstart")  // the oldest retained week as it was set last without a drop (oldest.go)
 	keyDrop   = []byte("mdrop")   // dropped buckets whose space may not be free yet
 )
 

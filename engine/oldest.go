@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// The oldest retained week is a durable mark. A new store sets it by the clock, and drops raise it.
+// A second state key, keyStart, has the mark as it was set last without a drop: while both are equal
+// nothing was dropped, and the mark may be lowered. As long as no claim was stored either, Open sets
+// it anew by the clock, which may have been wrong before.
+
+// loadOldest reads the oldest retained week, or sets it by the clock.
+func (e *Engine) loadOldest() error {
+	value, found, err := e.store.State(keyOldest)
+	if err != nil {
+		return err
+	}
+	if !found && e.decider.seq > 0 {
+		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.decider.seq)
+	}
+	if found {
+		if e.decideOld, err = weekbucket.FromKey(value); err != nil {
+			return fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
+		}
+	}
+	if err := e.setOldest(!found); err != nil {
+		return err
+	}
+	e.oldest.Store(uint32(e.decideOld))
+	return nil
+}
+
+// setOldest sets the oldest retained week by the clock if the store is new, or has never had a claim
+// and has dropped nothing.
+func (e *Engine) setOldest(created bool) error {
+	if !created {
+		fresh, err := e.nothingDropped()
+		if err != nil || !fresh || e.names.count() > 0 || len(e.floors.decided) > 0 {
+			return err
+		}
+	}
+	this, err := weekbucket.Of(e.now())
+	if err != nil {
+		return fmt.Errorf("hapax: the clock: %w", err)
+	}
+	first := firstKept(this, e.opt.RetentionWeeks)
+	if hold, held := e.holds.lowest(); held && hold.week() < first {
+		first = max(hold.week(), min(e.decideOld, first))
+	}
+	if !created && first == e.decideOld {
+		return nil
+	}
+	state := startWrites(first)
+	if created {
+		state = append(state, storage.StateWrite{Key: keyNames, Value: []byte{}})
+	}
+	wait, err := e.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: state})
+	if err == nil {
+		err = wait()
+	}
+	if err != nil {
+		return err
+	}
+	e.decider.seq++
+	e.decideOld = first
+	return nil
+}
+
+// nothingDropped reports whether no week of the store was ever dropped. It is false for a store that
+// was created before this was recorded.
+func (c *core) nothingDropped() (bool, error) {
+	start, found, err := c.store.State(keyStart)
+	if err != nil || !found {
+		return false, err
+	}
+	start = bytes.Clone(start)
+	oldest, _, err := c.store.State(keyOldest)
+	return bytes.Equal(start, oldest), err
+}
+
+// startWrites set the oldest retained week without a drop.
+func startWrites(week weekbucket.Week) []storage.StateWrite {
+	return []storage.StateWrite{{Key: keyOldest, Value: week.AppendKey(nil)}, {Key: keyStart, Value: week.AppendKey(nil)}}
+}
+
+// LowerOldestWeek lowers the oldest retained week, durably on return, so that events from that week
+// on are judged and not TooOld: for a store that was created while the clock was ahead. It returns
+// ErrDropped if a week of this store was ever dropped, because its claims are gone and its events
+// would be claimed again. A week that is not lower changes nothing. Until the first claim, Open sets
+// the oldest week by the clock, so that no call is necessary.
+func (t *retention) LowerOldestWeek(ctx context.Context, week weekbucket.Week) error {
+	if err := t.beginDrop(ctx); err != nil {
+		return err
+	}
+	defer t.endDrop()
+	return t.control(ctx, func(g *group) error {
+		if week >= t.decideOld {
+			return nil
+		}
+		fresh, err := t.nothingDropped()
+		if err != nil {
+			return t.stop(err)
+		}
+		if !fresh {
+			return fmt.Errorf("%w: weeks before %s were dropped, or may have been by an earlier build", ErrDropped, t.decideOld)
+		}
+		g.batch.State = append(g.batch.State, startWrites(week)...)
+		t.decideOld = week
+		g.after = append(g.after, func() { t.oldest.Store(uint32(week)) })
+		return nil
+	})
+}
