@@ -15,7 +15,8 @@ package engine
 // Put. After a Delete of its own, Add counts from 0.
 func (tx *Tx) Add(key []byte, delta int64) error { return applicationKeys(tx).Add(key, delta) }
 
-func (k txSpaceKeys) Add(key []byte, delta int64) error {
+// Add is Tx.Add in the space.
+func (k TxSpaceKeys) Add(key []byte, delta int64) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}

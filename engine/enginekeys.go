@@ -28,21 +28,26 @@ func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return e.applicationKeys().Scan(ctx, r)
 }
 
-// A spaceKeys has the durable keys of one key space. Engine.Get and Engine.Scan are its methods on
-// the application's keys. It implements keyspace.Keys.
-type spaceKeys struct {
+// A Space is a key space that a package of this module owns, such as outbox. An application has none:
+// its keys are those of Engine.Get and Tx.Put. Keys of a space and of others cannot collide.
+type Space = keyspace.Space
+
+// SpaceKeys are the durable keys of one key space. Engine.Get and Engine.Scan are the same methods on
+// the application's keys.
+type SpaceKeys struct {
 	e      *core
 	prefix []byte // of its state keys
 }
 
-func (e *Engine) applicationKeys() spaceKeys { return spaceKeys{&e.core, applicationSpace} }
+func (e *Engine) applicationKeys() SpaceKeys { return SpaceKeys{&e.core, applicationSpace} }
 
 // In returns the keys of a space that a package of this module owns. Applications have no space.
-func (e *Engine) In(space keyspace.Space) keyspace.Keys[Range, KeyValue] {
-	return spaceKeys{&e.core, spacePrefix(space)}
+func (e *Engine) In(space Space) SpaceKeys {
+	return SpaceKeys{&e.core, spacePrefix(space)}
 }
 
-func (k spaceKeys) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
+// Get is Engine.Get in the space.
+func (k SpaceKeys) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
@@ -63,7 +68,8 @@ func (k spaceKeys) Get(ctx context.Context, key []byte) (value []byte, found boo
 	return value, found, nil
 }
 
-func (k spaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
+// Scan is Engine.Scan in the space.
+func (k SpaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := r.check(); err != nil {
 			yield(KeyValue{}, err)
@@ -80,7 +86,9 @@ func (k spaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error]
 	}
 }
 
-func (k spaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
+// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as far
+// as the store can. It rewrites what the store has under the prefix, and may take long.
+func (k SpaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
 	if err := (Range{Prefix: prefix}).check(); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -14,6 +15,9 @@ import (
 // own Open says, the filters are loaded or are being rebuilt in the background, and removals that a
 // crash interrupted are being repeated in the background.
 func Open(store storage.Store, options Options) (*Engine, error) {
+	if isNil(store) {
+		return nil, errors.New("hapax: the store is nil: open one with pebble.Open or bolt.Open, and check its error")
+	}
 	opt, err := options.withDefaults()
 	if err != nil {
 		return nil, err
@@ -25,6 +29,12 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	}
 	e.start()
 	return e, nil
+}
+
+// isNil reports whether an interface is nil, or a nil pointer, as that of a failed Open is.
+func isNil(v any) bool {
+	p := reflect.ValueOf(v)
+	return !p.IsValid() || p.Kind() == reflect.Pointer && p.IsNil()
 }
 
 // newEngine combines the parts of an engine.

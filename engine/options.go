@@ -115,6 +115,8 @@ func (o Options) withDefaults() (Options, error) {
 func (o *Options) refused() error {
 	refuse := func(field, why string) error { return fmt.Errorf("hapax: Options.%s %s", field, why) }
 	switch {
+	case o.Observer != nil && isNil(o.Observer):
+		return refuse("Observer", "is a nil pointer: give telemetry.New's result, and check its error, or leave it out")
 	case o.DefaultScope != "" && strings.TrimSpace(o.DefaultScope) == "":
 		return refuse("DefaultScope", "is blank: name the consumer or leave it empty")
 	case len(o.DefaultScope) > limits.ScopeBytes:

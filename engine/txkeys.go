@@ -5,22 +5,21 @@ import (
 	"iter"
 
 	"github.com/hapax-dev/hapax/engine/limits"
-	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// A txSpaceKeys has the keys of one key space as a transaction sees them. The methods of Tx with
-// the same names are its methods on the application's keys. It implements keyspace.TxKeys.
-type txSpaceKeys struct {
+// TxSpaceKeys are the keys of one key space as a transaction sees them. The methods of Tx with the
+// same names are its methods on the application's keys.
+type TxSpaceKeys struct {
 	state  *txState
 	prefix []byte
 }
 
 // In returns the keys of a space that a package of this module owns. Applications have no space.
-func (tx *Tx) In(space keyspace.Space) keyspace.TxKeys[Range, KeyValue] {
-	return txSpaceKeys{tx.keys(), spacePrefix(space)}
+func (tx *Tx) In(space Space) TxSpaceKeys {
+	return TxSpaceKeys{tx.keys(), spacePrefix(space)}
 }
 
-func applicationKeys(tx *Tx) txSpaceKeys { return txSpaceKeys{tx.keys(), applicationSpace} }
+func applicationKeys(tx *Tx) TxSpaceKeys { return TxSpaceKeys{tx.keys(), applicationSpace} }
 
 // Get returns the value of an application key, as the transaction sees it: its own writes,
 // otherwise the store as it was when the transaction began. found distinguishes an absent key from
@@ -52,14 +51,16 @@ func (tx *Tx) Delete(key []byte) error { return applicationKeys(tx).Delete(key) 
 // keys and about 1 MiB of the store.
 func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return applicationKeys(tx).Scan(r) }
 
-func (k txSpaceKeys) Get(key []byte) (value []byte, found bool, err error) {
+// Get is Tx.Get in the space.
+func (k TxSpaceKeys) Get(key []byte) (value []byte, found bool, err error) {
 	if err := checkHostKey(key); err != nil {
 		return nil, false, err
 	}
 	return k.state.get(k.prefix, key)
 }
 
-func (k txSpaceKeys) Put(key, value []byte) error {
+// Put is Tx.Put in the space.
+func (k TxSpaceKeys) Put(key, value []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
@@ -69,14 +70,16 @@ func (k txSpaceKeys) Put(key, value []byte) error {
 	return k.state.put(k.prefix, key, append([]byte{}, value...))
 }
 
-func (k txSpaceKeys) Delete(key []byte) error {
+// Delete is Tx.Delete in the space.
+func (k TxSpaceKeys) Delete(key []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
 	return k.state.put(k.prefix, key, nil)
 }
 
-func (k txSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
+// Scan is Tx.Scan in the space.
+func (k TxSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := r.check(); err != nil {
 			yield(KeyValue{}, err)

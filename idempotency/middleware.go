@@ -26,6 +26,9 @@ type middleware struct {
 // handlers, and these are safe for concurrent use. The caller closes the engine after the server
 // has shut down.
 func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, error) {
+	if eng == nil {
+		return nil, errors.New("idempotency: the engine is nil: open one with engine.Open, and check its error")
+	}
 	o, err := options.withDefaults()
 	if err != nil {
 		return nil, err

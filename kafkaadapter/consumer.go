@@ -36,7 +36,7 @@ type Consumer struct {
 // it after Run. It may be nil if Options.FailOpen is set, which opens it.
 func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	if eng == nil && options.FailOpen == nil {
-		return nil, fmt.Errorf("%w: the engine is nil: open one with engine.Open", ErrOption)
+		return nil, errNilEngine
 	}
 	options.complete()
 	if err := options.check(); err != nil {

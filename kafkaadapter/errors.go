@@ -175,3 +175,5 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("hapax: the handler panicked: %v", e.Value) }
+
+var errNilEngine = fmt.Errorf("%w: the engine is nil: open one with engine.Open, and check its error", ErrOption)

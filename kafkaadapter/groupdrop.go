@@ -38,6 +38,9 @@ var ErrUnpublished = errors.New("hapax: the group has unpublished dead letters, 
 // PlanGroupDrop returns the data that DropGroup would remove for an unused consumer group. It
 // changes nothing.
 func PlanGroupDrop(ctx context.Context, eng *engine.Engine, group string) (GroupDropPlan, error) {
+	if eng == nil {
+		return GroupDropPlan{}, errNilEngine
+	}
 	scan := func(r engine.Range) iter.Seq2[engine.KeyValue, error] { return eng.Scan(ctx, r) }
 	plan, _, err := planGroupDrop(ctx, eng, group, scan)
 	return plan, err
@@ -53,6 +56,9 @@ func PlanGroupDrop(ctx context.Context, eng *engine.Engine, group string) (Group
 // Options.Recovery has a policy; without committed offsets it begins as a new group. In both cases,
 // existing claims still make events duplicates.
 func DropGroup(ctx context.Context, eng *engine.Engine, plan GroupDropPlan) error {
+	if eng == nil {
+		return errNilEngine
+	}
 	return eng.Update(ctx, func(tx *engine.Tx) error {
 		now, keys, err := planGroupDrop(ctx, eng, plan.Group, tx.Scan)
 		switch {

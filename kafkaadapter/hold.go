@@ -28,6 +28,9 @@ type hold struct {
 // may run meanwhile. The group's offsets remain: if it is used again, its consumers continue after
 // the last handled record.
 func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []string, err error) {
+	if eng == nil {
+		return nil, errNilEngine
+	}
 	there := map[string]bool{}
 	for _, hold := range eng.Holds() {
 		there[hold.Name] = true

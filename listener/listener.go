@@ -45,7 +45,7 @@ func WrapResult[M any](eng *engine.Engine, handle func(ctx context.Context, mess
 	return wrap(eng, handle, options)
 }
 
-var errNil = errors.New("listener: the engine or the handler is nil: give both")
+var errNil = errors.New("listener: the engine or the handler is nil: give both, the engine from engine.Open")
 
 func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, error), options Options[M]) (func(context.Context, M) ([]byte, error), error) {
 	if eng == nil || handle == nil {

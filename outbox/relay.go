@@ -24,6 +24,9 @@ type Relay struct {
 
 // New makes a relay of the engine's outbox. Close unregisters its metrics.
 func New(eng *engine.Engine, options Options) (*Relay, error) {
+	if eng == nil {
+		return nil, errors.New("outbox: the engine is nil: open one with engine.Open, and check its error")
+	}
 	opt, err := options.withDefaults()
 	if err != nil {
 		return nil, err

@@ -215,7 +215,7 @@ func (p *pass) flush() error {
 }
 
 // removeOlder removes versions whose newer ones exist.
-func (p *pass) removeOlder(rows txKeys, now *Pruned) error {
+func (p *pass) removeOlder(rows engine.TxSpaceKeys, now *Pruned) error {
 	var newest []byte
 	found := false
 	for _, o := range p.older {
@@ -240,7 +240,7 @@ func (p *pass) removeOlder(rows txKeys, now *Pruned) error {
 
 // endDeletion removes all of a row whose newest version is an expired deletion, except for an
 // erasure, or renews the deletion.
-func (p *pass) endDeletion(rows txKeys, row []byte, now *Pruned) error {
+func (p *pass) endDeletion(rows engine.TxSpaceKeys, row []byte, now *Pruned) error {
 	var keys [][]byte
 	first := true
 	for g, err := range p.t.groups(rows.Scan(engine.Range{Prefix: row})) {

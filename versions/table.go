@@ -68,7 +68,7 @@ var (
 func New(e *engine.Engine, name string, o Options) (*Table, error) {
 	switch {
 	case e == nil:
-		return nil, errors.New("versions: no engine: open one with engine.Open")
+		return nil, errors.New("versions: the engine is nil: open one with engine.Open, and check its error")
 	case name == "" || len(name) > MaxTableBytes:
 		return nil, &RowError{"table name", fmt.Sprintf("has %d bytes: give 1 to %d", len(name), MaxTableBytes)}
 	case o.KeepDeletions < 0:

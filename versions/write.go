@@ -4,7 +4,6 @@ import (
 	"iter"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
 // A TxTable is a table as a transaction sees it: a snapshot from the start of the transaction, with
@@ -14,11 +13,9 @@ import (
 // ErrConflict, ErrLimit.
 type TxTable struct {
 	t       *Table
-	rows    txKeys
-	changed txKeys // see appliedSpace
+	rows    engine.TxSpaceKeys
+	changed engine.TxSpaceKeys // see appliedSpace
 }
-
-type txKeys = keyspace.TxKeys[engine.Range, engine.KeyValue]
 
 // In returns the table as a transaction sees it.
 func (t *Table) In(tx *engine.Tx) TxTable { return TxTable{t, tx.In(rowSpace), tx.In(appliedSpace)} }

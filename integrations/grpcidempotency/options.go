@@ -123,7 +123,7 @@ func keepByDefault(c codes.Code) bool {
 // checkRetention rejects an invalid window before the first call.
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	if eng == nil {
-		return errors.New("grpcidempotency: the engine is nil")
+		return errors.New("grpcidempotency: the engine is nil: open one with engine.Open, and check its error")
 	}
 	err := eng.CheckEvent(engine.Event{Scope: o.Scope, ID: []byte("r"), Window: o.Retention, Origin: engine.Origin{Topic: queue}})
 	if err != nil {

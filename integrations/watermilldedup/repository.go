@@ -33,7 +33,7 @@ var _ middleware.ExpiringKeyRepository = (*Repository)(nil)
 func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Repository, error) {
 	switch {
 	case eng == nil:
-		return nil, errors.New("watermilldedup: the engine is nil")
+		return nil, errors.New("watermilldedup: the engine is nil: open one with engine.Open, and check its error")
 	case scope == "":
 		return nil, errors.New("watermilldedup: the scope is empty: name the consumer")
 	case window < time.Millisecond || window > limits.ArrivalWindow:

@@ -80,7 +80,7 @@ type Filter struct {
 func New(eng *engine.Engine, options Options) (*Filter, error) {
 	switch {
 	case eng == nil:
-		return nil, errors.New("seen: the engine is nil")
+		return nil, errors.New("seen: the engine is nil: open one with engine.Open, and check its error")
 	case strings.TrimSpace(options.Scope) == "" || len(options.Scope) > limits.ScopeBytes:
 		return nil, fmt.Errorf("seen: Options.Scope is %q: give a name of at most %d bytes that is not blank", options.Scope, limits.ScopeBytes)
 	case options.Window != 0 && options.Window < time.Millisecond:
