@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"reflect"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -29,12 +28,6 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	}
 	e.start()
 	return e, nil
-}
-
-// isNil reports whether an interface is nil, or a nil pointer, as that of a failed Open is.
-func isNil(v any) bool {
-	p := reflect.ValueOf(v)
-	return !p.IsValid() || p.Kind() == reflect.Pointer && p.IsNil()
 }
 
 // newEngine combines the parts of an engine.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -183,4 +184,10 @@ func (o *Options) retentionOf(scope string) int {
 		return weeks
 	}
 	return o.RetentionWeeks
+}
+
+// isNil reports whether an interface is nil, or a nil pointer, as that of a failed Open is.
+func isNil(v any) bool {
+	p := reflect.ValueOf(v)
+	return !p.IsValid() || p.Kind() == reflect.Pointer && p.IsNil()
 }
