@@ -67,8 +67,7 @@
 // fails. A relay that was paused for longer than its lease, by the machine or a debugger, can
 // publish the messages in flight twice, at most Batch.Entries of them. Relays of several processes
 // each serve the store of their own process. A relay without work releases the lease and writes
-// nothing. After a crash, the lease of the dead process must expire: publishing begins at most
-// Lease.TTL after the restart.
+// nothing. The lease of a process that has ended is taken at once.
 //
 // # Metrics
 //

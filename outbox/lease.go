@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -63,10 +64,24 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 	return r, nil
 }
 
+// owners has the owners of the relays of this process that may have taken a lease. One process at a
+// time has the store: a lease of any other owner is that of a process that has ended.
+var owners sync.Map
+
+// live records that the relay may take the lease, until end is called.
+func (l *lease) live() (end func()) {
+	owners.Store(l.owner, nil)
+	return func() { owners.Delete(l.owner) }
+}
+
 // left returns the remaining time of another relay's lease. The lease has ended when its time has
 // passed by the clock, or when it was not renewed for its time to live since this relay has first
-// seen it. So a lease that was taken before the clock was set back ends too.
+// seen it. So a lease that was taken before the clock was set back ends too. That of a process that
+// has ended has no time left.
 func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
+	if _, found := owners.Load(r.owner); !found {
+		return 0
+	}
 	if r.owner != l.other.owner || !r.since.Equal(l.other.since) {
 		l.other, l.seen = r, now
 	}

@@ -14,16 +14,23 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// steal writes a lease of another owner into the store.
+// steal writes a lease of another relay of this process into the store.
 func (r *rig) steal(since time.Time) leaseRecord {
 	r.t.Helper()
 	other := leaseRecord{owner: [16]byte{1}, since: since, ttl: DefaultLeaseTTL}
+	r.t.Cleanup((&lease{owner: other.owner}).live())
+	r.put(other)
+	return other
+}
+
+// put writes a lease into the store.
+func (r *rig) put(other leaseRecord) {
+	r.t.Helper()
 	if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
 		return tx.In(entry.Space).Put(entry.LeaseKey, other.encode())
 	}, engine.Retries(5)); err != nil {
 		r.t.Fatal(err)
 	}
-	return other
 }
 
 // holder returns the lease in the store.
@@ -152,7 +159,41 @@ func TestLeaseIsRenewedDuringALongBatch(t *testing.T) {
 	until(t, "a renewed lease", func() bool { now, _ := r.holder(); return now.since.After(before.since) })
 }
 
-func TestLeaseOfADeadRelayExpires(t *testing.T) {
+// The store was locked by the process that has taken the lease. So it has ended, and its messages need
+// not wait: the clock does not move.
+func TestLeaseOfADeadProcessIsTakenAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.put(leaseRecord{owner: [16]byte{2}, since: r.clock.Now(), ttl: DefaultLeaseTTL})
+	r.produce("m")
+	r.run(r.relay(Options{}))
+	r.drained()
+	wantIDs(t, r.broker.ids(), "m")
+}
+
+// Also that of a relay whose run has ended without a release, because the store had failed.
+func TestLeaseOfARunThatHasEndedIsTakenAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.broker.setHold(true)
+	r.produce("m")
+	stop := r.run(r.relay(Options{}))
+	r.broker.awaitHeld(1)
+	r.mem.FailAt(storetest.OpApply, 1, errBad)
+	r.broker.release()
+	if err := stop(); err == nil {
+		t.Fatal("the store has not failed")
+	}
+	r.broker.setHold(false)
+	r.eng = openEngine(t, r.mem.CrashClone(0), r.clock)
+	if _, found := r.holder(); !found {
+		t.Fatal("the lease was released")
+	}
+	r.run(r.relay(Options{}))
+	r.drained()
+	wantIDs(t, r.broker.ids(), "m", "m")
+}
+
+// A relay of this process may continue after a pause.
+func TestLeaseOfAPausedRelayExpires(t *testing.T) {
 	for name, taken := range map[string]time.Duration{
 		"taken now": 0, "taken before the clock was set back": 100 * time.Hour, "long ago": -100 * time.Hour,
 	} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -117,6 +118,11 @@ func (o Options) withDefaults() (Options, error) {
 	defaulted(&o.Telemetry.Logger, slog.Default())
 	if o.Clock == nil {
 		o.Clock = machineClock{}
+	}
+	o.Client = slices.Clone(o.Client)
+	if o.ExactlyOnce != nil {
+		once := *o.ExactlyOnce
+		o.ExactlyOnce = &once
 	}
 	return o, o.check()
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/correlation"
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -64,6 +66,47 @@ func TestIDAndTimeReplaceHeadersOfTheApplication(t *testing.T) {
 		{Key: correlation.MessageTime, Value: []byte("2026-03-04T12:00:00Z")},
 	}); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Hooks of the client, such as one that encrypts the value in place, change the record that is sent.
+// What is retried, parked and published in the end is the message.
+func TestChangesOfARecordAreNotThoseOfTheMessage(t *testing.T) {
+	r := newRig(t)
+	relay := r.relay(Options{Retry: Retry{Attempts: 2}})
+	s := r.session(relay)
+	read := func(rec *kgo.Record) string {
+		return fmt.Sprintf("%s %s %s %s", rec.Key, rec.Value, rec.Headers[0].Value, rec.Headers[1].Value)
+	}
+	var sent []string
+	r.broker.setAnswer(func(rec *kgo.Record, try int) error {
+		sent = append(sent, read(rec))
+		for _, b := range [][]byte{rec.Key, rec.Value, rec.Headers[0].Value, rec.Headers[1].Value} {
+			for i := range b {
+				b[i] = '!'
+			}
+		}
+		rec.Headers, rec.Topic = nil, "elsewhere"
+		return errBad
+	})
+	send(t, r.eng, engine.Message{ID: "m", Topic: "out", Key: []byte("key"), Value: []byte("value"), Headers: []engine.MessageHeader{{Key: "h", Value: []byte("header")}}})
+	for range 2 {
+		r.step(s)
+		r.clock.advance(DefaultMaxBackoff)
+	}
+	for m, err := range relay.Parked(ctx) {
+		if err != nil || string(m.Key) != "key" || string(m.Value) != "value" || string(m.Headers[0].Value) != "header" {
+			t.Errorf("parked %+v, %v", m, err)
+		}
+		m.Key[0], m.Value[0], m.Headers[0].Value[0] = '!', '!', '!' // the copy of the caller
+	}
+	if err := relay.Redrive(ctx, "m"); err != nil {
+		t.Fatal(err)
+	}
+	r.step(s)
+	const want = "key value header m"
+	if !slices.Equal(sent, []string{want, want, want}) {
+		t.Errorf("sent %q, want %q each time", sent, want)
 	}
 }
 

@@ -58,6 +58,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	defer r.lease.live()()
 	defer r.hooks.Close()
 	defer r.closing.Wait()
 	defer r.eng.OnProduced(r.Wake)()
