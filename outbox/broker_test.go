@@ -268,7 +268,7 @@ func TestTransactionsAreAwaitedAtASlowBroker(t *testing.T) {
 
 // readProgress reads the progress topic to its end.
 func readProgress(c *connection) (*progress, error) {
-	r, err := c.openProgress(ctx)
+	r, err := c.openProgress(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

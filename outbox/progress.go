@@ -2,6 +2,9 @@ package outbox
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,18 +26,22 @@ import (
 // the transaction, and before the next one. So the committed records tell a starting relay which
 // entries were published that the store still has. A record's key is the store's uuid and its value
 //
-//	version u8 = 1 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64
+//	version u8 = 2 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64 | HMAC 32 bytes
 //
 // The hash distinguishes an entry from another one with the same key in a store that was restored
-// from a backup.
+// from a backup. Others may be able to write to the topic, so the HMAC distinguishes the records of the
+// store: one without it is ignored. It is HMAC-SHA-256, with the secret of the store, of what precedes
+// it in the value and of the name of the topic.
 type progress struct {
 	topic   string
 	topicID [16]byte
 	store   string
+	secret  []byte
 	next    int64 // records before this offset are not needed
+	foreign int   // records with the key of the store that it has not written
 }
 
-const progressVersion = 1
+const progressVersion = 2
 
 // record returns an item that publishes a record of progress.
 func (p *progress) record(items []*item, now time.Time) *item {
@@ -43,7 +50,39 @@ func (p *progress) record(items []*item, now time.Time) *item {
 		b = append(binary.AppendUvarint(b, uint64(len(i.key))), i.key...)
 		b = binary.BigEndian.AppendUint64(b, xxh3.HashString(i.ID))
 	}
+	b = append(b, p.mac(b)...)
 	return &item{Entry: entry.Entry{Topic: p.topic, Partition: 0, Key: []byte(p.store), Value: b, Created: now.UnixMilli()}}
+}
+
+func (p *progress) mac(b []byte) []byte {
+	h := hmac.New(sha256.New, p.secret)
+	h.Write(b)
+	h.Write([]byte(p.topic))
+	return h.Sum(nil)
+}
+
+// list returns the entries that a record lists; none if the store has not written it.
+func (p *progress) list(r *kgo.Record) ([]listed, error) {
+	if string(r.Key) != p.store {
+		return nil, nil
+	}
+	end := len(r.Value) - sha256.Size
+	if end < 0 || !hmac.Equal(r.Value[end:], p.mac(r.Value[:end])) {
+		p.foreign++
+		return nil, nil
+	}
+	return parseProgress(r.Value[:end])
+}
+
+// secret returns the secret of the store, which the first exactly-once relay has made.
+func (c *connection) secret(ctx context.Context) (secret []byte, err error) {
+	secret, found, err := c.eng.In(entry.Space).Get(ctx, entry.SecretKey)
+	if err != nil || found {
+		return secret, err
+	}
+	secret = make([]byte, sha256.Size)
+	_, _ = rand.Read(secret) // never fails
+	return secret, c.lease.update(ctx, c.eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Put(entry.SecretKey, secret) })
 }
 
 // A listed is an entry in a record of progress.

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -86,11 +87,97 @@ func TestEntryThatIsListedTwiceCountsOnce(t *testing.T) {
 	}
 }
 
+// progress returns what a relay of the store writes to its progress topic.
+func (r *rig) progress(o Options) *progress {
+	r.t.Helper()
+	p := &progress{topic: o.ExactlyOnce.ProgressTopic, store: uuid.UUID(r.eng.Identity().UUID).String(), secret: bytes.Repeat([]byte{7}, 32)}
+	if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
+		secret, found, err := tx.In(entry.Space).Get(entry.SecretKey)
+		if found {
+			p.secret = secret
+		}
+		if found || err != nil {
+			return err
+		}
+		return tx.In(entry.Space).Put(entry.SecretKey, p.secret)
+	}, engine.Retries(5)); err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// Others may write to the progress topic. Their records neither fail a recovery, nor remove messages
+// that were not published.
+func TestProgressOfOthersIsIgnored(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	o := modes(t, b)["exactly once"]
+	r := newRig(t)
+	r.backlog(5)
+	own := r.progress(o)
+	lists := func(p *progress, n int) *kgo.Record {
+		return p.record([]*item{{Entry: entry.Entry{ID: fmt.Sprint("m", n)}, key: entry.ReadyKey(uint64(n + 1))}}, start).record(start)
+	}
+	other, elsewhere, unsealed, malformed := *own, *own, lists(own, 3), lists(own, 3)
+	other.secret, elsewhere.topic = bytes.Repeat([]byte{8}, 32), "elsewhere"
+	copied := lists(&elsewhere, 2)
+	copied.Topic = own.topic
+	unsealed.Value = unsealed.Value[:len(unsealed.Value)-32]
+	malformed.Value = []byte{1}
+	client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := client.ProduceSync(ctx, malformed, lists(&other, 1), copied, unsealed, lists(own, 4)).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	relay, err := New(r.eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := relay.lease.take(ctx, r.eng); err != nil {
+		t.Fatal(err)
+	}
+	c := &connection{shared: relay.shared}
+	defer c.abandon()
+	if removed, err := c.recover(ctx); removed != 1 || err != nil || c.progress.foreign != 4 {
+		t.Errorf("%d were removed, %v; %d records were ignored", removed, err, c.progress.foreign)
+	}
+	for _, e := range entries(t, r.eng, entry.ReadyPrefix) {
+		if e.ID == "m4" {
+			t.Error("m4 was published and remains")
+		}
+	}
+}
+
+func TestSecretOfAStoreIsKept(t *testing.T) {
+	r := newRig(t)
+	var secrets [][]byte
+	for range 2 {
+		relay := r.relay(Options{ExactlyOnce: exactlyOnce})
+		if _, err := relay.lease.take(ctx, r.eng); err != nil {
+			t.Fatal(err)
+		}
+		secret, err := (&connection{shared: relay.shared}).secret(ctx)
+		if err != nil || len(secret) != 32 || bytes.Equal(secret, make([]byte, 32)) {
+			t.Fatal(secret, err)
+		}
+		secrets = append(secrets, secret)
+		if err := relay.lease.release(r.eng); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(secrets[0], secrets[1]) {
+		t.Error("the second relay has another secret")
+	}
+}
+
 func FuzzProgress(f *testing.F) {
 	p := &progress{topic: "progress", store: "store"}
-	f.Add(p.record([]*item{{Entry: entry.Entry{ID: "a"}, key: []byte("r1")}, {Entry: entry.Entry{ID: "b"}, key: []byte("d22")}}, start).Value)
+	genuine := p.record([]*item{{Entry: entry.Entry{ID: "a"}, key: []byte("r1")}, {Entry: entry.Entry{ID: "b"}, key: []byte("d22")}}, start).Value
+	f.Add(genuine)
+	f.Add(genuine[:len(genuine)-32])
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if all, err := p.list(&kgo.Record{Key: []byte("store"), Value: b}); err != nil || len(all) > 0 && !bytes.Equal(b, genuine) {
+			t.Errorf("%x lists %v, %v", b, all, err)
+		}
 		entries, err := parseProgress(b)
 		if err != nil {
 			if !errors.Is(err, ErrProgressTopic) {
@@ -145,7 +232,7 @@ func TestRecoveryContinuesWhereTheLastOneEnded(t *testing.T) {
 	r := newRig(t)
 	const records, each = 10, 3
 	r.backlog(records * each)
-	p := &progress{topic: o.ExactlyOnce.ProgressTopic, store: uuid.UUID(r.eng.Identity().UUID).String()}
+	p := r.progress(o)
 	client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for n := range records {
 		var items []*item

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -102,7 +101,7 @@ func TestQueueIsKeptWhenTheClientIsMadeAgain(t *testing.T) {
 func TestQueueIsReadAgainIfAnEntryWasPublishedMeanwhile(t *testing.T) {
 	r := newRig(t)
 	s, publish := r.reconnect(t, func(b *kafkatest.Broker, o Options) {
-		p := &progress{topic: o.ExactlyOnce.ProgressTopic, store: uuid.UUID(r.eng.Identity().UUID).String()}
+		p := r.progress(o)
 		published := &item{Entry: entry.Entry{ID: "0"}, key: entry.ReadyKey(2)}
 		client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		if err := client.ProduceSync(ctx, p.record([]*item{published}, start).record(start)).FirstErr(); err != nil {

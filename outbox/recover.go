@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -37,13 +38,17 @@ func (c *connection) recover(ctx context.Context) (removed int, err error) {
 	if err := c.connect(); err != nil {
 		return 0, err
 	}
+	secret, err := c.secret(ctx)
+	if err != nil {
+		return 0, err
+	}
 	client := c.client
 	var r *progressReader
 	err = c.during(ctx, recoverTime, func(ctx context.Context) (err error) {
 		if _, _, err = client.ProducerID(ctx); err != nil {
 			return fmt.Errorf("outbox: getting a producer id: %w", err)
 		}
-		r, err = c.openProgress(ctx)
+		r, err = c.openProgress(ctx, secret)
 		return err
 	})
 	if r != nil {
@@ -54,6 +59,10 @@ func (c *connection) recover(ctx context.Context) (removed int, err error) {
 		var n int
 		n, err = c.recoverPart(ctx, r)
 		removed += n
+	}
+	if r != nil && r.progress.foreign > 0 {
+		c.opt.Telemetry.Logger.Warn("outbox: records of the progress topic that this store has not written are ignored: allow only relays to write to it",
+			slog.String("topic", r.progress.topic), slog.Int("records", r.progress.foreign))
 	}
 	if err != nil {
 		c.abandon()
@@ -128,8 +137,8 @@ type progressReader struct {
 	ended    bool  // all records up to it were read
 }
 
-func (c *connection) openProgress(ctx context.Context) (*progressReader, error) {
-	p := &progress{topic: c.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(c.eng.Identity().UUID).String()}
+func (c *connection) openProgress(ctx context.Context, secret []byte) (*progressReader, error) {
+	p := &progress{topic: c.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(c.eng.Identity().UUID).String(), secret: secret}
 	plain := append(slices.Clone(c.opt.Client), kgo.RequiredAcks(kgo.AllISRAcks()))
 	admin, err := c.hooks.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
@@ -173,13 +182,11 @@ func (r *progressReader) read(ctx context.Context) (entries []listed, err error)
 			return nil, fmt.Errorf("outbox: reading %s: %w", p.topic, err)
 		}
 		for record := range fetches.RecordsAll() {
-			if string(record.Key) == p.store {
-				more, err := parseProgress(record.Value)
-				if err != nil {
-					return nil, err
-				}
-				entries = append(entries, more...)
+			more, err := p.list(record)
+			if err != nil {
+				return nil, err
 			}
+			entries = append(entries, more...)
 			some, p.next = true, record.Offset+1
 			if r.ended = record.Offset >= r.end; r.ended {
 				return entries, nil

@@ -21,6 +21,7 @@ var Space = keyspace.New("outbox")
 //	g                              Gone
 //	l                              the lease of the relay
 //	t                              the exactly-once relay: the offset in the progress topic to read from
+//	s                              the exactly-once relay: the secret of the store, by which it knows its records of progress
 //
 // Entries are numbered 1, 2, 3, ... in the order in which they commit.
 const (
@@ -36,6 +37,7 @@ var (
 	GoneKey     = []byte("g")
 	LeaseKey    = []byte("l")
 	ProgressKey = []byte("t")
+	SecretKey   = []byte("s")
 
 	ReadyPrefix   = []byte{kindReady}
 	DelayedPrefix = []byte{kindDelayed}
